@@ -1,0 +1,298 @@
+// Package quota keeps limits of the form "at most N calls per window" exactly,
+// as the receiver of the calls counts them.
+//
+// A [Ledger] holds the permits of several limits. Three calls are all there is
+// to the main use:
+//
+//	short, ok := ledger.Take(now, needs)   // all permits or none
+//	ledger.Return(now, needs, attempt)     // the attempt has ended
+//	at := ledger.ETA(now, need, ahead, t)  // when will the calls ahead have gone?
+//
+// # Why it is exact
+//
+// A call arrives somewhere between its first byte and its response. So a permit
+// is taken before the first byte and comes back at response + window. Take the
+// last-sent of any N+1 arrivals within one window: each other one was sent
+// before it and its permit had not come back, so N permits were out, and it was
+// not sent. There is no common clock in this and no model of the network; the
+// price is one round trip per window.
+//
+//	N = 2 per 1s   sent ├──────┤ response        permit back
+//	call 1            0 ├──┤ 20ms                at 1020ms
+//	call 2            5 ├────┤ 45ms              at 1045ms
+//	call 3                    waits until 1020ms ├──┤
+//	call 4                    waits until 1045ms   ├──┤
+//
+// An attempt that nobody answered may still be read by the receiver after we
+// closed it: its permit comes back Late after its end, plus the window. One that
+// was never sent gives its permit back at once.
+//
+// # Kinds of limits
+//
+// One rule serves them all: a sliding window; an aligned one ([Calendar]), where
+// an attempt counts in every window that it may have arrived in; concurrency,
+// which is a window of zero; a minimum distance, which is one call per window;
+// cost, which is more than one permit for a call; and softer spacing inside a
+// window by a token bucket of golang.org/x/time/rate. A call may stand under any
+// number of limits: Take takes all permits or none, so none is held while
+// waiting for another.
+//
+// # What it does not do
+//
+// A Ledger takes the instant, owns no goroutine and no lock, and knows limits,
+// keys and costs, not calls. Its owner decides which call goes next, and must
+// not use it from two goroutines at once. If a receiver counts an unanswered
+// attempt later than Late after its end, the limit may be exceeded there.
+package quota
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// DefaultMaxKeys is how many keys a limit keeps apart at one time unless it says otherwise.
+const DefaultMaxKeys = 100_000
+
+// A Limit is "at most Calls per Window, counted per key".
+type Limit struct {
+	// Name is how messages call the limit.
+	Name string
+	// Calls is the number of permits per key, at least 1.
+	Calls int
+	// Window is the length of a sliding window. Zero makes the limit one of
+	// concurrency: a permit comes back with the response.
+	Window time.Duration
+	// Calendar, if not nil, aligns the window to the calendar; Window is then ignored.
+	Calendar *Calendar
+	// Late is how long after its end an unanswered attempt may still be counted by the receiver.
+	Late time.Duration
+	// Guard, if positive, caps the hold of a slow answer: the permit comes back
+	// at min(response, sent+Guard) + Window. That is exact only while a call's
+	// way to the receiver takes less than Guard.
+	Guard time.Duration
+	// Burst, if positive, spaces the calls inside a sliding window: a token
+	// bucket of Calls per Window that holds Burst.
+	Burst int
+	// MaxKeys is how many keys with permits out there may be at a time; zero
+	// means DefaultMaxKeys. Calls of further keys wait.
+	MaxKeys int
+}
+
+// A Need is what one call takes from one limit.
+type Need struct {
+	Limit int    // index into the limits given to New
+	Key   string // what is counted apart; empty where the limit has one key
+	Cost  int    // permits, at least 1
+}
+
+// Fate is how much is known of an attempt that has ended.
+type Fate uint8
+
+const (
+	// Answered: the counting host responded at Attempt.End.
+	Answered Fate = iota
+	// Unanswered: it may have been counted, and may yet be, up to Late after Attempt.End.
+	Unanswered
+	// Unsent: not one byte was written.
+	Unsent
+)
+
+// An Attempt is one sending, as far as a ledger needs to know it.
+type Attempt struct {
+	Sent time.Time // when the permits were taken
+	End  time.Time // the response, or when it was given up
+	Fate Fate
+}
+
+// A Shortage says what a call lacks.
+type Shortage struct {
+	// Need is the index, among the needs given to Take, of the one that will be
+	// met last as things stand.
+	Need int
+	// Until is the earliest instant at which it can be met. Zero means: not
+	// before an attempt that is in flight ends.
+	Until time.Time
+	// Paused tells that a pause is the reason, not the limit itself.
+	Paused bool
+}
+
+// A Ledger holds the permits of a set of limits. It is not safe for concurrent use.
+type Ledger struct {
+	limits []*limit
+	origin time.Time
+	wall   int64 // high-water mark of the wall clock: a step back reopens nothing
+}
+
+// An instant is a point in time on both clocks, in nanoseconds: mono since the
+// ledger's origin, wall since the Unix epoch.
+type instant struct{ mono, wall int64 }
+
+// New returns a ledger of limits with all permits free. It panics if a limit is
+// impossible (see [Limit.Check]); now fixes the origin of the ledger's clock.
+func New(now time.Time, limits ...Limit) *Ledger {
+	l := &Ledger{origin: now, wall: now.UnixNano()}
+	for _, c := range limits {
+		if err := c.Check(); err != nil {
+			panic("quota: " + err.Error())
+		}
+		l.limits = append(l.limits, newLimit(c))
+	}
+	return l
+}
+
+// Check reports what makes a limit impossible.
+func (c Limit) Check() error {
+	switch {
+	case c.Calls < 1:
+		return fmt.Errorf("limit %q: calls is %d, must be at least 1", c.Name, c.Calls)
+	case c.Window < 0:
+		return fmt.Errorf("limit %q: window is %v, must not be negative", c.Name, c.Window)
+	case c.Late < 0:
+		return fmt.Errorf("limit %q: late is %v, must not be negative", c.Name, c.Late)
+	case c.Guard < 0:
+		return fmt.Errorf("limit %q: guard is %v, must not be negative", c.Name, c.Guard)
+	case c.Burst < 0 || c.Burst > c.Calls:
+		return fmt.Errorf("limit %q: burst is %d, must be between 0 and calls (%d)", c.Name, c.Burst, c.Calls)
+	case c.Burst > 0 && (c.Window == 0 || c.Calendar != nil):
+		return fmt.Errorf("limit %q: burst is %d, but spacing needs a sliding window", c.Name, c.Burst)
+	case c.MaxKeys < 0:
+		return fmt.Errorf("limit %q: max_keys is %d, must not be negative", c.Name, c.MaxKeys)
+	}
+	return nil
+}
+
+// Take takes the permits of all needs, or none and reports the shortage. A need
+// whose cost is above its limit's calls can never be met: refuse it before.
+func (l *Ledger) Take(now time.Time, needs []Need) (Shortage, bool) {
+	at := l.instant(now)
+	short, last := Shortage{Need: -1}, int64(-1)
+	for i, n := range needs {
+		lim := l.limits[n.Limit]
+		lim.forget(at)
+		until, paused := lim.next(at, n)
+		if until > at.mono && until > last {
+			last = until
+			short = Shortage{Need: i, Until: l.time(until), Paused: paused}
+		}
+	}
+	if short.Need >= 0 {
+		return short, false
+	}
+	for _, n := range needs {
+		l.limits[n.Limit].take(at, n)
+	}
+	return Shortage{}, true
+}
+
+// Return ends an attempt whose permits Take gave: each comes back when its limit's
+// rule says. It must be called exactly once for each successful Take.
+func (l *Ledger) Return(now time.Time, needs []Need, a Attempt) {
+	at := l.instant(now)
+	sent, end := l.before(at, a.Sent), l.before(at, a.End)
+	for _, n := range needs {
+		l.limits[n.Limit].back(at, n, sent, end, a.Fate)
+	}
+}
+
+// Next returns the earliest instant at which the need can be met if nobody else
+// takes a permit before: now or earlier if at once, zero if not before an attempt
+// that is in flight ends.
+func (l *Ledger) Next(now time.Time, n Need) time.Time {
+	until, _ := l.limits[n.Limit].next(l.instant(now), n)
+	return l.time(until)
+}
+
+// PauseLimit shuts a limit for all of its keys until the instant; the zero
+// instant opens it again. A later pause wins over an earlier one.
+func (l *Ledger) PauseLimit(limit int, until time.Time) {
+	l.limits[limit].paused = l.later(l.limits[limit].paused, until)
+}
+
+// PauseKey shuts one key of a limit until the instant; the zero instant opens it again.
+func (l *Ledger) PauseKey(limit int, key string, until time.Time) {
+	lim := l.limits[limit]
+	a := lim.open(key)
+	lim.busy(a)
+	a.paused = l.later(a.paused, until)
+	lim.rest(a)
+}
+
+// SetCalls changes the number of permits per key; those that are out stay out.
+func (l *Ledger) SetCalls(limit, calls int) { l.limits[limit].Calls = calls }
+
+// Calls returns the number of permits per key.
+func (l *Ledger) Calls(limit int) int { return l.limits[limit].Calls }
+
+// Usage is the state of one key of a limit.
+type Usage struct {
+	Key         string
+	Free        int       // permits that could be taken now
+	InFlight    int       // permits of attempts that have not ended
+	Out         int       // all permits that are out, InFlight among them
+	PausedUntil time.Time // zero if it is not paused
+}
+
+// Usage returns the state of one key.
+func (l *Ledger) Usage(now time.Time, limit int, key string) Usage {
+	lim, at := l.limits[limit], l.instant(now)
+	u := Usage{Key: key, Free: lim.Calls}
+	paused := lim.paused
+	if a := lim.accounts[key]; a != nil {
+		u.InFlight = a.inFlight
+		u.Out = a.inFlight + a.window.used(at)
+		u.Free = max(0, lim.Calls-u.Out)
+		paused = max(paused, a.paused)
+	}
+	if paused > at.mono {
+		u.Free, u.PausedUntil = 0, l.time(paused)
+	}
+	return u
+}
+
+// Keys calls yield for every key that has a permit out or a pause, in no
+// particular order, until it returns false.
+func (l *Ledger) Keys(limit int) func(yield func(key string) bool) {
+	return func(yield func(string) bool) {
+		for key := range l.limits[limit].accounts {
+			if !yield(key) {
+				return
+			}
+		}
+	}
+}
+
+// instant returns now, on a wall clock that never goes back.
+func (l *Ledger) instant(now time.Time) instant {
+	l.wall = max(l.wall, now.UnixNano())
+	return instant{mono: int64(now.Sub(l.origin)), wall: l.wall}
+}
+
+// before returns an instant of the past, as long before now on both clocks.
+func (l *Ledger) before(now instant, t time.Time) instant {
+	mono := int64(t.Sub(l.origin))
+	return instant{mono: mono, wall: now.wall - (now.mono - mono)}
+}
+
+func (l *Ledger) time(mono int64) time.Time {
+	if mono == never {
+		return time.Time{}
+	}
+	return l.origin.Add(time.Duration(mono))
+}
+
+func (l *Ledger) later(paused int64, until time.Time) int64 {
+	if until.IsZero() {
+		return 0
+	}
+	return max(paused, int64(until.Sub(l.origin)))
+}
+
+// spacing returns the token bucket of a limit, or nil.
+func (c Limit) spacing() *rate.Limiter {
+	if c.Burst == 0 {
+		return nil
+	}
+	return rate.NewLimiter(rate.Limit(float64(c.Calls)/c.Window.Seconds()), c.Burst)
+}

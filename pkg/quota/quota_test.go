@@ -1,0 +1,497 @@
+package quota
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// sent is one attempt as the model and the checker of arrivals know it.
+type sent struct {
+	needs   []Need
+	at, end time.Time // end is zero while it is in flight
+	fate    Fate
+	arrival time.Time // where the receiver counts it; zero until drawn
+}
+
+// model is the rule of the package doc written down without any thought of
+// speed: every attempt is kept, and every question looks at all of them.
+type model struct {
+	limits []Limit
+	log    []*sent
+}
+
+// out returns how many permits of a key are out at now.
+func (m *model) out(now time.Time, limit int, key string) int {
+	l, n := m.limits[limit], 0
+	for _, s := range m.log {
+		for _, need := range s.needs {
+			if need.Limit == limit && need.Key == key && m.held(now, l, s) {
+				n += need.Cost
+			}
+		}
+	}
+	return n
+}
+
+func (m *model) held(now time.Time, l Limit, s *sent) bool {
+	if s.end.IsZero() {
+		return true
+	}
+	end := s.end
+	switch s.fate {
+	case Unsent:
+		return false
+	case Unanswered:
+		end = end.Add(l.Late)
+	}
+	return now.Before(end.Add(l.Window))
+}
+
+func (m *model) fits(now time.Time, needs []Need) bool {
+	for _, n := range needs {
+		if m.out(now, n.Limit, n.Key)+n.Cost > m.limits[n.Limit].Calls {
+			return false
+		}
+	}
+	return true
+}
+
+// forget drops what can matter no more.
+func (m *model) forget(now time.Time) {
+	keep := m.log[:0]
+	for _, s := range m.log {
+		if s.end.IsZero() || now.Sub(s.end) < 20*time.Second {
+			keep = append(keep, s)
+		}
+	}
+	m.log = keep
+}
+
+// run does ops random operations and compares the ledger with the model after
+// each; it returns the attempts, with an arrival drawn for each.
+func run(t testing.TB, seed uint64, ops int, limits []Limit) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	ledger, m := New(now, limits...), &model{limits: limits}
+	var flying []*sent
+	arrivals := newArrivals(limits)
+	fail := func(format string, args ...any) {
+		t.Helper()
+		t.Fatalf("seed %d: %s", seed, fmt.Sprintf(format, args...))
+	}
+	for range ops {
+		switch k := r.IntN(10); {
+		case k < 6: // a call
+			needs := drawNeeds(r, limits)
+			want := m.fits(now, needs)
+			short, got := ledger.Take(now, needs)
+			if got != want {
+				fail("Take(%v) = %v at %v, the model says %v", needs, got, now, want)
+			}
+			if got {
+				s := &sent{needs: needs, at: now}
+				m.log, flying = append(m.log, s), append(flying, s)
+				break
+			}
+			if n := needs[short.Need]; !short.Until.IsZero() {
+				// What is known must be right: not a nanosecond too late, nor too early.
+				if m.fits(short.Until.Add(-1), []Need{n}) || !m.fits(short.Until, []Need{n}) {
+					fail("Take(%v) says until %v, wrongly", needs, short.Until)
+				}
+			}
+		case k < 9 && len(flying) > 0: // an attempt ends
+			i := r.IntN(len(flying))
+			s := flying[i]
+			flying = append(flying[:i], flying[i+1:]...)
+			s.fate = [...]Fate{Answered, Answered, Answered, Unanswered, Unsent}[r.IntN(5)]
+			s.end = now.Add(-time.Duration(r.Int64N(int64(now.Sub(s.at)) + 1))) // learnt a little later
+			if r.IntN(2) == 0 {
+				s.end = now
+			}
+			ledger.Return(now, s.needs, Attempt{Sent: s.at, End: s.end, Fate: s.fate})
+			arrivals.add(r, s)
+		default:
+			now = now.Add(time.Duration(r.Int64N(int64(300 * time.Millisecond))))
+			m.forget(now)
+		}
+	}
+	for _, s := range flying {
+		s.end, s.fate = now, Answered
+		arrivals.add(r, s)
+	}
+	if err := arrivals.check(); err != nil {
+		fail("%v", err)
+	}
+}
+
+func drawNeeds(r *rand.Rand, limits []Limit) []Need {
+	var needs []Need
+	for i, l := range limits {
+		if r.IntN(3) > 0 || len(needs) == 0 && i == len(limits)-1 {
+			needs = append(needs, Need{Limit: i, Key: string(rune('a' + r.IntN(2))), Cost: 1 + r.IntN(min(2, l.Calls))})
+		}
+	}
+	return needs
+}
+
+// arrivals checks the promise itself: no window of the receiver holds more than N.
+type arrivals struct {
+	limits []Limit
+	log    map[Need][]arrival // by limit and key, Cost 0
+}
+
+type arrival struct {
+	at   time.Time
+	cost int
+}
+
+func newArrivals(limits []Limit) *arrivals {
+	return &arrivals{limits: limits, log: make(map[Need][]arrival)}
+}
+
+// add draws where the receiver counts an attempt: anywhere that the attempt allows.
+func (a *arrivals) add(r *rand.Rand, s *sent) {
+	if s.fate == Unsent || s.fate == Unanswered && r.IntN(4) == 0 {
+		return // never arrived
+	}
+	for _, n := range s.needs {
+		last := s.end
+		if s.fate == Unanswered {
+			last = last.Add(a.limits[n.Limit].Late)
+		}
+		at := s.at.Add(time.Duration(r.Int64N(int64(last.Sub(s.at)) + 1)))
+		switch r.IntN(4) { // the ends are what breaks
+		case 0:
+			at = s.at
+		case 1:
+			at = last
+		}
+		id := Need{Limit: n.Limit, Key: n.Key}
+		a.log[id] = append(a.log[id], arrival{at, n.Cost})
+	}
+}
+
+func (a *arrivals) check() error {
+	for id, log := range a.log {
+		l := a.limits[id.Limit]
+		if l.Window == 0 {
+			continue // concurrency is no count of arrivals
+		}
+		for _, last := range log {
+			n := 0
+			for _, x := range log {
+				if d := last.at.Sub(x.at); d >= 0 && d < l.Window {
+					n += x.cost
+				}
+			}
+			if n > l.Calls {
+				return fmt.Errorf("limit %q key %q: %d calls arrived in (t-%v, t] with t = %v, at most %d may", l.Name, id.Key, n, l.Window, last.at, l.Calls)
+			}
+		}
+	}
+	return nil
+}
+
+var mixed = []Limit{
+	{Name: "app", Calls: 7, Window: time.Second, Late: 700 * time.Millisecond},
+	{Name: "method", Calls: 3, Window: 200 * time.Millisecond, Late: 50 * time.Millisecond},
+	{Name: "trade", Calls: 1, Window: 3 * time.Second},
+	{Name: "concurrency", Calls: 4, Late: time.Second},
+}
+
+// TestLedgerAgainstModel runs over a million random operations.
+func TestLedgerAgainstModel(t *testing.T) {
+	const seeds, ops = 3000, 400
+	for seed := range uint64(seeds) {
+		from := int(seed % 4)
+		run(t, seed, ops, append(mixed[from:len(mixed):len(mixed)], mixed[:from]...)[:1+seed/4%4])
+	}
+}
+
+func FuzzLedger(f *testing.F) {
+	f.Add(uint64(1), uint16(100))
+	f.Fuzz(func(t *testing.T, seed uint64, ops uint16) { run(t, seed, int(ops), mixed) })
+}
+
+var start = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+
+func at(d time.Duration) time.Time { return start.Add(d) }
+
+const ms = time.Millisecond
+
+func one(limit int) []Need { return []Need{{Limit: limit, Cost: 1}} }
+
+func TestPermitComesBackAtResponsePlusWindow(t *testing.T) {
+	tests := []struct {
+		name  string
+		limit Limit
+		a     Attempt
+		back  time.Duration
+	}{
+		{"answered", Limit{Calls: 1, Window: time.Second}, Attempt{at(0), at(20 * ms), Answered}, 1020 * ms},
+		{"no answer", Limit{Calls: 1, Window: time.Second, Late: 5 * time.Second}, Attempt{at(0), at(20 * ms), Unanswered}, 6020 * ms},
+		{"never sent", Limit{Calls: 1, Window: time.Second, Late: 5 * time.Second}, Attempt{at(0), at(20 * ms), Unsent}, 20 * ms},
+		{"slow, with a guard", Limit{Calls: 1, Window: time.Second, Guard: 100 * ms}, Attempt{at(0), at(800 * ms), Answered}, 1100 * ms},
+		{"fast, with a guard", Limit{Calls: 1, Window: time.Second, Guard: 100 * ms}, Attempt{at(0), at(20 * ms), Answered}, 1020 * ms},
+		{"concurrency", Limit{Calls: 1}, Attempt{at(0), at(20 * ms), Answered}, 20 * ms},
+		{"concurrency, no answer", Limit{Calls: 1, Late: time.Second}, Attempt{at(0), at(20 * ms), Unanswered}, 1020 * ms},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := New(start, tt.limit)
+			if _, ok := l.Take(at(0), one(0)); !ok {
+				t.Fatal("the first call did not get its permit")
+			}
+			if short, ok := l.Take(tt.a.End, one(0)); ok || !short.Until.IsZero() {
+				t.Fatalf("in flight: Take = %+v, %v; want a shortage without an instant", short, ok)
+			}
+			l.Return(tt.a.End, one(0), tt.a)
+			if got := l.Next(tt.a.End, one(0)[0]); !got.Equal(at(tt.back)) {
+				t.Errorf("back at %v, want %v", got.Sub(start), tt.back)
+			}
+			if tt.back > tt.a.End.Sub(start) {
+				if _, ok := l.Take(at(tt.back-1), one(0)); ok {
+					t.Error("taken a nanosecond too early")
+				}
+			}
+			if _, ok := l.Take(at(tt.back), one(0)); !ok {
+				t.Error("not to be had when it is back")
+			}
+		})
+	}
+}
+
+func TestAllPermitsOrNone(t *testing.T) {
+	l := New(start, Limit{Name: "app", Calls: 2, Window: time.Second}, Limit{Name: "trade", Calls: 1, Window: 3 * time.Second})
+	both := []Need{{0, "app", 1}, {1, "T1", 1}}
+	if _, ok := l.Take(at(0), both); !ok {
+		t.Fatal("first call refused")
+	}
+	l.Return(at(0), both, Attempt{Sent: at(0), End: at(0)})
+	short, ok := l.Take(at(0), both)
+	if ok || both[short.Need].Key != "T1" || !short.Until.Equal(at(3*time.Second)) {
+		t.Fatalf("Take = %+v, %v; want a shortage of T1 until 3s", short, ok)
+	}
+	if u := l.Usage(at(0), 0, "app"); u.Free != 1 {
+		t.Errorf("the failed Take left %d permits of app free, want 1", u.Free)
+	}
+}
+
+func TestIdleKeyCostsNothing(t *testing.T) {
+	l := New(start, Limit{Calls: 1, Window: time.Second})
+	now := start
+	for i := range 100_000 {
+		need := []Need{{0, fmt.Sprint(i), 1}}
+		if _, ok := l.Take(now, need); !ok {
+			t.Fatal("a new key was refused")
+		}
+		l.Return(now, need, Attempt{Sent: now, End: now})
+		now = now.Add(10 * ms)
+	}
+	if n := len(l.limits[0].accounts); n > 102 {
+		t.Errorf("%d accounts, but only 100 keys have a permit out", n)
+	}
+}
+
+func TestFullKeyTableMakesNewKeysWait(t *testing.T) {
+	l := New(start, Limit{Calls: 1, Window: time.Second, MaxKeys: 2})
+	for _, key := range []string{"a", "b"} {
+		l.Take(at(0), []Need{{0, key, 1}})
+	}
+	l.Return(at(10*ms), []Need{{0, "b", 1}}, Attempt{Sent: at(0), End: at(10 * ms)})
+	short, ok := l.Take(at(20*ms), []Need{{0, "c", 1}})
+	if ok || !short.Until.Equal(at(1010*ms)) {
+		t.Fatalf("Take = %+v, %v; want a wait until b is idle, at 1.01s", short, ok)
+	}
+	if _, ok := l.Take(at(1010*ms), []Need{{0, "c", 1}}); !ok {
+		t.Error("c was refused after b went idle")
+	}
+}
+
+func TestPause(t *testing.T) {
+	l := New(start, Limit{Calls: 5, Window: time.Second})
+	a, b := []Need{{0, "a", 1}}, []Need{{0, "b", 1}}
+	l.PauseKey(0, "a", at(3*time.Second))
+	if short, ok := l.Take(at(0), a); ok || !short.Paused || !short.Until.Equal(at(3*time.Second)) {
+		t.Fatalf("Take(a) = %+v, %v; want a pause until 3s", short, ok)
+	}
+	if _, ok := l.Take(at(0), b); !ok {
+		t.Error("the pause of a stopped b")
+	}
+	l.PauseLimit(0, at(time.Second))
+	if _, ok := l.Take(at(999*ms), b); ok {
+		t.Error("b passed a paused limit")
+	}
+	if _, ok := l.Take(at(time.Second), b); !ok {
+		t.Error("b did not pass after the pause")
+	}
+	l.PauseKey(0, "a", time.Time{})
+	if _, ok := l.Take(at(time.Second), a); !ok {
+		t.Error("a did not pass after it was opened again")
+	}
+}
+
+func TestSpacingInsideTheWindow(t *testing.T) {
+	l := New(start, Limit{Calls: 10, Window: time.Second, Burst: 2})
+	now, n := start, 0
+	for now.Before(at(500 * ms)) {
+		if short, ok := l.Take(now, one(0)); ok {
+			l.Return(now, one(0), Attempt{Sent: now, End: now})
+			n++
+		} else {
+			now = short.Until
+		}
+	}
+	if n != 6 && n != 7 { // 2 at once, then one per 100 ms
+		t.Errorf("%d calls in 500ms, want 2 and one per 100ms", n)
+	}
+}
+
+func TestAlignedWindows(t *testing.T) {
+	shanghai, err := time.LoadLocation("Asia/Shanghai")
+	if err != nil {
+		t.Fatal(err)
+	}
+	day := Limit{Calls: 2, Calendar: &Calendar{Unit: Day, Zone: shanghai, Skew: time.Second}}
+	edge := time.Date(2026, 11, 22, 0, 0, 0, 0, shanghai)
+	t.Run("a day has its permits again after midnight of the zone and the skew", func(t *testing.T) {
+		l := New(edge.Add(-time.Hour), day)
+		now := edge.Add(-time.Hour)
+		for range 2 {
+			l.Take(now, one(0))
+			l.Return(now, one(0), Attempt{Sent: now, End: now})
+		}
+		short, ok := l.Take(now, one(0))
+		if want := edge.Add(time.Second); ok || !short.Until.Equal(want) {
+			t.Fatalf("Take = %+v, %v; want a shortage until %v", short, ok, want)
+		}
+		if _, ok := l.Take(edge.Add(time.Second), one(0)); !ok {
+			t.Error("no permit in the new day")
+		}
+	})
+	t.Run("an attempt in flight over midnight counts in both days", func(t *testing.T) {
+		l := New(edge.Add(-10*time.Second), day)
+		sent, end := edge.Add(-10*time.Second), edge.Add(5*time.Second)
+		l.Take(sent, one(0))
+		l.Return(end, one(0), Attempt{Sent: sent, End: end})
+		if u := l.Usage(end, 0, ""); u.Free != 1 {
+			t.Errorf("%d free in the new day, want 1", u.Free)
+		}
+	})
+	t.Run("a step back of the wall clock reopens nothing", func(t *testing.T) {
+		l := New(edge.Add(-time.Hour), day)
+		l.Take(edge.Add(time.Hour), one(0))
+		l.Return(edge.Add(time.Hour), one(0), Attempt{Sent: edge.Add(time.Hour), End: edge.Add(time.Hour)})
+		if u := l.Usage(edge.Add(-30*time.Minute), 0, ""); u.Free != 1 {
+			t.Errorf("%d free after the step, want 1", u.Free)
+		}
+	})
+	t.Run("days of 23 and 25 hours", func(t *testing.T) {
+		ny, err := time.LoadLocation("America/New_York")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for date, hours := range map[string]int{"2026-03-08": 23, "2026-11-01": 25, "2026-11-02": 24} {
+			d, _ := time.ParseInLocation(time.DateOnly, date, ny)
+			from, to := Calendar{Unit: Day, Zone: ny}.bounds(d.Add(12 * time.Hour).UnixNano())
+			if got := time.Duration(to - from); got != time.Duration(hours)*time.Hour {
+				t.Errorf("%s has %v, want %dh", date, got, hours)
+			}
+		}
+	})
+}
+
+// TestAlignedArrivals draws arrivals anywhere in flight, on a receiver's clock
+// that is off by up to the skew, and counts them by its calendar.
+func TestAlignedArrivals(t *testing.T) {
+	const skew = 300 * ms
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		l := New(start, Limit{Calls: 5, Late: 2 * time.Second, Calendar: &Calendar{Unit: Minute, Skew: skew}})
+		offset := time.Duration(r.Int64N(2*int64(skew)+1)) - skew
+		counts := make(map[time.Time]int)
+		var flying []*sent
+		for now := start; now.Before(at(10 * time.Minute)); now = now.Add(time.Duration(r.Int64N(int64(4 * time.Second)))) {
+			if _, ok := l.Take(now, one(0)); ok {
+				flying = append(flying, &sent{at: now})
+			}
+			for len(flying) > 0 && r.IntN(3) == 0 {
+				s := flying[0]
+				flying = flying[1:]
+				fate, last := Answered, now
+				if r.IntN(5) == 0 {
+					fate, last = Unanswered, now.Add(2*time.Second)
+				}
+				l.Return(now, one(0), Attempt{Sent: s.at, End: now, Fate: fate})
+				arrived := s.at.Add(time.Duration(r.Int64N(int64(last.Sub(s.at)) + 1))).Add(offset)
+				counts[arrived.Truncate(time.Minute)]++
+			}
+		}
+		for minute, n := range counts {
+			if n > 5 {
+				t.Fatalf("seed %d: %d calls arrived in the minute of %v, at most 5 may", seed, n, minute)
+			}
+		}
+	}
+}
+
+func TestETA(t *testing.T) {
+	const trip = 10 * ms
+	limit := Limit{Calls: 2, Window: time.Second}
+	need := one(0)[0]
+	l := New(start, limit)
+	for i, want := range []time.Duration{0, 0, 1010 * ms, 1010 * ms, 2020 * ms} {
+		if got := l.ETA(at(0), need, i, trip).Sub(start); got != want {
+			t.Errorf("fresh, %d ahead: ETA %v, want %v", i, got, want)
+		}
+	}
+	l.Take(at(0), one(0))
+	l.Return(at(30*ms), one(0), Attempt{Sent: at(0), End: at(30 * ms)})
+	l.Take(at(40*ms), one(0))
+	for i, want := range []time.Duration{1030 * ms, 1060 * ms, 2040 * ms} {
+		if got := l.ETA(at(50*ms), need, i, trip).Sub(start); got != want {
+			t.Errorf("one cooling and one in flight, %d ahead: ETA %v, want %v", i, got, want)
+		}
+	}
+	l.PauseLimit(0, at(5*time.Second))
+	if got := l.ETA(at(50*ms), need, 0, trip).Sub(start); got != 5*time.Second {
+		t.Errorf("paused: ETA %v, want 5s", got)
+	}
+}
+
+func TestTakeAllocatesNothing(t *testing.T) {
+	l := New(start, mixed...)
+	needs := []Need{{0, "app", 1}, {1, "app", 1}, {2, "T1", 1}}
+	now := start
+	take := func() {
+		now = now.Add(3 * time.Second)
+		if _, ok := l.Take(now, needs); !ok {
+			t.Fatal("no permits")
+		}
+		l.Return(now, needs, Attempt{Sent: now, End: now})
+	}
+	take()
+	if n := testing.AllocsPerRun(1000, take); n != 0 {
+		t.Errorf("%v allocations per permit, want 0", n)
+	}
+}
+
+func BenchmarkTakeUnderThreeLimits(b *testing.B) {
+	l := New(start, Limit{Calls: 1000, Window: time.Second}, Limit{Calls: 100, Window: time.Second}, Limit{Calls: 20, Window: time.Second})
+	keys := make([]string, 100_000)
+	for i := range keys {
+		keys[i] = fmt.Sprint("merchant-", i)
+	}
+	needs := []Need{{0, "app", 1}, {1, "app", 1}, {2, "", 1}}
+	now := start
+	for i := 0; b.Loop(); i++ {
+		now = now.Add(10 * ms)
+		needs[2].Key = keys[i%len(keys)]
+		if _, ok := l.Take(now, needs); !ok {
+			b.Fatal("no permits")
+		}
+		l.Return(now, needs, Attempt{Sent: now, End: now})
+	}
+}
