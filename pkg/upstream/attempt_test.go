@@ -1,0 +1,357 @@
+package upstream
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// rawServer is a listener that hands each request it could read, with its bytes,
+// to serve, which answers on the connection and says whether to keep it.
+type rawServer struct {
+	net.Listener
+	requests atomic.Int64
+}
+
+func newRawServer(t *testing.T, serve func(n int64, request string, c net.Conn) (keep bool)) *rawServer {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &rawServer{Listener: l}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				var copied bytes.Buffer
+				r := bufio.NewReader(io.TeeReader(c, &copied))
+				for {
+					req, err := http.ReadRequest(r)
+					if err != nil {
+						return
+					}
+					io.Copy(io.Discard, req.Body)
+					n := s.requests.Add(1)
+					bytes := copied.String()
+					copied.Reset()
+					if !serve(n, bytes, c) {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	t.Cleanup(func() { l.Close(); <-done })
+	return s
+}
+
+func (s *rawServer) url() string { return "http://" + s.Addr().String() }
+
+const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+func newUpstream(t *testing.T, c Config) *Upstream {
+	t.Helper()
+	if c.Name == "" {
+		c.Name = "test"
+	}
+	u, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(u.Close)
+	return u
+}
+
+func do(t *testing.T, u *Upstream, r *Request) *Result {
+	t.Helper()
+	res := u.Do(t.Context(), r)
+	if res.Response != nil {
+		t.Cleanup(func() { res.Response.Body.Close() })
+	}
+	return res
+}
+
+func body(t *testing.T, res *Result) string {
+	t.Helper()
+	if res.Response == nil {
+		t.Fatalf("no response: %s", res.Reason)
+	}
+	b, err := io.ReadAll(res.Response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestOneDoIsOneSending breaks a reused connection after the request has been
+// read: net/http alone sends such requests a second time.
+func TestOneDoIsOneSending(t *testing.T) {
+	requests := map[string]*Request{
+		"GET":                             {Method: "GET", Target: "/q?a=1"},
+		"POST with Idempotency-Key":       {Method: "POST", Target: "/", Header: http.Header{"Idempotency-Key": {"k"}}, Body: []byte("a=1")},
+		"empty POST with Idempotency-Key": {Method: "POST", Target: "/", Header: http.Header{"Idempotency-Key": {"k"}}},
+		"DELETE with X-Idempotency-Key":   {Method: "DELETE", Target: "/", Header: http.Header{"X-Idempotency-Key": {"k"}}},
+		"POST":                            {Method: "POST", Target: "/", Body: []byte("a=1")},
+	}
+	for name, r := range requests {
+		t.Run(name, func(t *testing.T) {
+			s := newRawServer(t, func(n int64, _ string, c net.Conn) bool {
+				if n == 1 {
+					io.WriteString(c, ok)
+				}
+				return n == 1 // the second request, on the reused connection, gets no answer
+			})
+			u := newUpstream(t, Config{URL: s.url()})
+			if res := do(t, u, r); res.Outcome != Done {
+				t.Fatalf("first: %+v", res)
+			}
+			if res := do(t, u, r); res.Outcome != Unknown || !res.Sent || res.Answered {
+				t.Fatalf("broken connection: outcome %s, sent %v: %s; want unknown, sent", res.Outcome, res.Sent, res.Reason)
+			}
+			if n := s.requests.Load(); n != 2 {
+				t.Errorf("%d requests on the wire for two Do", n)
+			}
+		})
+	}
+	t.Run("net/http alone", func(t *testing.T) { // shows that the rig works
+		s := newRawServer(t, func(n int64, _ string, c net.Conn) bool {
+			if n == 2 {
+				return false
+			}
+			io.WriteString(c, ok)
+			return true
+		})
+		tr := &http.Transport{}
+		defer tr.CloseIdleConnections()
+		for range 2 {
+			resp, err := (&http.Client{Transport: tr}).Get(s.url())
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+		}
+		if n := s.requests.Load(); n != 3 {
+			t.Errorf("%d requests on the wire, want 3: one was repeated", n)
+		}
+	})
+}
+
+// TestStaleConnection closes an idle connection before the request is written:
+// nothing was sent, and it says so.
+func TestStaleConnection(t *testing.T) {
+	client, server := net.Pipe()
+	server.Close()
+	u := newUpstream(t, Config{URL: "http://unused.invalid"})
+	u.transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+		return &conn{Conn: client}, nil
+	}
+	res := do(t, u, &Request{Method: "POST", Target: "/", Body: []byte("x")})
+	if res.Outcome != NotExecuted || res.Sent || res.Unreachable {
+		t.Errorf("outcome %s, sent %v, unreachable %v: %s; want not_executed, never sent", res.Outcome, res.Sent, res.Unreachable, res.Reason)
+	}
+}
+
+func TestBytesGoOutAsGiven(t *testing.T) {
+	tests := []struct {
+		name string
+		base string
+		r    Request
+		want string
+	}{
+		{"signed query", "", Request{Method: "GET", Target: "/v3/a%2Fb;x/../?sign=a%2Bb&&c"}, ""},
+		{"query in its own order and escapes", "", Request{Method: "GET", Target: "/v3/a%2Fb;x?sign=a%2Bb+c&&b=%e4&a=1?"}, "GET /v3/a%2Fb;x?sign=a%2Bb+c&&b=%e4&a=1? HTTP/1.1\r\nHost: HOST\r\n\r\n"},
+		{"empty query", "", Request{Method: "GET", Target: "/?"}, "GET /? HTTP/1.1\r\nHost: HOST\r\n\r\n"},
+		{"two slashes", "", Request{Method: "GET", Target: "//a//b"}, "GET //a//b HTTP/1.1\r\nHost: HOST\r\n\r\n"},
+		{"base path", "/api/", Request{Method: "GET", Target: "/x"}, "GET /api/x HTTP/1.1\r\nHost: HOST\r\n\r\n"},
+		{"form", "", Request{Method: "POST", Target: "/gateway.do?charset=utf-8", Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "User-Agent": {"sdk/1"}}, Body: []byte("b=2&a=%7B1%7D")},
+			"POST /gateway.do?charset=utf-8 HTTP/1.1\r\nHost: HOST\r\nUser-Agent: sdk/1\r\nContent-Length: 13\r\nContent-Type: application/x-www-form-urlencoded\r\n\r\nb=2&a=%7B1%7D"},
+		{"empty POST", "", Request{Method: "POST", Target: "/close"}, "POST /close HTTP/1.1\r\nHost: HOST\r\nContent-Length: 0\r\n\r\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := make(chan string, 1)
+			s := newRawServer(t, func(_ int64, request string, c net.Conn) bool {
+				got <- request
+				io.WriteString(c, ok)
+				return true
+			})
+			u := newUpstream(t, Config{URL: s.url() + tt.base})
+			res := do(t, u, &tt.r)
+			if tt.want == "" {
+				if res.Sent || res.Outcome != Failed {
+					t.Fatalf("was not refused: %+v", res)
+				}
+				return
+			}
+			if res.Outcome != Done {
+				t.Fatalf("outcome %s: %s", res.Outcome, res.Reason)
+			}
+			if got := strings.ReplaceAll(<-got, s.Addr().String(), "HOST"); got != tt.want {
+				t.Errorf("on the wire:\n%q\nwant:\n%q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestFaults(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	type want struct {
+		outcome              Outcome
+		sent, down, answered bool
+		reason               string
+	}
+	hang := make(chan struct{})
+	defer close(hang)
+	tests := []struct {
+		name  string
+		serve func(c net.Conn)
+		want  want
+	}{
+		{"down", nil, want{NotExecuted, false, true, false, "never sent: dial tcp"}},
+		{"hangs", func(net.Conn) { <-hang }, want{Unknown, true, false, false, "no answer: the attempt's time-out has passed"}},
+		{"closes without an answer", func(net.Conn) {}, want{Unknown, true, false, false, "no answer: "}},
+		{"resets", func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) }, want{Unknown, true, false, false, "no answer: "}},
+		{"answers garbage", func(c net.Conn) { io.WriteString(c, "SSH-2.0-OpenSSH_9\r\n\r\n") }, want{Unknown, true, false, false, "no answer: "}},
+		{"breaks off in the body", func(c net.Conn) { io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf") }, want{Unknown, true, false, true, "status 200, but the answer broke off after 4 bytes"}},
+		{"stalls in the body", func(c net.Conn) {
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+			<-hang
+		}, want{Unknown, true, false, true, "status 200, but the answer broke off after 4 bytes: the attempt's time-out has passed"}},
+		{"a gateway before it gives up", func(c net.Conn) { io.WriteString(c, "HTTP/1.1 504 X\r\nContent-Length: 0\r\n\r\n") }, want{Unknown, true, false, false, "status 504"}},
+		{"redirects", func(c net.Conn) {
+			io.WriteString(c, "HTTP/1.1 302 X\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n")
+		}, want{Failed, true, false, true, "status 302"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			url := "http://" + closed.Addr().String()
+			var s *rawServer
+			if tt.serve != nil {
+				s = newRawServer(t, func(_ int64, _ string, c net.Conn) bool { tt.serve(c); return false })
+				url = s.url()
+			}
+			u := newUpstream(t, Config{URL: url, Timeout: 300 * time.Millisecond})
+			res := do(t, u, &Request{Method: "POST", Target: "/?secret=canary", Body: []byte("x")})
+			got := want{res.Outcome, res.Sent, res.Unreachable, res.Answered, res.Reason}
+			if !strings.HasPrefix(got.reason, tt.want.reason) {
+				t.Errorf("reason %q, want %q…", got.reason, tt.want.reason)
+			}
+			if got.reason = tt.want.reason; got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+			if strings.Contains(fmt.Sprint(res.Reason, res.Err), "canary") {
+				t.Errorf("the reason holds the query: %s", res.Reason)
+			}
+			if s != nil && s.requests.Load() != 1 {
+				t.Errorf("%d requests on the wire, want 1", s.requests.Load())
+			}
+		})
+	}
+}
+
+// TestForeignTransport shows what is known of transports that users bring along.
+func TestForeignTransport(t *testing.T) {
+	tests := []struct {
+		err  error
+		sent bool
+	}{
+		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, false},
+		{errors.New("anything else"), true},
+	}
+	for _, tt := range tests {
+		u := newUpstream(t, Config{URL: "http://x", Transport: roundTripper(func(*http.Request) (*http.Response, error) { return nil, tt.err })})
+		res := do(t, u, &Request{Method: "GET", Target: "/"})
+		if res.Sent != tt.sent || res.Unreachable == tt.sent {
+			t.Errorf("%v: sent %v, unreachable %v; want sent %v", tt.err, res.Sent, res.Unreachable, tt.sent)
+		}
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestLongBodyStreams(t *testing.T) {
+	const size = 3 << 20
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Write(bytes.Repeat([]byte("x"), size))
+	}))
+	defer s.Close()
+	u := newUpstream(t, Config{URL: s.URL, MaxInspect: 1000})
+	res := do(t, u, &Request{Method: "GET", Target: "/"})
+	if !res.Truncated || res.Outcome != Done {
+		t.Fatalf("truncated %v, outcome %s", res.Truncated, res.Outcome)
+	}
+	if n := len(body(t, res)); n != size {
+		t.Errorf("%d bytes came through, want %d", n, size)
+	}
+}
+
+func TestRulesSeeAPackedBodyAndTheClientGetsItPacked(t *testing.T) {
+	var packed bytes.Buffer
+	zw := gzip.NewWriter(&packed)
+	io.WriteString(zw, `{"alipay_trade_refund_response":{"code":"40005"}}`)
+	zw.Close()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Write(packed.Bytes())
+	}))
+	defer s.Close()
+	u := newUpstream(t, Config{URL: s.URL, Outcomes: []Rule{{When: `body("*_response.code") == "40005"`, Is: NotExecuted}}})
+	res := do(t, u, &Request{Method: "GET", Target: "/", Header: http.Header{"Accept-Encoding": {"gzip"}}})
+	if res.Outcome != NotExecuted {
+		t.Errorf("outcome %s: %s", res.Outcome, res.Reason)
+	}
+	if got := body(t, res); got != packed.String() {
+		t.Error("the body did not come through unchanged")
+	}
+}
+
+type signer func(*Request) error
+
+func (f signer) Sign(_ context.Context, r *Request) error { return f(r) }
+
+func TestSignerWorksOnACopyOfEachAttempt(t *testing.T) {
+	var got []string
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = append(got, r.Header.Get("Sign")) }))
+	defer s.Close()
+	n := 0
+	u := newUpstream(t, Config{URL: s.URL, Signer: signer(func(r *Request) error {
+		n++
+		r.Header.Add("Sign", fmt.Sprint(n))
+		return nil
+	})})
+	r := &Request{Method: "POST", Target: "/", Header: http.Header{}}
+	do(t, u, r)
+	do(t, u, r)
+	if fmt.Sprint(got) != "[1 2]" || len(r.Header) != 0 {
+		t.Errorf("sent %v, header of the call %v; want a new signature for each attempt and the call unchanged", got, r.Header)
+	}
+	u.Signer = signer(func(*Request) error { return errors.New("no key") })
+	if res := do(t, u, r); res.Outcome != Failed || res.Sent || res.Reason != "signer: no key" {
+		t.Errorf("signer without a key: %+v", res)
+	}
+}

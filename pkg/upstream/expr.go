@@ -1,0 +1,146 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/file"
+	"github.com/expr-lang/expr/vm"
+)
+
+// A Kind is what a request expression gives.
+type Kind uint8
+
+const (
+	Condition Kind = iota // true or false
+	Key                   // a text or a number
+	Cost                  // a whole number
+)
+
+// MaxKey is the length, in bytes, up to which a key is taken.
+const MaxKey = 256
+
+// An Expr is a compiled request expression (the language of expr-lang/expr). It
+// sees method, path, query(n), form(n), param(n), header(n) and json(path). It is
+// safe for concurrent use.
+type Expr struct {
+	source  string
+	program *vm.Program
+}
+
+// requestEnv is what request expressions see.
+type requestEnv struct {
+	Method string              `expr:"method"`
+	Path   string              `expr:"path"`
+	Query  func(string) string `expr:"query"`
+	Form   func(string) string `expr:"form"`
+	Param  func(string) string `expr:"param"`
+	Header func(string) string `expr:"header"`
+	JSON   func(string) any    `expr:"json"`
+}
+
+// answerEnv is what outcome rules see: the answer, and of the request all but its header.
+type answerEnv struct {
+	requestEnv
+	Status int              `expr:"status"`
+	Body   func(string) any `expr:"body"`
+}
+
+func (in *Input) env() requestEnv {
+	return requestEnv{
+		Method: in.r.Method,
+		Path:   in.path(),
+		Query:  in.queryParam,
+		Form:   in.formParam,
+		Param:  in.param,
+		Header: in.r.Header.Get,
+		JSON:   func(path string) any { return lookup(in.r.Body, path) },
+	}
+}
+
+func (in *Input) answer(status int, header http.Header, body []byte) answerEnv {
+	env := answerEnv{
+		requestEnv: in.env(),
+		Status:     status,
+		Body:       func(path string) any { return lookup(body, path) },
+	}
+	env.Header = header.Get
+	return env
+}
+
+// Compile compiles a request expression and checks its types.
+func Compile(source string, kind Kind) (*Expr, error) {
+	as := map[Kind]expr.Option{Condition: expr.AsBool(), Key: expr.AsAny(), Cost: expr.AsInt()}[kind]
+	program, err := compile(source, requestEnv{}, as)
+	return &Expr{source, program}, err
+}
+
+func compile(source string, env any, options ...expr.Option) (*vm.Program, error) {
+	program, err := expr.Compile(source, append(options, expr.Env(env))...)
+	var at *file.Error
+	if errors.As(err, &at) { // without its drawing of the place, which takes three lines
+		return nil, fmt.Errorf("%s (in %q, character %d)", at.Message, source, at.Column+1)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w (in %q)", err, source)
+	}
+	return program, nil
+}
+
+// Bool evaluates a Condition.
+func (e *Expr) Bool(in *Input) (bool, error) {
+	v, err := e.run(in)
+	if err != nil {
+		return false, err
+	}
+	return v.(bool), nil
+}
+
+// Key evaluates a Key. An empty, absent or overlong value is an error: calls that
+// should be counted apart must not fall together.
+func (e *Expr) Key(in *Input) (string, error) {
+	v, err := e.run(in)
+	if err != nil {
+		return "", err
+	}
+	var key string
+	switch v := v.(type) {
+	case nil:
+	case string:
+		key = v
+	case int, int64, float64, bool:
+		key = fmt.Sprint(v)
+	default:
+		return "", fmt.Errorf("%s gives a %T, must be a text or a number", e.source, v)
+	}
+	switch {
+	case key == "":
+		return "", fmt.Errorf("%s is empty", e.source)
+	case len(key) > MaxKey:
+		return "", fmt.Errorf("%s is %d bytes long, at most %d are taken", e.source, len(key), MaxKey)
+	}
+	return key, nil
+}
+
+// Cost evaluates a Cost; below 1 is an error.
+func (e *Expr) Cost(in *Input) (int, error) {
+	v, err := e.run(in)
+	if err != nil {
+		return 0, err
+	}
+	if n := v.(int); n >= 1 {
+		return n, nil
+	}
+	return 0, fmt.Errorf("%s is %v, must be at least 1", e.source, v)
+}
+
+func (e *Expr) run(in *Input) (any, error) {
+	v, err := expr.Run(e.program, in.env())
+	if err != nil {
+		// The error may quote the request's values: only the expression is told.
+		return nil, fmt.Errorf("%s cannot be computed for this request", e.source)
+	}
+	return v, nil
+}

@@ -1,0 +1,159 @@
+package upstream
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/tidwall/gjson"
+)
+
+// A Request is what a call puts on the wire, host and connection aside.
+type Request struct {
+	Method string
+	// Target is the request target as it goes out: path and query, escaped.
+	Target string
+	// Header has no Host, no Content-Length and no hop-by-hop fields.
+	Header http.Header
+	Body   []byte
+}
+
+// Clone returns a deep copy.
+func (r *Request) Clone() *Request {
+	return &Request{r.Method, r.Target, r.Header.Clone(), bytes.Clone(r.Body)}
+}
+
+// Check reports why a request cannot be sent.
+func (r *Request) Check() error {
+	switch {
+	case r.Method == http.MethodConnect || r.Method == http.MethodTrace || !token(r.Method):
+		return fmt.Errorf("method %q is not forwarded", r.Method)
+	case !strings.HasPrefix(r.Target, "/"):
+		return fmt.Errorf("target %q must begin with a slash", printable(r.Target))
+	}
+	path, _, _ := strings.Cut(r.Target, "?")
+	for i := range len(r.Target) {
+		if c := r.Target[i]; c <= ' ' || c == 0x7f || c == '#' {
+			return fmt.Errorf("target %q holds a control byte, a space or a #", printable(path))
+		}
+	}
+	plain, err := url.PathUnescape(path)
+	if err != nil {
+		return fmt.Errorf("path %q has a broken escape", printable(path))
+	}
+	for _, segment := range strings.FieldsFunc(plain, func(c rune) bool { return c == '/' || c == '\\' }) {
+		if segment == ".." {
+			return fmt.Errorf("path %q has a .. segment", printable(path))
+		}
+	}
+	if strings.ContainsFunc(plain, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		return fmt.Errorf("path %q holds a control byte", printable(path))
+	}
+	for name, values := range r.Header {
+		if !token(name) {
+			return fmt.Errorf("header name %q is not a token", name)
+		}
+		for _, v := range values {
+			if strings.ContainsAny(v, "\r\n\x00") {
+				return fmt.Errorf("header %s holds a line break or a NUL", name)
+			}
+		}
+	}
+	return nil
+}
+
+func token(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
+		return c <= ' ' || c >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, c)
+	})
+}
+
+// printable shortens what an error quotes.
+func printable(s string) string {
+	if len(s) > 100 {
+		s = s[:100] + "…"
+	}
+	return s
+}
+
+// An Input is a request as expressions see it: each part is parsed once, when it
+// is first asked for. It belongs to one goroutine.
+type Input struct {
+	r     *Request
+	query url.Values
+	form  url.Values
+}
+
+// NewInput returns the view of a request.
+func NewInput(r *Request) *Input { return &Input{r: r} }
+
+func (in *Input) path() string {
+	path, _, _ := strings.Cut(in.r.Target, "?")
+	return path
+}
+
+func (in *Input) queryParam(name string) string {
+	if in.query == nil {
+		_, raw, _ := strings.Cut(in.r.Target, "?")
+		in.query, _ = url.ParseQuery(raw) // what can be parsed, like net/http
+	}
+	return in.query.Get(name)
+}
+
+func (in *Input) formParam(name string) string {
+	if in.form == nil {
+		in.form = parseForm(in.r)
+	}
+	return in.form.Get(name)
+}
+
+func (in *Input) param(name string) string {
+	if v := in.queryParam(name); v != "" {
+		return v
+	}
+	return in.formParam(name)
+}
+
+// parseForm reads an urlencoded or multipart body; files in it are left out.
+func parseForm(r *Request) url.Values {
+	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch kind {
+	case "application/x-www-form-urlencoded":
+		form, _ := url.ParseQuery(string(r.Body))
+		return form
+	case "multipart/form-data":
+		form := make(url.Values)
+		parts := multipart.NewReader(bytes.NewReader(r.Body), params["boundary"])
+		for {
+			part, err := parts.NextPart()
+			if err != nil {
+				return form
+			}
+			if part.FileName() != "" {
+				continue
+			}
+			if value, err := io.ReadAll(part); err == nil {
+				form.Add(part.FormName(), string(value))
+			}
+		}
+	}
+	return url.Values{}
+}
+
+// lookup returns the value at a path of a JSON text, nil if there is none. A *
+// in a name of the path stands for any characters.
+func lookup(json []byte, path string) any {
+	if !gjson.ValidBytes(json) {
+		return nil
+	}
+	v := gjson.GetBytes(json, path)
+	if n := v.Int(); v.Type == gjson.Number && v.Raw == fmt.Sprint(n) {
+		return int(n)
+	}
+	return v.Value()
+}

@@ -1,0 +1,182 @@
+// Package upstream sends one attempt of a call to somebody else's API and says
+// what it came to.
+//
+// [New] compiles an upstream; [Upstream.Do] is one attempt; [Compile] makes the
+// request expressions by which calls are counted and told apart.
+//
+//	up, err := upstream.New(upstream.Config{Name: "alipay", URL: "https://openapi.alipay.com"})
+//	result := up.Do(ctx, &upstream.Request{Method: "POST", Target: "/gateway.do", Body: form})
+//	switch result.Outcome { … }
+//
+// # Outcomes
+//
+// An attempt is done, failed (for good), not_executed (limited, or never sent)
+// or unknown (it may have been executed). Rules decide in their order, each an
+// expression over the answer, because platforms say "limited" and "we do not
+// know" with status 200; then the status decides. Without an answer the outcome
+// is not_executed if not one byte of the request can have left, and unknown
+// otherwise.
+//
+// # One Do is one sending
+//
+// net/http sends a request again by itself when a reused connection breaks and
+// the request looks repeatable to it: two refunds for one call. Do allows each
+// attempt one connection and stops net/http at the second.
+//
+// # Bytes
+//
+// Target, header values and body go out as they are given; nothing is added and
+// no redirect is followed. The first Config.MaxInspect bytes of an answer are
+// read before Do returns, so that rules can look into them; what follows streams.
+//
+// An Upstream is safe for concurrent use.
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Defaults of a [Config] whose fields are zero.
+const (
+	DefaultTimeout    = 30 * time.Second
+	DefaultMaxInspect = 1 << 20
+	DefaultMaxIdle    = 100
+)
+
+// A Config describes an upstream.
+type Config struct {
+	// Name is how messages call it.
+	Name string
+	// URL is the scheme, the host and, if any, the path in front of every target.
+	URL string
+	// Timeout bounds an attempt, from dialling to the end of what is inspected of the answer.
+	Timeout time.Duration
+	// MaxInspect is how many bytes of an answer's body the rules can see.
+	MaxInspect int64
+	// MaxIdle is how many idle connections are kept.
+	MaxIdle int
+	// Outcomes are the rules, in order; the first that holds decides.
+	Outcomes []Rule
+	// Idempotent is a request expression, true for calls whose repeat the upstream
+	// itself recognises. Empty means none is known to be.
+	Idempotent string
+	// Signer, if not nil, completes a request when it is sent.
+	Signer Signer
+	// Transport, if not nil, replaces the connections made here. A failed dial is
+	// then known by a *net.OpError of Op "dial"; other errors count as sent
+	// unless the transport reports no connection through net/http/httptrace.
+	Transport http.RoundTripper
+}
+
+// A Signer completes a request for one attempt: time stamp, nonce, signature. It
+// is called just before the request is sent, with a copy that it may change, and
+// must be safe for concurrent use.
+type Signer interface {
+	Sign(ctx context.Context, r *Request) error
+}
+
+// An Upstream is a compiled Config.
+type Upstream struct {
+	Config
+	base       *url.URL
+	rules      []rule
+	idempotent *Expr
+	transport  http.RoundTripper
+	own        bool // transport is ours: it reports every connection
+}
+
+// New compiles a config. The error joins everything that is wrong with it, each
+// part a [*FieldError].
+func New(c Config) (*Upstream, error) {
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.MaxInspect == 0 {
+		c.MaxInspect = DefaultMaxInspect
+	}
+	if c.MaxIdle == 0 {
+		c.MaxIdle = DefaultMaxIdle
+	}
+	u := &Upstream{Config: c, transport: c.Transport}
+	var errs []error
+	fault := func(field string, err error) {
+		if err != nil {
+			errs = append(errs, &FieldError{field, err})
+		}
+	}
+	var err error
+	u.base, err = parseBase(c.URL)
+	fault("url", err)
+	if c.Timeout < 0 {
+		fault("timeout", fmt.Errorf("%v must be positive", c.Timeout))
+	}
+	for i, r := range c.Outcomes {
+		compiled, err := compileRule(r)
+		fault(fmt.Sprintf("outcomes[%d]", i), err)
+		u.rules = append(u.rules, compiled)
+	}
+	if c.Idempotent != "" {
+		u.idempotent, err = Compile(c.Idempotent, Condition)
+		fault("idempotent", err)
+	}
+	if u.transport == nil {
+		u.transport, u.own = newTransport(c), true
+	}
+	return u, errors.Join(errs...)
+}
+
+// A FieldError tells which field of a config is wrong.
+type FieldError struct {
+	Field string // as in YAML, for instance outcomes[2].when
+	Err   error
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
+func (e *FieldError) Unwrap() error { return e.Err }
+
+func parseBase(s string) (*url.URL, error) {
+	if s == "" {
+		return nil, errors.New("is missing; give the API's scheme and host, for instance https://openapi.alipay.com")
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return nil, errors.New("cannot be parsed as a URL") // the error of url.Parse quotes it, and with it a password
+	}
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Errorf("scheme is %q, must be http or https", u.Scheme)
+	case u.Host == "":
+		return nil, errors.New("has no host")
+	case u.User != nil:
+		return nil, errors.New("holds a user name; credentials belong to the caller or to a signer")
+	case u.RawQuery != "" || u.Fragment != "":
+		return nil, errors.New("has a query or a fragment; only scheme, host and path are used")
+	}
+	u.Path, u.RawPath = strings.TrimSuffix(u.EscapedPath(), "/"), ""
+	return u, nil
+}
+
+// Repeatable reports whether the upstream itself recognises a repeat of the request.
+func (u *Upstream) Repeatable(in *Input) bool {
+	if u.idempotent == nil {
+		return false
+	}
+	ok, err := u.idempotent.Bool(in)
+	return err == nil && ok
+}
+
+// Host returns the host, and port if any, that attempts go to.
+func (u *Upstream) Host() string { return u.base.Host }
+
+// Close closes idle connections.
+func (u *Upstream) Close() {
+	if t, ok := u.transport.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
+	}
+}

@@ -1,0 +1,195 @@
+package upstream
+
+import (
+	"bytes"
+	"mime/multipart"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+const form = "application/x-www-form-urlencoded"
+
+func post(contentType, target, body string) *Request {
+	return &Request{Method: "POST", Target: target, Header: http.Header{"Content-Type": {contentType}}, Body: []byte(body)}
+}
+
+func TestRequestExpressions(t *testing.T) {
+	var multi bytes.Buffer
+	mw := multipart.NewWriter(&multi)
+	mw.WriteField("app_id", "2021")
+	mw.CreateFormFile("file", "x.png")
+	mw.Close()
+	biz := "biz_content=%7B%22trade_no%22%3A%22T1%22%7D"
+	const trade = `let b = fromJSON(param("biz_content")); b.out_trade_no ?? b.trade_no`
+	tests := []struct {
+		name, key string
+		r         *Request
+		want      string // "error: …" for an error
+	}{
+		{"from the query", `param("app_id")`, post(form, "/gateway.do?app_id=2021", "app_id=other"), "2021"},
+		{"from the form", `param("app_id")`, post(form, "/gateway.do", "app_id=2021"), "2021"},
+		{"from a multipart form", `param("app_id")`, post(mw.FormDataContentType(), "/", multi.String()), "2021"},
+		{"form only", `form("app_id")`, post(form, "/?app_id=2021", ""), `error: form("app_id") is empty`},
+		{"query only", `query("app_id")`, post(form, "/", "app_id=2021"), `error: query("app_id") is empty`},
+		{"JSON inside a form", trade, post(form, "/", biz), "T1"},
+		{"no such JSON", trade, post(form, "/", "biz_content=x"), "error: " + trade + " cannot be computed for this request"},
+		{"neither number", trade, post(form, "/", "biz_content=%7B%7D"), "error: " + trade + " is empty"},
+		{"JSON body", `json("order.id")`, post("application/json", "/", `{"order":{"id":42}}`), "42"},
+		{"JSON with a star", `json("*_request.no")`, post("application/json", "/", `{"refund_request":{"no":"R1"}}`), "R1"},
+		{"header", `header("x-merchant")`, &Request{Method: "GET", Target: "/", Header: http.Header{"X-Merchant": {"m1"}}}, "m1"},
+		{"method and path", `method + " " + path`, &Request{Method: "GET", Target: "/v1/charges?limit=3"}, "GET /v1/charges"},
+		{"overlong", `param("a")`, post(form, "/", "a="+strings.Repeat("x", 300)), `error: param("a") is 300 bytes long, at most 256 are taken`},
+		{"an object", `json("a")`, post("application/json", "/", `{"a":{}}`), `error: json("a") gives a map[string]interface {}, must be a text or a number`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			e, err := Compile(tt.key, Key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := e.Key(NewInput(tt.r))
+			if err != nil {
+				got = "error: " + err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	tests := []struct {
+		source string
+		kind   Kind
+		want   string
+	}{
+		{`param("method"`, Condition, "unexpected token EOF"},
+		{`parm("method") == "x"`, Condition, "unknown name parm"},
+		{`param("method")`, Condition, "expected bool, but got string"},
+		{`path == 3`, Condition, "invalid operation"},
+		{`"x"`, Cost, "expected int, but got string"},
+	}
+	for _, tt := range tests {
+		_, err := Compile(tt.source, tt.kind)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("Compile(%s) = %v, want %q in one line", tt.source, err, tt.want)
+		}
+	}
+}
+
+func TestOutcomeRules(t *testing.T) {
+	u := newUpstream(t, Config{URL: "http://x", Outcomes: []Rule{
+		{When: `body("*_response.code") == "10000"`, Is: Done},
+		{When: `body("*_response.sub_code") contains "SYSTEM_ERROR"`, Is: Unknown},
+		{When: `status == 429 && header("X-Scope") == "refund"`, Is: NotExecuted, Pause: &Pause{Limit: "refund", For: time.Second}},
+		{When: `path == "/page" && status == 200`, Is: Done},
+		{When: `body("errors.#") > 0`, Is: Failed},
+	}})
+	tests := []struct {
+		name   string
+		status int
+		header http.Header
+		body   string
+		want   Outcome
+		pause  string
+	}{
+		{"first rule", 200, nil, `{"alipay_trade_refund_response":{"code":"10000"},"sign":"x"}`, Done, ""},
+		{"second rule", 200, nil, `{"a_response":{"code":"40004","sub_code":"ACQ.SYSTEM_ERROR"}}`, Unknown, ""},
+		{"a rule that fails on this answer does not hold", 200, nil, `{"a_response":{"code":"20000"}}`, Done, ""},
+		{"with a pause", 429, http.Header{"X-Scope": {"refund"}}, ``, NotExecuted, "refund"},
+		{"garbage", 502, nil, `<html>`, Unknown, ""},
+		{"a count", 200, nil, `{"errors":[1]}`, Failed, ""},
+		{"status 400", 400, nil, `{}`, Failed, ""},
+		{"status 204", 204, nil, ``, Done, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, pause, reason := u.judge(NewInput(&Request{Method: "POST", Target: "/"}), tt.status, tt.header, []byte(tt.body))
+			if got != tt.want || tt.pause != "" && (pause == nil || pause.Limit != tt.pause) {
+				t.Errorf("outcome %s, pause %v by %q; want %s, %q", got, pause, reason, tt.want, tt.pause)
+			}
+		})
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+	date := func(d time.Duration) string { return now.Add(d).Format(http.TimeFormat) }
+	tests := []struct {
+		name, value, date string
+		want              time.Duration
+	}{
+		{"seconds", "120", "", 2 * time.Minute},
+		{"a date", date(90 * time.Second), "", 90 * time.Second},
+		{"a date by the sender's clock", date(90 * time.Second), date(60 * time.Second), 30 * time.Second},
+		{"a date in the past", date(-time.Minute), "", 0},
+		{"malformed", "soon", "", 0},
+		{"negative", "-1", "", 0},
+		{"absurd", "999999999", "", 24 * time.Hour},
+		{"none", "", "", 0},
+	}
+	for _, tt := range tests {
+		h := http.Header{}
+		if tt.value != "" {
+			h.Set("Retry-After", tt.value)
+		}
+		if tt.date != "" {
+			h.Set("Date", tt.date)
+		}
+		if got := retryAfter(h, now); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestRequestCheck(t *testing.T) {
+	good := []Request{
+		{Method: "GET", Target: "/"},
+		{Method: "POST", Target: "/a%2Fb?x=%00&y=.."},
+		{Method: "GET", Target: "/a..b/...?"},
+	}
+	for _, r := range good {
+		if err := r.Check(); err != nil {
+			t.Errorf("%s %s: %v", r.Method, r.Target, err)
+		}
+	}
+	bad := map[string]Request{
+		"CONNECT":         {Method: "CONNECT", Target: "/"},
+		"method":          {Method: "GE T", Target: "/"},
+		"absolute":        {Method: "GET", Target: "http://evil/"},
+		"dots":            {Method: "GET", Target: "/a/../b"},
+		"escaped dots":    {Method: "GET", Target: "/a/%2e%2E/b"},
+		"dots, backslash": {Method: "GET", Target: `/a\..\b`},
+		"line break":      {Method: "GET", Target: "/a\r\nX: y"},
+		"escaped break":   {Method: "GET", Target: "/a%0d%0ab"},
+		"broken escape":   {Method: "GET", Target: "/a%zz"},
+		"header":          {Method: "GET", Target: "/", Header: http.Header{"X": {"a\r\nY: z"}}},
+		"header name":     {Method: "GET", Target: "/", Header: http.Header{"X Y": {"a"}}},
+	}
+	for name, r := range bad {
+		if r.Check() == nil {
+			t.Errorf("%s: %q %q was taken", name, r.Method, r.Target)
+		}
+	}
+}
+
+func TestNewTellsAllFaultsAtOnce(t *testing.T) {
+	_, err := New(Config{
+		URL: "ftp://user:canary@host", Timeout: -1, Idempotent: "nope(",
+		Outcomes: []Rule{{When: "status == 200", Is: "ok"}, {When: "status", Is: Done}, {When: "status == 1", Is: Done, Pause: &Pause{}}},
+	})
+	if err == nil {
+		t.Fatal("New took it")
+	}
+	for _, want := range []string{"url: scheme", "timeout: -1ns", "idempotent: ", "outcomes[0]: is: ", "outcomes[1]: when: expected bool", "outcomes[2]: pause: "} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is missing in:\n%v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "canary") {
+		t.Error("the error holds the password of the URL")
+	}
+}
