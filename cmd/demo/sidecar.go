@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// configYAML is what the sidecar is given: admin address, listen address, gateway URL,
+// and the two limits as calls and window.
+const configYAML = `admin: %s
+store: memory
+upstreams:
+  alipay:
+    listen: %s
+    url: %s
+    preset: alipay
+    max_wait: 60s
+    limits:
+      - {name: app,    per_key: 'param("app_id")', calls: %d, window: %v}
+      - {name: refund, when: 'param("method") == "alipay.trade.refund"', per_key: 'param("app_id")', calls: %d, window: %v}
+`
+
+const (
+	readyTimeout = 15 * time.Second // from start to readyz
+	stopTimeout  = 15 * time.Second // from SIGTERM to exit
+)
+
+// A sidecar is a running "throttler serve" in a temporary directory of its own.
+type sidecar struct {
+	url string // of its data listener
+
+	admin  string // URL
+	dir    string // config and log
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when it has ended, with waited set
+	waited error
+}
+
+// startSidecar writes the config for s, shows it, and starts the binary; it returns when
+// the sidecar is ready.
+func startSidecar(ctx context.Context, binary string, s scenario, gatewayURL string, out io.Writer) (_ *sidecar, err error) {
+	addrs, err := freeAddrs(2)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "throttler-demo-")
+	if err != nil {
+		return nil, err
+	}
+	c := &sidecar{
+		admin:  "http://" + addrs[0],
+		url:    "http://" + addrs[1],
+		dir:    dir,
+		exited: make(chan struct{}),
+	}
+	config := fmt.Sprintf(configYAML, addrs[0], addrs[1], gatewayURL,
+		s.app.Calls, s.app.Window, s.refund.Calls, s.refund.Window)
+	fmt.Fprint(out, indent(config))
+
+	if err := c.start(binary, config); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if err := c.ready(ctx); err != nil {
+		c.stop() // its log says more than its exit code, and err has it
+		return nil, err
+	}
+	return c, nil
+}
+
+// start starts the process, its output going to the log file.
+func (c *sidecar) start(binary, config string) error {
+	file := filepath.Join(c.dir, "throttler.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(c.logFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the child has its own
+	binary, err = filepath.Abs(binary)
+	if err != nil {
+		return err
+	}
+	c.cmd = exec.Command(binary, "serve", "-c", file)
+	c.cmd.Dir = c.dir
+	c.cmd.Stdout, c.cmd.Stderr = log, log
+	c.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "THROTTLER_") // these would override the config
+	})
+	if err := c.cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		c.waited = c.cmd.Wait()
+		close(c.exited)
+	}()
+	return nil
+}
+
+// ready waits until the sidecar says that it is.
+func (c *sidecar) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for {
+		if body, err := c.get(ctx, "/readyz"); err == nil {
+			body.Close()
+			return nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond): // between two polls
+		case <-c.exited:
+			return fmt.Errorf("the sidecar ended at once (%v); its log:\n%s", c.cmd.ProcessState, c.logTail())
+		case <-ctx.Done():
+			return fmt.Errorf("the sidecar is not ready: %w; its log:\n%s", ctx.Err(), c.logTail())
+		}
+	}
+}
+
+// stop asks the sidecar to end, waits until it has, and removes its directory.
+func (c *sidecar) stop() error {
+	defer os.RemoveAll(c.dir)
+	c.cmd.Process.Signal(syscall.SIGTERM) // no error matters: it may have ended already
+	select {
+	case <-c.exited:
+	case <-time.After(stopTimeout):
+		c.cmd.Process.Kill()
+		<-c.exited
+	}
+	if c.waited != nil {
+		return fmt.Errorf("the sidecar ended with %w; its log:\n%s", c.waited, c.logTail())
+	}
+	return nil
+}
+
+// status says what waits in the sidecar, for the line of progress; empty if it cannot be
+// had just now.
+func (c *sidecar) status(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	body, err := c.get(ctx, "/v1/upstreams")
+	if err != nil {
+		return ""
+	}
+	defer body.Close()
+	var upstreams []upstream
+	if json.NewDecoder(body).Decode(&upstreams) != nil || len(upstreams) != 1 {
+		return ""
+	}
+	return upstreams[0].String()
+}
+
+// An upstream is what the admin API says of one.
+type upstream struct {
+	Name             string
+	Waiting, Sending int
+	ETA              time.Time // of a call that would arrive now: behind the last that waits
+}
+
+func (u upstream) String() string {
+	s := fmt.Sprintf(", %d waiting, %d sending", u.Waiting, u.Sending)
+	if left := time.Until(u.ETA); u.Waiting > 0 && left > 0 {
+		s += fmt.Sprintf(", the last goes in %.1fs", left.Seconds())
+	}
+	return s
+}
+
+// get returns the body of a 200 from the admin API.
+func (c *sidecar) get(ctx context.Context, path string) (io.ReadCloser, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.admin+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	rsp, err := adminClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	if rsp.StatusCode != http.StatusOK {
+		rsp.Body.Close()
+		return nil, fmt.Errorf("GET %s: %s", path, rsp.Status)
+	}
+	return rsp.Body, nil
+}
+
+// adminClient keeps no connection open: that would only delay the sidecar's stop.
+var adminClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+func (c *sidecar) logFile() string { return filepath.Join(c.dir, "throttler.log") }
+
+// logTail is the end of the log, indented.
+func (c *sidecar) logTail() string {
+	b, err := os.ReadFile(c.logFile())
+	if err != nil {
+		return indent(err.Error())
+	}
+	return indent(string(b[max(0, len(b)-4096):]))
+}
+
+func indent(s string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n  ") + "\n"
+}
+
+// freeAddrs returns n loopback addresses whose ports were free just now.
+func freeAddrs(n int) ([]string, error) {
+	var addrs []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // at the end, so that the ports differ
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs, nil
+}

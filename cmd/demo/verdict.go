@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/gateway"
+)
+
+// minSpeed is the share of the best possible speed that passes.
+const minSpeed = 0.95
+
+// A report is what one run came to: the merchant's side, and the gateway's own log.
+type report struct {
+	calls, succeeded int
+	reasons          map[string]int // why the other calls did not succeed
+	app, refund      gateway.Tally
+	refundedTwice    int    // trades
+	log              string // of the sidecar, where there are faults
+}
+
+// report reads what l and g counted.
+func (s scenario) report(l *load, g *gateway.Gateway) report {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := report{
+		calls:     len(l.calls),
+		succeeded: l.succeeded,
+		reasons:   maps.Clone(l.reasons),
+		app:       g.App(appID),
+		refund:    g.Method(appID, gateway.Refund),
+	}
+	for _, n := range g.Refunds(appID) {
+		if n > 1 {
+			r.refundedTwice++
+		}
+	}
+	return r
+}
+
+func (r report) limited() int { return r.app.Limited + r.refund.Limited }
+
+// best is the least time from the first arrival to the last that the limits allow.
+func (s scenario) best() time.Duration {
+	return max(best(s.refunds+s.queries, s.app), best(s.refunds, s.refund))
+}
+
+// best is (⌈calls/N⌉ − 1)·W: a full burst at once, another each W later.
+func best(calls int, l gateway.Limit) time.Duration {
+	return time.Duration((calls+l.Calls-1)/l.Calls-1) * l.Window
+}
+
+// speed is the share of the best possible speed, 1 at most where no limit was exceeded.
+func (s scenario) speed(r report) float64 {
+	return s.best().Seconds() / r.app.Span().Seconds()
+}
+
+// used is the share of the permits between the first and the last arrival that calls were
+// executed with: N for each window begun.
+func used(t gateway.Tally) float64 {
+	windows := int(t.Span()/t.Limit.Window) + 1
+	return float64(t.Executed) / float64(windows*t.Limit.Calls)
+}
+
+// faults says where a run through Throttler is not as promised.
+func (r report) faults(s scenario) []string {
+	var f []string
+	add := func(format string, args ...any) { f = append(f, fmt.Sprintf(format, args...)) }
+	if n := r.limited(); n > 0 {
+		add("%d calls were limited by the gateway", n)
+	}
+	if n := r.app.Most(); n > s.app.Calls {
+		add("%d arrivals of the app in a window, %d allowed", n, s.app.Calls)
+	}
+	if n := r.refund.Most(); n > s.refund.Calls {
+		add("%d refunds arrived in a window, %d allowed", n, s.refund.Calls)
+	}
+	if r.succeeded != r.calls {
+		add("%d of %d calls succeeded", r.succeeded, r.calls)
+	}
+	for _, why := range slices.Sorted(maps.Keys(r.reasons)) {
+		add("%d calls failed: %s", r.reasons[why], why)
+	}
+	if r.refundedTwice > 0 {
+		add("%d trades were refunded twice", r.refundedTwice)
+	}
+	if speed := s.speed(r); r.succeeded == r.calls && speed < minSpeed {
+		add("%.2f%% of the best possible speed, at least %.0f%% expected", 100*speed, 100*minSpeed)
+	}
+	return f
+}
+
+// writeVerdict prints both runs side by side.
+func writeVerdict(out io.Writer, s scenario, straight, through report) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	row := func(label string, cell func(report) string) {
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", label, cell(straight), cell(through))
+	}
+	number := func(label string, of func(report) int) {
+		row(label, func(r report) string { return fmt.Sprint(of(r)) })
+	}
+	most := func(what string, of func(report) gateway.Tally) {
+		row(fmt.Sprintf("most %s in any %v", what, of(through).Limit.Window), func(r report) string {
+			return fmt.Sprintf("%d of %d", of(r).Most(), of(r).Limit.Calls)
+		})
+	}
+	share := func(f float64) string { return fmt.Sprintf("%.1f%%", 100*f) }
+	seconds := func(d time.Duration) string { return fmt.Sprintf("%.2fs", d.Seconds()) }
+
+	fmt.Fprintf(w, "  \tstraight\tthrough Throttler\n")
+	number("calls", func(r report) int { return r.calls })
+	number("succeeded", func(r report) int { return r.succeeded })
+	number("limited by the gateway", report.limited)
+	number("failed otherwise", func(r report) int { return r.calls - r.succeeded - r.limited() })
+	most("arrivals", func(r report) gateway.Tally { return r.app })
+	most("refunds", func(r report) gateway.Tally { return r.refund })
+	number("trades refunded twice", func(r report) int { return r.refundedTwice })
+	row("app quota used", func(r report) string { return share(used(r.app)) })
+	row("refund quota used", func(r report) string { return share(used(r.refund)) })
+	row("first to last arrival", func(r report) string { return seconds(r.app.Span()) })
+	row("least time for all calls", func(report) string { return seconds(s.best()) })
+	row("of the best possible speed", func(r report) string {
+		if r.succeeded != r.calls {
+			return "not done"
+		}
+		return share(s.speed(r))
+	})
+	return w.Flush()
+}

@@ -1,0 +1,100 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// A Fault is what goes wrong with one call that was let through. The zero Fault: nothing.
+type Fault struct {
+	Answer Answer
+
+	// Executed: the call is carried out although its answer is lost or wrong. Right, Slow
+	// and Truncated carry the right answer and are executed anyway.
+	Executed bool
+
+	Status int           // HTTP status of what is answered; 0 is 200
+	Delay  time.Duration // before the answer; of a Slow one, between its halves
+}
+
+// An Answer is what goes back in place of the right answer.
+type Answer int
+
+const (
+	Right         Answer = iota
+	Hang                 // nothing, until the client leaves
+	Cut                  // nothing: the connection is closed
+	Truncated            // half of the right answer, then the connection is closed
+	Slow                 // the right answer in two halves, Delay apart
+	HTML                 // a page, as a proxy in front of the gateway gives; mostly with a Status
+	UnknownError         // 20000 isp.unknow-error
+	SystemError          // 40004 ACQ.SYSTEM_ERROR
+	AppLimited           // 40005 isv.app-call-limited, whatever the limit says; not in Tally.Limited
+	MethodLimited        // 40005 isv.method-call-limited, likewise
+)
+
+// wrongAnswers are the answers that have the platform's own shape.
+var wrongAnswers = map[Answer]answer{
+	UnknownError:  unknownError,
+	SystemError:   systemError,
+	AppLimited:    appLimited,
+	MethodLimited: methodLimited,
+}
+
+const page = "<html><head><title>error</title></head><body><h1>Sorry</h1></body></html>\n"
+
+func (f Fault) executes() bool {
+	return f.Executed || f.Answer == Right || f.Answer == Slow || f.Answer == Truncated
+}
+
+// write sends body, or what the fault makes of it.
+func (g *Gateway) write(w http.ResponseWriter, r *http.Request, body []byte, f Fault) {
+	delay := g.config.Latency
+	if f.Answer != Slow {
+		delay += f.Delay
+	}
+	if !wait(r.Context(), delay) {
+		return
+	}
+	switch f.Answer {
+	case Hang:
+		<-r.Context().Done()
+		return
+	case Cut:
+		panic(http.ErrAbortHandler)
+	case HTML:
+		body = []byte(page)
+	}
+
+	w.Header().Set("Content-Type", "text/html;charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(cmp.Or(f.Status, http.StatusOK))
+	if f.Answer == Slow || f.Answer == Truncated {
+		half := len(body) / 2
+		w.Write(body[:half])
+		http.NewResponseController(w).Flush()
+		body = body[half:]
+	}
+	if f.Answer == Truncated || f.Answer == Slow && !wait(r.Context(), f.Delay) {
+		panic(http.ErrAbortHandler)
+	}
+	w.Write(body)
+}
+
+// wait reports whether the client was still there after d.
+func wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,162 @@
+package scheduler
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+	"github.com/seed-30fe103d/throttler/pkg/wheel"
+)
+
+// State is where a call stands; see the package doc for how they follow each other.
+type State string
+
+const (
+	Waiting   State = "waiting"   // for its slot, or for a time before which it must not go
+	Sending   State = "sending"   // an attempt is in flight
+	Done      State = "done"      // executed
+	Failed    State = "failed"    // refused by the upstream for good
+	Unknown   State = "unknown"   // may have been executed; not finished
+	Expired   State = "expired"   // its deadline, or max_age, passed before it was sent
+	Exhausted State = "exhausted" // not executed, and its attempts are used up
+	Cancelled State = "cancelled" // by its caller, before it was sent
+)
+
+// States are all states.
+var States = []State{Waiting, Sending, Done, Failed, Unknown, Expired, Exhausted, Cancelled}
+
+// Finished reports whether nothing follows the state.
+func (s State) Finished() bool { return s != Waiting && s != Sending && s != Unknown }
+
+// MaxPriority and -MaxPriority bound a call's priority.
+const MaxPriority = 100
+
+// A Request is a call to be handed over.
+type Request struct {
+	Upstream string
+	Method   string
+	Target   string // path and query, as they go on the wire
+	Header   http.Header
+	Body     []byte
+
+	// Priority is from -MaxPriority to MaxPriority; higher goes first.
+	Priority int
+	// NotBefore is the earliest instant at which the call is sent.
+	NotBefore time.Time
+	// Deadline is the latest instant at which the call is sent.
+	Deadline time.Time
+	// IdempotencyKey makes a second Submit of the same request return the same
+	// call. It is not sent; what the upstream should see goes into Header.
+	IdempotencyKey string
+}
+
+func (r *Request) wire() *upstream.Request {
+	return &upstream.Request{Method: r.Method, Target: r.Target, Header: r.Header, Body: r.Body}
+}
+
+// A Call is what is known of a call at one moment.
+type Call struct {
+	ID         string      `json:"id"`
+	Upstream   string      `json:"upstream"`
+	State      State       `json:"state"`
+	Priority   int         `json:"priority"`
+	Async      bool        `json:"async"` // nobody waits for the answer: it was handed over by Submit
+	AcceptedAt time.Time   `json:"accepted_at"`
+	NotBefore  time.Time   `json:"not_before,omitzero"`
+	Deadline   time.Time   `json:"deadline,omitzero"`
+	FinishedAt time.Time   `json:"finished_at,omitzero"`
+	ETA        time.Time   `json:"eta,omitzero"` // only while it waits
+	Attempts   []Attempt   `json:"attempts"`     // the last MaxAttempts of them
+	WaitingFor *WaitingFor `json:"waiting_for,omitempty"`
+	Response   *Response   `json:"response,omitempty"`
+}
+
+// MaxAttempts is how many attempts a Call tells of, the last ones.
+const MaxAttempts = 20
+
+// An Attempt is one sending of a call.
+type Attempt struct {
+	N       int              `json:"n"`
+	SentAt  time.Time        `json:"sent_at"`
+	EndedAt time.Time        `json:"ended_at,omitzero"`
+	Status  int              `json:"status,omitzero"`
+	Outcome upstream.Outcome `json:"outcome,omitempty"`
+	Reason  string           `json:"reason,omitempty"`
+}
+
+// WaitingFor says why a call waits.
+type WaitingFor struct {
+	Limit string    `json:"limit"` // empty: for the instant Until, whatever the limits
+	Key   string    `json:"key"`
+	Until time.Time `json:"until,omitzero"`
+	Ahead int       `json:"ahead"` // permits that calls ahead of it will take
+}
+
+// A Response is an upstream's answer as it is kept.
+type Response struct {
+	Status    int         `json:"status"`
+	Headers   http.Header `json:"headers"`
+	Body      []byte      `json:"body_base64"`
+	Truncated bool        `json:"truncated,omitempty"` // Body is only the beginning
+}
+
+// Last returns the last attempt, nil if there was none.
+func (c *Call) Last() *Attempt {
+	if len(c.Attempts) == 0 {
+		return nil
+	}
+	return &c.Attempts[len(c.Attempts)-1]
+}
+
+// Outcome returns what the call came to so far: that of its last attempt, or
+// not_executed if there was none.
+func (c *Call) Outcome() upstream.Outcome {
+	if a := c.Last(); a != nil && a.Outcome != "" {
+		return a.Outcome
+	}
+	return upstream.NotExecuted
+}
+
+// Waited returns how long the call waited until its last attempt, or until now
+// if there was none.
+func (c *Call) Waited(now time.Time) time.Duration {
+	if a := c.Last(); a != nil {
+		now = a.SentAt
+	}
+	return now.Sub(c.AcceptedAt)
+}
+
+// snapshot returns a copy that its receiver may keep.
+func (c *Call) snapshot() Call {
+	s := *c
+	s.Attempts = slices.Clone(c.Attempts)
+	return s
+}
+
+// A call is a Call in the scheduler's hands. The loop owns it, but for request
+// and its plan, which never change.
+type call struct {
+	Call
+	request    *upstream.Request
+	needs      []quota.Need
+	flowName   string
+	repeatable bool
+	bytes      int64
+
+	seq     uint64    // age: smaller is older, over all attempts
+	due     time.Time // not before this instant; zero: at once
+	timeout wheel.Handle
+	queued  queued // its place in the planner
+
+	sentAt    time.Time // monotonic, of the attempt in flight
+	burnt     int       // attempts that count
+	limited   int       // times it was limited in a row
+	unreached int       // times it met a closed door in a row
+
+	settled chan struct{}    // closed when it is finished or unknown
+	result  *upstream.Result // the last answer, for the waiter
+	reason  Reason           // why it ended without one
+	gone    bool             // the waiter has gone
+}

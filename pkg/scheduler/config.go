@@ -1,0 +1,367 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/retry"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// Defaults of an [Upstream] whose fields are zero.
+const (
+	DefaultConcurrency     = 1024
+	DefaultLate            = 5 * time.Second
+	DefaultMaxWait         = 30 * time.Second
+	DefaultMaxAge          = 24 * time.Hour
+	DefaultMaxWaiting      = 10_000
+	DefaultMaxWaitingBytes = 256 << 20
+	DefaultMaxBody         = 1 << 20
+)
+
+// ConcurrencyLimit is the name of the limit that every upstream has: its
+// concurrency. A pause of the upstream is a pause of this limit.
+const ConcurrencyLimit = "concurrency"
+
+// A Config describes a scheduler.
+type Config struct {
+	// Upstreams by name.
+	Upstreams map[string]Upstream
+	// Store keeps the calls; nil keeps them in memory.
+	Store Store
+	// Log gets what an operator should know; nil means slog.Default().
+	Log *slog.Logger
+	// Observe, if not nil, is told of every event, from the scheduler's loop: it
+	// must return at once and call nothing of the scheduler.
+	Observe func(Event)
+}
+
+// An Upstream is an API host, its limits and how its calls come back.
+type Upstream struct {
+	upstream.Config // Name is taken from Config.Upstreams
+
+	Limits []Limit
+	Retry  retry.Policy
+	// Resend allows a call whose caller waits for the answer to be sent again as
+	// it is. Without it, and without a Signer, the upstream's first answer is the
+	// caller's answer.
+	Resend bool
+
+	// Concurrency is how many attempts are in flight at most.
+	Concurrency int
+	// Late is how long after its end an unanswered attempt may still be counted.
+	Late time.Duration
+	// Burst, if positive, spaces calls inside the sliding windows of all limits.
+	Burst int
+
+	// MaxWait is how long a caller waits in Do, at most, until its call is sent.
+	MaxWait time.Duration
+	// MaxAge is how long after its acceptance a call may be sent at all.
+	MaxAge time.Duration
+	// MaxWaiting and MaxWaitingBytes bound what waits, in calls and in bytes of
+	// bodies and headers.
+	MaxWaiting      int
+	MaxWaitingBytes int64
+	// MaxBody bounds a request's body, in bytes.
+	MaxBody int64
+
+	// ShareBy is a request expression: calls of one value are one flow. Empty
+	// makes all calls one flow.
+	ShareBy string
+	// Weights are the flows' shares, 1 for those not named. Flows are looked up
+	// in lower case, as configuration files give them.
+	Weights map[string]float64
+}
+
+// A Limit is "at most Calls per Window", or Concurrency attempts in flight.
+type Limit struct {
+	Name string
+	// When is a request expression: the calls under the limit. Empty means all.
+	When string
+	// PerKey is a request expression: each value is counted apart. Empty means one key.
+	PerKey string
+	// Cost is a request expression: the permits that a call takes. Empty means 1.
+	Cost string
+
+	Calls    int
+	Window   time.Duration
+	Calendar *quota.Calendar // instead of Window
+	// Concurrency, instead of Calls and Window, bounds the attempts in flight.
+	Concurrency int
+	// Guard caps the hold of a slow answer; see quota.Limit.
+	Guard time.Duration
+}
+
+// A ConfigError is one fault of a Config.
+type ConfigError struct {
+	Path string // as in YAML, for instance upstreams.alipay.limits[0].window
+	Err  error
+}
+
+func (e *ConfigError) Error() string { return e.Path + ": " + e.Err.Error() }
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// Validate reports all faults at once, each a [*ConfigError], joined.
+func (c Config) Validate() error {
+	_, err := compile(c)
+	return err
+}
+
+// A service is an upstream, compiled.
+type service struct {
+	Upstream
+	up      *upstream.Upstream
+	shareBy *upstream.Expr
+	limits  []limit // the first is the concurrency of all calls
+}
+
+type limit struct {
+	Limit
+	name             string
+	when, key, price *upstream.Expr // nil: all, one, 1
+}
+
+var nameRule = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+func compile(c Config) (map[string]*service, error) {
+	var errs []error
+	if len(c.Upstreams) == 0 {
+		errs = append(errs, &ConfigError{"upstreams", errors.New("is empty; name at least one API host")})
+	}
+	services := make(map[string]*service)
+	for _, name := range slices.Sorted(maps.Keys(c.Upstreams)) {
+		path := "upstreams." + name
+		if !nameRule.MatchString(name) {
+			errs = append(errs, &ConfigError{path, fmt.Errorf("name %q must be lower-case letters, digits, - and _, at most 63", name)})
+		}
+		services[name] = compileUpstream(name, c.Upstreams[name], func(field string, err error) {
+			errs = append(errs, &ConfigError{path + "." + field, err})
+		})
+	}
+	return services, errors.Join(errs...)
+}
+
+func compileUpstream(name string, u Upstream, fault func(field string, err error)) *service {
+	u.Name = name
+	for _, f := range []struct {
+		name  string
+		value *time.Duration
+		zero  time.Duration
+	}{
+		{"late", &u.Late, DefaultLate},
+		{"max_wait", &u.MaxWait, DefaultMaxWait},
+		{"max_age", &u.MaxAge, DefaultMaxAge},
+	} {
+		positive(f.name, f.value, f.zero, fault)
+	}
+	positive("concurrency", &u.Concurrency, DefaultConcurrency, fault)
+	positive("max_waiting", &u.MaxWaiting, DefaultMaxWaiting, fault)
+	positive("max_waiting_bytes", &u.MaxWaitingBytes, DefaultMaxWaitingBytes, fault)
+	positive("max_body", &u.MaxBody, DefaultMaxBody, fault)
+	if u.MaxIdle == 0 {
+		u.MaxIdle = u.Concurrency
+	}
+
+	sv := &service{Upstream: u}
+	var err error
+	sv.up, err = upstream.New(u.Config)
+	for _, err := range split(err) {
+		var f *upstream.FieldError
+		if errors.As(err, &f) {
+			fault(f.Field, f.Err)
+		}
+	}
+	if u.ShareBy != "" {
+		if sv.shareBy, err = upstream.Compile(u.ShareBy, upstream.Key); err != nil {
+			fault("share_by", err)
+		}
+	}
+	for _, flow := range slices.Sorted(maps.Keys(u.Weights)) {
+		if w := u.Weights[flow]; !(w > 0) || w > 1e6 {
+			fault("weights."+flow, fmt.Errorf("is %v, must be above 0 and at most 1000000", w))
+		}
+	}
+	if len(u.Weights) > 0 && u.ShareBy == "" {
+		fault("weights", errors.New("need share_by, which tells the flows apart"))
+	}
+	checkRetry(u.Retry, fault)
+
+	sv.limits = []limit{{name: ConcurrencyLimit, Limit: Limit{Name: ConcurrencyLimit, Concurrency: u.Concurrency}}}
+	for i, l := range u.Limits {
+		sv.limits = append(sv.limits, sv.compileLimit(l, func(field string, err error) {
+			fault(fmt.Sprintf("limits[%d].%s", i, field), err)
+		}))
+	}
+	for i, r := range u.Outcomes {
+		if r.Pause != nil && r.Pause.Limit != "" && sv.limitNamed(r.Pause.Limit) < 0 {
+			fault(fmt.Sprintf("outcomes[%d].pause.limit", i), fmt.Errorf("limit %q is not one of this upstream's: %s", r.Pause.Limit, sv.limitNames()))
+		}
+	}
+	return sv
+}
+
+func checkRetry(p retry.Policy, fault func(string, error)) {
+	if p.Attempts < 0 {
+		fault("retry.attempts", fmt.Errorf("is %d, must be at least 1", p.Attempts))
+	}
+	if p.Min < 0 {
+		fault("retry.min", fmt.Errorf("is %v, must be positive", p.Min))
+	}
+	if p.Max < 0 || p.Max > 0 && p.Max < p.Min {
+		fault("retry.max", fmt.Errorf("is %v, must be positive and at least min (%v)", p.Max, p.Min))
+	}
+}
+
+// compileLimit compiles a limit after those that sv already has.
+func (sv *service) compileLimit(c Limit, fault func(field string, err error)) limit {
+	l := limit{Limit: c, name: c.Name}
+	switch {
+	case c.Name == "":
+		fault("name", errors.New("is missing; answers and metrics name limits by it"))
+	case !nameRule.MatchString(c.Name):
+		fault("name", fmt.Errorf("%q must be lower-case letters, digits, - and _, at most 63", c.Name))
+	case c.Name == ConcurrencyLimit:
+		fault("name", fmt.Errorf("%q is the upstream's own; its key is concurrency beside limits", c.Name))
+	case sv.limitNamed(c.Name) >= 0:
+		fault("name", fmt.Errorf("%q is taken by another limit of this upstream", c.Name))
+	}
+	for _, e := range []struct {
+		field, source string
+		kind          upstream.Kind
+		to            **upstream.Expr
+	}{
+		{"when", c.When, upstream.Condition, &l.when},
+		{"per_key", c.PerKey, upstream.Key, &l.key},
+		{"cost", c.Cost, upstream.Cost, &l.price},
+	} {
+		if e.source == "" {
+			continue
+		}
+		var err error
+		if *e.to, err = upstream.Compile(e.source, e.kind); err != nil {
+			fault(e.field, err)
+		}
+	}
+	windows := 0
+	for _, has := range []bool{c.Window != 0, c.Calendar != nil} {
+		if has {
+			windows++
+		}
+	}
+	switch {
+	case c.Concurrency != 0 && (c.Calls != 0 || windows > 0 || c.Guard != 0):
+		fault("concurrency", errors.New("stands instead of calls, window and guard"))
+	case c.Concurrency < 0:
+		fault("concurrency", fmt.Errorf("is %d, must be at least 1", c.Concurrency))
+	case c.Concurrency > 0:
+	case c.Calls < 1:
+		fault("calls", fmt.Errorf("is %d, must be at least 1", c.Calls))
+	case windows != 1:
+		fault("window", errors.New("is missing; give a duration such as 1s, or minute, hour, day or month"))
+	case c.Window < 0:
+		fault("window", fmt.Errorf("is %v, must be positive", c.Window))
+	case c.Guard < 0:
+		fault("guard", fmt.Errorf("is %v, must be positive", c.Guard))
+	}
+	return l
+}
+
+// positive sets a zero to its default and faults what is negative.
+func positive[T int | int64 | time.Duration](field string, value *T, zero T, fault func(string, error)) {
+	if *value == 0 {
+		*value = zero
+	}
+	if *value < 0 {
+		fault(field, fmt.Errorf("is %v, must be positive", *value))
+	}
+}
+
+// split undoes errors.Join.
+func split(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
+// quotas returns the limits as the ledger knows them.
+func (sv *service) quotas() []quota.Limit {
+	var qs []quota.Limit
+	for _, l := range sv.limits {
+		q := quota.Limit{Name: l.name, Calls: l.Calls, Window: l.Window, Calendar: l.Calendar, Late: sv.Late, Guard: l.Guard}
+		if l.Concurrency > 0 {
+			q.Calls = l.Concurrency
+		} else if l.Calendar == nil {
+			q.Burst = min(sv.Burst, l.Calls)
+		}
+		qs = append(qs, q)
+	}
+	return qs
+}
+
+// capacity is the number of permits per key.
+func (l *limit) capacity() int { return max(l.Calls, l.Concurrency) }
+
+// limitNamed returns the index of a limit, -1 if there is none.
+func (sv *service) limitNamed(name string) int {
+	return slices.IndexFunc(sv.limits, func(l limit) bool { return l.name == name })
+}
+
+func (sv *service) limitNames() string {
+	var names []string
+	for _, l := range sv.limits {
+		names = append(names, l.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (sv *service) weight(flow string) float64 {
+	if w, ok := sv.Weights[strings.ToLower(flow)]; ok {
+		return w
+	}
+	return 1
+}
+
+// needs returns what a call takes from which limits, and its flow. It is called
+// by whoever submits, not by the loop.
+func (sv *service) needs(in *upstream.Input) (needs []quota.Need, flow string, err error) {
+	for i, l := range sv.limits {
+		if l.when != nil {
+			under, err := l.when.Bool(in)
+			if err != nil {
+				return nil, "", &Error{Reason: BadKey, Limit: l.name, Detail: fmt.Sprintf("limit %q: when: %v", l.name, err)}
+			}
+			if !under {
+				continue
+			}
+		}
+		n := quota.Need{Limit: i, Cost: 1}
+		if l.key != nil {
+			if n.Key, err = l.key.Key(in); err != nil {
+				return nil, "", &Error{Reason: BadKey, Limit: l.name, Detail: fmt.Sprintf("limit %q: per_key: %v", l.name, err)}
+			}
+		}
+		if l.price != nil {
+			if n.Cost, err = l.price.Cost(in); err != nil {
+				return nil, "", &Error{Reason: BadKey, Limit: l.name, Detail: fmt.Sprintf("limit %q: cost: %v", l.name, err)}
+			}
+			if n.Cost > l.capacity() {
+				return nil, "", &Error{Reason: CostTooHigh, Limit: l.name, Detail: fmt.Sprintf("the call costs %d permits of limit %q, which has %d", n.Cost, l.name, l.capacity())}
+			}
+		}
+		needs = append(needs, n)
+	}
+	if sv.shareBy != nil {
+		if flow, err = sv.shareBy.Key(in); err != nil {
+			return nil, "", &Error{Reason: BadKey, Detail: fmt.Sprintf("share_by: %v", err)}
+		}
+	}
+	return needs, flow, nil
+}

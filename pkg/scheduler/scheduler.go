@@ -1,0 +1,386 @@
+// Package scheduler calls rate-limited APIs without breaking their limits,
+// wasting their quota or losing a call.
+//
+//	s, err := scheduler.New(cfg)
+//	client := &http.Client{Transport: s.Transport("alipay")} // waits for the answer
+//	call, err := s.Submit(ctx, request)                      // does not
+//
+// [Scheduler.Do] is what Transport does; [Scheduler.Wait] waits for a submitted
+// call; [Scheduler.Cancel] takes one back; [Scheduler.Close] ends it all.
+//
+// # A call's life
+//
+//	          ┌──── limited, upstream down, or a safe repeat: a new timeout ────┐
+//	          ▼                                                                 │
+//	Submit ─► waiting ── its slot fires, permits are taken ──► sending ─────────┤
+//	          │ └─► expired, cancelled                         (one attempt)    │
+//	          └───► exhausted                                                   ▼
+//	                               done, failed ◄─────────────────────── unknown
+//
+// Unknown is not finished: the call may have been executed, and the upstream
+// does not recognise a repeat. It stays until somebody decides.
+//
+// # Late binding
+//
+// A slot is an estimate. Which call goes is decided when the slot fires: by
+// priority, then fairly between flows, then by age. So a cancelled call leaves no
+// hole, a retry goes ahead of newer work, and a full key stops nobody else.
+//
+// # How it runs
+//
+// One goroutine, the loop, owns the wheel, the books and the queues; everybody
+// else sends it messages. Each attempt runs on a goroutine of its own, as many as
+// the upstream's concurrency allows; a slow upstream stalls only itself. Close
+// waits for all of them. All methods are safe for concurrent use.
+//
+// A [Store] keeps the calls. Without one they live as long as the process.
+package scheduler
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// What a Store in memory keeps of finished calls.
+const (
+	keepFinished      = 10_000
+	keepFinishedBytes = 64 << 20
+)
+
+// A Scheduler schedules calls to a set of upstreams.
+type Scheduler struct {
+	services map[string]*service
+	store    Store
+	log      *slog.Logger
+	loop     *loop
+
+	work   sync.WaitGroup // attempts and records
+	ctx    context.Context
+	cancel context.CancelFunc // cuts attempts in flight
+	close  sync.Once
+	closed chan struct{}
+}
+
+// New starts a scheduler. The error joins all faults of the config.
+func New(c Config) (*Scheduler, error) {
+	services, err := compile(c)
+	if err != nil {
+		return nil, err
+	}
+	s := &Scheduler{services: services, store: c.Store, log: c.Log, closed: make(chan struct{})}
+	if s.store == nil {
+		s.store = NewMemory(keepFinished, keepFinishedBytes)
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.loop = newLoop(s, c.Observe)
+	go s.loop.run()
+	return s, nil
+}
+
+// Submit hands over a call and returns when it is stored, with its ETA. The error
+// is an [*Error].
+func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
+	c, refused := s.newCall(r)
+	if refused != nil {
+		return nil, refused
+	}
+	c.Async = true
+	var key, fingerprint string
+	if r.IdempotencyKey != "" {
+		key, fingerprint = r.Upstream+" "+r.IdempotencyKey, fingerprintOf(&r)
+	}
+	if refused := s.admit(c); refused != nil {
+		return nil, refused
+	}
+	snapshot := c.snapshot()
+	existing, err := s.store.Accept(ctx, &snapshot, c.request, key, fingerprint)
+	if err != nil || existing != nil {
+		s.ask(func(time.Time) { s.loop.withdraw(c) })
+	}
+	switch {
+	case errors.Is(err, ErrKeyReused):
+		return nil, &Error{Reason: KeyReused, Upstream: r.Upstream, Detail: fmt.Sprintf("idempotency key %q was used for another request; take a new key, or send the same request", r.IdempotencyKey)}
+	case err != nil:
+		return nil, &Error{Reason: StoreFailed, Upstream: r.Upstream, Detail: "the call could not be stored: " + err.Error()}
+	case existing != nil:
+		return s.Get(existing.ID)
+	}
+	var accepted Call
+	if !s.ask(func(now time.Time) {
+		s.loop.enqueue(now, c)
+		accepted = s.loop.describe(now, c)
+	}) {
+		return nil, errStopping(r.Upstream)
+	}
+	return &accepted, nil
+}
+
+// Do hands over a call and waits for the upstream's answer; the caller closes its
+// body. A call that has not been sent when ctx ends is cancelled; one that has
+// been sent runs to its own end and is recorded. The error is an [*Error], or
+// that of ctx. The call is told in either case, unless it was refused as malformed.
+func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, error) {
+	c, refused := s.newCall(r)
+	if refused != nil {
+		return nil, nil, refused
+	}
+	latest := c.AcceptedAt.Add(s.services[r.Upstream].MaxWait)
+	if d, ok := ctx.Deadline(); ok && d.Before(latest) {
+		latest = d
+	}
+	if latest.Before(c.Deadline) {
+		c.Deadline = latest
+	}
+	if refused := s.admit(c); refused != nil {
+		return nil, refused.Call, refused
+	}
+	snapshot := c.snapshot()
+	if _, err := s.store.Accept(ctx, &snapshot, c.request, "", ""); err != nil {
+		s.ask(func(time.Time) { s.loop.withdraw(c) })
+		return nil, nil, &Error{Reason: StoreFailed, Upstream: r.Upstream, Detail: "the call could not be stored: " + err.Error()}
+	}
+	if !s.ask(func(now time.Time) { s.loop.enqueue(now, c) }) {
+		return nil, nil, errStopping(r.Upstream)
+	}
+	select {
+	case <-c.settled:
+	case <-ctx.Done():
+		s.ask(func(now time.Time) { s.loop.abandon(now, c) })
+		snapshot, err := s.Get(c.ID)
+		if err != nil {
+			return nil, nil, ctx.Err()
+		}
+		return nil, snapshot, ctx.Err()
+	}
+	// Settled: the loop does not touch the call any more.
+	last := c.Call.snapshot()
+	if c.result != nil && c.result.Response != nil {
+		return c.result.Response, &last, nil
+	}
+	return nil, &last, s.loop.explain(c)
+}
+
+// newCall checks a request and computes what it needs, on the caller's goroutine.
+func (s *Scheduler) newCall(r Request) (*call, *Error) {
+	sv := s.services[r.Upstream]
+	if sv == nil {
+		return nil, &Error{Reason: NotFound, Upstream: r.Upstream, Detail: fmt.Sprintf("upstream %q is not configured", r.Upstream)}
+	}
+	bad := func(format string, args ...any) (*call, *Error) {
+		return nil, &Error{Reason: BadRequest, Upstream: r.Upstream, Detail: fmt.Sprintf(format, args...)}
+	}
+	if r.Priority < -MaxPriority || r.Priority > MaxPriority {
+		return bad("priority is %d, must be from %d to %d", r.Priority, -MaxPriority, MaxPriority)
+	}
+	if int64(len(r.Body)) > sv.MaxBody {
+		return nil, &Error{Reason: TooLarge, Upstream: r.Upstream, Detail: fmt.Sprintf("the body has %d bytes, upstream %q takes at most %d (max_body)", len(r.Body), r.Upstream, sv.MaxBody)}
+	}
+	if r.Method == "" {
+		r.Method = http.MethodGet
+	}
+	wire := r.wire()
+	if err := wire.Check(); err != nil {
+		return bad("%v", err)
+	}
+	in := upstream.NewInput(wire)
+	needs, flow, err := sv.needs(in)
+	if err != nil {
+		e := err.(*Error)
+		e.Upstream = r.Upstream
+		return nil, e
+	}
+	now := time.Now()
+	deadline := now.Add(sv.MaxAge)
+	if !r.Deadline.IsZero() && r.Deadline.Before(deadline) {
+		deadline = r.Deadline
+	}
+	if r.NotBefore.After(deadline) {
+		return bad("not_before %s is after the deadline %s", r.NotBefore.Format(time.RFC3339), deadline.Format(time.RFC3339))
+	}
+	return &call{
+		Call: Call{
+			ID: uuid.Must(uuid.NewV7()).String(), Upstream: r.Upstream, State: Waiting, Priority: r.Priority,
+			AcceptedAt: now, NotBefore: r.NotBefore, Deadline: deadline, Attempts: []Attempt{},
+		},
+		request: wire, needs: needs, flowName: flow, repeatable: sv.up.Repeatable(in),
+		due: r.NotBefore, bytes: size(wire), settled: make(chan struct{}),
+	}, nil
+}
+
+// size estimates what a request holds in memory, in bytes.
+func size(r *upstream.Request) int64 {
+	n := len(r.Target) + len(r.Body)
+	for name, values := range r.Header {
+		n += len(name)
+		for _, v := range values {
+			n += len(v)
+		}
+	}
+	return int64(n)
+}
+
+func fingerprintOf(r *Request) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q ", r.Method, r.Target)
+	r.Header.Write(h)
+	h.Write(r.Body)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func errStopping(upstream string) *Error {
+	return &Error{Reason: Stopping, Upstream: upstream, Detail: "Throttler is stopping and takes no more calls; send the call to another instance, or again after the restart"}
+}
+
+// admit reserves a place for the call, or says why it is refused.
+func (s *Scheduler) admit(c *call) *Error {
+	var refused *Error
+	if !s.ask(func(now time.Time) { refused = s.loop.admit(now, c) }) {
+		return errStopping(c.Upstream)
+	}
+	return refused
+}
+
+// ask runs f in the loop and waits for it; false if the loop has ended.
+func (s *Scheduler) ask(f func(now time.Time)) bool {
+	done := make(chan struct{})
+	if !s.loop.post(func(now time.Time) { f(now); close(done) }) {
+		return false
+	}
+	select {
+	case <-done:
+		return true
+	case <-s.loop.ended:
+		select { // it may have been the last that it did
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// Get returns a call.
+func (s *Scheduler) Get(id string) (*Call, error) {
+	var live *Call
+	s.ask(func(now time.Time) {
+		if c := s.loop.calls[id]; c != nil {
+			d := s.loop.describe(now, c)
+			live = &d
+		}
+	})
+	if live != nil {
+		return live, nil
+	}
+	c, err := s.store.Get(id)
+	if err != nil {
+		return nil, &Error{Reason: NotFound, Detail: fmt.Sprintf("call %q is not known; it may have been forgotten some time after it finished", id)}
+	}
+	return c, nil
+}
+
+// Wait returns a call when it is finished or unknown, or as it is when ctx ends.
+func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
+	var settled chan struct{}
+	s.ask(func(time.Time) {
+		if c := s.loop.calls[id]; c != nil {
+			settled = c.settled
+		}
+	})
+	if settled != nil {
+		select {
+		case <-settled:
+		case <-ctx.Done():
+		case <-s.closed:
+		}
+	}
+	return s.Get(id)
+}
+
+// List returns the calls that match a filter, by growing id.
+func (s *Scheduler) List(f Filter) ([]*Call, error) {
+	calls, err := s.store.List(f)
+	if err != nil {
+		return nil, err
+	}
+	s.ask(func(now time.Time) {
+		for _, stored := range calls {
+			if c := s.loop.calls[stored.ID]; c != nil {
+				*stored = s.loop.describe(now, c)
+			}
+		}
+	})
+	return calls, nil
+}
+
+// Cancel takes back a call that is not being sent and has not finished.
+func (s *Scheduler) Cancel(id string) (*Call, error) {
+	var err error
+	var settled chan struct{}
+	s.ask(func(now time.Time) {
+		c := s.loop.calls[id]
+		switch {
+		case c == nil:
+		case c.State == Waiting:
+			s.loop.finish(now, c, Cancelled)
+			settled = c.settled
+		default:
+			err = wrongState(&c.Call, "only a waiting call can be cancelled")
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if settled != nil {
+		<-settled
+		return s.Get(id)
+	}
+	c, err := s.Get(id)
+	if err == nil {
+		return nil, wrongState(c, "it has finished")
+	}
+	return nil, err
+}
+
+func wrongState(c *Call, why string) *Error {
+	snapshot := c.snapshot()
+	return &Error{Reason: WrongState, Upstream: c.Upstream, Call: &snapshot, Detail: fmt.Sprintf("call %s is %s: %s", c.ID, c.State, why)}
+}
+
+// Close refuses new calls and those whose callers wait, lets the attempts in
+// flight end, each within its time-out, and returns when every goroutine has.
+func (s *Scheduler) Close() error { return s.Shutdown(context.Background()) }
+
+// Shutdown is Close with a bound: when ctx ends, attempts in flight are cut off;
+// the outcome of those that may have been executed is unknown.
+func (s *Scheduler) Shutdown(ctx context.Context) error {
+	var err error
+	s.close.Do(func() {
+		s.ask(s.loop.stop)
+		stop := context.AfterFunc(ctx, s.cancel)
+		defer stop()
+		<-s.loop.ended
+		s.work.Wait()
+		s.cancel()
+		for _, sv := range s.services {
+			sv.up.Close()
+		}
+		err = s.store.Close()
+		close(s.closed)
+	})
+	<-s.closed
+	return err
+}

@@ -1,0 +1,246 @@
+package scheduler
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// An Event is something that happened to a call. Its pointers are good only
+// while it is observed.
+type Event struct {
+	Kind    EventKind
+	Call    *Call
+	Attempt *Attempt  // of EventAttempt
+	Reason  Reason    // of EventRefused
+	Limit   string    // of EventPaused; empty: the upstream
+	Until   time.Time // of EventPaused
+}
+
+// EventKind says what happened.
+type EventKind uint8
+
+const (
+	EventAccepted EventKind = iota
+	EventRefused
+	EventAttempt // an attempt has ended
+	EventPaused  // an answer has paused a limit's key or the upstream
+	EventEnded   // the call is finished or unknown
+)
+
+// UpstreamStatus is how an upstream stands.
+type UpstreamStatus struct {
+	Name        string    `json:"name"`
+	URL         string    `json:"url"`
+	State       string    `json:"state"` // up, paused or down
+	PausedUntil time.Time `json:"paused_until,omitzero"`
+	Waiting     int       `json:"waiting"`
+	Bytes       int64     `json:"waiting_bytes"` // of bodies and headers in hand
+	Sending     int       `json:"sending"`
+	MaxWaiting  int       `json:"max_waiting"`
+	// ETA is when the last of the waiting calls can be expected to go.
+	ETA time.Time `json:"eta,omitzero"`
+}
+
+// LimitStatus is how a limit stands.
+type LimitStatus struct {
+	Upstream    string      `json:"upstream"`
+	Limit       string      `json:"limit"`
+	Calls       int         `json:"calls"`
+	Window      string      `json:"window,omitempty"` // a duration or a unit; none for concurrency
+	LiveKeys    int         `json:"live_keys"`        // with permits out, a pause or calls waiting
+	Out         int         `json:"out"`              // permits of all keys
+	InFlight    int         `json:"in_flight"`        // those of attempts that have not ended
+	Waiting     int         `json:"waiting"`          // permits that waiting calls will take
+	Keys        []KeyStatus `json:"keys"`             // the MaxKeys for which most waits, most first
+	PausedUntil time.Time   `json:"paused_until,omitzero"`
+}
+
+// KeyStatus is how one key of a limit stands.
+type KeyStatus struct {
+	Key         string    `json:"key"`
+	Free        int       `json:"free"`
+	Out         int       `json:"out"`
+	InFlight    int       `json:"in_flight"`
+	Waiting     int       `json:"waiting"`
+	PausedUntil time.Time `json:"paused_until,omitzero"`
+}
+
+// MaxKeys is how many keys a LimitStatus names.
+const MaxKeys = 100
+
+// Upstreams returns the upstreams by name.
+func (s *Scheduler) Upstreams() []UpstreamStatus {
+	var all []UpstreamStatus
+	s.ask(func(now time.Time) {
+		for _, name := range slices.Sorted(maps.Keys(s.loop.planners)) {
+			all = append(all, s.loop.planners[name].status(now))
+		}
+	})
+	return all
+}
+
+// Limits returns all limits, by upstream and in the order of the config.
+func (s *Scheduler) Limits() []LimitStatus {
+	var all []LimitStatus
+	s.ask(func(now time.Time) {
+		for _, name := range slices.Sorted(maps.Keys(s.loop.planners)) {
+			p := s.loop.planners[name]
+			for i := range p.limits {
+				all = append(all, p.limitStatus(now, i))
+			}
+		}
+	})
+	return all
+}
+
+func (p *planner) status(now time.Time) UpstreamStatus {
+	st := UpstreamStatus{
+		Name: p.Name, URL: p.URL, State: "up",
+		Waiting: p.waiting, Bytes: p.bytes, Sending: p.sending, MaxWaiting: p.MaxWaiting,
+	}
+	if until := p.ledger.Usage(now, 0, "").PausedUntil; !until.IsZero() {
+		st.State, st.PausedUntil = "paused", until
+	}
+	if p.down > 0 {
+		st.State = "down"
+	}
+	for _, g := range p.gates {
+		n, waiting := quota.Need{Limit: g.id.limit, Key: g.id.key, Cost: 1}, g.waiting()
+		if waiting == 0 {
+			continue
+		}
+		if eta := p.ledger.ETA(now, n, waiting-1, p.trip); eta.After(st.ETA) {
+			st.ETA = eta
+		}
+	}
+	return st
+}
+
+func (g *gate) waiting() int {
+	n := 0
+	for _, t := range g.tally {
+		n += t.added - t.removed
+	}
+	return n
+}
+
+func (p *planner) limitStatus(now time.Time, i int) LimitStatus {
+	l := &p.limits[i]
+	st := LimitStatus{Upstream: p.Name, Limit: l.name, Calls: p.ledger.Calls(i), Keys: []KeyStatus{}}
+	switch {
+	case l.Calendar != nil:
+		st.Window = l.Calendar.Unit.String()
+	case l.Window > 0:
+		st.Window = l.Window.String()
+	}
+	keys := make(map[string]int)
+	for key := range p.ledger.Keys(i) {
+		keys[key] = 0
+	}
+	for id, g := range p.gates {
+		if id.limit == i {
+			keys[id.key] = g.waiting()
+		}
+	}
+	for key, waiting := range keys {
+		u := p.ledger.Usage(now, i, key)
+		if waiting == 0 && u.Out == 0 && u.PausedUntil.IsZero() {
+			continue
+		}
+		st.LiveKeys++
+		st.Out += u.Out
+		st.InFlight += u.InFlight
+		st.Waiting += waiting
+		st.Keys = append(st.Keys, KeyStatus{Key: key, Free: u.Free, Out: u.Out, InFlight: u.InFlight, Waiting: waiting, PausedUntil: u.PausedUntil})
+	}
+	slices.SortFunc(st.Keys, func(a, b KeyStatus) int {
+		switch {
+		case a.Waiting != b.Waiting:
+			return b.Waiting - a.Waiting
+		case a.Out != b.Out:
+			return b.Out - a.Out
+		case a.Key < b.Key:
+			return -1
+		}
+		return 1
+	})
+	st.Keys = st.Keys[:min(len(st.Keys), MaxKeys)]
+	return st
+}
+
+// describe returns a call with what only the plan knows of it.
+func (l *loop) describe(now time.Time, c *call) Call {
+	d := c.Call.snapshot()
+	if d.State == Waiting {
+		d.ETA, d.WaitingFor = l.planners[c.Upstream].eta(now, c)
+	}
+	return d
+}
+
+// refusal says why a new call cannot be taken; nil if it can.
+func (l *loop) refusal(now time.Time, p *planner, c *call) *Error {
+	switch {
+	case l.stopping:
+		return errStopping(c.Upstream)
+	case p.waiting >= p.MaxWaiting:
+		return &Error{Reason: Full, RetryAfter: time.Second, Detail: fmt.Sprintf("%d calls wait for upstream %q, at most %d may (max_waiting)", p.waiting, p.Name, p.MaxWaiting)}
+	case p.bytes+c.bytes > p.MaxWaitingBytes:
+		return &Error{Reason: Full, RetryAfter: time.Second, Detail: fmt.Sprintf("calls of %d bytes wait for upstream %q, at most %d may (max_waiting_bytes)", p.bytes, p.Name, p.MaxWaitingBytes)}
+	}
+	eta, why := p.eta(now, c)
+	if !eta.After(c.Deadline) {
+		return nil
+	}
+	e := &Error{Reason: PastDeadline, Limit: why.Limit, RetryAfter: eta.Sub(c.Deadline)}
+	if p.trouble.After(c.Deadline) {
+		e.Reason = Paused
+		e.Detail = fmt.Sprintf("upstream %q is shut until %s, later than the call may wait (%s)", p.Name, stamp(p.trouble), stamp(c.Deadline))
+		return e
+	}
+	e.Detail = fmt.Sprintf("the call could go at %s, later than it may wait (%s): limit %q is taken by %d permits ahead of it", stamp(eta), stamp(c.Deadline), why.Limit, why.Ahead)
+	return e
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+
+// explain says why a settled call has no answer.
+func (l *loop) explain(c *call) *Error {
+	snapshot := c.Call.snapshot()
+	e := &Error{Reason: c.reason, Upstream: c.Upstream, Call: &snapshot}
+	last := c.Last()
+	switch {
+	case c.State == Unknown:
+		e.Reason = NoAnswer
+		e.Detail = fmt.Sprintf("call %s was sent and may have been executed: %s; query before you send it again", c.ID, last.Reason)
+	case c.result != nil && c.result.Unreachable:
+		e.Reason, e.RetryAfter = Unreachable, time.Second
+		e.Detail = fmt.Sprintf("upstream %q cannot be reached: %s; nothing was executed", c.Upstream, last.Reason)
+	case c.State == Failed && last != nil:
+		e.Reason = BadRequest
+		e.Detail = fmt.Sprintf("call %s was not sent: %s", c.ID, last.Reason)
+	case c.reason == Stopping:
+		return &Error{Reason: Stopping, Upstream: c.Upstream, Call: &snapshot, RetryAfter: time.Second, Detail: errStopping(c.Upstream).Detail}
+	case c.reason == Paused:
+		e.Detail = fmt.Sprintf("upstream %q was shut for longer than call %s could wait (until %s); nothing was executed", c.Upstream, c.ID, stamp(c.Deadline))
+	case c.reason == PastDeadline:
+		e.Detail = fmt.Sprintf("the slot of call %s did not come before it could wait no longer (%s); nothing was executed", c.ID, stamp(c.Deadline))
+	default:
+		e.Reason = WrongState
+		e.Detail = fmt.Sprintf("call %s is %s", c.ID, c.State)
+	}
+	return e
+}
+
+// keep reads the answer to a call for which nobody waits, up to max bytes.
+func keep(r *upstream.Result, max int64) *Response {
+	defer r.Response.Body.Close()
+	kept := &Response{Status: r.Response.StatusCode, Headers: r.Response.Header, Truncated: r.Truncated}
+	kept.Body, _ = io.ReadAll(io.LimitReader(r.Response.Body, max)) // it has been read once, and lies in memory
+	return kept
+}

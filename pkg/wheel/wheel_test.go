@@ -1,0 +1,525 @@
+package wheel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+	"weak"
+)
+
+func advance[T any](w *Wheel[T], now time.Duration) (fired []T) {
+	w.Advance(now, func(v T) { fired = append(fired, v) })
+	return fired
+}
+
+func wantFired[T comparable](t *testing.T, w *Wheel[T], now time.Duration, want ...T) {
+	t.Helper()
+	if got := advance(w, now); !slices.Equal(got, want) {
+		t.Fatalf("Advance(%v) fired %v, want %v", now, got, want)
+	}
+}
+
+func TestNodeOfUint64Is32Bytes(t *testing.T) {
+	if size := unsafe.Sizeof(node[uint64]{}); size != 32 {
+		t.Errorf("a node is %d bytes", size)
+	}
+}
+
+func TestNewPanicsOnTickNotPositive(t *testing.T) {
+	for _, tick := range []time.Duration{0, -1} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("New(%v) did not panic", tick)
+				}
+			}()
+			New[int](tick)
+		}()
+	}
+}
+
+func TestNeverEarly(t *testing.T) {
+	w := New[string](time.Millisecond)
+	w.Insert(1, "1ns")
+	w.Insert(time.Millisecond, "1ms")
+	w.Insert(time.Millisecond+1, "1ms+1ns")
+	wantFired(t, w, time.Millisecond-1)
+	wantFired(t, w, time.Millisecond, "1ns", "1ms")
+	wantFired(t, w, 2*time.Millisecond-1)
+	wantFired(t, w, 2*time.Millisecond, "1ms+1ns")
+}
+
+func TestPastDeadlineIsDueAtOnce(t *testing.T) {
+	w := New[int](time.Second)
+	wantFired(t, w, time.Minute)
+	for i, at := range []time.Duration{math.MinInt64, -1, 0, 1, time.Minute} {
+		w.Insert(at, i)
+		if next, ok := w.Next(); !ok || next > time.Minute {
+			t.Errorf("Next with a deadline of %v is %v, %v", at, next, ok)
+		}
+		wantFired(t, w, time.Minute, i)
+	}
+}
+
+func TestGreatestDeadlineFires(t *testing.T) {
+	for _, tick := range []time.Duration{1, 7, time.Millisecond, time.Hour, math.MaxInt64} {
+		w := New[int](tick)
+		w.Insert(math.MaxInt64, 1)
+		w.Insert(math.MaxInt64-1, 0)
+		wantFired(t, w, math.MaxInt64-2)
+		if next, ok := w.Next(); !ok || next < math.MaxInt64-2 {
+			t.Errorf("tick %d: Next is %d, %v", tick, next, ok)
+		}
+		if fired := advance(w, math.MaxInt64); !slices.Contains(fired, 1) || w.Len() != 0 {
+			t.Errorf("tick %d: fired %v at last, %d left", tick, fired, w.Len())
+		}
+		w.Insert(math.MaxInt64, 2)
+		wantFired(t, w, math.MaxInt64, 2)
+	}
+}
+
+func TestLevelBoundaries(t *testing.T) {
+	for level := 1; level < levels; level++ {
+		for _, start := range []time.Duration{0, 1, 63, 64, 12345} {
+			boundary := time.Duration(1) << (level * slotBits)
+			w := New[time.Duration](1)
+			wantFired(t, w, start)
+			var want []time.Duration
+			for _, at := range []time.Duration{boundary - 1, boundary, boundary + 1} {
+				if at > start {
+					w.Insert(at, at)
+					want = append(want, at)
+				}
+			}
+			for _, at := range want {
+				wantFired(t, w, at-1)
+				wantFired(t, w, at, at)
+			}
+		}
+	}
+}
+
+func TestFarTimeoutNeedsOneWakeUpPerLevel(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		w := New[int](1)
+		now := time.Duration(random.Int64() >> random.IntN(63))
+		w.Advance(now, nil)
+		at := now + 1 + time.Duration(random.Int64N(math.MaxInt64-int64(now))>>random.IntN(63))
+		w.Insert(at, 0)
+		wakes := 0
+		for w.Len() > 0 {
+			next, ok := w.Next()
+			if !ok || next > at || next <= now && wakes > 0 {
+				t.Fatalf("seed %d: at %d, Next is %d, %v; the deadline is %d", seed, now, next, ok, at)
+			}
+			now = next
+			if fired := advance(w, now); len(fired) > 0 && now != at {
+				t.Fatalf("seed %d: fired at %d instead of %d", seed, now, at)
+			}
+			wakes++
+		}
+		if wakes > levels {
+			t.Errorf("seed %d: %d wake-ups", seed, wakes)
+		}
+	}
+}
+
+func TestWheelWrapsManyTimes(t *testing.T) {
+	w := New[int](time.Millisecond)
+	now := time.Duration(0)
+	for i := range 5000 {
+		w.Insert(now+63*time.Millisecond, i)
+		wantFired(t, w, now+62*time.Millisecond)
+		now += 63 * time.Millisecond
+		wantFired(t, w, now, i)
+	}
+}
+
+func TestJumpFiresEverythingInTickOrder(t *testing.T) {
+	w := New[time.Duration](time.Millisecond)
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 10_000 {
+		at := time.Duration(random.Int64() >> random.IntN(50))
+		w.Insert(at, w.instant(w.tickFrom(at)))
+	}
+	fired := advance(w, math.MaxInt64)
+	if len(fired) != 10_000 || !slices.IsSorted(fired) {
+		t.Errorf("%d fired, in order: %v", len(fired), slices.IsSorted(fired))
+	}
+}
+
+func TestTimeStandingStillOrGoingBackFiresNothing(t *testing.T) {
+	w := New[int](time.Millisecond)
+	w.Advance(time.Second, nil)
+	w.Insert(time.Second+time.Millisecond, 1)
+	for _, now := range []time.Duration{time.Second, time.Second, 0, -1, math.MinInt64} {
+		wantFired(t, w, now)
+	}
+	wantFired(t, w, time.Hour, 1)
+	wantFired(t, w, time.Hour)
+}
+
+func TestCancel(t *testing.T) {
+	w := New[int](time.Millisecond)
+	for _, at := range []time.Duration{0, time.Millisecond, time.Second, time.Hour, math.MaxInt64} {
+		h := w.Insert(at, 7)
+		if v, ok := w.Cancel(h); v != 7 || !ok {
+			t.Errorf("Cancel is %v, %v", v, ok)
+		}
+		if v, ok := w.Cancel(h); v != 0 || ok {
+			t.Errorf("the second Cancel is %v, %v", v, ok)
+		}
+	}
+	if _, ok := w.Next(); ok || w.Len() != 0 {
+		t.Errorf("%d left", w.Len())
+	}
+	wantFired(t, w, math.MaxInt64)
+}
+
+func TestStaleHandleHitsNothing(t *testing.T) {
+	w := New[int](time.Millisecond)
+	fired := w.Insert(0, 1)
+	wantFired(t, w, 0, 1)
+	cancelled := w.Insert(time.Second, 2)
+	w.Cancel(cancelled)
+	w.Insert(time.Second, 3) // in the node of both
+	for _, h := range []Handle{{}, fired, cancelled, {index: 5}, {index: math.MaxUint32}} {
+		if _, ok := w.Cancel(h); ok {
+			t.Errorf("Cancel(%v) hit", h)
+		}
+		if w.Reschedule(h, time.Minute) {
+			t.Errorf("Reschedule(%v) hit", h)
+		}
+	}
+	wantFired(t, w, time.Second, 3)
+}
+
+func TestHandleIsNeverGivenOutTwice(t *testing.T) {
+	w := New[int](time.Millisecond)
+	first := w.Insert(time.Second, 1)
+	w.node(first.index).generation = math.MaxUint32 - 1 // as after four billion timeouts
+	last := Handle{first.index, math.MaxUint32 - 1}
+	if _, ok := w.Cancel(last); !ok {
+		t.Fatal("the last generation was not live")
+	}
+	if next := w.Insert(time.Second, 2); next.index == first.index {
+		t.Errorf("used again as %v", next)
+	}
+	for _, h := range []Handle{first, last} {
+		if _, ok := w.Cancel(h); ok {
+			t.Errorf("Cancel(%v) hit", h)
+		}
+	}
+}
+
+func TestEndedValueLeavesMemory(t *testing.T) {
+	w := New[*[100]byte](time.Millisecond)
+	var values []weak.Pointer[[100]byte]
+	insert := func() Handle {
+		v := new([100]byte)
+		values = append(values, weak.Make(v))
+		return w.Insert(time.Second, v)
+	}
+	w.Cancel(insert())
+	insert()
+	w.Advance(time.Minute, func(*[100]byte) {})
+	runtime.GC()
+	for i, v := range values {
+		if v.Value() != nil {
+			t.Errorf("value %d is still there", i)
+		}
+	}
+	runtime.KeepAlive(w)
+}
+
+func TestReschedule(t *testing.T) {
+	w := New[int](time.Millisecond)
+	h := w.Insert(time.Second, 1)
+	for _, at := range []time.Duration{time.Hour, time.Minute, math.MaxInt64, 2 * time.Second} {
+		if !w.Reschedule(h, at) {
+			t.Fatal("Reschedule missed")
+		}
+		wantFired(t, w, time.Second)
+	}
+	wantFired(t, w, 2*time.Second, 1)
+	if w.Reschedule(h, time.Hour) {
+		t.Error("Reschedule after firing hit")
+	}
+	h = w.Insert(time.Hour, 2)
+	w.Reschedule(h, 0)
+	wantFired(t, w, 2*time.Second, 2)
+}
+
+func TestFireMayChangeTheWheel(t *testing.T) {
+	w := New[string](time.Millisecond)
+	self := w.Insert(10*time.Millisecond, "first")
+	other := w.Insert(20*time.Millisecond, "other")
+	moved := w.Insert(30*time.Millisecond, "moved")
+	var fired []string
+	w.Advance(time.Second, func(v string) {
+		fired = append(fired, v)
+		if v != "first" {
+			return
+		}
+		if _, ok := w.Cancel(self); ok || w.Reschedule(self, time.Second) {
+			t.Error("a timeout that fires is still there")
+		}
+		if _, ok := w.Cancel(other); !ok {
+			t.Error("Cancel missed")
+		}
+		w.Reschedule(moved, 50*time.Millisecond)
+		w.Insert(40*time.Millisecond, "later in this Advance")
+		w.Insert(10*time.Millisecond, "same tick")
+		w.Insert(time.Hour, "far")
+	})
+	if want := []string{"first", "later in this Advance", "moved"}; !slices.Equal(fired, want) {
+		t.Errorf("fired %v, want %v", fired, want)
+	}
+	if next, ok := w.Next(); !ok || next > time.Second {
+		t.Errorf("Next is %v, %v with a timeout due", next, ok)
+	}
+	wantFired(t, w, time.Second, "same tick")
+	wantFired(t, w, time.Hour, "far")
+}
+
+func TestAdvanceEndsThoughEachTimeoutInsertsOneThatIsDue(t *testing.T) {
+	w := New[int](time.Millisecond)
+	w.Insert(0, 0)
+	for want := 1; want < 5; want++ {
+		fired := 0
+		w.Advance(0, func(v int) { fired++; w.Insert(0, v) })
+		if fired != 1 {
+			t.Fatalf("fired %d times", fired)
+		}
+	}
+}
+
+func TestPanicInFireLosesNoOther(t *testing.T) {
+	w := New[int](time.Millisecond)
+	for i := range 3 {
+		w.Insert(0, i)
+		w.Insert(time.Second, 10+i)
+	}
+	var fired []int
+	for w.Len() > 0 {
+		func() {
+			defer func() { recover() }()
+			w.Advance(time.Second, func(v int) { fired = append(fired, v); panic("task") })
+		}()
+	}
+	slices.Sort(fired)
+	if want := []int{0, 1, 2, 10, 11, 12}; !slices.Equal(fired, want) {
+		t.Errorf("fired %v, want %v", fired, want)
+	}
+}
+
+func TestSteadyStateAllocatesNothing(t *testing.T) {
+	w := New[uint64](time.Millisecond)
+	now := time.Duration(0)
+	w.Insert(time.Hour, 0)
+	if n := testing.AllocsPerRun(1000, func() {
+		h := w.Insert(now+time.Second, 1)
+		w.Reschedule(h, now+time.Minute)
+		w.Cancel(h)
+		w.Insert(now+5*time.Millisecond, 2)
+		now += 10 * time.Millisecond
+		w.Advance(now, func(uint64) {})
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// model is the wheel as one would write it without a thought for speed.
+type model struct {
+	tick    time.Duration
+	reached time.Duration // start of the last tick that was reached
+	pending []modelTimeout
+}
+
+type modelTimeout struct {
+	id  int
+	at  time.Duration // start of its tick
+	due bool          // reached when it came in
+}
+
+func (m *model) timeout(id int, at time.Duration) modelTimeout {
+	start := max(at, 0)
+	if rest := start % m.tick; rest != 0 {
+		start += min(m.tick-rest, math.MaxInt64-start)
+	}
+	return modelTimeout{id, start, start <= m.reached}
+}
+
+func (m *model) remove(id int) bool {
+	n := len(m.pending)
+	m.pending = slices.DeleteFunc(m.pending, func(p modelTimeout) bool { return p.id == id })
+	return len(m.pending) < n
+}
+
+// advance returns the ids to fire, those of one tick together.
+func (m *model) advance(now time.Duration) (fire [][]int) {
+	if now != math.MaxInt64 {
+		now -= now % m.tick
+	}
+	m.reached = max(m.reached, now)
+	slices.SortStableFunc(m.pending, func(a, b modelTimeout) int {
+		switch {
+		case a.due && b.due:
+			return 0
+		case a.due:
+			return -1
+		case b.due:
+			return 1
+		}
+		return int(min(max(a.at-b.at, -1), 1))
+	})
+	for len(m.pending) > 0 && m.pending[0].at <= m.reached {
+		first := m.pending[0]
+		var group []int
+		for len(m.pending) > 0 && (first.due && m.pending[0].due || !m.pending[0].due && first.at == m.pending[0].at) {
+			group = append(group, m.pending[0].id)
+			m.pending = m.pending[1:]
+		}
+		slices.Sort(group)
+		fire = append(fire, group)
+	}
+	return fire
+}
+
+// checkAgainstModel reads operations from data, does them on a wheel and its model, and
+// compares.
+func checkAgainstModel(t *testing.T, data []byte) {
+	number := func() (n uint64) {
+		var b [8]byte
+		data = data[copy(b[:], data):]
+		return binary.LittleEndian.Uint64(b[:])
+	}
+	// distance is anything from a tick to three centuries, mostly short, often at a
+	// power of 64.
+	distance := func() time.Duration {
+		n := number()
+		d := time.Duration(1) << (n % 63)
+		switch n >> 8 % 4 {
+		case 0:
+			return d + time.Duration(n>>16%3) - 1
+		case 1:
+			return time.Duration(n>>16%7) - 3
+		}
+		return time.Duration(n >> 1 & uint64(d-1))
+	}
+	ticks := []time.Duration{1, 3, time.Microsecond, time.Millisecond, time.Hour}
+	tick := ticks[number()%uint64(len(ticks))]
+	w, m := New[int](tick), &model{tick: tick}
+	var handles []Handle
+	now := time.Duration(0)
+	from := func(d time.Duration) time.Duration {
+		if d > math.MaxInt64-now {
+			return math.MaxInt64
+		}
+		return now + d
+	}
+	for len(data) > 0 {
+		op := data[0]
+		data = data[1:]
+		switch op % 8 {
+		case 0, 1, 2:
+			at := from(distance())
+			m.pending = append(m.pending, m.timeout(len(handles), at))
+			handles = append(handles, w.Insert(at, len(handles)))
+		case 3, 4:
+			if len(handles) == 0 {
+				continue
+			}
+			id := int(number() % uint64(len(handles)))
+			v, ok := w.Cancel(handles[id])
+			if want := m.remove(id); ok != want || ok && v != id {
+				t.Fatalf("Cancel of %d is %d, %v, want %v", id, v, ok, want)
+			}
+		case 5:
+			if len(handles) == 0 {
+				continue
+			}
+			id, at := int(number()%uint64(len(handles))), from(distance())
+			ok := w.Reschedule(handles[id], at)
+			if want := m.remove(id); ok != want {
+				t.Fatalf("Reschedule of %d is %v, want %v", id, ok, want)
+			}
+			if ok {
+				m.pending = append(m.pending, m.timeout(id, at))
+			}
+		case 6:
+			now = from(max(distance(), 0))
+			checkAdvance(t, w, m, now)
+		case 7: // as an owner does
+			next, ok := w.Next()
+			if !ok {
+				continue
+			}
+			now = max(now, next)
+			checkAdvance(t, w, m, now)
+		}
+		checkNext(t, w, m)
+	}
+	checkAdvance(t, w, m, math.MaxInt64)
+	if w.Len() != 0 {
+		t.Fatalf("%d lost", w.Len())
+	}
+}
+
+func checkAdvance(t *testing.T, w *Wheel[int], m *model, now time.Duration) {
+	fired := advance(w, now)
+	for _, group := range m.advance(now) {
+		if len(fired) < len(group) {
+			t.Fatalf("Advance(%d): %v missing", now, group[len(fired):])
+		}
+		got := fired[:len(group)]
+		slices.Sort(got)
+		if !slices.Equal(got, group) {
+			t.Fatalf("Advance(%d) fired %v, want %v", now, got, group)
+		}
+		fired = fired[len(group):]
+	}
+	if len(fired) > 0 {
+		t.Fatalf("Advance(%d) fired %v too early", now, fired)
+	}
+}
+
+func checkNext(t *testing.T, w *Wheel[int], m *model) {
+	if w.Len() != len(m.pending) {
+		t.Fatalf("Len is %d, want %d", w.Len(), len(m.pending))
+	}
+	next, ok := w.Next()
+	if ok != (len(m.pending) > 0) {
+		t.Fatalf("Next is %v with %d pending", ok, len(m.pending))
+	}
+	for _, p := range m.pending {
+		if next > max(p.at, m.reached) {
+			t.Fatalf("Next is %d, after the deadline %d", next, p.at)
+		}
+	}
+}
+
+func TestAgainstModel(t *testing.T) {
+	for seed := range uint64(500) {
+		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			data := make([]byte, 4000)
+			for i := range data {
+				data[i] = byte(random.Uint32())
+			}
+			checkAgainstModel(t, data)
+		})
+	}
+}
+
+func FuzzAgainstModel(f *testing.F) {
+	f.Add([]byte("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x12\x00\x05\x00\x00\x00\x00\x00\x07\x06\x3e"))
+	f.Fuzz(checkAgainstModel)
+}
