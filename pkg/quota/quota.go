@@ -10,12 +10,11 @@
 //
 // # Why it is exact
 //
-// A call arrives somewhere between its first byte and its response. So a permit
-// is taken before the first byte and comes back at response + window. Take the
-// last-sent of any N+1 arrivals within one window: each other one was sent
-// before it and its permit had not come back, so N permits were out, and it was
-// not sent. There is no common clock in this and no model of the network; the
-// price is one round trip per window.
+// A call arrives between its first byte and its response. So a permit is taken
+// before the first byte and comes back at response + window. Take the last-sent
+// of any N+1 arrivals within one window: each other one was sent before it and
+// its permit had not come back, so N permits were out, and it was not sent. No
+// common clock, no model of the network; the price is one round trip per window.
 //
 //	N = 2 per 1s   sent ├──────┤ response        permit back
 //	call 1            0 ├──┤ 20ms                at 1020ms
@@ -34,14 +33,12 @@
 // which is a window of zero; a minimum distance, which is one call per window;
 // cost, which is more than one permit for a call; and softer spacing inside a
 // window by a token bucket of golang.org/x/time/rate. A call may stand under any
-// number of limits: Take takes all permits or none, so none is held while
-// waiting for another.
+// number of limits: Take takes all permits or none.
 //
 // # What it does not do
 //
 // A Ledger takes the instant, owns no goroutine and no lock, and knows limits,
-// keys and costs, not calls. Its owner decides which call goes next, and must
-// not use it from two goroutines at once. If a receiver counts an unanswered
+// keys and costs, not calls. It is not safe for concurrent use. If a receiver counts an unanswered
 // attempt later than Late after its end, the limit may be exceeded there.
 package quota
 

@@ -12,7 +12,6 @@ type sent struct {
 	needs   []Need
 	at, end time.Time // end is zero while it is in flight
 	fate    Fate
-	arrival time.Time // where the receiver counts it; zero until drawn
 }
 
 // model is the rule of the package doc written down without any thought of

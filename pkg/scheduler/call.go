@@ -30,8 +30,13 @@ var States = []State{Waiting, Sending, Done, Failed, Unknown, Expired, Exhausted
 // Finished reports whether nothing follows the state.
 func (s State) Finished() bool { return s != Waiting && s != Sending && s != Unknown }
 
-// MaxPriority and -MaxPriority bound a call's priority.
-const MaxPriority = 100
+// What is fixed of calls and of what is told of them.
+const (
+	MaxPriority  = 100 // a priority is from -MaxPriority to MaxPriority
+	DataPriority = 10  // of calls whose caller waits, unless it says otherwise
+	MaxAttempts  = 20  // a Call tells of its last ones
+	MaxKeys      = 100 // a LimitStatus tells of those for which most waits
+)
 
 // A Request is a call to be handed over.
 type Request struct {
@@ -72,9 +77,6 @@ type Call struct {
 	WaitingFor *WaitingFor `json:"waiting_for,omitempty"`
 	Response   *Response   `json:"response,omitempty"`
 }
-
-// MaxAttempts is how many attempts a Call tells of, the last ones.
-const MaxAttempts = 20
 
 // An Attempt is one sending of a call.
 type Attempt struct {

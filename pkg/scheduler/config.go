@@ -15,7 +15,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// Defaults of an [Upstream] whose fields are zero.
+// Defaults of an [Upstream] whose fields are zero, and the name of its own limit.
 const (
 	DefaultConcurrency     = 1024
 	DefaultLate            = 5 * time.Second
@@ -24,11 +24,11 @@ const (
 	DefaultMaxWaiting      = 10_000
 	DefaultMaxWaitingBytes = 256 << 20
 	DefaultMaxBody         = 1 << 20
-)
 
-// ConcurrencyLimit is the name of the limit that every upstream has: its
-// concurrency. A pause of the upstream is a pause of this limit.
-const ConcurrencyLimit = "concurrency"
+	// ConcurrencyLimit is the name of the limit that every upstream has: its
+	// concurrency. A pause of the upstream is a pause of this limit.
+	ConcurrencyLimit = "concurrency"
+)
 
 // A Config describes a scheduler.
 type Config struct {

@@ -224,6 +224,12 @@ func (s *Scheduler) attempt(up *upstream.Upstream, c *call, intent *Call) {
 	} else {
 		result = up.Do(s.ctx, c.request)
 	}
+	switch {
+	case result.Outcome == upstream.Unknown:
+		s.log.Warn("a call may have been executed", "call", c.ID, "upstream", c.Upstream, "reason", result.Reason)
+	case result.Outcome == upstream.NotExecuted && result.Sent:
+		s.log.Info("limited by the upstream", "call", c.ID, "upstream", c.Upstream, "reason", result.Reason, "retry_after", result.RetryAfter)
+	}
 	// Read what is kept of the answer here: it may block.
 	var kept *Response
 	if c.Async && result.Response != nil {

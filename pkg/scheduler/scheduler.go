@@ -6,21 +6,14 @@
 //	call, err := s.Submit(ctx, request)                      // does not
 //
 // [Scheduler.Do] is what Transport does; [Scheduler.Wait] waits for a submitted
-// call; [Scheduler.Cancel] takes one back; [Scheduler.Close] ends it all.
+// call; [Scheduler.Cancel] takes one back; [Scheduler.Close] ends it all. A call's life:
 //
-// # A call's life
+//	Submit ─► waiting ── its slot fires ──► sending ──► done, failed
+//	           ▲   └─► expired, cancelled     │ └─────► unknown ─► waiting, done, failed
+//	           └── a new single-shot timeout ─┴───────► exhausted
 //
-//	          ┌──── limited, upstream down, or a safe repeat: a new timeout ────┐
-//	          ▼                                                                 │
-//	Submit ─► waiting ── its slot fires, permits are taken ──► sending ─────────┤
-//	          │ └─► expired, cancelled                         (one attempt)    │
-//	          └───► exhausted                                                   ▼
-//	                               done, failed ◄─────────────────────── unknown
-//
-// Unknown is not finished: the call may have been executed, and the upstream
-// does not recognise a repeat. It stays until somebody decides.
-//
-// # Late binding
+// What was limited, met a closed door, or is safe to repeat waits again. Unknown is
+// not finished: it may have been executed, and stays until somebody decides.
 //
 // A slot is an estimate. Which call goes is decided when the slot fires: by
 // priority, then fairly between flows, then by age. So a cancelled call leaves no
@@ -28,12 +21,10 @@
 //
 // # How it runs
 //
-// One goroutine, the loop, owns the wheel, the books and the queues; everybody
-// else sends it messages. Each attempt runs on a goroutine of its own, as many as
-// the upstream's concurrency allows; a slow upstream stalls only itself. Close
-// waits for all of them. All methods are safe for concurrent use.
-//
-// A [Store] keeps the calls. Without one they live as long as the process.
+// One goroutine owns the wheel, the books and the queues; everybody else sends it
+// messages. Each attempt runs on its own, so a slow upstream stalls only itself.
+// Close waits for all of them. All methods are safe for concurrent use. A [Store]
+// keeps the calls; without one they live as long as the process.
 package scheduler
 
 import (
@@ -374,7 +365,6 @@ func (s *Scheduler) Shutdown(ctx context.Context) error {
 		defer stop()
 		<-s.loop.ended
 		s.work.Wait()
-		s.cancel()
 		for _, sv := range s.services {
 			sv.up.Close()
 		}

@@ -71,9 +71,6 @@ type KeyStatus struct {
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 }
 
-// MaxKeys is how many keys a LimitStatus names.
-const MaxKeys = 100
-
 // Upstreams returns the upstreams by name.
 func (s *Scheduler) Upstreams() []UpstreamStatus {
 	var all []UpstreamStatus

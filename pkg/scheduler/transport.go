@@ -22,9 +22,6 @@ type transport struct {
 	upstream string
 }
 
-// DataPriority is the priority of calls whose caller waits, unless it says otherwise.
-const DataPriority = 10
-
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := t.body(req)
 	if err != nil {

@@ -148,11 +148,10 @@ func (u *Upstream) request(ctx context.Context, r *Request) (*http.Request, erro
 	}
 	target := u.base.Path + r.Target
 	path, query, hasQuery := strings.Cut(target, "?")
-	to := &url.URL{Scheme: u.base.Scheme, Host: u.base.Host, Opaque: path, RawQuery: query, ForceQuery: hasQuery}
-	if strings.HasPrefix(path, "//") { // as Opaque it would be taken for a host
-		to.Opaque = ""
-		to.RawPath = path
-		to.Path, _ = url.PathUnescape(path)
+	to := &url.URL{Scheme: u.base.Scheme, Host: u.base.Host, RawPath: path, RawQuery: query, ForceQuery: hasQuery}
+	to.Path, _ = url.PathUnescape(path)
+	if !strings.HasPrefix(path, "//") { // such a one would be taken for a host
+		to.Opaque = path // goes out as it is; Path is for transports that look at it
 	}
 	req := &http.Request{
 		Method: r.Method, URL: to, Host: u.base.Host, Header: header,

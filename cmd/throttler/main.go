@@ -1,0 +1,82 @@
+// Command throttler is the sidecar: it stands between clients and the
+// rate-limited APIs that they call, and keeps the APIs' limits for them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-30fe103d/throttler/pkg/config"
+)
+
+// version is set by the build.
+var version = "devel"
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run executes a command line and returns the exit code. The first SIGINT or
+// SIGTERM ends ctx; the second one ends the process at once.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var faults config.Errors
+	if errors.As(err, &faults) {
+		fmt.Fprintf(stderr, "throttler: the configuration has faults:\n")
+		for _, f := range faults {
+			fmt.Fprintf(stderr, "  %v\n", f)
+		}
+	} else {
+		fmt.Fprintf(stderr, "throttler: %v\n", err)
+	}
+	return 1
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "throttler",
+		Short: "Call rate-limited APIs without breaking their limits, wasting quota or losing a call",
+		Long: `Throttler stands between clients and the rate-limited APIs that they call.
+It gives each request the slot at which the API's limits have room for it,
+sends it then, and passes the answer back.`,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(newServe(), newCheck())
+	return root
+}
+
+// configFlag adds the flag that names the configuration file.
+func configFlag(cmd *cobra.Command) {
+	cmd.Flags().StringP("config", "c", "", "configuration `file` (YAML)")
+	cmd.MarkFlagRequired("config")
+	config.Flags(cmd.Flags())
+}
+
+// load reads the configuration that a command's flags name.
+func load(cmd *cobra.Command) (*config.Config, error) {
+	path, err := cmd.Flags().GetString("config")
+	if err != nil {
+		return nil, err
+	}
+	return config.Load(path, cmd.Flags())
+}

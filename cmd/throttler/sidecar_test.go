@@ -1,0 +1,357 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/smartwalle/alipay/v3"
+
+	"github.com/seed-30fe103d/throttler/internal/gateway"
+)
+
+// binary builds the sidecar once and returns its path.
+var binary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(tempDir, "throttler")
+	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// A process is the real binary, running.
+type process struct {
+	cmd         *exec.Cmd
+	data, admin string // base URLs
+	log         *lockedBuffer
+	done        chan struct{} // closed when it has ended
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// freeAddr returns an address on the loopback interface at which nobody listens.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// start runs the sidecar in front of an upstream; limits and the like are YAML
+// lines of the upstream.
+func start(t *testing.T, upstream string, lines ...string) *process {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, admin := freeAddr(t), freeAddr(t)
+	yaml := fmt.Sprintf("admin: %s\nstore: memory\nupstreams:\n  alipay:\n    listen: %s\n    url: %s\n", admin, data, upstream)
+	for _, line := range lines {
+		yaml += "    " + line + "\n"
+	}
+	file := filepath.Join(t.TempDir(), "throttler.yaml")
+	if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{data: "http://" + data, admin: "http://" + admin, log: &lockedBuffer{}, done: make(chan struct{})}
+	p.cmd = exec.Command(path, "serve", "-c", file)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.done)
+		p.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		p.cmd.Process.Kill()
+		<-p.done
+		if t.Failed() {
+			t.Logf("log of the sidecar:\n%s", p.log)
+		}
+	})
+	p.until(t, "ready", func() bool {
+		resp, err := http.Get(p.admin + "/readyz")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == 200
+	})
+	return p
+}
+
+// until waits for a condition, and not longer than the process lives.
+func (p *process) until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	for !ok() {
+		select {
+		case <-p.done:
+			t.Fatalf("the sidecar ended before it was %s", what)
+		case <-deadline:
+			t.Fatalf("the sidecar never was %s", what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// body fetches a page of the admin API.
+func (p *process) body(path string) string {
+	resp, err := http.Get(p.admin + path)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body)
+	return string(b)
+}
+
+// exit waits for the end and returns the exit code.
+func (p *process) exit(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the sidecar does not end")
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+const appID = "2021000000000001"
+
+// TestSDKThroughTheSidecar sends 300 refunds and 200 queries of one app at once,
+// with an SDK that verifies every answer, to a gateway that verifies every
+// request and counts arrivals by itself.
+func TestSDKThroughTheSidecar(t *testing.T) {
+	const refunds, queries = 300, 200
+	keys := gateway.NewKeys()
+	g, err := gateway.New(gateway.Config{
+		Apps: map[string]string{appID: keys.Public},
+		MethodLimits: map[string]gateway.Limit{
+			gateway.Refund: {Calls: 50, Window: time.Second},
+			gateway.Query:  {Calls: 100, Window: time.Second},
+		},
+		Latency: 5 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	platform, err := gateway.Start("", g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer platform.Close()
+	p := start(t, platform.URL,
+		"preset: alipay",
+		"max_wait: 60s",
+		"limits:",
+		`  - {name: refund, when: 'param("method") == "alipay.trade.refund"', per_key: 'param("app_id")', calls: 50, window: 1s}`,
+		`  - {name: query, when: 'param("method") == "alipay.trade.query"', per_key: 'param("app_id")', calls: 100, window: 1s}`,
+	)
+	sdk, err := alipay.New(appID, keys.Private, true, alipay.WithProductionGateway(p.data+gateway.Path),
+		alipay.WithHTTPClient(&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: refunds + queries}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sdk.LoadAliPayPublicKey(g.PublicKey); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range refunds {
+		wg.Go(func() {
+			trade := fmt.Sprintf("T%d", i)
+			r, err := sdk.TradeRefund(t.Context(), alipay.TradeRefund{OutTradeNo: trade, OutRequestNo: trade, RefundAmount: "1.00"})
+			if err != nil || !r.IsSuccess() {
+				t.Errorf("refund of %s: %+v, %v", trade, r, err)
+			}
+		})
+	}
+	for i := range queries {
+		wg.Go(func() {
+			r, err := sdk.TradeQuery(t.Context(), alipay.TradeQuery{OutTradeNo: fmt.Sprintf("T%d", i)})
+			if err != nil || !r.IsSuccess() {
+				t.Errorf("query %d: %+v, %v", i, r, err)
+			}
+		})
+	}
+	wg.Wait()
+	for method, want := range map[string]int{gateway.Refund: refunds, gateway.Query: queries} {
+		tally := g.Method(appID, method)
+		if tally.Executed != want || len(tally.Arrivals) != want || tally.Limited != 0 || tally.Most() > tally.Limit.Calls {
+			t.Errorf("%s: %d arrivals, %d executed, %d limited, at most %d in a second; want %d, %d, 0, at most %d",
+				method, len(tally.Arrivals), tally.Executed, tally.Limited, tally.Most(), want, want, tally.Limit.Calls)
+		}
+	}
+	twice := 0
+	for _, n := range g.Refunds(appID) {
+		if n != 1 {
+			twice++
+		}
+	}
+	if n := len(g.Refunds(appID)); n != refunds || twice != 0 {
+		t.Errorf("%d trades were refunded, %d of them not once", n, twice)
+	}
+	if metrics := p.body("/metrics"); !strings.Contains(metrics, `throttler_calls_ended_total{state="done",upstream="alipay"} 500`) {
+		t.Error("the metrics do not tell of 500 calls done")
+	}
+}
+
+// stall is an upstream that says when a request has come in, and answers when it may.
+func stall(t *testing.T) (url string, arrived chan struct{}, answer chan struct{}) {
+	t.Helper()
+	arrived, answer = make(chan struct{}, 10), make(chan struct{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		select {
+		case <-answer:
+			io.WriteString(w, "answer")
+		case <-r.Context().Done():
+		}
+	})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		srv.Serve(l)
+	}()
+	t.Cleanup(func() { srv.Close(); <-done })
+	return "http://" + l.Addr().String(), arrived, answer
+}
+
+type got struct {
+	status int
+	body   string
+	err    error
+}
+
+func get(ctx context.Context, url string) chan got {
+	ch := make(chan got, 1)
+	go func() {
+		req, _ := http.NewRequestWithContext(ctx, "GET", url, nil)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			ch <- got{err: err}
+			return
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		ch <- got{resp.StatusCode, string(b), err}
+	}()
+	return ch
+}
+
+func TestGracefulStop(t *testing.T) {
+	url, arrived, answer := stall(t)
+	p := start(t, url, "limits:", "  - {name: one, concurrency: 1}")
+	flying := get(t.Context(), p.data+"/flying")
+	<-arrived
+	waiting := get(t.Context(), p.data+"/waiting")
+	p.until(t, "holding a call", func() bool { return strings.Contains(p.body("/v1/upstreams"), `"waiting":1`) })
+
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	if w := <-waiting; w.status != 503 || !strings.Contains(w.body, `"reason":"stopping"`) {
+		t.Errorf("the client that waited got %+v, want a refusal", w)
+	}
+	if r := <-get(t.Context(), p.admin+"/readyz"); r.status != 503 {
+		t.Errorf("readyz while stopping: %+v, want 503", r)
+	}
+	if n := <-get(t.Context(), p.data+"/new"); n.status != 503 {
+		t.Errorf("a new call while stopping: %+v, want 503", n)
+	}
+	close(answer)
+	if f := <-flying; f.status != 200 || f.body != "answer" {
+		t.Errorf("the call in flight got %+v, want its answer", f)
+	}
+	if code := p.exit(t); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if len(arrived) != 0 {
+		t.Error("the waiting call was sent")
+	}
+}
+
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	url, arrived, _ := stall(t)
+	p := start(t, url)
+	flying := get(t.Context(), p.data+"/")
+	<-arrived
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	p.until(t, "stopping", func() bool { return strings.Contains(p.body("/readyz"), "stopping") })
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	if code := p.exit(t); code == 0 {
+		t.Error("exit code 0 after a hard stop")
+	}
+	if f := <-flying; f.err == nil {
+		t.Errorf("the call in flight got %+v", f)
+	}
+}
+
+func TestGracePeriodIsBounded(t *testing.T) {
+	url, arrived, _ := stall(t)
+	t.Setenv("THROTTLER_GRACE", "200ms")
+	p := start(t, url)
+	flying := get(t.Context(), p.data+"/")
+	<-arrived
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	if f := <-flying; f.status != 504 || !strings.Contains(f.body, `"outcome":"unknown"`) {
+		t.Errorf("the call that was cut off got %+v, want 504, unknown", f)
+	}
+	if code := p.exit(t); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+func TestAddressInUse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "t.yaml")
+	os.WriteFile(file, fmt.Appendf(nil, "admin: %s\nupstreams: {pay: {url: 'http://127.0.0.1:1', listen: '%s'}}\n", freeAddr(t), l.Addr()), 0o600)
+	out, err := exec.Command(path, "serve", "-c", file).CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "upstreams.pay.listen: cannot listen on "+l.Addr().String()) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

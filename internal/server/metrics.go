@@ -1,0 +1,114 @@
+package server
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// Metrics counts a scheduler's events. Label values come from the configuration
+// alone: no keys, no paths.
+type Metrics struct {
+	*prometheus.Registry
+	accepted, refused, ended, attempts, pauses *prometheus.CounterVec
+	wait, attempt                              *prometheus.HistogramVec
+}
+
+// NewMetrics returns metrics whose Observe is for scheduler.Config.
+func NewMetrics() *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "throttler_" + name, Help: help}, append([]string{"upstream"}, labels...))
+	}
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "throttler_" + name, Help: help,
+			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 3600},
+		}, []string{"upstream"})
+	}
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(),
+		accepted: counter("calls_accepted_total", "Calls taken over from callers."),
+		refused:  counter("calls_refused_total", "Calls turned away by Throttler itself.", "reason"),
+		ended:    counter("calls_ended_total", "Calls that finished, or whose outcome is unknown.", "state"),
+		attempts: counter("attempts_total", "Sendings, by what they came to.", "outcome"),
+		pauses:   counter("pauses_total", "Pauses by an answer of the upstream; an empty limit is the whole upstream.", "limit"),
+		wait:     histogram("wait_seconds", "From the acceptance of a call to each of its sendings."),
+		attempt:  histogram("attempt_seconds", "From a sending to its end."),
+	}
+	m.MustRegister(m.accepted, m.refused, m.ended, m.attempts, m.pauses, m.wait, m.attempt,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	return m
+}
+
+// Observe counts an event.
+func (m *Metrics) Observe(e scheduler.Event) {
+	up := e.Call.Upstream
+	switch e.Kind {
+	case scheduler.EventAccepted:
+		m.accepted.WithLabelValues(up).Inc()
+	case scheduler.EventRefused:
+		m.refused.WithLabelValues(up, string(e.Reason)).Inc()
+	case scheduler.EventAttempt:
+		m.attempts.WithLabelValues(up, string(e.Attempt.Outcome)).Inc()
+		m.wait.WithLabelValues(up).Observe(e.Attempt.SentAt.Sub(e.Call.AcceptedAt).Seconds())
+		m.attempt.WithLabelValues(up).Observe(e.Attempt.EndedAt.Sub(e.Attempt.SentAt).Seconds())
+	case scheduler.EventPaused:
+		m.pauses.WithLabelValues(up, e.Limit).Inc()
+	case scheduler.EventEnded:
+		m.ended.WithLabelValues(up, string(e.Call.State)).Inc()
+	}
+}
+
+// Watch adds how the scheduler stands at the moment of a scrape.
+func (m *Metrics) Watch(s *scheduler.Scheduler) { m.MustRegister(standing{s}) }
+
+// standing collects the state of upstreams and limits.
+type standing struct{ s *scheduler.Scheduler }
+
+var (
+	ofUpstream = []string{"upstream"}
+	ofLimit    = []string{"upstream", "limit"}
+
+	waitingDesc = prometheus.NewDesc("throttler_calls_waiting", "Calls that wait.", ofUpstream, nil)
+	bytesDesc   = prometheus.NewDesc("throttler_calls_waiting_bytes", "Bytes of bodies and headers of calls in hand.", ofUpstream, nil)
+	sendingDesc = prometheus.NewDesc("throttler_calls_sending", "Attempts in flight.", ofUpstream, nil)
+	upDesc      = prometheus.NewDesc("throttler_upstream_up", "1 if the upstream is neither down nor paused.", ofUpstream, nil)
+
+	callsDesc    = prometheus.NewDesc("throttler_limit_permits", "Permits of each key.", ofLimit, nil)
+	outDesc      = prometheus.NewDesc("throttler_limit_permits_out", "Permits that are out, of all keys.", ofLimit, nil)
+	inFlightDesc = prometheus.NewDesc("throttler_limit_permits_in_flight", "Permits of attempts that have not ended, of all keys.", ofLimit, nil)
+	neededDesc   = prometheus.NewDesc("throttler_limit_permits_waited_for", "Permits that waiting calls will take, of all keys.", ofLimit, nil)
+	keysDesc     = prometheus.NewDesc("throttler_limit_live_keys", "Keys with permits out, a pause or calls waiting.", ofLimit, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (standing) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{waitingDesc, bytesDesc, sendingDesc, upDesc, callsDesc, outDesc, inFlightDesc, neededDesc, keysDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c standing) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for _, u := range c.s.Upstreams() {
+		gauge(waitingDesc, float64(u.Waiting), u.Name)
+		gauge(bytesDesc, float64(u.Bytes), u.Name)
+		gauge(sendingDesc, float64(u.Sending), u.Name)
+		up := 0.0
+		if u.State == "up" {
+			up = 1
+		}
+		gauge(upDesc, up, u.Name)
+	}
+	for _, l := range c.s.Limits() {
+		gauge(callsDesc, float64(l.Calls), l.Upstream, l.Limit)
+		gauge(outDesc, float64(l.Out), l.Upstream, l.Limit)
+		gauge(inFlightDesc, float64(l.InFlight), l.Upstream, l.Limit)
+		gauge(neededDesc, float64(l.Waiting), l.Upstream, l.Limit)
+		gauge(keysDesc, float64(l.LiveKeys), l.Upstream, l.Limit)
+	}
+}

@@ -1,0 +1,128 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"text/template"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// A Refusal is the shape of the answers that are Throttler's own. Its zero value
+// is application/problem+json (RFC 9457).
+type Refusal struct {
+	// Status, if not 0, replaces the status.
+	Status int
+	// Header is set on the answer.
+	Header map[string]string
+	// Body, if not nil, is executed on a Problem.
+	Body *template.Template
+}
+
+// A Problem is what the body of a refusal can tell. The embedded members are
+// those of RFC 9457.
+type Problem struct {
+	Type             string   `json:"type"`
+	Title            string   `json:"title"`
+	Status           int      `json:"status"`
+	Detail           string   `json:"detail"`
+	Reason           string   `json:"reason"`
+	Outcome          string   `json:"outcome,omitempty"`     // not_executed or unknown
+	Call             string   `json:"call,omitempty"`        // its id
+	RetryAfter       int      `json:"retry_after,omitempty"` // seconds
+	ViolatedPolicies []string `json:"violated-policies,omitempty"`
+}
+
+// statuses of the reasons, with the titles of their problems.
+var statuses = map[scheduler.Reason]struct {
+	status int
+	title  string
+}{
+	scheduler.BadRequest:   {http.StatusBadRequest, "The request is malformed"},
+	scheduler.BadKey:       {http.StatusBadRequest, "The key of a limit is missing in the request"},
+	scheduler.NotFound:     {http.StatusNotFound, "Not found"},
+	scheduler.WrongState:   {http.StatusConflict, "The call is in another state"},
+	scheduler.TooLarge:     {http.StatusRequestEntityTooLarge, "The body is too large"},
+	scheduler.CostTooHigh:  {http.StatusUnprocessableEntity, "The call costs more than its limit has"},
+	scheduler.KeyReused:    {http.StatusUnprocessableEntity, "The idempotency key was used for another request"},
+	scheduler.PastDeadline: {http.StatusTooManyRequests, "The call's slot is later than it may wait"},
+	scheduler.Unreachable:  {http.StatusBadGateway, "The upstream cannot be reached"},
+	scheduler.Full:         {http.StatusServiceUnavailable, "Too many calls wait"},
+	scheduler.Stopping:     {http.StatusServiceUnavailable, "Throttler is stopping"},
+	scheduler.Paused:       {http.StatusServiceUnavailable, "The upstream is shut for now"},
+	scheduler.NoAnswer:     {http.StatusGatewayTimeout, "There is no answer; the call may have been executed"},
+	scheduler.StoreFailed:  {http.StatusInternalServerError, "The call could not be stored"},
+}
+
+// Problem types of draft-ietf-httpapi-ratelimit-headers.
+const (
+	quotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	reducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+)
+
+func problemOf(e *scheduler.Error) Problem {
+	s, ok := statuses[e.Reason]
+	if !ok {
+		s.status, s.title = http.StatusInternalServerError, "Internal error"
+	}
+	p := Problem{
+		Type: "about:blank", Title: s.title, Status: s.status, Detail: e.Detail,
+		Reason: string(e.Reason), Outcome: string(e.Outcome()),
+	}
+	switch s.status {
+	case http.StatusTooManyRequests:
+		p.Type = quotaExceeded
+	case http.StatusServiceUnavailable:
+		p.Type = reducedCapacity
+	}
+	if e.Limit != "" && s.status == http.StatusTooManyRequests {
+		p.ViolatedPolicies = []string{e.Limit}
+	}
+	if e.Call != nil {
+		p.Call = e.Call.ID
+	}
+	if e.RetryAfter > 0 {
+		p.RetryAfter = int((e.RetryAfter + time.Second - 1) / time.Second)
+	}
+	return p
+}
+
+// asError returns an error as the scheduler's; others are our own fault.
+func asError(err error) *scheduler.Error {
+	var e *scheduler.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &scheduler.Error{Detail: err.Error()}
+}
+
+func (f Refusal) write(w http.ResponseWriter, e *scheduler.Error) {
+	p := problemOf(e)
+	if f.Status != 0 {
+		p.Status = f.Status
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	for name, value := range f.Header {
+		h.Set(name, value)
+	}
+	tell(h, e.Call)
+	h.Set("Throttler-Outcome", p.Outcome)
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+	var body bytes.Buffer
+	if f.Body == nil || f.Body.Execute(&body, p) != nil {
+		body.Reset()
+		h.Set("Content-Type", "application/problem+json")
+		encoder := json.NewEncoder(&body)
+		encoder.SetEscapeHTML(false)
+		encoder.Encode(p)
+	}
+	w.WriteHeader(p.Status)
+	w.Write(body.Bytes())
+}

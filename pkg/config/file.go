@@ -1,0 +1,145 @@
+package config
+
+// The types of this file are the file, key by key; what their comments say of a
+// key, configs/throttler.yaml says too, and a test holds the two together. A
+// pointer tells a key that is absent, and so has its default, from a zero, which
+// is never a default in disguise.
+
+type file struct {
+	// Admin is the listen address of the admin API, host:port. Default 127.0.0.1:9090.
+	Admin string `key:"admin"`
+	// Store is where calls are kept. Only memory is known to this version; it is the default.
+	Store string  `key:"store"`
+	Log   fileLog `key:"log"`
+	// Grace is how long attempts in flight may go on at a stop. Default 35s.
+	Grace *duration `key:"grace"`
+	// Upstreams by name: lower-case letters, digits, - and _.
+	Upstreams map[string]fileUpstream `key:"upstreams"`
+}
+
+type fileLog struct {
+	// Level is debug, info, warn or error. Default info.
+	Level string `key:"level"`
+	// Format is text or json. Default text.
+	Format string `key:"format"`
+}
+
+type fileUpstream struct {
+	// Listen is the address of the data listener, host:port. Without it calls come
+	// only by the admin API, or from the program that embeds the scheduler.
+	Listen string `key:"listen"`
+	// URL is the API's scheme and host, and the path in front of every target, if any.
+	URL string `key:"url"`
+	// Preset names what lies beneath this upstream's keys. Default generic.
+	Preset string `key:"preset"`
+
+	// Timeout bounds an attempt, from dialling to the answer's end. Default 30s.
+	Timeout *duration `key:"timeout"`
+	// Late is how long after its end an unanswered attempt may still be counted by
+	// the upstream: its permit comes back that much later. Default 5s.
+	Late *duration `key:"late"`
+	// MaxWait is how long a caller waits for its slot at most. Default 30s.
+	MaxWait *duration `key:"max_wait"`
+	// MaxAge is how long after its acceptance a call may be sent at all. Default 24h.
+	MaxAge *duration `key:"max_age"`
+	// MaxWaiting is how many calls wait at most. Default 10000.
+	MaxWaiting *int `key:"max_waiting"`
+	// MaxWaitingBytes is how large they are together at most. Default 256MiB.
+	MaxWaitingBytes *size `key:"max_waiting_bytes"`
+	// MaxBody is how large a request's body is at most. Default 1MiB.
+	MaxBody *size `key:"max_body"`
+	// Concurrency is how many attempts are in flight at most. Default 1024.
+	Concurrency *int `key:"concurrency"`
+
+	// ShareBy is a request expression; calls of one value are one flow, and flows
+	// share fairly. Default: all calls are one flow.
+	ShareBy string `key:"share_by"`
+	// Weights are the shares of flows, above 0; a flow not named has 1. Names are
+	// taken without regard to case.
+	Weights map[string]float64 `key:"weights"`
+	Spacing fileSpacing        `key:"spacing"`
+
+	// Outcomes are asked in order, before those of the preset; the first that
+	// holds decides.
+	Outcomes []fileRule `key:"outcomes"`
+	// Idempotent is a request expression, true for calls whose repeat the upstream
+	// itself recognises. An empty text is false for all. Default: the preset's.
+	Idempotent string `key:"idempotent"`
+	// Resend allows a call whose caller waits to be sent again with the same bytes.
+	// Default: the preset's.
+	Resend  bool        `key:"resend"`
+	Retry   fileRetry   `key:"retry"`
+	Refusal fileRefusal `key:"refusal"`
+	// Limits all hold at once.
+	Limits []fileLimit `key:"limits"`
+}
+
+type fileSpacing struct {
+	// Burst spreads calls evenly inside sliding windows, but for so many at once.
+	// Default: calls go as soon as permits are free.
+	Burst *int `key:"burst"`
+}
+
+type fileRule struct {
+	// When is an expression over status, header(name) and body(path) of the
+	// answer, and method, path, query, form, param and json of the request.
+	When string `key:"when"`
+	// Is is done, failed, not_executed or unknown.
+	Is string `key:"is"`
+	// Pause says what a not_executed answer shuts. Default: the upstream, for as
+	// long as Retry-After or the backoff says.
+	Pause *filePause `key:"pause"`
+}
+
+type filePause struct {
+	// Limit names the limit whose key is shut. Default: the whole upstream.
+	Limit string `key:"limit"`
+	// For is how long, where the answer has no Retry-After. Default: the backoff.
+	For *duration `key:"for"`
+}
+
+type fileRetry struct {
+	// Attempts is how many attempts with unknown outcome a call has. Default 4.
+	Attempts *int `key:"attempts"`
+	// Backoff is exponential or linear, each with jitter. Default exponential.
+	Backoff string `key:"backoff"`
+	// Min is the first delay; jitter takes up to half of it off. Default 500ms.
+	Min *duration `key:"min"`
+	// Max is the longest delay. Default 1m.
+	Max *duration `key:"max"`
+}
+
+type fileRefusal struct {
+	// Status replaces the status of Throttler's own answers; 0 keeps it.
+	Status int `key:"status"`
+	// Headers are added; names are taken without regard to case.
+	Headers map[string]string `key:"headers"`
+	// Body is sent as it is or, with {{ in it, is a text/template over [Problem]
+	// with the function json.
+	Body string `key:"body"`
+}
+
+type fileLimit struct {
+	// Name is how answers and metrics call the limit, unique within the upstream.
+	Name string `key:"name"`
+	// When is a request expression: the calls under the limit. Default: all.
+	When string `key:"when"`
+	// PerKey is a request expression; each value is counted apart. Default: one count.
+	PerKey string `key:"per_key"`
+	// Cost is how many permits a call takes: a number, or a request expression. Default 1.
+	Cost *cost `key:"cost"`
+	// Calls is how many permits a window has.
+	Calls int `key:"calls"`
+	// Window is a duration, or minute, hour, day or month of the provider's clock.
+	Window *window `key:"window"`
+	// TimeZone is the provider's, by its IANA name; not with a duration. Default UTC.
+	TimeZone string `key:"time_zone"`
+	// Skew is how far the provider's clock and ours may be apart; not with a
+	// duration. Default 1s.
+	Skew *duration `key:"skew"`
+	// Guard caps the hold of a slow answer: exact while the way to the upstream is
+	// shorter. Default: no cap.
+	Guard *duration `key:"guard"`
+	// Concurrency stands instead of calls and window: so many attempts in flight.
+	Concurrency *int `key:"concurrency"`
+}

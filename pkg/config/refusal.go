@@ -1,0 +1,113 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"text/template"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// A Refusal is the shape of Throttler's own answers on a data listener: that of
+// the platform's errors, so that the platform's client libraries understand them.
+type Refusal struct {
+	// Status replaces the status of the answer; 0 keeps it.
+	Status int
+	// Header is added to what every answer has.
+	Header http.Header
+
+	literal string
+	body    *template.Template // nil: literal
+}
+
+// A Problem is what a refusal has to say; the fields are those of its template.
+type Problem struct {
+	Status     int    // by Throttler's own rules, whatever Refusal.Status makes of it
+	Title      string // the status in words
+	Detail     string
+	Outcome    upstream.Outcome // not_executed, or unknown where the call may have been executed
+	Call       string           // id; empty if the call was never accepted
+	RetryAfter int              // seconds; 0 if it is not known
+}
+
+// Body returns the body of a refusal.
+func (r *Refusal) Body(p Problem) ([]byte, error) {
+	if r.body == nil {
+		return []byte(r.literal), nil
+	}
+	var b bytes.Buffer
+	if err := r.body.Execute(&b, p); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// samples are refusals that take different ways through a template.
+var samples = []Problem{
+	{Status: 429, Title: "Too Many Requests", Detail: `a "quoted" detail`, Outcome: upstream.NotExecuted, RetryAfter: 1},
+	{Status: 504, Title: "Gateway Timeout", Detail: "no answer", Outcome: upstream.Unknown, Call: "c1"},
+	{Status: 400, Title: "Bad Request", Detail: "no key", Outcome: upstream.NotExecuted, Call: "c1"},
+}
+
+var (
+	headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+	// serverHeaders are set by whoever writes the answer.
+	serverHeaders = regexp.MustCompile("^(Connection|Content-Length|Transfer-Encoding|Trailer|Upgrade|Retry-After|Throttler-.*)$")
+)
+
+// refusal compiles a refusal and tries it on the samples: a wrong field shows
+// only when a template is executed.
+func (r *reader) refusal(path string, f fileRefusal) *Refusal {
+	c := &Refusal{Status: f.Status, Header: make(http.Header), literal: f.Body}
+	if f.Status != 0 && (f.Status < 200 || f.Status > 599) {
+		r.fault(path+".status", "is %d, must be between 200 and 599, or 0 to keep Throttler's own", f.Status)
+	}
+	for name, value := range f.Headers {
+		at := path + ".headers." + name
+		canonical := http.CanonicalHeaderKey(name)
+		switch {
+		case !headerName.MatchString(name):
+			r.fault(at, "is not a header name")
+		case serverHeaders.MatchString(canonical):
+			r.fault(at, "is set by Throttler itself")
+		case strings.ContainsAny(value, "\r\n\x00"):
+			r.fault(at, "holds a line break or a NUL")
+		}
+		c.Header.Set(name, value)
+	}
+	if !strings.Contains(f.Body, "{{") {
+		return c
+	}
+	t, err := template.New("body").Funcs(template.FuncMap{"json": toJSON}).Parse(f.Body)
+	if err != nil {
+		r.fault(path+".body", "%s", strings.TrimPrefix(err.Error(), "template: "))
+		return c
+	}
+	c.body = t
+	for _, p := range samples {
+		body, err := c.Body(p)
+		if err == nil && strings.Contains(c.Header.Get("Content-Type"), "json") && !json.Valid(body) {
+			err = fmt.Errorf("gives no valid JSON, as content-type says, for a refusal with status %d", p.Status)
+		}
+		if err != nil {
+			var exec template.ExecError
+			if errors.As(err, &exec) {
+				err = errors.New(strings.TrimPrefix(exec.Error(), "template: "))
+			}
+			r.fault(path+".body", "%w", err)
+			break
+		}
+	}
+	return c
+}
+
+// toJSON is the function json of templates: a text in quotes, escaped.
+func toJSON(v any) (string, error) {
+	b, err := json.Marshal(v)
+	return string(b), err
+}

@@ -1,0 +1,164 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// erratic is an upstream that counts each request somewhere between its first
+// byte and its answer, or, if it never answers, up to late after the attempt's end.
+type erratic struct {
+	late, timeout time.Duration
+
+	mu       sync.Mutex
+	r        *rand.Rand
+	arrivals map[string][]time.Time // by path
+}
+
+func (e *erratic) RoundTrip(req *http.Request) (*http.Response, error) {
+	e.mu.Lock()
+	kind := e.r.IntN(20)
+	trip := time.Duration(e.r.Int64N(int64(200 * ms)))
+	way := time.Duration(e.r.Int64N(int64(trip) + 1))
+	if kind == 0 { // no answer in time; it may be read after the attempt was given up
+		trip, way = time.Hour, time.Duration(e.r.Int64N(int64(e.timeout+e.late)))
+	}
+	e.mu.Unlock()
+	if kind == 1 {
+		return nil, errDial
+	}
+	sent := time.Now()
+	e.mu.Lock()
+	e.arrivals[req.URL.Path] = append(e.arrivals[req.URL.Path], sent.Add(way))
+	e.mu.Unlock()
+	select {
+	case <-time.After(trip):
+	case <-req.Context().Done():
+		return nil, context.Cause(req.Context())
+	}
+	status := map[int]int{2: 500, 3: 429, 4: 400}[kind]
+	if status == 0 {
+		status = 200
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: req}, nil
+}
+
+// most returns the most arrivals in any window (t-w, t].
+func most(arrivals []time.Time, w time.Duration) int {
+	best := 0
+	for _, last := range arrivals {
+		n := 0
+		for _, a := range arrivals {
+			if d := last.Sub(a); d >= 0 && d < w {
+				n++
+			}
+		}
+		best = max(best, n)
+	}
+	return best
+}
+
+// TestRandomLoads hands over random calls, cancels some, and lets the upstream
+// limit, fail, hang and refuse connections. No window is ever over, every call
+// ends, and nothing is left behind.
+func TestRandomLoads(t *testing.T) {
+	for seed := range uint64(150) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { randomLoad(t, seed) })
+		})
+	}
+}
+
+func randomLoad(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 3))
+	e := &erratic{late: sec, timeout: 2 * sec, r: rand.New(rand.NewPCG(seed, 4)), arrivals: map[string][]time.Time{}}
+	app := Limit{Name: "app", Calls: 3 + r.IntN(8), Window: time.Duration(200+r.IntN(800)) * ms}
+	key := Limit{Name: "key", PerKey: "path", Calls: 1 + r.IntN(3), Window: time.Duration(100+r.IntN(2000)) * ms}
+	u := Upstream{Limits: []Limit{app, key}, Late: e.late, Resend: r.IntN(2) == 0, Concurrency: 2 + r.IntN(20), ShareBy: `header("X-Flow")`}
+	u.URL, u.Transport, u.Timeout = "http://api.test", e, e.timeout
+	u.Idempotent = `path != "/k0"`
+	u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted, Pause: &upstream.Pause{Limit: "key", For: 500 * ms}}}
+	s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var ids []string
+	var callers sync.WaitGroup
+	for range 60 + r.IntN(100) {
+		req := Request{
+			Upstream: "api", Target: fmt.Sprintf("/k%d", r.IntN(4)), Priority: r.IntN(3),
+			Header: http.Header{"X-Flow": {string(rune('a' + r.IntN(3)))}},
+		}
+		switch r.IntN(6) {
+		case 0:
+			req.NotBefore = time.Now().Add(time.Duration(r.Int64N(int64(10 * sec))))
+		case 1:
+			req.Deadline = time.Now().Add(time.Duration(r.Int64N(int64(30 * sec))))
+		case 2:
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(r.Int64N(int64(20*sec))))
+			callers.Go(func() {
+				defer cancel()
+				if resp, _, err := s.Do(ctx, req); err == nil {
+					resp.Body.Close()
+				}
+			})
+			continue
+		}
+		if c, err := s.Submit(t.Context(), req); err == nil {
+			ids = append(ids, c.ID)
+		} else if reason(err) != PastDeadline && reason(err) != Paused {
+			t.Errorf("Submit: %v", err)
+		}
+		if len(ids) > 0 && r.IntN(5) == 0 {
+			s.Cancel(ids[r.IntN(len(ids))])
+		}
+		if r.IntN(3) == 0 {
+			time.Sleep(time.Duration(r.Int64N(int64(sec))))
+		}
+	}
+	callers.Wait()
+	for _, id := range ids {
+		if c := wait(t, s, id); c.State == Waiting || c.State == Sending {
+			t.Errorf("call %s is %s for ever", id, c.State)
+		}
+	}
+	time.Sleep(time.Minute)
+	var all []time.Time
+	for path, arrivals := range e.arrivals {
+		all = append(all, arrivals...)
+		if n := most(arrivals, key.Window); n > key.Calls {
+			t.Errorf("%s: %d calls in %v, at most %d may", path, n, key.Window, key.Calls)
+		}
+	}
+	if n := most(all, app.Window); n > app.Calls {
+		t.Errorf("%d calls in %v, at most %d may", n, app.Window, app.Calls)
+	}
+	if st := s.Upstreams()[0]; st.Waiting != 0 || st.Sending != 0 {
+		t.Errorf("left behind: %+v", st)
+	}
+	s.ask(func(time.Time) {
+		p := s.loop.planners["api"]
+		unknown := 0
+		for _, c := range s.loop.calls {
+			if c.State == Unknown {
+				unknown++
+			}
+		}
+		if unknown != len(s.loop.calls) || p.bytes != 0 || len(p.lanes) != 0 || len(p.gates) != 0 || p.open.Len() != 0 || s.loop.wheel.Len() != 0 {
+			t.Errorf("left behind: %d calls (%d unknown), %d bytes, %d lanes, %d gates, %d open, %d timeouts",
+				len(s.loop.calls), unknown, p.bytes, len(p.lanes), len(p.gates), p.open.Len(), s.loop.wheel.Len())
+		}
+	})
+}
