@@ -24,7 +24,7 @@ func newCheck() *cobra.Command {
 			for _, u := range cfg.Scheduler.Upstreams {
 				limits += len(u.Limits)
 			}
-			fmt.Fprintf(out, "ok: %d upstreams, %d limits\n", len(cfg.Scheduler.Upstreams), limits)
+			fmt.Fprintf(out, "ok: %d upstream(s), %d limit(s)\n", len(cfg.Scheduler.Upstreams), limits)
 			return nil
 		},
 	}

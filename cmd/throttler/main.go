@@ -69,7 +69,7 @@ sends it then, and passes the answer back.`,
 func configFlag(cmd *cobra.Command) {
 	cmd.Flags().StringP("config", "c", "", "configuration `file` (YAML)")
 	cmd.MarkFlagRequired("config")
-	config.Flags(cmd.Flags())
+	config.AddFlags(cmd.Flags())
 }
 
 // load reads the configuration that a command's flags name.

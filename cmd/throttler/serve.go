@@ -19,6 +19,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/pkg/config"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // lastWords is how long answers may take to reach their clients after the
@@ -47,7 +48,9 @@ finish, clients that wait for their slot get a refusal. A second one ends it at 
 }
 
 func logger(c config.Log, w io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{Level: c.Level}
+	var level slog.Level
+	level.UnmarshalText([]byte(c.Level)) // the configuration has been checked
+	options := &slog.HandlerOptions{Level: level}
 	if c.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
@@ -113,10 +116,20 @@ func (sc *sidecar) listen(cfg *config.Config, metrics *server.Metrics) error {
 	err := sc.add("admin", cfg.Admin, server.NewAdmin(sc.scheduler, metrics, ready))
 	for _, name := range slices.Sorted(maps.Keys(cfg.Listeners)) {
 		l := cfg.Listeners[name]
-		data, dataErr := server.NewData(sc.scheduler, name, cfg.Admin, server.Refusal{Status: l.Refusal.Status, Header: l.Refusal.Headers, Body: l.Refusal.Template})
-		err = errors.Join(err, dataErr, sc.add("upstreams."+name+".listen", l.Address, data))
+		data, dataErr := server.NewData(sc.scheduler, name, cfg.Admin, shape(l.Refusal))
+		err = errors.Join(err, dataErr, sc.add("upstreams."+name+".listen", l.Listen, data))
 	}
 	return err
+}
+
+// shape returns the refusals of an upstream as the server writes them.
+func shape(r *config.Refusal) server.Refusal {
+	if r == nil {
+		return server.Refusal{}
+	}
+	return server.Refusal{Status: r.Status, Header: r.Header, Body: func(p server.Problem) ([]byte, error) {
+		return r.Body(config.Problem{Status: p.Status, Title: p.Title, Detail: p.Detail, Outcome: upstream.Outcome(p.Outcome), Call: p.Call, RetryAfter: p.RetryAfter})
+	}}
 }
 
 func (sc *sidecar) add(key, addr string, h http.Handler) error {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"text/template"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -18,9 +17,9 @@ type Refusal struct {
 	// Status, if not 0, replaces the status.
 	Status int
 	// Header is set on the answer.
-	Header map[string]string
-	// Body, if not nil, is executed on a Problem.
-	Body *template.Template
+	Header http.Header
+	// Body, if not nil, makes the body; if it fails, the problem is told in JSON.
+	Body func(Problem) ([]byte, error)
 }
 
 // A Problem is what the body of a refusal can tell. The embedded members are
@@ -102,27 +101,33 @@ func asError(err error) *scheduler.Error {
 
 func (f Refusal) write(w http.ResponseWriter, e *scheduler.Error) {
 	p := problemOf(e)
+	status := p.Status
 	if f.Status != 0 {
-		p.Status = f.Status
+		status = f.Status
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
-	for name, value := range f.Header {
-		h.Set(name, value)
+	for name, values := range f.Header {
+		h[name] = values
 	}
 	tell(h, e.Call)
 	h.Set("Throttler-Outcome", p.Outcome)
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
-	var body bytes.Buffer
-	if f.Body == nil || f.Body.Execute(&body, p) != nil {
-		body.Reset()
+	var body []byte
+	err := errors.ErrUnsupported
+	if f.Body != nil {
+		body, err = f.Body(p)
+	}
+	if err != nil {
 		h.Set("Content-Type", "application/problem+json")
-		encoder := json.NewEncoder(&body)
+		var plain bytes.Buffer
+		encoder := json.NewEncoder(&plain)
 		encoder.SetEscapeHTML(false)
 		encoder.Encode(p)
+		body = plain.Bytes()
 	}
-	w.WriteHeader(p.Status)
-	w.Write(body.Bytes())
+	w.WriteHeader(status)
+	w.Write(body)
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"text/template"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -152,8 +151,9 @@ func TestRefusals(t *testing.T) {
 			{Name: "dear", When: `path == "/dear"`, Calls: 1, Window: time.Hour, Cost: "2"},
 		},
 	}
-	alipay := Refusal{Header: map[string]string{"Content-Type": "text/html;charset=utf-8"},
-		Body: template.Must(template.New("").Parse(`{"error_response":{"code":"40005","sub_msg":"{{.Reason}} {{.Status}} {{.Outcome}}"}}`))}
+	alipay := Refusal{Header: http.Header{"Content-Type": {"text/html;charset=utf-8"}}, Body: func(p Problem) ([]byte, error) {
+		return fmt.Appendf(nil, `{"error_response":{"code":"40005","sub_msg":"%s %d %s"}}`, p.Reason, p.Status, p.Outcome), nil
+	}}
 	tests := []struct {
 		name, method, target, body string
 		header                     []string

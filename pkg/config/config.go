@@ -200,11 +200,11 @@ func within(path, other string) bool {
 
 // split undoes errors.Join, at every depth.
 func split(err error) []error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case !ok:
+	}
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
 		return []error{err}
 	}
 	var all []error

@@ -158,7 +158,7 @@ func noun(v reflect.Value) string {
 	case reflect.String:
 		return "a text"
 	case reflect.Bool:
-		return "true or false"
+		return "a truth value"
 	case reflect.Int, reflect.Int64:
 		return "a whole number"
 	case reflect.Uint64, reflect.Float64:

@@ -81,11 +81,12 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// meant asks for the known key that is closest to a name, if one is close.
+// meant asks for the known key that is closest to a name, if one is close: at most
+// two letters off, and less than half of them.
 func meant(name string, known []key) string {
 	best, least := "", 3
 	for _, k := range known {
-		if d := distance(name, k.name); d < least && d < len(name) {
+		if d := distance(name, k.name); d < least && 2*d < len(name) {
 			best, least = k.name, d
 		}
 	}

@@ -16,6 +16,9 @@ const tick = 100 * time.Microsecond
 // batch is how many messages the loop takes before it looks at the clock again.
 const batch = 256
 
+// probes is how long an upstream that is down is left alone between two dials.
+var probes = retry.Policy{Min: 500 * time.Millisecond, Max: 30 * time.Second}
+
 // The loop is the one goroutine that touches the wheel, the planners and the
 // calls in hand. It lives on messages: functions that it runs at an instant.
 type loop struct {
@@ -371,7 +374,7 @@ func (l *loop) reachable(now time.Time, p *planner, r *upstream.Result) {
 	switch {
 	case r.Unreachable && !p.trouble.After(now): // else: sent before the pause began
 		p.down++
-		wait := p.Retry.Delay(p.down, rand.Float64())
+		wait := probes.Delay(p.down, rand.Float64())
 		if p.down == 1 {
 			l.s.log.Warn("upstream is down, its calls wait", "upstream", p.Name, "reason", r.Reason, "probe_in", wait)
 		}

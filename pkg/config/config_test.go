@@ -1,0 +1,441 @@
+package config
+
+import (
+	"errors"
+	"flag"
+
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/retry"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+var update = flag.Bool("update", false, "write testdata/*.golden anew")
+
+// Every faulty file has its messages beside it.
+func TestFaults(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) < 12 {
+		t.Fatalf("%d faulty files, error %v", len(files), err)
+	}
+	for _, name := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".yaml"), func(t *testing.T) {
+			_, err := Load(name, nil)
+			var faults Errors
+			if !errors.As(err, &faults) {
+				t.Fatalf("Load gives %v, want Errors", err)
+			}
+			for i, err := range faults.Unwrap() {
+				var fault *scheduler.ConfigError
+				if !errors.As(err, &fault) || fault.Path == "" {
+					t.Errorf("fault %d is %#v, want a ConfigError with a path", i, err)
+				}
+			}
+			got := err.Error() + "\n"
+			if strings.Contains(got, "hunter2") {
+				t.Error("a message shows a secret")
+			}
+			golden := strings.TrimSuffix(name, ".yaml") + ".golden"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("messages:\n%s\nwant:\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestAFileThatCannotBeReadIsNotAFaultyOne(t *testing.T) {
+	_, err := Load(filepath.Join(t.TempDir(), "none.yaml"), nil)
+	var faults Errors
+	if !errors.Is(err, os.ErrNotExist) || errors.As(err, &faults) {
+		t.Errorf("Load gives %v", err)
+	}
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// The reference and the types name the same keys: Load refuses those that the
+// types do not have, and none of the types' may be missing.
+func TestReferenceHasEveryKey(t *testing.T) {
+	const name = "../../configs/throttler.yaml"
+	if _, err := Load(name, nil); err != nil {
+		t.Fatal(err)
+	}
+	doc, err := parse(read(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := everyKey("", reflect.TypeFor[file]())
+	strike(missing, "", doc)
+	for _, path := range slices.Sorted(maps.Keys(missing)) {
+		t.Errorf("%s is not in the reference", path)
+	}
+}
+
+// everyKey returns the paths of all keys, with * for the names in maps and [] for lists.
+func everyKey(path string, t reflect.Type) map[string]bool {
+	all := make(map[string]bool)
+	switch {
+	case keys(t) != nil:
+		for _, k := range keys(t) {
+			at := join(path, k.name)
+			all[at] = true
+			maps.Copy(all, everyKey(at, k.typ))
+		}
+	case t.Kind() == reflect.Map:
+		return everyKey(path+".*", t.Elem())
+	case t.Kind() == reflect.Slice:
+		return everyKey(path+"[]", t.Elem())
+	}
+	return all
+}
+
+// strike takes the keys that a document has off a list.
+func strike(list map[string]bool, path string, doc any) {
+	switch doc := doc.(type) {
+	case map[string]any:
+		for name, v := range doc {
+			at := join(path, name)
+			if delete(list, at); path == "upstreams" {
+				at = path + ".*"
+			}
+			strike(list, at, v)
+		}
+	case []any:
+		for _, v := range doc {
+			strike(list, path+"[]", v)
+		}
+	}
+}
+
+// What the reference calls a default is the default of the code.
+func TestReferenceShowsDefaults(t *testing.T) {
+	c, err := Parse(read(t, "../../configs/throttler.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	least, err := Parse([]byte("upstreams: {example: {url: 'https://api.example.com'}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Admin != least.Admin || c.Log != least.Log || c.Grace != least.Grace || c.Admin != DefaultAdmin || c.Grace != DefaultGrace {
+		t.Errorf("reference %v, %v, %v; defaults %v, %v, %v", c.Admin, c.Log, c.Grace, least.Admin, least.Log, least.Grace)
+	}
+	u := c.Scheduler.Upstreams["example"]
+	got := []any{u.Timeout, u.Late, u.MaxWait, u.MaxAge, u.MaxWaiting, u.MaxWaitingBytes, u.MaxBody, u.Concurrency, u.Retry.Attempts, u.Retry.Min, u.Retry.Max, u.Resend}
+	want := []any{upstream.DefaultTimeout, scheduler.DefaultLate, scheduler.DefaultMaxWait, scheduler.DefaultMaxAge, scheduler.DefaultMaxWaiting,
+		int64(scheduler.DefaultMaxWaitingBytes), int64(scheduler.DefaultMaxBody), scheduler.DefaultConcurrency,
+		retry.DefaultAttempts, retry.DefaultMin, retry.DefaultMax, least.Scheduler.Upstreams["example"].Resend}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("reference %v\ndefaults  %v", got, want)
+	}
+	if l := u.Limits[1].Calendar; l.Skew != DefaultSkew || l.Zone != time.UTC {
+		t.Errorf("reference has the calendar %v", l)
+	}
+}
+
+func TestAlipayExample(t *testing.T) {
+	c, err := Load("../../configs/alipay.yaml", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := c.Scheduler.Upstreams["alipay"]
+	if u.URL != "https://openapi.alipay.com" || !u.Resend || u.Retry.Min != 6*time.Second || len(u.Limits) != 4 {
+		t.Errorf("upstream %+v", u)
+	}
+	day := u.Limits[3]
+	if day.Calendar == nil || day.Calendar.Unit != quota.Day || day.Calendar.Zone.String() != "Asia/Shanghai" || day.Calendar.Skew != time.Second || day.Window != 0 {
+		t.Errorf("limit day is %+v", day)
+	}
+	if l := c.Listeners["alipay"]; l.Listen != "127.0.0.1:8081" || l.MaxBody != scheduler.DefaultMaxBody || l.Refusal.Status != 200 {
+		t.Errorf("listener %+v", l)
+	}
+	if len(c.Warnings) != 1 || !strings.HasPrefix(c.Warnings[0], "store: memory") {
+		t.Errorf("warnings %q", c.Warnings)
+	}
+	s, err := scheduler.New(c.Scheduler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A document as people write it: every form of a value arrives as what it means.
+func TestValues(t *testing.T) {
+	c, err := Parse([]byte(`
+admin: localhost:0
+grace: 0s
+upstreams:
+  Shop:                                   # a name in another case
+    listen: ":8081"
+    URL: http://shop.test/v1
+    max_body: 64
+    max_waiting_bytes: 2 GiB
+    max_waiting: "7"
+    share_by: 'header("X-Tenant")'
+    weights: {Acme.DE: 2, 2088: 1.5}      # a dot and a number in a key
+    spacing: {burst: 3}
+    retry: {attempts: 2, backoff: linear, min: 1s, max: 1m30s}
+    refusal: {status: 503, headers: {X-Why: busy}, body: busy, }
+    limits:
+      - {name: hour, calls: 5, window: hour, time_zone: America/New_York, skew: 0s, cost: 2}
+      - {name: open, concurrency: 4, cost: 'len(json("items"))'}
+      - {name: fast, calls: 9, window: 200ms, guard: 10ms}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := c.Scheduler.Upstreams["shop"]
+	got := []any{c.Admin, c.Grace, u.URL, u.MaxBody, u.MaxWaitingBytes, u.MaxWaiting, u.Weights, u.Burst, u.Retry.Attempts, u.Retry.Min, u.Retry.Max}
+	want := []any{"localhost:0", time.Duration(0), "http://shop.test/v1", int64(64), int64(2 << 30), 7,
+		map[string]float64{"acme.de": 2, "2088": 1.5}, 3, 2, time.Second, 90 * time.Second}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	if d := u.Retry.Backoff(time.Second, time.Minute, 3, 1, nil); d != 3*time.Second {
+		t.Errorf("third delay %v, want that of the linear curve", d)
+	}
+	hour, open, fast := u.Limits[0], u.Limits[1], u.Limits[2]
+	if hour.Calendar.Skew != 0 || hour.Calendar.Zone.String() != "America/New_York" || hour.Cost != "2" {
+		t.Errorf("limit hour is %+v", hour)
+	}
+	if open.Concurrency != 4 || open.Cost != `len(json("items"))` || fast.Window != 200*time.Millisecond || fast.Guard != 10*time.Millisecond {
+		t.Errorf("limits %+v %+v", open, fast)
+	}
+	refusal := c.Listeners["shop"].Refusal
+	body, err := refusal.Body(Problem{})
+	if string(body) != "busy" || err != nil || refusal.Status != 503 ||
+		!reflect.DeepEqual(refusal.Header, http.Header{"X-Why": {"busy"}, "Content-Type": {"application/problem+json"}}) {
+		t.Errorf("refusal %d %v %q %v", refusal.Status, refusal.Header, body, err)
+	}
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "throttler.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestWhatStandsAboveWhat(t *testing.T) {
+	name := write(t, `
+admin: 127.0.0.1:1
+log: {level: warn}
+upstreams:
+  ali-pay: {url: "http://file.test", retry: {min: 2s}, preset: alipay}
+  empty:
+`)
+	t.Setenv("THROTTLER_ADMIN", "127.0.0.1:2")
+	t.Setenv("THROTTLER_LOG_LEVEL", "error")
+	t.Setenv("THROTTLER_LOG_FORMAT", "json")
+	t.Setenv("THROTTLER_GRACE", "") // as good as none
+	t.Setenv("THROTTLER_UPSTREAMS_ALI_PAY_CONCURRENCY", "3")
+	t.Setenv("THROTTLER_UPSTREAMS_ALI_PAY_RESEND", "false")
+	t.Setenv("THROTTLER_UPSTREAMS_ALI_PAY_RETRY_ATTEMPTS", "7")
+	t.Setenv("THROTTLER_UPSTREAMS_ALI_PAY_REFUSAL_STATUS", "429")
+	t.Setenv("THROTTLER_UPSTREAMS_EMPTY_URL", "http://environment.test")
+	t.Setenv("THROTTLER_UPSTREAMS_EMPTY_PRESET", "alipay")
+	t.Setenv("THROTTLER_UPSTREAMS_OTHER_URL", "http://nobody.test")
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	AddFlags(flags)
+	if err := flags.Parse([]string{"--admin", "127.0.0.1:3"}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(name, flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, e := c.Scheduler.Upstreams["ali-pay"], c.Scheduler.Upstreams["empty"]
+	for _, tt := range []struct {
+		name      string
+		got, want any
+	}{
+		{"flag over environment over file", c.Admin, "127.0.0.1:3"},
+		{"environment over file", c.Log.Level, "error"},
+		{"environment over a default", c.Log.Format, "json"},
+		{"an empty variable is none", c.Grace, DefaultGrace},
+		{"a number from the environment", a.Concurrency, 3},
+		{"environment over preset", a.Resend, false},
+		{"environment over preset, below the file's section", a.Retry.Attempts, 7},
+		{"file over preset", a.Retry.Min, 2 * time.Second},
+		{"preset beside both", a.Retry.Max, time.Minute},
+		{"file alone", a.URL, "http://file.test"},
+		{"an upstream that the file only names", e.URL, "http://environment.test"},
+		{"its preset", e.Resend, true},
+		{"warnings", len(c.Warnings), 2},
+	} {
+		if !reflect.DeepEqual(tt.got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, tt.got, tt.want)
+		}
+	}
+	if w := c.Warnings[1]; !strings.Contains(w, "THROTTLER_UPSTREAMS_OTHER_URL") || strings.Contains(w, "nobody") {
+		t.Errorf("warning %q", w)
+	}
+	if c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test'}}")); err != nil || c.Admin != DefaultAdmin {
+		t.Errorf("Parse looks at the environment: %v, %v", c, err)
+	}
+}
+
+func TestFaultsNameTheirSource(t *testing.T) {
+	t.Setenv("THROTTLER_GRACE", "soon")
+	t.Setenv("THROTTLER_UPSTREAMS_A_CONCURRENCY", "many")
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	AddFlags(flags)
+	if err := flags.Parse([]string{"--log-level", "loud"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(write(t, "upstreams: {a: {url: 'http://a.test'}}"), flags)
+	const want = `grace: "soon" is not a duration; write it as 1s, 500ms or 1m30s (set by THROTTLER_GRACE)
+log.level: "loud" is unknown, must be one of: debug, info, warn, error (set by --log-level)
+upstreams.a.concurrency: is a text, must be a whole number (set by THROTTLER_UPSTREAMS_A_CONCURRENCY)`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+// Every key that holds one value has a variable that reaches it.
+func TestEveryScalarHasAVariable(t *testing.T) {
+	name := write(t, "upstreams: {a: {url: 'http://a.test'}}")
+	var variables []string
+	for path := range everyKey("", reflect.TypeFor[file]()) {
+		if typ := typeAt(path); strings.Contains(path, "[]") || keys(typ) != nil || typ.Kind() == reflect.Map || typ.Kind() == reflect.Slice {
+			continue
+		}
+		path = strings.Replace(path, "*", "a", 1)
+		variables = append(variables, path)
+		t.Run(path, func(t *testing.T) {
+			t.Setenv(variablePrefix+strings.ToUpper(strings.ReplaceAll(path, ".", "_")), "{{ (") // no value of any kind
+			_, err := Load(name, nil)
+			if err == nil || !strings.Contains(err.Error(), path+": ") {
+				t.Errorf("a bad value gives %v", err)
+			}
+		})
+	}
+	if len(variables) < 20 {
+		t.Errorf("only %d keys were tried: %v", len(variables), variables)
+	}
+}
+
+func typeAt(path string) reflect.Type {
+	t := reflect.TypeFor[file]()
+	for part := range strings.SplitSeq(strings.ReplaceAll(path, "[]", ".[]"), ".") {
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if part == "*" || part == "[]" {
+			t = t.Elem()
+			continue
+		}
+		all := keys(t)
+		t = all[slices.IndexFunc(all, func(k key) bool { return k.name == part })].typ
+	}
+	return t
+}
+
+func TestWarnings(t *testing.T) {
+	c, err := Parse([]byte(`
+admin: 0.0.0.0:9090
+upstreams:
+  a: {url: "http://a.test", timeout: 1m}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"store: memory ", "admin: 0.0.0.0:9090 ", "upstreams.a.timeout: 1m0s "}
+	for i := range want {
+		if len(c.Warnings) != len(want) || !strings.HasPrefix(c.Warnings[i], want[i]) {
+			t.Fatalf("warnings %q, want these beginnings: %q", c.Warnings, want)
+		}
+	}
+}
+
+// What clashes says of two addresses is what the system does.
+func TestClashes(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Skip(err)
+	}
+	_, port, _ := net.SplitHostPort(free.Addr().String())
+	free.Close()
+	for _, hosts := range [][2]string{{"127.0.0.1", "127.0.0.1"}, {"", "127.0.0.1"}, {"0.0.0.0", "127.0.0.1"}, {"127.0.0.1", "127.0.0.2"}, {"localhost", "127.0.0.1"}} {
+		first, err := net.Listen("tcp", net.JoinHostPort(hosts[0], port))
+		if err != nil {
+			t.Skip(err)
+		}
+		second, err := net.Listen("tcp", net.JoinHostPort(hosts[1], port))
+		if err == nil {
+			second.Close()
+		}
+		first.Close()
+		var taken []listenAddress
+		r := &reader{}
+		r.listen("a", net.JoinHostPort(hosts[0], port), &taken)
+		_, ok := r.listen("b", net.JoinHostPort(hosts[1], port), &taken)
+		if ok != (err == nil) {
+			t.Errorf("%q and %q: taken as free %v, the system says %v", hosts[0], hosts[1], ok, err)
+		}
+	}
+}
+
+func TestDidYouMean(t *testing.T) {
+	known := keys(reflect.TypeFor[fileLimit]())
+	for name, want := range map[string]string{
+		"widow": "window", "perkey": "per_key", "timezone": "time_zone", "call": "calls", "rate": "", "x": "",
+	} {
+		if got := strings.TrimSuffix(strings.TrimPrefix(meant(name, known), "; did you mean "), "?"); got != want {
+			t.Errorf("%q: meant %q, want %q", name, got, want)
+		}
+	}
+}
+
+// No text, however strange, makes Parse panic, or fail without saying where.
+func FuzzParse(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.yaml")
+	for _, name := range append(files, "../../configs/throttler.yaml", "../../configs/alipay.yaml") {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		_, err := Parse(text)
+		var faults Errors
+		if err == nil || errors.As(err, &faults) && len(faults) > 0 {
+			return
+		}
+		t.Errorf("Parse gives %v", err)
+	})
+}

@@ -1,0 +1,43 @@
+package config_test
+
+import (
+	"fmt"
+
+	"github.com/seed-30fe103d/throttler/pkg/config"
+)
+
+// A file for one upstream, and what is said of a faulty one.
+func Example() {
+	c, err := config.Parse([]byte(`
+upstreams:
+  alipay:
+    listen: 127.0.0.1:8081
+    url: https://openapi.alipay.com
+    preset: alipay
+    limits:
+      - {name: app, per_key: 'param("app_id")', calls: 100, window: 1s}
+`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	alipay := c.Scheduler.Upstreams["alipay"]
+	fmt.Println(c.Listeners["alipay"].Listen, len(alipay.Outcomes), "rules", alipay.Limits[0].Window)
+
+	_, err = config.Parse([]byte(`
+upstreams:
+  alipay:
+    url: https://openapi.alipay.com
+    preset: alipai
+    limit:
+      - {name: app, calls: 100, window: 1s}
+    limits:
+      - {name: app, calls: 100, window: 1 sec}
+`))
+	fmt.Println(err)
+	// Output:
+	// 127.0.0.1:8081 8 rules 1s
+	// upstreams.alipay.limit: unknown key; did you mean limits?
+	// upstreams.alipay.limits[0].window: "1 sec" is not a duration; write it as 1s, 500ms or 1m30s, or as minute, hour, day or month
+	// upstreams.alipay.preset: "alipai" is unknown, must be one of: alipay, generic
+}

@@ -1,0 +1,281 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// answer is a RoundTripper that gives one answer.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (a answer) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(strings.NewReader(a.body))}, nil
+}
+
+// outcome is what an upstream with a preset makes of an answer, and the rule that
+// decided (its index, -1 if none).
+func outcome(t *testing.T, preset, more string, r *upstream.Request, a answer) (*upstream.Result, int) {
+	t.Helper()
+	c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test', preset: " + preset + more + "}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := c.Scheduler.Upstreams["a"].Config
+	config.Transport = a
+	up, err := upstream.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := up.Do(t.Context(), r)
+	if res.Response != nil {
+		res.Response.Body.Close()
+	}
+	return res, slices.IndexFunc(config.Outcomes, func(rule upstream.Rule) bool { return rule.When == res.Reason })
+}
+
+// call is a request in the gateway form, everything in the body as smartwalle's SDK has it.
+func call(method, content string) *upstream.Request {
+	form := url.Values{"app_id": {"2021"}, "method": {method}, "biz_content": {content}}
+	return &upstream.Request{
+		Method: "POST", Target: "/gateway.do", Body: []byte(form.Encode()),
+		Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded;charset=utf-8"}},
+	}
+}
+
+func TestAlipayOutcomes(t *testing.T) {
+	refund := func(code, sub string) string {
+		return `{"alipay_trade_refund_response":{"code":"` + code + `","msg":"m","sub_code":"` + sub + `"},"sign":"s"}`
+	}
+	const html = "<html><body>\xd6\xa7\xb8\xb6</body></html>"
+	tests := []struct {
+		name   string
+		method string
+		status int
+		body   string
+		want   upstream.Outcome
+		rule   int
+	}{
+		{"success", "alipay.trade.refund", 200, refund("10000", ""), upstream.Done, 0},
+		{"waits for the buyer", "alipay.trade.pay", 200, refund("10003", ""), upstream.Done, 0},
+		{"app limited", "alipay.trade.refund", 200, refund("40005", "isv.app-call-limited"), upstream.NotExecuted, 1},
+		{"method limited", "alipay.trade.refund", 200, refund("40005", "isv.method-call-limited"), upstream.NotExecuted, 1},
+		{"limited, as an error", "alipay.trade.refund", 200, `{"error_response":{"code":"40005","msg":"Call Limited"}}`, upstream.NotExecuted, 1},
+		{"system rate limit", "alipay.data.bill.query", 200, refund("40004", "SYSTEM_RATE_LIMIT"), upstream.NotExecuted, 2},
+		{"user rate limit", "alipay.data.bill.query", 200, refund("40004", "USER_RATE_LIMIT"), upstream.NotExecuted, 2},
+		{"service unknown", "alipay.trade.refund", 200, refund("20000", "isp.unknow-error"), upstream.Unknown, 3},
+		{"system error", "alipay.trade.refund", 200, refund("40004", "ACQ.SYSTEM_ERROR"), upstream.Unknown, 4},
+		{"system error, bare", "alipay.trade.refund", 200, refund("40004", "SYSTEM_ERROR"), upstream.Unknown, 4},
+		{"system error, long", "alipay.trade.refund", 200, refund("40004", "aop.ACQ.SYSTEM_ERROR"), upstream.Unknown, 4},
+		{"system error, misspelt", "alipay.trade.refund", 200, refund("40004", "AQC.SYSTEM_ERROR"), upstream.Unknown, 4},
+		{"token", "alipay.trade.refund", 200, refund("20001", "aop.invalid-auth-token"), upstream.Failed, 5},
+		{"missing", "alipay.trade.refund", 200, refund("40001", "isv.missing-method"), upstream.Failed, 5},
+		{"invalid", "alipay.trade.refund", 200, refund("40002", "isv.invalid-signature"), upstream.Failed, 5},
+		{"authorization", "alipay.trade.refund", 200, refund("40003", "isv.missing-signature-config"), upstream.Failed, 5},
+		{"business", "alipay.trade.refund", 200, refund("40004", "ACQ.TRADE_NOT_EXIST"), upstream.Failed, 5},
+		{"business without detail", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{"code":"40004"}}`, upstream.Failed, 5},
+		{"permissions", "alipay.trade.refund", 200, refund("40006", "isv.insufficient-isv-permissions"), upstream.Failed, 5},
+		{"page", "alipay.trade.page.pay", 200, html, upstream.Done, 6},
+		{"wap page", "alipay.trade.wap.pay", 200, html, upstream.Done, 6},
+		{"page that was limited", "alipay.trade.page.pay", 200, refund("40005", ""), upstream.NotExecuted, 1},
+		{"page of another method", "alipay.trade.refund", 200, html, upstream.Unknown, 7},
+		{"no code", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{}}`, upstream.Unknown, 7},
+		{"a code that nobody knows", "alipay.trade.refund", 200, refund("10001", ""), upstream.Unknown, 7},
+		{"cut off", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{"code":"100`, upstream.Unknown, 7},
+		{"nothing", "alipay.trade.refund", 204, "", upstream.Unknown, 7},
+		{"redirect", "alipay.trade.refund", 302, "", upstream.Failed, -1},
+		{"gateway down", "alipay.trade.refund", 502, html, upstream.Unknown, -1},
+	}
+	seen := make(map[int]bool)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, rule := outcome(t, "alipay", "", call(tt.method, "{}"), answer{tt.status, nil, tt.body})
+			if got.Outcome != tt.want || rule != tt.rule {
+				t.Errorf("outcome %s by rule %d (%s), want %s by rule %d", got.Outcome, rule, got.Reason, tt.want, tt.rule)
+			}
+			if pauses := got.Outcome == upstream.NotExecuted; (got.Pause != nil) != pauses || pauses && got.Pause.For.Seconds() != 1 {
+				t.Errorf("pause %+v", got.Pause)
+			}
+			seen[rule] = true
+		})
+	}
+	for rule := range 8 {
+		if !seen[rule] {
+			t.Errorf("rule %d was never tried", rule)
+		}
+	}
+}
+
+func TestAlipayIdempotent(t *testing.T) {
+	c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test', preset: alipay}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	up, err := upstream.New(c.Scheduler.Upstreams["a"].Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		method, content string
+		want            bool
+	}{
+		{"alipay.trade.query", `{"out_trade_no":"1"}`, true},
+		{"alipay.trade.fastpay.refund.query", `{"out_trade_no":"1"}`, true},
+		{"alipay.data.dataservice.bill.downloadurl.query", `{}`, true},
+		{"alipay.trade.query", "not JSON", true},
+		{"alipay.trade.close", `{"out_trade_no":"1"}`, true},
+		{"alipay.trade.refund", `{"out_trade_no":"1","refund_amount":"1.00","out_request_no":"r1"}`, true},
+		{"alipay.trade.refund", `{"out_trade_no":"1","refund_amount":"1.00","out_request_no":""}`, false},
+		{"alipay.trade.refund", `{"out_trade_no":"1","refund_amount":"1.00"}`, false}, // a second one refunds again
+		{"alipay.trade.refund", "encrypted", false},
+		{"alipay.trade.refund", "", false},
+		{"alipay.trade.pay", `{"out_trade_no":"1"}`, false},
+		{"alipay.trade.precreate", `{"out_trade_no":"1"}`, false},
+		{"alipay.trade.cancel", `{"out_trade_no":"1"}`, false},
+		{"alipay.fund.trans.uni.transfer", `{"out_biz_no":"1"}`, false},
+		{"", "", false},
+	}
+	for _, tt := range tests {
+		if got := up.Repeatable(upstream.NewInput(call(tt.method, tt.content))); got != tt.want {
+			t.Errorf("%s %s: repeatable %v, want %v", tt.method, tt.content, got, tt.want)
+		}
+	}
+}
+
+func TestAlipayRefusal(t *testing.T) {
+	refusal := refusalOf(t, "preset: alipay")
+	if refusal.Status != 200 || refusal.Header.Get("Content-Type") != "application/json;charset=utf-8" {
+		t.Errorf("status %d, header %v", refusal.Status, refusal.Header)
+	}
+	tests := []struct {
+		problem   Problem
+		code, sub string
+	}{
+		{Problem{Status: 429, Outcome: upstream.NotExecuted}, "40005", "isv.app-call-limited"},
+		{Problem{Status: 503, Outcome: upstream.NotExecuted, RetryAfter: 3}, "40005", "isv.app-call-limited"},
+		{Problem{Status: 504, Outcome: upstream.Unknown}, "20000", "isp.unknow-error"},
+		{Problem{Status: 400, Outcome: upstream.NotExecuted}, "40002", "isv.invalid-parameter"},
+		{Problem{Status: 413, Outcome: upstream.NotExecuted}, "40002", "isv.invalid-parameter"},
+		{Problem{Status: 422, Outcome: upstream.NotExecuted}, "40002", "isv.invalid-parameter"},
+	}
+	for _, tt := range tests {
+		tt.problem.Detail = `limit "app": "x" </script>`
+		body, err := refusal.Body(tt.problem)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got map[string]map[string]string
+		if err := json.Unmarshal(body, &got); err != nil {
+			t.Fatalf("%v in %s", err, body)
+		}
+		e := got["error_response"]
+		if e["code"] != tt.code || e["sub_code"] != tt.sub || e["sub_msg"] != tt.problem.Detail || e["msg"] == "" || len(e) != 4 {
+			t.Errorf("status %d: %s", tt.problem.Status, body)
+		}
+	}
+}
+
+func refusalOf(t *testing.T, keys string) *Refusal {
+	t.Helper()
+	c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test', listen: ':0', " + keys + "}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Listeners["a"].Refusal
+}
+
+func TestGenericPreset(t *testing.T) {
+	after := http.Header{"Retry-After": {"3"}}
+	tests := []struct {
+		name   string
+		answer answer
+		want   upstream.Outcome
+		rule   int
+	}{
+		{"done", answer{200, nil, "{}"}, upstream.Done, -1},
+		{"redirect", answer{302, nil, ""}, upstream.Failed, -1},
+		{"refused", answer{404, nil, ""}, upstream.Failed, -1},
+		{"limited", answer{429, nil, ""}, upstream.NotExecuted, 0},
+		{"busy until", answer{503, after, ""}, upstream.NotExecuted, 1},
+		{"busy", answer{503, nil, ""}, upstream.Unknown, -1},
+		{"broken", answer{500, after, ""}, upstream.Unknown, -1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, rule := outcome(t, "generic", "", &upstream.Request{Method: "GET", Target: "/"}, tt.answer)
+			if got.Outcome != tt.want || rule != tt.rule {
+				t.Errorf("outcome %s by rule %d (%s), want %s by rule %d", got.Outcome, rule, got.Reason, tt.want, tt.rule)
+			}
+		})
+	}
+
+	refusal := refusalOf(t, "")
+	for problem, want := range map[Problem]string{
+		{Status: 429, Title: "Too Many Requests", Detail: "later", Outcome: upstream.NotExecuted, RetryAfter: 2}: `{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"later","outcome":"not_executed","retry_after":2}`,
+		{Status: 504, Title: "Gateway Timeout", Detail: `no "answer"`, Outcome: upstream.Unknown, Call: "c1"}:    `{"type":"about:blank","title":"Gateway Timeout","status":504,"detail":"no \"answer\"","outcome":"unknown","call":"c1"}`,
+	} {
+		if body, err := refusal.Body(problem); string(body) != want || err != nil {
+			t.Errorf("body %s, error %v, want %s", body, err, want)
+		}
+	}
+	if refusal.Status != 0 || refusal.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("status %d, header %v", refusal.Status, refusal.Header)
+	}
+}
+
+// Each line of a preset can be overridden; what is not stays.
+func TestPresetLiesBeneath(t *testing.T) {
+	limited := answer{200, nil, `{"error_response":{"code":"40005"}}`}
+	if got, rule := outcome(t, "alipay", `, outcomes: [{when: 'status == 200', is: failed}]`, call("", ""), limited); got.Outcome != upstream.Failed || rule != 0 {
+		t.Errorf("the file's rule is not asked first: %s by rule %d", got.Outcome, rule)
+	}
+	if got, _ := outcome(t, "alipay", `, outcomes: [{when: 'status == 500', is: failed}]`, call("", ""), limited); got.Outcome != upstream.NotExecuted {
+		t.Errorf("the preset's rules are not asked after the file's: %s", got.Outcome)
+	}
+	c, err := Parse([]byte(`
+upstreams:
+  a: {url: "http://a.test", preset: alipay, resend: false, idempotent: "", retry: {min: 3s}}
+  b: {url: "http://b.test", preset: alipay, retry: }
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := c.Scheduler.Upstreams["a"], c.Scheduler.Upstreams["b"]
+	if a.Resend || a.Idempotent != "" || a.Retry.Min.Seconds() != 3 || a.Retry.Max.Seconds() != 60 {
+		t.Errorf("overridden: %+v", a)
+	}
+	if !b.Resend || b.Idempotent == "" || b.Retry.Min.Seconds() != 6 {
+		t.Errorf("another upstream, with an empty section: %+v", b)
+	}
+
+	refusal := refusalOf(t, `preset: alipay, refusal: {status: 0, headers: {X-Why: busy}, body: '{"busy":true}'}`)
+	body, err := refusal.Body(Problem{Status: 429})
+	if refusal.Status != 0 || len(refusal.Header) != 2 || string(body) != `{"busy":true}` || err != nil {
+		t.Errorf("refusal %d %v %s %v", refusal.Status, refusal.Header, body, err)
+	}
+}
+
+func TestPresets(t *testing.T) {
+	if got := Presets(); !slices.Equal(got, []string{"alipay", "generic"}) {
+		t.Errorf("Presets() = %q", got)
+	}
+	for _, name := range Presets() {
+		if text, err := Preset(name); err != nil || !bytes.Contains(text, []byte("outcomes:")) {
+			t.Errorf("Preset(%q) = %q, %v", name, text, err)
+		}
+	}
+	if _, err := Preset("../config"); err == nil {
+		t.Error("a preset outside presets/")
+	}
+}
