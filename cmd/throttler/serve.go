@@ -98,7 +98,7 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 
 	select {
 	case <-ctx.Done():
-		log.Info("stopping: no new calls, those in flight finish", "grace", cfg.Grace)
+		log.Info("stopping: no new calls, those in flight finish", "grace", cfg.Grace.String())
 	case err = <-sc.failed:
 		log.Error("stopping", "err", err)
 	}
@@ -157,7 +157,7 @@ func (sc *sidecar) stop(grace time.Duration) error {
 	defer cancel()
 	err := sc.scheduler.Shutdown(ctx)
 	if ctx.Err() != nil {
-		sc.log.Warn("the grace period is over; the outcome of attempts that were cut off is unknown", "grace", grace)
+		sc.log.Warn("the grace period is over; the outcome of attempts that were cut off is unknown", "grace", grace.String())
 	}
 	last, cancel := context.WithTimeout(context.Background(), lastWords)
 	defer cancel()

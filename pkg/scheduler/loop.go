@@ -231,7 +231,7 @@ func (s *Scheduler) attempt(up *upstream.Upstream, c *call, intent *Call) {
 	case result.Outcome == upstream.Unknown:
 		s.log.Warn("a call may have been executed", "call", c.ID, "upstream", c.Upstream, "reason", result.Reason)
 	case result.Outcome == upstream.NotExecuted && result.Sent:
-		s.log.Info("limited by the upstream", "call", c.ID, "upstream", c.Upstream, "reason", result.Reason, "retry_after", result.RetryAfter)
+		s.log.Info("limited by the upstream", "call", c.ID, "upstream", c.Upstream, "reason", result.Reason, "retry_after", result.RetryAfter.String())
 	}
 	// Read what is kept of the answer here: it may block.
 	var kept *Response
@@ -301,7 +301,7 @@ func (l *loop) again(now time.Time, p *planner, c *call, r *upstream.Result, d r
 	// A caller that waits gets the first answer there is, unless its request may
 	// go out again as it is. What was never sent is no repeat; but a caller need
 	// not wait for an upstream that stays down.
-	may := c.Async || p.Resend || p.Signer != nil || !r.Sent && c.unreached < 2
+	may := c.Async || r.Sent && (p.Resend || p.Signer != nil) || !r.Sent && c.unreached < 2
 	end := Exhausted
 	switch {
 	case r.Outcome == upstream.Unknown:
@@ -376,7 +376,7 @@ func (l *loop) reachable(now time.Time, p *planner, r *upstream.Result) {
 		p.down++
 		wait := probes.Delay(p.down, rand.Float64())
 		if p.down == 1 {
-			l.s.log.Warn("upstream is down, its calls wait", "upstream", p.Name, "reason", r.Reason, "probe_in", wait)
+			l.s.log.Warn("upstream is down, its calls wait", "upstream", p.Name, "reason", r.Reason, "probe_in", wait.String())
 		}
 		p.ledger.SetCalls(0, 1)
 		p.trouble = now.Add(wait)

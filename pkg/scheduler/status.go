@@ -176,6 +176,9 @@ func (l *loop) describe(now time.Time, c *call) Call {
 	d := c.Call.snapshot()
 	if d.State == Waiting {
 		d.ETA, d.WaitingFor = l.planners[c.Upstream].eta(now, c)
+		if !d.ETA.After(now) {
+			d.WaitingFor = nil // it goes at once
+		}
 	}
 	return d
 }
