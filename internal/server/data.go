@@ -22,6 +22,9 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
+// atOnce is how long a call is given that must not wait at all.
+const atOnce = 5 * time.Millisecond
+
 // bodyTimeout is how long a client may take to send its body.
 const bodyTimeout = 30 * time.Second
 
@@ -100,7 +103,7 @@ func schedule(req *scheduler.Request, h http.Header, now time.Time) error {
 		if err != nil || wait < 0 {
 			return bad("Throttler-Max-Wait %q is not a duration such as 1.5s or 300ms", v)
 		}
-		req.Deadline = now.Add(wait)
+		req.Deadline = now.Add(max(wait, atOnce))
 	}
 	if v := h.Get("Throttler-Deadline"); v != "" {
 		at, err := time.Parse(time.RFC3339, v)

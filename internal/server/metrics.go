@@ -71,7 +71,8 @@ var (
 	ofLimit    = []string{"upstream", "limit"}
 
 	waitingDesc = prometheus.NewDesc("throttler_calls_waiting", "Calls that wait.", ofUpstream, nil)
-	bytesDesc   = prometheus.NewDesc("throttler_calls_waiting_bytes", "Bytes of bodies and headers of calls in hand.", ofUpstream, nil)
+	bytesDesc   = prometheus.NewDesc("throttler_calls_bytes", "Bytes of bodies and headers of calls that wait, are sent or are unknown.", ofUpstream, nil)
+	unknownDesc = prometheus.NewDesc("throttler_calls_unknown", "Submitted calls that wait for a decision.", ofUpstream, nil)
 	sendingDesc = prometheus.NewDesc("throttler_calls_sending", "Attempts in flight.", ofUpstream, nil)
 	upDesc      = prometheus.NewDesc("throttler_upstream_up", "1 if the upstream is neither down nor paused.", ofUpstream, nil)
 
@@ -84,7 +85,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (standing) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{waitingDesc, bytesDesc, sendingDesc, upDesc, callsDesc, outDesc, inFlightDesc, neededDesc, keysDesc} {
+	for _, d := range []*prometheus.Desc{waitingDesc, bytesDesc, unknownDesc, sendingDesc, upDesc, callsDesc, outDesc, inFlightDesc, neededDesc, keysDesc} {
 		ch <- d
 	}
 }
@@ -97,6 +98,7 @@ func (c standing) Collect(ch chan<- prometheus.Metric) {
 	for _, u := range c.s.Upstreams() {
 		gauge(waitingDesc, float64(u.Waiting), u.Name)
 		gauge(bytesDesc, float64(u.Bytes), u.Name)
+		gauge(unknownDesc, float64(u.Unknown), u.Name)
 		gauge(sendingDesc, float64(u.Sending), u.Name)
 		up := 0.0
 		if u.State == "up" {

@@ -45,14 +45,16 @@ func (l *loop) resolve(now time.Time, c *call, as State, reason string, recorded
 	c.State = Sending // until that is recorded: nobody else decides meanwhile
 	l.record(snapshot.snapshot(), func(now time.Time) {
 		defer close(recorded)
+		p := l.planners[c.Upstream]
+		p.unknown--
 		if as == Waiting {
 			c.settled = make(chan struct{})
 			c.due, c.burnt = time.Time{}, 0
-			c.Deadline = now.Add(l.planners[c.Upstream].MaxAge)
-			l.planners[c.Upstream].bytes += c.bytes
+			c.Deadline = now.Add(p.MaxAge)
 			l.resume(now, c)
 			return
 		}
+		p.bytes -= c.bytes
 		c.State, c.FinishedAt = as, snapshot.FinishedAt
 		delete(l.calls, c.ID)
 	})

@@ -23,6 +23,7 @@ const (
 	Stopping     Reason = "stopping"      // the scheduler is closing
 	Paused       Reason = "paused"        // the upstream is shut for longer than the call may wait
 	NoAnswer     Reason = "no_answer"     // it was sent, and may have been executed
+	NotSent      Reason = "not_sent"      // the signer, for instance, could not complete it
 	StoreFailed  Reason = "store_failed"  // the call could not be stored
 )
 

@@ -192,9 +192,11 @@ func (l *loop) expire(now time.Time, c *call) {
 }
 
 // leave takes a waiting call out of the plan and the wheel.
-func (l *loop) leave(c *call) {
+func (l *loop) leave(now time.Time, c *call) {
 	if c.queued.lane != nil {
-		l.planners[c.Upstream].remove(c)
+		p, g := l.planners[c.Upstream], c.queued.lane.share.gate
+		p.remove(c)
+		p.check(now, g) // what it waited for may be enough for the next
 	}
 	l.wheel.Cancel(c.timeout)
 }
@@ -393,11 +395,15 @@ func (l *loop) reachable(now time.Time, p *planner, r *upstream.Result) {
 func (l *loop) finish(now time.Time, c *call, state State) {
 	p := l.planners[c.Upstream]
 	if c.State == Waiting {
-		l.leave(c)
+		l.leave(now, c)
 		p.waiting--
 	}
-	p.bytes -= c.bytes
 	c.State = state
+	if state == Unknown && c.Async {
+		p.unknown++ // it stays in hand, and may go again
+	} else {
+		p.bytes -= c.bytes
+	}
 	if state.Finished() {
 		c.FinishedAt = now
 	}

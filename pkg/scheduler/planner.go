@@ -25,9 +25,10 @@ type planner struct {
 	open    pile[*gate]
 	virtual float64 // start tag of the call that went last
 
-	waiting int   // calls, in lanes or before their time
-	bytes   int64 // of their bodies and headers
+	waiting int // calls, in lanes or before their time
 	sending int
+	unknown int           // calls that were submitted and wait for a decision
+	bytes   int64         // of the bodies and headers of all these
 	trip    time.Duration // of an attempt, smoothed
 	down    int           // failed dials in a row
 	trouble time.Time     // until when a pause keeps the whole upstream

@@ -150,13 +150,14 @@ func randomLoad(t *testing.T, seed uint64) {
 	}
 	s.ask(func(time.Time) {
 		p := s.loop.planners["api"]
-		unknown := 0
+		unknown, bytes := 0, int64(0)
 		for _, c := range s.loop.calls {
 			if c.State == Unknown {
 				unknown++
+				bytes += c.bytes
 			}
 		}
-		if unknown != len(s.loop.calls) || p.bytes != 0 || len(p.lanes) != 0 || len(p.gates) != 0 || p.open.Len() != 0 || s.loop.wheel.Len() != 0 {
+		if unknown != len(s.loop.calls) || p.unknown != unknown || p.bytes != bytes || len(p.lanes) != 0 || len(p.gates) != 0 || p.open.Len() != 0 || s.loop.wheel.Len() != 0 {
 			t.Errorf("left behind: %d calls (%d unknown), %d bytes, %d lanes, %d gates, %d open, %d timeouts",
 				len(s.loop.calls), unknown, p.bytes, len(p.lanes), len(p.gates), p.open.Len(), s.loop.wheel.Len())
 		}

@@ -40,9 +40,10 @@ type UpstreamStatus struct {
 	State       string    `json:"state"` // up, paused or down
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 	Waiting     int       `json:"waiting"`
-	Bytes       int64     `json:"waiting_bytes"` // of bodies and headers in hand
 	Sending     int       `json:"sending"`
-	MaxWaiting  int       `json:"max_waiting"`
+	Unknown     int       `json:"unknown"`     // submitted calls that wait for a decision
+	MaxWaiting  int       `json:"max_waiting"` // of waiting and unknown ones
+	Bytes       int64     `json:"bytes"`       // of bodies and headers of all these
 	// ETA is when the last of the waiting calls can be expected to go.
 	ETA time.Time `json:"eta,omitzero"`
 }
@@ -99,7 +100,7 @@ func (s *Scheduler) Limits() []LimitStatus {
 func (p *planner) status(now time.Time) UpstreamStatus {
 	st := UpstreamStatus{
 		Name: p.Name, URL: p.URL, State: "up",
-		Waiting: p.waiting, Bytes: p.bytes, Sending: p.sending, MaxWaiting: p.MaxWaiting,
+		Waiting: p.waiting, Sending: p.sending, Unknown: p.unknown, Bytes: p.bytes, MaxWaiting: p.MaxWaiting,
 	}
 	if until := p.ledger.Usage(now, 0, "").PausedUntil; !until.IsZero() {
 		st.State, st.PausedUntil = "paused", until
@@ -107,12 +108,19 @@ func (p *planner) status(now time.Time) UpstreamStatus {
 	if p.down > 0 {
 		st.State = "down"
 	}
-	for _, g := range p.gates {
-		n, waiting := quota.Need{Limit: g.id.limit, Key: g.id.key, Cost: 1}, g.waiting()
-		if waiting == 0 {
+	// The last call of all waits at one of the keys for which most waits.
+	longest := make([]*gate, len(p.limits))
+	most := make([]int, len(p.limits))
+	for id, g := range p.gates {
+		if n := g.waiting(); n > most[id.limit] {
+			longest[id.limit], most[id.limit] = g, n
+		}
+	}
+	for i, g := range longest {
+		if g == nil {
 			continue
 		}
-		if eta := p.ledger.ETA(now, n, waiting-1, p.trip); eta.After(st.ETA) {
+		if eta := p.ledger.ETA(now, quota.Need{Limit: i, Key: g.id.key, Cost: 1}, most[i]-1, p.trip); eta.After(st.ETA) {
 			st.ETA = eta
 		}
 	}
@@ -188,10 +196,10 @@ func (l *loop) refusal(now time.Time, p *planner, c *call) *Error {
 	switch {
 	case l.stopping:
 		return errStopping(c.Upstream)
-	case p.waiting >= p.MaxWaiting:
-		return &Error{Reason: Full, RetryAfter: time.Second, Detail: fmt.Sprintf("%d calls wait for upstream %q, at most %d may (max_waiting)", p.waiting, p.Name, p.MaxWaiting)}
+	case p.waiting+p.unknown >= p.MaxWaiting:
+		return &Error{Reason: Full, RetryAfter: time.Second, Detail: fmt.Sprintf("%d calls wait for upstream %q and %d are unknown, at most %d may be in hand (max_waiting)", p.waiting, p.Name, p.unknown, p.MaxWaiting)}
 	case p.bytes+c.bytes > p.MaxWaitingBytes:
-		return &Error{Reason: Full, RetryAfter: time.Second, Detail: fmt.Sprintf("calls of %d bytes wait for upstream %q, at most %d may (max_waiting_bytes)", p.bytes, p.Name, p.MaxWaitingBytes)}
+		return &Error{Reason: Full, RetryAfter: time.Second, Detail: fmt.Sprintf("calls of %d bytes are in hand for upstream %q, at most %d may be (max_waiting_bytes)", p.bytes, p.Name, p.MaxWaitingBytes)}
 	}
 	eta, why := p.eta(now, c)
 	if !eta.After(c.Deadline) {
@@ -222,7 +230,7 @@ func (l *loop) explain(c *call) *Error {
 		e.Reason, e.RetryAfter = Unreachable, time.Second
 		e.Detail = fmt.Sprintf("upstream %q cannot be reached: %s; nothing was executed", c.Upstream, last.Reason)
 	case c.State == Failed && last != nil:
-		e.Reason = BadRequest
+		e.Reason = NotSent
 		e.Detail = fmt.Sprintf("call %s was not sent: %s", c.ID, last.Reason)
 	case c.reason == Stopping:
 		return &Error{Reason: Stopping, Upstream: c.Upstream, Call: &snapshot, RetryAfter: time.Second, Detail: errStopping(c.Upstream).Detail}
