@@ -141,7 +141,7 @@ func load(text []byte, environment bool, flags *pflag.FlagSet) (*Config, error) 
 		return nil, err
 	}
 	r := &reader{sources: make(map[string]string)}
-	r.unknown("", doc, reflect.TypeFor[file]())
+	r.check("", doc, reflect.TypeFor[file]())
 
 	v := viper.NewWithOptions(viper.KeyDelimiter(separator))
 	if err := v.MergeConfigMap(doc); err != nil {

@@ -33,7 +33,7 @@ func parse(text []byte) (map[string]any, error) {
 	case map[string]any:
 		return doc, nil
 	}
-	return nil, syntax(errors.New("the file must be a section of keys, such as upstreams:"))
+	return nil, syntax(errors.New("the file must be a section of keys, such as admin and upstreams"))
 }
 
 // syntax turns the errors of the YAML package, "yaml: line 3: …", into faults.

@@ -112,10 +112,12 @@ type fileRetry struct {
 type fileRefusal struct {
 	// Status replaces the status of Throttler's own answers; 0 keeps it.
 	Status int `key:"status"`
-	// Headers are added; names are taken without regard to case.
+	// Headers are added; names are taken without regard to case. Without a
+	// content-type it is application/problem+json.
 	Headers map[string]string `key:"headers"`
 	// Body is sent as it is or, with {{ in it, is a text/template over [Problem]
-	// with the function json.
+	// with the function json. Default: the preset's; an empty one is a problem of
+	// RFC 9457.
 	Body string `key:"body"`
 }
 

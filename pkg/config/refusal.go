@@ -35,9 +35,14 @@ type Problem struct {
 	RetryAfter int              // seconds; 0 if it is not known
 }
 
-// Body returns the body of a refusal.
+// Body returns the body of a refusal. Where neither the file nor the preset has
+// one, the error is [errors.ErrUnsupported], and the body is for whoever answers
+// to choose: application/problem+json (RFC 9457) for a sidecar.
 func (r *Refusal) Body(p Problem) ([]byte, error) {
 	if r.body == nil {
+		if r.literal == "" {
+			return nil, errors.ErrUnsupported
+		}
 		return []byte(r.literal), nil
 	}
 	var b bytes.Buffer
@@ -89,10 +94,11 @@ func (r *reader) refusal(path string, f fileRefusal) *Refusal {
 		return c
 	}
 	c.body = t
+	kind := c.Header.Get("Content-Type") // application/problem+json if not given
 	for _, p := range samples {
 		body, err := c.Body(p)
-		if err == nil && strings.Contains(c.Header.Get("Content-Type"), "json") && !json.Valid(body) {
-			err = fmt.Errorf("gives no valid JSON, as content-type says, for a refusal with status %d", p.Status)
+		if err == nil && (kind == "" || strings.Contains(kind, "json")) && !json.Valid(body) {
+			err = fmt.Errorf("gives no valid JSON for a refusal with status %d; write {{json .Detail}} for a text in quotes, or give another content-type", p.Status)
 		}
 		if err != nil {
 			var exec template.ExecError

@@ -35,23 +35,28 @@ func keys(t reflect.Type) []key {
 	return all
 }
 
-// unknown faults the keys of a document that its type does not have, and those
-// that differ only in case, of which viper would take either. It looks at the
-// document as it was written, because viper drops keys without a value.
-func (r *reader) unknown(path string, doc any, t reflect.Type) {
+// check faults the keys of a document that its type does not have, and those
+// that differ only in case, of which viper would take either. It returns the
+// document without the keys that have no value, and with an empty section for
+// each that has none: viper would let them hide what lies beneath.
+func (r *reader) check(path string, doc any, t reflect.Type) any {
 	switch doc := doc.(type) {
+	case nil:
+		if t.Kind() == reflect.Struct && keys(t) != nil {
+			return map[string]any{}
+		}
 	case map[any]any: // what the YAML package makes of a section with a number for a key
-		r.unknown(path, cast.ToStringMap(doc), t)
+		return r.check(path, cast.ToStringMap(doc), t)
 	case []any:
 		for i, item := range doc {
 			if t.Kind() == reflect.Slice {
-				r.unknown(fmt.Sprintf("%s[%d]", path, i), item, t.Elem())
+				doc[i] = r.check(index(path, i), item, t.Elem())
 			}
 		}
 	case map[string]any:
 		known := keys(t)
 		if known == nil && t.Kind() != reflect.Map {
-			return // a value is wanted; decoding says so
+			break // a value is wanted; decoding says so
 		}
 		seen := make(map[string]string)
 		for _, name := range slices.Sorted(maps.Keys(doc)) {
@@ -62,15 +67,21 @@ func (r *reader) unknown(path string, doc any, t reflect.Type) {
 				continue
 			}
 			seen[small] = name
+			var beneath reflect.Type
 			if t.Kind() == reflect.Map {
-				r.unknown(at, doc[name], t.Elem())
+				beneath = t.Elem()
 			} else if i := slices.IndexFunc(known, func(k key) bool { return k.name == small }); i >= 0 {
-				r.unknown(at, doc[name], known[i].typ)
+				beneath = known[i].typ
 			} else {
 				r.fault(at, "unknown key%s", meant(small, known))
+				continue
+			}
+			if doc[name] = r.check(at, doc[name], beneath); doc[name] == nil {
+				delete(doc, name)
 			}
 		}
 	}
+	return doc
 }
 
 // join puts a key behind a path.

@@ -192,6 +192,13 @@ func compileUpstream(name string, u Upstream, fault func(field string, err error
 		fault("weights", errors.New("need share_by, which tells the flows apart"))
 	}
 	checkRetry(u.Retry, fault)
+	slides := func(l Limit) bool { return l.Window > 0 }
+	switch {
+	case u.Burst < 0:
+		fault("spacing.burst", fmt.Errorf("is %d, must be at least 1", u.Burst))
+	case u.Burst > 0 && !slices.ContainsFunc(u.Limits, slides):
+		fault("spacing", errors.New("works inside sliding windows, and no limit has one"))
+	}
 
 	sv.limits = []limit{{name: ConcurrencyLimit, Limit: Limit{Name: ConcurrencyLimit, Concurrency: u.Concurrency}}}
 	for i, l := range u.Limits {
@@ -249,25 +256,27 @@ func (sv *service) compileLimit(c Limit, fault func(field string, err error)) li
 			fault(e.field, err)
 		}
 	}
-	windows := 0
-	for _, has := range []bool{c.Window != 0, c.Calendar != nil} {
-		if has {
-			windows++
+	if c.Concurrency != 0 {
+		if c.Concurrency < 0 {
+			fault("concurrency", fmt.Errorf("is %d, must be at least 1", c.Concurrency))
 		}
+		if c.Calls != 0 || c.Window != 0 || c.Calendar != nil || c.Guard != 0 {
+			fault("concurrency", errors.New("stands instead of calls, window and guard"))
+		}
+		return l
+	}
+	if c.Calls < 1 {
+		fault("calls", fmt.Errorf("is %d, must be at least 1", c.Calls))
 	}
 	switch {
-	case c.Concurrency != 0 && (c.Calls != 0 || windows > 0 || c.Guard != 0):
-		fault("concurrency", errors.New("stands instead of calls, window and guard"))
-	case c.Concurrency < 0:
-		fault("concurrency", fmt.Errorf("is %d, must be at least 1", c.Concurrency))
-	case c.Concurrency > 0:
-	case c.Calls < 1:
-		fault("calls", fmt.Errorf("is %d, must be at least 1", c.Calls))
-	case windows != 1:
+	case c.Window == 0 && c.Calendar == nil:
 		fault("window", errors.New("is missing; give a duration such as 1s, or minute, hour, day or month"))
+	case c.Window != 0 && c.Calendar != nil:
+		fault("window", errors.New("is both a duration and aligned to the calendar; give one"))
 	case c.Window < 0:
 		fault("window", fmt.Errorf("is %v, must be positive", c.Window))
-	case c.Guard < 0:
+	}
+	if c.Guard < 0 {
 		fault("guard", fmt.Errorf("is %v, must be positive", c.Guard))
 	}
 	return l

@@ -46,23 +46,26 @@ type rule struct {
 	program *vm.Program
 }
 
-func compileRule(r Rule) (rule, error) {
+// compileRule reports every fault of a rule, by the field of it.
+func compileRule(r Rule, fault func(field string, err error)) rule {
 	switch r.Is {
 	case Done, Failed, NotExecuted, Unknown:
 	default:
-		return rule{}, fmt.Errorf("is: outcome %q is unknown, must be done, failed, not_executed or unknown", r.Is)
+		fault("is", fmt.Errorf("outcome %q is unknown, must be done, failed, not_executed or unknown", r.Is))
 	}
 	if r.Pause != nil && r.Is != NotExecuted {
-		return rule{}, fmt.Errorf("pause: only a not_executed outcome pauses, this one is %s", r.Is)
+		fault("pause", fmt.Errorf("only a not_executed outcome pauses, this one is %s", r.Is))
+	}
+	if r.Pause != nil && r.Pause.For < 0 {
+		fault("pause.for", fmt.Errorf("%v must not be negative", r.Pause.For))
 	}
 	if r.When == "" {
-		return rule{}, errors.New("when: is missing; give an expression such as status == 429")
+		fault("when", errors.New("is missing; give an expression such as status == 429"))
+		return rule{}
 	}
 	program, err := compile(r.When, answerEnv{}, expr.AsBool())
-	if err != nil {
-		return rule{}, fmt.Errorf("when: %w", err)
-	}
-	return rule{r, program}, nil
+	fault("when", err)
+	return rule{r, program}
 }
 
 // judge decides the outcome of an answer.

@@ -117,9 +117,9 @@ func New(c Config) (*Upstream, error) {
 		fault("timeout", fmt.Errorf("%v must be positive", c.Timeout))
 	}
 	for i, r := range c.Outcomes {
-		compiled, err := compileRule(r)
-		fault(fmt.Sprintf("outcomes[%d]", i), err)
-		u.rules = append(u.rules, compiled)
+		u.rules = append(u.rules, compileRule(r, func(field string, err error) {
+			fault(fmt.Sprintf("outcomes[%d].%s", i, field), err)
+		}))
 	}
 	if c.Idempotent != "" {
 		u.idempotent, err = Compile(c.Idempotent, Condition)

@@ -184,7 +184,7 @@ func TestNewTellsAllFaultsAtOnce(t *testing.T) {
 	if err == nil {
 		t.Fatal("New took it")
 	}
-	for _, want := range []string{"url: scheme", "timeout: -1ns", "idempotent: ", "outcomes[0]: is: ", "outcomes[1]: when: expected bool", "outcomes[2]: pause: "} {
+	for _, want := range []string{"url: scheme", "timeout: -1ns", "idempotent: ", "outcomes[0].is: ", "outcomes[1].when: expected bool", "outcomes[2].pause: "} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in:\n%v", want, err)
 		}
