@@ -72,14 +72,12 @@ func (s *sliding) expect(now, from instant, calls, inFlight, last int, trip int6
 // nth returns when the r-th of calls permits can be had, from the instant from
 // on; held of them are not in flight.
 func (s *sliding) nth(now, from instant, held, r int, trip int64) int64 {
-	out := s.ring[s.head:]
-	for i := range out {
-		held -= out[i].n
-	}
-	if r < held { // never taken
+	held -= s.used(now)
+	if r < held { // not taken by anybody
 		return from.mono
 	}
 	r -= held
+	out := s.ring[s.head:]
 	for i := range out {
 		if r -= out[i].n; r < 0 {
 			return max(from.mono, out[i].at)
