@@ -170,7 +170,10 @@ func compareWithGreedy(t *testing.T, seed uint64) {
 	}
 	for i, id := range ids {
 		wait(t, s, id)
-		if got, want := sent[fmt.Sprintf("/%d", i)], calls[i].sent[0]; got != want {
+		mu.Lock()
+		got, want := sent[fmt.Sprintf("/%d", i)], calls[i].sent[0]
+		mu.Unlock()
+		if got != want {
 			t.Fatalf("call %d (due %v, priority %d, flow %s, keys %q) was sent at %v, the greedy sends it at %v",
 				i, calls[i].due, calls[i].priority, calls[i].flow, calls[i].keys, got, want)
 		}
