@@ -7,15 +7,40 @@ import "time"
 // permits' returns are known, and assumes trip beyond.
 func (l *Ledger) ETA(now time.Time, n Need, ahead int, trip time.Duration) time.Time {
 	lim, at := l.limits[n.Limit], l.instant(now)
-	from, inFlight, pause := at, 0, lim.paused
-	var w window
-	if a := lim.accounts[n.Key]; a != nil {
-		w, inFlight, pause = a.window, a.inFlight, max(pause, a.paused)
-	} else {
-		w = lim.newWindow()
+	from, pause := at, lim.paused
+	a := lim.accounts[n.Key]
+	if a == nil {
+		a = &account{}
 	}
-	if d := pause - at.mono; d > 0 {
-		from = instant{at.mono + d, at.wall + d}
+	if pause = max(pause, a.paused); pause > at.mono {
+		from = at.add(pause - at.mono)
 	}
-	return l.time(w.expect(at, from, lim.Calls, inFlight, ahead+n.Cost-1, int64(trip)))
+	// All permits are had once per round: which round, and which permit of it?
+	last := ahead + n.Cost - 1
+	rounds, r := last/lim.Calls, last%lim.Calls
+	return l.time(from.mono + lim.expect(at, from, a, rounds, r, int64(trip)))
+}
+
+// expect returns how long after from the r-th permit of a round can be had, both
+// counted from 0.
+func (lim *limit) expect(now, from instant, a *account, rounds, r int, trip int64) int64 {
+	clock, begin := lim.clock(now), lim.clock(from)
+	at := begin
+	if free := lim.Calls - int(a.inFlight) - a.cooling.at(clock); r >= free {
+		back, known := a.cooling.nth(r - free)
+		if !known { // that of an attempt in flight
+			back = lim.back(now.add(trip))
+		}
+		at = max(at, back)
+	}
+	switch {
+	case rounds == 0:
+	case lim.Calendar == nil:
+		at += int64(rounds) * (int64(lim.Window) + trip)
+	case at == begin:
+		at = lim.Calendar.later(lim.Calendar.over(begin), rounds-1)
+	default:
+		at = lim.Calendar.later(at, rounds)
+	}
+	return at - begin
 }

@@ -28,18 +28,20 @@
 //
 // # Kinds of limits
 //
-// One rule serves them all: a sliding window; an aligned one ([Calendar]), where
-// an attempt counts in every window that it may have arrived in; concurrency,
-// which is a window of zero; a minimum distance, which is one call per window;
-// cost, which is more than one permit for a call; and softer spacing inside a
-// window by a token bucket of golang.org/x/time/rate. A call may stand under any
-// number of limits: Take takes all permits or none.
+// One rule serves them all: a sliding window; an aligned one ([Calendar]), whose
+// permits come back when the last window has ended in which the attempt may have
+// arrived; concurrency, which is a window of zero; a minimum distance, which is
+// one call per window; a budget of failed calls, whose other permits come back
+// with the response ([Uncounted]); cost, which is more than one permit for a call;
+// and softer spacing inside a window by a token bucket of golang.org/x/time/rate.
+// A call may stand under any number of limits: Take takes all permits or none.
 //
 // # What it does not do
 //
 // A Ledger takes the instant, owns no goroutine and no lock, and knows limits,
-// keys and costs, not calls. It is not safe for concurrent use. If a receiver counts an unanswered
-// attempt later than Late after its end, the limit may be exceeded there.
+// keys and costs, not calls. It is not safe for concurrent use. If a receiver
+// counts an unanswered attempt later than Late after its end, the limit may be
+// exceeded there.
 package quota
 
 import (
@@ -92,8 +94,9 @@ const (
 	Answered Fate = iota
 	// Unanswered: it may have been counted, and may yet be, up to Late after Attempt.End.
 	Unanswered
-	// Unsent: not one byte was written.
-	Unsent
+	// Uncounted: not one byte was written, or the receiver does not count what
+	// the attempt came to.
+	Uncounted
 )
 
 // An Attempt is one sending, as far as a ledger needs to know it.
@@ -117,26 +120,50 @@ type Shortage struct {
 
 // A Ledger holds the permits of a set of limits. It is not safe for concurrent use.
 type Ledger struct {
+	// OnStep, if not nil, is told when the wall clock was put forward by more than
+	// the skew of an aligned limit.
+	OnStep func(step time.Duration)
+
 	limits []*limit
+	found  []*account // by Take
 	origin time.Time
 	wall   int64 // high-water mark of the wall clock: a step back reopens nothing
+	offset int64 // of the wall clock to the monotonic one, when last seen
 }
 
 // An instant is a point in time on both clocks, in nanoseconds: mono since the
 // ledger's origin, wall since the Unix epoch.
 type instant struct{ mono, wall int64 }
 
+func (i instant) add(d int64) instant { return instant{i.mono + d, i.wall + d} }
+
 // New returns a ledger of limits with all permits free. It panics if a limit is
 // impossible (see [Limit.Check]); now fixes the origin of the ledger's clock.
 func New(now time.Time, limits ...Limit) *Ledger {
-	l := &Ledger{origin: now, wall: now.UnixNano()}
-	for _, c := range limits {
+	l := &Ledger{origin: now, wall: now.UnixNano(), offset: now.UnixNano()}
+	l.Replace(limits, nil)
+	return l
+}
+
+// Replace gives the ledger another set of limits. A new limit with kept[i] = j
+// goes on with the permits and pauses of the old limit j: only its Calls, Late,
+// Guard, Burst and MaxKeys may differ. One with kept[i] < 0, or beyond the end of
+// kept, begins with all permits free. It panics if a limit is impossible.
+func (l *Ledger) Replace(limits []Limit, kept []int) {
+	old := l.limits
+	l.limits = nil
+	for i, c := range limits {
 		if err := c.Check(); err != nil {
 			panic("quota: " + err.Error())
 		}
-		l.limits = append(l.limits, newLimit(c))
+		if i < len(kept) && kept[i] >= 0 {
+			lim := old[kept[i]]
+			lim.set(c)
+			l.limits = append(l.limits, lim)
+		} else {
+			l.limits = append(l.limits, newLimit(c))
+		}
 	}
-	return l
 }
 
 // Check reports what makes a limit impossible.
@@ -165,31 +192,45 @@ func (c Limit) Check() error {
 func (l *Ledger) Take(now time.Time, needs []Need) (Shortage, bool) {
 	at := l.instant(now)
 	short, last := Shortage{Need: -1}, int64(-1)
+	l.found = l.found[:0]
 	for i, n := range needs {
 		lim := l.limits[n.Limit]
-		lim.forget(at)
-		until, paused := lim.next(at, n)
+		lim.sweep(at)
+		a := lim.accounts[n.Key]
+		until, paused := lim.next(at, a, n.Cost)
 		if until > at.mono && until > last {
 			last = until
 			short = Shortage{Need: i, Until: l.time(until), Paused: paused}
 		}
+		l.found = append(l.found, a)
 	}
 	if short.Need >= 0 {
 		return short, false
 	}
-	for _, n := range needs {
-		l.limits[n.Limit].take(at, n)
+	for i, n := range needs {
+		l.limits[n.Limit].take(at, l.found[i], n)
 	}
 	return Shortage{}, true
 }
 
-// Return ends an attempt whose permits Take gave: each comes back when its limit's
-// rule says. It must be called exactly once for each successful Take.
+// Charge takes the permits of all needs whether they are free or not, for an
+// attempt that is in flight already when a limit begins.
+func (l *Ledger) Charge(now time.Time, needs []Need) {
+	at := l.instant(now)
+	for _, n := range needs {
+		lim := l.limits[n.Limit]
+		lim.take(at, lim.accounts[n.Key], n)
+	}
+}
+
+// Return ends an attempt for needs whose permits Take gave: each comes back when
+// its limit's rule says. Each need must be returned exactly once, all together or
+// each with a fate of its own.
 func (l *Ledger) Return(now time.Time, needs []Need, a Attempt) {
 	at := l.instant(now)
 	sent, end := l.before(at, a.Sent), l.before(at, a.End)
 	for _, n := range needs {
-		l.limits[n.Limit].back(at, n, sent, end, a.Fate)
+		l.limits[n.Limit].give(at, n, sent, end, a.Fate)
 	}
 }
 
@@ -197,7 +238,8 @@ func (l *Ledger) Return(now time.Time, needs []Need, a Attempt) {
 // takes a permit before: now or earlier if at once, zero if not before an attempt
 // that is in flight ends.
 func (l *Ledger) Next(now time.Time, n Need) time.Time {
-	until, _ := l.limits[n.Limit].next(l.instant(now), n)
+	lim := l.limits[n.Limit]
+	until, _ := lim.next(l.instant(now), lim.accounts[n.Key], n.Cost)
 	return l.time(until)
 }
 
@@ -208,12 +250,13 @@ func (l *Ledger) PauseLimit(limit int, until time.Time) {
 }
 
 // PauseKey shuts one key of a limit until the instant; the zero instant opens it again.
-func (l *Ledger) PauseKey(limit int, key string, until time.Time) {
+func (l *Ledger) PauseKey(now time.Time, limit int, key string, until time.Time) {
 	lim := l.limits[limit]
-	a := lim.open(key)
-	lim.busy(a)
+	a := lim.accounts[key]
+	if a == nil {
+		a = lim.open(l.instant(now), key)
+	}
 	a.paused = l.later(a.paused, until)
-	lim.rest(a)
 }
 
 // SetCalls changes the number of permits per key; those that are out stay out.
@@ -237,8 +280,8 @@ func (l *Ledger) Usage(now time.Time, limit int, key string) Usage {
 	u := Usage{Key: key, Free: lim.Calls}
 	paused := lim.paused
 	if a := lim.accounts[key]; a != nil {
-		u.InFlight = a.inFlight
-		u.Out = a.inFlight + a.window.used(at)
+		u.InFlight = int(a.inFlight)
+		u.Out = u.InFlight + a.cooling.at(lim.clock(at))
 		u.Free = max(0, lim.Calls-u.Out)
 		paused = max(paused, a.paused)
 	}
@@ -262,14 +305,38 @@ func (l *Ledger) Keys(limit int) func(yield func(key string) bool) {
 
 // instant returns now, on a wall clock that never goes back.
 func (l *Ledger) instant(now time.Time) instant {
-	l.wall = max(l.wall, now.UnixNano())
-	return instant{mono: int64(now.Sub(l.origin)), wall: l.wall}
+	return l.clocks(int64(now.Sub(l.origin)), now.UnixNano())
+}
+
+func (l *Ledger) clocks(mono, wall int64) instant {
+	l.wall = max(l.wall, wall)
+	now := instant{mono, l.wall}
+	step := wall - mono - l.offset
+	l.offset += step
+	if step > 0 {
+		l.stepped(now, step)
+	}
+	return now
+}
+
+// stepped takes note that the wall clock went faster than the monotonic one.
+func (l *Ledger) stepped(now instant, step int64) {
+	told := l.OnStep == nil
+	for _, lim := range l.limits {
+		if lim.Calendar == nil || step <= int64(lim.Calendar.Skew) {
+			continue
+		}
+		lim.stepped(now)
+		if !told {
+			l.OnStep(time.Duration(step))
+			told = true
+		}
+	}
 }
 
 // before returns an instant of the past, as long before now on both clocks.
 func (l *Ledger) before(now instant, t time.Time) instant {
-	mono := int64(t.Sub(l.origin))
-	return instant{mono: mono, wall: now.wall - (now.mono - mono)}
+	return now.add(int64(t.Sub(l.origin)) - now.mono)
 }
 
 func (l *Ledger) time(mono int64) time.Time {

@@ -40,7 +40,7 @@ func (m *model) held(now time.Time, l Limit, s *sent) bool {
 	}
 	end := s.end
 	switch s.fate {
-	case Unsent:
+	case Uncounted:
 		return false
 	case Unanswered:
 		end = end.Add(l.Late)
@@ -104,7 +104,7 @@ func run(t testing.TB, seed uint64, ops int, limits []Limit) {
 			i := r.IntN(len(flying))
 			s := flying[i]
 			flying = append(flying[:i], flying[i+1:]...)
-			s.fate = [...]Fate{Answered, Answered, Answered, Unanswered, Unsent}[r.IntN(5)]
+			s.fate = [...]Fate{Answered, Answered, Answered, Unanswered, Uncounted}[r.IntN(5)]
 			s.end = now.Add(-time.Duration(r.Int64N(int64(now.Sub(s.at)) + 1))) // learnt a little later
 			if r.IntN(2) == 0 {
 				s.end = now
@@ -152,7 +152,7 @@ func newArrivals(limits []Limit) *arrivals {
 
 // add draws where the receiver counts an attempt: anywhere that the attempt allows.
 func (a *arrivals) add(r *rand.Rand, s *sent) {
-	if s.fate == Unsent || s.fate == Unanswered && r.IntN(4) == 0 {
+	if s.fate == Uncounted || s.fate == Unanswered && r.IntN(4) == 0 {
 		return // never arrived
 	}
 	for _, n := range s.needs {
@@ -231,7 +231,7 @@ func TestPermitComesBackAtResponsePlusWindow(t *testing.T) {
 	}{
 		{"answered", Limit{Calls: 1, Window: time.Second}, Attempt{at(0), at(20 * ms), Answered}, 1020 * ms},
 		{"no answer", Limit{Calls: 1, Window: time.Second, Late: 5 * time.Second}, Attempt{at(0), at(20 * ms), Unanswered}, 6020 * ms},
-		{"never sent", Limit{Calls: 1, Window: time.Second, Late: 5 * time.Second}, Attempt{at(0), at(20 * ms), Unsent}, 20 * ms},
+		{"never sent, or not counted", Limit{Calls: 1, Window: time.Second, Late: 5 * time.Second}, Attempt{at(0), at(20 * ms), Uncounted}, 20 * ms},
 		{"slow, with a guard", Limit{Calls: 1, Window: time.Second, Guard: 100 * ms}, Attempt{at(0), at(800 * ms), Answered}, 1100 * ms},
 		{"fast, with a guard", Limit{Calls: 1, Window: time.Second, Guard: 100 * ms}, Attempt{at(0), at(20 * ms), Answered}, 1020 * ms},
 		{"concurrency", Limit{Calls: 1}, Attempt{at(0), at(20 * ms), Answered}, 20 * ms},
@@ -312,7 +312,7 @@ func TestFullKeyTableMakesNewKeysWait(t *testing.T) {
 func TestPause(t *testing.T) {
 	l := New(start, Limit{Calls: 5, Window: time.Second})
 	a, b := []Need{{0, "a", 1}}, []Need{{0, "b", 1}}
-	l.PauseKey(0, "a", at(3*time.Second))
+	l.PauseKey(start, 0, "a", at(3*time.Second))
 	if short, ok := l.Take(at(0), a); ok || !short.Paused || !short.Until.Equal(at(3*time.Second)) {
 		t.Fatalf("Take(a) = %+v, %v; want a pause until 3s", short, ok)
 	}
@@ -326,7 +326,7 @@ func TestPause(t *testing.T) {
 	if _, ok := l.Take(at(time.Second), b); !ok {
 		t.Error("b did not pass after the pause")
 	}
-	l.PauseKey(0, "a", time.Time{})
+	l.PauseKey(start, 0, "a", time.Time{})
 	if _, ok := l.Take(at(time.Second), a); !ok {
 		t.Error("a did not pass after it was opened again")
 	}
@@ -433,6 +433,114 @@ func TestAlignedArrivals(t *testing.T) {
 				t.Fatalf("seed %d: %d calls arrived in the minute of %v, at most 5 may", seed, n, minute)
 			}
 		}
+	}
+}
+
+// TestClockSteps gives the ledger both clocks by hand, as only a test can.
+func TestClockSteps(t *testing.T) {
+	const skew = time.Second
+	begin := time.Date(2026, 11, 21, 23, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		name string
+		step time.Duration
+		out  int // in the new day, of the one permit taken before the step
+		told bool
+	}{
+		{"no step", 0, 0, false},
+		{"forward within the skew", skew, 0, false},
+		{"forward beyond the skew", 2 * time.Hour, 1, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := New(begin, Limit{Calls: 5, Calendar: &Calendar{Unit: Day, Skew: skew}})
+			told := false
+			l.OnStep = func(step time.Duration) { told = step == tt.step }
+			l.Take(begin, one(0))
+			l.Return(begin, one(0), Attempt{Sent: begin, End: begin})
+			now := begin.Add(30 * time.Minute)
+			if tt.step < 2*time.Hour {
+				now = begin.Add(time.Hour + 3*skew)
+			}
+			at := l.clocks(int64(now.Sub(begin)), now.Add(tt.step).UnixNano())
+			if out := l.limits[0].accounts[""].cooling.at(at.wall); out != tt.out || told != tt.told {
+				t.Errorf("%d permits out in the new day, told of a step: %v; want %d and %v", out, told, tt.out, tt.told)
+			}
+		})
+	}
+}
+
+func TestReplace(t *testing.T) {
+	app := Limit{Name: "app", Calls: 3, Window: time.Second}
+	l := New(start, app, Limit{Name: "gone", Calls: 1, Window: time.Hour})
+	both := []Need{{0, "a", 1}, {1, "", 1}}
+	for range 2 {
+		l.Take(at(0), both[:1])
+		l.Return(at(0), both[:1], Attempt{Sent: at(0), End: at(0)})
+	}
+	l.Take(at(0), both) // in flight
+	l.PauseKey(at(0), 0, "b", at(500*ms))
+
+	app.Calls = 2
+	l.Replace([]Limit{{Name: "new", Calls: 2, Window: time.Second}, app}, []int{-1, 0})
+	l.Charge(at(10*ms), []Need{{0, "n", 1}})
+	if u := l.Usage(at(10*ms), 1, "a"); u.Out != 3 || u.Free != 0 || u.InFlight != 1 {
+		t.Errorf("after the limit was lowered below what is out: %+v", u)
+	}
+	if u := l.Usage(at(10*ms), 1, "b"); !u.PausedUntil.Equal(at(500 * ms)) {
+		t.Errorf("the pause was lost: %+v", u)
+	}
+	now := []Need{{0, "n", 1}, {1, "a", 1}}
+	l.Return(at(100*ms), now, Attempt{Sent: at(0), End: at(100 * ms)})
+	if got := l.Next(at(100*ms), now[1]); !got.Equal(at(1000 * ms)) {
+		t.Errorf("next permit at %v, want 1s, when one of 2 is out", got.Sub(start))
+	}
+	if u := l.Usage(at(100*ms), 0, "n"); u.Out != 1 || u.Free != 1 {
+		t.Errorf("the new limit does not count what was in flight: %+v", u)
+	}
+}
+
+func TestAudit(t *testing.T) {
+	l := New(start, Limit{Calls: 2, Window: time.Second, Guard: 100 * ms})
+	for i := range 4 { // answered after 1 s, but given back after 100 ms + 1 s
+		sent := at(time.Duration(i) * 600 * ms)
+		if _, ok := l.Take(sent, one(0)); !ok {
+			t.Fatal("no permit", i)
+		}
+		l.Return(sent.Add(600*ms), one(0), Attempt{Sent: sent, End: sent.Add(600 * ms)})
+	}
+	a := l.Audit(0)
+	if a.Most != 3 { // sent at 0, 600, 1200: the first may have arrived at 600, the last at 1200
+		t.Errorf("most is %d, want 3: the guard was too short", a.Most)
+	}
+	hold, wins := a.Cost(time.Second)
+	if want := 0.6 / 1.6; hold < want-1e-9 || hold > want+1e-9 {
+		t.Errorf("the hold costs %v, want %v", hold, want)
+	}
+	if want := 0.5 / 1.6; wins[2] < want-1e-9 || wins[2] > want+1e-9 {
+		t.Errorf("a guard of 100ms wins %v, want %v", wins[2], want)
+	}
+}
+
+// TestLongWindowNeedsLittleRoom counts a day's calls in grains: never more than
+// the limit, and a key needs no room for each of them.
+func TestLongWindowNeedsLittleRoom(t *testing.T) {
+	const day = 24 * time.Hour
+	l := New(start, Limit{Calls: 100_000, Window: day})
+	now, n := start, 0
+	for ; now.Before(at(day)); now = now.Add(500 * ms) {
+		if _, ok := l.Take(now, one(0)); ok {
+			n++
+			l.Return(now, one(0), Attempt{Sent: now, End: now})
+		}
+	}
+	if n != 100_000 {
+		t.Errorf("%d calls in the first day, want 100000", n)
+	}
+	if got := len(l.limits[0].accounts[""].cooling.ring); got > grains+1 {
+		t.Errorf("%d batches, want at most %d", got, grains+1)
+	}
+	back := l.Next(now, one(0)[0])
+	if lost := back.Sub(at(day)); lost < 0 || lost > day/grains {
+		t.Errorf("the first permit comes back %v after a day, want at most %v", lost, day/grains)
 	}
 }
 

@@ -88,7 +88,7 @@ func (s *Scheduler) shut(upstream, limit, key string, until time.Time) error {
 			p.trouble = until
 		}
 		if key != "" {
-			p.ledger.PauseKey(i, key, until)
+			p.ledger.PauseKey(now, i, key, until)
 		} else {
 			p.ledger.PauseLimit(i, until)
 		}

@@ -251,7 +251,7 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 	fate := quota.Unanswered
 	switch {
 	case !r.Sent:
-		fate = quota.Unsent
+		fate = quota.Uncounted
 	case r.Answered:
 		fate = quota.Answered
 	}
@@ -353,7 +353,7 @@ func (l *loop) limited(now time.Time, p *planner, c *call, r *upstream.Result) {
 	until := now.Add(wait)
 	for _, n := range c.needs {
 		if target != "" && p.limits[n.Limit].name == target {
-			p.ledger.PauseKey(n.Limit, n.Key, until)
+			p.ledger.PauseKey(now, n.Limit, n.Key, until)
 			l.observe(Event{Kind: EventPaused, Call: &c.Call, Limit: target, Until: until})
 			return
 		}

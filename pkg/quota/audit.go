@@ -1,0 +1,49 @@
+package quota
+
+import "time"
+
+// Guards are those for which an [Audit] tells what they would win.
+var Guards = [...]time.Duration{10 * time.Millisecond, 30 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond, time.Second}
+
+// An Audit is what a limit has seen since it began, by the instants of sending
+// and of response alone.
+type Audit struct {
+	// Most is the most permits of one key whose calls may have arrived within
+	// one window, wherever between sending and response they did. It stays at or
+	// below Calls, unless a guard was set and was too short, or Calls was lowered.
+	Most int
+	// Permits is how many answered calls have used, Held for how long beyond the
+	// window in sum: Held / (Permits · Window + Held) of a saturated quota is what
+	// waiting for the responses costs.
+	Permits int64
+	Held    time.Duration
+	// Cut is what Held would have been less with each of the Guards.
+	Cut [len(Guards)]time.Duration
+}
+
+// Audit returns what a limit has seen.
+func (l *Ledger) Audit(limit int) Audit { return l.limits[limit].audit }
+
+func (a *Audit) add(cost int, trip time.Duration) {
+	a.Permits += int64(cost)
+	a.Held += time.Duration(cost) * trip
+	for i, g := range Guards {
+		if trip <= g {
+			return
+		}
+		a.Cut[i] += time.Duration(cost) * (trip - g)
+	}
+}
+
+// Cost returns the share of a saturated quota that waiting for responses costs,
+// and the share that each of the Guards would win back, for a sliding window.
+func (a *Audit) Cost(window time.Duration) (hold float64, wins [len(Guards)]float64) {
+	whole := float64(a.Permits)*float64(window) + float64(a.Held)
+	if whole == 0 {
+		return 0, wins
+	}
+	for i := range wins {
+		wins[i] = float64(a.Cut[i]) / whole
+	}
+	return float64(a.Held) / whole, wins
+}

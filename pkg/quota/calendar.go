@@ -1,0 +1,84 @@
+package quota
+
+import (
+	"fmt"
+	"time"
+)
+
+// A Unit is the length of an aligned window.
+type Unit uint8
+
+const (
+	Minute Unit = iota + 1
+	Hour
+	Day
+	Month
+)
+
+// A Calendar aligns a window to the wall clock of the provider's zone: days have
+// 23 or 25 hours where the zone says so.
+type Calendar struct {
+	Unit Unit
+	// Zone is the provider's; nil means UTC.
+	Zone *time.Location
+	// Skew is how far the receiver's wall clock and ours may be apart.
+	Skew time.Duration
+}
+
+// ParseUnit returns the unit of a name: minute, hour, day or month.
+func ParseUnit(name string) (Unit, error) {
+	for u := Minute; u <= Month; u++ {
+		if u.String() == name {
+			return u, nil
+		}
+	}
+	return 0, fmt.Errorf("unit %q is unknown, must be minute, hour, day or month", name)
+}
+
+func (u Unit) String() string {
+	return [...]string{"", "minute", "hour", "day", "month"}[u]
+}
+
+// bounds returns the window that contains the wall instant, in nanoseconds since
+// the Unix epoch: start inclusive, end exclusive.
+func (c Calendar) bounds(wall int64) (start, end int64) {
+	zone := c.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	t := time.Unix(0, wall).In(zone)
+	switch c.Unit {
+	case Day:
+		y, m, d := t.Date()
+		return time.Date(y, m, d, 0, 0, 0, 0, zone).UnixNano(), time.Date(y, m, d+1, 0, 0, 0, 0, zone).UnixNano()
+	case Month:
+		y, m, _ := t.Date()
+		return time.Date(y, m, 1, 0, 0, 0, 0, zone).UnixNano(), time.Date(y, m+1, 1, 0, 0, 0, 0, zone).UnixNano()
+	}
+	// Minutes and hours pass evenly on the wall, also across a change of the zone's offset.
+	length, into := int64(time.Minute), int64(t.Second())*1e9+int64(t.Nanosecond())
+	if c.Unit == Hour {
+		length, into = int64(time.Hour), into+int64(t.Minute())*60e9
+	}
+	return wall - into, wall - into + length
+}
+
+// over returns when the receiver's count of what arrived by the wall instant is
+// certainly over: when the window that it may have arrived in last has ended on
+// either clock.
+func (c Calendar) over(wall int64) int64 {
+	_, end := c.bounds(wall + int64(c.Skew))
+	return end + int64(c.Skew)
+}
+
+// later returns an instant that over returned, a number of windows later.
+func (c Calendar) later(over int64, windows int) int64 {
+	edge := over - int64(c.Skew)
+	length := int64(0)
+	for range min(windows, 1000) {
+		_, next := c.bounds(edge)
+		edge, length = next, next-edge
+	}
+	// What is farther is estimated by the last window's length.
+	return edge + int64(max(0, windows-1000))*length + int64(c.Skew)
+}

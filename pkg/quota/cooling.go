@@ -1,0 +1,86 @@
+package quota
+
+// cooling are the permits of one key whose attempts have ended and that are not
+// back yet: a queue by the instant at which they come back, on the limit's clock.
+// Ends come in nearly in order, so it is sorted by insertion from the back.
+type cooling struct {
+	ring  []batch // ring[head:] is the queue
+	head  int32
+	total int32
+}
+
+// A batch are permits that come back at one instant.
+type batch struct {
+	at int64
+	n  int32
+}
+
+// at returns how many are out.
+func (c *cooling) at(now int64) int {
+	if c.total == 0 {
+		return 0
+	}
+	for int(c.head) < len(c.ring) && c.ring[c.head].at <= now {
+		c.total -= c.ring[c.head].n
+		c.head++
+	}
+	if int(c.head) == len(c.ring) {
+		c.ring, c.head = c.ring[:0], 0
+	}
+	return int(c.total)
+}
+
+func (c *cooling) add(at int64, n int) {
+	if c.head > 0 && len(c.ring) == cap(c.ring) { // reuse the room in front before growing
+		c.ring = c.ring[:copy(c.ring, c.ring[c.head:])]
+		c.head = 0
+	}
+	c.total += int32(n)
+	i := len(c.ring)
+	for i > int(c.head) && c.ring[i-1].at > at {
+		i--
+	}
+	if i > int(c.head) && c.ring[i-1].at == at {
+		c.ring[i-1].n += int32(n)
+		return
+	}
+	c.ring = append(c.ring, batch{})
+	copy(c.ring[i+1:], c.ring[i:])
+	c.ring[i] = batch{at, int32(n)}
+}
+
+// few returns the instant from which at most n are out, now or later.
+func (c *cooling) few(now int64, n int) int64 {
+	at, left := now, c.at(now)
+	for i := int(c.head); left > n; i++ {
+		at = c.ring[i].at
+		left -= int(c.ring[i].n)
+	}
+	return at
+}
+
+// nth returns when the r-th of those that are out comes back, counted from 0;
+// false if there are not as many.
+func (c *cooling) nth(r int) (int64, bool) {
+	for _, b := range c.ring[c.head:] {
+		if r -= int(b.n); r < 0 {
+			return b.at, true
+		}
+	}
+	return 0, false
+}
+
+// last returns when all are back.
+func (c *cooling) last(now int64) int64 {
+	if c.at(now) == 0 {
+		return now
+	}
+	return c.ring[len(c.ring)-1].at
+}
+
+// postpone lets nothing come back before the instant.
+func (c *cooling) postpone(at int64) {
+	for i := int(c.head); i < len(c.ring); i++ {
+		c.ring[i].at = max(c.ring[i].at, at)
+	}
+}
