@@ -137,28 +137,68 @@ func (c *Call) snapshot() Call {
 	return s
 }
 
-// A call is a Call in the scheduler's hands. The loop owns it, but for request
-// and its plan, which never change.
+// A call is a Call in the scheduler's hands. The loop owns it, but for request,
+// which never changes. A million of them may wait, so it is kept small: what only
+// an attempt needs is in flight, and settled is made for those who wait.
 type call struct {
-	Call
-	request    *upstream.Request
-	needs      []quota.Need
-	flowName   string
-	repeatable bool
-	bytes      int64
+	*Call   // is never changed, only replaced (see change): others hold it too
+	request *upstream.Request
+	route   *route
+	bytes   int64
 
-	seq     uint64    // age: smaller is older, over all attempts
-	due     time.Time // not before this instant; zero: at once
+	seq     uint64        // age: smaller is older, over all attempts
+	due     time.Duration // on the loop's clock; not before it
 	timeout wheel.Handle
-	queued  queued // its place in the planner
+	queued  queued  // its place in the planner
+	flight  *flight // nil until it is sent for the first time
 
-	sentAt    time.Time // monotonic, of the attempt in flight
-	burnt     int       // attempts that count
-	limited   int       // times it was limited in a row
-	unreached int       // times it met a closed door in a row
+	settled    chan struct{} // if not nil, closed when it is finished or unknown
+	reason     Reason        // why it ended without an answer
+	repeatable bool
+	gone       bool // the waiter has gone
+}
 
-	settled chan struct{}    // closed when it is finished or unknown
-	result  *upstream.Result // the last answer, for the waiter
-	reason  Reason           // why it ended without one
-	gone    bool             // the waiter has gone
+// A flight is what is known of a call that has been sent.
+type flight struct {
+	sentAt    time.Time        // monotonic, of the last attempt
+	needs     []quota.Need     // the permits that it holds
+	burnt     int              // attempts that count
+	limited   int              // times it was limited in a row
+	unreached int              // times it met a closed door in a row
+	result    *upstream.Result // the last answer, for the waiter
+}
+
+// settling returns what is closed when the call is finished or unknown, nil if
+// it is.
+func (c *call) settling() <-chan struct{} {
+	if c.State == Unknown || c.State.Finished() && c.settled == nil {
+		return nil
+	}
+	if c.settled == nil {
+		c.settled = make(chan struct{})
+	}
+	return c.settled
+}
+
+// change replaces what is told of the call by a copy, to be changed at once.
+func (c *call) change() *Call {
+	next := c.Call.snapshot()
+	c.Call = &next
+	return &next
+}
+
+// sent returns what is known of its attempts, for reading.
+func (c *call) sent() flight {
+	if c.flight == nil {
+		return flight{}
+	}
+	return *c.flight
+}
+
+// answer returns the last answer, nil if there is none.
+func (c *call) answer() *upstream.Result {
+	if c.flight == nil || c.flight.result == nil || c.flight.result.Response == nil {
+		return nil
+	}
+	return c.flight.result
 }

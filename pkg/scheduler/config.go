@@ -97,6 +97,9 @@ type Limit struct {
 	Concurrency int
 	// Guard caps the hold of a slow answer; see quota.Limit.
 	Guard time.Duration
+	// Counts are the outcomes that use a permit up; others give it back with the
+	// response. Empty means all. What came to unknown is always counted.
+	Counts []upstream.Outcome
 }
 
 // A ConfigError is one fault of a Config.
@@ -127,6 +130,8 @@ type limit struct {
 	name             string
 	when, key, price *upstream.Expr // nil: all, one, 1
 }
+
+var outcomes = []upstream.Outcome{upstream.Done, upstream.Failed, upstream.NotExecuted, upstream.Unknown}
 
 var nameRule = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
@@ -260,10 +265,15 @@ func (sv *service) compileLimit(c Limit, fault func(field string, err error)) li
 		if c.Concurrency < 0 {
 			fault("concurrency", fmt.Errorf("is %d, must be at least 1", c.Concurrency))
 		}
-		if c.Calls != 0 || c.Window != 0 || c.Calendar != nil || c.Guard != 0 {
-			fault("concurrency", errors.New("stands instead of calls, window and guard"))
+		if c.Calls != 0 || c.Window != 0 || c.Calendar != nil || c.Guard != 0 || len(c.Counts) > 0 {
+			fault("concurrency", errors.New("stands instead of calls, window, guard and counts"))
 		}
 		return l
+	}
+	for i, o := range c.Counts {
+		if !slices.Contains(outcomes, o) {
+			fault(fmt.Sprintf("counts[%d]", i), fmt.Errorf("outcome %q is none of %v", o, outcomes))
+		}
 	}
 	if c.Calls < 1 {
 		fault("calls", fmt.Errorf("is %d, must be at least 1", c.Calls))
@@ -338,39 +348,3 @@ func (sv *service) weight(flow string) float64 {
 	return 1
 }
 
-// needs returns what a call takes from which limits, and its flow. It is called
-// by whoever submits, not by the loop.
-func (sv *service) needs(in *upstream.Input) (needs []quota.Need, flow string, err error) {
-	for i, l := range sv.limits {
-		if l.when != nil {
-			under, err := l.when.Bool(in)
-			if err != nil {
-				return nil, "", &Error{Reason: BadKey, Limit: l.name, Detail: fmt.Sprintf("limit %q: when: %v", l.name, err)}
-			}
-			if !under {
-				continue
-			}
-		}
-		n := quota.Need{Limit: i, Cost: 1}
-		if l.key != nil {
-			if n.Key, err = l.key.Key(in); err != nil {
-				return nil, "", &Error{Reason: BadKey, Limit: l.name, Detail: fmt.Sprintf("limit %q: per_key: %v", l.name, err)}
-			}
-		}
-		if l.price != nil {
-			if n.Cost, err = l.price.Cost(in); err != nil {
-				return nil, "", &Error{Reason: BadKey, Limit: l.name, Detail: fmt.Sprintf("limit %q: cost: %v", l.name, err)}
-			}
-			if n.Cost > l.capacity() {
-				return nil, "", &Error{Reason: CostTooHigh, Limit: l.name, Detail: fmt.Sprintf("the call costs %d permits of limit %q, which has %d", n.Cost, l.name, l.capacity())}
-			}
-		}
-		needs = append(needs, n)
-	}
-	if sv.shareBy != nil {
-		if flow, err = sv.shareBy.Key(in); err != nil {
-			return nil, "", &Error{Reason: BadKey, Detail: fmt.Sprintf("share_by: %v", err)}
-		}
-	}
-	return needs, flow, nil
-}

@@ -19,7 +19,7 @@ func (s *Scheduler) Resolve(id string, as State, reason string) (*Call, error) {
 		case c == nil:
 			close(recorded)
 		case c.State != Unknown:
-			err = wrongState(&c.Call, "only an unknown call can be resolved")
+			err = wrongState(c.Call, "only an unknown call can be resolved")
 		case s.loop.stopping:
 			err = errStopping(c.Upstream)
 		default:
@@ -34,28 +34,29 @@ func (s *Scheduler) Resolve(id string, as State, reason string) (*Call, error) {
 }
 
 func (l *loop) resolve(now time.Time, c *call, as State, reason string, recorded chan struct{}) {
-	if last := c.Last(); last != nil && reason != "" {
+	p := l.planners[c.Upstream]
+	next := c.snapshot()
+	next.State = as
+	if last := next.Last(); last != nil && reason != "" {
 		last.Reason += "; resolved as " + string(as) + ": " + reason
 	}
-	snapshot := c.Call
-	snapshot.State = as
 	if as.Finished() {
-		snapshot.FinishedAt = now
+		next.FinishedAt = now
+	} else {
+		next.Deadline = now.Add(p.MaxAge)
 	}
-	c.State = Sending // until that is recorded: nobody else decides meanwhile
-	l.record(snapshot.snapshot(), func(now time.Time) {
+	c.change().State = Sending // until that is recorded: nobody else decides meanwhile
+	l.record(&next, func(now time.Time) {
 		defer close(recorded)
-		p := l.planners[c.Upstream]
 		p.unknown--
+		c.settled = nil // closed when it became unknown
 		if as == Waiting {
-			c.settled = make(chan struct{})
-			c.due, c.burnt = time.Time{}, 0
-			c.Deadline = now.Add(p.MaxAge)
-			l.resume(now, c)
+			c.due, c.flight.burnt = 0, 0
+			l.resume(now, c, &next)
 			return
 		}
 		p.bytes -= c.bytes
-		c.State, c.FinishedAt = as, snapshot.FinishedAt
+		c.Call = &next
 		delete(l.calls, c.ID)
 	})
 }
@@ -72,18 +73,20 @@ func (s *Scheduler) Resume(upstream, limit, key string) error {
 }
 
 func (s *Scheduler) shut(upstream, limit, key string, until time.Time) error {
-	sv := s.services[upstream]
-	if sv == nil {
-		return &Error{Reason: NotFound, Upstream: upstream, Detail: fmt.Sprintf("upstream %q is not configured", upstream)}
-	}
-	i := 0
-	if limit != "" {
-		if i = sv.limitNamed(limit); i < 0 {
-			return &Error{Reason: NotFound, Upstream: upstream, Limit: limit, Detail: fmt.Sprintf("upstream %q has no limit %q; it has %s", upstream, limit, sv.limitNames())}
-		}
-	}
+	var err error
 	s.ask(func(now time.Time) {
 		p := s.loop.planners[upstream]
+		if p == nil || p.retired {
+			err = errNoUpstream(upstream)
+			return
+		}
+		i := 0
+		if limit != "" {
+			if i = p.limitNamed(limit); i < 0 {
+				err = &Error{Reason: NotFound, Upstream: upstream, Limit: limit, Detail: fmt.Sprintf("upstream %q has no limit %q; it has %s", upstream, limit, p.limitNames())}
+				return
+			}
+		}
 		if i == 0 {
 			p.trouble = until
 		}
@@ -94,5 +97,5 @@ func (s *Scheduler) shut(upstream, limit, key string, until time.Time) error {
 		}
 		p.checkLimit(now, i)
 	})
-	return nil
+	return err
 }

@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
@@ -57,10 +56,18 @@ func newLoop(s *Scheduler, observe func(Event)) *loop {
 	if l.observe == nil {
 		l.observe = func(Event) {}
 	}
-	for name, sv := range s.services {
-		l.planners[name] = newPlanner(sv, l.wheel, l.origin)
+	for name, sv := range *s.services.Load() {
+		l.planners[name] = l.newPlanner(sv)
 	}
 	return l
+}
+
+func (l *loop) newPlanner(sv *service) *planner {
+	p := newPlanner(sv, l.wheel, l.origin)
+	p.ledger.OnStep = func(step time.Duration) {
+		l.s.log.Warn("the wall clock was put forward; what is out of aligned limits counts in both windows", "upstream", p.Name, "step", step.String())
+	}
+	return p
 }
 
 // post hands the loop a message; false if the loop has ended.
@@ -122,12 +129,15 @@ func (l *loop) dispatch(now time.Time) {
 // admit reserves a place for a new call, or says why it is refused.
 func (l *loop) admit(now time.Time, c *call) *Error {
 	p := l.planners[c.Upstream]
-	refused := l.refusal(now, p, c)
-	if refused != nil {
+	if p == nil || p.retired {
+		return errNoUpstream(c.Upstream)
+	}
+	l.reroute(p, c)
+	if refused := l.refusal(now, p, c); refused != nil {
 		refused.Upstream = c.Upstream
 		call := c.Call.snapshot()
 		refused.Call = &call
-		l.observe(Event{Kind: EventRefused, Call: &c.Call, Reason: refused.Reason})
+		l.observe(Event{Kind: EventRefused, Call: c.Call, Reason: refused.Reason})
 		return refused
 	}
 	p.waiting++
@@ -142,7 +152,7 @@ func (l *loop) enqueue(now time.Time, c *call) {
 	l.seq++
 	c.seq = l.seq
 	l.calls[c.ID] = c
-	l.observe(Event{Kind: EventAccepted, Call: &c.Call})
+	l.observe(Event{Kind: EventAccepted, Call: c.Call})
 	if l.stopping { // since it was admitted
 		l.release(now, c)
 		return
@@ -160,26 +170,25 @@ func (l *loop) withdraw(c *call) {
 
 // wait puts a call into the plan, or lets it wait for its time.
 func (l *loop) wait(now time.Time, c *call) {
-	at := c.Deadline
-	if c.due.After(now) {
-		if c.due.Before(at) {
-			at = c.due
-		}
+	at := c.Deadline.Sub(l.origin)
+	if c.due > now.Sub(l.origin) {
+		at = min(at, c.due)
 	} else {
-		l.planners[c.Upstream].add(c)
+		p := l.planners[c.Upstream]
+		l.reroute(p, c)
+		p.add(c)
 	}
-	c.timeout = l.wheel.Insert(at.Sub(l.origin), timed{c, l})
+	c.timeout = l.wheel.Insert(at, timed{c, l})
 }
 
 // timeout is the instant that a waiting call has in the wheel: its deadline, or
 // the end of its backoff.
 func (l *loop) timeout(now time.Time, c *call) {
-	switch {
-	case !now.Before(c.Deadline):
+	if c.queued.lane != nil || !now.Before(c.Deadline) {
 		l.expire(now, c)
-	default:
-		l.wait(now, c)
+		return
 	}
+	l.wait(now, c)
 }
 
 // expire ends a call that may not wait any longer.
@@ -206,19 +215,23 @@ func (l *loop) send(now time.Time, p *planner, c *call) {
 	l.wheel.Cancel(c.timeout)
 	p.waiting--
 	p.sending++
-	c.State = Sending
-	c.sentAt = now
+	if c.flight == nil {
+		c.flight = new(flight)
+	}
+	c.flight.sentAt, c.flight.needs = now, c.route.needs
 	n := 1
 	if last := c.Last(); last != nil {
 		n = last.N + 1
 	}
-	if len(c.Attempts) == MaxAttempts {
-		c.Attempts = append(c.Attempts[:0], c.Attempts[1:]...)
+	intent := c.change()
+	intent.State = Sending
+	if len(intent.Attempts) == MaxAttempts {
+		intent.Attempts = intent.Attempts[1:]
 	}
-	c.Attempts = append(c.Attempts, Attempt{N: n, SentAt: now})
-	snapshot := c.snapshot()
+	intent.Attempts = append(intent.Attempts, Attempt{N: n, SentAt: now})
 	l.busy++
-	l.s.work.Go(func() { l.s.attempt(p.up, c, &snapshot) })
+	up := p.up
+	l.s.work.Go(func() { l.s.attempt(up, c, intent) })
 }
 
 // attempt sends a call once, on a goroutine of its own.
@@ -231,53 +244,50 @@ func (s *Scheduler) attempt(up *upstream.Upstream, c *call, intent *Call) {
 	}
 	switch {
 	case result.Outcome == upstream.Unknown:
-		s.log.Warn("a call may have been executed", "call", c.ID, "upstream", c.Upstream, "reason", result.Reason)
+		s.log.Warn("a call may have been executed", "call", intent.ID, "upstream", intent.Upstream, "reason", result.Reason)
 	case result.Outcome == upstream.NotExecuted && result.Sent:
-		s.log.Info("limited by the upstream", "call", c.ID, "upstream", c.Upstream, "reason", result.Reason, "retry_after", result.RetryAfter.String())
+		s.log.Info("limited by the upstream", "call", intent.ID, "upstream", intent.Upstream, "reason", result.Reason, "retry_after", result.RetryAfter.String())
 	}
 	// Read what is kept of the answer here: it may block.
 	var kept *Response
-	if c.Async && result.Response != nil {
+	if intent.Async && result.Response != nil {
 		kept = keep(result, up.MaxInspect)
 	}
-	s.loop.post(func(now time.Time) { s.loop.conclude(now, c, result, kept) })
+	s.loop.post(func(now time.Time) {
+		s.loop.conclude(now, c, result, kept)
+		if up != s.loop.planners[intent.Upstream].up { // replaced meanwhile
+			up.Close()
+		}
+	})
 }
 
 // conclude takes in what an attempt came to and decides what follows.
 func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Response) {
 	p := l.planners[c.Upstream]
+	f := c.flight
 	l.busy--
 	p.sending--
-	fate := quota.Unanswered
-	switch {
-	case !r.Sent:
-		fate = quota.Uncounted
-	case r.Answered:
-		fate = quota.Answered
-	}
-	p.back(now, c.needs, quota.Attempt{Sent: c.sentAt, End: r.AnsweredAt, Fate: fate})
-	if r.Answered {
-		p.observe(r.AnsweredAt.Sub(c.sentAt))
-	}
-	last := c.Last()
+	p.back(now, f, r)
+	told := c.change()
+	told.Response = kept
+	last := told.Last()
 	last.EndedAt, last.Outcome, last.Reason = now, r.Outcome, r.Reason
 	if r.Response != nil {
 		last.Status = r.Response.StatusCode
 	}
-	c.Response = kept
-	if c.result != nil && c.result.Response != nil {
-		c.result.Response.Body.Close()
+	if before := c.answer(); before != nil {
+		before.Response.Body.Close()
 	}
-	c.result = r
-	l.observe(Event{Kind: EventAttempt, Call: &c.Call, Attempt: last})
+	f.result = r
+	l.observe(Event{Kind: EventAttempt, Call: c.Call, Attempt: last})
 
 	l.reachable(now, p, r)
 	decision := p.Retry.Next(now, retry.Attempt{
-		Number: c.burnt + 1, Outcome: retry.Outcome(r.Outcome), Repeatable: c.repeatable,
+		Number: f.burnt + 1, Outcome: retry.Outcome(r.Outcome), Repeatable: c.repeatable,
 		RetryAfter: r.RetryAfter, Response: r.Response, Err: r.Err,
 	}, rand.Float64())
 	if decision.Burnt {
-		c.burnt++
+		f.burnt++
 	}
 	switch {
 	case r.Outcome == upstream.Done:
@@ -287,12 +297,12 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 		l.finish(now, c, Failed)
 		return
 	case r.Outcome == upstream.NotExecuted && r.Sent:
-		c.limited++
-		c.unreached = 0
+		f.limited++
+		f.unreached = 0
 		l.limited(now, p, c, r)
 		decision.At = now // the pause is what it waits for
 	case r.Unreachable:
-		c.unreached++
+		f.unreached++
 		decision.At = now
 	}
 	l.again(now, p, c, r, decision)
@@ -303,7 +313,7 @@ func (l *loop) again(now time.Time, p *planner, c *call, r *upstream.Result, d r
 	// A caller that waits gets the first answer there is, unless its request may
 	// go out again as it is. What was never sent is no repeat; but a caller need
 	// not wait for an upstream that stays down.
-	may := c.Async || r.Sent && (p.Resend || p.Signer != nil) || !r.Sent && c.unreached < 2
+	may := c.Async || r.Sent && (p.Resend || p.Signer != nil) || !r.Sent && c.flight.unreached < 2
 	end := Exhausted
 	switch {
 	case r.Outcome == upstream.Unknown:
@@ -312,12 +322,13 @@ func (l *loop) again(now time.Time, p *planner, c *call, r *upstream.Result, d r
 		end = Expired // the only reason left
 	}
 	if d.Again && may && !c.gone && (c.Async || !l.stopping) {
-		c.due = d.At
+		c.due = d.At.Sub(l.origin)
+		l.reroute(p, c)
 		if eta, _ := p.eta(now, c); !eta.After(c.Deadline) {
 			// It stays in sending until that is recorded: records of a call do not overtake.
-			snapshot := c.snapshot()
-			snapshot.State = Waiting
-			l.record(snapshot, func(now time.Time) { l.resume(now, c) })
+			next := c.snapshot()
+			next.State = Waiting
+			l.record(&next, func(now time.Time) { l.resume(now, c, &next) })
 			return
 		}
 	}
@@ -325,8 +336,8 @@ func (l *loop) again(now time.Time, p *planner, c *call, r *upstream.Result, d r
 }
 
 // resume lets a call wait again after an attempt.
-func (l *loop) resume(now time.Time, c *call) {
-	c.State = Waiting
+func (l *loop) resume(now time.Time, c *call, next *Call) {
+	c.Call = next
 	l.planners[c.Upstream].waiting++
 	switch {
 	case c.gone:
@@ -348,13 +359,13 @@ func (l *loop) limited(now time.Time, p *planner, c *call, r *upstream.Result) {
 		}
 	}
 	if wait == 0 {
-		wait = p.Retry.Delay(c.limited, rand.Float64())
+		wait = p.Retry.Delay(c.flight.limited, rand.Float64())
 	}
 	until := now.Add(wait)
-	for _, n := range c.needs {
+	for _, n := range c.flight.needs {
 		if target != "" && p.limits[n.Limit].name == target {
 			p.ledger.PauseKey(now, n.Limit, n.Key, until)
-			l.observe(Event{Kind: EventPaused, Call: &c.Call, Limit: target, Until: until})
+			l.observe(Event{Kind: EventPaused, Call: c.Call, Limit: target, Until: until})
 			return
 		}
 	}
@@ -367,7 +378,7 @@ func (l *loop) pause(now time.Time, p *planner, c *call, until time.Time) {
 		p.trouble = until
 	}
 	p.ledger.PauseLimit(0, until)
-	l.observe(Event{Kind: EventPaused, Call: &c.Call, Until: until})
+	l.observe(Event{Kind: EventPaused, Call: c.Call, Until: until})
 }
 
 // reachable keeps book of whether the upstream can be reached at all: while it
@@ -398,25 +409,26 @@ func (l *loop) finish(now time.Time, c *call, state State) {
 		l.leave(now, c)
 		p.waiting--
 	}
-	c.State = state
+	end := c.change()
+	end.State = state
 	if state == Unknown && c.Async {
 		p.unknown++ // it stays in hand, and may go again
 	} else {
 		p.bytes -= c.bytes
 	}
 	if state.Finished() {
-		c.FinishedAt = now
+		end.FinishedAt = now
 	}
-	l.observe(Event{Kind: EventEnded, Call: &c.Call})
-	l.record(c.snapshot(), func(time.Time) { l.settle(c) })
+	l.observe(Event{Kind: EventEnded, Call: end})
+	l.record(end, func(time.Time) { l.settle(c) })
 }
 
 // record stores where a call stands, beside the loop, and then goes on in it.
-func (l *loop) record(snapshot Call, then func(now time.Time)) {
+func (l *loop) record(told *Call, then func(now time.Time)) {
 	l.busy++
 	l.s.work.Go(func() {
-		if err := l.s.store.Record(&snapshot); err != nil {
-			l.s.log.Error("a call's state could not be stored", "call", snapshot.ID, "state", snapshot.State, "err", err)
+		if err := l.s.store.Record(told); err != nil {
+			l.s.log.Error("a call's state could not be stored", "call", told.ID, "state", told.State, "err", err)
 		}
 		l.post(func(now time.Time) {
 			l.busy--
@@ -430,18 +442,20 @@ func (l *loop) settle(c *call) {
 	if c.State.Finished() || !c.Async {
 		delete(l.calls, c.ID)
 	}
-	if c.gone && c.result != nil && c.result.Response != nil {
-		c.result.Response.Body.Close()
+	if answer := c.answer(); c.gone && answer != nil {
+		answer.Response.Body.Close()
 	}
-	close(c.settled)
+	if c.settled != nil {
+		close(c.settled)
+	}
 }
 
 // abandon takes note that nobody waits for the call any more.
 func (l *loop) abandon(now time.Time, c *call) {
 	select {
 	case <-c.settled:
-		if c.result != nil && c.result.Response != nil {
-			c.result.Response.Body.Close()
+		if answer := c.answer(); answer != nil {
+			answer.Response.Body.Close()
 		}
 		return
 	default:

@@ -1,11 +1,10 @@
 package scheduler
 
 import (
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
@@ -29,6 +28,7 @@ type planner struct {
 	sending int
 	unknown int           // calls that were submitted and wait for a decision
 	bytes   int64         // of the bodies and headers of all these
+	retired bool          // not in the configuration any more
 	trip    time.Duration // of an attempt, smoothed
 	down    int           // failed dials in a row
 	trouble time.Time     // until when a pause keeps the whole upstream
@@ -60,11 +60,11 @@ func (p *planner) add(c *call) {
 	for i, g := range l.gates {
 		t := g.tallyOf(c.Priority)
 		before := t.added
-		if c.burnt+c.limited+c.unreached > 0 { // it keeps its age: nobody of its priority is ahead
+		if c.flight != nil { // it keeps its age: nobody of its priority is ahead
 			before = t.removed
 		}
-		c.queued.added = append(c.queued.added, before)
-		t.added += l.needs[i].Cost
+		c.queued.added = append(c.queued.added, uint32(before))
+		t.added += l.route.needs[i].Cost
 	}
 	g := p.entry
 	if fresh {
@@ -82,7 +82,7 @@ func (p *planner) add(c *call) {
 func (p *planner) remove(c *call) {
 	l := c.queued.lane
 	for i, g := range l.gates {
-		g.tallyOf(c.Priority).removed += l.needs[i].Cost
+		g.tallyOf(c.Priority).removed += l.route.needs[i].Cost
 	}
 	c.queued.lane = nil
 	l.flow.waiting--
@@ -115,12 +115,12 @@ func (p *planner) next(now time.Time) *call {
 			p.move(l, g, behind)
 			continue
 		}
-		short, ok := p.ledger.Take(now, l.needs)
+		short, ok := p.ledger.Take(now, l.route.needs)
 		if ok {
 			c := l.calls.first()
 			p.remove(c)
 			p.virtual = l.flow.virtual
-			l.flow.virtual += 1 / l.flow.weight
+			l.flow.virtual += float64(l.route.cost) / l.flow.weight
 			return c
 		}
 		last := l.gates[short.Need]
@@ -157,9 +157,23 @@ func (p *planner) move(l *lane, from, to *gate) {
 }
 
 // back ends an attempt and opens the gates that its permits opened.
-func (p *planner) back(now time.Time, needs []quota.Need, a quota.Attempt) {
-	p.ledger.Return(now, needs, a)
-	for _, n := range needs {
+func (p *planner) back(now time.Time, f *flight, r *upstream.Result) {
+	a := quota.Attempt{Sent: f.sentAt, End: r.AnsweredAt, Fate: quota.Unanswered}
+	switch {
+	case !r.Sent:
+		a.Fate = quota.Uncounted
+	case r.Answered:
+		a.Fate = quota.Answered
+		p.observe(r.AnsweredAt.Sub(f.sentAt))
+	}
+	for i, n := range f.needs {
+		a := a
+		if a.Fate == quota.Answered && !p.limits[n.Limit].counted(r.Outcome) {
+			a.Fate = quota.Uncounted
+		}
+		p.ledger.Return(now, f.needs[i:i+1], a)
+	}
+	for _, n := range f.needs {
 		if g := p.gates[gateID{n.Limit, n.Key}]; g != nil {
 			p.check(now, g)
 		}
@@ -176,7 +190,7 @@ func (p *planner) check(now time.Time, g *gate) {
 		if l.gates[i] != g {
 			continue
 		}
-		if at := p.ledger.Next(now, l.needs[i]); at.IsZero() || at.After(now) {
+		if at := p.ledger.Next(now, l.route.needs[i]); at.IsZero() || at.After(now) {
 			p.wake(g, at)
 		} else {
 			p.openGate(g)
@@ -221,11 +235,10 @@ func (p *planner) openGate(g *gate) {
 
 // lane returns the lane of a call, a new one if there is none.
 func (p *planner) lane(c *call) *lane {
-	id := laneID(c.flowName, c.needs)
-	l := p.lanes[id]
+	l := p.lanes[c.route.id]
 	if l == nil {
-		l = newLane(id, p.flow(c.flowName), c.needs)
-		for _, n := range c.needs {
+		l = newLane(c.route, p.flow(c.route.flow))
+		for _, n := range c.route.needs {
 			id := gateID{n.Limit, n.Key}
 			g := p.gates[id]
 			if g == nil {
@@ -235,33 +248,21 @@ func (p *planner) lane(c *call) *lane {
 			g.lanes++
 			l.gates = append(l.gates, g)
 		}
-		p.lanes[id] = l
+		p.lanes[c.route.id] = l
 	}
+	c.route = l.route // calls that are alike share it
 	return l
 }
 
 // drop forgets an empty lane, and what only it needed.
 func (p *planner) drop(l *lane) {
-	delete(p.lanes, l.id)
+	delete(p.lanes, l.route.id)
 	for _, g := range l.gates {
 		if g.lanes--; g.lanes == 0 {
 			p.wheel.Cancel(g.timeout)
 			delete(p.gates, g.id)
 		}
 	}
-}
-
-func laneID(flow string, needs []quota.Need) string {
-	var b strings.Builder
-	b.WriteString(strconv.Quote(flow))
-	for _, n := range needs {
-		b.WriteByte(' ')
-		b.WriteString(strconv.Itoa(n.Limit))
-		b.WriteByte('*')
-		b.WriteString(strconv.Itoa(n.Cost))
-		b.WriteString(strconv.Quote(n.Key))
-	}
-	return b.String()
 }
 
 func (p *planner) flow(name string) *flow {
@@ -290,11 +291,11 @@ func (p *planner) forgetFlows() {
 func (p *planner) eta(now time.Time, c *call) (time.Time, *WaitingFor) {
 	from := now
 	why := &WaitingFor{}
-	if c.due.After(now) {
-		from = c.due
+	if due := p.origin.Add(c.due); due.After(now) {
+		from = due
 	}
 	why.Until = from
-	for i, n := range c.needs {
+	for i, n := range c.route.needs {
 		if n.Limit == 0 && p.down > 0 { // one probe at a time says nothing of what follows
 			if p.trouble.After(why.Until) {
 				*why = WaitingFor{Limit: ConcurrencyLimit, Until: p.trouble}
@@ -305,7 +306,7 @@ func (p *planner) eta(now time.Time, c *call) (time.Time, *WaitingFor) {
 		if g := p.gates[gateID{n.Limit, n.Key}]; g != nil {
 			added := g.tallyOf(c.Priority).added
 			if c.queued.lane != nil {
-				added = c.queued.added[i]
+				added = int(c.queued.added[i])
 			}
 			ahead = g.ahead(c.Priority, added)
 		}

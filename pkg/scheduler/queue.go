@@ -3,7 +3,6 @@ package scheduler
 import (
 	"container/heap"
 
-	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
@@ -83,9 +82,8 @@ type flow struct {
 
 // A lane holds calls that are alike but for priority and age.
 type lane struct {
-	id    string
+	route *route
 	flow  *flow
-	needs []quota.Need
 	gates []*gate // one for each need
 	calls pile[*call]
 
@@ -93,8 +91,8 @@ type lane struct {
 	place int
 }
 
-func newLane(id string, f *flow, needs []quota.Need) *lane {
-	l := &lane{id: id, flow: f, needs: needs}
+func newLane(r *route, f *flow) *lane {
+	l := &lane{route: r, flow: f}
 	l.calls.place = func(c *call) *int { return &c.queued.place }
 	l.calls.before = func(a, b *call) bool {
 		return rank{a.Priority, 0, a.seq}.before(rank{b.Priority, 0, b.seq})
@@ -240,5 +238,5 @@ func (g *gate) ahead(priority, added int) int {
 type queued struct {
 	lane  *lane
 	place int
-	added []int // of each gate's tally, when the call was added
+	added []uint32 // of each gate's tally, when the call was added
 }

@@ -36,6 +36,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -51,10 +52,11 @@ const (
 
 // A Scheduler schedules calls to a set of upstreams.
 type Scheduler struct {
-	services map[string]*service
-	store    Store
-	log      *slog.Logger
-	loop     *loop
+	services  atomic.Pointer[map[string]*service] // as configured last
+	reloading sync.Mutex
+	store     Store
+	log       *slog.Logger
+	loop      *loop
 
 	work   sync.WaitGroup // attempts and records
 	ctx    context.Context
@@ -69,7 +71,8 @@ func New(c Config) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Scheduler{services: services, store: c.Store, log: c.Log, closed: make(chan struct{})}
+	s := &Scheduler{store: c.Store, log: c.Log, closed: make(chan struct{})}
+	s.services.Store(&services)
 	if s.store == nil {
 		s.store = NewMemory(keepFinished, keepFinishedBytes)
 	}
@@ -97,8 +100,7 @@ func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
 	if refused := s.admit(c); refused != nil {
 		return nil, refused
 	}
-	snapshot := c.snapshot()
-	existing, err := s.store.Accept(ctx, &snapshot, c.request, key, fingerprint)
+	existing, err := s.store.Accept(ctx, c.Call, c.request, key, fingerprint)
 	if err != nil || existing != nil {
 		s.ask(func(time.Time) { s.loop.withdraw(c) })
 	}
@@ -129,7 +131,8 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	if refused != nil {
 		return nil, nil, refused
 	}
-	latest := c.AcceptedAt.Add(s.services[r.Upstream].MaxWait)
+	c.settled = make(chan struct{})
+	latest := c.AcceptedAt.Add(c.route.service.MaxWait)
 	if d, ok := ctx.Deadline(); ok && d.Before(latest) {
 		latest = d
 	}
@@ -139,8 +142,7 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	if refused := s.admit(c); refused != nil {
 		return nil, refused.Call, refused
 	}
-	snapshot := c.snapshot()
-	if _, err := s.store.Accept(ctx, &snapshot, c.request, "", ""); err != nil {
+	if _, err := s.store.Accept(ctx, c.Call, c.request, "", ""); err != nil {
 		s.ask(func(time.Time) { s.loop.withdraw(c) })
 		return nil, nil, &Error{Reason: StoreFailed, Upstream: r.Upstream, Detail: "the call could not be stored: " + err.Error()}
 	}
@@ -159,17 +161,17 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	}
 	// Settled: the loop does not touch the call any more.
 	last := c.Call.snapshot()
-	if c.result != nil && c.result.Response != nil {
-		return c.result.Response, &last, nil
+	if answer := c.answer(); answer != nil {
+		return answer.Response, &last, nil
 	}
 	return nil, &last, s.loop.explain(c)
 }
 
 // newCall checks a request and computes what it needs, on the caller's goroutine.
 func (s *Scheduler) newCall(r Request) (*call, *Error) {
-	sv := s.services[r.Upstream]
+	sv := s.service(r.Upstream)
 	if sv == nil {
-		return nil, &Error{Reason: NotFound, Upstream: r.Upstream, Detail: fmt.Sprintf("upstream %q is not configured", r.Upstream)}
+		return nil, errNoUpstream(r.Upstream)
 	}
 	bad := func(format string, args ...any) (*call, *Error) {
 		return nil, &Error{Reason: BadRequest, Upstream: r.Upstream, Detail: fmt.Sprintf(format, args...)}
@@ -188,28 +190,41 @@ func (s *Scheduler) newCall(r Request) (*call, *Error) {
 		return bad("%v", err)
 	}
 	in := upstream.NewInput(wire)
-	needs, flow, err := sv.needs(in)
-	if err != nil {
-		e := err.(*Error)
-		e.Upstream = r.Upstream
-		return nil, e
+	way, refused := sv.route(in)
+	if refused != nil {
+		refused.Upstream = r.Upstream
+		return nil, refused
 	}
+	// Instants that come from outside are on the wall clock; from here on they
+	// are on the monotonic one, which nobody puts back.
 	now := time.Now()
-	deadline := now.Add(sv.MaxAge)
-	if !r.Deadline.IsZero() && r.Deadline.Before(deadline) {
-		deadline = r.Deadline
+	earliest := now
+	if r.NotBefore.After(now) {
+		earliest = now.Add(r.NotBefore.Sub(now))
 	}
-	if r.NotBefore.After(deadline) {
-		return bad("not_before %s is after the deadline %s", r.NotBefore.Format(time.RFC3339), deadline.Format(time.RFC3339))
+	deadline := earliest.Add(sv.MaxAge)
+	if !r.Deadline.IsZero() {
+		if !r.Deadline.After(now) {
+			return bad("the deadline %s has passed", stamp(r.Deadline))
+		}
+		if r.Deadline.Before(earliest) {
+			return bad("not_before %s is after the deadline %s", stamp(r.NotBefore), stamp(r.Deadline))
+		}
+		if d := now.Add(r.Deadline.Sub(now)); d.Before(deadline) {
+			deadline = d
+		}
 	}
-	return &call{
-		Call: Call{
+	c := &call{
+		Call: &Call{
 			ID: uuid.Must(uuid.NewV7()).String(), Upstream: r.Upstream, State: Waiting, Priority: r.Priority,
 			AcceptedAt: now, NotBefore: r.NotBefore, Deadline: deadline, Attempts: []Attempt{},
 		},
-		request: wire, needs: needs, flowName: flow, repeatable: sv.up.Repeatable(in),
-		due: r.NotBefore, bytes: size(wire), settled: make(chan struct{}),
-	}, nil
+		request: wire, route: way, repeatable: sv.up.Repeatable(in), bytes: size(wire),
+	}
+	if earliest.After(now) {
+		c.due = earliest.Sub(s.loop.origin)
+	}
+	return c, nil
 }
 
 // size estimates what a request holds in memory, in bytes.
@@ -230,6 +245,13 @@ func fingerprintOf(r *Request) string {
 	r.Header.Write(h)
 	h.Write(r.Body)
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// service returns an upstream as it is configured now, nil if it is not.
+func (s *Scheduler) service(upstream string) *service { return (*s.services.Load())[upstream] }
+
+func errNoUpstream(upstream string) *Error {
+	return &Error{Reason: NotFound, Upstream: upstream, Detail: fmt.Sprintf("upstream %q is not configured", upstream)}
 }
 
 func errStopping(upstream string) *Error {
@@ -285,10 +307,10 @@ func (s *Scheduler) Get(id string) (*Call, error) {
 
 // Wait returns a call when it is finished or unknown, or as it is when ctx ends.
 func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
-	var settled chan struct{}
+	var settled <-chan struct{}
 	s.ask(func(time.Time) {
 		if c := s.loop.calls[id]; c != nil {
-			settled = c.settled
+			settled = c.settling()
 		}
 	})
 	if settled != nil {
@@ -320,16 +342,16 @@ func (s *Scheduler) List(f Filter) ([]*Call, error) {
 // Cancel takes back a call that is not being sent and has not finished.
 func (s *Scheduler) Cancel(id string) (*Call, error) {
 	var err error
-	var settled chan struct{}
+	var settled <-chan struct{}
 	s.ask(func(now time.Time) {
 		c := s.loop.calls[id]
 		switch {
 		case c == nil:
 		case c.State == Waiting:
+			settled = c.settling()
 			s.loop.finish(now, c, Cancelled)
-			settled = c.settled
 		default:
-			err = wrongState(&c.Call, "only a waiting call can be cancelled")
+			err = wrongState(c.Call, "only a waiting call can be cancelled")
 		}
 	})
 	if err != nil {
@@ -365,7 +387,7 @@ func (s *Scheduler) Shutdown(ctx context.Context) error {
 		defer stop()
 		<-s.loop.ended
 		s.work.Wait()
-		for _, sv := range s.services {
+		for _, sv := range *s.services.Load() {
 			sv.up.Close()
 		}
 		err = s.store.Close()

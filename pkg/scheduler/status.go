@@ -226,7 +226,7 @@ func (l *loop) explain(c *call) *Error {
 	case c.State == Unknown:
 		e.Reason = NoAnswer
 		e.Detail = fmt.Sprintf("call %s was sent and may have been executed: %s; query before you send it again", c.ID, last.Reason)
-	case c.result != nil && c.result.Unreachable:
+	case c.sent().result != nil && c.flight.result.Unreachable:
 		e.Reason, e.RetryAfter = Unreachable, time.Second
 		e.Detail = fmt.Sprintf("upstream %q cannot be reached: %s; nothing was executed", c.Upstream, last.Reason)
 	case c.State == Failed && last != nil:

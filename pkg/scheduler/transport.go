@@ -44,7 +44,7 @@ func (t *transport) body(req *http.Request) ([]byte, error) {
 	}
 	defer req.Body.Close()
 	most := int64(DefaultMaxBody)
-	if sv := t.s.services[t.upstream]; sv != nil {
+	if sv := t.s.service(t.upstream); sv != nil {
 		most = sv.MaxBody
 	}
 	body, err := io.ReadAll(io.LimitReader(req.Body, most+1)) // one more byte is refused by Do
@@ -56,7 +56,7 @@ func (t *transport) body(req *http.Request) ([]byte, error) {
 
 // MaxBody returns how many bytes the body of a call to an upstream may have.
 func (s *Scheduler) MaxBody(upstream string) (int64, error) {
-	if sv := s.services[upstream]; sv != nil {
+	if sv := s.service(upstream); sv != nil {
 		return sv.MaxBody, nil
 	}
 	return 0, errors.New("no such upstream")
