@@ -39,13 +39,25 @@ func (u Unit) String() string {
 	return [...]string{"", "minute", "hour", "day", "month"}[u]
 }
 
+// Equal reports whether two calendars, or nil, are the same.
+func (c *Calendar) Equal(o *Calendar) bool {
+	if c == nil || o == nil {
+		return c == o
+	}
+	return c.Unit == o.Unit && c.Skew == o.Skew && c.zone().String() == o.zone().String()
+}
+
+func (c *Calendar) zone() *time.Location {
+	if c.Zone == nil {
+		return time.UTC
+	}
+	return c.Zone
+}
+
 // bounds returns the window that contains the wall instant, in nanoseconds since
 // the Unix epoch: start inclusive, end exclusive.
 func (c Calendar) bounds(wall int64) (start, end int64) {
-	zone := c.Zone
-	if zone == nil {
-		zone = time.UTC
-	}
+	zone := c.zone()
 	t := time.Unix(0, wall).In(zone)
 	switch y, m, d := t.Date(); c.Unit {
 	case Day:

@@ -66,6 +66,21 @@ func (lim *limit) set(c Limit) {
 		c.MaxKeys = DefaultMaxKeys
 	}
 	lim.Limit = c
+	for _, a := range lim.accounts {
+		a.soft = lim.softly(a.soft)
+	}
+}
+
+// softly returns what an account needs for a guard or spacing, if there is any.
+func (lim *limit) softly(old *soft) *soft {
+	if lim.Burst == 0 && lim.Guard == 0 {
+		return nil
+	}
+	s := &soft{bucket: lim.spacing()}
+	if old != nil {
+		s.full = old.full
+	}
+	return s
 }
 
 // clock returns now on the limit's clock.
@@ -187,9 +202,7 @@ func (lim *limit) open(now instant, key string) *account {
 		a = new(account)
 	}
 	a.key, a.cooling.ring = key, a.room[:0]
-	if lim.Burst > 0 || lim.Guard > 0 {
-		a.soft = &soft{bucket: lim.spacing()}
-	}
+	a.soft = lim.softly(nil)
 	lim.accounts[key] = a
 	lim.visit(a, lim.back(now))
 	return a

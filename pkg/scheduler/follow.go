@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -32,7 +33,7 @@ func (s *Scheduler) attempt(sv *service, c *call, intent *Call) {
 	}
 	s.loop.post(func(now time.Time) {
 		s.loop.conclude(now, c, result, kept, decision)
-		if sv != s.loop.planners[intent.Upstream].service { // replaced meanwhile
+		if p := s.loop.planners[intent.Upstream]; p.retired || p.service != sv { // replaced meanwhile
 			sv.up.Close()
 		}
 	})
@@ -56,6 +57,7 @@ func (s *Scheduler) once(up *upstream.Upstream, r *upstream.Request, intent *Cal
 // conclude takes in what an attempt came to and does what follows.
 func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Response, d retry.Decision) {
 	p, f := l.planners[c.Upstream], c.flight
+	needs := f.needs
 	l.busy--
 	p.sending--
 	p.back(now, f, r)
@@ -66,16 +68,16 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 	}
 	switch {
 	case r.Outcome == upstream.Done:
-		p.executed(f.needs)
+		p.executed(needs)
 		l.finish(now, c, Done)
 		return
 	case r.Outcome == upstream.Failed:
-		p.executed(f.needs)
+		p.executed(needs)
 		l.finish(now, c, Failed)
 		return
 	case r.Outcome == upstream.NotExecuted && r.Sent:
 		f.unreached = 0
-		l.limited(now, p, c, r)
+		l.limited(now, p, c, needs, r)
 		d.At = now // the pause is what it waits for
 	case r.Unreachable:
 		f.unreached++
@@ -146,7 +148,7 @@ func (l *loop) resume(now time.Time, c *call, next *Call) {
 
 // limited shuts what the upstream's answer says, or the upstream, for as long as
 // it says, or longer each time in a row.
-func (l *loop) limited(now time.Time, p *planner, c *call, r *upstream.Result) {
+func (l *loop) limited(now time.Time, p *planner, c *call, needs []quota.Need, r *upstream.Result) {
 	wait, target := r.RetryAfter, ""
 	if r.Pause != nil {
 		target = r.Pause.Limit
@@ -155,7 +157,7 @@ func (l *loop) limited(now time.Time, p *planner, c *call, r *upstream.Result) {
 		}
 	}
 	id := gateID{}
-	for _, n := range c.flight.needs {
+	for _, n := range needs {
 		if target != "" && p.limits[n.Limit].Name == target {
 			id = gateID{n.Limit, n.Key}
 		}

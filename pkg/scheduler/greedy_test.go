@@ -1,186 +1,287 @@
 package scheduler
 
 import (
+	"errors"
+	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// A planned call of the greedy's load: everything about it is drawn beforehand.
-type planned struct {
-	n        int // seniority, and its path
-	due      time.Duration
-	priority int
-	flow     string
-	keys     []string // by limit; empty: not under it
-	trip     time.Duration
-	lost     bool // no answer: given up after trip, which is the time-out then
+var (
+	seeds    = flag.Uint64("seeds", 500, "how many random loads TestSendsWhenTheOracleWould compares")
+	firstRun = flag.Uint64("seed", 0, "the first of them")
+)
 
-	sent, back []time.Duration // when it went, and when its permits come back by limit
-}
-
-// greedy decides at every instant, among all calls, which can go: a scheduler
-// without queues, gates or a wheel, that looks at everything each time. It fills
-// in when each call is sent.
-func greedy(calls []*planned, limits []Limit, late time.Duration, weights map[string]float64) {
-	virtual, waiting := map[string]float64{}, map[string]int{}
-	var last float64
-	var instants []time.Duration
-	for _, c := range calls {
-		instants = append(instants, c.due)
-	}
-	for i := 0; i < len(instants); i++ {
-		slices.Sort(instants[i:])
-		now := instants[i]
-		if i > 0 && now == instants[i-1] {
-			continue
-		}
-		if waiting["a"]+waiting["b"]+waiting["c"] == 0 { // since the instant before
-			last, virtual = 0, map[string]float64{}
-		}
-		for _, c := range calls {
-			if c.due == now {
-				if waiting[c.flow]++; waiting[c.flow] == 1 {
-					virtual[c.flow] = max(virtual[c.flow], last)
-				}
-			}
-		}
-		for {
-			var best *planned
-			for _, c := range calls {
-				if c.sent == nil && c.due <= now && fits(calls, limits, c, now) &&
-					(best == nil || rank{c.priority, virtual[c.flow], uint64(c.n)}.before(rank{best.priority, virtual[best.flow], uint64(best.n)})) {
-					best = c
-				}
-			}
-			if best == nil {
-				break
-			}
-			best.sent = []time.Duration{now}
-			end := now + best.trip
-			if best.lost {
-				end += late
-			}
-			for _, l := range limits {
-				best.back = append(best.back, end+l.Window)
-			}
-			instants = append(instants, best.back...)
-			waiting[best.flow]--
-			last = max(last, virtual[best.flow])
-			virtual[best.flow] += 1 / weights[best.flow]
-		}
-	}
-}
-
-// fits tells whether each limit of a call has a permit left for it.
-func fits(calls []*planned, limits []Limit, c *planned, now time.Duration) bool {
-	for i, l := range limits {
-		out := 0
-		for _, o := range calls {
-			if o.sent != nil && o.keys[i] == c.keys[i] && now < o.back[i] {
-				out++
-			}
-		}
-		if c.keys[i] != "" && out >= l.Calls {
-			return false
-		}
-	}
-	return true
-}
-
-// TestSendsWhenTheGreedyWould compares instants: each call goes exactly when a
-// scheduler that looks at everything all the time would send it.
-func TestSendsWhenTheGreedyWould(t *testing.T) {
-	for seed := range uint64(300) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { compareWithGreedy(t, seed) })
+// TestSendsWhenTheOracleWould draws limits of every kind, calls under several of
+// them, round trips, lost and limited answers, cancels, pauses, reloads,
+// priorities and flows. Each call is sent at exactly the instants at which a
+// scheduler that looks at everything all the time would send it; and wherever
+// between sending and response its requests arrive, no window is over.
+func TestSendsWhenTheOracleWould(t *testing.T) {
+	for seed := *firstRun; seed < *firstRun+*seeds; seed++ {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { compareWithOracle(t, seed) })
 		})
 	}
 }
 
-func compareWithGreedy(t *testing.T, seed uint64) {
-	const late, timeout = 300 * ms, 250 * ms
-	r := rand.New(rand.NewPCG(seed, 5))
-	var limits []Limit
-	for i := range 1 + r.IntN(4) {
-		header := fmt.Sprintf(`header("X-Key-%d")`, i)
-		limits = append(limits, Limit{
-			Name: fmt.Sprintf("l%d", i), When: header + ` != ""`, PerKey: header,
-			Calls: 1 + r.IntN(6), Window: time.Duration(50+r.IntN(1000)) * ms,
-		})
+// drawn is a load for both schedulers.
+type drawn struct {
+	calls   []*planned
+	limits  []Limit
+	changes []change
+	spread  time.Duration
+}
+
+const (
+	oracleLate = 300 * ms
+	grain      = 100 * time.Microsecond // the wheel's tick: no instant is rounded
+)
+
+func draw(r *rand.Rand) *drawn {
+	d := &drawn{spread: 2 * sec}
+	for i := range 1 + r.IntN(5) {
+		header := func(name string) string { return fmt.Sprintf(`header("X-%s-%d")`, name, i) }
+		l := Limit{Name: fmt.Sprintf("l%d", i), When: header("Key") + ` != ""`, PerKey: header("Key"), Cost: "int(" + header("Cost") + ")"}
+		switch kind := r.IntN(8); {
+		case kind == 0 && i > 0: // an answer pauses the first one, as a rule says
+			l.Concurrency = 2 + r.IntN(6)
+		case kind == 1:
+			l.Calls, l.Calendar = 4+r.IntN(20), &quota.Calendar{Unit: quota.Minute, Skew: time.Duration(r.IntN(3)) * 500 * ms}
+			d.spread = 2 * time.Minute
+		case kind == 2:
+			l.Calls, l.Window, l.Counts = 2+r.IntN(3), time.Duration(50+r.IntN(3000))*ms, []upstream.Outcome{upstream.Failed}
+		case kind == 3: // a minimum distance
+			l.Calls, l.Window = 1, time.Duration(50+r.IntN(400))*ms
+		default:
+			l.Calls, l.Window = 2+r.IntN(6), time.Duration(50+r.IntN(1000))*ms
+		}
+		d.limits = append(d.limits, l)
 	}
-	weights := map[string]float64{"a": 1, "b": 2, "c": 3}
-	var calls []*planned
-	for n := range 30 + r.IntN(60) {
-		c := &planned{
-			n: n, due: time.Duration(1+r.IntN(2000)) * ms, priority: r.IntN(2), flow: string(rune('a' + r.IntN(3))),
-			trip: time.Duration(1+r.IntN(100)) * ms, lost: r.IntN(10) == 0,
-		}
-		if c.lost {
-			c.trip = timeout
-		}
+	instant := func() time.Duration { return time.Duration(1+r.Int64N(int64(d.spread/grain))) * grain }
+	for n := range 30 + r.IntN(50) {
+		c := &planned{n: n, due: instant().Truncate(ms) + ms, priority: r.IntN(2), flow: string(rune('a' + r.IntN(3)))}
 		if r.IntN(3) == 0 { // many at once
 			c.due = ms
 		}
-		for range limits {
+		if r.IntN(8) == 0 {
+			c.cancel = instant()
+		}
+		for _, l := range d.limits {
 			c.keys = append(c.keys, []string{"", "x", "x", "y", "z"}[r.IntN(5)])
+			c.costs = append(c.costs, min(1+r.IntN(3)*r.IntN(2), max(l.Calls, l.Concurrency)))
 		}
-		calls = append(calls, c)
+		for len(c.tries) < 3 && r.IntN(8) == 0 {
+			c.tries = append(c.tries, try{time.Duration(1+r.IntN(999)) * grain, "limited"})
+		}
+		c.tries = append(c.tries, try{time.Duration(1+r.IntN(999)) * grain, []string{"done", "done", "done", "done", "failed", "lost"}[r.IntN(6)]})
+		d.calls = append(d.calls, c)
 	}
-	greedy(calls, limits, late, weights)
+	for range r.IntN(4) {
+		ch := change{at: instant(), limit: r.IntN(len(d.limits))}
+		l := d.limits[ch.limit]
+		switch kind := r.IntN(3); {
+		case kind == 0:
+			ch.pause, ch.key = true, []string{"", "x", "y"}[r.IntN(3)]
+			ch.until = ch.at + time.Duration(r.IntN(10_000))*grain
+		case kind == 1 && l.Window > 0:
+			ch.renew, ch.window = true, l.Window+time.Duration(1+r.IntN(500))*ms
+		case l.Concurrency == 0:
+			ch.calls = max(1, l.Calls+r.IntN(7)-3)
+		default:
+			continue
+		}
+		d.changes = append(d.changes, ch)
+	}
+	return d
+}
 
-	var mu sync.Mutex
-	start, sent := time.Now(), map[string]time.Duration{}
-	platform := transportFunc(func(req *http.Request) (*http.Response, error) {
-		mu.Lock()
-		if _, twice := sent[req.URL.Path]; twice {
-			t.Errorf("%s was sent twice", req.URL.Path)
+var oracleWeights = map[string]float64{"a": 1, "b": 2, "c": 3}
+
+// planned draws a load in which no order is left to chance, and what the oracle
+// makes of it.
+func drawPlanned(r *rand.Rand) (*drawn, *oracle) {
+	for {
+		d := draw(r)
+		o := &oracle{calls: d.calls, limits: slices.Clone(d.limits), late: oracleLate, weights: oracleWeights, changes: d.changes}
+		o.run()
+		if !o.tied() {
+			return d, o
 		}
-		sent[req.URL.Path] = time.Since(start)
-		mu.Unlock()
-		var n int
-		fmt.Sscanf(req.URL.Path, "/%d", &n)
-		if calls[n].lost {
-			<-req.Context().Done()
-			return nil, req.Context().Err()
-		}
-		time.Sleep(calls[n].trip)
-		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: req}, nil
-	})
-	u := Upstream{Limits: limits, Late: late, ShareBy: `header("X-Flow")`, Weights: weights}
-	u.URL, u.Transport, u.Timeout = "http://api.test", platform, timeout
-	s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.DiscardHandler)})
+	}
+}
+
+// platform answers as planned, and notes when each request was sent.
+type platform struct {
+	start time.Time
+	calls []*planned
+
+	mu   sync.Mutex
+	sent map[int][]time.Duration
+}
+
+func (p *platform) RoundTrip(req *http.Request) (*http.Response, error) {
+	n, _ := strconv.Atoi(strings.TrimPrefix(req.URL.Path, "/"))
+	p.mu.Lock()
+	tries := p.calls[n].tries
+	i := len(p.sent[n])
+	p.sent[n] = append(p.sent[n], time.Since(p.start))
+	p.mu.Unlock()
+	if i >= len(tries) {
+		return nil, errors.New("sent once too often")
+	}
+	time.Sleep(tries[i].trip)
+	status := map[string]int{"done": 200, "failed": 400, "limited": 429}[tries[i].result]
+	if status == 0 {
+		return nil, errors.New("reset")
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+}
+
+func compareWithOracle(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 5))
+	d, o := drawPlanned(r)
+	p := &platform{start: time.Now(), calls: d.calls, sent: map[int][]time.Duration{}}
+	config := func(limits []Limit) Config {
+		u := Upstream{Limits: limits, Late: oracleLate, ShareBy: `header("X-Flow")`, Weights: oracleWeights}
+		u.URL, u.Transport = "http://api.test", p
+		u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted, Pause: &upstream.Pause{Limit: "l0", For: answerPause}}}
+		return Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.DiscardHandler)}
+	}
+	s, err := New(config(d.limits))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	var ids []string
-	for _, c := range calls {
+	ids := make([]string, len(d.calls))
+	for i, c := range d.calls {
 		h := http.Header{"X-Flow": {c.flow}}
 		for i, key := range c.keys {
 			h.Set(fmt.Sprintf("X-Key-%d", i), key)
+			h.Set(fmt.Sprintf("X-Cost-%d", i), strconv.Itoa(c.costs[i]))
 		}
-		got := submit(t, s, Request{Target: fmt.Sprintf("/%d", c.n), Header: h, Priority: c.priority, NotBefore: start.Add(c.due)})
-		ids = append(ids, got.ID)
+		ids[i] = submit(t, s, Request{Target: fmt.Sprintf("/%d", c.n), Header: h, Priority: c.priority, NotBefore: p.start.Add(c.due)}).ID
+		if c.cancel > 0 {
+			time.AfterFunc(c.cancel, func() { s.Cancel(ids[i]) })
+		}
 	}
-	for i, id := range ids {
+	limits := slices.Clone(d.limits)
+	for _, ch := range d.changes {
+		time.AfterFunc(ch.at, func() {
+			l := &limits[ch.limit]
+			switch {
+			case ch.pause:
+				err = s.Pause("api", l.Name, ch.key, p.start.Add(ch.until))
+			case ch.renew:
+				l.Window = ch.window
+				err = s.Reload(config(slices.Clone(limits)))
+			default:
+				l.Calls = ch.calls
+				err = s.Reload(config(slices.Clone(limits)))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, id := range ids {
 		wait(t, s, id)
-		mu.Lock()
-		got, want := sent[fmt.Sprintf("/%d", i)], calls[i].sent[0]
-		mu.Unlock()
-		if got != want {
-			t.Fatalf("call %d (due %v, priority %d, flow %s, keys %q) was sent at %v, the greedy sends it at %v",
-				i, calls[i].due, calls[i].priority, calls[i].flow, calls[i].keys, got, want)
+	}
+	var first *planned // of those that differ: the rest follows from it
+	var at time.Duration
+	for _, c := range d.calls {
+		if when, differs := differ(p.sent[c.n], c.sent); differs && (first == nil || when < at) {
+			first, at = c, when
 		}
 	}
+	if c := first; c != nil {
+		t.Errorf("call %d (due %v, cancelled %v, priority %d, flow %s, keys %q, costs %v) was sent at %v, the oracle sends it at %v",
+			c.n, c.due, c.cancel, c.priority, c.flow, c.keys, c.costs, p.sent[c.n], c.sent)
+	}
+	checkArrivals(t, r, o)
+}
+
+// differ returns the first instant that is in one of two lists only.
+func differ(a, b []time.Duration) (time.Duration, bool) {
+	for i := 0; i < max(len(a), len(b)); i++ {
+		switch {
+		case i >= len(a):
+			return b[i], true
+		case i >= len(b):
+			return a[i], true
+		case a[i] != b[i]:
+			return min(a[i], b[i]), true
+		}
+	}
+	return 0, false
+}
+
+// checkArrivals draws where each request arrives, anywhere that its attempt
+// allows, and counts what a receiver would.
+func checkArrivals(t *testing.T, r *rand.Rand, o *oracle) {
+	for i, l := range o.limits {
+		if l.Concurrency > 0 || slices.ContainsFunc(o.changes, func(ch change) bool { return ch.limit == i && !ch.pause }) {
+			continue // how many may arrive has changed on the way
+		}
+		arrived := map[string][]time.Duration{}
+		for _, a := range o.attempts {
+			key := a.c.keys[i]
+			if key == "" || len(l.Counts) > 0 && a.result != "failed" && a.result != "lost" {
+				continue
+			}
+			last := a.end
+			if a.result == "lost" {
+				last += o.late
+			}
+			at := a.sent + time.Duration(r.Int64N(int64(last-a.sent)+1))
+			switch r.IntN(4) { // the ends are what breaks
+			case 0:
+				at = a.sent
+			case 1:
+				at = last
+			}
+			for range a.costs[i] {
+				arrived[key] = append(arrived[key], at)
+			}
+		}
+		for key, at := range arrived {
+			if n := mostIn(at, l); n > l.Calls {
+				t.Errorf("limit %s (%d per %v, %+v), key %s: %d arrived in one window", l.Name, l.Calls, l.Window, l.Calendar, key, n)
+			}
+		}
+	}
+}
+
+func mostIn(arrived []time.Duration, l Limit) int {
+	best := 0
+	for _, last := range arrived {
+		n := 0
+		for _, a := range arrived {
+			switch d := last - a; {
+			case l.Calendar != nil:
+				if a.Truncate(time.Minute) == last.Truncate(time.Minute) {
+					n++
+				}
+			case d >= 0 && d < l.Window:
+				n++
+			}
+		}
+		best = max(best, n)
+	}
+	return best
 }
 
 type transportFunc func(*http.Request) (*http.Response, error)

@@ -123,9 +123,7 @@ func (l *loop) dispatch(now time.Time) {
 		return
 	}
 	for _, p := range l.planners {
-		for c := p.next(now); c != nil; c = p.next(now) {
-			l.send(now, p, c)
-		}
+		p.dispatch(now, func(c *call) { l.send(now, p, c) })
 	}
 }
 

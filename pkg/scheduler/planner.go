@@ -26,6 +26,7 @@ type planner struct {
 	gates   map[gateID]*gate
 	keys    []int // gates, by limit
 	entry   *gate // where lanes queue that nothing is known to stop
+	aside   *aside
 	open    pile[*gate]
 	virtual float64   // greatest start tag of a call that went
 	idle    time.Time // when a call last left its lane
@@ -54,6 +55,7 @@ func (p *planner) configure(sv *service) {
 	p.lanes, p.gates, p.keys = make(map[string]*lane), make(map[gateID]*gate), make([]int, len(sv.limits))
 	p.strikes = make(map[gateID]strike)
 	p.entry = newGate(p, gateID{limit: -1})
+	p.aside = newAside(p)
 	p.open = pile[*gate]{
 		place:  func(g *gate) *int { return &g.place },
 		before: func(a, b *gate) bool { return a.rank.before(b.rank) },
@@ -81,7 +83,7 @@ func (p *planner) add(now time.Time, c *call) {
 	}
 	// A closed gate must look again if another call is the first there now: it may
 	// need less than the one before it.
-	if g == p.entry || p.open.contains(g) || l.calls.first() == c && g.first() == l {
+	if g == p.entry || p.open.contains(g) || g != p.aside.gate && l.calls.first() == c && g.first() == l {
 		p.openGate(g)
 	}
 }
@@ -109,6 +111,21 @@ func (p *planner) remove(now time.Time, c *call) {
 	p.idle = now
 }
 
+// dispatch hands over every call that can go now, the first of all first. Their
+// permits are taken, and they are in no lane any more.
+func (p *planner) dispatch(now time.Time, send func(*call)) {
+	p.aside.recall(now)
+	for again := true; again; {
+		p.aside.lapse(now)
+		for c := p.next(now); c != nil; c = p.next(now) {
+			send(c)
+			p.aside.lapse(now)
+		}
+		again = p.aside.lapse(now)
+	}
+	p.aside.sleep(now)
+}
+
 // next takes the permits of the call that goes first of all that can go now, and
 // the call out of its lane; nil if none can.
 func (p *planner) next(now time.Time) *call {
@@ -134,6 +151,9 @@ func (p *planner) next(now time.Time) *call {
 			return c
 		}
 		last := l.gates[short.Need]
+		if l.route.cost > 1 {
+			last = p.place(now, l)
+		}
 		if last == g {
 			p.open.remove(g)
 		} else {
@@ -148,29 +168,63 @@ func (p *planner) next(now time.Time) *call {
 // must not take the permits for which that one waits.
 func (p *planner) behind(now time.Time, l *lane, at *gate) *gate {
 	for _, g := range l.gates {
-		for g != at && !g.empty() && !p.open.contains(g) && g.first().rank().before(l.rank()) {
-			first := g.first()
-			other := p.lacking(now, first, g)
-			if other == nil {
-				return g
-			}
-			// That one lacks more than permits of this gate, and claims none of them.
-			p.move(first, g, other)
-			p.check(now, other)
-			p.check(now, g)
+		if g != at && p.claimed(now, g, l.rank()) {
+			return g
 		}
 	}
 	return nil
 }
 
-// lacking returns another gate at which a lane cannot pass. A lane that needs one
-// permit is not asked: while its gate is closed, nobody else can have it anyway.
-func (p *planner) lacking(now time.Time, l *lane, but *gate) *gate {
-	if l.cost(but) == 1 {
-		return nil
+// claimed tells whether a closed gate's permits are kept from whoever has the rank
+// for the first that waits there. One that lacks more than permits of this gate
+// claims none: it steps aside, or behind the one whose claim it must respect.
+func (p *planner) claimed(now time.Time, g *gate, r rank) bool {
+	for !g.empty() && !p.open.contains(g) {
+		l := g.first()
+		if !l.rank().before(r) {
+			return false
+		}
+		if l.route.cost == 1 { // if it lacks one permit, there is none for anybody
+			return true
+		}
+		to := p.behind(now, l, g)
+		if to == nil {
+			to = p.place(now, l)
+		}
+		switch to {
+		case g:
+			return true
+		case p.entry: // it lacks nothing
+			p.openGate(g)
+		default:
+			p.move(l, g, to)
+			p.check(now, to)
+			p.check(now, g)
+		}
 	}
+	return false
+}
+
+// place returns where a lane belongs that takes several permits of a limit: at the
+// gate of the one limit that it lacks, at the entry if it lacks none, else aside.
+func (p *planner) place(now time.Time, l *lane) *gate {
+	first := p.lacks(now, l, nil)
+	switch {
+	case first == nil:
+		return p.entry
+	case p.lacks(now, l, first) == nil:
+		return first
+	}
+	return p.aside.gate
+}
+
+// lacks returns a gate but one at which a lane cannot pass now.
+func (p *planner) lacks(now time.Time, l *lane, but *gate) *gate {
 	for i, g := range l.gates {
-		if at := p.ledger.Next(now, l.route.needs[i]); g != but && (at.IsZero() || at.After(now)) {
+		if g == but {
+			continue
+		}
+		if at := p.ledger.Next(now, l.route.needs[i]); at.IsZero() || at.After(now) {
 			return g
 		}
 	}
@@ -185,6 +239,9 @@ func (p *planner) move(l *lane, from, to *gate) {
 	to.add(l)
 	if p.open.contains(to) {
 		p.openGate(to)
+	}
+	if l.route.cost > 1 && to.id.limit >= 0 {
+		p.aside.claims[to] = struct{}{}
 	}
 }
 
@@ -210,6 +267,7 @@ func (p *planner) back(now time.Time, f *flight, r *upstream.Result) {
 			p.check(now, g)
 		}
 	}
+	f.needs = nil
 }
 
 // check opens a closed gate if its first lane may pass it, or foresees when.

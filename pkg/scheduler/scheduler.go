@@ -163,6 +163,7 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 		s.ask(func(time.Time) { s.loop.withdraw(c) })
 		return nil, nil, &Error{Reason: StoreFailed, Upstream: r.Upstream, Detail: "the call could not be stored: " + err.Error()}
 	}
+	id := c.ID // from here on the loop may replace what is told of the call
 	if !s.ask(func(now time.Time) {
 		s.loop.enqueue(now, c)
 		if ctx.Err() != nil { // before anything was sent
@@ -175,7 +176,7 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	case <-c.settled:
 	case <-ctx.Done():
 		s.ask(func(now time.Time) { s.loop.abandon(now, c) })
-		snapshot, err := s.Get(c.ID)
+		snapshot, err := s.Get(id)
 		if err != nil {
 			return nil, nil, ctx.Err()
 		}

@@ -1,0 +1,320 @@
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// The oracle is a scheduler without queues, gates, a ledger or a wheel: at every
+// instant at which anything happens it looks at all calls and all attempts there
+// ever were, and applies the rules as DESIGN puts them. It shares no code with
+// what it is compared to.
+
+// A planned call: everything about it is drawn beforehand.
+type planned struct {
+	n        int // seniority, and its path
+	due      time.Duration
+	priority int
+	flow     string
+	keys     []string // by limit; empty: not under it
+	costs    []int
+	tries    []try // the last one ends it
+	cancel   time.Duration
+
+	state string // "", waiting, sending, ended
+	sent  []time.Duration
+}
+
+// A try is what becomes of an attempt: done, failed, limited or lost.
+type try struct {
+	trip   time.Duration
+	result string
+}
+
+// A change is something that happens to limits at an instant: a pause of a key
+// until another, or a reload that gives a limit other calls or another window.
+type change struct {
+	at, until    time.Duration
+	limit        int
+	key          string
+	calls        int
+	window       time.Duration
+	pause, renew bool
+}
+
+// An attempt as the oracle remembers it.
+type attempt struct {
+	c         *planned
+	costs     []int // as of when it was sent
+	sent, end time.Duration
+	result    string
+}
+
+type oracle struct {
+	calls   []*planned
+	limits  []Limit
+	late    time.Duration
+	weights map[string]float64
+	changes []change
+
+	attempts []*attempt
+	renewed  []time.Duration // of each limit: when it began to count
+	shut     map[[2]string]time.Duration
+	virtual  map[string]float64
+	last     float64
+	instants []time.Duration // to look at
+	messages []time.Duration // what the scheduler hears of by message, not by its wheel
+}
+
+// answerPause is how long a limited answer shuts what it names.
+const answerPause = 400 * ms
+
+const began = -time.Hour
+
+func (o *oracle) run() {
+	o.shut = map[[2]string]time.Duration{}
+	o.virtual = map[string]float64{}
+	o.renewed = make([]time.Duration, len(o.limits))
+	for i := range o.renewed {
+		o.renewed[i] = began
+	}
+	for _, c := range o.calls {
+		o.instants = append(o.instants, c.due)
+		if c.cancel > 0 {
+			o.tell(c.cancel)
+		}
+	}
+	for _, ch := range o.changes {
+		o.tell(ch.at)
+		if ch.pause {
+			o.instants = append(o.instants, ch.until)
+		}
+	}
+	now := time.Duration(-1)
+	for i := 0; ; i++ {
+		next, ok := o.after(now)
+		if !ok {
+			return
+		}
+		now = next
+		if !slices.ContainsFunc(o.calls, func(c *planned) bool { return c.state == "waiting" }) {
+			o.last, o.virtual = 0, map[string]float64{}
+		}
+		again := o.end(now)
+		for _, ch := range o.changes {
+			if ch.at == now {
+				o.apply(ch)
+			}
+		}
+		for _, c := range o.calls {
+			if c.cancel == now && (c.state == "" || c.state == "waiting") {
+				c.state = "ended"
+			}
+			if c.due == now && c.state == "" {
+				o.wait(c)
+			}
+		}
+		for o.send(now) {
+		}
+		for _, c := range again { // an attempt is recorded before its call waits again
+			o.wait(c)
+		}
+		for o.send(now) {
+		}
+	}
+}
+
+func (o *oracle) tell(at time.Duration) {
+	o.messages = append(o.messages, at)
+	o.instants = append(o.instants, at)
+}
+
+// after returns the next instant to look at.
+func (o *oracle) after(now time.Duration) (next time.Duration, ok bool) {
+	for _, at := range o.instants {
+		if at > now && (!ok || at < next) {
+			next, ok = at, true
+		}
+	}
+	return next, ok
+}
+
+func (o *oracle) wait(c *planned) {
+	if !slices.ContainsFunc(o.calls, func(other *planned) bool { return other.flow == c.flow && other.state == "waiting" }) {
+		o.virtual[c.flow] = max(o.virtual[c.flow], o.last)
+	}
+	c.state = "waiting"
+}
+
+// end lets the attempts end whose time has come, and returns the calls that go again.
+func (o *oracle) end(now time.Duration) (again []*planned) {
+	for _, a := range o.attempts {
+		if a.end != now {
+			continue
+		}
+		if a.c.state = "ended"; a.result != "limited" {
+			continue
+		}
+		target := [2]string{"concurrency", ""}
+		if a.c.keys[0] != "" { // the rule names the first limit
+			target = [2]string{o.limits[0].Name, a.c.keys[0]}
+		}
+		o.shut[target] = max(o.shut[target], now+answerPause)
+		o.instants = append(o.instants, now+answerPause)
+		again = append(again, a.c)
+	}
+	return again
+}
+
+func (o *oracle) apply(ch change) {
+	l := &o.limits[ch.limit]
+	switch {
+	case ch.pause:
+		target := [2]string{l.Name, ch.key}
+		o.shut[target] = max(o.shut[target], ch.until)
+		return
+	case ch.renew:
+		l.Window = ch.window
+		o.renewed[ch.limit] = ch.at
+		for key := range o.shut { // the pauses were of the old limit
+			if key[0] == l.Name {
+				delete(o.shut, key)
+			}
+		}
+		for _, a := range o.attempts {
+			if a.end > ch.at && a.c.keys[ch.limit] != "" { // what is in flight counts
+				a.costs[ch.limit] = min(a.c.costs[ch.limit], l.Calls)
+			}
+		}
+	default:
+		l.Calls = ch.calls
+	}
+	o.last, o.virtual = 0, map[string]float64{}
+	for _, a := range o.attempts { // what comes back now comes back by the new window
+		o.instants = append(o.instants, o.back(a, ch.limit))
+	}
+}
+
+// back returns when the permits of an attempt come back.
+func (o *oracle) back(a *attempt, i int) time.Duration {
+	l, end := o.limits[i], a.end
+	switch {
+	case a.result == "lost":
+		end += o.late
+	case len(l.Counts) > 0 && a.result != "failed":
+		return end
+	}
+	if l.Calendar != nil { // minutes, and the test begins with one
+		skew := l.Calendar.Skew
+		return (end + skew).Truncate(time.Minute) + time.Minute + skew
+	}
+	return end + l.Window
+}
+
+// fits tells whether a limit has room for a call.
+func (o *oracle) fits(c *planned, i int, now time.Duration) bool {
+	l, out := o.limits[i], 0
+	for _, key := range []string{"", c.keys[i]} {
+		if now < o.shut[[2]string{l.Name, key}] {
+			return false
+		}
+	}
+	for _, a := range o.attempts {
+		if a.c.keys[i] == c.keys[i] && a.end > o.renewed[i] && (now < a.end || now < o.back(a, i)) {
+			out += a.costs[i]
+		}
+	}
+	return out+o.cost(c, i) <= max(l.Calls, l.Concurrency)
+}
+
+func (o *oracle) cost(c *planned, i int) int {
+	return min(c.costs[i], max(o.limits[i].Calls, o.limits[i].Concurrency))
+}
+
+// send sends the first call of all that may go; false if none may.
+func (o *oracle) send(now time.Duration) bool {
+	if now < o.shut[[2]string{"concurrency", ""}] {
+		return false
+	}
+	var waiting []*planned
+	for _, c := range o.calls {
+		if c.state == "waiting" {
+			waiting = append(waiting, c)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b *planned) int {
+		return cmp.Or(b.priority-a.priority, cmp.Compare(o.virtual[a.flow], o.virtual[b.flow]), a.n-b.n)
+	})
+	claimed := map[[2]string]bool{} // keys whose permits an earlier call waits for
+	for _, c := range waiting {
+		var lacks [][2]string
+		free := true
+		for i, key := range c.keys {
+			if key == "" {
+				continue
+			}
+			id := [2]string{o.limits[i].Name, key}
+			if claimed[id] {
+				free = false
+			}
+			if !o.fits(c, i, now) {
+				lacks = append(lacks, id)
+			}
+		}
+		switch {
+		case free && len(lacks) == 0:
+			o.dispatch(c, now)
+			return true
+		case free && len(lacks) == 1:
+			claimed[lacks[0]] = true
+		}
+	}
+	return false
+}
+
+func (o *oracle) dispatch(c *planned, now time.Duration) {
+	t := c.tries[len(c.sent)]
+	a := &attempt{c: c, sent: now, end: now + t.trip, result: t.result}
+	c.state = "sending"
+	c.sent = append(c.sent, now)
+	share := 1
+	for i, key := range c.keys {
+		a.costs = append(a.costs, o.cost(c, i))
+		if key != "" {
+			share = max(share, a.costs[i])
+		}
+	}
+	o.attempts = append(o.attempts, a)
+	o.tell(a.end)
+	for i := range o.limits {
+		o.instants = append(o.instants, o.back(a, i))
+	}
+	o.last = max(o.last, o.virtual[c.flow])
+	o.virtual[c.flow] += float64(share) / o.weights[c.flow]
+}
+
+// tied tells whether two things happen at one instant whose order is nobody's to
+// say: a message, and another one or something that the wheel fires. That permits
+// of an attempt come back with its own end is no tie.
+func (o *oracle) tied() bool {
+	for _, at := range o.messages {
+		own := 1 // each message is one of the instants
+		for _, a := range o.attempts {
+			for i := range o.limits {
+				if a.end == at && o.back(a, i) == at {
+					own++
+				}
+			}
+		}
+		for _, other := range o.instants {
+			if other == at {
+				own--
+			}
+		}
+		if own < 0 {
+			return true
+		}
+	}
+	return false
+}

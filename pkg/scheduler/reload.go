@@ -1,0 +1,144 @@
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// Reload takes another set of upstreams from now on; the rest of the config stays.
+// On an error, which joins all faults, nothing has changed.
+//
+// No call is lost. Those that wait go by the new limits; those of an upstream that
+// is no longer there go by the old ones, and new ones are refused. A limit whose
+// calls, cost, guard or counted outcomes have changed keeps the permits that are
+// out. One whose window, key or condition has is a new limit: it counts what is
+// sent from now on, and what is in flight.
+func (s *Scheduler) Reload(c Config) error {
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
+	next, err := compile(c)
+	if err != nil {
+		return err
+	}
+	// The expressions of all calls are evaluated here, so that the loop goes on.
+	requests := make(map[*call]*upstream.Request)
+	services := make(map[*call]*service)
+	if !s.ask(func(time.Time) {
+		for _, c := range s.loop.calls {
+			if sv := next[c.Upstream]; sv != nil {
+				requests[c], services[c] = c.request, sv
+			}
+		}
+	}) {
+		return errStopping("")
+	}
+	routes := make(map[*call]*route, len(requests))
+	for c, r := range requests {
+		routes[c] = services[c].reroute(upstream.NewInput(r))
+	}
+	if !s.ask(func(now time.Time) {
+		s.loop.reload(now, next, routes)
+		s.services.Store(&next)
+	}) {
+		return errStopping("")
+	}
+	return nil
+}
+
+// reload puts the planners under other services.
+func (l *loop) reload(now time.Time, next map[string]*service, routes map[*call]*route) {
+	for name, p := range l.planners {
+		if next[name] != nil {
+			continue
+		}
+		p.retired = true
+		if p.waiting+p.sending+p.unknown == 0 {
+			p.up.Close()
+			delete(l.planners, name)
+		}
+	}
+	inHand := make(map[*planner][]*call)
+	for c, r := range routes {
+		if l.calls[c.ID] == c {
+			c.route = r
+		}
+	}
+	for _, c := range l.calls {
+		p := l.planners[c.Upstream]
+		inHand[p] = append(inHand[p], c)
+	}
+	for name, sv := range next {
+		if p := l.planners[name]; p != nil {
+			p.reload(now, sv, inHand[p])
+		} else {
+			l.planners[name] = l.newPlanner(sv)
+		}
+	}
+}
+
+// reload puts the planner under another service.
+func (p *planner) reload(now time.Time, sv *service, calls []*call) {
+	old := p.service
+	for _, g := range p.gates {
+		p.wheel.Cancel(g.timeout)
+	}
+	kept := sv.keeps(old)
+	p.ledger.Replace(sv.quotas(), kept)
+	p.configure(sv)
+	p.begin()
+	p.retired = false
+	if old.URL != sv.URL {
+		p.door = door{shut: now}
+	}
+	slices.SortFunc(calls, func(a, b *call) int { return cmp.Compare(a.seq, b.seq) })
+	for _, c := range calls {
+		if c.route.service != sv { // it came after the routes were computed
+			c.route = sv.reroute(upstream.NewInput(c.request))
+		}
+		if c.flight != nil && c.flight.needs != nil {
+			p.carry(now, c, kept)
+		}
+		if c.queued.lane != nil {
+			c.queued = queued{}
+			p.add(now, c)
+		}
+	}
+	old.up.Close()
+}
+
+// carry lets the attempt of a call that is in flight hold permits of the new limits.
+func (p *planner) carry(now time.Time, c *call, kept []int) {
+	var needs, fresh []quota.Need
+	for _, n := range c.flight.needs {
+		if i := slices.Index(kept, n.Limit); i >= 0 {
+			n.Limit = i
+			needs = append(needs, n)
+		}
+	}
+	for _, n := range c.route.needs {
+		if kept[n.Limit] < 0 {
+			fresh = append(fresh, n)
+		}
+	}
+	p.ledger.Charge(now, fresh)
+	c.flight.needs = slices.Concat(needs, fresh)
+}
+
+// keeps returns for each limit the index of the old one whose permits it keeps, or -1.
+func (sv *service) keeps(old *service) []int {
+	kept := make([]int, len(sv.limits))
+	for i := range sv.limits {
+		kept[i] = slices.IndexFunc(old.limits, sv.limits[i].sameAs)
+	}
+	return kept
+}
+
+// sameAs tells whether two limits count the same calls by the same key in the same window.
+func (l *limit) sameAs(o limit) bool {
+	return l.Name == o.Name && l.When == o.When && l.PerKey == o.PerKey && l.Window == o.Window &&
+		(l.Concurrency > 0) == (o.Concurrency > 0) && l.Calendar.Equal(o.Calendar)
+}
