@@ -47,13 +47,11 @@ func (c Calendar) bounds(wall int64) (start, end int64) {
 		zone = time.UTC
 	}
 	t := time.Unix(0, wall).In(zone)
-	switch c.Unit {
+	switch y, m, d := t.Date(); c.Unit {
 	case Day:
-		y, m, d := t.Date()
-		return time.Date(y, m, d, 0, 0, 0, 0, zone).UnixNano(), time.Date(y, m, d+1, 0, 0, 0, 0, zone).UnixNano()
+		return days(t, time.Date(y, m, d, 0, 0, 0, 0, zone), time.Date(y, m, d+1, 0, 0, 0, 0, zone))
 	case Month:
-		y, m, _ := t.Date()
-		return time.Date(y, m, 1, 0, 0, 0, 0, zone).UnixNano(), time.Date(y, m+1, 1, 0, 0, 0, 0, zone).UnixNano()
+		return days(t, time.Date(y, m, 1, 0, 0, 0, 0, zone), time.Date(y, m+1, 1, 0, 0, 0, 0, zone))
 	}
 	// Minutes and hours pass evenly on the wall, also across a change of the zone's offset.
 	length, into := int64(time.Minute), int64(t.Second())*1e9+int64(t.Nanosecond())
@@ -61,6 +59,37 @@ func (c Calendar) bounds(wall int64) (start, end int64) {
 		length, into = int64(time.Hour), into+int64(t.Minute())*60e9
 	}
 	return wall - into, wall - into + length
+}
+
+// days returns the first instants of two dates around t. Where clocks are put
+// forward at midnight there is no midnight, and where they are put back to before
+// it there are two.
+func days(t, from, to time.Time) (start, end int64) {
+	start, end = first(from).UnixNano(), first(to).UnixNano()
+	if at := t.UnixNano(); end <= at { // t is in the hour before that is repeated
+		end = max(to.UnixNano(), at+1)
+	}
+	return start, end
+}
+
+// first returns the first instant of the date of which midnight is meant.
+func first(midnight time.Time) time.Time {
+	if midnight.Hour() >= 12 { // skipped: it is still the date before
+		_, forward := midnight.ZoneBounds()
+		return forward
+	}
+	if midnight.Hour() > 0 || midnight.Minute() > 0 { // skipped: it is already after
+		forward, _ := midnight.ZoneBounds()
+		return forward
+	}
+	if back, _ := midnight.ZoneBounds(); !back.IsZero() {
+		_, before := back.Add(-1).Zone()
+		_, after := midnight.Zone()
+		if earlier := midnight.Add(-time.Duration(before-after) * time.Second); before > after && earlier.Before(back) {
+			return earlier // the same time on the clock, before it was put back
+		}
+	}
+	return midnight
 }
 
 // over returns when the receiver's count of what arrived by the wall instant is

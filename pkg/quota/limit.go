@@ -125,8 +125,9 @@ func (lim *limit) fits(now instant, a *account, cost int) int64 {
 }
 
 // refill returns how long the bucket needs until it holds n tokens, in nanoseconds.
+// It never holds more than its burst: a greater cost goes when it is full.
 func (s *soft) refill(now instant, n int) int64 {
-	lacking := float64(n) - s.bucket.TokensAt(time.Unix(0, now.mono))
+	lacking := float64(min(n, s.bucket.Burst())) - s.bucket.TokensAt(time.Unix(0, now.mono))
 	if lacking <= 0 {
 		return 0
 	}

@@ -18,7 +18,11 @@ func (l *Ledger) ETA(now time.Time, n Need, ahead int, trip time.Duration) time.
 	// All permits are had once per round: which round, and which permit of it?
 	last := ahead + n.Cost - 1
 	rounds, r := last/lim.Calls, last%lim.Calls
-	return l.time(from.mono + lim.expect(at, from, a, rounds, r, int64(trip)))
+	wait := lim.expect(at, from, a, rounds, r, int64(trip))
+	if lim.Burst > 0 {
+		wait = max(wait, lim.spaced(from, a, last+1))
+	}
+	return l.time(from.mono + wait)
 }
 
 // expect returns how long after from the r-th permit of a round can be had, both
@@ -43,4 +47,15 @@ func (lim *limit) expect(now, from instant, a *account, rounds, r int, trip int6
 		at = lim.Calendar.later(at, rounds)
 	}
 	return at - begin
+}
+
+// spaced returns how long after from the bucket has given n tokens.
+func (lim *limit) spaced(from instant, a *account, n int) int64 {
+	s := a.soft
+	if s == nil || s.bucket == nil {
+		s = &soft{bucket: lim.spacing()}
+	}
+	rate := float64(s.bucket.Limit())
+	lacking := float64(n) - s.bucket.TokensAt(time.Unix(0, from.mono))
+	return max(0, int64(lacking/rate*1e9))
 }

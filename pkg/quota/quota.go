@@ -54,6 +54,12 @@ import (
 // DefaultMaxKeys is how many keys a limit keeps apart at one time unless it says otherwise.
 const DefaultMaxKeys = 100_000
 
+// What a limit may have at most.
+const (
+	MaxCalls  = 1_000_000_000
+	MaxWindow = 366 * 24 * time.Hour
+)
+
 // A Limit is "at most Calls per Window, counted per key".
 type Limit struct {
 	// Name is how messages call the limit.
@@ -120,8 +126,9 @@ type Shortage struct {
 
 // A Ledger holds the permits of a set of limits. It is not safe for concurrent use.
 type Ledger struct {
-	// OnStep, if not nil, is told when the wall clock was put forward by more than
-	// the skew of an aligned limit.
+	// OnStep, if not nil, is told when the wall clock was put forward, or back (a
+	// negative step), by more than the skew of an aligned limit. After a step back
+	// aligned windows stand still until the clock is where it was.
 	OnStep func(step time.Duration)
 
 	limits []*limit
@@ -169,14 +176,14 @@ func (l *Ledger) Replace(limits []Limit, kept []int) {
 // Check reports what makes a limit impossible.
 func (c Limit) Check() error {
 	switch {
-	case c.Calls < 1:
-		return fmt.Errorf("limit %q: calls is %d, must be at least 1", c.Name, c.Calls)
-	case c.Window < 0:
-		return fmt.Errorf("limit %q: window is %v, must not be negative", c.Name, c.Window)
-	case c.Late < 0:
-		return fmt.Errorf("limit %q: late is %v, must not be negative", c.Name, c.Late)
-	case c.Guard < 0:
-		return fmt.Errorf("limit %q: guard is %v, must not be negative", c.Name, c.Guard)
+	case c.Calls < 1 || c.Calls > MaxCalls:
+		return fmt.Errorf("limit %q: calls is %d, must be from 1 to %d", c.Name, c.Calls, MaxCalls)
+	case c.Window < 0 || c.Window > MaxWindow:
+		return fmt.Errorf("limit %q: window is %v, must be from 0 to %v", c.Name, c.Window, MaxWindow)
+	case c.Late < 0 || c.Late > MaxWindow:
+		return fmt.Errorf("limit %q: late is %v, must be from 0 to %v", c.Name, c.Late, MaxWindow)
+	case c.Guard < 0 || c.Guard > MaxWindow:
+		return fmt.Errorf("limit %q: guard is %v, must be from 0 to %v", c.Name, c.Guard, MaxWindow)
 	case c.Burst < 0 || c.Burst > c.Calls:
 		return fmt.Errorf("limit %q: burst is %d, must be between 0 and calls (%d)", c.Name, c.Burst, c.Calls)
 	case c.Burst > 0 && (c.Window == 0 || c.Calendar != nil):
@@ -313,20 +320,22 @@ func (l *Ledger) clocks(mono, wall int64) instant {
 	now := instant{mono, l.wall}
 	step := wall - mono - l.offset
 	l.offset += step
-	if step > 0 {
+	if step != 0 {
 		l.stepped(now, step)
 	}
 	return now
 }
 
-// stepped takes note that the wall clock went faster than the monotonic one.
+// stepped takes note that the wall clock went otherwise than the monotonic one.
 func (l *Ledger) stepped(now instant, step int64) {
 	told := l.OnStep == nil
 	for _, lim := range l.limits {
-		if lim.Calendar == nil || step <= int64(lim.Calendar.Skew) {
+		if lim.Calendar == nil || max(step, -step) <= int64(lim.Calendar.Skew) {
 			continue
 		}
-		lim.stepped(now)
+		if step > 0 {
+			lim.stepped(now)
+		}
 		if !told {
 			l.OnStep(time.Duration(step))
 			told = true

@@ -402,6 +402,39 @@ func TestAlignedWindows(t *testing.T) {
 	})
 }
 
+// TestBoundsOfEveryZone looks at every change of every zone's clock: a window
+// holds its instant, and windows follow each other without a gap.
+func TestBoundsOfEveryZone(t *testing.T) {
+	names := []string{
+		"America/Havana", "America/Santiago", "America/Asuncion", "America/Sao_Paulo", "America/St_Johns", "America/New_York",
+		"Asia/Beirut", "Asia/Tehran", "Asia/Shanghai", "Asia/Kathmandu", "Africa/Cairo", "Atlantic/Azores", "Australia/Lord_Howe",
+		"Europe/London", "Pacific/Apia", "America/Scoresbysund", "Asia/Gaza", "Antarctica/Troll", "UTC",
+	}
+	for _, name := range names {
+		zone, err := time.LoadLocation(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at, end := time.Date(1985, 1, 1, 0, 0, 0, 0, zone), time.Date(2030, 1, 1, 0, 0, 0, 0, zone); at.Before(end); {
+			_, change := at.ZoneBounds()
+			if change.IsZero() {
+				break
+			}
+			for off := -26 * time.Hour; off <= 26*time.Hour; off += 10 * time.Minute {
+				for u := Minute; u <= Month; u++ {
+					c := Calendar{Unit: u, Zone: zone}
+					wall := change.Add(off).UnixNano()
+					from, to := c.bounds(wall)
+					if from > wall || to <= wall {
+						t.Fatalf("%s, %v at %v: window from %v to %v", name, u, change.Add(off), time.Unix(0, from).In(zone), time.Unix(0, to).In(zone))
+					}
+				}
+			}
+			at = change.Add(time.Hour)
+		}
+	}
+}
+
 // TestAlignedArrivals draws arrivals anywhere in flight, on a receiver's clock
 // that is off by up to the skew, and counts them by its calendar.
 func TestAlignedArrivals(t *testing.T) {

@@ -744,6 +744,13 @@ func TestPauseAndResume(t *testing.T) {
 }
 
 func TestStop(t *testing.T) {
+	stored := func(t *testing.T, s *Scheduler, id string) *Call {
+		c, err := s.store.Get(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
 	t.Run("those in flight finish, those that wait are refused", func(t *testing.T) {
 		bubble(t, Upstream{Limits: perSecond(1)}, func(t *testing.T, s *Scheduler, f *fake) {
 			f.serve = func(int, *http.Request) answer { return answer{after: 2 * sec} }
@@ -765,10 +772,21 @@ func TestStop(t *testing.T) {
 			if err := <-refused; reason(err) != Stopping {
 				t.Errorf("the waiting caller got %v, want stopping", err)
 			}
-			if c := wait(t, s, flying.ID); c.State != Done || time.Since(f.start) < 2*sec {
+			if c := stored(t, s, flying.ID); c.State != Done || time.Since(f.start) < 2*sec {
 				t.Errorf("the call in flight ended as %s after %v", c.State, time.Since(f.start))
 			}
 			s.Close() // twice is fine
+			for name, err := range map[string]error{
+				"Get":     second(s.Get(flying.ID)),
+				"List":    second(s.List(Filter{})),
+				"Cancel":  second(s.Cancel(flying.ID)),
+				"Resolve": second(s.Resolve(flying.ID, Done, "")),
+				"Pause":   s.Pause("api", "", "", time.Now().Add(sec)),
+			} {
+				if reason(err) != Stopping {
+					t.Errorf("%s afterwards: %v, want stopping", name, err)
+				}
+			}
 			if _, err := s.Submit(t.Context(), Request{Upstream: "api", Target: "/"}); reason(err) != Stopping {
 				t.Errorf("Submit afterwards: %v, want stopping", err)
 			}
@@ -783,7 +801,7 @@ func TestStop(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), sec)
 			defer cancel()
 			s.Shutdown(ctx)
-			if got := wait(t, s, c.ID); got.State != Unknown || time.Since(f.start).Round(ms) != sec {
+			if got := stored(t, s, c.ID); got.State != Unknown || time.Since(f.start).Round(ms) != sec {
 				t.Errorf("%s after %v, want unknown after 1s", got.State, time.Since(f.start))
 			}
 		})
@@ -855,3 +873,5 @@ func (a answer) headers() http.Header {
 	}
 	return a.header
 }
+
+func second[T any](_ T, err error) error { return err }

@@ -94,6 +94,8 @@ type WaitingFor struct {
 	Key   string    `json:"key"`
 	Until time.Time `json:"until,omitzero"`
 	Ahead int       `json:"ahead"` // permits that calls ahead of it will take
+	// Paused tells that the limit or its key is shut, whatever is free of it.
+	Paused bool `json:"paused,omitempty"`
 }
 
 // A Response is an upstream's answer as it is kept.
@@ -163,7 +165,6 @@ type flight struct {
 	sentAt    time.Time        // monotonic, of the last attempt
 	needs     []quota.Need     // the permits that it holds
 	burnt     int              // attempts that count
-	limited   int              // times it was limited in a row
 	unreached int              // times it met a closed door in a row
 	result    *upstream.Result // the last answer, for the waiter
 }

@@ -127,7 +127,6 @@ type service struct {
 
 type limit struct {
 	Limit
-	name             string
 	when, key, price *upstream.Expr // nil: all, one, 1
 }
 
@@ -205,7 +204,7 @@ func compileUpstream(name string, u Upstream, fault func(field string, err error
 		fault("spacing", errors.New("works inside sliding windows, and no limit has one"))
 	}
 
-	sv.limits = []limit{{name: ConcurrencyLimit, Limit: Limit{Name: ConcurrencyLimit, Concurrency: u.Concurrency}}}
+	sv.limits = []limit{{Limit: Limit{Name: ConcurrencyLimit, Concurrency: u.Concurrency}}}
 	for i, l := range u.Limits {
 		sv.limits = append(sv.limits, sv.compileLimit(l, func(field string, err error) {
 			fault(fmt.Sprintf("limits[%d].%s", i, field), err)
@@ -233,7 +232,7 @@ func checkRetry(p retry.Policy, fault func(string, error)) {
 
 // compileLimit compiles a limit after those that sv already has.
 func (sv *service) compileLimit(c Limit, fault func(field string, err error)) limit {
-	l := limit{Limit: c, name: c.Name}
+	l := limit{Limit: c}
 	switch {
 	case c.Name == "":
 		fault("name", errors.New("is missing; answers and metrics name limits by it"))
@@ -314,7 +313,7 @@ func split(err error) []error {
 func (sv *service) quotas() []quota.Limit {
 	var qs []quota.Limit
 	for _, l := range sv.limits {
-		q := quota.Limit{Name: l.name, Calls: l.Calls, Window: l.Window, Calendar: l.Calendar, Late: sv.Late, Guard: l.Guard}
+		q := quota.Limit{Name: l.Name, Calls: l.Calls, Window: l.Window, Calendar: l.Calendar, Late: sv.Late, Guard: l.Guard}
 		if l.Concurrency > 0 {
 			q.Calls = l.Concurrency
 		} else if l.Calendar == nil {
@@ -330,13 +329,13 @@ func (l *limit) capacity() int { return max(l.Calls, l.Concurrency) }
 
 // limitNamed returns the index of a limit, -1 if there is none.
 func (sv *service) limitNamed(name string) int {
-	return slices.IndexFunc(sv.limits, func(l limit) bool { return l.name == name })
+	return slices.IndexFunc(sv.limits, func(l limit) bool { return l.Name == name })
 }
 
 func (sv *service) limitNames() string {
 	var names []string
 	for _, l := range sv.limits {
-		names = append(names, l.name)
+		names = append(names, l.Name)
 	}
 	return strings.Join(names, ", ")
 }
@@ -347,4 +346,3 @@ func (sv *service) weight(flow string) float64 {
 	}
 	return 1
 }
-

@@ -6,35 +6,61 @@ import (
 )
 
 // Resolve decides an unknown call: done or failed end it, waiting sends it again.
-// The reason is kept with the last attempt.
+// The reason is kept with the last attempt. A call whose caller waited, and has
+// been told that it is unknown, is not sent again: that is for the caller to do.
 func (s *Scheduler) Resolve(id string, as State, reason string) (*Call, error) {
 	if as != Done && as != Failed && as != Waiting {
 		return nil, &Error{Reason: BadRequest, Detail: fmt.Sprintf("an unknown call can be resolved as done, failed or waiting, not as %q", as)}
 	}
 	var err error
-	recorded := make(chan struct{})
-	s.ask(func(now time.Time) {
+	known, recorded := false, make(chan struct{})
+	if !s.ask(func(now time.Time) {
 		c := s.loop.calls[id]
+		known = c != nil
 		switch {
 		case c == nil:
-			close(recorded)
-		case c.State != Unknown:
-			err = wrongState(c.Call, "only an unknown call can be resolved")
 		case s.loop.stopping:
 			err = errStopping(c.Upstream)
+		case c.State != Unknown || !c.Async:
+			err = wrongState(c.Call, "only an unknown call can be resolved")
 		default:
 			s.loop.resolve(now, c, as, reason, recorded)
 		}
-	})
-	if err != nil {
+	}) {
+		return nil, errStopping("")
+	}
+	switch {
+	case err != nil:
 		return nil, err
+	case !known:
+		return s.resolveStored(id, as, reason)
 	}
 	<-recorded
 	return s.Get(id)
 }
 
-func (l *loop) resolve(now time.Time, c *call, as State, reason string, recorded chan struct{}) {
-	p := l.planners[c.Upstream]
+// resolveStored decides an unknown call that is not in hand any more.
+func (s *Scheduler) resolveStored(id string, as State, reason string) (*Call, error) {
+	s.resolving.Lock() // one decision at a time
+	defer s.resolving.Unlock()
+	c, err := s.stored(id)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.State != Unknown:
+		return nil, wrongState(c, "only an unknown call can be resolved")
+	case as == Waiting:
+		return nil, wrongState(c, "its caller has been told so; it can be resolved as done or failed, but only its caller can send it again")
+	}
+	next := c.resolved(time.Now(), as, reason)
+	if err := s.reading(func() error { return s.store.Record(next) }); err != nil {
+		return nil, err
+	}
+	return s.stored(id)
+}
+
+// resolved returns the call as somebody has decided it.
+func (c *Call) resolved(now time.Time, as State, reason string) *Call {
 	next := c.snapshot()
 	next.State = as
 	if last := next.Last(); last != nil && reason != "" {
@@ -42,21 +68,28 @@ func (l *loop) resolve(now time.Time, c *call, as State, reason string, recorded
 	}
 	if as.Finished() {
 		next.FinishedAt = now
-	} else {
+	}
+	return &next
+}
+
+func (l *loop) resolve(now time.Time, c *call, as State, reason string, recorded chan struct{}) {
+	p := l.planners[c.Upstream]
+	next := c.resolved(now, as, reason)
+	if as == Waiting {
 		next.Deadline = now.Add(p.MaxAge)
 	}
 	c.change().State = Sending // until that is recorded: nobody else decides meanwhile
-	l.record(&next, func(now time.Time) {
+	l.record(next, func(now time.Time) {
 		defer close(recorded)
 		p.unknown--
 		c.settled = nil // closed when it became unknown
 		if as == Waiting {
 			c.due, c.flight.burnt = 0, 0
-			l.resume(now, c, &next)
+			l.resume(now, c, next)
 			return
 		}
 		p.bytes -= c.bytes
-		c.Call = &next
+		c.Call = next
 		delete(l.calls, c.ID)
 	})
 }
@@ -74,7 +107,7 @@ func (s *Scheduler) Resume(upstream, limit, key string) error {
 
 func (s *Scheduler) shut(upstream, limit, key string, until time.Time) error {
 	var err error
-	s.ask(func(now time.Time) {
+	if !s.ask(func(now time.Time) {
 		p := s.loop.planners[upstream]
 		if p == nil || p.retired {
 			err = errNoUpstream(upstream)
@@ -87,15 +120,14 @@ func (s *Scheduler) shut(upstream, limit, key string, until time.Time) error {
 				return
 			}
 		}
-		if i == 0 {
-			p.trouble = until
-		}
 		if key != "" {
 			p.ledger.PauseKey(now, i, key, until)
 		} else {
 			p.ledger.PauseLimit(i, until)
 		}
 		p.checkLimit(now, i)
-	})
+	}) {
+		return errStopping(upstream)
+	}
 	return err
 }

@@ -43,6 +43,9 @@ func greedy(calls []*planned, limits []Limit, late time.Duration, weights map[st
 		if i > 0 && now == instants[i-1] {
 			continue
 		}
+		if waiting["a"]+waiting["b"]+waiting["c"] == 0 { // since the instant before
+			last, virtual = 0, map[string]float64{}
+		}
 		for _, c := range calls {
 			if c.due == now {
 				if waiting[c.flow]++; waiting[c.flow] == 1 {
@@ -71,7 +74,7 @@ func greedy(calls []*planned, limits []Limit, late time.Duration, weights map[st
 			}
 			instants = append(instants, best.back...)
 			waiting[best.flow]--
-			last = virtual[best.flow]
+			last = max(last, virtual[best.flow])
 			virtual[best.flow] += 1 / weights[best.flow]
 		}
 	}

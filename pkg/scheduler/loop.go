@@ -1,11 +1,8 @@
 package scheduler
 
 import (
-	"math/rand/v2"
 	"time"
 
-	"github.com/seed-30fe103d/throttler/pkg/retry"
-	"github.com/seed-30fe103d/throttler/pkg/upstream"
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
@@ -14,9 +11,6 @@ const tick = 100 * time.Microsecond
 
 // batch is how many messages the loop takes before it looks at the clock again.
 const batch = 256
-
-// probes is how long an upstream that is down is left alone between two dials.
-var probes = retry.Policy{Min: 500 * time.Millisecond, Max: 30 * time.Second}
 
 // The loop is the one goroutine that touches the wheel, the planners and the
 // calls in hand. It lives on messages: functions that it runs at an instant.
@@ -47,6 +41,11 @@ type timed struct {
 
 func (t timed) timeoutAt(now time.Time) { t.l.timeout(now, t.call) }
 
+// wakeup is in the wheel only so that the loop looks at its calls again.
+type wakeup struct{}
+
+func (wakeup) timeoutAt(time.Time) {}
+
 func newLoop(s *Scheduler, observe func(Event)) *loop {
 	l := &loop{
 		s: s, inbox: make(chan func(time.Time), batch), ended: make(chan struct{}),
@@ -65,7 +64,11 @@ func newLoop(s *Scheduler, observe func(Event)) *loop {
 func (l *loop) newPlanner(sv *service) *planner {
 	p := newPlanner(sv, l.wheel, l.origin)
 	p.ledger.OnStep = func(step time.Duration) {
-		l.s.log.Warn("the wall clock was put forward; what is out of aligned limits counts in both windows", "upstream", p.Name, "step", step.String())
+		what := "the wall clock was put forward; what is out of aligned limits counts in both windows"
+		if step < 0 {
+			what = "the wall clock was put back; aligned windows stand still until it is where it was"
+		}
+		l.s.log.Warn(what, "upstream", p.Name, "step", step.String())
 	}
 	return p
 }
@@ -176,7 +179,7 @@ func (l *loop) wait(now time.Time, c *call) {
 	} else {
 		p := l.planners[c.Upstream]
 		l.reroute(p, c)
-		p.add(c)
+		p.add(now, c)
 	}
 	c.timeout = l.wheel.Insert(at, timed{c, l})
 }
@@ -194,7 +197,7 @@ func (l *loop) timeout(now time.Time, c *call) {
 // expire ends a call that may not wait any longer.
 func (l *loop) expire(now time.Time, c *call) {
 	c.reason = PastDeadline
-	if p := l.planners[c.Upstream]; p.trouble.After(now) {
+	if p := l.planners[c.Upstream]; p.shutUntil(now).After(now) {
 		c.reason = Paused
 	}
 	l.finish(now, c, Expired)
@@ -204,7 +207,7 @@ func (l *loop) expire(now time.Time, c *call) {
 func (l *loop) leave(now time.Time, c *call) {
 	if c.queued.lane != nil {
 		p, g := l.planners[c.Upstream], c.queued.lane.share.gate
-		p.remove(c)
+		p.remove(now, c)
 		p.check(now, g) // what it waited for may be enough for the next
 	}
 	l.wheel.Cancel(c.timeout)
@@ -219,6 +222,7 @@ func (l *loop) send(now time.Time, p *planner, c *call) {
 		c.flight = new(flight)
 	}
 	c.flight.sentAt, c.flight.needs = now, c.route.needs
+	p.door.sends(c)
 	n := 1
 	if last := c.Last(); last != nil {
 		n = last.N + 1
@@ -230,263 +234,6 @@ func (l *loop) send(now time.Time, p *planner, c *call) {
 	}
 	intent.Attempts = append(intent.Attempts, Attempt{N: n, SentAt: now})
 	l.busy++
-	up := p.up
-	l.s.work.Go(func() { l.s.attempt(up, c, intent) })
-}
-
-// attempt sends a call once, on a goroutine of its own.
-func (s *Scheduler) attempt(up *upstream.Upstream, c *call, intent *Call) {
-	var result *upstream.Result
-	if err := s.store.Intend(intent); err != nil {
-		result = &upstream.Result{Outcome: upstream.NotExecuted, Reason: "never sent: the intent could not be stored", AnsweredAt: time.Now(), RetryAfter: time.Second, Err: err}
-	} else {
-		result = up.Do(s.ctx, c.request)
-	}
-	switch {
-	case result.Outcome == upstream.Unknown:
-		s.log.Warn("a call may have been executed", "call", intent.ID, "upstream", intent.Upstream, "reason", result.Reason)
-	case result.Outcome == upstream.NotExecuted && result.Sent:
-		s.log.Info("limited by the upstream", "call", intent.ID, "upstream", intent.Upstream, "reason", result.Reason, "retry_after", result.RetryAfter.String())
-	}
-	// Read what is kept of the answer here: it may block.
-	var kept *Response
-	if intent.Async && result.Response != nil {
-		kept = keep(result, up.MaxInspect)
-	}
-	s.loop.post(func(now time.Time) {
-		s.loop.conclude(now, c, result, kept)
-		if up != s.loop.planners[intent.Upstream].up { // replaced meanwhile
-			up.Close()
-		}
-	})
-}
-
-// conclude takes in what an attempt came to and decides what follows.
-func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Response) {
-	p := l.planners[c.Upstream]
-	f := c.flight
-	l.busy--
-	p.sending--
-	p.back(now, f, r)
-	told := c.change()
-	told.Response = kept
-	last := told.Last()
-	last.EndedAt, last.Outcome, last.Reason = now, r.Outcome, r.Reason
-	if r.Response != nil {
-		last.Status = r.Response.StatusCode
-	}
-	if before := c.answer(); before != nil {
-		before.Response.Body.Close()
-	}
-	f.result = r
-	l.observe(Event{Kind: EventAttempt, Call: c.Call, Attempt: last})
-
-	l.reachable(now, p, r)
-	decision := p.Retry.Next(now, retry.Attempt{
-		Number: f.burnt + 1, Outcome: retry.Outcome(r.Outcome), Repeatable: c.repeatable,
-		RetryAfter: r.RetryAfter, Response: r.Response, Err: r.Err,
-	}, rand.Float64())
-	if decision.Burnt {
-		f.burnt++
-	}
-	switch {
-	case r.Outcome == upstream.Done:
-		l.finish(now, c, Done)
-		return
-	case r.Outcome == upstream.Failed:
-		l.finish(now, c, Failed)
-		return
-	case r.Outcome == upstream.NotExecuted && r.Sent:
-		f.limited++
-		f.unreached = 0
-		l.limited(now, p, c, r)
-		decision.At = now // the pause is what it waits for
-	case r.Unreachable:
-		f.unreached++
-		decision.At = now
-	}
-	l.again(now, p, c, r, decision)
-}
-
-// again lets a call wait for its next attempt, or ends it if there is none.
-func (l *loop) again(now time.Time, p *planner, c *call, r *upstream.Result, d retry.Decision) {
-	// A caller that waits gets the first answer there is, unless its request may
-	// go out again as it is. What was never sent is no repeat; but a caller need
-	// not wait for an upstream that stays down.
-	may := c.Async || r.Sent && (p.Resend || p.Signer != nil) || !r.Sent && c.flight.unreached < 2
-	end := Exhausted
-	switch {
-	case r.Outcome == upstream.Unknown:
-		end = Unknown
-	case d.Again && c.Async:
-		end = Expired // the only reason left
-	}
-	if d.Again && may && !c.gone && (c.Async || !l.stopping) {
-		c.due = d.At.Sub(l.origin)
-		l.reroute(p, c)
-		if eta, _ := p.eta(now, c); !eta.After(c.Deadline) {
-			// It stays in sending until that is recorded: records of a call do not overtake.
-			next := c.snapshot()
-			next.State = Waiting
-			l.record(&next, func(now time.Time) { l.resume(now, c, &next) })
-			return
-		}
-	}
-	l.finish(now, c, end)
-}
-
-// resume lets a call wait again after an attempt.
-func (l *loop) resume(now time.Time, c *call, next *Call) {
-	c.Call = next
-	l.planners[c.Upstream].waiting++
-	switch {
-	case c.gone:
-		l.finish(now, c, Cancelled)
-	case l.stopping && !c.Async:
-		l.release(now, c)
-	default:
-		l.wait(now, c)
-	}
-}
-
-// limited shuts what the upstream's answer says, or the upstream.
-func (l *loop) limited(now time.Time, p *planner, c *call, r *upstream.Result) {
-	wait, target := r.RetryAfter, ""
-	if r.Pause != nil {
-		target = r.Pause.Limit
-		if wait == 0 {
-			wait = r.Pause.For
-		}
-	}
-	if wait == 0 {
-		wait = p.Retry.Delay(c.flight.limited, rand.Float64())
-	}
-	until := now.Add(wait)
-	for _, n := range c.flight.needs {
-		if target != "" && p.limits[n.Limit].name == target {
-			p.ledger.PauseKey(now, n.Limit, n.Key, until)
-			l.observe(Event{Kind: EventPaused, Call: c.Call, Limit: target, Until: until})
-			return
-		}
-	}
-	l.pause(now, p, c, until)
-}
-
-// pause shuts the upstream.
-func (l *loop) pause(now time.Time, p *planner, c *call, until time.Time) {
-	if until.After(p.trouble) {
-		p.trouble = until
-	}
-	p.ledger.PauseLimit(0, until)
-	l.observe(Event{Kind: EventPaused, Call: c.Call, Until: until})
-}
-
-// reachable keeps book of whether the upstream can be reached at all: while it
-// cannot, one call at a time probes it, each after a longer pause.
-func (l *loop) reachable(now time.Time, p *planner, r *upstream.Result) {
-	switch {
-	case r.Unreachable && !p.trouble.After(now): // else: sent before the pause began
-		p.down++
-		wait := probes.Delay(p.down, rand.Float64())
-		if p.down == 1 {
-			l.s.log.Warn("upstream is down, its calls wait", "upstream", p.Name, "reason", r.Reason, "probe_in", wait.String())
-		}
-		p.ledger.SetCalls(0, 1)
-		p.trouble = now.Add(wait)
-		p.ledger.PauseLimit(0, p.trouble)
-	case !r.Unreachable && r.Sent && p.down > 0:
-		l.s.log.Info("upstream is up again", "upstream", p.Name, "failed_dials", p.down)
-		p.down = 0
-		p.ledger.SetCalls(0, p.Concurrency)
-		p.checkLimit(now, 0)
-	}
-}
-
-// finish ends a call in a state: finished, or unknown.
-func (l *loop) finish(now time.Time, c *call, state State) {
-	p := l.planners[c.Upstream]
-	if c.State == Waiting {
-		l.leave(now, c)
-		p.waiting--
-	}
-	end := c.change()
-	end.State = state
-	if state == Unknown && c.Async {
-		p.unknown++ // it stays in hand, and may go again
-	} else {
-		p.bytes -= c.bytes
-	}
-	if state.Finished() {
-		end.FinishedAt = now
-	}
-	l.observe(Event{Kind: EventEnded, Call: end})
-	l.record(end, func(time.Time) { l.settle(c) })
-}
-
-// record stores where a call stands, beside the loop, and then goes on in it.
-func (l *loop) record(told *Call, then func(now time.Time)) {
-	l.busy++
-	l.s.work.Go(func() {
-		if err := l.s.store.Record(told); err != nil {
-			l.s.log.Error("a call's state could not be stored", "call", told.ID, "state", told.State, "err", err)
-		}
-		l.post(func(now time.Time) {
-			l.busy--
-			then(now)
-		})
-	})
-}
-
-// settle tells everybody who waits for the call that it has ended.
-func (l *loop) settle(c *call) {
-	if c.State.Finished() || !c.Async {
-		delete(l.calls, c.ID)
-	}
-	if answer := c.answer(); c.gone && answer != nil {
-		answer.Response.Body.Close()
-	}
-	if c.settled != nil {
-		close(c.settled)
-	}
-}
-
-// abandon takes note that nobody waits for the call any more.
-func (l *loop) abandon(now time.Time, c *call) {
-	select {
-	case <-c.settled:
-		if answer := c.answer(); answer != nil {
-			answer.Response.Body.Close()
-		}
-		return
-	default:
-	}
-	c.gone = true
-	if c.State == Waiting {
-		l.finish(now, c, Cancelled)
-	}
-}
-
-// stop refuses what waits for an answer; what was submitted stays as it is.
-func (l *loop) stop(now time.Time) {
-	l.stopping = true
-	left := 0
-	for _, c := range l.calls {
-		switch {
-		case c.State == Waiting && !c.Async:
-			l.release(now, c)
-		case c.State == Waiting:
-			left++
-		}
-	}
-	if left > 0 {
-		l.s.log.Warn("calls are waiting and will not be sent by this process", "calls", left)
-	}
-}
-
-// release ends a waiting call because the scheduler stops.
-func (l *loop) release(now time.Time, c *call) {
-	c.reason = Stopping
-	if !c.Async {
-		l.finish(now, c, Cancelled)
-	}
+	sv := p.service
+	l.s.work.Go(func() { l.s.attempt(sv, c, intent) })
 }

@@ -8,6 +8,9 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
+// maxStrikes is for how many gates a planner remembers that they were limited.
+const maxStrikes = 10_000
+
 // A planner decides which call of an upstream goes, when its slot fires and not
 // before. It is owned by the loop, takes now, and puts into the wheel the next
 // opening of each gate at which somebody queues.
@@ -19,10 +22,13 @@ type planner struct {
 
 	lanes   map[string]*lane
 	flows   map[string]*flow
+	resting pile[*flow] // those with nothing waiting, kept for what they have had
 	gates   map[gateID]*gate
+	keys    []int // gates, by limit
 	entry   *gate // where lanes queue that nothing is known to stop
 	open    pile[*gate]
-	virtual float64 // start tag of the call that went last
+	virtual float64   // greatest start tag of a call that went
+	idle    time.Time // when a call last left its lane
 
 	waiting int // calls, in lanes or before their time
 	sending int
@@ -30,64 +36,63 @@ type planner struct {
 	bytes   int64         // of the bodies and headers of all these
 	retired bool          // not in the configuration any more
 	trip    time.Duration // of an attempt, smoothed
-	down    int           // failed dials in a row
-	trouble time.Time     // until when a pause keeps the whole upstream
+	strikes map[gateID]strike
+	door    door
 }
 
 func newPlanner(sv *service, w *wheel.Wheel[timeouter], origin time.Time) *planner {
-	p := &planner{
-		service: sv, wheel: w, origin: origin,
-		ledger: quota.New(origin, sv.quotas()...),
-		lanes:  make(map[string]*lane), flows: make(map[string]*flow), gates: make(map[gateID]*gate),
-	}
-	p.entry = newGate(p, gateID{limit: -1})
-	p.open.place = func(g *gate) *int { return &g.place }
-	p.open.before = func(a, b *gate) bool { return a.rank.before(b.rank) }
+	p := &planner{wheel: w, origin: origin, ledger: quota.New(origin, sv.quotas()...), flows: make(map[string]*flow)}
+	p.resting.place = func(f *flow) *int { return &f.place }
+	p.resting.before = func(a, b *flow) bool { return a.virtual < b.virtual }
+	p.configure(sv)
 	return p
 }
 
-// add puts a call into its lane.
-func (p *planner) add(c *call) {
-	l := p.lane(c)
-	fresh := l.calls.Len() == 0
-	if fresh && l.flow.waiting == 0 {
-		l.flow.virtual = max(l.flow.virtual, p.virtual) // what it did not use is gone
+// configure begins with empty queues under a configuration.
+func (p *planner) configure(sv *service) {
+	p.service = sv
+	p.lanes, p.gates, p.keys = make(map[string]*lane), make(map[gateID]*gate), make([]int, len(sv.limits))
+	p.strikes = make(map[gateID]strike)
+	p.entry = newGate(p, gateID{limit: -1})
+	p.open = pile[*gate]{
+		place:  func(g *gate) *int { return &g.place },
+		before: func(a, b *gate) bool { return a.rank.before(b.rank) },
 	}
+}
+
+// add puts a call into its lane.
+func (p *planner) add(now time.Time, c *call) {
+	if len(p.lanes) == 0 && now.After(p.idle) {
+		p.begin()
+	}
+	l := p.lane(c)
+	p.rouse(l.flow)
 	l.flow.waiting++
+	fresh := l.calls.Len() == 0
 	l.calls.add(c)
 	c.queued.lane = l
-	c.queued.added = c.queued.added[:0]
-	for i, g := range l.gates {
-		t := g.tallyOf(c.Priority)
-		before := t.added
-		if c.flight != nil { // it keeps its age: nobody of its priority is ahead
-			before = t.removed
-		}
-		c.queued.added = append(c.queued.added, uint32(before))
-		t.added += l.route.needs[i].Cost
-	}
 	g := p.entry
 	if fresh {
 		g.add(l)
 	} else {
 		g = l.share.gate
+		l.count(1)
 		g.fix(l)
 	}
-	if g == p.entry || p.open.contains(g) {
+	// A closed gate must look again if another call is the first there now: it may
+	// need less than the one before it.
+	if g == p.entry || p.open.contains(g) || l.calls.first() == c && g.first() == l {
 		p.openGate(g)
 	}
 }
 
 // remove takes a call out of its lane.
-func (p *planner) remove(c *call) {
+func (p *planner) remove(now time.Time, c *call) {
 	l := c.queued.lane
-	for i, g := range l.gates {
-		g.tallyOf(c.Priority).removed += l.route.needs[i].Cost
-	}
 	c.queued.lane = nil
-	l.flow.waiting--
 	g := l.share.gate
 	if l.calls.Len() > 1 {
+		l.count(-1)
 		l.calls.remove(c)
 		g.fix(l)
 	} else {
@@ -98,12 +103,16 @@ func (p *planner) remove(c *call) {
 	if g.empty() && p.open.contains(g) {
 		p.open.remove(g)
 	}
+	if l.flow.waiting--; l.flow.waiting == 0 {
+		p.resting.add(l.flow)
+	}
+	p.idle = now
 }
 
 // next takes the permits of the call that goes first of all that can go now, and
 // the call out of its lane; nil if none can.
 func (p *planner) next(now time.Time) *call {
-	for p.open.Len() > 0 {
+	for p.open.Len() > 0 && p.door.lets(now) {
 		g := p.open.first()
 		l := g.first()
 		if r := l.rank(); r != g.rank { // its flow went elsewhere meanwhile
@@ -111,16 +120,17 @@ func (p *planner) next(now time.Time) *call {
 			p.open.fix(g)
 			continue
 		}
-		if behind := p.behind(l, g); behind != nil {
+		if behind := p.behind(now, l, g); behind != nil {
 			p.move(l, g, behind)
 			continue
 		}
 		short, ok := p.ledger.Take(now, l.route.needs)
 		if ok {
 			c := l.calls.first()
-			p.remove(c)
-			p.virtual = l.flow.virtual
+			p.virtual = max(p.virtual, l.flow.virtual)
 			l.flow.virtual += float64(l.route.cost) / l.flow.weight
+			p.remove(now, c)
+			p.awake()
 			return c
 		}
 		last := l.gates[short.Need]
@@ -136,9 +146,31 @@ func (p *planner) next(now time.Time) *call {
 
 // behind returns a closed gate of the lane at which an earlier call waits: it
 // must not take the permits for which that one waits.
-func (p *planner) behind(l *lane, at *gate) *gate {
+func (p *planner) behind(now time.Time, l *lane, at *gate) *gate {
 	for _, g := range l.gates {
-		if g != at && !g.empty() && !p.open.contains(g) && g.first().rank().before(l.rank()) {
+		for g != at && !g.empty() && !p.open.contains(g) && g.first().rank().before(l.rank()) {
+			first := g.first()
+			other := p.lacking(now, first, g)
+			if other == nil {
+				return g
+			}
+			// That one lacks more than permits of this gate, and claims none of them.
+			p.move(first, g, other)
+			p.check(now, other)
+			p.check(now, g)
+		}
+	}
+	return nil
+}
+
+// lacking returns another gate at which a lane cannot pass. A lane that needs one
+// permit is not asked: while its gate is closed, nobody else can have it anyway.
+func (p *planner) lacking(now time.Time, l *lane, but *gate) *gate {
+	if l.cost(but) == 1 {
+		return nil
+	}
+	for i, g := range l.gates {
+		if at := p.ledger.Next(now, l.route.needs[i]); g != but && (at.IsZero() || at.After(now)) {
 			return g
 		}
 	}
@@ -147,7 +179,7 @@ func (p *planner) behind(l *lane, at *gate) *gate {
 
 func (p *planner) move(l *lane, from, to *gate) {
 	from.remove(l)
-	if from.empty() {
+	if from.empty() && p.open.contains(from) {
 		p.open.remove(from)
 	}
 	to.add(l)
@@ -237,13 +269,14 @@ func (p *planner) openGate(g *gate) {
 func (p *planner) lane(c *call) *lane {
 	l := p.lanes[c.route.id]
 	if l == nil {
-		l = newLane(c.route, p.flow(c.route.flow))
+		l = &lane{route: c.route, flow: p.flow(c.route.flow)}
 		for _, n := range c.route.needs {
 			id := gateID{n.Limit, n.Key}
 			g := p.gates[id]
 			if g == nil {
 				g = newGate(p, id)
 				p.gates[id] = g
+				p.keys[id.limit]++
 			}
 			g.lanes++
 			l.gates = append(l.gates, g)
@@ -261,6 +294,7 @@ func (p *planner) drop(l *lane) {
 		if g.lanes--; g.lanes == 0 {
 			p.wheel.Cancel(g.timeout)
 			delete(p.gates, g.id)
+			p.keys[g.id.limit]--
 		}
 	}
 }
@@ -268,59 +302,75 @@ func (p *planner) drop(l *lane) {
 func (p *planner) flow(name string) *flow {
 	f := p.flows[name]
 	if f == nil {
-		if len(p.flows) > 64 && len(p.flows) > 2*len(p.lanes) {
-			p.forgetFlows()
-		}
 		f = &flow{name: name, weight: p.weight(name)}
 		p.flows[name] = f
 	}
 	return f
 }
 
-// forgetFlows drops the flows that have nothing waiting and no more than their due.
-func (p *planner) forgetFlows() {
-	for name, f := range p.flows {
-		if f.waiting == 0 && f.virtual <= p.virtual {
-			delete(p.flows, name)
-		}
+// rouse lets a flow take part again: what it did not use meanwhile is gone.
+func (p *planner) rouse(f *flow) {
+	if p.resting.contains(f) {
+		p.resting.remove(f)
+	}
+	if f.waiting == 0 {
+		f.virtual = max(f.virtual, p.virtual)
 	}
 }
 
-// eta returns when a call can be expected to go, and what it waits for, the
-// last of it. A call that is not queued yet is put behind those of its priority.
-func (p *planner) eta(now time.Time, c *call) (time.Time, *WaitingFor) {
-	from := now
-	why := &WaitingFor{}
-	if due := p.origin.Add(c.due); due.After(now) {
-		from = due
-	}
-	why.Until = from
-	for i, n := range c.route.needs {
-		if n.Limit == 0 && p.down > 0 { // one probe at a time says nothing of what follows
-			if p.trouble.After(why.Until) {
-				*why = WaitingFor{Limit: ConcurrencyLimit, Until: p.trouble}
-			}
-			continue
-		}
-		ahead := 0
-		if g := p.gates[gateID{n.Limit, n.Key}]; g != nil {
-			added := g.tallyOf(c.Priority).added
-			if c.queued.lane != nil {
-				added = int(c.queued.added[i])
-			}
-			ahead = g.ahead(c.Priority, added)
-		}
-		if at := p.ledger.ETA(now, n, ahead, p.trip); at.After(why.Until) {
-			*why = WaitingFor{Limit: p.limits[n.Limit].name, Key: n.Key, Until: at, Ahead: ahead}
-		}
-	}
-	return why.Until, why
+// begin forgets what flows have had: nothing waited for a while, so nobody had
+// less because of it.
+func (p *planner) begin() {
+	p.virtual = 0
+	clear(p.flows)
+	clear(p.resting.items)
+	p.resting.items = p.resting.items[:0]
 }
 
-// observe learns how long attempts take.
-func (p *planner) observe(trip time.Duration) {
-	if p.trip == 0 {
-		p.trip = trip
+// awake forgets the flows that have rested enough.
+func (p *planner) awake() {
+	for p.resting.Len() > 0 && p.resting.first().virtual <= p.virtual {
+		delete(p.flows, popFirst(&p.resting).name)
 	}
-	p.trip += (trip - p.trip) / 8
+}
+
+// A strike is how often in a row answers have limited calls of a gate.
+type strike struct {
+	count int
+	at    time.Time // when the last of them came
+}
+
+// strike counts an answer that limited a call of a gate, and returns how many
+// there have been in a row. Calls that were under way together count once.
+func (p *planner) strike(now time.Time, id gateID, sentAt time.Time) int {
+	if len(p.strikes) >= maxStrikes { // what is forgotten begins again
+		clear(p.strikes)
+	}
+	s := p.strikes[id]
+	if s.count == 0 || !sentAt.Before(s.at) {
+		s = strike{s.count + 1, now}
+		p.strikes[id] = s
+	}
+	return s.count
+}
+
+// executed ends the strikes of gates that a call has passed.
+func (p *planner) executed(needs []quota.Need) {
+	if len(p.strikes) == 0 {
+		return
+	}
+	for _, n := range needs {
+		delete(p.strikes, gateID{n.Limit, n.Key})
+	}
+	delete(p.strikes, gateID{})
+}
+
+// shutUntil returns until when the whole upstream is shut, by a pause or because
+// it is down; the zero time if it is not.
+func (p *planner) shutUntil(now time.Time) time.Time {
+	until := p.ledger.Usage(now, 0, "").PausedUntil
+	if at := p.door.until(now); at.After(until) {
+		return at
+	}
+	return until
 }

@@ -72,12 +72,14 @@ func (p *pile[T]) contains(x T) bool { return *p.place(x) > 0 }
 
 func popFirst[T any](p *pile[T]) T { return heap.Pop(p).(T) }
 
-// A flow is a party that shares fairly with others: start-time fair queueing.
+// A flow is a party that shares fairly with others, by start-time fair queueing
+// (Goyal, Vin and Cheng, SIGCOMM 1996).
 type flow struct {
 	name    string
 	weight  float64
 	virtual float64 // start tag of its next call
 	waiting int
+	place   int // among those that rest: nothing waits, but they have had more than their share
 }
 
 // A lane holds calls that are alike but for priority and age.
@@ -85,19 +87,10 @@ type lane struct {
 	route *route
 	flow  *flow
 	gates []*gate // one for each need
-	calls pile[*call]
+	calls tree
 
 	share *share // where it queues
 	place int
-}
-
-func newLane(r *route, f *flow) *lane {
-	l := &lane{route: r, flow: f}
-	l.calls.place = func(c *call) *int { return &c.queued.place }
-	l.calls.before = func(a, b *call) bool {
-		return rank{a.Priority, 0, a.seq}.before(rank{b.Priority, 0, b.seq})
-	}
-	return l
 }
 
 // rank is that of the lane's first call.
@@ -120,8 +113,7 @@ func (s *share) rank() rank {
 	return rank{c.Priority, s.virtual, c.seq}
 }
 
-// A gate is one key of a limit with the lanes that queue at it, and the tally of
-// all calls waiting that will have to pass it.
+// A gate is one key of a limit with the lanes that queue at it.
 type gate struct {
 	id     gateID
 	shares pile[*share]
@@ -133,7 +125,9 @@ type gate struct {
 	timeout wheel.Handle
 	planner *planner
 
-	tally []tally
+	// waiting are the permits that waiting calls will take here, by the limit at
+	// whose gate their lane queues, plus 1: those of the entry first.
+	waiting []int
 }
 
 // A gateID names a gate. The gate of a limit below 0 has no limit: there lanes
@@ -143,15 +137,8 @@ type gateID struct {
 	key   string
 }
 
-// A tally counts permits that calls of one priority will take at a gate.
-type tally struct {
-	priority int
-	added    int // ever
-	removed  int // ever
-}
-
 func newGate(p *planner, id gateID) *gate {
-	g := &gate{id: id, planner: p, flows: make(map[*flow]*share)}
+	g := &gate{id: id, planner: p, flows: make(map[*flow]*share), waiting: make([]int, len(p.limits)+1)}
 	g.shares.place = func(s *share) *int { return &s.place }
 	g.shares.before = func(a, b *share) bool { return a.rank().before(b.rank()) }
 	return g
@@ -183,6 +170,7 @@ func (g *gate) add(l *lane) {
 		g.flows[l.flow] = s
 	}
 	l.share = s
+	l.count(l.calls.Len())
 	s.lanes.add(l)
 	if g.shares.contains(s) {
 		g.shares.fix(s)
@@ -194,6 +182,7 @@ func (g *gate) add(l *lane) {
 // remove takes a lane out of the gate's queue.
 func (g *gate) remove(l *lane) {
 	s := l.share
+	l.count(-l.calls.Len())
 	if s.lanes.remove(l); s.lanes.Len() > 0 {
 		g.shares.fix(s)
 	} else {
@@ -209,34 +198,25 @@ func (g *gate) fix(l *lane) {
 	g.shares.fix(l.share)
 }
 
-func (g *gate) tallyOf(priority int) *tally {
-	for i := range g.tally {
-		if g.tally[i].priority == priority {
-			return &g.tally[i]
-		}
+// count takes note that calls of a lane will pass, or will not any more.
+func (l *lane) count(calls int) {
+	for i, g := range l.gates {
+		g.waiting[l.share.gate.id.limit+1] += calls * l.route.needs[i].Cost
 	}
-	g.tally = append(g.tally, tally{priority: priority})
-	return &g.tally[len(g.tally)-1]
 }
 
-// ahead returns how many permits will be taken by calls that go before one of
-// the priority that found added before it in its own.
-func (g *gate) ahead(priority, added int) int {
-	n := 0
-	for _, t := range g.tally {
-		switch {
-		case t.priority > priority:
-			n += t.added - t.removed
-		case t.priority == priority:
-			n += max(0, added-t.removed)
+// cost is what a call of the lane takes at a gate.
+func (l *lane) cost(at *gate) int {
+	for i, g := range l.gates {
+		if g == at {
+			return l.route.needs[i].Cost
 		}
 	}
-	return n
+	return 1
 }
 
 // queued is a call's place in a lane.
 type queued struct {
-	lane  *lane
-	place int
-	added []uint32 // of each gate's tally, when the call was added
+	lane *lane
+	node
 }

@@ -41,7 +41,7 @@ func (sv *service) routeBy(in *upstream.Input, refuse func(*Error) *Error) (*rou
 	for i := range sv.limits {
 		l := &sv.limits[i]
 		if under, err := l.covers(in); err != nil {
-			if e := bad(BadKey, l.name, "limit %q: when: %v", l.name, err); e != nil {
+			if e := bad(BadKey, l.Name, "limit %q: when: %v", l.Name, err); e != nil {
 				return nil, e
 			}
 		} else if !under {
@@ -51,20 +51,20 @@ func (sv *service) routeBy(in *upstream.Input, refuse func(*Error) *Error) (*rou
 		var err error
 		if l.key != nil {
 			if n.Key, err = l.key.Key(in); err != nil {
-				if e := bad(BadKey, l.name, "limit %q: per_key: %v", l.name, err); e != nil {
+				if e := bad(BadKey, l.Name, "limit %q: per_key: %v", l.Name, err); e != nil {
 					return nil, e
 				}
 			}
 		}
 		if l.price != nil {
 			if n.Cost, err = l.price.Cost(in); err != nil {
-				if e := bad(BadKey, l.name, "limit %q: cost: %v", l.name, err); e != nil {
+				if e := bad(BadKey, l.Name, "limit %q: cost: %v", l.Name, err); e != nil {
 					return nil, e
 				}
 				n.Cost = 1
 			}
 			if n.Cost > l.capacity() {
-				if e := bad(CostTooHigh, l.name, "the call costs %d permits of limit %q, which has %d", n.Cost, l.name, l.capacity()); e != nil {
+				if e := bad(CostTooHigh, l.Name, "the call costs %d permits of limit %q, which has %d", n.Cost, l.Name, l.capacity()); e != nil {
 					return nil, e
 				}
 				n.Cost = l.capacity()

@@ -28,6 +28,7 @@
 package scheduler
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -54,6 +55,8 @@ const (
 type Scheduler struct {
 	services  atomic.Pointer[map[string]*service] // as configured last
 	reloading sync.Mutex
+	resolving sync.Mutex
+	readers   sync.RWMutex // of the store
 	store     Store
 	log       *slog.Logger
 	loop      *loop
@@ -96,6 +99,10 @@ func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
 	var key, fingerprint string
 	if r.IdempotencyKey != "" {
 		key, fingerprint = r.Upstream+" "+r.IdempotencyKey, fingerprintOf(&r)
+		// What was accepted stays so, whatever would refuse it now.
+		if known, err := s.store.Find(key, fingerprint); known != nil || err != nil {
+			return s.repeated(&r, known, err)
+		}
 	}
 	if refused := s.admit(c); refused != nil {
 		return nil, refused
@@ -104,13 +111,8 @@ func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
 	if err != nil || existing != nil {
 		s.ask(func(time.Time) { s.loop.withdraw(c) })
 	}
-	switch {
-	case errors.Is(err, ErrKeyReused):
-		return nil, &Error{Reason: KeyReused, Upstream: r.Upstream, Detail: fmt.Sprintf("idempotency key %q was used for another request; take a new key, or send the same request", r.IdempotencyKey)}
-	case err != nil:
-		return nil, &Error{Reason: StoreFailed, Upstream: r.Upstream, Detail: "the call could not be stored: " + err.Error()}
-	case existing != nil:
-		return s.Get(existing.ID)
+	if err != nil || existing != nil {
+		return s.repeated(&r, existing, err)
 	}
 	var accepted Call
 	if !s.ask(func(now time.Time) {
@@ -122,11 +124,26 @@ func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
 	return &accepted, nil
 }
 
+// repeated answers a Submit whose key is known, or for which the store failed.
+func (s *Scheduler) repeated(r *Request, known *Call, err error) (*Call, error) {
+	switch {
+	case errors.Is(err, ErrKeyReused):
+		return nil, &Error{Reason: KeyReused, Upstream: r.Upstream, Detail: fmt.Sprintf("idempotency key %q was used for another request; take a new key, or send the same request", r.IdempotencyKey)}
+	case err != nil:
+		return nil, &Error{Reason: StoreFailed, Upstream: r.Upstream, Detail: "the call could not be stored: " + err.Error()}
+	}
+	return s.Get(known.ID)
+}
+
 // Do hands over a call and waits for the upstream's answer; the caller closes its
 // body. A call that has not been sent when ctx ends is cancelled; one that has
 // been sent runs to its own end and is recorded. The error is an [*Error], or
-// that of ctx. The call is told in either case, unless it was refused as malformed.
+// that of ctx. The call is told wherever there is one: not if it was malformed, or
+// the scheduler is closed.
 func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
 	c, refused := s.newCall(r)
 	if refused != nil {
 		return nil, nil, refused
@@ -146,7 +163,12 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 		s.ask(func(time.Time) { s.loop.withdraw(c) })
 		return nil, nil, &Error{Reason: StoreFailed, Upstream: r.Upstream, Detail: "the call could not be stored: " + err.Error()}
 	}
-	if !s.ask(func(now time.Time) { s.loop.enqueue(now, c) }) {
+	if !s.ask(func(now time.Time) {
+		s.loop.enqueue(now, c)
+		if ctx.Err() != nil { // before anything was sent
+			s.loop.abandon(now, c)
+		}
+	}) {
 		return nil, nil, errStopping(r.Upstream)
 	}
 	select {
@@ -185,6 +207,8 @@ func (s *Scheduler) newCall(r Request) (*call, *Error) {
 	if r.Method == "" {
 		r.Method = http.MethodGet
 	}
+	// The call outlives its caller, who may use the memory for something else.
+	r.Header, r.Body = r.Header.Clone(), bytes.Clone(r.Body)
 	wire := r.wire()
 	if err := wire.Check(); err != nil {
 		return bad("%v", err)
@@ -243,7 +267,7 @@ func fingerprintOf(r *Request) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q ", r.Method, r.Target)
 	r.Header.Write(h)
-	h.Write(r.Body)
+	fmt.Fprintf(h, "\r\n%s", r.Body)
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -289,20 +313,43 @@ func (s *Scheduler) ask(f func(now time.Time)) bool {
 // Get returns a call.
 func (s *Scheduler) Get(id string) (*Call, error) {
 	var live *Call
-	s.ask(func(now time.Time) {
+	if !s.ask(func(now time.Time) {
 		if c := s.loop.calls[id]; c != nil {
 			d := s.loop.describe(now, c)
 			live = &d
 		}
-	})
+	}) {
+		return nil, errStopping("")
+	}
 	if live != nil {
 		return live, nil
 	}
-	c, err := s.store.Get(id)
-	if err != nil {
+	return s.stored(id)
+}
+
+// stored returns a call that is not in hand.
+func (s *Scheduler) stored(id string) (*Call, error) {
+	var c *Call
+	err := s.reading(func() (err error) {
+		c, err = s.store.Get(id)
+		return err
+	})
+	if errors.Is(err, ErrNotFound) {
 		return nil, &Error{Reason: NotFound, Detail: fmt.Sprintf("call %q is not known; it may have been forgotten some time after it finished", id)}
 	}
-	return c, nil
+	return c, err
+}
+
+// reading runs f while the store is open.
+func (s *Scheduler) reading(f func() error) error {
+	s.readers.RLock()
+	defer s.readers.RUnlock()
+	select {
+	case <-s.loop.ended:
+		return errStopping("")
+	default:
+		return f()
+	}
 }
 
 // Wait returns a call when it is finished or unknown, or as it is when ctx ends.
@@ -325,7 +372,11 @@ func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
 
 // List returns the calls that match a filter, by growing id.
 func (s *Scheduler) List(f Filter) ([]*Call, error) {
-	calls, err := s.store.List(f)
+	var calls []*Call
+	err := s.reading(func() (err error) {
+		calls, err = s.store.List(f)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -343,7 +394,7 @@ func (s *Scheduler) List(f Filter) ([]*Call, error) {
 func (s *Scheduler) Cancel(id string) (*Call, error) {
 	var err error
 	var settled <-chan struct{}
-	s.ask(func(now time.Time) {
+	if !s.ask(func(now time.Time) {
 		c := s.loop.calls[id]
 		switch {
 		case c == nil:
@@ -353,7 +404,9 @@ func (s *Scheduler) Cancel(id string) (*Call, error) {
 		default:
 			err = wrongState(c.Call, "only a waiting call can be cancelled")
 		}
-	})
+	}) {
+		return nil, errStopping("")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -381,16 +434,18 @@ func (s *Scheduler) Close() error { return s.Shutdown(context.Background()) }
 // the outcome of those that may have been executed is unknown.
 func (s *Scheduler) Shutdown(ctx context.Context) error {
 	var err error
+	stop := context.AfterFunc(ctx, s.cancel)
+	defer stop()
 	s.close.Do(func() {
 		s.ask(s.loop.stop)
-		stop := context.AfterFunc(ctx, s.cancel)
-		defer stop()
 		<-s.loop.ended
 		s.work.Wait()
 		for _, sv := range *s.services.Load() {
 			sv.up.Close()
 		}
+		s.readers.Lock()
 		err = s.store.Close()
+		s.readers.Unlock()
 		close(s.closed)
 	})
 	<-s.closed

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -102,42 +101,21 @@ func (p *planner) status(now time.Time) UpstreamStatus {
 		Name: p.Name, URL: p.URL, State: "up",
 		Waiting: p.waiting, Sending: p.sending, Unknown: p.unknown, Bytes: p.bytes, MaxWaiting: p.MaxWaiting,
 	}
-	if until := p.ledger.Usage(now, 0, "").PausedUntil; !until.IsZero() {
+	if until := p.shutUntil(now); until.After(now) {
 		st.State, st.PausedUntil = "paused", until
 	}
-	if p.down > 0 {
+	if p.door.down > 0 {
 		st.State = "down"
 	}
-	// The last call of all waits at one of the keys for which most waits.
-	longest := make([]*gate, len(p.limits))
-	most := make([]int, len(p.limits))
-	for id, g := range p.gates {
-		if n := g.waiting(); n > most[id.limit] {
-			longest[id.limit], most[id.limit] = g, n
-		}
-	}
-	for i, g := range longest {
-		if g == nil {
-			continue
-		}
-		if eta := p.ledger.ETA(now, quota.Need{Limit: i, Key: g.id.key, Cost: 1}, most[i]-1, p.trip); eta.After(st.ETA) {
-			st.ETA = eta
-		}
+	if p.waiting > 0 {
+		st.ETA = p.last(now)
 	}
 	return st
 }
 
-func (g *gate) waiting() int {
-	n := 0
-	for _, t := range g.tally {
-		n += t.added - t.removed
-	}
-	return n
-}
-
 func (p *planner) limitStatus(now time.Time, i int) LimitStatus {
 	l := &p.limits[i]
-	st := LimitStatus{Upstream: p.Name, Limit: l.name, Calls: p.ledger.Calls(i), Keys: []KeyStatus{}}
+	st := LimitStatus{Upstream: p.Name, Limit: l.Name, Calls: p.ledger.Calls(i), Keys: []KeyStatus{}}
 	switch {
 	case l.Calendar != nil:
 		st.Window = l.Calendar.Unit.String()
@@ -150,7 +128,7 @@ func (p *planner) limitStatus(now time.Time, i int) LimitStatus {
 	}
 	for id, g := range p.gates {
 		if id.limit == i {
-			keys[id.key] = g.waiting()
+			keys[id.key] = g.total()
 		}
 	}
 	for key, waiting := range keys {
@@ -206,12 +184,23 @@ func (l *loop) refusal(now time.Time, p *planner, c *call) *Error {
 		return nil
 	}
 	e := &Error{Reason: PastDeadline, Limit: why.Limit, RetryAfter: eta.Sub(c.Deadline)}
-	if p.trouble.After(c.Deadline) {
-		e.Reason = Paused
-		e.Detail = fmt.Sprintf("upstream %q is shut until %s, later than the call may wait (%s)", p.Name, stamp(p.trouble), stamp(c.Deadline))
-		return e
+	limit := fmt.Sprintf("limit %q", why.Limit)
+	if why.Key != "" {
+		limit += fmt.Sprintf(" of key %q", why.Key)
 	}
-	e.Detail = fmt.Sprintf("the call could go at %s, later than it may wait (%s): limit %q is taken by %d permits ahead of it", stamp(eta), stamp(c.Deadline), why.Limit, why.Ahead)
+	late := fmt.Sprintf("later than the call may wait (until %s: the deadline, or max_wait or max_age of upstream %q)", stamp(c.Deadline), p.Name)
+	switch {
+	case p.shutUntil(now).After(c.Deadline):
+		e.Reason = Paused
+		e.Detail = fmt.Sprintf("upstream %q is shut until %s, %s", p.Name, stamp(p.shutUntil(now)), late)
+	case why.Paused:
+		e.Reason = Paused
+		e.Detail = fmt.Sprintf("%s is paused, the call could go at %s, %s", limit, stamp(eta), late)
+	case why.Limit == "":
+		e.Detail = fmt.Sprintf("the call must not go before %s, %s", stamp(eta), late)
+	default:
+		e.Detail = fmt.Sprintf("the call could go at %s, %s: all permits of %s are out until then, or go to calls ahead (%d)", stamp(eta), late, limit, why.Ahead)
+	}
 	return e
 }
 
@@ -223,6 +212,8 @@ func (l *loop) explain(c *call) *Error {
 	e := &Error{Reason: c.reason, Upstream: c.Upstream, Call: &snapshot}
 	last := c.Last()
 	switch {
+	case c.reason == Stopping:
+		return &Error{Reason: Stopping, Upstream: c.Upstream, Call: &snapshot, RetryAfter: time.Second, Detail: errStopping(c.Upstream).Detail}
 	case c.State == Unknown:
 		e.Reason = NoAnswer
 		e.Detail = fmt.Sprintf("call %s was sent and may have been executed: %s; query before you send it again", c.ID, last.Reason)
@@ -232,8 +223,6 @@ func (l *loop) explain(c *call) *Error {
 	case c.State == Failed && last != nil:
 		e.Reason = NotSent
 		e.Detail = fmt.Sprintf("call %s was not sent: %s", c.ID, last.Reason)
-	case c.reason == Stopping:
-		return &Error{Reason: Stopping, Upstream: c.Upstream, Call: &snapshot, RetryAfter: time.Second, Detail: errStopping(c.Upstream).Detail}
 	case c.reason == Paused:
 		e.Detail = fmt.Sprintf("upstream %q was shut for longer than call %s could wait (until %s); nothing was executed", c.Upstream, c.ID, stamp(c.Deadline))
 	case c.reason == PastDeadline:

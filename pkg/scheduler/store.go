@@ -18,6 +18,9 @@ type Store interface {
 	// empty and a call with it is known, it stores nothing and returns that call,
 	// or ErrKeyReused if the fingerprints differ.
 	Accept(ctx context.Context, c *Call, r *upstream.Request, key, fingerprint string) (existing *Call, err error)
+	// Find returns the call that was accepted with a key, nil if there is none, or
+	// ErrKeyReused if the fingerprints differ.
+	Find(key, fingerprint string) (*Call, error)
 	// Intend stores that a call is being sent, before the first byte.
 	Intend(c *Call) error
 	// Record stores where a call stands after an attempt or at its end.
@@ -76,12 +79,8 @@ func (m *memory) Accept(_ context.Context, c *Call, _ *upstream.Request, key, fi
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if key != "" {
-		if k, ok := m.keys[key]; ok {
-			if k.fingerprint != fingerprint {
-				return nil, ErrKeyReused
-			}
-			known := m.calls[k.id].snapshot()
-			return &known, nil
+		if known, err := m.find(key, fingerprint); known != nil || err != nil {
+			return known, err
 		}
 		m.keys[key], m.keyOf[c.ID] = keyed{fingerprint, c.ID}, key
 	}
@@ -89,13 +88,36 @@ func (m *memory) Accept(_ context.Context, c *Call, _ *upstream.Request, key, fi
 	return nil, nil
 }
 
+func (m *memory) Find(key, fingerprint string) (*Call, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.find(key, fingerprint)
+}
+
+func (m *memory) find(key, fingerprint string) (*Call, error) {
+	k, ok := m.keys[key]
+	if !ok {
+		return nil, nil
+	}
+	if k.fingerprint != fingerprint {
+		return nil, ErrKeyReused
+	}
+	known := m.calls[k.id].snapshot()
+	return &known, nil
+}
+
 func (m *memory) Intend(c *Call) error { return m.Record(c) }
 
 func (m *memory) Record(c *Call) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	swept := func(c *Call) bool { return c != nil && (c.State.Finished() || c.State == Unknown && !c.Async) }
+	before := m.calls[c.ID]
 	m.calls[c.ID] = c
-	if c.State.Finished() || c.State == Unknown && !c.Async {
+	switch {
+	case swept(before):
+		m.bytes += c.Response.size() - before.Response.size()
+	case swept(c):
 		m.finished = append(m.finished, c.ID)
 		m.bytes += c.Response.size()
 	}
@@ -114,7 +136,14 @@ func (r *Response) size() int64 {
 	if r == nil {
 		return 0
 	}
-	return int64(len(r.Body))
+	n := len(r.Body)
+	for name, values := range r.Headers {
+		n += len(name)
+		for _, v := range values {
+			n += len(v)
+		}
+	}
+	return int64(n)
 }
 
 func (m *memory) Get(id string) (*Call, error) {

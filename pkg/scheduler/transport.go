@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -42,12 +43,21 @@ func (t *transport) body(req *http.Request) ([]byte, error) {
 	if req.Body == nil {
 		return nil, nil
 	}
-	defer req.Body.Close()
+	// Whoever waits for a body that does not come is not held by it.
+	stop := context.AfterFunc(req.Context(), func() { req.Body.Close() })
+	defer func() {
+		if stop() {
+			req.Body.Close()
+		}
+	}()
 	most := int64(DefaultMaxBody)
 	if sv := t.s.service(t.upstream); sv != nil {
 		most = sv.MaxBody
 	}
 	body, err := io.ReadAll(io.LimitReader(req.Body, most+1)) // one more byte is refused by Do
+	if cause := req.Context().Err(); cause != nil {
+		return nil, cause
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the request's body: %w", err)
 	}

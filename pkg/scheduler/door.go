@@ -1,0 +1,64 @@
+package scheduler
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/retry"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// probes is how long an upstream that is down is left alone between two dials.
+var probes = retry.Policy{Min: 500 * time.Millisecond, Max: 30 * time.Second}
+
+// A door keeps book of whether an upstream can be reached at all. While it cannot,
+// one call at a time probes it, each after a longer pause; an answer opens it.
+type door struct {
+	down    int       // dials in a row that failed; 0: it is open
+	shut    time.Time // when the last of them was noticed
+	probe   time.Time // not before it
+	probing *call
+}
+
+// lets tells whether a call may go.
+func (d *door) lets(now time.Time) bool {
+	return d.down == 0 || d.probing == nil && !now.Before(d.probe)
+}
+
+// until returns when the next probe may go, zero if the door is open.
+func (d *door) until(now time.Time) time.Time {
+	switch {
+	case d.down == 0:
+		return time.Time{}
+	case d.probe.Before(now):
+		return now
+	}
+	return d.probe
+}
+
+// sends takes note of a call that is sent.
+func (d *door) sends(c *call) {
+	if d.down > 0 {
+		d.probing = c
+	}
+}
+
+// heard takes note of what an attempt came to. It reports whether the door was
+// opened or shut, or shut for longer.
+func (d *door) heard(now time.Time, c *call, r *upstream.Result) bool {
+	probe := d.probing == c
+	if probe {
+		d.probing = nil
+	}
+	switch {
+	case !r.Unreachable && r.Sent && d.down > 0:
+		*d = door{shut: now} // what was sent before may still fail
+		return true
+	case r.Unreachable && (probe || d.down == 0 && !c.flight.sentAt.Before(d.shut)):
+		d.down++
+		d.shut = now
+		d.probe = now.Add(probes.Delay(d.down, rand.Float64()))
+		return true
+	}
+	return false
+}

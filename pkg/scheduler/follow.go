@@ -1,0 +1,282 @@
+package scheduler
+
+import (
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/retry"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// What follows an attempt: the states of the package doc from sending on.
+
+// attempt sends a call once, on a goroutine of its own.
+func (s *Scheduler) attempt(sv *service, c *call, intent *Call) {
+	result := s.once(sv.up, c.request, intent)
+	decision := sv.Retry.Next(time.Now(), retry.Attempt{
+		Number: c.flight.burnt + 1, Outcome: retry.Outcome(result.Outcome), Repeatable: c.repeatable,
+		RetryAfter: result.RetryAfter, Response: result.Response, Err: result.Err,
+	}, rand.Float64())
+	switch {
+	case result.Outcome == upstream.Unknown:
+		s.log.Warn("a call may have been executed", "call", intent.ID, "upstream", intent.Upstream, "reason", result.Reason)
+	case result.Outcome == upstream.NotExecuted && result.Sent:
+		s.log.Info("limited by the upstream", "call", intent.ID, "upstream", intent.Upstream, "reason", result.Reason, "retry_after", result.RetryAfter.String())
+	}
+	// Read what is kept of the answer here: it may block.
+	var kept *Response
+	if intent.Async && result.Response != nil {
+		kept = keep(result, sv.up.MaxInspect)
+		result.Response = nil
+	}
+	s.loop.post(func(now time.Time) {
+		s.loop.conclude(now, c, result, kept, decision)
+		if sv != s.loop.planners[intent.Upstream].service { // replaced meanwhile
+			sv.up.Close()
+		}
+	})
+}
+
+// once stores the intent and sends the request. What panics, a signer or a
+// transport that somebody gave us, harms this call alone: it may have been sent.
+func (s *Scheduler) once(up *upstream.Upstream, r *upstream.Request, intent *Call) (result *upstream.Result) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.log.Error("an attempt panicked", "call", intent.ID, "upstream", intent.Upstream, "panic", v, "stack", string(debug.Stack()))
+			result = &upstream.Result{Outcome: upstream.Unknown, Sent: true, Reason: "the attempt panicked", AnsweredAt: time.Now()}
+		}
+	}()
+	if err := s.store.Intend(intent); err != nil {
+		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: "never sent: the intent could not be stored", AnsweredAt: time.Now(), RetryAfter: time.Second, Err: err}
+	}
+	return up.Do(s.ctx, r)
+}
+
+// conclude takes in what an attempt came to and does what follows.
+func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Response, d retry.Decision) {
+	p, f := l.planners[c.Upstream], c.flight
+	l.busy--
+	p.sending--
+	p.back(now, f, r)
+	l.tell(now, c, r, kept)
+	l.reachable(now, p, c, r)
+	if d.Burnt {
+		f.burnt++
+	}
+	switch {
+	case r.Outcome == upstream.Done:
+		p.executed(f.needs)
+		l.finish(now, c, Done)
+		return
+	case r.Outcome == upstream.Failed:
+		p.executed(f.needs)
+		l.finish(now, c, Failed)
+		return
+	case r.Outcome == upstream.NotExecuted && r.Sent:
+		f.unreached = 0
+		l.limited(now, p, c, r)
+		d.At = now // the pause is what it waits for
+	case r.Unreachable:
+		f.unreached++
+		d.At = now
+	}
+	l.again(now, p, c, r, d)
+}
+
+// tell notes what an attempt came to where others see it.
+func (l *loop) tell(now time.Time, c *call, r *upstream.Result, kept *Response) {
+	told := c.change()
+	told.Response = kept
+	last := told.Last()
+	last.EndedAt, last.Outcome, last.Reason = now, r.Outcome, r.Reason
+	switch {
+	case kept != nil:
+		last.Status = kept.Status
+	case r.Response != nil:
+		last.Status = r.Response.StatusCode
+	}
+	if before := c.answer(); before != nil {
+		before.Response.Body.Close()
+	}
+	c.flight.result = r
+	l.observe(Event{Kind: EventAttempt, Call: told, Attempt: last})
+}
+
+// again lets a call wait for its next attempt, or ends it if there is none.
+func (l *loop) again(now time.Time, p *planner, c *call, r *upstream.Result, d retry.Decision) {
+	// A caller that waits gets the first answer there is, unless its request may
+	// go out again as it is. What was never sent is no repeat; but a caller need
+	// not wait for an upstream that stays down.
+	may := c.Async || r.Sent && (p.Resend || p.Signer != nil) || !r.Sent && c.flight.unreached < 2
+	end := Exhausted
+	switch {
+	case r.Outcome == upstream.Unknown:
+		end = Unknown
+	case d.Again && c.Async:
+		end = Expired // the only reason left
+	}
+	if d.Again && may && !c.gone && (c.Async || !l.stopping) {
+		c.due = d.At.Sub(l.origin)
+		l.reroute(p, c)
+		if eta, _ := p.eta(now, c); !eta.After(c.Deadline) {
+			// It stays in sending until that is recorded: records of a call do not overtake.
+			next := c.snapshot()
+			next.State = Waiting
+			l.record(&next, func(now time.Time) { l.resume(now, c, &next) })
+			return
+		}
+	}
+	l.finish(now, c, end)
+}
+
+// resume lets a call wait again after an attempt.
+func (l *loop) resume(now time.Time, c *call, next *Call) {
+	c.Call = next
+	l.planners[c.Upstream].waiting++
+	switch {
+	case c.gone:
+		l.finish(now, c, Cancelled)
+	case l.stopping && !c.Async:
+		l.release(now, c)
+	default:
+		l.wait(now, c)
+	}
+}
+
+// limited shuts what the upstream's answer says, or the upstream, for as long as
+// it says, or longer each time in a row.
+func (l *loop) limited(now time.Time, p *planner, c *call, r *upstream.Result) {
+	wait, target := r.RetryAfter, ""
+	if r.Pause != nil {
+		target = r.Pause.Limit
+		if wait == 0 {
+			wait = r.Pause.For
+		}
+	}
+	id := gateID{}
+	for _, n := range c.flight.needs {
+		if target != "" && p.limits[n.Limit].Name == target {
+			id = gateID{n.Limit, n.Key}
+		}
+	}
+	if id.limit == 0 {
+		target = ""
+	}
+	if wait == 0 {
+		wait = p.Retry.Delay(p.strike(now, id, c.flight.sentAt), rand.Float64())
+	}
+	until := now.Add(wait)
+	if id.limit == 0 {
+		p.ledger.PauseLimit(0, until)
+	} else {
+		p.ledger.PauseKey(now, id.limit, id.key, until)
+	}
+	l.observe(Event{Kind: EventPaused, Call: c.Call, Limit: target, Until: until})
+}
+
+// reachable keeps book of whether the upstream can be reached at all.
+func (l *loop) reachable(now time.Time, p *planner, c *call, r *upstream.Result) {
+	before := p.door.down
+	if !p.door.heard(now, c, r) {
+		return
+	}
+	switch down := p.door.down; {
+	case down == 0:
+		l.s.log.Info("upstream is up again", "upstream", p.Name, "failed_dials", before)
+	case down == 1:
+		l.s.log.Warn("upstream is down, its calls wait", "upstream", p.Name, "reason", r.Reason, "probe_in", p.door.probe.Sub(now).String())
+		fallthrough
+	default:
+		l.wheel.Insert(p.door.probe.Sub(l.origin), wakeup{})
+	}
+}
+
+// finish ends a call in a state: finished, or unknown.
+func (l *loop) finish(now time.Time, c *call, state State) {
+	p := l.planners[c.Upstream]
+	if c.State == Waiting {
+		l.leave(now, c)
+		p.waiting--
+	}
+	end := c.change()
+	end.State = state
+	if state == Unknown && c.Async {
+		p.unknown++ // it stays in hand, and may go again
+	} else {
+		p.bytes -= c.bytes
+	}
+	if state.Finished() {
+		end.FinishedAt = now
+	}
+	l.observe(Event{Kind: EventEnded, Call: end})
+	l.record(end, func(time.Time) { l.settle(c) })
+}
+
+// record stores where a call stands, beside the loop, and then goes on in it.
+func (l *loop) record(told *Call, then func(now time.Time)) {
+	l.busy++
+	l.s.work.Go(func() {
+		if err := l.s.store.Record(told); err != nil {
+			l.s.log.Error("a call's state could not be stored", "call", told.ID, "state", told.State, "err", err)
+		}
+		l.post(func(now time.Time) {
+			l.busy--
+			then(now)
+		})
+	})
+}
+
+// settle tells everybody who waits for the call that it has ended.
+func (l *loop) settle(c *call) {
+	if c.State.Finished() || !c.Async {
+		delete(l.calls, c.ID)
+	}
+	if answer := c.answer(); c.gone && answer != nil {
+		answer.Response.Body.Close()
+	}
+	if c.settled != nil {
+		close(c.settled)
+	}
+}
+
+// abandon takes note that nobody waits for the call any more.
+func (l *loop) abandon(now time.Time, c *call) {
+	select {
+	case <-c.settled:
+		if answer := c.answer(); answer != nil {
+			answer.Response.Body.Close()
+		}
+		return
+	default:
+	}
+	c.gone = true
+	if c.State == Waiting {
+		l.finish(now, c, Cancelled)
+	}
+}
+
+// stop refuses what waits for an answer; what was submitted stays as it is.
+func (l *loop) stop(now time.Time) {
+	l.stopping = true
+	left := 0
+	for _, c := range l.calls {
+		switch {
+		case c.State == Waiting && !c.Async:
+			l.release(now, c)
+		case c.State == Waiting:
+			left++
+		}
+	}
+	if left > 0 {
+		l.s.log.Warn("calls are waiting and will not be sent by this process", "calls", left)
+	}
+}
+
+// release ends a waiting call because the scheduler stops.
+func (l *loop) release(now time.Time, c *call) {
+	c.reason = Stopping
+	if !c.Async {
+		l.finish(now, c, Cancelled)
+	}
+}
