@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -154,5 +155,22 @@ func TestAsyncOnTheDataListener(t *testing.T) {
 	json.Unmarshal([]byte(body), &call)
 	if resp.Header.Get("Preference-Applied") != "wait=10" || call.State != scheduler.Done || string(call.Response.Body) != "late answer" {
 		t.Errorf("%v %s", resp.Header, body)
+	}
+}
+
+// TestWhereTheAdminAPIIs tells a client of an address that it can reach.
+func TestWhereTheAdminAPIIs(t *testing.T) {
+	local := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 8081}
+	r := httptest.NewRequest("GET", "/", nil)
+	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(local)))
+	for admin, want := range map[string]string{
+		"127.0.0.1:9090": "http://127.0.0.1:9090",
+		"[::]:9090":      "http://192.0.2.7:9090",
+		"0.0.0.0:9090":   "http://192.0.2.7:9090",
+		"[::1]:9090":     "http://[::1]:9090",
+	} {
+		if got := (&Data{Admin: admin}).adminURL(r); got != want {
+			t.Errorf("admin %s: %s, want %s", admin, got, want)
+		}
 	}
 }
