@@ -1,8 +1,10 @@
 # Everything is built and tested with the toolchain that go.mod names; go fetches it.
 export GOTOOLCHAIN ?= auto
-# The sidecar needs no C; only the race detector does.
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -X main.version=$(VERSION)
+
+# The toolchain's own gofmt: one from PATH may be of another version.
+GOFMT = "$$(go env GOROOT)/bin/gofmt"
 
 .DEFAULT_GOAL := help
 
@@ -10,6 +12,7 @@ LDFLAGS := -X main.version=$(VERSION)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# The sidecar needs no C; only the race detector does.
 .PHONY: build
 build: ## build the sidecar: bin/throttler
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/throttler ./cmd/throttler
@@ -28,14 +31,14 @@ again: ## run the Go tests three times: a test that fails once in many runs is a
 
 .PHONY: lint
 lint: ## check formatting, vet and staticcheck
-	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "gofmt would change these files: run make fmt"; exit 1; }
+	@test -z "$$($(GOFMT) -l .)" || { $(GOFMT) -l .; echo "gofmt would change these files: run make fmt"; exit 1; }
 	go vet ./...
 	go tool -modfile=tools/go.mod staticcheck ./...
 	go mod tidy -diff
 
 .PHONY: fmt
 fmt: ## format the code
-	gofmt -w .
+	$(GOFMT) -w .
 
 .PHONY: fuzz
 fuzz: ## fuzz the ledger and the wheel for a minute each

@@ -2,23 +2,23 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/smartwalle/alipay/v3"
@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// standIn takes the config of the demo and proxies as mode says: hold keeps the limits,
-// open does not, silent never answers, broken does not start. SIGTERM ends it.
+// standIn takes the config of the demo and does what the sidecar must not, as mode says:
+// open keeps no limit, silent never answers, broken does not start. SIGTERM ends it.
 func standIn(mode, config string) {
 	b, err := os.ReadFile(config)
 	if err != nil {
@@ -52,81 +52,40 @@ func standIn(mode, config string) {
 	if err != nil {
 		panic(err)
 	}
-	var limits queue
-	for i, m := range regexp.MustCompile(`calls: (\d+), window: ([^}]+)}`).FindAllStringSubmatch(string(b), -1) {
-		limits.free[i], _ = strconv.Atoi(m[1])
-		limits.window[i], _ = time.ParseDuration(m[2])
-	}
-
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(upstream) }}
-	go http.ListenAndServe(one(`listen: (\S+)`), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		switch mode {
-		case "silent":
+	serve := func(key string, h http.Handler) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			panic(err)
+		}
+		fmt.Printf("msg=listening key=%s addr=%s\n", key, l.Addr())
+		go http.Serve(l, h)
+	}
+	serve("upstreams.alipay.listen", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if mode == "silent" {
 			<-r.Context().Done()
 			return
-		case "hold":
-			permits := [2]int{1, 0} // app, refund
-			if strings.Contains(string(body), "method="+gateway.Refund) {
-				permits[1] = 1
-			}
-			defer limits.take(permits)()
 		}
 		proxy.ServeHTTP(w, r)
 	}))
 	admin := http.NewServeMux()
 	admin.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
-	admin.HandleFunc("GET /v1/upstreams", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `[{"name":"alipay","waiting":7,"sending":2,"eta":%q}]`, time.Now().Add(time.Hour).Format(time.RFC3339))
-	})
-	go http.ListenAndServe(one(`admin: (\S+)`), admin)
+	serve("admin", admin)
+	fmt.Println("msg=ready")
 
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
 	<-stop
 }
 
-// A queue is the idea of Throttler in miniature: the oldest call goes that finds all its
-// permits free, and they come back one window after the response.
-type queue struct {
-	mu      sync.Mutex
-	free    [2]int
-	window  [2]time.Duration
-	waiting []*waiter
-}
-
-type waiter struct {
-	permits [2]int
-	slot    chan struct{}
-}
-
-// take waits for the permits; with give they are on their way back.
-func (q *queue) take(permits [2]int) (give func()) {
-	w := &waiter{permits, make(chan struct{})}
-	q.change(func() { q.waiting = append(q.waiting, w) })
-	<-w.slot
-	return func() {
-		for i, n := range permits {
-			time.AfterFunc(q.window[i], func() { q.change(func() { q.free[i] += n }) })
-		}
+// build builds the sidecar itself.
+func build(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "throttler")
+	if out, err := exec.Command("go", "build", "-o", path, "../throttler").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
-}
-
-// change makes a change and lets those go that now can.
-func (q *queue) change(f func()) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	f()
-	q.waiting = slices.DeleteFunc(q.waiting, func(w *waiter) bool {
-		if q.free[0] < w.permits[0] || q.free[1] < w.permits[1] {
-			return false
-		}
-		q.free[0] -= w.permits[0]
-		q.free[1] -= w.permits[1]
-		close(w.slot)
-		return true
-	})
+	return path
 }
 
 // withStandIn makes this test binary the sidecar and returns its path; temporary files
@@ -155,11 +114,10 @@ var quick = scenario{
 	refund: gateway.Limit{Calls: 5, Window: 100 * time.Millisecond},
 }
 
-// TestThrough runs the second half of the demo with a stand-in that keeps the limits. How
-// fast that is, is not asked here.
+// TestThrough runs the second half of the demo. How fast that is, is not asked here.
 func TestThrough(t *testing.T) {
 	var out strings.Builder
-	r, err := quick.through(t.Context(), gateway.NewKeys(), withStandIn(t, "hold"), &out)
+	r, err := quick.through(t.Context(), gateway.NewKeys(), build(t), &out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,11 +128,20 @@ func TestThrough(t *testing.T) {
 	if len(r.app.Arrivals) != 55 || r.app.Span() < quick.best() {
 		t.Errorf("%d arrivals in %v, faster than %v", len(r.app.Arrivals), r.app.Span(), quick.best())
 	}
-	for _, want := range []string{"window: 100ms}", "preset: alipay", "55 of 55 calls done, 7 waiting, 2 sending, the last goes in 3"} {
+	for _, want := range []string{"window: 100ms}", "preset: alipay", "55 of 55 calls answered, 0 waiting, 0 sending"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
+}
+
+func TestWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := upstream{Waiting: 7, Sending: 2, ETA: time.Now().Add(1500 * time.Millisecond)}
+		if got, want := u.String(), ", 7 waiting, 2 sending, the last goes in 1.5s"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
 }
 
 // TestCompare shows what is said of a sidecar that lets everything through. In an hour's

@@ -92,7 +92,7 @@ func (l *load) note(err error) {
 
 // String says how far the load is.
 func (l *load) String() string {
-	return fmt.Sprintf("%d of %d calls done", l.done.Load(), len(l.calls))
+	return fmt.Sprintf("%d of %d calls answered", l.done.Load(), len(l.calls))
 }
 
 // refundCall refunds trade i, under the one request number that it will ever have.

@@ -6,24 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// configYAML is what the sidecar is given: admin address, listen address, gateway URL,
-// and the two limits as calls and window.
-const configYAML = `admin: %s
+// configYAML is what the sidecar is given: gateway URL, and the two limits as calls and
+// window. It takes free ports, and its log says which.
+const configYAML = `admin: 127.0.0.1:0
 store: memory
 upstreams:
   alipay:
-    listen: %s
+    listen: 127.0.0.1:0
     url: %s
     preset: alipay
     max_wait: 60s
@@ -51,21 +51,12 @@ type sidecar struct {
 // startSidecar writes the config for s, shows it, and starts the binary; it returns when
 // the sidecar is ready.
 func startSidecar(ctx context.Context, binary string, s scenario, gatewayURL string, out io.Writer) (_ *sidecar, err error) {
-	addrs, err := freeAddrs(2)
-	if err != nil {
-		return nil, err
-	}
 	dir, err := os.MkdirTemp("", "throttler-demo-")
 	if err != nil {
 		return nil, err
 	}
-	c := &sidecar{
-		admin:  "http://" + addrs[0],
-		url:    "http://" + addrs[1],
-		dir:    dir,
-		exited: make(chan struct{}),
-	}
-	config := fmt.Sprintf(configYAML, addrs[0], addrs[1], gatewayURL,
+	c := &sidecar{dir: dir, exited: make(chan struct{})}
+	config := fmt.Sprintf(configYAML, gatewayURL,
 		s.app.Calls, s.app.Window, s.refund.Calls, s.refund.Window)
 	fmt.Fprint(out, indent(config))
 
@@ -110,14 +101,37 @@ func (c *sidecar) start(binary, config string) error {
 	return nil
 }
 
+// listening is a line of the log that tells the address of the listener of a key.
+var listening = regexp.MustCompile(`msg=listening key=(\S+) addr=(\S+)`)
+
+// findListeners reads from the log where the sidecar listens; ok if it knows of both.
+func (c *sidecar) findListeners() (ok bool) {
+	log, err := os.ReadFile(c.logFile())
+	if err != nil || !strings.Contains(string(log), "msg=ready") {
+		return false
+	}
+	for _, line := range listening.FindAllStringSubmatch(string(log), -1) {
+		switch line[1] {
+		case "admin":
+			c.admin = "http://" + line[2]
+		case "upstreams.alipay.listen":
+			c.url = "http://" + line[2]
+		}
+	}
+	return c.admin != "" && c.url != ""
+}
+
 // ready waits until the sidecar says that it is.
 func (c *sidecar) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	for {
-		if body, err := c.get(ctx, "/readyz"); err == nil {
-			body.Close()
-			return nil
+		if c.findListeners() {
+			body, err := c.get(ctx, "/readyz")
+			if err == nil {
+				body.Close()
+			}
+			return err
 		}
 		select {
 		case <-time.After(20 * time.Millisecond): // between two polls
@@ -166,7 +180,7 @@ func (c *sidecar) status(ctx context.Context) string {
 type upstream struct {
 	Name             string
 	Waiting, Sending int
-	ETA              time.Time // of a call that would arrive now: behind the last that waits
+	ETA              time.Time // of the last that waits
 }
 
 func (u upstream) String() string {
@@ -210,18 +224,4 @@ func (c *sidecar) logTail() string {
 
 func indent(s string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n  ") + "\n"
-}
-
-// freeAddrs returns n loopback addresses whose ports were free just now.
-func freeAddrs(n int) ([]string, error) {
-	var addrs []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close() // at the end, so that the ports differ
-		addrs = append(addrs, l.Addr().String())
-	}
-	return addrs, nil
 }

@@ -96,6 +96,21 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestIdle wants a straight run of which the gateway limits the most.
+func TestIdle(t *testing.T) {
+	for limited, want := range map[int]string{
+		13: "", 12: "straight at the gateway only 12 of 25 calls were limited: the comparison says nothing",
+	} {
+		got := ""
+		if err := (report{calls: 25, app: gateway.Tally{Limited: limited}}).idle(); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%d limited: %q, want %q", limited, got, want)
+		}
+	}
+}
+
 func TestVerdict(t *testing.T) {
 	straight := report{
 		calls: 25, succeeded: 10, reasons: map[string]int{"40005 isv.app-call-limited": 14, "EOF": 1},
@@ -118,7 +133,7 @@ func TestVerdict(t *testing.T) {
   app quota used               100.0%     83.3%
   refund quota used            80.0%      100.0%
   first to last arrival        0.00s      2.00s
-  least time for all calls     2.00s      2.00s
+  best possible time           2.00s      2.00s
   of the best possible speed   not done   100.0%
 `
 	if got.String() != want[1:] {

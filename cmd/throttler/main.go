@@ -8,8 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,13 +22,8 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run executes a command line and returns the exit code. The first SIGINT or
-// SIGTERM ends ctx; the second one ends the process at once.
+// run executes a command line and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop)
-
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -45,7 +39,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "  %v\n", f)
 		}
 	} else {
-		fmt.Fprintf(stderr, "throttler: %v\n", err)
+		for line := range strings.Lines(err.Error()) { // one for each error that was joined
+			fmt.Fprintf(stderr, "throttler: %s\n", strings.TrimSuffix(line, "\n"))
+		}
 	}
 	return 1
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +10,16 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/net/netutil"
 
 	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/pkg/config"
@@ -25,6 +30,13 @@ import (
 // lastWords is how long answers may take to reach their clients after the
 // scheduler has stopped.
 const lastWords = 5 * time.Second
+
+// Connections of a listener, at most; further ones wait until one ends. A data
+// listener has as many more as calls may wait and be sent, each with its client.
+const (
+	adminConnections = 1024
+	spareConnections = 1024
+)
 
 func newServe() *cobra.Command {
 	cmd := &cobra.Command{
@@ -40,7 +52,9 @@ finish, clients that wait for their slot get a refusal. A second one ends it at 
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), cfg, logger(cfg.Log, cmd.ErrOrStderr()))
+			ctx, release := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer release()
+			return serve(ctx, release, cfg, logger(cfg.Log, cmd.ErrOrStderr()))
 		},
 	}
 	configFlag(cmd)
@@ -68,10 +82,15 @@ type sidecar struct {
 	stopping  atomic.Bool
 }
 
-func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
-	metrics := server.NewMetrics()
+// serve runs the sidecar until ctx ends. It then releases the signals, so that
+// the next one ends the process.
+func serve(ctx context.Context, release func(), cfg *config.Config, log *slog.Logger) error {
+	metrics, trace := server.NewMetrics(), server.Trace(log)
 	cfg.Scheduler.Log = log
-	cfg.Scheduler.Observe = metrics.Observe
+	cfg.Scheduler.Observe = func(e scheduler.Event) {
+		metrics.Observe(e)
+		trace(e)
+	}
 	s, err := scheduler.New(cfg.Scheduler)
 	if err != nil {
 		return err
@@ -94,13 +113,17 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 			}
 		})
 	}
-	log.Info("ready", "version", version, "admin", cfg.Admin, "upstreams", len(cfg.Listeners))
+	log.Info("ready", "version", version, "admin", sc.listeners[0].Addr().String(), "upstreams", len(cfg.Listeners))
 
 	select {
 	case <-ctx.Done():
-		log.Info("stopping: no new calls, those in flight finish", "grace", cfg.Grace.String())
 	case err = <-sc.failed:
+	}
+	release() // before anybody can know of the stop
+	if err != nil {
 		log.Error("stopping", "err", err)
+	} else {
+		log.Info("stopping: no new calls, those in flight finish", "grace", cfg.Grace.String())
 	}
 	return errors.Join(err, sc.stop(cfg.Grace))
 }
@@ -113,11 +136,14 @@ func (sc *sidecar) listen(cfg *config.Config, metrics *server.Metrics) error {
 		}
 		return nil
 	}
-	err := sc.add("admin", cfg.Admin, server.NewAdmin(sc.scheduler, metrics, ready))
+	admin := server.NewAdmin(sc.scheduler, metrics, sc.log, cfg.Scheduler.Observe, ready)
+	addr, err := sc.add("admin", cfg.Admin, admin, adminConnections)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Listeners)) {
-		l := cfg.Listeners[name]
-		data, dataErr := server.NewData(sc.scheduler, name, cfg.Admin, shape(l.Refusal))
-		err = errors.Join(err, dataErr, sc.add("upstreams."+name+".listen", l.Listen, data))
+		l, u := cfg.Listeners[name], cfg.Scheduler.Upstreams[name]
+		data := &server.Data{Scheduler: sc.scheduler, Upstream: name, Admin: addr, Refusal: shape(l.Refusal), Observe: cfg.Scheduler.Observe}
+		_, dataErr := sc.add("upstreams."+name+".listen", l.Listen, data,
+			cmp.Or(u.MaxWaiting, scheduler.DefaultMaxWaiting)+cmp.Or(u.Concurrency, scheduler.DefaultConcurrency)+spareConnections)
+		err = errors.Join(err, dataErr)
 	}
 	return err
 }
@@ -132,21 +158,17 @@ func shape(r *config.Refusal) server.Refusal {
 	}}
 }
 
-func (sc *sidecar) add(key, addr string, h http.Handler) error {
+// add opens a listener and returns its real address.
+func (sc *sidecar) add(key, addr string, h http.Handler, connections int) (string, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return fmt.Errorf("%s: cannot listen on %s: %w; free the address or choose another one", key, addr, err)
+		return "", fmt.Errorf("%s: cannot listen on %s: %w; free the address or choose another one", key, addr, err)
 	}
-	sc.log.Info("listening", "key", key, "addr", l.Addr().String())
-	sc.listeners = append(sc.listeners, l)
-	sc.servers = append(sc.servers, &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(sc.log.Handler(), slog.LevelWarn),
-	})
-	return nil
+	addr = l.Addr().String()
+	sc.log.Info("listening", "key", key, "addr", addr)
+	sc.listeners = append(sc.listeners, netutil.LimitListener(l, connections))
+	sc.servers = append(sc.servers, server.New(h, sc.log))
+	return addr, nil
 }
 
 // stop ends the scheduler first, while the listeners still tell clients why

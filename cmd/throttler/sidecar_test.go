@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,17 +58,6 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// freeAddr returns an address on the loopback interface at which nobody listens.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // start runs the sidecar in front of an upstream; limits and the like are YAML
 // lines of the upstream.
 func start(t *testing.T, upstream string, lines ...string) *process {
@@ -76,8 +66,7 @@ func start(t *testing.T, upstream string, lines ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, admin := freeAddr(t), freeAddr(t)
-	yaml := fmt.Sprintf("admin: %s\nstore: memory\nupstreams:\n  alipay:\n    listen: %s\n    url: %s\n", admin, data, upstream)
+	yaml := fmt.Sprintf("admin: 127.0.0.1:0\nstore: memory\nupstreams:\n  alipay:\n    listen: 127.0.0.1:0\n    url: %s\n", upstream)
 	for _, line := range lines {
 		yaml += "    " + line + "\n"
 	}
@@ -85,7 +74,7 @@ func start(t *testing.T, upstream string, lines ...string) *process {
 	if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := &process{data: "http://" + data, admin: "http://" + admin, log: &lockedBuffer{}, done: make(chan struct{})}
+	p := &process{log: &lockedBuffer{}, done: make(chan struct{})}
 	p.cmd = exec.Command(path, "serve", "-c", file)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
@@ -102,15 +91,19 @@ func start(t *testing.T, upstream string, lines ...string) *process {
 			t.Logf("log of the sidecar:\n%s", p.log)
 		}
 	})
-	p.until(t, "ready", func() bool {
-		resp, err := http.Get(p.admin + "/readyz")
-		if err != nil {
-			return false
-		}
-		resp.Body.Close()
-		return resp.StatusCode == 200
-	})
+	p.until(t, "ready", func() bool { return strings.Contains(p.log.String(), "msg=ready") })
+	p.admin, p.data = p.url(t, "admin"), p.url(t, "upstreams.alipay.listen")
 	return p
+}
+
+// url returns where the listener of a key is, by the log.
+func (p *process) url(t *testing.T, key string) string {
+	t.Helper()
+	line := regexp.MustCompile(`msg=listening key=` + regexp.QuoteMeta(key) + ` addr=(\S+)`).FindStringSubmatch(p.log.String())
+	if line == nil {
+		t.Fatalf("the log does not tell of %s", key)
+	}
+	return "http://" + line[1]
 }
 
 // until waits for a condition, and not longer than the process lives.
@@ -337,21 +330,34 @@ func TestGracePeriodIsBounded(t *testing.T) {
 	}
 }
 
-func TestAddressInUse(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+// TestAddressesInUse names each address that is taken, on a line of its own.
+func TestAddressesInUse(t *testing.T) {
+	var taken [2]string
+	for i := range taken {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		taken[i] = l.Addr().String()
 	}
-	defer l.Close()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "t.yaml")
-	os.WriteFile(file, fmt.Appendf(nil, "admin: %s\nupstreams: {pay: {url: 'http://127.0.0.1:1', listen: '%s'}}\n", freeAddr(t), l.Addr()), 0o600)
+	os.WriteFile(file, fmt.Appendf(nil, "admin: %s\nupstreams: {pay: {url: 'http://127.0.0.1:1', listen: '%s'}}\n", taken[0], taken[1]), 0o600)
 	out, err := exec.Command(path, "serve", "-c", file).CombinedOutput()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "upstreams.pay.listen: cannot listen on "+l.Addr().String()) {
-		t.Errorf("%v\n%s", err, out)
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("%v", err)
+	}
+	for _, want := range []string{
+		"throttler: admin: cannot listen on " + taken[0],
+		"throttler: upstreams.pay.listen: cannot listen on " + taken[1],
+	} {
+		if !strings.Contains("\n"+string(out), "\n"+want) {
+			t.Errorf("no line %q in\n%s", want, out)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/smartwalle/alipay/v3"
@@ -26,8 +27,9 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
+	// The first signal ends the queries, the second one everything.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
 	file := flag.String("config", "examples/alipay/alipay.yaml", "the limits, as YAML")
 	count := flag.Int("refunds", 10, "how many trades to refund")
 	flag.Parse()
@@ -37,7 +39,9 @@ func main() {
 	}
 }
 
-// run refunds count trades and prints what came of them. The merchant is named by
+// run refunds count trades and prints what came of them; the error joins what is
+// not known to be refunded. When ctx ends, refunds that Throttler has accepted are
+// waited for. The merchant is named by
 // ALIPAY_APP_ID, ALIPAY_PRIVATE_KEY_FILE and ALIPAY_PUBLIC_KEY_FILE.
 func run(ctx context.Context, file string, count int, out io.Writer) error {
 	cfg, err := config.Load(file, nil)
@@ -72,29 +76,42 @@ func run(ctx context.Context, file string, count int, out io.Writer) error {
 		return err
 	}
 	var wg sync.WaitGroup
-	results := make([]string, count)
+	amounts, errs := make([]string, count), make([]error, count)
 	for i := range count {
-		wg.Go(func() { results[i] = refund(ctx, refunds, queries, fmt.Sprintf("T%04d", i)) })
+		wg.Go(func() { amounts[i], errs[i] = refund(ctx, refunds, queries, fmt.Sprintf("T%04d", i)) })
 	}
 	wg.Wait()
-	for _, r := range results {
-		fmt.Fprintln(out, r)
+	for i, amount := range amounts {
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("T%04d: %w", i, errs[i])
+			continue
+		}
+		fmt.Fprintf(out, "T%04d refunded %s\n", i, amount)
 	}
-	return ctx.Err()
+	return errors.Join(errs...)
 }
 
-// refund refunds one trade and looks the refund up.
-func refund(ctx context.Context, refunds, queries *alipay.Client, trade string) string {
+// refund refunds one trade and looks the refund up; it returns the amount. Only
+// the status of the query says that the money has moved.
+func refund(ctx context.Context, refunds, queries *alipay.Client, trade string) (string, error) {
 	number := trade + "-R1" // one number for one refund, however often it is sent
 	r, err := refunds.TradeRefund(ctx, alipay.TradeRefund{OutTradeNo: trade, OutRequestNo: number, RefundAmount: "1.00", RefundReason: "returned"})
 	if err != nil {
-		return fmt.Sprintf("%s refund: %v", trade, err)
+		return "", fmt.Errorf("refund: %w", err)
+	}
+	if !r.IsSuccess() {
+		return "", fmt.Errorf("refund: %w", &r.Error)
 	}
 	q, err := queries.TradeFastPayRefundQuery(ctx, alipay.TradeFastPayRefundQuery{OutTradeNo: trade, OutRequestNo: number})
-	if err != nil {
-		return fmt.Sprintf("%s refund: %s %s, query: %v", trade, r.Code, r.Msg, err)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("query: %w", err)
+	case !q.IsSuccess():
+		return "", fmt.Errorf("query: %w", &q.Error)
+	case q.RefundStatus != "REFUND_SUCCESS":
+		return "", fmt.Errorf("query: the refund's status is %q; look again later", q.RefundStatus)
 	}
-	return fmt.Sprintf("%s refunded %s: %s %s", trade, q.RefundAmount, q.Code, q.Msg)
+	return q.RefundAmount, nil
 }
 
 // submitted is an http.RoundTripper over Submit and Wait.
@@ -111,7 +128,9 @@ func (t submitted) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if call, err = t.s.Wait(req.Context(), call.ID); err != nil {
+	// It is under way, whatever becomes of its caller: without a durable store it
+	// would be lost if this program ended now.
+	if call, err = t.s.Wait(context.WithoutCancel(req.Context()), call.ID); err != nil {
 		return nil, err
 	}
 	if call.Response == nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,30 +12,31 @@ import (
 	"testing"
 	"time"
 
+	"github.com/smartwalle/alipay/v3"
+
 	"github.com/seed-30fe103d/throttler/internal/gateway"
 )
 
-// TestRefunds runs the example against a gateway that counts arrivals by itself,
-// and looks at the time stamps: the last refunds wait 3 s, and are signed then.
-func TestRefunds(t *testing.T) {
+const appID = "2021000000000001"
+
+// start serves a gateway that counts arrivals by itself, with look before it, and
+// puts the merchant's environment in place.
+func start(t *testing.T, look func(*http.Request)) (*gateway.Gateway, gateway.Keys) {
+	t.Helper()
 	keys := gateway.NewKeys()
 	g, err := gateway.New(gateway.Config{
-		Apps:         map[string]string{"2021000000000001": keys.Public},
+		Apps:         map[string]string{appID: keys.Public},
 		AppLimit:     gateway.Limit{Calls: 10, Window: time.Second},
 		MethodLimits: map[string]gateway.Limit{gateway.Refund: {Calls: 5, Window: time.Second}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	beijing := time.FixedZone("Beijing", 8*60*60)
 	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		stamp, err := time.ParseInLocation(time.DateTime, r.FormValue("timestamp"), beijing)
-		if age := time.Since(stamp); err != nil || age > 2*time.Second {
-			t.Errorf("a request was signed %v before it came: %v", age, err)
-		}
+		look(r)
 		g.ServeHTTP(w, r)
 	}))
-	defer platform.Close()
+	t.Cleanup(platform.Close)
 
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -44,11 +46,22 @@ func TestRefunds(t *testing.T) {
 		}
 		return path
 	}
-	t.Setenv("ALIPAY_APP_ID", "2021000000000001")
+	t.Setenv("ALIPAY_APP_ID", appID)
 	t.Setenv("ALIPAY_PRIVATE_KEY_FILE", file("private.pem", keys.Private))
 	t.Setenv("ALIPAY_PUBLIC_KEY_FILE", file("public.pem", g.PublicKey))
 	t.Setenv("THROTTLER_UPSTREAMS_ALIPAY_URL", platform.URL)
+	return g, keys
+}
 
+// TestRefunds looks at the time stamps: the last refunds wait 3 s, and are signed then.
+func TestRefunds(t *testing.T) {
+	beijing := time.FixedZone("Beijing", 8*60*60)
+	g, _ := start(t, func(r *http.Request) {
+		stamp, err := time.ParseInLocation(time.DateTime, r.FormValue("timestamp"), beijing)
+		if age := time.Since(stamp); err != nil || age > 2*time.Second {
+			t.Errorf("a request was signed %v before it came: %v", age, err)
+		}
+	})
 	const refunds = 18 // in windows of 5
 	var out bytes.Buffer
 	if err := run(t.Context(), "alipay.yaml", refunds, &out); err != nil {
@@ -56,18 +69,56 @@ func TestRefunds(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	for i, line := range lines {
-		if want := fmt.Sprintf("T%04d refunded 1.00: 10000 Success", i); line != want {
+		if want := fmt.Sprintf("T%04d refunded 1.00", i); line != want {
 			t.Errorf("line %d: %q, want %q", i, line, want)
 		}
 	}
-	app, method := g.App("2021000000000001"), g.Method("2021000000000001", gateway.Refund)
+	app, method := g.App(appID), g.Method(appID, gateway.Refund)
 	if len(lines) != refunds || app.Limited != 0 || app.Most() > 10 || method.Most() > 5 || app.Executed != 2*refunds {
 		t.Errorf("%d lines; the gateway limited %d calls, at most %d and %d came in a second, %d were executed", len(lines), app.Limited, app.Most(), method.Most(), app.Executed)
 	}
-	for trade, n := range g.Refunds("2021000000000001") {
+	for trade, n := range g.Refunds(appID) {
 		if n != 1 {
 			t.Errorf("%s was refunded %d times", trade, n)
 		}
+	}
+}
+
+// TestFailingRefund has a refund whose number was used for another amount.
+func TestFailingRefund(t *testing.T) {
+	g, keys := start(t, func(*http.Request) {})
+	sdk, err := alipay.New(appID, keys.Private, true, alipay.WithProductionGateway(os.Getenv("THROTTLER_UPSTREAMS_ALIPAY_URL")+gateway.Path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sdk.LoadAliPayPublicKey(g.PublicKey); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := sdk.TradeRefund(t.Context(), alipay.TradeRefund{OutTradeNo: "T0001", OutRequestNo: "T0001-R1", RefundAmount: "2.00"}); err != nil || !r.IsSuccess() {
+		t.Fatal(r, err)
+	}
+	var out bytes.Buffer
+	err = run(t.Context(), "alipay.yaml", 2, &out)
+	if err == nil || !strings.Contains(err.Error(), "T0001: refund: ") || !strings.Contains(err.Error(), "40004") {
+		t.Errorf("run = %v, want the refund that failed", err)
+	}
+	if out.String() != "T0000 refunded 1.00\n" {
+		t.Errorf("printed %q", out.String())
+	}
+}
+
+// TestInterrupted ends the program while a refund waits for its slot.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	g, _ := start(t, func(*http.Request) { cancel() })
+	const refunds = 6 // the last one waits a window
+	err := run(ctx, "alipay.yaml", refunds, &bytes.Buffer{})
+	if err == nil || strings.Count(err.Error(), "context canceled") != refunds {
+		t.Errorf("run = %v, want to hear that nothing could be looked up", err)
+	}
+	// A refund that was not accepted any more says so, and was not executed.
+	if want := refunds - strings.Count(err.Error(), "refund: "); len(g.Refunds(appID)) != want {
+		t.Errorf("%d trades were refunded, want the %d that were accepted", len(g.Refunds(appID)), want)
 	}
 }
 

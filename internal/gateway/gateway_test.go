@@ -327,6 +327,9 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: status %d: %s", tt.name, rec.Code, rec.Body)
 		}
 	}
+	if n := g.App(appID).Executed; n != 1 {
+		t.Errorf("%d calls were executed, want the last one only", n)
+	}
 
 	rec := httptest.NewRecorder()
 	g.ServeHTTP(rec, request("GET", "http://gateway/", "", ""))

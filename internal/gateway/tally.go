@@ -16,7 +16,7 @@ type Tally struct {
 	Limit    Limit
 	Arrivals []time.Time // every arrival, refused ones too, in order of time
 	Limited  int         // turned away by this limit
-	Executed int
+	Executed int         // by their method, whatever it said; not those without usable content
 }
 
 // Most is the most arrivals in any window of the limit, refused ones included; 0 where

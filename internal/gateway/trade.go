@@ -39,10 +39,6 @@ var methods = map[string]func(*trade, bizContent) answer{
 func (g *Gateway) execute(p params) answer {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	app, method := g.talliesLocked(p)
-	app.executed++
-	method.executed++
-
 	var b bizContent
 	if json.Unmarshal([]byte(cmp.Or(p["biz_content"], "{}")), &b) != nil {
 		return illegalJSON
@@ -56,6 +52,9 @@ func (g *Gateway) execute(p params) answer {
 		t = &trade{refunds: make(map[string]int64)}
 		g.trades[id] = t
 	}
+	app, method := g.talliesLocked(p)
+	app.executed++
+	method.executed++
 	a := methods[p["method"]](t, b)
 	if a.Code == "10000" {
 		a.Msg, a.OutTradeNo, a.TradeNo = "Success", b.OutTradeNo, id.number

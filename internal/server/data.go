@@ -2,153 +2,108 @@
 // through which ordinary clients and SDKs send their requests, and the admin API
 // with its metrics.
 //
-//	data, err := server.NewData(s, "alipay", adminAddr, server.Refusal{})
-//	admin := server.NewAdmin(s, metrics, ready)
+//	data := &server.Data{Scheduler: s, Upstream: "alipay", Admin: adminAddr}
+//	admin := server.NewAdmin(s, metrics, log, ready)
+//	go server.New(data, log).Serve(listener)
 //
 // Requests and answers pass byte for byte. What Throttler itself has to say comes
 // in Throttler-* headers, or, where there is no answer of the upstream, as a
 // refusal in the shape that the platform's SDKs understand.
+//
+// # What does not pass
+//
+// One hop's own: the fields of RFC 9110, section 7.6.1, interim answers (1xx), and
+// trailers in either direction. What cannot be read as a request at all, such as
+// the target /%zz or a head above 16 KiB, net/http answers by itself, in plain text.
 package server
 
 import (
-	"errors"
-	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// atOnce is how long a call is given that must not wait at all.
-const atOnce = 5 * time.Millisecond
-
-// bodyTimeout is how long a client may take to send its body.
-const bodyTimeout = 30 * time.Second
-
 // Data serves the requests of one upstream's clients.
 type Data struct {
-	s        *scheduler.Scheduler
-	upstream string
-	maxBody  int64
-	refusal  Refusal
-	admin    string
-}
-
-// NewData returns the handler of an upstream's data listener. Admin is the
-// address of the admin API, to which a 202 points.
-func NewData(s *scheduler.Scheduler, upstream, admin string, refusal Refusal) (*Data, error) {
-	maxBody, err := s.MaxBody(upstream)
-	return &Data{s: s, upstream: upstream, maxBody: maxBody, refusal: refusal, admin: admin}, err
+	Scheduler *scheduler.Scheduler
+	Upstream  string
+	// Admin is the address at which the admin API listens, to which a 202 points.
+	Admin string
+	// Refusal is the shape of Throttler's own answers.
+	Refusal Refusal
+	// Observe, if not nil, is told of the refusals that the scheduler's own Observe
+	// does not see. It is called by many goroutines.
+	Observe func(scheduler.Event)
 }
 
 func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req, err := d.request(w, r)
-	if err != nil {
-		d.refuse(w, err)
-		return
-	}
-	if prefers(r.Header, "respond-async") != "" {
-		d.submit(w, r, req)
-		return
-	}
-	resp, call, err := d.s.Do(r.Context(), req)
-	if err != nil {
-		if r.Context().Err() == nil {
-			d.refuse(w, err)
-		}
-		return // else nobody is there to be told
-	}
-	defer resp.Body.Close()
-	d.forward(w, r, resp, call)
-}
-
-// request reads what the client sent.
-func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Request, error) {
-	req := scheduler.Request{
-		Upstream: d.upstream, Method: r.Method, Target: r.RequestURI,
-		Header: scheduler.EndToEnd(r.Header), Priority: scheduler.DataPriority,
-	}
-	if r.URL.IsAbs() { // the absolute form, as clients of proxies send it
-		req.Target = r.URL.RequestURI()
-	}
-	if r.Header.Get("Upgrade") != "" {
-		return req, bad("Upgrade is not forwarded: a call is one request and one answer")
-	}
-	if err := schedule(&req, r.Header, time.Now()); err != nil {
-		return req, err
-	}
-	deadline := http.NewResponseController(w)
-	deadline.SetReadDeadline(time.Now().Add(bodyTimeout))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, d.maxBody))
-	// A deadline that passes while the client waits for its slot would look as if it had gone.
-	deadline.SetReadDeadline(time.Time{})
-	var tooLarge *http.MaxBytesError
 	switch {
-	case errors.As(err, &tooLarge):
-		return req, &scheduler.Error{Reason: scheduler.TooLarge, Upstream: d.upstream, Detail: fmt.Sprintf("the body has more than %d bytes, the most that upstream %q takes (max_body)", d.maxBody, d.upstream)}
 	case err != nil:
-		return req, bad("the body could not be read: %v", err)
+		d.refuse(w, err)
+	case prefers(r.Header, "respond-async") == "respond-async":
+		d.submit(w, r, req)
+	default:
+		d.do(w, r, req)
 	}
-	req.Body = body
-	return req, nil
 }
 
-// schedule reads the request's wishes from its headers.
-func schedule(req *scheduler.Request, h http.Header, now time.Time) error {
-	if v := h.Get("Throttler-Max-Wait"); v != "" {
-		wait, err := time.ParseDuration(v)
-		if err != nil || wait < 0 {
-			return bad("Throttler-Max-Wait %q is not a duration such as 1.5s or 300ms", v)
-		}
-		req.Deadline = now.Add(max(wait, atOnce))
-	}
-	if v := h.Get("Throttler-Deadline"); v != "" {
-		at, err := time.Parse(time.RFC3339, v)
-		if err != nil {
-			return bad("Throttler-Deadline %q is not an instant of RFC 3339 such as 2026-11-21T09:00:00Z", v)
-		}
-		if req.Deadline.IsZero() || at.Before(req.Deadline) {
-			req.Deadline = at
-		}
-	}
-	if v := h.Get("Throttler-Priority"); v != "" {
-		p, err := strconv.Atoi(v)
-		if err != nil || p < -scheduler.MaxPriority || p > scheduler.MaxPriority {
-			return bad("Throttler-Priority %q is not a whole number from %d to %d", v, -scheduler.MaxPriority, scheduler.MaxPriority)
-		}
-		req.Priority = p
-	}
-	return nil
-}
-
-func bad(format string, args ...any) error {
-	return &scheduler.Error{Reason: scheduler.BadRequest, Detail: fmt.Sprintf(format, args...)}
+// do answers a client that waits.
+func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
+	resp, call, err := d.Scheduler.Do(r.Context(), req)
+	switch {
+	case err == nil:
+		defer resp.Body.Close()
+		d.forward(w, r, resp, call)
+	case r.Context().Err() == nil:
+		d.refuse(w, err)
+	} // else nobody is there to be told
 }
 
 // submit answers a client that does not want to wait.
 func (d *Data) submit(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
 	req.Header.Del("Prefer")
 	req.IdempotencyKey = r.Header.Get("Idempotency-Key")
-	call, err := d.s.Submit(r.Context(), req)
+	if err := checkIdempotencyKey(req.IdempotencyKey); err != nil {
+		d.refuse(w, err)
+		return
+	}
+	call, err := d.Scheduler.Submit(r.Context(), req)
 	if err != nil {
 		d.refuse(w, err)
 		return
 	}
 	w.Header().Set("Preference-Applied", "respond-async")
-	accepted(w, call, "http://"+d.admin)
+	accepted(w, call, d.adminURL(r))
+}
+
+// adminURL returns where the client of a request finds the admin API. One that
+// listens everywhere is also at the address that the client has reached.
+func (d *Data) adminURL(r *http.Request) string {
+	host, port, err := net.SplitHostPort(d.Admin)
+	if err != nil {
+		return "http://" + d.Admin
+	}
+	ip, err := netip.ParseAddr(host)
+	if everywhere := host == "" || err == nil && ip.IsUnspecified(); everywhere {
+		if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+			host, _, _ = net.SplitHostPort(local.String())
+		}
+	}
+	return "http://" + net.JoinHostPort(host, port)
 }
 
 // forward sends the upstream's answer to the client as it came.
 func (d *Data) forward(w http.ResponseWriter, r *http.Request, resp *http.Response, call *scheduler.Call) {
 	h := w.Header()
+	h["Content-Type"], h["Date"] = nil, nil // keeps net/http from adding its own
 	for name, values := range scheduler.EndToEnd(resp.Header) {
 		h[name] = values
-	}
-	if h["Content-Type"] == nil {
-		h["Content-Type"] = nil // keeps net/http from guessing
 	}
 	if length := resp.Header.Get("Content-Length"); length != "" {
 		h.Set("Content-Length", length)
@@ -162,10 +117,10 @@ func (d *Data) forward(w http.ResponseWriter, r *http.Request, resp *http.Respon
 }
 
 func (d *Data) refuse(w http.ResponseWriter, err error) {
-	d.refusal.write(w, asError(err))
+	d.Refusal.write(w, turnAway(d.Observe, d.Upstream, err))
 }
 
-// tell sets the headers that every answer has.
+// tell sets the headers that every answer to a call has.
 func tell(h http.Header, call *scheduler.Call) {
 	if call == nil {
 		return
@@ -173,22 +128,4 @@ func tell(h http.Header, call *scheduler.Call) {
 	h.Set("Throttler-Call", call.ID)
 	h.Set("Throttler-Wait", strconv.FormatInt(call.Waited(time.Now()).Milliseconds(), 10))
 	h.Set("Throttler-Outcome", string(call.Outcome()))
-}
-
-// prefers returns the value of a preference (RFC 7240): "" if it is not there, and
-// its own name if it has no value.
-func prefers(h http.Header, name string) string {
-	for _, line := range h["Prefer"] {
-		for p := range strings.SplitSeq(line, ",") {
-			p, _, _ = strings.Cut(p, ";")
-			key, value, _ := strings.Cut(strings.TrimSpace(p), "=")
-			if strings.EqualFold(strings.TrimSpace(key), name) {
-				if value = strings.Trim(strings.TrimSpace(value), `"`); value == "" {
-					value = name
-				}
-				return value
-			}
-		}
-	}
-	return ""
 }

@@ -29,12 +29,7 @@ func Example() {
 		return
 	}
 	defer s.Close()
-	data, err := server.NewData(s, "pay", "127.0.0.1:9090", server.Refusal{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	listener := httptest.NewServer(data)
+	listener := httptest.NewServer(&server.Data{Scheduler: s, Upstream: "pay", Admin: "127.0.0.1:9090"})
 	defer listener.Close()
 
 	for range 2 {

@@ -11,11 +11,11 @@ import (
 // alone: no keys, no paths.
 type Metrics struct {
 	*prometheus.Registry
-	accepted, refused, ended, attempts, pauses *prometheus.CounterVec
-	wait, attempt                              *prometheus.HistogramVec
+	accepted, refused, ended, attempts, limited, pauses *prometheus.CounterVec
+	wait, attempt                                       *prometheus.HistogramVec
 }
 
-// NewMetrics returns metrics whose Observe is for scheduler.Config.
+// NewMetrics returns metrics whose Observe is for scheduler.Config, Data and Admin.
 func NewMetrics() *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "throttler_" + name, Help: help}, append([]string{"upstream"}, labels...))
@@ -32,11 +32,12 @@ func NewMetrics() *Metrics {
 		refused:  counter("calls_refused_total", "Calls turned away by Throttler itself.", "reason"),
 		ended:    counter("calls_ended_total", "Calls that finished, or whose outcome is unknown.", "state"),
 		attempts: counter("attempts_total", "Sendings, by what they came to.", "outcome"),
+		limited:  counter("attempts_limited_total", "Sendings that the upstream limited: there should be none."),
 		pauses:   counter("pauses_total", "Pauses by an answer of the upstream; an empty limit is the whole upstream.", "limit"),
 		wait:     histogram("wait_seconds", "From the acceptance of a call to each of its sendings."),
 		attempt:  histogram("attempt_seconds", "From a sending to its end."),
 	}
-	m.MustRegister(m.accepted, m.refused, m.ended, m.attempts, m.pauses, m.wait, m.attempt,
+	m.MustRegister(m.accepted, m.refused, m.ended, m.attempts, m.limited, m.pauses, m.wait, m.attempt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return m
 }
@@ -51,6 +52,9 @@ func (m *Metrics) Observe(e scheduler.Event) {
 		m.refused.WithLabelValues(up, string(e.Reason)).Inc()
 	case scheduler.EventAttempt:
 		m.attempts.WithLabelValues(up, string(e.Attempt.Outcome)).Inc()
+		if e.Attempt.Outcome == notExecuted && e.Attempt.Status != 0 {
+			m.limited.WithLabelValues(up).Inc()
+		}
 		m.wait.WithLabelValues(up).Observe(e.Attempt.SentAt.Sub(e.Call.AcceptedAt).Seconds())
 		m.attempt.WithLabelValues(up).Observe(e.Attempt.EndedAt.Sub(e.Attempt.SentAt).Seconds())
 	case scheduler.EventPaused:
@@ -60,8 +64,49 @@ func (m *Metrics) Observe(e scheduler.Event) {
 	}
 }
 
-// Watch adds how the scheduler stands at the moment of a scrape.
-func (m *Metrics) Watch(s *scheduler.Scheduler) { m.MustRegister(standing{s}) }
+// Outcomes of attempts, and reasons of refusals, as labels.
+const notExecuted = "not_executed"
+
+var (
+	outcomes = []string{"done", "failed", notExecuted, "unknown"}
+	refusals = []scheduler.Reason{
+		scheduler.BadRequest, scheduler.BadKey, bodyTimedOut, scheduler.TooLarge, scheduler.CostTooHigh, scheduler.KeyReused,
+		scheduler.PastDeadline, scheduler.Full, scheduler.Stopping, scheduler.Paused, scheduler.StoreFailed,
+	}
+)
+
+// Watch adds how the scheduler stands at the moment of a scrape, and lets all
+// counters of its upstreams begin at 0: what was never counted has no rate.
+func (m *Metrics) Watch(s *scheduler.Scheduler) {
+	m.MustRegister(standing{s})
+	for _, u := range s.Upstreams() {
+		m.begin(u.Name)
+	}
+	for _, l := range s.Limits() {
+		if l.Limit != scheduler.ConcurrencyLimit { // a pause of that is one of the upstream
+			m.pauses.WithLabelValues(l.Upstream, l.Limit)
+		}
+	}
+}
+
+func (m *Metrics) begin(upstream string) {
+	m.accepted.WithLabelValues(upstream)
+	m.limited.WithLabelValues(upstream)
+	m.pauses.WithLabelValues(upstream, "")
+	m.wait.WithLabelValues(upstream)
+	m.attempt.WithLabelValues(upstream)
+	for _, reason := range refusals {
+		m.refused.WithLabelValues(upstream, string(reason))
+	}
+	for _, outcome := range outcomes {
+		m.attempts.WithLabelValues(upstream, outcome)
+	}
+	for _, state := range scheduler.States {
+		if state.Finished() || state == scheduler.Unknown {
+			m.ended.WithLabelValues(upstream, string(state))
+		}
+	}
+}
 
 // standing collects the state of upstreams and limits.
 type standing struct{ s *scheduler.Scheduler }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -30,11 +32,18 @@ type Problem struct {
 	Status           int      `json:"status"`
 	Detail           string   `json:"detail"`
 	Reason           string   `json:"reason"`
-	Outcome          string   `json:"outcome,omitempty"`     // not_executed or unknown
+	Outcome          string   `json:"outcome,omitempty"`     // what the call came to so far; empty if there is no call
 	Call             string   `json:"call,omitempty"`        // its id
 	RetryAfter       int      `json:"retry_after,omitempty"` // seconds
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
 }
+
+// Reasons that only HTTP knows.
+const (
+	bodyTimedOut scheduler.Reason = "body_timeout"
+	forbidden    scheduler.Reason = "forbidden"
+	notAllowed   scheduler.Reason = "method_not_allowed"
+)
 
 // statuses of the reasons, with the titles of their problems.
 var statuses = map[scheduler.Reason]struct {
@@ -42,8 +51,11 @@ var statuses = map[scheduler.Reason]struct {
 	title  string
 }{
 	scheduler.BadRequest:   {http.StatusBadRequest, "The request is malformed"},
-	scheduler.BadKey:       {http.StatusBadRequest, "The key of a limit is missing in the request"},
+	scheduler.BadKey:       {http.StatusBadRequest, "A limit cannot read its key or cost from the request"},
+	forbidden:              {http.StatusForbidden, "The request is not allowed to come from there"},
 	scheduler.NotFound:     {http.StatusNotFound, "Not found"},
+	notAllowed:             {http.StatusMethodNotAllowed, "The method is not allowed here"},
+	bodyTimedOut:           {http.StatusRequestTimeout, "The body did not come in time"},
 	scheduler.WrongState:   {http.StatusConflict, "The call is in another state"},
 	scheduler.TooLarge:     {http.StatusRequestEntityTooLarge, "The body is too large"},
 	scheduler.CostTooHigh:  {http.StatusUnprocessableEntity, "The call costs more than its limit has"},
@@ -64,29 +76,28 @@ const (
 	reducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 )
 
+// problemOf tells an error. Of execution it says what is known of its call.
 func problemOf(e *scheduler.Error) Problem {
 	s, ok := statuses[e.Reason]
 	if !ok {
 		s.status, s.title = http.StatusInternalServerError, "Internal error"
 	}
 	p := Problem{
-		Type: "about:blank", Title: s.title, Status: s.status, Detail: e.Detail,
-		Reason: string(e.Reason), Outcome: string(e.Outcome()),
+		Type: "about:blank", Title: s.title, Status: s.status, Detail: e.Detail, Reason: string(e.Reason),
+		RetryAfter: int((e.RetryAfter + time.Second - 1) / time.Second),
 	}
 	switch s.status {
 	case http.StatusTooManyRequests:
 		p.Type = quotaExceeded
+		if e.Limit != "" {
+			p.ViolatedPolicies = []string{e.Limit}
+		}
 	case http.StatusServiceUnavailable:
 		p.Type = reducedCapacity
-	}
-	if e.Limit != "" && s.status == http.StatusTooManyRequests {
-		p.ViolatedPolicies = []string{e.Limit}
+		p.RetryAfter = max(p.RetryAfter, 1) // it passes; nobody knows when
 	}
 	if e.Call != nil {
-		p.Call = e.Call.ID
-	}
-	if e.RetryAfter > 0 {
-		p.RetryAfter = int((e.RetryAfter + time.Second - 1) / time.Second)
+		p.Call, p.Outcome = e.Call.ID, string(e.Call.Outcome())
 	}
 	return p
 }
@@ -98,6 +109,19 @@ func asError(err error) *scheduler.Error {
 		return e
 	}
 	return &scheduler.Error{Detail: err.Error()}
+}
+
+// turnAway makes an error the answer to a request that is a call. One that never
+// came to the scheduler's loop has no call yet, and nobody has observed it.
+func turnAway(observe func(scheduler.Event), upstream string, err error) *scheduler.Error {
+	e := *asError(err)
+	if e.Call == nil {
+		e.Call = &scheduler.Call{ID: uuid.Must(uuid.NewV7()).String(), Upstream: upstream, AcceptedAt: time.Now()}
+		if observe != nil {
+			observe(scheduler.Event{Kind: scheduler.EventRefused, Call: e.Call, Reason: e.Reason})
+		}
+	}
+	return &e
 }
 
 func (f Refusal) write(w http.ResponseWriter, e *scheduler.Error) {
@@ -112,7 +136,6 @@ func (f Refusal) write(w http.ResponseWriter, e *scheduler.Error) {
 		h[name] = values
 	}
 	tell(h, e.Call)
-	h.Set("Throttler-Outcome", p.Outcome)
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}

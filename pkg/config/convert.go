@@ -15,6 +15,10 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
+// minWindow is the shortest window of a limit: what is shorter than the network's
+// jitter cannot be counted from here.
+const minWindow = time.Millisecond
+
 // config turns a decoded file into a Config. What only the scheduler can judge
 // is left to its Validate.
 func (r *reader) config(f *file) *Config {
@@ -65,6 +69,7 @@ func (r *reader) upstream(path string, f fileUpstream) scheduler.Upstream {
 	}
 	positive(r, path+".timeout", f.Timeout, &u.Timeout)
 	positive(r, path+".late", f.Late, &u.Late)
+	atMost(r, path+".late", u.Late, quota.MaxWindow)
 	positive(r, path+".max_wait", f.MaxWait, &u.MaxWait)
 	positive(r, path+".max_age", f.MaxAge, &u.MaxAge)
 	positive(r, path+".max_waiting", f.MaxWaiting, &u.MaxWaiting)
@@ -103,6 +108,9 @@ func (r *reader) limit(path string, f fileLimit) scheduler.Limit {
 	l := scheduler.Limit{Name: f.Name, When: f.When, PerKey: f.PerKey, Calls: f.Calls}
 	positive(r, path+".concurrency", f.Concurrency, &l.Concurrency)
 	positive(r, path+".guard", f.Guard, &l.Guard)
+	atMost(r, path+".concurrency", l.Concurrency, quota.MaxCalls)
+	atMost(r, path+".calls", l.Calls, quota.MaxCalls)
+	atMost(r, path+".guard", l.Guard, quota.MaxWindow)
 	if f.Cost != nil {
 		l.Cost = string(*f.Cost)
 		most := max(l.Calls, l.Concurrency)
@@ -118,6 +126,10 @@ func (r *reader) limit(path string, f fileLimit) scheduler.Limit {
 	}
 	if f.Window != nil {
 		l.Window = f.Window.length
+		if l.Window > 0 && l.Window < minWindow {
+			r.fault(path+".window", "is %v, must be at least %v; give the calls of a longer one", l.Window, minWindow)
+		}
+		atMost(r, path+".window", l.Window, quota.MaxWindow)
 	}
 	const aligned = "belongs to a window of minute, hour, day or month; this one is not aligned to a clock"
 	if f.TimeZone != "" {
@@ -166,6 +178,13 @@ func positive[F, T ~int | ~int64](r *reader, path string, from *F, to *T) {
 	}
 }
 
+// atMost faults a value above what the ledger of limits can count.
+func atMost[T ~int | ~int64](r *reader, path string, value, most T) {
+	if value > most {
+		r.fault(path, "is %v, must be at most %v", value, most)
+	}
+}
+
 func orDefault[T comparable](value, zero T) T {
 	if value == *new(T) {
 		return zero
@@ -188,14 +207,12 @@ func (r *reader) listen(path, address string, taken *[]listenAddress) (listenAdd
 		host = "127.0.0.1"
 	}
 	a := listenAddress{path, host, port}
-	for _, b := range *taken {
-		if a.clashes(b) {
-			r.fault(path, "%s is taken by %s", address, b.path)
-			return a, false
-		}
+	i := slices.IndexFunc(*taken, a.clashes)
+	if i >= 0 {
+		r.fault(path, "%s is taken by %s", address, (*taken)[i].path)
 	}
 	*taken = append(*taken, a)
-	return a, true
+	return a, i < 0
 }
 
 // clashes reports whether two addresses cannot be listened on at once. Port 0 is

@@ -144,25 +144,34 @@ func leaves(path []string, t reflect.Type, f func(path []string)) {
 
 const variablePrefix = "THROTTLER_"
 
+// variable returns the name of the variable of a path.
+func variable(path []string) string {
+	return variablePrefix + strings.ToUpper(strings.ReplaceAll(strings.Join(path, "_"), "-", "_"))
+}
+
 // environment binds the variables of all keys, for the upstreams given, and
 // returns a warning for each variable that looks like one and is none.
 func (r *reader) environment(v *viper.Viper, upstreams map[string]any) (warnings []string) {
-	bound := make(map[string]bool)
+	bound := make(map[string]string) // to which path
 	bind := func(path []string) {
-		name := variablePrefix + strings.ToUpper(strings.ReplaceAll(strings.Join(path, "_"), "-", "_"))
+		name, at := variable(path), strings.Join(path, ".")
 		v.BindEnv(strings.Join(path, separator), name) // fails only without a key
-		bound[name] = true
-		if os.Getenv(name) != "" {
-			r.sources[strings.Join(path, ".")] = name
+		if bound[name] = at; os.Getenv(name) != "" {
+			r.sources[at] = name
 		}
 	}
 	leaves(nil, reflect.TypeFor[file](), bind)
-	for name := range upstreams {
-		leaves([]string{"upstreams", name}, reflect.TypeFor[fileUpstream](), bind)
+	for _, name := range slices.Sorted(maps.Keys(upstreams)) {
+		at := []string{"upstreams", name}
+		if other, taken := bound[variable(append(at, "url"))]; taken {
+			r.fault(strings.Join(at, "."), "has the variables of %s, %s_…; take names that differ in more than - and _", strings.TrimSuffix(other, ".url"), variable(at))
+			continue
+		}
+		leaves(at, reflect.TypeFor[fileUpstream](), bind)
 	}
-	for _, variable := range slices.Sorted(slices.Values(os.Environ())) {
-		name, _, _ := strings.Cut(variable, "=")
-		if strings.HasPrefix(name, variablePrefix) && !bound[name] {
+	for _, entry := range slices.Sorted(slices.Values(os.Environ())) {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, variablePrefix) && bound[name] == "" {
 			warnings = append(warnings, fmt.Sprintf("environment: %s is not the variable of any key, nor of an upstream in the file", name))
 		}
 	}

@@ -1,0 +1,165 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+func TestAdmin(t *testing.T) {
+	got := make(chan string, 10)
+	u := scheduler.Upstream{Limits: []scheduler.Limit{{Name: "app", Calls: 1, Window: time.Hour}}}
+	r := newRig(t, u, Refusal{}, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		got <- fmt.Sprint(r.Method, " ", r.RequestURI, " ", r.Header.Get("X-A"), " ", string(b))
+		w.Header().Set("X-B", "2")
+		w.WriteHeader(201)
+		io.WriteString(w, "created")
+	})
+	base := r.admin.URL
+
+	resp, body := send(t, "POST", base+"/v1/calls", `{"upstream":"pay","method":"POST","path":"/refunds?a=1","headers":{"X-A":"1"},"body":"x=1"}`)
+	var call scheduler.Call
+	if err := json.Unmarshal([]byte(body), &call); err != nil || resp.StatusCode != 202 || resp.Header.Get("Location") != "/v1/calls/"+call.ID || call.ETA.IsZero() || call.Priority != 0 {
+		t.Fatalf("submit: %d %v %s", resp.StatusCode, resp.Header, body)
+	}
+	if g := <-got; g != "POST /refunds?a=1 1 x=1" {
+		t.Errorf("the upstream got %q", g)
+	}
+	_, body = send(t, "GET", base+"/v1/calls/"+call.ID, "", "Prefer: wait=10")
+	if !strings.Contains(body, `"state":"done"`) || !strings.Contains(body, `"response":{"status":201,"headers":{`) || !strings.Contains(body, `"body_base64":"Y3JlYXRlZA=="`) || !strings.Contains(body, `"attempts":[{"n":1,"sent_at":"`) {
+		t.Errorf("get: %s", body)
+	}
+
+	_, body = send(t, "POST", base+"/v1/calls", `{"upstream":"pay","path":"/","body_base64":"AAE=","priority":7}`)
+	var waiting scheduler.Call
+	json.Unmarshal([]byte(body), &waiting)
+	if waiting.State != scheduler.Waiting || waiting.WaitingFor == nil || waiting.WaitingFor.Limit != "app" || time.Until(waiting.ETA) < 59*time.Minute {
+		t.Errorf("a call that waits: %s", body)
+	}
+	_, body = send(t, "GET", base+"/v1/calls?state=waiting&limit=1", "")
+	if !strings.Contains(body, waiting.ID) || strings.Contains(body, call.ID) || strings.Contains(body, `"next"`) {
+		t.Errorf("list: %s", body)
+	}
+	_, body = send(t, "GET", base+"/v1/calls?limit=1", "")
+	var first page
+	json.Unmarshal([]byte(body), &first)
+	_, body = send(t, "GET", base+"/v1/calls?limit=1&cursor="+first.Next, "")
+	if len(first.Calls) != 1 || first.Calls[0].ID != call.ID || !strings.Contains(body, waiting.ID) {
+		t.Errorf("pages: %+v, then %s", first, body)
+	}
+	for path, want := range map[string]string{
+		"/v1/upstreams": `"name":"pay"`,
+		"/v1/limits":    `"limit":"app","calls":1,"window":"1h0m0s"`,
+		"/healthz":      "ok",
+		"/readyz":       "ready",
+		"/metrics":      `throttler_calls_waiting{upstream="pay"} 1`,
+	} {
+		if resp, body := send(t, "GET", base+path, ""); resp.StatusCode != 200 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d, %q is missing in %s", path, resp.StatusCode, want, body)
+		}
+	}
+	if resp, body := send(t, "DELETE", base+"/v1/calls/"+waiting.ID, ""); resp.StatusCode != 200 || !strings.Contains(body, `"state":"cancelled"`) {
+		t.Errorf("cancel: %d %s", resp.StatusCode, body)
+	}
+	resp, body = send(t, "DELETE", base+"/v1/calls/"+call.ID, "")
+	if resp.StatusCode != 409 || resp.Header.Get("Throttler-Outcome") != "done" || !strings.Contains(body, `"outcome":"done"`) {
+		t.Errorf("cancelling what is done: %d, %v, %s", resp.StatusCode, resp.Header, body)
+	}
+	if resp, body := send(t, "POST", base+"/v1/upstreams/pay/pause", `{"for":"1h"}`); resp.StatusCode != 200 || !strings.Contains(body, `"state":"paused"`) {
+		t.Errorf("pause: %d %s", resp.StatusCode, body)
+	}
+	if body := talk(t, r.admin.Listener.Addr().String(), "POST /v1/upstreams/pay/resume HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n"); !strings.HasPrefix(body, "HTTP/1.1 200 ") {
+		t.Errorf("resume with an empty chunked body: %s", body)
+	}
+	if resp, body := send(t, "POST", base+"/v1/upstreams/pay/resume", ""); resp.StatusCode != 200 || !strings.Contains(body, `"state":"up"`) {
+		t.Errorf("resume: %d %s", resp.StatusCode, body)
+	}
+	for _, want := range []string{
+		`msg="admin: a call was cancelled" call=` + waiting.ID + " upstream=pay from=127.0.0.1:",
+		`msg="admin: paused" upstream=pay limit="" key="" until=`,
+		`msg="admin: resumed" upstream=pay`,
+		`msg="a call has ended" call=` + call.ID + " upstream=pay state=done outcome=done wait=",
+	} {
+		if !strings.Contains(r.logs.String(), want) {
+			t.Errorf("no %q in the log:\n%s", want, r.logs)
+		}
+	}
+}
+
+func TestAdminRefusesBadInput(t *testing.T) {
+	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(http.ResponseWriter, *http.Request) { t.Error("something was sent") })
+	tests := []struct {
+		name, method, path, body string
+		header                   []string
+		status                   int
+		want                     string
+	}{
+		{"empty", "POST", "/v1/calls", "", nil, 400, "the body is empty"},
+		{"malformed JSON", "POST", "/v1/calls", `{"upstream":`, nil, 400, "not the JSON"},
+		{"two objects", "POST", "/v1/calls", `{"upstream":"pay","path":"/"} {}`, nil, 400, "something follows"},
+		{"unknown field", "POST", "/v1/calls", `{"upstrem":"pay"}`, nil, 400, `unknown field \"upstrem\"`},
+		{"wrong type", "POST", "/v1/calls", `{"upstream":"pay","priority":"high"}`, nil, 400, "priority cannot be a JSON string"},
+		{"no object", "POST", "/v1/calls", `[]`, nil, 400, "it is a JSON array"},
+		{"a header of the connection", "POST", "/v1/calls", `{"upstream":"pay","path":"/","headers":{"host":"evil"}}`, nil, 400, "Host cannot be given"},
+		{"a length", "POST", "/v1/calls", `{"upstream":"pay","path":"/","headers":{"Content-Length":"1"}}`, nil, 400, "Content-Length cannot be given"},
+		{"a long idempotency key", "POST", "/v1/calls", `{"upstream":"pay","path":"/","idempotency_key":"` + strings.Repeat("k", 256) + `"}`, nil, 400, "has 256 bytes"},
+		{"no upstream", "POST", "/v1/calls", `{"path":"/"}`, nil, 400, "upstream is missing"},
+		{"unknown upstream", "POST", "/v1/calls", `{"upstream":"nope","path":"/"}`, nil, 404, `upstream \"nope\" is not configured`},
+		{"no path", "POST", "/v1/calls", `{"upstream":"pay"}`, nil, 400, "must begin with a slash"},
+		{"another host", "POST", "/v1/calls", `{"upstream":"pay","path":"http://evil/"}`, nil, 400, "must begin with a slash"},
+		{"two bodies", "POST", "/v1/calls", `{"upstream":"pay","path":"/","body":"a","body_base64":"YQ=="}`, nil, 400, "body and body_base64"},
+		{"bad base64", "POST", "/v1/calls", `{"upstream":"pay","path":"/","body_base64":"?"}`, nil, 400, "base64"},
+		{"header smuggling", "POST", "/v1/calls", `{"upstream":"pay","path":"/","headers":{"X":"a\r\nY: b"}}`, nil, 400, "line break"},
+		{"bad deadline", "POST", "/v1/calls", `{"upstream":"pay","path":"/","deadline":"soon"}`, nil, 400, `\"soon\" is not an instant`},
+		{"unknown call", "GET", "/v1/calls/nope", "", nil, 404, "is not known"},
+		{"unknown state", "GET", "/v1/calls?state=lost", "", nil, 400, "state"},
+		{"unknown parameter", "GET", "/v1/calls?stat=done", "", nil, 400, "stat"},
+		{"bad limit", "GET", "/v1/calls?limit=0", "", nil, 400, "limit"},
+		{"limit twice", "GET", "/v1/calls?limit=1&limit=5000", "", nil, 400, "2 times"},
+		{"cursor of nobody", "GET", "/v1/calls?cursor=x", "", nil, 400, "cursor"},
+		{"calls of no upstream", "GET", "/v1/calls?upstream=nope", "", nil, 404, "nope"},
+		{"wrong method", "PUT", "/v1/calls", "", nil, 405, "takes GET, HEAD, POST"},
+		{"no such path", "GET", "/v2/calls", "", nil, 404, "/v2/calls"},
+		{"pause without a time", "POST", "/v1/upstreams/pay/pause", `{}`, nil, 400, "until and for"},
+		{"pause with two times", "POST", "/v1/upstreams/pay/pause", `{"for":"1s","until":"2999-01-01T00:00:00Z"}`, nil, 400, "until and for are both there"},
+		{"pause in the past", "POST", "/v1/upstreams/pay/pause", `{"until":"2001-01-01T00:00:00Z"}`, nil, 400, "has passed"},
+		{"pause of a key of nothing", "POST", "/v1/upstreams/pay/pause", `{"for":"1s","key":"k"}`, nil, 400, "without a limit"},
+		{"resume of a key of nothing", "POST", "/v1/upstreams/pay/resume", `{"key":"k"}`, nil, 400, "without a limit"},
+		{"pause with a wrong type", "POST", "/v1/upstreams/pay/pause", `{"limit":1}`, nil, 400, ": limit cannot be a JSON number"},
+		{"pause of a limit that is not there", "POST", "/v1/upstreams/pay/pause", `{"for":"1s","limit":"x"}`, nil, 404, "concurrency"},
+		{"another origin", "POST", "/v1/calls", `{"upstream":"pay","path":"/"}`, []string{"Sec-Fetch-Site: cross-site"}, 403, "cross-origin"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			resp, body := send(t, tt.method, r.admin.URL+tt.path, tt.body, tt.header...)
+			if resp.StatusCode != tt.status || !strings.Contains(body, tt.want) {
+				t.Errorf("%d %s; want %d and %q", resp.StatusCode, body, tt.status, tt.want)
+			}
+			if resp.Header.Get("Content-Type") != "application/problem+json" || resp.Header.Get("Throttler-Outcome") != "" || strings.Contains(body, `"outcome"`) {
+				t.Errorf("%v, %s: want a problem that tells nothing of execution", resp.Header, body)
+			}
+			if allow := resp.Header.Get("Allow"); (allow != "") != (tt.status == 405) {
+				t.Errorf("Allow %q", allow)
+			}
+		})
+	}
+	t.Run("a name that points to the loopback address", func(t *testing.T) {
+		req, _ := http.NewRequest("GET", r.admin.URL+"/v1/upstreams", nil)
+		req.Host = "evil.example"
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 403 {
+			t.Errorf("status %d, want 403", resp.StatusCode)
+		}
+	})
+}

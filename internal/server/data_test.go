@@ -1,0 +1,176 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+func TestUpstreamFaultsAtTheDataListener(t *testing.T) {
+	u := scheduler.Upstream{Config: upstream.Config{Timeout: 200 * time.Millisecond}}
+	u.Retry.Min, u.Retry.Max = 10*time.Millisecond, 10*time.Millisecond
+	tests := []struct {
+		name     string
+		platform http.HandlerFunc // nil: nobody listens
+		status   int
+		outcome  string
+		reason   string
+	}{
+		{"down", nil, 502, "not_executed", "unreachable"},
+		{"hangs", func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body); <-r.Context().Done() }, 504, "unknown", "no_answer"},
+		{"resets", func(w http.ResponseWriter, _ *http.Request) {
+			c, _, _ := w.(http.Hijacker).Hijack()
+			c.(*net.TCPConn).SetLinger(0)
+			c.Close()
+		}, 504, "unknown", "no_answer"},
+		{"answers garbage", func(w http.ResponseWriter, _ *http.Request) {
+			c, _, _ := w.(http.Hijacker).Hijack()
+			io.WriteString(c, "what?\r\n\r\n")
+			c.Close()
+		}, 504, "unknown", "no_answer"},
+		{"breaks off", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			io.WriteString(w, "half")
+		}, 504, "unknown", "no_answer"},
+		{"fails with a page", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<h1>oops</h1>", 500) }, 500, "unknown", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			u := u
+			if tt.platform == nil {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				u.URL = "http://" + l.Addr().String()
+				l.Close()
+			}
+			r := newRig(t, u, Refusal{}, tt.platform)
+			resp, body := send(t, "POST", r.data.URL+"/?secret=canary", "secret=canary")
+			if resp.StatusCode != tt.status || resp.Header.Get("Throttler-Outcome") != tt.outcome || !strings.Contains(body, tt.reason) {
+				t.Errorf("status %d, outcome %s, body %s; want %d, %s, %s", resp.StatusCode, resp.Header.Get("Throttler-Outcome"), body, tt.status, tt.outcome, tt.reason)
+			}
+			_, call := send(t, "GET", r.admin.URL+"/v1/calls/"+resp.Header.Get("Throttler-Call"), "")
+			if strings.Contains(body+call+r.logs.String(), "canary") {
+				t.Errorf("a secret came out:\n%s\n%s\n%s", body, call, r.logs)
+			}
+		})
+	}
+}
+
+// TestClientDisconnects goes away before the slot and after the first byte.
+func TestClientDisconnects(t *testing.T) {
+	var mu sync.Mutex
+	var arrived []string
+	u := scheduler.Upstream{Limits: []scheduler.Limit{{Name: "one", Concurrency: 1}}}
+	release := make(chan struct{})
+	inside := make(chan struct{}, 10)
+	r := newRig(t, u, Refusal{}, func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		arrived = append(arrived, r.URL.Path)
+		mu.Unlock()
+		inside <- struct{}{}
+		<-release
+	})
+	get := func(ctx context.Context, path string) chan error {
+		done := make(chan error, 1)
+		go func() {
+			req, _ := http.NewRequestWithContext(ctx, "GET", r.data.URL+path, nil)
+			resp, err := http.DefaultClient.Do(req)
+			if err == nil {
+				resp.Body.Close()
+			}
+			done <- err
+		}()
+		return done
+	}
+	until := func(what string, ok func(st scheduler.UpstreamStatus) bool) {
+		t.Helper()
+		deadline := time.Now().Add(10 * time.Second)
+		for !ok(r.s.Upstreams()[0]) {
+			if time.Now().After(deadline) {
+				t.Fatalf("never: %s; %+v", what, r.s.Upstreams()[0])
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	firstCtx, leaveFirst := context.WithCancel(t.Context())
+	first := get(firstCtx, "/first")
+	<-inside
+	secondCtx, leaveSecond := context.WithCancel(t.Context())
+	second := get(secondCtx, "/second")
+	until("the second waits", func(st scheduler.UpstreamStatus) bool { return st.Waiting == 1 })
+	leaveSecond()
+	<-second
+	until("the second is cancelled", func(st scheduler.UpstreamStatus) bool { return st.Waiting == 0 })
+	leaveFirst()
+	<-first
+	close(release)
+	until("the first has ended", func(st scheduler.UpstreamStatus) bool { return st.Sending == 0 && st.Bytes == 0 })
+	third := get(t.Context(), "/third")
+	if err := <-third; err != nil {
+		t.Fatal(err)
+	}
+	states := map[string]int{}
+	calls, _ := r.s.List(scheduler.Filter{Max: 10})
+	for _, c := range calls {
+		states[string(c.State)]++
+	}
+	if got := strings.Join(arrived, " "); got != "/first /third" || states["done"] != 2 || states["cancelled"] != 1 {
+		t.Errorf("arrived %q, states %v; want the second never sent, and the first recorded as done", got, states)
+	}
+}
+
+func TestAsyncOnTheDataListener(t *testing.T) {
+	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Prefer") != "" {
+			t.Error("the preference went further")
+		}
+		io.WriteString(w, "late answer")
+	})
+	resp, body := send(t, "POST", r.data.URL+"/refund", "x=1", "Prefer: respond-async, wait=5", "Idempotency-Key: k1")
+	if resp.StatusCode != 202 || resp.Header.Get("Preference-Applied") != "respond-async" || !strings.HasPrefix(resp.Header.Get("Location"), r.admin.URL+"/v1/calls/") {
+		t.Fatalf("status %d, header %v: %s", resp.StatusCode, resp.Header, body)
+	}
+	var call scheduler.Call
+	json.Unmarshal([]byte(body), &call)
+	again, _ := send(t, "POST", r.data.URL+"/refund", "x=1", "Prefer: respond-async", "Idempotency-Key: k1")
+	if again.Header.Get("Throttler-Call") != call.ID {
+		t.Errorf("the same key gave call %s, want %s", again.Header.Get("Throttler-Call"), call.ID)
+	}
+	if other, _ := send(t, "POST", r.data.URL+"/refund", "x=2", "Prefer: respond-async", "Idempotency-Key: k1"); other.StatusCode != 422 {
+		t.Errorf("the key for another request: %d, want 422", other.StatusCode)
+	}
+	resp, body = send(t, "GET", r.admin.URL+"/v1/calls/"+call.ID, "", "Prefer: wait=10")
+	json.Unmarshal([]byte(body), &call)
+	if resp.Header.Get("Preference-Applied") != "wait=10" || call.State != scheduler.Done || string(call.Response.Body) != "late answer" {
+		t.Errorf("%v %s", resp.Header, body)
+	}
+}
+
+// TestWhereTheAdminAPIIs tells a client of an address that it can reach.
+func TestWhereTheAdminAPIIs(t *testing.T) {
+	local := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 8081}
+	r := httptest.NewRequest("GET", "/", nil)
+	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(local)))
+	for admin, want := range map[string]string{
+		"127.0.0.1:9090": "http://127.0.0.1:9090",
+		"[::]:9090":      "http://192.0.2.7:9090",
+		"0.0.0.0:9090":   "http://192.0.2.7:9090",
+		"[::1]:9090":     "http://[::1]:9090",
+	} {
+		if got := (&Data{Admin: admin}).adminURL(r); got != want {
+			t.Errorf("admin %s: %s, want %s", admin, got, want)
+		}
+	}
+}

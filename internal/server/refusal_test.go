@@ -1,0 +1,78 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+func TestRefusals(t *testing.T) {
+	u := scheduler.Upstream{
+		MaxBody: 100, MaxWait: 500 * time.Millisecond,
+		Limits: []scheduler.Limit{
+			{Name: "app", PerKey: `param("app_id")`, Calls: 1, Window: time.Hour},
+			{Name: "dear", When: `path == "/dear"`, Calls: 1, Window: time.Hour, Cost: "2"},
+		},
+	}
+	alipay := Refusal{Header: http.Header{"Content-Type": {"text/html;charset=utf-8"}}, Body: func(p Problem) ([]byte, error) {
+		return fmt.Appendf(nil, `{"error_response":{"code":"40005","sub_msg":"%s %d %s"}}`, p.Reason, p.Status, p.Outcome), nil
+	}}
+	tests := []struct {
+		name, method, target, body string
+		header                     []string
+		status                     int
+		reason                     string
+	}{
+		{"key", "GET", "/", "", nil, 400, "bad_key"},
+		{"dots", "GET", "/a/%2e%2e/b?app_id=x", "", nil, 400, "bad_request"},
+		{"max wait", "GET", "/?app_id=x", "", []string{"Throttler-Max-Wait: soon"}, 400, "bad_request"},
+		{"deadline", "GET", "/?app_id=x", "", []string{"Throttler-Deadline: tomorrow"}, 400, "bad_request"},
+		{"priority", "GET", "/?app_id=x", "", []string{"Throttler-Priority: 101"}, 400, "bad_request"},
+		{"upgrade", "GET", "/?app_id=x", "", []string{"Upgrade: websocket"}, 400, "bad_request"},
+		{"method", "TRACE", "/?app_id=x", "", nil, 400, "bad_request"},
+		{"body", "POST", "/?app_id=x", strings.Repeat("x", 101), nil, 413, "too_large"},
+		{"cost", "GET", "/dear?app_id=x", "", nil, 422, "cost_too_high"},
+		{"idempotency key", "POST", "/?app_id=x", "", []string{"Prefer: respond-async", "Idempotency-Key: " + strings.Repeat("k", 256)}, 400, "bad_request"},
+		{"past the deadline", "GET", "/?app_id=full", "", nil, 429, "past_deadline"},
+		{"past its own", "GET", "/?app_id=full", "", []string{"Throttler-Max-Wait: 1h0m1s"}, 429, "past_deadline"},
+	}
+	for shape, refusal := range map[string]Refusal{"problem": {}, "platform": alipay} {
+		r := newRig(t, u, refusal, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })
+		if resp, _ := send(t, "GET", r.data.URL+"/?app_id=full", ""); resp.StatusCode != 200 {
+			t.Fatalf("the first call: %d", resp.StatusCode)
+		}
+		for _, tt := range tests {
+			t.Run(shape+"/"+tt.name, func(t *testing.T) {
+				resp, body := send(t, tt.method, r.data.URL+tt.target, tt.body, tt.header...)
+				if resp.StatusCode != tt.status || resp.Header.Get("Throttler-Outcome") != "not_executed" {
+					t.Errorf("status %d, outcome %q: %s", resp.StatusCode, resp.Header.Get("Throttler-Outcome"), body)
+				}
+				if tt.status == 429 && resp.Header.Get("Retry-After") == "" {
+					t.Error("Retry-After is missing")
+				}
+				if resp.Header.Get("Throttler-Call") == "" || resp.Header.Get("Throttler-Wait") != "0" {
+					t.Errorf("Throttler's own headers: %v", resp.Header)
+				}
+				if shape == "platform" {
+					if want := fmt.Sprintf(`{"error_response":{"code":"40005","sub_msg":"%s %d not_executed"}}`, tt.reason, tt.status); body != want {
+						t.Errorf("body %s, want %s", body, want)
+					}
+					return
+				}
+				var p Problem
+				if err := json.Unmarshal([]byte(body), &p); err != nil || resp.Header.Get("Content-Type") != "application/problem+json" {
+					t.Fatalf("%v in %s", err, body)
+				}
+				if p.Reason != tt.reason || p.Status != tt.status || p.Detail == "" || p.Title == "" {
+					t.Errorf("problem %+v, want %s", p, tt.reason)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// atOnce is how long a call is given that must not wait at all.
+const atOnce = 5 * time.Millisecond
+
+// maxIdempotencyKey bounds an idempotency key, in bytes.
+const maxIdempotencyKey = 255
+
+// request reads what the client sent.
+func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Request, error) {
+	req := scheduler.Request{
+		Upstream: d.Upstream, Method: r.Method, Target: target(r),
+		Header: scheduler.EndToEnd(r.Header), Priority: scheduler.DataPriority,
+	}
+	most, err := d.Scheduler.MaxBody(d.Upstream)
+	if err != nil {
+		return req, &scheduler.Error{Reason: scheduler.NotFound, Upstream: d.Upstream, Detail: "upstream " + strconv.Quote(d.Upstream) + " is not configured"}
+	}
+	body, release, err := readBody(w, r, most, func(bytes int64) (func(), error) {
+		return d.Scheduler.Reserve(d.Upstream, bytes)
+	})
+	if err != nil {
+		return req, err
+	}
+	release() // from here on the call counts
+	req.Body = body
+	if r.Header.Get("Upgrade") != "" {
+		return req, bad("Upgrade is not forwarded: a call is one request and one answer")
+	}
+	return req, schedule(&req, r.Header, time.Now())
+}
+
+// target returns the target in its origin form, byte for byte as it came. Clients
+// of proxies send the absolute one.
+func target(r *http.Request) string {
+	t := r.RequestURI
+	if r.URL.Scheme == "" || !strings.HasPrefix(t[len(r.URL.Scheme):], "://") {
+		return t
+	}
+	t = t[len(r.URL.Scheme)+len("://"):]
+	if i := strings.IndexAny(t, "/?#"); i < 0 {
+		return "/"
+	} else if t = t[i:]; t[0] != '/' {
+		return "/" + t
+	}
+	return t
+}
+
+// schedule reads the request's wishes from its headers.
+func schedule(req *scheduler.Request, h http.Header, now time.Time) error {
+	if v := h.Get("Throttler-Max-Wait"); v != "" {
+		wait, err := time.ParseDuration(v)
+		if err != nil || wait < 0 {
+			return bad("Throttler-Max-Wait %q is not a duration such as 1.5s or 300ms", v)
+		}
+		req.Deadline = now.Add(max(wait, atOnce))
+	}
+	if v := h.Get("Throttler-Deadline"); v != "" {
+		at, err := time.Parse(time.RFC3339, v)
+		if err != nil {
+			return bad("Throttler-Deadline %q is not an instant of RFC 3339 such as 2026-11-21T09:00:00Z", v)
+		}
+		if req.Deadline.IsZero() || at.Before(req.Deadline) {
+			req.Deadline = at
+		}
+	}
+	if v := h.Get("Throttler-Priority"); v != "" {
+		p, err := strconv.Atoi(v)
+		if err != nil || p < -scheduler.MaxPriority || p > scheduler.MaxPriority {
+			return bad("Throttler-Priority %q is not a whole number from %d to %d", v, -scheduler.MaxPriority, scheduler.MaxPriority)
+		}
+		req.Priority = p
+	}
+	return nil
+}
+
+func checkIdempotencyKey(key string) error {
+	if len(key) > maxIdempotencyKey {
+		return bad("the idempotency key has %d bytes, at most %d are taken; a UUID has 36", len(key), maxIdempotencyKey)
+	}
+	return nil
+}
+
+// prefers returns the value of a preference (RFC 7240): "" if it is not there, and
+// its own name if it has no value.
+func prefers(h http.Header, name string) string {
+	for _, line := range h["Prefer"] {
+		for p := range strings.SplitSeq(line, ",") {
+			p, _, _ = strings.Cut(p, ";")
+			key, value, _ := strings.Cut(strings.TrimSpace(p), "=")
+			if strings.EqualFold(strings.TrimSpace(key), name) {
+				if value = strings.Trim(strings.TrimSpace(value), `"`); value == "" {
+					value = name
+				}
+				return value
+			}
+		}
+	}
+	return ""
+}

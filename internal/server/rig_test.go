@@ -1,0 +1,98 @@
+package server
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// rig is a platform, a scheduler in front of it, and its two listeners.
+type rig struct {
+	s           *scheduler.Scheduler
+	metrics     *Metrics
+	data, admin *httptest.Server
+	logs        *lockedBuffer
+}
+
+func newRig(t *testing.T, u scheduler.Upstream, refusal Refusal, platform http.HandlerFunc) *rig {
+	t.Helper()
+	if platform != nil {
+		p := httptest.NewServer(platform)
+		t.Cleanup(p.Close)
+		u.URL = p.URL
+	}
+	r := &rig{metrics: NewMetrics(), logs: &lockedBuffer{}}
+	log := slog.New(slog.NewTextHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	trace := Trace(log)
+	observe := func(e scheduler.Event) {
+		r.metrics.Observe(e)
+		trace(e)
+	}
+	var err error
+	r.s, err = scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"pay": u}, Observe: observe, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.metrics.Watch(r.s)
+	serve := func(h http.Handler) *httptest.Server {
+		srv := httptest.NewUnstartedServer(nil)
+		srv.Config = New(h, log)
+		srv.Start()
+		return srv
+	}
+	r.admin = serve(NewAdmin(r.s, r.metrics, log, observe, func() error { return nil }))
+	r.data = serve(&Data{Scheduler: r.s, Upstream: "pay", Admin: r.admin.Listener.Addr().String(), Refusal: refusal, Observe: observe})
+	t.Cleanup(func() {
+		r.s.Close()
+		r.data.Close()
+		r.admin.Close()
+	})
+	return r
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// send makes a request; header lines are "Name: value".
+func send(t *testing.T, method, url, body string, header ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range header {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Add(name, value)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(b)
+}

@@ -1,0 +1,124 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// pipes is a listener whose connections are in memory, so that a bubble's clock runs.
+type pipes struct{ conns chan net.Conn }
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+func (p pipes) Close() error   { close(p.conns); return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// bubble serves a data listener or the admin API in a bubble, in front of an
+// upstream whose answer has length bytes, and gives test a connection to it.
+func bubble(t *testing.T, length int, admin bool, test func(t *testing.T, c net.Conn)) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		up := scheduler.Upstream{Config: upstream.Config{URL: "http://api.test", Transport: answers(length)}}
+		s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"pay": up}, Log: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var h http.Handler = &Data{Scheduler: s, Upstream: "pay"}
+		if admin {
+			h = NewAdmin(s, NewMetrics(), log, nil, func() error { return nil })
+		}
+		l, srv, ended := pipes{make(chan net.Conn)}, New(h, log), make(chan struct{})
+		go func() {
+			defer close(ended)
+			srv.Serve(l)
+		}()
+		here, there := net.Pipe()
+		l.conns <- there
+		test(t, here)
+		here.Close()
+		srv.Close()
+		<-ended
+		s.Close()
+	})
+}
+
+// answers is a platform that answers everything at once, with so many bytes.
+type answers int
+
+func (n answers) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(make([]byte, n)))}, nil
+}
+
+// TestSlowBody sends a part of a body and then nothing.
+func TestSlowBody(t *testing.T) {
+	for name, admin := range map[string]bool{"data": false, "admin": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 0, admin, func(t *testing.T, c net.Conn) {
+				began := time.Now()
+				io.WriteString(c, "POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nab")
+				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, _ := io.ReadAll(resp.Body)
+				if resp.StatusCode != 408 || !resp.Close || !strings.Contains(string(body), "did not come within 30s") || time.Since(began) != bodyTimeout {
+					t.Errorf("after %v: %s, close %v: %s", time.Since(began), resp.Status, resp.Close, body)
+				}
+			})
+		})
+	}
+}
+
+// TestSlowReader takes the head of a long answer and then nothing.
+func TestSlowReader(t *testing.T) {
+	bubble(t, 1<<20, false, func(t *testing.T, c net.Conn) {
+		began := time.Now()
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: s\r\n\r\n")
+		c.Read(make([]byte, 10))
+		time.Sleep(writeTimeout + time.Second)
+		if n, err := io.Copy(io.Discard, c); n >= 1<<20 {
+			t.Errorf("%d bytes came, %v after %v; want the connection ended", n, err, time.Since(began))
+		}
+	})
+}
+
+// TestPatientReader takes a long answer in pieces, none of them too late, and then
+// sends the next request on the same connection.
+func TestPatientReader(t *testing.T) {
+	bubble(t, 1<<20, false, func(t *testing.T, c net.Conn) {
+		r := bufio.NewReader(c)
+		for range 2 {
+			io.WriteString(c, "GET / HTTP/1.1\r\nHost: s\r\n\r\n")
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			total := int64(0)
+			for err == nil {
+				var n int64
+				n, err = io.CopyN(io.Discard, resp.Body, 64<<10)
+				total += n
+				time.Sleep(writeTimeout - time.Second)
+			}
+			if err != io.EOF || total != 1<<20 {
+				t.Errorf("%d bytes came, then %v", total, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,26 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// Trace returns an observer that logs a line for each call, at level debug. It
+// tells nothing of the request.
+func Trace(log *slog.Logger) func(scheduler.Event) {
+	return func(e scheduler.Event) {
+		if !log.Enabled(context.Background(), slog.LevelDebug) {
+			return
+		}
+		switch e.Kind {
+		case scheduler.EventRefused:
+			log.Debug("a call was refused", "call", e.Call.ID, "upstream", e.Call.Upstream, "reason", e.Reason)
+		case scheduler.EventEnded:
+			log.Debug("a call has ended", "call", e.Call.ID, "upstream", e.Call.Upstream, "state", e.Call.State,
+				"outcome", e.Call.Outcome(), "wait", e.Call.Waited(time.Now()).String())
+		}
+	}
+}
