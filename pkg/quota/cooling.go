@@ -70,14 +70,6 @@ func (c *cooling) nth(r int) (int64, bool) {
 	return 0, false
 }
 
-// last returns when all are back.
-func (c *cooling) last(now int64) int64 {
-	if c.at(now) == 0 {
-		return now
-	}
-	return c.ring[len(c.ring)-1].at
-}
-
 // postpone lets nothing come back before the instant.
 func (c *cooling) postpone(at int64) {
 	for i := int(c.head); i < len(c.ring); i++ {

@@ -28,20 +28,16 @@
 //
 // # Kinds of limits
 //
-// One rule serves them all: a sliding window; an aligned one ([Calendar]), whose
-// permits come back when the last window has ended in which the attempt may have
-// arrived; concurrency, which is a window of zero; a minimum distance, which is
-// one call per window; a budget of failed calls, whose other permits come back
-// with the response ([Uncounted]); cost, which is more than one permit for a call;
-// and softer spacing inside a window by a token bucket of golang.org/x/time/rate.
-// A call may stand under any number of limits: Take takes all permits or none.
-//
-// # What it does not do
+// They differ only in when a permit comes back: response + window if the window
+// slides; when the last window has ended in which the attempt may have arrived, if
+// it is aligned to a [Calendar]; with the response for concurrency, a window of
+// zero, and where the outcome does not count ([Uncounted]). A minimum distance is
+// one call per window; a cost is several permits; spacing inside a window is a
+// token bucket of golang.org/x/time/rate. Take takes the permits of all or none.
 //
 // A Ledger takes the instant, owns no goroutine and no lock, and knows limits,
-// keys and costs, not calls. It is not safe for concurrent use. If a receiver
-// counts an unanswered attempt later than Late after its end, the limit may be
-// exceeded there.
+// keys and costs, not calls. If a receiver counts an unanswered attempt later than
+// Late after its end, the limit may be exceeded there.
 package quota
 
 import (
@@ -51,11 +47,11 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// DefaultMaxKeys is how many keys a limit keeps apart at one time unless it says otherwise.
-const DefaultMaxKeys = 100_000
-
-// What a limit may have at most.
 const (
+	// DefaultMaxKeys is how many keys a limit keeps apart at one time unless it says otherwise.
+	DefaultMaxKeys = 100_000
+
+	// What a limit may have at most.
 	MaxCalls  = 1_000_000_000
 	MaxWindow = 366 * 24 * time.Hour
 )

@@ -283,7 +283,3 @@ func mostIn(arrived []time.Duration, l Limit) int {
 	}
 	return best
 }
-
-type transportFunc func(*http.Request) (*http.Response, error)
-
-func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -61,19 +61,6 @@ func (t *tree) before(r rank) int {
 	return int(n)
 }
 
-// each calls f for every call, in order.
-func (t *tree) each(f func(*call)) { walk(t.root, f) }
-
-func walk(c *call, f func(*call)) {
-	if c == nil {
-		return
-	}
-	left, right := c.queued.left, c.queued.right // f may put c elsewhere
-	walk(left, f)
-	f(c)
-	walk(right, f)
-}
-
 func leftmost(c *call) *call {
 	for c != nil && c.queued.left != nil {
 		c = c.queued.left
