@@ -10,7 +10,7 @@ GOFMT = "$$(go env GOROOT)/bin/gofmt"
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The sidecar needs no C; only the race detector does.
 .PHONY: build
@@ -48,6 +48,11 @@ fuzz: ## fuzz the ledger and the wheel for a minute each
 .PHONY: bench
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./pkg/...
+
+.PHONY: bench-wheel
+bench-wheel: ## measure the timing wheel beside other timers, some 9 minutes: docs/bench-wheel.md
+	mkdir -p docs
+	cd bench/wheel && go run . -o ../../docs/bench-wheel.md
 
 .PHONY: clean
 clean: ## remove what was built

@@ -8,9 +8,9 @@ import (
 	"log/slog"
 	"math"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,17 +24,18 @@ var (
 	ErrInsideTask = errors.New("wheel: called from inside a task of the same timer")
 )
 
-// patience is how long due tasks wait for those ahead of them before more goroutines
-// join in.
-const patience = time.Millisecond
+// grains is how many ticks of its wheels a Timer has in one of Config.Tick.
+const grains = 16
 
-// never is an instant at which nothing has to be done.
-const never = time.Duration(math.MaxInt64)
+// maxShards is how many wheels a Timer has at most. Beyond a few, what they win is less
+// than what their alarms cost.
+const maxShards = 8
 
 // Config is the configuration of a Timer. The zero value is ready to use.
 type Config struct {
-	// Tick is the resolution: a timeout is due at the first tick after its delay. 0
-	// means 1ms. NewTimer panics if it is negative.
+	// Tick is how often the timer wakes up at most, and so how late it may be: what is
+	// due within a tick of others that fired waits until the tick has passed. Deadlines
+	// round up to a sixteenth of it. 0 means 1ms. NewTimer panics if it is negative.
 	Tick time.Duration
 
 	// MaxPending is how many timeouts may wait at once; the next is refused with
@@ -65,54 +66,29 @@ type Config struct {
 // delays: after a second of suspend all fire a second later. An owner that means an
 // instant of the wall clock calls Reschedule when it learns of a step or a resume.
 //
-// All methods may be called concurrently, also by tasks. The first timeout starts the
-// timer's goroutine, and Stop or Drain must end it. It wakes up when a timeout is due
-// or moves down a level, every 1ms while due tasks have to wait, and otherwise not at
-// all.
+// All methods may be called concurrently, also by tasks. A timer is a few wheels, at most
+// one a processor: callers that do not get in each other's way use the first, others
+// spread. The first timeout starts the timer, and Stop or Drain must end it. It wakes
+// up when a timeout is due or moves down a level, every 1ms while due tasks have to
+// wait, and otherwise not at all; it has goroutines only then. Timeouts that are ticks
+// apart fire in order of their deadlines, save where a slow task or another wheel comes
+// between.
 type Timer[T any] struct {
 	handle     func(T)
-	maxPending int
-	execute    func(run func())
+	maxPending int64
+	execute    func(run func()) // nil: goroutines of the timer
 	onPanic    func(value any, stack []byte)
-	runner     func()    // t.run, bound once: starting one allocates no closure
-	origin     time.Time // instant 0 of the wheel, with its monotonic reading
+	tick       time.Duration
+	grain      time.Duration // tick of the wheels
+	origin     time.Time     // instant 0 of the wheels, with its monotonic reading
 
-	goroutines sync.WaitGroup // work, and run where there is no Config.Executor
-	quit       chan struct{}  // closed when stopped: work returns
-	done       chan struct{}  // closed when stopped and the last runner has left
-
-	// mu guards all below. It is held for some operations on the wheel, never while a
-	// task, Executor or OnPanic runs.
-	mu    sync.Mutex
-	phase phase
-	wheel *Wheel[T]
-	alarm *time.Timer   // wakes up work; nil before the first timeout
-	wake  time.Duration // when alarm goes off
-
-	// Runners are the calls of run. The crew is those that take tasks: one that was
-	// counted out, because it was stuck, ends with its present task.
-	running map[uint64]struct{} // goroutines of all runners
-	crew    int
-	coming  int    // handed to execute, not yet begun
-	shift   uint64 // counts the crews, so that a runner knows when it was counted out
-	taken   uint64 // calls of take: how far the crew has come
-
-	// When work looks after the crew next, and what it saw when it last did. In
-	// between, seenTaken grows by one for each runner that begins: its first task is no
-	// sign that any of the tasks before has ended.
-	look      time.Duration
-	seenTick  uint64
-	seenTaken uint64
+	goroutines sync.WaitGroup // calls of work, to come too, and runners where there is no Config.Executor
+	shards     []shard[T]
+	nearest    sync.Pool     // of *shard[T]: the one that the present processor used last
+	pending    atomic.Int64  // counted only if there is a maxPending
+	unfinished atomic.Int32  // shards that are not stopped, or have runners
+	done       chan struct{} // closed when there is none
 }
-
-type phase uint8
-
-const (
-	fresh phase = iota
-	started
-	draining
-	stopped
-)
 
 // NewTimer returns a timer of tasks. It runs nothing before its first timeout.
 func NewTimer(cfg Config) *Timer[func()] {
@@ -123,6 +99,10 @@ func NewTimer(cfg Config) *Timer[func()] {
 // With a value that holds no pointer, as a number that handle looks up, millions of
 // timeouts cost the garbage collector nothing.
 func NewHandlerTimer[T any](handle func(T), cfg Config) *Timer[T] {
+	return newTimer(handle, cfg, min(maxShards, runtime.GOMAXPROCS(0)))
+}
+
+func newTimer[T any](handle func(T), cfg Config, shards int) *Timer[T] {
 	if cfg.Tick < 0 {
 		panic(fmt.Sprintf("wheel: Config.Tick is %v, must not be negative", cfg.Tick))
 	}
@@ -134,20 +114,19 @@ func NewHandlerTimer[T any](handle func(T), cfg Config) *Timer[T] {
 	}
 	t := &Timer[T]{
 		handle:     handle,
-		maxPending: cfg.MaxPending,
+		maxPending: int64(cfg.MaxPending),
 		execute:    cfg.Executor,
 		onPanic:    cfg.OnPanic,
 		origin:     time.Now(),
-		quit:       make(chan struct{}),
+		tick:       cfg.Tick,
+		grain:      max(1, cfg.Tick/grains),
+		shards:     make([]shard[T], shards),
 		done:       make(chan struct{}),
-		wheel:      New[T](cfg.Tick),
-		wake:       never,
-		running:    make(map[uint64]struct{}),
 	}
-	t.runner = t.run
-	if t.execute == nil {
-		t.execute = t.goroutines.Go
+	for i := range t.shards {
+		t.shards[i].timer = t
 	}
+	t.unfinished.Store(int32(len(t.shards)))
 	if t.onPanic == nil {
 		t.onPanic = func(value any, stack []byte) {
 			slog.Error("wheel: task panicked", "panic", value, "stack", string(stack))
@@ -162,33 +141,97 @@ func NewHandlerTimer[T any](handle func(T), cfg Config) *Timer[T] {
 func (t *Timer[T]) NewTimeout(value T, delay time.Duration) (Timeout[T], error) {
 	now := t.now()
 	at := after(now, delay)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.phase >= draining {
+	s := t.lockShard()
+	defer s.mu.Unlock()
+	if s.phase >= draining {
 		return Timeout[T]{}, ErrStopped
 	}
-	if t.maxPending > 0 && t.wheel.Len() >= t.maxPending {
-		return Timeout[T]{}, fmt.Errorf("%w: %d pending, MaxPending %d", ErrFull, t.wheel.Len(), t.maxPending)
+	if !t.admit() {
+		return Timeout[T]{}, fmt.Errorf("%w: %d pending, MaxPending %d", ErrFull, t.maxPending, t.maxPending)
 	}
-	if t.phase == fresh {
-		t.phase = started
-		t.alarm = time.NewTimer(never)
-		t.goroutines.Go(t.work)
+	if s.phase == fresh {
+		s.startLocked()
 	}
-	sooner := t.soonerLocked(at, now)
-	h := t.wheel.Insert(at, value)
-	if sooner {
-		t.setAlarmLocked(now)
+	return s.insertLocked(at, now, value), nil
+}
+
+// lockShard returns a shard with its lock held: the one that this processor used last,
+// unless another is just using it.
+func (t *Timer[T]) lockShard() *shard[T] {
+	last, _ := t.nearest.Get().(*shard[T])
+	if last == nil {
+		last = &t.shards[0]
 	}
-	return Timeout[T]{t, h}, nil
+	if last.mu.TryLock() {
+		t.nearest.Put(last)
+		return last
+	}
+	for i := range t.shards {
+		if s := &t.shards[i]; s.mu.TryLock() {
+			t.nearest.Put(s)
+			return s
+		}
+	}
+	last.mu.Lock()
+	t.nearest.Put(last)
+	return last
+}
+
+// admit counts a timeout in, if there is room for it.
+func (t *Timer[T]) admit() bool {
+	if t.maxPending == 0 {
+		return true
+	}
+	for {
+		n := t.pending.Load()
+		if n >= t.maxPending {
+			return false
+		}
+		if t.pending.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// release counts a timeout out.
+func (t *Timer[T]) release() {
+	if t.maxPending != 0 {
+		t.pending.Add(-1)
+	}
 }
 
 // Len returns the number of timeouts that wait, with those that are due and have not
 // begun. After Stop it counts those that Stop gave back.
 func (t *Timer[T]) Len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.wheel.Len()
+	waiting, _ := t.count()
+	return waiting
+}
+
+// count returns how many timeouts wait and how many runners there are.
+func (t *Timer[T]) count() (waiting, running int) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		waiting += s.lenLocked()
+		running += len(s.running)
+		s.mu.Unlock()
+	}
+	return waiting, running
+}
+
+// insideTask reports whether the caller is a task of this timer.
+func (t *Timer[T]) insideTask() bool {
+	self := goroutineID()
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		_, inside := s.running[self]
+		s.mu.Unlock()
+		if inside {
+			return true
+		}
+	}
+	return false
 }
 
 // Stop ends the timer at once: from now on no task begins. It returns the timeouts that
@@ -200,24 +243,16 @@ func (t *Timer[T]) Len() int {
 // come with an error, and another Stop or Drain may wait for them. From inside a task
 // it does nothing and returns ErrInsideTask.
 func (t *Timer[T]) Stop(ctx context.Context) ([]Timeout[T], error) {
-	self := goroutineID()
-	t.mu.Lock()
-	if _, inside := t.running[self]; inside {
-		t.mu.Unlock()
+	if t.insideTask() {
 		return nil, ErrInsideTask
 	}
 	var left []Timeout[T]
-	if t.phase != stopped {
-		t.stopLocked()
-		for _, h := range t.wheel.handles() {
-			left = append(left, Timeout[T]{t, h})
-		}
+	for i := range t.shards {
+		left = append(left, t.shards[i].stop()...)
 	}
-	t.mu.Unlock()
 	if !t.wait(ctx) {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		return left, fmt.Errorf("wheel: Stop: %d tasks still run: %w", len(t.running), context.Cause(ctx))
+		_, running := t.count()
+		return left, fmt.Errorf("wheel: Stop: %d tasks still run: %w", running, context.Cause(ctx))
 	}
 	return left, nil
 }
@@ -227,25 +262,19 @@ func (t *Timer[T]) Stop(ctx context.Context) ([]Timeout[T], error) {
 // and the timer goes on draining. It returns an error that wraps ErrStopped if Stop
 // left some to fire, and from inside a task ErrInsideTask, having done nothing.
 func (t *Timer[T]) Drain(ctx context.Context) error {
-	self := goroutineID()
-	t.mu.Lock()
-	if _, inside := t.running[self]; inside {
-		t.mu.Unlock()
+	if t.insideTask() {
 		return ErrInsideTask
 	}
-	if t.phase < draining {
-		t.phase = draining
-		t.settleLocked()
+	for i := range t.shards {
+		t.shards[i].drain()
 	}
-	t.mu.Unlock()
 	done := t.wait(ctx)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !done {
-		return fmt.Errorf("wheel: Drain: %d timeouts wait, %d tasks run: %w", t.wheel.Len(), len(t.running), context.Cause(ctx))
-	}
-	if n := t.wheel.Len(); n > 0 {
-		return fmt.Errorf("wheel: Drain: %d timeouts will not fire: %w", n, ErrStopped)
+	waiting, running := t.count()
+	switch {
+	case !done:
+		return fmt.Errorf("wheel: Drain: %d timeouts wait, %d tasks run: %w", waiting, running, context.Cause(ctx))
+	case waiting > 0:
+		return fmt.Errorf("wheel: Drain: %d timeouts will not fire: %w", waiting, ErrStopped)
 	}
 	return nil
 }
@@ -266,162 +295,10 @@ func (t *Timer[T]) wait(ctx context.Context) bool {
 	return true
 }
 
-// stopLocked ends work, and lets no task begin.
-func (t *Timer[T]) stopLocked() {
-	t.phase = stopped
-	if t.alarm != nil {
-		t.alarm.Stop()
-	}
-	close(t.quit)
-	if len(t.running) == 0 {
+// shardDone is called by each shard once, when nothing of it runs or will.
+func (t *Timer[T]) shardDone() {
+	if t.unfinished.Add(-1) == 0 {
 		close(t.done)
-	}
-}
-
-// settleLocked ends a timer that has drained.
-func (t *Timer[T]) settleLocked() {
-	if t.phase == draining && t.wheel.Len() == 0 && len(t.running) == 0 {
-		t.stopLocked()
-	}
-}
-
-// work is the timer's goroutine.
-func (t *Timer[T]) work() {
-	for {
-		select {
-		case <-t.quit:
-			return
-		case <-t.alarm.C:
-		}
-		for range t.tick() {
-			t.execute(t.runner)
-		}
-	}
-}
-
-// tick brings the wheel up to date and returns how many more runners to start; see
-// Config.Executor for the rule.
-func (t *Timer[T]) tick() (runners int) {
-	now := t.now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.phase == stopped {
-		return 0
-	}
-	look := now >= t.look
-	late := look && t.wheel.seek() && t.wheel.now <= t.seenTick
-	t.wheel.raise(now)
-	due := t.wheel.seek()
-	switch {
-	case !due || t.coming > 0:
-	case t.crew == 0:
-		runners = 1
-	case look && t.taken == t.seenTaken:
-		runners = min(2*t.crew, t.wheel.Len())
-		t.shift++
-		t.crew = 0
-	case late:
-		runners = 1
-	}
-	t.coming += runners
-	if look {
-		t.look = now + patience
-		t.seenTick, t.seenTaken = t.wheel.goal, t.taken
-	}
-	t.wake = never // the alarm went off
-	t.setAlarmLocked(now)
-	return runners
-}
-
-// run takes due tasks straight from the wheel, one by one, so that each can be
-// cancelled until it begins, and none is stuck in a queue behind another.
-func (t *Timer[T]) run() {
-	self := goroutineID()
-	t.mu.Lock()
-	t.coming--
-	if t.phase == stopped {
-		t.mu.Unlock()
-		return
-	}
-	t.running[self] = struct{}{}
-	t.crew++
-	t.seenTaken++
-	shift := t.shift
-	t.mu.Unlock()
-
-	defer t.leave(self, shift) // deferred, as a task may end its goroutine
-	for value, ok := t.take(shift); ok; value, ok = t.take(shift) {
-		t.call(value)
-	}
-}
-
-func (t *Timer[T]) take(shift uint64) (value T, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.phase == stopped || t.shift != shift {
-		return value, false
-	}
-	t.taken++
-	return t.wheel.pop()
-}
-
-func (t *Timer[T]) call(value T) {
-	defer func() {
-		if v := recover(); v != nil {
-			t.onPanic(v, debug.Stack())
-		}
-	}()
-	t.handle(value)
-}
-
-// leave signs a runner off, and sees to it that what is left will be run.
-func (t *Timer[T]) leave(self, shift uint64) {
-	now := t.now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.running, self)
-	if t.shift == shift {
-		t.crew--
-	}
-	switch {
-	case t.phase != stopped:
-		t.setAlarmLocked(now)
-		t.settleLocked()
-	case len(t.running) == 0:
-		close(t.done)
-	}
-}
-
-// soonerLocked reports whether a timeout at the given instant needs an earlier alarm.
-// If so, it first brings the wheel up to date: after a long sleep the timeout would
-// else start on a high level and need alarms only to move down.
-func (t *Timer[T]) soonerLocked(at, now time.Duration) bool {
-	if at >= t.wake {
-		return false
-	}
-	t.wheel.raise(now)
-	t.wheel.seek()
-	return true
-}
-
-// setAlarmLocked sets the alarm to when work has something to do: to the next tick in
-// use, or, while the crew has due tasks to run, to the next look after it.
-func (t *Timer[T]) setAlarmLocked(now time.Duration) {
-	wake := never
-	if at, ok := t.wheel.Next(); ok {
-		wake = at
-		if at <= now && t.crew+t.coming > 0 {
-			wake = t.look
-		}
-	}
-	if wake == t.wake {
-		return
-	}
-	t.wake = wake
-	if wake == never {
-		t.alarm.Stop()
-	} else {
-		t.alarm.Reset(wake - now)
 	}
 }
 
@@ -450,140 +327,4 @@ func goroutineID() uint64 {
 		panic("BUG: wheel: no goroutine number in " + string(line))
 	}
 	return id
-}
-
-// Timeout is a timeout of a Timer. It is a small value: copies are the same timeout and
-// compare equal. It may be kept and used after its end.
-type Timeout[T any] struct {
-	timer  *Timer[T]
-	handle Handle
-}
-
-// Cancel takes the timeout back. It reports true only to the one call that did so, and
-// then the task never begins; false if the task has begun, or another cancelled it.
-func (o Timeout[T]) Cancel() bool {
-	if o.timer == nil {
-		return false
-	}
-	o.timer.mu.Lock()
-	defer o.timer.mu.Unlock()
-	_, ok := o.timer.wheel.Cancel(o.handle)
-	if ok {
-		o.timer.settleLocked()
-	}
-	return ok
-}
-
-// Reschedule lets the timeout fire after delay from now instead. It reports false, and
-// does nothing, if it fired, was cancelled, or its timer is stopped. A timer that
-// drains waits for the new deadline.
-func (o Timeout[T]) Reschedule(delay time.Duration) bool {
-	t := o.timer
-	if t == nil {
-		return false
-	}
-	now := t.now()
-	at := after(now, delay)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.phase == stopped {
-		return false
-	}
-	sooner := t.soonerLocked(at, now)
-	ok := t.wheel.Reschedule(o.handle, at)
-	if sooner {
-		t.setAlarmLocked(now)
-	}
-	return ok
-}
-
-// Deadline returns the tick at which the timeout is due: its delay, rounded up. It is
-// the zero Time once the timeout has fired or been cancelled.
-func (o Timeout[T]) Deadline() time.Time {
-	if o.timer == nil {
-		return time.Time{}
-	}
-	o.timer.mu.Lock()
-	defer o.timer.mu.Unlock()
-	n := o.timer.wheel.find(o.handle)
-	if n == nil {
-		return time.Time{}
-	}
-	return o.timer.origin.Add(o.timer.wheel.instant(n.tick))
-}
-
-// Value returns what was given to NewTimeout, while the timeout waits: after Stop, the
-// tasks that did not run.
-func (o Timeout[T]) Value() (value T, ok bool) {
-	if o.timer == nil {
-		return value, false
-	}
-	o.timer.mu.Lock()
-	defer o.timer.mu.Unlock()
-	n := o.timer.wheel.find(o.handle)
-	if n == nil {
-		return value, false
-	}
-	return n.value, true
-}
-
-// State returns what has become of the timeout.
-func (o Timeout[T]) State() State {
-	if o.timer == nil {
-		return Gone
-	}
-	o.timer.mu.Lock()
-	defer o.timer.mu.Unlock()
-	return o.timer.wheel.state(o.handle)
-}
-
-// State is what has become of a timeout.
-type State uint8
-
-const (
-	// Gone is a timeout that fired or was cancelled, and whose place another has taken
-	// since: remembering which of the two for as long as somebody may ask would need
-	// memory for every timeout that ever was. It is also the state of the zero Timeout.
-	Gone State = iota
-	// Waiting is a timeout whose task has not begun; if Stop gave it back, it never
-	// will.
-	Waiting
-	// Fired is a timeout whose task has begun.
-	Fired
-	// Cancelled is a timeout that will never fire.
-	Cancelled
-)
-
-func (s State) String() string {
-	switch s {
-	case Gone:
-		return "gone"
-	case Waiting:
-		return "waiting"
-	case Fired:
-		return "fired"
-	case Cancelled:
-		return "cancelled"
-	}
-	return fmt.Sprintf("State(%d)", uint8(s))
-}
-
-// state tells how a timeout ended, until its node is used again.
-func (w *Wheel[T]) state(h Handle) State {
-	switch {
-	case w.find(h) != nil:
-		return Waiting
-	case h.index == 0 || h.index >= w.used:
-		return Gone
-	}
-	n := w.node(h.index)
-	switch {
-	case n.generation != h.generation+1:
-		return Gone
-	case n.list == endFired:
-		return Fired
-	case n.list == endCancelled:
-		return Cancelled
-	}
-	return Gone
 }

@@ -3,38 +3,39 @@
 // and whether ten others wait or ten million.
 //
 // [Wheel] is passive: no goroutine, clock or lock. Its owner calls Insert, sleeps
-// until Next, and calls Advance. [Timer] runs one: NewTimeout, Stop, Drain.
+// until Next, and calls Advance. [Timer] runs it: NewTimeout, Stop, Drain.
 //
-// Time is counted in ticks. A level has 64 slots, and a slot of one level is
-// as wide as the whole level below. With a tick of 1ms:
+// Time is counted in ticks. A slot of a level is 64 times as wide as one of the
+// level below, and a level reaches 64 to 128 slots ahead. With a tick of 1ms:
 //
-//	level   slot     whole level        level   slot     whole level
-//	  0     1ms      64ms                 3     4.4min   4.7h
-//	  1     64ms     4.1s                 4     4.7h     12.4 days
-//	  2     4.1s     4.4min               5     12.4d    2.2 years
+//	level   slot     reaches           level   slot     reaches
+//	  0     1ms      64ms                3     4.4min   4.7h
+//	  1     64ms     4.1s                4     4.7h     12.4 days
+//	  2     4.1s     4.4min              5     12.4d    2.2 years
 //
 // and so on to level 10, which takes any time.Duration even at a tick of 1ns.
-// Write the tick of a deadline as a number in base 64: the highest digit in
-// which it differs from the present tick says the level, that digit the slot.
-// When time enters a slot, its timeouts move down. Here with 4 slots a level,
-// a timeout due at tick 27, which is 1·16 + 2·4 + 3, or 123 in base 4:
+// A timeout goes to the lowest level that reaches it, and down a level when time
+// enters the slot before its own. Here with 4 for 64, so that a ring has 8 places,
+// a timeout due at tick 45:
 //
-//	at tick    level 2 (16s)    level 1 (4s)    level 0 (1s)
-//	 0 = 000   [. X . .]        [. . . .]       [. . . .]     slot 1
-//	16 = 100   [. . . .]        [. . X .]       [. . . .]     slot 2
-//	24 = 120   [. . . .]        [. . . .]       [. . . X]     slot 3
-//	27 = 123   it fires
+//	tick   level 2, slots of 16   level 1, slots of 4   level 0
+//	  0    [. . X . . . . .]      [. . . . . . . .]     [. . . . . . . .]
+//	 16    [. . . . . . . .]      [. . . X . . . .]     [. . . . . . . .]
+//	 40    [. . . . . . . .]      [. . . . . . . .]     [. . . . . X . .]
+//	 45    it fires
 //
-// Nothing happens in between: a bitmap per level names the next slot in use,
-// so empty ticks cost nothing, and a timeout moves at most once per level.
+// On level 2 its slot is 45/16 = 2; on level 1 it is 45/4 = 11, place 3 of the ring.
+// Nothing happens in between: a bitmap per level names the next slot in use, so
+// empty ticks cost nothing, and a timeout moves at most once per level. Moving a
+// slot ahead of its time lets Timer do it bit by bit, while others fire.
 //
 // A timeout is never early: deadlines round up to a tick, the clock down. Not
 // promised: firing before the end of that tick, an order within one tick, and
 // memory given back after a peak (32 bytes each, for pointer-sized values).
 //
 // Sources: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels", SOSP
-// 1987; tokio's time wheel (levels by highest differing bit, bitmaps); Kafka's
-// TimingWheel.java (no empty ticks); Netty's HashedWheelTimer (what Timer does).
+// 1987; tokio's time wheel (a bitmap per level); Kafka's TimingWheel.java (no
+// empty ticks); Netty's HashedWheelTimer (what Timer does).
 package wheel
 
 import (
@@ -47,25 +48,13 @@ import (
 const (
 	slotBits = 6
 	slots    = 1 << slotBits
+	// ring is how many slots a level has: those of the present turn, and those of the
+	// next, into which the level above is spread ahead of time.
+	ring = 2 * slots
 	// levels is the least that covers the 63 bits of a time.Duration, so that no
 	// deadline needs a list of its own for being too far away.
 	levels = (63 + slotBits - 1) / slotBits
 )
-
-// What a node's list field says: below dueLists, the slot that holds it, level by
-// level; then one of the two lists of what was due when it came in; and for a free node
-// how its last timeout ended.
-const (
-	dueLists  = levels * slots
-	listCount = dueLists + 2
-
-	endFired     = listCount
-	endCancelled = listCount + 1
-)
-
-// chunkNodes is the number of nodes by which the slab grows. Chunks never move, so
-// growing copies nothing and stalls nobody at ten million timeouts.
-const chunkNodes = 1024
 
 // Wheel holds single-shot timeouts, each with a value. An instant is a time.Duration
 // since an origin that the owner picks, on a clock that does not go back.
@@ -78,10 +67,9 @@ type Wheel[T any] struct {
 	// slot of now itself on level 0. goal is the tick up to which Advance was asked.
 	now, goal uint64
 
-	// occupied has a bit for each slot that is not empty. A lower level is always due
-	// before a higher one, and slots of a level are due in order, as all of a level's
-	// deadlines agree with now in the digits above: the first bit is the next slot.
-	occupied [levels]uint64
+	// occupied has a bit for each slot that is not empty, in a word for the even and one
+	// for the odd turns of the level. Only the present turn and the next are in use.
+	occupied [levels][2]uint64
 	lists    [listCount]list
 
 	// draining is 0 or 1: the due list that is being fired. What comes in with a
@@ -93,19 +81,6 @@ type Wheel[T any] struct {
 	used    uint32 // nodes ever handed out, with node 0, which means none
 	free    uint32 // first free node; they are linked by next
 	pending int
-}
-
-// list is a doubly linked list of nodes, by index; 0 is none.
-type list struct{ head, tail uint32 }
-
-// node is a timeout. Links are indices, so that nodes of a pointer-free T are invisible
-// to the garbage collector, and fill half a cache line.
-type node[T any] struct {
-	value      T
-	tick       uint64
-	next, prev uint32
-	generation uint32 // of the handle that is valid now, or will be next
-	list       uint16
 }
 
 // Handle names a timeout of one Wheel. It stays safe to use for ever: once its timeout
@@ -164,8 +139,8 @@ func (w *Wheel[T]) Reschedule(h Handle, at time.Duration) bool {
 // is due at once.
 func (w *Wheel[T]) Advance(now time.Duration, fire func(value T)) {
 	w.raise(now)
-	for value, ok := w.pop(); ok; value, ok = w.pop() {
-		fire(value)
+	for w.seek(math.MaxInt) == due {
+		fire(w.pop())
 	}
 }
 
@@ -177,15 +152,20 @@ func (w *Wheel[T]) Next() (at time.Duration, ok bool) {
 	if w.pending == 0 {
 		return 0, false
 	}
-	tick := w.now
-	if w.lists[dueLists].head == 0 && w.lists[dueLists+1].head == 0 {
-		_, _, tick = w.first()
+	if w.overdue() {
+		return w.instant(w.now), true
 	}
-	return w.instant(tick), true
+	tick := uint64(math.MaxUint64)
+	for level := range levels {
+		if start, ok := w.first(level); ok {
+			tick = min(tick, opens(level, start))
+		}
+	}
+	return w.instant(max(tick, w.now)), true
 }
 
-// raise sets the tick up to which pop fires, and lets it see what was inserted too late
-// since the last raise.
+// raise sets the tick up to which seek looks, and lets it see what was inserted too
+// late since the last raise.
 func (w *Wheel[T]) raise(now time.Duration) {
 	w.goal = max(w.goal, w.tickAt(now))
 	if w.lists[dueLists+w.draining].head == 0 {
@@ -193,62 +173,112 @@ func (w *Wheel[T]) raise(now time.Duration) {
 	}
 }
 
-// seek moves the wheel on, as far as goal, to the next timeout that is due, and reports
-// whether there is one.
-func (w *Wheel[T]) seek() bool {
-	for w.lists[dueLists+w.draining].head == 0 {
-		level, slot, start := w.first()
-		if level == levels || start > w.goal {
-			w.now = w.goal
-			return false
-		}
-		w.now = start
-		if level == 0 {
-			return true
-		}
-		w.moveDown(level, slot)
-	}
-	return true
+// overdue reports whether there are timeouts whose tick had been reached when they came.
+func (w *Wheel[T]) overdue() bool {
+	return w.lists[dueLists].head != 0 || w.lists[dueLists+1].head != 0
 }
 
-// pop takes out the next timeout that is due by goal.
-func (w *Wheel[T]) pop() (value T, ok bool) {
-	if !w.seek() {
-		return value, false
+// found is what seek came to.
+type found uint8
+
+const (
+	idle found = iota // nothing to do before goal
+	due               // pop returns a timeout
+	busy              // the budget is spent
+)
+
+// seek moves the wheel on, as far as goal, to the next timeout that is due. Of those on
+// the way that have to move down it moves about budget.
+func (w *Wheel[T]) seek(budget int) found {
+	for w.lists[dueLists+w.draining].head == 0 && w.lists[w.now%ring].head == 0 {
+		tick, ok := w.first(0)
+		level, start := w.nextMove()
+		switch {
+		case ok && tick <= w.goal && (level == 0 || tick < start):
+			w.now = tick
+			return due
+		case level == 0:
+			w.now = w.goal
+			return idle
+		case budget <= 0:
+			return busy
+		}
+		w.now = max(w.now, opens(level, start))
+		budget -= w.moveDown(level, start, budget)
 	}
+	return due
+}
+
+// pop takes out the timeout that seek found.
+func (w *Wheel[T]) pop() T {
 	i := w.lists[dueLists+w.draining].head
 	if i == 0 {
-		i = w.lists[w.now%slots].head
+		i = w.lists[w.now%ring].head
 	}
-	return w.remove(i, w.node(i), endFired), true
+	return w.remove(i, w.node(i), endFired)
 }
 
-// first returns the first occupied slot, and the tick at which it starts. Its level is
-// levels if there is none.
-func (w *Wheel[T]) first() (level, slot int, start uint64) {
-	for level, occupied := range w.occupied {
-		if occupied != 0 {
-			slot := bits.TrailingZeros64(occupied)
-			below := uint64(1)<<((level+1)*slotBits) - 1 // all ones for the top level: the shift gives 0
-			return level, slot, w.now&^below | uint64(slot)<<(level*slotBits)
+// first returns the tick at which the first occupied slot of a level starts.
+func (w *Wheel[T]) first(level int) (start uint64, ok bool) {
+	turn := w.now >> ((level + 1) * slotBits)
+	occupied := w.occupied[level][turn%2]
+	if occupied == 0 {
+		turn++
+		occupied = w.occupied[level][turn%2]
+	}
+	slot := turn<<slotBits | uint64(bits.TrailingZeros64(occupied))
+	return slot << (level * slotBits), occupied != 0
+}
+
+// nextMove returns the slot, of those that may move down by goal, that starts first:
+// before time enters it, it must be empty. The level is 0 if there is none.
+func (w *Wheel[T]) nextMove() (level int, start uint64) {
+	for l := 1; l < levels; l++ {
+		s, ok := w.first(l)
+		if ok && opens(l, s) <= w.goal && (level == 0 || s < start) {
+			level, start = l, s
 		}
 	}
-	return levels, 0, 0
+	return level, start
 }
 
-// moveDown spreads a slot, which starts now, over the levels below. It is the one step
-// that takes the longer the more timeouts there are: it visits each one in the slot.
-func (w *Wheel[T]) moveDown(level, slot int) {
-	id := level*slots + slot
-	i := w.lists[id].head
-	w.lists[id] = list{}
-	w.occupied[level] &^= 1 << slot
-	for i != 0 {
-		n := w.node(i)
-		next := n.next
-		w.place(i, n)
-		i = next
+// opens returns when a slot is to be emptied: on level 0 as it starts, elsewhere one
+// slot ahead, from where on the level below reaches all of it.
+func opens(level int, start uint64) uint64 {
+	if level == 0 {
+		return start
 	}
+	return start - 1<<(level*slotBits)
+}
+
+// moveDown moves about budget timeouts of a slot that opened to the levels below, and
+// returns how many. It takes the list from both ends, as each step waits for memory:
+// so it waits for two nodes at a time.
+func (w *Wheel[T]) moveDown(level int, start uint64, budget int) (moved int) {
+	slot := start >> (level * slotBits) % ring
+	l := &w.lists[level*ring+int(slot)]
+	i, j := l.head, l.tail
+	for i != 0 && moved < budget {
+		first, last := w.node(i), w.node(j)
+		next, prev := first.next, last.prev
+		w.place(i, first)
+		moved++
+		if i != j {
+			w.place(j, last)
+			moved++
+		}
+		if i == j || next == j {
+			next, prev = 0, 0
+		}
+		i, j = next, prev
+	}
+	l.head, l.tail = i, j
+	if i == 0 {
+		w.occupied[level][slot/slots] &^= 1 << (slot % slots)
+	} else {
+		w.node(i).prev, w.node(j).next = 0, 0
+	}
+	return moved
 }
 
 // schedule puts a node that is in no list where its deadline belongs.
@@ -261,100 +291,16 @@ func (w *Wheel[T]) schedule(i uint32, n *node[T], at time.Duration) {
 	w.place(i, n)
 }
 
-// place puts a node, which is not due before now, in its slot.
+// place puts a node, which is due after now, in its slot: one that has not opened, on the
+// lowest level that has such a slot.
 func (w *Wheel[T]) place(i uint32, n *node[T]) {
-	level := (bits.Len64((n.tick^w.now)|(slots-1)) - 1) / slotBits
-	slot := n.tick >> (level * slotBits) % slots
-	w.occupied[level] |= 1 << slot
-	w.push(uint16(level*slots)+uint16(slot), i, n)
-}
-
-func (w *Wheel[T]) push(id uint16, i uint32, n *node[T]) {
-	l := &w.lists[id]
-	n.list, n.next, n.prev = id, 0, l.tail
-	if l.tail == 0 {
-		l.head = i
-	} else {
-		w.node(l.tail).next = i
+	level := (bits.Len64((n.tick-w.now)|(slots-1)) - 1) / slotBits
+	if level > 0 && n.tick>>(level*slotBits)-w.now>>(level*slotBits) == 1 {
+		level--
 	}
-	l.tail = i
-}
-
-func (w *Wheel[T]) unlink(n *node[T]) {
-	l := &w.lists[n.list]
-	if n.prev == 0 {
-		l.head = n.next
-	} else {
-		w.node(n.prev).next = n.next
-	}
-	if n.next == 0 {
-		l.tail = n.prev
-	} else {
-		w.node(n.next).prev = n.prev
-	}
-	if l.head == 0 && n.list < dueLists {
-		w.occupied[n.list/slots] &^= 1 << (n.list % slots)
-	}
-}
-
-// remove ends a timeout and frees its node. A node whose generations are used up is
-// never used again, so that no handle, however old, can name another timeout.
-func (w *Wheel[T]) remove(i uint32, n *node[T], end uint16) T {
-	w.unlink(n)
-	w.pending--
-	value := n.value
-	var zero T
-	n.value = zero // what it points to must be able to leave memory
-	n.list = end
-	n.generation++
-	if n.generation != math.MaxUint32 {
-		n.next = w.free
-		w.free = i
-	}
-	return value
-}
-
-func (w *Wheel[T]) alloc() (uint32, *node[T]) {
-	if i := w.free; i != 0 {
-		n := w.node(i)
-		w.free = n.next
-		return i, n
-	}
-	if int(w.used/chunkNodes) == len(w.chunks) {
-		w.chunks = append(w.chunks, new([chunkNodes]node[T]))
-	}
-	i := w.used
-	if i == math.MaxUint32 {
-		panic("wheel: Insert: more than 4294967294 timeouts")
-	}
-	w.used++
-	return i, w.node(i)
-}
-
-func (w *Wheel[T]) node(i uint32) *node[T] {
-	return &w.chunks[i/chunkNodes][i%chunkNodes]
-}
-
-// find returns the node of a timeout that waits, or nil.
-func (w *Wheel[T]) find(h Handle) *node[T] {
-	if h.index == 0 || h.index >= w.used {
-		return nil
-	}
-	if n := w.node(h.index); n.generation == h.generation {
-		return n
-	}
-	return nil
-}
-
-// handles returns the handles of all timeouts that wait, in no order.
-func (w *Wheel[T]) handles() []Handle {
-	all := make([]Handle, 0, w.pending)
-	for i := uint32(1); i < w.used; i++ {
-		if n := w.node(i); n.list < listCount {
-			all = append(all, Handle{i, n.generation})
-		}
-	}
-	return all
+	slot := n.tick >> (level * slotBits) % ring
+	w.occupied[level][slot/slots] |= 1 << (slot % slots)
+	w.push(uint16(level*ring)+uint16(slot), i, n)
 }
 
 // tickFrom returns the first tick that is not before at.

@@ -1,0 +1,89 @@
+package wheel
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestExecutorRunsTheTasksInBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, queue := 0, make(chan func(), 100)
+		go func() {
+			for run := range queue {
+				run()
+			}
+		}()
+		defer close(queue)
+		timer := NewTimer(Config{Executor: func(run func()) { calls++; queue <- run }})
+		ran := 0
+		for i := range 1000 {
+			add(t, timer, func() { ran++ }, time.Duration(1+i%10)*time.Second)
+		}
+		if err := timer.Drain(background); err != nil || ran != 1000 || calls != 10 {
+			t.Errorf("%d ran in %d calls, %v", ran, calls, err)
+		}
+	})
+}
+
+func TestFullExecutorIsNotAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, queue := 0, make(chan func(), 100)
+		go func() { // one goroutine, which the first task holds for a minute
+			for run := range queue {
+				run()
+			}
+		}()
+		defer close(queue)
+		timer := NewTimer(Config{Executor: func(run func()) { calls++; queue <- run }})
+		ran := 0
+		add(t, timer, func() { time.Sleep(time.Minute) }, time.Second)
+		for range 10 {
+			add(t, timer, func() { ran++ }, time.Second)
+		}
+		if err := timer.Drain(background); err != nil || ran != 10 || calls > 3 {
+			t.Errorf("%d ran in %d calls, %v", ran, calls, err)
+		}
+	})
+}
+
+func TestRunnerThatBeginsAfterStopRunsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var kept func()
+		timer := NewTimer(Config{Executor: func(run func()) { kept = run }})
+		add(t, timer, func() { t.Error("ran") }, 0)
+		synctest.Wait()
+		if left, err := timer.Stop(background); len(left) != 1 || err != nil {
+			t.Errorf("Stop is %v, %v", left, err)
+		}
+		kept()
+	})
+}
+
+func TestHandlerGetsTheValue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []uint64
+		timer := NewHandlerTimer(func(n uint64) { got = append(got, n) }, Config{})
+		for n := range uint64(5) {
+			add(t, timer, n, time.Duration(n)*time.Second)
+		}
+		timer.Drain(background)
+		if !slices.Equal(got, []uint64{0, 1, 2, 3, 4}) {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
+func TestTimerInSteadyStateAllocatesNothing(t *testing.T) {
+	timer := NewTimer(Config{})
+	defer timer.Stop(background)
+	add(t, timer, nothing, time.Hour)
+	if n := testing.AllocsPerRun(1000, func() {
+		o, _ := timer.NewTimeout(nothing, time.Minute)
+		o.Reschedule(time.Hour)
+		o.Cancel()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
