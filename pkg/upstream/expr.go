@@ -3,7 +3,6 @@ package upstream
 import (
 	"errors"
 	"fmt"
-	"net/http"
 
 	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/file"
@@ -46,6 +45,8 @@ type answerEnv struct {
 	requestEnv
 	Status int              `expr:"status"`
 	Body   func(string) any `expr:"body"`
+	Error  string           `expr:"error"`
+	Sent   bool             `expr:"sent"`
 }
 
 func (in *Input) env() requestEnv {
@@ -60,13 +61,9 @@ func (in *Input) env() requestEnv {
 	}
 }
 
-func (in *Input) answer(status int, header http.Header, body []byte) answerEnv {
-	env := answerEnv{
-		requestEnv: in.env(),
-		Status:     status,
-		Body:       func(path string) any { return lookup(body, path) },
-	}
-	env.Header = header.Get
+func (in *Input) answer(a *answer) answerEnv {
+	env := answerEnv{requestEnv: in.env(), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent}
+	env.Header = a.header.Get
 	return env
 }
 

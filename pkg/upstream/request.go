@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-
-	"github.com/tidwall/gjson"
 )
 
 // A Request is what a call puts on the wire, host and connection aside.
@@ -119,6 +117,20 @@ func (in *Input) param(name string) string {
 	return in.formParam(name)
 }
 
+// has reports whether a parameter, or the value at a JSON path, is there and not empty.
+func (in *Input) has(name string) bool {
+	if in.param(name) != "" {
+		return true
+	}
+	switch v := lookup(in.r.Body, name).(type) {
+	case nil:
+		return false
+	case string:
+		return v != ""
+	}
+	return true
+}
+
 // parseForm reads an urlencoded or multipart body; files in it are left out.
 func parseForm(r *Request) url.Values {
 	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -143,17 +155,4 @@ func parseForm(r *Request) url.Values {
 		}
 	}
 	return url.Values{}
-}
-
-// lookup returns the value at a path of a JSON text, nil if there is none. A *
-// in a name of the path stands for any characters.
-func lookup(json []byte, path string) any {
-	if !gjson.ValidBytes(json) {
-		return nil
-	}
-	v := gjson.GetBytes(json, path)
-	if n := v.Int(); v.Type == gjson.Number && v.Raw == fmt.Sprint(n) {
-		return int(n)
-	}
-	return v.Value()
 }
