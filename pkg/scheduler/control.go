@@ -8,6 +8,11 @@ import (
 // Resolve decides an unknown call: done or failed end it, waiting sends it again.
 // The reason is kept with the last attempt.
 func (s *Scheduler) Resolve(id string, as State, reason string) (*Call, error) {
+	return s.resolve(id, as, reason, true)
+}
+
+// resolve is Resolve; a call that waits again has a new max_age if it is renewed.
+func (s *Scheduler) resolve(id string, as State, reason string, renew bool) (*Call, error) {
 	if as != Done && as != Failed && as != Waiting {
 		return nil, &Error{Reason: BadRequest, Detail: fmt.Sprintf("an unknown call can be resolved as done, failed or waiting, not as %q", as)}
 	}
@@ -23,7 +28,13 @@ func (s *Scheduler) Resolve(id string, as State, reason string) (*Call, error) {
 		case s.loop.stopping:
 			err = errStopping(c.Upstream)
 		default:
-			s.loop.resolve(now, c, as, reason, recorded)
+			if as == Waiting {
+				if stale := s.loop.planners[c.Upstream].stale(now, c); stale != nil {
+					err = stale
+					return
+				}
+			}
+			s.loop.resolve(now, c, as, reason, renew, recorded)
 		}
 	})
 	if err != nil {
@@ -33,7 +44,7 @@ func (s *Scheduler) Resolve(id string, as State, reason string) (*Call, error) {
 	return s.Get(id)
 }
 
-func (l *loop) resolve(now time.Time, c *call, as State, reason string, recorded chan struct{}) {
+func (l *loop) resolve(now time.Time, c *call, as State, reason string, renew bool, recorded chan struct{}) {
 	if last := c.Last(); last != nil && reason != "" {
 		last.Reason += "; resolved as " + string(as) + ": " + reason
 	}
@@ -49,14 +60,17 @@ func (l *loop) resolve(now time.Time, c *call, as State, reason string, recorded
 		p.unknown--
 		if as == Waiting {
 			c.settled = make(chan struct{})
-			c.due, c.burnt = time.Time{}, 0
-			c.Deadline = now.Add(p.MaxAge)
+			c.due, c.burnt, c.backoff, c.doubt = time.Time{}, 0, 0, false
+			if renew {
+				c.Deadline = p.goodUntil(c.AcceptedAt, now.Add(p.MaxAge))
+			}
 			l.resume(now, c)
 			return
 		}
 		p.bytes -= c.bytes
 		c.State, c.FinishedAt = as, snapshot.FinishedAt
 		delete(l.calls, c.ID)
+		l.aftermath(now, c)
 	})
 }
 

@@ -17,7 +17,7 @@ const tick = 100 * time.Microsecond
 const batch = 256
 
 // probes is how long an upstream that is down is left alone between two dials.
-var probes = retry.Policy{Min: 500 * time.Millisecond, Max: 30 * time.Second}
+var probes = retry.Curve{Min: 500 * time.Millisecond, Max: 30 * time.Second}
 
 // The loop is the one goroutine that touches the wheel, the planners and the
 // calls in hand. It lives on messages: functions that it runs at an instant.
@@ -166,7 +166,7 @@ func (l *loop) wait(now time.Time, c *call) {
 			at = c.due
 		}
 	} else {
-		l.planners[c.Upstream].add(c)
+		l.planners[c.Upstream].repeats.enter(now, c)
 	}
 	c.timeout = l.wheel.Insert(at.Sub(l.origin), timed{c, l})
 }
@@ -198,6 +198,7 @@ func (l *loop) leave(now time.Time, c *call) {
 		p.remove(c)
 		p.check(now, g) // what it waited for may be enough for the next
 	}
+	l.planners[c.Upstream].repeats.leave(c)
 	l.wheel.Cancel(c.timeout)
 }
 
@@ -208,6 +209,10 @@ func (l *loop) send(now time.Time, p *planner, c *call) {
 	p.sending++
 	c.State = Sending
 	c.sentAt = now
+	if c.firstSent.IsZero() {
+		c.firstSent = now
+		p.repeats.first(now)
+	}
 	n := 1
 	if last := c.Last(); last != nil {
 		n = last.N + 1
@@ -218,16 +223,16 @@ func (l *loop) send(now time.Time, p *planner, c *call) {
 	c.Attempts = append(c.Attempts, Attempt{N: n, SentAt: now})
 	snapshot := c.snapshot()
 	l.busy++
-	l.s.work.Go(func() { l.s.attempt(p.up, c, &snapshot) })
+	l.s.work.Go(func() { l.s.attempt(p.service, c, &snapshot) })
 }
 
 // attempt sends a call once, on a goroutine of its own.
-func (s *Scheduler) attempt(up *upstream.Upstream, c *call, intent *Call) {
+func (s *Scheduler) attempt(sv *service, c *call, intent *Call) {
 	var result *upstream.Result
 	if err := s.store.Intend(intent); err != nil {
 		result = &upstream.Result{Outcome: upstream.NotExecuted, Reason: "never sent: the intent could not be stored", AnsweredAt: time.Now(), RetryAfter: time.Second, Err: err}
 	} else {
-		result = up.Do(s.ctx, c.request)
+		result = c.attempt(sv.up)(s.ctx, sv.fresh(c))
 	}
 	switch {
 	case result.Outcome == upstream.Unknown:
@@ -238,7 +243,7 @@ func (s *Scheduler) attempt(up *upstream.Upstream, c *call, intent *Call) {
 	// Read what is kept of the answer here: it may block.
 	var kept *Response
 	if c.Async && result.Response != nil {
-		kept = keep(result, up.MaxInspect)
+		kept = keep(result, sv.up.MaxInspect)
 	}
 	s.loop.post(func(now time.Time) { s.loop.conclude(now, c, result, kept) })
 }
@@ -272,12 +277,17 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 	l.observe(Event{Kind: EventAttempt, Call: &c.Call, Attempt: last})
 
 	l.reachable(now, p, r)
+	c.used = c.used || r.Sent
+	c.doubt = c.doubt || r.Outcome == upstream.Unknown
+	repeatable, until := p.repeatable(c, r)
 	decision := p.Retry.Next(now, retry.Attempt{
-		Number: c.burnt + 1, Outcome: retry.Outcome(r.Outcome), Repeatable: c.repeatable,
-		RetryAfter: r.RetryAfter, Response: r.Response, Err: r.Err,
+		Number: c.burnt + 1, Outcome: retry.Outcome(r.Outcome), Repeatable: repeatable, Until: until,
+		RetryAfter: r.RetryAfter, Last: c.backoff, Response: r.Response, Err: r.Err,
 	}, rand.Float64())
 	if decision.Burnt {
 		c.burnt++
+		c.backoff = decision.At.Sub(now)
+		c.repeat = decision.Again
 	}
 	switch {
 	case r.Outcome == upstream.Done:
@@ -289,8 +299,10 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 	case r.Outcome == upstream.NotExecuted && r.Sent:
 		c.limited++
 		c.unreached = 0
-		l.limited(now, p, c, r)
-		decision.At = now // the pause is what it waits for
+		if !r.Alone {
+			l.limited(now, p, c, r)
+			decision.At = now // the pause is what it waits for
+		}
 	case r.Unreachable:
 		c.unreached++
 		decision.At = now
@@ -300,18 +312,14 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 
 // again lets a call wait for its next attempt, or ends it if there is none.
 func (l *loop) again(now time.Time, p *planner, c *call, r *upstream.Result, d retry.Decision) {
-	// A caller that waits gets the first answer there is, unless its request may
-	// go out again as it is. What was never sent is no repeat; but a caller need
-	// not wait for an upstream that stays down.
-	may := c.Async || r.Sent && (p.Resend || p.Signer != nil) || !r.Sent && c.unreached < 2
 	end := Exhausted
 	switch {
 	case r.Outcome == upstream.Unknown:
 		end = Unknown
-	case d.Again && c.Async:
+	case d.Again && c.Async && p.mayGoAgain(c, r):
 		end = Expired // the only reason left
 	}
-	if d.Again && may && !c.gone && (c.Async || !l.stopping) {
+	if d.Again && p.mayGoAgain(c, r) && !c.gone && (c.Async || !l.stopping) {
 		c.due = d.At
 		if eta, _ := p.eta(now, c); !eta.After(c.Deadline) {
 			// It stays in sending until that is recorded: records of a call do not overtake.
@@ -348,7 +356,8 @@ func (l *loop) limited(now time.Time, p *planner, c *call, r *upstream.Result) {
 		}
 	}
 	if wait == 0 {
-		wait = p.Retry.Delay(c.limited, rand.Float64())
+		c.backoff = p.Retry.LimitedCurve().Delay(c.limited, c.backoff, rand.Float64())
+		wait = c.backoff
 	}
 	until := now.Add(wait)
 	for _, n := range c.needs {
@@ -376,7 +385,7 @@ func (l *loop) reachable(now time.Time, p *planner, r *upstream.Result) {
 	switch {
 	case r.Unreachable && !p.trouble.After(now): // else: sent before the pause began
 		p.down++
-		wait := probes.Delay(p.down, rand.Float64())
+		wait := probes.Delay(p.down, 0, rand.Float64())
 		if p.down == 1 {
 			l.s.log.Warn("upstream is down, its calls wait", "upstream", p.Name, "reason", r.Reason, "probe_in", wait.String())
 		}
@@ -398,6 +407,9 @@ func (l *loop) finish(now time.Time, c *call, state State) {
 		l.leave(now, c)
 		p.waiting--
 	}
+	if c.doubt && state != Done && state != Failed {
+		state = Unknown // an earlier attempt may have executed it, whatever ended it now
+	}
 	c.State = state
 	if state == Unknown && c.Async {
 		p.unknown++ // it stays in hand, and may go again
@@ -408,7 +420,7 @@ func (l *loop) finish(now time.Time, c *call, state State) {
 		c.FinishedAt = now
 	}
 	l.observe(Event{Kind: EventEnded, Call: &c.Call})
-	l.record(c.snapshot(), func(time.Time) { l.settle(c) })
+	l.record(c.snapshot(), func(now time.Time) { l.settle(now, c) })
 }
 
 // record stores where a call stands, beside the loop, and then goes on in it.
@@ -426,7 +438,7 @@ func (l *loop) record(snapshot Call, then func(now time.Time)) {
 }
 
 // settle tells everybody who waits for the call that it has ended.
-func (l *loop) settle(c *call) {
+func (l *loop) settle(now time.Time, c *call) {
 	if c.State.Finished() || !c.Async {
 		delete(l.calls, c.ID)
 	}
@@ -434,6 +446,7 @@ func (l *loop) settle(c *call) {
 		c.result.Response.Body.Close()
 	}
 	close(c.settled)
+	l.aftermath(now, c)
 }
 
 // abandon takes note that nobody waits for the call any more.

@@ -23,6 +23,7 @@ type planner struct {
 	gates   map[gateID]*gate
 	entry   *gate // where lanes queue that nothing is known to stop
 	open    pile[*gate]
+	repeats *repeats
 	virtual float64 // start tag of the call that went last
 
 	waiting int // calls, in lanes or before their time
@@ -40,6 +41,7 @@ func newPlanner(sv *service, w *wheel.Wheel[timeouter], origin time.Time) *plann
 		ledger: quota.New(origin, sv.quotas()...),
 		lanes:  make(map[string]*lane), flows: make(map[string]*flow), gates: make(map[gateID]*gate),
 	}
+	p.repeats = newRepeats(p)
 	p.entry = newGate(p, gateID{limit: -1})
 	p.open.place = func(g *gate) *int { return &g.place }
 	p.open.before = func(a, b *gate) bool { return a.rank.before(b.rank) }

@@ -59,6 +59,11 @@ type Scheduler struct {
 	work   sync.WaitGroup // attempts and records
 	ctx    context.Context
 	cancel context.CancelFunc // cuts attempts in flight
+
+	after    sync.WaitGroup     // webhooks being handed over, unknown calls being asked about
+	afterCtx context.Context    // ends with the beginning of a stop
+	afterEnd context.CancelFunc //
+
 	close  sync.Once
 	closed chan struct{}
 }
@@ -77,6 +82,7 @@ func New(c Config) (*Scheduler, error) {
 		s.log = slog.Default()
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.afterCtx, s.afterEnd = context.WithCancel(s.ctx)
 	s.loop = newLoop(s, c.Observe)
 	go s.loop.run()
 	return s, nil
@@ -160,7 +166,10 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	// Settled: the loop does not touch the call any more.
 	last := c.Call.snapshot()
 	if c.result != nil && c.result.Response != nil {
-		return c.result.Response, &last, nil
+		if c.State != Unknown || c.result.Outcome == upstream.Unknown {
+			return c.result.Response, &last, nil
+		}
+		c.result.Response.Body.Close() // it says less than is known: an earlier attempt may have executed the call
 	}
 	return nil, &last, s.loop.explain(c)
 }
@@ -168,7 +177,7 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 // newCall checks a request and computes what it needs, on the caller's goroutine.
 func (s *Scheduler) newCall(r Request) (*call, *Error) {
 	sv := s.services[r.Upstream]
-	if sv == nil {
+	if sv == nil || sv.target != "" && !r.internal {
 		return nil, &Error{Reason: NotFound, Upstream: r.Upstream, Detail: fmt.Sprintf("upstream %q is not configured", r.Upstream)}
 	}
 	bad := func(format string, args ...any) (*call, *Error) {
@@ -176,6 +185,9 @@ func (s *Scheduler) newCall(r Request) (*call, *Error) {
 	}
 	if r.Priority < -MaxPriority || r.Priority > MaxPriority {
 		return bad("priority is %d, must be from %d to %d", r.Priority, -MaxPriority, MaxPriority)
+	}
+	if !sv.knows(r.Callback) {
+		return bad("callback %q is not one of upstream %q's callbacks in the configuration", r.Callback, r.Upstream)
 	}
 	if int64(len(r.Body)) > sv.MaxBody {
 		return nil, &Error{Reason: TooLarge, Upstream: r.Upstream, Detail: fmt.Sprintf("the body has %d bytes, upstream %q takes at most %d (max_body)", len(r.Body), r.Upstream, sv.MaxBody)}
@@ -195,7 +207,7 @@ func (s *Scheduler) newCall(r Request) (*call, *Error) {
 		return nil, e
 	}
 	now := time.Now()
-	deadline := now.Add(sv.MaxAge)
+	deadline := sv.goodUntil(now, now.Add(sv.MaxAge))
 	if !r.Deadline.IsZero() && r.Deadline.Before(deadline) {
 		deadline = r.Deadline
 	}
@@ -206,6 +218,7 @@ func (s *Scheduler) newCall(r Request) (*call, *Error) {
 		Call: Call{
 			ID: uuid.Must(uuid.NewV7()).String(), Upstream: r.Upstream, State: Waiting, Priority: r.Priority,
 			AcceptedAt: now, NotBefore: r.NotBefore, Deadline: deadline, Attempts: []Attempt{},
+			Callback: r.Callback, Resolves: r.resolves,
 		},
 		request: wire, needs: needs, flowName: flow, repeatable: sv.up.Repeatable(in),
 		due: r.NotBefore, bytes: size(wire), settled: make(chan struct{}),
@@ -363,8 +376,10 @@ func (s *Scheduler) Shutdown(ctx context.Context) error {
 		s.ask(s.loop.stop)
 		stop := context.AfterFunc(ctx, s.cancel)
 		defer stop()
+		s.afterEnd()
 		<-s.loop.ended
 		s.work.Wait()
+		s.after.Wait()
 		for _, sv := range s.services {
 			sv.up.Close()
 		}

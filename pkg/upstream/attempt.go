@@ -53,6 +53,7 @@ type Result struct {
 // Causes of a cancelled attempt.
 var (
 	errTimeout = errors.New("the attempt's time-out has passed")
+	errStale   = errors.New("the request's signature is too old to be sent")
 	errRepeat  = errors.New("the connection broke and the request is not sent a second time")
 )
 
@@ -76,7 +77,7 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	timeout := time.AfterFunc(u.Timeout, func() { cancel(errTimeout) })
-	wire := &wire{cancel: cancel}
+	wire := &wire{cancel: cancel, latest: r.Latest}
 	end := func() {
 		cancel(nil)
 		timeout.Stop()
@@ -149,7 +150,7 @@ func (u *Upstream) unanswered(res *Result, in *Input, w *wire, err error) {
 		res.Sent = w.wrote()
 	default:
 		res.Sent = !u.own && !dial
-		res.Unreachable = !res.Sent && !errors.Is(err, context.Canceled)
+		res.Unreachable = !res.Sent && !errors.Is(err, context.Canceled) && !errors.Is(err, errStale)
 	}
 	res.Err = err
 	if u.rule(res, in, &answer{failure: failure(err, res.Unreachable), sent: res.Sent}) {
@@ -181,7 +182,7 @@ func failure(err error, unreachable bool) string {
 		return "dial"
 	case errors.Is(err, errTimeout), errors.As(err, &timeout) && timeout.Timeout():
 		return "timeout"
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled), errors.Is(err, errStale):
 		return "cancelled"
 	case errors.Is(err, errRepeat), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), strings.Contains(err.Error(), "stream error"):
 		return "reset"

@@ -93,6 +93,43 @@ func compileRule(r Rule, fault func(field string, err error)) rule {
 	return rule{r, program, names(program, "error", "sent")}
 }
 
+// Rules are compiled rules.
+type Rules struct{ rules []rule }
+
+// CompileRules compiles rules. The error joins everything that is wrong with them,
+// each part a [*FieldError] with a field such as [2].when.
+func CompileRules(rules []Rule) (*Rules, error) {
+	var errs []error
+	c := &Rules{}
+	for i, r := range rules {
+		c.rules = append(c.rules, compileRule(r, func(field string, err error) {
+			if err != nil {
+				errs = append(errs, &FieldError{fmt.Sprintf("[%d].%s", i, field), err})
+			}
+		}))
+	}
+	return c, errors.Join(errs...)
+}
+
+// Judge returns the first rule that holds of a whole answer, nil if there is none.
+// What rules see of a request is that of in.
+func (r *Rules) Judge(in *Input, status int, header http.Header, body []byte) *Rule {
+	return r.first(in, &answer{status: status, header: header, body: body})
+}
+
+func (r *Rules) first(in *Input, a *answer) *Rule {
+	env := in.answer(a)
+	for i := range r.rules {
+		if a.failure != "" && !r.rules[i].wordless {
+			continue
+		}
+		if v, err := expr.Run(r.rules[i].program, env); err == nil && v.(bool) {
+			return &r.rules[i].Rule
+		}
+	}
+	return nil
+}
+
 // names reports whether an expression names one of some variables.
 func names(program *vm.Program, wanted ...string) bool {
 	v := &finder{wanted: wanted}
@@ -131,21 +168,15 @@ func (u *Upstream) judge(res *Result, in *Input, a *answer) {
 
 // rule applies the first rule that holds, and reports whether there is one.
 func (u *Upstream) rule(res *Result, in *Input, a *answer) bool {
-	env := in.answer(a)
-	for _, r := range u.rules {
-		if a.failure != "" && !r.wordless {
-			continue
-		}
-		if v, err := expr.Run(r.program, env); err != nil || !v.(bool) {
-			continue
-		}
-		res.Outcome, res.Reason = r.Is, r.When
-		res.Pause, res.Park = r.Pause, r.Park
-		res.Alone = r.After > 0 && r.Pause == nil
-		res.RetryAfter = max(res.RetryAfter, r.After)
-		return true
+	r := u.rules.first(in, a)
+	if r == nil {
+		return false
 	}
-	return false
+	res.Outcome, res.Reason = r.Is, r.When
+	res.Pause, res.Park = r.Pause, r.Park
+	res.Alone = r.After > 0 && r.Pause == nil
+	res.RetryAfter = max(res.RetryAfter, r.After)
+	return true
 }
 
 // fromGateway tells the statuses that a gateway in front of the counting host

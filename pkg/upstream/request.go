@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // A Request is what a call puts on the wire, host and connection aside.
@@ -19,11 +20,14 @@ type Request struct {
 	// Header has no Host, no Content-Length and no hop-by-hop fields.
 	Header http.Header
 	Body   []byte
+	// Latest, if not zero, is when the signature that the caller brought is stale:
+	// no byte is sent later.
+	Latest time.Time
 }
 
 // Clone returns a deep copy.
 func (r *Request) Clone() *Request {
-	return &Request{r.Method, r.Target, r.Header.Clone(), bytes.Clone(r.Body)}
+	return &Request{r.Method, r.Target, r.Header.Clone(), bytes.Clone(r.Body), r.Latest}
 }
 
 // Check reports why a request cannot be sent.

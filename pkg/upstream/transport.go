@@ -101,6 +101,7 @@ func (c *conn) Write(p []byte) (int, error) {
 // wire watches the connections that net/http takes for one request.
 type wire struct {
 	cancel context.CancelCauseFunc
+	latest time.Time // no byte of the request later than this; zero: whenever
 
 	// Owned by the goroutine in RoundTrip, which calls the trace's hooks, but for
 	// header.
@@ -131,8 +132,14 @@ func (w *wire) trace() *httptrace.ClientTrace {
 				c = t.NetConn()
 				w.shared = t.ConnectionState().NegotiatedProtocol == "h2"
 			}
+			var no error
 			if w.got++; max(w.got, w.asked) > 1 {
-				w.cancel(errRepeat)
+				no = errRepeat
+			} else if !w.latest.IsZero() && time.Now().After(w.latest) {
+				no = errStale
+			}
+			if no != nil {
+				w.cancel(no)
 				if !w.shared {
 					info.Conn.Close()
 				}

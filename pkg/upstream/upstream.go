@@ -129,7 +129,7 @@ type Signer interface {
 type Upstream struct {
 	Config
 	base       *url.URL
-	rules      []rule
+	rules      *Rules
 	idempotent *Expr
 	transport  http.RoundTripper
 	own        bool // transport is ours: it reports every connection
@@ -164,10 +164,12 @@ func New(c Config) (*Upstream, error) {
 			fault(field, fmt.Errorf("%v must be positive", d))
 		}
 	}
-	for i, r := range c.Outcomes {
-		u.rules = append(u.rules, compileRule(r, func(field string, err error) {
-			fault(fmt.Sprintf("outcomes[%d].%s", i, field), err)
-		}))
+	u.rules, err = CompileRules(c.Outcomes)
+	for _, err := range parts(err) {
+		var f *FieldError
+		if errors.As(err, &f) {
+			fault("outcomes"+f.Field, f.Err)
+		}
 	}
 	if c.Idempotent != "" {
 		u.idempotent, err = Compile(c.Idempotent, Condition)
@@ -191,6 +193,14 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
 func (e *FieldError) Unwrap() error { return e.Err }
+
+// parts undoes errors.Join.
+func parts(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return nil
+}
 
 func parseBase(s string) (*url.URL, error) {
 	if s == "" {
