@@ -117,6 +117,9 @@ func (sc *sidecar) listen(cfg *config.Config, metrics *server.Metrics) error {
 	for _, name := range slices.Sorted(maps.Keys(cfg.Listeners)) {
 		l := cfg.Listeners[name]
 		data, dataErr := server.NewData(sc.scheduler, name, cfg.Admin, shape(l.Refusal))
+		if l.Replay {
+			data.Replay()
+		}
 		err = errors.Join(err, dataErr, sc.add("upstreams."+name+".listen", l.Listen, data))
 	}
 	return err

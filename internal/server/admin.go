@@ -162,6 +162,7 @@ type submission struct {
 	Deadline       time.Time `json:"deadline"`
 	Priority       int       `json:"priority"`
 	IdempotencyKey string    `json:"idempotency_key"`
+	Callback       string    `json:"callback"`
 }
 
 // headers takes a text or a list of texts for each name.
@@ -205,7 +206,7 @@ func (a *Admin) submit(r *http.Request) (*reply, error) {
 	}
 	call, err := a.s.Submit(r.Context(), scheduler.Request{
 		Upstream: s.Upstream, Method: s.Method, Target: s.Path, Header: scheduler.EndToEnd(http.Header(s.Headers)), Body: body,
-		Priority: s.Priority, NotBefore: s.NotBefore, Deadline: s.Deadline, IdempotencyKey: s.IdempotencyKey,
+		Priority: s.Priority, NotBefore: s.NotBefore, Deadline: s.Deadline, IdempotencyKey: s.IdempotencyKey, Callback: s.Callback,
 	})
 	return &reply{status: http.StatusAccepted, call: call}, err
 }

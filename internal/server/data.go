@@ -14,7 +14,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +37,12 @@ type Data struct {
 	maxBody  int64
 	refusal  Refusal
 	admin    string
+	replay   bool
 }
+
+// Replay lets a client that sends an Idempotency-Key again have the stored answer:
+// such calls are submitted, so that they outlive their client, and waited for.
+func (d *Data) Replay() { d.replay = true }
 
 // NewData returns the handler of an upstream's data listener. Admin is the
 // address of the admin API, to which a 202 points.
@@ -45,6 +52,7 @@ func NewData(s *scheduler.Scheduler, upstream, admin string, refusal Refusal) (*
 }
 
 func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer d.recover(w)
 	req, err := d.request(w, r)
 	if err != nil {
 		d.refuse(w, err)
@@ -54,12 +62,16 @@ func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.submit(w, r, req)
 		return
 	}
+	if d.replay && r.Header.Get("Idempotency-Key") != "" {
+		d.once(w, r, req)
+		return
+	}
 	resp, call, err := d.s.Do(r.Context(), req)
 	if err != nil {
-		if r.Context().Err() == nil {
-			d.refuse(w, err)
-		}
-		return // else nobody is there to be told
+		// Also where the client seems to have gone: one that has only closed its
+		// half of the connection must not take an empty 200 for an answer.
+		d.refuse(w, gone(err, call))
+		return
 	}
 	defer resp.Body.Close()
 	d.forward(w, r, resp, call)
@@ -114,6 +126,7 @@ func schedule(req *scheduler.Request, h http.Header, now time.Time) error {
 			req.Deadline = at
 		}
 	}
+	req.Callback = h.Get("Throttler-Callback")
 	if v := h.Get("Throttler-Priority"); v != "" {
 		p, err := strconv.Atoi(v)
 		if err != nil || p < -scheduler.MaxPriority || p > scheduler.MaxPriority {
@@ -159,6 +172,33 @@ func (d *Data) forward(w http.ResponseWriter, r *http.Request, resp *http.Respon
 		// What the client has must not look whole.
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// gone is the error of a call whose client has gone: what became of the call.
+func gone(err error, call *scheduler.Call) error {
+	var e *scheduler.Error
+	if errors.As(err, &e) {
+		return err
+	}
+	e = &scheduler.Error{Reason: scheduler.Gone, Call: call, Detail: "the client closed its connection before the call was sent"}
+	if call != nil && call.Last() != nil {
+		e.Reason, e.Detail = scheduler.NoAnswer, "the client closed its connection while call "+call.ID+" was being sent"
+	}
+	return e
+}
+
+// recover answers where a bug would close the connection without an answer, upon
+// which some clients send the request again.
+func (d *Data) recover(w http.ResponseWriter) {
+	bug := recover()
+	if bug == nil {
+		return
+	}
+	if bug == http.ErrAbortHandler {
+		panic(bug)
+	}
+	slog.Error("BUG: a request's handler panicked", "upstream", d.upstream, "panic", bug, "stack", string(debug.Stack()))
+	d.refuse(w, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.upstream, Detail: "an internal error; the call may have been executed"})
 }
 
 func (d *Data) refuse(w http.ResponseWriter, err error) {

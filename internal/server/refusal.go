@@ -54,6 +54,7 @@ var statuses = map[scheduler.Reason]struct {
 	scheduler.Stopping:     {http.StatusServiceUnavailable, "Throttler is stopping"},
 	scheduler.Paused:       {http.StatusServiceUnavailable, "The upstream is shut for now"},
 	scheduler.NoAnswer:     {http.StatusGatewayTimeout, "There is no answer; the call may have been executed"},
+	scheduler.Gone:         {http.StatusServiceUnavailable, "The client has gone"},
 	scheduler.NotSent:      {http.StatusInternalServerError, "The request could not be completed for sending"},
 	scheduler.StoreFailed:  {http.StatusInternalServerError, "The call could not be stored"},
 }

@@ -49,6 +49,7 @@ var mayImport = map[string][]string{
 	"pkg/quota":        {},
 	"pkg/retry":        {},
 	"pkg/upstream":     {},
+	"pkg/signer":       {"pkg/upstream"}, // signs what upstream sends
 	"pkg/scheduler":    {"pkg/wheel", "pkg/quota", "pkg/retry", "pkg/upstream"},
 	"pkg/config":       {"pkg/*"},
 	"internal/server":  {"pkg/scheduler"},

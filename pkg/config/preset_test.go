@@ -96,7 +96,7 @@ func TestAlipayOutcomes(t *testing.T) {
 		{"cut off", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{"code":"100`, upstream.Unknown, 7},
 		{"nothing", "alipay.trade.refund", 204, "", upstream.Unknown, 7},
 		{"redirect", "alipay.trade.refund", 302, "", upstream.Failed, -1},
-		{"gateway down", "alipay.trade.refund", 502, html, upstream.Unknown, -1},
+		{"gateway down", "alipay.trade.refund", 502, html, upstream.Unknown, 8},
 	}
 	seen := make(map[int]bool)
 	for _, tt := range tests {
@@ -111,7 +111,7 @@ func TestAlipayOutcomes(t *testing.T) {
 			seen[rule] = true
 		})
 	}
-	for rule := range 8 {
+	for rule := range 9 {
 		if !seen[rule] {
 			t.Errorf("rule %d was never tried", rule)
 		}
@@ -238,17 +238,17 @@ func TestPresetLiesBeneath(t *testing.T) {
 	}
 	c, err := Parse([]byte(`
 upstreams:
-  a: {url: "http://a.test", preset: alipay, resend: false, idempotent: "", retry: {min: 3s}}
+  a: {url: "http://a.test", preset: alipay, resend: false, idempotent: "", retry: {min: 4s}}
   b: {url: "http://b.test", preset: alipay, retry: }
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
 	a, b := c.Scheduler.Upstreams["a"], c.Scheduler.Upstreams["b"]
-	if a.Resend || a.Idempotent != "" || a.Retry.Min.Seconds() != 3 || a.Retry.Max.Seconds() != 60 {
+	if a.Resend || a.Idempotent != "" || a.Retry.Min.Seconds() != 4 || a.Retry.Max.Seconds() != 60 {
 		t.Errorf("overridden: %+v", a)
 	}
-	if !b.Resend || b.Idempotent == "" || b.Retry.Min.Seconds() != 6 {
+	if !b.Resend || b.Idempotent == "" || b.Retry.Min.Seconds() != 3 {
 		t.Errorf("another upstream, with an empty section: %+v", b)
 	}
 
@@ -260,7 +260,7 @@ upstreams:
 }
 
 func TestPresets(t *testing.T) {
-	if got := Presets(); !slices.Equal(got, []string{"alipay", "generic"}) {
+	if got := Presets(); !slices.Equal(got, []string{"alipay", "alipay-v3", "generic", "stripe", "wechatpay-v3"}) {
 		t.Errorf("Presets() = %q", got)
 	}
 	for _, name := range Presets() {

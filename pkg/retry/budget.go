@@ -20,7 +20,7 @@ type Budget struct {
 
 // Defaults of a [Budget] whose fields are zero.
 const (
-	DefaultFloor = time.Second
+	DefaultFloor = 100 * time.Millisecond
 	DefaultMost  = 10
 )
 

@@ -31,14 +31,6 @@ type Callback struct {
 	PerSecond int
 }
 
-// Defaults of a [Callback] whose fields are zero: the waits grow, over half a day.
-const (
-	DefaultCallbacksPerSecond = 50
-	DefaultCallbackAttempts   = 12
-	DefaultCallbackMin        = 10 * time.Second
-	DefaultCallbackMax        = 5 * time.Hour
-)
-
 // callbackUpstream turns a target into an upstream.
 func callbackUpstream(c Callback) Upstream {
 	u := Upstream{Config: c.Config, Retry: c.Retry, MaxAge: 72 * time.Hour, Concurrency: 16}

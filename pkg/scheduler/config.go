@@ -15,7 +15,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// Defaults of an [Upstream] whose fields are zero, and the name of its own limit.
+// Defaults of an [Upstream], its [Resolve] and its [Callback] whose fields are
+// zero, and the names of what calls wait for besides its limits.
 const (
 	DefaultConcurrency     = 1024
 	DefaultLate            = 5 * time.Second
@@ -28,6 +29,18 @@ const (
 	// ConcurrencyLimit is the name of the limit that every upstream has: its
 	// concurrency. A pause of the upstream is a pause of this limit.
 	ConcurrencyLimit = "concurrency"
+	// RepeatLimit is what a call waits for whose repeat the retry budget does not
+	// cover yet.
+	RepeatLimit = "retry_budget"
+
+	DefaultResolveAfter   = 10 * time.Second
+	DefaultResolveEvery   = 30 * time.Second
+	DefaultResolveQueries = 10
+
+	DefaultCallbacksPerSecond = 50
+	DefaultCallbackAttempts   = 12
+	DefaultCallbackMin        = 10 * time.Second // the waits grow, over half a day
+	DefaultCallbackMax        = 5 * time.Hour
 )
 
 // A Config describes a scheduler.

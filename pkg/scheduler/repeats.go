@@ -9,10 +9,6 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
-// RepeatLimit is what a call waits for whose repeat the retry budget does not
-// cover yet, as WaitingFor names it.
-const RepeatLimit = "retry_budget"
-
 // repeats holds the calls of an upstream whose turn to be repeated has come and
 // for which its retry budget has nothing left: the oldest goes first, when first
 // sendings or time have earned it. It is owned by the loop.

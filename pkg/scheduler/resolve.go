@@ -12,13 +12,6 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// Defaults of a [Resolve] whose fields are zero.
-const (
-	DefaultResolveAfter   = 10 * time.Second
-	DefaultResolveEvery   = 30 * time.Second
-	DefaultResolveQueries = 10
-)
-
 // A Resolve settles calls of unknown outcome by asking the upstream: a query by
 // the same business number, which is a call like any other, under the same
 // limits, and says whether the first one is done, failed, or was not executed and

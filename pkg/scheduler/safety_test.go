@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -236,7 +237,7 @@ func TestRetriesStayWithinTheirBudget(t *testing.T) {
 			t.Errorf("%d requests, %d attempts", len(at), sent)
 		}
 		// At any moment: the share of the first sendings so far, what a new budget
-		// has, and one for each second.
+		// has, and one for each tenth of a second.
 		sentAt, first, repeat := make(map[string]time.Duration), []time.Duration{}, []time.Duration{}
 		for i, id := range ids {
 			for n, a := range s.mustGet(t, id).Attempts {
@@ -253,7 +254,7 @@ func TestRetriesStayWithinTheirBudget(t *testing.T) {
 		slices.Sort(repeat)
 		for i, at := range repeat {
 			firsts, _ := slices.BinarySearch(first, at+ms)
-			if most := share*float64(firsts) + 10 + at.Seconds(); float64(i+1) > most+1 {
+			if most := share*float64(firsts) + retry.DefaultMost + at.Seconds()/retry.DefaultFloor.Seconds(); float64(i+1) > most+1 {
 				t.Fatalf("%d repeats among %d first sendings by %v", i+1, firsts, at)
 			}
 		}

@@ -12,19 +12,16 @@
 //	           ▲   └─► expired, cancelled     │ └─────► unknown ─► waiting, done, failed
 //	           └── a new single-shot timeout ─┴───────► exhausted
 //
-// What was limited, met a closed door, or is safe to repeat waits again. Unknown is
-// not finished: it may have been executed, and stays until somebody decides.
+// What was limited, met a closed door, or is safe to repeat waits again. Unknown
+// may have been executed: it stays until a query ([Resolve]) or a person decides.
 //
-// A slot is an estimate. Which call goes is decided when the slot fires: by
-// priority, then fairly between flows, then by age. So a cancelled call leaves no
-// hole, a retry goes ahead of newer work, and a full key stops nobody else.
-//
-// # How it runs
+// Which call goes is decided when a slot fires: by priority, then fairly between
+// flows, then by age. So a cancelled call leaves no hole, and a full key stops
+// nobody else.
 //
 // One goroutine owns the wheel, the books and the queues; everybody else sends it
-// messages. Each attempt runs on its own, so a slow upstream stalls only itself.
-// Close waits for all of them. All methods are safe for concurrent use. A [Store]
-// keeps the calls; without one they live as long as the process.
+// messages. Attempts run beside it, and Close waits for them. All methods are safe
+// for concurrent use. A [Store] keeps the calls, by default in memory.
 package scheduler
 
 import (

@@ -117,7 +117,7 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 	}
 	res.RetryAfter = retryAfter(resp.Header, res.AnsweredAt)
 	body, whole := u.unpack(resp.Header, start)
-	u.judge(res, NewInput(r), &answer{status: resp.StatusCode, header: resp.Header, body: body, partial: res.Truncated || !whole})
+	u.judge(res, NewInput(r), &answer{status: resp.StatusCode, header: resp.Header, body: body, partial: res.Truncated || !whole, sent: true})
 	return res
 }
 

@@ -114,7 +114,7 @@ func CompileRules(rules []Rule) (*Rules, error) {
 // Judge returns the first rule that holds of a whole answer, nil if there is none.
 // What rules see of a request is that of in.
 func (r *Rules) Judge(in *Input, status int, header http.Header, body []byte) *Rule {
-	return r.first(in, &answer{status: status, header: header, body: body})
+	return r.first(in, &answer{status: status, header: header, body: body, sent: true})
 }
 
 func (r *Rules) first(in *Input, a *answer) *Rule {
