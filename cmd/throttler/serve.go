@@ -131,7 +131,11 @@ func shape(r *config.Refusal) server.Refusal {
 		return server.Refusal{}
 	}
 	return server.Refusal{Status: r.Status, Header: r.Header, Body: func(p server.Problem) ([]byte, error) {
-		return r.Body(config.Problem{Status: p.Status, Title: p.Title, Detail: p.Detail, Outcome: upstream.Outcome(p.Outcome), Call: p.Call, RetryAfter: p.RetryAfter})
+		told := config.Problem{Status: p.Status, Title: p.Title, Detail: p.Detail, Outcome: upstream.Outcome(p.Outcome), Call: p.Call, RetryAfter: p.RetryAfter}
+		if q := p.Request; q != nil {
+			told.Request = &upstream.Request{Method: q.Method, Target: q.Target, Header: q.Header, Body: q.Body}
+		}
+		return r.Body(told)
 	}}
 }
 

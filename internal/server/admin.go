@@ -99,7 +99,7 @@ func answer(h func(*http.Request) (*reply, error)) http.HandlerFunc {
 		r.Body = http.MaxBytesReader(w, r.Body, maxAdminBody)
 		re, err := h(r)
 		if err != nil {
-			Refusal{}.write(w, asError(err))
+			Refusal{}.write(w, asError(err), nil)
 			return
 		}
 		if re.applied != "" {

@@ -55,7 +55,7 @@ func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer d.recover(w)
 	req, err := d.request(w, r)
 	if err != nil {
-		d.refuse(w, err)
+		d.refuse(w, &req, err)
 		return
 	}
 	if prefers(r.Header, "respond-async") != "" {
@@ -70,7 +70,7 @@ func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		// Also where the client seems to have gone: one that has only closed its
 		// half of the connection must not take an empty 200 for an answer.
-		d.refuse(w, gone(err, call))
+		d.refuse(w, &req, gone(err, call))
 		return
 	}
 	defer resp.Body.Close()
@@ -147,7 +147,7 @@ func (d *Data) submit(w http.ResponseWriter, r *http.Request, req scheduler.Requ
 	req.IdempotencyKey = r.Header.Get("Idempotency-Key")
 	call, err := d.s.Submit(r.Context(), req)
 	if err != nil {
-		d.refuse(w, err)
+		d.refuse(w, &req, err)
 		return
 	}
 	w.Header().Set("Preference-Applied", "respond-async")
@@ -198,11 +198,11 @@ func (d *Data) recover(w http.ResponseWriter) {
 		panic(bug)
 	}
 	slog.Error("BUG: a request's handler panicked", "upstream", d.upstream, "panic", bug, "stack", string(debug.Stack()))
-	d.refuse(w, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.upstream, Detail: "an internal error; the call may have been executed"})
+	d.refuse(w, nil, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.upstream, Detail: "an internal error; the call may have been executed"})
 }
 
-func (d *Data) refuse(w http.ResponseWriter, err error) {
-	d.refusal.write(w, asError(err))
+func (d *Data) refuse(w http.ResponseWriter, r *scheduler.Request, err error) {
+	d.refusal.write(w, asError(err), r)
 }
 
 // tell sets the headers that every answer has.

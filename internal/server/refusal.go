@@ -34,6 +34,8 @@ type Problem struct {
 	Call             string   `json:"call,omitempty"`        // its id
 	RetryAfter       int      `json:"retry_after,omitempty"` // seconds
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
+
+	Request *scheduler.Request `json:"-"` // that is refused; nil if it was not read
 }
 
 // statuses of the reasons, with the titles of their problems.
@@ -101,8 +103,9 @@ func asError(err error) *scheduler.Error {
 	return &scheduler.Error{Detail: err.Error()}
 }
 
-func (f Refusal) write(w http.ResponseWriter, e *scheduler.Error) {
+func (f Refusal) write(w http.ResponseWriter, e *scheduler.Error, r *scheduler.Request) {
 	p := problemOf(e)
+	p.Request = r
 	status := p.Status
 	if f.Status != 0 {
 		status = f.Status

@@ -14,7 +14,7 @@ import (
 func (d *Data) once(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
 	maxWait, err := d.s.MaxWait(d.upstream)
 	if err != nil {
-		d.refuse(w, err)
+		d.refuse(w, &req, err)
 		return
 	}
 	began := time.Now()
@@ -24,21 +24,21 @@ func (d *Data) once(w http.ResponseWriter, r *http.Request, req scheduler.Reques
 	req.IdempotencyKey = r.Header.Get("Idempotency-Key")
 	call, err := d.s.Submit(r.Context(), req)
 	if err != nil {
-		d.refuse(w, err)
+		d.refuse(w, &req, err)
 		return
 	}
 	replayed := call.AcceptedAt.Before(began)
 	if call, err = d.s.Wait(r.Context(), call.ID); err != nil {
-		d.refuse(w, err)
+		d.refuse(w, &req, err)
 		return
 	}
 	switch {
 	case call.Response != nil && !call.Response.Truncated && (call.State.Finished() || call.State == scheduler.Unknown && call.Last().Outcome == call.Outcome()):
 		d.stored(w, call, replayed)
 	case call.State.Finished() || call.State == scheduler.Unknown:
-		d.refuse(w, ended(call))
+		d.refuse(w, &req, ended(call))
 	default: // the client has gone, or Throttler stops
-		d.refuse(w, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.upstream, Call: call, Detail: fmt.Sprintf("call %s is %s; send the same request with the same Idempotency-Key for its answer", call.ID, call.State)})
+		d.refuse(w, &req, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.upstream, Call: call, Detail: fmt.Sprintf("call %s is %s; send the same request with the same Idempotency-Key for its answer", call.ID, call.State)})
 	}
 }
 

@@ -183,7 +183,7 @@ func TestAlipayExample(t *testing.T) {
 	if day.Calendar == nil || day.Calendar.Unit != quota.Day || day.Calendar.Zone.String() != "Asia/Shanghai" || day.Calendar.Skew != time.Second || day.Window != 0 {
 		t.Errorf("limit day is %+v", day)
 	}
-	if l := c.Listeners["alipay"]; l.Listen != "127.0.0.1:8081" || l.MaxBody != scheduler.DefaultMaxBody || l.Refusal.Status != 0 {
+	if l := c.Listeners["alipay"]; l.Listen != "127.0.0.1:8081" || l.MaxBody != scheduler.DefaultMaxBody || l.Refusal.Status != 200 {
 		t.Errorf("listener %+v", l)
 	}
 	if len(c.Warnings) != 1 || !strings.HasPrefix(c.Warnings[0], "store: memory") {

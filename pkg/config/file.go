@@ -157,7 +157,7 @@ type fileRefusal struct {
 	// content-type it is application/problem+json.
 	Headers map[string]string `key:"headers"`
 	// Body is sent as it is or, with {{ in it, is a text/template over [Problem]
-	// with the function json. Default: the preset's; an empty one is a problem of
+	// with the functions json and replace. Default: the preset's; an empty one is a problem of
 	// RFC 9457.
 	Body string `key:"body"`
 }

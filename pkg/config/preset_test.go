@@ -156,7 +156,7 @@ func TestAlipayIdempotent(t *testing.T) {
 
 func TestAlipayRefusal(t *testing.T) {
 	refusal := refusalOf(t, "preset: alipay")
-	if refusal.Status != 0 || refusal.Header.Get("Content-Type") != "application/json;charset=utf-8" {
+	if refusal.Status != 200 || refusal.Header.Get("Content-Type") != "text/html;charset=utf-8" {
 		t.Errorf("status %d, header %v", refusal.Status, refusal.Header)
 	}
 	tests := []struct {
@@ -172,6 +172,7 @@ func TestAlipayRefusal(t *testing.T) {
 	}
 	for _, tt := range tests {
 		tt.problem.Detail = `limit "app": "x" </script>`
+		tt.problem.Request = call("alipay.trade.refund", "{}")
 		body, err := refusal.Body(tt.problem)
 		if err != nil {
 			t.Fatal(err)
@@ -180,9 +181,26 @@ func TestAlipayRefusal(t *testing.T) {
 		if err := json.Unmarshal(body, &got); err != nil {
 			t.Fatalf("%v in %s", err, body)
 		}
-		e := got["error_response"]
+		e := got["alipay_trade_refund_response"]
 		if e["code"] != tt.code || e["sub_code"] != tt.sub || e["sub_msg"] != tt.problem.Detail || e["msg"] == "" || len(e) != 4 {
 			t.Errorf("status %d: %s", tt.problem.Status, body)
+		}
+	}
+}
+
+// Without a method, or with one that would break out of its quotes, it is an error all the same.
+func TestAlipayRefusalOfNoMethod(t *testing.T) {
+	refusal := refusalOf(t, "preset: alipay")
+	for _, r := range []*upstream.Request{nil, call("", ""), call(`a":{"code":"10000"},"b`, "")} {
+		body, err := refusal.Body(Problem{Status: 429, Outcome: upstream.NotExecuted, Request: r})
+		var got map[string]map[string]string
+		if err != nil || json.Unmarshal(body, &got) != nil || len(got) != 1 {
+			t.Errorf("%v: %s", err, body)
+		}
+		for _, e := range got {
+			if e["code"] != "40005" {
+				t.Errorf("%s", body)
+			}
 		}
 	}
 }

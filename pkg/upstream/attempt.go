@@ -153,24 +153,21 @@ func (u *Upstream) unanswered(res *Result, in *Input, w *wire, err error) {
 		res.Unreachable = !res.Sent && !errors.Is(err, context.Canceled) && !errors.Is(err, errStale)
 	}
 	res.Err = err
-	if u.rule(res, in, &answer{failure: failure(err, res.Unreachable), sent: res.Sent}) {
-		return
+	reason := "no answer: " + plain(err).Error()
+	res.Outcome = Unknown
+	if !res.Sent {
+		res.Outcome, reason = NotExecuted, "never sent: "+plain(err).Error()
 	}
-	if res.Sent {
-		res.Outcome, res.Reason = Unknown, "no answer: "+plain(err).Error()
-	} else {
-		res.Outcome, res.Reason = NotExecuted, "never sent: "+plain(err).Error()
-	}
+	u.rule(res, in, &answer{failure: failure(err, res.Unreachable), sent: res.Sent})
+	res.Reason = reason
 }
 
 // broken decides the outcome of an attempt whose answer broke off after n bytes of its body.
 func (u *Upstream) broken(res *Result, in *Input, n int, err error) {
 	status, header := res.Response.StatusCode, res.Response.Header
 	res.Response, res.Err = nil, err
-	if u.rule(res, in, &answer{status: status, header: header, failure: "cut", sent: true}) {
-		return
-	}
 	res.Outcome = Unknown
+	u.rule(res, in, &answer{status: status, header: header, failure: "cut", sent: true})
 	res.Reason = fmt.Sprintf("status %d, but the answer broke off after %d bytes: %v", status, n, plain(err))
 }
 

@@ -58,7 +58,7 @@ func (in *Input) env() requestEnv {
 		Path:   in.path(),
 		Query:  in.queryParam,
 		Form:   in.formParam,
-		Param:  in.param,
+		Param:  in.Param,
 		Header: in.r.Header.Get,
 		JSON:   func(path string) any { return lookup(in.r.Body, path) },
 	}

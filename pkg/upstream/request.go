@@ -114,7 +114,8 @@ func (in *Input) formParam(name string) string {
 	return in.form.Get(name)
 }
 
-func (in *Input) param(name string) string {
+// Param returns a parameter, from the query or else the form; empty if there is none.
+func (in *Input) Param(name string) string {
 	if v := in.queryParam(name); v != "" {
 		return v
 	}
@@ -123,7 +124,7 @@ func (in *Input) param(name string) string {
 
 // has reports whether a parameter, or the value at a JSON path, is there and not empty.
 func (in *Input) has(name string) bool {
-	if in.param(name) != "" {
+	if in.Param(name) != "" {
 		return true
 	}
 	switch v := lookup(in.r.Body, name).(type) {
