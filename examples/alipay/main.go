@@ -1,13 +1,10 @@
 // Command alipay shows Throttler embedded in a merchant's program: it refunds a
-// list of trades and looks each refund up, with an SDK that knows nothing of
-// Throttler, under the limits of alipay.yaml.
-//
-// The SDK signs a request when it is made; behind a queue that would be too
-// early. So a signer signs each request anew at the moment it is sent.
+// list of trades, with an SDK that knows nothing of Throttler, under the limits of
+// alipay.yaml, and then reconciles: each refund is looked up, and what Throttler
+// could not know is settled by what the platform says. README.md walks through it.
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -17,7 +14,6 @@ import (
 	"os"
 	"os/signal"
 	"sync"
-	"time"
 
 	"github.com/smartwalle/alipay/v3"
 
@@ -28,7 +24,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	file := flag.String("config", "examples/alipay/alipay.yaml", "the limits, as YAML")
+	file := flag.String("config", "examples/alipay/alipay.yaml", "limits and signer, as YAML")
 	count := flag.Int("refunds", 10, "how many trades to refund")
 	flag.Parse()
 	if err := run(ctx, *file, *count, os.Stdout); err != nil {
@@ -37,24 +33,13 @@ func main() {
 	}
 }
 
-// run refunds count trades and prints what came of them. The merchant is named by
-// ALIPAY_APP_ID, ALIPAY_PRIVATE_KEY_FILE and ALIPAY_PUBLIC_KEY_FILE.
+// run refunds count trades, reconciles, and prints what came of them.
 func run(ctx context.Context, file string, count int, out io.Writer) error {
-	cfg, err := config.Load(file, nil)
-	if err != nil {
-		return err
-	}
+	cfg, cfgErr := config.Load(file, nil)
 	m, err := newMerchant()
-	if err != nil {
+	if err := errors.Join(cfgErr, err); err != nil {
 		return err
 	}
-	// The upstream is completed by what no YAML can hold: the signer.
-	up := cfg.Scheduler.Upstreams["alipay"]
-	if up.Signer, err = newSigner(m); err != nil {
-		return err
-	}
-	cfg.Scheduler.Upstreams["alipay"] = up
-
 	s, err := scheduler.New(cfg.Scheduler)
 	if err != nil {
 		return err
@@ -74,7 +59,10 @@ func run(ctx context.Context, file string, count int, out io.Writer) error {
 	var wg sync.WaitGroup
 	results := make([]string, count)
 	for i := range count {
-		wg.Go(func() { results[i] = refund(ctx, refunds, queries, fmt.Sprintf("T%04d", i)) })
+		wg.Go(func() {
+			r := refund{trade: fmt.Sprintf("T%04d", i), number: fmt.Sprintf("T%04d-R1", i), amount: "1.00"}
+			results[i] = r.make(ctx, refunds) + "; " + r.reconcile(ctx, s, queries)
+		})
 	}
 	wg.Wait()
 	for _, r := range results {
@@ -83,47 +71,55 @@ func run(ctx context.Context, file string, count int, out io.Writer) error {
 	return ctx.Err()
 }
 
-// refund refunds one trade and looks the refund up.
-func refund(ctx context.Context, refunds, queries *alipay.Client, trade string) string {
-	number := trade + "-R1" // one number for one refund, however often it is sent
-	r, err := refunds.TradeRefund(ctx, alipay.TradeRefund{OutTradeNo: trade, OutRequestNo: number, RefundAmount: "1.00", RefundReason: "returned"})
-	if err != nil {
-		return fmt.Sprintf("%s refund: %v", trade, err)
-	}
-	q, err := queries.TradeFastPayRefundQuery(ctx, alipay.TradeFastPayRefundQuery{OutTradeNo: trade, OutRequestNo: number})
-	if err != nil {
-		return fmt.Sprintf("%s refund: %s %s, query: %v", trade, r.Code, r.Msg, err)
-	}
-	return fmt.Sprintf("%s refunded %s: %s %s", trade, q.RefundAmount, q.Code, q.Msg)
+// A refund has one number, however often it is sent.
+type refund struct {
+	trade, number, amount string
+	call                  string // Throttler's
 }
 
-// submitted is an http.RoundTripper over Submit and Wait.
-type submitted struct{ s *scheduler.Scheduler }
-
-func (t submitted) RoundTrip(req *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(req.Body)
-	if err != nil {
-		return nil, err
+// make asks for the refund and says what is known of it then.
+func (r *refund) make(ctx context.Context, sdk *alipay.Client) string {
+	a, err := sdk.TradeRefund(withCall(ctx, &r.call), alipay.TradeRefund{OutTradeNo: r.trade, OutRequestNo: r.number, RefundAmount: r.amount, RefundReason: "returned"})
+	switch {
+	case err != nil:
+		return fmt.Sprintf("%s: %v", r.trade, err)
+	case a.IsFailure():
+		return fmt.Sprintf("%s: refused, %s %s", r.trade, a.Code, a.SubCode)
 	}
-	call, err := t.s.Submit(req.Context(), scheduler.Request{
-		Upstream: "alipay", Method: req.Method, Target: req.URL.RequestURI(), Header: scheduler.EndToEnd(req.Header), Body: body,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if call, err = t.s.Wait(req.Context(), call.ID); err != nil {
-		return nil, err
-	}
-	if call.Response == nil {
-		return nil, fmt.Errorf("call %s is %s; look the refund up before you repeat it", call.ID, call.State)
-	}
-	r := call.Response
-	return &http.Response{StatusCode: r.Status, Header: r.Headers, Body: io.NopCloser(bytes.NewReader(r.Body)), Request: req}, nil
+	return r.trade + ": refunded"
 }
 
-// A merchant is who signs.
+// reconcile compares what Throttler knows of the refund with what the platform
+// says, and lets the platform decide what is unknown.
+func (r *refund) reconcile(ctx context.Context, s *scheduler.Scheduler, sdk *alipay.Client) string {
+	q, err := sdk.TradeFastPayRefundQuery(ctx, alipay.TradeFastPayRefundQuery{OutTradeNo: r.trade, OutRequestNo: r.number})
+	if err != nil || q.IsFailure() {
+		return fmt.Sprintf("the platform does not tell: %v", err)
+	}
+	made := q.RefundStatus == "REFUND_SUCCESS"
+	call, err := s.Get(r.call)
+	if err != nil {
+		return err.Error()
+	}
+	if call.State == scheduler.Unknown {
+		as := map[bool]scheduler.State{true: scheduler.Done, false: scheduler.Waiting}[made]
+		if call, err = s.Resolve(call.ID, as, "reconciled with the refund query"); err != nil {
+			return err.Error()
+		}
+	}
+	switch {
+	case made && call.State == scheduler.Done && q.RefundAmount == r.amount:
+		return "books agree, " + q.RefundAmount
+	case !made && call.State != scheduler.Done:
+		return fmt.Sprintf("no money was moved, the call is %s", call.State)
+	}
+	return fmt.Sprintf("BOOKS DIFFER: the call is %s, the platform says %q over %q", call.State, q.RefundStatus, q.RefundAmount)
+}
+
+// A merchant is who calls.
 type merchant struct{ id, privateKey, platformKey string }
 
+// newMerchant reads ALIPAY_APP_ID, ALIPAY_PRIVATE_KEY_FILE and ALIPAY_PUBLIC_KEY_FILE.
 func newMerchant() (merchant, error) {
 	var errs []error
 	env := func(name string) string {
@@ -148,10 +144,10 @@ func newMerchant() (merchant, error) {
 	return m, errors.Join(errs...)
 }
 
-// sdk returns the merchant's client over a transport.
+// sdk returns the merchant's client over a transport. It signs, as it always does;
+// Throttler's signer signs again at the moment of sending.
 func (m merchant) sdk(t http.RoundTripper) (*alipay.Client, error) {
-	beijing := time.FixedZone("Beijing", 8*60*60) // in which the platform reads time stamps
-	sdk, err := alipay.New(m.id, m.privateKey, true, alipay.WithTimeLocation(beijing), alipay.WithHTTPClient(&http.Client{Transport: t}))
+	sdk, err := alipay.New(m.id, m.privateKey, true, alipay.WithHTTPClient(&http.Client{Transport: t}))
 	if err != nil {
 		return nil, fmt.Errorf("the merchant's private key: %w", err)
 	}

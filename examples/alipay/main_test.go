@@ -8,18 +8,22 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/gateway"
 )
 
+const appID = "2021000000000001"
+
 // TestRefunds runs the example against a gateway that counts arrivals by itself,
-// and looks at the time stamps: the last refunds wait 3 s, and are signed then.
+// and looks at the time stamps: the last refunds wait 3 s, and are signed then. The
+// answers to one refund are lost, and another one is never executed.
 func TestRefunds(t *testing.T) {
 	keys := gateway.NewKeys()
 	g, err := gateway.New(gateway.Config{
-		Apps:         map[string]string{"2021000000000001": keys.Public},
+		Apps:         map[string]string{appID: keys.Public},
 		AppLimit:     gateway.Limit{Calls: 10, Window: time.Second},
 		MethodLimits: map[string]gateway.Limit{gateway.Refund: {Calls: 5, Window: time.Second}},
 	})
@@ -27,10 +31,27 @@ func TestRefunds(t *testing.T) {
 		t.Fatal(err)
 	}
 	beijing := time.FixedZone("Beijing", 8*60*60)
+	var mu sync.Mutex
+	sent := make(map[string]int) // refunds by trade
 	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		stamp, err := time.ParseInLocation(time.DateTime, r.FormValue("timestamp"), beijing)
 		if age := time.Since(stamp); err != nil || age > 2*time.Second {
 			t.Errorf("a request was signed %v before it came: %v", age, err)
+		}
+		biz, isRefund := r.FormValue("biz_content"), r.FormValue("method") == gateway.Refund
+		if isRefund {
+			trade := biz[strings.Index(biz, `"T`)+1:][:5]
+			mu.Lock()
+			sent[trade]++
+			mu.Unlock()
+			switch {
+			case trade == "T0003": // executed, and the answer is lost
+				g.ServeHTTP(httptest.NewRecorder(), r)
+				panic(http.ErrAbortHandler)
+			case trade == "T0005": // refused by something in front of the gateway
+				w.WriteHeader(http.StatusBadGateway)
+				return
+			}
 		}
 		g.ServeHTTP(w, r)
 	}))
@@ -44,9 +65,11 @@ func TestRefunds(t *testing.T) {
 		}
 		return path
 	}
-	t.Setenv("ALIPAY_APP_ID", "2021000000000001")
-	t.Setenv("ALIPAY_PRIVATE_KEY_FILE", file("private.pem", keys.Private))
+	private := file("private.pem", keys.Private)
+	t.Setenv("ALIPAY_APP_ID", appID)
+	t.Setenv("ALIPAY_PRIVATE_KEY_FILE", private)
 	t.Setenv("ALIPAY_PUBLIC_KEY_FILE", file("public.pem", g.PublicKey))
+	t.Setenv("THROTTLER_UPSTREAMS_ALIPAY_SIGNER_KEY", "file:"+private)
 	t.Setenv("THROTTLER_UPSTREAMS_ALIPAY_URL", platform.URL)
 
 	const refunds = 18 // in windows of 5
@@ -56,18 +79,30 @@ func TestRefunds(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	for i, line := range lines {
-		if want := fmt.Sprintf("T%04d refunded 1.00: 10000 Success", i); line != want {
+		trade := fmt.Sprintf("T%04d", i)
+		want := trade + ": refunded; books agree, 1.00"
+		switch trade {
+		case "T0003":
+			want = "is unknown; books agree, 1.00"
+		case "T0005":
+			want = "is unknown; no money was moved, the call is "
+		}
+		if !strings.HasPrefix(line, trade) || !strings.Contains(line, want) {
 			t.Errorf("line %d: %q, want %q", i, line, want)
 		}
 	}
-	app, method := g.App("2021000000000001"), g.Method("2021000000000001", gateway.Refund)
-	if len(lines) != refunds || app.Limited != 0 || app.Most() > 10 || method.Most() > 5 || app.Executed != 2*refunds {
-		t.Errorf("%d lines; the gateway limited %d calls, at most %d and %d came in a second, %d were executed", len(lines), app.Limited, app.Most(), method.Most(), app.Executed)
+	app, method := g.App(appID), g.Method(appID, gateway.Refund)
+	if len(lines) != refunds || app.Limited != 0 || app.Most() > 10 || method.Most() > 5 {
+		t.Errorf("%d lines; the gateway limited %d calls, at most %d and %d came in a second", len(lines), app.Limited, app.Most(), method.Most())
 	}
-	for trade, n := range g.Refunds("2021000000000001") {
+	made := g.Refunds(appID)
+	for trade, n := range made {
 		if n != 1 {
 			t.Errorf("%s was refunded %d times", trade, n)
 		}
+	}
+	if len(made) != refunds-1 || sent["T0003"] != 2 || sent["T0001"] != 1 {
+		t.Errorf("%d trades were refunded; sent: %v", len(made), sent)
 	}
 }
 
@@ -76,7 +111,7 @@ func TestMissingMerchant(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	err := run(t.Context(), "alipay.yaml", 1, &bytes.Buffer{})
-	if err == nil || strings.Count(err.Error(), "is not set") != 3 {
-		t.Errorf("run = %v, want all three names", err)
+	if err == nil || strings.Count(err.Error(), "is not set") != 3 || !strings.Contains(err.Error(), "upstreams.alipay.signer.key: ") {
+		t.Errorf("run = %v, want all three names and the missing key", err)
 	}
 }
