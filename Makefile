@@ -22,8 +22,20 @@ run: build ## show the main job: signed payment calls, straight and through the 
 	go run ./cmd/demo -throttler bin/throttler
 
 .PHONY: test
-test: ## run all tests with the race detector
+test: ## run all tests with the race detector, and the SDKs in Go
 	go test -race ./...
+	$(MAKE) --no-print-directory sdk
+	@echo "NOT RUN: the SDKs in JavaScript, which need node and npm: make sdk-node"
+
+.PHONY: sdk
+sdk: ## run payment SDKs in Go through the real sidecar (a module of their own)
+	cd test/sdk && go vet ./... && go test -race ./...
+
+.PHONY: sdk-node
+sdk-node: ## the same with alipay-sdk and stripe from npm: needs node 20 or newer
+	@command -v node >/dev/null && command -v npm >/dev/null || { echo "sdk-node: node and npm are not installed; nothing was tested" >&2; exit 1; }
+	cd test/sdk/node && npm ci --no-audit --no-fund
+	cd test/sdk && go test -tags node -run TestNode ./...
 
 .PHONY: again
 again: ## run the Go tests three times: a test that fails once in many runs is a bug
@@ -35,6 +47,7 @@ lint: ## check formatting, vet and staticcheck
 	go vet ./...
 	go tool -modfile=tools/go.mod staticcheck ./...
 	go mod tidy -diff
+	cd test/sdk && go vet -tags node ./... && go mod tidy -diff
 
 .PHONY: fmt
 fmt: ## format the code

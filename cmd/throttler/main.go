@@ -57,7 +57,7 @@ sends it then, and passes the answer back.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServe(), newCheck())
+	root.AddCommand(newServe(), newCheck(), newPresets())
 	return root
 }
 

@@ -140,7 +140,10 @@ func (sc *sidecar) listen(cfg *config.Config, metrics *server.Metrics) error {
 	addr, err := sc.add("admin", cfg.Admin, admin, adminConnections)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Listeners)) {
 		l, u := cfg.Listeners[name], cfg.Scheduler.Upstreams[name]
-		data := &server.Data{Scheduler: sc.scheduler, Upstream: name, Admin: addr, Refusal: shape(l.Refusal), Observe: cfg.Scheduler.Observe}
+		data := &server.Data{
+			Scheduler: sc.scheduler, Upstream: name, Admin: addr, Refusal: shape(l.Refusal), Replay: l.Replay,
+			Log: sc.log, Observe: cfg.Scheduler.Observe,
+		}
 		_, dataErr := sc.add("upstreams."+name+".listen", l.Listen, data,
 			cmp.Or(u.MaxWaiting, scheduler.DefaultMaxWaiting)+cmp.Or(u.Concurrency, scheduler.DefaultConcurrency)+spareConnections)
 		err = errors.Join(err, dataErr)
@@ -154,7 +157,11 @@ func shape(r *config.Refusal) server.Refusal {
 		return server.Refusal{}
 	}
 	return server.Refusal{Status: r.Status, Header: r.Header, Body: func(p server.Problem) ([]byte, error) {
-		return r.Body(config.Problem{Status: p.Status, Title: p.Title, Detail: p.Detail, Outcome: upstream.Outcome(p.Outcome), Call: p.Call, RetryAfter: p.RetryAfter})
+		told := config.Problem{Status: p.Status, Title: p.Title, Detail: p.Detail, Outcome: upstream.Outcome(p.Outcome), Call: p.Call, RetryAfter: p.RetryAfter}
+		if q := p.Request; q != nil {
+			told.Request = &upstream.Request{Method: q.Method, Target: q.Target, Header: q.Header, Body: q.Body}
+		}
+		return r.Body(told)
 	}}
 }
 

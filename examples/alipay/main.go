@@ -1,13 +1,10 @@
 // Command alipay shows Throttler embedded in a merchant's program: it refunds a
-// list of trades and looks each refund up, with an SDK that knows nothing of
-// Throttler, under the limits of alipay.yaml.
-//
-// The SDK signs a request when it is made; behind a queue that would be too
-// early. So a signer signs each request anew at the moment it is sent.
+// list of trades, with an SDK that knows nothing of Throttler, under the limits of
+// alipay.yaml, and then reconciles: each refund is looked up, and what Throttler
+// could not know is settled by what the platform says. README.md walks through it.
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -18,7 +15,6 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/smartwalle/alipay/v3"
 
@@ -30,7 +26,7 @@ func main() {
 	// The first signal ends the queries, the second one everything.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	file := flag.String("config", "examples/alipay/alipay.yaml", "the limits, as YAML")
+	file := flag.String("config", "examples/alipay/alipay.yaml", "limits and signer, as YAML")
 	count := flag.Int("refunds", 10, "how many trades to refund")
 	flag.Parse()
 	if err := run(ctx, *file, *count, os.Stdout); err != nil {
@@ -39,26 +35,15 @@ func main() {
 	}
 }
 
-// run refunds count trades and prints what came of them; the error joins what is
-// not known to be refunded. When ctx ends, refunds that Throttler has accepted are
-// waited for. The merchant is named by
-// ALIPAY_APP_ID, ALIPAY_PRIVATE_KEY_FILE and ALIPAY_PUBLIC_KEY_FILE.
+// run refunds count trades, reconciles, and prints those on which the books agree
+// that the money has moved; the error joins all others. When ctx ends, refunds that
+// Throttler has accepted are waited for.
 func run(ctx context.Context, file string, count int, out io.Writer) error {
-	cfg, err := config.Load(file, nil)
-	if err != nil {
-		return err
-	}
+	cfg, cfgErr := config.Load(file, nil)
 	m, err := newMerchant()
-	if err != nil {
+	if err := errors.Join(cfgErr, err); err != nil {
 		return err
 	}
-	// The upstream is completed by what no YAML can hold: the signer.
-	up := cfg.Scheduler.Upstreams["alipay"]
-	if up.Signer, err = newSigner(m); err != nil {
-		return err
-	}
-	cfg.Scheduler.Upstreams["alipay"] = up
-
 	s, err := scheduler.New(cfg.Scheduler)
 	if err != nil {
 		return err
@@ -76,73 +61,83 @@ func run(ctx context.Context, file string, count int, out io.Writer) error {
 		return err
 	}
 	var wg sync.WaitGroup
-	amounts, errs := make([]string, count), make([]error, count)
+	results, errs := make([]string, count), make([]error, count)
 	for i := range count {
-		wg.Go(func() { amounts[i], errs[i] = refund(ctx, refunds, queries, fmt.Sprintf("T%04d", i)) })
+		wg.Go(func() {
+			r := refund{trade: fmt.Sprintf("T%04d", i), number: fmt.Sprintf("T%04d-R1", i), amount: "1.00"}
+			made := r.make(ctx, refunds)
+			if err := r.reconcile(ctx, s, queries); err != nil {
+				errs[i] = fmt.Errorf("%s; %w", made, err)
+			} else {
+				results[i] = made + "; books agree, " + r.amount
+			}
+		})
 	}
 	wg.Wait()
-	for i, amount := range amounts {
-		if errs[i] != nil {
-			errs[i] = fmt.Errorf("T%04d: %w", i, errs[i])
-			continue
+	for i, result := range results {
+		if errs[i] == nil {
+			fmt.Fprintln(out, result)
 		}
-		fmt.Fprintf(out, "T%04d refunded %s\n", i, amount)
 	}
 	return errors.Join(errs...)
 }
 
-// refund refunds one trade and looks the refund up; it returns the amount. Only
-// the status of the query says that the money has moved.
-func refund(ctx context.Context, refunds, queries *alipay.Client, trade string) (string, error) {
-	number := trade + "-R1" // one number for one refund, however often it is sent
-	r, err := refunds.TradeRefund(ctx, alipay.TradeRefund{OutTradeNo: trade, OutRequestNo: number, RefundAmount: "1.00", RefundReason: "returned"})
-	if err != nil {
-		return "", fmt.Errorf("refund: %w", err)
-	}
-	if !r.IsSuccess() {
-		return "", fmt.Errorf("refund: %w", &r.Error)
-	}
-	q, err := queries.TradeFastPayRefundQuery(ctx, alipay.TradeFastPayRefundQuery{OutTradeNo: trade, OutRequestNo: number})
+// A refund has one number, however often it is sent.
+type refund struct {
+	trade, number, amount string
+	call                  string // Throttler's; empty if it was not accepted
+}
+
+// make asks for the refund and says what is known of it then.
+func (r *refund) make(ctx context.Context, sdk *alipay.Client) string {
+	a, err := sdk.TradeRefund(withCall(ctx, &r.call), alipay.TradeRefund{OutTradeNo: r.trade, OutRequestNo: r.number, RefundAmount: r.amount, RefundReason: "returned"})
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("query: %w", err)
-	case !q.IsSuccess():
-		return "", fmt.Errorf("query: %w", &q.Error)
-	case q.RefundStatus != "REFUND_SUCCESS":
-		return "", fmt.Errorf("query: the refund's status is %q; look again later", q.RefundStatus)
+		return fmt.Sprintf("%s: %v", r.trade, err)
+	case a.IsFailure():
+		return fmt.Sprintf("%s: refused, %s %s", r.trade, a.Code, a.SubCode)
 	}
-	return q.RefundAmount, nil
+	return r.trade + ": refunded"
 }
 
-// submitted is an http.RoundTripper over Submit and Wait.
-type submitted struct{ s *scheduler.Scheduler }
-
-func (t submitted) RoundTrip(req *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(req.Body)
+// reconcile compares what Throttler knows of the refund with what the platform
+// says, and lets the platform decide what is unknown. Without an error both say
+// that the money has moved: the answer to the refund alone does not say so.
+func (r *refund) reconcile(ctx context.Context, s *scheduler.Scheduler, sdk *alipay.Client) error {
+	if r.call == "" {
+		return errors.New("it was not accepted, no money was moved")
+	}
+	q, err := sdk.TradeFastPayRefundQuery(ctx, alipay.TradeFastPayRefundQuery{OutTradeNo: r.trade, OutRequestNo: r.number})
+	if err == nil && q.IsFailure() {
+		err = &q.Error
+	}
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("the platform does not tell: %w", err)
 	}
-	call, err := t.s.Submit(req.Context(), scheduler.Request{
-		Upstream: "alipay", Method: req.Method, Target: req.URL.RequestURI(), Header: scheduler.EndToEnd(req.Header), Body: body,
-	})
+	moved := q.RefundStatus == "REFUND_SUCCESS"
+	call, err := s.Get(r.call)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	// It is under way, whatever becomes of its caller: without a durable store it
-	// would be lost if this program ended now.
-	if call, err = t.s.Wait(context.WithoutCancel(req.Context()), call.ID); err != nil {
-		return nil, err
+	if call.State == scheduler.Unknown {
+		as := map[bool]scheduler.State{true: scheduler.Done, false: scheduler.Waiting}[moved]
+		if call, err = s.Resolve(call.ID, as, "reconciled with the refund query"); err != nil {
+			return err
+		}
 	}
-	if call.Response == nil {
-		return nil, fmt.Errorf("call %s is %s; look the refund up before you repeat it", call.ID, call.State)
+	switch {
+	case moved && call.State == scheduler.Done && q.RefundAmount == r.amount:
+		return nil
+	case !moved && call.State != scheduler.Done:
+		return fmt.Errorf("no money was moved, the call is %s", call.State)
 	}
-	r := call.Response
-	return &http.Response{StatusCode: r.Status, Header: r.Headers, Body: io.NopCloser(bytes.NewReader(r.Body)), Request: req}, nil
+	return fmt.Errorf("BOOKS DIFFER: the call is %s, the platform says %q over %q", call.State, q.RefundStatus, q.RefundAmount)
 }
 
-// A merchant is who signs.
+// A merchant is who calls.
 type merchant struct{ id, privateKey, platformKey string }
 
+// newMerchant reads ALIPAY_APP_ID, ALIPAY_PRIVATE_KEY_FILE and ALIPAY_PUBLIC_KEY_FILE.
 func newMerchant() (merchant, error) {
 	var errs []error
 	env := func(name string) string {
@@ -167,10 +162,10 @@ func newMerchant() (merchant, error) {
 	return m, errors.Join(errs...)
 }
 
-// sdk returns the merchant's client over a transport.
+// sdk returns the merchant's client over a transport. It signs, as it always does;
+// Throttler's signer signs again at the moment of sending.
 func (m merchant) sdk(t http.RoundTripper) (*alipay.Client, error) {
-	beijing := time.FixedZone("Beijing", 8*60*60) // in which the platform reads time stamps
-	sdk, err := alipay.New(m.id, m.privateKey, true, alipay.WithTimeLocation(beijing), alipay.WithHTTPClient(&http.Client{Transport: t}))
+	sdk, err := alipay.New(m.id, m.privateKey, true, alipay.WithHTTPClient(&http.Client{Transport: t}))
 	if err != nil {
 		return nil, fmt.Errorf("the merchant's private key: %w", err)
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -27,6 +28,7 @@ const (
 	Right         Answer = iota
 	Hang                 // nothing, until the client leaves
 	Cut                  // nothing: the connection is closed
+	Reset                // nothing: the connection is reset
 	Truncated            // half of the right answer, then the connection is closed
 	Slow                 // the right answer in two halves, Delay apart
 	HTML                 // a page, as a proxy in front of the gateway gives; mostly with a Status
@@ -52,7 +54,13 @@ func (f Fault) executes() bool {
 
 // write sends body, or what the fault makes of it.
 func (g *Gateway) write(w http.ResponseWriter, r *http.Request, body []byte, f Fault) {
-	delay := g.config.Latency
+	w.Header().Set("Content-Type", "text/html;charset=utf-8")
+	respond(w, r, http.StatusOK, body, f, g.config.Latency)
+}
+
+// respond sends a status and a body, or what the fault makes of them.
+func respond(w http.ResponseWriter, r *http.Request, status int, body []byte, f Fault, latency time.Duration) {
+	delay := latency
 	if f.Answer != Slow {
 		delay += f.Delay
 	}
@@ -65,13 +73,16 @@ func (g *Gateway) write(w http.ResponseWriter, r *http.Request, body []byte, f F
 		return
 	case Cut:
 		panic(http.ErrAbortHandler)
+	case Reset:
+		reset(w)
+		return
 	case HTML:
 		body = []byte(page)
+		w.Header().Set("Content-Type", "text/html;charset=utf-8")
 	}
 
-	w.Header().Set("Content-Type", "text/html;charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(cmp.Or(f.Status, http.StatusOK))
+	w.WriteHeader(cmp.Or(f.Status, status))
 	if f.Answer == Slow || f.Answer == Truncated {
 		half := len(body) / 2
 		w.Write(body[:half])
@@ -82,6 +93,18 @@ func (g *Gateway) write(w http.ResponseWriter, r *http.Request, body []byte, f F
 		panic(http.ErrAbortHandler)
 	}
 	w.Write(body)
+}
+
+// reset closes the connection so that the other side sees an RST instead of an end.
+func reset(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler) // HTTP/2: the stream is reset
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	conn.Close()
 }
 
 // wait reports whether the client was still there after d.

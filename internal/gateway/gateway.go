@@ -13,14 +13,11 @@
 //
 // # What it counts
 //
-// The instant of a call is taken when its handler begins, before the body is read, on
-// the monotonic clock. Every call that names a known app arrives under two limits, the
-// app's and the method's, whatever becomes of it: [Tally] keeps all arrivals. A window
-// is half-open, (t−W, t], and slides.
-//
-// What decides whether a call is limited are the calls that were let through: a call
-// goes through if no window then holds more than N of those. A limited call is answered
-// with code 40005 and is not executed. It counts as an arrival, not against the limit.
+// The instant of a call is taken when its handler begins, on the monotonic clock. Every
+// call that names a known app arrives under two limits, the app's and the method's,
+// whatever becomes of it: [Tally] keeps all arrivals. Windows are half-open, (t−W, t].
+// A call goes through if no window then holds more than N calls that were let through;
+// else it is answered with code 40005 and not executed, and counts as an arrival only.
 //
 // # What it executes
 //
@@ -30,13 +27,12 @@
 // ACQ.DISCORDANT_REPEAT_REQUEST, and a new out_request_no refunds again, which
 // [Gateway.Refunds] shows, even beyond what was paid.
 //
-// [Config.Fault] makes it misbehave: lost answers, garbage, errors, slowness.
-//
-// # What it is not
-//
-// A model of Alipay's business, or fit for a network: it keeps every arrival and every
-// trade in memory for good, and takes any well-formed timestamp. All of it is safe for
+// [Config.Fault] makes it misbehave: lost answers, garbage, errors, slowness. It is no
+// model of Alipay's business, keeps all it saw in memory for good, and is safe for
 // concurrent use.
+//
+// [NewREST] makes platforms that speak HTTP as it is written: Alipay v3, WeChat Pay
+// v3, Stripe. They refund, and count what they refunded.
 package gateway
 
 import (

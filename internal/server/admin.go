@@ -79,11 +79,11 @@ func maxBody(s *scheduler.Scheduler) int64 {
 // was made to point to the loopback address.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
-		Refusal{}.write(w, &scheduler.Error{Reason: forbidden, Detail: err.Error()})
+		Refusal{}.write(w, &scheduler.Error{Reason: forbidden, Detail: err.Error()}, nil)
 		return
 	}
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && loopback(local.String()) && !loopback(r.Host) {
-		Refusal{}.write(w, &scheduler.Error{Reason: forbidden, Detail: "the admin API on the loopback address answers only to localhost"})
+		Refusal{}.write(w, &scheduler.Error{Reason: forbidden, Detail: "the admin API on the loopback address answers only to localhost"}, nil)
 		return
 	}
 	h, pattern := a.mux.Handler(r)
@@ -105,7 +105,7 @@ func (a *Admin) unknown(w http.ResponseWriter, r *http.Request, h http.Handler) 
 		e.Reason = notAllowed
 		e.Detail += "; the path takes " + allow
 	}
-	Refusal{}.write(w, e)
+	Refusal{}.write(w, e, nil)
 }
 
 // headerOnly keeps the header of an answer.
@@ -138,14 +138,14 @@ func (a *Admin) answer(h func(*http.Request) (*reply, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, release, err := readBody(w, r, a.maxBody, a.room.take)
 		if err != nil {
-			Refusal{}.write(w, asError(err))
+			Refusal{}.write(w, asError(err), nil)
 			return
 		}
 		defer release()
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		re, err := h(r)
 		if err != nil {
-			Refusal{}.write(w, asError(err))
+			Refusal{}.write(w, asError(err), nil)
 			return
 		}
 		if re.applied != "" {

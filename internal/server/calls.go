@@ -26,6 +26,7 @@ type submission struct {
 	Deadline       instant `json:"deadline"`
 	Priority       int     `json:"priority"`
 	IdempotencyKey string  `json:"idempotency_key"`
+	Callback       string  `json:"callback"`
 }
 
 func (a *Admin) submit(r *http.Request) (*reply, error) {
@@ -52,7 +53,7 @@ func (a *Admin) submit(r *http.Request) (*reply, error) {
 func (s *submission) request() (scheduler.Request, error) {
 	req := scheduler.Request{
 		Upstream: s.Upstream, Method: s.Method, Target: s.Path, Header: scheduler.EndToEnd(http.Header(s.Headers)), Body: s.BodyBase64,
-		Priority: s.Priority, NotBefore: s.NotBefore.Time, Deadline: s.Deadline.Time, IdempotencyKey: s.IdempotencyKey,
+		Priority: s.Priority, NotBefore: s.NotBefore.Time, Deadline: s.Deadline.Time, IdempotencyKey: s.IdempotencyKey, Callback: s.Callback,
 	}
 	if s.Upstream == "" {
 		return req, bad("upstream is missing; name one of the configuration's upstreams")

@@ -3,7 +3,7 @@
 // with its metrics.
 //
 //	data := &server.Data{Scheduler: s, Upstream: "alipay", Admin: adminAddr}
-//	admin := server.NewAdmin(s, metrics, log, ready)
+//	admin := server.NewAdmin(s, metrics, log, observe, ready)
 //	go server.New(data, log).Serve(listener)
 //
 // Requests and answers pass byte for byte. What Throttler itself has to say comes
@@ -18,10 +18,14 @@
 package server
 
 import (
+	"cmp"
+	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -36,18 +40,26 @@ type Data struct {
 	Admin string
 	// Refusal is the shape of Throttler's own answers.
 	Refusal Refusal
+	// Replay lets a client that sends an Idempotency-Key again have the stored answer:
+	// such calls are submitted, so that they outlive their client, and waited for.
+	Replay bool
+	// Log gets what an operator should know; nil means slog.Default().
+	Log *slog.Logger
 	// Observe, if not nil, is told of the refusals that the scheduler's own Observe
 	// does not see. It is called by many goroutines.
 	Observe func(scheduler.Event)
 }
 
 func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer d.recover(w)
 	req, err := d.request(w, r)
 	switch {
 	case err != nil:
-		d.refuse(w, err)
+		d.refuse(w, &req, err)
 	case prefers(r.Header, "respond-async") == "respond-async":
 		d.submit(w, r, req)
+	case d.Replay && r.Header.Get("Idempotency-Key") != "":
+		d.once(w, r, req)
 	default:
 		d.do(w, r, req)
 	}
@@ -56,30 +68,61 @@ func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // do answers a client that waits.
 func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
 	resp, call, err := d.Scheduler.Do(r.Context(), req)
-	switch {
-	case err == nil:
-		defer resp.Body.Close()
-		d.forward(w, r, resp, call)
-	case r.Context().Err() == nil:
-		d.refuse(w, err)
-	} // else nobody is there to be told
+	if err != nil {
+		// Also where the client seems to have gone: one that has only closed its
+		// half of the connection must not take an empty 200 for an answer.
+		d.refuse(w, &req, gone(err, call))
+		return
+	}
+	defer resp.Body.Close()
+	d.forward(w, r, resp, call)
+}
+
+// gone is the error of a call whose client has gone: what became of the call.
+func gone(err error, call *scheduler.Call) error {
+	var e *scheduler.Error
+	if errors.As(err, &e) {
+		return err
+	}
+	e = &scheduler.Error{Reason: scheduler.NoAnswer, Detail: "the client closed its connection before the answer came; the call may have been executed"}
+	if call == nil { // nobody can tell any more
+		return e
+	}
+	if e.Call = undecided(call); e.Call.Outcome() == notExecuted {
+		e.Reason, e.Detail = scheduler.Gone, "the client closed its connection before the call was sent"
+	}
+	return e
+}
+
+// undecided returns a call as its client is told of it who does not see its end:
+// what has not finished may yet be executed.
+func undecided(call *scheduler.Call) *scheduler.Call {
+	told := *call
+	if !told.State.Finished() {
+		told.State = scheduler.Unknown
+	}
+	return &told
 }
 
 // submit answers a client that does not want to wait.
 func (d *Data) submit(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
 	req.Header.Del("Prefer")
-	req.IdempotencyKey = r.Header.Get("Idempotency-Key")
-	if err := checkIdempotencyKey(req.IdempotencyKey); err != nil {
-		d.refuse(w, err)
-		return
-	}
-	call, err := d.Scheduler.Submit(r.Context(), req)
+	call, err := d.handOver(r, req)
 	if err != nil {
-		d.refuse(w, err)
+		d.refuse(w, &req, err)
 		return
 	}
 	w.Header().Set("Preference-Applied", "respond-async")
 	accepted(w, call, d.adminURL(r))
+}
+
+// handOver submits a call under the request's Idempotency-Key.
+func (d *Data) handOver(r *http.Request, req scheduler.Request) (*scheduler.Call, error) {
+	req.IdempotencyKey = r.Header.Get("Idempotency-Key")
+	if err := checkIdempotencyKey(req.IdempotencyKey); err != nil {
+		return nil, err
+	}
+	return d.Scheduler.Submit(r.Context(), req)
 }
 
 // adminURL returns where the client of a request finds the admin API. One that
@@ -116,8 +159,25 @@ func (d *Data) forward(w http.ResponseWriter, r *http.Request, resp *http.Respon
 	}
 }
 
-func (d *Data) refuse(w http.ResponseWriter, err error) {
-	d.Refusal.write(w, turnAway(d.Observe, d.Upstream, err))
+// recover answers where a bug would close the connection without an answer, upon
+// which some clients send the request again.
+func (d *Data) recover(w http.ResponseWriter) {
+	bug := recover()
+	if bug == nil {
+		return
+	}
+	if bug == http.ErrAbortHandler {
+		panic(bug)
+	}
+	cmp.Or(d.Log, slog.Default()).Error("BUG: a request's handler panicked", "upstream", d.Upstream, "panic", bug, "stack", string(debug.Stack()))
+	if w.Header().Get("Throttler-Call") != "" { // the answer has begun, and must not look whole
+		panic(http.ErrAbortHandler)
+	}
+	d.refuse(w, nil, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.Upstream, Detail: "an internal error; the call may have been executed"})
+}
+
+func (d *Data) refuse(w http.ResponseWriter, r *scheduler.Request, err error) {
+	d.Refusal.write(w, turnAway(d.Observe, d.Upstream, err), r)
 }
 
 // tell sets the headers that every answer to a call has.

@@ -94,29 +94,19 @@ func TestClientDisconnects(t *testing.T) {
 		}()
 		return done
 	}
-	until := func(what string, ok func(st scheduler.UpstreamStatus) bool) {
-		t.Helper()
-		deadline := time.Now().Add(10 * time.Second)
-		for !ok(r.s.Upstreams()[0]) {
-			if time.Now().After(deadline) {
-				t.Fatalf("never: %s; %+v", what, r.s.Upstreams()[0])
-			}
-			time.Sleep(time.Millisecond)
-		}
-	}
 	firstCtx, leaveFirst := context.WithCancel(t.Context())
 	first := get(firstCtx, "/first")
 	<-inside
 	secondCtx, leaveSecond := context.WithCancel(t.Context())
 	second := get(secondCtx, "/second")
-	until("the second waits", func(st scheduler.UpstreamStatus) bool { return st.Waiting == 1 })
+	r.until(t, "the second waits", func(st scheduler.UpstreamStatus) bool { return st.Waiting == 1 })
 	leaveSecond()
 	<-second
-	until("the second is cancelled", func(st scheduler.UpstreamStatus) bool { return st.Waiting == 0 })
+	r.until(t, "the second is cancelled", func(st scheduler.UpstreamStatus) bool { return st.Waiting == 0 })
 	leaveFirst()
 	<-first
 	close(release)
-	until("the first has ended", func(st scheduler.UpstreamStatus) bool { return st.Sending == 0 && st.Bytes == 0 })
+	r.until(t, "the first has ended", func(st scheduler.UpstreamStatus) bool { return st.Sending == 0 && st.Bytes == 0 })
 	third := get(t.Context(), "/third")
 	if err := <-third; err != nil {
 		t.Fatal(err)

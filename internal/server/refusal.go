@@ -36,6 +36,8 @@ type Problem struct {
 	Call             string   `json:"call,omitempty"`        // its id
 	RetryAfter       int      `json:"retry_after,omitempty"` // seconds
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
+
+	Request *scheduler.Request `json:"-"` // that is refused; nil if it was not read
 }
 
 // Reasons that only HTTP knows.
@@ -66,6 +68,7 @@ var statuses = map[scheduler.Reason]struct {
 	scheduler.Stopping:     {http.StatusServiceUnavailable, "Throttler is stopping"},
 	scheduler.Paused:       {http.StatusServiceUnavailable, "The upstream is shut for now"},
 	scheduler.NoAnswer:     {http.StatusGatewayTimeout, "There is no answer; the call may have been executed"},
+	scheduler.Gone:         {http.StatusServiceUnavailable, "The client has gone"},
 	scheduler.NotSent:      {http.StatusInternalServerError, "The request could not be completed for sending"},
 	scheduler.StoreFailed:  {http.StatusInternalServerError, "The call could not be stored"},
 }
@@ -115,17 +118,23 @@ func asError(err error) *scheduler.Error {
 // came to the scheduler's loop has no call yet, and nobody has observed it.
 func turnAway(observe func(scheduler.Event), upstream string, err error) *scheduler.Error {
 	e := *asError(err)
-	if e.Call == nil {
-		e.Call = &scheduler.Call{ID: uuid.Must(uuid.NewV7()).String(), Upstream: upstream, AcceptedAt: time.Now()}
-		if observe != nil {
-			observe(scheduler.Event{Kind: scheduler.EventRefused, Call: e.Call, Reason: e.Reason})
-		}
+	if e.Call != nil {
+		return &e
+	}
+	e.Call = &scheduler.Call{ID: uuid.Must(uuid.NewV7()).String(), Upstream: upstream, AcceptedAt: time.Now()}
+	switch {
+	case e.Reason == scheduler.NoAnswer: // it was not turned away
+		e.Call.State = scheduler.Unknown
+	case observe != nil:
+		observe(scheduler.Event{Kind: scheduler.EventRefused, Call: e.Call, Reason: e.Reason})
 	}
 	return &e
 }
 
-func (f Refusal) write(w http.ResponseWriter, e *scheduler.Error) {
+// write answers with an error; r is the request that it is about, nil if there is none.
+func (f Refusal) write(w http.ResponseWriter, e *scheduler.Error, r *scheduler.Request) {
 	p := problemOf(e)
+	p.Request = r
 	status := p.Status
 	if f.Status != 0 {
 		status = f.Status

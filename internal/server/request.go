@@ -73,6 +73,7 @@ func schedule(req *scheduler.Request, h http.Header, now time.Time) error {
 			req.Deadline = at
 		}
 	}
+	req.Callback = h.Get("Throttler-Callback")
 	if v := h.Get("Throttler-Priority"); v != "" {
 		p, err := strconv.Atoi(v)
 		if err != nil || p < -scheduler.MaxPriority || p > scheduler.MaxPriority {

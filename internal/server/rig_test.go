@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
@@ -55,6 +56,18 @@ func newRig(t *testing.T, u scheduler.Upstream, refusal Refusal, platform http.H
 		r.admin.Close()
 	})
 	return r
+}
+
+// until waits for a condition of the one upstream.
+func (r *rig) until(t *testing.T, what string, ok func(scheduler.UpstreamStatus) bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !ok(r.s.Upstreams()[0]) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s; %+v", what, r.s.Upstreams()[0])
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 type lockedBuffer struct {

@@ -53,7 +53,8 @@ var mayImport = map[string][]string{
 	"pkg/wheel":        {},
 	"pkg/quota":        {"golang.org/x/time/rate"},
 	"pkg/retry":        {"github.com/hashicorp/go-retryablehttp"},
-	"pkg/upstream":     {"github.com/expr-lang/expr*", "github.com/tidwall/gjson"},
+	"pkg/upstream":     {"github.com/expr-lang/expr*", "github.com/tidwall/gjson", "github.com/dunglas/httpsfv"},
+	"pkg/signer":       {"pkg/upstream", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs what upstream sends
 	"pkg/scheduler":    {"pkg/wheel", "pkg/quota", "pkg/retry", "pkg/upstream", "github.com/google/uuid"},
 	"pkg/config":       {"pkg/*", "github.com/spf13/*", "github.com/go-viper/mapstructure/v2", "go.yaml.in/yaml/v3"},
 	"internal/server":  {"pkg/scheduler", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},

@@ -30,7 +30,8 @@
 //
 // # What it does not do
 //
-// Nothing is started, opened or dialled, and a file is read once, not watched.
+// Nothing is started or dialled, and a file is read once, not watched. Of other
+// files, only keys and certificates are read. Secrets are named by reference.
 // Messages show keys, expressions, addresses and durations, but no header value
 // and no URL. The database of time zones is built in.
 package config
@@ -85,6 +86,8 @@ type Log struct {
 type Listener struct {
 	Listen  string // host:port
 	MaxBody int64  // bytes of a request's body, at most
+	// Replay lets a client that sends an Idempotency-Key again have the stored answer.
+	Replay  bool
 	Refusal *Refusal
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/quota"
-	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -54,7 +53,7 @@ func (r *reader) config(f *file) *Config {
 		refusal := r.refusal(path+".refusal", from.Refusal)
 		if from.Listen != "" {
 			r.listen(path+".listen", from.Listen, &taken)
-			c.Listeners[name] = Listener{from.Listen, orDefault(u.MaxBody, scheduler.DefaultMaxBody), refusal}
+			c.Listeners[name] = Listener{from.Listen, orDefault(u.MaxBody, scheduler.DefaultMaxBody), from.Replay, refusal}
 		}
 	}
 	return c
@@ -64,7 +63,6 @@ func (r *reader) upstream(path string, f fileUpstream) scheduler.Upstream {
 	u := scheduler.Upstream{
 		Config:  upstream.Config{URL: f.URL, Idempotent: f.Idempotent},
 		Resend:  f.Resend,
-		ShareBy: f.ShareBy,
 		Weights: f.Weights,
 	}
 	positive(r, path+".timeout", f.Timeout, &u.Timeout)
@@ -78,26 +76,11 @@ func (r *reader) upstream(path string, f fileUpstream) scheduler.Upstream {
 	positive(r, path+".concurrency", f.Concurrency, &u.Concurrency)
 	positive(r, path+".spacing.burst", f.Spacing.Burst, &u.Burst)
 
-	positive(r, path+".retry.attempts", f.Retry.Attempts, &u.Retry.Attempts)
-	positive(r, path+".retry.min", f.Retry.Min, &u.Retry.Min)
-	positive(r, path+".retry.max", f.Retry.Max, &u.Retry.Max)
-	switch f.Retry.Backoff {
-	case "", "exponential":
-		u.Retry.Backoff = retry.Exponential
-	case "linear":
-		u.Retry.Backoff = retry.Linear
-	default:
-		r.oneOf(path+".retry.backoff", f.Retry.Backoff, "exponential", "linear")
-	}
-
-	for i, o := range f.Outcomes {
-		rule := upstream.Rule{When: o.When, Is: upstream.Outcome(o.Is)}
-		if o.Pause != nil {
-			rule.Pause = &upstream.Pause{Limit: o.Pause.Limit}
-			positive(r, index(path+".outcomes", i)+".pause.for", o.Pause.For, &rule.Pause.For)
-		}
-		u.Outcomes = append(u.Outcomes, rule)
-	}
+	r.retry(path+".retry", f.Retry, &u.Retry)
+	u.Outcomes = r.rules(path+".outcomes", f.Outcomes)
+	r.attempts(path, f, &u)
+	r.named(path, &f)
+	u.ShareBy = f.ShareBy
 	for i, l := range f.Limits {
 		u.Limits = append(u.Limits, r.limit(index(path+".limits", i), l))
 	}

@@ -76,7 +76,7 @@ func (r *reader) decode(settings map[string]any, presets map[string][]fileRule) 
 }
 
 // named finds, in a path of mapstructure, the names that are keys of a map.
-var named = regexp.MustCompile(`^(weights|refusal\.headers)\[(.*)\]$`)
+var named = regexp.MustCompile(`^(weights|keys|callbacks|refusal\.headers|resolve\[\d+\]\.headers)\[([^\]]*)\]`)
 
 // into decodes settings, all that can be, and adds what cannot to the faults.
 func (r *reader) into(path string, settings, to any) {

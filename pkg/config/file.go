@@ -67,9 +67,33 @@ type fileUpstream struct {
 	Idempotent string `key:"idempotent"`
 	// Resend allows a call whose caller waits to be sent again with the same bytes.
 	// Default: the preset's.
-	Resend  bool        `key:"resend"`
-	Retry   fileRetry   `key:"retry"`
+	Resend      bool            `key:"resend"`
+	Idempotency fileIdempotency `key:"idempotency"`
+	Retry       fileRetry       `key:"retry"`
+	Signature   fileSignature   `key:"signature"`
+	Signer      fileSigner      `key:"signer"`
+	// Resolve settles submitted calls of unknown outcome by asking the upstream;
+	// the first whose when holds does. Default: the preset's.
+	Resolve []fileResolve `key:"resolve"`
+	// Callbacks are the targets, by name, that a submitted call may ask to be told.
+	Callbacks map[string]fileCallback `key:"callbacks"`
+	// Replay lets a client that sends an Idempotency-Key a second time have the
+	// stored answer. Default: the preset's.
+	Replay  bool        `key:"replay"`
 	Refusal fileRefusal `key:"refusal"`
+
+	Timeouts fileTimeouts `key:"timeouts"`
+	Inspect  fileInspect  `key:"inspect"`
+	// HTTP2 is spoken where TLS offers it. Default true.
+	HTTP2 *bool   `key:"http2"`
+	TLS   fileTLS `key:"tls"`
+	// Addresses are the only ones that may be dialled, as IP or CIDR. Default: any,
+	// but that a name must not lead to this host or its link.
+	Addresses []string `key:"addresses"`
+
+	// Keys are names for request expressions: a limit's per_key, or share_by, may
+	// be one of them. Default: the preset's.
+	Keys map[string]string `key:"keys"`
 	// Limits all hold at once.
 	Limits []fileLimit `key:"limits"`
 }
@@ -82,13 +106,19 @@ type fileSpacing struct {
 
 type fileRule struct {
 	// When is an expression over status, header(name) and body(path) of the
-	// answer, and method, path, query, form, param and json of the request.
+	// answer, error and sent where there is none, and method, path, query, form,
+	// param and json of the request.
 	When string `key:"when"`
 	// Is is done, failed, not_executed or unknown.
 	Is string `key:"is"`
 	// Pause says what a not_executed answer shuts. Default: the upstream, for as
 	// long as Retry-After or the backoff says.
 	Pause *filePause `key:"pause"`
+	// After is how long this call waits at least before it is sent again. Default:
+	// what the answer, the pause or the backoff says.
+	After *duration `key:"after"`
+	// Park keeps an unknown call from being repeated. Default false.
+	Park bool `key:"park"`
 }
 
 type filePause struct {
@@ -100,10 +130,21 @@ type filePause struct {
 
 type fileRetry struct {
 	// Attempts is how many attempts with unknown outcome a call has. Default 4.
-	Attempts *int `key:"attempts"`
-	// Backoff is exponential or linear, each with jitter. Default exponential.
+	Attempts  *int `key:"attempts"`
+	fileCurve `key:",squash"`
+	// Budget is how many repeats after unknown outcomes there are per first
+	// sending, above 0 and at most 1. Default: no bound.
+	Budget *float64 `key:"budget"`
+	// Limited is the delay of calls that were limited, where the answer and the
+	// rule do not say. Default: as above.
+	Limited *fileCurve `key:"limited"`
+}
+
+type fileCurve struct {
+	// Backoff is exponential, linear or decorrelated, each with jitter. Default exponential.
 	Backoff string `key:"backoff"`
-	// Min is the first delay; jitter takes up to half of it off. Default 500ms.
+	// Min is the first delay; jitter takes up to half of it off, but not where it
+	// is decorrelated. Default 500ms.
 	Min *duration `key:"min"`
 	// Max is the longest delay. Default 1m.
 	Max *duration `key:"max"`
@@ -116,7 +157,7 @@ type fileRefusal struct {
 	// content-type it is application/problem+json.
 	Headers map[string]string `key:"headers"`
 	// Body is sent as it is or, with {{ in it, is a text/template over [Problem]
-	// with the function json. Default: the preset's; an empty one is a problem of
+	// with the functions json and replace. Default: the preset's; an empty one is a problem of
 	// RFC 9457.
 	Body string `key:"body"`
 }

@@ -96,7 +96,7 @@ func TestAlipayOutcomes(t *testing.T) {
 		{"cut off", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{"code":"100`, upstream.Unknown, 7},
 		{"nothing", "alipay.trade.refund", 204, "", upstream.Unknown, 7},
 		{"redirect", "alipay.trade.refund", 302, "", upstream.Failed, -1},
-		{"gateway down", "alipay.trade.refund", 502, html, upstream.Unknown, -1},
+		{"gateway down", "alipay.trade.refund", 502, html, upstream.Unknown, 8},
 	}
 	seen := make(map[int]bool)
 	for _, tt := range tests {
@@ -111,7 +111,7 @@ func TestAlipayOutcomes(t *testing.T) {
 			seen[rule] = true
 		})
 	}
-	for rule := range 8 {
+	for rule := range 9 {
 		if !seen[rule] {
 			t.Errorf("rule %d was never tried", rule)
 		}
@@ -156,7 +156,7 @@ func TestAlipayIdempotent(t *testing.T) {
 
 func TestAlipayRefusal(t *testing.T) {
 	refusal := refusalOf(t, "preset: alipay")
-	if refusal.Status != 0 || refusal.Header.Get("Content-Type") != "application/json;charset=utf-8" {
+	if refusal.Status != 200 || refusal.Header.Get("Content-Type") != "text/html;charset=utf-8" {
 		t.Errorf("status %d, header %v", refusal.Status, refusal.Header)
 	}
 	tests := []struct {
@@ -172,6 +172,7 @@ func TestAlipayRefusal(t *testing.T) {
 	}
 	for _, tt := range tests {
 		tt.problem.Detail = `limit "app": "x" </script>`
+		tt.problem.Request = call("alipay.trade.refund", "{}")
 		body, err := refusal.Body(tt.problem)
 		if err != nil {
 			t.Fatal(err)
@@ -180,9 +181,26 @@ func TestAlipayRefusal(t *testing.T) {
 		if err := json.Unmarshal(body, &got); err != nil {
 			t.Fatalf("%v in %s", err, body)
 		}
-		e := got["error_response"]
+		e := got["alipay_trade_refund_response"]
 		if e["code"] != tt.code || e["sub_code"] != tt.sub || e["sub_msg"] != tt.problem.Detail || e["msg"] == "" || len(e) != 4 {
 			t.Errorf("status %d: %s", tt.problem.Status, body)
+		}
+	}
+}
+
+// Without a method, or with one that would break out of its quotes, it is an error all the same.
+func TestAlipayRefusalOfNoMethod(t *testing.T) {
+	refusal := refusalOf(t, "preset: alipay")
+	for _, r := range []*upstream.Request{nil, call("", ""), call(`a":{"code":"10000"},"b`, "")} {
+		body, err := refusal.Body(Problem{Status: 429, Outcome: upstream.NotExecuted, Request: r})
+		var got map[string]map[string]string
+		if err != nil || json.Unmarshal(body, &got) != nil || len(got) != 1 {
+			t.Errorf("%v: %s", err, body)
+		}
+		for _, e := range got {
+			if e["code"] != "40005" {
+				t.Errorf("%s", body)
+			}
 		}
 	}
 }
@@ -238,17 +256,17 @@ func TestPresetLiesBeneath(t *testing.T) {
 	}
 	c, err := Parse([]byte(`
 upstreams:
-  a: {url: "http://a.test", preset: alipay, resend: false, idempotent: "", retry: {min: 3s}}
+  a: {url: "http://a.test", preset: alipay, resend: false, idempotent: "", retry: {min: 4s}}
   b: {url: "http://b.test", preset: alipay, retry: }
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
 	a, b := c.Scheduler.Upstreams["a"], c.Scheduler.Upstreams["b"]
-	if a.Resend || a.Idempotent != "" || a.Retry.Min.Seconds() != 3 || a.Retry.Max.Seconds() != 60 {
+	if a.Resend || a.Idempotent != "" || a.Retry.Min.Seconds() != 4 || a.Retry.Max.Seconds() != 60 {
 		t.Errorf("overridden: %+v", a)
 	}
-	if !b.Resend || b.Idempotent == "" || b.Retry.Min.Seconds() != 6 {
+	if !b.Resend || b.Idempotent == "" || b.Retry.Min.Seconds() != 3 {
 		t.Errorf("another upstream, with an empty section: %+v", b)
 	}
 
@@ -260,7 +278,7 @@ upstreams:
 }
 
 func TestPresets(t *testing.T) {
-	if got := Presets(); !slices.Equal(got, []string{"alipay", "generic"}) {
+	if got := Presets(); !slices.Equal(got, []string{"alipay", "alipay-v3", "generic", "stripe", "wechatpay-v3"}) {
 		t.Errorf("Presets() = %q", got)
 	}
 	for _, name := range Presets() {

@@ -33,6 +33,17 @@ type Problem struct {
 	Outcome    upstream.Outcome // not_executed, or unknown where the call may have been executed
 	Call       string           // id; empty if the call was never accepted
 	RetryAfter int              // seconds; 0 if it is not known
+
+	Request *upstream.Request // that is refused; nil if it was not read
+}
+
+// Param returns a parameter of the request, from its query or form: platforms have
+// errors whose shape depends on it. It is empty where there is none.
+func (p Problem) Param(name string) string {
+	if p.Request == nil {
+		return ""
+	}
+	return upstream.NewInput(p.Request).Param(name)
 }
 
 // Body returns the body of a refusal. Where neither the file nor the preset has
@@ -88,7 +99,7 @@ func (r *reader) refusal(path string, f fileRefusal) *Refusal {
 	if !strings.Contains(f.Body, "{{") {
 		return c
 	}
-	t, err := template.New("body").Funcs(template.FuncMap{"json": toJSON}).Parse(f.Body)
+	t, err := template.New("body").Funcs(template.FuncMap{"json": toJSON, "replace": strings.ReplaceAll}).Parse(f.Body)
 	if err != nil {
 		r.fault(path+".body", "%s", strings.TrimPrefix(err.Error(), "template: "))
 		return c

@@ -30,6 +30,10 @@ func keys(t reflect.Type) []key {
 	}
 	var all []key
 	for f := range t.Fields() {
+		if f.Anonymous { // its keys are the section's
+			all = append(all, keys(f.Type)...)
+			continue
+		}
 		all = append(all, key{f.Tag.Get("key"), f.Type})
 	}
 	return all

@@ -9,19 +9,36 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 )
 
-// A Backoff is a curve: the wait after the n-th failure in a row, n from 1,
-// between lo and hi. The random number is in [0, 1); resp is nil if nobody answered.
-type Backoff func(lo, hi time.Duration, n int, random float64, resp *http.Response) time.Duration
+// A Backoff is a curve: how long to wait after a failure.
+type Backoff func(Step) time.Duration
 
-// Exponential doubles from lo to hi, and takes a random point of the upper half:
-// calls that failed together do not come back together.
-func Exponential(lo, hi time.Duration, n int, random float64, _ *http.Response) time.Duration {
-	return jitter(min(float64(hi), float64(lo)*math.Pow(2, float64(n-1))), random)
+// A Step is what a curve looks at.
+type Step struct {
+	Min, Max time.Duration
+	N        int            // failures in a row, this one included, from 1
+	Last     time.Duration  // the wait before this one; zero: there was none
+	Random   float64        // in [0, 1)
+	Response *http.Response // nil: nobody answered
 }
 
-// Linear grows by lo up to hi, with the jitter of Exponential.
-func Linear(lo, hi time.Duration, n int, random float64, _ *http.Response) time.Duration {
-	return jitter(min(float64(hi), float64(lo)*float64(n)), random)
+// Exponential doubles from Min to Max, and takes a random point of the upper half:
+// calls that failed together do not come back together.
+func Exponential(s Step) time.Duration {
+	return jitter(min(float64(s.Max), float64(s.Min)*math.Pow(2, float64(s.N-1))), s.Random)
+}
+
+// Linear grows by Min up to Max, with the jitter of Exponential.
+func Linear(s Step) time.Duration {
+	return jitter(min(float64(s.Max), float64(s.Min)*float64(s.N)), s.Random)
+}
+
+// Decorrelated takes a random point between Min and three times the last wait, at
+// most Max ("decorrelated jitter", M. Brooker, Exponential Backoff And Jitter, AWS
+// 2015): of all these curves it spreads best, and is the least foreseeable.
+func Decorrelated(s Step) time.Duration {
+	low := float64(s.Min)
+	high := 3 * max(low, float64(s.Last))
+	return time.Duration(min(float64(s.Max), low+s.Random*(high-low)))
 }
 
 // jitter returns a point of the upper half of d.
@@ -32,9 +49,7 @@ func jitter(d, random float64) time.Duration {
 // FromBackoff adapts a Backoff of hashicorp/go-retryablehttp, which counts from 0
 // and brings its own randomness.
 func FromBackoff(b retryablehttp.Backoff) Backoff {
-	return func(lo, hi time.Duration, n int, _ float64, resp *http.Response) time.Duration {
-		return b(lo, hi, n-1, resp)
-	}
+	return func(s Step) time.Duration { return b(s.Min, s.Max, s.N-1, s.Response) }
 }
 
 // FromCheckRetry adapts a CheckRetry of hashicorp/go-retryablehttp. An error of

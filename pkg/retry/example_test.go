@@ -10,7 +10,7 @@ import (
 // A refund whose answer was lost, on a platform that recognises the repeat by
 // its number, and a payment on one that does not.
 func Example() {
-	policy := retry.Policy{Attempts: 3, Min: time.Second}
+	policy := retry.Policy{Attempts: 3, Curve: retry.Curve{Min: time.Second}}
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 
 	refund := policy.Next(now, retry.Attempt{Number: 1, Outcome: retry.Unknown, Repeatable: true}, 0.5)

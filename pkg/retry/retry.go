@@ -1,8 +1,9 @@
 // Package retry decides whether a call is sent again, and when.
 //
-// The main calls are [Policy.Next], the decision after an attempt, and
-// [Policy.Delay], the wait before the n-th try of anything. Both are pure: the
-// instant and the random number are arguments, and nothing here sleeps.
+// The main calls are [Policy.Next], the decision after an attempt, [Curve.Delay],
+// the wait before the n-th try of anything, and [Budget.Take], which keeps repeats
+// to a share of the traffic. The instant and the random number are arguments, and
+// nothing here sleeps.
 //
 //	outcome       sent again?                                     burns an attempt
 //	done, failed  never                                           -
@@ -17,7 +18,7 @@
 //
 // [FromBackoff] and [FromCheckRetry] take the hooks that people have written for
 // hashicorp/go-retryablehttp. A policy is a value without state, safe for
-// concurrent use if its hooks are.
+// concurrent use if its hooks are; a budget has one owner.
 package retry
 
 import (
@@ -49,22 +50,38 @@ type Attempt struct {
 	Outcome Outcome
 	// Repeatable tells that the upstream recognises a repeat of this call.
 	Repeatable bool
+	// Until, if not zero, is how long it does: a repeat must be sent before.
+	Until time.Time
 	// RetryAfter is how long the upstream asks to wait; zero if it does not say.
 	RetryAfter time.Duration
+	// Last is the wait before this attempt; zero if there was none.
+	Last time.Duration
 	// Response and Err are what the attempt gave, for Check and Backoff; each
 	// may be nil. The body of the response must not be read.
 	Response *http.Response
 	Err      error
 }
 
-// A Policy says how calls come back. Its zero value is ready to use.
-type Policy struct {
-	// Attempts is how many attempts a call may burn; zero means DefaultAttempts.
-	Attempts int
+// A Curve is how delays grow. Its zero value is ready to use.
+type Curve struct {
 	// Min and Max bound a delay; zero means DefaultMin and DefaultMax.
 	Min, Max time.Duration
 	// Backoff is the curve between them; nil means Exponential.
 	Backoff Backoff
+}
+
+// A Policy says how calls come back. Its zero value is ready to use.
+type Policy struct {
+	// Attempts is how many attempts a call may burn; zero means DefaultAttempts.
+	Attempts int
+	// Curve is the delay of repeats after an unknown outcome.
+	Curve
+	// Limited is the delay where an upstream limits and does not say for how long;
+	// nil: Curve.
+	Limited *Curve
+	// Share bounds the repeats after unknown outcomes to a share of the first
+	// sendings, as a [Budget] does; zero: no bound.
+	Share float64
 	// Check, if not nil, may end a call that would be sent again. It cannot make
 	// an unsafe repeat safe.
 	Check func(Attempt) bool
@@ -87,28 +104,44 @@ func (p Policy) Next(now time.Time, a Attempt, random float64) Decision {
 		if !a.Repeatable || a.Number >= p.attempts() || p.Check != nil && !p.Check(a) {
 			return Decision{Burnt: true}
 		}
-		wait := max(a.RetryAfter, p.delay(a.Number, random, a.Response))
-		return Decision{Again: true, At: now.Add(wait), Burnt: true}
+		wait := p.delay(Step{N: a.Number, Last: a.Last, Random: random, Response: a.Response})
+		at := now.Add(max(a.RetryAfter, wait))
+		if !a.Until.IsZero() && !at.Before(a.Until) {
+			return Decision{Burnt: true} // by then it would be a second call
+		}
+		return Decision{Again: true, At: at, Burnt: true}
 	default:
 		return Decision{Burnt: true}
 	}
 }
 
-// Delay returns the wait after the n-th failure in a row, n from 1.
-func (p Policy) Delay(n int, random float64) time.Duration { return p.delay(n, random, nil) }
+// Delay returns the wait after the n-th failure in a row, n from 1, where the wait
+// before was last.
+func (c Curve) Delay(n int, last time.Duration, random float64) time.Duration {
+	return c.delay(Step{N: n, Last: last, Random: random})
+}
 
-func (p Policy) delay(n int, random float64, resp *http.Response) time.Duration {
-	lo, hi, curve := p.Min, p.Max, p.Backoff
-	if lo == 0 {
-		lo = DefaultMin
+func (c Curve) delay(s Step) time.Duration {
+	s.Min, s.Max = c.Min, c.Max
+	if s.Min == 0 {
+		s.Min = DefaultMin
 	}
-	if hi == 0 {
-		hi = max(lo, DefaultMax)
+	if s.Max == 0 {
+		s.Max = max(s.Min, DefaultMax)
 	}
+	curve := c.Backoff
 	if curve == nil {
 		curve = Exponential
 	}
-	return max(0, curve(lo, hi, n, random, resp))
+	return max(0, curve(s))
+}
+
+// LimitedCurve returns the curve of delays where an upstream limits.
+func (p Policy) LimitedCurve() Curve {
+	if p.Limited != nil {
+		return *p.Limited
+	}
+	return p.Curve
 }
 
 func (p Policy) attempts() int {

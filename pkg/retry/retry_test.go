@@ -2,6 +2,7 @@ package retry
 
 import (
 	"errors"
+	"math/rand/v2"
 	"net/http"
 	"testing"
 	"time"
@@ -12,7 +13,7 @@ import (
 var now = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 
 func TestNext(t *testing.T) {
-	p := Policy{Attempts: 3, Min: time.Second, Max: 10 * time.Second}
+	p := Policy{Attempts: 3, Curve: Curve{Min: time.Second, Max: 10 * time.Second}}
 	never := p
 	never.Check = func(Attempt) bool { return false }
 	tests := []struct {
@@ -31,6 +32,9 @@ func TestNext(t *testing.T) {
 		{"attempts used up", p, Attempt{Number: 3, Outcome: Unknown, Repeatable: true}, Decision{Burnt: true}},
 		{"Check ends a repeat", never, Attempt{Number: 1, Outcome: Unknown, Repeatable: true}, Decision{Burnt: true}},
 		{"Check ends what was limited", never, Attempt{Number: 1, Outcome: NotExecuted}, Decision{At: now}},
+		{"within the time in which it is recognised", p, Attempt{Number: 1, Outcome: Unknown, Repeatable: true, Until: now.Add(751 * time.Millisecond)}, Decision{Again: true, At: now.Add(750 * time.Millisecond), Burnt: true}},
+		{"later it would be a second call", p, Attempt{Number: 1, Outcome: Unknown, Repeatable: true, Until: now.Add(750 * time.Millisecond)}, Decision{Burnt: true}},
+		{"what was limited has all the time", p, Attempt{Number: 1, Outcome: NotExecuted, Until: now}, Decision{Again: true, At: now}},
 		{"the zero policy has defaults", Policy{}, Attempt{Number: 1, Outcome: Unknown, Repeatable: true}, Decision{Again: true, At: now.Add(375 * time.Millisecond), Burnt: true}},
 	}
 	for _, tt := range tests {
@@ -44,10 +48,10 @@ func TestNext(t *testing.T) {
 
 func TestDelayStaysWithinItsBounds(t *testing.T) {
 	for name, curve := range map[string]Backoff{"exponential": Exponential, "linear": Linear} {
-		p := Policy{Min: 100 * time.Millisecond, Max: 5 * time.Second, Backoff: curve}
+		c := Curve{Min: 100 * time.Millisecond, Max: 5 * time.Second, Backoff: curve}
 		last := time.Duration(0)
 		for n := 1; n <= 2000; n++ {
-			lo, hi := p.Delay(n, 0), p.Delay(n, 0.999999)
+			lo, hi := c.Delay(n, 0, 0), c.Delay(n, 0, 0.999999)
 			if lo < 50*time.Millisecond || hi > 5*time.Second || lo > hi || hi < last {
 				t.Fatalf("%s: after failure %d between %v and %v; want within [50ms, 5s] and growing", name, n, lo, hi)
 			}
@@ -61,9 +65,8 @@ func TestDelayStaysWithinItsBounds(t *testing.T) {
 
 func TestHooksOfRetryablehttp(t *testing.T) {
 	p := Policy{
-		Min: time.Second, Max: time.Minute,
-		Backoff: FromBackoff(retryablehttp.DefaultBackoff),
-		Check:   FromCheckRetry(retryablehttp.DefaultRetryPolicy),
+		Curve: Curve{Min: time.Second, Max: time.Minute, Backoff: FromBackoff(retryablehttp.DefaultBackoff)},
+		Check: FromCheckRetry(retryablehttp.DefaultRetryPolicy),
 	}
 	busy := &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"7"}}}
 	tests := []struct {
@@ -83,5 +86,99 @@ func TestHooksOfRetryablehttp(t *testing.T) {
 				t.Errorf("Next = %+v, want again after %v", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestDecorrelated(t *testing.T) {
+	c := Curve{Min: 100 * time.Millisecond, Max: 5 * time.Second, Backoff: Decorrelated}
+	for _, tt := range []struct {
+		last   time.Duration
+		random float64
+		want   time.Duration
+	}{
+		{0, 0, 100 * time.Millisecond},
+		{0, 0.5, 200 * time.Millisecond}, // between min and three times min
+		{time.Second, 0, 100 * time.Millisecond},
+		{time.Second, 0.5, 1550 * time.Millisecond},
+		{4 * time.Second, 0.9, 5 * time.Second},
+	} {
+		if got := c.Delay(1, tt.last, tt.random); got != tt.want {
+			t.Errorf("after %v by %v: %v, want %v", tt.last, tt.random, got, tt.want)
+		}
+	}
+	// Its waits do not run off: over many they stay within the bounds, and vary.
+	random := rand.New(rand.NewPCG(1, 2))
+	last, seen := time.Duration(0), make(map[time.Duration]bool)
+	for n := 1; n <= 1000; n++ {
+		last = c.Delay(n, last, random.Float64())
+		seen[last/(100*time.Millisecond)] = true
+		if last < c.Min || last > c.Max {
+			t.Fatalf("wait %d is %v", n, last)
+		}
+	}
+	if len(seen) < 20 {
+		t.Errorf("only %d different waits", len(seen))
+	}
+}
+
+// Against a plain model: in every stretch of time, repeats are at most what was
+// saved, plus the share of the first sendings in it, plus the floor.
+func TestBudget(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	b := Budget{Share: 0.2, Floor: time.Second, Most: 10}
+	type event struct {
+		at    time.Time
+		first bool
+	}
+	var events []event
+	at := now
+	for range 3000 {
+		at = at.Add(time.Duration(random.IntN(int(200 * time.Millisecond))))
+		if random.IntN(3) == 0 {
+			b.First(at)
+			events = append(events, event{at, true})
+		} else if ok, next := b.Take(at); ok {
+			events = append(events, event{at, false})
+		} else if !next.After(at) {
+			t.Fatalf("refused at %v until %v", at, next)
+		}
+	}
+	for i := 0; i < len(events); i += 50 {
+		firsts, repeats := 0, 0
+		for _, e := range events[i:] {
+			if e.first {
+				firsts++
+				continue
+			}
+			repeats++
+			if most := 10 + 0.2*float64(firsts) + e.at.Sub(events[i].at).Seconds(); float64(repeats) > most+1e-6 {
+				t.Fatalf("%d repeats after %d first sendings in %v, at most %v", repeats, firsts, e.at.Sub(events[i].at), most)
+			}
+		}
+	}
+
+	b = Budget{Share: 0.5}
+	for range DefaultMost {
+		if ok, _ := b.Take(now); !ok {
+			t.Fatal("a new budget is not full")
+		}
+	}
+	ok, next := b.Take(now)
+	if ok || next.Sub(now) > DefaultFloor+1 {
+		t.Errorf("empty: %v, next after %v", ok, next.Sub(now))
+	}
+	if ok, _ = b.Take(next); !ok {
+		t.Error("nothing at the instant that was foretold")
+	}
+	b.First(next)
+	b.First(next)
+	if ok, _ = b.Take(next); !ok {
+		t.Error("two first sendings earned nothing")
+	}
+	var free Budget
+	for range 1000 {
+		if ok, _ := free.Take(now); !ok {
+			t.Fatal("the zero budget has a bound")
+		}
 	}
 }

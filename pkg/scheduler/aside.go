@@ -7,7 +7,7 @@ import (
 )
 
 // lookAside is how many lanes, and how many claims, one look reconsiders.
-const lookAside = 64
+const lookAside = 128
 
 // last is behind every rank.
 var last = rank{priority: -MaxPriority - 1}

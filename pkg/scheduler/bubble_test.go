@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -614,7 +615,7 @@ func TestWaitingCallerGetsTheUpstreamsAnswer(t *testing.T) {
 			u := Upstream{Resend: tt.resend, MaxWait: 3500 * ms}
 			u.Outcomes = []upstream.Rule{limited}
 			u.Retry.Min, u.Retry.Max = 400*ms, 400*ms
-			u.Retry.Backoff = func(lo, _ time.Duration, _ int, _ float64, _ *http.Response) time.Duration { return lo }
+			u.Retry.Backoff = func(s retry.Step) time.Duration { return s.Min }
 			bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
 				f.serve = func(n int, _ *http.Request) answer { return tt.serve(n) }
 				resp, c, err := s.Do(t.Context(), Request{Upstream: "api", Target: "/"})

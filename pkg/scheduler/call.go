@@ -55,6 +55,12 @@ type Request struct {
 	// IdempotencyKey makes a second Submit of the same request return the same
 	// call. It is not sent; what the upstream should see goes into Header.
 	IdempotencyKey string
+	// Callback names the target of the upstream's callbacks that is told of the
+	// end of the call, if it was submitted.
+	Callback string
+
+	resolves string // the unknown call that this one asks about
+	internal bool   // may go to a callback's upstream
 }
 
 func (r *Request) wire() *upstream.Request {
@@ -67,7 +73,9 @@ type Call struct {
 	Upstream   string      `json:"upstream"`
 	State      State       `json:"state"`
 	Priority   int         `json:"priority"`
-	Async      bool        `json:"async"` // nobody waits for the answer: it was handed over by Submit
+	Async      bool        `json:"async"`              // nobody waits for the answer: it was handed over by Submit
+	Callback   string      `json:"callback,omitempty"` // who is told of its end
+	Resolves   string      `json:"resolves,omitempty"` // the unknown call that it asks about
 	AcceptedAt time.Time   `json:"accepted_at"`
 	NotBefore  time.Time   `json:"not_before,omitzero"`
 	Deadline   time.Time   `json:"deadline,omitzero"`
@@ -115,8 +123,12 @@ func (c *Call) Last() *Attempt {
 }
 
 // Outcome returns what the call came to so far: that of its last attempt, or
-// not_executed if there was none.
+// not_executed if there was none. An unknown call stays so, though its last
+// attempt was not executed.
 func (c *Call) Outcome() upstream.Outcome {
+	if c.State == Unknown {
+		return upstream.Unknown
+	}
 	if a := c.Last(); a != nil && a.Outcome != "" {
 		return a.Outcome
 	}
@@ -163,9 +175,15 @@ type call struct {
 // A flight is what is known of a call that has been sent.
 type flight struct {
 	sentAt    time.Time        // monotonic, of the last attempt
+	firstSent time.Time        // monotonic, of the first one
 	needs     []quota.Need     // the permits that it holds
 	burnt     int              // attempts that count
 	unreached int              // times it met a closed door in a row
+	backoff   time.Duration    // the last one
+	repeat    bool             // what comes next is a repeat that the retry budget must cover
+	place     int              // among those that wait for it
+	used      bool             // its bytes have been sent once
+	doubt     bool             // an attempt may have executed it
 	result    *upstream.Result // the last answer, for the waiter
 }
 

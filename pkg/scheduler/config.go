@@ -15,7 +15,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// Defaults of an [Upstream] whose fields are zero, and the name of its own limit.
+// Defaults of an [Upstream], its [Resolve] and its [Callback] whose fields are
+// zero, and the names of what calls wait for besides its limits.
 const (
 	DefaultConcurrency     = 1024
 	DefaultLate            = 5 * time.Second
@@ -28,6 +29,18 @@ const (
 	// ConcurrencyLimit is the name of the limit that every upstream has: its
 	// concurrency. A pause of the upstream is a pause of this limit.
 	ConcurrencyLimit = "concurrency"
+	// RepeatLimit is what a call waits for whose repeat the retry budget does not
+	// cover yet.
+	RepeatLimit = "retry_budget"
+
+	DefaultResolveAfter   = 10 * time.Second
+	DefaultResolveEvery   = 30 * time.Second
+	DefaultResolveQueries = 10
+
+	DefaultCallbacksPerSecond = 50
+	DefaultCallbackAttempts   = 12
+	DefaultCallbackMin        = 10 * time.Second // the waits grow, over half a day
+	DefaultCallbackMax        = 5 * time.Hour
 )
 
 // A Config describes a scheduler.
@@ -53,6 +66,13 @@ type Upstream struct {
 	// it is. Without it, and without a Signer, the upstream's first answer is the
 	// caller's answer.
 	Resend bool
+	// Resolve settles calls of unknown outcome; the first whose When holds does.
+	Resolve []Resolve
+	// Callbacks are the targets, by name, that submitted calls may name.
+	Callbacks map[string]Callback
+	// Signature is what the requests of callers are good for. It counts for
+	// nothing with a Signer, which makes a new one for each attempt.
+	Signature Signature
 
 	// Concurrency is how many attempts are in flight at most.
 	Concurrency int
@@ -78,6 +98,16 @@ type Upstream struct {
 	// Weights are the flows' shares, 1 for those not named. Flows are looked up
 	// in lower case, as configuration files give them.
 	Weights map[string]float64
+}
+
+// A Signature is what the signatures that callers bring are good for. The zero
+// value is one that does not age.
+type Signature struct {
+	// Life is how long after its acceptance a call is sent at most: a later
+	// attempt would be stale. Zero: no bound.
+	Life time.Duration
+	// Once tells that the same bytes are good for one sending: they hold a nonce.
+	Once bool
 }
 
 // A Limit is "at most Calls per Window", or Concurrency attempts in flight.
@@ -123,6 +153,9 @@ type service struct {
 	up      *upstream.Upstream
 	shareBy *upstream.Expr
 	limits  []limit // the first is the concurrency of all calls
+
+	resolvers []*resolver
+	target    string // of a callback's webhooks
 }
 
 type limit struct {
@@ -145,9 +178,9 @@ func compile(c Config) (map[string]*service, error) {
 		if !nameRule.MatchString(name) {
 			errs = append(errs, &ConfigError{path, fmt.Errorf("name %q must be lower-case letters, digits, - and _, at most 63", name)})
 		}
-		services[name] = compileUpstream(name, c.Upstreams[name], func(field string, err error) {
-			errs = append(errs, &ConfigError{path + "." + field, err})
-		})
+		fault := func(field string, err error) { errs = append(errs, &ConfigError{path + "." + field, err}) }
+		services[name] = compileUpstream(name, c.Upstreams[name], fault)
+		compileCallbacks(services, name, c.Upstreams[name].Callbacks, fault)
 	}
 	return services, errors.Join(errs...)
 }
@@ -196,6 +229,9 @@ func compileUpstream(name string, u Upstream, fault func(field string, err error
 		fault("weights", errors.New("need share_by, which tells the flows apart"))
 	}
 	checkRetry(u.Retry, fault)
+	if u.Signature.Life < 0 {
+		fault("signature.life", fmt.Errorf("is %v, must be positive", u.Signature.Life))
+	}
 	slides := func(l Limit) bool { return l.Window > 0 }
 	switch {
 	case u.Burst < 0:
@@ -210,6 +246,11 @@ func compileUpstream(name string, u Upstream, fault func(field string, err error
 			fault(fmt.Sprintf("limits[%d].%s", i, field), err)
 		}))
 	}
+	for i, r := range u.Resolve {
+		sv.resolvers = append(sv.resolvers, compileResolve(r, func(field string, err error) {
+			fault(fmt.Sprintf("resolve[%d].%s", i, field), err)
+		}))
+	}
 	for i, r := range u.Outcomes {
 		if r.Pause != nil && r.Pause.Limit != "" && sv.limitNamed(r.Pause.Limit) < 0 {
 			fault(fmt.Sprintf("outcomes[%d].pause.limit", i), fmt.Errorf("limit %q is not one of this upstream's: %s", r.Pause.Limit, sv.limitNames()))
@@ -222,11 +263,21 @@ func checkRetry(p retry.Policy, fault func(string, error)) {
 	if p.Attempts < 0 {
 		fault("retry.attempts", fmt.Errorf("is %d, must be at least 1", p.Attempts))
 	}
-	if p.Min < 0 {
-		fault("retry.min", fmt.Errorf("is %v, must be positive", p.Min))
+	checkCurve("retry", p.Curve, fault)
+	if p.Limited != nil {
+		checkCurve("retry.limited", *p.Limited, fault)
 	}
-	if p.Max < 0 || p.Max > 0 && p.Max < p.Min {
-		fault("retry.max", fmt.Errorf("is %v, must be positive and at least min (%v)", p.Max, p.Min))
+	if !(p.Share >= 0) || p.Share > 1 {
+		fault("retry.budget", fmt.Errorf("is %v, must be above 0 and at most 1: repeats per first sending", p.Share))
+	}
+}
+
+func checkCurve(path string, c retry.Curve, fault func(string, error)) {
+	if c.Min < 0 {
+		fault(path+".min", fmt.Errorf("is %v, must be positive", c.Min))
+	}
+	if c.Max < 0 || c.Max > 0 && c.Max < c.Min {
+		fault(path+".max", fmt.Errorf("is %v, must be positive and at least min (%v)", c.Max, c.Min))
 	}
 }
 

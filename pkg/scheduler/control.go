@@ -9,6 +9,11 @@ import (
 // The reason is kept with the last attempt. A call whose caller waited, and has
 // been told that it is unknown, is not sent again: that is for the caller to do.
 func (s *Scheduler) Resolve(id string, as State, reason string) (*Call, error) {
+	return s.resolve(id, as, reason, true)
+}
+
+// resolve is Resolve; a call that waits again has a new max_age if it is renewed.
+func (s *Scheduler) resolve(id string, as State, reason string, renew bool) (*Call, error) {
 	if as != Done && as != Failed && as != Waiting {
 		return nil, &Error{Reason: BadRequest, Detail: fmt.Sprintf("an unknown call can be resolved as done, failed or waiting, not as %q", as)}
 	}
@@ -24,7 +29,13 @@ func (s *Scheduler) Resolve(id string, as State, reason string) (*Call, error) {
 		case c.State != Unknown || !c.Async:
 			err = wrongState(c.Call, "only an unknown call can be resolved")
 		default:
-			s.loop.resolve(now, c, as, reason, recorded)
+			if as == Waiting {
+				if stale := s.loop.planners[c.Upstream].stale(now, c); stale != nil {
+					err = stale
+					return
+				}
+			}
+			s.loop.resolve(now, c, as, reason, renew, recorded)
 		}
 	}) {
 		return nil, errStopping("")
@@ -72,11 +83,11 @@ func (c *Call) resolved(now time.Time, as State, reason string) *Call {
 	return &next
 }
 
-func (l *loop) resolve(now time.Time, c *call, as State, reason string, recorded chan struct{}) {
+func (l *loop) resolve(now time.Time, c *call, as State, reason string, renew bool, recorded chan struct{}) {
 	p := l.planners[c.Upstream]
 	next := c.resolved(now, as, reason)
-	if as == Waiting {
-		next.Deadline = now.Add(p.MaxAge)
+	if as == Waiting && renew {
+		next.Deadline = p.goodUntil(c.AcceptedAt, now.Add(p.MaxAge))
 	}
 	c.change().State = Sending // until that is recorded: nobody else decides meanwhile
 	l.record(next, func(now time.Time) {
@@ -84,13 +95,14 @@ func (l *loop) resolve(now time.Time, c *call, as State, reason string, recorded
 		p.unknown--
 		c.settled = nil // closed when it became unknown
 		if as == Waiting {
-			c.due, c.flight.burnt = 0, 0
+			c.due, c.flight.burnt, c.flight.backoff, c.flight.doubt = 0, 0, 0, false
 			l.resume(now, c, next)
 			return
 		}
 		p.bytes -= c.bytes
 		c.Call = next
 		delete(l.calls, c.ID)
+		l.aftermath(now, c)
 	})
 }
 

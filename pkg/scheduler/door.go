@@ -9,7 +9,7 @@ import (
 )
 
 // probes is how long an upstream that is down is left alone between two dials.
-var probes = retry.Policy{Min: 500 * time.Millisecond, Max: 30 * time.Second}
+var probes = retry.Curve{Min: 500 * time.Millisecond, Max: 30 * time.Second}
 
 // A door keeps book of whether an upstream can be reached at all. While it cannot,
 // one call at a time probes it, each after a longer pause; an answer opens it.
@@ -57,7 +57,7 @@ func (d *door) heard(now time.Time, c *call, r *upstream.Result) bool {
 	case r.Unreachable && (probe || d.down == 0 && !c.flight.sentAt.Before(d.shut)):
 		d.down++
 		d.shut = now
-		d.probe = now.Add(probes.Delay(d.down, rand.Float64()))
+		d.probe = now.Add(probes.Delay(d.down, 0, rand.Float64()))
 		return true
 	}
 	return false

@@ -24,6 +24,7 @@ const (
 	Paused       Reason = "paused"        // the upstream is shut for longer than the call may wait
 	NoAnswer     Reason = "no_answer"     // it was sent, and may have been executed
 	NotSent      Reason = "not_sent"      // the signer, for instance, could not complete it
+	Gone         Reason = "gone"          // nobody waits for the answer any more, and nothing was sent
 	StoreFailed  Reason = "store_failed"  // the call could not be stored
 )
 

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"math/rand/v2"
 	"runtime/debug"
 	"time"
@@ -14,10 +15,15 @@ import (
 
 // attempt sends a call once, on a goroutine of its own.
 func (s *Scheduler) attempt(sv *service, c *call, intent *Call) {
-	result := s.once(sv.up, c.request, intent)
+	send := sv.up.Do
+	if !intent.Async { // who waits gets the beginning of a slow answer before its end
+		send = sv.up.Stream
+	}
+	result := s.once(send, sv.fresh(intent, c.request), intent)
+	repeatable, until := sv.repeatable(c, result)
 	decision := sv.Retry.Next(time.Now(), retry.Attempt{
-		Number: c.flight.burnt + 1, Outcome: retry.Outcome(result.Outcome), Repeatable: c.repeatable,
-		RetryAfter: result.RetryAfter, Response: result.Response, Err: result.Err,
+		Number: c.flight.burnt + 1, Outcome: retry.Outcome(result.Outcome), Repeatable: repeatable, Until: until,
+		RetryAfter: result.RetryAfter, Last: c.flight.backoff, Response: result.Response, Err: result.Err,
 	}, rand.Float64())
 	switch {
 	case result.Outcome == upstream.Unknown:
@@ -41,7 +47,7 @@ func (s *Scheduler) attempt(sv *service, c *call, intent *Call) {
 
 // once stores the intent and sends the request. What panics, a signer or a
 // transport that somebody gave us, harms this call alone: it may have been sent.
-func (s *Scheduler) once(up *upstream.Upstream, r *upstream.Request, intent *Call) (result *upstream.Result) {
+func (s *Scheduler) once(send func(context.Context, *upstream.Request) *upstream.Result, r *upstream.Request, intent *Call) (result *upstream.Result) {
 	defer func() {
 		if v := recover(); v != nil {
 			s.log.Error("an attempt panicked", "call", intent.ID, "upstream", intent.Upstream, "panic", v, "stack", string(debug.Stack()))
@@ -51,7 +57,7 @@ func (s *Scheduler) once(up *upstream.Upstream, r *upstream.Request, intent *Cal
 	if err := s.store.Intend(intent); err != nil {
 		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: "never sent: the intent could not be stored", AnsweredAt: time.Now(), RetryAfter: time.Second, Err: err}
 	}
-	return up.Do(s.ctx, r)
+	return send(s.ctx, r)
 }
 
 // conclude takes in what an attempt came to and does what follows.
@@ -63,8 +69,12 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 	p.back(now, f, r)
 	l.tell(now, c, r, kept)
 	l.reachable(now, p, c, r)
+	f.used = f.used || r.Sent
+	f.doubt = f.doubt || r.Outcome == upstream.Unknown
 	if d.Burnt {
 		f.burnt++
+		f.backoff = d.At.Sub(now)
+		f.repeat = d.Again
 	}
 	switch {
 	case r.Outcome == upstream.Done:
@@ -77,8 +87,10 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 		return
 	case r.Outcome == upstream.NotExecuted && r.Sent:
 		f.unreached = 0
-		l.limited(now, p, c, needs, r)
-		d.At = now // the pause is what it waits for
+		if !r.Alone {
+			l.limited(now, p, c, needs, r)
+			d.At = now // the pause is what it waits for
+		}
 	case r.Unreachable:
 		f.unreached++
 		d.At = now
@@ -107,15 +119,12 @@ func (l *loop) tell(now time.Time, c *call, r *upstream.Result, kept *Response) 
 
 // again lets a call wait for its next attempt, or ends it if there is none.
 func (l *loop) again(now time.Time, p *planner, c *call, r *upstream.Result, d retry.Decision) {
-	// A caller that waits gets the first answer there is, unless its request may
-	// go out again as it is. What was never sent is no repeat; but a caller need
-	// not wait for an upstream that stays down.
-	may := c.Async || r.Sent && (p.Resend || p.Signer != nil) || !r.Sent && c.flight.unreached < 2
+	may := p.mayGoAgain(c, r)
 	end := Exhausted
 	switch {
 	case r.Outcome == upstream.Unknown:
 		end = Unknown
-	case d.Again && c.Async:
+	case d.Again && c.Async && may:
 		end = Expired // the only reason left
 	}
 	if d.Again && may && !c.gone && (c.Async || !l.stopping) {
@@ -166,7 +175,7 @@ func (l *loop) limited(now time.Time, p *planner, c *call, needs []quota.Need, r
 		target = ""
 	}
 	if wait == 0 {
-		wait = p.Retry.Delay(p.strike(now, id, c.flight.sentAt), rand.Float64())
+		wait = p.strike(now, id, c.flight.sentAt)
 	}
 	until := now.Add(wait)
 	if id.limit == 0 {
@@ -201,6 +210,9 @@ func (l *loop) finish(now time.Time, c *call, state State) {
 		l.leave(now, c)
 		p.waiting--
 	}
+	if c.sent().doubt && state != Done && state != Failed {
+		state = Unknown // an earlier attempt may have executed it, whatever ended it now
+	}
 	end := c.change()
 	end.State = state
 	if state == Unknown && c.Async {
@@ -212,7 +224,7 @@ func (l *loop) finish(now time.Time, c *call, state State) {
 		end.FinishedAt = now
 	}
 	l.observe(Event{Kind: EventEnded, Call: end})
-	l.record(end, func(time.Time) { l.settle(c) })
+	l.record(end, func(now time.Time) { l.settle(now, c) })
 }
 
 // record stores where a call stands, beside the loop, and then goes on in it.
@@ -230,7 +242,7 @@ func (l *loop) record(told *Call, then func(now time.Time)) {
 }
 
 // settle tells everybody who waits for the call that it has ended.
-func (l *loop) settle(c *call) {
+func (l *loop) settle(now time.Time, c *call) {
 	if c.State.Finished() || !c.Async {
 		delete(l.calls, c.ID)
 	}
@@ -240,6 +252,7 @@ func (l *loop) settle(c *call) {
 	if c.settled != nil {
 		close(c.settled)
 	}
+	l.aftermath(now, c)
 }
 
 // abandon takes note that nobody waits for the call any more.

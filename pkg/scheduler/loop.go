@@ -177,7 +177,7 @@ func (l *loop) wait(now time.Time, c *call) {
 	} else {
 		p := l.planners[c.Upstream]
 		l.reroute(p, c)
-		p.add(now, c)
+		p.repeats.enter(now, c)
 	}
 	c.timeout = l.wheel.Insert(at, timed{c, l})
 }
@@ -208,6 +208,7 @@ func (l *loop) leave(now time.Time, c *call) {
 		p.remove(now, c)
 		p.check(now, g) // what it waited for may be enough for the next
 	}
+	l.planners[c.Upstream].repeats.leave(c)
 	l.wheel.Cancel(c.timeout)
 }
 
@@ -220,6 +221,10 @@ func (l *loop) send(now time.Time, p *planner, c *call) {
 		c.flight = new(flight)
 	}
 	c.flight.sentAt, c.flight.needs = now, c.route.needs
+	if c.flight.firstSent.IsZero() {
+		c.flight.firstSent = now
+		p.repeats.first(now)
+	}
 	p.door.sends(c)
 	n := 1
 	if last := c.Last(); last != nil {

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/quota"
@@ -28,6 +29,7 @@ type planner struct {
 	entry   *gate // where lanes queue that nothing is known to stop
 	aside   *aside
 	open    pile[*gate]
+	repeats *repeats
 	virtual float64   // greatest start tag of a call that went
 	idle    time.Time // when a call last left its lane
 
@@ -46,6 +48,7 @@ func newPlanner(sv *service, w *wheel.Wheel[timeouter], origin time.Time) *plann
 	p.resting.place = func(f *flow) *int { return &f.place }
 	p.resting.before = func(a, b *flow) bool { return a.virtual < b.virtual }
 	p.configure(sv)
+	p.repeats = newRepeats(p)
 	return p
 }
 
@@ -141,6 +144,9 @@ func (p *planner) next(now time.Time) *call {
 			p.move(l, g, behind)
 			continue
 		}
+		if p.open.first() != g { // looking for claims has opened one that goes first
+			continue
+		}
 		short, ok := p.ledger.Take(now, l.route.needs)
 		if ok {
 			c := l.calls.first()
@@ -160,6 +166,9 @@ func (p *planner) next(now time.Time) *call {
 			p.move(l, g, last)
 		}
 		p.check(now, last)
+		if l.route.cost > 1 { // its claim may be another's end
+			p.aside.lapse(now)
+		}
 	}
 	return nil
 }
@@ -395,21 +404,24 @@ func (p *planner) awake() {
 // A strike is how often in a row answers have limited calls of a gate.
 type strike struct {
 	count int
-	at    time.Time // when the last of them came
+	at    time.Time     // when the last of them came
+	wait  time.Duration // for how long it shut the gate
 }
 
-// strike counts an answer that limited a call of a gate, and returns how many
-// there have been in a row. Calls that were under way together count once.
-func (p *planner) strike(now time.Time, id gateID, sentAt time.Time) int {
+// strike counts an answer that limited a call of a gate, and returns for how long
+// it shuts the gate: longer each time in a row. Calls that were under way together
+// count once.
+func (p *planner) strike(now time.Time, id gateID, sentAt time.Time) time.Duration {
 	if len(p.strikes) >= maxStrikes { // what is forgotten begins again
 		clear(p.strikes)
 	}
 	s := p.strikes[id]
 	if s.count == 0 || !sentAt.Before(s.at) {
-		s = strike{s.count + 1, now}
+		wait := p.Retry.LimitedCurve().Delay(s.count+1, s.wait, rand.Float64())
+		s = strike{s.count + 1, now, wait}
 		p.strikes[id] = s
 	}
-	return s.count
+	return s.wait
 }
 
 // executed ends the strikes of gates that a call has passed.

@@ -90,6 +90,7 @@ func (p *planner) reload(now time.Time, sv *service, calls []*call) {
 	p.ledger.Replace(sv.quotas(), kept)
 	p.configure(sv)
 	p.begin()
+	p.repeats.budget.Share = sv.Retry.Share
 	p.retired = false
 	if old.URL != sv.URL {
 		p.door = door{shut: now}

@@ -12,19 +12,16 @@
 //	           ▲   └─► expired, cancelled     │ └─────► unknown ─► waiting, done, failed
 //	           └── a new single-shot timeout ─┴───────► exhausted
 //
-// What was limited, met a closed door, or is safe to repeat waits again. Unknown is
-// not finished: it may have been executed, and stays until somebody decides.
+// What was limited, met a closed door, or is safe to repeat waits again. Unknown
+// may have been executed: it stays until a query ([Resolve]) or a person decides.
 //
-// A slot is an estimate. Which call goes is decided when the slot fires: by
-// priority, then fairly between flows, then by age. So a cancelled call leaves no
-// hole, a retry goes ahead of newer work, and a full key stops nobody else.
-//
-// # How it runs
+// Which call goes is decided when a slot fires: by priority, then fairly between
+// flows, then by age. So a cancelled call leaves no hole, and a full key stops
+// nobody else.
 //
 // One goroutine owns the wheel, the books and the queues; everybody else sends it
-// messages. Each attempt runs on its own, so a slow upstream stalls only itself.
-// Close waits for all of them. All methods are safe for concurrent use. A [Store]
-// keeps the calls; without one they live as long as the process.
+// messages. Attempts run beside it, and Close waits for them. All methods are safe
+// for concurrent use. A [Store] keeps the calls, by default in memory.
 package scheduler
 
 import (
@@ -64,6 +61,11 @@ type Scheduler struct {
 	work   sync.WaitGroup // attempts and records
 	ctx    context.Context
 	cancel context.CancelFunc // cuts attempts in flight
+
+	after    sync.WaitGroup     // webhooks being handed over, unknown calls being asked about
+	afterCtx context.Context    // ends with the beginning of a stop
+	afterEnd context.CancelFunc //
+
 	close  sync.Once
 	closed chan struct{}
 }
@@ -83,6 +85,7 @@ func New(c Config) (*Scheduler, error) {
 		s.log = slog.Default()
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.afterCtx, s.afterEnd = context.WithCancel(s.ctx)
 	s.loop = newLoop(s, c.Observe)
 	go s.loop.run()
 	return s, nil
@@ -185,7 +188,10 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	// Settled: the loop does not touch the call any more.
 	last := c.Call.snapshot()
 	if answer := c.answer(); answer != nil {
-		return answer.Response, &last, nil
+		if c.State != Unknown || answer.Outcome == upstream.Unknown {
+			return answer.Response, &last, nil
+		}
+		answer.Response.Body.Close() // it says less than is known: an earlier attempt may have executed the call
 	}
 	return nil, &last, s.loop.explain(c)
 }
@@ -193,7 +199,7 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 // newCall checks a request and computes what it needs, on the caller's goroutine.
 func (s *Scheduler) newCall(r Request) (*call, *Error) {
 	sv := s.service(r.Upstream)
-	if sv == nil {
+	if sv == nil || sv.target != "" && !r.internal {
 		return nil, errNoUpstream(r.Upstream)
 	}
 	bad := func(format string, args ...any) (*call, *Error) {
@@ -201,6 +207,9 @@ func (s *Scheduler) newCall(r Request) (*call, *Error) {
 	}
 	if r.Priority < -MaxPriority || r.Priority > MaxPriority {
 		return bad("priority is %d, must be from %d to %d", r.Priority, -MaxPriority, MaxPriority)
+	}
+	if !sv.knows(r.Callback) {
+		return bad("callback %q is not one of upstream %q's callbacks in the configuration", r.Callback, r.Upstream)
 	}
 	if int64(len(r.Body)) > sv.MaxBody {
 		return nil, &Error{Reason: TooLarge, Upstream: r.Upstream, Detail: fmt.Sprintf("the body has %d bytes, upstream %q takes at most %d (max_body)", len(r.Body), r.Upstream, sv.MaxBody)}
@@ -227,7 +236,10 @@ func (s *Scheduler) newCall(r Request) (*call, *Error) {
 	if r.NotBefore.After(now) {
 		earliest = now.Add(r.NotBefore.Sub(now))
 	}
-	deadline := earliest.Add(sv.MaxAge)
+	deadline := sv.goodUntil(now, earliest.Add(sv.MaxAge))
+	if deadline.Before(earliest) {
+		return bad("not_before %s is after %s, when the call's signature is stale (signature.life is %v)", stamp(earliest), stamp(deadline), sv.Signature.Life)
+	}
 	if !r.Deadline.IsZero() {
 		if !r.Deadline.After(now) {
 			return bad("the deadline %s has passed", stamp(r.Deadline))
@@ -243,6 +255,7 @@ func (s *Scheduler) newCall(r Request) (*call, *Error) {
 		Call: &Call{
 			ID: uuid.Must(uuid.NewV7()).String(), Upstream: r.Upstream, State: Waiting, Priority: r.Priority,
 			AcceptedAt: now, NotBefore: r.NotBefore, Deadline: deadline, Attempts: []Attempt{},
+			Callback: r.Callback, Resolves: r.resolves,
 		},
 		request: wire, route: way, repeatable: sv.up.Repeatable(in), bytes: size(wire),
 	}
@@ -439,8 +452,10 @@ func (s *Scheduler) Shutdown(ctx context.Context) error {
 	defer stop()
 	s.close.Do(func() {
 		s.ask(s.loop.stop)
+		s.afterEnd()
 		<-s.loop.ended
 		s.work.Wait()
+		s.after.Wait()
 		for _, sv := range *s.services.Load() {
 			sv.up.Close()
 		}

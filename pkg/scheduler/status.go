@@ -161,7 +161,12 @@ func (p *planner) limitStatus(now time.Time, i int) LimitStatus {
 func (l *loop) describe(now time.Time, c *call) Call {
 	d := c.Call.snapshot()
 	if d.State == Waiting {
-		d.ETA, d.WaitingFor = l.planners[c.Upstream].eta(now, c)
+		p := l.planners[c.Upstream]
+		d.ETA, d.WaitingFor = p.eta(now, c)
+		if p.repeats.holds(c) {
+			d.WaitingFor = &WaitingFor{Limit: RepeatLimit, Until: d.ETA}
+			return d
+		}
 		if !d.ETA.After(now) {
 			d.WaitingFor = nil // it goes at once
 		}

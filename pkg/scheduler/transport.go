@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
+	"time"
 )
 
 // Transport returns an http.RoundTripper that sends requests as calls of an
@@ -68,6 +69,14 @@ func (t *transport) body(req *http.Request) ([]byte, error) {
 func (s *Scheduler) MaxBody(upstream string) (int64, error) {
 	if sv := s.service(upstream); sv != nil {
 		return sv.MaxBody, nil
+	}
+	return 0, errors.New("no such upstream")
+}
+
+// MaxWait returns how long a caller of an upstream waits for its slot, at most.
+func (s *Scheduler) MaxWait(upstream string) (time.Duration, error) {
+	if sv := s.service(upstream); sv != nil {
+		return sv.MaxWait, nil
 	}
 	return 0, errors.New("no such upstream")
 }

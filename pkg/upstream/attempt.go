@@ -12,6 +12,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -29,13 +30,19 @@ type Result struct {
 	Answered bool
 	// AnsweredAt is when the answer began, or when the attempt was given up.
 	AnsweredAt time.Time
-	// Pause says what a not_executed answer shuts; nil means the upstream.
+	// Pause says what a not_executed answer shuts; nil means the upstream, or
+	// nothing if Alone.
 	Pause *Pause
-	// RetryAfter is what the answer asks for; zero if nothing.
+	// Alone tells that a not_executed answer concerns this call only.
+	Alone bool
+	// Park tells that a repeat would not clear an unknown outcome.
+	Park bool
+	// RetryAfter is how long the call waits at least: what the answer asks for, or
+	// the rule's After; zero if neither says.
 	RetryAfter time.Duration
 
-	// Response is the answer, nil if there is none. Its Body has been read up to
-	// Config.MaxInspect bytes and begins anew; whoever gets the result closes it.
+	// Response is the answer, nil if there is none. Its Body begins at the
+	// beginning, whatever was inspected of it; whoever gets the result closes it.
 	Response *http.Response
 	// Truncated tells that the body goes on after what was inspected.
 	Truncated bool
@@ -46,68 +53,96 @@ type Result struct {
 // Causes of a cancelled attempt.
 var (
 	errTimeout = errors.New("the attempt's time-out has passed")
+	errStale   = errors.New("the request's signature is too old to be sent")
 	errRepeat  = errors.New("the connection broke and the request is not sent a second time")
 )
 
 // Do sends the request once. It returns when the answer's head and the first
 // MaxInspect bytes of its body are there, or when there will be none.
-func (u *Upstream) Do(ctx context.Context, r *Request) *Result {
+func (u *Upstream) Do(ctx context.Context, r *Request) *Result { return u.attempt(ctx, r, 0) }
+
+// Stream is Do for a caller who waits for the answer: it returns no later than
+// InspectDelay after the answer's head. Rules then see what has come until then,
+// and the rest streams.
+func (u *Upstream) Stream(ctx context.Context, r *Request) *Result {
+	return u.attempt(ctx, r, u.InspectDelay)
+}
+
+func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration) *Result {
 	if u.Signer != nil {
 		r = r.Clone()
 		if err := u.Signer.Sign(ctx, r); err != nil {
-			err = fmt.Errorf("signer: %w", err)
-			return &Result{Outcome: Failed, Reason: err.Error(), AnsweredAt: time.Now(), Err: err}
+			return unsigned(err)
 		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	timeout := time.AfterFunc(u.Timeout, func() { cancel(errTimeout) })
-	wire := &wire{cancel: cancel}
+	wire := &wire{cancel: cancel, latest: r.Latest}
+	end := func() {
+		cancel(nil)
+		timeout.Stop()
+	}
 	req, err := u.request(httptrace.WithClientTrace(ctx, wire.trace()), r)
 	if err != nil {
-		cancel(nil)
+		end()
 		return &Result{Outcome: Failed, Reason: err.Error(), AnsweredAt: time.Now(), Err: err}
 	}
 	resp, err := u.transport.RoundTrip(req)
 	res := &Result{AnsweredAt: time.Now(), Response: resp}
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		cancel(nil)
-		timeout.Stop()
-		u.unanswered(res, wire, err)
+		err = causeOf(ctx, err)
+		end()
+		u.unanswered(res, NewInput(r), wire, err)
 		return res
 	}
 	res.Sent, res.Answered = true, !fromGateway(resp.StatusCode)
-	head, err := io.ReadAll(io.LimitReader(resp.Body, u.MaxInspect+1))
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		cancel(nil)
-		timeout.Stop()
-		resp.Body.Close()
-		res.Response, res.Outcome, res.Err = nil, Unknown, err
-		res.Reason = fmt.Sprintf("status %d, but the answer broke off after %d bytes: %v", resp.StatusCode, len(head), plain(err))
+	head, start := inspect(resp.Body, u.MaxInspect, delay)
+	ended, err := head.ended()
+	switch {
+	case ended && err != io.EOF:
+		err = causeOf(ctx, err)
+		end()
+		head.Close()
+		u.broken(res, NewInput(r), len(start), err)
 		return res
-	}
-	if int64(len(head)) <= u.MaxInspect {
-		cancel(nil)
-		timeout.Stop()
+	case ended:
+		end()
 		resp.Body.Close()
-		resp.Body = io.NopCloser(bytes.NewReader(head))
-	} else {
+		resp.Body = io.NopCloser(bytes.NewReader(start))
+	default:
 		// The rest may take as long as it moves.
 		res.Truncated = true
-		resp.Body = &tail{Reader: io.MultiReader(bytes.NewReader(head), resp.Body), body: resp.Body, cancel: cancel, idle: timeout, timeout: u.Timeout}
+		timeout.Reset(u.BodyTimeout)
+		resp.Body = &tail{head: head, cancel: cancel, idle: timeout, timeout: u.BodyTimeout}
 	}
 	res.RetryAfter = retryAfter(resp.Header, res.AnsweredAt)
-	res.Outcome, res.Pause, res.Reason = u.judge(NewInput(r), resp.StatusCode, resp.Header, u.inspect(resp.Header, head))
+	body, whole := u.unpack(resp.Header, start)
+	u.judge(res, NewInput(r), &answer{status: resp.StatusCode, header: resp.Header, body: body, partial: res.Truncated || !whole, sent: true})
 	return res
 }
 
+// unsigned is the result of an attempt whose request the signer did not complete.
+// One that says of itself that it is temporary is asked again; the call lives on.
+func unsigned(err error) *Result {
+	var temporary interface{ Temporary() bool }
+	res := &Result{Outcome: Failed, AnsweredAt: time.Now(), Err: fmt.Errorf("signer: %w", err)}
+	if errors.As(err, &temporary) && temporary.Temporary() {
+		res.Outcome, res.RetryAfter = NotExecuted, time.Second
+	}
+	res.Reason = res.Err.Error()
+	return res
+}
+
+// causeOf returns why an attempt was cancelled, where that is what an error means.
+func causeOf(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
 // unanswered decides the outcome of an attempt that has no answer.
-func (u *Upstream) unanswered(res *Result, w *wire, err error) {
+func (u *Upstream) unanswered(res *Result, in *Input, w *wire, err error) {
 	var op *net.OpError
 	dial := errors.As(err, &op) && op.Op == "dial"
 	switch {
@@ -115,14 +150,43 @@ func (u *Upstream) unanswered(res *Result, w *wire, err error) {
 		res.Sent = w.wrote()
 	default:
 		res.Sent = !u.own && !dial
-		res.Unreachable = !res.Sent && !errors.Is(err, context.Canceled)
+		res.Unreachable = !res.Sent && !errors.Is(err, context.Canceled) && !errors.Is(err, errStale)
 	}
 	res.Err = err
-	if res.Sent {
-		res.Outcome, res.Reason = Unknown, "no answer: "+plain(err).Error()
-	} else {
-		res.Outcome, res.Reason = NotExecuted, "never sent: "+plain(err).Error()
+	reason := "no answer: " + plain(err).Error()
+	res.Outcome = Unknown
+	if !res.Sent {
+		res.Outcome, reason = NotExecuted, "never sent: "+plain(err).Error()
 	}
+	u.rule(res, in, &answer{failure: failure(err, res.Unreachable), sent: res.Sent})
+	res.Reason = reason
+}
+
+// broken decides the outcome of an attempt whose answer broke off after n bytes of its body.
+func (u *Upstream) broken(res *Result, in *Input, n int, err error) {
+	status, header := res.Response.StatusCode, res.Response.Header
+	res.Response, res.Err = nil, err
+	res.Outcome = Unknown
+	u.rule(res, in, &answer{status: status, header: header, failure: "cut", sent: true})
+	res.Reason = fmt.Sprintf("status %d, but the answer broke off after %d bytes: %v", status, n, plain(err))
+}
+
+// failure names what kept an answer away, for rules.
+func failure(err error, unreachable bool) string {
+	var timeout net.Error
+	switch {
+	case unreachable:
+		return "dial"
+	case errors.Is(err, errTimeout), errors.As(err, &timeout) && timeout.Timeout():
+		return "timeout"
+	case errors.Is(err, context.Canceled), errors.Is(err, errStale):
+		return "cancelled"
+	case errors.Is(err, errRepeat), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), strings.Contains(err.Error(), "stream error"):
+		return "reset"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), strings.Contains(err.Error(), "closed"):
+		return "closed"
+	}
+	return "other"
 }
 
 // plain takes the URL, which may hold secrets, out of an error of net/http.
@@ -164,35 +228,16 @@ func (u *Upstream) request(ctx context.Context, r *Request) (*http.Request, erro
 	return req.WithContext(ctx), nil
 }
 
-// inspect returns the body as rules see it: unpacked, if it came packed.
-func (u *Upstream) inspect(header http.Header, body []byte) []byte {
+// unpack returns the body as rules see it, unpacked if it came packed, and whether
+// that is all of it.
+func (u *Upstream) unpack(header http.Header, body []byte) (plain []byte, whole bool) {
 	if !strings.EqualFold(header.Get("Content-Encoding"), "gzip") {
-		return body
+		return body, true
 	}
 	zr, err := gzip.NewReader(bytes.NewReader(body))
 	if err != nil {
-		return nil
+		return nil, true
 	}
-	plain, _ := io.ReadAll(io.LimitReader(zr, u.MaxInspect)) // what can be unpacked of it
-	return plain
-}
-
-// tail is a long body: each read gives it new time.
-type tail struct {
-	io.Reader
-	body    io.Closer
-	cancel  context.CancelCauseFunc
-	idle    *time.Timer
-	timeout time.Duration
-}
-
-func (t *tail) Read(p []byte) (int, error) {
-	t.idle.Reset(t.timeout)
-	return t.Reader.Read(p)
-}
-
-func (t *tail) Close() error {
-	t.idle.Stop()
-	t.cancel(nil)
-	return t.body.Close()
+	plain, err = io.ReadAll(io.LimitReader(zr, u.MaxInspect)) // what can be unpacked of it
+	return plain, err == nil && int64(len(plain)) < u.MaxInspect
 }

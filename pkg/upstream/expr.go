@@ -3,7 +3,8 @@ package upstream
 import (
 	"errors"
 	"fmt"
-	"net/http"
+	"net/url"
+	"reflect"
 
 	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/file"
@@ -17,14 +18,15 @@ const (
 	Condition Kind = iota // true or false
 	Key                   // a text or a number
 	Cost                  // a whole number
+	Text                  // a text
 )
 
 // MaxKey is the length, in bytes, up to which a key is taken.
 const MaxKey = 256
 
 // An Expr is a compiled request expression (the language of expr-lang/expr). It
-// sees method, path, query(n), form(n), param(n), header(n) and json(path). It is
-// safe for concurrent use.
+// sees method, path, query(n), form(n), param(n), header(n) and json(path), and has
+// urlencode(text or object). It is safe for concurrent use.
 type Expr struct {
 	source  string
 	program *vm.Program
@@ -46,6 +48,8 @@ type answerEnv struct {
 	requestEnv
 	Status int              `expr:"status"`
 	Body   func(string) any `expr:"body"`
+	Error  string           `expr:"error"`
+	Sent   bool             `expr:"sent"`
 }
 
 func (in *Input) env() requestEnv {
@@ -54,31 +58,27 @@ func (in *Input) env() requestEnv {
 		Path:   in.path(),
 		Query:  in.queryParam,
 		Form:   in.formParam,
-		Param:  in.param,
+		Param:  in.Param,
 		Header: in.r.Header.Get,
 		JSON:   func(path string) any { return lookup(in.r.Body, path) },
 	}
 }
 
-func (in *Input) answer(status int, header http.Header, body []byte) answerEnv {
-	env := answerEnv{
-		requestEnv: in.env(),
-		Status:     status,
-		Body:       func(path string) any { return lookup(body, path) },
-	}
-	env.Header = header.Get
+func (in *Input) answer(a *answer) answerEnv {
+	env := answerEnv{requestEnv: in.env(), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent}
+	env.Header = a.header.Get
 	return env
 }
 
 // Compile compiles a request expression and checks its types.
 func Compile(source string, kind Kind) (*Expr, error) {
-	as := map[Kind]expr.Option{Condition: expr.AsBool(), Key: expr.AsAny(), Cost: expr.AsInt()}[kind]
+	as := map[Kind]expr.Option{Condition: expr.AsBool(), Key: expr.AsAny(), Cost: expr.AsInt(), Text: expr.AsKind(reflect.String)}[kind]
 	program, err := compile(source, requestEnv{}, as)
 	return &Expr{source, program}, err
 }
 
 func compile(source string, env any, options ...expr.Option) (*vm.Program, error) {
-	program, err := expr.Compile(source, append(options, expr.Env(env))...)
+	program, err := expr.Compile(source, append(options, expr.Env(env), urlencode)...)
 	var at *file.Error
 	if errors.As(err, &at) { // without its drawing of the place, which takes three lines
 		return nil, fmt.Errorf("%s (in %q, character %d)", at.Message, source, at.Column+1)
@@ -88,6 +88,22 @@ func compile(source string, env any, options ...expr.Option) (*vm.Program, error
 	}
 	return program, nil
 }
+
+// urlencode escapes a text for a query, and makes of an object a query or form
+// without its empty members, in the order of their names.
+var urlencode = expr.Function("urlencode", func(params ...any) (any, error) {
+	object, ok := params[0].(map[string]any)
+	if !ok {
+		return url.QueryEscape(fmt.Sprint(params[0])), nil
+	}
+	values := make(url.Values)
+	for name, v := range object {
+		if v != nil && v != "" {
+			values.Set(name, fmt.Sprint(v))
+		}
+	}
+	return values.Encode(), nil
+}, new(func(string) string), new(func(map[string]any) string))
 
 // Bool evaluates a Condition.
 func (e *Expr) Bool(in *Input) (bool, error) {
@@ -134,6 +150,19 @@ func (e *Expr) Cost(in *Input) (int, error) {
 		return n, nil
 	}
 	return 0, fmt.Errorf("%s is %v, must be at least 1", e.source, v)
+}
+
+// Text evaluates a Text, which may be empty.
+func (e *Expr) Text(in *Input) (string, error) {
+	v, err := e.run(in)
+	if err != nil {
+		return "", err
+	}
+	text, ok := v.(string)
+	if !ok {
+		return "", fmt.Errorf("%s gives a %T, must be a text", e.source, v)
+	}
+	return text, nil
 }
 
 func (e *Expr) run(in *Input) (any, error) {

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/vm"
 )
 
@@ -21,16 +21,28 @@ const (
 	Unknown     Outcome = "unknown"      // may have been executed
 )
 
-// A Rule decides the outcome of an answer.
+// A Rule decides the outcome of an attempt.
 type Rule struct {
 	// When is an expression over status, header(name) and body(path) of the
-	// answer, and method, path, query, form, param and json of the request. An
-	// expression that fails on an answer does not hold.
+	// answer, error and sent, and method, path, query, form, param and json of
+	// the request. An expression that fails on an answer does not hold.
+	//
+	// Only a rule that names error or sent is asked where there is no whole
+	// answer. Error is then dial, timeout, reset, closed, cut (the answer broke
+	// off), cancelled or other, and sent tells that a byte may have gone out;
+	// else error is empty.
 	When string
 	// Is is the outcome if it holds.
 	Is Outcome
-	// Pause says what a not_executed answer shuts; nil means the upstream.
+	// Pause says what a not_executed answer shuts; nil means the upstream, or
+	// nothing where After is set.
 	Pause *Pause
+	// After is how long the call waits at least until it is sent again, where the
+	// answer does not ask for more.
+	After time.Duration
+	// Park keeps an unknown call from being sent again although the upstream
+	// recognises repeats: a repeat would be answered in the same way.
+	Park bool
 }
 
 // A Pause shuts a limit's key, or the upstream, for a while.
@@ -43,7 +55,8 @@ type Pause struct {
 
 type rule struct {
 	Rule
-	program *vm.Program
+	program  *vm.Program
+	wordless bool // asked where there is no answer
 }
 
 // compileRule reports every fault of a rule, by the field of it.
@@ -59,58 +72,115 @@ func compileRule(r Rule, fault func(field string, err error)) rule {
 	if r.Pause != nil && r.Pause.For < 0 {
 		fault("pause.for", fmt.Errorf("%v must not be negative", r.Pause.For))
 	}
+	if r.After != 0 && r.Is != NotExecuted && r.Is != Unknown {
+		fault("after", fmt.Errorf("only a not_executed or unknown call is sent again, this one is %s", r.Is))
+	}
+	if r.After < 0 {
+		fault("after", fmt.Errorf("%v must not be negative", r.After))
+	}
+	if r.Park && r.Is != Unknown {
+		fault("park", fmt.Errorf("only an unknown call is parked, this one is %s", r.Is))
+	}
 	if r.When == "" {
 		fault("when", errors.New("is missing; give an expression such as status == 429"))
 		return rule{}
 	}
 	program, err := compile(r.When, answerEnv{}, expr.AsBool())
 	fault("when", err)
-	return rule{r, program}
+	if err != nil {
+		return rule{}
+	}
+	return rule{r, program, names(program, "error", "sent")}
 }
 
-// judge decides the outcome of an answer.
-func (u *Upstream) judge(in *Input, status int, header http.Header, body []byte) (Outcome, *Pause, string) {
-	env := in.answer(status, header, body)
-	for _, r := range u.rules {
-		if v, err := expr.Run(r.program, env); err == nil && v.(bool) {
-			return r.Is, r.Pause, r.When
+// Rules are compiled rules.
+type Rules struct{ rules []rule }
+
+// CompileRules compiles rules. The error joins everything that is wrong with them,
+// each part a [*FieldError] with a field such as [2].when.
+func CompileRules(rules []Rule) (*Rules, error) {
+	var errs []error
+	c := &Rules{}
+	for i, r := range rules {
+		c.rules = append(c.rules, compileRule(r, func(field string, err error) {
+			if err != nil {
+				errs = append(errs, &FieldError{fmt.Sprintf("[%d].%s", i, field), err})
+			}
+		}))
+	}
+	return c, errors.Join(errs...)
+}
+
+// Judge returns the first rule that holds of a whole answer, nil if there is none.
+// What rules see of a request is that of in.
+func (r *Rules) Judge(in *Input, status int, header http.Header, body []byte) *Rule {
+	return r.first(in, &answer{status: status, header: header, body: body, sent: true})
+}
+
+func (r *Rules) first(in *Input, a *answer) *Rule {
+	env := in.answer(a)
+	for i := range r.rules {
+		if a.failure != "" && !r.rules[i].wordless {
+			continue
+		}
+		if v, err := expr.Run(r.rules[i].program, env); err == nil && v.(bool) {
+			return &r.rules[i].Rule
 		}
 	}
-	outcome := Unknown
-	switch status / 100 {
-	case 2:
-		outcome = Done
-	case 3, 4:
-		outcome = Failed
+	return nil
+}
+
+// names reports whether an expression names one of some variables.
+func names(program *vm.Program, wanted ...string) bool {
+	v := &finder{wanted: wanted}
+	node := program.Node()
+	ast.Walk(&node, v)
+	return v.found
+}
+
+type finder struct {
+	wanted []string
+	found  bool
+}
+
+func (f *finder) Visit(node *ast.Node) {
+	if id, ok := (*node).(*ast.IdentifierNode); ok {
+		for _, w := range f.wanted {
+			f.found = f.found || id.Value == w
+		}
 	}
-	return outcome, nil, fmt.Sprintf("status %d", status)
+}
+
+// judge decides the outcome of an answer, by the first rule that holds or else by
+// the status.
+func (u *Upstream) judge(res *Result, in *Input, a *answer) {
+	if u.rule(res, in, a) {
+		return
+	}
+	res.Outcome, res.Reason = Unknown, fmt.Sprintf("status %d", a.status)
+	switch a.status / 100 {
+	case 2:
+		res.Outcome = Done
+	case 3, 4:
+		res.Outcome = Failed
+	}
+}
+
+// rule applies the first rule that holds, and reports whether there is one.
+func (u *Upstream) rule(res *Result, in *Input, a *answer) bool {
+	r := u.rules.first(in, a)
+	if r == nil {
+		return false
+	}
+	res.Outcome, res.Reason = r.Is, r.When
+	res.Pause, res.Park = r.Pause, r.Park
+	res.Alone = r.After > 0 && r.Pause == nil
+	res.RetryAfter = max(res.RetryAfter, r.After)
+	return true
 }
 
 // fromGateway tells the statuses that a gateway in front of the counting host
 // gives: they do not prove that the call has arrived there yet.
 func fromGateway(status int) bool {
 	return status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
-}
-
-// maxRetryAfter bounds what is believed of a Retry-After.
-const maxRetryAfter = 24 * time.Hour
-
-// retryAfter reads both forms of RFC 9110, section 10.2.3: seconds, and a date,
-// which is read against the answer's own Date. Zero means none, or malformed.
-func retryAfter(header http.Header, now time.Time) time.Duration {
-	v := header.Get("Retry-After")
-	if v == "" {
-		return 0
-	}
-	if seconds, err := strconv.ParseUint(v, 10, 31); err == nil {
-		return min(time.Duration(seconds)*time.Second, maxRetryAfter)
-	}
-	at, err := http.ParseTime(v)
-	if err != nil {
-		return 0
-	}
-	if date, err := http.ParseTime(header.Get("Date")); err == nil {
-		now = date
-	}
-	return min(max(0, at.Sub(now)), maxRetryAfter)
 }

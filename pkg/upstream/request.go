@@ -9,8 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-
-	"github.com/tidwall/gjson"
+	"time"
 )
 
 // A Request is what a call puts on the wire, host and connection aside.
@@ -21,11 +20,14 @@ type Request struct {
 	// Header has no Host, no Content-Length and no hop-by-hop fields.
 	Header http.Header
 	Body   []byte
+	// Latest, if not zero, is when the signature that the caller brought is stale:
+	// no byte is sent later.
+	Latest time.Time
 }
 
 // Clone returns a deep copy.
 func (r *Request) Clone() *Request {
-	return &Request{r.Method, r.Target, r.Header.Clone(), bytes.Clone(r.Body)}
+	return &Request{r.Method, r.Target, r.Header.Clone(), bytes.Clone(r.Body), r.Latest}
 }
 
 // Check reports why a request cannot be sent.
@@ -112,11 +114,26 @@ func (in *Input) formParam(name string) string {
 	return in.form.Get(name)
 }
 
-func (in *Input) param(name string) string {
+// Param returns a parameter, from the query or else the form; empty if there is none.
+func (in *Input) Param(name string) string {
 	if v := in.queryParam(name); v != "" {
 		return v
 	}
 	return in.formParam(name)
+}
+
+// has reports whether a parameter, or the value at a JSON path, is there and not empty.
+func (in *Input) has(name string) bool {
+	if in.Param(name) != "" {
+		return true
+	}
+	switch v := lookup(in.r.Body, name).(type) {
+	case nil:
+		return false
+	case string:
+		return v != ""
+	}
+	return true
 }
 
 // parseForm reads an urlencoded or multipart body; files in it are left out.
@@ -143,17 +160,4 @@ func parseForm(r *Request) url.Values {
 		}
 	}
 	return url.Values{}
-}
-
-// lookup returns the value at a path of a JSON text, nil if there is none. A *
-// in a name of the path stands for any characters.
-func lookup(json []byte, path string) any {
-	if !gjson.ValidBytes(json) {
-		return nil
-	}
-	v := gjson.GetBytes(json, path)
-	if n := v.Int(); v.Type == gjson.Number && v.Raw == fmt.Sprint(n) {
-		return int(n)
-	}
-	return v.Value()
 }

@@ -1,21 +1,38 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
+	"slices"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
-// newTransport returns the connections of an upstream: HTTP/1.1, no proxy, no
-// compression of our own, and every connection counts what is written to it.
-func newTransport(c Config) *http.Transport {
-	dialer := &net.Dialer{Timeout: min(c.Timeout, 10*time.Second), KeepAlive: 15 * time.Second}
+// newTransport returns the connections of an upstream: HTTP/2 where TLS offers it
+// and HTTP/1.1 else, no proxy, no compression of our own. Every connection counts
+// what is written to it, and idle ones are kept warm: with a probe every 15 s, and
+// for longer than most pauses between calls.
+func newTransport(c Config, host string) *http.Transport {
+	dialer := &net.Dialer{
+		Timeout: c.ConnectTimeout, KeepAlive: 15 * time.Second,
+		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error { return c.mayDial(host, address) },
+	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(!c.HTTP1)
+	security := &tls.Config{}
+	if c.TLS != nil {
+		security = c.TLS.Clone()
+	}
+	security.MinVersion = max(security.MinVersion, tls.VersionTLS12)
 	return &http.Transport{
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := dialer.DialContext(ctx, network, addr)
@@ -25,16 +42,45 @@ func newTransport(c Config) *http.Transport {
 			return &conn{Conn: c}, nil
 		},
 		Protocols:              protocols,
-		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    min(c.Timeout, 10*time.Second),
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
+		TLSClientConfig:        security,
+		TLSHandshakeTimeout:    c.ConnectTimeout,
+		ResponseHeaderTimeout:  c.HeadTimeout,
 		DisableCompression:     true,
 		MaxIdleConns:           c.MaxIdle,
 		MaxIdleConnsPerHost:    c.MaxIdle,
-		IdleConnTimeout:        60 * time.Second,
+		IdleConnTimeout:        c.IdleTimeout,
 		MaxResponseHeaderBytes: 256 << 10,
 		ReadBufferSize:         8 << 10,
 		WriteBufferSize:        8 << 10,
 	}
+}
+
+// mayDial checks the address that a name was resolved to, when it is dialled: the
+// network in front of a name must not be able to turn calls inward. Without
+// Addresses, a name may lead to any host but this one and its neighbours on the
+// link, where clouds keep their secrets; an address that the URL itself gives, and
+// localhost, are what they say.
+func (c *Config) mayDial(host, address string) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	ip := to.Addr().Unmap().WithZone("")
+	if len(c.Addresses) > 0 {
+		if slices.ContainsFunc(c.Addresses, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+			return nil
+		}
+		return fmt.Errorf("address %s of upstream %q is not within addresses", ip, c.Name)
+	}
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	if literal, err := netip.ParseAddr(host); err == nil && literal.Unmap().WithZone("") == ip || host == "localhost" && ip.IsLoopback() {
+		return nil
+	}
+	if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
+		return fmt.Errorf("name %q of upstream %q leads to %s, an address of this host or link; list it in addresses if that is meant", host, c.Name, ip)
+	}
+	return nil
 }
 
 // conn counts the writes that may have put a byte on the wire.
@@ -55,43 +101,73 @@ func (c *conn) Write(p []byte) (int, error) {
 // wire watches the connections that net/http takes for one request.
 type wire struct {
 	cancel context.CancelCauseFunc
+	latest time.Time // no byte of the request later than this; zero: whenever
 
-	// Owned by the goroutine in RoundTrip, which calls the trace's hooks.
-	tries     int
+	// Owned by the goroutine in RoundTrip, which calls the trace's hooks, but for
+	// header.
+	asked     int
+	got       int
 	connected bool
-	conn      *conn // nil if it is not one of ours
-	before    int64 // writes before this request
+	shared    bool        // HTTP/2: the connection carries other requests too
+	conn      *conn       // nil if it is not one of ours
+	before    int64       // writes before this request
+	header    atomic.Bool // the request's header is being written
 }
 
-// trace stops net/http when it takes a second connection for the same request:
-// it would send the request again. Cancelling is not enough, since an idle
-// connection may be handed over at the same moment: it is closed before a byte
-// of the request is written to it.
+// trace stops net/http when it takes a second connection, or the same one again,
+// for the same request: it would send the request again. Cancelling alone is
+// enough in HTTP/2, which looks at it before it writes a header. In HTTP/1.1 an
+// idle connection may be handed over at the same moment: it is closed before a
+// byte of the request is written to it.
 func (w *wire) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn: func(string) {
-			if w.tries++; w.tries > 1 {
+			if w.asked++; w.asked > 1 {
 				w.cancel(errRepeat)
 			}
 		},
 		GotConn: func(info httptrace.GotConnInfo) {
-			if w.tries > 1 {
-				info.Conn.Close()
-				return
-			}
-			w.connected = true
 			c := info.Conn
 			if t, ok := c.(*tls.Conn); ok {
 				c = t.NetConn()
+				w.shared = t.ConnectionState().NegotiatedProtocol == "h2"
 			}
+			var no error
+			if w.got++; max(w.got, w.asked) > 1 {
+				no = errRepeat
+			} else if !w.latest.IsZero() && time.Now().After(w.latest) {
+				no = errStale
+			}
+			if no != nil {
+				w.cancel(no)
+				if !w.shared {
+					info.Conn.Close()
+				}
+				return
+			}
+			w.connected = true
 			if own, ok := c.(*conn); ok {
 				w.conn, w.before = own, own.writes.Load()
 			}
 		},
+		WroteHeaderField: func(string, []string) { w.header.Store(true) },
 	}
 }
 
-// wrote reports whether a byte of the request may have left.
+// wrote reports whether a byte of the request may have left. On a connection that
+// other requests write to, what counts is whether its header was begun.
 func (w *wire) wrote() bool {
+	if w.shared {
+		return w.header.Load()
+	}
 	return w.conn == nil || w.conn.writes.Load() > w.before
+}
+
+// timeouts sets those that are zero to their defaults.
+func (c *Config) timeouts() {
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, min(max(0, c.Timeout), DefaultConnectTimeout))
+	c.BodyTimeout = cmp.Or(c.BodyTimeout, max(0, c.Timeout))
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, DefaultIdleTimeout)
+	c.InspectDelay = cmp.Or(c.InspectDelay, DefaultInspectDelay)
 }

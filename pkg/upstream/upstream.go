@@ -21,22 +21,26 @@
 //
 // net/http sends a request again by itself when a reused connection breaks and
 // the request looks repeatable to it: two refunds for one call. Do allows each
-// attempt one connection and stops net/http at the second.
+// attempt one connection, or one HTTP/2 stream, and stops net/http at the second.
+// At the attempt's end the stream is reset or the connection closed.
 //
 // # Bytes
 //
 // Target, header values and body go out as they are given; nothing is added and
-// no redirect is followed. The first Config.MaxInspect bytes of an answer are
-// read before Do returns, so that rules can look into them; what follows streams.
+// no redirect is followed. Rules look into the first Config.MaxInspect bytes of
+// an answer. Do waits for them; Stream, for a caller who waits, passes the answer
+// on at the latest Config.InspectDelay after its head. What follows streams.
 //
 // An Upstream is safe for concurrent use.
 package upstream
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -44,9 +48,12 @@ import (
 
 // Defaults of a [Config] whose fields are zero.
 const (
-	DefaultTimeout    = 30 * time.Second
-	DefaultMaxInspect = 1 << 20
-	DefaultMaxIdle    = 100
+	DefaultTimeout        = 30 * time.Second
+	DefaultConnectTimeout = 10 * time.Second
+	DefaultIdleTimeout    = 90 * time.Second
+	DefaultMaxInspect     = 1 << 20
+	DefaultInspectDelay   = time.Second
+	DefaultMaxIdle        = 100
 )
 
 // A Config describes an upstream.
@@ -55,28 +62,65 @@ type Config struct {
 	Name string
 	// URL is the scheme, the host and, if any, the path in front of every target.
 	URL string
+
 	// Timeout bounds an attempt, from dialling to the end of what is inspected of the answer.
 	Timeout time.Duration
-	// MaxInspect is how many bytes of an answer's body the rules can see.
-	MaxInspect int64
+	// ConnectTimeout bounds dialling, and once more the TLS handshake; zero means
+	// Timeout, at most DefaultConnectTimeout.
+	ConnectTimeout time.Duration
+	// HeadTimeout bounds the wait from the request's end to the answer's head;
+	// zero leaves it to Timeout.
+	HeadTimeout time.Duration
+	// BodyTimeout bounds each wait for more of what streams; zero means Timeout.
+	BodyTimeout time.Duration
+	// IdleTimeout is how long an idle connection is kept.
+	IdleTimeout time.Duration
 	// MaxIdle is how many idle connections are kept.
 	MaxIdle int
+
+	// MaxInspect is how many bytes of an answer's body the rules can see.
+	MaxInspect int64
+	// InspectDelay is how long the rules may keep an answer from a waiting caller.
+	InspectDelay time.Duration
+
 	// Outcomes are the rules, in order; the first that holds decides.
 	Outcomes []Rule
 	// Idempotent is a request expression, true for calls whose repeat the upstream
 	// itself recognises. Empty means none is known to be.
 	Idempotent string
+	// Idempotency tells by what else the upstream recognises a repeat.
+	Idempotency Idempotency
 	// Signer, if not nil, completes a request when it is sent.
 	Signer Signer
+
+	// TLS, if not nil, has roots and client certificates. TLS 1.2 is the least.
+	TLS *tls.Config
+	// HTTP1 keeps to HTTP/1.1 where TLS offers HTTP/2.
+	HTTP1 bool
+	// Addresses, if any, are the only ones that may be dialled.
+	Addresses []netip.Prefix
 	// Transport, if not nil, replaces the connections made here. A failed dial is
 	// then known by a *net.OpError of Op "dial"; other errors count as sent
 	// unless the transport reports no connection through net/http/httptrace.
 	Transport http.RoundTripper
 }
 
+// Idempotency is how an upstream recognises a repeat. Its zero value is not at all.
+type Idempotency struct {
+	// Header is that of an idempotency key: calls that have it are repeatable.
+	Header string
+	// Field is a parameter, or a JSON path of the body: calls that have it are repeatable.
+	Field string
+	// Retention is how long after the first sending a repeat is recognised, for
+	// all calls that are repeatable; zero means for good.
+	Retention time.Duration
+}
+
 // A Signer completes a request for one attempt: time stamp, nonce, signature. It
 // is called just before the request is sent, with a copy that it may change, and
-// must be safe for concurrent use.
+// must be safe for concurrent use. A call that it fails to complete has failed,
+// unless the error, or one that it wraps, has a method Temporary() bool that says
+// otherwise: then the call waits and is signed again.
 type Signer interface {
 	Sign(ctx context.Context, r *Request) error
 }
@@ -85,7 +129,7 @@ type Signer interface {
 type Upstream struct {
 	Config
 	base       *url.URL
-	rules      []rule
+	rules      *Rules
 	idempotent *Expr
 	transport  http.RoundTripper
 	own        bool // transport is ours: it reports every connection
@@ -94,9 +138,7 @@ type Upstream struct {
 // New compiles a config. The error joins everything that is wrong with it, each
 // part a [*FieldError].
 func New(c Config) (*Upstream, error) {
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
+	c.timeouts()
 	if c.MaxInspect == 0 {
 		c.MaxInspect = DefaultMaxInspect
 	}
@@ -113,20 +155,32 @@ func New(c Config) (*Upstream, error) {
 	var err error
 	u.base, err = parseBase(c.URL)
 	fault("url", err)
-	if c.Timeout < 0 {
-		fault("timeout", fmt.Errorf("%v must be positive", c.Timeout))
+	for field, d := range map[string]time.Duration{
+		"timeout": c.Timeout, "timeouts.connect": c.ConnectTimeout, "timeouts.head": c.HeadTimeout,
+		"timeouts.body": c.BodyTimeout, "timeouts.idle": c.IdleTimeout, "inspect.delay": c.InspectDelay,
+		"idempotency.retention": c.Idempotency.Retention,
+	} {
+		if d < 0 {
+			fault(field, fmt.Errorf("%v must be positive", d))
+		}
 	}
-	for i, r := range c.Outcomes {
-		u.rules = append(u.rules, compileRule(r, func(field string, err error) {
-			fault(fmt.Sprintf("outcomes[%d].%s", i, field), err)
-		}))
+	u.rules, err = CompileRules(c.Outcomes)
+	for _, err := range parts(err) {
+		var f *FieldError
+		if errors.As(err, &f) {
+			fault("outcomes"+f.Field, f.Err)
+		}
 	}
 	if c.Idempotent != "" {
 		u.idempotent, err = Compile(c.Idempotent, Condition)
 		fault("idempotent", err)
 	}
 	if u.transport == nil {
-		u.transport, u.own = newTransport(c), true
+		host := ""
+		if u.base != nil {
+			host = u.base.Hostname()
+		}
+		u.transport, u.own = newTransport(c, host), true
 	}
 	return u, errors.Join(errs...)
 }
@@ -139,6 +193,14 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
 func (e *FieldError) Unwrap() error { return e.Err }
+
+// parts undoes errors.Join.
+func parts(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return nil
+}
 
 func parseBase(s string) (*url.URL, error) {
 	if s == "" {
@@ -162,8 +224,16 @@ func parseBase(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// Repeatable reports whether the upstream itself recognises a repeat of the request.
+// Repeatable reports whether the upstream itself recognises a repeat of the
+// request, within Idempotency.Retention of its first sending.
 func (u *Upstream) Repeatable(in *Input) bool {
+	by := u.Idempotency
+	if by.Header != "" && in.r.Header.Get(by.Header) != "" {
+		return true
+	}
+	if by.Field != "" && in.has(by.Field) {
+		return true
+	}
 	if u.idempotent == nil {
 		return false
 	}

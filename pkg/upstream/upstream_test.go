@@ -107,9 +107,10 @@ func TestOutcomeRules(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, pause, reason := u.judge(NewInput(&Request{Method: "POST", Target: "/"}), tt.status, tt.header, []byte(tt.body))
-			if got != tt.want || tt.pause != "" && (pause == nil || pause.Limit != tt.pause) {
-				t.Errorf("outcome %s, pause %v by %q; want %s, %q", got, pause, reason, tt.want, tt.pause)
+			res := &Result{}
+			u.judge(res, NewInput(&Request{Method: "POST", Target: "/"}), &answer{status: tt.status, header: tt.header, body: []byte(tt.body)})
+			if res.Outcome != tt.want || tt.pause != "" && (res.Pause == nil || res.Pause.Limit != tt.pause) {
+				t.Errorf("outcome %s, pause %v by %q; want %s, %q", res.Outcome, res.Pause, res.Reason, tt.want, tt.pause)
 			}
 		})
 	}
@@ -130,6 +131,26 @@ func TestRetryAfter(t *testing.T) {
 		{"negative", "-1", "", 0},
 		{"absurd", "999999999", "", 24 * time.Hour},
 		{"none", "", "", 0},
+	}
+	for _, tt := range []struct {
+		name   string
+		header http.Header
+		want   time.Duration
+	}{
+		{"the RateLimit field", http.Header{"Ratelimit": {`"burst";r=0;t=7`}}, 7 * time.Second},
+		{"the policy that is used up", http.Header{"Ratelimit": {`"day";r=900;t=3600, "burst";r=0;t=2`}}, 2 * time.Second},
+		{"in two lines", http.Header{"Ratelimit": {`"day";r=0;t=3600`, `"burst";r=0;t=2`}}, time.Hour},
+		{"something is left", http.Header{"Ratelimit": {`"day";r=1;t=3600`}}, 0},
+		{"nothing said of what is left", http.Header{"Ratelimit": {`"day";t=3600`}}, 0},
+		{"Retry-After stands above it", http.Header{"Ratelimit": {`"day";r=0;t=3600`}, "Retry-After": {"3"}}, 3 * time.Second},
+		{"the older fields", http.Header{"Ratelimit-Remaining": {"0"}, "Ratelimit-Reset": {"12"}}, 12 * time.Second},
+		{"the older fields, something left", http.Header{"Ratelimit-Remaining": {"5"}, "Ratelimit-Reset": {"12"}}, 0},
+		{"absurd", http.Header{"Ratelimit": {`"x";r=0;t=999999999999`}}, 24 * time.Hour},
+		{"malformed", http.Header{"Ratelimit": {`;;`}, "Ratelimit-Remaining": {"0"}, "Ratelimit-Reset": {"soon"}}, 0},
+	} {
+		if got := retryAfter(tt.header, now); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
 	}
 	for _, tt := range tests {
 		h := http.Header{}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-30fe103d/throttler/pkg/config"
+)
+
+func newPresets() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "presets",
+		Short: "Tell what presets know of payment platforms",
+		Long: `Tell what presets know of payment platforms: outcome rules, safe retries, the
+shape of refusals. A preset lies beneath the keys of an upstream that names it;
+each line of it can be written in the configuration, and stands above it there.`,
+	}
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "List the presets",
+		Args:  cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			for _, name := range config.Presets() {
+				fmt.Fprintln(cmd.OutOrStdout(), name)
+			}
+		},
+	}
+	show := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Print a preset as YAML",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := config.Preset(args[0])
+			if err != nil {
+				return fmt.Errorf("preset %w", err)
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	cmd.AddCommand(list, show)
+	return cmd
+}

@@ -1,0 +1,151 @@
+package server
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+func TestStoredAnswersWhereAllowed(t *testing.T) {
+	var arrived atomic.Int64
+	platform := func(w http.ResponseWriter, r *http.Request) {
+		n := arrived.Add(1)
+		switch r.URL.Path {
+		case "/unknown":
+			w.WriteHeader(500)
+		case "/cut":
+			panic(http.ErrAbortHandler)
+		}
+		fmt.Fprintf(w, "answer %d", n)
+	}
+	for _, allowed := range []bool{true, false} {
+		t.Run(fmt.Sprintf("replay %v", allowed), func(t *testing.T) {
+			arrived.Store(0)
+			r := newRig(t, scheduler.Upstream{}, Refusal{}, platform)
+			srv := httptest.NewServer(&Data{Scheduler: r.s, Upstream: "pay", Replay: allowed})
+			defer srv.Close()
+			const key = "Idempotency-Key: k1"
+			one, first := send(t, "POST", srv.URL+"/pay", "a", key)
+			two, second := send(t, "POST", srv.URL+"/pay", "a", key)
+			if !allowed {
+				if first != "answer 1" || second != "answer 2" {
+					t.Errorf("answers %q, %q, want the upstream's own", first, second)
+				}
+				return
+			}
+			if first != "answer 1" || second != "answer 1" || arrived.Load() != 1 {
+				t.Errorf("answers %q, %q after %d requests; want the stored one", first, second, arrived.Load())
+			}
+			if one.Header.Get("Idempotent-Replayed") != "" || two.Header.Get("Idempotent-Replayed") != "true" || two.Header.Get("Throttler-Outcome") != "done" {
+				t.Errorf("headers %v and %v", one.Header, two.Header)
+			}
+			if resp, body := send(t, "POST", srv.URL+"/pay", "b", key); resp.StatusCode != 422 || resp.Header.Get("Throttler-Outcome") != "not_executed" {
+				t.Errorf("the key for another request: %d %s", resp.StatusCode, body)
+			}
+			if resp, _ := send(t, "POST", srv.URL+"/unknown", "a", "Idempotency-Key: k2"); resp.StatusCode != 500 || resp.Header.Get("Throttler-Outcome") != "unknown" {
+				t.Errorf("unknown, with an answer: %d %v", resp.StatusCode, resp.Header)
+			}
+			for range 2 {
+				if resp, _ := send(t, "POST", srv.URL+"/cut", "a", "Idempotency-Key: k3"); resp.StatusCode != 504 || resp.Header.Get("Throttler-Outcome") != "unknown" {
+					t.Errorf("unknown, without: %d %v", resp.StatusCode, resp.Header)
+				}
+			}
+			if n := arrived.Load(); n != 3 {
+				t.Errorf("%d requests, want 3", n)
+			}
+		})
+	}
+}
+
+// A client that has closed its half of the connection reads on, and must not take
+// an empty 200 for an answer.
+func TestHalfClosedClientIsRefused(t *testing.T) {
+	release := make(chan struct{})
+	r := newRig(t, scheduler.Upstream{Concurrency: 1}, Refusal{}, func(http.ResponseWriter, *http.Request) { <-release })
+	defer close(release)
+	begin := func(path string) net.Conn {
+		c, err := net.Dial("tcp", r.data.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		return c
+	}
+	sending := begin("/first")
+	r.until(t, "the first is being sent", func(st scheduler.UpstreamStatus) bool { return st.Sending == 1 })
+	waiting := begin("/second")
+	r.until(t, "the second waits", func(st scheduler.UpstreamStatus) bool { return st.Waiting == 1 })
+	for _, tt := range []struct {
+		c       net.Conn
+		status  int
+		outcome string
+	}{{waiting, 503, "not_executed"}, {sending, 504, "unknown"}} {
+		tt.c.(*net.TCPConn).CloseWrite()
+		resp, err := http.ReadResponse(bufio.NewReader(tt.c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != tt.status || resp.Header.Get("Throttler-Outcome") != tt.outcome {
+			t.Errorf("status %d, outcome %q; want %d, %s", resp.StatusCode, resp.Header.Get("Throttler-Outcome"), tt.status, tt.outcome)
+		}
+	}
+}
+
+// Of a call that outlives its client, nobody says at a stop that it was not executed:
+// the client would send it to another instance.
+func TestStopWhileAStoredAnswerIsWaitedFor(t *testing.T) {
+	u := scheduler.Upstream{MaxWait: 2 * time.Hour, Limits: []scheduler.Limit{{Name: "one", Calls: 1, Window: time.Hour}}}
+	r := newRig(t, u, Refusal{}, func(http.ResponseWriter, *http.Request) {})
+	srv := httptest.NewServer(&Data{Scheduler: r.s, Upstream: "pay", Replay: true})
+	defer srv.Close()
+	send(t, "POST", srv.URL, "", "Idempotency-Key: k1")
+	second := make(chan *http.Response)
+	go func() {
+		defer close(second)
+		req, _ := http.NewRequest("POST", srv.URL, nil)
+		req.Header.Set("Idempotency-Key", "k2")
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			resp.Body.Close()
+			second <- resp
+		}
+	}()
+	r.until(t, "the second waits", func(st scheduler.UpstreamStatus) bool { return st.Waiting == 1 })
+	r.s.Close()
+	if resp := <-second; resp == nil || resp.StatusCode != 504 || resp.Header.Get("Throttler-Outcome") != "unknown" {
+		t.Errorf("%+v, want 504, unknown", resp)
+	}
+}
+
+// A bug is answered too: a closed connection would be taken for an invitation to
+// send the request again.
+func TestABugIsAnswered(t *testing.T) {
+	srv := httptest.NewServer(&Data{Upstream: "pay", Log: slog.New(slog.DiscardHandler)}) // without a scheduler
+	defer srv.Close()
+	resp, body := send(t, "GET", srv.URL+"/", "")
+	if resp.StatusCode != 504 || resp.Header.Get("Throttler-Outcome") != "unknown" || !strings.Contains(body, "internal error") {
+		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, body)
+	}
+}
+
+func TestCallbackThatNobodyConfigured(t *testing.T) {
+	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(http.ResponseWriter, *http.Request) {})
+	if resp, body := send(t, "POST", r.data.URL+"/", "a", "Prefer: respond-async", "Throttler-Callback: shop"); resp.StatusCode != 400 || !strings.Contains(body, `callback \"shop\" is not one of`) {
+		t.Errorf("data: %d %s", resp.StatusCode, body)
+	}
+	if resp, body := send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"pay","path":"/","callback":"shop"}`); resp.StatusCode != 400 {
+		t.Errorf("admin: %d %s", resp.StatusCode, body)
+	}
+}

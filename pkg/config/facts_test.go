@@ -1,0 +1,365 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// What follows an attempt.
+const (
+	nothing = "nothing"          // the call is done or failed
+	again   = "again"            // it goes again, and what it is under pauses
+	alone   = "again, alone"     // it goes again, and nothing else waits
+	repeat  = "repeat"           // it goes again, the platform recognises it
+	query   = "query"            // the platform is asked about it
+	person  = "somebody decides" // it stays unknown
+)
+
+// A fact is a row of what payment platforms answer, and what is made of it.
+type fact struct {
+	row     string
+	call    *upstream.Request
+	answer  answer
+	err     error // instead of an answer
+	outcome upstream.Outcome
+	next    string
+	after   time.Duration // not before
+}
+
+var (
+	errLost = io.ErrUnexpectedEOF
+	errGone = &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+)
+
+func rest(method, target, body string, headers ...string) *upstream.Request {
+	h := http.Header{"Content-Type": {"application/json"}}
+	for i := 0; i < len(headers); i += 2 {
+		h.Set(headers[i], headers[i+1])
+	}
+	return &upstream.Request{Method: method, Target: target, Header: h, Body: []byte(body)}
+}
+
+// answered is an answer; headers are names and values.
+func answered(status int, body string, headers ...string) answer {
+	h := http.Header{}
+	for i := 0; i < len(headers); i += 2 {
+		h.Set(headers[i], headers[i+1])
+	}
+	return answer{status, h, body}
+}
+
+// coded is an answer of Alipay's gateway.
+func coded(code, sub string) answer {
+	return answered(200, `{"alipay_trade_refund_response":{"code":"`+code+`","msg":"m","sub_code":"`+sub+`"},"sign":"s"}`)
+}
+
+func failure(status int, code string, headers ...string) answer {
+	return answered(status, `{"code":"`+code+`","message":"m"}`, headers...)
+}
+
+// The rows of what is known of payment platforms, section by section.
+var facts = map[string][]fact{
+	"alipay": alipayFacts(), "alipay-v3": alipayV3Facts(), "wechatpay-v3": wechatFacts(), "stripe": stripeFacts(),
+	// PayPal, Adyen, Square, Razorpay, Checkout.com, Klarna and Vipps speak HTTP,
+	// and are told in the file what header makes their calls repeatable.
+	"generic": genericFacts(),
+}
+
+func alipayFacts() []fact {
+	refund := call("alipay.trade.refund", `{"out_trade_no":"T1","out_request_no":"R1","refund_amount":"1.00"}`)
+	pay := call("alipay.trade.pay", `{"out_trade_no":"T1"}`)
+	precreate := call("alipay.trade.precreate", `{"out_trade_no":"T1"}`)
+	transfer := call("alipay.fund.trans.uni.transfer", `{"out_biz_no":"B1"}`)
+	ask := call("alipay.trade.query", `{"out_trade_no":"T1"}`)
+	closing := call("alipay.trade.close", `{"out_trade_no":"T1"}`)
+	bill := call("alipay.data.dataservice.bill.downloadurl.query", `{}`)
+	numberless := call("alipay.trade.refund", `{"out_trade_no":"T1","refund_amount":"1.00"}`)
+	return []fact{
+		{"1: 10000", refund, coded("10000", ""), nil, upstream.Done, nothing, 0},
+		{"1: 10003 waits for the buyer", pay, coded("10003", ""), nil, upstream.Done, nothing, 0},
+		{"1: 20000", refund, coded("20000", "isp.unknow-error"), nil, upstream.Unknown, repeat, 3 * time.Second},
+		{"1: 20000 aop", refund, coded("20000", "aop.unknow-error"), nil, upstream.Unknown, repeat, 3 * time.Second},
+		{"1: 20001 token", refund, coded("20001", "aop.invalid-auth-token"), nil, upstream.Failed, nothing, 0},
+		{"1: 40001", refund, coded("40001", "isv.missing-method"), nil, upstream.Failed, nothing, 0},
+		{"1: 40002", refund, coded("40002", "isv.invalid-timestamp"), nil, upstream.Failed, nothing, 0},
+		{"1: 40003", refund, coded("40003", "isv.missing-signature-config"), nil, upstream.Failed, nothing, 0},
+		{"1: 40004", refund, coded("40004", "ACQ.TRADE_NOT_EXIST"), nil, upstream.Failed, nothing, 0},
+		{"1: 40004 ACQ.SYSTEM_ERROR", refund, coded("40004", "ACQ.SYSTEM_ERROR"), nil, upstream.Unknown, repeat, 3 * time.Second},
+		{"1: 40004 SYSTEM_ERROR", refund, coded("40004", "SYSTEM_ERROR"), nil, upstream.Unknown, repeat, 3 * time.Second},
+		{"1: 40004 aop.ACQ.SYSTEM_ERROR", refund, coded("40004", "aop.ACQ.SYSTEM_ERROR"), nil, upstream.Unknown, repeat, 3 * time.Second},
+		{"1: 40004 AQC.SYSTEM_ERROR", refund, coded("40004", "AQC.SYSTEM_ERROR"), nil, upstream.Unknown, repeat, 3 * time.Second},
+		{"1: 40004 SYSTEM_RATE_LIMIT", bill, coded("40004", "SYSTEM_RATE_LIMIT"), nil, upstream.NotExecuted, again, time.Second},
+		{"1: 40004 USER_RATE_LIMIT", bill, coded("40004", "USER_RATE_LIMIT"), nil, upstream.NotExecuted, again, time.Second},
+		{"1: 40005 app", refund, coded("40005", "isv.app-call-limited"), nil, upstream.NotExecuted, again, time.Second},
+		{"1: 40005 method", refund, coded("40005", "isv.method-call-limited"), nil, upstream.NotExecuted, again, time.Second},
+		{"1: 40005 as error_response", refund, answered(200, `{"error_response":{"code":"40005"}}`), nil, upstream.NotExecuted, again, time.Second},
+		{"1: 40006", refund, coded("40006", "isv.insufficient-isv-permissions"), nil, upstream.Failed, nothing, 0},
+		{"1: a page", call("alipay.trade.page.pay", `{}`), answered(200, "<html>\xd6\xa7</html>"), nil, upstream.Done, nothing, 0},
+		{"1: unsigned error for an unknown app", ask, answered(200, `{"error_response":{"code":"40002","sub_code":"isv.invalid-app-id"}}`), nil, upstream.Failed, nothing, 0},
+		{"1: idempotency, discordant", refund, coded("40004", "ACQ.DISCORDANT_REPEAT_REQUEST"), nil, upstream.Failed, nothing, 0},
+		{"1: idempotency, inconsistent", pay, coded("40004", "ACQ.CONTEXT_INCONSISTENT"), nil, upstream.Failed, nothing, 0},
+		{"1: idempotency, paid already", pay, coded("40004", "ACQ.TRADE_HAS_SUCCESS"), nil, upstream.Failed, nothing, 0},
+		{"1: a new number refunds again", numberless, coded("20000", "isp.unknow-error"), nil, upstream.Unknown, person, 0},
+
+		{"5: query limited", ask, coded("40005", ""), nil, upstream.NotExecuted, again, time.Second},
+		{"5: query unknown", ask, answer{}, errLost, upstream.Unknown, repeat, 0},
+		{"5: close limited", closing, coded("40005", ""), nil, upstream.NotExecuted, again, time.Second},
+		{"5: close unknown", closing, answered(502, "<html>"), nil, upstream.Unknown, repeat, 0},
+		{"5: bill URL unknown", bill, coded("20000", ""), nil, upstream.Unknown, repeat, 0},
+		{"5: pay limited", pay, coded("40005", ""), nil, upstream.NotExecuted, again, time.Second},
+		{"5: pay unknown", pay, coded("20000", ""), nil, upstream.Unknown, query, 5 * time.Second},
+		{"5: pay unknown, no answer", pay, answer{}, errLost, upstream.Unknown, query, 5 * time.Second},
+		{"5: precreate unknown", precreate, coded("20000", ""), nil, upstream.Unknown, query, 5 * time.Second},
+		{"5: create unknown", call("alipay.trade.create", `{"out_trade_no":"T1"}`), coded("20000", ""), nil, upstream.Unknown, query, 5 * time.Second},
+		{"5: refund limited", refund, coded("40005", ""), nil, upstream.NotExecuted, again, time.Second},
+		{"5: refund unknown, no answer", refund, answer{}, errLost, upstream.Unknown, repeat, 3 * time.Second},
+		{"5: refund unknown, 5xx", refund, answered(504, ""), nil, upstream.Unknown, repeat, 3 * time.Second},
+		{"5: transfer limited", transfer, coded("40005", ""), nil, upstream.NotExecuted, again, time.Second},
+		{"5: transfer unknown (overload is 20000)", transfer, coded("20000", ""), nil, upstream.Unknown, query, 10 * time.Second},
+		{"5: never sent", refund, answer{}, errGone, upstream.NotExecuted, again, 250 * time.Millisecond},
+	}
+}
+
+func alipayV3Facts() []fact {
+	auth := []string{"Authorization", "ALIPAY-SHA256withRSA app_id=2021,timestamp=1,nonce=n,sign=s"}
+	refund := rest("POST", "/v3/alipay/trade/refund", `{"out_trade_no":"T1","out_request_no":"R1","refund_amount":"1.00"}`, auth...)
+	pay := rest("POST", "/v3/alipay/trade/pay", `{"out_trade_no":"T1"}`, auth...)
+	transfer := rest("POST", "/v3/alipay/fund/trans/uni/transfer", `{"out_biz_no":"B1"}`, auth...)
+	ask := rest("POST", "/v3/alipay/trade/query", `{"out_trade_no":"T1"}`, auth...)
+	return []fact{
+		{"2: success", refund, answered(200, `{"refund_fee":"1.00"}`), nil, upstream.Done, nothing, 0},
+		{"2: app-call-limited", refund, failure(429, "app-call-limited"), nil, upstream.NotExecuted, again, time.Second},
+		{"2: method-call-limited", refund, failure(429, "method-call-limited"), nil, upstream.NotExecuted, again, time.Second},
+		{"2: limited, another status", refund, failure(400, "app-call-limited"), nil, upstream.NotExecuted, again, time.Second},
+		{"2: unknow-error 500", refund, failure(500, "unknow-error"), nil, upstream.Unknown, repeat, 3 * time.Second},
+		{"2: unknow-error 400", refund, failure(400, "unknow-error"), nil, upstream.Unknown, repeat, 3 * time.Second},
+		{"2: ACQ.SYSTEM_ERROR 400", refund, failure(400, "ACQ.SYSTEM_ERROR"), nil, upstream.Unknown, repeat, 3 * time.Second},
+		{"2: missing-timestamp", refund, failure(400, "missing-timestamp"), nil, upstream.Failed, nothing, 0},
+		{"2: 202", refund, answered(202, `{}`), nil, upstream.Unknown, repeat, 3 * time.Second},
+		{"5: query unknown", ask, answer{}, errLost, upstream.Unknown, repeat, 0},
+		{"5: bill URL, a GET", rest("GET", "/v3/alipay/data/dataservice/bill/downloadurl/query?bill_type=trade", "", auth...), failure(500, "unknow-error"), nil, upstream.Unknown, repeat, 0},
+		{"5: close unknown", rest("POST", "/v3/alipay/trade/close", `{"out_trade_no":"T1"}`, auth...), answer{}, errLost, upstream.Unknown, repeat, 0},
+		{"5: pay limited", pay, failure(429, "method-call-limited"), nil, upstream.NotExecuted, again, time.Second},
+		{"5: pay unknown", pay, failure(500, "unknow-error"), nil, upstream.Unknown, query, 5 * time.Second},
+		{"5: transfer unknown", transfer, answer{}, errLost, upstream.Unknown, query, 10 * time.Second},
+		{"5: a refund without a number", rest("POST", "/v3/alipay/trade/refund", `{"out_trade_no":"T1"}`, auth...), answer{}, errLost, upstream.Unknown, person, 0},
+	}
+}
+
+func wechatFacts() []fact {
+	const refunds = "/v3/refund/domestic/refunds"
+	refund := rest("POST", refunds, `{"out_trade_no":"T1","out_refund_no":"R1"}`)
+	pay := rest("POST", "/v3/pay/transactions/jsapi", `{"mchid":"190","out_trade_no":"T1"}`)
+	transfer := rest("POST", "/v3/fund-app/mch-transfer/transfer-bills", `{"out_bill_no":"B1"}`)
+	ask := rest("GET", "/v3/pay/transactions/out-trade-no/T1?mchid=190", "")
+	v2 := &upstream.Request{Method: "POST", Target: "/pay/unifiedorder", Header: http.Header{"Content-Type": {"text/xml"}}, Body: []byte("<xml><out_trade_no>T1</out_trade_no></xml>")}
+	return []fact{
+		{"3: success", pay, answered(200, `{"prepay_id":"p"}`), nil, upstream.Done, nothing, 0},
+		{"3: close, no content", rest("POST", "/v3/pay/transactions/out-trade-no/T1/close", `{"mchid":"190"}`), answered(204, ""), nil, upstream.Done, nothing, 0},
+		{"3: SIGN_ERROR", pay, failure(401, "SIGN_ERROR"), nil, upstream.Failed, nothing, 0},
+		{"3: RATELIMIT_EXCEEDED", pay, failure(429, "RATELIMIT_EXCEEDED"), nil, upstream.NotExecuted, again, time.Second},
+		{"3: RATE_LIMITED", ask, failure(429, "RATE_LIMITED"), nil, upstream.NotExecuted, again, time.Second},
+		{"3: FREQUENCY_LIMITED", pay, failure(429, "FREQUENCY_LIMITED"), nil, upstream.NotExecuted, again, time.Second},
+		{"3: limited in v2", v2, answered(200, `<xml><return_code>SUCCESS</return_code><result_code>FAIL</result_code><err_code><![CDATA[FREQUENCY_LIMITED]]></err_code></xml>`), nil, upstream.NotExecuted, again, time.Second},
+		{"3: failed in v2", v2, answered(200, `<xml><return_code>FAIL</return_code></xml>`), nil, upstream.Failed, nothing, 0},
+		{"3: SYSTEMERROR in v2", v2, answered(200, `<xml><result_code>FAIL</result_code><err_code>SYSTEMERROR</err_code></xml>`), nil, upstream.Unknown, person, 0},
+		{"3: 429 of a refund is not clear", refund, failure(429, "RATELIMIT_EXCEEDED"), nil, upstream.Unknown, repeat, time.Minute},
+		{"3: 429 of a refund query", rest("GET", refunds+"/R1", ""), failure(429, "RATELIMIT_EXCEEDED"), nil, upstream.NotExecuted, again, time.Second},
+		{"3: SYSTEM_ERROR", pay, failure(500, "SYSTEM_ERROR"), nil, upstream.Unknown, repeat, time.Second},
+		{"3: SYSTEM_ERROR of a refund", refund, failure(500, "SYSTEM_ERROR"), nil, upstream.Unknown, repeat, time.Minute},
+		{"3: SERVICE_UNAVAILABLE 503", pay, failure(503, "SERVICE_UNAVAILABLE"), nil, upstream.NotExecuted, again, time.Second},
+		{"3: SERVICE_UNAVAILABLE 502", refund, failure(502, "SERVICE_UNAVAILABLE"), nil, upstream.NotExecuted, again, time.Second},
+		{"3: 202", transfer, answered(202, "{}"), nil, upstream.Unknown, repeat, time.Second},
+		{"5: query unknown", ask, answer{}, errLost, upstream.Unknown, repeat, 0},
+		{"5: pay unknown, no answer", pay, answer{}, errLost, upstream.Unknown, repeat, time.Second},
+		{"5: refund unknown, no answer", refund, answer{}, errLost, upstream.Unknown, repeat, time.Minute},
+		{"5: transfer unknown", transfer, answer{}, errLost, upstream.Unknown, repeat, time.Second},
+		{"5: no number", rest("POST", "/v3/marketing/favor/stocks", `{}`), answer{}, errLost, upstream.Unknown, person, 0},
+	}
+}
+
+func stripeFacts() []fact {
+	pay := rest("POST", "/v1/payment_intents", "", "Idempotency-Key", "k1")
+	keyless := rest("POST", "/v1/payment_intents", "")
+	limited := func(headers ...string) answer {
+		return answered(429, `{"error":{"type":"invalid_request_error","code":"rate_limit"}}`, headers...)
+	}
+	return []fact{
+		{"4: success", pay, answered(200, `{"id":"pi_1"}`), nil, upstream.Done, nothing, 0},
+		{"4: declined", pay, answered(402, `{"error":{"code":"card_declined"}}`), nil, upstream.Failed, nothing, 0},
+		{"4: global-rate", pay, limited("Stripe-Rate-Limited-Reason", "global-rate"), nil, upstream.NotExecuted, again, time.Second},
+		{"4: endpoint-rate", pay, limited("Stripe-Rate-Limited-Reason", "endpoint-rate"), nil, upstream.NotExecuted, again, time.Second},
+		{"4: global-concurrency", pay, limited("Stripe-Rate-Limited-Reason", "global-concurrency"), nil, upstream.NotExecuted, again, time.Second},
+		{"4: endpoint-concurrency", pay, limited("Stripe-Rate-Limited-Reason", "endpoint-concurrency"), nil, upstream.NotExecuted, again, time.Second},
+		{"4: resource-specific", pay, limited("Stripe-Rate-Limited-Reason", "resource-specific"), nil, upstream.NotExecuted, alone, 5 * time.Second},
+		{"4: lock_timeout is an object lock", pay, answered(429, `{"error":{"code":"lock_timeout"}}`), nil, upstream.NotExecuted, alone, time.Second},
+		{"4: a 429 saves nothing", keyless, limited(), nil, upstream.NotExecuted, again, time.Second},
+		{"4: other parameters", pay, answered(400, `{"error":{"type":"idempotency_error"}}`), nil, upstream.Failed, nothing, 0},
+		{"4: key in use", pay, answered(409, `{"error":{"code":"idempotency_key_in_use"}}`), nil, upstream.Unknown, repeat, 2 * time.Second},
+		{"4: 500", pay, answered(500, `{"error":{"type":"api_error"}}`), nil, upstream.Unknown, repeat, 0},
+		{"4: 500 replayed", pay, answered(500, `{"error":{"type":"api_error"}}`, "Idempotent-Replayed", "true"), nil, upstream.Unknown, person, 0},
+		{"4: should not be retried", pay, answered(500, `{}`, "Stripe-Should-Retry", "false"), nil, upstream.Unknown, person, 0},
+		{"5: limited, with a key", pay, limited(), nil, upstream.NotExecuted, again, time.Second},
+		{"5: unknown, with a key", pay, answer{}, errLost, upstream.Unknown, repeat, 0},
+		{"5: unknown, without", keyless, answer{}, errLost, upstream.Unknown, person, 0},
+		{"5: unknown, a GET", rest("GET", "/v1/charges", ""), answer{}, errLost, upstream.Unknown, repeat, 0},
+	}
+}
+
+func genericFacts() []fact {
+	plain := rest("POST", "/payments", `{}`)
+	return []fact{
+		{"4: success", plain, answered(201, `{}`), nil, upstream.Done, nothing, 0},
+		{"4: refused", plain, answered(422, `{}`), nil, upstream.Failed, nothing, 0},
+		{"4: PayPal RATE_LIMIT_REACHED", plain, answered(429, `{"name":"RATE_LIMIT_REACHED"}`, "Retry-After", "7"), nil, upstream.NotExecuted, again, 7 * time.Second},
+		{"4: PayPal 5xx may have been executed", plain, answered(503, `{}`), nil, upstream.Unknown, person, 0},
+		{"4: PayPal, unknown", rest("POST", "/v2/payments", `{}`, "PayPal-Request-Id", "k"), answered(500, `{}`), nil, upstream.Unknown, person, 0},
+		{"4: Adyen, no signal known", plain, answered(500, `{}`), nil, upstream.Unknown, person, 0},
+		{"4: Square RATE_LIMITED", plain, answered(429, `{"errors":[{"code":"RATE_LIMITED"}]}`), nil, upstream.NotExecuted, again, 0},
+		{"4: Razorpay", plain, answered(429, `{}`), nil, upstream.NotExecuted, again, 0},
+		{"4: Razorpay, the first is at work", plain, answered(409, `{}`, "Retry-After", "1"), nil, upstream.Unknown, person, 0},
+		{"4: Checkout.com", plain, answered(429, ``), nil, upstream.NotExecuted, again, 0},
+		{"4: Klarna, until the reset", plain, answered(429, ``, "RateLimit", `"writes";r=0;t=11`), nil, upstream.NotExecuted, again, 11 * time.Second},
+		{"4: Vipps MobilePay", plain, answered(429, ``, "Retry-After", "60"), nil, upstream.NotExecuted, again, time.Minute},
+		{"RFC 9110: 503 with Retry-After", plain, answered(503, ``, "Retry-After", "3"), nil, upstream.NotExecuted, again, 3 * time.Second},
+		{"5: unknown", plain, answer{}, errLost, upstream.Unknown, person, 0},
+	}
+}
+
+// signs stands for a signer: presets ask only when there is one.
+type signs struct{}
+
+func (signs) Sign(context.Context, *upstream.Request) error { return nil }
+
+// TestFacts sends each call through the whole scheduler with the preset: the first
+// answer is that of the row, and the request after it, if any, is the next step.
+func TestFacts(t *testing.T) {
+	for preset, rows := range facts {
+		for _, f := range rows {
+			t.Run(preset+" "+f.row, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { testFact(t, preset, "", f) })
+			})
+		}
+	}
+}
+
+// The others of section 4, with the key that the file names for them.
+func TestFactsOfKeys(t *testing.T) {
+	for name, header := range map[string]string{
+		"PayPal": "PayPal-Request-Id", "Adyen": "Idempotency-Key", "Razorpay payouts": "X-Payout-Idempotency",
+		"Razorpay refunds": "X-Refund-Idempotency", "Checkout.com": "Cko-Idempotency-Key", "Vipps": "Idempotency-Key",
+	} {
+		f := fact{name, rest("POST", "/payments", "{}", header, "k1"), answer{}, errLost, upstream.Unknown, repeat, 0}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testFact(t, "generic", ", idempotency: {header: "+header+", retention: 24h}", f) })
+		})
+	}
+	t.Run("Square", func(t *testing.T) {
+		f := fact{"", rest("POST", "/v2/payments", `{"idempotency_key":"k1"}`), answer{}, errLost, upstream.Unknown, repeat, 0}
+		synctest.Test(t, func(t *testing.T) { testFact(t, "generic", ", idempotency: {field: idempotency_key}", f) })
+	})
+}
+
+func testFact(t *testing.T, preset, more string, f fact) {
+	c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test', preset: " + preset + more + "}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var seen []*http.Request
+	var at []time.Duration
+	start := time.Now()
+	up := c.Scheduler.Upstreams["a"]
+	if preset != "stripe" && preset != "generic" {
+		up.Signer = signs{}
+	}
+	up.Transport = transport(func(r *http.Request) (*http.Response, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if seen, at = append(seen, r), append(at, time.Since(start)); len(seen) > 1 {
+			return nil, errLost
+		} else if f.err != nil {
+			return nil, f.err
+		}
+		return f.answer.RoundTrip(r)
+	})
+	c.Scheduler.Upstreams["a"] = up
+	c.Scheduler.Log = slog.New(slog.DiscardHandler)
+	var paused atomic.Bool
+	c.Scheduler.Observe = func(e scheduler.Event) {
+		if e.Kind == scheduler.EventPaused {
+			paused.Store(true)
+		}
+	}
+	s, err := scheduler.New(c.Scheduler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	made, err := s.Submit(t.Context(), scheduler.Request{Upstream: "a", Method: f.call.Method, Target: f.call.Target, Header: f.call.Header, Body: f.call.Body})
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	first, err := s.Get(made.ID)
+	if err != nil || len(first.Attempts) == 0 {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	if got := first.Attempts[0]; got.Outcome != f.outcome {
+		t.Errorf("outcome %s (%s), want %s", got.Outcome, got.Reason, f.outcome)
+	}
+	wasPaused := paused.Load() || f.err == errGone
+	time.Sleep(5 * time.Minute)
+	synctest.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	next, after := nothing, time.Duration(0)
+	switch {
+	case len(seen) == 1 && first.State == scheduler.Unknown:
+		next = person
+	case len(seen) == 1:
+	case !same(seen[0], seen[1]):
+		next = query
+	case f.outcome == upstream.Unknown:
+		next = repeat
+	case wasPaused:
+		next = again
+	default:
+		next = alone
+	}
+	if len(seen) > 1 {
+		after = at[1]
+	}
+	if next != f.next || after < f.after {
+		t.Errorf("then %s after %v, want %s after %v", next, after, f.next, f.after)
+	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// same reports whether two requests are the same call: of a query of Alipay's
+// gateway only the body tells.
+func same(a, b *http.Request) bool {
+	method := func(r *http.Request) string {
+		text, _ := io.ReadAll(r.Body)
+		form, _ := url.ParseQuery(string(text))
+		return form.Get("method")
+	}
+	return a.Method == b.Method && a.URL.String() == b.URL.String() && strings.EqualFold(method(a), method(b))
+}

@@ -1,0 +1,144 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/retry"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// callbackSeparator stands in the names of the upstreams that callback targets
+// are, where no name of a configuration can have it.
+const callbackSeparator = "/callbacks/"
+
+// A Callback is a target that is told when a submitted call that names it has
+// finished or is unknown, with a webhook of Standard Webhooks: webhook-id is the
+// call's id and state, and the same however often it is sent; the data are the
+// Call. Telling is a call of its own, in an upstream of its own: it is sent again
+// until the target answers 2xx, 410, or Retry's attempts are used up.
+type Callback struct {
+	upstream.Config // Name and rules are taken from here; Signer signs the webhook
+	Retry           retry.Policy
+	// PerSecond bounds the webhooks sent in a second; zero: DefaultCallbacksPerSecond.
+	PerSecond int
+}
+
+// callbackUpstream turns a target into an upstream.
+func callbackUpstream(c Callback) Upstream {
+	u := Upstream{Config: c.Config, Retry: c.Retry, MaxAge: 72 * time.Hour, Concurrency: 16}
+	u.Idempotent = "true" // by webhook-id
+	u.Outcomes = []upstream.Rule{
+		{When: `status >= 200 and status < 300`, Is: upstream.Done},
+		{When: `status == 410`, Is: upstream.Failed},
+		{When: `status == 429`, Is: upstream.NotExecuted},
+		{When: `status > 0`, Is: upstream.Unknown},
+	}
+	if u.Retry.Attempts == 0 {
+		u.Retry.Attempts = DefaultCallbackAttempts
+	}
+	if u.Retry.Curve.Min == 0 && u.Retry.Curve.Max == 0 {
+		u.Retry.Curve.Min, u.Retry.Curve.Max = DefaultCallbackMin, DefaultCallbackMax
+	}
+	n := c.PerSecond
+	if n == 0 {
+		n = DefaultCallbacksPerSecond
+	}
+	u.Limits = []Limit{{Name: "callbacks", Calls: n, Window: time.Second}}
+	return u
+}
+
+// compileCallbacks adds the targets of an upstream to the services.
+func compileCallbacks(services map[string]*service, upstream string, callbacks map[string]Callback, fault func(string, error)) {
+	for _, name := range slices.Sorted(maps.Keys(callbacks)) {
+		at := "callbacks." + name
+		if !nameRule.MatchString(name) {
+			fault(at, fmt.Errorf("name %q must be lower-case letters, digits, - and _, at most 63", name))
+		}
+		u := callbackUpstream(callbacks[name])
+		base, target := splitTarget(u.URL)
+		u.URL = base
+		if u.Signer == nil {
+			fault(at+".secret", errors.New("is missing; a webhook that is not signed could be anybody's"))
+		}
+		sv := compileUpstream(upstream+callbackSeparator+name, u, func(field string, err error) { fault(at+"."+field, err) })
+		sv.target = target
+		services[sv.Name] = sv
+	}
+}
+
+// A notice is the body of a webhook.
+type notice struct {
+	Type      string    `json:"type"` // call.done, call.failed, call.unknown, …
+	Timestamp time.Time `json:"timestamp"`
+	Data      *Call     `json:"data"`
+}
+
+// notify hands over the webhook about a call that has come to an end, if it wants one.
+func (s *Scheduler) notify(ctx context.Context, c *Call, now time.Time) {
+	if c.Callback == "" {
+		return
+	}
+	name := c.Upstream + callbackSeparator + c.Callback
+	sv := s.service(name)
+	if sv == nil { // it was configured when the call was taken
+		s.log.Error("a call's callback is not configured any more", "call", c.ID, "callback", c.Callback)
+		return
+	}
+	body, err := json.Marshal(notice{"call." + string(c.State), now.UTC(), c})
+	if err != nil {
+		s.log.Error("a webhook cannot be made", "call", c.ID, "err", err)
+		return
+	}
+	header := http.Header{
+		"Content-Type": {"application/json"},
+		"Webhook-Id":   {c.ID + "." + string(c.State)},
+	}
+	if _, err := s.Submit(ctx, Request{Upstream: name, Method: http.MethodPost, Target: sv.target, Header: header, Body: body, internal: true}); err != nil {
+		s.log.Error("a webhook was refused", "call", c.ID, "callback", c.Callback, "err", err)
+	}
+}
+
+// aftermath starts what follows the end of a submitted call: telling whoever
+// wants to know, and asking about what is unknown. Both run beside the loop.
+func (l *loop) aftermath(now time.Time, c *call) {
+	if !c.Async {
+		return
+	}
+	asks := c.State == Unknown && c.Resolves == "" && len(l.planners[c.Upstream].resolvers) > 0
+	if c.Callback == "" && !asks {
+		return
+	}
+	snapshot := c.Call.snapshot()
+	l.s.after.Go(func() {
+		l.s.notify(l.s.afterCtx, &snapshot, now)
+		if asks {
+			l.s.settle(l.s.afterCtx, &snapshot, c.request)
+		}
+	})
+}
+
+// splitTarget takes the path and query out of a callback's URL: they are the
+// webhook's target, whole, also where the path ends with a slash.
+func splitTarget(raw string) (base, target string) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" {
+		return raw, "/" // upstream.New says what is wrong with it
+	}
+	target = u.RequestURI()
+	u.Path, u.RawPath, u.RawQuery, u.ForceQuery = "", "", "", false
+	return u.String(), target
+}
+
+// knows reports whether a call may name a callback.
+func (sv *service) knows(callback string) bool {
+	_, ok := sv.Callbacks[callback]
+	return callback == "" || ok
+}

@@ -1,0 +1,155 @@
+package signer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// Bounds of hooks: how many run at once, and how large their answers may be.
+const (
+	maxHooks  = 32
+	maxAnswer = 16 << 20
+)
+
+// A Hook is what passes between Throttler and a program (on its standard input and
+// output) or a service (as the bodies of a POST and its answer) that signs. What
+// the answer leaves out stays as it was; headers are set, and deleted where empty.
+// The method cannot be changed. A program that fails, or a service that does not
+// answer 200 in time, is asked again later: the call waits.
+type Hook struct {
+	Method  string            `json:"method,omitempty"`
+	Target  string            `json:"target,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+	Body    *[]byte           `json:"body_base64,omitempty"`
+}
+
+// ask hands a question over and returns the answer.
+type ask func(ctx context.Context, question []byte) ([]byte, error)
+
+type hook struct {
+	ask     ask
+	timeout time.Duration
+	running chan struct{} // bounds those at work
+}
+
+func newHook(timeout time.Duration, a ask) *hook {
+	return &hook{a, timeout, make(chan struct{}, maxHooks)}
+}
+
+// later is an error after which the call waits and is signed again.
+type later struct{ error }
+
+func (later) Temporary() bool { return true }
+
+func (h *hook) Sign(ctx context.Context, r *upstream.Request) error {
+	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	defer cancel()
+	select {
+	case h.running <- struct{}{}:
+		defer func() { <-h.running }()
+	case <-ctx.Done():
+		return later{fmt.Errorf("%d signatures are being made, none has ended within %v", maxHooks, h.timeout)}
+	}
+	question := Hook{Method: r.Method, Target: r.Target, Headers: make(map[string]string), Body: &r.Body}
+	for name := range r.Header {
+		question.Headers[name] = r.Header.Get(name)
+	}
+	text, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
+	text, err = h.ask(ctx, text)
+	if err == nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return later{err}
+	}
+	var answer Hook
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return later{errors.New("the answer is not the JSON that is expected")}
+	}
+	if answer.Target != "" {
+		r.Target = answer.Target
+	}
+	if answer.Body != nil {
+		r.Body = *answer.Body
+	}
+	for name, value := range answer.Headers {
+		if setHeader(r, name, value); value == "" {
+			r.Header.Del(name)
+		}
+	}
+	return nil
+}
+
+// execute runs a program for each signature.
+func execute(command []string) ask {
+	return func(ctx context.Context, question []byte) ([]byte, error) {
+		cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+		cmd.Stdin = bytes.NewReader(question)
+		out := &bounded{}
+		cmd.Stdout = out // its standard error may show secrets: it goes nowhere
+		cmd.WaitDelay = time.Second
+		if err := cmd.Run(); err != nil {
+			return nil, fmt.Errorf("program %s: %w", command[0], err)
+		}
+		return out.Bytes(), nil
+	}
+}
+
+// bounded keeps an output up to maxAnswer.
+type bounded struct{ bytes.Buffer }
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > maxAnswer {
+		return 0, fmt.Errorf("it writes more than %d bytes", maxAnswer)
+	}
+	return b.Buffer.Write(p)
+}
+
+// post asks a service for each signature.
+func post(address string) (ask, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return nil, errors.New("is not a URL with http or https, a host and no user name")
+	}
+	client := &http.Client{
+		Transport:     &http.Transport{MaxIdleConnsPerHost: maxHooks, IdleConnTimeout: time.Minute},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return func(ctx context.Context, question []byte) ([]byte, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(question))
+		if err != nil {
+			return nil, errors.New("the service's URL cannot be used")
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := client.Do(req)
+		var at *url.Error
+		if errors.As(err, &at) {
+			err = at.Err // without the URL
+		}
+		if err != nil {
+			return nil, fmt.Errorf("service %s: %w", u.Host, err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return nil, fmt.Errorf("service %s: status %d", u.Host, resp.StatusCode)
+		}
+		answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+		if err == nil && len(answer) > maxAnswer {
+			err = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+		}
+		return answer, err
+	}, nil
+}

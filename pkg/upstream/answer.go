@@ -1,0 +1,144 @@
+package upstream
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"net/http"
+	pathpkg "path"
+	"strings"
+
+	"github.com/tidwall/gjson"
+)
+
+// An answer is what rules look at. It belongs to one goroutine.
+type answer struct {
+	status  int
+	header  http.Header
+	body    []byte // what was inspected of it
+	partial bool   // the body goes on
+	failure string // what kept the answer away; see Rule.When
+	sent    bool
+
+	kind bodyKind
+}
+
+// bodyKind is what a body was found to be.
+type bodyKind uint8
+
+const (
+	unseen bodyKind = iota
+	isJSON
+	isXML
+	isOther
+)
+
+func (a *answer) look() bodyKind {
+	if a.kind != unseen {
+		return a.kind
+	}
+	start := bytes.TrimLeft(bytes.TrimPrefix(a.body, []byte("\xef\xbb\xbf")), " \t\r\n")
+	switch {
+	case bytes.HasPrefix(start, []byte("<")):
+		a.kind = isXML
+	case a.partial && len(start) > 0 && (start[0] == '{' || start[0] == '['), gjson.ValidBytes(start):
+		a.kind = isJSON
+	default:
+		a.kind = isOther
+	}
+	return a.kind
+}
+
+// value returns the value at a path of the body, nil if there is none.
+func (a *answer) value(path string) any {
+	switch a.look() {
+	case isJSON:
+		return jsonValue(a.body, path)
+	case isXML:
+		return xmlValue(a.body, path)
+	}
+	return nil
+}
+
+// lookup returns the value at a path of a JSON text, nil if there is none. A *
+// in a name of the path stands for any characters.
+func lookup(json []byte, path string) any {
+	if !gjson.ValidBytes(json) {
+		return nil
+	}
+	return jsonValue(json, path)
+}
+
+func jsonValue(json []byte, path string) any {
+	v := gjson.GetBytes(json, path)
+	if n := v.Int(); v.Type == gjson.Number && v.Raw == fmt.Sprint(n) {
+		return int(n)
+	}
+	return v.Value()
+}
+
+// xmlValue returns the text of the first element at a path of element names, the
+// root's first, such as xml.err_code; nil if there is none. A * in a name stands
+// for any characters, and a last name @id is an attribute's.
+func xmlValue(text []byte, path string) any {
+	names := strings.Split(path, ".")
+	attribute := ""
+	if last := names[len(names)-1]; strings.HasPrefix(last, "@") {
+		attribute, names = last[1:], names[:len(names)-1]
+	}
+	d := xml.NewDecoder(bytes.NewReader(text))
+	d.Strict = false
+	// Names and codes are ASCII in every encoding that platforms use; the rest of
+	// a text in another one than UTF-8 is not looked at.
+	d.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return ascii{r}, nil }
+	depth, matched := 0, 0 // of the names, how many the open elements match
+	var found strings.Builder
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return nil
+		}
+		switch t := token.(type) {
+		case xml.StartElement:
+			if depth++; matched == depth-1 && matched < len(names) && nameMatches(names[matched], t.Name.Local) {
+				matched++
+			}
+			if attribute != "" && matched == len(names) && depth == matched {
+				for _, a := range t.Attr {
+					if a.Name.Local == attribute {
+						return a.Value
+					}
+				}
+			}
+		case xml.CharData:
+			if depth == len(names) && matched == depth {
+				found.Write(t)
+			}
+		case xml.EndElement:
+			if depth == len(names) && matched == depth && attribute == "" {
+				return strings.TrimSpace(found.String())
+			}
+			depth--
+			matched = min(matched, depth)
+		}
+	}
+}
+
+func nameMatches(pattern, name string) bool {
+	ok, err := pathpkg.Match(pattern, name)
+	return ok && err == nil
+}
+
+// ascii reads a text with a ? for each byte that is not ASCII.
+type ascii struct{ io.Reader }
+
+func (r ascii) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	for i, c := range p[:n] {
+		if c >= 0x80 {
+			p[i] = '?'
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,202 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestBodyValues(t *testing.T) {
+	const wechat = `<?xml version="1.0" encoding="UTF-8"?>
+<xml><return_code><![CDATA[SUCCESS]]></return_code><result_code>FAIL</result_code>
+ <err_code> FREQUENCY_LIMITED </err_code><item id="7"><err_code>inner</err_code></item></xml>`
+	tests := []struct {
+		name, body, path string
+		partial          bool
+		want             any
+	}{
+		{"JSON", `{"a":{"b":"x"}}`, "a.b", false, "x"},
+		{"JSON with a star", `{"a_response":{"code":40005}}`, "*_response.code", false, 40005},
+		{"JSON behind a byte order mark", "\xef\xbb\xbf{\"a\":1}", "a", false, 1},
+		{"broken JSON", `{"a":{"b":"x"`, "a.b", false, nil},
+		{"the beginning of JSON", `{"a":{"b":"x"},"list":[1,2`, "a.b", true, "x"},
+		{"the beginning of something else", `a.b: x`, "a.b", true, nil},
+		{"XML", wechat, "xml.err_code", false, "FREQUENCY_LIMITED"},
+		{"XML, CDATA", wechat, "xml.return_code", false, "SUCCESS"},
+		{"XML, deeper", wechat, "xml.item.err_code", false, "inner"},
+		{"XML, attribute", wechat, "xml.item.@id", false, "7"},
+		{"XML with a star", wechat, "*.result_*", false, "FAIL"},
+		{"XML, none", wechat, "xml.nothing", false, nil},
+		{"XML, not the root", wechat, "err_code", false, nil},
+		{"the beginning of XML", wechat[:150], "xml.return_code", true, "SUCCESS"},
+		{"XML in GBK", `<?xml version="1.0" encoding="GBK"?><xml><msg>` + "\xcf\xb5\xcd\xb3" + `</msg><code>LIMITED</code></xml>`, "xml.code", false, "LIMITED"},
+		{"entities are not followed", `<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><xml><a>&e;</a></xml>`, "xml.a", false, "&e;"},
+		{"a page that is no XML", "<html><body>sorry<br>", "html.body", false, nil},
+		{"nothing", "", "a", false, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := &answer{body: []byte(tt.body), partial: tt.partial}
+			if got := a.value(tt.path); got != tt.want {
+				t.Errorf("body(%q) = %#v, want %#v", tt.path, got, tt.want)
+			}
+		})
+	}
+}
+
+// Rules decide also where there is no answer, but only those that say so.
+func TestRulesWithoutAnAnswer(t *testing.T) {
+	rules := []Rule{
+		{When: `body("code") != "OK" and status < 500 and method != "x"`, Is: Failed}, // holds of any error, and is not asked
+		{When: `error == "timeout" and path == "/safe"`, Is: NotExecuted, After: time.Second},
+		{When: `error in ["reset", "closed"] and sent`, Is: Unknown, After: time.Minute, Park: true},
+		{When: `error == "cut" and status == 200`, Is: Done},
+	}
+	hang := make(chan struct{})
+	defer close(hang)
+	serve := func(answer string) func(int64, string, net.Conn) bool {
+		return func(_ int64, _ string, c net.Conn) bool {
+			if answer == "hang" {
+				<-hang
+			}
+			io.WriteString(c, answer)
+			return false
+		}
+	}
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	tests := []struct {
+		name, path, answer string
+		want               Outcome
+		after              time.Duration
+		park               bool
+	}{
+		{"timeout", "/safe", "hang", NotExecuted, time.Second, false},
+		{"timeout of another path", "/", "hang", Unknown, 0, false},
+		{"closed", "/", "", Unknown, time.Minute, true},
+		{"cut", "/", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", Done, 0, false},
+		{"cut, another status", "/", "HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\nok", Unknown, 0, false},
+		{"an answer", "/", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", Failed, 0, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newRawServer(t, serve(tt.answer))
+			u := newUpstream(t, Config{URL: s.url(), Outcomes: rules, Timeout: 200 * time.Millisecond})
+			res := do(t, u, &Request{Method: "GET", Target: tt.path})
+			if res.Outcome != tt.want || res.RetryAfter != tt.after || res.Park != tt.park {
+				t.Errorf("outcome %s, after %v, park %v (%s); want %s, %v, %v", res.Outcome, res.RetryAfter, res.Park, res.Reason, tt.want, tt.after, tt.park)
+			}
+		})
+	}
+	u := newUpstream(t, Config{URL: "http://" + closed.Addr().String(), Outcomes: []Rule{{When: `error == "dial" and not sent`, Is: Failed}}})
+	if res := do(t, u, &Request{Method: "GET", Target: "/"}); res.Outcome != Failed || res.Sent {
+		t.Errorf("failed dial: outcome %s (%s), sent %v; want failed by the rule", res.Outcome, res.Reason, res.Sent)
+	}
+}
+
+// pieces is a body whose pieces come one second apart.
+type pieces struct {
+	text []string
+	at   time.Time
+	end  error
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if len(p.text) == 0 {
+		return 0, p.end
+	}
+	time.Sleep(time.Until(p.at))
+	p.at = time.Now().Add(time.Second)
+	n := copy(b, p.text[0])
+	p.text = p.text[1:]
+	return n, nil
+}
+
+func (p *pieces) Close() error { return nil }
+
+// What the rules look into reaches a waiting caller no later than the stated bound,
+// and unchanged.
+func TestInspectionIsBounded(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		stream  bool
+		max     int64
+		end     error
+		outcome Outcome
+		after   time.Duration
+		err     error // at the end of the body
+	}{
+		{"nobody waits: all of it", false, 100, io.EOF, Done, 9 * time.Second, nil},
+		{"a caller waits: what came in time", true, 100, io.EOF, Unknown, 2500 * time.Millisecond, nil},
+		{"a caller waits: enough bytes", true, 10, io.EOF, Unknown, time.Second, nil},
+		{"it breaks off later", true, 100, io.ErrUnexpectedEOF, Unknown, 2500 * time.Millisecond, io.ErrUnexpectedEOF},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				text := []string{`{"pad":`, `"0123",`, `"a":1,`, `"b":2,`, `"c":3,`, `"d":4,`, `"e":5,`, `"f":6,`, `"g":7,`, `"code":"OK"}`}
+				u := newUpstream(t, Config{
+					URL: "http://x", InspectDelay: 2500 * time.Millisecond, MaxInspect: tt.max, BodyTimeout: 30 * time.Second,
+					Outcomes: []Rule{{When: `body("code") == "OK"`, Is: Done}, {When: `status == 200`, Is: Unknown}},
+					Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+						return &http.Response{StatusCode: 200, Header: http.Header{}, Body: &pieces{text: text, at: time.Now(), end: tt.end}}, nil
+					}),
+				})
+				start := time.Now()
+				attempt := u.Do
+				if tt.stream {
+					attempt = u.Stream
+				}
+				res := attempt(t.Context(), &Request{Method: "GET", Target: "/"})
+				if res.Outcome != tt.outcome || time.Since(start) != tt.after {
+					t.Errorf("outcome %s after %v, want %s after %v", res.Outcome, time.Since(start), tt.outcome, tt.after)
+				}
+				all, err := io.ReadAll(res.Response.Body)
+				if !errors.Is(err, tt.err) || string(all) != strings.Join(text, "") {
+					t.Errorf("the caller got %q, %v", all, err)
+				}
+				res.Response.Body.Close()
+			})
+		})
+	}
+	t.Run("a caller that leaves ends it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			body := &pieces{text: []string{"a", "b", "c", "d"}, at: time.Now(), end: io.EOF}
+			u := newUpstream(t, Config{URL: "http://x", InspectDelay: 1500 * time.Millisecond, Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: 200, Body: body}, nil
+			})})
+			u.Stream(t.Context(), &Request{Method: "GET", Target: "/"}).Response.Body.Close() // the bubble ends only if nothing reads on
+		})
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestRepeatable(t *testing.T) {
+	u := newUpstream(t, Config{URL: "http://x", Idempotent: `method == "GET"`, Idempotency: Idempotency{Header: "Idempotency-Key", Field: "order.no"}})
+	for _, tt := range []struct {
+		r    Request
+		want bool
+	}{
+		{Request{Method: "GET", Target: "/"}, true},
+		{Request{Method: "POST", Target: "/"}, false},
+		{Request{Method: "POST", Target: "/", Header: http.Header{"Idempotency-Key": {"k"}}}, true},
+		{Request{Method: "POST", Target: "/", Header: http.Header{"Idempotency-Key": {""}}}, false},
+		{Request{Method: "POST", Target: "/", Body: []byte(`{"order":{"no":"7"}}`)}, true},
+		{Request{Method: "POST", Target: "/", Body: []byte(`{"order":{"no":""}}`)}, false},
+		{Request{Method: "POST", Target: "/?order.no=7"}, true},
+	} {
+		if got := u.Repeatable(NewInput(&tt.r)); got != tt.want {
+			t.Errorf("%s %s %v %s: %v, want %v", tt.r.Method, tt.r.Target, tt.r.Header, tt.r.Body, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,302 @@
+package upstream
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// secure starts a TLS server that offers HTTP/2, and the config of an upstream that trusts it.
+func secure(t *testing.T, h http.Handler) (*httptest.Server, Config) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	return s, Config{URL: s.URL, TLS: &tls.Config{RootCAs: roots}}
+}
+
+func TestHTTP2WhereOffered(t *testing.T) {
+	var arrived atomic.Int64
+	hanging, reset := make(chan struct{}, 1), make(chan struct{}, 1)
+	_, c := secure(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrived.Add(1)
+		if r.URL.Path == "/hang" {
+			hanging <- struct{}{}
+			<-r.Context().Done()
+			reset <- struct{}{}
+			return
+		}
+		io.WriteString(w, r.Proto+" "+r.URL.RequestURI())
+	}))
+	c.Timeout = 300 * time.Millisecond
+	u := newUpstream(t, c)
+	if got := body(t, do(t, u, &Request{Method: "POST", Target: "/a%2Fb?x=%20", Body: []byte("x")})); got != "HTTP/2.0 /a%2Fb?x=%20" {
+		t.Errorf("answer %q", got)
+	}
+	// A time-out resets the stream; the connection and what else it carries live on.
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		res := do(t, u, &Request{Method: "GET", Target: "/hang"})
+		if res.Outcome != Unknown || !res.Sent || res.Answered {
+			t.Errorf("hang: %s, sent %v: %s", res.Outcome, res.Sent, res.Reason)
+		}
+	})
+	<-hanging
+	if res := do(t, u, &Request{Method: "GET", Target: "/beside"}); res.Outcome != Done {
+		t.Errorf("beside a hanging stream: %s: %s", res.Outcome, res.Reason)
+	}
+	wg.Wait()
+	<-reset
+	if arrived.Load() != 3 {
+		t.Errorf("%d requests arrived, want 3", arrived.Load())
+	}
+
+	_, c = secure(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }))
+	c.HTTP1 = true
+	if got := body(t, do(t, newUpstream(t, c), &Request{Method: "GET", Target: "/"})); got != "HTTP/1.1" {
+		t.Errorf("with HTTP1 set: %q", got)
+	}
+}
+
+// refusing is an HTTP/2 server that resets each stream as REFUSED_STREAM, upon
+// which net/http alone sends a GET again.
+func refusing(t *testing.T) (addr string, headers *atomic.Int64) {
+	t.Helper()
+	s, _ := secure(t, http.NotFoundHandler()) // for its certificate
+	certificate := s.TLS.Certificates[0]
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers = new(atomic.Int64)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer c.Close()
+				io.ReadFull(c, make([]byte, len(http2.ClientPreface)))
+				f := http2.NewFramer(c, c)
+				f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+				f.WriteSettings()
+				for {
+					frame, err := f.ReadFrame()
+					if err != nil {
+						return
+					}
+					switch frame := frame.(type) {
+					case *http2.SettingsFrame:
+						if !frame.IsAck() {
+							f.WriteSettingsAck()
+						}
+					case *http2.MetaHeadersFrame:
+						headers.Add(1)
+						f.WriteRSTStream(frame.StreamID, http2.ErrCodeRefusedStream)
+					}
+				}
+			})
+		}
+	})
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	return l.Addr().String(), headers
+}
+
+func TestOneDoIsOneStream(t *testing.T) {
+	addr, headers := refusing(t)
+	u := newUpstream(t, Config{URL: "https://" + addr, TLS: &tls.Config{InsecureSkipVerify: true}, Timeout: 10 * time.Second})
+	defer u.Close()
+	res := do(t, u, &Request{Method: "GET", Target: "/"})
+	if headers.Load() != 1 || res.Outcome != Unknown || !res.Sent {
+		t.Errorf("%d requests on the wire for one Do, outcome %s: %s; want 1, unknown", headers.Load(), res.Outcome, res.Reason)
+	}
+	u.Close()
+
+	t.Run("net/http alone", func(t *testing.T) { // shows that the rig works
+		addr, headers := refusing(t)
+		tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+		defer tr.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		req, _ := http.NewRequestWithContext(ctx, "GET", "https://"+addr, nil)
+		if resp, err := tr.RoundTrip(req); err == nil {
+			resp.Body.Close()
+		}
+		if n := headers.Load(); n < 2 {
+			t.Errorf("%d requests on the wire, want several: it repeats", n)
+		}
+	})
+}
+
+// authority makes certificates for a test.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authority{key, cert}
+}
+
+func (a authority) issue(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+func (a authority) pool() *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AddCert(a.cert)
+	return p
+}
+
+func TestCertificates(t *testing.T) {
+	ca, other := newAuthority(t), newAuthority(t)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName)
+	}))
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{ca.issue(t, "server")}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.pool()}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	merchant := []tls.Certificate{ca.issue(t, "merchant")}
+	get := &Request{Method: "GET", Target: "/"}
+
+	if got := body(t, do(t, newUpstream(t, Config{URL: s.URL, TLS: &tls.Config{RootCAs: ca.pool(), Certificates: merchant}}), get)); got != "merchant" {
+		t.Errorf("the server saw %q", got)
+	}
+	for name, c := range map[string]*tls.Config{
+		"the system's authorities":  {Certificates: merchant},
+		"another authority":         {RootCAs: other.pool(), Certificates: merchant},
+		"no certificate of our own": {RootCAs: ca.pool()},
+	} {
+		res := do(t, newUpstream(t, Config{URL: s.URL, TLS: c}), get)
+		if res.Outcome == Done || res.Answered {
+			t.Errorf("%s: %s", name, res.Outcome)
+		}
+	}
+}
+
+func TestNoRedirectIsFollowed(t *testing.T) {
+	var arrived atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrived.Add(1)
+		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+	}))
+	defer s.Close()
+	u := newUpstream(t, Config{URL: s.URL})
+	res := do(t, u, &Request{Method: "POST", Target: "/", Body: []byte("x")})
+	if res.Outcome != Failed || res.Response.StatusCode != 307 || arrived.Load() != 1 {
+		t.Errorf("outcome %s, %d requests", res.Outcome, arrived.Load())
+	}
+}
+
+func TestDialledAddressIsChecked(t *testing.T) {
+	prefix := func(s ...string) (all []netip.Prefix) {
+		for _, s := range s {
+			all = append(all, netip.MustParsePrefix(s))
+		}
+		return all
+	}
+	tests := []struct {
+		host, address string
+		only          []netip.Prefix
+		want          string // "" if it may be dialled
+	}{
+		{"openapi.alipay.com", "110.75.139.1:443", nil, ""},
+		{"gateway.corp", "10.1.2.3:443", nil, ""},
+		{"gateway.corp", "127.0.0.1:443", nil, "leads to 127.0.0.1"},
+		{"gateway.corp", "[::1]:443", nil, "leads to ::1"},
+		{"gateway.corp", "[::ffff:127.0.0.1]:443", nil, "leads to 127.0.0.1"},
+		{"gateway.corp", "169.254.169.254:80", nil, "leads to 169.254.169.254"},
+		{"gateway.corp", "[fe80::1%eth0]:80", nil, "leads to fe80::1"},
+		{"gateway.corp", "0.0.0.0:80", nil, "leads to 0.0.0.0"},
+		{"gateway.corp", "224.0.0.1:80", nil, "leads to 224.0.0.1"},
+		{"localhost", "127.0.0.1:80", nil, ""},
+		{"LOCALHOST.", "[::1]:80", nil, ""},
+		{"localhost", "10.0.0.1:80", nil, ""},
+		{"127.0.0.1", "127.0.0.1:80", nil, ""},
+		{"::1", "[::1]:80", nil, ""},
+		{"127.0.0.1", "127.0.0.2:80", nil, "leads to 127.0.0.2"},
+		{"gateway.corp", "10.1.2.3:443", prefix("10.1.0.0/16", "fd00::/8"), ""},
+		{"gateway.corp", "10.2.2.3:443", prefix("10.1.0.0/16"), "10.2.2.3 of upstream \"a\" is not within addresses"},
+		{"gateway.corp", "127.0.0.1:443", prefix("127.0.0.1/32"), ""},
+	}
+	for _, tt := range tests {
+		err := (&Config{Name: "a", Addresses: tt.only}).mayDial(tt.host, tt.address)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s at %s: %v, want %q", tt.host, tt.address, err, tt.want)
+		}
+	}
+
+	s := httptest.NewServer(http.NotFoundHandler())
+	defer s.Close()
+	u := newUpstream(t, Config{URL: s.URL, Addresses: prefix("10.0.0.0/8")})
+	if res := do(t, u, &Request{Method: "GET", Target: "/"}); res.Sent || !res.Unreachable || res.Outcome != NotExecuted || !strings.Contains(res.Reason, "is not within addresses") {
+		t.Errorf("a host outside: %+v", res)
+	}
+}
+
+func TestHeadTimeout(t *testing.T) {
+	release := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { <-release }))
+	defer s.Close()
+	defer close(release)
+	u := newUpstream(t, Config{URL: s.URL, HeadTimeout: 50 * time.Millisecond, Outcomes: []Rule{{When: `error == "timeout" and sent`, Is: Unknown, After: time.Hour}}})
+	if res := do(t, u, &Request{Method: "GET", Target: "/"}); res.Outcome != Unknown || res.RetryAfter != time.Hour {
+		t.Errorf("%s: %s", res.Outcome, res.Reason)
+	}
+}

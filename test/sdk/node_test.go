@@ -1,0 +1,77 @@
+//go:build node
+
+// These need node and what npm installs: make sdk-node.
+
+package sdk
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/seed-30fe103d/throttler/internal/gateway"
+)
+
+// node runs an SDK in JavaScript; each call is one refund.
+func node(kind string) func(*testing.T, string, gateway.Keys, string) func() string {
+	return func(t *testing.T, base string, keys gateway.Keys, public string) func() string {
+		cmd := exec.Command("node", "refund.mjs", kind, base)
+		cmd.Dir = "node"
+		cmd.Env = append(os.Environ(), "PRIVATE_KEY="+keys.Private, "PUBLIC_KEY="+public)
+		cmd.Stderr = os.Stderr
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			in.Close()
+			cmd.Wait()
+		})
+		lines := bufio.NewScanner(out)
+		return func() string {
+			io.WriteString(in, "refund\n")
+			for lines.Scan() {
+				var seen string
+				if json.Unmarshal(lines.Bytes(), &seen) == nil {
+					return seen
+				} // else a library writes its own lines
+			}
+			return "the program ended"
+		}
+	}
+}
+
+func TestNodeAlipay(t *testing.T) {
+	client{
+		name: "alipay-sdk", preset: "alipay", make: node("alipay"),
+		limited: []string{"40005"}, refused: []string{"40005"},
+		unknown: []string{"20000", "ACQ.SYSTEM_ERROR"}, lost: []string{"20000"},
+	}.test(t)
+}
+
+func TestNodeAlipayV3(t *testing.T) {
+	client{
+		name: "alipay-sdk", preset: "alipay-v3", make: node("alipay-v3"),
+		limited: []string{"app-call-limited"}, refused: []string{"app-call-limited"},
+		unknown: []string{"unknow-error", "ACQ.SYSTEM_ERROR"}, lost: []string{"unknow-error"},
+	}.test(t)
+}
+
+func TestNodeStripe(t *testing.T) {
+	client{
+		name: "stripe", preset: "stripe", make: node("stripe"),
+		limited: []string{"429 rate_limit"}, refused: []string{"429 rate_limit"},
+		unknown: []string{"500"}, lost: []string{"504 unknown_outcome"},
+		tries: 3, // under the same Idempotency-Key
+	}.test(t)
+}
