@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -298,8 +299,12 @@ func testFact(t *testing.T, preset, more string, f fact) {
 	})
 	c.Scheduler.Upstreams["a"] = up
 	c.Scheduler.Log = slog.New(slog.DiscardHandler)
-	var paused bool
-	c.Scheduler.Observe = func(e scheduler.Event) { paused = paused || e.Kind == scheduler.EventPaused }
+	var paused atomic.Bool
+	c.Scheduler.Observe = func(e scheduler.Event) {
+		if e.Kind == scheduler.EventPaused {
+			paused.Store(true)
+		}
+	}
 	s, err := scheduler.New(c.Scheduler)
 	if err != nil {
 		t.Fatal(err)
@@ -317,7 +322,7 @@ func testFact(t *testing.T, preset, more string, f fact) {
 	if got := first.Attempts[0]; got.Outcome != f.outcome {
 		t.Errorf("outcome %s (%s), want %s", got.Outcome, got.Reason, f.outcome)
 	}
-	wasPaused := paused || f.err == errGone
+	wasPaused := paused.Load() || f.err == errGone
 	time.Sleep(5 * time.Minute)
 	synctest.Wait()
 	mu.Lock()
