@@ -9,6 +9,7 @@ import java.util.concurrent.TimeUnit;
 /** Measures Netty's HashedWheelTimer as cells.go measures the peers in Go. */
 public class Netty {
     static final int CHUNK = 10_000;
+    static int samples = 2;
     static final TimerTask NOTHING = timeout -> {};
     static final Map<String, List<Double>> out = new LinkedHashMap<>();
     static final HashedWheelTimer timer = new HashedWheelTimer(1, TimeUnit.MILLISECONDS, 512);
@@ -48,7 +49,7 @@ public class Netty {
             run.run();
             undo.run();
         }
-        for (int sample = 0; sample < 2; sample++) {
+        for (int sample = 0; sample < samples; sample++) {
             long wall = 0, cpu = 0, calls = 0;
             while (wall < budget) {
                 long cpuBefore = cpu(), start = System.nanoTime();
@@ -64,6 +65,7 @@ public class Netty {
     }
 
     static void operations(int n, boolean quick) throws Exception {
+        if (n == 10_000_000) samples = 5; // as it runs only once
         long budget = quick ? 15_000_000 : 150_000_000;
         Timeout[] pending = new Timeout[Math.max(n, 1)];
         Timeout[] added = new Timeout[CHUNK];
@@ -103,7 +105,7 @@ public class Netty {
         }
         Arrays.fill(pending, null);
         System.gc();
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < samples; i++) {
             start = System.nanoTime();
             System.gc();
             add("gc", (System.nanoTime() - start) / 1e6);
@@ -130,9 +132,9 @@ public class Netty {
     }
 
     static void lateness(int perSecond, boolean quick) throws Exception {
-        double window = quick ? .5 : perSecond < 10_000 ? 2 : 2.5; // seconds
+        double window = quick ? .5 : 2; // seconds
         int n = (int) (window * perSecond);
-        long lead = 1_500_000_000L, every = 1_000_000_000L / perSecond, notFired = Long.MIN_VALUE;
+        long lead = 1_000_000_000L, every = 1_000_000_000L / perSecond, notFired = Long.MIN_VALUE;
         long[] late = new long[n];
         Arrays.fill(late, notFired);
         List<Integer> order = new ArrayList<>();

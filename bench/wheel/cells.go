@@ -23,6 +23,17 @@ type cell struct {
 
 func (c cell) String() string { return fmt.Sprintf("%s %s %d", c.kind, c.peer, c.n) }
 
+// samples is how many a cell takes of each operation: five if it runs only once.
+func (c cell) samples() int {
+	if c.once() {
+		return 5
+	}
+	return 2
+}
+
+// once reports whether a cell runs in one round only, as it takes long to fill.
+func (c cell) once() bool { return c.n == 10_000_000 }
+
 // results are the figures of a cell by name: one sample each, or more.
 type results map[string][]float64
 
@@ -78,7 +89,7 @@ func operations[H any](t timers[H], c cell, out results) {
 	timed := func(name string, do, undo func()) {
 		do()
 		undo()
-		for range 2 {
+		for range c.samples() {
 			var wall, cpu time.Duration
 			var mem, memAfter runtime.MemStats
 			runtime.ReadMemStats(&mem)
@@ -139,7 +150,7 @@ func operations[H any](t timers[H], c cell, out results) {
 		return float64(time.Since(start)) / 1e6
 	}
 	collect()
-	for range 3 {
+	for range c.samples() {
 		out.add("gc", collect())
 	}
 	runtime.KeepAlive(t)
@@ -201,10 +212,10 @@ type lateness struct {
 const notFired = time.Duration(-1 << 62)
 
 func newLateness(c cell) *lateness {
-	l := &lateness{lead: 1500 * time.Millisecond, every: time.Second / time.Duration(c.n), grace: 100 * time.Millisecond}
-	window := 2500 * time.Millisecond
+	l := &lateness{lead: time.Second, every: time.Second / time.Duration(c.n), grace: 100 * time.Millisecond}
+	window := 2 * time.Second
 	if c.n < 10_000 {
-		l.lead, window = 300*time.Millisecond, 2*time.Second
+		l.lead = 300 * time.Millisecond
 	}
 	if c.quick {
 		window = 500 * time.Millisecond
@@ -297,21 +308,18 @@ func longestCall[H any](t timers[H], c cell, out results) {
 	}
 	order = nil
 	runtime.GC()
-	var longest, total time.Duration
-	calls := 0
+	seconds = min(seconds, 3) // are enough to see
+	var longest time.Duration
 	for end := time.Duration(seconds)*time.Second + 600*time.Millisecond; time.Since(start) < end; {
 		from := time.Now()
 		h := t.after(time.Hour)
 		took := time.Since(from)
 		t.cancel(h)
 		longest = max(longest, took)
-		total += took
-		calls++
 		for time.Since(from) < 20*time.Microsecond {
 		}
 	}
 	out.add("longest", float64(longest)/1e6)
-	out.add("mean", float64(total)/float64(calls))
 }
 
 func heap() float64 {

@@ -19,11 +19,12 @@ import (
 func (b *bench) print(w io.Writer, rounds int) {
 	fmt.Fprintf(w, "# pkg/wheel beside other timers\n\n"+
 		"`make bench-wheel` wrote this on %s, in %d rounds.\nThe machine: %s, %s/%s, %s.\n"+
+		"Load average at the end: %s; a run alone on it would have about 1.\n"+
 		"The peers: %s. go-zero takes too long to fill with 10M.\n\n"+
 		"Medians; in parentheses the ratio to time.AfterFunc, the median of the rounds' ratios. **wheel** is the form with a\n"+
 		"handler and a number, **wheel func** the one with a func, **wheel passive** takes the caller's `now` and no lock. A\n"+
 		"pending timeout is due in a minute to an hour. Ticks are 1 ms, antlabs' 10 ms.\n\n",
-		b.start.Format("2006-01-02"), rounds, machine(), runtime.GOOS, runtime.GOARCH, runtime.Version(), versions())
+		b.start.Format("2006-01-02"), rounds, machine(), runtime.GOOS, runtime.GOARCH, runtime.Version(), load(), versions())
 	if b.withoutNetty != nil {
 		fmt.Fprintf(w, "Netty is left out: %v.\n\n", b.withoutNetty)
 	}
@@ -40,6 +41,16 @@ func machine() string {
 		}
 	}
 	return fmt.Sprintf("%d processors, %s", runtime.NumCPU(), model)
+}
+
+// load is how many threads wanted to run in the last fifteen minutes, ours among them: on
+// a machine that is not idle figures are too high, and ratios too uneven.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if fields := strings.Fields(string(text)); err == nil && len(fields) > 2 {
+		return fields[2]
+	}
+	return "unknown"
 }
 
 // versions are those of the peers.
