@@ -8,7 +8,7 @@ LDFLAGS := -X main.version=$(VERSION)
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build the sidecar: bin/throttler
@@ -45,6 +45,11 @@ fuzz: ## fuzz the ledger and the wheel for a minute each
 .PHONY: bench
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./pkg/...
+
+.PHONY: bench-limits
+bench-limits: build ## measure limiters as the receiver sees them, ours beside its peers; ARGS='-workload 200ms -runs 1'
+	cd bench/limits && go vet ./... && go test ./... && go build -o ../../bin/bench-limits .
+	bin/bench-limits -throttler bin/throttler $(ARGS)
 
 .PHONY: clean
 clean: ## remove what was built
