@@ -2,7 +2,7 @@
 // most arrivals in any window, what a receiver with a sliding log would refuse,
 // how long a backlog takes, and how late calls are against a greedy oracle.
 //
-//	make bench-limits                                   # all, about eight minutes
+//	make bench-limits                                   # all, eight to nine minutes
 //	make bench-limits ARGS='-workload 200ms -busy-runs 0'
 //
 // The sidecar is the real binary; the receiver is an HTTP server on loopback that
