@@ -26,7 +26,7 @@ receiver saw, with the worst run in brackets: above N, the limit was broken. *Re
 turned away, so calls to be sent again. *Makespan / optimal* is the time from the first arrival to the last over
 (⌈M/N⌉−1)·W: 1.11 wastes 11%% of the quota, and below 1 is only to be had by breaking the limit. *Beyond the oracle* is how much later
 the k-th call arrived than a greedy scheduler would have sent it that knows the limit and has no network. All are medians
-of %d runs, beside busy loops of %d. The throttler is the real binary, between client and receiver; the bare hold
+of the runs, %d of each limiter and %d beside busy loops. The throttler is the real binary, between client and receiver; the bare hold
 ledger is pkg/quota in the client's process, so the difference between these two is what the hop costs, and the
 difference of both to 1 is what exactness costs: about one round trip per window. All other limiters are asked by one
 goroutine in the client's process, first in, first out, but nginx, which is a proxy too. Where all limiters would
