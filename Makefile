@@ -10,7 +10,7 @@ GOFMT = "$$(go env GOROOT)/bin/gofmt"
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The sidecar needs no C; only the race detector does.
 .PHONY: build
@@ -66,6 +66,11 @@ bench: ## run the benchmarks
 bench-wheel: ## measure the timing wheel beside other timers, some 9 minutes: docs/bench-wheel.md
 	mkdir -p docs
 	cd bench/wheel && go run . -o ../../docs/bench-wheel.md
+
+.PHONY: bench-limits
+bench-limits: build ## measure limiters as the receiver sees them, ours beside its peers; ARGS='-workload 200ms -runs 1'
+	cd bench/limits && go vet ./... && go test ./... && go build -o ../../bin/bench-limits .
+	bin/bench-limits -throttler bin/throttler $(ARGS)
 
 .PHONY: clean
 clean: ## remove what was built
