@@ -61,7 +61,7 @@ sends it then, and passes the answer back.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServe(), newCheck())
+	root.AddCommand(newServe(), newCheck(), newCalls())
 	return root
 }
 

@@ -61,6 +61,7 @@ func logger(c config.Log, w io.Writer) *slog.Logger {
 type sidecar struct {
 	log       *slog.Logger
 	scheduler *scheduler.Scheduler
+	events    *server.Events
 	servers   []*http.Server
 	listeners []net.Listener
 	running   sync.WaitGroup
@@ -69,15 +70,18 @@ type sidecar struct {
 }
 
 func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
-	metrics := server.NewMetrics()
+	metrics, events := server.NewMetrics(), server.NewEvents()
 	cfg.Scheduler.Log = log
-	cfg.Scheduler.Observe = metrics.Observe
+	cfg.Scheduler.Observe = func(e scheduler.Event) {
+		metrics.Observe(e)
+		events.Observe(e)
+	}
 	s, err := scheduler.New(cfg.Scheduler)
 	if err != nil {
 		return err
 	}
 	metrics.Watch(s)
-	sc := &sidecar{log: log, scheduler: s, failed: make(chan error, 1+len(cfg.Listeners))}
+	sc := &sidecar{log: log, scheduler: s, events: events, failed: make(chan error, 1+len(cfg.Listeners))}
 	if err := sc.listen(cfg, metrics); err != nil {
 		for _, l := range sc.listeners {
 			l.Close()
@@ -113,7 +117,9 @@ func (sc *sidecar) listen(cfg *config.Config, metrics *server.Metrics) error {
 		}
 		return nil
 	}
-	err := sc.add("admin", cfg.Admin, server.NewAdmin(sc.scheduler, metrics, ready))
+	admin := server.NewAdmin(sc.scheduler, metrics, ready)
+	admin.Serve(sc.events)
+	err := sc.add("admin", cfg.Admin, admin)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Listeners)) {
 		l := cfg.Listeners[name]
 		data, dataErr := server.NewData(sc.scheduler, name, cfg.Admin, shape(l.Refusal))
@@ -156,6 +162,7 @@ func (sc *sidecar) stop(grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	err := sc.scheduler.Shutdown(ctx)
+	sc.events.Close() // there will be no more
 	if ctx.Err() != nil {
 		sc.log.Warn("the grace period is over; the outcome of attempts that were cut off is unknown", "grace", grace.String())
 	}

@@ -57,6 +57,7 @@ func (l *loop) resolve(now time.Time, c *call, as State, reason string, recorded
 		}
 		p.bytes -= c.bytes
 		c.Call = &next
+		l.observe(Event{Kind: EventEnded, Call: &next})
 		delete(l.calls, c.ID)
 	})
 }

@@ -229,6 +229,7 @@ func (l *loop) send(now time.Time, p *planner, c *call) {
 		intent.Attempts = intent.Attempts[1:]
 	}
 	intent.Attempts = append(intent.Attempts, Attempt{N: n, SentAt: now})
+	l.observe(Event{Kind: EventSending, Call: intent})
 	l.busy++
 	up := p.up
 	l.s.work.Go(func() { l.s.attempt(up, c, intent) })
@@ -345,6 +346,7 @@ func (l *loop) resume(now time.Time, c *call, next *Call) {
 	case l.stopping && !c.Async:
 		l.release(now, c)
 	default:
+		l.observe(Event{Kind: EventWaiting, Call: next})
 		l.wait(now, c)
 	}
 }

@@ -11,28 +11,6 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// An Event is something that happened to a call. Its pointers are good only
-// while it is observed.
-type Event struct {
-	Kind    EventKind
-	Call    *Call
-	Attempt *Attempt  // of EventAttempt
-	Reason  Reason    // of EventRefused
-	Limit   string    // of EventPaused; empty: the upstream
-	Until   time.Time // of EventPaused
-}
-
-// EventKind says what happened.
-type EventKind uint8
-
-const (
-	EventAccepted EventKind = iota
-	EventRefused
-	EventAttempt // an attempt has ended
-	EventPaused  // an answer has paused a limit's key or the upstream
-	EventEnded   // the call is finished or unknown
-)
-
 // UpstreamStatus is how an upstream stands.
 type UpstreamStatus struct {
 	Name        string    `json:"name"`
@@ -186,9 +164,21 @@ func (l *loop) describe(now time.Time, c *call) Call {
 		d.ETA, d.WaitingFor = l.planners[c.Upstream].eta(now, c)
 		if !d.ETA.After(now) {
 			d.WaitingFor = nil // it goes at once
+		} else {
+			d.WaitingFor.Next = l.planners[c.Upstream].firstAt(d.WaitingFor, c)
 		}
 	}
 	return d
+}
+
+// firstAt returns the id of the call that goes first of those that queue at a
+// key, empty if it is c or none does.
+func (p *planner) firstAt(f *WaitingFor, c *call) string {
+	g := p.gates[gateID{p.limitNamed(f.Limit), f.Key}]
+	if g == nil || g.empty() || g.first().calls.first() == c {
+		return ""
+	}
+	return g.first().calls.first().ID
 }
 
 // refusal says why a new call cannot be taken; nil if it can.
