@@ -11,6 +11,8 @@ type Event struct {
 	Reason  Reason    // of EventRefused
 	Limit   string    // of EventPaused; empty: the upstream
 	Until   time.Time // of EventPaused
+
+	route *route // of EventAccepted and EventRefused
 }
 
 // EventKind says what happened.

@@ -137,7 +137,7 @@ func (l *loop) admit(now time.Time, c *call) *Error {
 		refused.Upstream = c.Upstream
 		call := c.Call.snapshot()
 		refused.Call = &call
-		l.observe(Event{Kind: EventRefused, Call: c.Call, Reason: refused.Reason})
+		l.observe(Event{Kind: EventRefused, Call: c.Call, Reason: refused.Reason, route: c.route})
 		return refused
 	}
 	p.waiting++
@@ -152,7 +152,7 @@ func (l *loop) enqueue(now time.Time, c *call) {
 	l.seq++
 	c.seq = l.seq
 	l.calls[c.ID] = c
-	l.observe(Event{Kind: EventAccepted, Call: c.Call})
+	l.observe(Event{Kind: EventAccepted, Call: c.Call, route: c.route})
 	if l.stopping { // since it was admitted
 		l.release(now, c)
 		return

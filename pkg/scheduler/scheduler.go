@@ -5,26 +5,20 @@
 //	client := &http.Client{Transport: s.Transport("alipay")} // waits for the answer
 //	call, err := s.Submit(ctx, request)                      // does not
 //
-// [Scheduler.Do] is what Transport does; [Scheduler.Wait] waits for a submitted
-// call; [Scheduler.Cancel] takes one back; [Scheduler.Close] ends it all. A call's life:
+// [Scheduler.Do] is what Transport does; [Scheduler.Wait] waits for a submitted call.
+// A [Simulation] plays a load in virtual time. A call's life:
 //
 //	Submit ─► waiting ── its slot fires ──► sending ──► done, failed
 //	           ▲   └─► expired, cancelled     │ └─────► unknown ─► waiting, done, failed
 //	           └── a new single-shot timeout ─┴───────► exhausted
 //
-// What was limited, met a closed door, or is safe to repeat waits again. Unknown is
-// not finished: it may have been executed, and stays until somebody decides.
+// What was limited, or is safe to repeat, waits again. Unknown is not finished: it may
+// have been executed, and stays until somebody decides. Which call goes is decided when
+// a slot fires: by priority, then fairly between flows, then by age.
 //
-// A slot is an estimate. Which call goes is decided when the slot fires: by
-// priority, then fairly between flows, then by age. So a cancelled call leaves no
-// hole, a retry goes ahead of newer work, and a full key stops nobody else.
-//
-// # How it runs
-//
-// One goroutine owns the wheel, the books and the queues; everybody else sends it
-// messages. Each attempt runs on its own, so a slow upstream stalls only itself.
-// Close waits for all of them. All methods are safe for concurrent use. A [Store]
-// keeps the calls; without one they live as long as the process.
+// One goroutine owns the wheel, the books and the queues; others send it messages.
+// Each attempt runs on its own, so a slow upstream stalls only itself. Close waits
+// for all. A Scheduler is safe for concurrent use. A [Store] keeps the calls.
 package scheduler
 
 import (
