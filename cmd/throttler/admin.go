@@ -79,15 +79,15 @@ func problem(resp *http.Response) error {
 	return errors.New(p.Detail)
 }
 
-// follow calls f for each event until f fails, ctx ends, or the sidecar stays
-// away. A broken connection is taken up again where it broke.
+// follow calls f for each event until f fails, ctx ends, which is no error, or the
+// sidecar stays away. A broken connection is taken up again where it broke.
 func (a adminAPI) follow(ctx context.Context, query url.Values, f func(sse.Event) error) error {
 	if _, err := a.get(ctx, "/healthz", nil); err != nil { // one who was never there is not waited for
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url("/v1/events", query), nil)
+	following, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req, err := http.NewRequestWithContext(following, http.MethodGet, a.url("/v1/events", query), nil)
 	if err != nil {
 		return fmt.Errorf("admin address %q: %w", a.addr, err)
 	}
@@ -95,18 +95,18 @@ func (a adminAPI) follow(ctx context.Context, query url.Values, f func(sse.Event
 		ResponseValidator: problem,
 		Backoff:           sse.Backoff{InitialInterval: 200 * time.Millisecond, MaxRetries: 5},
 	}
+	var failed error
 	connection := client.NewConnection(req)
 	connection.SubscribeToAll(func(ev sse.Event) {
-		if err := f(ev); err != nil {
-			cancel(err)
+		if failed == nil {
+			if failed = f(ev); failed != nil {
+				cancel()
+			}
 		}
 	})
 	err = connection.Connect()
-	if ctx.Err() != nil {
-		if err = context.Cause(ctx); err == context.Canceled {
-			err = nil // by the user
-		}
-		return err
+	if failed != nil || ctx.Err() != nil {
+		return failed
 	}
 	var lost *sse.ConnectionError
 	if errors.As(err, &lost) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -40,7 +41,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	var faults config.Errors
 	if errors.As(err, &faults) {
-		fmt.Fprintf(stderr, "throttler: the configuration has faults:\n")
+		file := strings.TrimSuffix(err.Error(), faults.Error()) // where there are several
+		fmt.Fprintf(stderr, "throttler: %sthe configuration has faults:\n", file)
 		for _, f := range faults {
 			fmt.Fprintf(stderr, "  %v\n", f)
 		}
@@ -61,7 +63,7 @@ sends it then, and passes the answer back.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServe(), newCheck(), newCalls())
+	root.AddCommand(newServe(), newCheck(), newPlan(), newCalls(), newRecord())
 	return root
 }
 

@@ -40,6 +40,10 @@ type Event struct {
 	Reason   scheduler.Reason   `json:"reason,omitempty"`  // of a refusal
 	Limit    string             `json:"limit,omitempty"`   // that a pause shuts; none: the upstream
 	Until    time.Time          `json:"until,omitzero"`    // of a pause
+	Deadline time.Time          `json:"deadline,omitzero"` // of a call that comes in and whose caller waits
+	Route    *scheduler.Route   `json:"route,omitempty"`   // of one that comes in, for those who ask
+
+	of scheduler.Event
 }
 
 // Lost is told, as the event "lost", to a subscriber that is too slow or comes too
@@ -78,6 +82,11 @@ func (e *Events) Observe(ev scheduler.Event) {
 		a := *ev.Attempt
 		told.Attempt = &a
 	}
+	if !ev.Call.Async && (ev.Kind == scheduler.EventAccepted || ev.Kind == scheduler.EventRefused) {
+		told.Deadline = ev.Call.Deadline
+	}
+	told.of = ev
+	told.of.Call, told.of.Attempt = nil, nil // they are good only now
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ring[e.next%remembered] = told
@@ -164,7 +173,7 @@ func (a *Admin) Serve(e *Events) {
 // follow streams events until the client goes or the process stops. An error is
 // one from before the stream began.
 func (a *Admin) follow(e *Events, w http.ResponseWriter, r *http.Request) error {
-	wanted, call, err := wantedEvents(r)
+	q, err := parseFollowing(r)
 	if err != nil {
 		return err
 	}
@@ -174,8 +183,8 @@ func (a *Admin) follow(e *Events, w http.ResponseWriter, r *http.Request) error 
 	}
 	defer e.unsubscribe()
 	var stands *Event
-	if call != "" { // after the subscription: what changes from here on is told
-		if stands, err = a.state(call); err != nil {
+	if q.call != "" { // after the subscription: what changes from here on is told
+		if stands, err = a.state(q.call); err != nil {
 			return err
 		}
 	}
@@ -199,7 +208,10 @@ func (a *Admin) follow(e *Events, w http.ResponseWriter, r *http.Request) error 
 			st.send("lost", "", Lost{Lost: lost})
 		}
 		for i, ev := range room[:n] {
-			if wanted(&ev) {
+			if q.wants(&ev) {
+				if q.routes {
+					ev.Route = ev.of.Route()
+				}
 				a.expect(&ev)
 				st.send(ev.Event, e.epoch+"-"+strconv.FormatUint(from+uint64(i), 10), ev)
 			}
@@ -230,21 +242,27 @@ func (a *Admin) state(id string) (*Event, error) {
 	return &Event{At: time.Now(), Event: "state", Call: c.ID, Upstream: c.Upstream, State: c.State, Priority: c.Priority, ETA: c.ETA}, nil
 }
 
-// wantedEvents returns what the query asks for, and the one call if it is one.
-func wantedEvents(r *http.Request) (wanted func(*Event) bool, call string, err error) {
+// A following is what a subscriber asks for.
+type following struct {
+	upstream, call string
+	routes         bool
+}
+
+func parseFollowing(r *http.Request) (following, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, "", bad("the query cannot be parsed")
+		return following{}, bad("the query cannot be parsed")
 	}
 	for name := range q {
-		if !slices.Contains([]string{"upstream", "call"}, name) {
-			return nil, "", bad("parameter %q is unknown; there are upstream and call", name)
+		if !slices.Contains([]string{"upstream", "call", "routes"}, name) {
+			return following{}, bad("parameter %q is unknown; there are upstream, call and routes", name)
 		}
 	}
-	upstream, call := q.Get("upstream"), q.Get("call")
-	return func(e *Event) bool {
-		return (upstream == "" || e.Upstream == upstream) && (call == "" || e.Call == call)
-	}, call, nil
+	return following{q.Get("upstream"), q.Get("call"), q.Get("routes") != ""}, nil
+}
+
+func (f following) wants(e *Event) bool {
+	return (f.upstream == "" || e.Upstream == f.upstream) && (f.call == "" || e.Call == f.call)
 }
 
 // expect adds when a call that has begun to wait will go. The subscriber pays for

@@ -11,12 +11,12 @@ import (
 type Route struct {
 	// Keys has the key for each limit that the call stands under, by its name;
 	// an empty one where the limit has one key.
-	Keys map[string]string
+	Keys map[string]string `json:"keys"`
 	// Costs has the permits that it takes of a limit, where it is not one.
-	Costs map[string]int
-	Flow  string
+	Costs map[string]int `json:"costs,omitempty"`
+	Flow  string         `json:"flow"`
 	// Weighted tells that the configuration names the flow, to give it a weight.
-	Weighted bool
+	Weighted bool `json:"weighted,omitempty"`
 
 	compiled *route
 }
