@@ -90,7 +90,6 @@ type panel struct {
 	legend plot.Legend
 	unit   unit
 	step   time.Duration
-	start  time.Duration
 }
 
 // A unit is that of a time axis.

@@ -43,7 +43,7 @@ type limitTally struct {
 	own     bool                // the upstream's concurrency, which nobody but us has
 	keys    map[string]struct{} // at most maxKeys of them
 	most    int                 // permits of one key within a window
-	queued  int                 // the most
+	busiest quota.Need          // the key that had most of late
 	without int
 }
 
@@ -176,8 +176,10 @@ func (k *collector) departure(d scheduler.Departure) {
 	for _, n := range needs {
 		l := b.limits[n.Limit]
 		out := b.ours.Usage(now, n.Limit, n.Key).Out
+		if out >= l.Most[step] {
+			l.Most[step], l.busiest = out, quota.Need{Limit: n.Limit, Key: n.Key}
+		}
 		l.most = max(l.most, out)
-		l.Most[step] = max(l.Most[step], out)
 	}
 	k.count(b.ours, b, now, needs, d.RoundTrip)
 }
@@ -215,8 +217,13 @@ func (k *collector) sample(s *scheduler.Simulation) {
 	step := k.series.at(s.Now())
 	queued := make([]int, len(k.limits))
 	s.Waiting(func(upstream, limit, _ string, calls int) { queued[k.index[[2]string{upstream, limit}]] += calls })
+	now := k.begin.Add(s.Now())
 	for i, l := range k.limits {
 		l.Queued[step] = queued[i]
+		if l.most > 0 { // what was sent before the step is still within the window
+			out := k.books[l.Upstream].ours.Usage(now, l.busiest.Limit, l.busiest.Key).Out
+			l.Most[step] = max(l.Most[step], out)
+		}
 	}
 	waiting, _ := s.Pending()
 	k.backlog(s.Now(), waiting)

@@ -124,18 +124,18 @@ func (k *collector) limit(i int, l *limitTally, makespan Millis) Limit {
 	case l.Window > 0:
 		told.Window = l.Window.String()
 	}
-	for step := range l.Queued {
-		if k.binding(step, l.Upstream) != i {
-			continue
+	at := func(step int) Millis {
+		return min(makespan, max(0, millis(time.Duration(step)*k.series.step-k.firstAt)))
+	}
+	for step := 0; step < len(l.Queued); step++ {
+		from := step
+		for step < len(l.Queued) && k.binding(step, l.Upstream) == i {
+			step++
 		}
-		from := max(0, millis(time.Duration(step)*k.series.step-k.firstAt))
-		to := min(makespan, millis(time.Duration(step+1)*k.series.step-k.firstAt))
-		if last := len(told.Binds) - 1; last >= 0 && told.Binds[last].To == from {
-			told.Binds[last].To = to
-		} else {
-			told.Binds = append(told.Binds, Span{from, to})
+		if step > from {
+			told.Binds = append(told.Binds, Span{at(from), at(step)})
+			told.Share += float64((at(step) - at(from)) / max(makespan, 1e-6))
 		}
-		told.Share += float64((to - from) / max(makespan, 1e-6))
 	}
 	return told
 }

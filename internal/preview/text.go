@@ -75,16 +75,25 @@ func limits(t io.Writer, r *Report) {
 		if l.Keys == 0 { // Throttler's own
 			keys, most = "", ""
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", name(l.Upstream, l.Limit, r), permits, keys, most, l.Queued, l.LimitedWithout, binds(&l))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", name(l.Upstream, l.Limit, r), permits, keys, most, l.Queued, l.LimitedWithout, binds(&l, r.Makespan))
 	}
 }
 
-// binds tells when a limit was the one that held most calls.
-func binds(l *Limit) string {
+// binds tells when a limit was the one that held most calls. What lies closer
+// together than a hundredth of the makespan is told as one.
+func binds(l *Limit, makespan Millis) string {
 	if len(l.Binds) == 0 {
 		return "never"
 	}
-	longest := slices.Clone(l.Binds)
+	var told []Span
+	for _, s := range l.Binds {
+		if last := len(told) - 1; last >= 0 && s.From-told[last].To < makespan/100 {
+			told[last].To = s.To
+		} else {
+			told = append(told, s)
+		}
+	}
+	longest := slices.Clone(told)
 	slices.SortStableFunc(longest, func(a, b Span) int { return cmp.Compare(b.To-b.From, a.To-a.From) })
 	longest = longest[:min(len(longest), maxSpans)]
 	slices.SortFunc(longest, func(a, b Span) int { return cmp.Compare(a.From, b.From) })
@@ -93,7 +102,7 @@ func binds(l *Limit) string {
 		spans = append(spans, brief(s.From)+"–"+brief(s.To))
 	}
 	s := fmt.Sprintf("%.1f%% of the time: %s", 100*l.Share, strings.Join(spans, ", "))
-	if more := len(l.Binds) - len(longest); more > 0 {
+	if more := len(told) - len(longest); more > 0 {
 		s += fmt.Sprintf(" and %d shorter", more)
 	}
 	return s
@@ -131,14 +140,12 @@ func share(n, of int) string {
 // brief writes a duration with about three digits.
 func brief(m Millis) string {
 	d := m.Duration()
-	for _, step := range []time.Duration{time.Minute, time.Second, time.Millisecond, time.Microsecond} {
-		switch {
-		case step == time.Minute && d >= time.Hour:
-			return d.Round(time.Second).String()
-		case d >= 100*step:
-			return d.Round(step).String()
-		case d >= step:
-			return d.Round(step / 100).String()
+	for _, scale := range []struct{ from, digit time.Duration }{
+		{time.Hour, time.Second}, {time.Minute, 100 * time.Millisecond}, {time.Second, 10 * time.Millisecond},
+		{time.Millisecond, 10 * time.Microsecond}, {time.Microsecond, 10 * time.Nanosecond},
+	} {
+		if d >= scale.from {
+			return d.Round(scale.digit).String()
 		}
 	}
 	return d.String()
