@@ -54,7 +54,7 @@ func Run(ctx context.Context, c scheduler.Config, load *workload.Load, o Options
 	if err != nil {
 		return nil, err
 	}
-	p := &player{s: s, c: newCollector(c, load.Begin(), o.RoundTrip+o.Spread)}
+	p := &player{s: s, c: newCollector(c, load.Begin(), o.RoundTrip+o.Spread), load: load, tell: o.Progress}
 	random := rand.New(rand.NewPCG(o.Seed, 1))
 	s.RoundTrip = func(*scheduler.Arrival) time.Duration {
 		if o.Spread == 0 {
@@ -68,9 +68,7 @@ func Run(ctx context.Context, c scheduler.Config, load *workload.Load, o Options
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			if o.Progress != nil {
-				o.Progress(load.Done())
-			}
+			p.progress()
 		}
 		at, a, err := load.Next()
 		if err == io.EOF {
@@ -86,16 +84,23 @@ func Run(ctx context.Context, c scheduler.Config, load *workload.Load, o Options
 	if err := p.finish(ctx); err != nil {
 		return nil, err
 	}
-	if o.Progress != nil {
-		o.Progress(1)
-	}
 	return p.c.report(o), nil
 }
 
 // A player drives a simulation, and looks at it at the end of each step.
 type player struct {
-	s *scheduler.Simulation
-	c *collector
+	s    *scheduler.Simulation
+	c    *collector
+	load *workload.Load
+	tell func(done float64)
+}
+
+// progress tells how much is done: half of it is to come in, half to go.
+func (p *player) progress() {
+	if p.tell != nil {
+		waiting, _ := p.s.Pending()
+		p.tell(p.load.Done() * (1 - float64(waiting)/float64(2*max(p.c.arrived, 1))))
+	}
 }
 
 func (p *player) arrive(at time.Duration, a scheduler.Arrival) error {
@@ -121,6 +126,7 @@ func (p *player) until(at time.Duration) {
 func (p *player) finish(ctx context.Context) error {
 	for {
 		p.until(p.c.stepEnd(p.s.Now()) + 1)
+		p.progress()
 		if waiting, sending := p.s.Pending(); waiting+sending == 0 {
 			return nil
 		}
