@@ -46,6 +46,10 @@ fuzz: ## fuzz the ledger and the wheel for a minute each
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./pkg/...
 
+.PHONY: bench-plan
+bench-plan: ## preview a million calls under three limits with 1,000 keys
+	go test ./internal/preview -run '^$$' -bench Run -benchtime 1000000x
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf bin

@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,7 +25,6 @@ func BenchmarkRun(b *testing.B) {
 	c.Upstreams["api"] = u
 	length := time.Duration(b.N) * time.Second / 93
 	const fields = " tenants=5 keys=1000 zipf=1.05 param.app_id=a param.merchant={key} header.X-Tenant={tenant} "
-	b.ReportAllocs()
 	load, err := workload.Generate([]string{
 		"rate=80" + fields + "param.method=query for=" + length.String(),
 		"rate=13" + fields + "param.method=refund for=" + length.String(),
@@ -36,4 +36,9 @@ func BenchmarkRun(b *testing.B) {
 	if _, err := Run(b.Context(), c, load, Options{RoundTrip: 50 * time.Millisecond}); err != nil {
 		b.Fatal(err)
 	}
+	var used syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) == nil {
+		b.ReportMetric(float64(used.Maxrss)/1024, "MiB-peak") // on Linux it is in KiB
+	}
+	b.ReportMetric(b.Elapsed().Seconds(), "s")
 }

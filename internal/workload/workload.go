@@ -12,7 +12,7 @@
 //	at,param.method,param.app_id
 //	2026-11-21T09:00:00.000Z,alipay.trade.refund,2021001
 //
-//	at        instant (RFC 3339), or seconds since the beginning
+//	at        instant (RFC 3339), or seconds since the beginning of 2026 in UTC
 //	upstream  its name; may be left out if the configuration has one
 //	priority  a whole number; 0 if left out
 //	wait      how long the caller waits, a duration; it waits for ever if left out
@@ -82,8 +82,8 @@ type source interface {
 	done() float64
 }
 
-// Begin is taken as the beginning where instants are seconds: calendars need a date.
-var Begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+// epoch is the beginning where instants are seconds: calendars need a date.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Open reads a file, for a configuration without faults: .csv, or .jsonl (.ndjson).
 // The error is an [*Error] or that of opening the file.
@@ -128,14 +128,15 @@ func newLoad(name string, s source, c scheduler.Config) (*Load, error) {
 	if l.err != nil {
 		return nil, l.err
 	}
-	l.begin = Begin
+	l.begin = epoch
 	if !l.row.instant.IsZero() {
 		l.begin = l.row.instant
 	}
 	return l, nil
 }
 
-// Begin returns the instant of the first arrival.
+// Begin returns the instant from which arrivals are counted: that of the first, or
+// the beginning of 2026 where instants are seconds.
 func (l *Load) Begin() time.Time { return l.begin }
 
 // Done returns how much of the load has been given, from 0 to 1.

@@ -1,10 +1,12 @@
 package scheduler
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
@@ -240,3 +242,23 @@ func (s *Simulation) tell(c *played, trip time.Duration, why Reason) {
 }
 
 func (s *Simulation) time() time.Time { return s.begin.Add(s.now) }
+
+// compileRoute returns a route as the planner knows it.
+func (sv *service) compileRoute(told *Route) (*route, error) {
+	r := &route{service: sv, cost: 1, flow: told.Flow, needs: []quota.Need{{Cost: 1}}}
+	for i := range sv.limits[1:] {
+		l := &sv.limits[i+1]
+		key, under := told.Keys[l.name]
+		if !under {
+			continue
+		}
+		n := quota.Need{Limit: i + 1, Key: key, Cost: max(1, told.Costs[l.name])}
+		if n.Cost > l.capacity() {
+			return nil, &Error{Reason: CostTooHigh, Limit: l.name, Detail: fmt.Sprintf("the call costs %d permits of limit %q, which has %d", n.Cost, l.name, l.capacity())}
+		}
+		r.cost = max(r.cost, n.Cost)
+		r.needs = append(r.needs, n)
+	}
+	r.id = r.name()
+	return r, nil
+}
