@@ -90,7 +90,9 @@ func explain(w io.Writer, c *scheduler.Call, now time.Time) error {
 		line("goes", "%s", goes(c, now))
 		if f := c.WaitingFor; f != nil {
 			line("held by", "%s", held(f, now))
-			line("ahead", "%d permit(s) of it for calls that go before", f.Ahead)
+			if f.Limit != "" {
+				line("ahead", "%d permit(s) of it for calls that go before", f.Ahead)
+			}
 			if f.Next != "" {
 				line("next there", "%s", f.Next)
 			}
@@ -111,13 +113,20 @@ func goes(c *scheduler.Call, now time.Time) string {
 }
 
 func held(f *scheduler.WaitingFor, now time.Time) string {
+	until := ", until " + when(f.Until, now)
+	what := "limit " + f.Limit
+	if f.Key != "" {
+		what += fmt.Sprintf(", key %q", f.Key)
+	}
 	switch {
 	case f.Limit == "":
 		return "its own time: not before " + when(f.Until, now)
-	case f.Key == "":
-		return fmt.Sprintf("limit %s, until %s", f.Limit, when(f.Until, now))
+	case f.Paused && f.Limit == scheduler.ConcurrencyLimit:
+		return "the upstream, which is paused or down" + until
+	case f.Paused:
+		return "a pause of " + what + until
 	}
-	return fmt.Sprintf("limit %s, key %q, until %s", f.Limit, f.Key, when(f.Until, now))
+	return what + until
 }
 
 func attempt(a *scheduler.Attempt, now time.Time) string {

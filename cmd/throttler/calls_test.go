@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
@@ -133,6 +134,23 @@ func TestCallsWithoutASidecar(t *testing.T) {
 		out, err := exec.Command(path, append(args, "--admin", addr)...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "no admin API at "+addr) {
 			t.Errorf("%q: %v, %s", args, err, out)
+		}
+	}
+}
+
+func TestHeld(t *testing.T) {
+	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.Local)
+	until := now.Add(1500 * time.Millisecond)
+	for want, f := range map[string]scheduler.WaitingFor{
+		`limit app, until 09:00:01.500 (in 1.5s)`:                             {Limit: "app"},
+		`limit app, key "a", until 09:00:01.500 (in 1.5s)`:                    {Limit: "app", Key: "a"},
+		`a pause of limit app, key "a", until 09:00:01.500 (in 1.5s)`:         {Limit: "app", Key: "a", Paused: true},
+		`the upstream, which is paused or down, until 09:00:01.500 (in 1.5s)`: {Limit: scheduler.ConcurrencyLimit, Paused: true},
+		`its own time: not before 09:00:01.500 (in 1.5s)`:                     {},
+	} {
+		f.Until = until
+		if got := held(&f, now); got != want {
+			t.Errorf("%+v: %s, want %s", f, got, want)
 		}
 	}
 }

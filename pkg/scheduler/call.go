@@ -95,6 +95,9 @@ type WaitingFor struct {
 	Until time.Time `json:"until,omitzero"`
 	Ahead int       `json:"ahead"`          // permits that calls ahead of it will take
 	Next  string    `json:"next,omitempty"` // id of the call that is first in line there, if it is another one
+	// Paused tells that a pause, of the key, the limit or the upstream (whose limit
+	// is concurrency), holds the call, not the limit itself.
+	Paused bool `json:"paused,omitempty"`
 }
 
 // A Response is an upstream's answer as it is kept.

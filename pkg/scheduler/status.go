@@ -165,20 +165,25 @@ func (l *loop) describe(now time.Time, c *call) Call {
 		if !d.ETA.After(now) {
 			d.WaitingFor = nil // it goes at once
 		} else {
-			d.WaitingFor.Next = l.planners[c.Upstream].firstAt(d.WaitingFor, c)
+			l.planners[c.Upstream].tellMore(now, d.WaitingFor, c)
 		}
 	}
 	return d
 }
 
-// firstAt returns the id of the call that goes first of those that queue at a
-// key, empty if it is c or none does.
-func (p *planner) firstAt(f *WaitingFor, c *call) string {
-	g := p.gates[gateID{p.limitNamed(f.Limit), f.Key}]
-	if g == nil || g.empty() || g.first().calls.first() == c {
-		return ""
+// tellMore adds to what a call waits for who is first in line there, and whether
+// a pause is the reason.
+func (p *planner) tellMore(now time.Time, f *WaitingFor, c *call) {
+	limit := p.limitNamed(f.Limit)
+	if limit < 0 {
+		return
 	}
-	return g.first().calls.first().ID
+	f.Paused = !p.ledger.Usage(now, limit, f.Key).PausedUntil.IsZero()
+	if g := p.gates[gateID{limit, f.Key}]; g != nil && !g.empty() {
+		if first := g.first().calls.first(); first != c {
+			f.Next = first.ID
+		}
+	}
 }
 
 // refusal says why a new call cannot be taken; nil if it can.
