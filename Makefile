@@ -72,6 +72,10 @@ bench-limits: build ## measure limiters as the receiver sees them, ours beside i
 	cd bench/limits && go vet ./... && go test ./... && go build -o ../../bin/bench-limits .
 	bin/bench-limits -throttler bin/throttler $(ARGS)
 
+.PHONY: bench-plan
+bench-plan: ## preview a million calls under three limits with 1,000 keys
+	go test ./internal/preview -run '^$$' -bench Run -benchtime 1000000x
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf bin

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -34,7 +36,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	var faults config.Errors
 	if errors.As(err, &faults) {
-		fmt.Fprintf(stderr, "throttler: the configuration has faults:\n")
+		file := strings.TrimSuffix(err.Error(), faults.Error()) // where there are several
+		fmt.Fprintf(stderr, "throttler: %sthe configuration has faults:\n", file)
 		for _, f := range faults {
 			fmt.Fprintf(stderr, "  %v\n", f)
 		}
@@ -57,8 +60,16 @@ sends it then, and passes the answer back.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServe(), newCheck(), newPresets())
+	root.AddCommand(newServe(), newCheck(), newPlan(), newCalls(), newRecord(), newPresets())
 	return root
+}
+
+// interruptible returns a command's context, which the first SIGINT or SIGTERM
+// ends; the second one ends the process.
+func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 // configFlag adds the flag that names the configuration file.

@@ -75,6 +75,7 @@ func logger(c config.Log, w io.Writer) *slog.Logger {
 type sidecar struct {
 	log       *slog.Logger
 	scheduler *scheduler.Scheduler
+	events    *server.Events
 	servers   []*http.Server
 	listeners []net.Listener
 	running   sync.WaitGroup
@@ -85,10 +86,11 @@ type sidecar struct {
 // serve runs the sidecar until ctx ends. It then releases the signals, so that
 // the next one ends the process.
 func serve(ctx context.Context, release func(), cfg *config.Config, log *slog.Logger) error {
-	metrics, trace := server.NewMetrics(), server.Trace(log)
+	metrics, events, trace := server.NewMetrics(), server.NewEvents(), server.Trace(log)
 	cfg.Scheduler.Log = log
 	cfg.Scheduler.Observe = func(e scheduler.Event) {
 		metrics.Observe(e)
+		events.Observe(e)
 		trace(e)
 	}
 	s, err := scheduler.New(cfg.Scheduler)
@@ -96,7 +98,7 @@ func serve(ctx context.Context, release func(), cfg *config.Config, log *slog.Lo
 		return err
 	}
 	metrics.Watch(s)
-	sc := &sidecar{log: log, scheduler: s, failed: make(chan error, 1+len(cfg.Listeners))}
+	sc := &sidecar{log: log, scheduler: s, events: events, failed: make(chan error, 1+len(cfg.Listeners))}
 	if err := sc.listen(cfg, metrics); err != nil {
 		for _, l := range sc.listeners {
 			l.Close()
@@ -137,6 +139,7 @@ func (sc *sidecar) listen(cfg *config.Config, metrics *server.Metrics) error {
 		return nil
 	}
 	admin := server.NewAdmin(sc.scheduler, metrics, sc.log, cfg.Scheduler.Observe, ready)
+	admin.Serve(sc.events)
 	addr, err := sc.add("admin", cfg.Admin, admin, adminConnections)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Listeners)) {
 		l, u := cfg.Listeners[name], cfg.Scheduler.Upstreams[name]
@@ -185,6 +188,7 @@ func (sc *sidecar) stop(grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	err := sc.scheduler.Shutdown(ctx)
+	sc.events.Close() // there will be no more
 	if ctx.Err() != nil {
 		sc.log.Warn("the grace period is over; the outcome of attempts that were cut off is unknown", "grace", grace.String())
 	}

@@ -48,7 +48,7 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("list: %s", body)
 	}
 	_, body = send(t, "GET", base+"/v1/calls?limit=1", "")
-	var first page
+	var first Page
 	json.Unmarshal([]byte(body), &first)
 	_, body = send(t, "GET", base+"/v1/calls?limit=1&cursor="+first.Next, "")
 	if len(first.Calls) != 1 || first.Calls[0].ID != call.ID || !strings.Contains(body, waiting.ID) {

@@ -93,8 +93,8 @@ func (a *Admin) get(r *http.Request) (*reply, error) {
 	return re, err
 }
 
-// page is the body of GET /v1/calls.
-type page struct {
+// Page is the body of GET /v1/calls.
+type Page struct {
 	Calls []*scheduler.Call `json:"calls"`
 	Next  string            `json:"next,omitempty"` // the cursor of the next page
 }
@@ -109,7 +109,7 @@ func (a *Admin) list(r *http.Request) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := page{Calls: calls}
+	p := Page{Calls: calls}
 	if len(calls) == f.Max {
 		p.Calls = calls[:f.Max-1]
 		p.Next = p.Calls[f.Max-2].ID

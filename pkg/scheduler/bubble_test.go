@@ -862,7 +862,7 @@ func TestEventsTellTheWholeLife(t *testing.T) {
 		wait(t, s, submit(t, s, Request{}).ID)
 		s.Submit(t.Context(), Request{Upstream: "api", Target: "/", Deadline: time.Now().Add(ms)})
 		s.Close()
-		if want := map[EventKind]int{EventAccepted: 1, EventRefused: 1, EventAttempt: 1, EventEnded: 1}; !maps.Equal(counts, want) {
+		if want := map[EventKind]int{EventAccepted: 1, EventRefused: 1, EventSending: 1, EventAttempt: 1, EventEnded: 1}; !maps.Equal(counts, want) {
 			t.Errorf("events %v, want %v", counts, want)
 		}
 	})

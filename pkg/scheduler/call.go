@@ -101,7 +101,8 @@ type WaitingFor struct {
 	Limit string    `json:"limit"` // empty: for the instant Until, whatever the limits
 	Key   string    `json:"key"`
 	Until time.Time `json:"until,omitzero"`
-	Ahead int       `json:"ahead"` // permits that calls ahead of it will take
+	Ahead int       `json:"ahead"`          // permits that calls ahead of it will take
+	Next  string    `json:"next,omitempty"` // id of the call that is first in line there, if it is another one
 	// Paused tells that the limit or its key is shut, whatever is free of it.
 	Paused bool `json:"paused,omitempty"`
 }

@@ -102,6 +102,7 @@ func (l *loop) resolve(now time.Time, c *call, as State, reason string, renew bo
 		p.bytes -= c.bytes
 		c.Call = next
 		delete(l.calls, c.ID)
+		l.observe(Event{Kind: EventEnded, Call: next})
 		l.aftermath(now, c)
 	})
 }

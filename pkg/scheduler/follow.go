@@ -151,6 +151,7 @@ func (l *loop) resume(now time.Time, c *call, next *Call) {
 	case l.stopping && !c.Async:
 		l.release(now, c)
 	default:
+		l.observe(Event{Kind: EventWaiting, Call: next})
 		l.wait(now, c)
 	}
 }

@@ -138,7 +138,7 @@ func (l *loop) admit(now time.Time, c *call) *Error {
 		refused.Upstream = c.Upstream
 		call := c.Call.snapshot()
 		refused.Call = &call
-		l.observe(Event{Kind: EventRefused, Call: c.Call, Reason: refused.Reason})
+		l.observe(Event{Kind: EventRefused, Call: c.Call, Reason: refused.Reason, route: c.route})
 		return refused
 	}
 	p.waiting++
@@ -153,7 +153,7 @@ func (l *loop) enqueue(now time.Time, c *call) {
 	l.seq++
 	c.seq = l.seq
 	l.calls[c.ID] = c
-	l.observe(Event{Kind: EventAccepted, Call: c.Call})
+	l.observe(Event{Kind: EventAccepted, Call: c.Call, route: c.route})
 	if l.stopping { // since it was admitted
 		l.release(now, c)
 		return
@@ -236,6 +236,7 @@ func (l *loop) send(now time.Time, p *planner, c *call) {
 		intent.Attempts = intent.Attempts[1:]
 	}
 	intent.Attempts = append(intent.Attempts, Attempt{N: n, SentAt: now})
+	l.observe(Event{Kind: EventSending, Call: intent})
 	l.busy++
 	sv := p.service
 	l.s.work.Go(func() { l.s.attempt(sv, c, intent) })

@@ -5,23 +5,16 @@
 //	client := &http.Client{Transport: s.Transport("alipay")} // waits for the answer
 //	call, err := s.Submit(ctx, request)                      // does not
 //
-// [Scheduler.Do] is what Transport does; [Scheduler.Wait] waits for a submitted
-// call; [Scheduler.Cancel] takes one back; [Scheduler.Close] ends it all. A call's life:
-//
 //	Submit ─► waiting ── its slot fires ──► sending ──► done, failed
 //	           ▲   └─► expired, cancelled     │ └─────► unknown ─► waiting, done, failed
 //	           └── a new single-shot timeout ─┴───────► exhausted
 //
-// What was limited, met a closed door, or is safe to repeat waits again. Unknown
-// may have been executed: it stays until a query ([Resolve]) or a person decides.
+// What was limited, or is safe to repeat, waits again. Unknown may have been
+// executed: it stays until a query ([Resolve]) or a person decides. Which call goes
+// is decided when a slot fires: by priority, then fairly between flows, then by age.
 //
-// Which call goes is decided when a slot fires: by priority, then fairly between
-// flows, then by age. So a cancelled call leaves no hole, and a full key stops
-// nobody else.
-//
-// One goroutine owns the wheel, the books and the queues; everybody else sends it
-// messages. Attempts run beside it, and Close waits for them. All methods are safe
-// for concurrent use. A [Store] keeps the calls, by default in memory.
+// One goroutine owns the wheel, the books and the queues; others send it messages.
+// Attempts run beside it. All methods are safe for concurrent use.
 package scheduler
 
 import (

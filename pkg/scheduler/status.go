@@ -10,28 +10,6 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// An Event is something that happened to a call. Its pointers are good only
-// while it is observed.
-type Event struct {
-	Kind    EventKind
-	Call    *Call
-	Attempt *Attempt  // of EventAttempt
-	Reason  Reason    // of EventRefused
-	Limit   string    // of EventPaused; empty: the upstream
-	Until   time.Time // of EventPaused
-}
-
-// EventKind says what happened.
-type EventKind uint8
-
-const (
-	EventAccepted EventKind = iota
-	EventRefused
-	EventAttempt // an attempt has ended
-	EventPaused  // an answer has paused a limit's key or the upstream
-	EventEnded   // the call is finished or unknown
-)
-
 // UpstreamStatus is how an upstream stands.
 type UpstreamStatus struct {
 	Name        string    `json:"name"`
@@ -169,9 +147,26 @@ func (l *loop) describe(now time.Time, c *call) Call {
 		}
 		if !d.ETA.After(now) {
 			d.WaitingFor = nil // it goes at once
+		} else {
+			l.planners[c.Upstream].tellMore(now, d.WaitingFor, c)
 		}
 	}
 	return d
+}
+
+// tellMore adds to what a call waits for who is first in line there, and whether
+// a pause is the reason.
+func (p *planner) tellMore(now time.Time, f *WaitingFor, c *call) {
+	limit := p.limitNamed(f.Limit)
+	if limit < 0 {
+		return
+	}
+	f.Paused = !p.ledger.Usage(now, limit, f.Key).PausedUntil.IsZero()
+	if g := p.gates[gateID{limit, f.Key}]; g != nil && !g.empty() {
+		if first := g.first().calls.first(); first != c {
+			f.Next = first.ID
+		}
+	}
 }
 
 // refusal says why a new call cannot be taken; nil if it can.

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/seed-30fe103d/throttler/internal/preview"
+	"github.com/seed-30fe103d/throttler/internal/workload"
+	"github.com/seed-30fe103d/throttler/pkg/config"
+)
+
+func newPlan() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "plan -c FILE --load WORKLOAD",
+		Short: "Preview what a configuration makes of a load",
+		Long: `Preview what a configuration makes of a load: the planner of the sidecar plays
+it in virtual time, and nothing is sent.
+
+A load is a file that throttler record wrote, or any .csv or .jsonl with the
+column at and what the limits look at (param.app_id, header.X-Tenant, …). Or it
+is settings, to be drawn at random; several --load make several streams:
+
+` + indent(workload.Settings),
+		Example: `  throttler plan -c throttler.yaml --load load.csv --rtt 80ms --chart plan.png
+  throttler plan -c throttler.yaml --load 'rate=120/s for=10m bursts=500/1m tenants=5 keys=1000'
+  throttler plan -c throttler.yaml --load load.jsonl --compare wanted.yaml
+  throttler plan -c throttler.yaml --load load.jsonl --fail-if 'wait.p99 > 5s' --fail-if 'refused > 0'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := newPlanning(cmd)
+			if err != nil {
+				return err
+			}
+			return p.run(cmd)
+		},
+	}
+	configFlag(cmd)
+	outputFlag(cmd)
+	flags := cmd.Flags()
+	flags.StringArray("load", nil, "`workload`: a file, or settings such as rate=100/s")
+	flags.String("compare", "", "another configuration `file`, side by side")
+	flags.Duration("rtt", 50*time.Millisecond, "how long an answer takes at least")
+	flags.Duration("rtt-spread", 0, "how much longer it takes on average")
+	flags.Uint64("seed", 1, "of what is drawn at random")
+	flags.String("chart", "", "draw into this `file`: .png or .svg")
+	flags.StringArray("fail-if", nil, "fail if this `expression` holds, such as wait.p99 > 5s")
+	cmd.MarkFlagRequired("load")
+	return cmd
+}
+
+func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }
+
+// A planning is what the flags of plan ask for.
+type planning struct {
+	files      []string // of configurations
+	configs    []*config.Config
+	load       []string
+	options    preview.Options
+	json       bool
+	chart      string
+	conditions []*preview.Condition
+}
+
+// newPlanning reads the flags: what is wrong with them is told before a long load is played.
+func newPlanning(cmd *cobra.Command) (*planning, error) {
+	flags, p := cmd.Flags(), &planning{}
+	file, _ := flags.GetString("config")
+	p.files = []string{file}
+	if other, _ := flags.GetString("compare"); other != "" {
+		p.files = append(p.files, other)
+	}
+	p.load, _ = flags.GetStringArray("load")
+	p.options.RoundTrip, _ = flags.GetDuration("rtt")
+	p.options.Spread, _ = flags.GetDuration("rtt-spread")
+	p.options.Seed, _ = flags.GetUint64("seed")
+	p.chart, _ = flags.GetString("chart")
+	if p.options.RoundTrip < 0 || p.options.Spread < 0 {
+		return nil, errors.New("--rtt and --rtt-spread must not be negative")
+	}
+	if p.chart != "" && !preview.Draws(p.chart) {
+		return nil, fmt.Errorf("--chart %s: the name must end in .png or .svg", p.chart)
+	}
+	for _, load := range p.load {
+		if len(p.load) > 1 && !workload.IsGenerated(load) {
+			return nil, fmt.Errorf("--load %s: a file is a load by itself; only settings are put together", load)
+		}
+	}
+	var err error
+	if p.json, err = wantsJSON(cmd); err != nil {
+		return nil, err
+	}
+	conditions, _ := flags.GetStringArray("fail-if")
+	for _, source := range conditions {
+		c, err := preview.Compile(source)
+		if err != nil {
+			return nil, fmt.Errorf("--fail-if: %w", err)
+		}
+		p.conditions = append(p.conditions, c)
+	}
+	for _, file := range p.files {
+		c, err := config.Load(file, flags)
+		if err != nil {
+			return nil, inFile(file, err, len(p.files) > 1)
+		}
+		p.configs = append(p.configs, c)
+	}
+	return p, nil
+}
+
+// inFile says in which of two files the faults are.
+func inFile(file string, err error, several bool) error {
+	if several {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return err
+}
+
+func (p *planning) run(cmd *cobra.Command) error {
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	var reports []*preview.Report
+	for i := range p.files {
+		r, err := p.play(ctx, i, cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		reports = append(reports, r)
+	}
+	if p.chart != "" {
+		if err := draw(p.chart, reports); err != nil {
+			return err
+		}
+	}
+	if err := p.print(cmd.OutOrStdout(), reports); err != nil {
+		return err
+	}
+	return p.judge(reports[0])
+}
+
+// play plays the load under one of the configurations.
+func (p *planning) play(ctx context.Context, i int, progress io.Writer) (*preview.Report, error) {
+	load, err := p.open(i)
+	if err != nil {
+		return nil, err
+	}
+	defer load.Close()
+	o := p.options
+	o.Name = filepath.Base(p.files[i])
+	bar := newBar(progress, o.Name)
+	o.Progress = bar.set
+	report, err := preview.Run(ctx, p.configs[i].Scheduler, load, o)
+	bar.end()
+	return report, err
+}
+
+func (p *planning) open(i int) (*workload.Load, error) {
+	c := p.configs[i].Scheduler
+	if workload.IsGenerated(p.load[0]) {
+		return workload.Generate(p.load, p.options.Seed, c)
+	}
+	return workload.Open(p.load[0], c)
+}
+
+func draw(path string, reports []*preview.Report) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("--chart: %w", err)
+	}
+	return cmp.Or(preview.Draw(f, strings.TrimPrefix(filepath.Ext(path), "."), reports...), f.Close())
+}
+
+func (p *planning) print(w io.Writer, reports []*preview.Report) error {
+	if !p.json {
+		return preview.Text(w, reports...)
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", " ")
+	return encoder.Encode(map[string]any{"load": strings.Join(p.load, "; "), "reports": reports})
+}
+
+// judge fails if a condition holds for the first configuration.
+func (p *planning) judge(r *preview.Report) error {
+	var errs []error
+	for _, c := range p.conditions {
+		holds, err := c.Holds(r)
+		if err == nil && holds {
+			err = fmt.Errorf("--fail-if: %s holds for %s", c, r.Config)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// A bar shows on a terminal how much is done, and nothing elsewhere.
+type bar struct{ *progressbar.ProgressBar }
+
+// barUnits is what a bar counts to.
+const barUnits = 1000
+
+func newBar(w io.Writer, name string) bar {
+	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+		return bar{}
+	}
+	return bar{progressbar.NewOptions(barUnits, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(name),
+		progressbar.OptionSetPredictTime(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())}
+}
+
+func (b bar) set(done float64) {
+	if b.ProgressBar != nil {
+		b.Set(int(done * barUnits)) // it fails only where the terminal does
+	}
+}
+
+func (b bar) end() {
+	if b.ProgressBar != nil {
+		b.Finish()
+	}
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/tmaxmax/go-sse"
+
+	"github.com/seed-30fe103d/throttler/internal/server"
+	"github.com/seed-30fe103d/throttler/internal/workload"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+func newRecord() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "record FILE.jsonl",
+		Short: "Record which calls come in to a running sidecar, as a load for throttler plan",
+		Long: `Record which calls come in to a running sidecar, as a load for throttler plan.
+
+Of a call it writes when it came, its upstream and priority, how long its caller
+waits, and what the limits' expressions came to: nothing else of the request.
+Keys and flows are written as hashes that differ from one recording to the next;
+--plain writes them as they are. Ctrl-C ends the recording, or --for does.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+			if err != nil {
+				return fmt.Errorf("record: %w", err)
+			}
+			err = record(cmd, file)
+			return errors.Join(err, file.Close())
+		},
+	}
+	adminFlag(cmd)
+	cmd.Flags().String("upstream", "", "only calls of this upstream")
+	cmd.Flags().Duration("for", 0, "how long; 0s until Ctrl-C")
+	cmd.Flags().Bool("plain", false, "write keys and flows as they are: they may be personal or secret")
+	return cmd
+}
+
+func record(cmd *cobra.Command, w io.Writer) error {
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	api := adminOf(cmd)
+	if length, _ := cmd.Flags().GetDuration("for"); length > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, length)
+		defer cancel()
+	}
+	limits, err := limitsOf(ctx, api)
+	if err != nil {
+		return err
+	}
+	plain, _ := cmd.Flags().GetBool("plain")
+	recorder := workload.NewRecorder(w, limits, plain)
+	query := url.Values{"routes": {"1"}}
+	if v, _ := cmd.Flags().GetString("upstream"); v != "" {
+		query.Set("upstream", v)
+	}
+	n, lost := 0, ""
+	err = api.follow(ctx, query, func(ev sse.Event) error {
+		if ev.Type == "lost" {
+			lost = ev.Data
+			return nil
+		}
+		var e server.Event
+		if err := json.Unmarshal([]byte(ev.Data), &e); err != nil || e.Route == nil {
+			return err
+		}
+		n++
+		return recorder.Write(e.At, arrival(&e))
+	})
+	if lost != "" {
+		err = errors.Join(err, fmt.Errorf("the recording has gaps, events were lost: %s", lost))
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%d calls recorded\n", n)
+	return err
+}
+
+// arrival returns the call that an event tells of.
+func arrival(e *server.Event) scheduler.Arrival {
+	a := scheduler.Arrival{Upstream: e.Upstream, Route: e.Route, Priority: e.Priority}
+	if !e.Deadline.IsZero() {
+		a.MaxWait = max(time.Millisecond, e.Deadline.Sub(e.At).Round(time.Millisecond))
+	}
+	return a
+}
+
+// limitsOf asks for the names of the limits of each upstream.
+func limitsOf(ctx context.Context, api adminAPI) (map[string][]string, error) {
+	body, err := api.get(ctx, "/v1/limits", nil)
+	if err != nil {
+		return nil, err
+	}
+	var all []scheduler.LimitStatus
+	if err := json.Unmarshal(body, &all); err != nil {
+		return nil, fmt.Errorf("the admin API's answer is not a list of limits: %w", err)
+	}
+	limits := make(map[string][]string)
+	for _, l := range all {
+		if l.Limit != scheduler.ConcurrencyLimit {
+			limits[l.Upstream] = append(limits[l.Upstream], l.Limit)
+		}
+	}
+	return limits, nil
+}

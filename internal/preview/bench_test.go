@@ -1,0 +1,44 @@
+package preview
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/workload"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// BenchmarkRun is a call of a preview, from its drawing to its books: three limits,
+// 1,000 keys, and a tenth of them over their limit at times.
+func BenchmarkRun(b *testing.B) {
+	c := scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": {
+		MaxWaiting: 1 << 30, ShareBy: `header("X-Tenant")`,
+		Limits: []scheduler.Limit{
+			{Name: "app", PerKey: `param("app_id")`, Calls: 100, Window: time.Second},
+			{Name: "refund", When: `param("method") == "refund"`, PerKey: `param("app_id")`, Calls: 20, Window: time.Second},
+			{Name: "merchant", PerKey: `param("merchant")`, Calls: 5, Window: time.Second},
+		},
+	}}}
+	u := c.Upstreams["api"]
+	u.URL = "http://api.test"
+	c.Upstreams["api"] = u
+	length := time.Duration(b.N) * time.Second / 93
+	const fields = " tenants=5 keys=1000 zipf=1.05 param.app_id=a param.merchant={key} header.X-Tenant={tenant} "
+	load, err := workload.Generate([]string{
+		"rate=80" + fields + "param.method=query for=" + length.String(),
+		"rate=13" + fields + "param.method=refund for=" + length.String(),
+	}, 1, c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	if _, err := Run(b.Context(), c, load, Options{RoundTrip: 50 * time.Millisecond}); err != nil {
+		b.Fatal(err)
+	}
+	var used syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) == nil {
+		b.ReportMetric(float64(used.Maxrss)/1024, "MiB-peak") // on Linux it is in KiB
+	}
+	b.ReportMetric(b.Elapsed().Seconds(), "s")
+}

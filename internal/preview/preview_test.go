@@ -1,0 +1,228 @@
+package preview
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"image/png"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/workload"
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+const sec = time.Second
+
+func configOf(u scheduler.Upstream) scheduler.Config {
+	u.URL = "http://api.test"
+	return scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}}
+}
+
+func play(t *testing.T, c scheduler.Config, o Options, streams ...string) *Report {
+	t.Helper()
+	load, err := workload.Generate(streams, 1, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Name = "test"
+	r, err := Run(t.Context(), c, load, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestLimitsOfEveryKind: none is over at the upstream, and all calls are accounted for.
+func TestLimitsOfEveryKind(t *testing.T) {
+	r := play(t, configOf(scheduler.Upstream{ShareBy: `header("T")`, MaxWaiting: 800, Limits: []scheduler.Limit{
+		{Name: "app", Calls: 40, Window: sec},
+		{Name: "minute", Calls: 1900, Calendar: &quota.Calendar{Unit: quota.Minute, Skew: sec}},
+		{Name: "key", PerKey: `header("K")`, Calls: 5, Window: sec},
+		{Name: "conc", Concurrency: 30},
+		{Name: "trade", PerKey: `header("N")`, Cost: `2`, Calls: 3, Window: 3 * sec},
+	}}), Options{RoundTrip: 100 * time.Millisecond, Spread: 50 * time.Millisecond, Seed: 3},
+		"rate=30/s for=2m bursts=400/30s tenants=4 keys=40 zipf=1.2 header.T={tenant} header.K={key} header.N={n} json.x=1",
+		"rate=5/s for=2m wait=2s header.T=hasty header.K=h header.N=h{n} json.x=1")
+	refused := 0
+	for _, n := range r.Refused {
+		refused += n
+	}
+	calls, sent := 0, 0
+	for _, f := range r.Flows {
+		calls, sent = calls+f.Calls, sent+f.Sent
+	}
+	arrivals, sends := 0, 0
+	for i := range r.Series.Arrivals {
+		arrivals, sends = arrivals+r.Series.Arrivals[i], sends+r.Series.Sends[i]
+	}
+	if r.Over != 0 || r.Sent+refused != r.Calls || calls != r.Calls || sent != r.Sent || arrivals != r.Calls || sends != r.Sent {
+		t.Errorf("over %d; calls %d, sent %d, refused %v; by flow %d, %d; over time %d, %d", r.Over, r.Calls, r.Sent, r.Refused, calls, sent, arrivals, sends)
+	}
+	if r.Refused[scheduler.Full] == 0 || r.Refused[scheduler.PastDeadline] == 0 || r.LimitedWithout == 0 || len(r.Flows) != 5 {
+		t.Errorf("refused %v, %d limited without us, flows %+v: the load is too light for this test", r.Refused, r.LimitedWithout, r.Flows)
+	}
+	without, share := 0, 0.0
+	for _, l := range r.Limits {
+		if l.Most > l.Permits || l.Keys > 0 && l.Most == 0 {
+			t.Errorf("limit %+v: most is not within its permits", l)
+		}
+		without += l.LimitedWithout
+		share += l.Share
+	}
+	if without != r.LimitedWithout || share > 1 {
+		t.Errorf("%d limited by the limits, %d in all; limits bind %.2f of the time", without, r.LimitedWithout, share)
+	}
+	if r.Backlog.Peak > 800 || r.Backlog.Peak != slices.Max(r.Series.Waiting) || r.Wait.P50 > r.Wait.P95 || r.Wait.P99 > r.Wait.Max {
+		t.Errorf("backlog %+v, waits %+v", r.Backlog, r.Wait)
+	}
+}
+
+// TestWhichLimitBindsWhen: first one key's, then the app's.
+func TestWhichLimitBindsWhen(t *testing.T) {
+	c := configOf(scheduler.Upstream{Limits: []scheduler.Limit{
+		{Name: "app", Calls: 20, Window: sec}, {Name: "key", PerKey: `header("K")`, Calls: 10, Window: sec},
+	}})
+	r := play(t, c, Options{}, "bursts=50/1m for=1s header.K=one", "bursts=200/1m for=1s keys=100 header.K={key}")
+	app, key := r.Limits[0], r.Limits[1]
+	if app.Limit != "app" || len(app.Binds) == 0 || app.Binds[0].From != 0 || app.Share < 0.9 || len(key.Binds) != 0 {
+		t.Errorf("both: %+v, %+v", app, key)
+	}
+	r = play(t, c, Options{}, "bursts=50/1m for=1s header.K=one")
+	app, key = r.Limits[0], r.Limits[1]
+	if len(app.Binds) != 0 || len(key.Binds) != 1 || key.Binds[0].From != 0 || key.Binds[0].To != 4000 || key.Queued != 40 {
+		t.Errorf("one key: %+v, %+v; want the key from 0s to 4s", app, key)
+	}
+}
+
+func TestConcurrencyOfTheUpstreamIsToldWhereItBinds(t *testing.T) {
+	r := play(t, configOf(scheduler.Upstream{Concurrency: 2}), Options{RoundTrip: sec}, "bursts=10/1m for=1s")
+	if len(r.Limits) != 1 || r.Limits[0].Limit != scheduler.ConcurrencyLimit || r.Limits[0].Queued != 8 || r.Makespan != 5000 || r.LimitedWithout != 0 {
+		t.Errorf("limits %+v, makespan %v", r.Limits, r.Makespan)
+	}
+}
+
+// TestSeries holds what becomes of a series that grows, against one that did not have to.
+func TestSeries(t *testing.T) {
+	s := Series{step: time.Millisecond, Limits: []*LimitSeries{{}}}
+	random := rand.New(rand.NewPCG(1, 1))
+	total, top, last := 0, 0, time.Duration(0)
+	for range 10_000 {
+		last += time.Duration(random.IntN(3000)) * time.Millisecond
+		step, n := s.at(last), random.IntN(10)
+		s.Arrivals[step] += n
+		s.Waiting[step] = max(s.Waiting[step], n)
+		total, top = total+n, max(top, n)
+		if s.length > maxSteps || s.length != step+1 || len(s.Limits[0].Most) != s.length {
+			t.Fatalf("%d steps of %v at %v, %d of the limit", s.length, s.step, last, len(s.Limits[0].Most))
+		}
+	}
+	sum := 0
+	for _, n := range s.Arrivals {
+		sum += n
+	}
+	if sum != total || slices.Max(s.Waiting) != top || s.length < maxSteps/2 {
+		t.Errorf("sum %d of %d, most %d of %d, %d steps", sum, total, slices.Max(s.Waiting), top, s.length)
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	c := configOf(scheduler.Upstream{})
+	load, err := workload.Generate([]string{"rate=1000 for=100h"}, 1, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	told := 0
+	_, err = Run(ctx, c, load, Options{Progress: func(done float64) {
+		if told++; told == 3 && done > 0 && done < 1 {
+			cancel()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) || told != 3 {
+		t.Errorf("%v after being told of progress %d times", err, told)
+	}
+}
+
+func TestConditions(t *testing.T) {
+	r := play(t, configOf(scheduler.Upstream{ShareBy: `header("T")`, Limits: []scheduler.Limit{{Name: "app", Calls: 10, Window: sec}}}),
+		Options{RoundTrip: 50 * time.Millisecond}, "bursts=30/1h for=1s header.T=gold")
+	for source, want := range map[string]bool{
+		"wait.p99 > 2s":                                     true,
+		"wait.p99 > 2.1s":                                   false,
+		"wait.max > 1m30s or backlog.peak == 20":            true,
+		`flows["gold"].wait.p95 >= 2100ms`:                  true,
+		`flows["gold"].sent < flows["gold"].calls`:          false,
+		`limits["app"].most > 10 || refused > 0`:            false,
+		`limits["app"].share > 0.9 and limited_without > 0`: true,
+		"makespan < 2s or over > 0":                         false,
+		"calls == 30 && sent == 30 && length == 0s":         true,
+	} {
+		c, err := Compile(source)
+		if err != nil {
+			t.Errorf("%s: %v", source, err)
+			continue
+		}
+		if got, err := c.Holds(r); err != nil || got != want {
+			t.Errorf("%s is %v, %v, want %v", source, got, err, want)
+		}
+	}
+	for source, want := range map[string]string{
+		"wait.p90 > 1s":  "has no field p90",
+		"wait.p99":       "expected bool, but got time.Duration",
+		"wait.p99 > 5":   "mismatched types time.Duration and int",
+		"waits.p99 > 1s": "unknown name waits",
+	} {
+		if _, err := Compile(source); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), source) {
+			t.Errorf("%s: %v, want %s", source, err, want)
+		}
+	}
+	c, err := Compile(`flows["sliver"].wait.p99 > 1s`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Holds(r); err == nil {
+		t.Error("a flow that is not there must not pass")
+	}
+}
+
+func TestDraw(t *testing.T) {
+	limits := []scheduler.Limit{{Name: "app", Calls: 10, Window: sec}, {Name: "key", PerKey: `header("K")`, Calls: 5, Window: sec}}
+	one := play(t, configOf(scheduler.Upstream{Limits: limits}), Options{}, "rate=11 for=30s keys=4 zipf=1.3")
+	limits[0].Calls = 20
+	two := play(t, configOf(scheduler.Upstream{Limits: limits}), Options{}, "rate=11 for=30s keys=4 zipf=1.3")
+	idle := play(t, configOf(scheduler.Upstream{Limits: limits}), Options{}, "bursts=1/1m for=1s")
+	var alone, both, svg bytes.Buffer
+	for _, d := range []struct {
+		to      *bytes.Buffer
+		format  string
+		reports []*Report
+	}{{&alone, "png", []*Report{one}}, {&both, "PNG", []*Report{one, two}}, {&svg, "svg", []*Report{one, idle}}} {
+		if err := Draw(d.to, d.format, d.reports...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := png.Decode(&alone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := png.Decode(&both)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Bounds().Dx() < 500 || b.Bounds().Dx() < 3*a.Bounds().Dx()/2 || a.Bounds().Dy() != b.Bounds().Dy() {
+		t.Errorf("one is %v, both are %v", a.Bounds(), b.Bounds())
+	}
+	for _, want := range []string{"time since the first call (seconds)", "calls waiting", "permits in a window", "limit app: 10 per 1s", "limit: 10", "limit: 5", "arrivals", "sends", "busiest key"} {
+		if !strings.Contains(svg.String(), ">"+want+"<") {
+			t.Errorf("%q is not in the picture", want)
+		}
+	}
+	if err := Draw(&svg, "gif", one); err == nil || Draws("a.gif") || !Draws("A.PNG") || !Draws("a.svg") {
+		t.Errorf("other formats: %v", err)
+	}
+}

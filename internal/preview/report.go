@@ -1,0 +1,167 @@
+package preview
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// Millis is a duration in milliseconds.
+type Millis float64
+
+func millis(d time.Duration) Millis { return Millis(d) / 1e6 }
+
+// Duration returns the duration.
+func (m Millis) Duration() time.Duration { return time.Duration(m * 1e6) }
+
+// A Report is what a configuration makes of a load. Instants are since the first arrival.
+type Report struct {
+	Config string    `json:"config"`
+	Begin  time.Time `json:"begin"` // of the load
+
+	Calls   int                      `json:"calls"`
+	Sent    int                      `json:"sent"`
+	Refused map[scheduler.Reason]int `json:"refused"` // turned away by Throttler
+	// Over are sends that the upstream would limit all the same: 0.
+	Over int `json:"over"`
+	// LimitedWithout are calls that the upstream would limit without Throttler.
+	LimitedWithout int `json:"limited_without"`
+
+	Length   Millis `json:"length_ms"`   // to the last arrival
+	Makespan Millis `json:"makespan_ms"` // to the last answer
+	Wait     Waits  `json:"wait_ms"`
+	Backlog  struct {
+		Peak int    `json:"peak"` // calls
+		At   Millis `json:"at_ms"`
+	} `json:"backlog"`
+
+	Flows  []Flow  `json:"flows"`
+	Limits []Limit `json:"limits"`
+	Series Series  `json:"series"`
+}
+
+// Waits are percentiles (by nearest rank) of how long calls waited that were sent.
+type Waits struct {
+	P50  Millis `json:"p50"`
+	P95  Millis `json:"p95"`
+	P99  Millis `json:"p99"`
+	Max  Millis `json:"max"`
+	Mean Millis `json:"mean"`
+}
+
+// A Flow is what became of the calls of one flow.
+type Flow struct {
+	Upstream string `json:"upstream"`
+	Flow     string `json:"flow"`
+	Calls    int    `json:"calls"`
+	Sent     int    `json:"sent"`
+	Wait     Waits  `json:"wait_ms"`
+}
+
+// A Limit is what a limit did.
+type Limit struct {
+	Upstream string `json:"upstream"`
+	Limit    string `json:"limit"`
+	Permits  int    `json:"permits"`          // per key and window
+	Window   string `json:"window,omitempty"` // none for concurrency
+	Keys     int    `json:"keys"`             // that the load has; counted up to 100000
+	Most     int    `json:"most"`             // permits of one key used in any window
+	Queued   int    `json:"queued"`           // calls that waited for it, the most, by Series
+	// Binds are the times in which more calls waited for it than for any other
+	// limit of its upstream; Share is how much of the makespan they are.
+	Binds []Span  `json:"binds"`
+	Share float64 `json:"share"`
+	// LimitedWithout are calls that the upstream would limit by it without Throttler.
+	LimitedWithout int `json:"limited_without"`
+}
+
+// A Span is a time in a load.
+type Span struct {
+	From Millis `json:"from_ms"`
+	To   Millis `json:"to_ms"`
+}
+
+func (k *collector) report(o Options) *Report {
+	r := &Report{
+		Config: o.Name, Begin: k.begin, Calls: k.arrived, Sent: k.sent, Refused: k.refused, Over: k.over, LimitedWithout: k.without,
+		Length: millis(k.lastAt - k.firstAt), Makespan: millis(k.end - k.firstAt), Series: k.series, Limits: []Limit{}, Flows: []Flow{},
+	}
+	r.Backlog.Peak, r.Backlog.At = k.peak, millis(k.peakAt-k.firstAt)
+	if k.peak == 0 {
+		r.Backlog.At = 0
+	}
+	r.Series.Step = millis(k.series.step)
+	var all []time.Duration
+	names := slices.SortedFunc(maps.Keys(k.flows), func(a, b flowName) int {
+		return cmp.Or(cmp.Compare(a.upstream, b.upstream), cmp.Compare(a.flow, b.flow))
+	})
+	for _, name := range names {
+		f := k.flows[name]
+		r.Flows = append(r.Flows, Flow{name.upstream, name.flow, f.calls, len(f.waits), waitsOf(f.waits)})
+		all = append(all, f.waits...)
+	}
+	r.Wait = waitsOf(all)
+	for i, l := range k.limits {
+		if l.own && slices.Max(l.Queued) == 0 {
+			continue // nobody asked for it, and it did nothing
+		}
+		r.Limits = append(r.Limits, k.limit(i, l, r.Makespan))
+	}
+	return r
+}
+
+func (k *collector) limit(i int, l *limitTally, makespan Millis) Limit {
+	told := Limit{
+		Upstream: l.Upstream, Limit: l.LimitSeries.Limit, Permits: max(l.Calls, l.Concurrency),
+		Keys: len(l.keys), Most: l.most, Queued: slices.Max(l.Queued), Binds: []Span{}, LimitedWithout: l.without,
+	}
+	switch {
+	case l.Calendar != nil:
+		told.Window = l.Calendar.Unit.String()
+	case l.Window > 0:
+		told.Window = l.Window.String()
+	}
+	at := func(step int) Millis {
+		return min(makespan, max(0, millis(time.Duration(step)*k.series.step-k.firstAt)))
+	}
+	for step := 0; step < len(l.Queued); step++ {
+		from := step
+		for step < len(l.Queued) && k.binding(step, l.Upstream) == i {
+			step++
+		}
+		if step > from {
+			told.Binds = append(told.Binds, Span{at(from), at(step)})
+			told.Share += float64((at(step) - at(from)) / max(makespan, 1e-6))
+		}
+	}
+	return told
+}
+
+// binding returns the limit of an upstream for which most calls waited in a step,
+// -1 if none did.
+func (k *collector) binding(step int, upstream string) int {
+	best := -1
+	for i, l := range k.limits {
+		if l.Upstream == upstream && l.Queued[step] > 0 && (best < 0 || l.Queued[step] > k.limits[best].Queued[step]) {
+			best = i
+		}
+	}
+	return best
+}
+
+// waitsOf sorts waits, and returns their percentiles.
+func waitsOf(waits []time.Duration) Waits {
+	if len(waits) == 0 {
+		return Waits{}
+	}
+	slices.Sort(waits)
+	rank := func(hundredths int) Millis { return millis(waits[(len(waits)*hundredths+99)/100-1]) }
+	sum := 0.0
+	for _, w := range waits {
+		sum += float64(w)
+	}
+	return Waits{rank(50), rank(95), rank(99), rank(100), Millis(sum / float64(len(waits)) / 1e6)}
+}

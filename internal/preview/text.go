@@ -1,0 +1,152 @@
+package preview
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// How much is written of what may be long; a Report has all of it.
+const (
+	maxFlows = 20
+	maxSpans = 4
+)
+
+// Text writes reports for people, side by side.
+func Text(w io.Writer, reports ...*Report) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name string, cell func(*Report) string) {
+		fmt.Fprint(t, name)
+		for _, r := range reports {
+			fmt.Fprint(t, "\t", cell(r))
+		}
+		fmt.Fprintln(t)
+	}
+	line("", func(r *Report) string { return r.Config })
+	line("calls", func(r *Report) string { return fmt.Sprintf("%d in %s", r.Calls, brief(r.Length)) })
+	line("sent", func(r *Report) string { return share(r.Sent, r.Calls) })
+	line("refused by Throttler", refused)
+	line("limited by the upstream", func(r *Report) string { return share(r.Over, r.Calls) })
+	line("  without Throttler", func(r *Report) string { return share(r.LimitedWithout, r.Calls) })
+	line("wait p50", func(r *Report) string { return brief(r.Wait.P50) })
+	line("wait p95", func(r *Report) string { return brief(r.Wait.P95) })
+	line("wait p99", func(r *Report) string { return brief(r.Wait.P99) })
+	line("longest wait", func(r *Report) string { return brief(r.Wait.Max) })
+	line("peak backlog", func(r *Report) string {
+		if r.Backlog.Peak == 0 {
+			return "0"
+		}
+		return fmt.Sprintf("%d after %s", r.Backlog.Peak, brief(r.Backlog.At))
+	})
+	line("makespan", func(r *Report) string { return brief(r.Makespan) })
+	for _, r := range reports {
+		limits(t, r)
+	}
+	for _, r := range reports {
+		flows(t, r)
+	}
+	return t.Flush()
+}
+
+func refused(r *Report) string {
+	if len(r.Refused) == 0 {
+		return "0"
+	}
+	var parts []string
+	for reason, n := range r.Refused {
+		parts = append(parts, fmt.Sprintf("%s %s", share(n, r.Calls), reason))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+func limits(t io.Writer, r *Report) {
+	fmt.Fprintf(t, "\nLIMIT (%s)\tPERMITS\tKEYS\tMOST IN A WINDOW\tMOST WAITING\tLIMITED WITHOUT US\tBINDS\n", r.Config)
+	for _, l := range r.Limits {
+		permits := fmt.Sprint(l.Permits)
+		if l.Window != "" {
+			permits += "/" + l.Window
+		}
+		keys, most := fmt.Sprint(l.Keys), fmt.Sprint(l.Most)
+		if l.Keys == 0 { // Throttler's own
+			keys, most = "", ""
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", name(l.Upstream, l.Limit, r), permits, keys, most, l.Queued, l.LimitedWithout, binds(&l, r.Makespan))
+	}
+}
+
+// binds tells when a limit was the one that held most calls. What lies closer
+// together than a hundredth of the makespan is told as one.
+func binds(l *Limit, makespan Millis) string {
+	if len(l.Binds) == 0 {
+		return "never"
+	}
+	var told []Span
+	for _, s := range l.Binds {
+		if last := len(told) - 1; last >= 0 && s.From-told[last].To < makespan/100 {
+			told[last].To = s.To
+		} else {
+			told = append(told, s)
+		}
+	}
+	longest := slices.Clone(told)
+	slices.SortStableFunc(longest, func(a, b Span) int { return cmp.Compare(b.To-b.From, a.To-a.From) })
+	longest = longest[:min(len(longest), maxSpans)]
+	slices.SortFunc(longest, func(a, b Span) int { return cmp.Compare(a.From, b.From) })
+	var spans []string
+	for _, s := range longest {
+		spans = append(spans, brief(s.From)+"–"+brief(s.To))
+	}
+	s := fmt.Sprintf("%.1f%% of the time: %s", 100*l.Share, strings.Join(spans, ", "))
+	if more := len(told) - len(longest); more > 0 {
+		s += fmt.Sprintf(" and %d shorter", more)
+	}
+	return s
+}
+
+func flows(t io.Writer, r *Report) {
+	most := slices.Clone(r.Flows)
+	slices.SortStableFunc(most, func(a, b Flow) int { return cmp.Compare(b.Calls, a.Calls) })
+	fmt.Fprintf(t, "\nFLOW (%s)\tCALLS\tSENT\tWAIT P50\tP95\tP99\tLONGEST\n", r.Config)
+	for _, f := range most[:min(len(most), maxFlows)] {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%s\n", name(f.Upstream, cmp.Or(f.Flow, "all"), r), f.Calls, f.Sent, brief(f.Wait.P50), brief(f.Wait.P95), brief(f.Wait.P99), brief(f.Wait.Max))
+	}
+	if more := len(most) - maxFlows; more > 0 {
+		fmt.Fprintf(t, "and %d more flows: -o json has them\n", more)
+	}
+}
+
+// name puts the upstream in front where there are several.
+func name(upstream, s string, r *Report) string {
+	for _, l := range r.Limits {
+		if l.Upstream != upstream {
+			return upstream + " " + s
+		}
+	}
+	return s
+}
+
+func share(n, of int) string {
+	if n == 0 || of == 0 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%d (%.1f%%)", n, 100*float64(n)/float64(of))
+}
+
+// brief writes a duration with about three digits.
+func brief(m Millis) string {
+	d := m.Duration()
+	for _, scale := range []struct{ from, digit time.Duration }{
+		{time.Hour, time.Second}, {time.Minute, 100 * time.Millisecond}, {time.Second, 10 * time.Millisecond},
+		{time.Millisecond, 10 * time.Microsecond}, {time.Microsecond, 10 * time.Nanosecond},
+	} {
+		if d >= scale.from {
+			return d.Round(scale.digit).String()
+		}
+	}
+	return d.String()
+}

@@ -1,0 +1,279 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tmaxmax/go-sse"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// newEventRig is a scheduler whose platform answers when it may, with its events.
+func newEventRig(t *testing.T, u scheduler.Upstream, answer http.HandlerFunc) (*scheduler.Scheduler, *Events, string) {
+	t.Helper()
+	platform := httptest.NewServer(answer)
+	t.Cleanup(platform.Close)
+	u.URL = platform.URL
+	events := NewEvents()
+	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"pay": u}, Observe: events.Observe})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := NewAdmin(s, NewMetrics(), slog.New(slog.DiscardHandler), func(scheduler.Event) {}, func() error { return nil })
+	a.Serve(events)
+	admin := httptest.NewServer(a)
+	t.Cleanup(func() {
+		s.Close()
+		events.Close()
+		admin.Close()
+	})
+	return s, events, admin.URL
+}
+
+// follow reads events of a stream into a channel until the test ends.
+func follow(t *testing.T, url string, header ...string) <-chan sse.Event {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range header {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("%s: %s, %s", url, resp.Status, resp.Header.Get("Content-Type"))
+	}
+	ch := make(chan sse.Event, 100)
+	go func() {
+		defer close(ch)
+		defer resp.Body.Close()
+		for ev, err := range sse.Read(resp.Body, nil) {
+			if err != nil {
+				return
+			}
+			ch <- ev
+		}
+	}()
+	return ch
+}
+
+func next(t *testing.T, ch <-chan sse.Event) (sse.Event, Event) {
+	t.Helper()
+	select {
+	case ev, ok := <-ch:
+		if !ok {
+			t.Fatal("the stream has ended")
+		}
+		var e Event
+		if ev.Type != "lost" {
+			if err := json.Unmarshal([]byte(ev.Data), &e); err != nil {
+				t.Fatalf("%s: %v", ev.Data, err)
+			}
+		}
+		return ev, e
+	case <-time.After(30 * time.Second):
+		t.Fatal("no event came")
+	}
+	panic("unreachable")
+}
+
+// TestEventsOfALife follows two calls, of which the second waits for the first's permit.
+func TestEventsOfALife(t *testing.T) {
+	answer := make(chan struct{})
+	s, _, url := newEventRig(t, scheduler.Upstream{Concurrency: 1}, func(http.ResponseWriter, *http.Request) { <-answer })
+	ch := follow(t, url+"/v1/events")
+	one, err := s.Submit(t.Context(), scheduler.Request{Upstream: "pay", Target: "/1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	take := func(n int) (last Event) {
+		for range n {
+			raw, e := next(t, ch)
+			if raw.Type != e.Event || raw.LastEventID == "" || e.Upstream != "pay" || e.At.IsZero() {
+				t.Errorf("event %+v, %+v", raw, e)
+			}
+			who := "two"
+			if e.Call == one.ID {
+				who = "one"
+			}
+			got = append(got, who+" "+e.Event+" "+string(e.State))
+			last = e
+		}
+		return last
+	}
+	take(2)
+	if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "pay", Target: "/2"}); err != nil {
+		t.Fatal(err)
+	}
+	take(1)
+	close(answer)
+	take(5)
+	slices.Sort(got[3:]) // the end of one and the sending of two come in either order
+	want := []string{
+		"one accepted waiting", "one sending sending", "two accepted waiting",
+		"one attempt sending", "one ended done", "two attempt sending", "two ended done", "two sending sending",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("events %q\nwant   %q", got, want)
+	}
+}
+
+func TestEventsTellTheETAAndThePause(t *testing.T) {
+	u := scheduler.Upstream{Limits: []scheduler.Limit{{Name: "app", Calls: 1, Window: time.Hour}}}
+	u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}
+	s, _, url := newEventRig(t, u, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "60")
+		w.WriteHeader(429)
+	})
+	ch := follow(t, url+"/v1/events?upstream=pay")
+	if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "pay", Target: "/"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"accepted", "sending", "attempt", "paused", "waiting"} {
+		_, e := next(t, ch)
+		if e.Event != want {
+			t.Fatalf("event %+v, want %s", e, want)
+		}
+		switch e.Event {
+		case "attempt":
+			if e.Attempt == nil || e.Attempt.Status != 429 || e.Attempt.Outcome != "not_executed" {
+				t.Errorf("attempt %+v", e.Attempt)
+			}
+		case "paused":
+			if in := time.Until(e.Until); in < 50*time.Second || in > time.Minute {
+				t.Errorf("paused for %v, want about a minute", in)
+			}
+		case "waiting":
+			if in := time.Until(e.ETA); in < 50*time.Second {
+				t.Errorf("the ETA is in %v, want what the pause and the limit say", in)
+			}
+		}
+	}
+}
+
+func TestEventsOfOneCall(t *testing.T) {
+	s, _, url := newEventRig(t, scheduler.Upstream{}, func(http.ResponseWriter, *http.Request) {})
+	later := time.Now().Add(time.Hour)
+	one, err := s.Submit(t.Context(), scheduler.Request{Upstream: "pay", Target: "/", NotBefore: later})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, body := send(t, "GET", url+"/v1/events?call=nobody", ""); resp.StatusCode != 404 {
+		t.Errorf("a call that is not known: %s\n%s", resp.Status, body)
+	}
+	ch := follow(t, url+"/v1/events?call="+one.ID)
+	if _, e := next(t, ch); e.Call != one.ID || e.Event != "state" || e.State != scheduler.Waiting || e.ETA.Before(later.Add(-time.Second)) {
+		t.Errorf("event %+v, want the state of %s", e, one.ID)
+	}
+	if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "pay", Target: "/"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Cancel(one.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, e := next(t, ch); e.Call != one.ID || e.Event != "ended" || e.State != scheduler.Cancelled {
+		t.Errorf("event %+v, want the end of %s", e, one.ID)
+	}
+}
+
+// TestSlowSubscriberIsToldWhatItLost overruns the ring, and counts.
+func TestSlowSubscriberIsToldWhatItLost(t *testing.T) {
+	_, events, url := newEventRig(t, scheduler.Upstream{}, func(http.ResponseWriter, *http.Request) {})
+	tell := func(n int) {
+		for range n {
+			events.Observe(scheduler.Event{Kind: scheduler.EventSending, Call: &scheduler.Call{ID: "c", Upstream: "pay", State: scheduler.Sending}})
+		}
+	}
+	tell(1)
+	first, _ := next(t, follow(t, url+"/v1/events", "Last-Event-ID: "+events.epoch+"-999"))
+	if first.Type != "lost" || !strings.Contains(first.Data, `"restarted":true`) {
+		t.Errorf("an id that nobody gave: %+v, want to be told of a restart", first)
+	}
+	tell(remembered + 10)
+	ch := follow(t, url+"/v1/events", "Last-Event-ID: "+events.epoch+"-0")
+	lost, _ := next(t, ch)
+	if lost.Type != "lost" || lost.Data != `{"lost":10}` {
+		t.Errorf("told %+v, want a loss of 10", lost)
+	}
+	for i := range remembered {
+		if raw, _ := next(t, ch); i == 0 && raw.LastEventID != events.epoch+"-11" || raw.Type == "lost" {
+			t.Fatalf("event %d: %+v", i, raw)
+		}
+	}
+}
+
+func TestEventsAreBounded(t *testing.T) {
+	_, events, url := newEventRig(t, scheduler.Upstream{}, func(http.ResponseWriter, *http.Request) {})
+	var gone []context.CancelFunc
+	for range maxSubscribers {
+		ctx, cancel := context.WithCancel(t.Context())
+		gone = append(gone, cancel)
+		req, _ := http.NewRequestWithContext(ctx, "GET", url+"/v1/events", nil)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatal(resp, err)
+		}
+		defer resp.Body.Close()
+	}
+	if resp, body := send(t, "GET", url+"/v1/events", ""); resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !strings.Contains(body, "at most 64") {
+		t.Errorf("one too many: %s\n%s", resp.Status, body)
+	}
+	gone[0]()
+	for left := maxSubscribers; left == maxSubscribers; time.Sleep(time.Millisecond) {
+		events.mu.Lock()
+		left = events.subscribers
+		events.mu.Unlock()
+	}
+	if resp, body := send(t, "GET", url+"/v1/events?cal=1", ""); resp.StatusCode != 400 {
+		t.Errorf("an unknown parameter: %s\n%s", resp.Status, body)
+	}
+	follow(t, url+"/v1/events") // there is room again
+}
+
+// TestEventsEndWithTheProcess: a stream must not hold up the stop of its listener.
+func TestEventsEndWithTheProcess(t *testing.T) {
+	s, events, url := newEventRig(t, scheduler.Upstream{}, func(http.ResponseWriter, *http.Request) {})
+	req, _ := http.NewRequestWithContext(t.Context(), "GET", url+"/v1/events", nil)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "pay", Target: "/", NotBefore: time.Now().Add(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	events.Close()
+	var lines []string
+	for scan := bufio.NewScanner(resp.Body); scan.Scan(); {
+		lines = append(lines, scan.Text())
+	}
+	if !slices.Contains(lines, "event: accepted") {
+		t.Errorf("the stream ended with %q, want what happened before", lines)
+	}
+	if _, _, err := events.subscribe(""); !isReason(err, scheduler.Stopping) {
+		t.Errorf("a subscriber after the end: %v", err)
+	}
+}
+
+func isReason(err error, want scheduler.Reason) bool {
+	var e *scheduler.Error
+	return errors.As(err, &e) && e.Reason == want
+}

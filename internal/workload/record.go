@@ -1,0 +1,80 @@
+package workload
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// A Recorder writes arrivals as a JSONL load. Of a call it writes when it came, to
+// which upstream, its priority, how long its caller waits, and what the limits'
+// expressions came to; nothing else of the request. Keys and flows may be personal
+// or secret, so they are written as a keyed hash: equal ones stay equal inside a
+// recording, and cannot be guessed, nor matched with another recording. A flow that
+// has a weight stays as it is: its name stands in the configuration.
+type Recorder struct {
+	w      *json.Encoder
+	secret []byte // nil: keys are written as they are
+	limits map[string][]string
+	last   time.Time
+}
+
+// NewRecorder returns a recorder for upstreams with these limits, by name. Plain
+// writes keys and flows as they are.
+func NewRecorder(w io.Writer, limits map[string][]string, plain bool) *Recorder {
+	r := &Recorder{w: json.NewEncoder(w), limits: limits}
+	if !plain {
+		r.secret = make([]byte, 32)
+		rand.Read(r.secret)
+	}
+	return r
+}
+
+// Write writes an arrival. One that comes before the last, by a wall clock that was
+// put back, counts as of the same instant.
+func (r *Recorder) Write(at time.Time, a scheduler.Arrival) error {
+	if at.Before(r.last) {
+		at = r.last
+	}
+	r.last = at
+	line := map[string]any{"at": at.UTC().Format(time.RFC3339Nano), "upstream": a.Upstream}
+	if a.Priority != 0 {
+		line["priority"] = a.Priority
+	}
+	if a.MaxWait > 0 {
+		line["wait"] = a.MaxWait.String()
+	}
+	for _, limit := range r.limits[a.Upstream] {
+		line["key."+limit] = nil // it is not under it
+	}
+	for limit, key := range a.Route.Keys {
+		line["key."+limit] = r.hide(key)
+		if key == "" {
+			line["key."+limit] = OneKey
+		}
+	}
+	for limit, cost := range a.Route.Costs {
+		line["cost."+limit] = cost
+	}
+	line["flow"] = a.Route.Flow
+	if !a.Route.Weighted && a.Route.Flow != "" {
+		line["flow"] = r.hide(a.Route.Flow)
+	}
+	return r.w.Encode(line) // in the order of the names, and in one write
+}
+
+// hide returns what is written of a key.
+func (r *Recorder) hide(key string) string {
+	if r.secret == nil {
+		return key
+	}
+	mac := hmac.New(sha256.New, r.secret)
+	io.WriteString(mac, key)
+	return "h" + hex.EncodeToString(mac.Sum(nil)[:8])
+}

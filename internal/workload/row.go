@@ -1,0 +1,92 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A row is one arrival as its source gives it.
+type row struct {
+	line    int
+	at      string        // as it was written
+	instant time.Time     // zero: offset is meant
+	offset  time.Duration // since the beginning
+
+	columns *columns
+	values  []value // by column
+	id      []byte  // equal for rows whose values are, but for at
+}
+
+// A value is what a row has in a column.
+type value struct {
+	text string // of a JSON text or number
+	json string // as JSON
+	null bool   // there is none
+}
+
+// columns are the names that rows have in common.
+type columns struct {
+	names []string
+	index map[string]int
+}
+
+// Columns that are not a field of the request, and what those begin with.
+var (
+	plainColumns = []string{"at", "upstream", "priority", "wait", "flow", "method", "path"}
+	columnGroups = []string{"key.", "cost.", "query.", "form.", "param.", "header.", "json."}
+)
+
+func newColumns(names []string) (*columns, error) {
+	c := &columns{names: names, index: make(map[string]int)}
+	for i, name := range names {
+		if !slices.Contains(plainColumns, name) && !slices.ContainsFunc(columnGroups, func(g string) bool {
+			return len(name) > len(g) && strings.HasPrefix(name, g)
+		}) {
+			return nil, fmt.Errorf("column %q is unknown; there are %s and %sNAME", name, strings.Join(plainColumns, ", "), strings.Join(columnGroups, "NAME, "))
+		}
+		if _, twice := c.index[name]; twice {
+			return nil, fmt.Errorf("column %q is there twice", name)
+		}
+		c.index[name] = i
+	}
+	if _, ok := c.index["at"]; !ok {
+		return nil, errors.New(`column "at" is missing: when does the call come in?`)
+	}
+	return c, nil
+}
+
+// get returns the value in a column, and whether there is such a column.
+func (r *row) get(name string) (value, bool) {
+	i, ok := r.columns.index[name]
+	if !ok {
+		return value{null: true}, false
+	}
+	return r.values[i], true
+}
+
+// text returns the value in a column, empty if there is none.
+func (r *row) text(name string) string {
+	v, _ := r.get(name)
+	return v.text
+}
+
+// setAt reads the row's instant.
+func (r *row) setAt(text string) error {
+	r.at, r.instant, r.offset = text, time.Time{}, 0
+	if len(text) > 10 && text[4] == '-' {
+		t, err := time.Parse(time.RFC3339Nano, text)
+		if err == nil {
+			r.instant = t
+			return nil
+		}
+	} else if s, err := strconv.ParseFloat(text, 64); err == nil && s >= 0 && s < math.MaxInt64/1e9 {
+		r.offset = time.Duration(math.Round(s * 1e9))
+		return nil
+	}
+	return fmt.Errorf("at %q is neither an instant such as 2026-11-21T09:00:00.5Z nor seconds such as 12.5", text)
+}

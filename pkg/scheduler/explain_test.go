@@ -1,0 +1,105 @@
+package scheduler
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/retry"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// TestExplainNamesWhatHolds builds situations, asks why the last call waits, and
+// holds what is said against when it goes.
+func TestExplainNamesWhatHolds(t *testing.T) {
+	app := Limit{Name: "app", Calls: 2, Window: sec}
+	key := Limit{Name: "key", PerKey: `query("k")`, Calls: 1, Window: 3 * sec}
+	limited := func(n int, _ *http.Request) answer {
+		if n == 1 {
+			return answer{after: 10 * ms, status: 429, header: http.Header{"Retry-After": {"7"}}}
+		}
+		return answer{after: 10 * ms}
+	}
+	rule := []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}
+	keyRule := []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted, Pause: &upstream.Pause{Limit: "key"}}}
+	for _, c := range []struct {
+		name     string
+		up       Upstream
+		outcomes []upstream.Rule
+		serve    func(int, *http.Request) answer
+		before   []string // targets of calls that come before
+		then     func(*Scheduler)
+		last     Request
+		want     WaitingFor // but for Until and Next
+	}{
+		{name: "a limit is full", up: Upstream{Limits: []Limit{app}},
+			before: []string{"/", "/"}, want: WaitingFor{Limit: "app"}},
+		{name: "others are ahead", up: Upstream{Limits: []Limit{app}},
+			before: []string{"/", "/", "/", "/", "/"}, want: WaitingFor{Limit: "app", Ahead: 3}},
+		{name: "its key is full, the limit above it is not", up: Upstream{Limits: []Limit{{Name: "app", Calls: 9, Window: sec}, key}},
+			before: []string{"/?k=a", "/?k=b"}, last: Request{Target: "/?k=a"}, want: WaitingFor{Limit: "key", Key: "a"}},
+		{name: "both are full, the key for longer", up: Upstream{Limits: []Limit{app, key}},
+			before: []string{"/?k=a", "/?k=b"}, last: Request{Target: "/?k=b"}, want: WaitingFor{Limit: "key", Key: "b"}},
+		{name: "both are full, the limit for longer", up: Upstream{Limits: []Limit{{Name: "app", Calls: 2, Window: 9 * sec}, key}},
+			before: []string{"/?k=a", "/?k=b"}, last: Request{Target: "/?k=b"}, want: WaitingFor{Limit: "app"}},
+		{name: "a minute of the clock is used up", up: Upstream{Limits: []Limit{{Name: "minute", Calls: 2, Calendar: &quota.Calendar{Unit: quota.Minute, Skew: sec}}}},
+			before: []string{"/", "/"}, want: WaitingFor{Limit: "minute"}},
+		{name: "a dear call needs more than is left", up: Upstream{Limits: []Limit{{Name: "app", Calls: 3, Window: sec, Cost: `query("k") == "dear" ? 3 : 1`}}},
+			before: []string{"/?k=a"}, last: Request{Target: "/?k=dear"}, want: WaitingFor{Limit: "app"}},
+		{name: "more urgent ones are ahead", up: Upstream{Limits: []Limit{app}},
+			before: []string{"/", "/", "/", "/"}, last: Request{Priority: -1}, want: WaitingFor{Limit: "app", Ahead: 2}},
+		{name: "its own time has not come", up: Upstream{Limits: []Limit{app}},
+			last: Request{NotBefore: time.Date(2000, 1, 1, 0, 0, 30, 0, time.UTC)}, want: WaitingFor{}},
+		{name: "the upstream is paused", up: Upstream{Limits: []Limit{app}},
+			then: func(s *Scheduler) { s.Pause("api", "", "", time.Now().Add(5*sec)) }, want: WaitingFor{Limit: ConcurrencyLimit, Paused: true}},
+		{name: "a limit is paused", up: Upstream{Limits: []Limit{app, key}},
+			then: func(s *Scheduler) { s.Pause("api", "app", "", time.Now().Add(5*sec)) }, last: Request{Target: "/?k=a"}, want: WaitingFor{Limit: "app", Paused: true}},
+		{name: "a key is paused", up: Upstream{Limits: []Limit{app, key}},
+			then: func(s *Scheduler) { s.Pause("api", "key", "a", time.Now().Add(5*sec)) }, last: Request{Target: "/?k=a"}, want: WaitingFor{Limit: "key", Key: "a", Paused: true}},
+		{name: "an answer has paused the upstream", up: Upstream{Limits: []Limit{{Name: "app", Calls: 9, Window: sec}}}, outcomes: rule, serve: limited,
+			before: []string{"/"}, want: WaitingFor{Limit: ConcurrencyLimit, Ahead: 1, Paused: true}},
+		{name: "an answer has paused a key", up: Upstream{Limits: []Limit{{Name: "app", Calls: 9, Window: sec}, {Name: "key", PerKey: `query("k")`, Calls: 9, Window: sec}}}, outcomes: keyRule, serve: limited,
+			before: []string{"/?k=a"}, last: Request{Target: "/?k=a"}, want: WaitingFor{Limit: "key", Key: "a", Ahead: 1, Paused: true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.outcomes != nil {
+				c.up.Outcomes = c.outcomes
+			}
+			c.up.Retry = retry.Policy{Attempts: 3}
+			bubble(t, c.up, func(t *testing.T, s *Scheduler, f *fake) {
+				f.serve = c.serve
+				for _, target := range c.before {
+					submit(t, s, Request{Target: target})
+				}
+				time.Sleep(100 * ms) // what can go has been answered
+				if c.then != nil {
+					c.then(s)
+				}
+				if c.last.Target == "" {
+					c.last.Target = "/"
+				}
+				call, err := s.Get(submit(t, s, c.last).ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if call.WaitingFor == nil {
+					t.Fatalf("it does not wait: %+v", call)
+				}
+				until := call.WaitingFor.Until
+				got := *call.WaitingFor
+				got.Until, got.Next = time.Time{}, ""
+				if got != c.want {
+					t.Errorf("it waits for %+v, want %+v", got, c.want)
+				}
+				if !call.ETA.Equal(until) {
+					t.Errorf("the ETA is %v, and it is held until %v", call.ETA, until)
+				}
+				sent := wait(t, s, call.ID).Attempts[0].SentAt
+				if off := sent.Sub(until); off < -tick || off > tick {
+					t.Errorf("it is held until %v and goes at %v: %v off", stamp(until), stamp(sent), off)
+				}
+			})
+		})
+	}
+}
