@@ -41,6 +41,10 @@ sdk-node: ## the same with alipay-sdk and stripe from npm: needs node 20 or newe
 again: ## run the Go tests three times: a test that fails once in many runs is a bug
 	go test -count=3 ./...
 
+.PHONY: seeds
+seeds: ## compare the scheduler with one that looks at everything, over 10,000 random loads
+	go test ./pkg/scheduler -run OracleWould -seeds 10000 -timeout 15m
+
 .PHONY: lint
 lint: ## check formatting, vet and staticcheck
 	@test -z "$$($(GOFMT) -l .)" || { $(GOFMT) -l .; echo "gofmt would change these files: run make fmt"; exit 1; }

@@ -37,6 +37,7 @@ var binary = sync.OnceValues(func() (string, error) {
 type process struct {
 	cmd         *exec.Cmd
 	data, admin string // base URLs
+	file        string // its configuration
 	log         *lockedBuffer
 	done        chan struct{} // closed when it has ended
 }
@@ -74,8 +75,8 @@ func start(t *testing.T, upstream string, lines ...string) *process {
 	if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := &process{log: &lockedBuffer{}, done: make(chan struct{})}
-	p.cmd = exec.Command(path, "serve", "-c", file)
+	p := &process{file: file, log: &lockedBuffer{}, done: make(chan struct{})}
+	p.cmd = exec.Command(path, "serve", "--watch", "-c", file)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

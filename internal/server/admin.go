@@ -63,6 +63,21 @@ func NewAdmin(s *scheduler.Scheduler, metrics *Metrics, log *slog.Logger, observ
 	return a
 }
 
+// Reload adds POST /v1/reload to the API: reload takes the configuration anew and
+// returns what has changed.
+func (a *Admin) Reload(reload func() ([]string, error)) {
+	a.mux.HandleFunc("POST /v1/reload", a.answer(func(*http.Request) (*reply, error) {
+		changes, err := reload()
+		if err != nil {
+			return nil, bad("%v", err)
+		}
+		if changes == nil {
+			changes = []string{}
+		}
+		return &reply{body: map[string][]string{"changes": changes}}, nil
+	}))
+}
+
 // maxBody returns what a submission may have: the largest body that an upstream
 // takes, as JSON writes it (base64 adds a third, escaped text more), and the rest.
 func maxBody(s *scheduler.Scheduler) int64 {

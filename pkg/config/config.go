@@ -3,7 +3,7 @@
 // file at once, each fault with its path.
 //
 // [Load] reads a file, the environment and flags; [Parse] reads a text and
-// nothing else; [AddFlags] defines the flags.
+// nothing else; [AddFlags] defines the flags; [Config.Diff] tells what has changed.
 //
 //	c, err := config.Load("throttler.yaml", cmd.Flags())
 //	if err != nil {
@@ -74,6 +74,8 @@ type Config struct {
 	Listeners map[string]Listener
 	// Warnings say what is allowed but may surprise, each with its path.
 	Warnings []string
+
+	settings map[string]string // by path, presets included; see Diff
 }
 
 // A Log says how to log.
@@ -162,6 +164,8 @@ func load(text []byte, environment bool, flags *pflag.FlagSet) (*Config, error) 
 	}
 
 	c := r.config(r.decode(v.AllSettings(), presets))
+	c.settings = make(map[string]string)
+	flatten(c.settings, "", v.AllSettings())
 	c.Warnings = append(c.Warnings, warnings...)
 	r.merge(c.Scheduler.Validate())
 	if len(r.faults) > 0 {

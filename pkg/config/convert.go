@@ -94,6 +94,9 @@ func (r *reader) limit(path string, f fileLimit) scheduler.Limit {
 	atMost(r, path+".concurrency", l.Concurrency, quota.MaxCalls)
 	atMost(r, path+".calls", l.Calls, quota.MaxCalls)
 	atMost(r, path+".guard", l.Guard, quota.MaxWindow)
+	for _, o := range f.Counts {
+		l.Counts = append(l.Counts, upstream.Outcome(o))
+	}
 	if f.Cost != nil {
 		l.Cost = string(*f.Cost)
 		most := max(l.Calls, l.Concurrency)

@@ -183,6 +183,9 @@ type fileLimit struct {
 	// Guard caps the hold of a slow answer: exact while the way to the upstream is
 	// shorter. Default: no cap.
 	Guard *duration `key:"guard"`
+	// Counts are the outcomes that use a permit up: done, failed, not_executed,
+	// unknown; others give it back with the response. Default: all.
+	Counts []string `key:"counts"`
 	// Concurrency stands instead of calls and window: so many attempts in flight.
 	Concurrency *int `key:"concurrency"`
 }

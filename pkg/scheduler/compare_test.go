@@ -179,9 +179,13 @@ func compareWithOracle(t *testing.T, seed uint64) {
 		}
 	}
 	limits := slices.Clone(d.limits)
+	var mu sync.Mutex // changes come one after another, but on goroutines of their own
 	for _, ch := range d.changes {
 		time.AfterFunc(ch.at, func() {
+			mu.Lock()
+			defer mu.Unlock()
 			l := &limits[ch.limit]
+			var err error
 			switch {
 			case ch.pause:
 				err = s.Pause("api", l.Name, ch.key, p.start.Add(ch.until))

@@ -1,0 +1,72 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Diff returns what differs in another configuration, one line for each path:
+//
+//	upstreams.alipay.limits[0].calls: 100 → 200
+//
+// Values are shown where they are limits, numbers, durations or switches; of
+// others only that they have changed, since they may hold what nobody should read.
+func (c *Config) Diff(next *Config) []string {
+	paths := make(map[string]bool)
+	for path := range c.settings {
+		paths[path] = true
+	}
+	for path := range next.settings {
+		paths[path] = true
+	}
+	var lines []string
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		before, was := c.settings[path]
+		after, is := next.settings[path]
+		switch {
+		case was && is && before == after:
+		case !was:
+			lines = append(lines, fmt.Sprintf("%s: new, %s", path, shown(path, after)))
+		case !is:
+			lines = append(lines, fmt.Sprintf("%s: gone, was %s", path, shown(path, before)))
+		case shown(path, before) == hidden || shown(path, after) == hidden:
+			lines = append(lines, path+": changed")
+		default:
+			lines = append(lines, fmt.Sprintf("%s: %s → %s", path, before, after))
+		}
+	}
+	return lines
+}
+
+const hidden = "not shown"
+
+func shown(path, value string) string {
+	_, notNumber := strconv.ParseFloat(value, 64)
+	_, notDuration := time.ParseDuration(value)
+	_, notSwitch := strconv.ParseBool(value)
+	if strings.Contains(path, ".limits[") || notNumber == nil || notDuration == nil || notSwitch == nil {
+		return value
+	}
+	return hidden
+}
+
+// flatten writes what viper has under a path, one entry for each scalar.
+func flatten(into map[string]string, path string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, below := range v {
+			flatten(into, strings.TrimPrefix(path+"."+key, "."), below)
+		}
+	case []any:
+		for i, below := range v {
+			flatten(into, index(path, i), below)
+		}
+	case nil:
+	default:
+		into[path] = fmt.Sprint(v)
+	}
+}
