@@ -66,6 +66,11 @@ fuzz: ## fuzz the ledger and the wheel for a minute each
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./pkg/...
 
+.PHONY: bench-quota
+bench-quota: ## measure a permit beside golang.org/x/time/rate, and the memory of a million waiting calls
+	go test -run '^$$' -bench 'Permit' -count 5 ./pkg/quota
+	go test -run '^$$' -bench 'Waiting' -benchtime 1x ./pkg/scheduler
+
 .PHONY: bench-wheel
 bench-wheel: ## measure the timing wheel beside other timers, some 9 minutes: docs/bench-wheel.md
 	mkdir -p docs

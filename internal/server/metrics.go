@@ -125,12 +125,15 @@ var (
 	outDesc      = prometheus.NewDesc("throttler_limit_permits_out", "Permits that are out, of all keys.", ofLimit, nil)
 	inFlightDesc = prometheus.NewDesc("throttler_limit_permits_in_flight", "Permits of attempts that have not ended, of all keys.", ofLimit, nil)
 	neededDesc   = prometheus.NewDesc("throttler_limit_permits_waited_for", "Permits that waiting calls will take, of all keys.", ofLimit, nil)
+	mostDesc     = prometheus.NewDesc("throttler_limit_most_in_window", "Most permits of one key whose calls may have arrived within one window.", ofLimit, nil)
+	holdDesc     = prometheus.NewDesc("throttler_limit_hold_cost_ratio", "Share of a saturated quota that holding permits until the response costs.", ofLimit, nil)
+	guardDesc    = prometheus.NewDesc("throttler_limit_guard_win_ratio", "Share of a saturated quota that a guard would win back.", append(ofLimit, "guard"), nil)
 	keysDesc     = prometheus.NewDesc("throttler_limit_live_keys", "Keys with permits out, a pause or calls waiting.", ofLimit, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (standing) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{waitingDesc, bytesDesc, unknownDesc, sendingDesc, upDesc, callsDesc, outDesc, inFlightDesc, neededDesc, keysDesc} {
+	for _, d := range []*prometheus.Desc{waitingDesc, bytesDesc, unknownDesc, sendingDesc, upDesc, callsDesc, outDesc, inFlightDesc, neededDesc, keysDesc, mostDesc, holdDesc, guardDesc} {
 		ch <- d
 	}
 }
@@ -157,5 +160,12 @@ func (c standing) Collect(ch chan<- prometheus.Metric) {
 		gauge(inFlightDesc, float64(l.InFlight), l.Upstream, l.Limit)
 		gauge(neededDesc, float64(l.Waiting), l.Upstream, l.Limit)
 		gauge(keysDesc, float64(l.LiveKeys), l.Upstream, l.Limit)
+		gauge(mostDesc, float64(l.Most), l.Upstream, l.Limit)
+		if l.Hold != nil {
+			gauge(holdDesc, l.Hold.Cost, l.Upstream, l.Limit)
+			for guard, win := range l.Hold.Guards {
+				gauge(guardDesc, win, l.Upstream, l.Limit, guard)
+			}
+		}
 	}
 }

@@ -24,7 +24,8 @@ const (
 type limit struct {
 	Limit
 	accounts map[string]*account
-	visits   []visit // visits[visited:]: to each account once a window, about
+	found    *account // that find returned last, nil if it was forgotten
+	visits   []visit  // visits[visited:]: to each account once a window, about
 	visited  int
 	pool     []*account // forgotten accounts
 	fullTill int64      // monotonic: until then a full table need not be searched again
@@ -81,6 +82,19 @@ func (lim *limit) softly(old *soft) *soft {
 		s.full = old.full
 	}
 	return s
+}
+
+// find returns the account of a key, nil if it has none. Most are looked for
+// several times in a row.
+func (lim *limit) find(key string) *account {
+	if lim.found != nil && lim.found.key == key {
+		return lim.found
+	}
+	if a := lim.accounts[key]; a != nil {
+		lim.found = a
+		return a
+	}
+	return nil
 }
 
 // clock returns now on the limit's clock.
@@ -168,7 +182,7 @@ func (lim *limit) take(now instant, a *account, n Need) {
 
 // give ends an attempt of an account: its permits begin to cool, or are back.
 func (lim *limit) give(now instant, n Need, sent, end instant, fate Fate) {
-	a := lim.accounts[n.Key]
+	a := lim.find(n.Key)
 	a.inFlight -= int32(n.Cost)
 	switch fate {
 	case Uncounted:
@@ -260,6 +274,9 @@ func (lim *limit) room(now instant) int64 {
 // forget drops an account of which nothing is out.
 func (lim *limit) forget(a *account) {
 	delete(lim.accounts, a.key)
+	if lim.found == a {
+		lim.found = nil
+	}
 	*a = account{}
 	lim.pool = append(lim.pool, a)
 }

@@ -42,6 +42,7 @@ package quota
 
 import (
 	"fmt"
+	"iter"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -199,7 +200,7 @@ func (l *Ledger) Take(now time.Time, needs []Need) (Shortage, bool) {
 	for i, n := range needs {
 		lim := l.limits[n.Limit]
 		lim.sweep(at)
-		a := lim.accounts[n.Key]
+		a := lim.find(n.Key)
 		until, paused := lim.next(at, a, n.Cost)
 		if until > at.mono && until > last {
 			last = until
@@ -222,7 +223,7 @@ func (l *Ledger) Charge(now time.Time, needs []Need) {
 	at := l.instant(now)
 	for _, n := range needs {
 		lim := l.limits[n.Limit]
-		lim.take(at, lim.accounts[n.Key], n)
+		lim.take(at, lim.find(n.Key), n)
 	}
 }
 
@@ -242,7 +243,7 @@ func (l *Ledger) Return(now time.Time, needs []Need, a Attempt) {
 // that is in flight ends.
 func (l *Ledger) Next(now time.Time, n Need) time.Time {
 	lim := l.limits[n.Limit]
-	until, _ := lim.next(l.instant(now), lim.accounts[n.Key], n.Cost)
+	until, _ := lim.next(l.instant(now), lim.find(n.Key), n.Cost)
 	return l.time(until)
 }
 
@@ -279,10 +280,14 @@ type Usage struct {
 
 // Usage returns the state of one key.
 func (l *Ledger) Usage(now time.Time, limit int, key string) Usage {
-	lim, at := l.limits[limit], l.instant(now)
+	lim := l.limits[limit]
+	return l.usage(l.instant(now), lim, key, lim.accounts[key])
+}
+
+func (l *Ledger) usage(at instant, lim *limit, key string, a *account) Usage {
 	u := Usage{Key: key, Free: lim.Calls}
 	paused := lim.paused
-	if a := lim.accounts[key]; a != nil {
+	if a != nil {
 		u.InFlight = int(a.inFlight)
 		u.Out = u.InFlight + a.cooling.at(lim.clock(at))
 		u.Free = max(0, lim.Calls-u.Out)
@@ -294,17 +299,21 @@ func (l *Ledger) Usage(now time.Time, limit int, key string) Usage {
 	return u
 }
 
-// Keys calls yield for every key that has a permit out or a pause, in no
-// particular order, until it returns false.
-func (l *Ledger) Keys(limit int) func(yield func(key string) bool) {
-	return func(yield func(string) bool) {
-		for key := range l.limits[limit].accounts {
-			if !yield(key) {
+// Keys yields the state of every key of a limit of which the ledger knows, in no
+// particular order: those with a permit out or a pause, and some that had one.
+func (l *Ledger) Keys(now time.Time, limit int) iter.Seq[Usage] {
+	return func(yield func(Usage) bool) {
+		lim, at := l.limits[limit], l.instant(now)
+		for key, a := range lim.accounts {
+			if !yield(l.usage(at, lim, key, a)) {
 				return
 			}
 		}
 	}
 }
+
+// Known reports whether Keys yields a key.
+func (l *Ledger) Known(limit int, key string) bool { return l.limits[limit].accounts[key] != nil }
 
 // instant returns now, on a wall clock that never goes back.
 func (l *Ledger) instant(now time.Time) instant {

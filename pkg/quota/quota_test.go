@@ -617,21 +617,3 @@ func TestTakeAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations per permit, want 0", n)
 	}
 }
-
-func BenchmarkTakeUnderThreeLimits(b *testing.B) {
-	l := New(start, Limit{Calls: 1000, Window: time.Second}, Limit{Calls: 100, Window: time.Second}, Limit{Calls: 20, Window: time.Second})
-	keys := make([]string, 100_000)
-	for i := range keys {
-		keys[i] = fmt.Sprint("merchant-", i)
-	}
-	needs := []Need{{0, "app", 1}, {1, "app", 1}, {2, "", 1}}
-	now := start
-	for i := 0; b.Loop(); i++ {
-		now = now.Add(10 * ms)
-		needs[2].Key = keys[i%len(keys)]
-		if _, ok := l.Take(now, needs); !ok {
-			b.Fatal("no permits")
-		}
-		l.Return(now, needs, Attempt{Sent: now, End: now})
-	}
-}

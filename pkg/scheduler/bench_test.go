@@ -1,9 +1,11 @@
 package scheduler
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -47,4 +49,55 @@ func BenchmarkDo(b *testing.B) {
 			}
 		})
 	})
+}
+
+// BenchmarkWaiting is the heap of a waiting call beside its body and headers, with
+// a million of them under three limits.
+func BenchmarkWaiting(b *testing.B) {
+	const n = 1_000_000
+	u := Upstream{MaxWaiting: n, MaxWaitingBytes: 1 << 40, MaxAge: 300 * 24 * time.Hour, Limits: []Limit{
+		{Name: "app", Calls: 100, Window: time.Second},
+		{Name: "method", When: `method == "POST"`, Calls: 50, Window: time.Second},
+		{Name: "merchant", PerKey: `path`, Calls: 10, Window: time.Second},
+	}}
+	u.URL = "http://127.0.0.1:1"
+	for b.Loop() {
+		s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Pause("api", "", "", time.Now().Add(time.Hour)); err != nil {
+			b.Fatal(err)
+		}
+		targets := make([]string, 10_000)
+		for i := range targets {
+			targets[i] = fmt.Sprint("/", i)
+		}
+		before := heapInUse()
+		for i := range n {
+			if _, err := s.Submit(b.Context(), Request{Upstream: "api", Method: "POST", Target: targets[i%len(targets)]}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(heapInUse()-before)/n, "B/call")
+		began := time.Now()
+		const asked = 1000
+		for range asked {
+			s.ask(func(now time.Time) {
+				for _, c := range s.loop.calls {
+					s.loop.planners["api"].eta(now, c)
+					break
+				}
+			})
+		}
+		b.ReportMetric(float64(time.Since(began).Nanoseconds())/asked, "ns/ETA")
+		s.Close()
+	}
+}
+
+func heapInUse() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

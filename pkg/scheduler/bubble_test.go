@@ -876,3 +876,22 @@ func (a answer) headers() http.Header {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// TestLimitsTellOfTheirAudit: two of three permits were ever in one window, and
+// answers take a fifth of the window.
+func TestLimitsTellOfTheirAudit(t *testing.T) {
+	bubble(t, Upstream{Limits: perSecond(3)}, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(int, *http.Request) answer { return answer{after: 250 * ms} }
+		for range 2 {
+			submit(t, s, Request{})
+		}
+		time.Sleep(sec)
+		l := s.Limits()[1]
+		if l.Most != 2 || l.Margin != 1 || l.Hold == nil || l.Hold.Cost < 0.199 || l.Hold.Cost > 0.201 {
+			t.Errorf("most %d, margin %d, hold %+v; want 2, 1 and a cost of 0.2", l.Most, l.Margin, l.Hold)
+		}
+		if win := l.Hold.Guards["100ms"]; win < 0.119 || win > 0.121 {
+			t.Errorf("a guard of 100ms wins %v, want 0.15 of 1.25 s", win)
+		}
+	})
+}

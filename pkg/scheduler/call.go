@@ -165,10 +165,9 @@ type call struct {
 	due     time.Duration // on the loop's clock; not before it
 	timeout wheel.Handle
 	queued  queued  // its place in the planner
-	flight  *flight // nil until it is sent for the first time
+	flight  *flight // nil until it is sent for the first time, or ends before
 
 	settled    chan struct{} // if not nil, closed when it is finished or unknown
-	reason     Reason        // why it ended without an answer
 	repeatable bool
 	gone       bool // the waiter has gone
 }
@@ -186,6 +185,7 @@ type flight struct {
 	used      bool             // its bytes have been sent once
 	doubt     bool             // an attempt may have executed it
 	result    *upstream.Result // the last answer, for the waiter
+	reason    Reason           // why the call ended without one
 }
 
 // settling returns what is closed when the call is finished or unknown, nil if
@@ -205,6 +205,14 @@ func (c *call) change() *Call {
 	next := c.Call.snapshot()
 	c.Call = &next
 	return &next
+}
+
+// because notes why the call ends without an answer.
+func (c *call) because(r Reason) {
+	if c.flight == nil {
+		c.flight = new(flight)
+	}
+	c.flight.reason = r
 }
 
 // sent returns what is known of its attempts, for reading.

@@ -11,7 +11,7 @@ import (
 // and takes them for all. What it costs is bounded however much waits.
 const (
 	lookShares = 16
-	lookLanes  = 48
+	lookLanes  = 24
 )
 
 // eta returns when a call can be expected to go, and what it waits for, the last

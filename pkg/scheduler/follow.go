@@ -291,7 +291,7 @@ func (l *loop) stop(now time.Time) {
 
 // release ends a waiting call because the scheduler stops.
 func (l *loop) release(now time.Time, c *call) {
-	c.reason = Stopping
+	c.because(Stopping)
 	if !c.Async {
 		l.finish(now, c, Cancelled)
 	}

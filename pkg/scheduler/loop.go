@@ -194,9 +194,9 @@ func (l *loop) timeout(now time.Time, c *call) {
 
 // expire ends a call that may not wait any longer.
 func (l *loop) expire(now time.Time, c *call) {
-	c.reason = PastDeadline
+	c.because(PastDeadline)
 	if p := l.planners[c.Upstream]; p.shutUntil(now).After(now) {
-		c.reason = Paused
+		c.because(Paused)
 	}
 	l.finish(now, c, Expired)
 }

@@ -1,12 +1,15 @@
 package scheduler
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -37,6 +40,22 @@ type LimitStatus struct {
 	Waiting     int         `json:"waiting"`          // permits that waiting calls will take
 	Keys        []KeyStatus `json:"keys"`             // the MaxKeys for which most waits, most first
 	PausedUntil time.Time   `json:"paused_until,omitzero"`
+
+	// Most is the most permits of one key whose calls may have arrived within one
+	// window since the limit began, wherever between sending and response they did;
+	// Margin is what was left to Calls.
+	Most   int `json:"most"`
+	Margin int `json:"margin"`
+	// Hold is what holding permits until the response costs; nil where nothing slides.
+	Hold *Hold `json:"hold,omitempty"`
+}
+
+// A Hold tells of permits that are held until the response.
+type Hold struct {
+	// Cost is the share of a saturated quota that it takes.
+	Cost float64 `json:"cost"`
+	// Guards are the shares that a guard of each of the durations would win back.
+	Guards map[string]float64 `json:"guards"`
 }
 
 // KeyStatus is how one key of a limit stands.
@@ -100,39 +119,55 @@ func (p *planner) limitStatus(now time.Time, i int) LimitStatus {
 	case l.Window > 0:
 		st.Window = l.Window.String()
 	}
-	keys := make(map[string]int)
-	for key := range p.ledger.Keys(i) {
-		keys[key] = 0
-	}
-	for id, g := range p.gates {
-		if id.limit == i {
-			keys[id.key] = g.total()
+	audit := p.ledger.Audit(i)
+	st.Most, st.Margin = audit.Most, st.Calls-audit.Most
+	if l.Window > 0 && l.Calendar == nil {
+		cost, wins := audit.Cost(l.Window)
+		st.Hold = &Hold{Cost: cost, Guards: make(map[string]float64)}
+		for k, win := range wins {
+			st.Hold.Guards[quota.Guards[k].String()] = win
 		}
 	}
-	for key, waiting := range keys {
-		u := p.ledger.Usage(now, i, key)
+	p.keyStatus(now, i, &st)
+	return st
+}
+
+// keyStatus adds up all keys of a limit, and keeps those for which most waits.
+func (p *planner) keyStatus(now time.Time, i int, st *LimitStatus) {
+	add := func(u quota.Usage, waiting int) {
 		if waiting == 0 && u.Out == 0 && u.PausedUntil.IsZero() {
-			continue
+			return
 		}
 		st.LiveKeys++
 		st.Out += u.Out
 		st.InFlight += u.InFlight
 		st.Waiting += waiting
-		st.Keys = append(st.Keys, KeyStatus{Key: key, Free: u.Free, Out: u.Out, InFlight: u.InFlight, Waiting: waiting, PausedUntil: u.PausedUntil})
-	}
-	slices.SortFunc(st.Keys, func(a, b KeyStatus) int {
-		switch {
-		case a.Waiting != b.Waiting:
-			return b.Waiting - a.Waiting
-		case a.Out != b.Out:
-			return b.Out - a.Out
-		case a.Key < b.Key:
-			return -1
+		st.Keys = append(st.Keys, KeyStatus{Key: u.Key, Free: u.Free, Out: u.Out, InFlight: u.InFlight, Waiting: waiting, PausedUntil: u.PausedUntil})
+		if len(st.Keys) == 10*MaxKeys { // so that a hundred thousand keys take little
+			st.Keys = first(st.Keys)
 		}
-		return 1
+	}
+	for u := range p.ledger.Keys(now, i) {
+		waiting := 0
+		if g := p.gates[gateID{i, u.Key}]; g != nil {
+			waiting = g.total()
+		}
+		add(u, waiting)
+	}
+	for id, g := range p.gates {
+		if id.limit == i && !p.ledger.Known(i, id.key) {
+			add(p.ledger.Usage(now, i, id.key), g.total())
+		}
+	}
+	st.Keys = first(st.Keys)
+}
+
+// first returns the MaxKeys of keys for which most waits.
+func first(keys []KeyStatus) []KeyStatus {
+	slices.SortFunc(keys, func(a, b KeyStatus) int {
+		return cmp.Or(b.Waiting-a.Waiting, b.Out-a.Out, strings.Compare(a.Key, b.Key))
 	})
-	st.Keys = st.Keys[:min(len(st.Keys), MaxKeys)]
-	return st
+	return keys[:min(len(keys), MaxKeys)]
 }
 
 // describe returns a call with what only the plan knows of it.
@@ -209,10 +244,10 @@ func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z
 // explain says why a settled call has no answer.
 func (l *loop) explain(c *call) *Error {
 	snapshot := c.Call.snapshot()
-	e := &Error{Reason: c.reason, Upstream: c.Upstream, Call: &snapshot}
+	e := &Error{Reason: c.sent().reason, Upstream: c.Upstream, Call: &snapshot}
 	last := c.Last()
 	switch {
-	case c.reason == Stopping:
+	case e.Reason == Stopping:
 		return &Error{Reason: Stopping, Upstream: c.Upstream, Call: &snapshot, RetryAfter: time.Second, Detail: errStopping(c.Upstream).Detail}
 	case c.State == Unknown:
 		e.Reason = NoAnswer
@@ -223,9 +258,9 @@ func (l *loop) explain(c *call) *Error {
 	case c.State == Failed && last != nil:
 		e.Reason = NotSent
 		e.Detail = fmt.Sprintf("call %s was not sent: %s", c.ID, last.Reason)
-	case c.reason == Paused:
+	case e.Reason == Paused:
 		e.Detail = fmt.Sprintf("upstream %q was shut for longer than call %s could wait (until %s); nothing was executed", c.Upstream, c.ID, stamp(c.Deadline))
-	case c.reason == PastDeadline:
+	case e.Reason == PastDeadline:
 		e.Detail = fmt.Sprintf("the slot of call %s did not come before it could wait no longer (%s); nothing was executed", c.ID, stamp(c.Deadline))
 	default:
 		e.Reason = WrongState
