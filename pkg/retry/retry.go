@@ -82,8 +82,9 @@ type Policy struct {
 	// Share bounds the repeats after unknown outcomes to a share of the first
 	// sendings, as a [Budget] does; zero: no bound.
 	Share float64
-	// Check, if not nil, may end a call that would be sent again. It cannot make
-	// an unsafe repeat safe.
+	// Check, if not nil, may end a call of unknown outcome that would be sent again.
+	// It cannot make an unsafe repeat safe, and is not asked about what was not
+	// executed: such hooks look at the status, which says nothing of that.
 	Check func(Attempt) bool
 }
 
@@ -99,7 +100,7 @@ type Decision struct {
 func (p Policy) Next(now time.Time, a Attempt, random float64) Decision {
 	switch a.Outcome {
 	case NotExecuted:
-		return Decision{Again: p.Check == nil || p.Check(a), At: now.Add(max(0, a.RetryAfter))}
+		return Decision{Again: true, At: now.Add(max(0, a.RetryAfter))}
 	case Unknown:
 		if !a.Repeatable || a.Number >= p.attempts() || p.Check != nil && !p.Check(a) {
 			return Decision{Burnt: true}

@@ -31,7 +31,7 @@ func TestNext(t *testing.T) {
 		{"a longer Retry-After wins", p, Attempt{Number: 1, Outcome: Unknown, Repeatable: true, RetryAfter: time.Minute}, Decision{Again: true, At: now.Add(time.Minute), Burnt: true}},
 		{"attempts used up", p, Attempt{Number: 3, Outcome: Unknown, Repeatable: true}, Decision{Burnt: true}},
 		{"Check ends a repeat", never, Attempt{Number: 1, Outcome: Unknown, Repeatable: true}, Decision{Burnt: true}},
-		{"Check ends what was limited", never, Attempt{Number: 1, Outcome: NotExecuted}, Decision{At: now}},
+		{"Check is not asked about what was limited", never, Attempt{Number: 1, Outcome: NotExecuted}, Decision{Again: true, At: now}},
 		{"within the time in which it is recognised", p, Attempt{Number: 1, Outcome: Unknown, Repeatable: true, Until: now.Add(751 * time.Millisecond)}, Decision{Again: true, At: now.Add(750 * time.Millisecond), Burnt: true}},
 		{"later it would be a second call", p, Attempt{Number: 1, Outcome: Unknown, Repeatable: true, Until: now.Add(750 * time.Millisecond)}, Decision{Burnt: true}},
 		{"what was limited has all the time", p, Attempt{Number: 1, Outcome: NotExecuted, Until: now}, Decision{Again: true, At: now}},

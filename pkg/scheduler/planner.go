@@ -257,6 +257,9 @@ func (p *planner) move(l *lane, from, to *gate) {
 // back ends an attempt and opens the gates that its permits opened.
 func (p *planner) back(now time.Time, f *flight, r *upstream.Result) {
 	a := quota.Attempt{Sent: f.sentAt, End: r.AnsweredAt, Fate: quota.Unanswered}
+	if r.SentAt.After(a.Sent) { // after a dial, a signature, a write of the store
+		a.Sent = r.SentAt
+	}
 	switch {
 	case !r.Sent:
 		a.Fate = quota.Uncounted

@@ -34,6 +34,9 @@ const (
 	isOther
 )
 
+// unreadable tells that the body came packed in a way that nobody here unpacks.
+func (a *answer) unreadable() bool { return a.body == nil && a.partial && a.header.Get("Content-Encoding") != "" }
+
 func (a *answer) look() bodyKind {
 	if a.kind != unseen {
 		return a.kind
@@ -72,8 +75,11 @@ func lookup(json []byte, path string) any {
 
 func jsonValue(json []byte, path string) any {
 	v := gjson.GetBytes(json, path)
-	if n := v.Int(); v.Type == gjson.Number && v.Raw == fmt.Sprint(n) {
-		return int(n)
+	if v.Type == gjson.Number && !strings.ContainsAny(v.Raw, ".eE") {
+		if n := v.Int(); v.Raw == fmt.Sprint(n) {
+			return int(n)
+		}
+		return v.Raw // too large for a number that stays itself
 	}
 	return v.Value()
 }

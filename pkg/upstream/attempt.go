@@ -28,6 +28,9 @@ type Result struct {
 	Sent bool
 	// Answered tells that the host that counts calls has answered.
 	Answered bool
+	// SentAt is when the request had its connection: its first byte left then, or a
+	// moment later. Zero if it is not known, as with a Transport that does not trace.
+	SentAt time.Time
 	// AnsweredAt is when the answer began, or when the attempt was given up.
 	AnsweredAt time.Time
 	// Pause says what a not_executed answer shuts; nil means the upstream, or
@@ -69,26 +72,26 @@ func (u *Upstream) Stream(ctx context.Context, r *Request) *Result {
 }
 
 func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration) *Result {
-	if u.Signer != nil {
-		r = r.Clone()
-		if err := u.Signer.Sign(ctx, r); err != nil {
-			return unsigned(err)
-		}
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	timeout := time.AfterFunc(u.Timeout, func() { cancel(errTimeout) })
-	wire := &wire{cancel: cancel, latest: r.Latest}
 	end := func() {
 		cancel(nil)
 		timeout.Stop()
 	}
+	r, err := u.sign(ctx, r)
+	if err != nil {
+		err = causeOf(ctx, err)
+		end()
+		return unsigned(err)
+	}
+	wire := &wire{cancel: cancel, latest: r.Latest}
 	req, err := u.request(httptrace.WithClientTrace(ctx, wire.trace()), r)
 	if err != nil {
 		end()
 		return &Result{Outcome: Failed, Reason: err.Error(), AnsweredAt: time.Now(), Err: err}
 	}
 	resp, err := u.transport.RoundTrip(req)
-	res := &Result{AnsweredAt: time.Now(), Response: resp}
+	res := &Result{SentAt: wire.at, AnsweredAt: time.Now(), Response: resp}
 	if err != nil {
 		err = causeOf(ctx, err)
 		end()
@@ -121,12 +124,28 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 	return res
 }
 
+// sign returns the request as the signer completes a copy of it. A signer that
+// panics harms this attempt alone.
+func (u *Upstream) sign(ctx context.Context, r *Request) (signed *Request, err error) {
+	if u.Signer == nil {
+		return r, nil
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("it panicked: %v", v)
+		}
+	}()
+	signed = r.Clone()
+	return signed, u.Signer.Sign(ctx, signed)
+}
+
 // unsigned is the result of an attempt whose request the signer did not complete.
-// One that says of itself that it is temporary is asked again; the call lives on.
+// One that took too long, or says of itself that it is temporary, is asked again;
+// the call lives on.
 func unsigned(err error) *Result {
 	var temporary interface{ Temporary() bool }
 	res := &Result{Outcome: Failed, AnsweredAt: time.Now(), Err: fmt.Errorf("signer: %w", err)}
-	if errors.As(err, &temporary) && temporary.Temporary() {
+	if errors.Is(err, errTimeout) || errors.Is(err, context.Canceled) || errors.As(err, &temporary) && temporary.Temporary() {
 		res.Outcome, res.RetryAfter = NotExecuted, time.Second
 	}
 	res.Reason = res.Err.Error()
@@ -231,8 +250,11 @@ func (u *Upstream) request(ctx context.Context, r *Request) (*http.Request, erro
 // unpack returns the body as rules see it, unpacked if it came packed, and whether
 // that is all of it.
 func (u *Upstream) unpack(header http.Header, body []byte) (plain []byte, whole bool) {
-	if !strings.EqualFold(header.Get("Content-Encoding"), "gzip") {
+	switch encoding := header.Get("Content-Encoding"); {
+	case encoding == "" || strings.EqualFold(encoding, "identity"):
 		return body, true
+	case !strings.EqualFold(encoding, "gzip"):
+		return nil, false
 	}
 	zr, err := gzip.NewReader(bytes.NewReader(body))
 	if err != nil {

@@ -355,3 +355,59 @@ func TestSignerWorksOnACopyOfEachAttempt(t *testing.T) {
 		t.Errorf("signer without a key: %+v", res)
 	}
 }
+
+func TestPackedBodyThatRulesCannotReadIsUnknown(t *testing.T) {
+	for encoding, want := range map[string]Outcome{"br": Unknown, "": NotExecuted, "identity": NotExecuted} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if encoding != "" {
+				w.Header().Set("Content-Encoding", encoding)
+			}
+			io.WriteString(w, `{"code":"40005"}`)
+		}))
+		u := newUpstream(t, Config{URL: srv.URL, Outcomes: []Rule{{When: `body("code") == "40005"`, Is: NotExecuted}}})
+		res := do(t, u, &Request{Method: "GET", Target: "/"})
+		res.Response.Body.Close()
+		if res.Outcome != want {
+			t.Errorf("%q: %s (%s), want %s", encoding, res.Outcome, res.Reason, want)
+		}
+		srv.Close()
+	}
+}
+
+func TestLimitedWithoutRules(t *testing.T) {
+	for status, want := range map[int]Outcome{429: NotExecuted, 503: NotExecuted, 500: Unknown, 404: Failed} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "3")
+			w.WriteHeader(status)
+		}))
+		res := do(t, newUpstream(t, Config{URL: srv.URL}), &Request{Method: "GET", Target: "/"})
+		res.Response.Body.Close()
+		if res.Outcome != want {
+			t.Errorf("%d: %s, want %s", status, res.Outcome, want)
+		}
+		srv.Close()
+	}
+}
+
+type signerFunc func(context.Context, *Request) error
+
+func (f signerFunc) Sign(ctx context.Context, r *Request) error { return f(ctx, r) }
+
+// TestSignersThatMisbehave: nothing is sent, and nobody else is harmed.
+func TestSignersThatMisbehave(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sign signerFunc
+		want Outcome
+	}{
+		"hangs":  {func(ctx context.Context, _ *Request) error { <-ctx.Done(); return ctx.Err() }, NotExecuted},
+		"panics": {func(context.Context, *Request) error { panic("no key") }, Failed},
+		"fails":  {func(context.Context, *Request) error { return errors.New("no key") }, Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUpstream(t, Config{URL: "http://127.0.0.1:1", Signer: tt.sign, Timeout: 20 * time.Millisecond})
+			if res := do(t, u, &Request{Method: "GET", Target: "/"}); res.Outcome != tt.want || res.Sent {
+				t.Errorf("%s, sent %v (%s); want %s", res.Outcome, res.Sent, res.Reason, tt.want)
+			}
+		})
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/expr-lang/expr"
@@ -57,6 +59,7 @@ type rule struct {
 	Rule
 	program  *vm.Program
 	wordless bool // asked where there is no answer
+	looks    bool // at the body
 }
 
 // compileRule reports every fault of a rule, by the field of it.
@@ -90,11 +93,16 @@ func compileRule(r Rule, fault func(field string, err error)) rule {
 	if err != nil {
 		return rule{}
 	}
-	return rule{r, program, names(program, "error", "sent")}
+	return rule{r, program, names(program, "error", "sent"), names(program, "body")}
 }
 
 // Rules are compiled rules.
 type Rules struct{ rules []rule }
+
+// look reports whether a rule looks at the body.
+func (c *Rules) look() bool {
+	return slices.ContainsFunc(c.rules, func(r rule) bool { return r.looks })
+}
 
 // CompileRules compiles rules. The error joins everything that is wrong with them,
 // each part a [*FieldError] with a field such as [2].when.
@@ -158,6 +166,14 @@ func (u *Upstream) judge(res *Result, in *Input, a *answer) {
 		return
 	}
 	res.Outcome, res.Reason = Unknown, fmt.Sprintf("status %d", a.status)
+	switch {
+	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && res.RetryAfter > 0:
+		res.Outcome = NotExecuted // RFC 6585, section 4, and RFC 9110, section 15.6.4
+		return
+	case a.unreadable() && u.rules.look():
+		res.Reason += ", and its body is packed as " + strconv.Quote(a.header.Get("Content-Encoding")) + ", which the rules cannot read"
+		return
+	}
 	switch a.status / 100 {
 	case 2:
 		res.Outcome = Done

@@ -108,6 +108,7 @@ type wire struct {
 	asked     int
 	got       int
 	connected bool
+	at        time.Time   // when it was: the first byte leaves then, or later
 	shared    bool        // HTTP/2: the connection carries other requests too
 	conn      *conn       // nil if it is not one of ours
 	before    int64       // writes before this request
@@ -145,7 +146,7 @@ func (w *wire) trace() *httptrace.ClientTrace {
 				}
 				return
 			}
-			w.connected = true
+			w.connected, w.at = true, time.Now()
 			if own, ok := c.(*conn); ok {
 				w.conn, w.before = own, own.writes.Load()
 			}
