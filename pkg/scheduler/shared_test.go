@@ -103,7 +103,9 @@ func (l load) greedy() []time.Duration {
 	for i := range waiting {
 		waiting[i] = i
 	}
-	names := func(i int) [2]string { return [2]string{"method " + l.calls[i].method, "merchant " + l.calls[i].merchant} }
+	names := func(i int) [2]string {
+		return [2]string{"method " + l.calls[i].method, "merchant " + l.calls[i].merchant}
+	}
 	keys := make([][2]string, len(l.calls))
 	for i := range keys {
 		keys[i] = names(i)
