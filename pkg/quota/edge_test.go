@@ -1,0 +1,145 @@
+package quota
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// TestDayLimitsAcrossEdges spends a day limit as fast as it can for four days
+// around a change of the zone's clock, at a receiver whose clock is off by up to
+// the skew. By the receiver's calendar no day is over; and a day that refused calls
+// wasted no more permits than there were calls in flight, or within the skew, at
+// one of its edges.
+func TestDayLimitsAcrossEdges(t *testing.T) {
+	const calls, skew, late = 60, time.Second, 5 * time.Second
+	refused, wasted, days := 0, 0, 0
+	for _, edge := range []struct{ zone, date string }{
+		{"America/New_York", "2026-03-08"}, // 23 hours
+		{"America/New_York", "2026-11-01"}, // 25 hours
+		{"Asia/Shanghai", "1991-04-14"},    // the last time that it had 23 hours
+		{"Asia/Shanghai", "1991-09-15"},    // and 25
+		{"Asia/Shanghai", "2026-11-01"},
+	} {
+		zone, err := time.LoadLocation(edge.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		noon, _ := time.ParseInLocation("2006-01-02 15", edge.date+" 12", zone)
+		for seed := range uint64(100) {
+			d := &daySpender{r: rand.New(rand.NewPCG(seed, 3)), zone: zone, skew: skew, late: late, days: map[string]*daySpent{}}
+			d.offset = time.Duration(d.r.Int64N(2*int64(skew)+1)) - skew
+			if seed < 2 { // the ends are what breaks
+				d.offset = skew * time.Duration(2*int(seed)-1)
+			}
+			d.run(noon.Add(-48*time.Hour), noon.Add(48*time.Hour), calls)
+			for date, day := range d.days {
+				if day.arrived > calls {
+					t.Fatalf("%s, seed %d: %d calls arrived on %s, at most %d may", edge.zone, seed, day.arrived, date, calls)
+				}
+				if !day.refused {
+					continue
+				}
+				refused++
+				if waste := calls - day.arrived; waste > day.edge {
+					t.Errorf("%s, seed %d: %s refused calls, %d of %d arrived, and %d were in flight or within %v of an edge", edge.zone, seed, date, day.arrived, calls, day.edge, skew)
+				} else {
+					wasted += waste
+				}
+			}
+			days += len(d.days)
+		}
+	}
+	if refused < 500 || wasted == 0 {
+		t.Errorf("only %d of %d days refused calls, %d permits were wasted: too few to tell", refused, days, wasted)
+	}
+	t.Logf("%d days, %d of them refused calls and wasted %.2f permits of %d each", days, refused, float64(wasted)/float64(refused), calls)
+}
+
+// daySpent is what a receiver saw of a day, by its own clock.
+type daySpent struct {
+	arrived int
+	edge    int  // attempts that were in flight, or within the skew, at the day's begin or end
+	refused bool // for want of permits
+}
+
+type daySpender struct {
+	r          *rand.Rand
+	zone       *time.Location
+	skew, late time.Duration
+	offset     time.Duration // of the receiver's clock
+	days       map[string]*daySpent
+}
+
+func (d *daySpender) day(at time.Time) *daySpent {
+	date := at.In(d.zone).Format(time.DateOnly)
+	if d.days[date] == nil {
+		d.days[date] = new(daySpent)
+	}
+	return d.days[date]
+}
+
+// run asks for permits: seldom by day, all the time around midnight.
+func (d *daySpender) run(from, to time.Time, calls int) {
+	l := New(from, Limit{Calls: calls, Late: d.late, Calendar: &Calendar{Unit: Day, Zone: d.zone, Skew: d.skew}})
+	pace := time.Duration(15+d.r.IntN(20)) * time.Minute
+	var flying []*sent
+	for now := from; now.Before(to); {
+		still := flying[:0]
+		for _, s := range flying {
+			if s.end.After(now) {
+				still = append(still, s)
+				continue
+			}
+			l.Return(now, one(0), Attempt{Sent: s.at, End: s.end, Fate: s.fate})
+			d.arrive(s)
+		}
+		flying = still
+		if _, ok := l.Take(now, one(0)); ok {
+			s := &sent{at: now, end: now.Add(time.Duration(d.r.Int64N(int64(4 * time.Second))))}
+			if d.r.IntN(5) == 0 {
+				s.fate = Unanswered
+			}
+			flying = append(flying, s)
+		} else if day := d.day(now); d.day(now.Add(-10*time.Second)) == day && d.day(now.Add(10*time.Second)) == day {
+			day.refused = true
+		}
+		step := time.Duration(d.r.Int64N(int64(2 * pace)))
+		if d.day(now.Add(-10*time.Second)) != d.day(now.Add(10*time.Second)) {
+			step = time.Duration(d.r.Int64N(int64(2 * time.Second)))
+		} else if midnight := d.midnight(now); now.Add(step).After(midnight) {
+			step = max(time.Second, midnight.Sub(now)-9*time.Second)
+		}
+		now = now.Add(step)
+	}
+	for _, s := range flying {
+		d.arrive(s)
+	}
+}
+
+// midnight returns the next one.
+func (d *daySpender) midnight(now time.Time) time.Time {
+	y, m, day := now.In(d.zone).Date()
+	return time.Date(y, m, day+1, 0, 0, 0, 0, d.zone)
+}
+
+// arrive draws when the receiver counts an attempt: anywhere that the attempt allows.
+func (d *daySpender) arrive(s *sent) {
+	last := s.end
+	if s.fate == Unanswered {
+		last = last.Add(d.late)
+	}
+	at := s.at.Add(time.Duration(d.r.Int64N(int64(last.Sub(s.at)) + 1)))
+	switch d.r.IntN(4) {
+	case 0:
+		at = s.at
+	case 1:
+		at = last
+	}
+	d.day(at.Add(d.offset)).arrived++
+	before, after := d.day(s.at.Add(-d.skew)), d.day(last.Add(d.skew))
+	if before != after {
+		before.edge++
+		after.edge++
+	}
+}

@@ -1,0 +1,153 @@
+package scheduler
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Three flows of very uneven backlogs: while all that are left have calls waiting,
+// each has its share of any ten windows, within one call and a hundredth.
+func TestSharesOfAnyTenWindows(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		backlog map[string]int
+		weights map[string]float64
+	}{
+		{"1:1:1, backlogs 100:10:1", map[string]int{"/a": 20_000, "/b": 2000, "/c": 200}, map[string]float64{"/a": 1, "/b": 1, "/c": 1}},
+		{"5:3:2, backlogs 100:10:5", map[string]int{"/a": 20_000, "/b": 2000, "/c": 1000}, map[string]float64{"/a": 5, "/b": 3, "/c": 2}},
+		{"2:3:5, backlogs 100:10:5", map[string]int{"/a": 20_000, "/b": 2000, "/c": 1000}, map[string]float64{"/a": 2, "/b": 3, "/c": 5}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u := Upstream{Limits: perSecond(50), MaxWaiting: 30_000, ShareBy: "path", Weights: tt.weights}
+			bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+				f.serve = func(n int, _ *http.Request) answer { return answer{after: time.Duration(n*7919%200) * grain} }
+				for _, flow := range []string{"/a", "/b", "/c"} {
+					for range tt.backlog[flow] {
+						submit(t, s, Request{Target: flow})
+					}
+				}
+				time.Sleep(2 * time.Minute) // enough for the two small ones, and then some
+				spans, worst := checkShares(t, f.arrivals, tt.weights)
+				if spans < 1000 {
+					t.Errorf("only %d spans looked at", spans)
+				}
+				t.Logf("%d spans of ten windows, at most %.2f calls from the share", spans, worst)
+			})
+		})
+	}
+}
+
+// checkShares looks at every span of ten seconds in which no flow ran dry, and
+// returns how many there are and how far from its share a flow was at most.
+func checkShares(t *testing.T, sent []arrival, weights map[string]float64) (spans int, worst float64) {
+	t.Helper()
+	begin := slices.IndexFunc(sent, func(a arrival) bool { return a.at > 0 }) // before, the first flow was alone
+	end := map[string]time.Duration{}
+	for _, a := range sent {
+		end[a.target] = a.at
+	}
+	n, next := map[string]float64{}, begin
+	for i := begin; i < len(sent); i++ {
+		from := sent[i].at
+		for next < len(sent) && sent[next].at < from+10*sec {
+			n[sent[next].target]++
+			next++
+		}
+		if next == len(sent) {
+			return spans, worst
+		}
+		var all, sum float64
+		whole := sent[i-1].at < from // what goes at one instant is in no order
+		for flow, last := range end {
+			if last >= from {
+				all, sum = all+n[flow], sum+weights[flow]
+				whole = whole && last >= from+10*sec
+			}
+		}
+		for flow, last := range end {
+			if !whole || last < from {
+				continue
+			}
+			share := all * weights[flow] / sum
+			off := math.Abs(n[flow] - share)
+			if worst = max(worst, off); off > 1+share/100 {
+				t.Fatalf("flow %s has %v of the %v calls from %v on, its share is %v", flow, n[flow], all, from, share)
+			}
+		}
+		if whole {
+			spans++
+		}
+		n[sent[i].target]--
+	}
+	return spans, worst
+}
+
+func TestUrgentCallPassesAHugeBacklog(t *testing.T) {
+	const backlog, keys, trip = 100_000, 10_000, 10 * ms
+	u := Upstream{MaxWaiting: 2 * backlog, Limits: []Limit{
+		{Name: "app", Calls: 100, Window: sec},
+		{Name: "merchant", PerKey: "path", Calls: 1, Window: sec},
+	}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		for i := range backlog {
+			submit(t, s, Request{Target: fmt.Sprintf("/%d", i%keys)})
+		}
+		r := rand.New(rand.NewPCG(1, 23))
+		worst := time.Duration(0)
+		for i := range 30 {
+			time.Sleep(time.Duration(r.IntN(3000)) * ms)
+			key := fmt.Sprintf("/%d", r.IntN(keys))
+			if i%3 == 0 { // the key that has just had its permit
+				all := f.targets()
+				key = "/" + all[strings.LastIndex(all, " ")+1:]
+			}
+			asked := time.Now()
+			c := wait(t, s, submit(t, s, Request{Target: key, Priority: 50}).ID)
+			waited := c.Attempts[0].SentAt.Sub(asked)
+			if worst = max(worst, waited); waited > sec+trip+tick {
+				t.Errorf("urgent call %d of key %s waited for %v behind %d calls, want at most %v", i, key, waited, backlog, sec+trip)
+			}
+		}
+		t.Logf("the longest wait of 30 was %v", worst)
+	})
+}
+
+// A call that takes half of the permits is neither starved by the small ones that
+// keep coming, nor by another flow's backlog of them.
+func TestHalfOfThePermitsAtOnce(t *testing.T) {
+	const calls, trip = 100, 10 * ms
+	for _, backlog := range []int{0, 3000} {
+		t.Run(fmt.Sprintf("small calls keep coming, %d of another flow wait", backlog), func(t *testing.T) {
+			for seed := range uint64(10) {
+				u := Upstream{MaxWaiting: 20_000, ShareBy: "path", Limits: []Limit{{Name: "app", Calls: calls, Window: sec, Cost: `path == "/dear" ? 50 : 1`}}}
+				bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+					r := rand.New(rand.NewPCG(seed, 24))
+					for range calls + backlog {
+						submit(t, s, Request{Target: "/small"})
+					}
+					moment := time.Duration(r.IntN(900)) * ms
+					var asked time.Time
+					var dear *Call
+					for since := time.Duration(0); since < 4*sec; since += 5 * ms { // twice as many as may
+						submit(t, s, Request{Target: "/small"})
+						if dear == nil && since >= moment {
+							asked = time.Now()
+							dear = submit(t, s, Request{Target: "/dear"})
+						}
+						time.Sleep(5 * ms)
+					}
+					c := wait(t, s, dear.ID)
+					if waited := c.Attempts[0].SentAt.Sub(asked); waited > 2*sec {
+						t.Errorf("seed %d: it waited for %v, want at most two windows", seed, waited)
+					}
+				})
+			}
+		})
+	}
+}
