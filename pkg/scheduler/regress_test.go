@@ -567,7 +567,7 @@ func TestMemoryRecordsACallTwice(t *testing.T) {
 // One limit, costs and priorities: whenever anybody looks, the first call of all
 // lacks permits, or is on its way.
 func TestFirstCallOfAllNeverIdles(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range uint64(30) {
 		u := Upstream{Limits: []Limit{{Name: "app", Calls: 6, Window: sec, Cost: `int(query("c"))`}}}
 		bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
 			r := rand.New(rand.NewPCG(seed, 9))
@@ -596,7 +596,7 @@ func TestFirstCallOfAllNeverIdles(t *testing.T) {
 // All cost one permit: whenever anybody looks, each call that waits lacks some
 // permit, whatever was lost, cancelled, paused or resumed.
 func TestNoPermitIdlesWhileACallCouldTakeIt(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		u := Upstream{Concurrency: 1 + r.IntN(6), ShareBy: `header("X-Flow")`, Late: 200 * ms}
 		u.Timeout = 300 * ms
