@@ -101,6 +101,10 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 // tell notes what an attempt came to where others see it.
 func (l *loop) tell(now time.Time, c *call, r *upstream.Result, kept *Response) {
 	told := c.change()
+	if grown := kept.size() - told.Response.size(); grown != 0 { // what is kept of an answer is held too
+		c.bytes += grown
+		l.planners[c.Upstream].bytes += grown
+	}
 	told.Response = kept
 	last := told.Last()
 	last.EndedAt, last.Outcome, last.Reason = now, r.Outcome, r.Reason

@@ -661,3 +661,22 @@ func noneIdles(t *testing.T, s *Scheduler, seed uint64) {
 		}
 	})
 }
+
+// TestAnswersOfUnknownCallsCount: what is kept of them is bounded like requests.
+func TestAnswersOfUnknownCallsCount(t *testing.T) {
+	bubble(t, Upstream{MaxWaitingBytes: 1 << 20}, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(int, *http.Request) answer { return answer{status: 500, body: strings.Repeat("x", 300<<10)} }
+		full := 0
+		for range 10 {
+			c, err := s.Submit(t.Context(), Request{Upstream: "api", Target: "/"})
+			if reason(err) == Full {
+				full++
+				continue
+			}
+			wait(t, s, c.ID)
+		}
+		if held := s.Upstreams()[0].Bytes; full != 6 || held < 4*300<<10 {
+			t.Errorf("%d calls were refused with %d bytes held, want 6: 1 MiB may be", full, held)
+		}
+	})
+}

@@ -28,8 +28,8 @@ type Result struct {
 	Sent bool
 	// Answered tells that the host that counts calls has answered.
 	Answered bool
-	// SentAt is when the request had its connection: its first byte left then, or a
-	// moment later. Zero if it is not known, as with a Transport that does not trace.
+	// SentAt is when the request had its connection, or was handed to a Transport
+	// that does not tell: its first byte left then, or a moment later.
 	SentAt time.Time
 	// AnsweredAt is when the answer began, or when the attempt was given up.
 	AnsweredAt time.Time
@@ -90,6 +90,7 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 		end()
 		return &Result{Outcome: Failed, Reason: err.Error(), AnsweredAt: time.Now(), Err: err}
 	}
+	wire.at = time.Now() // until a connection is known
 	resp, err := u.transport.RoundTrip(req)
 	res := &Result{SentAt: wire.at, AnsweredAt: time.Now(), Response: resp}
 	if err != nil {
