@@ -35,7 +35,9 @@ const (
 )
 
 // unreadable tells that the body came packed in a way that nobody here unpacks.
-func (a *answer) unreadable() bool { return a.body == nil && a.partial && a.header.Get("Content-Encoding") != "" }
+func (a *answer) unreadable() bool {
+	return a.body == nil && a.partial && a.header.Get("Content-Encoding") != ""
+}
 
 func (a *answer) look() bodyKind {
 	if a.kind != unseen {
