@@ -15,9 +15,13 @@ import (
 type submitted struct{ s *scheduler.Scheduler }
 
 func (t submitted) RoundTrip(req *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(req.Body)
-	if err != nil {
-		return nil, err
+	var body []byte
+	if req.Body != nil {
+		defer req.Body.Close()
+		var err error
+		if body, err = io.ReadAll(req.Body); err != nil {
+			return nil, err
+		}
 	}
 	call, err := t.s.Submit(req.Context(), scheduler.Request{
 		Upstream: "alipay", Method: req.Method, Target: req.URL.RequestURI(), Header: scheduler.EndToEnd(req.Header), Body: body,

@@ -99,7 +99,7 @@ func (s *Scheduler) notify(ctx context.Context, c *Call, now time.Time) {
 	}
 	header := http.Header{
 		"Content-Type": {"application/json"},
-		"Webhook-Id":   {c.ID + "." + string(c.State)},
+		"Webhook-Id":   {fmt.Sprintf("%s.%s.%d", c.ID, c.State, len(c.Attempts))},
 	}
 	if _, err := s.Submit(ctx, Request{Upstream: name, Method: http.MethodPost, Target: sv.target, Header: header, Body: body, internal: true}); err != nil {
 		s.log.Error("a webhook was refused", "call", c.ID, "callback", c.Callback, "err", err)
@@ -112,7 +112,8 @@ func (l *loop) aftermath(now time.Time, c *call) {
 	if !c.Async {
 		return
 	}
-	asks := c.State == Unknown && c.Resolves == "" && len(l.planners[c.Upstream].resolvers) > 0
+	sv := l.planners[c.Upstream].service
+	asks := c.State == Unknown && c.Resolves == "" && len(sv.resolvers) > 0
 	if c.Callback == "" && !asks {
 		return
 	}
@@ -120,7 +121,7 @@ func (l *loop) aftermath(now time.Time, c *call) {
 	l.s.after.Go(func() {
 		l.s.notify(l.s.afterCtx, &snapshot, now)
 		if asks {
-			l.s.settle(l.s.afterCtx, &snapshot, c.request)
+			l.s.settle(l.s.afterCtx, sv, &snapshot, c.request)
 		}
 	})
 }

@@ -9,11 +9,12 @@ import (
 // The reason is kept with the last attempt. A call whose caller waited, and has
 // been told that it is unknown, is not sent again: that is for the caller to do.
 func (s *Scheduler) Resolve(id string, as State, reason string) (*Call, error) {
-	return s.resolve(id, as, reason, true)
+	return s.resolve(id, as, reason, 0)
 }
 
-// resolve is Resolve; a call that waits again has a new max_age if it is renewed.
-func (s *Scheduler) resolve(id string, as State, reason string, renew bool) (*Call, error) {
+// resolve is Resolve, if attempt is 0: a call that waits again then has a new
+// max_age. Else it decides what was asked about that attempt, and about no later one.
+func (s *Scheduler) resolve(id string, as State, reason string, attempt int) (*Call, error) {
 	if as != Done && as != Failed && as != Waiting {
 		return nil, &Error{Reason: BadRequest, Detail: fmt.Sprintf("an unknown call can be resolved as done, failed or waiting, not as %q", as)}
 	}
@@ -28,6 +29,8 @@ func (s *Scheduler) resolve(id string, as State, reason string, renew bool) (*Ca
 			err = errStopping(c.Upstream)
 		case c.State != Unknown || !c.Async:
 			err = wrongState(c.Call, "only an unknown call can be resolved")
+		case attempt > 0 && c.Last().N != attempt:
+			err = wrongState(c.Call, "it has been sent again since it was asked about")
 		default:
 			if as == Waiting {
 				if stale := s.loop.planners[c.Upstream].stale(now, c); stale != nil {
@@ -35,7 +38,7 @@ func (s *Scheduler) resolve(id string, as State, reason string, renew bool) (*Ca
 					return
 				}
 			}
-			s.loop.resolve(now, c, as, reason, renew, recorded)
+			s.loop.resolve(now, c, as, reason, attempt == 0, recorded)
 		}
 	}) {
 		return nil, errStopping("")

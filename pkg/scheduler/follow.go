@@ -21,10 +21,10 @@ func (s *Scheduler) attempt(sv *service, c *call, intent *Call) {
 	}
 	result := s.once(send, sv.fresh(intent, c.request), intent)
 	repeatable, until := sv.repeatable(c, result)
-	decision := sv.Retry.Next(time.Now(), retry.Attempt{
+	decision := s.decision(sv.Retry, retry.Attempt{
 		Number: c.flight.burnt + 1, Outcome: retry.Outcome(result.Outcome), Repeatable: repeatable, Until: until,
 		RetryAfter: result.RetryAfter, Last: c.flight.backoff, Response: result.Response, Err: result.Err,
-	}, rand.Float64())
+	})
 	switch {
 	case result.Outcome == upstream.Unknown:
 		s.log.Warn("a call may have been executed", "call", intent.ID, "upstream", intent.Upstream, "reason", result.Reason)
@@ -43,6 +43,17 @@ func (s *Scheduler) attempt(sv *service, c *call, intent *Call) {
 			sv.up.Close()
 		}
 	})
+}
+
+// decision asks the policy what follows. If a hook of it panics, nothing does.
+func (s *Scheduler) decision(p retry.Policy, a retry.Attempt) (d retry.Decision) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.log.Error("a hook of the retry policy panicked", "panic", v, "stack", string(debug.Stack()))
+			d = retry.Decision{Burnt: true}
+		}
+	}()
+	return p.Next(time.Now(), a, rand.Float64())
 }
 
 // once stores the intent and sends the request. What panics, a signer or a
@@ -215,8 +226,11 @@ func (l *loop) finish(now time.Time, c *call, state State) {
 		l.leave(now, c)
 		p.waiting--
 	}
-	if c.sent().doubt && state != Done && state != Failed {
+	if c.sent().doubt && state != Done {
 		state = Unknown // an earlier attempt may have executed it, whatever ended it now
+	}
+	if state == Unknown && (c.Resolves != "" || p.target != "") {
+		state = Exhausted // a query or a webhook moves nothing: nobody need decide about it
 	}
 	end := c.change()
 	end.State = state

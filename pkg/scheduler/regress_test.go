@@ -680,3 +680,33 @@ func TestAnswersOfUnknownCallsCount(t *testing.T) {
 		}
 	})
 }
+
+// TestRefusalOfARepeatLeavesTheDoubt: what the platform says of the second sending
+// tells nothing of the first, which it may have executed.
+func TestRefusalOfARepeatLeavesTheDoubt(t *testing.T) {
+	var u Upstream
+	u.Idempotent = "true"
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(n int, _ *http.Request) answer {
+			return answer{status: map[bool]int{true: 502, false: 401}[n == 1]}
+		}
+		if c := wait(t, s, submit(t, s, Request{Method: "POST"}).ID); c.State != Unknown || len(c.Attempts) != 2 {
+			t.Errorf("%s after %d attempts, want unknown after 2", c.State, len(c.Attempts))
+		}
+	})
+}
+
+// TestHookOfThePolicyThatPanics ends its call's repeats, and nothing else.
+func TestHookOfThePolicyThatPanics(t *testing.T) {
+	var u Upstream
+	u.Idempotent = "true"
+	u.Retry.Check = func(a retry.Attempt) bool { panic("no response to look at") }
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(int, *http.Request) answer { return answer{status: 500} }
+		for range 2 {
+			if c := wait(t, s, submit(t, s, Request{Method: "POST"}).ID); c.State != Unknown || len(c.Attempts) != 1 {
+				t.Errorf("%s after %d attempts, want unknown after 1", c.State, len(c.Attempts))
+			}
+		}
+	})
+}

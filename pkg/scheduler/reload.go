@@ -51,16 +51,6 @@ func (s *Scheduler) Reload(c Config) error {
 
 // reload puts the planners under other services.
 func (l *loop) reload(now time.Time, next map[string]*service, routes map[*call]*route) {
-	for name, p := range l.planners {
-		if next[name] != nil {
-			continue
-		}
-		p.retired = true
-		if p.waiting+p.sending+p.unknown == 0 {
-			p.up.Close()
-			delete(l.planners, name)
-		}
-	}
 	inHand := make(map[*planner][]*call)
 	for c, r := range routes {
 		if l.calls[c.ID] == c {
@@ -70,6 +60,16 @@ func (l *loop) reload(now time.Time, next map[string]*service, routes map[*call]
 	for _, c := range l.calls {
 		p := l.planners[c.Upstream]
 		inHand[p] = append(inHand[p], c)
+	}
+	for name, p := range l.planners {
+		if next[name] != nil {
+			continue
+		}
+		p.retired = true
+		if p.waiting == 0 && len(inHand[p]) == 0 {
+			p.up.Close()
+			delete(l.planners, name)
+		}
 	}
 	for name, sv := range next {
 		if p := l.planners[name]; p != nil {
@@ -102,6 +102,17 @@ func (p *planner) reload(now time.Time, sv *service, calls []*call) {
 		}
 		if c.flight != nil && c.flight.needs != nil {
 			p.carry(now, c, kept)
+		}
+		if stale := sv.goodUntil(c.AcceptedAt, c.Deadline); stale.Before(c.Deadline) { // without a signer
+			c.change().Deadline = stale
+			if c.State == Waiting {
+				at := stale.Sub(p.origin)
+				if c.due > now.Sub(p.origin) {
+					at = min(at, c.due)
+				}
+				timed, _ := p.wheel.Cancel(c.timeout)
+				c.timeout = p.wheel.Insert(at, timed)
+			}
 		}
 		if c.queued.lane != nil {
 			c.queued = queued{}

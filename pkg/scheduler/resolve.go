@@ -122,12 +122,8 @@ func (r *resolver) query(in *upstream.Input) (q Request, err error) {
 
 // settle asks about an unknown call until it is decided. It runs beside the loop,
 // through the same doors as everybody else, and ends with ctx at the latest.
-func (s *Scheduler) settle(ctx context.Context, c *Call, request *upstream.Request) {
+func (s *Scheduler) settle(ctx context.Context, sv *service, c *Call, request *upstream.Request) {
 	in := upstream.NewInput(request)
-	sv := s.service(c.Upstream)
-	if sv == nil {
-		return // it is no longer configured
-	}
 	r := sv.resolverOf(in)
 	if r == nil {
 		return
@@ -158,7 +154,7 @@ func (s *Scheduler) settle(ctx context.Context, c *Call, request *upstream.Reque
 		if s.decide(c, in, r, asked) {
 			return
 		}
-		if now, err := s.Get(c.ID); err != nil || now.State != Unknown {
+		if now, err := s.Get(c.ID); err != nil || now.State != Unknown || now.Last().N != c.Last().N {
 			return // somebody else has decided
 		}
 	}
@@ -175,7 +171,7 @@ func (s *Scheduler) decide(c *Call, in *upstream.Input, r *resolver, query *Call
 	if rule == nil || as[rule.Is] == "" {
 		return false
 	}
-	if _, err := s.resolve(c.ID, as[rule.Is], fmt.Sprintf("query %s: %s", query.ID, rule.When), false); err != nil {
+	if _, err := s.resolve(c.ID, as[rule.Is], fmt.Sprintf("query %s: %s", query.ID, rule.When), c.Last().N); err != nil {
 		s.log.Warn("a call of unknown outcome could not be resolved", "call", c.ID, "upstream", c.Upstream, "err", err)
 	}
 	return true

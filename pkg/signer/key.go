@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // maxSecret bounds what is read of a key file, in bytes.
@@ -34,7 +35,7 @@ func Secret(reference string) (string, error) {
 }
 
 func fromFile(name string) (string, error) {
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is refused below, and must not be waited for
 	if err != nil {
 		return "", err
 	}

@@ -173,6 +173,9 @@ func (u *Upstream) unanswered(res *Result, in *Input, w *wire, err error) {
 		res.Unreachable = !res.Sent && !errors.Is(err, context.Canceled) && !errors.Is(err, errStale)
 	}
 	res.Err = err
+	if errors.Is(err, errStale) { // it will not get younger: whoever asks again need not hurry
+		res.RetryAfter = time.Second
+	}
 	reason := "no answer: " + plain(err).Error()
 	res.Outcome = Unknown
 	if !res.Sent {

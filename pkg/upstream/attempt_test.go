@@ -375,9 +375,15 @@ func TestPackedBodyThatRulesCannotReadIsUnknown(t *testing.T) {
 }
 
 func TestLimitedWithoutRules(t *testing.T) {
-	for status, want := range map[int]Outcome{429: NotExecuted, 503: NotExecuted, 500: Unknown, 404: Failed} {
+	for status, want := range map[int]Outcome{429: NotExecuted, 503: NotExecuted, -503: Unknown, 500: Unknown, 404: Failed} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", "3")
+			if status > 0 {
+				w.Header().Set("Retry-After", "3")
+			} else { // that the quota is used up says nothing of why a server fails
+				w.Header().Set("RateLimit-Remaining", "0")
+				w.Header().Set("RateLimit-Reset", "3")
+				status = -status
+			}
 			w.WriteHeader(status)
 		}))
 		res := do(t, newUpstream(t, Config{URL: srv.URL}), &Request{Method: "GET", Target: "/"})

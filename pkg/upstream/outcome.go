@@ -167,7 +167,7 @@ func (u *Upstream) judge(res *Result, in *Input, a *answer) {
 	}
 	res.Outcome, res.Reason = Unknown, fmt.Sprintf("status %d", a.status)
 	switch {
-	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && res.RetryAfter > 0:
+	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "":
 		res.Outcome = NotExecuted // RFC 6585, section 4, and RFC 9110, section 15.6.4
 		return
 	case a.unreadable() && u.rules.look():
