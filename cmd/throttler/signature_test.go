@@ -139,7 +139,7 @@ func TestCallback(t *testing.T) {
 	p.until(t, "telling twice", func() bool { return len(told) == 2 })
 	for range 2 {
 		w := <-told
-		if w.err != nil || w.id != call.ID+".done" || !strings.Contains(w.body, `"type":"call.done"`) || strings.Contains(p.log.String(), secret) {
+		if w.err != nil || w.id != call.ID+".done.1" || !strings.Contains(w.body, `"type":"call.done"`) || strings.Contains(p.log.String(), secret) {
 			t.Errorf("webhook %+v", w)
 		}
 	}

@@ -21,7 +21,7 @@ const callbackSeparator = "/callbacks/"
 
 // A Callback is a target that is told when a submitted call that names it has
 // finished or is unknown, with a webhook of Standard Webhooks: webhook-id is the
-// call's id and state, and the same however often it is sent; the data are the
+// call's id, state and number of attempts, the same however often it is sent; the data are the
 // Call. Telling is a call of its own, in an upstream of its own: it is sent again
 // until the target answers 2xx, 410, or Retry's attempts are used up.
 type Callback struct {
@@ -97,9 +97,13 @@ func (s *Scheduler) notify(ctx context.Context, c *Call, now time.Time) {
 		s.log.Error("a webhook cannot be made", "call", c.ID, "err", err)
 		return
 	}
+	attempts := 0 // a call may become unknown more than once
+	if last := c.Last(); last != nil {
+		attempts = last.N
+	}
 	header := http.Header{
 		"Content-Type": {"application/json"},
-		"Webhook-Id":   {fmt.Sprintf("%s.%s.%d", c.ID, c.State, len(c.Attempts))},
+		"Webhook-Id":   {fmt.Sprintf("%s.%s.%d", c.ID, c.State, attempts)},
 	}
 	if _, err := s.Submit(ctx, Request{Upstream: name, Method: http.MethodPost, Target: sv.target, Header: header, Body: body, internal: true}); err != nil {
 		s.log.Error("a webhook was refused", "call", c.ID, "callback", c.Callback, "err", err)
