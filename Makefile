@@ -45,6 +45,12 @@ again: ## run the Go tests three times: a test that fails once in many runs is a
 seeds: ## compare the scheduler with one that looks at everything, over 10,000 random loads
 	go test ./pkg/scheduler -run OracleWould -seeds 10000 -timeout 15m
 
+# What make test does in little.
+.PHONY: crashes
+crashes: ## end the sidecar 200 times by kill -9, and simulate crashes at every write from 3,000 seeds
+	go test ./cmd/throttler -run TestKill -kills 200 -timeout 10m
+	go test ./pkg/store -run TestSimulation -sim.seeds 3000 -timeout 15m
+
 .PHONY: lint
 lint: ## check formatting, vet and staticcheck
 	@test -z "$$($(GOFMT) -l .)" || { $(GOFMT) -l .; echo "gofmt would change these files: run make fmt"; exit 1; }

@@ -60,7 +60,7 @@ sends it then, and passes the answer back.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServe(), newCheck(), newPlan(), newCalls(), newRecord(), newPresets())
+	root.AddCommand(newServe(), newCheck(), newPlan(), newCalls(), newRecord(), newPresets(), newStore())
 	return root
 }
 

@@ -1,10 +1,18 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
+	"github.com/seed-30fe103d/throttler/pkg/store"
 )
 
 // tempDir holds the built sidecar.
@@ -29,5 +37,25 @@ func (c cleaner) Run() int {
 
 // TestScripts runs what users type: testdata/*.txtar.
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata"})
+	testscript.Run(t, testscript.Params{Dir: "testdata", Setup: func(e *testscript.Env) error {
+		return leave(filepath.Join(e.WorkDir, "throttler.db"))
+	}})
+}
+
+// leave makes a store with one call that is done and one that waits.
+func leave(path string) error {
+	d, err := store.Open(path, store.Options{})
+	if err != nil {
+		return err
+	}
+	at := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+	for n := range int64(2) {
+		e := storetest.NewEntry(n + 1)
+		e.Call.Upstream, e.Call.AcceptedAt, e.Request.Body = "pay", at.Add(time.Duration(n)*time.Second), []byte("secret")
+		_, err = d.Accept(context.Background(), e)
+		if sent := storetest.Sent(e.Call); n == 0 {
+			err = errors.Join(err, d.Intend(sent, nil), d.Record(storetest.Ended(sent, scheduler.Done)))
+		}
+	}
+	return errors.Join(err, d.Close())
 }

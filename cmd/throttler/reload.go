@@ -47,6 +47,7 @@ func (sc *sidecar) take() ([]string, error) {
 	changes := sc.cfg.Diff(next)
 	for _, fixed := range []struct{ key, old, now string }{
 		{"admin", sc.cfg.Admin, next.Admin}, {"log", fmt.Sprint(sc.cfg.Log), fmt.Sprint(next.Log)},
+		{"store", sc.cfg.Store, next.Store},
 	} {
 		if fixed.old != fixed.now {
 			changes = append(changes, fixed.key+": stays as it is until a restart")

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/pkg/config"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/store"
 )
 
 // lastWords is how long answers may take to reach their clients after the
@@ -60,6 +61,7 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	select {
 	case <-ctx.Done():
 	case err = <-sc.failed:
+	case <-sc.scheduler.Failed(): // Shutdown says why
 	}
 	release() // before anybody can know of the stop
 	end()
@@ -82,8 +84,16 @@ func (sc *sidecar) start() error {
 		trace(e)
 	}
 	sc.cfg.Scheduler.Log, sc.cfg.Scheduler.Observe = sc.log, sc.observe
+	kept, err := sc.cfg.OpenStore(store.Options{Log: sc.log})
+	if err != nil {
+		return err
+	}
+	sc.cfg.Scheduler.Store = kept
 	s, err := scheduler.New(sc.cfg.Scheduler)
 	if err != nil {
+		if kept != nil {
+			err = errors.Join(err, kept.Close())
+		}
 		return err
 	}
 	metrics.Watch(s)

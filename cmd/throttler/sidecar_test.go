@@ -100,9 +100,18 @@ func start(t *testing.T, upstream string, lines ...string) *process {
 // url returns where the listener of a key is, by the log.
 func (p *process) url(t *testing.T, key string) string {
 	t.Helper()
-	line := regexp.MustCompile(`msg=listening key=` + regexp.QuoteMeta(key) + ` addr=(\S+)`).FindStringSubmatch(p.log.String())
-	if line == nil {
+	url := listening(p.log.String(), key)
+	if url == "" {
 		t.Fatalf("the log does not tell of %s", key)
+	}
+	return url
+}
+
+// listening returns where a log says that the listener of a key is, empty if it does not.
+func listening(log, key string) string {
+	line := regexp.MustCompile(`msg=listening key=` + regexp.QuoteMeta(key) + ` addr=(\S+)`).FindStringSubmatch(log)
+	if line == nil {
+		return ""
 	}
 	return "http://" + line[1]
 }
@@ -347,7 +356,7 @@ func TestAddressesInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "t.yaml")
-	os.WriteFile(file, fmt.Appendf(nil, "admin: %s\nupstreams: {pay: {url: 'http://127.0.0.1:1', listen: '%s'}}\n", taken[0], taken[1]), 0o600)
+	os.WriteFile(file, fmt.Appendf(nil, "admin: %s\nstore: memory\nupstreams: {pay: {url: 'http://127.0.0.1:1', listen: '%s'}}\n", taken[0], taken[1]), 0o600)
 	out, err := exec.Command(path, "serve", "-c", file).CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {

@@ -67,6 +67,7 @@ func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // do answers a client that waits.
 func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
+	req.IdempotencyKey = r.Header.Get("Idempotency-Key") // counts for durable calls only
 	resp, call, err := d.Scheduler.Do(r.Context(), req)
 	if err != nil {
 		// Also where the client seems to have gone: one that has only closed its

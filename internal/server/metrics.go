@@ -161,9 +161,9 @@ func (c standing) Collect(ch chan<- prometheus.Metric) {
 		gauge(neededDesc, float64(l.Waiting), l.Upstream, l.Limit)
 		gauge(keysDesc, float64(l.LiveKeys), l.Upstream, l.Limit)
 		gauge(mostDesc, float64(l.Most), l.Upstream, l.Limit)
-		if l.Hold != nil {
-			gauge(holdDesc, l.Hold.Cost, l.Upstream, l.Limit)
-			for guard, win := range l.Hold.Guards {
+		if l.GuardWins != nil {
+			gauge(holdDesc, l.HoldCost, l.Upstream, l.Limit)
+			for guard, win := range l.GuardWins {
 				gauge(guardDesc, win, l.Upstream, l.Limit, guard)
 			}
 		}

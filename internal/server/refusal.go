@@ -71,6 +71,7 @@ var statuses = map[scheduler.Reason]struct {
 	scheduler.Gone:         {http.StatusServiceUnavailable, "The client has gone"},
 	scheduler.NotSent:      {http.StatusInternalServerError, "The request could not be completed for sending"},
 	scheduler.StoreFailed:  {http.StatusInternalServerError, "The call could not be stored"},
+	scheduler.DiskFull:     {http.StatusInsufficientStorage, "There is no room to store the call"},
 }
 
 // Problem types of draft-ietf-httpapi-ratelimit-headers.

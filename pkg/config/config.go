@@ -30,8 +30,9 @@
 //
 // # What it does not do
 //
-// Nothing is started or dialled, and a file is read once, not watched. Of other
-// files, only keys and certificates are read. Secrets are named by reference.
+// Nothing is started or dialled, and a file is read once, not watched; the store is
+// opened by [Config.OpenStore]. Of other files, only keys and certificates are read.
+// Secrets are named by reference.
 // Messages show keys, expressions, addresses and durations, but no header value
 // and no URL. The database of time zones is built in.
 package config
@@ -52,11 +53,13 @@ import (
 	"github.com/spf13/viper"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/store"
 )
 
 // Defaults of a file that does not say otherwise.
 const (
 	DefaultAdmin = "127.0.0.1:9090"
+	DefaultStore = "throttler.db"
 	DefaultGrace = 35 * time.Second // more than an attempt's default time-out
 	DefaultSkew  = time.Second
 )
@@ -70,6 +73,9 @@ type Config struct {
 	Grace time.Duration
 	// Scheduler has its Upstreams filled in; Store, Log and Observe are the caller's.
 	Scheduler scheduler.Config
+	// Store is the file in which calls are kept; empty means memory. Config.OpenStore opens it.
+	Store   string
+	Options store.Options
 	// Listeners are the ways in, by upstream; one without listen has none.
 	Listeners map[string]Listener
 	// Warnings say what is allowed but may surprise, each with its path.

@@ -28,10 +28,7 @@ func (r *reader) config(f *file) *Config {
 		Scheduler: scheduler.Config{Upstreams: make(map[string]scheduler.Upstream)},
 		Listeners: make(map[string]Listener),
 	}
-	c.Warnings = append(c.Warnings, "store: memory covers one process life; calls that wait at a stop or a crash are lost")
-	if f.Store != "memory" {
-		r.fault("store", "must be memory in this version; a durable store comes with a later one. Write store: memory, or leave the key out")
-	}
+	r.store(c, f)
 	r.oneOf("log.level", f.Log.Level, "debug", "info", "warn", "error")
 	r.oneOf("log.format", f.Log.Format, "text", "json")
 	if f.Grace != nil { // 0s is allowed: a stop that waits for nobody
@@ -62,6 +59,8 @@ func (r *reader) config(f *file) *Config {
 func (r *reader) upstream(path string, f fileUpstream) scheduler.Upstream {
 	u := scheduler.Upstream{
 		Config:  upstream.Config{URL: f.URL, Idempotent: f.Idempotent},
+		Durable: f.Durable.source(),
+		NoBody:  f.NoBody.source(),
 		Resend:  f.Resend,
 		Weights: f.Weights,
 	}

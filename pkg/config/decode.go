@@ -59,7 +59,7 @@ func syntax(err error) Errors {
 // decoded by itself: mapstructure leaves out a map's element that has a fault, and
 // with it all that is to be said of the rest of it.
 func (r *reader) decode(settings map[string]any, presets map[string][]fileRule) *file {
-	f := &file{Admin: DefaultAdmin, Store: "memory", Log: fileLog{"info", "text"}, Upstreams: make(map[string]fileUpstream)}
+	f := &file{Admin: DefaultAdmin, Store: DefaultStore, Log: fileLog{"info", "text"}, Upstreams: make(map[string]fileUpstream)}
 	upstreams, ok := settings["upstreams"].(map[string]any)
 	if !ok && settings["upstreams"] != nil {
 		r.fault("upstreams", "must be a section of keys, one for each upstream")

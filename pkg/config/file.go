@@ -8,9 +8,20 @@ package config
 type file struct {
 	// Admin is the listen address of the admin API, host:port. Default 127.0.0.1:9090.
 	Admin string `key:"admin"`
-	// Store is where calls are kept. Only memory is known to this version; it is the default.
-	Store string  `key:"store"`
-	Log   fileLog `key:"log"`
+	// Store is the file in which submitted calls and the use of the quota are kept,
+	// or memory, which covers one process life. Default throttler.db.
+	Store string `key:"store"`
+	// KeepCalls is how long finished calls and their answers are kept. Default 168h.
+	KeepCalls *duration `key:"keep_calls"`
+	// KeepKeys is how long idempotency keys are kept, at most keep_calls. Default 24h.
+	KeepKeys *duration `key:"keep_keys"`
+	// LongWindow is the window above which the use of the quota is stored in
+	// blocks, ahead of the sends. Default 1m.
+	LongWindow *duration `key:"long_window"`
+	// SealKey says where the key is that seals requests and answers in the store:
+	// env:NAME or file:PATH, 32 bytes in base64. Default: they are in the clear.
+	SealKey string  `key:"seal_key"`
+	Log     fileLog `key:"log"`
 	// Grace is how long attempts in flight may go on at a stop. Default 35s.
 	Grace *duration `key:"grace"`
 	// Upstreams by name: lower-case letters, digits, - and _.
@@ -50,6 +61,13 @@ type fileUpstream struct {
 	MaxBody *size `key:"max_body"`
 	// Concurrency is how many attempts are in flight at most. Default 1024.
 	Concurrency *int `key:"concurrency"`
+
+	// Durable is true, false or a request expression: calls whose caller waits, and
+	// that are stored all the same. Default false.
+	Durable *condition `key:"durable"`
+	// NoBody is true, false or a request expression: calls whose request is never
+	// stored. Such a call is not lost in silence, but ends with the process. Default false.
+	NoBody *condition `key:"no_body"`
 
 	// ShareBy is a request expression; calls of one value are one flow, and flows
 	// share fairly. Default: all calls are one flow.

@@ -107,6 +107,21 @@ func (c *cost) UnmarshalMapstructure(v any) error {
 	return nil
 }
 
+// A condition is a truth value, or a request expression that gives one.
+type condition string
+
+func (c *condition) UnmarshalMapstructure(v any) error {
+	switch v := v.(type) {
+	case bool:
+		*c = condition(strconv.FormatBool(v))
+	case string:
+		*c = condition(v)
+	default:
+		return fmt.Errorf("is %s, must be true, false or an expression", noun(reflect.ValueOf(v)))
+	}
+	return nil
+}
+
 // strict is asked by mapstructure before it decodes a value. It lets nothing
 // through that would be bent to fit, but a text that reads as the number or
 // truth value wanted: variables of the environment are texts.

@@ -30,6 +30,7 @@ type limit struct {
 	pool     []*account // forgotten accounts
 	fullTill int64      // monotonic: until then a full table need not be searched again
 	paused   int64      // monotonic
+	shut     int64      // monotonic: no permit is taken before, whatever paused says
 	audit    Audit
 }
 

@@ -1,8 +1,7 @@
 // Package quota keeps limits of the form "at most N calls per window" exactly,
 // as the receiver of the calls counts them.
 //
-// A [Ledger] holds the permits of several limits. Three calls are all there is
-// to the main use:
+// A [Ledger] holds the permits of several limits:
 //
 //	short, ok := ledger.Take(now, needs)   // all permits or none
 //	ledger.Return(now, needs, attempt)     // the attempt has ended
@@ -250,7 +249,8 @@ func (l *Ledger) Next(now time.Time, n Need) time.Time {
 // PauseLimit shuts a limit for all of its keys until the instant; the zero
 // instant opens it again. A later pause wins over an earlier one.
 func (l *Ledger) PauseLimit(limit int, until time.Time) {
-	l.limits[limit].paused = l.later(l.limits[limit].paused, until)
+	lim := l.limits[limit]
+	lim.paused = max(lim.shut, l.later(lim.paused, until))
 }
 
 // PauseKey shuts one key of a limit until the instant; the zero instant opens it again.

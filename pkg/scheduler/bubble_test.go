@@ -887,10 +887,10 @@ func TestLimitsTellOfTheirAudit(t *testing.T) {
 		}
 		time.Sleep(sec)
 		l := s.Limits()[1]
-		if l.Most != 2 || l.Margin != 1 || l.Hold == nil || l.Hold.Cost < 0.199 || l.Hold.Cost > 0.201 {
-			t.Errorf("most %d, margin %d, hold %+v; want 2, 1 and a cost of 0.2", l.Most, l.Margin, l.Hold)
+		if l.Most != 2 || l.Margin != 1 || l.HoldCost < 0.199 || l.HoldCost > 0.201 {
+			t.Errorf("most %d, margin %d, hold costs %v; want 2, 1 and 0.2", l.Most, l.Margin, l.HoldCost)
 		}
-		if win := l.Hold.Guards["100ms"]; win < 0.119 || win > 0.121 {
+		if win := l.GuardWins["100ms"]; win < 0.119 || win > 0.121 {
 			t.Errorf("a guard of 100ms wins %v, want 0.15 of 1.25 s", win)
 		}
 	})

@@ -30,14 +30,6 @@ var States = []State{Waiting, Sending, Done, Failed, Unknown, Expired, Exhausted
 // Finished reports whether nothing follows the state.
 func (s State) Finished() bool { return s != Waiting && s != Sending && s != Unknown }
 
-// What is fixed of calls and of what is told of them.
-const (
-	MaxPriority  = 100 // a priority is from -MaxPriority to MaxPriority
-	DataPriority = 10  // of calls whose caller waits, unless it says otherwise
-	MaxAttempts  = 20  // a Call tells of its last ones
-	MaxKeys      = 100 // a LimitStatus tells of those for which most waits
-)
-
 // A Request is a call to be handed over.
 type Request struct {
 	Upstream string
@@ -74,6 +66,7 @@ type Call struct {
 	State      State       `json:"state"`
 	Priority   int         `json:"priority"`
 	Async      bool        `json:"async"`              // nobody waits for the answer: it was handed over by Submit
+	Durable    bool        `json:"durable"`            // it survives the process
 	Callback   string      `json:"callback,omitempty"` // who is told of its end
 	Resolves   string      `json:"resolves,omitempty"` // the unknown call that it asks about
 	AcceptedAt time.Time   `json:"accepted_at"`
@@ -84,6 +77,11 @@ type Call struct {
 	Attempts   []Attempt   `json:"attempts"`     // the last MaxAttempts of them
 	WaitingFor *WaitingFor `json:"waiting_for,omitempty"`
 	Response   *Response   `json:"response,omitempty"`
+
+	// Due and Spent are for a Durable: not before when it goes again, and the
+	// permits that its attempts may have out.
+	Due   time.Time `json:"-"`
+	Spent []Hold    `json:"-"`
 }
 
 // An Attempt is one sending of a call.
@@ -161,7 +159,8 @@ type call struct {
 	route   *route
 	bytes   int64
 
-	seq     uint64        // age: smaller is older, over all attempts
+	seq     uint64        // age: smaller is older, over all attempts and lives
+	lane    int64         // of its Entry
 	due     time.Duration // on the loop's clock; not before it
 	timeout wheel.Handle
 	queued  queued  // its place in the planner
@@ -169,7 +168,9 @@ type call struct {
 
 	settled    chan struct{} // if not nil, closed when it is finished or unknown
 	repeatable bool
+	noBody     bool // its request stays out of the store
 	gone       bool // the waiter has gone
+	near       bool // counted in the backlog as one that waits in memory
 }
 
 // A flight is what is known of a call that has been sent.
@@ -177,6 +178,7 @@ type flight struct {
 	sentAt    time.Time        // monotonic, of the last attempt
 	firstSent time.Time        // monotonic, of the first one
 	needs     []quota.Need     // the permits that it holds
+	blocks    []*block         // in which the store knows them, if not with the call
 	burnt     int              // attempts that count
 	unreached int              // times it met a closed door in a row
 	backoff   time.Duration    // the last one

@@ -105,7 +105,15 @@ func (s *Scheduler) notify(ctx context.Context, c *Call, now time.Time) {
 		"Content-Type": {"application/json"},
 		"Webhook-Id":   {fmt.Sprintf("%s.%s.%d", c.ID, c.State, attempts)},
 	}
-	if _, err := s.Submit(ctx, Request{Upstream: name, Method: http.MethodPost, Target: sv.target, Header: header, Body: body, internal: true}); err != nil {
+	var refused *Error
+	_, err = s.Submit(ctx, Request{
+		Upstream: name, Method: http.MethodPost, Target: sv.target, Header: header, Body: body, internal: true,
+		IdempotencyKey: header.Get("Webhook-Id"),
+	})
+	if errors.As(err, &refused) && refused.Reason == KeyReused {
+		return // it was handed over before, by an earlier process
+	}
+	if err != nil {
 		s.log.Error("a webhook was refused", "call", c.ID, "callback", c.Callback, "err", err)
 	}
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// Defaults of an [Upstream], its [Resolve] and its [Callback] whose fields are
-// zero, and the names of what calls wait for besides its limits.
+// Defaults of a [Config], an [Upstream], its [Resolve] and its [Callback] whose
+// fields are zero, the names of what calls wait for besides its limits, and what
+// is fixed of calls and of what is told of them.
 const (
 	DefaultConcurrency     = 1024
 	DefaultLate            = 5 * time.Second
@@ -25,6 +26,7 @@ const (
 	DefaultMaxWaiting      = 10_000
 	DefaultMaxWaitingBytes = 256 << 20
 	DefaultMaxBody         = 1 << 20
+	DefaultLongWindow      = time.Minute
 
 	// ConcurrencyLimit is the name of the limit that every upstream has: its
 	// concurrency. A pause of the upstream is a pause of this limit.
@@ -41,14 +43,24 @@ const (
 	DefaultCallbackAttempts   = 12
 	DefaultCallbackMin        = 10 * time.Second // the waits grow, over half a day
 	DefaultCallbackMax        = 5 * time.Hour
+
+	MaxPriority  = 100 // a priority is from -MaxPriority to MaxPriority
+	DataPriority = 10  // of calls whose caller waits, unless it says otherwise
+	MaxAttempts  = 20  // a Call tells of its last ones
+	MaxKeys      = 100 // a LimitStatus tells of those for which most waits
 )
 
 // A Config describes a scheduler.
 type Config struct {
 	// Upstreams by name.
 	Upstreams map[string]Upstream
-	// Store keeps the calls; nil keeps them in memory.
+	// Store keeps the calls; nil keeps them in memory. If it is a [Durable],
+	// submitted calls and the use of the quota outlive the process. The scheduler
+	// closes it.
 	Store Store
+	// LongWindow is the window above which the use of the quota is stored in
+	// blocks, ahead of the sends; zero means DefaultLongWindow.
+	LongWindow time.Duration
 	// Log gets what an operator should know; nil means slog.Default().
 	Log *slog.Logger
 	// Observe, if not nil, is told of every event, from the scheduler's loop: it
@@ -91,6 +103,14 @@ type Upstream struct {
 	MaxWaitingBytes int64
 	// MaxBody bounds a request's body, in bytes.
 	MaxBody int64
+
+	// Durable is a request expression: calls whose caller waits, and that are kept
+	// in a [Durable] all the same. With a Request.IdempotencyKey a later caller
+	// finds them. Empty means none.
+	Durable string
+	// NoBody is a request expression: calls whose request is kept out of the
+	// store. They are not lost in silence, but end with the process. Empty means none.
+	NoBody string
 
 	// ShareBy is a request expression: calls of one value are one flow. Empty
 	// makes all calls one flow.
@@ -152,6 +172,8 @@ type service struct {
 	Upstream
 	up      *upstream.Upstream
 	shareBy *upstream.Expr
+	durable condition
+	noBody  condition
 	limits  []limit // the first is the concurrency of all calls
 
 	resolvers []*resolver
@@ -161,6 +183,18 @@ type service struct {
 type limit struct {
 	Limit
 	when, key, price *upstream.Expr // nil: all, one, 1
+}
+
+// A condition is a request expression that may be absent.
+type condition struct{ *upstream.Expr }
+
+// holds tells whether it does; one that fails on a request holds if unclear.
+func (c condition) holds(in *upstream.Input, unclear bool) bool {
+	if c.Expr == nil {
+		return false
+	}
+	ok, err := c.Bool(in)
+	return ok || err != nil && unclear
 }
 
 var outcomes = []upstream.Outcome{upstream.Done, upstream.Failed, upstream.NotExecuted, upstream.Unknown}
@@ -218,6 +252,17 @@ func compileUpstream(name string, u Upstream, fault func(field string, err error
 	if u.ShareBy != "" {
 		if sv.shareBy, err = upstream.Compile(u.ShareBy, upstream.Key); err != nil {
 			fault("share_by", err)
+		}
+	}
+	for _, e := range []struct {
+		field, source string
+		to            *condition
+	}{{"durable", u.Durable, &sv.durable}, {"no_body", u.NoBody, &sv.noBody}} {
+		if e.source == "" {
+			continue
+		}
+		if e.to.Expr, err = upstream.Compile(e.source, upstream.Condition); err != nil {
+			fault(e.field, err)
 		}
 	}
 	for _, flow := range slices.Sorted(maps.Keys(u.Weights)) {

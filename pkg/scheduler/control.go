@@ -20,6 +20,7 @@ func (s *Scheduler) resolve(id string, as State, reason string, attempt int) (*C
 	}
 	var err error
 	known, recorded := false, make(chan struct{})
+	s.fetch(id)
 	if !s.ask(func(now time.Time) {
 		c := s.loop.calls[id]
 		known = c != nil
@@ -67,8 +68,8 @@ func (s *Scheduler) resolveStored(id string, as State, reason string) (*Call, er
 		return nil, wrongState(c, "its caller has been told so; it can be resolved as done or failed, but only its caller can send it again")
 	}
 	next := c.resolved(time.Now(), as, reason)
-	if err := s.reading(func() error { return s.store.Record(next) }); err != nil {
-		return nil, err
+	if err := s.reading(func() error { return s.storeOf(next).Record(next) }); err != nil {
+		return nil, s.unread(err)
 	}
 	return s.stored(id)
 }
@@ -89,6 +90,7 @@ func (c *Call) resolved(now time.Time, as State, reason string) *Call {
 func (l *loop) resolve(now time.Time, c *call, as State, reason string, renew bool, recorded chan struct{}) {
 	p := l.planners[c.Upstream]
 	next := c.resolved(now, as, reason)
+	next.Due = time.Time{}
 	if as == Waiting && renew {
 		next.Deadline = p.goodUntil(c.AcceptedAt, now.Add(p.MaxAge))
 	}
@@ -105,6 +107,7 @@ func (l *loop) resolve(now time.Time, c *call, as State, reason string, renew bo
 		p.bytes -= c.bytes
 		c.Call = next
 		delete(l.calls, c.ID)
+		p.backlog.forget(c)
 		l.observe(Event{Kind: EventEnded, Call: next})
 		l.aftermath(now, c)
 	})

@@ -26,6 +26,7 @@ const (
 	NotSent      Reason = "not_sent"      // the signer, for instance, could not complete it
 	Gone         Reason = "gone"          // nobody waits for the answer any more, and nothing was sent
 	StoreFailed  Reason = "store_failed"  // the call could not be stored
+	DiskFull     Reason = "disk_full"     // there is no room to store the call
 )
 
 // An Error says why a call was refused, or why there is no answer to it.

@@ -36,6 +36,7 @@ func (p *planner) eta(now time.Time, c *call) (time.Time, *WaitingFor) {
 		if g := p.gates[gateID{n.Limit, n.Key}]; g != nil {
 			here, passing = p.ahead(g, c, n.Cost)
 		}
+		here += p.backlog.beyond(c) * n.Cost
 		ahead := here
 		at := p.ledger.ETA(now, n, here, p.trip)
 		for range 4 { // what passes meanwhile takes time too; it converges from below

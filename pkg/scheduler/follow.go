@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"runtime/debug"
 	"time"
@@ -14,12 +15,16 @@ import (
 // What follows an attempt: the states of the package doc from sending on.
 
 // attempt sends a call once, on a goroutine of its own.
-func (s *Scheduler) attempt(sv *service, c *call, intent *Call) {
+func (s *Scheduler) attempt(sv *service, c *call, intent *Call, take []Hold) {
 	send := sv.up.Do
 	if !intent.Async { // who waits gets the beginning of a slow answer before its end
 		send = sv.up.Stream
 	}
-	result := s.once(send, sv.fresh(intent, c.request), intent)
+	result := s.once(send, sv, c, intent, take)
+	if errors.Is(result.Err, ErrNotWaiting) {
+		s.loop.post(func(now time.Time) { s.loop.vanish(now, c) })
+		return
+	}
 	repeatable, until := sv.repeatable(c, result)
 	decision := s.decision(sv.Retry, retry.Attempt{
 		Number: c.flight.burnt + 1, Outcome: retry.Outcome(result.Outcome), Repeatable: repeatable, Until: until,
@@ -33,9 +38,13 @@ func (s *Scheduler) attempt(sv *service, c *call, intent *Call) {
 	}
 	// Read what is kept of the answer here: it may block.
 	var kept *Response
-	if intent.Async && result.Response != nil {
+	switch {
+	case result.Response == nil:
+	case intent.Async:
 		kept = keep(result, sv.up.MaxInspect)
 		result.Response = nil
+	case intent.Durable:
+		kept = copyOf(result, sv.up.MaxInspect)
 	}
 	s.loop.post(func(now time.Time) {
 		s.loop.conclude(now, c, result, kept, decision)
@@ -58,17 +67,17 @@ func (s *Scheduler) decision(p retry.Policy, a retry.Attempt) (d retry.Decision)
 
 // once stores the intent and sends the request. What panics, a signer or a
 // transport that somebody gave us, harms this call alone: it may have been sent.
-func (s *Scheduler) once(send func(context.Context, *upstream.Request) *upstream.Result, r *upstream.Request, intent *Call) (result *upstream.Result) {
+func (s *Scheduler) once(send func(context.Context, *upstream.Request) *upstream.Result, sv *service, c *call, intent *Call, take []Hold) (result *upstream.Result) {
 	defer func() {
 		if v := recover(); v != nil {
 			s.log.Error("an attempt panicked", "call", intent.ID, "upstream", intent.Upstream, "panic", v, "stack", string(debug.Stack()))
 			result = &upstream.Result{Outcome: upstream.Unknown, Sent: true, Reason: "the attempt panicked", AnsweredAt: time.Now()}
 		}
 	}()
-	if err := s.store.Intend(intent); err != nil {
+	if err := s.intend(c, intent, take); err != nil {
 		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: "never sent: the intent could not be stored", AnsweredAt: time.Now(), RetryAfter: time.Second, Err: err}
 	}
-	return send(s.ctx, r)
+	return send(s.ctx, sv.fresh(intent, c.request))
 }
 
 // conclude takes in what an attempt came to and does what follows.
@@ -77,8 +86,14 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 	needs := f.needs
 	l.busy--
 	p.sending--
+	told := c.change()
+	if p.spender != nil {
+		var settled []Hold
+		told.Spent, settled = p.spender.back(now, p, c, r)
+		l.settled(settled)
+	}
 	p.back(now, f, r)
-	l.tell(now, c, r, kept)
+	l.tell(now, c, told, r, kept)
 	l.reachable(now, p, c, r)
 	f.used = f.used || r.Sent
 	f.doubt = f.doubt || r.Outcome == upstream.Unknown
@@ -110,8 +125,7 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 }
 
 // tell notes what an attempt came to where others see it.
-func (l *loop) tell(now time.Time, c *call, r *upstream.Result, kept *Response) {
-	told := c.change()
+func (l *loop) tell(now time.Time, c *call, told *Call, r *upstream.Result, kept *Response) {
 	if grown := kept.size() - told.Response.size(); grown != 0 { // what is kept of an answer is held too
 		c.bytes += grown
 		l.planners[c.Upstream].bytes += grown
@@ -148,7 +162,7 @@ func (l *loop) again(now time.Time, p *planner, c *call, r *upstream.Result, d r
 		if eta, _ := p.eta(now, c); !eta.After(c.Deadline) {
 			// It stays in sending until that is recorded: records of a call do not overtake.
 			next := c.snapshot()
-			next.State = Waiting
+			next.State, next.Due = Waiting, d.At
 			l.record(&next, func(now time.Time) { l.resume(now, c, &next) })
 			return
 		}
@@ -250,8 +264,9 @@ func (l *loop) finish(now time.Time, c *call, state State) {
 func (l *loop) record(told *Call, then func(now time.Time)) {
 	l.busy++
 	l.s.work.Go(func() {
-		if err := l.s.store.Record(told); err != nil {
+		if err := l.s.storeOf(told).Record(told); err != nil {
 			l.s.log.Error("a call's state could not be stored", "call", told.ID, "state", told.State, "err", err)
+			l.s.check(err)
 		}
 		l.post(func(now time.Time) {
 			l.busy--
@@ -264,6 +279,7 @@ func (l *loop) record(told *Call, then func(now time.Time)) {
 func (l *loop) settle(now time.Time, c *call) {
 	if c.State.Finished() || !c.Async {
 		delete(l.calls, c.ID)
+		l.planners[c.Upstream].backlog.forget(c)
 	}
 	if answer := c.answer(); c.gone && answer != nil {
 		answer.Response.Body.Close()

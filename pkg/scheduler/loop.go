@@ -21,13 +21,15 @@ type loop struct {
 	observe func(Event)
 
 	// Owned by run.
-	origin   time.Time
-	wheel    *wheel.Wheel[timeouter]
-	planners map[string]*planner
-	calls    map[string]*call // that are not finished, or not yet recorded as such
-	seq      uint64
-	stopping bool
-	busy     int // calls being admitted, sent or recorded: each will send a message
+	origin    time.Time
+	wheel     *wheel.Wheel[timeouter]
+	planners  map[string]*planner
+	calls     map[string]*call // that are not finished, or not yet recorded as such
+	accepting map[string]bool  // ids that have been admitted, and are being stored
+	seq       uint64
+	stopping  bool
+	busy      int   // calls being admitted, sent or recorded: each will send a message
+	blocks    int64 // ids of holds
 }
 
 // A timeouter is what lies in the wheel: a gate that opens, a call whose time has come.
@@ -50,7 +52,7 @@ func newLoop(s *Scheduler, observe func(Event)) *loop {
 	l := &loop{
 		s: s, inbox: make(chan func(time.Time), batch), ended: make(chan struct{}),
 		observe: observe, origin: time.Now(), wheel: wheel.New[timeouter](tick),
-		planners: make(map[string]*planner), calls: make(map[string]*call),
+		planners: make(map[string]*planner), calls: make(map[string]*call), accepting: make(map[string]bool),
 	}
 	if l.observe == nil {
 		l.observe = func(Event) {}
@@ -63,6 +65,10 @@ func newLoop(s *Scheduler, observe func(Event)) *loop {
 
 func (l *loop) newPlanner(sv *service) *planner {
 	p := newPlanner(sv, l.wheel, l.origin)
+	if l.s.durable != nil {
+		p.spender = newSpender(l.s.long, func() int64 { l.blocks++; return l.blocks })
+		p.backlog = newBacklog(0)
+	}
 	p.ledger.OnStep = func(step time.Duration) {
 		what := "the wall clock was put forward; what is out of aligned limits counts in both windows"
 		if step < 0 {
@@ -124,6 +130,7 @@ func (l *loop) dispatch(now time.Time) {
 	}
 	for _, p := range l.planners {
 		p.dispatch(now, func(c *call) { l.send(now, p, c) })
+		l.refill(now, p)
 	}
 }
 
@@ -144,21 +151,27 @@ func (l *loop) admit(now time.Time, c *call) *Error {
 	p.waiting++
 	p.bytes += c.bytes
 	l.busy++
+	l.seq++
+	c.seq = l.seq
+	l.accepting[c.ID] = true
 	return nil
 }
 
 // enqueue takes an admitted call in hand.
 func (l *loop) enqueue(now time.Time, c *call) {
 	l.busy--
-	l.seq++
-	c.seq = l.seq
-	l.calls[c.ID] = c
 	l.observe(Event{Kind: EventAccepted, Call: c.Call, route: c.route})
-	if l.stopping { // since it was admitted
+	p := l.planners[c.Upstream]
+	delete(l.accepting, c.ID)
+	l.calls[c.ID] = c
+	switch {
+	case l.stopping: // since it was admitted
 		l.release(now, c)
-		return
+	case l.parks(now, p, c):
+		l.park(p, c)
+	default:
+		l.wait(now, c)
 	}
-	l.wait(now, c)
 }
 
 // withdraw gives back the place of a call that was admitted and not enqueued.
@@ -167,15 +180,17 @@ func (l *loop) withdraw(c *call) {
 	p.waiting--
 	p.bytes -= c.bytes
 	l.busy--
+	delete(l.accepting, c.ID)
 }
 
 // wait puts a call into the plan, or lets it wait for its time.
 func (l *loop) wait(now time.Time, c *call) {
 	at := c.Deadline.Sub(l.origin)
+	p := l.planners[c.Upstream]
+	p.backlog.enter(c)
 	if c.due > now.Sub(l.origin) {
 		at = min(at, c.due)
 	} else {
-		p := l.planners[c.Upstream]
 		l.reroute(p, c)
 		p.repeats.enter(now, c)
 	}
@@ -203,6 +218,7 @@ func (l *loop) expire(now time.Time, c *call) {
 
 // leave takes a waiting call out of the plan and the wheel.
 func (l *loop) leave(now time.Time, c *call) {
+	l.planners[c.Upstream].backlog.leave(c)
 	if c.queued.lane != nil {
 		p, g := l.planners[c.Upstream], c.queued.lane.share.gate
 		p.remove(now, c)
@@ -217,6 +233,7 @@ func (l *loop) send(now time.Time, p *planner, c *call) {
 	l.wheel.Cancel(c.timeout)
 	p.waiting--
 	p.sending++
+	p.backlog.leave(c)
 	if c.flight == nil {
 		c.flight = new(flight)
 	}
@@ -237,7 +254,11 @@ func (l *loop) send(now time.Time, p *planner, c *call) {
 	}
 	intent.Attempts = append(intent.Attempts, Attempt{N: n, SentAt: now})
 	l.observe(Event{Kind: EventSending, Call: intent})
+	var take []Hold
+	if p.spender != nil {
+		intent.Spent, take = p.spender.take(now, p, c)
+	}
 	l.busy++
 	sv := p.service
-	l.s.work.Go(func() { l.s.attempt(sv, c, intent) })
+	l.s.work.Go(func() { l.s.attempt(sv, c, intent, take) })
 }

@@ -41,6 +41,8 @@ type planner struct {
 	trip    time.Duration // of an attempt, smoothed
 	strikes map[gateID]strike
 	door    door
+	spender *spender // nil if nothing outlives the process
+	backlog *backlog // nil if nothing does
 }
 
 func newPlanner(sv *service, w *wheel.Wheel[timeouter], origin time.Time) *planner {
@@ -256,23 +258,11 @@ func (p *planner) move(l *lane, from, to *gate) {
 
 // back ends an attempt and opens the gates that its permits opened.
 func (p *planner) back(now time.Time, f *flight, r *upstream.Result) {
-	a := quota.Attempt{Sent: f.sentAt, End: r.AnsweredAt, Fate: quota.Unanswered}
-	if r.SentAt.After(a.Sent) { // after a dial, a signature, a write of the store
-		a.Sent = r.SentAt
-	}
-	switch {
-	case !r.Sent:
-		a.Fate = quota.Uncounted
-	case r.Answered:
-		a.Fate = quota.Answered
+	if r.Answered {
 		p.observe(r.AnsweredAt.Sub(f.sentAt))
 	}
 	for i, n := range f.needs {
-		a := a
-		if a.Fate == quota.Answered && !p.limits[n.Limit].counted(r.Outcome) {
-			a.Fate = quota.Uncounted
-		}
-		p.ledger.Return(now, f.needs[i:i+1], a)
+		p.ledger.Return(now, f.needs[i:i+1], p.attemptOf(f, n, r))
 	}
 	for _, n := range f.needs {
 		if g := p.gates[gateID{n.Limit, n.Key}]; g != nil {
@@ -280,6 +270,21 @@ func (p *planner) back(now time.Time, f *flight, r *upstream.Result) {
 		}
 	}
 	f.needs = nil
+}
+
+// attemptOf returns an attempt as the ledger needs to know it for one of its needs.
+func (p *planner) attemptOf(f *flight, n quota.Need, r *upstream.Result) quota.Attempt {
+	a := quota.Attempt{Sent: f.sentAt, End: r.AnsweredAt, Fate: quota.Unanswered}
+	if r.SentAt.After(a.Sent) { // after a dial, a signature, a write of the store
+		a.Sent = r.SentAt
+	}
+	switch {
+	case !r.Sent, r.Answered && !p.limits[n.Limit].counted(r.Outcome):
+		a.Fate = quota.Uncounted
+	case r.Answered:
+		a.Fate = quota.Answered
+	}
+	return a
 }
 
 // check opens a closed gate if its first lane may pass it, or foresees when.

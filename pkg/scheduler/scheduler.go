@@ -1,5 +1,4 @@
-// Package scheduler calls rate-limited APIs without breaking their limits,
-// wasting their quota or losing a call.
+// Package scheduler calls rate-limited APIs; it breaks no limit and loses no call.
 //
 //	s, err := scheduler.New(cfg)
 //	client := &http.Client{Transport: s.Transport("alipay")} // waits for the answer
@@ -9,12 +8,10 @@
 //	           ▲   └─► expired, cancelled     │ └─────► unknown ─► waiting, done, failed
 //	           └── a new single-shot timeout ─┴───────► exhausted
 //
-// What was limited, or is safe to repeat, waits again. Unknown may have been
-// executed: it stays until a query ([Resolve]) or a person decides. Which call goes
-// is decided when a slot fires: by priority, then fairly between flows, then by age.
-//
-// One goroutine owns the wheel, the books and the queues; others send it messages.
-// Attempts run beside it. All methods are safe for concurrent use.
+// What was limited, or is safe to repeat, waits again; unknown waits for a query
+// ([Resolve]) or a person. A slot goes to the best priority, then fairly between
+// flows, then by age. With a [Durable] store, calls and quota survive the process.
+// One goroutine owns the books; all methods are safe for concurrent use.
 package scheduler
 
 import (
@@ -24,8 +21,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,8 +47,10 @@ type Scheduler struct {
 	services  atomic.Pointer[map[string]*service] // as configured last
 	reloading sync.Mutex
 	resolving sync.Mutex
-	readers   sync.RWMutex // of the store
-	store     Store
+	readers   sync.RWMutex  // of the stores
+	store     Store         // of calls that live as long as the process
+	durable   Durable       // of those that outlive it; nil if there is none
+	long      time.Duration // the window above which permits are stored in blocks
 	log       *slog.Logger
 	loop      *loop
 
@@ -61,6 +64,10 @@ type Scheduler struct {
 
 	close  sync.Once
 	closed chan struct{}
+
+	failing sync.Once
+	failed  chan struct{} // closed when the store has failed
+	failure error
 }
 
 // New starts a scheduler. The error joins all faults of the config.
@@ -69,9 +76,13 @@ func New(c Config) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Scheduler{store: c.Store, log: c.Log, closed: make(chan struct{})}
+	s := &Scheduler{store: c.Store, long: c.LongWindow, log: c.Log, closed: make(chan struct{}), failed: make(chan struct{})}
 	s.services.Store(&services)
-	if s.store == nil {
+	s.durable, _ = c.Store.(Durable)
+	if s.long == 0 {
+		s.long = DefaultLongWindow
+	}
+	if s.store == nil || s.durable != nil {
 		s.store = NewMemory(keepFinished, keepFinishedBytes)
 	}
 	if s.log == nil {
@@ -80,7 +91,16 @@ func New(c Config) (*Scheduler, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.afterCtx, s.afterEnd = context.WithCancel(s.ctx)
 	s.loop = newLoop(s, c.Observe)
+	if s.durable != nil {
+		if err := s.recover(); err != nil {
+			s.cancel()
+			return nil, fmt.Errorf("throttler: %w", err)
+		}
+	}
 	go s.loop.run()
+	if s.durable != nil {
+		s.after.Go(s.reconsider)
+	}
 	return s, nil
 }
 
@@ -91,24 +111,13 @@ func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
 	if refused != nil {
 		return nil, refused
 	}
-	c.Async = true
-	var key, fingerprint string
-	if r.IdempotencyKey != "" {
-		key, fingerprint = r.Upstream+" "+r.IdempotencyKey, fingerprintOf(&r)
-		// What was accepted stays so, whatever would refuse it now.
-		if known, err := s.store.Find(key, fingerprint); known != nil || err != nil {
-			return s.repeated(&r, known, err)
-		}
-	}
-	if refused := s.admit(c); refused != nil {
+	c.Async, c.Durable = true, s.durable != nil
+	known, refused := s.accept(ctx, c, &r)
+	switch {
+	case refused != nil:
 		return nil, refused
-	}
-	existing, err := s.store.Accept(ctx, c.Call, c.request, key, fingerprint)
-	if err != nil || existing != nil {
-		s.ask(func(time.Time) { s.loop.withdraw(c) })
-	}
-	if err != nil || existing != nil {
-		return s.repeated(&r, existing, err)
+	case known != nil:
+		return s.Get(known.ID)
 	}
 	var accepted Call
 	if !s.ask(func(now time.Time) {
@@ -120,22 +129,12 @@ func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
 	return &accepted, nil
 }
 
-// repeated answers a Submit whose key is known, or for which the store failed.
-func (s *Scheduler) repeated(r *Request, known *Call, err error) (*Call, error) {
-	switch {
-	case errors.Is(err, ErrKeyReused):
-		return nil, &Error{Reason: KeyReused, Upstream: r.Upstream, Detail: fmt.Sprintf("idempotency key %q was used for another request; take a new key, or send the same request", r.IdempotencyKey)}
-	case err != nil:
-		return nil, &Error{Reason: StoreFailed, Upstream: r.Upstream, Detail: "the call could not be stored: " + err.Error()}
-	}
-	return s.Get(known.ID)
-}
-
 // Do hands over a call and waits for the upstream's answer; the caller closes its
 // body. A call that has not been sent when ctx ends is cancelled; one that has
 // been sent runs to its own end and is recorded. The error is an [*Error], or
 // that of ctx. The call is told wherever there is one: not if it was malformed, or
-// the scheduler is closed.
+// the scheduler is closed. An IdempotencyKey counts only for a durable call: who
+// comes second with it gets the answer of the first.
 func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -152,12 +151,14 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	if latest.Before(c.Deadline) {
 		c.Deadline = latest
 	}
-	if refused := s.admit(c); refused != nil {
-		return nil, refused.Call, refused
+	if !c.Durable {
+		r.IdempotencyKey = "" // forwarded only
 	}
-	if _, err := s.store.Accept(ctx, c.Call, c.request, "", ""); err != nil {
-		s.ask(func(time.Time) { s.loop.withdraw(c) })
-		return nil, nil, &Error{Reason: StoreFailed, Upstream: r.Upstream, Detail: "the call could not be stored: " + err.Error()}
+	switch known, refused := s.accept(ctx, c, &r); {
+	case refused != nil:
+		return nil, refused.Call, refused
+	case known != nil:
+		return s.join(ctx, known.ID)
 	}
 	id := c.ID // from here on the loop may replace what is told of the call
 	if !s.ask(func(now time.Time) {
@@ -250,12 +251,79 @@ func (s *Scheduler) newCall(r Request) (*call, *Error) {
 			AcceptedAt: now, NotBefore: r.NotBefore, Deadline: deadline, Attempts: []Attempt{},
 			Callback: r.Callback, Resolves: r.resolves,
 		},
-		request: wire, route: way, repeatable: sv.up.Repeatable(in), bytes: size(wire),
+		request: wire, route: way, repeatable: sv.up.Repeatable(in), bytes: size(wire), lane: laneOf(way),
 	}
+	c.Durable = s.durable != nil && sv.durable.holds(in, false)
+	c.noBody = s.durable != nil && sv.noBody.holds(in, true)
 	if earliest.After(now) {
-		c.due = earliest.Sub(s.loop.origin)
+		c.due, c.Due = earliest.Sub(s.loop.origin), earliest
 	}
 	return c, nil
+}
+
+// accept takes a new call and stores it, or returns the one that has its key.
+func (s *Scheduler) accept(ctx context.Context, c *call, r *Request) (known *Call, refused *Error) {
+	e := &Entry{Call: c.Call, Request: c.request, Lane: c.lane, Bytes: c.bytes, NoBody: c.noBody}
+	store := s.storeOf(c.Call)
+	if r.IdempotencyKey != "" {
+		e.Key, e.Fingerprint = r.Upstream+" "+r.IdempotencyKey, fingerprintOf(r)
+		// What was accepted stays so, whatever would refuse it now.
+		err := s.reading(func() (err error) {
+			known, err = store.Find(e.Key, e.Fingerprint)
+			return err
+		})
+		if known != nil || err != nil {
+			return known, s.unstored(r, err)
+		}
+	}
+	if refused := s.admit(c); refused != nil {
+		return nil, refused
+	}
+	e.Seq = int64(c.seq)
+	known, err := store.Accept(ctx, e)
+	if known != nil || err != nil {
+		s.ask(func(time.Time) { s.loop.withdraw(c) })
+	}
+	return known, s.unstored(r, err)
+}
+
+// unstored says why the store did not take a call; nil if it did.
+func (s *Scheduler) unstored(r *Request, err error) *Error {
+	var refused *Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		return refused
+	case errors.Is(err, ErrKeyReused):
+		return &Error{Reason: KeyReused, Upstream: r.Upstream, Detail: fmt.Sprintf("idempotency key %q was used for another request; take a new key, or send the same request", r.IdempotencyKey)}
+	case errors.Is(err, ErrFull):
+		return &Error{Reason: DiskFull, Upstream: r.Upstream, RetryAfter: time.Second, Detail: "the store's disk is full and the call was not taken; free some space, or send it again later"}
+	}
+	s.check(err)
+	return &Error{Reason: StoreFailed, Upstream: r.Upstream, Detail: "the call could not be stored: " + err.Error()}
+}
+
+// join waits for a call that another caller handed over, and returns its answer.
+func (s *Scheduler) join(ctx context.Context, id string) (*http.Response, *Call, error) {
+	c, err := s.Wait(ctx, id)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case c.Response != nil && c.State.Finished():
+		return c.Response.http(), c, nil
+	case ctx.Err() != nil:
+		return nil, c, ctx.Err()
+	case c.State == Unknown:
+		return nil, c, &Error{Reason: NoAnswer, Upstream: c.Upstream, Call: c, Detail: fmt.Sprintf("call %s has this idempotency key; it was sent and may have been executed: query before you send it again", c.ID)}
+	}
+	return nil, c, wrongState(c, "it has this idempotency key, and there is no answer to it")
+}
+
+func laneOf(r *route) int64 {
+	h := fnv.New64a()
+	io.WriteString(h, r.id)
+	return int64(h.Sum64())
 }
 
 // size estimates what a request holds in memory, in bytes.
@@ -339,12 +407,20 @@ func (s *Scheduler) stored(id string) (*Call, error) {
 	var c *Call
 	err := s.reading(func() (err error) {
 		c, err = s.store.Get(id)
+		if s.durable != nil && errors.Is(err, ErrNotFound) {
+			c, err = s.durable.Get(id)
+		}
 		return err
 	})
-	if errors.Is(err, ErrNotFound) {
+	switch {
+	case errors.Is(err, ErrNotFound):
 		return nil, &Error{Reason: NotFound, Detail: fmt.Sprintf("call %q is not known; it may have been forgotten some time after it finished", id)}
+	case err != nil:
+		return nil, s.unread(err)
+	case c.Durable && c.State == Waiting:
+		s.foresee(c)
 	}
-	return c, err
+	return c, nil
 }
 
 // reading runs f while the store is open.
@@ -359,14 +435,28 @@ func (s *Scheduler) reading(f func() error) error {
 	}
 }
 
+// unread says why nothing could be read from the store.
+func (s *Scheduler) unread(err error) error {
+	var stopping *Error
+	if errors.As(err, &stopping) {
+		return err
+	}
+	s.check(err)
+	return &Error{Reason: StoreFailed, Detail: "the store could not be read: " + err.Error()}
+}
+
 // Wait returns a call when it is finished or unknown, or as it is when ctx ends.
 func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
 	var settled <-chan struct{}
-	s.ask(func(time.Time) {
+	settling := func(time.Time) {
 		if c := s.loop.calls[id]; c != nil {
 			settled = c.settling()
 		}
-	})
+	}
+	if s.ask(settling); settled == nil {
+		s.fetch(id)
+		s.ask(settling)
+	}
 	if settled != nil {
 		select {
 		case <-settled:
@@ -382,10 +472,17 @@ func (s *Scheduler) List(f Filter) ([]*Call, error) {
 	var calls []*Call
 	err := s.reading(func() (err error) {
 		calls, err = s.store.List(f)
+		if err != nil || s.durable == nil {
+			return err
+		}
+		more, err := s.durable.List(f)
+		calls = append(calls, more...)
+		slices.SortFunc(calls, func(a, b *Call) int { return strings.Compare(a.ID, b.ID) })
+		calls = calls[:min(len(calls), f.Max)]
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, s.unread(err)
 	}
 	s.ask(func(now time.Time) {
 		for _, stored := range calls {
@@ -401,6 +498,7 @@ func (s *Scheduler) List(f Filter) ([]*Call, error) {
 func (s *Scheduler) Cancel(id string) (*Call, error) {
 	var err error
 	var settled <-chan struct{}
+	s.fetch(id)
 	if !s.ask(func(now time.Time) {
 		c := s.loop.calls[id]
 		switch {
@@ -453,10 +551,25 @@ func (s *Scheduler) Shutdown(ctx context.Context) error {
 			sv.up.Close()
 		}
 		s.readers.Lock()
-		err = s.store.Close()
+		err = s.closeStores()
 		s.readers.Unlock()
 		close(s.closed)
 	})
 	<-s.closed
 	return err
+}
+
+// closeStores stores what is out, so that the next process need not wait, and
+// closes the stores.
+func (s *Scheduler) closeStores() error {
+	err := s.store.Close()
+	if s.durable == nil {
+		return err
+	}
+	if s.hasFailed() {
+		err = s.failure
+	} else {
+		err = s.durable.Restate(s.loop.holds(time.Now()))
+	}
+	return errors.Join(err, s.durable.Close())
 }

@@ -1,10 +1,12 @@
 package scheduler
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -46,16 +48,11 @@ type LimitStatus struct {
 	// Margin is what was left to Calls.
 	Most   int `json:"most"`
 	Margin int `json:"margin"`
-	// Hold is what holding permits until the response costs; nil where nothing slides.
-	Hold *Hold `json:"hold,omitempty"`
-}
-
-// A Hold tells of permits that are held until the response.
-type Hold struct {
-	// Cost is the share of a saturated quota that it takes.
-	Cost float64 `json:"cost"`
-	// Guards are the shares that a guard of each of the durations would win back.
-	Guards map[string]float64 `json:"guards"`
+	// HoldCost is the share of a saturated quota that holding permits until the
+	// response costs, GuardWins what guards of these durations would win back; nil
+	// where nothing slides.
+	HoldCost  float64            `json:"hold_cost"`
+	GuardWins map[string]float64 `json:"guard_wins,omitempty"`
 }
 
 // KeyStatus is how one key of a limit stands.
@@ -123,9 +120,9 @@ func (p *planner) limitStatus(now time.Time, i int) LimitStatus {
 	st.Most, st.Margin = audit.Most, st.Calls-audit.Most
 	if l.Window > 0 && l.Calendar == nil {
 		cost, wins := audit.Cost(l.Window)
-		st.Hold = &Hold{Cost: cost, Guards: make(map[string]float64)}
+		st.HoldCost, st.GuardWins = cost, make(map[string]float64)
 		for k, win := range wins {
-			st.Hold.Guards[quota.Guards[k].String()] = win
+			st.GuardWins[quota.Guards[k].String()] = win
 		}
 	}
 	p.keyStatus(now, i, &st)
@@ -144,7 +141,7 @@ func (p *planner) keyStatus(now time.Time, i int, st *LimitStatus) {
 		st.Waiting += waiting
 		st.Keys = append(st.Keys, KeyStatus{Key: u.Key, Free: u.Free, Out: u.Out, InFlight: u.InFlight, Waiting: waiting, PausedUntil: u.PausedUntil})
 		if len(st.Keys) == 10*MaxKeys { // so that a hundred thousand keys take little
-			st.Keys = first(st.Keys)
+			st.Keys = mostWanted(st.Keys)
 		}
 	}
 	for u := range p.ledger.Keys(now, i) {
@@ -159,11 +156,11 @@ func (p *planner) keyStatus(now time.Time, i int, st *LimitStatus) {
 			add(p.ledger.Usage(now, i, id.key), g.total())
 		}
 	}
-	st.Keys = first(st.Keys)
+	st.Keys = mostWanted(st.Keys)
 }
 
-// first returns the MaxKeys of keys for which most waits.
-func first(keys []KeyStatus) []KeyStatus {
+// mostWanted returns the MaxKeys of keys for which most waits.
+func mostWanted(keys []KeyStatus) []KeyStatus {
 	slices.SortFunc(keys, func(a, b KeyStatus) int {
 		return cmp.Or(b.Waiting-a.Waiting, b.Out-a.Out, strings.Compare(a.Key, b.Key))
 	})
@@ -275,4 +272,26 @@ func keep(r *upstream.Result, max int64) *Response {
 	kept := &Response{Status: r.Response.StatusCode, Headers: r.Response.Header, Truncated: r.Truncated}
 	kept.Body, _ = io.ReadAll(io.LimitReader(r.Response.Body, max)) // it has been read once, and lies in memory
 	return kept
+}
+
+// copyOf reads the answer to a call whose caller waits, up to max bytes, and
+// leaves it to be read once more.
+func copyOf(r *upstream.Result, max int64) *Response {
+	body := r.Response.Body
+	kept := &Response{Status: r.Response.StatusCode, Headers: r.Response.Header.Clone(), Truncated: r.Truncated}
+	kept.Body, _ = io.ReadAll(io.LimitReader(body, max))
+	r.Response.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(kept.Body), body), body}
+	return kept
+}
+
+// http returns the answer as it came, as far as it was kept.
+func (r *Response) http() *http.Response {
+	return &http.Response{
+		StatusCode: r.Status, Status: fmt.Sprintf("%d %s", r.Status, http.StatusText(r.Status)),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: r.Headers.Clone(),
+		ContentLength: int64(len(r.Body)), Body: io.NopCloser(bytes.NewReader(r.Body)),
+	}
 }

@@ -11,19 +11,24 @@ import (
 
 // A Store keeps calls. Each method returns when what it was given is as durable
 // as the store promises, and is called from many goroutines at once, never from
-// the scheduler's loop. The calls and requests that it gets stay unchanged; what
-// it returns is the caller's.
+// the scheduler's loop. What it gets stays unchanged; what it returns is the
+// caller's. An error that wraps [ErrBroken] ends the scheduler: nothing more is
+// accepted or sent. [Durable] is a Store that outlives the process.
 type Store interface {
-	// Accept stores a new call before its caller hears of it. If the key is not
-	// empty and a call with it is known, it stores nothing and returns that call,
-	// or ErrKeyReused if the fingerprints differ.
-	Accept(ctx context.Context, c *Call, r *upstream.Request, key, fingerprint string) (existing *Call, err error)
-	// Find returns the call that was accepted with a key, nil if there is none, or
-	// ErrKeyReused if the fingerprints differ.
+	// Accept stores a new call before its caller hears of it. If the entry's key
+	// is not empty and Find knows a call, it stores nothing and returns what Find
+	// does. ErrFull: there is no room.
+	Accept(ctx context.Context, e *Entry) (existing *Call, err error)
+	// Find returns the call that was accepted with a key and was not cancelled, nil
+	// if there is none, or ErrKeyReused if the fingerprints differ.
 	Find(key, fingerprint string) (*Call, error)
-	// Intend stores that a call is being sent, before the first byte.
-	Intend(c *Call) error
-	// Record stores where a call stands after an attempt or at its end.
+	// Intend stores, before the first byte, that a call is being sent, and with it
+	// the permits taken for it. The call is nil if only the permits are to be
+	// kept; holds whose ID is known are. It returns ErrNotWaiting, and stores
+	// nothing, if the call it knows is not waiting.
+	Intend(c *Call, take []Hold) error
+	// Record stores where a call stands after an attempt or at its end. It returns
+	// ErrNotFound if the call is not known, or finished.
 	Record(c *Call) error
 	// Get returns a call, or ErrNotFound.
 	Get(id string) (*Call, error)
@@ -32,6 +37,22 @@ type Store interface {
 	List(f Filter) ([]*Call, error)
 	// Close ends the store. Nothing is called after it.
 	Close() error
+}
+
+// An Entry is a call as a Store accepts it.
+type Entry struct {
+	Call    *Call
+	Request *upstream.Request
+	// Seq is the call's age, unique: smaller is older.
+	Seq int64
+	// Lane is equal for calls that share a flow and take the same permits.
+	Lane int64
+	// Bytes is what the call counts for in max_waiting_bytes.
+	Bytes int64
+	// Key is the idempotency key, with the fingerprint of what it may be used for.
+	Key, Fingerprint string
+	// NoBody keeps the request out of the store: the call ends with the process.
+	NoBody bool
 }
 
 // A Filter chooses calls. Empty fields choose all.
@@ -50,6 +71,12 @@ func (f *Filter) matches(c *Call) bool {
 var (
 	ErrNotFound  = errors.New("no such call")
 	ErrKeyReused = errors.New("the idempotency key was used for another request")
+	// ErrNotWaiting refuses an intent: somebody else has decided about the call.
+	ErrNotWaiting = errors.New("the call is not waiting")
+	// ErrFull means that there is no room for a new call; what is known is safe.
+	ErrFull = errors.New("the disk is full")
+	// ErrBroken means that the store can promise nothing any more.
+	ErrBroken = errors.New("the store has failed")
 )
 
 // memory is the Store of one process life.
@@ -75,16 +102,17 @@ func NewMemory(keep int, keepBytes int64) Store {
 	return &memory{keep: keep, keepBytes: keepBytes, calls: make(map[string]*Call), keys: make(map[string]keyed), keyOf: make(map[string]string)}
 }
 
-func (m *memory) Accept(_ context.Context, c *Call, _ *upstream.Request, key, fingerprint string) (*Call, error) {
+func (m *memory) Accept(_ context.Context, e *Entry) (*Call, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if key != "" {
-		if known, err := m.find(key, fingerprint); known != nil || err != nil {
+	if e.Key != "" {
+		if known, err := m.find(e.Key, e.Fingerprint); known != nil || err != nil {
 			return known, err
 		}
-		m.keys[key], m.keyOf[c.ID] = keyed{fingerprint, c.ID}, key
+		delete(m.keyOf, m.keys[e.Key].id) // it was cancelled
+		m.keys[e.Key], m.keyOf[e.Call.ID] = keyed{e.Fingerprint, e.Call.ID}, e.Key
 	}
-	m.calls[c.ID] = c
+	m.calls[e.Call.ID] = e.Call
 	return nil, nil
 }
 
@@ -96,7 +124,7 @@ func (m *memory) Find(key, fingerprint string) (*Call, error) {
 
 func (m *memory) find(key, fingerprint string) (*Call, error) {
 	k, ok := m.keys[key]
-	if !ok {
+	if !ok || m.calls[k.id].State == Cancelled { // nothing came of it
 		return nil, nil
 	}
 	if k.fingerprint != fingerprint {
@@ -106,13 +134,27 @@ func (m *memory) find(key, fingerprint string) (*Call, error) {
 	return &known, nil
 }
 
-func (m *memory) Intend(c *Call) error { return m.Record(c) }
+func (m *memory) Intend(c *Call, _ []Hold) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	if known := m.calls[c.ID]; known == nil || known.State != Waiting {
+		return fmt.Errorf("%w: %s", ErrNotWaiting, c.ID)
+	}
+	m.calls[c.ID] = c
+	return nil
+}
 
 func (m *memory) Record(c *Call) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	swept := func(c *Call) bool { return c != nil && (c.State.Finished() || c.State == Unknown && !c.Async) }
+	swept := func(c *Call) bool { return c.State.Finished() || c.State == Unknown && !c.Async }
 	before := m.calls[c.ID]
+	if before == nil || before.State.Finished() {
+		return fmt.Errorf("%w, or it is finished: %s", ErrNotFound, c.ID)
+	}
 	m.calls[c.ID] = c
 	switch {
 	case swept(before):

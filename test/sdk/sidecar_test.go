@@ -71,7 +71,7 @@ func freeAddr(t *testing.T) string {
 func sidecar(t *testing.T, preset, upstream string, lines ...string) string {
 	t.Helper()
 	data, admin := freeAddr(t), freeAddr(t)
-	yaml := fmt.Sprintf("admin: %s\nupstreams:\n  pay:\n    listen: %s\n    url: %s\n    preset: %s\n", admin, data, upstream, preset)
+	yaml := fmt.Sprintf("admin: %s\nstore: memory\nupstreams:\n  pay:\n    listen: %s\n    url: %s\n    preset: %s\n", admin, data, upstream, preset)
 	for _, line := range lines {
 		yaml += "    " + line + "\n"
 	}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/store"
+)
+
+func newStore() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "store",
+		Short: "Look into the file that keeps calls",
+		Long: `Look into the file that keeps calls, also while the sidecar runs. Nothing is changed.
+It is an SQLite file: sqlite3 throttler.db 'SELECT * FROM readable' shows it as well.`,
+	}
+	cmd.AddCommand(
+		storeCommand("check", "Read every record and report what is damaged", storeCheck),
+		storeCommand("stats", "Count calls by upstream and state", storeStats),
+		storeCommand("export", "Write every call as a line of JSON, with its answer and without its request", storeExport),
+	)
+	return cmd
+}
+
+func storeCommand(name, short string, run func(w io.Writer, f *store.File) error) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: name + " -c FILE", Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := load(cmd)
+			if err != nil {
+				return err
+			}
+			if cfg.Store == "" {
+				return fmt.Errorf("store: memory keeps nothing to look at; the configuration names no file")
+			}
+			f, err := store.Read(cfg.Store, cfg.Options)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			return run(cmd.OutOrStdout(), f)
+		},
+	}
+	configFlag(cmd)
+	return cmd
+}
+
+func storeCheck(w io.Writer, f *store.File) error {
+	n, err := f.Check()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "ok: %d call(s)\n", n)
+	return nil
+}
+
+func storeStats(w io.Writer, f *store.File) error {
+	stats, err := f.Stats()
+	if err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "UPSTREAM\tSTATE\tCALLS\tOLDEST")
+	for _, s := range stats {
+		fmt.Fprintf(table, "%s\t%s\t%d\t%s\n", s.Upstream, s.State, s.Calls, s.Oldest.UTC().Format("2006-01-02T15:04:05Z"))
+	}
+	return table.Flush()
+}
+
+func storeExport(w io.Writer, f *store.File) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	return f.Calls(func(c *scheduler.Call) error { return encoder.Encode(c) })
+}

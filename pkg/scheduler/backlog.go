@@ -1,0 +1,299 @@
+package scheduler
+
+import (
+	"maps"
+	"time"
+)
+
+// How much of a backlog is in memory, per upstream.
+const (
+	nearCalls = 8192
+	nearLane  = nearCalls / 4 // of one lane, so that a full key leaves room for others
+	nearBytes = 64 << 20      // of bodies and headers
+	pageCalls = 512           // read at a time
+	horizon   = time.Minute   // what is due later waits on disk
+	lookEvery = horizon / 2   // for what has come near
+)
+
+// A backlog is what of an upstream's durable calls waits on disk only. It is owned
+// by the loop.
+//
+// All that goes before the cursor is in memory, but for the held lanes: those have
+// as much in memory as they may, and from a position on more on disk. A call that
+// is submitted goes to memory if nothing on disk goes before it and there is room.
+type backlog struct {
+	far    int // calls on disk only
+	near   int // calls that wait in memory
+	bytes  int64
+	lanes  map[int64]int      // near calls by lane
+	hand   map[int64]struct{} // those in hand, by seq: near, sent, or not yet recorded
+	cursor Position
+	done   bool // nothing comes after the cursor
+	held   map[int64]Position
+	busy   bool // a page is being read
+}
+
+func newBacklog(far int) *backlog {
+	return &backlog{far: far, cursor: first, done: far == 0, lanes: make(map[int64]int), hand: make(map[int64]struct{}), held: make(map[int64]Position)}
+}
+
+func (c *call) position() Position { return Position{Priority: c.Priority, Seq: int64(c.seq)} }
+
+// below is just before a position.
+func (p Position) below() Position { return Position{Priority: p.Priority, Seq: p.Seq - 1} }
+
+// behind tells whether calls on disk go before the call.
+func (b *backlog) behind(c *call) bool {
+	at := c.position()
+	if from, ok := b.held[c.lane]; ok && from.before(at) {
+		return true
+	}
+	return !b.done && b.cursor.before(at)
+}
+
+// takes decides whether a new call waits in memory. One that goes before all that
+// is on disk does, unless there is far too much.
+func (b *backlog) takes(c *call) bool {
+	if b.behind(c) {
+		return false
+	}
+	calls, lane := nearCalls, nearLane
+	if !b.done {
+		calls *= 2
+	}
+	if _, held := b.held[c.lane]; held {
+		lane *= 2
+	}
+	at := c.position().below()
+	switch {
+	case b.near >= calls || b.bytes >= nearBytes:
+		if b.done || at.before(b.cursor) {
+			b.cursor, b.done = at, false
+		}
+		return false
+	case b.lanes[c.lane] >= lane:
+		if from, held := b.held[c.lane]; !held || at.before(from) {
+			b.held[c.lane] = at
+		}
+		return false
+	}
+	return true
+}
+
+// enter and leave count a call that waits in memory.
+func (b *backlog) enter(c *call) {
+	if b == nil || c.near || !c.Durable || !c.Async {
+		return
+	}
+	c.near = true
+	b.near++
+	b.bytes += c.bytes
+	b.lanes[c.lane]++
+	b.hand[int64(c.seq)] = struct{}{}
+}
+
+func (b *backlog) leave(c *call) {
+	if b == nil || !c.near {
+		return
+	}
+	c.near = false
+	b.near--
+	b.bytes -= c.bytes
+	if b.lanes[c.lane]--; b.lanes[c.lane] == 0 {
+		delete(b.lanes, c.lane)
+	}
+}
+
+// forget drops a call that the loop has no more in hand.
+func (b *backlog) forget(c *call) {
+	if b != nil {
+		delete(b.hand, int64(c.seq))
+	}
+}
+
+// A stretch is what is read next: of one held lane, or of all that follow the cursor.
+type stretch struct {
+	from    Position
+	lane    int64
+	ofLane  bool
+	hand    map[int64]struct{}
+	counts  map[int64]int
+	held    map[int64]Position
+	skipped map[int64]Position // lanes that have as much in memory as they may
+}
+
+// next returns the stretch to be read now, nil if none.
+func (b *backlog) next() *stretch {
+	if b.busy || b.far == 0 || b.bytes >= nearBytes/2 {
+		return nil
+	}
+	for lane, from := range b.held {
+		if b.lanes[lane] <= nearLane/2 && b.near < nearCalls {
+			return &stretch{from: from, lane: lane, ofLane: true, hand: maps.Clone(b.hand)}
+		}
+	}
+	if b.done || b.near > nearCalls/2 {
+		return nil
+	}
+	return &stretch{from: b.cursor, hand: maps.Clone(b.hand), counts: maps.Clone(b.lanes), held: maps.Clone(b.held), skipped: make(map[int64]Position)}
+}
+
+// wants chooses what is read of the stretch.
+func (st *stretch) wants(p Position, lane int64) bool {
+	if _, known := st.hand[p.Seq]; known {
+		return false
+	}
+	if st.ofLane {
+		return lane == st.lane
+	}
+	if _, held := st.held[lane]; held {
+		return false
+	}
+	if _, skipped := st.skipped[lane]; skipped {
+		return false
+	}
+	if st.counts[lane] >= nearLane {
+		st.skipped[lane] = p.below()
+		return false
+	}
+	st.counts[lane]++
+	return true
+}
+
+// read takes in that a stretch has been read, up to a position. What was put on
+// disk before that position meanwhile is still to be read.
+func (b *backlog) read(st *stretch, page *Page) {
+	b.busy = false
+	if st.ofLane {
+		switch {
+		case b.held[st.lane] != st.from:
+		case page.End:
+			delete(b.held, st.lane)
+		default:
+			b.held[st.lane] = page.Last
+		}
+		return
+	}
+	for lane, from := range st.skipped {
+		if held, ok := b.held[lane]; !ok || from.before(held) {
+			b.held[lane] = from
+		}
+	}
+	if b.cursor == st.from {
+		b.cursor, b.done = page.Last, page.End
+	}
+}
+
+// beyond returns how many calls on disk go before one that is not in memory.
+func (b *backlog) beyond(c *call) int {
+	if b == nil || c.near || c.State != Waiting || !c.Durable || !b.behind(c) {
+		return 0
+	}
+	return b.far
+}
+
+// park leaves a call to the disk.
+func (l *loop) park(p *planner, c *call) {
+	p.backlog.far++
+	delete(l.calls, c.ID)
+}
+
+// parks tells whether a new call waits on disk only.
+func (l *loop) parks(now time.Time, p *planner, c *call) bool {
+	if p.backlog == nil || !c.Durable || !c.Async || c.noBody {
+		return false
+	}
+	return c.due > now.Sub(l.origin)+horizon || !p.backlog.takes(c)
+}
+
+// refill reads calls from disk if there is room for them.
+func (l *loop) refill(now time.Time, p *planner) {
+	if p.backlog == nil || l.stopping {
+		return
+	}
+	st := p.backlog.next()
+	if st == nil {
+		return
+	}
+	p.backlog.busy = true
+	l.busy++
+	l.s.work.Go(func() {
+		page, err := l.s.durable.Scan(p.Name, st.from, now.Add(horizon), pageCalls, st.wants)
+		var calls []*call
+		if err != nil {
+			l.s.fail(err)
+		} else {
+			calls = l.s.reviveAll(page.Entries)
+		}
+		l.post(func(now time.Time) {
+			l.busy--
+			if err == nil {
+				p.backlog.read(st, page)
+				l.load(now, calls)
+			}
+		})
+	})
+}
+
+// load takes calls from disk in hand.
+func (l *loop) load(now time.Time, calls []*call) {
+	for _, c := range calls {
+		p := l.planners[c.Upstream]
+		if l.calls[c.ID] != nil || l.accepting[c.ID] || l.stopping || p == nil || p.backlog == nil {
+			continue
+		}
+		l.calls[c.ID] = c
+		if c.State == Waiting {
+			p.backlog.far = max(0, p.backlog.far-1)
+			l.wait(now, c)
+		}
+	}
+}
+
+// A look fetches from disk what has come near: calls that were put off, and those
+// whose deadline is.
+type look struct {
+	l     *loop
+	after Position
+}
+
+func (k look) timeoutAt(now time.Time) {
+	l, far := k.l, 0
+	for _, p := range l.planners {
+		far += p.backlog.far
+	}
+	if l.stopping || far == 0 {
+		l.wheel.Insert(now.Sub(l.origin)+lookEvery, look{l: l})
+		return
+	}
+	l.busy++
+	l.s.work.Go(func() {
+		page, err := l.s.durable.Waking(now.Add(horizon), k.after, pageCalls)
+		if err != nil {
+			l.s.fail(err)
+			page = &Page{End: true}
+		}
+		calls := l.s.reviveAll(page.Entries)
+		l.post(func(now time.Time) {
+			l.busy--
+			l.load(now, calls)
+			next := look{l: l}
+			if !page.End && l.room() {
+				next.after = page.Last
+				l.wheel.Insert(now.Sub(l.origin), next)
+				return
+			}
+			l.wheel.Insert(now.Sub(l.origin)+lookEvery, next)
+		})
+	})
+}
+
+// room tells whether more may be fetched from disk.
+func (l *loop) room() bool {
+	for _, p := range l.planners {
+		if p.backlog.near > 2*nearCalls || p.backlog.bytes > nearBytes {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,314 @@
+// Package storetest holds every scheduler.Store to what the scheduler expects of
+// it, as testing/slogtest does for log handlers.
+//
+//	func TestStore(t *testing.T)   { storetest.Run(t, open) }
+//	func TestDurable(t *testing.T) { storetest.RunDurable(t, open) }
+//
+// [NewEntry] makes a call to try a store with.
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// NewEntry returns a waiting call of upstream "api"; a smaller seq is older.
+func NewEntry(seq int64) *scheduler.Entry {
+	now := time.Now().Truncate(time.Microsecond)
+	return &scheduler.Entry{
+		Call: &scheduler.Call{
+			ID: uuid.Must(uuid.NewV7()).String(), Upstream: "api", State: scheduler.Waiting, Async: true, Durable: true,
+			AcceptedAt: now, Deadline: now.Add(time.Hour), Attempts: []scheduler.Attempt{},
+		},
+		Request: &upstream.Request{Method: "POST", Target: "/pay?n=1", Header: http.Header{"X-A": {"1", "2"}}, Body: []byte("body \x00\xff")},
+		Seq:     seq, Lane: 1, Bytes: 100,
+	}
+}
+
+// With returns a copy of a call that was changed.
+func With(c *scheduler.Call, change func(*scheduler.Call)) *scheduler.Call {
+	next := *c
+	next.Attempts = slices.Clone(c.Attempts)
+	change(&next)
+	return &next
+}
+
+// Sent returns the call as it is when it is being sent.
+func Sent(c *scheduler.Call, holds ...scheduler.Hold) *scheduler.Call {
+	return With(c, func(c *scheduler.Call) {
+		c.State, c.Spent = scheduler.Sending, holds
+		c.Attempts = append(c.Attempts, scheduler.Attempt{N: len(c.Attempts) + 1, SentAt: time.Now()})
+	})
+}
+
+// Ended returns the call as it is after its attempt.
+func Ended(c *scheduler.Call, as scheduler.State) *scheduler.Call {
+	return With(c, func(c *scheduler.Call) {
+		now := time.Now().Truncate(time.Microsecond)
+		c.State = as
+		last := c.Last()
+		last.EndedAt, last.Outcome, last.Status = now, upstream.Done, 200
+		c.Response = &scheduler.Response{Status: 200, Headers: http.Header{"X-B": {"3"}}, Body: []byte("answer")}
+		if as.Finished() {
+			c.FinishedAt = now
+		}
+	})
+}
+
+type suite struct {
+	*testing.T
+	s   scheduler.Store
+	seq int64
+}
+
+func (t *suite) accept(change ...func(*scheduler.Entry)) *scheduler.Entry {
+	t.Helper()
+	t.seq++
+	e := NewEntry(t.seq)
+	for _, f := range change {
+		f(e)
+	}
+	if existing, err := t.s.Accept(t.Context(), e); err != nil || existing != nil {
+		t.Fatalf("Accept: %v, %v", existing, err)
+	}
+	return e
+}
+
+func (t *suite) intend(c *scheduler.Call, take ...scheduler.Hold) {
+	t.Helper()
+	if err := t.s.Intend(c, take); err != nil {
+		t.Fatalf("Intend: %v", err)
+	}
+}
+
+func (t *suite) record(c *scheduler.Call) {
+	t.Helper()
+	if err := t.s.Record(c); err != nil {
+		t.Fatalf("Record: %v", err)
+	}
+}
+
+func (t *suite) get(id string) *scheduler.Call {
+	t.Helper()
+	c, err := t.s.Get(id)
+	if err != nil {
+		t.Fatalf("Get: %v", err)
+	}
+	return c
+}
+
+// Run tests stores that open makes, each a new one.
+func Run(t *testing.T, open func(t *testing.T) scheduler.Store) {
+	for name, test := range map[string]func(t *suite){
+		"a life":                              life,
+		"intents only of waiting calls":       intents,
+		"what is finished stays":              finished,
+		"idempotency keys":                    keys,
+		"one key, many callers":               race,
+		"a cancelled call gives back its key": freed,
+		"list":                                list,
+		"what is returned is the caller's":    copies,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t)
+			defer s.Close()
+			if d, ok := s.(scheduler.Durable); ok {
+				if _, err := d.Recover(0, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			test(&suite{T: t, s: s})
+		})
+	}
+}
+
+func life(t *suite) {
+	e := t.accept(func(e *scheduler.Entry) { e.Call.Callback, e.Call.Resolves = "shop", "another" })
+	if c := t.get(e.Call.ID); c.State != scheduler.Waiting || c.Callback != "shop" || c.Resolves != "another" || !c.AcceptedAt.Equal(e.Call.AcceptedAt) || !c.Deadline.Equal(e.Call.Deadline) || len(c.Attempts) != 0 || c.Response != nil {
+		t.Errorf("accepted: %+v", c)
+	}
+	sent := Sent(e.Call)
+	t.intend(sent)
+	if c := t.get(e.Call.ID); c.State != scheduler.Sending || len(c.Attempts) != 1 || c.Attempts[0].N != 1 {
+		t.Errorf("sent: %+v", c)
+	}
+	t.record(Ended(sent, scheduler.Unknown))
+	if c := t.get(e.Call.ID); c.State != scheduler.Unknown || c.Response == nil {
+		t.Errorf("unknown: %+v", c)
+	}
+	end := Ended(sent, scheduler.Done)
+	t.record(end)
+	c := t.get(e.Call.ID)
+	if c.State != scheduler.Done || !c.FinishedAt.Equal(end.FinishedAt) || c.Attempts[0].Outcome != upstream.Done || !reflect.DeepEqual(c.Response, end.Response) {
+		t.Errorf("done: %+v, response %+v", c, c.Response)
+	}
+	if _, err := t.s.Get("none"); !errors.Is(err, scheduler.ErrNotFound) {
+		t.Errorf("Get of an unknown id: %v", err)
+	}
+}
+
+func intents(t *suite) {
+	e := t.accept()
+	sent := Sent(e.Call)
+	t.intend(sent)
+	if err := t.s.Intend(sent, nil); !errors.Is(err, scheduler.ErrNotWaiting) {
+		t.Errorf("a second intent: %v, want ErrNotWaiting", err)
+	}
+	t.record(With(sent, func(c *scheduler.Call) { c.State = scheduler.Waiting }))
+	t.intend(sent)
+	t.record(Ended(sent, scheduler.Failed))
+	if err := t.s.Intend(sent, nil); !errors.Is(err, scheduler.ErrNotWaiting) {
+		t.Errorf("an intent after the end: %v, want ErrNotWaiting", err)
+	}
+	if err := t.s.Intend(Sent(NewEntry(99).Call), nil); !errors.Is(err, scheduler.ErrNotWaiting) {
+		t.Errorf("an intent of a call that is not there: %v, want ErrNotWaiting", err)
+	}
+	if err := t.s.Intend(nil, nil); err != nil {
+		t.Errorf("no call, no holds: %v", err)
+	}
+}
+
+func finished(t *suite) {
+	e := t.accept()
+	sent := Sent(e.Call)
+	t.intend(sent)
+	t.record(Ended(sent, scheduler.Done))
+	if err := t.s.Record(Ended(sent, scheduler.Failed)); !errors.Is(err, scheduler.ErrNotFound) {
+		t.Errorf("a second end: %v, want ErrNotFound", err)
+	}
+	if c := t.get(e.Call.ID); c.State != scheduler.Done {
+		t.Errorf("the call is %s after it was done", c.State)
+	}
+}
+
+func withKey(key, fingerprint string) func(*scheduler.Entry) {
+	return func(e *scheduler.Entry) { e.Key, e.Fingerprint = key, fingerprint }
+}
+
+func (t *suite) again(key, fingerprint string) (*scheduler.Call, error) {
+	t.seq++
+	e := NewEntry(t.seq)
+	e.Key, e.Fingerprint = key, fingerprint
+	found, findErr := t.s.Find(key, fingerprint)
+	c, err := t.s.Accept(t.Context(), e)
+	if (found == nil) != (c == nil) || found != nil && found.ID != c.ID || errors.Is(findErr, scheduler.ErrKeyReused) != errors.Is(err, scheduler.ErrKeyReused) {
+		t.Errorf("Find: %+v, %v; Accept: %+v, %v; want the same", found, findErr, c, err)
+	}
+	if _, known := t.s.Get(e.Call.ID); known == nil && (c != nil || err != nil) {
+		t.Errorf("a call was stored although its key is taken")
+	}
+	return c, err
+}
+
+func keys(t *suite) {
+	e := t.accept(withKey("k", "f"))
+	t.accept(withKey("other", "f"))
+	if c, err := t.again("k", "f"); err != nil || c == nil || c.ID != e.Call.ID || c.State != scheduler.Waiting {
+		t.Errorf("the same key and content: %+v, %v; want the first call", c, err)
+	}
+	if _, err := t.again("k", "g"); !errors.Is(err, scheduler.ErrKeyReused) {
+		t.Errorf("the same key, other content: %v, want ErrKeyReused", err)
+	}
+	sent := Sent(e.Call)
+	t.intend(sent)
+	t.record(Ended(sent, scheduler.Done))
+	if c, err := t.again("k", "f"); err != nil || c == nil || c.ID != e.Call.ID || c.Response == nil || string(c.Response.Body) != "answer" {
+		t.Errorf("after the end: %+v, %v; want the first call with its answer", c, err)
+	}
+}
+
+func race(t *suite) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	ids := make(map[string]int)
+	for i := range int64(32) {
+		wg.Go(func() {
+			e := NewEntry(i + 1)
+			e.Key, e.Fingerprint = "k", "f"
+			c, err := t.s.Accept(t.Context(), e)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if c == nil {
+				c = e.Call
+			}
+			mu.Lock()
+			ids[c.ID]++
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	if len(ids) != 1 {
+		t.Errorf("one key names %d calls", len(ids))
+	}
+}
+
+func freed(t *suite) {
+	e := t.accept(withKey("k", "f"))
+	t.record(With(e.Call, func(c *scheduler.Call) { c.State, c.FinishedAt = scheduler.Cancelled, time.Now() }))
+	if c, err := t.again("k", "f"); err != nil || c != nil {
+		t.Errorf("after a cancel: %+v, %v; want a new call", c, err)
+	}
+}
+
+func list(t *suite) {
+	var ids []string
+	for i := range 10 {
+		e := t.accept(func(e *scheduler.Entry) {
+			if i%2 == 1 {
+				e.Call.Upstream = "other"
+			}
+		})
+		ids = append(ids, e.Call.ID)
+	}
+	done := Sent(t.get(ids[4]))
+	t.intend(done)
+	t.record(Ended(done, scheduler.Done))
+	slices.Sort(ids)
+	for _, test := range []struct {
+		f    scheduler.Filter
+		want []string
+	}{
+		{scheduler.Filter{Max: 100}, ids},
+		{scheduler.Filter{Max: 3}, ids[:3]},
+		{scheduler.Filter{Max: 3, After: ids[2]}, ids[3:6]},
+		{scheduler.Filter{Max: 100, Upstream: "other", After: ids[5]}, []string{ids[7], ids[9]}},
+		{scheduler.Filter{Max: 100, State: scheduler.Done}, ids[4:5]},
+		{scheduler.Filter{Max: 100, Upstream: "none"}, nil},
+	} {
+		calls, err := t.s.List(test.f)
+		var got []string
+		for _, c := range calls {
+			got = append(got, c.ID)
+		}
+		if err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("%+v: %v, %v; want %v", test.f, got, err, test.want)
+		}
+	}
+}
+
+func copies(t *suite) {
+	e := t.accept()
+	sent := Sent(e.Call)
+	t.intend(sent)
+	c := t.get(e.Call.ID)
+	c.State, c.Attempts[0].N = scheduler.Failed, 9
+	if again := t.get(e.Call.ID); again.State != scheduler.Sending || again.Attempts[0].N != 1 {
+		t.Errorf("a caller's change came through: %+v", again)
+	}
+	if fmt.Sprint(sent.State) != "sending" {
+		t.Errorf("what was handed over was changed: %+v", sent)
+	}
+}

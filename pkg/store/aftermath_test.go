@@ -1,0 +1,98 @@
+package store
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+type unsigned struct{}
+
+func (unsigned) Sign(context.Context, *upstream.Request) error { return nil }
+
+// A shop counts the webhooks that it gets, by their id.
+type shop struct {
+	mu   sync.Mutex
+	told map[string]int
+	news chan string
+}
+
+func (s *shop) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	id := r.Header.Get("Webhook-Id")
+	s.mu.Lock()
+	s.told[id]++
+	s.mu.Unlock()
+	s.news <- id
+}
+
+// TestAftermathOfACrash: a call that a crash made unknown is told of and asked
+// about by the next process, and what was told is not told by the one after it.
+func TestAftermathOfACrash(t *testing.T) {
+	d := open(t, file(t), Options{})
+	if _, err := d.Recover(0, nil); err != nil {
+		t.Fatal(err)
+	}
+	var entries []*scheduler.Entry
+	for n, target := range []string{"/asked", "/open"} {
+		e := storetest.NewEntry(int64(n + 1))
+		e.Call.Callback, e.Request.Target = "shop", target
+		if _, err := d.Accept(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Intend(storetest.Sent(e.Call), nil); err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, e)
+	}
+	asked, left := entries[0].Call.ID, entries[1].Call.ID
+	d.Close()
+
+	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write([]byte("done")) }))
+	defer platform.Close()
+	s := &shop{told: make(map[string]int), news: make(chan string, 100)}
+	hook := httptest.NewServer(s)
+	defer hook.Close()
+	up := scheduler.Upstream{
+		Config: upstream.Config{URL: platform.URL},
+		Resolve: []scheduler.Resolve{{
+			When: `path == "/asked"`, Target: `"/query"`, After: time.Millisecond,
+			Outcomes: []upstream.Rule{{When: `status == 200`, Is: upstream.Done}},
+		}},
+		Callbacks: map[string]scheduler.Callback{"shop": {Config: upstream.Config{URL: hook.URL, Signer: unsigned{}}}},
+	}
+	for life := range 2 {
+		d = open(t, d.path, Options{})
+		sch, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": up}, Store: d, Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for heard := 0; life == 0 && heard < 3; heard++ {
+			select {
+			case <-s.news:
+			case <-time.After(10 * time.Second):
+				t.Fatalf("only %v were told", s.told)
+			}
+		}
+		if c, err := sch.Get(asked); err != nil || c.State != scheduler.Done {
+			t.Errorf("the call that was asked about: %+v, %v", c, err)
+		}
+		if c, err := sch.Get(left); err != nil || c.State != scheduler.Unknown {
+			t.Errorf("the other one: %+v, %v", c, err)
+		}
+		if err := sch.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, id := range []string{asked + ".unknown.1", asked + ".done.1", left + ".unknown.1"} {
+		if s.told[id] != 1 || len(s.told) != 3 {
+			t.Errorf("told %v; want %s once", s.told, id)
+		}
+	}
+}

@@ -1,0 +1,362 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// A row is a call as the file has it.
+type row struct {
+	seq, lane, rank, epoch, bytes                   int64
+	id, upstream, state                             string
+	async, fragile                                  bool
+	callback, resolves                              string
+	accepted, notBefore, due, deadline, wake, ended int64
+	attempts, spent                                 string
+	sum                                             int64
+}
+
+// columns are those of calls, in the order in which a row is read.
+const columns = "seq, id, upstream, lane, state, rank, async, callback, resolves, fragile, epoch, bytes, accepted_at, not_before, due, deadline, wake, ended_at, attempts, spent, sum"
+
+func (r *row) fields() []any {
+	return []any{&r.seq, &r.id, &r.upstream, &r.lane, &r.state, &r.rank, &r.async, &r.callback, &r.resolves, &r.fragile, &r.epoch, &r.bytes,
+		&r.accepted, &r.notBefore, &r.due, &r.deadline, &r.wake, &r.ended, &r.attempts, &r.spent, &r.sum}
+}
+
+// checksum covers what a change has at hand: all that decides whether, when and
+// with which permits the call is sent.
+func (r *row) checksum() int64 {
+	return sum(r.id, r.upstream, r.state, r.rank, r.async, r.callback, r.resolves, r.accepted, r.notBefore, r.due, r.deadline, r.ended, r.attempts, r.spent)
+}
+
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+func instant(micros int64) time.Time {
+	if micros == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(micros)
+}
+
+// ceil rounds up: a permit never comes back sooner than it should.
+func ceil(t time.Time) time.Time { return t.Add(time.Microsecond - 1).Truncate(time.Microsecond) }
+
+// rowOf returns what of a call changes with it.
+func rowOf(c *scheduler.Call) (*row, error) {
+	attempts, err := json.Marshal(c.Attempts)
+	if err != nil {
+		return nil, err
+	}
+	spent := ""
+	if len(c.Spent) > 0 {
+		holds := make([]scheduler.Hold, len(c.Spent))
+		for i, h := range c.Spent {
+			h.Back = ceil(h.Back)
+			if c.Spent[i].Back.IsZero() {
+				h.Back = time.Time{}
+			}
+			holds[i] = h
+		}
+		b, err := json.Marshal(holds)
+		if err != nil {
+			return nil, err
+		}
+		spent = string(b)
+	}
+	r := &row{
+		id: c.ID, upstream: c.Upstream, state: string(c.State), rank: -int64(c.Priority), async: c.Async,
+		callback: c.Callback, resolves: c.Resolves,
+		accepted: micros(c.AcceptedAt), notBefore: micros(c.NotBefore), due: micros(c.Due), deadline: micros(c.Deadline),
+		ended: micros(c.FinishedAt), attempts: string(attempts), spent: spent,
+	}
+	if last := c.Last(); last != nil && r.ended == 0 {
+		r.ended = micros(last.EndedAt)
+	}
+	r.wake = r.deadline
+	if r.due != 0 {
+		r.wake = min(r.due, r.deadline)
+	}
+	r.sum = r.checksum()
+	return r, nil
+}
+
+// call returns the call of a row, without its answer.
+func (r *row) call() (*scheduler.Call, error) {
+	if r.checksum() != r.sum {
+		return nil, fmt.Errorf("call %s: %w", r.id, errSum)
+	}
+	c := &scheduler.Call{
+		ID: r.id, Upstream: r.upstream, State: scheduler.State(r.state), Priority: -int(r.rank), Async: r.async, Durable: true,
+		Callback: r.callback, Resolves: r.resolves,
+		AcceptedAt: instant(r.accepted), NotBefore: instant(r.notBefore), Due: instant(r.due), Deadline: instant(r.deadline),
+	}
+	if c.State.Finished() {
+		c.FinishedAt = instant(r.ended)
+	}
+	if err := json.Unmarshal([]byte(r.attempts), &c.Attempts); err != nil {
+		return nil, err
+	}
+	if r.spent == "" {
+		return c, nil
+	}
+	if err := json.Unmarshal([]byte(r.spent), &c.Spent); err != nil {
+		return nil, err
+	}
+	for i := range c.Spent {
+		c.Spent[i].Upstream = c.Upstream
+	}
+	return c, nil
+}
+
+// keyOf is what is kept of an idempotency key.
+func keyOf(key string) []byte {
+	h := sha256.Sum256([]byte(key))
+	return h[:]
+}
+
+// Accept implements [scheduler.Store].
+func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *scheduler.Call, err error) {
+	r, err := rowOf(e.Call)
+	if err != nil {
+		return nil, err
+	}
+	r.seq, r.lane, r.bytes, r.fragile = e.Seq, e.Lane, e.Bytes, e.NoBody || !e.Call.Async && e.Key == ""
+	var request *content
+	if !e.NoBody {
+		if request, err = d.sealRequest(r.id, e.Request); err != nil {
+			return nil, err
+		}
+	}
+	known := ""
+	err = d.do(ctx, &op{run: func(w *writer) (answer, err error) {
+		known = ""
+		if e.Key != "" {
+			if known, answer, err = w.claim(keyOf(e.Key), e.Fingerprint, r); known != "" || answer != nil || err != nil {
+				return answer, err
+			}
+		}
+		return nil, w.accept(r, request)
+	}})
+	if err != nil || known == "" {
+		return nil, err
+	}
+	return d.Get(known)
+}
+
+// Find implements [scheduler.Store].
+func (d *DB) Find(key, fingerprint string) (*scheduler.Call, error) {
+	k := &claimed{}
+	err := d.read.QueryRow(selectKey, keyOf(key)).Scan(k.fields()...)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, d.check(err)
+	}
+	known, reused := k.claims(fingerprint, micros(time.Now()))
+	if known == "" {
+		return nil, reused
+	}
+	return d.Get(known)
+}
+
+// claimed is what is known of an idempotency key; zero if nothing is.
+type claimed struct {
+	fingerprint, id, state string
+	until                  int64
+}
+
+const selectKey = "SELECT k.fingerprint, k.until, c.id, c.state FROM keys k JOIN calls c USING (seq) WHERE k.key = ?"
+
+func (k *claimed) fields() []any { return []any{&k.fingerprint, &k.until, &k.id, &k.state} }
+
+// claims returns the call that has the key, empty if it is free.
+func (k *claimed) claims(fingerprint string, now int64) (id string, reused error) {
+	switch state := scheduler.State(k.state); {
+	case k.id == "", k.until < now && state.Finished(), state == scheduler.Cancelled:
+		return "", nil // nobody has had it, its time is over, or nothing came of it
+	case k.fingerprint != fingerprint:
+		return "", scheduler.ErrKeyReused
+	}
+	return k.id, nil
+}
+
+// claim takes an idempotency key for a call, or returns the call that has it.
+func (w *writer) claim(key []byte, fingerprint string, r *row) (known string, answer, err error) {
+	k := &claimed{}
+	if err := w.one(selectKey, []any{key}, k.fields()...); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return "", nil, err
+	}
+	if known, answer = k.claims(fingerprint, r.accepted); known != "" || answer != nil {
+		return known, answer, nil
+	}
+	return "", nil, w.exec("INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)", key, fingerprint, r.seq, r.accepted+w.options.KeepKeys.Microseconds())
+}
+
+func (w *writer) accept(r *row, request *content) error {
+	err := w.exec("INSERT INTO calls ("+columns+") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+		r.seq, r.id, r.upstream, r.lane, r.state, r.rank, r.async, r.callback, r.resolves, r.fragile, w.epoch, r.bytes,
+		r.accepted, r.notBefore, r.due, r.deadline, r.wake, r.ended, r.attempts, r.spent, r.sum)
+	if err != nil || request == nil {
+		return err
+	}
+	return w.exec("INSERT INTO bodies VALUES (?,?,?,?,?,?,?)", r.seq, request.head, request.target, request.headers, request.body, request.sealed, request.sum)
+}
+
+// Intend implements [scheduler.Store].
+func (d *DB) Intend(c *scheduler.Call, take []scheduler.Hold) error {
+	var r *row
+	if c != nil {
+		var err error
+		if r, err = rowOf(c); err != nil {
+			return err
+		}
+	}
+	return d.do(context.Background(), &op{run: func(w *writer) (answer, err error) {
+		if r != nil {
+			n, err := w.changed("UPDATE calls SET state = ?, async = ?, epoch = ?, ended_at = ?, attempts = ?, spent = ?, due = ?, deadline = ?, sum = ? WHERE id = ? AND state = 'waiting'",
+				r.state, r.async, w.epoch, r.ended, r.attempts, r.spent, r.due, r.deadline, r.sum, r.id)
+			if err != nil {
+				return nil, err
+			}
+			if n == 0 {
+				return fmt.Errorf("%w: %s", scheduler.ErrNotWaiting, r.id), nil
+			}
+		}
+		for _, h := range take {
+			if err := w.hold("INSERT OR IGNORE", h); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	}})
+}
+
+// Record implements [scheduler.Store].
+func (d *DB) Record(c *scheduler.Call) error {
+	r, err := rowOf(c)
+	if err != nil {
+		return err
+	}
+	var result *content
+	if c.Response != nil && c.State != scheduler.Waiting {
+		if result, err = d.sealAnswer(r.id, c.Response); err != nil {
+			return err
+		}
+	}
+	return d.do(context.Background(), &op{essential: true, run: func(w *writer) (answer, err error) {
+		err = w.one("UPDATE calls SET state = ?, async = ?, ended_at = ?, attempts = ?, spent = ?, due = ?, deadline = ?, wake = ?, sum = ? WHERE id = ? AND state IN ('waiting', 'sending', 'unknown') RETURNING seq",
+			[]any{r.state, r.async, r.ended, r.attempts, r.spent, r.due, r.deadline, r.wake, r.sum, r.id}, &r.seq)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			return fmt.Errorf("%w, or it is finished: %s", scheduler.ErrNotFound, r.id), nil
+		case err != nil:
+			return nil, err
+		}
+		return nil, w.retire(c.State, r.seq, result)
+	}})
+}
+
+// retire stores the answer of a call, and drops what a finished one does not need:
+// its request, and its key if it never went out for a caller who waited.
+func (w *writer) retire(state scheduler.State, seq int64, result *content) error {
+	if result != nil && !w.tight {
+		err := w.exec("INSERT OR REPLACE INTO results VALUES (?,?,?,?,?,?,?)",
+			seq, result.status, result.headers, result.body, result.truncated, result.sealed, result.sum)
+		if err != nil {
+			return err
+		}
+	}
+	if !state.Finished() {
+		return nil
+	}
+	return w.exec("DELETE FROM bodies WHERE seq = ?", seq)
+}
+
+// check ends the store if an error says that the file cannot be trusted.
+func (d *DB) check(err error) error {
+	switch {
+	case err == nil, errors.Is(err, scheduler.ErrNotFound), errors.Is(err, context.Canceled), errors.Is(err, sql.ErrConnDone):
+		return err
+	}
+	d.fail(err)
+	return d.failure
+}
+
+// Get implements [scheduler.Store].
+func (d *DB) Get(id string) (*scheduler.Call, error) {
+	r := &row{}
+	err := d.read.QueryRow("SELECT "+columns+" FROM calls WHERE id = ?", id).Scan(r.fields()...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, fmt.Errorf("%w: %s", scheduler.ErrNotFound, id)
+	}
+	if err != nil {
+		return nil, d.check(err)
+	}
+	c, err := d.whole(r)
+	return c, d.check(err)
+}
+
+// whole returns the call of a row with its answer.
+func (d *DB) whole(r *row) (*scheduler.Call, error) {
+	c, err := r.call()
+	if err != nil || c.State == scheduler.Waiting || c.State == scheduler.Sending {
+		return c, err
+	}
+	a := &content{}
+	err = d.read.QueryRow("SELECT status, headers, body, truncated, sealed, sum FROM results WHERE seq = ?", r.seq).
+		Scan(&a.status, &a.headers, &a.body, &a.truncated, &a.sealed, &a.sum)
+	if errors.Is(err, sql.ErrNoRows) {
+		return c, nil
+	}
+	if err == nil {
+		c.Response, err = d.openAnswer(r.id, a)
+	}
+	return c, err
+}
+
+// List implements [scheduler.Store].
+func (d *DB) List(f scheduler.Filter) ([]*scheduler.Call, error) {
+	rows, err := d.read.Query("SELECT "+columns+" FROM calls WHERE id > ?1 AND (?2 = '' OR upstream = ?2) AND (?3 = '' OR state = ?3) ORDER BY id LIMIT ?4",
+		f.After, f.Upstream, string(f.State), f.Max)
+	if err != nil {
+		return nil, d.check(err)
+	}
+	found, err := scan(rows)
+	if err != nil {
+		return nil, d.check(err)
+	}
+	var calls []*scheduler.Call
+	for _, r := range found {
+		c, err := d.whole(r)
+		if err != nil {
+			return nil, d.check(err)
+		}
+		calls = append(calls, c)
+	}
+	return calls, nil
+}
+
+// scan reads all rows of a query.
+func scan(rows *sql.Rows) ([]*row, error) {
+	defer rows.Close()
+	var all []*row
+	for rows.Next() {
+		r := &row{}
+		if err := rows.Scan(r.fields()...); err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, rows.Err()
+}

@@ -1,0 +1,100 @@
+-- Instants are microseconds since the Unix epoch, 0 for none; the views at the end
+-- show them as text. Each sum is a CRC-32C over its row, checked whenever the row is read.
+
+-- +goose Up
+
+-- What is known of the store as a whole: id, epoch (grows with each process and each
+-- restatement of quota), folded (the epoch up to which quota holds all that was spent),
+-- mark (the latest wall clock of any commit), clean, backlog.
+CREATE TABLE meta (
+	name  TEXT PRIMARY KEY,
+	value BLOB
+) WITHOUT ROWID;
+
+CREATE TABLE calls (
+	seq         INTEGER PRIMARY KEY, -- age
+	id          TEXT NOT NULL UNIQUE,
+	upstream    TEXT NOT NULL,
+	lane        INTEGER NOT NULL,    -- equal for calls that take the same permits
+	state       TEXT NOT NULL,
+	rank        INTEGER NOT NULL,    -- priority, negated
+	async       INTEGER NOT NULL,    -- nobody waits for the answer
+	callback    TEXT NOT NULL,       -- who is told of its end
+	resolves    TEXT NOT NULL,       -- the unknown call that it asks about
+	fragile     INTEGER NOT NULL,    -- cannot go on without the process that accepted it
+	epoch       INTEGER NOT NULL,    -- that accepted it, or sent it last
+	bytes       INTEGER NOT NULL,
+	accepted_at INTEGER NOT NULL,
+	not_before  INTEGER NOT NULL,
+	due         INTEGER NOT NULL,    -- not before when it is sent, retries included
+	deadline    INTEGER NOT NULL,
+	wake        INTEGER NOT NULL,    -- due or deadline, what comes first
+	ended_at    INTEGER NOT NULL,    -- of its last attempt, or of the call
+	attempts    TEXT NOT NULL,       -- JSON
+	spent       TEXT NOT NULL,       -- JSON: permits that its attempts may have out
+	sum         INTEGER NOT NULL
+);
+CREATE INDEX waiting  ON calls (upstream, rank, seq, lane, due, bytes) WHERE state = 'waiting';
+CREATE INDEX waking   ON calls (wake) WHERE state = 'waiting';
+CREATE INDEX fragile  ON calls (fragile) WHERE state = 'waiting' AND fragile = 1;
+CREATE INDEX unsettled ON calls (state, upstream, bytes) WHERE state IN ('sending', 'unknown');
+CREATE INDEX ended    ON calls (ended_at, state) WHERE ended_at > 0;
+
+-- What goes on the wire, until the call is finished. If sealed is not null it holds
+-- nonce and AES-256-GCM of all of it, and the rest is empty.
+CREATE TABLE bodies (
+	seq     INTEGER PRIMARY KEY,
+	method  TEXT NOT NULL,
+	target  TEXT NOT NULL,
+	headers TEXT NOT NULL, -- JSON
+	body    BLOB NOT NULL,
+	sealed  BLOB,
+	sum     INTEGER NOT NULL
+);
+
+CREATE TABLE results (
+	seq       INTEGER PRIMARY KEY,
+	status    INTEGER NOT NULL,
+	headers   TEXT NOT NULL, -- JSON
+	body      BLOB NOT NULL,
+	truncated INTEGER NOT NULL,
+	sealed    BLOB,
+	sum       INTEGER NOT NULL
+);
+
+-- Idempotency keys, as SHA-256.
+CREATE TABLE keys (
+	key         BLOB PRIMARY KEY,
+	fingerprint TEXT NOT NULL,
+	seq         INTEGER NOT NULL,
+	until       INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX keys_until ON keys (until);
+
+-- Permits that may be out and are not among those of a call: blocks taken ahead of
+-- the sends that they cover, and what the last process left.
+CREATE TABLE quota (
+	id       INTEGER PRIMARY KEY,
+	upstream TEXT NOT NULL,
+	name     TEXT NOT NULL,    -- of the limit
+	key      TEXT NOT NULL,
+	every    INTEGER NOT NULL, -- all permits of all keys
+	permits  INTEGER NOT NULL,
+	back     INTEGER NOT NULL, -- when they come back; 0 while nobody knows
+	sum      INTEGER NOT NULL
+);
+CREATE INDEX quota_back ON quota (back) WHERE back > 0;
+
+CREATE VIEW readable AS SELECT id, upstream, state, -rank AS priority,
+	strftime('%Y-%m-%dT%H:%M:%fZ', accepted_at / 1e6, 'unixepoch') AS accepted,
+	strftime('%Y-%m-%dT%H:%M:%fZ', nullif(due, 0) / 1e6, 'unixepoch') AS due,
+	strftime('%Y-%m-%dT%H:%M:%fZ', deadline / 1e6, 'unixepoch') AS deadline,
+	strftime('%Y-%m-%dT%H:%M:%fZ', nullif(ended_at, 0) / 1e6, 'unixepoch') AS ended,
+	json_array_length(attempts) AS attempts, attempts ->> '$[#-1].outcome' AS outcome, attempts ->> '$[#-1].reason' AS reason
+	FROM calls;
+CREATE VIEW out_now AS SELECT upstream, name AS "limit", key, every, permits,
+	strftime('%Y-%m-%dT%H:%M:%fZ', nullif(back, 0) / 1e6, 'unixepoch') AS back
+	FROM quota;
+
+-- +goose Down
+-- There is no way back: an older program refuses the file.

@@ -1,0 +1,151 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// What one page reads, at most.
+const (
+	pageRows  = 50_000   // index entries
+	pageBytes = 16 << 20 // of bodies
+)
+
+// A querier is a connection or a transaction.
+type querier interface {
+	QueryRow(query string, args ...any) *sql.Row
+	Query(query string, args ...any) (*sql.Rows, error)
+}
+
+// entry returns the call of a row with its request, nil if that was not kept.
+func (d *DB) entry(q querier, r *row) (*scheduler.Entry, error) {
+	c, err := r.call()
+	if err != nil {
+		return nil, err
+	}
+	e := &scheduler.Entry{Call: c, Seq: r.seq, Lane: r.lane, Bytes: r.bytes}
+	b := &content{}
+	err = q.QueryRow("SELECT method, target, headers, body, sealed, sum FROM bodies WHERE seq = ?", r.seq).
+		Scan(&b.head, &b.target, &b.headers, &b.body, &b.sealed, &b.sum)
+	if errors.Is(err, sql.ErrNoRows) {
+		e.NoBody = true
+		return e, nil
+	}
+	if err == nil {
+		e.Request, err = d.openRequest(r.id, b)
+	}
+	return e, err
+}
+
+// Fetch implements [scheduler.Durable].
+func (d *DB) Fetch(id string) (*scheduler.Entry, error) {
+	e, err := within(d, func(tx *sql.Tx) (*scheduler.Entry, error) {
+		r := &row{}
+		err := tx.QueryRow("SELECT "+columns+" FROM calls WHERE id = ? AND state IN ('waiting', 'unknown')", id).Scan(r.fields()...)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil, fmt.Errorf("%w: %s", scheduler.ErrNotFound, id)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return d.entry(tx, r)
+	})
+	return e, err
+}
+
+// within reads at one point in time.
+func within[T any](d *DB, f func(tx *sql.Tx) (T, error)) (T, error) {
+	tx, err := d.read.BeginTx(context.Background(), nil)
+	if err != nil {
+		return *new(T), d.check(err)
+	}
+	defer tx.Rollback()
+	v, err := f(tx)
+	return v, d.check(err)
+}
+
+// Scan implements [scheduler.Durable].
+func (d *DB) Scan(upstream string, after scheduler.Position, due time.Time, most int, want func(scheduler.Position, int64) bool) (*scheduler.Page, error) {
+	return within(d, func(tx *sql.Tx) (*scheduler.Page, error) {
+		page := &scheduler.Page{Last: after}
+		rows, err := tx.Query("SELECT rank, seq, lane, due, bytes FROM calls INDEXED BY waiting WHERE state = 'waiting' AND upstream = ? AND (rank, seq) > (?, ?) ORDER BY rank, seq LIMIT ?",
+			upstream, -after.Priority, after.Seq, pageRows)
+		if err != nil {
+			return nil, err
+		}
+		defer rows.Close()
+		var seqs []int64
+		looked, room := 0, int64(pageBytes)
+		for len(seqs) < most && room > 0 {
+			if !rows.Next() {
+				page.End = looked < pageRows
+				break
+			}
+			var rank, seq, lane, at, bytes int64
+			if err := rows.Scan(&rank, &seq, &lane, &at, &bytes); err != nil {
+				return nil, err
+			}
+			looked++
+			page.Last = scheduler.Position{Priority: -int(rank), Seq: seq}
+			if at <= micros(due) && want(page.Last, lane) {
+				seqs = append(seqs, seq)
+				room -= bytes
+			}
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			return nil, err
+		}
+		page.Entries, err = d.entries(tx, seqs)
+		return page, err
+	})
+}
+
+// entries returns calls by seq.
+func (d *DB) entries(q querier, seqs []int64) ([]scheduler.Entry, error) {
+	all := make([]scheduler.Entry, 0, len(seqs))
+	for _, seq := range seqs {
+		r := &row{}
+		if err := q.QueryRow("SELECT "+columns+" FROM calls WHERE seq = ?", seq).Scan(r.fields()...); err != nil {
+			return nil, err
+		}
+		e, err := d.entry(q, r)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, *e)
+	}
+	return all, nil
+}
+
+// Waking implements [scheduler.Durable].
+func (d *DB) Waking(before time.Time, after scheduler.Position, most int) (*scheduler.Page, error) {
+	return within(d, func(tx *sql.Tx) (*scheduler.Page, error) {
+		page := &scheduler.Page{Last: after}
+		rows, err := tx.Query("SELECT wake, seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND wake < ?1 AND (wake, seq) > (?2, ?3) ORDER BY wake, seq LIMIT ?4",
+			micros(before), micros(after.At), after.Seq, most)
+		if err != nil {
+			return nil, err
+		}
+		defer rows.Close()
+		var seqs []int64
+		for rows.Next() {
+			var wake, seq int64
+			if err := rows.Scan(&wake, &seq); err != nil {
+				return nil, err
+			}
+			seqs = append(seqs, seq)
+			page.Last = scheduler.Position{At: instant(wake), Seq: seq}
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			return nil, err
+		}
+		page.End = len(seqs) < most
+		page.Entries, err = d.entries(tx, seqs)
+		return page, err
+	})
+}

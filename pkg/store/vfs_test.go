@@ -1,0 +1,203 @@
+//go:build linux && (amd64 || arm64)
+
+package store
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"modernc.org/libc"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// disk is a layer between SQLite and the files: it knows what is certain to be on
+// disk, and can fail. Its shape is that of SQLite's C interface
+// (https://sqlite.org/c3ref/vfs.html) on a 64-bit machine.
+var disk = &faultyDisk{name: "faulty"}
+
+type faultyDisk struct {
+	name     string
+	register sync.Once
+	open     uintptr // of the real VFS
+	mu       sync.Mutex
+	methods  map[uintptr]*methods // ours, by those of the real files
+	paths    map[uintptr]string   // of open files
+
+	// What is to happen. A test sets it before it opens a store.
+	synced func(path string) // a file has been synced
+	sync   func() fault      // asked at each sync
+	write  func() fault      // asked at each write
+}
+
+type fault uint8
+
+const (
+	works   fault = iota
+	fails         // and nothing of it is on disk
+	written       // but it is on disk
+)
+
+// methods is sqlite3_io_methods: a version and 18 functions.
+type methods struct {
+	version                                               int64
+	close, read, write, truncate, sync                    uintptr
+	size, lock, unlock, reserved, control, sector, device uintptr
+	shmMap, shmLock, shmBarrier, shmUnmap, fetch, unfetch uintptr
+}
+
+// vfs is the beginning of sqlite3_vfs.
+type vfs struct {
+	_, _, _             int32 // version, size, longest name
+	next, name, _, open uintptr
+}
+
+// vfsSize is that of all of sqlite3_vfs: 22 words.
+const vfsSize = 22 * 8
+
+// at is a pointer into SQLite's memory, which Go neither owns nor moves.
+func at[T any](p uintptr) *T { return (*T)(*(*unsafe.Pointer)(unsafe.Pointer(&p))) }
+
+type (
+	openFunc  = func(tls *libc.TLS, vfs, name, file uintptr, flags int32, out uintptr) int32
+	syncFunc  = func(tls *libc.TLS, file uintptr, flags int32) int32
+	writeFunc = func(tls *libc.TLS, file, buffer uintptr, n int32, offset int64) int32
+	closeFunc = func(tls *libc.TLS, file uintptr) int32
+)
+
+// pointer and call are how functions are held in C's structures.
+func pointer[F any](f *F) uintptr { return *(*uintptr)(unsafe.Pointer(f)) }
+func call[F any](p uintptr) F     { h := struct{ uintptr }{p}; return *(*F)(unsafe.Pointer(&h)) }
+
+var (
+	ourOpen  openFunc  = diskOpen
+	ourSync  syncFunc  = diskSync
+	ourWrite writeFunc = diskWrite
+	ourClose closeFunc = diskClose
+)
+
+// use makes SQLite know the disk, and resets what is to happen on it.
+func (d *faultyDisk) use() {
+	d.register.Do(func() {
+		d.methods, d.paths = make(map[uintptr]*methods), make(map[uintptr]string)
+		tls := libc.NewTLS()
+		defer tls.Close()
+		real := sqlite3.Xsqlite3_vfs_find(tls, 0)
+		ours := libc.Xmalloc(tls, vfsSize)
+		libc.Xmemcpy(tls, ours, real, vfsSize)
+		name, _ := libc.CString(d.name)
+		v := at[vfs](ours)
+		d.open, v.name, v.next, v.open = v.open, name, 0, pointer(&ourOpen)
+		sqlite3.Xsqlite3_vfs_register(tls, ours, 0)
+	})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.synced, d.sync, d.write = nil, nil, nil
+}
+
+func diskOpen(tls *libc.TLS, vfs, name, file uintptr, flags int32, out uintptr) int32 {
+	rc := call[openFunc](disk.open)(tls, vfs, name, file, flags, out)
+	if rc != sqlite3.SQLITE_OK {
+		return rc
+	}
+	disk.mu.Lock()
+	defer disk.mu.Unlock()
+	real := *at[uintptr](file)
+	ours := disk.methods[real]
+	if ours == nil {
+		ours = at[methods](libc.Xmalloc(tls, libc.Tsize_t(unsafe.Sizeof(*ours)))) // in C's memory, as SQLite expects
+		*ours = *at[methods](real)
+		ours.sync, ours.write, ours.close = pointer(&ourSync), pointer(&ourWrite), pointer(&ourClose)
+		disk.methods[real] = ours
+	}
+	*at[uintptr](file) = uintptr(unsafe.Pointer(ours))
+	if name != 0 {
+		disk.paths[file] = libc.GoString(name)
+	}
+	return rc
+}
+
+// real returns the methods of the file underneath.
+func (d *faultyDisk) real(file uintptr) *methods {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ours := *at[uintptr](file)
+	for real, m := range d.methods {
+		if uintptr(unsafe.Pointer(m)) == ours {
+			return at[methods](real)
+		}
+	}
+	panic("a file of another disk")
+}
+
+func (d *faultyDisk) plan() (synced func(string), sync, write func() fault) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.synced, d.sync, d.write
+}
+
+func diskSync(tls *libc.TLS, file uintptr, flags int32) int32 {
+	disk.mu.Lock()
+	path := disk.paths[file]
+	disk.mu.Unlock()
+	synced, sync, _ := disk.plan()
+	does := works
+	if sync != nil {
+		does = sync()
+	}
+	if does != fails && synced != nil {
+		synced(path)
+	}
+	if does != works {
+		return sqlite3.SQLITE_IOERR_FSYNC
+	}
+	return sqlite3.SQLITE_OK
+}
+
+func diskWrite(tls *libc.TLS, file, buffer uintptr, n int32, offset int64) int32 {
+	if _, _, write := disk.plan(); write != nil && write() != works {
+		return sqlite3.SQLITE_FULL
+	}
+	return call[writeFunc](disk.real(file).write)(tls, file, buffer, n, offset)
+}
+
+func diskClose(tls *libc.TLS, file uintptr) int32 {
+	m := disk.real(file)
+	disk.mu.Lock()
+	delete(disk.paths, file)
+	disk.mu.Unlock()
+	return call[closeFunc](m.close)(tls, file)
+}
+
+// A shadow is what would be left of files after a power cut: what was synced.
+type shadow struct {
+	mu    sync.Mutex
+	files map[string][]byte
+}
+
+func (s *shadow) take(path string) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return // a directory
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files[path] = b
+}
+
+// leave writes it into a directory.
+func (s *shadow) leave(dir string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for path, b := range s.files {
+		if _, err := os.Stat(path); err != nil || strings.HasSuffix(path, "-shm") {
+			continue // deleted, or not a file of the disk
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(path)), b, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
