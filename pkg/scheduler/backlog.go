@@ -250,8 +250,9 @@ func (l *loop) load(now time.Time, calls []*call) {
 	}
 }
 
-// A look fetches from disk what has come near: calls that were put off, and those
-// whose deadline is.
+// A look fetches from disk what has come near of the calls that were put off. A call
+// that was not, and waits on disk past its deadline, ends when its turn comes, or
+// when somebody asks for it.
 type look struct {
 	l     *loop
 	after Position

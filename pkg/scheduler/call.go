@@ -78,8 +78,9 @@ type Call struct {
 	WaitingFor *WaitingFor `json:"waiting_for,omitempty"`
 	Response   *Response   `json:"response,omitempty"`
 
-	// Due and Spent are for a Durable: not before when it goes again, and the
-	// permits that its attempts may have out.
+	// Seq, Due and Spent are for a Durable: the call's age, smaller is older; not
+	// before when it goes again; and the permits that its attempts may have out.
+	Seq   int64     `json:"-"`
 	Due   time.Time `json:"-"`
 	Spent []Hold    `json:"-"`
 }
@@ -159,7 +160,7 @@ type call struct {
 	route   *route
 	bytes   int64
 
-	seq     uint64        // age: smaller is older, over all attempts and lives
+	seq     uint64        // age, as Seq has it: over all attempts and lives
 	lane    int64         // of its Entry
 	due     time.Duration // on the loop's clock; not before it
 	timeout wheel.Handle

@@ -22,8 +22,8 @@ type Durable interface {
 	// Scan returns waiting calls of an upstream that may go before due, by rank,
 	// beginning after a position, of those that want holds good for.
 	Scan(upstream string, after Position, due time.Time, max int, want func(p Position, lane int64) bool) (*Page, error)
-	// Waking returns waiting calls whose time or whose deadline comes before an
-	// instant, the soonest first, at most max after the page before.
+	// Waking returns waiting calls that were put off, and whose time or deadline
+	// comes before an instant, the soonest first, at most max after the page before.
 	Waking(before time.Time, after Position, max int) (*Page, error)
 }
 

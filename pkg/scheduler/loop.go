@@ -152,7 +152,7 @@ func (l *loop) admit(now time.Time, c *call) *Error {
 	p.bytes += c.bytes
 	l.busy++
 	l.seq++
-	c.seq = l.seq
+	c.seq, c.Seq = l.seq, int64(l.seq)
 	l.accepting[c.ID] = true
 	return nil
 }

@@ -132,7 +132,7 @@ func (s *Scheduler) revive(e *Entry) *call {
 	in := upstream.NewInput(e.Request)
 	c := &call{
 		Call: e.Call, request: e.Request, route: sv.reroute(in), repeatable: sv.up.Repeatable(in),
-		bytes: e.Bytes, seq: uint64(e.Seq), lane: e.Lane,
+		bytes: e.Bytes, seq: uint64(e.Call.Seq), lane: e.Lane,
 	}
 	now := time.Now()
 	c.Async = true

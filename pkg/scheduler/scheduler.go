@@ -279,7 +279,6 @@ func (s *Scheduler) accept(ctx context.Context, c *call, r *Request) (known *Cal
 	if refused := s.admit(c); refused != nil {
 		return nil, refused
 	}
-	e.Seq = int64(c.seq)
 	known, err := store.Accept(ctx, e)
 	if known != nil || err != nil {
 		s.ask(func(time.Time) { s.loop.withdraw(c) })
@@ -417,8 +416,11 @@ func (s *Scheduler) stored(id string) (*Call, error) {
 		return nil, &Error{Reason: NotFound, Detail: fmt.Sprintf("call %q is not known; it may have been forgotten some time after it finished", id)}
 	case err != nil:
 		return nil, s.unread(err)
-	case c.Durable && c.State == Waiting:
+	case !c.Durable || c.State != Waiting:
+	case c.Deadline.After(time.Now()):
 		s.foresee(c)
+	default: // its turn has not come, and need not
+		s.fetch(id)
 	}
 	return c, nil
 }

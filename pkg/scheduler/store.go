@@ -43,8 +43,6 @@ type Store interface {
 type Entry struct {
 	Call    *Call
 	Request *upstream.Request
-	// Seq is the call's age, unique: smaller is older.
-	Seq int64
 	// Lane is equal for calls that share a flow and take the same permits.
 	Lane int64
 	// Bytes is what the call counts for in max_waiting_bytes.

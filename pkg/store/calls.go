@@ -77,7 +77,7 @@ func rowOf(c *scheduler.Call) (*row, error) {
 		spent = string(b)
 	}
 	r := &row{
-		id: c.ID, upstream: c.Upstream, state: string(c.State), rank: -int64(c.Priority), async: c.Async,
+		seq: c.Seq, id: c.ID, upstream: c.Upstream, state: string(c.State), rank: -int64(c.Priority), async: c.Async,
 		callback: c.Callback, resolves: c.Resolves,
 		accepted: micros(c.AcceptedAt), notBefore: micros(c.NotBefore), due: micros(c.Due), deadline: micros(c.Deadline),
 		ended: micros(c.FinishedAt), attempts: string(attempts), spent: spent,
@@ -99,7 +99,7 @@ func (r *row) call() (*scheduler.Call, error) {
 		return nil, fmt.Errorf("call %s: %w", r.id, errSum)
 	}
 	c := &scheduler.Call{
-		ID: r.id, Upstream: r.upstream, State: scheduler.State(r.state), Priority: -int(r.rank), Async: r.async, Durable: true,
+		ID: r.id, Seq: r.seq, Upstream: r.upstream, State: scheduler.State(r.state), Priority: -int(r.rank), Async: r.async, Durable: true,
 		Callback: r.callback, Resolves: r.resolves,
 		AcceptedAt: instant(r.accepted), NotBefore: instant(r.notBefore), Due: instant(r.due), Deadline: instant(r.deadline),
 	}
@@ -133,7 +133,7 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 	if err != nil {
 		return nil, err
 	}
-	r.seq, r.lane, r.bytes, r.fragile = e.Seq, e.Lane, e.Bytes, e.NoBody || !e.Call.Async && e.Key == ""
+	r.lane, r.bytes, r.fragile = e.Lane, e.Bytes, e.NoBody || !e.Call.Async && e.Key == ""
 	var request *content
 	if !e.NoBody {
 		if request, err = d.sealRequest(r.id, e.Request); err != nil {
@@ -224,8 +224,8 @@ func (d *DB) Intend(c *scheduler.Call, take []scheduler.Hold) error {
 	}
 	return d.do(context.Background(), &op{run: func(w *writer) (answer, err error) {
 		if r != nil {
-			n, err := w.changed("UPDATE calls SET state = ?, async = ?, epoch = ?, ended_at = ?, attempts = ?, spent = ?, due = ?, deadline = ?, sum = ? WHERE id = ? AND state = 'waiting'",
-				r.state, r.async, w.epoch, r.ended, r.attempts, r.spent, r.due, r.deadline, r.sum, r.id)
+			n, err := w.changed("UPDATE calls SET state = ?, async = ?, epoch = ?, ended_at = ?, attempts = ?, spent = ?, due = ?, deadline = ?, sum = ? WHERE seq = ? AND id = ? AND state = 'waiting'",
+				r.state, r.async, w.epoch, r.ended, r.attempts, r.spent, r.due, r.deadline, r.sum, r.seq, r.id)
 			if err != nil {
 				return nil, err
 			}
@@ -255,32 +255,20 @@ func (d *DB) Record(c *scheduler.Call) error {
 		}
 	}
 	return d.do(context.Background(), &op{essential: true, run: func(w *writer) (answer, err error) {
-		err = w.one("UPDATE calls SET state = ?, async = ?, ended_at = ?, attempts = ?, spent = ?, due = ?, deadline = ?, wake = ?, sum = ? WHERE id = ? AND state IN ('waiting', 'sending', 'unknown') RETURNING seq",
-			[]any{r.state, r.async, r.ended, r.attempts, r.spent, r.due, r.deadline, r.wake, r.sum, r.id}, &r.seq)
+		n, err := w.changed("UPDATE calls SET state = ?, async = ?, ended_at = ?, attempts = ?, spent = ?, due = ?, deadline = ?, wake = ?, sum = ? WHERE seq = ? AND id = ? AND state IN ('waiting', 'sending', 'unknown')",
+			r.state, r.async, r.ended, r.attempts, r.spent, r.due, r.deadline, r.wake, r.sum, r.seq, r.id)
 		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			return fmt.Errorf("%w, or it is finished: %s", scheduler.ErrNotFound, r.id), nil
 		case err != nil:
 			return nil, err
+		case n == 0:
+			return fmt.Errorf("%w, or it is finished: %s", scheduler.ErrNotFound, r.id), nil
 		}
-		return nil, w.retire(c.State, r.seq, result)
+		if result == nil || w.tight {
+			return nil, nil
+		}
+		return nil, w.exec("INSERT OR REPLACE INTO results VALUES (?,?,?,?,?,?,?)",
+			r.seq, result.status, result.headers, result.body, result.truncated, result.sealed, result.sum)
 	}})
-}
-
-// retire stores the answer of a call, and drops what a finished one does not need:
-// its request, and its key if it never went out for a caller who waited.
-func (w *writer) retire(state scheduler.State, seq int64, result *content) error {
-	if result != nil && !w.tight {
-		err := w.exec("INSERT OR REPLACE INTO results VALUES (?,?,?,?,?,?,?)",
-			seq, result.status, result.headers, result.body, result.truncated, result.sealed, result.sum)
-		if err != nil {
-			return err
-		}
-	}
-	if !state.Finished() {
-		return nil
-	}
-	return w.exec("DELETE FROM bodies WHERE seq = ?", seq)
 }
 
 // check ends the store if an error says that the file cannot be trusted.

@@ -33,7 +33,11 @@ func TestPowerCut(t *testing.T) {
 			syncs := int64(0)
 			disk.synced = s.take
 			path, after := file(t), t.TempDir()
-			d := open(t, path, Options{vfs: disk.name, raw: "_pragma=synchronous(" + mode + ")"})
+			o := Options{vfs: disk.name} // as it comes
+			if mode != "FULL" {
+				o.raw = "_pragma=synchronous(" + mode + ")"
+			}
+			d := open(t, path, o)
 			var once sync.Once
 			var before map[string]bool
 			var mu sync.Mutex

@@ -28,7 +28,7 @@ func (d *DB) entry(q querier, r *row) (*scheduler.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &scheduler.Entry{Call: c, Seq: r.seq, Lane: r.lane, Bytes: r.bytes}
+	e := &scheduler.Entry{Call: c, Lane: r.lane, Bytes: r.bytes}
 	b := &content{}
 	err = q.QueryRow("SELECT method, target, headers, body, sealed, sum FROM bodies WHERE seq = ?", r.seq).
 		Scan(&b.head, &b.target, &b.headers, &b.body, &b.sealed, &b.sum)
@@ -126,7 +126,7 @@ func (d *DB) entries(q querier, seqs []int64) ([]scheduler.Entry, error) {
 func (d *DB) Waking(before time.Time, after scheduler.Position, most int) (*scheduler.Page, error) {
 	return within(d, func(tx *sql.Tx) (*scheduler.Page, error) {
 		page := &scheduler.Page{Last: after}
-		rows, err := tx.Query("SELECT wake, seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND wake < ?1 AND (wake, seq) > (?2, ?3) ORDER BY wake, seq LIMIT ?4",
+		rows, err := tx.Query("SELECT wake, seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND due > 0 AND wake < ?1 AND (wake, seq) > (?2, ?3) ORDER BY wake, seq LIMIT ?4",
 			micros(before), micros(after.At), after.Seq, most)
 		if err != nil {
 			return nil, err

@@ -26,7 +26,11 @@ const powerCut = "THROTTLER_TEST_POWERCUT" // mode and path
 
 func TestMain(m *testing.M) {
 	if mode, path, ok := strings.Cut(os.Getenv(powerCut), " "); ok {
-		d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(" + mode + ")"})
+		o := Options{Log: quiet} // as it comes
+		if mode != "FULL" {
+			o.raw = "_pragma=synchronous(" + mode + ")"
+		}
+		d, err := Open(path, o)
 		if err != nil {
 			panic(err)
 		}

@@ -95,11 +95,7 @@ func (w *writer) put(c *scheduler.Call, seq int64) error {
 	if err != nil {
 		return err
 	}
-	err = w.exec("UPDATE calls SET state = ?, due = ?, wake = ?, ended_at = ?, attempts = ?, spent = ?, sum = ? WHERE seq = ?", r.state, r.due, r.wake, r.ended, r.attempts, r.spent, r.sum, seq)
-	if err != nil {
-		return err
-	}
-	return w.retire(c.State, seq, nil)
+	return w.exec("UPDATE calls SET state = ?, due = ?, wake = ?, ended_at = ?, attempts = ?, spent = ?, sum = ? WHERE seq = ?", r.state, r.due, r.wake, r.ended, r.attempts, r.spent, r.sum, seq)
 }
 
 // endFragile cancels calls that cannot go on: nobody has an answer that they were

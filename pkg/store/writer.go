@@ -15,10 +15,11 @@ import (
 
 const (
 	maxBatch = 1024 // changes of one transaction, at most
-	// The log is moved into the file when so many changes are in it: in an idle
+	// The log is moved into the file when it has so many pages of 4 KiB: in an idle
 	// moment, or at the latest.
-	idleLog = 1000
-	longLog = 8000
+	idleLog  = 500
+	longLog  = 8000
+	idleTime = 20 * time.Millisecond
 )
 
 // An op is a change. Its run returns the answer for whoever handed it over, and the
@@ -35,7 +36,7 @@ type writer struct {
 	*DB
 	conn       *sql.Conn
 	statements map[string]*sql.Stmt
-	logged     int  // changes since the log was moved
+	logged     int  // pages since the log was moved
 	tight      bool // leave out what is not needed: the reserve is used up
 }
 
@@ -89,14 +90,25 @@ func (w *writer) run() {
 	defer close(w.ended)
 	defer w.release()
 	batch := make([]*op, 0, maxBatch)
+	idle := time.NewTimer(idleTime)
+	defer idle.Stop()
 	for {
 		batch = batch[:0]
+		if w.logged > idleLog {
+			idle.Reset(idleTime)
+		}
 		select {
 		case o := <-w.ops:
 			batch = append(batch, o)
+		case <-idle.C:
+			if err := w.moveLog(idleLog); err != nil {
+				w.fail(err)
+				return
+			}
+			continue
 		case <-w.stop:
 			if batch = w.drain(batch); len(batch) == 0 {
-				w.unclean = errors.Join(w.finish(), w.moveLog())
+				w.unclean = errors.Join(w.finish(), w.moveLog(0))
 				return
 			}
 		}
@@ -112,11 +124,9 @@ func (w *writer) run() {
 		for _, o := range batch {
 			close(o.done)
 		}
-		if w.logged > longLog || w.logged > idleLog && len(w.ops) == 0 {
-			if err := w.moveLog(); err != nil {
-				w.fail(err)
-				return
-			}
+		if err := w.moveLog(longLog); err != nil {
+			w.fail(err)
+			return
 		}
 	}
 }
@@ -202,8 +212,11 @@ func (w *writer) commit(batch []*op) error {
 	if err := w.exec("COMMIT"); err != nil {
 		return w.rollback(err)
 	}
-	w.logged += len(batch)
-	return nil
+	return w.conn.Raw(func(c any) error {
+		pages, _, err := c.(sqlite.DBStatus).Status(sqlite.DBStatusCacheWrite, true)
+		w.logged += pages
+		return err
+	})
 }
 
 // rollback ends a transaction that met an error; one may have ended by itself.
@@ -212,9 +225,12 @@ func (w *writer) rollback(err error) error {
 	return err
 }
 
-// moveLog moves the log into the file. SQLite would do it by itself, and say
-// nothing of a sync that failed.
-func (w *writer) moveLog() error {
+// moveLog moves the log into the file if it has more pages than that. SQLite would
+// do it by itself, and say nothing of a sync that failed.
+func (w *writer) moveLog(pages int) error {
+	if w.logged <= pages {
+		return nil
+	}
 	w.logged = 0
 	var busy, log, moved int
 	err := w.conn.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)").Scan(&busy, &log, &moved)

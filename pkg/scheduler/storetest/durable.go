@@ -116,7 +116,7 @@ func survives(t *durable) {
 		epoch = past.Epoch
 		for _, want := range []*scheduler.Entry{e, keyed} {
 			got, err := t.d.Fetch(want.Call.ID)
-			if err != nil || got.Call.State != scheduler.Waiting || got.Seq != want.Seq || got.Lane != want.Lane || got.Bytes != want.Bytes || !reflect.DeepEqual(got.Request, want.Request) {
+			if err != nil || got.Call.State != scheduler.Waiting || got.Call.Seq != want.Call.Seq || got.Lane != want.Lane || got.Bytes != want.Bytes || !reflect.DeepEqual(got.Request, want.Request) {
 				t.Errorf("%s: %+v, %v; want %+v", how, got, err, want)
 			}
 		}
@@ -218,7 +218,7 @@ func ownHolds(t *durable) {
 func seqs(entries []scheduler.Entry) []int64 {
 	var all []int64
 	for _, e := range entries {
-		all = append(all, e.Seq)
+		all = append(all, e.Call.Seq)
 	}
 	return all
 }
@@ -264,7 +264,9 @@ func notDue(t *durable) {
 func waking(t *durable) {
 	now := time.Now()
 	for _, minutes := range []int{30, 10, 20, 70} { // seq 1 to 4
-		t.accept(func(e *scheduler.Entry) { e.Call.Deadline = now.Add(time.Duration(minutes) * time.Minute) })
+		t.accept(func(e *scheduler.Entry) {
+			e.Call.Due, e.Call.Deadline = now.Add(2*time.Hour), now.Add(time.Duration(minutes)*time.Minute)
+		})
 	}
 	t.accept(func(e *scheduler.Entry) { e.Call.Due = now.Add(15 * time.Minute) })
 	var all []int64
@@ -286,7 +288,7 @@ func waking(t *durable) {
 
 func fetch(t *durable) {
 	e := t.accept()
-	if got, err := t.d.Fetch(e.Call.ID); err != nil || got.Seq != e.Seq {
+	if got, err := t.d.Fetch(e.Call.ID); err != nil || got.Call.Seq != e.Call.Seq {
 		t.Errorf("waiting: %+v, %v", got, err)
 	}
 	sent := Sent(e.Call)

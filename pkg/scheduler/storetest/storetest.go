@@ -28,11 +28,11 @@ func NewEntry(seq int64) *scheduler.Entry {
 	now := time.Now().Truncate(time.Microsecond)
 	return &scheduler.Entry{
 		Call: &scheduler.Call{
-			ID: uuid.Must(uuid.NewV7()).String(), Upstream: "api", State: scheduler.Waiting, Async: true, Durable: true,
+			ID: uuid.Must(uuid.NewV7()).String(), Seq: seq, Upstream: "api", State: scheduler.Waiting, Async: true, Durable: true,
 			AcceptedAt: now, Deadline: now.Add(time.Hour), Attempts: []scheduler.Attempt{},
 		},
 		Request: &upstream.Request{Method: "POST", Target: "/pay?n=1", Header: http.Header{"X-A": {"1", "2"}}, Body: []byte("body \x00\xff")},
-		Seq:     seq, Lane: 1, Bytes: 100,
+		Lane:    1, Bytes: 100,
 	}
 }
 

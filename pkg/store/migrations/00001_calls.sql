@@ -35,7 +35,7 @@ CREATE TABLE calls (
 	sum         INTEGER NOT NULL
 );
 CREATE INDEX waiting  ON calls (upstream, rank, seq, lane, due, bytes) WHERE state = 'waiting';
-CREATE INDEX waking   ON calls (wake) WHERE state = 'waiting';
+CREATE INDEX waking   ON calls (wake) WHERE state = 'waiting' AND due > 0;
 CREATE INDEX fragile  ON calls (fragile) WHERE state = 'waiting' AND fragile = 1;
 CREATE INDEX unsettled ON calls (state, upstream, bytes) WHERE state IN ('sending', 'unknown');
 CREATE INDEX ended    ON calls (ended_at, state) WHERE ended_at > 0;
@@ -51,6 +51,12 @@ CREATE TABLE bodies (
 	sealed  BLOB,
 	sum     INTEGER NOT NULL
 );
+-- +goose StatementBegin
+CREATE TRIGGER retire AFTER UPDATE OF state ON calls WHEN new.state NOT IN ('waiting', 'sending', 'unknown')
+BEGIN
+	DELETE FROM bodies WHERE seq = new.seq;
+END;
+-- +goose StatementEnd
 
 CREATE TABLE results (
 	seq       INTEGER PRIMARY KEY,

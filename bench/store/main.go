@@ -1,0 +1,172 @@
+// Command store measures the durable store beside its floor, a bare SQLite writer
+// of the same run, and the start with a million pending calls. Ratios count: this
+// machine's disk is in all of them.
+//
+//	make bench-store
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
+	"github.com/seed-30fe103d/throttler/pkg/store"
+)
+
+var (
+	length  = flag.Duration("for", 2*time.Second, "how long each rate is measured")
+	pending = flag.Int("pending", 1_000_000, "calls that wait at the start; 0 leaves that out")
+	child   = flag.String("start", "", "internal: start on this store and tell how long it takes")
+)
+
+func main() {
+	flag.Parse()
+	if *child != "" {
+		startOn(*child)
+		return
+	}
+	dir, err := os.MkdirTemp(".", "bench-store")
+	check(err)
+	defer os.RemoveAll(dir)
+	p50, p99 := fdatasync(filepath.Join(dir, "plain"))
+	fmt.Printf("fdatasync of 4 KiB: p50 %v, p99 %v\n\n", p50, p99)
+	rates(dir)
+	steady(filepath.Join(dir, "steady.db"), p99)
+	due(filepath.Join(dir, "due.db"))
+	if *pending > 0 {
+		start(filepath.Join(dir, "pending.db"))
+	}
+	peers(dir)
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func quantiles(all []time.Duration) (p50, p99 time.Duration) {
+	slices.Sort(all)
+	return all[len(all)/2].Round(time.Microsecond), all[len(all)*99/100].Round(time.Microsecond)
+}
+
+func fdatasync(path string) (p50, p99 time.Duration) {
+	f, err := os.Create(path)
+	check(err)
+	defer f.Close()
+	block := make([]byte, 4096)
+	var all []time.Duration
+	for range 1000 {
+		begin := time.Now()
+		_, err := f.Write(block)
+		check(err)
+		check(f.Sync())
+		all = append(all, time.Since(begin))
+	}
+	return quantiles(all)
+}
+
+// rates prints how many accepts and how many whole lives a second there are.
+func rates(dir string) {
+	fmt.Println("                callers   bare SQLite writer    store    ratio")
+	for _, what := range []string{"accepts/s", "lives/s"} {
+		for _, callers := range []int{1, 16, 64, 256} {
+			life := what == "lives/s"
+			// In turns: a noisy machine is as noisy for both.
+			var floor, ours float64
+			const rounds = 3
+			for round := range rounds {
+				b := newBare(filepath.Join(dir, fmt.Sprint("bare", life, callers, round)))
+				floor += rate(callers, func(n int64) { b.one(n, life) }) / rounds
+				b.close()
+				d := openStore(filepath.Join(dir, fmt.Sprint("store", life, callers, round)))
+				ours += rate(callers, func(n int64) { one(d, n, life) }) / rounds
+				check(d.Close())
+			}
+			fmt.Printf("%-15s %7d %20.0f %8.0f %8.2f\n", what, callers, floor, ours, ours/floor)
+		}
+	}
+	fmt.Println()
+}
+
+// rate runs callers for a while and returns how often they came through, a second.
+func rate(callers int, one func(n int64)) float64 {
+	var n atomic.Int64
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for range callers {
+		wg.Go(func() {
+			for time.Since(begin) < *length/3 {
+				one(n.Add(1))
+			}
+		})
+	}
+	wg.Wait()
+	return float64(n.Load()) / time.Since(begin).Seconds()
+}
+
+func openStore(path string) *store.DB {
+	d, err := store.Open(path, store.Options{Log: slog.New(slog.DiscardHandler)})
+	check(err)
+	_, err = d.Recover(0, nil)
+	check(err)
+	return d
+}
+
+// body makes a record of 600 bytes, about.
+var body = make([]byte, 450)
+
+func one(d *store.DB, n int64, life bool) {
+	e := storetest.NewEntry(n)
+	e.Request.Body = body
+	_, err := d.Accept(context.Background(), e)
+	check(err)
+	if !life {
+		return
+	}
+	sent := storetest.Sent(e.Call, scheduler.Hold{Upstream: "api", Limit: "app", Permits: 1})
+	check(d.Intend(sent, nil))
+	check(d.Record(storetest.Ended(sent, scheduler.Done)))
+}
+
+// steady prints how long an accept takes at 1,000 a second.
+func steady(path string, floor time.Duration) {
+	d := openStore(path)
+	defer d.Close()
+	var mu sync.Mutex
+	var all []time.Duration
+	var wg sync.WaitGroup
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for n := range int64(5000) {
+		<-tick.C
+		wg.Go(func() {
+			begin := time.Now()
+			one(d, n+1, false)
+			mu.Lock()
+			all = append(all, time.Since(begin))
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	p50, p99 := quantiles(all)
+	limit := 4*floor + time.Millisecond
+	fmt.Printf("accept at 1,000/s: p50 %v, p99 %v; 4 × fdatasync p99 + 1ms is %v: %s\n", p50, p99, limit, verdict(p99 <= limit))
+}
+
+func verdict(ok bool) string {
+	if ok {
+		return "held"
+	}
+	return "NOT HELD"
+}

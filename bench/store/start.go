@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
+	"github.com/seed-30fe103d/throttler/pkg/store"
+)
+
+// first is an upstream that tells when something comes in.
+type first struct{ sent chan time.Time }
+
+func (f first) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case f.sent <- time.Now():
+	default:
+	}
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("ok")), Request: r}, nil
+}
+
+func on(d *store.DB, f first) *scheduler.Scheduler {
+	u := scheduler.Upstream{MaxWaiting: 10 << 20, MaxWaitingBytes: 8 << 30, Limits: []scheduler.Limit{{Name: "app", Calls: 100, Window: time.Second}}}
+	u.URL, u.Transport = "http://api.test", f
+	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, Log: slog.New(slog.DiscardHandler)})
+	check(err)
+	return s
+}
+
+// start fills a store, and lets new processes start on it.
+func start(path string) {
+	d := openStore(path)
+	var wg sync.WaitGroup
+	for i := range 256 {
+		wg.Go(func() {
+			for n := i; n < *pending; n += 256 {
+				e := storetest.NewEntry(int64(n + 1))
+				e.Request.Body, e.Call.Deadline = body, time.Now().Add(24*time.Hour)
+				_, err := d.Accept(context.Background(), e)
+				check(err)
+			}
+		})
+	}
+	wg.Wait()
+	check(d.Close())
+	for range 3 {
+		out, err := exec.Command(os.Args[0], "-start", path).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		check(err)
+		fmt.Printf("%d pending, after a clean stop: %s", *pending, out)
+	}
+}
+
+// startOn is what a process does that was started on a store.
+func startOn(path string) {
+	begin := time.Now()
+	d, err := store.Open(path, store.Options{Log: slog.New(slog.DiscardHandler)})
+	check(err)
+	opened := time.Since(begin)
+	f := first{make(chan time.Time, 1)}
+	s := on(d, f)
+	ready := time.Since(begin)
+	sent := (<-f.sent).Sub(begin)
+	time.Sleep(2 * time.Second) // the rest of what is near is read
+	rss := "?"
+	if status, err := os.ReadFile("/proc/self/status"); err == nil {
+		for line := range strings.Lines(string(status)) {
+			if kib, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+				rss = strings.TrimSpace(kib)
+			}
+		}
+	}
+	fmt.Printf("open %v, ready %v (≤ 100ms: %s), first send %v (≤ 150ms: %s), peak RSS %s\n",
+		opened.Round(time.Millisecond), ready.Round(time.Millisecond), verdict(ready <= 100*time.Millisecond),
+		sent.Round(time.Millisecond), verdict(sent <= 150*time.Millisecond), rss)
+	check(s.Close())
+}
+
+// due prints how long after its due a call goes out when nothing else happens.
+func due(path string) {
+	f := first{make(chan time.Time, 1)}
+	d, err := store.Open(path, store.Options{Log: slog.New(slog.DiscardHandler)})
+	check(err)
+	s := on(d, f)
+	defer s.Close()
+	var all []time.Duration
+	for range 300 {
+		at := time.Now().Add(15 * time.Millisecond)
+		_, err := s.Submit(context.Background(), scheduler.Request{Upstream: "api", Target: "/", NotBefore: at})
+		check(err)
+		all = append(all, (<-f.sent).Sub(at))
+	}
+	p50, p99 := quantiles(all)
+	fmt.Printf("due to first byte, idle, with the intent's sync: p50 %v, p99 %v (≤ 2ms: %s)\n", p50, p99, verdict(p99 <= 2*time.Millisecond))
+}
