@@ -45,11 +45,22 @@ again: ## run the Go tests three times: a test that fails once in many runs is a
 seeds: ## compare the scheduler with one that looks at everything, over 10,000 random loads
 	go test ./pkg/scheduler -run OracleWould -seeds 10000 -timeout 15m
 
-# What make test does in little.
-.PHONY: crashes
-crashes: ## end the sidecar 200 times by kill -9, and simulate crashes at every write from 3,000 seeds
-	go test ./cmd/throttler -run TestKill -kills 200 -timeout 10m
-	go test ./pkg/store -run TestSimulation -sim.seeds 3000 -timeout 15m
+.PHONY: sim
+sim: ## simulate 10,000 times scheduler, store and platform through several lives
+	go test ./pkg/store -run TestSimulation -sim.seeds 10000 -timeout 15m
+
+.PHONY: faults
+faults: ## cut the power, fail syncs, fill the disk, damage the file: three times more than make test
+	go test ./pkg/store -run 'PowerCut|FailedSync|Scheduler|DiskFull|Damage' -faults 3 -v -timeout 15m
+	go test -race ./pkg/store -run TestSimulation -sim.seeds 500 -timeout 15m
+
+.PHONY: kill
+kill: ## kill -9 the sidecar 200 times under load
+	go test ./cmd/throttler -run TestKill -kills 200 -v -timeout 15m
+
+.PHONY: planted
+planted: ## plant bugs, one at a time, and look whether the tests see them
+	go run ./internal/planted
 
 .PHONY: lint
 lint: ## check formatting, vet and staticcheck
@@ -90,6 +101,10 @@ bench-limits: build ## measure limiters as the receiver sees them, ours beside i
 .PHONY: bench-plan
 bench-plan: ## preview a million calls under three limits with 1,000 keys
 	go test ./internal/preview -run '^$$' -bench Run -benchtime 1000000x
+
+.PHONY: bench-store
+bench-store: ## measure the store beside a bare SQLite writer
+	cd bench/store && go run .
 
 .PHONY: clean
 clean: ## remove what was built

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-var kills = flag.Int("kills", 20, "how often TestKill ends the sidecar by kill -9")
+var kills = flag.Int("kills", 10, "how often TestKill ends the sidecar by kill -9")
 
 // killLimits are the limits of TestKill: with them, the limit that is counted in
 // windows, blocks and per key.

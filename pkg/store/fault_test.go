@@ -24,7 +24,8 @@ import (
 
 // TestPowerCut takes away all that was not synced, at random moments.
 func TestPowerCut(t *testing.T) {
-	for mode, cuts := range map[string]int{"FULL": often(30), "NORMAL": 30} {
+	cuts := 10 * *faults
+	for _, mode := range []string{"FULL", "NORMAL"} {
 		gone, all := 0, 0
 		for range cuts {
 			disk.use()
@@ -84,10 +85,10 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// TestFailedSync lets one sync fail, at 50 random places: once so that nothing of
+// TestFailedSync lets one sync fail, at random places: once so that nothing of
 // it is on disk, once so that it is. Nothing is acknowledged after it.
 func TestFailedSync(t *testing.T) {
-	for place := range often(50) {
+	for place := range 17 * *faults {
 		does := []fault{fails, written}[place%2]
 		disk.use()
 		var syncs, failed atomic.Int64
@@ -108,7 +109,7 @@ func TestFailedSync(t *testing.T) {
 		acked := make(map[string]bool)
 		for range 8 {
 			wg.Go(func() {
-				for errs := 0; errs < 3; {
+				for errs := 0; errs < 3 && late.Load() == 0; {
 					after := failed.Load()
 					e := storetest.NewEntry(seq.Add(1))
 					_, err := d.Accept(context.Background(), e)
@@ -326,8 +327,7 @@ func TestDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused, harmless := 0, 0
-	files := max(30, often(100)) // a quarter of them is refused
-	for range files {
+	for range 30 * *faults {
 		path := file(t)
 		damaged := append([]byte(nil), whole...)
 		for range 1 + rand.N(3) {
@@ -343,7 +343,7 @@ func TestDamage(t *testing.T) {
 		}
 	}
 	t.Logf("%d files were refused or their store ended; in %d the damage hit nothing that is used", refused, harmless)
-	if refused < files/30 {
+	if refused < 3**faults {
 		t.Error("damage is hardly ever seen: the test does not work")
 	}
 }

@@ -5,6 +5,7 @@ package store
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -20,11 +21,14 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
 
+var faults = flag.Int("faults", 1, "how many times more faults the tests put in; CI has 3")
+
 // powerCut makes this test binary the process whose power is cut: it hands over
 // calls and prints the id of each that was acknowledged.
 const powerCut = "THROTTLER_TEST_POWERCUT" // mode and path
 
 func TestMain(m *testing.M) {
+	flag.Parse()
 	if mode, path, ok := strings.Cut(os.Getenv(powerCut), " "); ok {
 		o := Options{Log: quiet} // as it comes
 		if mode != "FULL" {
@@ -55,7 +59,7 @@ func TestMain(m *testing.M) {
 // device was given by then is looked at. TestPowerCut does it where that is not
 // allowed, without a file system.
 func TestPowerCutOfADevice(t *testing.T) {
-	for mode, cuts := range map[string]int{"FULL": often(20), "NORMAL": 4} {
+	for mode, cuts := range map[string]int{"FULL": 7 * *faults, "NORMAL": *faults} {
 		gone, all := 0, 0
 		for range cuts {
 			n, lost := cutDevice(t, mode)

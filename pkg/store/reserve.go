@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -13,15 +14,15 @@ const reserveSize = 16 << 20
 // A reserve is a file that is given up when the disk is full. It is owned by the writer.
 type reserve struct {
 	path  string
+	size  int64
 	spent bool      // it was given up
 	tried time.Time // to take it again
 }
 
-// take makes the file if it is not there, full of bytes that no file system can
-// leave out.
+// take makes the file if it is not there, full of bytes that no file system leaves out.
 func (r *reserve) take() error {
 	r.spent = true
-	if info, err := os.Stat(r.path); err == nil && info.Size() == reserveSize {
+	if info, err := os.Stat(r.path); err == nil && info.Size() == r.size {
 		r.spent = false
 		return nil
 	}
@@ -29,13 +30,11 @@ func (r *reserve) take() error {
 	if err != nil {
 		return err
 	}
-	noise := rand.NewChaCha8([32]byte{})
-	chunk := make([]byte, 1<<20)
-	for range reserveSize / len(chunk) {
-		noise.Read(chunk)
-		if _, err = f.Write(chunk); err != nil {
-			break
-		}
+	noise := make([]byte, min(r.size, 1<<20))
+	rand.NewChaCha8([32]byte{}).Read(noise)
+	for at := int64(0); at < r.size && err == nil; at += int64(len(noise)) {
+		binary.LittleEndian.PutUint64(noise, uint64(at))
+		_, err = f.Write(noise)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		os.Remove(r.path)

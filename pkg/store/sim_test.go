@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("sim.seeds", 60, "how many seeds the simulation runs")
+	seeds = flag.Int("sim.seeds", 100, "how many seeds the simulation runs")
 	from  = flag.Uint64("sim.seed", 0, "the first of them; with -sim.seeds 1, the one to replay")
 )
 
@@ -240,7 +240,7 @@ func (sim *simulation) reopen() {
 			sim.Fatal(err)
 		}
 	}
-	db, err := Open(sim.path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)"})
+	db, err := Open(sim.path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
 	if err != nil {
 		sim.Fatal(err)
 	}

@@ -76,8 +76,9 @@ type Options struct {
 	// Log gets what an operator should know; nil means slog.Default().
 	Log *slog.Logger
 
-	vfs string // of SQLite, for tests
-	raw string // more pragmas, for tests
+	vfs     string // of SQLite, for tests
+	raw     string // pragmas instead of synchronous, for tests
+	reserve int64  // bytes, for tests
 }
 
 // A DB is a scheduler.Durable in a file. It is safe for concurrent use.
@@ -121,11 +122,14 @@ func Open(path string, o Options) (*DB, error) {
 	if o.KeepKeys > o.KeepCalls {
 		return nil, fmt.Errorf("store: keys are kept for %v, longer than the calls that they name (%v)", o.KeepKeys, o.KeepCalls)
 	}
+	if o.reserve == 0 {
+		o.reserve = reserveSize
+	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
 	d := &DB{
-		path: path, options: o, lock: flock.New(path + "-lock"), reserve: &reserve{path: path + "-reserve"},
+		path: path, options: o, lock: flock.New(path + "-lock"), reserve: &reserve{path: path + "-reserve", size: o.reserve},
 		ops: make(chan *op, maxBatch), stop: make(chan struct{}), ended: make(chan struct{}), broken: make(chan struct{}),
 	}
 	var err error

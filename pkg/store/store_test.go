@@ -13,9 +13,6 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
 
-// often returns how often a test does what it would do n times.
-var often = func(n int) int { return n }
-
 var quiet = slog.New(slog.DiscardHandler)
 
 // open opens a file, as tests want it.
