@@ -45,7 +45,7 @@ func main() {
 	if *pending > 0 {
 		start(filepath.Join(dir, "pending.db"))
 	}
-	peers(dir)
+	peers()
 }
 
 func check(err error) {

@@ -92,7 +92,7 @@ func TestFailedSync(t *testing.T) {
 		does := []fault{fails, written}[place%2]
 		disk.use()
 		var syncs, failed atomic.Int64
-		nth := rand.N(int64(400)) + 20
+		nth := rand.N(int64(200)) + 5
 		disk.sync = func() fault {
 			if failed.Load() == 0 && syncs.Add(1) == nth {
 				failed.Store(1)

@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("sim.seeds", 100, "how many seeds the simulation runs")
+	seeds = flag.Int("sim.seeds", 40, "how many seeds the simulation runs")
 	from  = flag.Uint64("sim.seed", 0, "the first of them; with -sim.seeds 1, the one to replay")
 )
 
@@ -250,7 +250,7 @@ func (sim *simulation) reopen() {
 var limits = []scheduler.Limit{
 	{Name: "app", Calls: 4, Window: time.Second},
 	{Name: "key", PerKey: `query("key")`, Calls: 1, Window: 700 * ms},
-	{Name: "long", PerKey: `query("key")`, Calls: 30, Window: 2 * time.Minute},
+	{Name: "long", PerKey: `query("key")`, Calls: 8, Window: 2 * time.Minute},
 	{Name: "day", Calls: 45, Calendar: &quota.Calendar{Unit: quota.Minute, Skew: 0}},
 }
 

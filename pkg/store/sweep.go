@@ -9,7 +9,7 @@ import (
 const (
 	sweepStep  = 200 // calls
 	sweepPause = 20 * time.Millisecond
-	sweepEvery = 10 * time.Second
+	sweepEvery = time.Minute
 )
 
 // sweep deletes finished calls, keys and permits whose time is over, until the

@@ -23,8 +23,8 @@ type faultyDisk struct {
 	register sync.Once
 	open     uintptr // of the real VFS
 	mu       sync.Mutex
-	methods  map[uintptr]*methods // ours, by those of the real files
-	paths    map[uintptr]string   // of open files
+	methods  map[uintptr]uintptr // ours, by those of the real files
+	paths    map[uintptr]string  // of open files
 
 	// What is to happen. A test sets it before it opens a store.
 	synced func(path string) // a file has been synced
@@ -69,7 +69,8 @@ type (
 
 // pointer and call are how functions are held in C's structures.
 func pointer[F any](f *F) uintptr { return *(*uintptr)(unsafe.Pointer(f)) }
-func call[F any](p uintptr) F     { h := struct{ uintptr }{p}; return *(*F)(unsafe.Pointer(&h)) }
+
+func call[F any](p uintptr) F { h := struct{ uintptr }{p}; return *(*F)(unsafe.Pointer(&h)) }
 
 var (
 	ourOpen  openFunc  = diskOpen
@@ -81,7 +82,7 @@ var (
 // use makes SQLite know the disk, and resets what is to happen on it.
 func (d *faultyDisk) use() {
 	d.register.Do(func() {
-		d.methods, d.paths = make(map[uintptr]*methods), make(map[uintptr]string)
+		d.methods, d.paths = make(map[uintptr]uintptr), make(map[uintptr]string)
 		tls := libc.NewTLS()
 		defer tls.Close()
 		real := sqlite3.Xsqlite3_vfs_find(tls, 0)
@@ -106,13 +107,14 @@ func diskOpen(tls *libc.TLS, vfs, name, file uintptr, flags int32, out uintptr) 
 	defer disk.mu.Unlock()
 	real := *at[uintptr](file)
 	ours := disk.methods[real]
-	if ours == nil {
-		ours = at[methods](libc.Xmalloc(tls, libc.Tsize_t(unsafe.Sizeof(*ours)))) // in C's memory, as SQLite expects
-		*ours = *at[methods](real)
-		ours.sync, ours.write, ours.close = pointer(&ourSync), pointer(&ourWrite), pointer(&ourClose)
+	if ours == 0 {
+		ours = libc.Xmalloc(tls, libc.Tsize_t(unsafe.Sizeof(methods{})))
+		m := at[methods](ours)
+		*m = *at[methods](real)
+		m.sync, m.write, m.close = pointer(&ourSync), pointer(&ourWrite), pointer(&ourClose)
 		disk.methods[real] = ours
 	}
-	*at[uintptr](file) = uintptr(unsafe.Pointer(ours))
+	*at[uintptr](file) = ours
 	if name != 0 {
 		disk.paths[file] = libc.GoString(name)
 	}
@@ -125,7 +127,7 @@ func (d *faultyDisk) real(file uintptr) *methods {
 	defer d.mu.Unlock()
 	ours := *at[uintptr](file)
 	for real, m := range d.methods {
-		if uintptr(unsafe.Pointer(m)) == ours {
+		if m == ours {
 			return at[methods](real)
 		}
 	}

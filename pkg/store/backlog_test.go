@@ -1,0 +1,226 @@
+package store
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// log is an upstream that writes down what comes in.
+type log struct {
+	mu    sync.Mutex
+	paths []string
+	at    []time.Time
+}
+
+func (l *log) RoundTrip(r *http.Request) (*http.Response, error) {
+	l.mu.Lock()
+	l.paths = append(l.paths, r.URL.Path)
+	l.at = append(l.at, time.Now())
+	l.mu.Unlock()
+	return &http.Response{StatusCode: 200, Header: http.Header{"X-N": {"1"}}, Body: io.NopCloser(strings.NewReader("answer to " + r.URL.Path)), Request: r}, nil
+}
+
+func (l *log) sent() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string(nil), l.paths...)
+}
+
+// process opens a store in a bubble and a scheduler over it.
+func startProcess(t *testing.T, path string, up http.RoundTripper, limits ...scheduler.Limit) *scheduler.Scheduler {
+	t.Helper()
+	d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := scheduler.Upstream{MaxWaiting: 1 << 20, Limits: limits, Durable: `path startsWith "/durable"`, NoBody: `path startsWith "/card"`}
+	u.URL, u.Transport = "http://api.test", up
+	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func hand(t *testing.T, s *scheduler.Scheduler, r scheduler.Request) *scheduler.Call {
+	t.Helper()
+	r.Upstream, r.Method = "api", "POST"
+	c, err := s.Submit(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestBacklogOnDisk hands over far more calls of one key than are kept in memory.
+// They go in their order, over a restart as well, and keep nobody else: another
+// key, an urgent call, one that is cancelled.
+func TestBacklogOnDisk(t *testing.T) {
+	dir := scratch(t)
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 3_000
+		path, up := filepath.Join(dir, "backlog.db"), &log{}
+		limit := scheduler.Limit{Name: "key", PerKey: `query("key")`, Calls: 100, Window: time.Second}
+		s := startProcess(t, path, up, limit)
+		s.Pause("api", "", "", time.Now().Add(time.Minute))
+		var last *scheduler.Call
+		for n := range calls {
+			last = hand(t, s, scheduler.Request{Target: fmt.Sprintf("/a%05d?key=a", n)})
+		}
+		gone := hand(t, s, scheduler.Request{Target: "/gone?key=a"})
+		if c, err := s.Cancel(gone.ID); err != nil || c.State != scheduler.Cancelled {
+			t.Errorf("cancel of a call on disk: %+v, %v", c, err)
+		}
+		for _, c := range []*scheduler.Call{last, must(s.Get(last.ID))} {
+			if wait := c.ETA.Sub(c.AcceptedAt); wait < time.Minute || wait > 2*time.Minute {
+				t.Errorf("the last call is expected in %v, want 1 to 2 minutes", wait)
+			}
+		}
+		time.Sleep(65 * time.Second)
+		hand(t, s, scheduler.Request{Target: "/b?key=b"})
+		urgent := hand(t, s, scheduler.Request{Target: "/urgent?key=a", Priority: 5})
+		time.Sleep(2 * time.Second)
+		if c := must(s.Get(urgent.ID)); c.State != scheduler.Done {
+			t.Errorf("the urgent call is %s", c.State)
+		}
+		if sent := fmt.Sprint(up.sent()); !strings.Contains(sent, "/b ") {
+			t.Error("the call of another key waits behind the backlog")
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = startProcess(t, path, up, limit)
+		defer s.Close()
+		if st := s.Upstreams()[0]; st.Waiting < calls/2 || st.Waiting > calls {
+			t.Errorf("%d calls wait after the restart", st.Waiting)
+		}
+		if c, err := s.Wait(t.Context(), last.ID); err != nil || c.State != scheduler.Done {
+			t.Errorf("the last call: %+v, %v", c, err)
+		}
+		time.Sleep(time.Minute)
+		if st := s.Upstreams()[0]; st.Waiting != 0 || st.Bytes != 0 {
+			t.Errorf("in the end %d calls wait, %d bytes", st.Waiting, st.Bytes)
+		}
+		n, latest := 0, 0
+		for _, path := range up.sent() {
+			var number int
+			if _, err := fmt.Sscanf(path, "/a%d", &number); err != nil {
+				continue
+			}
+			n++
+			if latest = max(latest, number); number <= latest-limit.Calls { // those of one window go at once
+				t.Fatalf("%s went after /a%05d", path, latest)
+			}
+		}
+		if n != calls || len(up.sent()) != calls+2 {
+			t.Errorf("%d of %d calls were sent, %d in all", n, calls, len(up.sent()))
+		}
+	})
+}
+
+func must(c *scheduler.Call, err error) *scheduler.Call {
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// TestPutOff: a call for later waits on disk, and goes when its time has come.
+func TestPutOff(t *testing.T) {
+	dir := scratch(t)
+	synctest.Test(t, func(t *testing.T) {
+		path, up := filepath.Join(dir, "off.db"), &log{}
+		s := startProcess(t, path, up)
+		at := time.Now().Add(3 * time.Hour)
+		c := hand(t, s, scheduler.Request{Target: "/later", NotBefore: at})
+		time.Sleep(time.Hour)
+		s.Close()
+		s = startProcess(t, path, up)
+		defer s.Close()
+		time.Sleep(3 * time.Hour)
+		if got := must(s.Get(c.ID)); got.State != scheduler.Done || len(up.at) != 1 || up.at[0].Sub(at).Abs() > time.Millisecond {
+			t.Errorf("%s, sent at %v, want %v", got.State, up.at, at)
+		}
+	})
+}
+
+// TestKeysAndAnswers: a caller who comes again with the key of a durable call, in
+// another life too, gets the answer that there was.
+func TestKeysAndAnswers(t *testing.T) {
+	dir := scratch(t)
+	synctest.Test(t, func(t *testing.T) {
+		path, up := filepath.Join(dir, "keys.db"), &log{}
+		s := startProcess(t, path, up)
+		do := func(target, key, body string) (string, error) {
+			resp, _, err := s.Do(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: target, IdempotencyKey: key, Body: []byte(body)})
+			if err != nil {
+				return "", err
+			}
+			defer resp.Body.Close()
+			b, err := io.ReadAll(resp.Body)
+			return fmt.Sprint(resp.StatusCode, resp.Header.Get("X-N"), string(b)), err
+		}
+		for life := range 2 {
+			for range 2 {
+				if got, err := do("/durable/1", "k", "x"); err != nil || got != "2001answer to /durable/1" {
+					t.Errorf("life %d: %q, %v", life, got, err)
+				}
+			}
+			if _, err := do("/durable/1", "k", "y"); err == nil || !strings.Contains(err.Error(), "another request") {
+				t.Errorf("life %d: other content: %v", life, err)
+			}
+			s.Close()
+			s = startProcess(t, path, up)
+		}
+		defer s.Close()
+		if got := up.sent(); len(got) != 1 {
+			t.Errorf("sent %v, want once", got)
+		}
+		for range 2 { // its key is forwarded, and is nothing to us
+			if _, err := do("/plain", "k", "x"); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := up.sent(); len(got) != 3 {
+			t.Errorf("sent %v, want /plain twice", got)
+		}
+	})
+}
+
+// TestNoBody: the request of such a call is in no file, and the call ends with the
+// process, which is told.
+func TestNoBody(t *testing.T) {
+	dir := scratch(t)
+	synctest.Test(t, func(t *testing.T) {
+		path, up := filepath.Join(dir, "card.db"), &log{}
+		s := startProcess(t, path, up)
+		if c := hand(t, s, scheduler.Request{Target: "/card", Body: []byte("cvv 123")}); must(s.Wait(t.Context(), c.ID)).State != scheduler.Done {
+			t.Error("it was not sent")
+		}
+		c := hand(t, s, scheduler.Request{Target: "/card", Body: []byte("cvv 123"), NotBefore: time.Now().Add(time.Hour)})
+		s.Close()
+		f, err := Read(path, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies := -1
+		if err := f.d.read.QueryRow("SELECT count(*) FROM bodies").Scan(&bodies); err != nil || bodies != 0 {
+			t.Errorf("%d requests are stored, %v", bodies, err)
+		}
+		f.Close()
+		s = startProcess(t, path, up)
+		defer s.Close()
+		if got := must(s.Get(c.ID)); got.State != scheduler.Cancelled {
+			t.Errorf("after the restart the call is %s", got.State)
+		}
+	})
+}
