@@ -1,0 +1,137 @@
+package store
+
+import (
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// A gate is a store whose intents wait until it is opened.
+type gate struct {
+	*DB
+	open    chan struct{}
+	intents atomic.Int64
+	holds   atomic.Int64
+}
+
+func (g *gate) Intend(c *scheduler.Call, take []scheduler.Hold) error {
+	g.intents.Add(1)
+	g.holds.Add(int64(len(take)))
+	<-g.open
+	return g.DB.Intend(c, take)
+}
+
+// TestBlocksComeFirst: no call goes out on permits that the store does not know
+// of, also if another call has taken them; and calls whose callers wait cost no
+// sync but the first, and one for each block.
+func TestBlocksComeFirst(t *testing.T) {
+	dir := scratch(t)
+	synctest.Test(t, func(t *testing.T) {
+		d, err := Open(filepath.Join(dir, "gate.db"), Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, up := &gate{DB: d, open: make(chan struct{})}, &log{}
+		u := scheduler.Upstream{Limits: []scheduler.Limit{
+			{Name: "short", Calls: 1000, Window: time.Second},
+			{Name: "long", Calls: 2000, Window: time.Hour},
+		}}
+		u.URL, u.Transport = "http://api.test", up
+		s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: g, Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		do := func(n int) *sync.WaitGroup {
+			var wg sync.WaitGroup
+			for range n {
+				wg.Go(func() {
+					resp, _, err := s.Do(t.Context(), scheduler.Request{Upstream: "api", Target: "/"})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					resp.Body.Close()
+				})
+			}
+			return &wg
+		}
+		first := do(3)
+		synctest.Wait()
+		if n := len(up.sent()); n != 0 || g.intents.Load() != 3 {
+			t.Errorf("%d calls went out before the store knew of their permits; %d intents", n, g.intents.Load())
+		}
+		close(g.open)
+		first.Wait()
+		before := g.intents.Load()
+		for range 100 { // five blocks of 20, of which 3 permits are used
+			do(1).Wait()
+		}
+		if n := g.intents.Load() - before; n != 5 {
+			t.Errorf("100 calls made %d intents, want one for each block of 20", n)
+		}
+	})
+}
+
+// TestCrashWastesOneBlock: what a crash costs of a long limit is what was taken
+// and not used.
+func TestCrashWastesOneBlock(t *testing.T) {
+	dir := scratch(t)
+	synctest.Test(t, func(t *testing.T) {
+		path, up := filepath.Join(dir, "waste.db"), &log{}
+		limit := scheduler.Limit{Name: "long", Calls: 500, Window: time.Hour} // blocks of 5
+		d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		var dead atomic.Bool
+		start := func() *scheduler.Scheduler {
+			u := scheduler.Upstream{Limits: []scheduler.Limit{limit}}
+			u.URL, u.Transport = "http://api.test", up
+			s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: crashes{d, &dead}, Log: quiet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		s := start()
+		for range 12 {
+			resp, _, err := s.Do(t.Context(), scheduler.Request{Upstream: "api", Target: "/"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+		}
+		dead.Store(true)
+		s.Close()
+		dead.Store(false)
+		s = start()
+		defer s.Close()
+		for _, l := range s.Limits() {
+			if l.Limit == "long" && (l.Out < 12 || l.Out > 15) {
+				t.Errorf("%d permits are out after a crash, 12 were used, in blocks of 5", l.Out)
+			}
+		}
+	})
+}
+
+// crashes is a store that does not hear of a clean end once the process is dead.
+type crashes struct {
+	*DB
+	dead *atomic.Bool
+}
+
+func (c crashes) Restate(h []scheduler.Hold) error {
+	if c.dead.Load() {
+		return nil
+	}
+	return c.DB.Restate(h)
+}
+
+func (crashes) Close() error { return nil }
