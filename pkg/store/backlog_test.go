@@ -100,6 +100,7 @@ func TestBacklogOnDisk(t *testing.T) {
 		}
 		s = startProcess(t, path, up, limit)
 		defer s.Close()
+		hand(t, s, scheduler.Request{Target: "/late?key=a"})
 		if st := s.Upstreams()[0]; st.Waiting < calls/2 || st.Waiting > calls {
 			t.Errorf("%d calls wait after the restart", st.Waiting)
 		}
@@ -113,6 +114,9 @@ func TestBacklogOnDisk(t *testing.T) {
 		n, latest := 0, 0
 		for _, path := range up.sent() {
 			var number int
+			if path == "/late" && n < calls-limit.Calls {
+				t.Errorf("the call that came last went after %d of %d", n, calls)
+			}
 			if _, err := fmt.Sscanf(path, "/a%d", &number); err != nil {
 				continue
 			}
@@ -121,7 +125,7 @@ func TestBacklogOnDisk(t *testing.T) {
 				t.Fatalf("%s went after /a%05d", path, latest)
 			}
 		}
-		if n != calls || len(up.sent()) != calls+2 {
+		if n != calls || len(up.sent()) != calls+3 {
 			t.Errorf("%d of %d calls were sent, %d in all", n, calls, len(up.sent()))
 		}
 	})
