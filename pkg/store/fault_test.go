@@ -92,16 +92,16 @@ func TestFailedSync(t *testing.T) {
 		does := []fault{fails, written}[place%2]
 		disk.use()
 		var syncs, failed atomic.Int64
-		nth := rand.N(int64(200)) + 5
-		disk.sync = func() fault {
+		nth := rand.N(int64(200)) + 1
+		path := file(t)
+		d := open(t, path, Options{vfs: disk.name})
+		disk.fail(func() fault {
 			if failed.Load() == 0 && syncs.Add(1) == nth {
 				failed.Store(1)
 				return does
 			}
 			return works // as SQLite would go on
-		}
-		path := file(t)
-		d := open(t, path, Options{vfs: disk.name})
+		})
 		late := atomic.Int64{}
 		var wg sync.WaitGroup
 		var seq atomic.Int64

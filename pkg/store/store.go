@@ -219,6 +219,13 @@ func (d *DB) prepare() (clean bool, err error) {
 	if sqlite3.SQLITE_VERSION_NUMBER < oldest {
 		return false, fmt.Errorf("this program was built with SQLite %s, whose log can lose changes; it needs 3.51.3", sqlite3.SQLITE_VERSION)
 	}
+	var mode string
+	if err := d.write.QueryRow("PRAGMA journal_mode").Scan(&mode); err != nil {
+		return false, err
+	}
+	if mode != "wal" { // SQLite keeps to itself that it could not
+		return false, fmt.Errorf("cannot be given a write-ahead log (its journal is %q): the disk fails, or another program has the file open", mode)
+	}
 	if d.write.QueryRow("SELECT value FROM meta WHERE name = 'clean'").Scan(&clean) != nil {
 		clean = false // a new file, or a damaged one
 	}
@@ -239,6 +246,12 @@ func (d *DB) prepare() (clean bool, err error) {
 	}
 	if now < latest {
 		if _, err = steps.Up(context.Background()); err != nil {
+			return false, err
+		}
+		// The library tries again after an error. Whatever it met, the tables are
+		// written once more and synced before a call is accepted.
+		var busy, log, moved int
+		if err := d.write.QueryRow("PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &log, &moved); err != nil {
 			return false, err
 		}
 	}

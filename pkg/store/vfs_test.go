@@ -98,6 +98,13 @@ func (d *faultyDisk) use() {
 	d.synced, d.sync, d.write = nil, nil, nil
 }
 
+// fail sets what is asked at each sync from now on.
+func (d *faultyDisk) fail(sync func() fault) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sync = sync
+}
+
 func diskOpen(tls *libc.TLS, vfs, name, file uintptr, flags int32, out uintptr) int32 {
 	rc := call[openFunc](disk.open)(tls, vfs, name, file, flags, out)
 	if rc != sqlite3.SQLITE_OK {
