@@ -318,7 +318,7 @@ func (l *loop) stop(now time.Time) {
 			left++
 		}
 	}
-	if left > 0 {
+	if left > 0 && l.s.durable == nil {
 		l.s.log.Warn("calls are waiting and will not be sent by this process", "calls", left)
 	}
 }
