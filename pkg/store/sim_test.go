@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
@@ -37,16 +38,46 @@ var (
 //	go test ./pkg/store -run TestSimulation -sim.seeds 1 -sim.seed N
 func TestSimulation(t *testing.T) {
 	const block = 50
+	empty := emptyFile(t)
 	for first := 0; first < *seeds; first += block {
 		t.Run(fmt.Sprint("from ", *from+uint64(first)), func(t *testing.T) {
 			t.Parallel()
 			for seed := *from + uint64(first); seed < *from+uint64(min(first+block, *seeds)) && !t.Failed(); seed++ {
 				dir := scratch(t)
-				synctest.Test(t, func(t *testing.T) { simulate(t, seed, filepath.Join(dir, fmt.Sprint(seed, ".db"))) })
+				path := filepath.Join(dir, fmt.Sprint(seed, ".db"))
+				if err := os.WriteFile(path, empty, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Test(t, func(t *testing.T) { simulate(t, seed, path) })
 				os.RemoveAll(dir)
 			}
 		})
 	}
+}
+
+// emptyFile returns a file that no process has used: to make one takes longer than
+// most simulations.
+func emptyFile(t *testing.T) []byte {
+	path := file(t)
+	d := open(t, path, Options{reserve: 4096})
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", "file:"+path)
+	if err == nil {
+		_, err = db.Exec("DELETE FROM meta") // the clock of the simulation is another one
+	}
+	if err == nil {
+		err = db.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
 
 // scratch returns a directory, in memory if there is one: a crash of the process
