@@ -40,18 +40,20 @@ const (
 	written       // but it is on disk
 )
 
-// methods is sqlite3_io_methods: a version and 18 functions.
+// methods is sqlite3_io_methods: a version and 18 functions, of which xClose is the
+// first, xWrite the third and xSync the fifth.
 type methods struct {
-	version                                               int64
-	close, read, write, truncate, sync                    uintptr
-	size, lock, unlock, reserved, control, sector, device uintptr
-	shmMap, shmLock, shmBarrier, shmUnmap, fetch, unfetch uintptr
+	_                  [1]uintptr
+	close, _, write, _ uintptr
+	sync               uintptr
+	_                  [13]uintptr
 }
 
-// vfs is the beginning of sqlite3_vfs.
+// vfs is the beginning of sqlite3_vfs: three numbers, pNext, zName, pAppData, xOpen.
 type vfs struct {
-	_, _, _             int32 // version, size, longest name
-	next, name, _, open uintptr
+	_             [2]uintptr
+	next, name, _ uintptr
+	open          uintptr
 }
 
 // vfsSize is that of all of sqlite3_vfs: 22 words.
