@@ -192,7 +192,11 @@ func TestSchedulerEndsWithItsStore(t *testing.T) {
 	if _, why := submit(t, s); why != scheduler.StoreFailed {
 		t.Errorf("refused because %q, want %q", why, scheduler.StoreFailed)
 	}
-	<-s.Failed()
+	select {
+	case <-s.Failed():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the scheduler goes on without its store")
+	}
 	before := up.n.Load()
 	for range 10 {
 		if _, why := submit(t, s); why != scheduler.StoreFailed && why != scheduler.Stopping {
