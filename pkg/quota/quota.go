@@ -263,9 +263,6 @@ func (l *Ledger) PauseKey(now time.Time, limit int, key string, until time.Time)
 	a.paused = l.later(a.paused, until)
 }
 
-// SetCalls changes the number of permits per key; those that are out stay out.
-func (l *Ledger) SetCalls(limit, calls int) { l.limits[limit].Calls = calls }
-
 // Calls returns the number of permits per key.
 func (l *Ledger) Calls(limit int) int { return l.limits[limit].Calls }
 

@@ -9,8 +9,8 @@ import (
 // lookAside is how many lanes, and how many claims, one look reconsiders.
 const lookAside = 128
 
-// last is behind every rank.
-var last = rank{priority: -MaxPriority - 1}
+// lowest is behind every rank.
+var lowest = rank{priority: -MaxPriority - 1}
 
 // aside is where lanes wait that take more than one permit of a limit and lack
 // permits of two. At a gate such a lane would keep others from permits that it
@@ -82,7 +82,7 @@ func (a *aside) lapse(now time.Time) bool {
 		if looked++; looked > lookAside {
 			break
 		}
-		if p.claimed(now, g, last) {
+		if p.claimed(now, g, lowest) {
 			p.check(now, g)
 		}
 		if g.empty() {

@@ -20,10 +20,11 @@ import (
 const callbackSeparator = "/callbacks/"
 
 // A Callback is a target that is told when a submitted call that names it has
-// finished or is unknown, with a webhook of Standard Webhooks: webhook-id is the
-// call's id, state and number of attempts, the same however often it is sent; the data are the
-// Call. Telling is a call of its own, in an upstream of its own: it is sent again
-// until the target answers 2xx, 410, or Retry's attempts are used up.
+// finished or is unknown, with a webhook of Standard Webhooks: the data are the
+// Call, and webhook-id, the call's id, state and number of attempts, is the same
+// however often it is sent. Telling is a call of its own, in an upstream of its
+// own: it is sent again until the target answers 2xx, 410, or Retry's attempts are
+// used up.
 type Callback struct {
 	upstream.Config // Name and rules are taken from here; Signer signs the webhook
 	Retry           retry.Policy

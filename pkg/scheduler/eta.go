@@ -16,10 +16,6 @@ const (
 
 // eta returns when a call can be expected to go, and what it waits for, the last
 // of it. A call that is not queued yet is looked at as if it were.
-//
-// At each gate it counts the permits that go before the call: of the lanes that
-// queue there, by priority, share and age. Lanes that queue elsewhere pass it too,
-// but only as fast as their own limit lets them.
 func (p *planner) eta(now time.Time, c *call) (time.Time, *WaitingFor) {
 	why := &WaitingFor{Until: now}
 	if due := p.origin.Add(c.due); due.After(now) {
@@ -32,15 +28,12 @@ func (p *planner) eta(now time.Time, c *call) (time.Time, *WaitingFor) {
 		if n.Limit == 0 && p.door.down > 0 { // one probe at a time says nothing of what follows
 			continue
 		}
-		here, passing := 0, func(time.Duration) int { return 0 }
-		if g := p.gates[gateID{n.Limit, n.Key}]; g != nil {
-			here, passing = p.ahead(g, c, n.Cost)
-		}
-		here += p.backlog.beyond(c) * n.Cost
-		ahead := here
-		at := p.ledger.ETA(now, n, here, p.trip)
+		stored := p.backlog.beyond(c) * n.Cost
+		view := p.outlook(p.gates[gateID{n.Limit, n.Key}], c, n.Cost)
+		ahead := stored + view.ahead(0)
+		at := p.ledger.ETA(now, n, ahead, p.trip)
 		for range 4 { // what passes meanwhile takes time too; it converges from below
-			more := here + passing(at.Sub(now))
+			more := stored + view.ahead(at.Sub(now))
 			if more <= ahead {
 				break
 			}
@@ -55,42 +48,109 @@ func (p *planner) eta(now time.Time, c *call) (time.Time, *WaitingFor) {
 	return why.Until, why
 }
 
-// ahead returns how many permits of a gate will be taken before the call's turn:
-// here by lanes that queue at the gate, and passing within a time by others.
-func (p *planner) ahead(g *gate, c *call, cost int) (here int, passing func(time.Duration) int) {
+// An outlook is what stands at a gate between a call and its turn. Flows take turns
+// there by what they have had, whichever of their lanes a call comes from: those
+// that queue at the gate go when it is their turn, those that queue elsewhere and
+// need the gate too as fast as their own limit lets them.
+type outlook struct {
+	p      *planner
+	gate   *gate
+	flow   *flow   // the call's, nil if it is new
+	weight float64 // of that
+	tag    float64 // where that stands now
+	before int     // permits for calls of the flow that go before, and queue here or in the call's lane
+	behind float64 // the part of its calls elsewhere that go before
+	apart  int     // of those elsewhere, what is in before already
+	rivals [lookShares]rival
+	looked int
+	all    int // rivals, looked at or not
+}
+
+// A rival is what another flow has at a gate: permits for calls that are more
+// urgent, and for calls that are as urgent.
+type rival struct {
+	flow          *flow
+	urgent, alike int
+}
+
+// outlook returns what stands between a call and its turn at a gate; nil if nobody
+// needs the gate.
+func (p *planner) outlook(g *gate, c *call, cost int) *outlook {
+	if g == nil {
+		return nil
+	}
 	r := c.rank()
 	if r.seq == 0 { // not accepted yet
 		r.seq = math.MaxUint64
 	}
-	own, tag, weight := (*share)(nil), p.virtual, p.weight(c.route.flow)
-	if f := p.flows[c.route.flow]; f != nil {
-		own = g.flows[f]
-		tag = max(tag, f.virtual)
+	o := &outlook{p: p, gate: g, flow: p.flows[c.route.flow], tag: p.virtual, weight: p.weight(c.route.flow), behind: 1, all: g.shares.Len()}
+	if o.flow != nil {
+		o.tag = max(o.tag, o.flow.virtual)
 	}
-	before := 0
+	own := g.flows[o.flow]
 	if own != nil {
-		before = own.before(r)
-	}
-	if l := p.lanes[c.route.id]; l != nil && l.share != own {
-		before += l.calls.before(r) * cost
-	}
-	tag += float64(before) / weight // of the call
-	here = before + g.others(own, r, tag)
-
-	total := g.waiting[g.id.limit+1]
-	place := 1.0 // of the call among those here: the last
-	if total > 0 {
-		place = min(1, float64(here)/float64(total))
-	}
-	return here, func(in time.Duration) int {
-		n := 0
-		for j := range p.limits {
-			if waiting := g.waiting[j+1]; j != g.id.limit && waiting > 0 {
-				n += min(int(place*float64(waiting)), p.passes(j, in))
-			}
+		o.all--
+		o.before = own.before(r)
+		if total := own.before(lowest); total > 0 {
+			o.behind = float64(o.before) / float64(total)
 		}
-		return n
 	}
+	if lane := p.lanes[c.route.id]; lane != nil && lane.share != own {
+		o.before += lane.calls.before(r) * cost
+		o.apart = lane.calls.Len() * cost
+	}
+	for s := range sample(g.shares.items, lookShares) {
+		if s == own || o.looked == lookShares {
+			continue
+		}
+		urgent := s.before(rank{priority: r.priority})
+		o.rivals[o.looked] = rival{s.flow, urgent, s.before(rank{priority: r.priority, seq: math.MaxUint64}) - urgent}
+		o.looked++
+	}
+	return o
+}
+
+// ahead returns how many permits of the gate will be taken before the call's turn,
+// if that comes within a time.
+func (o *outlook) ahead(in time.Duration) int {
+	if o == nil {
+		return 0
+	}
+	own := 0.0
+	if o.flow != nil {
+		own = o.passing(o.flow, in)
+	}
+	rest := o.passing(nil, in) - own
+	mine := o.before + int(o.behind*max(0, own-float64(o.apart)))
+	tag := o.tag + float64(mine)/o.weight // of the call
+	others := 0
+	for _, r := range o.rivals[:o.looked] {
+		passing := o.passing(r.flow, in)
+		rest -= passing
+		due := int(math.Ceil((tag - r.flow.virtual) * r.flow.weight))
+		others += r.urgent + min(r.alike+int(passing), max(0, due))
+	}
+	n := mine + scale(others, o.looked, o.all)
+	if o.looked == o.all { // flows of which nothing queues here
+		n += int(max(0, rest))
+	}
+	return n
+}
+
+// passing returns how many permits of the gate calls that queue elsewhere take
+// within a time: those of a flow, of all if it is nil.
+func (o *outlook) passing(f *flow, in time.Duration) float64 {
+	n := 0.0
+	for j := range o.p.limits {
+		if here := float64(o.gate.waiting[j+1]); j != o.gate.id.limit && here > 0 {
+			all := float64(o.p.queued[j+1])
+			if f != nil {
+				here *= float64(f.queued[j+1]) / all
+			}
+			n += here * min(1, o.p.passes(j, in)/all)
+		}
+	}
+	return n
 }
 
 // before returns how many permits of the gate go to calls of the share with a
@@ -104,35 +164,15 @@ func (s *share) before(r rank) int {
 	return scale(n, looked, s.lanes.Len())
 }
 
-// others returns how many permits other shares take before a call of the rank
-// whose flow will then stand at the tag.
-func (g *gate) others(own *share, r rank, tag float64) int {
-	n, looked := 0, 0
-	for s := range sample(g.shares.items, lookShares) {
-		if s == own {
-			continue
-		}
-		looked++
-		urgent := s.before(rank{priority: r.priority, seq: 0})
-		alike := s.before(rank{priority: r.priority, seq: math.MaxUint64}) - urgent
-		due := int(math.Ceil((tag - s.flow.virtual) * s.flow.weight))
-		n += urgent + min(alike, max(0, due))
-	}
-	all := g.shares.Len()
-	if own != nil {
-		all--
-	}
-	return scale(n, looked, all)
-}
-
 // passes returns how many permits all keys of a limit have within a time.
-func (p *planner) passes(limit int, in time.Duration) int {
+func (p *planner) passes(limit int, in time.Duration) float64 {
 	l := &p.limits[limit]
+	all := float64(l.capacity() * p.keys[limit])
 	round := l.Window + p.trip
 	if l.Calendar != nil || round <= 0 {
-		return l.capacity() * p.keys[limit]
+		return all
 	}
-	return int(float64(l.capacity()*p.keys[limit]) * float64(in) / float64(round))
+	return all * float64(in) / float64(round)
 }
 
 // sample yields at most n items, evenly spread over all.

@@ -1,16 +1,12 @@
 package scheduler
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
-
-// maxStrikes is for how many gates a planner remembers that they were limited.
-const maxStrikes = 10_000
 
 // A planner decides which call of an upstream goes, when its slot fires and not
 // before. It is owned by the loop, takes now, and puts into the wheel the next
@@ -26,6 +22,7 @@ type planner struct {
 	resting pile[*flow] // those with nothing waiting, kept for what they have had
 	gates   map[gateID]*gate
 	keys    []int // gates, by limit
+	queued  []int // calls of all flows, by the limit at whose gate their lane queues, plus 1
 	entry   *gate // where lanes queue that nothing is known to stop
 	aside   *aside
 	open    pile[*gate]
@@ -58,7 +55,7 @@ func newPlanner(sv *service, w *wheel.Wheel[timeouter], origin time.Time) *plann
 func (p *planner) configure(sv *service) {
 	p.service = sv
 	p.lanes, p.gates, p.keys = make(map[string]*lane), make(map[gateID]*gate), make([]int, len(sv.limits))
-	p.strikes = make(map[gateID]strike)
+	p.queued, p.strikes = make([]int, len(sv.limits)+1), make(map[gateID]strike)
 	p.entry = newGate(p, gateID{limit: -1})
 	p.aside = newAside(p)
 	p.open = pile[*gate]{
@@ -122,11 +119,11 @@ func (p *planner) dispatch(now time.Time, send func(*call)) {
 	p.aside.recall(now)
 	for again := true; again; {
 		p.aside.lapse(now)
-		for c := p.next(now); c != nil; c = p.next(now) {
+		c := p.next(now)
+		if c != nil {
 			send(c)
-			p.aside.lapse(now)
 		}
-		again = p.aside.lapse(now)
+		again = c != nil || p.aside.lapse(now)
 	}
 	p.aside.sleep(now)
 }
@@ -338,109 +335,6 @@ func (p *planner) openGate(g *gate) {
 	}
 	p.wheel.Cancel(g.timeout)
 	p.open.add(g)
-}
-
-// lane returns the lane of a call, a new one if there is none.
-func (p *planner) lane(c *call) *lane {
-	l := p.lanes[c.route.id]
-	if l == nil {
-		l = &lane{route: c.route, flow: p.flow(c.route.flow)}
-		for _, n := range c.route.needs {
-			id := gateID{n.Limit, n.Key}
-			g := p.gates[id]
-			if g == nil {
-				g = newGate(p, id)
-				p.gates[id] = g
-				p.keys[id.limit]++
-			}
-			g.lanes++
-			l.gates = append(l.gates, g)
-		}
-		p.lanes[c.route.id] = l
-	}
-	c.route = l.route // calls that are alike share it
-	return l
-}
-
-// drop forgets an empty lane, and what only it needed.
-func (p *planner) drop(l *lane) {
-	delete(p.lanes, l.route.id)
-	for _, g := range l.gates {
-		if g.lanes--; g.lanes == 0 {
-			p.wheel.Cancel(g.timeout)
-			delete(p.gates, g.id)
-			p.keys[g.id.limit]--
-		}
-	}
-}
-
-func (p *planner) flow(name string) *flow {
-	f := p.flows[name]
-	if f == nil {
-		f = &flow{name: name, weight: p.weight(name)}
-		p.flows[name] = f
-	}
-	return f
-}
-
-// rouse lets a flow take part again: what it did not use meanwhile is gone.
-func (p *planner) rouse(f *flow) {
-	if p.resting.contains(f) {
-		p.resting.remove(f)
-	}
-	if f.waiting == 0 {
-		f.virtual = max(f.virtual, p.virtual)
-	}
-}
-
-// begin forgets what flows have had: nothing waited for a while, so nobody had
-// less because of it.
-func (p *planner) begin() {
-	p.virtual = 0
-	clear(p.flows)
-	clear(p.resting.items)
-	p.resting.items = p.resting.items[:0]
-}
-
-// awake forgets the flows that have rested enough.
-func (p *planner) awake() {
-	for p.resting.Len() > 0 && p.resting.first().virtual <= p.virtual {
-		delete(p.flows, popFirst(&p.resting).name)
-	}
-}
-
-// A strike is how often in a row answers have limited calls of a gate.
-type strike struct {
-	count int
-	at    time.Time     // when the last of them came
-	wait  time.Duration // for how long it shut the gate
-}
-
-// strike counts an answer that limited a call of a gate, and returns for how long
-// it shuts the gate: longer each time in a row. Calls that were under way together
-// count once.
-func (p *planner) strike(now time.Time, id gateID, sentAt time.Time) time.Duration {
-	if len(p.strikes) >= maxStrikes { // what is forgotten begins again
-		clear(p.strikes)
-	}
-	s := p.strikes[id]
-	if s.count == 0 || !sentAt.Before(s.at) {
-		wait := p.Retry.LimitedCurve().Delay(s.count+1, s.wait, rand.Float64())
-		s = strike{s.count + 1, now, wait}
-		p.strikes[id] = s
-	}
-	return s.wait
-}
-
-// executed ends the strikes of gates that a call has passed.
-func (p *planner) executed(needs []quota.Need) {
-	if len(p.strikes) == 0 {
-		return
-	}
-	for _, n := range needs {
-		delete(p.strikes, gateID{n.Limit, n.Key})
-	}
-	delete(p.strikes, gateID{})
 }
 
 // shutUntil returns until when the whole upstream is shut, by a pause or because

@@ -79,7 +79,8 @@ type flow struct {
 	weight  float64
 	virtual float64 // start tag of its next call
 	waiting int
-	place   int // among those that rest: nothing waits, but they have had more than their share
+	queued  []int // calls, by the limit at whose gate their lane queues, plus 1
+	place   int   // among those that rest: nothing waits, but they have had more than their share
 }
 
 // A lane holds calls that are alike but for priority and age.
@@ -200,9 +201,12 @@ func (g *gate) fix(l *lane) {
 
 // count takes note that calls of a lane will pass, or will not any more.
 func (l *lane) count(calls int) {
+	at := l.share.gate.id.limit + 1
 	for i, g := range l.gates {
-		g.waiting[l.share.gate.id.limit+1] += calls * l.route.needs[i].Cost
+		g.waiting[at] += calls * l.route.needs[i].Cost
 	}
+	l.flow.queued[at] += calls
+	l.share.gate.planner.queued[at] += calls
 }
 
 // cost is what a call of the lane takes at a gate.

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -554,9 +555,14 @@ func TestMemoryCountsHeadersToo(t *testing.T) {
 
 func TestMemoryRecordsACallTwice(t *testing.T) {
 	m := NewMemory(1, 1<<20).(*memory)
-	for _, id := range []string{"a", "a", "b"} {
-		if err := m.Record(&Call{ID: id, State: Done}); err != nil {
+	for _, id := range []string{"a", "b"} {
+		if _, err := m.Accept(context.Background(), &Entry{Call: &Call{ID: id, State: Waiting}}); err != nil {
 			t.Fatal(err)
+		}
+		for n, want := range []error{nil, ErrNotFound} {
+			if err := m.Record(&Call{ID: id, State: Done}); !errors.Is(err, want) {
+				t.Errorf("record %d of %s: %v, want %v", n+1, id, err, want)
+			}
 		}
 	}
 	if _, err := m.Get("b"); err != nil || len(m.calls) != 1 {

@@ -25,20 +25,21 @@ func (s *Scheduler) Reload(c Config) error {
 		return err
 	}
 	// The expressions of all calls are evaluated here, so that the loop goes on.
-	requests := make(map[*call]*upstream.Request)
-	services := make(map[*call]*service)
+	inHand := make(map[*service][]*call)
 	if !s.ask(func(time.Time) {
 		for _, c := range s.loop.calls {
 			if sv := next[c.Upstream]; sv != nil {
-				requests[c], services[c] = c.request, sv
+				inHand[sv] = append(inHand[sv], c)
 			}
 		}
 	}) {
 		return errStopping("")
 	}
-	routes := make(map[*call]*route, len(requests))
-	for c, r := range requests {
-		routes[c] = services[c].reroute(upstream.NewInput(r))
+	routes := make(map[*call]*route)
+	for sv, calls := range inHand {
+		for _, c := range calls {
+			routes[c] = sv.reroute(upstream.NewInput(c.request))
+		}
 	}
 	if !s.ask(func(now time.Time) {
 		s.loop.reload(now, next, routes)

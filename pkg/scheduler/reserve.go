@@ -14,22 +14,30 @@ func (s *Scheduler) Reserve(upstream string, bytes int64) (release func(), err e
 	refused := errStopping(upstream)
 	var p *planner
 	s.ask(func(time.Time) {
-		p = s.loop.planners[upstream]
-		switch {
-		case s.loop.stopping:
-		case p == nil:
-			refused = &Error{Reason: NotFound, Upstream: upstream, Detail: fmt.Sprintf("upstream %q is not configured", upstream)}
-		case p.waiting+p.unknown >= p.MaxWaiting:
-			refused = &Error{Reason: Full, Upstream: upstream, RetryAfter: time.Second, Detail: fmt.Sprintf("%d calls are in hand for upstream %q, at most %d may be (max_waiting)", p.waiting+p.unknown, upstream, p.MaxWaiting)}
-		case p.bytes+bytes > p.MaxWaitingBytes:
-			refused = &Error{Reason: Full, Upstream: upstream, RetryAfter: time.Second, Detail: fmt.Sprintf("requests of %d bytes are in hand for upstream %q, at most %d may be (max_waiting_bytes)", p.bytes, upstream, p.MaxWaitingBytes)}
-		default:
-			refused = nil
-			p.bytes += bytes
+		if p = s.loop.planners[upstream]; p == nil {
+			refused = errNoUpstream(upstream)
+		} else if !s.loop.stopping {
+			if refused = p.full(bytes); refused == nil {
+				p.bytes += bytes
+			}
 		}
 	})
 	if refused != nil {
 		return nil, refused
 	}
 	return func() { s.loop.post(func(time.Time) { p.bytes -= bytes }) }, nil
+}
+
+// full says why no call of so many bytes can be taken in hand; nil if one can.
+func (p *planner) full(bytes int64) *Error {
+	e := &Error{Reason: Full, Upstream: p.Name, RetryAfter: time.Second}
+	switch {
+	case p.waiting+p.unknown >= p.MaxWaiting:
+		e.Detail = fmt.Sprintf("%d calls wait for upstream %q and %d are unknown, at most %d may be in hand (max_waiting)", p.waiting, p.Name, p.unknown, p.MaxWaiting)
+	case p.bytes+bytes > p.MaxWaitingBytes:
+		e.Detail = fmt.Sprintf("calls of %d bytes are in hand for upstream %q, at most %d may be (max_waiting_bytes)", p.bytes, p.Name, p.MaxWaitingBytes)
+	default:
+		return nil
+	}
+	return e
 }

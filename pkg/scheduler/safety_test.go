@@ -330,6 +330,7 @@ func TestResolve(t *testing.T) {
 		bubble(t, Upstream{Resolve: []Resolve{resolve}}, func(t *testing.T, s *Scheduler, f *fake) {
 			f.serve = func(int, *http.Request) answer { return answer{status: 500} }
 			c := wait(t, s, submit(t, s, Request{Method: "POST", Target: "/pay", Body: []byte(`{"no":"N1"}`)}).ID)
+			synctest.Wait() // until the first query has been handed over
 			if _, err := s.Resolve(c.ID, Done, "seen on the statement"); err != nil {
 				t.Fatal(err)
 			}

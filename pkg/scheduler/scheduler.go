@@ -15,23 +15,14 @@
 package scheduler
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io"
 	"log/slog"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -190,119 +181,6 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	return nil, &last, s.loop.explain(c)
 }
 
-// newCall checks a request and computes what it needs, on the caller's goroutine.
-func (s *Scheduler) newCall(r Request) (*call, *Error) {
-	sv := s.service(r.Upstream)
-	if sv == nil || sv.target != "" && !r.internal {
-		return nil, errNoUpstream(r.Upstream)
-	}
-	bad := func(format string, args ...any) (*call, *Error) {
-		return nil, &Error{Reason: BadRequest, Upstream: r.Upstream, Detail: fmt.Sprintf(format, args...)}
-	}
-	if r.Priority < -MaxPriority || r.Priority > MaxPriority {
-		return bad("priority is %d, must be from %d to %d", r.Priority, -MaxPriority, MaxPriority)
-	}
-	if !sv.knows(r.Callback) {
-		return bad("callback %q is not one of upstream %q's callbacks in the configuration", r.Callback, r.Upstream)
-	}
-	if int64(len(r.Body)) > sv.MaxBody {
-		return nil, &Error{Reason: TooLarge, Upstream: r.Upstream, Detail: fmt.Sprintf("the body has %d bytes, upstream %q takes at most %d (max_body)", len(r.Body), r.Upstream, sv.MaxBody)}
-	}
-	if r.Method == "" {
-		r.Method = http.MethodGet
-	}
-	// The call outlives its caller, who may use the memory for something else.
-	r.Header, r.Body = r.Header.Clone(), bytes.Clone(r.Body)
-	wire := r.wire()
-	if err := wire.Check(); err != nil {
-		return bad("%v", err)
-	}
-	in := upstream.NewInput(wire)
-	way, refused := sv.route(in)
-	if refused != nil {
-		refused.Upstream = r.Upstream
-		return nil, refused
-	}
-	// Instants that come from outside are on the wall clock; from here on they
-	// are on the monotonic one, which nobody puts back.
-	now := time.Now()
-	earliest := now
-	if r.NotBefore.After(now) {
-		earliest = now.Add(r.NotBefore.Sub(now))
-	}
-	deadline := sv.goodUntil(now, earliest.Add(sv.MaxAge))
-	if deadline.Before(earliest) {
-		return bad("not_before %s is after %s, when the call's signature is stale (signature.life is %v)", stamp(earliest), stamp(deadline), sv.Signature.Life)
-	}
-	if !r.Deadline.IsZero() {
-		if !r.Deadline.After(now) {
-			return bad("the deadline %s has passed", stamp(r.Deadline))
-		}
-		if r.Deadline.Before(earliest) {
-			return bad("not_before %s is after the deadline %s", stamp(r.NotBefore), stamp(r.Deadline))
-		}
-		if d := now.Add(r.Deadline.Sub(now)); d.Before(deadline) {
-			deadline = d
-		}
-	}
-	c := &call{
-		Call: &Call{
-			ID: uuid.Must(uuid.NewV7()).String(), Upstream: r.Upstream, State: Waiting, Priority: r.Priority,
-			AcceptedAt: now, NotBefore: r.NotBefore, Deadline: deadline, Attempts: []Attempt{},
-			Callback: r.Callback, Resolves: r.resolves,
-		},
-		request: wire, route: way, repeatable: sv.up.Repeatable(in), bytes: size(wire), lane: laneOf(way),
-	}
-	c.Durable = s.durable != nil && sv.durable.holds(in, false)
-	c.noBody = s.durable != nil && sv.noBody.holds(in, true)
-	if earliest.After(now) {
-		c.due, c.Due = earliest.Sub(s.loop.origin), earliest
-	}
-	return c, nil
-}
-
-// accept takes a new call and stores it, or returns the one that has its key.
-func (s *Scheduler) accept(ctx context.Context, c *call, r *Request) (known *Call, refused *Error) {
-	e := &Entry{Call: c.Call, Request: c.request, Lane: c.lane, Bytes: c.bytes, NoBody: c.noBody}
-	store := s.storeOf(c.Call)
-	if r.IdempotencyKey != "" {
-		e.Key, e.Fingerprint = r.Upstream+" "+r.IdempotencyKey, fingerprintOf(r)
-		// What was accepted stays so, whatever would refuse it now.
-		err := s.reading(func() (err error) {
-			known, err = store.Find(e.Key, e.Fingerprint)
-			return err
-		})
-		if known != nil || err != nil {
-			return known, s.unstored(r, err)
-		}
-	}
-	if refused := s.admit(c); refused != nil {
-		return nil, refused
-	}
-	known, err := store.Accept(ctx, e)
-	if known != nil || err != nil {
-		s.ask(func(time.Time) { s.loop.withdraw(c) })
-	}
-	return known, s.unstored(r, err)
-}
-
-// unstored says why the store did not take a call; nil if it did.
-func (s *Scheduler) unstored(r *Request, err error) *Error {
-	var refused *Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &refused):
-		return refused
-	case errors.Is(err, ErrKeyReused):
-		return &Error{Reason: KeyReused, Upstream: r.Upstream, Detail: fmt.Sprintf("idempotency key %q was used for another request; take a new key, or send the same request", r.IdempotencyKey)}
-	case errors.Is(err, ErrFull):
-		return &Error{Reason: DiskFull, Upstream: r.Upstream, RetryAfter: time.Second, Detail: "the store's disk is full and the call was not taken; free some space, or send it again later"}
-	}
-	s.check(err)
-	return &Error{Reason: StoreFailed, Upstream: r.Upstream, Detail: "the call could not be stored: " + err.Error()}
-}
-
 // join waits for a call that another caller handed over, and returns its answer.
 func (s *Scheduler) join(ctx context.Context, id string) (*http.Response, *Call, error) {
 	c, err := s.Wait(ctx, id)
@@ -319,32 +197,6 @@ func (s *Scheduler) join(ctx context.Context, id string) (*http.Response, *Call,
 	return nil, c, wrongState(c, "it has this idempotency key, and there is no answer to it")
 }
 
-func laneOf(r *route) int64 {
-	h := fnv.New64a()
-	io.WriteString(h, r.id)
-	return int64(h.Sum64())
-}
-
-// size estimates what a request holds in memory, in bytes.
-func size(r *upstream.Request) int64 {
-	n := len(r.Target) + len(r.Body)
-	for name, values := range r.Header {
-		n += len(name)
-		for _, v := range values {
-			n += len(v)
-		}
-	}
-	return int64(n)
-}
-
-func fingerprintOf(r *Request) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "%q %q ", r.Method, r.Target)
-	r.Header.Write(h)
-	fmt.Fprintf(h, "\r\n%s", r.Body)
-	return hex.EncodeToString(h.Sum(nil))
-}
-
 // service returns an upstream as it is configured now, nil if it is not.
 func (s *Scheduler) service(upstream string) *service { return (*s.services.Load())[upstream] }
 
@@ -354,15 +206,6 @@ func errNoUpstream(upstream string) *Error {
 
 func errStopping(upstream string) *Error {
 	return &Error{Reason: Stopping, Upstream: upstream, Detail: "Throttler is stopping and takes no more calls; send the call to another instance, or again after the restart"}
-}
-
-// admit reserves a place for the call, or says why it is refused.
-func (s *Scheduler) admit(c *call) *Error {
-	var refused *Error
-	if !s.ask(func(now time.Time) { refused = s.loop.admit(now, c) }) {
-		return errStopping(c.Upstream)
-	}
-	return refused
 }
 
 // ask runs f in the loop and waits for it; false if the loop has ended.
@@ -382,118 +225,6 @@ func (s *Scheduler) ask(f func(now time.Time)) bool {
 			return false
 		}
 	}
-}
-
-// Get returns a call.
-func (s *Scheduler) Get(id string) (*Call, error) {
-	var live *Call
-	if !s.ask(func(now time.Time) {
-		if c := s.loop.calls[id]; c != nil {
-			d := s.loop.describe(now, c)
-			live = &d
-		}
-	}) {
-		return nil, errStopping("")
-	}
-	if live != nil {
-		return live, nil
-	}
-	return s.stored(id)
-}
-
-// stored returns a call that is not in hand.
-func (s *Scheduler) stored(id string) (*Call, error) {
-	var c *Call
-	err := s.reading(func() (err error) {
-		c, err = s.store.Get(id)
-		if s.durable != nil && errors.Is(err, ErrNotFound) {
-			c, err = s.durable.Get(id)
-		}
-		return err
-	})
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return nil, &Error{Reason: NotFound, Detail: fmt.Sprintf("call %q is not known; it may have been forgotten some time after it finished", id)}
-	case err != nil:
-		return nil, s.unread(err)
-	case !c.Durable || c.State != Waiting:
-	case c.Deadline.After(time.Now()):
-		s.foresee(c)
-	default: // its turn has not come, and need not
-		s.fetch(id)
-	}
-	return c, nil
-}
-
-// reading runs f while the store is open.
-func (s *Scheduler) reading(f func() error) error {
-	s.readers.RLock()
-	defer s.readers.RUnlock()
-	select {
-	case <-s.loop.ended:
-		return errStopping("")
-	default:
-		return f()
-	}
-}
-
-// unread says why nothing could be read from the store.
-func (s *Scheduler) unread(err error) error {
-	var stopping *Error
-	if errors.As(err, &stopping) {
-		return err
-	}
-	s.check(err)
-	return &Error{Reason: StoreFailed, Detail: "the store could not be read: " + err.Error()}
-}
-
-// Wait returns a call when it is finished or unknown, or as it is when ctx ends.
-func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
-	var settled <-chan struct{}
-	settling := func(time.Time) {
-		if c := s.loop.calls[id]; c != nil {
-			settled = c.settling()
-		}
-	}
-	if s.ask(settling); settled == nil {
-		s.fetch(id)
-		s.ask(settling)
-	}
-	if settled != nil {
-		select {
-		case <-settled:
-		case <-ctx.Done():
-		case <-s.closed:
-		}
-	}
-	return s.Get(id)
-}
-
-// List returns the calls that match a filter, by growing id.
-func (s *Scheduler) List(f Filter) ([]*Call, error) {
-	var calls []*Call
-	err := s.reading(func() (err error) {
-		calls, err = s.store.List(f)
-		if err != nil || s.durable == nil {
-			return err
-		}
-		more, err := s.durable.List(f)
-		calls = append(calls, more...)
-		slices.SortFunc(calls, func(a, b *Call) int { return strings.Compare(a.ID, b.ID) })
-		calls = calls[:min(len(calls), f.Max)]
-		return err
-	})
-	if err != nil {
-		return nil, s.unread(err)
-	}
-	s.ask(func(now time.Time) {
-		for _, stored := range calls {
-			if c := s.loop.calls[stored.ID]; c != nil {
-				*stored = s.loop.describe(now, c)
-			}
-		}
-	})
-	return calls, nil
 }
 
 // Cancel takes back a call that is not being sent and has not finished.

@@ -180,20 +180,18 @@ func (l *loop) describe(now time.Time, c *call) Call {
 		if !d.ETA.After(now) {
 			d.WaitingFor = nil // it goes at once
 		} else {
-			l.planners[c.Upstream].tellMore(now, d.WaitingFor, c)
+			p.tellMore(d.WaitingFor, c)
 		}
 	}
 	return d
 }
 
-// tellMore adds to what a call waits for who is first in line there, and whether
-// a pause is the reason.
-func (p *planner) tellMore(now time.Time, f *WaitingFor, c *call) {
+// tellMore adds to what a call waits for who is first in line there.
+func (p *planner) tellMore(f *WaitingFor, c *call) {
 	limit := p.limitNamed(f.Limit)
 	if limit < 0 {
 		return
 	}
-	f.Paused = !p.ledger.Usage(now, limit, f.Key).PausedUntil.IsZero()
 	if g := p.gates[gateID{limit, f.Key}]; g != nil && !g.empty() {
 		if first := g.first().calls.first(); first != c {
 			f.Next = first.ID
@@ -203,13 +201,11 @@ func (p *planner) tellMore(now time.Time, f *WaitingFor, c *call) {
 
 // refusal says why a new call cannot be taken; nil if it can.
 func (l *loop) refusal(now time.Time, p *planner, c *call) *Error {
-	switch {
-	case l.stopping:
+	if l.stopping {
 		return errStopping(c.Upstream)
-	case p.waiting+p.unknown >= p.MaxWaiting:
-		return &Error{Reason: Full, RetryAfter: time.Second, Detail: fmt.Sprintf("%d calls wait for upstream %q and %d are unknown, at most %d may be in hand (max_waiting)", p.waiting, p.Name, p.unknown, p.MaxWaiting)}
-	case p.bytes+c.bytes > p.MaxWaitingBytes:
-		return &Error{Reason: Full, RetryAfter: time.Second, Detail: fmt.Sprintf("calls of %d bytes are in hand for upstream %q, at most %d may be (max_waiting_bytes)", p.bytes, p.Name, p.MaxWaitingBytes)}
+	}
+	if full := p.full(c.bytes); full != nil {
+		return full
 	}
 	eta, why := p.eta(now, c)
 	if !eta.After(c.Deadline) {
