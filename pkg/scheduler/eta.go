@@ -15,7 +15,8 @@ const (
 )
 
 // eta returns when a call can be expected to go, and what it waits for, the last
-// of it. A call that is not queued yet is looked at as if it were.
+// of it. A call that is not queued yet is looked at as if it were. It counts what
+// waits, not what is yet to come: who comes later and goes before makes it later.
 func (p *planner) eta(now time.Time, c *call) (time.Time, *WaitingFor) {
 	why := &WaitingFor{Until: now}
 	if due := p.origin.Add(c.due); due.After(now) {
@@ -116,12 +117,12 @@ func (o *outlook) ahead(in time.Duration) int {
 	if o == nil {
 		return 0
 	}
-	own := 0.0
+	own := float64(o.apart)
 	if o.flow != nil {
-		own = o.passing(o.flow, in)
+		own = max(own, o.passing(o.flow, in))
 	}
 	rest := o.passing(nil, in) - own
-	mine := o.before + int(o.behind*max(0, own-float64(o.apart)))
+	mine := o.before + int(o.behind*(own-float64(o.apart)))
 	tag := o.tag + float64(mine)/o.weight // of the call
 	others := 0
 	for _, r := range o.rivals[:o.looked] {

@@ -1,0 +1,93 @@
+package scheduler
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// TestETAIsNearTheTruth keeps up a backlog of three flows under two limits. 95 of
+// 100 first answers are within 3%, or 100 ms, of when the call then goes, and what is
+// answered later, while it still waits, is nearer.
+func TestETAIsNearTheTruth(t *testing.T) {
+	tests := []struct {
+		name    string
+		weights map[string]float64
+		flow    func(i int) string
+		refunds map[string]float64 // the part of a flow's calls that come under both limits
+	}{
+		{"alike", nil, inTurn("a", "b", "c"), map[string]float64{"a": .15, "b": .15, "c": .15}},
+		{"by weight", map[string]float64{"b": 2}, inTurn("a", "b", "b", "c"), map[string]float64{"a": .16, "b": .16, "c": .16}},
+		{"each otherwise", map[string]float64{"b": 2}, inTurn("a", "b", "b", "c"), map[string]float64{"b": .1, "c": .5}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			u := Upstream{Concurrency: 1024, ShareBy: `header("X-Tenant")`, Weights: tt.weights, Limits: []Limit{
+				{Name: "app", Calls: 100, Window: sec},
+				{Name: "refund", When: `path == "/refund"`, Calls: 20, Window: sec},
+			}}
+			bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+				f.serve = func(int, *http.Request) answer { return answer{after: 20 * ms} }
+				r := rand.New(rand.NewPCG(7, 7))
+				type foreseen struct {
+					asked, first, later, sent time.Duration
+				}
+				calls := make(map[string]*foreseen)
+				hand := func(i int) {
+					flow, target := tt.flow(i), "/query"
+					if r.Float64() < tt.refunds[flow] {
+						target = "/refund"
+					}
+					c := submit(t, s, Request{Target: target, Header: tenant(flow)})
+					calls[c.ID] = &foreseen{asked: time.Since(f.start), first: c.ETA.Sub(f.start)}
+				}
+				for i := range 2000 {
+					hand(i)
+				}
+				clear(calls)
+				for i := range 1500 { // as many as go meanwhile
+					time.Sleep(10200 * time.Microsecond)
+					hand(i)
+				}
+				time.Sleep(5 * sec)
+				for id, call := range calls {
+					if c := s.mustGet(t, id); c.State == Waiting {
+						call.later = c.ETA.Sub(f.start)
+					}
+				}
+				time.Sleep(3 * time.Minute)
+				near, both := 0, 0
+				var first, later time.Duration // errors, of those that were asked about twice
+				for id, call := range calls {
+					c := s.mustGet(t, id)
+					if c.State != Done {
+						t.Fatalf("%s is %s", id, c.State)
+					}
+					call.sent = c.Attempts[0].SentAt.Sub(f.start)
+					off := (call.first - call.sent).Abs()
+					if off <= max((call.sent-call.asked)*3/100, 100*ms) {
+						near++
+					}
+					if call.later > 0 {
+						both++
+						first += off
+						later += (call.later - call.sent).Abs()
+					}
+				}
+				told := fmt.Sprintf("%d of %d first answers are near the truth; those asked for again were off by %v on average, and then by %v",
+					near, len(calls), first/time.Duration(both), later/time.Duration(both))
+				t.Log(told)
+				if near*100 < len(calls)*95 || later > first {
+					t.Error("want 95 of 100, and then less")
+				}
+			})
+		})
+	}
+}
+
+// inTurn deals names out one after another.
+func inTurn(names ...string) func(int) string {
+	return func(i int) string { return names[i%len(names)] }
+}
