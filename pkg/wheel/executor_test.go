@@ -16,7 +16,7 @@ func TestExecutorRunsTheTasksInBatches(t *testing.T) {
 			}
 		}()
 		defer close(queue)
-		timer := NewTimer(Config{Executor: func(run func()) { calls++; queue <- run }})
+		timer := single(Config{Executor: func(run func()) { calls++; queue <- run }})
 		ran := 0
 		for i := range 1000 {
 			add(t, timer, func() { ran++ }, time.Duration(1+i%10)*time.Second)
@@ -36,7 +36,7 @@ func TestFullExecutorIsNotAskedAgain(t *testing.T) {
 			}
 		}()
 		defer close(queue)
-		timer := NewTimer(Config{Executor: func(run func()) { calls++; queue <- run }})
+		timer := single(Config{Executor: func(run func()) { calls++; queue <- run }})
 		ran := 0
 		add(t, timer, func() { time.Sleep(time.Minute) }, time.Second)
 		for range 10 {
@@ -51,7 +51,7 @@ func TestFullExecutorIsNotAskedAgain(t *testing.T) {
 func TestRunnerThatBeginsAfterStopRunsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var kept func()
-		timer := NewTimer(Config{Executor: func(run func()) { kept = run }})
+		timer := single(Config{Executor: func(run func()) { kept = run }})
 		add(t, timer, func() { t.Error("ran") }, 0)
 		synctest.Wait()
 		if left, err := timer.Stop(background); len(left) != 1 || err != nil {
@@ -64,7 +64,7 @@ func TestRunnerThatBeginsAfterStopRunsNothing(t *testing.T) {
 func TestHandlerGetsTheValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []uint64
-		timer := NewHandlerTimer(func(n uint64) { got = append(got, n) }, Config{})
+		timer := newTimer(func(n uint64) { got = append(got, n) }, Config{}, 1)
 		for n := range uint64(5) {
 			add(t, timer, n, time.Duration(n)*time.Second)
 		}
@@ -76,7 +76,7 @@ func TestHandlerGetsTheValue(t *testing.T) {
 }
 
 func TestTimerInSteadyStateAllocatesNothing(t *testing.T) {
-	timer := NewTimer(Config{})
+	timer := single(Config{})
 	defer timer.Stop(background)
 	add(t, timer, nothing, time.Hour)
 	if n := testing.AllocsPerRun(1000, func() {

@@ -238,11 +238,11 @@ func TestMoreThan100000InOneTickFireInThatTick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fired, late int
 		start := time.Now()
-		timer := NewHandlerTimer(func(int) {
+		timer := newTimer(func(int) {
 			if fired++; time.Since(start) != time.Second {
 				late++
 			}
-		}, Config{})
+		}, Config{}, 1)
 		const n = 150_000
 		for i := range n {
 			add(t, timer, i, time.Second)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 var (
@@ -67,10 +68,10 @@ type Config struct {
 // instant of the wall clock calls Reschedule when it learns of a step or a resume.
 //
 // All methods may be called concurrently, also by tasks. A timer is a few wheels, at most
-// one a processor: callers that do not get in each other's way use the first, others
-// spread. The first timeout starts the timer, and Stop or Drain must end it. It wakes
-// up when a timeout is due or moves down a level, every 1ms while due tasks have to
-// wait, and otherwise not at all; it has goroutines only then. Timeouts that are ticks
+// one a processor: a goroutine mostly uses the same one, and goes elsewhere while another
+// is just using it. The first timeout starts the timer, and Stop or Drain must end it. It
+// wakes up when a timeout is due or moves down a level, every 1ms while due tasks have
+// to wait, and otherwise not at all; it has goroutines only then. Timeouts that are ticks
 // apart fire in order of their deadlines, save where a slow task or another wheel comes
 // between.
 type Timer[T any] struct {
@@ -84,7 +85,6 @@ type Timer[T any] struct {
 
 	goroutines sync.WaitGroup // calls of work, to come too, and runners where there is no Config.Executor
 	shards     []shard[T]
-	nearest    sync.Pool     // of *shard[T]: the one that the present processor used last
 	pending    atomic.Int64  // counted only if there is a maxPending
 	unfinished atomic.Int32  // shards that are not stopped, or have runners
 	done       chan struct{} // closed when there is none
@@ -155,26 +155,28 @@ func (t *Timer[T]) NewTimeout(value T, delay time.Duration) (Timeout[T], error) 
 	return s.insertLocked(at, now, value), nil
 }
 
-// lockShard returns a shard with its lock held: the one that this processor used last,
-// unless another is just using it.
+// lockShard returns a shard with its lock held: that of the calling goroutine, or,
+// while another is just using it, a free one.
 func (t *Timer[T]) lockShard() *shard[T] {
-	last, _ := t.nearest.Get().(*shard[T])
-	if last == nil {
-		last = &t.shards[0]
-	}
-	if last.mu.TryLock() {
-		t.nearest.Put(last)
-		return last
+	own := &t.shards[stackNumber()*uint64(len(t.shards))>>32]
+	if own.mu.TryLock() {
+		return own
 	}
 	for i := range t.shards {
 		if s := &t.shards[i]; s.mu.TryLock() {
-			t.nearest.Put(s)
 			return s
 		}
 	}
-	last.mu.Lock()
-	t.nearest.Put(last)
-	return last
+	own.mu.Lock()
+	return own
+}
+
+// stackNumber returns a number below 2^32 that is mostly the same for one goroutine and
+// another one for another: where its stack lies, hashed. Unlike asking the runtime for
+// the goroutine or the processor, that costs nothing.
+func stackNumber() uint64 {
+	var here byte
+	return uint64(uint32(uintptr(unsafe.Pointer(&here))>>13) * 0x9E3779B1)
 }
 
 // admit counts a timeout in, if there is room for it.

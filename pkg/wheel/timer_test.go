@@ -14,11 +14,17 @@ import (
 
 var background = context.Background()
 
+// single returns a timer of one wheel, so that its tasks run one after another as long
+// as none is slow. Tests of several are in shard_test.go.
+func single(cfg Config) *Timer[func()] {
+	return newTimer(func(task func()) { task() }, cfg, 1)
+}
+
 // bubble runs a test on fake time. The bubble itself fails if a goroutine of the timer
 // is left.
 func bubble(t *testing.T, cfg Config, test func(t *testing.T, timer *Timer[func()])) {
 	synctest.Test(t, func(t *testing.T) {
-		timer := NewTimer(cfg)
+		timer := single(cfg)
 		defer timer.Stop(background)
 		test(t, timer)
 	})
@@ -146,7 +152,7 @@ func TestStopReturnsWhatNeitherFiredNorWasCancelled(t *testing.T) {
 
 func TestStopFromInsideATaskIsRefused(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, timer *Timer[func()]) {
-		other := NewTimer(Config{})
+		other := single(Config{})
 		add(t, other, nothing, time.Hour)
 		add(t, timer, func() {
 			if left, err := timer.Stop(background); err != ErrInsideTask || len(left) > 0 {
