@@ -120,9 +120,9 @@ func (lim *limit) back(arrived instant) int64 {
 	return at
 }
 
-// next returns the monotonic instant from which the need can be met, and whether
-// a pause is what it waits for. The account is nil if the key has none.
-func (lim *limit) next(now instant, a *account, cost int) (until int64, paused bool) {
+// next returns the monotonic instant from which the need can be met. The account is
+// nil if the key has none.
+func (lim *limit) next(now instant, a *account, cost int) (until int64) {
 	until, pause := now.mono, lim.paused
 	if a != nil {
 		pause = max(pause, a.paused)
@@ -130,10 +130,7 @@ func (lim *limit) next(now instant, a *account, cost int) (until int64, paused b
 	} else if len(lim.accounts) >= lim.MaxKeys {
 		until = lim.room(now)
 	}
-	if pause > now.mono && pause >= until {
-		return pause, true
-	}
-	return until, false
+	return max(until, pause)
 }
 
 // fits returns the monotonic instant from which the account has room for the cost.

@@ -116,8 +116,6 @@ type Shortage struct {
 	// Until is the earliest instant at which it can be met. Zero means: not
 	// before an attempt that is in flight ends.
 	Until time.Time
-	// Paused tells that a pause is the reason, not the limit itself.
-	Paused bool
 }
 
 // A Ledger holds the permits of a set of limits. It is not safe for concurrent use.
@@ -200,10 +198,9 @@ func (l *Ledger) Take(now time.Time, needs []Need) (Shortage, bool) {
 		lim := l.limits[n.Limit]
 		lim.sweep(at)
 		a := lim.find(n.Key)
-		until, paused := lim.next(at, a, n.Cost)
-		if until > at.mono && until > last {
+		if until := lim.next(at, a, n.Cost); until > at.mono && until > last {
 			last = until
-			short = Shortage{Need: i, Until: l.time(until), Paused: paused}
+			short = Shortage{Need: i, Until: l.time(until)}
 		}
 		l.found = append(l.found, a)
 	}
@@ -242,8 +239,7 @@ func (l *Ledger) Return(now time.Time, needs []Need, a Attempt) {
 // that is in flight ends.
 func (l *Ledger) Next(now time.Time, n Need) time.Time {
 	lim := l.limits[n.Limit]
-	until, _ := lim.next(l.instant(now), lim.find(n.Key), n.Cost)
-	return l.time(until)
+	return l.time(lim.next(l.instant(now), lim.find(n.Key), n.Cost))
 }
 
 // PauseLimit shuts a limit for all of its keys until the instant; the zero
