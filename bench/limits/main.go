@@ -147,7 +147,12 @@ func (p plan) all(stdout io.Writer) error {
 	lines = append(lines, left...)
 	fmt.Fprintln(stdout, strings.Join(lines, "\n"))
 	if p.out != "" {
-		if err := os.WriteFile(p.out, p.page(tables, lines), 0o644); err != nil {
+		old, err := os.ReadFile(p.out)
+		if err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		_, below, _ := strings.Cut(string(old), handWritten)
+		if err := os.WriteFile(p.out, append(p.page(tables, lines), below...), 0o644); err != nil {
 			return err
 		}
 	}

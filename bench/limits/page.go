@@ -34,6 +34,9 @@ be too much for the machine at a time, they run one shape after another.
 
 `
 
+// handWritten is the line of the document from which on it is kept as it is.
+const handWritten = "<!-- From here on written by hand. -->\n"
+
 // page is the Markdown file of all tables.
 func (p plan) page(tables []table, lines []string) []byte {
 	var b bytes.Buffer
@@ -45,6 +48,7 @@ func (p plan) page(tables []table, lines []string) []byte {
 	for _, line := range lines {
 		fmt.Fprintf(&b, "    %s\n", line)
 	}
+	b.WriteString("\n" + handWritten)
 	return b.Bytes()
 }
 
