@@ -59,28 +59,35 @@ type soft struct {
 
 func newLimit(c Limit) *limit {
 	lim := &limit{accounts: make(map[string]*account)}
-	lim.set(c)
+	lim.set(instant{}, c)
 	return lim
 }
 
-func (lim *limit) set(c Limit) {
+func (lim *limit) set(now instant, c Limit) {
 	if c.MaxKeys == 0 {
 		c.MaxKeys = DefaultMaxKeys
 	}
 	lim.Limit = c
 	for _, a := range lim.accounts {
-		a.soft = lim.softly(a.soft)
+		a.soft = lim.softly(now, a.soft)
 	}
 }
 
-// softly returns what an account needs for a guard or spacing, if there is any.
-func (lim *limit) softly(old *soft) *soft {
+// softly returns what an account needs for a guard or spacing, if there is any. A
+// bucket goes on with the tokens that it has.
+func (lim *limit) softly(now instant, old *soft) *soft {
 	if lim.Burst == 0 && lim.Guard == 0 {
 		return nil
 	}
 	s := &soft{bucket: lim.spacing()}
 	if old != nil {
 		s.full = old.full
+		if s.bucket != nil && old.bucket != nil {
+			at := time.Unix(0, now.mono)
+			old.bucket.SetLimitAt(at, s.bucket.Limit())
+			old.bucket.SetBurstAt(at, s.bucket.Burst())
+			s.bucket = old.bucket
+		}
 	}
 	return s
 }
@@ -127,8 +134,8 @@ func (lim *limit) next(now instant, a *account, cost int) (until int64) {
 	if a != nil {
 		pause = max(pause, a.paused)
 		until = lim.fits(now, a, cost)
-	} else if len(lim.accounts) >= lim.MaxKeys {
-		until = lim.room(now)
+	} else {
+		until = lim.full(now)
 	}
 	return max(until, pause)
 }
@@ -214,7 +221,7 @@ func (lim *limit) open(now instant, key string) *account {
 		a = new(account)
 	}
 	a.key, a.cooling.ring = key, a.room[:0]
-	a.soft = lim.softly(nil)
+	a.soft = lim.softly(now, nil)
 	lim.accounts[key] = a
 	lim.visit(a, lim.back(now))
 	return a
@@ -245,8 +252,12 @@ func (lim *limit) sweep(now instant) {
 	}
 }
 
-// room returns when a full table has room for a new key.
-func (lim *limit) room(now instant) int64 {
+// full returns the monotonic instant until which there is no room for a new key: now
+// if there is.
+func (lim *limit) full(now instant) int64 {
+	if len(lim.accounts) < lim.MaxKeys {
+		return now.mono
+	}
 	if now.mono < lim.fullTill {
 		return lim.fullTill
 	}

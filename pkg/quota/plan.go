@@ -11,6 +11,7 @@ func (l *Ledger) ETA(now time.Time, n Need, ahead int, trip time.Duration) time.
 	a := lim.accounts[n.Key]
 	if a == nil {
 		a = &account{}
+		pause = max(pause, lim.full(at))
 	}
 	if pause = max(pause, a.paused); pause > at.mono {
 		from = at.add(pause - at.mono)
@@ -19,6 +20,9 @@ func (l *Ledger) ETA(now time.Time, n Need, ahead int, trip time.Duration) time.
 	last := ahead + n.Cost - 1
 	rounds, r := last/lim.Calls, last%lim.Calls
 	wait := lim.expect(at, from, a, rounds, r, int64(trip))
+	if lim.Partly {
+		wait = min(wait, lim.hope(at, a, last+1, int64(trip)))
+	}
 	if lim.Burst > 0 {
 		wait = max(wait, lim.spaced(from, a, last+1))
 	}
@@ -47,6 +51,16 @@ func (lim *limit) expect(now, from instant, a *account, rounds, r int, trip int6
 		at = lim.Calendar.later(at, rounds)
 	}
 	return at - begin
+}
+
+// hope returns how long after from there are so many permits if no attempt counts
+// that is in flight, or goes until then; never if what has counted takes all.
+func (lim *limit) hope(now instant, a *account, n int, trip int64) int64 {
+	left := lim.Calls - a.cooling.at(lim.clock(now))
+	if left <= 0 {
+		return never
+	}
+	return int64((int(a.inFlight)+n-1)/left) * trip
 }
 
 // spaced returns how long after from the bucket has given n tokens.

@@ -76,6 +76,9 @@ type Limit struct {
 	// Burst, if positive, spaces the calls inside a sliding window: a token
 	// bucket of Calls per Window that holds Burst.
 	Burst int
+	// Partly tells that not every answered attempt counts (see [Uncounted]): ETA then
+	// expects the permits of attempts in flight back with the response.
+	Partly bool
 	// MaxKeys is how many keys with permits out there may be at a time; zero
 	// means DefaultMaxKeys. Calls of further keys wait.
 	MaxKeys int
@@ -142,16 +145,16 @@ func (i instant) add(d int64) instant { return instant{i.mono + d, i.wall + d} }
 // impossible (see [Limit.Check]); now fixes the origin of the ledger's clock.
 func New(now time.Time, limits ...Limit) *Ledger {
 	l := &Ledger{origin: now, wall: now.UnixNano(), offset: now.UnixNano()}
-	l.Replace(limits, nil)
+	l.Replace(now, limits, nil)
 	return l
 }
 
 // Replace gives the ledger another set of limits. A new limit with kept[i] = j
 // goes on with the permits and pauses of the old limit j: only its Calls, Late,
-// Guard, Burst and MaxKeys may differ. One with kept[i] < 0, or beyond the end of
+// Guard, Burst, Partly and MaxKeys may differ. One with kept[i] < 0, or beyond the end of
 // kept, begins with all permits free. It panics if a limit is impossible.
-func (l *Ledger) Replace(limits []Limit, kept []int) {
-	old := l.limits
+func (l *Ledger) Replace(now time.Time, limits []Limit, kept []int) {
+	at, old := l.instant(now), l.limits
 	l.limits = nil
 	for i, c := range limits {
 		if err := c.Check(); err != nil {
@@ -159,7 +162,7 @@ func (l *Ledger) Replace(limits []Limit, kept []int) {
 		}
 		if i < len(kept) && kept[i] >= 0 {
 			lim := old[kept[i]]
-			lim.set(c)
+			lim.set(at, c)
 			l.limits = append(l.limits, lim)
 		} else {
 			l.limits = append(l.limits, newLimit(c))
@@ -249,14 +252,21 @@ func (l *Ledger) PauseLimit(limit int, until time.Time) {
 	lim.paused = max(lim.shut, l.later(lim.paused, until))
 }
 
-// PauseKey shuts one key of a limit until the instant; the zero instant opens it again.
-func (l *Ledger) PauseKey(now time.Time, limit int, key string, until time.Time) {
-	lim := l.limits[limit]
+// PauseKey shuts one key of a limit until the instant; the zero instant opens it
+// again. It reports false, and does nothing, if the limit knows too many other keys.
+func (l *Ledger) PauseKey(now time.Time, limit int, key string, until time.Time) bool {
+	lim, at := l.limits[limit], l.instant(now)
 	a := lim.accounts[key]
-	if a == nil {
-		a = lim.open(l.instant(now), key)
+	switch {
+	case a == nil && until.IsZero():
+		return true
+	case a == nil && lim.full(at) > at.mono:
+		return false
+	case a == nil:
+		a = lim.open(at, key)
 	}
 	a.paused = l.later(a.paused, until)
+	return true
 }
 
 // Calls returns the number of permits per key.
@@ -357,7 +367,7 @@ func (l *Ledger) later(paused int64, until time.Time) int64 {
 	if until.IsZero() {
 		return 0
 	}
-	return max(paused, int64(until.Sub(l.origin)))
+	return max(paused, min(int64(until.Sub(l.origin)), never-1)) // 292 years are for ever
 }
 
 // spacing returns the token bucket of a limit, or nil.

@@ -513,7 +513,7 @@ func TestReplace(t *testing.T) {
 	l.PauseKey(at(0), 0, "b", at(500*ms))
 
 	app.Calls = 2
-	l.Replace([]Limit{{Name: "new", Calls: 2, Window: time.Second}, app}, []int{-1, 0})
+	l.Replace(at(0), []Limit{{Name: "new", Calls: 2, Window: time.Second}, app}, []int{-1, 0})
 	l.Charge(at(10*ms), []Need{{0, "n", 1}})
 	if u := l.Usage(at(10*ms), 1, "a"); u.Out != 3 || u.Free != 0 || u.InFlight != 1 {
 		t.Errorf("after the limit was lowered below what is out: %+v", u)

@@ -409,7 +409,7 @@ func split(err error) []error {
 func (sv *service) quotas() []quota.Limit {
 	var qs []quota.Limit
 	for _, l := range sv.limits {
-		q := quota.Limit{Name: l.Name, Calls: l.Calls, Window: l.Window, Calendar: l.Calendar, Late: sv.Late, Guard: l.Guard}
+		q := quota.Limit{Name: l.Name, Calls: l.Calls, Window: l.Window, Calendar: l.Calendar, Late: sv.Late, Guard: l.Guard, Partly: !l.counted(upstream.Done)}
 		if l.Concurrency > 0 {
 			q.Calls = l.Concurrency
 		} else if l.Calendar == nil {

@@ -3,6 +3,8 @@ package scheduler
 import (
 	"fmt"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/quota"
 )
 
 // Resolve decides an unknown call: done or failed end it, waiting sends it again.
@@ -139,10 +141,16 @@ func (s *Scheduler) shut(upstream, limit, key string, until time.Time) error {
 				return
 			}
 		}
-		if key != "" {
-			p.ledger.PauseKey(now, i, key, until)
-		} else {
+		switch {
+		case key == "":
 			p.ledger.PauseLimit(i, until)
+		case p.limits[i].PerKey == "":
+			err = &Error{Reason: BadRequest, Upstream: upstream, Limit: p.limits[i].Name, Detail: fmt.Sprintf("limit %q has no keys; leave the key %q out to pause all of it", p.limits[i].Name, key)}
+		case !p.ledger.PauseKey(now, i, key, until):
+			err = &Error{Reason: Full, Upstream: upstream, Limit: limit, RetryAfter: time.Second, Detail: fmt.Sprintf("limit %q knows %d keys that are in use, and takes no pause of another one", limit, quota.DefaultMaxKeys)}
+		}
+		if err != nil {
+			return
 		}
 		p.checkLimit(now, i)
 	}) {

@@ -22,8 +22,8 @@ func (p *planner) eta(now time.Time, c *call) (time.Time, *WaitingFor) {
 	if due := p.origin.Add(c.due); due.After(now) {
 		why.Until = due
 	}
-	if at := p.door.until(now); at.After(why.Until) {
-		*why = WaitingFor{Limit: ConcurrencyLimit, Until: at}
+	if at := p.shutUntil(now); p.door.down > 0 && at.After(why.Until) {
+		*why = WaitingFor{Limit: ConcurrencyLimit, Until: at, Paused: true}
 	}
 	for _, n := range c.route.needs {
 		if n.Limit == 0 && p.door.down > 0 { // one probe at a time says nothing of what follows
@@ -67,11 +67,11 @@ type outlook struct {
 	all    int // rivals, looked at or not
 }
 
-// A rival is what another flow has at a gate: permits for calls that are more
-// urgent, and for calls that are as urgent.
+// A rival is what another flow has at a gate: permits for calls that are more urgent
+// than the call, as urgent, and of these older.
 type rival struct {
-	flow          *flow
-	urgent, alike int
+	flow                 *flow
+	urgent, alike, older int // older are those of alike
 }
 
 // outlook returns what stands between a call and its turn at a gate; nil if nobody
@@ -105,7 +105,12 @@ func (p *planner) outlook(g *gate, c *call, cost int) *outlook {
 			continue
 		}
 		urgent := s.before(rank{priority: r.priority})
-		o.rivals[o.looked] = rival{s.flow, urgent, s.before(rank{priority: r.priority, seq: math.MaxUint64}) - urgent}
+		older := s.before(r) - urgent
+		alike := older
+		if r.seq != math.MaxUint64 {
+			alike = s.before(rank{priority: r.priority, seq: math.MaxUint64}) - urgent
+		}
+		o.rivals[o.looked] = rival{s.flow, urgent, alike, older}
 		o.looked++
 	}
 	return o
@@ -128,12 +133,22 @@ func (o *outlook) ahead(in time.Duration) int {
 	for _, r := range o.rivals[:o.looked] {
 		passing := o.passing(r.flow, in)
 		rest -= passing
-		due := int(math.Ceil((tag - r.flow.virtual) * r.flow.weight))
-		others += r.urgent + min(r.alike+int(passing), max(0, due))
+		others += r.urgent + min(r.alike+int(passing), r.due(tag))
 	}
 	n := mine + scale(others, o.looked, o.all)
 	if o.looked == o.all { // flows of which nothing queues here
 		n += int(max(0, rest))
+	}
+	return n
+}
+
+// due returns how many of the rival's permits come before a call at the tag. Of two at
+// one tag the older goes first.
+func (r *rival) due(tag float64) int {
+	ahead := (tag - r.flow.virtual) * r.flow.weight
+	n := max(0, int(math.Ceil(ahead-1e-9)))
+	if same := math.Abs(ahead-float64(n)) < 1e-9; same && r.older > n {
+		n++
 	}
 	return n
 }
@@ -207,6 +222,7 @@ func (p *planner) observe(trip time.Duration) {
 // last returns when the last of all waiting calls can be expected to go: it waits
 // at one of the keys for which most waits.
 func (p *planner) last(now time.Time) (eta time.Time) {
+	eta = p.shutUntil(now)
 	longest := make([]*gate, len(p.limits))
 	for id, g := range p.gates {
 		if l := longest[id.limit]; l == nil || g.total() > l.total() {

@@ -27,6 +27,7 @@ type loop struct {
 	calls     map[string]*call // that are not finished, or not yet recorded as such
 	accepting map[string]bool  // ids that have been admitted, and are being stored
 	seq       uint64
+	stirred   bool // something has happened since calls were last sent
 	stopping  bool
 	busy      int   // calls being admitted, sent or recorded: each will send a message
 	blocks    int64 // ids of holds
@@ -103,10 +104,14 @@ func (l *loop) run() {
 			now := time.Now()
 			f(now)
 			l.drain(now)
+			l.stirred = true
 		case <-slot.C:
 		}
 		now := time.Now()
-		l.wheel.Advance(now.Sub(l.origin), func(t timeouter) { t.timeoutAt(now) })
+		l.wheel.Advance(now.Sub(l.origin), func(t timeouter) {
+			t.timeoutAt(now)
+			l.stirred = l.stirred || t != timeouter(more{})
+		})
 		l.dispatch(now)
 	}
 }
@@ -129,9 +134,13 @@ func (l *loop) dispatch(now time.Time) {
 		return
 	}
 	for _, p := range l.planners {
+		if l.stirred {
+			p.aside.again()
+		}
 		p.dispatch(now, func(c *call) { l.send(now, p, c) })
 		l.refill(now, p)
 	}
+	l.stirred = false
 }
 
 // admit reserves a place for a new call, or says why it is refused.

@@ -122,6 +122,7 @@ func (p *planner) dispatch(now time.Time, send func(*call)) {
 		c := p.next(now)
 		if c != nil {
 			send(c)
+			p.aside.claims.again()
 		}
 		again = c != nil || p.aside.lapse(now)
 	}
@@ -140,7 +141,7 @@ func (p *planner) next(now time.Time) *call {
 			continue
 		}
 		if behind := p.behind(now, l, g); behind != nil {
-			p.move(l, g, behind)
+			p.move(now, l, g, behind)
 			continue
 		}
 		if p.open.first() != g { // looking for claims has opened one that goes first
@@ -162,10 +163,11 @@ func (p *planner) next(now time.Time) *call {
 		if last == g {
 			p.open.remove(g)
 		} else {
-			p.move(l, g, last)
+			p.move(now, l, g, last)
 		}
 		p.check(now, last)
 		if l.route.cost > 1 { // its claim may be another's end
+			p.aside.claims.again()
 			p.aside.lapse(now)
 		}
 	}
@@ -205,7 +207,7 @@ func (p *planner) claimed(now time.Time, g *gate, r rank) bool {
 		case p.entry: // it lacks nothing
 			p.openGate(g)
 		default:
-			p.move(l, g, to)
+			p.move(now, l, g, to)
 			p.check(now, to)
 			p.check(now, g)
 		}
@@ -239,7 +241,7 @@ func (p *planner) lacks(now time.Time, l *lane, but *gate) *gate {
 	return nil
 }
 
-func (p *planner) move(l *lane, from, to *gate) {
+func (p *planner) move(now time.Time, l *lane, from, to *gate) {
 	from.remove(l)
 	if from.empty() && p.open.contains(from) {
 		p.open.remove(from)
@@ -248,8 +250,12 @@ func (p *planner) move(l *lane, from, to *gate) {
 	if p.open.contains(to) {
 		p.openGate(to)
 	}
-	if l.route.cost > 1 && to.id.limit >= 0 {
-		p.aside.claims[to] = struct{}{}
+	switch {
+	case to == p.aside.gate:
+		p.aside.lanes.add(l)
+		p.aside.foresee(now, l)
+	case l.route.cost > 1 && to != p.entry:
+		p.aside.claims.add(to)
 	}
 }
 

@@ -92,6 +92,7 @@ type lane struct {
 
 	share *share // where it queues
 	place int
+	aside bool // in the round of those that are aside
 }
 
 // rank is that of the lane's first call.
@@ -125,6 +126,7 @@ type gate struct {
 	place   int  // among the open gates
 	timeout wheel.Handle
 	planner *planner
+	claimed bool // in the round of those with claims
 
 	// waiting are the permits that waiting calls will take here, by the limit at
 	// whose gate their lane queues, plus 1: those of the entry first.

@@ -88,7 +88,7 @@ func (p *planner) reload(now time.Time, sv *service, calls []*call) {
 		p.wheel.Cancel(g.timeout)
 	}
 	kept := sv.keeps(old)
-	p.ledger.Replace(sv.quotas(), kept)
+	p.ledger.Replace(now, sv.quotas(), kept)
 	p.configure(sv)
 	p.begin()
 	p.repeats.budget.Share = sv.Retry.Share

@@ -192,10 +192,13 @@ func (s *Simulation) dispatch() {
 	s.changed = false
 	now := s.time()
 	for _, p := range s.order {
-		p.dispatch(now, func(c *call) {
-			lying, _ := s.wheel.Cancel(c.timeout)
-			s.send(now, lying.(*played))
-		})
+		p.aside.again()
+		for again := true; again; again = p.aside.unfinished() {
+			p.dispatch(now, func(c *call) {
+				lying, _ := s.wheel.Cancel(c.timeout)
+				s.send(now, lying.(*played))
+			})
+		}
 	}
 }
 
