@@ -143,3 +143,58 @@ func (d *daySpender) arrive(s *sent) {
 		after.edge++
 	}
 }
+
+func TestReplaceRefillsNoBucket(t *testing.T) {
+	spaced := Limit{Name: "app", Calls: 60, Window: time.Minute, Burst: 5}
+	l := New(start, spaced)
+	need := []Need{{0, "", 1}}
+	took := func(now time.Time) (n int) {
+		for {
+			if _, ok := l.Take(now, need); !ok {
+				return n
+			}
+			n++
+		}
+	}
+	if n := took(at(0)); n != 5 {
+		t.Fatalf("%d at once, want the burst of 5", n)
+	}
+	l.Replace(at(time.Second), []Limit{spaced}, []int{0})
+	if n := took(at(time.Second)); n != 1 {
+		t.Errorf("%d one second later, after a reload, want 1", n)
+	}
+	spaced.Burst = 2
+	l.Replace(at(time.Second), []Limit{spaced}, []int{0})
+	if n := took(at(11 * time.Second)); n != 2 {
+		t.Errorf("%d after ten seconds, want the new burst of 2", n)
+	}
+}
+
+func TestPauseForEverIsAPause(t *testing.T) {
+	l := New(start, Limit{Name: "app", Calls: 1, Window: time.Second})
+	l.PauseLimit(0, start.AddDate(500, 0, 0))
+	if u := l.Usage(at(0), 0, ""); u.PausedUntil.IsZero() || u.Free != 0 {
+		t.Errorf("%+v, want it paused", u)
+	}
+	if next := l.Next(at(0), Need{0, "", 1}); next.Before(start.AddDate(250, 0, 0)) {
+		t.Errorf("the next permit is at %v", next)
+	}
+}
+
+func TestFullTableOfKeys(t *testing.T) {
+	l := New(start, Limit{Name: "merchant", Calls: 1, Window: time.Minute, MaxKeys: 2})
+	for _, key := range []string{"a", "b"} {
+		need := []Need{{0, key, 1}}
+		l.Take(at(0), need)
+		l.Return(at(time.Second), need, Attempt{Sent: at(0), End: at(time.Second)})
+	}
+	if eta := l.ETA(at(time.Second), Need{0, "c", 1}, 0, time.Second); !eta.Equal(at(61 * time.Second)) {
+		t.Errorf("a third key has its permit at %v, want it when another one is forgotten", eta.Sub(start))
+	}
+	if l.PauseKey(at(time.Second), 0, "c", at(time.Hour)) || !l.PauseKey(at(time.Second), 0, "a", at(time.Hour)) {
+		t.Error("a pause of a third key was taken, or one of a known key was not")
+	}
+	if !l.PauseKey(at(time.Second), 0, "d", time.Time{}) || l.Known(0, "d") {
+		t.Error("opening a key that is not paused opened an account")
+	}
+}

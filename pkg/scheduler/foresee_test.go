@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // TestETAIsNearTheTruth keeps up a backlog of three flows under two limits. 95 of
@@ -90,4 +92,75 @@ func TestETAIsNearTheTruth(t *testing.T) {
 // inTurn deals names out one after another.
 func inTurn(names ...string) func(int) string {
 	return func(i int) string { return names[i%len(names)] }
+}
+
+// Flows that have had as much as each other go by age, one call each.
+func TestETAOfManyFlowsWithOneCallEach(t *testing.T) {
+	u := Upstream{ShareBy: `header("X-Tenant")`, Limits: []Limit{{Name: "app", Calls: 1, Window: 500 * ms}}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(int, *http.Request) answer { return answer{} }
+		var ids []string
+		var told []time.Duration
+		for i := range 15 {
+			c := submit(t, s, Request{Target: "/", Header: tenant(fmt.Sprint(i))})
+			ids, told = append(ids, c.ID), append(told, c.ETA.Sub(f.start))
+		}
+		time.Sleep(time.Minute)
+		for i, id := range ids {
+			if sent := s.mustGet(t, id).Attempts[0].SentAt.Sub(f.start); (sent - told[i]).Abs() > 10*ms {
+				t.Errorf("call %d goes at %v, told was %v", i, sent, told[i])
+			}
+		}
+	})
+}
+
+// A budget of failures is no reason to expect that what is in flight will fail.
+func TestETAUnderABudgetOfFailures(t *testing.T) {
+	u := Upstream{Limits: []Limit{{Name: "failures", Calls: 2, Window: time.Hour, Counts: []upstream.Outcome{upstream.Failed}}}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(int, *http.Request) answer { return answer{after: sec} }
+		submit(t, s, Request{Target: "/"})
+		submit(t, s, Request{Target: "/"})
+		time.Sleep(10 * ms)
+		if c := submit(t, s, Request{Target: "/"}); c.ETA.Sub(f.start) > 2*sec {
+			t.Errorf("told to go at %v", c.ETA.Sub(f.start))
+		}
+		time.Sleep(2 * sec)
+		if n := len(f.at()); n != 3 {
+			t.Errorf("%d calls were sent", n)
+		}
+		f.serve = func(int, *http.Request) answer { return answer{status: 400} }
+		submit(t, s, Request{Target: "/"})
+		submit(t, s, Request{Target: "/"})
+		time.Sleep(sec)
+		if c := submit(t, s, Request{Target: "/"}); c.ETA.Sub(f.start) < time.Hour {
+			t.Errorf("the budget is used up, and the next call is told to go at %v", c.ETA.Sub(f.start))
+		}
+	})
+}
+
+// A pause counts while the upstream is down, and one for ever is one.
+func TestPauseOfAnUpstreamThatIsDown(t *testing.T) {
+	bubble(t, Upstream{Limits: perSecond(5)}, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(int, *http.Request) answer { return answer{err: errDial} }
+		c := submit(t, s, Request{Target: "/"})
+		time.Sleep(100 * ms)
+		until := time.Now().Add(time.Hour)
+		if err := s.Pause("api", "", "", until); err != nil {
+			t.Fatal(err)
+		}
+		got := s.mustGet(t, c.ID)
+		if !got.ETA.Equal(until) || got.WaitingFor == nil || !got.WaitingFor.Paused || !got.WaitingFor.Until.Equal(until) {
+			t.Errorf("eta %v for %+v, want the end of the pause %v", got.ETA, got.WaitingFor, until)
+		}
+		if st := s.Upstreams()[0]; !st.ETA.Equal(until) || !st.PausedUntil.Equal(until) {
+			t.Errorf("%+v, want it shut until %v", st, until)
+		}
+		if err := s.Pause("api", "", "", time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC)); err != nil {
+			t.Fatal(err)
+		}
+		if st := s.Upstreams()[0]; st.PausedUntil.Sub(time.Now()) < 250*365*24*time.Hour {
+			t.Errorf("%+v, want it shut for ever", st)
+		}
+	})
 }
