@@ -29,6 +29,7 @@ type limit struct {
 	visited  int
 	pool     []*account // forgotten accounts
 	fullTill int64      // monotonic: until then a full table need not be searched again
+	vacant   int64      // monotonic: when it can be expected to have room
 	paused   int64      // monotonic
 	shut     int64      // monotonic: no permit is taken before, whatever paused says
 	audit    Audit
@@ -261,7 +262,7 @@ func (lim *limit) full(now instant) int64 {
 	if now.mono < lim.fullTill {
 		return lim.fullTill
 	}
-	soonest := now.mono + int64(time.Second) // look again, if every key is in use
+	soonest := int64(never)
 	due := lim.visits[lim.visited:]
 	lim.visits, lim.visited = due[:0], 0
 	for _, v := range due {
@@ -276,8 +277,11 @@ func (lim *limit) full(now instant) int64 {
 	if len(lim.accounts) < lim.MaxKeys {
 		return now.mono
 	}
-	lim.fullTill = soonest
-	return soonest
+	lim.fullTill = min(soonest, now.mono+int64(time.Second)) // a permit may come back sooner than expected
+	if lim.vacant = soonest; soonest == never {
+		lim.vacant = lim.fullTill
+	}
+	return lim.fullTill
 }
 
 // forget drops an account of which nothing is out.

@@ -11,7 +11,9 @@ func (l *Ledger) ETA(now time.Time, n Need, ahead int, trip time.Duration) time.
 	a := lim.accounts[n.Key]
 	if a == nil {
 		a = &account{}
-		pause = max(pause, lim.full(at))
+		if lim.full(at) > at.mono {
+			pause = max(pause, lim.vacant)
+		}
 	}
 	if pause = max(pause, a.paused); pause > at.mono {
 		from = at.add(pause - at.mono)
