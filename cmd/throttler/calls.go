@@ -311,13 +311,22 @@ func happened(e *server.Event) string {
 			s += fmt.Sprintf(", status %d", e.Attempt.Status)
 		}
 	case "paused":
-		what := "the upstream"
-		if e.Limit != "" {
-			what = "its key of limit " + e.Limit
-		}
-		s += fmt.Sprintf("  %s until %s", what, when(e.Until, e.At))
+		s += fmt.Sprintf("  %s until %s", shut(e), when(e.Until, e.At))
+	case "resumed":
+		s += "  " + shut(e)
 	case "ended":
 		s += "  " + string(e.State)
 	}
 	return s
+}
+
+// shut names what a pause shuts.
+func shut(e *server.Event) string {
+	switch {
+	case e.Limit == "":
+		return "the upstream"
+	case e.Key == "":
+		return "limit " + e.Limit
+	}
+	return fmt.Sprintf("limit %s, key %q", e.Limit, e.Key)
 }

@@ -26,8 +26,10 @@ const (
 )
 
 // An Event is what GET /v1/events tells of a call: accepted, refused, sending,
-// attempt (one has ended), waiting (again), paused, or ended (finished or unknown).
-// Who asks for one call is first told its state.
+// attempt (one has ended), waiting (again), paused (by its answer), or ended (finished
+// or unknown). Without a call, paused and resumed tell what somebody has done. Who asks
+// for one call is told its state: at first, and, while it waits, with each heartbeat
+// and whenever somebody has paused or resumed something.
 type Event struct {
 	At       time.Time          `json:"at"`
 	Event    string             `json:"event"`
@@ -39,6 +41,7 @@ type Event struct {
 	Attempt  *scheduler.Attempt `json:"attempt,omitempty"` // the one that has ended
 	Reason   scheduler.Reason   `json:"reason,omitempty"`  // of a refusal
 	Limit    string             `json:"limit,omitempty"`   // that a pause shuts; none: the upstream
+	Key      string             `json:"key,omitempty"`     // of the limit; none: all of it
 	Until    time.Time          `json:"until,omitzero"`    // of a pause
 	Deadline time.Time          `json:"deadline,omitzero"` // of a call that comes in and whose caller waits
 	Route    *scheduler.Route   `json:"route,omitempty"`   // of one that comes in, for those who ask
@@ -76,7 +79,7 @@ func NewEvents() *Events { return &Events{epoch: strconv.FormatInt(time.Now().Un
 func (e *Events) Observe(ev scheduler.Event) {
 	told := Event{
 		At: time.Now(), Event: ev.Kind.String(), Call: ev.Call.ID, Upstream: ev.Call.Upstream,
-		State: ev.Call.State, Priority: ev.Call.Priority, Reason: ev.Reason, Limit: ev.Limit, Until: ev.Until,
+		State: ev.Call.State, Priority: ev.Call.Priority, Reason: ev.Reason, Limit: ev.Limit, Key: ev.Key, Until: ev.Until,
 	}
 	if ev.Attempt != nil {
 		a := *ev.Attempt
@@ -207,7 +210,9 @@ func (a *Admin) follow(e *Events, w http.ResponseWriter, r *http.Request) error 
 		if lost > 0 {
 			st.send("lost", "", Lost{Lost: lost})
 		}
+		moved := false
 		for i, ev := range room[:n] {
+			moved = moved || ev.Call == "" && stands != nil && ev.Upstream == stands.Upstream
 			if q.wants(&ev) {
 				if q.routes {
 					ev.Route = ev.of.Route()
@@ -215,6 +220,9 @@ func (a *Admin) follow(e *Events, w http.ResponseWriter, r *http.Request) error 
 				a.expect(&ev)
 				st.send(ev.Event, e.epoch+"-"+strconv.FormatUint(from+uint64(i), 10), ev)
 			}
+		}
+		if moved {
+			a.revise(st, stands)
 		}
 		if from += uint64(n); n > 0 || lost > 0 {
 			continue
@@ -226,6 +234,7 @@ func (a *Admin) follow(e *Events, w http.ResponseWriter, r *http.Request) error 
 		case <-more:
 		case <-beat.C:
 			st.comment("still here")
+			a.revise(st, stands)
 		case <-r.Context().Done():
 			return nil
 		}
@@ -240,6 +249,16 @@ func (a *Admin) state(id string) (*Event, error) {
 		return nil, err
 	}
 	return &Event{At: time.Now(), Event: "state", Call: c.ID, Upstream: c.Upstream, State: c.State, Priority: c.Priority, ETA: c.ETA}, nil
+}
+
+// revise tells anew when a call will go that stands, while it waits.
+func (a *Admin) revise(st *stream, stands *Event) {
+	if stands == nil {
+		return
+	}
+	if now, err := a.state(stands.Call); err == nil && now.State == scheduler.Waiting {
+		st.send(now.Event, "", now)
+	}
 }
 
 // A following is what a subscriber asks for.

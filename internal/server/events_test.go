@@ -185,6 +185,16 @@ func TestEventsOfOneCall(t *testing.T) {
 	if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "pay", Target: "/"}); err != nil {
 		t.Fatal(err)
 	}
+	all := follow(t, url+"/v1/events")
+	if err := s.Pause("pay", "", "", later.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, e := next(t, all); e.Call != "" || e.Event != "paused" || e.Upstream != "pay" || !e.Until.Equal(later.Add(time.Hour)) {
+		t.Errorf("event %+v, want the pause", e)
+	}
+	if _, e := next(t, ch); e.Call != one.ID || e.Event != "state" || e.ETA.Before(later.Add(time.Hour-time.Second)) {
+		t.Errorf("event %+v, want that %s goes after the pause", e, one.ID)
+	}
 	if _, err := s.Cancel(one.ID); err != nil {
 		t.Fatal(err)
 	}

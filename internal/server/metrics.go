@@ -57,7 +57,7 @@ func (m *Metrics) Observe(e scheduler.Event) {
 		}
 		m.wait.WithLabelValues(up).Observe(e.Attempt.SentAt.Sub(e.Call.AcceptedAt).Seconds())
 		m.attempt.WithLabelValues(up).Observe(e.Attempt.EndedAt.Sub(e.Attempt.SentAt).Seconds())
-	case scheduler.EventPaused:
+	case scheduler.EventPaused: // by an answer, or by somebody
 		m.pauses.WithLabelValues(up, e.Limit).Inc()
 	case scheduler.EventEnded:
 		m.ended.WithLabelValues(up, string(e.Call.State)).Inc()

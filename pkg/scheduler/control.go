@@ -153,6 +153,11 @@ func (s *Scheduler) shut(upstream, limit, key string, until time.Time) error {
 			return
 		}
 		p.checkLimit(now, i)
+		e := Event{Kind: EventPaused, Call: &Call{Upstream: upstream}, Limit: limit, Key: key, Until: until}
+		if until.IsZero() {
+			e.Kind = EventResumed
+		}
+		s.loop.observe(e)
 	}) {
 		return errStopping(upstream)
 	}

@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// An Event is something that happened to a call. Its pointers are good only
-// while it is observed.
+// An Event is something that happened to a call, or, with a Call that has only an
+// Upstream, to that. Its pointers are good only while it is observed.
 type Event struct {
 	Kind    EventKind
 	Call    *Call
 	Attempt *Attempt  // of EventAttempt
 	Reason  Reason    // of EventRefused
-	Limit   string    // of EventPaused; empty: the upstream
+	Limit   string    // of EventPaused and EventResumed; empty: the upstream
+	Key     string    // of the limit; empty: all of it
 	Until   time.Time // of EventPaused
 
 	route *route // of EventAccepted and EventRefused
@@ -27,11 +28,12 @@ const (
 	EventSending // an attempt begins
 	EventAttempt // an attempt has ended
 	EventWaiting // after an attempt, or a decision, the call waits for the next
-	EventPaused  // an answer has paused a limit's key or the upstream
+	EventPaused  // an answer, or Pause, has shut a limit's key, a limit or the upstream
 	EventEnded   // the call is finished or unknown
+	EventResumed // Resume has opened what was shut
 )
 
-var eventNames = [...]string{"accepted", "refused", "sending", "attempt", "waiting", "paused", "ended"}
+var eventNames = [...]string{"accepted", "refused", "sending", "attempt", "waiting", "paused", "ended", "resumed"}
 
 func (k EventKind) String() string { return eventNames[k] }
 

@@ -213,7 +213,7 @@ func (l *loop) limited(now time.Time, p *planner, c *call, needs []quota.Need, r
 	} else {
 		p.ledger.PauseKey(now, id.limit, id.key, until)
 	}
-	l.observe(Event{Kind: EventPaused, Call: c.Call, Limit: target, Until: until})
+	l.observe(Event{Kind: EventPaused, Call: c.Call, Limit: target, Key: id.key, Until: until})
 }
 
 // reachable keeps book of whether the upstream can be reached at all.
