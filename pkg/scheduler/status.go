@@ -79,14 +79,19 @@ func (s *Scheduler) Upstreams() []UpstreamStatus {
 // Limits returns all limits, by upstream and in the order of the config.
 func (s *Scheduler) Limits() []LimitStatus {
 	var all []LimitStatus
-	s.ask(func(now time.Time) {
-		for _, name := range slices.Sorted(maps.Keys(s.loop.planners)) {
-			p := s.loop.planners[name]
-			for i := range p.limits {
-				all = append(all, p.limitStatus(now, i))
-			}
+	var names []string
+	s.ask(func(time.Time) { names = slices.Sorted(maps.Keys(s.loop.planners)) })
+	for _, name := range names {
+		for i, there := 0, true; there; i++ { // each by itself: one may have a hundred thousand keys
+			there = false
+			s.ask(func(now time.Time) {
+				if p := s.loop.planners[name]; p != nil && i < len(p.limits) {
+					there = true
+					all = append(all, p.limitStatus(now, i))
+				}
+			})
 		}
-	})
+	}
 	return all
 }
 
@@ -116,6 +121,7 @@ func (p *planner) limitStatus(now time.Time, i int) LimitStatus {
 	case l.Window > 0:
 		st.Window = l.Window.String()
 	}
+	st.PausedUntil = p.ledger.Usage(now, i, "").PausedUntil
 	audit := p.ledger.Audit(i)
 	st.Most, st.Margin = audit.Most, st.Calls-audit.Most
 	if l.Window > 0 && l.Calendar == nil {
