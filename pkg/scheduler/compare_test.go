@@ -60,7 +60,7 @@ func draw(r *rand.Rand) *drawn {
 		case kind == 0 && i > 0: // an answer pauses the first one, as a rule says
 			l.Concurrency = 2 + r.IntN(6)
 		case kind == 1:
-			l.Calls, l.Calendar = 4+r.IntN(20), &quota.Calendar{Unit: quota.Minute, Skew: time.Duration(r.IntN(3)) * 500 * ms}
+			l.Calls, l.Calendar = 4+r.IntN(20), &quota.Calendar{Unit: []quota.Unit{quota.Minute, quota.Hour}[r.IntN(2)], Skew: time.Duration(r.IntN(3)) * 500 * ms}
 			d.spread = 2 * time.Minute
 		case kind == 2:
 			l.Calls, l.Window, l.Counts = 2+r.IntN(3), time.Duration(50+r.IntN(3000))*ms, []upstream.Outcome{upstream.Failed}
@@ -68,6 +68,9 @@ func draw(r *rand.Rand) *drawn {
 			l.Calls, l.Window = 1, time.Duration(50+r.IntN(400))*ms
 		default:
 			l.Calls, l.Window = 2+r.IntN(6), time.Duration(50+r.IntN(1000))*ms
+			if kind == 4 {
+				l.Guard = time.Duration(1+r.IntN(60)) * ms
+			}
 		}
 		d.limits = append(d.limits, l)
 	}
@@ -90,14 +93,21 @@ func draw(r *rand.Rand) *drawn {
 		c.tries = append(c.tries, try{time.Duration(1+r.IntN(999)) * grain, []string{"done", "done", "done", "done", "failed", "lost"}[r.IntN(6)]})
 		d.calls = append(d.calls, c)
 	}
-	for range r.IntN(4) {
+	for range r.IntN(5) {
 		ch := change{at: instant(), limit: r.IntN(len(d.limits))}
 		l := d.limits[ch.limit]
-		switch kind := r.IntN(3); {
+		switch kind := r.IntN(5); {
 		case kind == 0:
 			ch.pause, ch.key = true, []string{"", "x", "y"}[r.IntN(3)]
 			ch.until = ch.at + time.Duration(r.IntN(10_000))*grain
-		case kind == 1 && l.Window > 0:
+		case kind == 1: // the upstream, or what was paused before is opened
+			ch.pause, ch.limit = true, -1
+			ch.until = ch.at + time.Duration(r.IntN(5_000))*grain
+		case kind == 2 && len(d.changes) > 0 && d.changes[len(d.changes)-1].pause:
+			before := d.changes[len(d.changes)-1]
+			ch.pause, ch.limit, ch.key = true, before.limit, before.key
+			ch.at = before.at + time.Duration(1+r.IntN(2_000))*grain
+		case kind == 3 && l.Window > 0:
 			ch.renew, ch.window = true, l.Window+time.Duration(1+r.IntN(500))*ms
 		case l.Concurrency == 0:
 			ch.calls = max(1, l.Calls+r.IntN(7)-3)
@@ -184,16 +194,21 @@ func compareWithOracle(t *testing.T, seed uint64) {
 		time.AfterFunc(ch.at, func() {
 			mu.Lock()
 			defer mu.Unlock()
-			l := &limits[ch.limit]
+			name := ""
+			if ch.limit >= 0 {
+				name = limits[ch.limit].Name
+			}
 			var err error
 			switch {
+			case ch.pause && ch.until == 0:
+				err = s.Resume("api", name, ch.key)
 			case ch.pause:
-				err = s.Pause("api", l.Name, ch.key, p.start.Add(ch.until))
+				err = s.Pause("api", name, ch.key, p.start.Add(ch.until))
 			case ch.renew:
-				l.Window = ch.window
+				limits[ch.limit].Window = ch.window
 				err = s.Reload(config(slices.Clone(limits)))
 			default:
-				l.Calls = ch.calls
+				limits[ch.limit].Calls = ch.calls
 				err = s.Reload(config(slices.Clone(limits)))
 			}
 			if err != nil {
@@ -247,8 +262,11 @@ func checkArrivals(t *testing.T, r *rand.Rand, o *oracle) {
 				continue
 			}
 			last := a.end
-			if a.result == "lost" {
+			switch {
+			case a.result == "lost":
 				last += o.late
+			case l.Guard > 0: // it promises no more
+				last = min(last, a.sent+l.Guard)
 			}
 			at := a.sent + time.Duration(r.Int64N(int64(last-a.sent)+1))
 			switch r.IntN(4) { // the ends are what breaks
@@ -276,7 +294,7 @@ func mostIn(arrived []time.Duration, l Limit) int {
 		for _, a := range arrived {
 			switch d := last - a; {
 			case l.Calendar != nil:
-				if a.Truncate(time.Minute) == last.Truncate(time.Minute) {
+				if unit := lengthOf(l.Calendar); a.Truncate(unit) == last.Truncate(unit) {
 					n++
 				}
 			case d >= 0 && d < l.Window:

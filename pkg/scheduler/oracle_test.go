@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/quota"
 )
 
 // The oracle is a scheduler without queues, gates, a ledger or a wheel: at every
@@ -32,8 +34,9 @@ type try struct {
 	result string
 }
 
-// A change is something that happens to limits at an instant: a pause of a key
-// until another, or a reload that gives a limit other calls or another window.
+// A change is something that happens at an instant: a pause of the upstream (limit
+// -1), a limit or a key until another, or the end of one (zero), or a reload that gives a
+// limit other calls or another window.
 type change struct {
 	at, until    time.Duration
 	limit        int
@@ -87,7 +90,7 @@ func (o *oracle) run() {
 	}
 	for _, ch := range o.changes {
 		o.tell(ch.at)
-		if ch.pause {
+		if ch.until > 0 {
 			o.instants = append(o.instants, ch.until)
 		}
 	}
@@ -168,12 +171,18 @@ func (o *oracle) end(now time.Duration) (again []*planned) {
 }
 
 func (o *oracle) apply(ch change) {
+	if ch.pause {
+		target := [2]string{"concurrency", ""}
+		if ch.limit >= 0 {
+			target = [2]string{o.limits[ch.limit].Name, ch.key}
+		}
+		if o.shut[target] = max(o.shut[target], ch.until); ch.until == 0 {
+			delete(o.shut, target)
+		}
+		return
+	}
 	l := &o.limits[ch.limit]
 	switch {
-	case ch.pause:
-		target := [2]string{l.Name, ch.key}
-		o.shut[target] = max(o.shut[target], ch.until)
-		return
 	case ch.renew:
 		l.Window = ch.window
 		o.renewed[ch.limit] = ch.at
@@ -205,11 +214,18 @@ func (o *oracle) back(a *attempt, i int) time.Duration {
 	case len(l.Counts) > 0 && a.result != "failed":
 		return end
 	}
-	if l.Calendar != nil { // minutes, and the test begins with one
-		skew := l.Calendar.Skew
-		return (end + skew).Truncate(time.Minute) + time.Minute + skew
+	if l.Calendar != nil { // the test begins with a window
+		skew, unit := l.Calendar.Skew, lengthOf(l.Calendar)
+		return (end + skew).Truncate(unit) + unit + skew
+	}
+	if l.Guard > 0 && a.result != "lost" {
+		end = min(end, a.sent+l.Guard)
 	}
 	return end + l.Window
+}
+
+func lengthOf(c *quota.Calendar) time.Duration {
+	return map[quota.Unit]time.Duration{quota.Minute: time.Minute, quota.Hour: time.Hour}[c.Unit]
 }
 
 // fits tells whether a limit has room for a call.

@@ -66,7 +66,7 @@ func simulateWithOracle(t *testing.T, seed uint64) {
 		of[route] = c
 		arrive(t, s, c.due, Arrival{Route: route, Priority: c.priority})
 	}
-	s.Advance(time.Hour)
+	s.Advance(24 * time.Hour)
 	for _, c := range d.calls {
 		if sent[c] != c.sent[0] {
 			t.Fatalf("call %d (due %v, priority %d, flow %s, keys %q, costs %v) was sent at %v, the oracle sends it at %v",
