@@ -11,7 +11,7 @@ import (
 // and takes them for all. What it costs is bounded however much waits.
 const (
 	lookShares = 16
-	lookLanes  = 24
+	lookLanes  = 16
 )
 
 // eta returns when a call can be expected to go, and what it waits for, the last
@@ -68,10 +68,11 @@ type outlook struct {
 }
 
 // A rival is what another flow has at a gate: permits for calls that are more urgent
-// than the call, as urgent, and of these older.
+// than the call, and as urgent.
 type rival struct {
-	flow                 *flow
-	urgent, alike, older int // older are those of alike
+	flow          *flow
+	urgent, alike int
+	older         int // of alike, those of calls that are older
 }
 
 // outlook returns what stands between a call and its turn at a gate; nil if nobody
@@ -92,8 +93,8 @@ func (p *planner) outlook(g *gate, c *call, cost int) *outlook {
 	if own != nil {
 		o.all--
 		o.before = own.before(r)
-		if total := own.before(lowest); total > 0 {
-			o.behind = float64(o.before) / float64(total)
+		if above, at := own.census.split(lowest.priority); above+at > 0 {
+			o.behind = float64(o.before) / float64(above+at)
 		}
 	}
 	if lane := p.lanes[c.route.id]; lane != nil && lane.share != own {
@@ -104,13 +105,8 @@ func (p *planner) outlook(g *gate, c *call, cost int) *outlook {
 		if s == own || o.looked == lookShares {
 			continue
 		}
-		urgent := s.before(rank{priority: r.priority})
-		older := s.before(r) - urgent
-		alike := older
-		if r.seq != math.MaxUint64 {
-			alike = s.before(rank{priority: r.priority, seq: math.MaxUint64}) - urgent
-		}
-		o.rivals[o.looked] = rival{s.flow, urgent, alike, older}
+		urgent, alike := s.census.split(r.priority)
+		o.rivals[o.looked] = rival{s.flow, urgent, alike, s.older(r)}
 		o.looked++
 	}
 	return o
@@ -178,6 +174,18 @@ func (s *share) before(r rank) int {
 		looked++
 	}
 	return scale(n, looked, s.lanes.Len())
+}
+
+// older returns how many permits of the gate go to calls of the share that are as
+// urgent as a call, and older; where there are many lanes, all or none, as the first.
+func (s *share) older(r rank) int {
+	if s.lanes.Len() <= 4 {
+		return s.before(r) - s.before(rank{priority: r.priority})
+	}
+	if first := s.lanes.first().calls.first(); first.Priority == r.priority && first.seq < r.seq {
+		return math.MaxInt
+	}
+	return 0
 }
 
 // passes returns how many permits all keys of a limit have within a time.

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"container/heap"
+	"slices"
 
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
@@ -90,9 +91,10 @@ type lane struct {
 	gates []*gate // one for each need
 	calls tree
 
-	share *share // where it queues
-	place int
-	aside bool // in the round of those that are aside
+	census census // of its calls
+	share  *share // where it queues
+	place  int
+	aside  bool // in the round of those that are aside
 }
 
 // rank is that of the lane's first call.
@@ -101,11 +103,38 @@ func (l *lane) rank() rank {
 	return rank{c.Priority, l.flow.virtual, c.seq}
 }
 
+// A census counts by priority, the highest first.
+type census []struct{ priority, n int }
+
+func (c *census) add(priority, n int) {
+	i, ok := slices.BinarySearchFunc(*c, priority, func(e struct{ priority, n int }, p int) int { return p - e.priority })
+	if !ok {
+		*c = slices.Insert(*c, i, struct{ priority, n int }{priority, 0})
+	}
+	if (*c)[i].n += n; (*c)[i].n == 0 {
+		*c = slices.Delete(*c, i, i+1)
+	}
+}
+
+// split returns how many are above a priority, and how many are at it.
+func (c census) split(priority int) (above, at int) {
+	for _, e := range c {
+		switch {
+		case e.priority > priority:
+			above += e.n
+		case e.priority == priority:
+			at = e.n
+		}
+	}
+	return above, at
+}
+
 // A share is what one flow has at one gate.
 type share struct {
 	flow    *flow
 	gate    *gate
 	lanes   pile[*lane]
+	census  census  // of permits
 	virtual float64 // the flow's, as of when the share was last put in order
 	place   int
 }
@@ -173,7 +202,7 @@ func (g *gate) add(l *lane) {
 		g.flows[l.flow] = s
 	}
 	l.share = s
-	l.count(l.calls.Len())
+	l.count(1)
 	s.lanes.add(l)
 	if g.shares.contains(s) {
 		g.shares.fix(s)
@@ -185,7 +214,7 @@ func (g *gate) add(l *lane) {
 // remove takes a lane out of the gate's queue.
 func (g *gate) remove(l *lane) {
 	s := l.share
-	l.count(-l.calls.Len())
+	l.count(-1)
 	if s.lanes.remove(l); s.lanes.Len() > 0 {
 		g.shares.fix(s)
 	} else {
@@ -201,14 +230,23 @@ func (g *gate) fix(l *lane) {
 	g.shares.fix(l.share)
 }
 
-// count takes note that calls of a lane will pass, or will not any more.
-func (l *lane) count(calls int) {
+// count takes note that all calls of a lane wait where it queues, or do not any more:
+// sign is 1 or -1.
+func (l *lane) count(sign int) {
+	for _, e := range l.census {
+		l.countAt(e.priority, sign*e.n)
+	}
+}
+
+// countAt takes note of calls that have a priority.
+func (l *lane) countAt(priority, calls int) {
 	at := l.share.gate.id.limit + 1
 	for i, g := range l.gates {
 		g.waiting[at] += calls * l.route.needs[i].Cost
 	}
 	l.flow.queued[at] += calls
 	l.share.gate.planner.queued[at] += calls
+	l.share.census.add(priority, calls*l.cost(l.share.gate))
 }
 
 // cost is what a call of the lane takes at a gate.
