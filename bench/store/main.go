@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +27,7 @@ import (
 var (
 	length  = flag.Duration("for", 2*time.Second, "how long each rate is measured")
 	pending = flag.Int("pending", 1_000_000, "calls that wait at the start; 0 leaves that out")
+	callers = flag.String("callers", "1,16,64,256", "how many call at once")
 	child   = flag.String("start", "", "internal: start on this store and tell how long it takes")
 )
 
@@ -80,7 +83,9 @@ func fdatasync(path string) (p50, p99 time.Duration) {
 func rates(dir string) {
 	fmt.Println("                callers   bare SQLite writer    store    ratio")
 	for _, what := range []string{"accepts/s", "lives/s"} {
-		for _, callers := range []int{1, 16, 64, 256} {
+		for _, text := range strings.Split(*callers, ",") {
+			callers, err := strconv.Atoi(text)
+			check(err)
 			life := what == "lives/s"
 			// In turns: a noisy machine is as noisy for both.
 			var floor, ours float64

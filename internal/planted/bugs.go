@@ -59,7 +59,7 @@ var bugs = []bug{
 	{"an intent takes a call that is not waiting", "pkg/store/calls.go",
 		"WHERE seq = ? AND id = ? AND state = 'waiting'", "WHERE seq = ? AND id = ?", conforms},
 	{"an outcome overwrites another", "pkg/store/calls.go",
-		" AND state IN ('waiting', 'sending', 'unknown')\",\n			r.state", "\",\n			r.state", conforms},
+		" AND (state = 'waiting' OR state = 'sending' OR state = 'unknown')\",\n			r.state", "\",\n			r.state", conforms},
 	{"a key is not claimed", "pkg/store/calls.go",
 		"		if e.Key != \"\" {", "		if e.Key == \"never\" {", conforms},
 	{"an unknown call is swept", "pkg/store/sweep.go",

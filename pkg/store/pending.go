@@ -126,7 +126,7 @@ func (d *DB) entries(q querier, seqs []int64) ([]scheduler.Entry, error) {
 func (d *DB) Waking(before time.Time, after scheduler.Position, most int) (*scheduler.Page, error) {
 	return within(d, func(tx *sql.Tx) (*scheduler.Page, error) {
 		page := &scheduler.Page{Last: after}
-		rows, err := tx.Query("SELECT wake, seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND due > 0 AND wake < ?1 AND (wake, seq) > (?2, ?3) ORDER BY wake, seq LIMIT ?4",
+		rows, err := tx.Query("SELECT wake, seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND wake <> 0 AND wake > 0 AND wake < ?1 AND (wake, seq) > (?2, ?3) ORDER BY wake, seq LIMIT ?4",
 			micros(before), micros(after.At), after.Seq, most)
 		if err != nil {
 			return nil, err

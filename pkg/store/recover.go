@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -95,19 +96,25 @@ func (w *writer) put(c *scheduler.Call, seq int64) error {
 	if err != nil {
 		return err
 	}
-	return w.exec("UPDATE calls SET state = ?, due = ?, wake = ?, ended_at = ?, attempts = ?, spent = ?, sum = ? WHERE seq = ?", r.state, r.due, r.wake, r.ended, r.attempts, r.spent, r.sum, seq)
+	if c.State.Finished() {
+		err = w.exec(dropRequest, seq)
+	}
+	return errors.Join(err, w.exec("UPDATE calls SET state = ?, due = ?, wake = ?, ended_at = ?, attempts = ?, spent = ?, sum = ? WHERE seq = ?", r.state, r.due, r.wake, r.ended, r.attempts, r.spent, r.sum, seq))
 }
 
-// endFragile cancels calls that cannot go on: nobody has an answer that they were
-// accepted, or their request was not kept.
+// endFragile ends calls that cannot go on: nobody has an answer that they were
+// accepted, or their request was not kept. One that was sent may have been executed.
 func (w *writer) endFragile(now time.Time) error {
-	rows, err := w.rows("INDEXED BY fragile WHERE state = 'waiting' AND fragile = 1")
+	rows, err := w.rows("INDEXED BY waking WHERE state = 'waiting' AND wake <> 0 AND wake = ?", fragile)
 	for _, r := range rows {
 		c, err := r.call()
 		if err != nil {
 			return err
 		}
 		c.State, c.FinishedAt = scheduler.Cancelled, now
+		if slices.ContainsFunc(c.Attempts, func(a scheduler.Attempt) bool { return a.Outcome == upstream.Unknown }) {
+			c.State, c.FinishedAt = scheduler.Unknown, time.Time{}
+		}
 		if last := c.Last(); last != nil {
 			last.Reason += "; " + wentWithIt
 		}
@@ -121,7 +128,7 @@ func (w *writer) endFragile(now time.Time) error {
 // breakSending decides about what was being sent. Its permits go over to the quota table.
 func (w *writer) breakSending(past *scheduler.Past, now time.Time, repeat func(*scheduler.Entry) (time.Time, bool)) error {
 	held := int64(1) << 31 // ids that no block of this life has
-	rows, err := w.rows("INDEXED BY unsettled WHERE state IN ('sending', 'unknown') AND state = 'sending'")
+	rows, err := w.rows("INDEXED BY unsettled WHERE state = 'sending'")
 	for _, r := range rows {
 		c, err := r.call()
 		if err != nil {
@@ -216,7 +223,7 @@ func (w *writer) backlog(past *scheduler.Past, clean bool, counted []byte) error
 
 func (w *writer) count(backlog map[string]scheduler.UpstreamStatus) error {
 	s, err := w.prepared(`SELECT 1, upstream, count(*), sum(bytes) FROM calls INDEXED BY waiting WHERE state = 'waiting' GROUP BY upstream
-		UNION ALL SELECT 0, upstream, count(*), sum(bytes) FROM calls INDEXED BY unsettled WHERE state IN ('sending', 'unknown') AND state = 'unknown' AND async GROUP BY upstream`)
+		UNION ALL SELECT 0, upstream, count(*), sum(bytes) FROM calls INDEXED BY unsettled WHERE state = 'unknown' AND async GROUP BY upstream`)
 	if err != nil {
 		return err
 	}

@@ -21,24 +21,23 @@ CREATE TABLE calls (
 	async       INTEGER NOT NULL,    -- nobody waits for the answer
 	callback    TEXT NOT NULL,       -- who is told of its end
 	resolves    TEXT NOT NULL,       -- the unknown call that it asks about
-	fragile     INTEGER NOT NULL,    -- cannot go on without the process that accepted it
 	epoch       INTEGER NOT NULL,    -- that accepted it, or sent it last
 	bytes       INTEGER NOT NULL,
 	accepted_at INTEGER NOT NULL,
 	not_before  INTEGER NOT NULL,
 	due         INTEGER NOT NULL,    -- not before when it is sent, retries included
 	deadline    INTEGER NOT NULL,
-	wake        INTEGER NOT NULL,    -- due or deadline, what comes first
+	wake        INTEGER NOT NULL,    -- due or deadline, what comes first, if it was put off;
+	                                 -- -1: cannot go on without the process that accepted it; else 0
 	ended_at    INTEGER NOT NULL,    -- of its last attempt, or of the call
 	attempts    TEXT NOT NULL,       -- JSON
 	spent       TEXT NOT NULL,       -- JSON: permits that its attempts may have out
 	sum         INTEGER NOT NULL
 );
 CREATE INDEX waiting  ON calls (upstream, rank, seq, lane, due, bytes) WHERE state = 'waiting';
-CREATE INDEX waking   ON calls (wake) WHERE state = 'waiting' AND due > 0;
-CREATE INDEX fragile  ON calls (fragile) WHERE state = 'waiting' AND fragile = 1;
-CREATE INDEX unsettled ON calls (state, upstream, bytes) WHERE state IN ('sending', 'unknown');
-CREATE INDEX ended    ON calls (ended_at, state) WHERE ended_at > 0;
+CREATE INDEX waking   ON calls (wake) WHERE state = 'waiting' AND wake <> 0;
+CREATE INDEX unsettled ON calls (state, upstream, bytes) WHERE state = 'sending' OR state = 'unknown';
+CREATE INDEX ended    ON calls (ended_at) WHERE ended_at > 0;
 
 -- What goes on the wire, until the call is finished. If sealed is not null it holds
 -- nonce and AES-256-GCM of all of it, and the rest is empty.
@@ -51,12 +50,6 @@ CREATE TABLE bodies (
 	sealed  BLOB,
 	sum     INTEGER NOT NULL
 );
--- +goose StatementBegin
-CREATE TRIGGER retire AFTER UPDATE OF state ON calls WHEN new.state NOT IN ('waiting', 'sending', 'unknown')
-BEGIN
-	DELETE FROM bodies WHERE seq = new.seq;
-END;
--- +goose StatementEnd
 
 CREATE TABLE results (
 	seq       INTEGER PRIMARY KEY,
