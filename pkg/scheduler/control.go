@@ -114,7 +114,7 @@ func (l *loop) resolve(now time.Time, c *call, as State, reason string, renew bo
 }
 
 // Pause shuts an upstream, one of its limits for all keys (limit), or one key of
-// a limit, until an instant.
+// a limit, until an instant. A [Durable] store keeps that over a restart.
 func (s *Scheduler) Pause(upstream, limit, key string, until time.Time) error {
 	return s.shut(upstream, limit, key, until)
 }
@@ -125,28 +125,75 @@ func (s *Scheduler) Resume(upstream, limit, key string) error {
 }
 
 func (s *Scheduler) shut(upstream, limit, key string, until time.Time) error {
+	s.pausing.Lock() // what is stored last is what counts
+	defer s.pausing.Unlock()
 	var err error
+	var begun, over []Hold
 	if !s.ask(func(now time.Time) {
 		p := s.loop.planners[upstream]
 		if p == nil || p.retired {
 			err = errNoUpstream(upstream)
 			return
 		}
-		i := 0
-		if limit != "" {
-			if i = p.limitNamed(limit); i < 0 {
-				err = &Error{Reason: NotFound, Upstream: upstream, Limit: limit, Detail: fmt.Sprintf("upstream %q has no limit %q; it has %s", upstream, limit, p.limitNames())}
-				return
-			}
+		i := p.toShut(limit)
+		if i < 0 {
+			err = &Error{Reason: NotFound, Upstream: upstream, Limit: limit, Detail: fmt.Sprintf("upstream %q has no limit %q; it has %s", upstream, limit, p.limitNames())}
+			return
 		}
-		if key != "" {
-			p.ledger.PauseKey(now, i, key, until)
-		} else {
-			p.ledger.PauseLimit(i, until)
-		}
-		p.checkLimit(now, i)
+		p.shut(now, i, key, until)
+		begun, over = s.loop.notePause(now, Hold{Upstream: upstream, Limit: limit, Key: key, Back: until, Paused: true})
 	}) {
 		return errStopping(upstream)
 	}
-	return err
+	if err != nil || s.durable == nil {
+		return err
+	}
+	if len(begun) > 0 {
+		err = s.durable.Intend(nil, begun)
+	}
+	if err == nil && len(over) > 0 {
+		err = s.durable.Settle(over)
+	}
+	if err != nil {
+		s.check(err)
+		return &Error{Reason: StoreFailed, Upstream: upstream, Detail: "the pause could not be stored: " + err.Error()}
+	}
+	return nil
+}
+
+// toShut returns the index of the limit that a pause shuts, -1 if there is none: the
+// first one counts all calls of the upstream.
+func (p *planner) toShut(limit string) int {
+	if limit == "" {
+		return 0
+	}
+	return p.limitNamed(limit)
+}
+
+// shut pauses a limit, or a key of it if there is one, until an instant; the zero
+// instant opens it.
+func (p *planner) shut(now time.Time, limit int, key string, until time.Time) {
+	if key != "" {
+		p.ledger.PauseKey(now, limit, key, until)
+	} else {
+		p.ledger.PauseLimit(limit, until)
+	}
+	p.checkLimit(now, limit)
+}
+
+// notePause keeps what people have shut, and returns what the store must know of it.
+func (l *loop) notePause(now time.Time, h Hold) (begun, over []Hold) {
+	for id, old := range l.pauses {
+		if id == h.pause() || !old.Back.After(now) {
+			delete(l.pauses, id)
+			old.Back = now
+			over = append(over, old)
+		}
+	}
+	if h.Back.After(now) {
+		h.ID = l.nextHold()
+		l.pauses[h.pause()] = h
+		begun = []Hold{h}
+	}
+	return begun, over
 }

@@ -38,6 +38,7 @@ type Scheduler struct {
 	services  atomic.Pointer[map[string]*service] // as configured last
 	reloading sync.Mutex
 	resolving sync.Mutex
+	pausing   sync.Mutex
 	readers   sync.RWMutex  // of the stores
 	store     Store         // of calls that live as long as the process
 	durable   Durable       // of those that outlive it; nil if there is none

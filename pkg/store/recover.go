@@ -189,7 +189,7 @@ func (w *writer) recentHolds(past *scheduler.Past, folded, since int64) error {
 }
 
 func (w *writer) quotaHolds(past *scheduler.Past) error {
-	s, err := w.prepared("SELECT id, upstream, name, key, every, permits, back, sum FROM quota")
+	s, err := w.prepared("SELECT id, upstream, name, key, every, permits, back, paused, sum FROM quota")
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (w *writer) quotaHolds(past *scheduler.Past) error {
 	for rows.Next() {
 		var h scheduler.Hold
 		var back, found int64
-		if err := rows.Scan(&h.ID, &h.Upstream, &h.Limit, &h.Key, &h.Every, &h.Permits, &back, &found); err != nil {
+		if err := rows.Scan(&h.ID, &h.Upstream, &h.Limit, &h.Key, &h.Every, &h.Permits, &back, &h.Paused, &found); err != nil {
 			return err
 		}
 		h.Back = instant(back)
@@ -274,7 +274,9 @@ func (d *DB) Restate(holds []scheduler.Hold) error {
 			return nil, err
 		}
 		for i, h := range holds {
-			h.ID = int64(i + 1) // below those of any block
+			if !h.Paused {
+				h.ID = int64(i + 1) // below those of any block
+			}
 			if err := w.hold("INSERT", h); err != nil {
 				return nil, err
 			}
@@ -287,14 +289,14 @@ func (d *DB) Restate(holds []scheduler.Hold) error {
 }
 
 func sumOf(h scheduler.Hold) int64 {
-	return sum(h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back))
+	return sum(h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), h.Paused)
 }
 
 func (w *writer) hold(insert string, h scheduler.Hold) error {
 	if !h.Back.IsZero() {
 		h.Back = ceil(h.Back)
 	}
-	return w.exec(insert+" INTO quota VALUES (?,?,?,?,?,?,?,?)", h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), sumOf(h))
+	return w.exec(insert+" INTO quota VALUES (?,?,?,?,?,?,?,?,?)", h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), h.Paused, sumOf(h))
 }
 
 // Settle implements [scheduler.Durable].

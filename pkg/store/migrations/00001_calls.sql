@@ -80,6 +80,7 @@ CREATE TABLE quota (
 	every    INTEGER NOT NULL, -- all permits of all keys
 	permits  INTEGER NOT NULL,
 	back     INTEGER NOT NULL, -- when they come back; 0 while nobody knows
+	paused   INTEGER NOT NULL, -- somebody has shut the limit, or the key, until then
 	sum      INTEGER NOT NULL
 );
 CREATE INDEX quota_back ON quota (back) WHERE back > 0;
@@ -91,7 +92,7 @@ CREATE VIEW readable AS SELECT id, upstream, state, -rank AS priority,
 	strftime('%Y-%m-%dT%H:%M:%fZ', nullif(ended_at, 0) / 1e6, 'unixepoch') AS ended,
 	json_array_length(attempts) AS attempts, attempts ->> '$[#-1].outcome' AS outcome, attempts ->> '$[#-1].reason' AS reason
 	FROM calls;
-CREATE VIEW out_now AS SELECT upstream, name AS "limit", key, every, permits,
+CREATE VIEW out_now AS SELECT upstream, name AS "limit", key, every, permits, paused,
 	strftime('%Y-%m-%dT%H:%M:%fZ', nullif(back, 0) / 1e6, 'unixepoch') AS back
 	FROM quota;
 
