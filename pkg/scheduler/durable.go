@@ -17,6 +17,10 @@ type Durable interface {
 	Restate(holds []Hold) error
 	// Settle stores when the permits of holds come back that Intend took.
 	Settle(holds []Hold) error
+	// Untold returns the next of the calls whose notice is due and was not accepted as
+	// an Entry that Tells it: those that were submitted, name a callback, and have
+	// finished or are unknown, by growing id, at most max of them.
+	Untold(after string, max int) ([]*Call, error)
 	// Fetch returns a call that waits or is unknown, or ErrNotFound.
 	Fetch(id string) (*Entry, error)
 	// Scan returns waiting calls of an upstream that may go before due, by rank,

@@ -189,13 +189,29 @@ func (s *Scheduler) entry(id string) (e *Entry) {
 	return e
 }
 
-// reconsider does again what follows an unknown call that an earlier process left:
-// telling whoever wants to know, and asking about it.
+// reconsider does what follows the end of calls that an earlier process left:
+// telling whoever wants to know, and asking about what is unknown.
 func (s *Scheduler) reconsider() {
-	for f := (Filter{State: Unknown, Max: pageCalls}); ; {
+	s.each(s.durable.Untold, func(c *Call) { s.notify(s.afterCtx, c, time.Now()) })
+	unknown := func(after string, most int) ([]*Call, error) {
+		return s.durable.List(Filter{State: Unknown, After: after, Max: most})
+	}
+	s.each(unknown, func(c *Call) {
+		s.fetch(c.ID)
+		s.ask(func(time.Time) {
+			if c := s.loop.calls[c.ID]; c != nil && !s.loop.stopping {
+				s.loop.inquire(c)
+			}
+		})
+	})
+}
+
+// each does something with all calls that a list of the store has, until a stop.
+func (s *Scheduler) each(list func(after string, most int) ([]*Call, error), do func(*Call)) {
+	for after, more := "", true; more; {
 		var calls []*Call
 		err := s.reading(func() (err error) {
-			calls, err = s.durable.List(f)
+			calls, err = list(after, pageCalls)
 			return err
 		})
 		if err != nil {
@@ -206,17 +222,10 @@ func (s *Scheduler) reconsider() {
 			if s.afterCtx.Err() != nil {
 				return
 			}
-			s.fetch(c.ID)
-			s.ask(func(now time.Time) {
-				if c := s.loop.calls[c.ID]; c != nil && c.State == Unknown && !s.loop.stopping {
-					s.loop.aftermath(now, c)
-				}
-			})
-			f.After = c.ID
+			do(c)
+			after = c.ID
 		}
-		if len(calls) < f.Max {
-			return
-		}
+		more = len(calls) == pageCalls
 	}
 }
 

@@ -149,6 +149,11 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 	known := ""
 	err = d.do(ctx, &op{run: func(w *writer) (answer, err error) {
 		known = ""
+		if e.Tells != "" {
+			if err := w.exec("DELETE FROM untold WHERE notice = ?", e.Tells); err != nil {
+				return nil, err
+			}
+		}
 		if e.Key != "" {
 			if known, answer, err = w.claim(keyOf(e.Key), e.Fingerprint, r); known != "" || answer != nil || err != nil {
 				return answer, err
@@ -248,8 +253,17 @@ func (d *DB) Intend(c *scheduler.Call, take []scheduler.Hold) error {
 	}})
 }
 
-// dropRequest ends what is kept of a request: its call has finished.
-const dropRequest = "DELETE FROM bodies WHERE seq = ?"
+// conclude does what follows if a call is finished or unknown: its request is not
+// needed any more, its notice is to be told.
+func (w *writer) conclude(c *scheduler.Call, seq int64) (err error) {
+	if c.State.Finished() {
+		err = w.exec("DELETE FROM bodies WHERE seq = ?", seq)
+	}
+	if notice := c.Notice(); notice != "" && err == nil {
+		err = w.exec("INSERT OR IGNORE INTO untold VALUES (?, ?)", notice, seq)
+	}
+	return err
+}
 
 // Record implements [scheduler.Store].
 func (d *DB) Record(c *scheduler.Call) error {
@@ -272,10 +286,8 @@ func (d *DB) Record(c *scheduler.Call) error {
 		case n == 0:
 			return fmt.Errorf("%w, or it is finished: %s", scheduler.ErrNotFound, r.id), nil
 		}
-		if c.State.Finished() {
-			if err := w.exec(dropRequest, r.seq); err != nil {
-				return nil, err
-			}
+		if err := w.conclude(c, r.seq); err != nil {
+			return nil, err
 		}
 		if result == nil || w.tight {
 			return nil, nil

@@ -96,10 +96,7 @@ func (w *writer) put(c *scheduler.Call, seq int64) error {
 	if err != nil {
 		return err
 	}
-	if c.State.Finished() {
-		err = w.exec(dropRequest, seq)
-	}
-	return errors.Join(err, w.exec("UPDATE calls SET state = ?, due = ?, wake = ?, ended_at = ?, attempts = ?, spent = ?, sum = ? WHERE seq = ?", r.state, r.due, r.wake, r.ended, r.attempts, r.spent, r.sum, seq))
+	return errors.Join(w.conclude(c, seq), w.exec("UPDATE calls SET state = ?, due = ?, wake = ?, ended_at = ?, attempts = ?, spent = ?, sum = ? WHERE seq = ?", r.state, r.due, r.wake, r.ended, r.attempts, r.spent, r.sum, seq))
 }
 
 // endFragile ends calls that cannot go on: nobody has an answer that they were

@@ -61,6 +61,12 @@ CREATE TABLE results (
 	sum       INTEGER NOT NULL
 );
 
+-- Notices that nobody has handed over yet as a webhook.
+CREATE TABLE untold (
+	notice TEXT PRIMARY KEY,
+	seq    INTEGER NOT NULL
+) WITHOUT ROWID;
+
 -- Idempotency keys, as SHA-256.
 CREATE TABLE keys (
 	key         BLOB PRIMARY KEY,
