@@ -13,6 +13,7 @@ var (
 	failedSync = []string{"-run", "TestFailedSync|TestSchedulerEnds"}
 	diskFull   = []string{"-run", "TestDiskFull"}
 	conforms   = []string{"-run", "TestConformance"}
+	returns    = []string{"-run", "TestUpstreamReturns|TestPauseOverRestart"}
 )
 
 var bugs = []bug{
@@ -64,6 +65,18 @@ var bugs = []bug{
 		"		if e.Key != \"\" {", "		if e.Key == \"never\" {", conforms},
 	{"an unknown call is swept", "pkg/store/sweep.go",
 		"AND state IN ('done',", "AND state IN ('unknown', 'done',", []string{"-run", "TestSweep"}},
+	{"forget the permits of an upstream that is left out", "pkg/scheduler/absent.go",
+		"		all = append(all, a.holds...)\n", "		_ = a\n", returns},
+	{"an upstream that is there again begins with an empty ledger", "pkg/scheduler/reload.go",
+		"			l.welcome(now, l.planners[name])\n", "", returns},
+	{"begin without the backlog", "pkg/scheduler/absent.go",
+		"		p.backlog = newBacklog(b.Waiting)\n", "		p.backlog = newBacklog(0)\n", []string{"-run", "TestBacklogOnDisk"}},
+	{"forget a pause", "pkg/scheduler/control.go",
+		"		err = s.durable.Intend(nil, begun)\n", "", returns},
+	{"forget that a pause was ended", "pkg/scheduler/control.go",
+		"		err = s.durable.Settle(over)\n", "", returns},
+	{"forget whom to tell", "pkg/store/calls.go",
+		"notice != \"\" && err == nil", "false && notice != \"\"", conforms},
 	{"send what is damaged", "pkg/store/seal.go",
 		"if c.sumOf(id, kind) != c.sum {", "if false {", []string{"-run", "TestDamage"}},
 }
