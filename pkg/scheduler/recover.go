@@ -189,14 +189,14 @@ func (s *Scheduler) entry(id string) (e *Entry) {
 	return e
 }
 
-// reconsider does what follows the end of calls that an earlier process left:
-// telling whoever wants to know, and asking about what is unknown.
-func (s *Scheduler) reconsider() {
-	s.each(s.durable.Untold, func(c *Call) { s.notify(s.afterCtx, c, time.Now()) })
+// reconsider does what follows the end of calls of some upstreams that were left in
+// the store: telling whoever wants to know, and asking about what is unknown.
+func (s *Scheduler) reconsider(upstreams []string) {
+	s.each(s.durable.Untold, upstreams, func(c *Call) { s.notify(s.afterCtx, c, time.Now()) })
 	unknown := func(after string, most int) ([]*Call, error) {
 		return s.durable.List(Filter{State: Unknown, After: after, Max: most})
 	}
-	s.each(unknown, func(c *Call) {
+	s.each(unknown, upstreams, func(c *Call) {
 		s.fetch(c.ID)
 		s.ask(func(time.Time) {
 			if c := s.loop.calls[c.ID]; c != nil && !s.loop.stopping {
@@ -206,8 +206,9 @@ func (s *Scheduler) reconsider() {
 	})
 }
 
-// each does something with all calls that a list of the store has, until a stop.
-func (s *Scheduler) each(list func(after string, most int) ([]*Call, error), do func(*Call)) {
+// each does something with the calls of some upstreams that a list of the store has,
+// until a stop.
+func (s *Scheduler) each(list func(after string, most int) ([]*Call, error), upstreams []string, do func(*Call)) {
 	for after, more := "", true; more; {
 		var calls []*Call
 		err := s.reading(func() (err error) {
@@ -222,8 +223,9 @@ func (s *Scheduler) each(list func(after string, most int) ([]*Call, error), do 
 			if s.afterCtx.Err() != nil {
 				return
 			}
-			do(c)
-			after = c.ID
+			if after = c.ID; slices.Contains(upstreams, c.Upstream) {
+				do(c)
+			}
 		}
 		more = len(calls) == pageCalls
 	}

@@ -72,13 +72,18 @@ func (l *loop) reload(now time.Time, next map[string]*service, routes map[*call]
 			l.dismiss(now, p)
 		}
 	}
+	var again []string
 	for name, sv := range next {
 		if p := l.planners[name]; p != nil {
 			p.reload(now, sv, inHand[p])
 		} else {
 			l.planners[name] = l.newPlanner(sv)
 			l.welcome(now, l.planners[name])
+			again = append(again, name)
 		}
+	}
+	if len(again) > 0 && l.s.durable != nil && !l.stopping {
+		l.s.after.Go(func() { l.s.reconsider(again) })
 	}
 }
 

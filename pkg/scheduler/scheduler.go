@@ -19,7 +19,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,7 +93,7 @@ func New(c Config) (*Scheduler, error) {
 	}
 	go s.loop.run()
 	if s.durable != nil {
-		s.after.Go(s.reconsider)
+		s.after.Go(func() { s.reconsider(slices.Collect(maps.Keys(services))) })
 	}
 	return s, nil
 }
