@@ -86,8 +86,8 @@ func rowOf(c *scheduler.Call) (*row, error) {
 		accepted: micros(c.AcceptedAt), notBefore: micros(c.NotBefore), due: micros(c.Due), deadline: micros(c.Deadline),
 		ended: micros(c.FinishedAt), attempts: string(attempts), spent: spent,
 	}
-	if last := c.Last(); last != nil && r.ended == 0 {
-		r.ended = micros(last.EndedAt)
+	for n := len(c.Attempts); n > 0 && r.ended == 0; n-- { // the last that has ended: an intent leaves it as it is
+		r.ended = micros(c.Attempts[n-1].EndedAt)
 	}
 	if r.due != 0 {
 		r.wake = min(r.due, r.deadline)

@@ -16,6 +16,7 @@ import (
 func RunDurable(t *testing.T, new func(t *testing.T) (open func() scheduler.Durable)) {
 	for name, test := range map[string]func(t *durable){
 		"a crash while sending": crashed,
+		"a crash at a retry":    crashedAgain,
 		"what waits survives":   survives,
 		"what cannot go on":     fragile,
 		"holds":                 holds,
@@ -103,6 +104,20 @@ func crashed(t *durable) {
 	}
 	if err := t.d.Intend(Sent(e.Call), nil); !errors.Is(err, scheduler.ErrNotWaiting) {
 		t.Errorf("an intent of an unknown call: %v", err)
+	}
+}
+
+func crashedAgain(t *durable) {
+	e := t.accept()
+	t.intend(Sent(e.Call))
+	limited := With(Ended(Sent(e.Call), scheduler.Waiting), func(c *scheduler.Call) { c.Last().Outcome, c.Response = upstream.NotExecuted, nil })
+	t.record(limited)
+	t.intend(Sent(limited))
+	if past := t.recover(); past.Broken != 1 || past.Backlog["api"].Unknown != 1 {
+		t.Errorf("past %+v", past)
+	}
+	if c := t.get(e.Call.ID); c.State != scheduler.Unknown || len(c.Attempts) != 2 || c.Attempts[0].Outcome != upstream.NotExecuted || c.Last().Outcome != upstream.Unknown {
+		t.Errorf("the call is %+v, want unknown after its second attempt", c)
 	}
 }
 

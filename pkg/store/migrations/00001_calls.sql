@@ -29,7 +29,7 @@ CREATE TABLE calls (
 	deadline    INTEGER NOT NULL,
 	wake        INTEGER NOT NULL,    -- due or deadline, what comes first, if it was put off;
 	                                 -- -1: cannot go on without the process that accepted it; else 0
-	ended_at    INTEGER NOT NULL,    -- of its last attempt, or of the call
+	ended_at    INTEGER NOT NULL,    -- of its last attempt that has ended, or of the call
 	attempts    TEXT NOT NULL,       -- JSON
 	spent       TEXT NOT NULL,       -- JSON: permits that its attempts may have out
 	sum         INTEGER NOT NULL
