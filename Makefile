@@ -103,8 +103,8 @@ bench-plan: ## preview a million calls under three limits with 1,000 keys
 	go test ./internal/preview -run '^$$' -bench Run -benchtime 1000000x
 
 .PHONY: bench-store
-bench-store: ## measure the store beside a bare SQLite writer
-	cd bench/store && go run .
+bench-store: ## measure the store beside a bare SQLite writer, asynq and River, some 3 minutes: docs/bench-store.md
+	cd bench/store && go vet . && go run . -o ../../docs/bench-store.md $(ARGS)
 
 .PHONY: clean
 clean: ## remove what was built

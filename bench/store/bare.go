@@ -9,13 +9,28 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// bare is the floor: one goroutine, natural batching, one table, prepared
-// statements, the same pragmas. It knows nothing of calls.
+// bare is the floor: what a life must have on disk, written by the shortest
+// program that does so. One goroutine, natural batching, prepared statements, the
+// same pragmas; a row for the call and one for its request, an intent that changes
+// the call's row, an outcome that changes it, drops the request and adds the answer.
+// The call can be found by id, and by rank while it waits. There are no checksums,
+// no epochs, no idempotency keys, and nothing that tells what is being sent, what
+// has ended and when, or what is due; texts are constants.
 type bare struct {
 	db   *sql.DB
 	ops  chan bareOp
 	done chan struct{}
 }
+
+// What a life has in texts.
+const (
+	aHeader  = `{"X-A":["1","2"]}`
+	anIntent = `[{"n":1,"sent_at":"2026-01-01T00:00:00.123456789Z"}]`
+	anEnd    = `[{"n":1,"sent_at":"2026-01-01T00:00:00.123456789Z","ended_at":"2026-01-01T00:00:00.234567Z","status":200,"outcome":"done"}]`
+	aHold    = `[{"limit":"app","permits":1}]`
+)
+
+var answer = []byte("answer")
 
 type bareOp struct {
 	step int
@@ -27,8 +42,12 @@ func newBare(path string) *bare {
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(8000)")
 	check(err)
 	db.SetMaxOpenConns(1)
-	_, err = db.Exec(`CREATE TABLE calls (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, due INTEGER NOT NULL, state TEXT NOT NULL, body BLOB);
-		CREATE INDEX due ON calls (due) WHERE state = 'waiting'`)
+	_, err = db.Exec(`
+		CREATE TABLE calls (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, upstream TEXT NOT NULL, state TEXT NOT NULL, rank INTEGER NOT NULL,
+			due INTEGER NOT NULL, deadline INTEGER NOT NULL, accepted_at INTEGER NOT NULL, ended_at INTEGER NOT NULL, attempts TEXT NOT NULL, spent TEXT NOT NULL);
+		CREATE INDEX waiting ON calls (upstream, rank, seq) WHERE state = 'waiting';
+		CREATE TABLE bodies (seq INTEGER PRIMARY KEY, target TEXT NOT NULL, headers TEXT NOT NULL, body BLOB NOT NULL);
+		CREATE TABLE results (seq INTEGER PRIMARY KEY, status INTEGER NOT NULL, headers TEXT NOT NULL, body BLOB NOT NULL)`)
 	check(err)
 	b := &bare{db: db, ops: make(chan bareOp, 1024), done: make(chan struct{})}
 	go b.run()
@@ -47,20 +66,32 @@ func (b *bare) run() {
 	conn, err := b.db.Conn(ctx)
 	check(err)
 	defer conn.Close()
-	var steps []*sql.Stmt
-	for _, text := range []string{
-		"INSERT INTO calls VALUES (?1, ?2, ?3, 'waiting', ?4)",
-		"UPDATE calls SET state = 'sending' WHERE seq = ?1",
-		"UPDATE calls SET state = 'done', body = NULL WHERE seq = ?1",
-	} {
-		s, err := conn.PrepareContext(ctx, text)
+	prepare := func(text string) func(args ...any) {
+		stmt, err := conn.PrepareContext(ctx, text)
 		check(err)
-		defer s.Close()
-		steps = append(steps, s)
+		return func(args ...any) {
+			_, err := stmt.Exec(args...)
+			check(err)
+		}
 	}
-	exec := func(text string) {
-		_, err := conn.ExecContext(ctx, text)
-		check(err)
+	begin, commit := prepare("BEGIN IMMEDIATE"), prepare("COMMIT")
+	insert := prepare("INSERT INTO calls VALUES (?, ?, 'api', 'waiting', 0, 0, ?, ?, 0, '[]', '')")
+	insertBody := prepare("INSERT INTO bodies VALUES (?, '/pay?n=1', ?, ?)")
+	intend := prepare("UPDATE calls SET state = 'sending', attempts = ?, spent = ? WHERE seq = ? AND state = 'waiting'")
+	record := prepare("UPDATE calls SET state = 'done', ended_at = ?, attempts = ?, spent = ? WHERE seq = ?")
+	deleteBody := prepare("DELETE FROM bodies WHERE seq = ?")
+	insertResult := prepare("INSERT INTO results VALUES (?, 200, ?, ?)")
+	steps := []func(n, now int64){
+		func(n, now int64) {
+			insert(n, uuid.Must(uuid.NewV7()).String(), now, now)
+			insertBody(n, aHeader, body)
+		},
+		func(n, now int64) { intend(anIntent, aHold, n) },
+		func(n, now int64) {
+			record(now, anEnd, aHold, n)
+			deleteBody(n)
+			insertResult(n, aHeader, answer)
+		},
 	}
 	for op := range b.ops {
 		batch := []bareOp{op}
@@ -75,17 +106,11 @@ func (b *bare) run() {
 				more = false
 			}
 		}
-		exec("BEGIN IMMEDIATE")
+		begin()
 		for _, op := range batch {
-			var err error
-			if op.step == 0 {
-				_, err = steps[0].Exec(op.n, uuid.Must(uuid.NewV7()).String(), time.Now().UnixMicro(), body)
-			} else {
-				_, err = steps[op.step].Exec(op.n)
-			}
-			check(err)
+			steps[op.step](op.n, time.Now().UnixMicro())
 		}
-		exec("COMMIT")
+		commit()
 		for _, op := range batch {
 			close(op.done)
 		}

@@ -6,13 +6,18 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +30,9 @@ import (
 var (
 	length  = flag.Duration("for", 2*time.Second, "how long each rate is measured")
 	pending = flag.Int("pending", 1_000_000, "calls that wait at the start; 0 leaves that out")
+	callers = flag.String("callers", "1,16,64,256", "how many call at once")
+	jobs    = flag.Int("jobs", 20_000, "jobs for each queue; 0 leaves the peers out")
+	page    = flag.String("o", "", "write the page to this file as well")
 	child   = flag.String("start", "", "internal: start on this store and tell how long it takes")
 )
 
@@ -38,14 +46,42 @@ func main() {
 	check(err)
 	defer os.RemoveAll(dir)
 	p50, p99 := fdatasync(filepath.Join(dir, "plain"))
-	fmt.Printf("fdatasync of 4 KiB: p50 %v, p99 %v\n\n", p50, p99)
+	say("# The store, measured\n\n%s, %s, %d cores, %s; `make bench-store` writes this page.\n\n%s\n\n", time.Now().UTC().Format("2006-01-02 15:04 MST"), runtime.Version(), runtime.NumCPU(), processor(), about)
 	rates(dir)
+	say("## Times\n\n| what | p50 | p99 | must be | |\n| --- | --- | --- | --- | --- |\n| write and sync of 4 KiB, one after the other | %v | %v | | |\n", p50, p99)
 	steady(filepath.Join(dir, "steady.db"), p99)
-	due(filepath.Join(dir, "due.db"))
+	due(dir)
 	if *pending > 0 {
 		start(filepath.Join(dir, "pending.db"))
 	}
-	peers()
+	if *jobs > 0 {
+		peers(dir)
+	}
+	if *page != "" {
+		check(os.WriteFile(*page, written.Bytes(), 0o644))
+	}
+}
+
+const about = `The floor of the rates is a bare SQLite writer of the same run: one goroutine,
+natural batching, synchronous=FULL, and only the rows that a life must have on disk,
+as bench/store/bare.go says. Both run in turns. Ratios count: this machine's disk and
+its other work are in all of the figures.`
+
+// say prints, and keeps what it prints for the page.
+func say(format string, args ...any) {
+	fmt.Fprintf(io.MultiWriter(os.Stdout, &written), format, args...)
+}
+
+var written bytes.Buffer
+
+func processor() string {
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(info)) {
+		if name, ok := strings.CutPrefix(line, "model name"); ok {
+			return strings.TrimSpace(strings.TrimLeft(name, "\t: "))
+		}
+	}
+	return runtime.GOARCH
 }
 
 func check(err error) {
@@ -78,9 +114,11 @@ func fdatasync(path string) (p50, p99 time.Duration) {
 
 // rates prints how many accepts and how many whole lives a second there are.
 func rates(dir string) {
-	fmt.Println("                callers   bare SQLite writer    store    ratio")
+	say("## Rates\n\n| | callers | bare SQLite writer | store | ratio | |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, what := range []string{"accepts/s", "lives/s"} {
-		for _, callers := range []int{1, 16, 64, 256} {
+		for _, text := range strings.Split(*callers, ",") {
+			callers, err := strconv.Atoi(text)
+			check(err)
 			life := what == "lives/s"
 			// In turns: a noisy machine is as noisy for both.
 			var floor, ours float64
@@ -93,10 +131,10 @@ func rates(dir string) {
 				ours += rate(callers, func(n int64) { one(d, n, life) }) / rounds
 				check(d.Close())
 			}
-			fmt.Printf("%-15s %7d %20.0f %8.0f %8.2f\n", what, callers, floor, ours, ours/floor)
+			say("| %s | %d | %.0f | %.0f | %.2f | %s |\n", what, callers, floor, ours, ours/floor, verdict(ours >= 0.7*floor))
 		}
 	}
-	fmt.Println()
+	say("\nMust be ≥ 0.7.\n\n")
 }
 
 // rate runs callers for a while and returns how often they came through, a second.
@@ -161,7 +199,7 @@ func steady(path string, floor time.Duration) {
 	wg.Wait()
 	p50, p99 := quantiles(all)
 	limit := 4*floor + time.Millisecond
-	fmt.Printf("accept at 1,000/s: p50 %v, p99 %v; 4 × fdatasync p99 + 1ms is %v: %s\n", p50, p99, limit, verdict(p99 <= limit))
+	say("| accept, at 1,000/s | %v | %v | p99 ≤ 4 × that of the sync + 1 ms = %v | %s |\n", p50, p99, limit, verdict(p99 <= limit))
 }
 
 func verdict(ok bool) string {

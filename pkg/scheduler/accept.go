@@ -90,7 +90,7 @@ func (s *Scheduler) newCall(r Request) (*call, *Error) {
 
 // accept takes a new call and stores it, or returns the one that has its key.
 func (s *Scheduler) accept(ctx context.Context, c *call, r *Request) (known *Call, refused *Error) {
-	e := &Entry{Call: c.Call, Request: c.request, Lane: c.lane, Bytes: c.bytes, NoBody: c.noBody}
+	e := &Entry{Call: c.Call, Request: c.request, Lane: c.lane, Bytes: c.bytes, Tells: r.tells, NoBody: c.noBody}
 	store := s.storeOf(c.Call)
 	if r.IdempotencyKey != "" {
 		e.Key, e.Fingerprint = r.Upstream+" "+r.IdempotencyKey, fingerprintOf(r)

@@ -184,6 +184,14 @@ func (b *backlog) read(st *stretch, page *Page) {
 	}
 }
 
+// rewind begins to read again: what was read meanwhile could not be taken in hand.
+func (b *backlog) rewind() {
+	if b != nil && b.far > 0 {
+		b.cursor, b.done = first, false
+		clear(b.held)
+	}
+}
+
 // beyond returns how many calls on disk go before one that is not in memory.
 func (b *backlog) beyond(c *call) int {
 	if b == nil || c.near || c.State != Waiting || !c.Durable || !b.behind(c) {
@@ -208,7 +216,7 @@ func (l *loop) parks(now time.Time, p *planner, c *call) bool {
 
 // refill reads calls from disk if there is room for them.
 func (l *loop) refill(now time.Time, p *planner) {
-	if p.backlog == nil || l.stopping {
+	if p.backlog == nil || p.retired || l.stopping {
 		return
 	}
 	st := p.backlog.next()

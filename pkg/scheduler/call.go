@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -53,6 +54,7 @@ type Request struct {
 
 	resolves string // the unknown call that this one asks about
 	internal bool   // may go to a callback's upstream
+	tells    string // the notice that it is the webhook of
 }
 
 func (r *Request) wire() *upstream.Request {
@@ -133,6 +135,19 @@ func (c *Call) Outcome() upstream.Outcome {
 		return a.Outcome
 	}
 	return upstream.NotExecuted
+}
+
+// Notice is the id of the webhook that tells what the call has come to: it is the
+// same however often that is told. Empty if nobody is to be told.
+func (c *Call) Notice() string {
+	if c.Callback == "" || !c.Async || c.State != Unknown && !c.State.Finished() {
+		return ""
+	}
+	attempts := 0 // a call may become unknown more than once
+	if last := c.Last(); last != nil {
+		attempts = last.N
+	}
+	return fmt.Sprintf("%s.%s.%d", c.ID, c.State, attempts)
 }
 
 // Waited returns how long the call waited until its last attempt, or until now

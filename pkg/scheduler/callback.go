@@ -75,8 +75,8 @@ func compileCallbacks(services map[string]*service, upstream string, callbacks m
 	}
 }
 
-// A notice is the body of a webhook.
-type notice struct {
+// A webhook is the body of one.
+type webhook struct {
 	Type      string    `json:"type"` // call.done, call.failed, call.unknown, …
 	Timestamp time.Time `json:"timestamp"`
 	Data      *Call     `json:"data"`
@@ -84,7 +84,8 @@ type notice struct {
 
 // notify hands over the webhook about a call that has come to an end, if it wants one.
 func (s *Scheduler) notify(ctx context.Context, c *Call, now time.Time) {
-	if c.Callback == "" {
+	notice := c.Notice()
+	if notice == "" {
 		return
 	}
 	name := c.Upstream + callbackSeparator + c.Callback
@@ -93,23 +94,16 @@ func (s *Scheduler) notify(ctx context.Context, c *Call, now time.Time) {
 		s.log.Error("a call's callback is not configured any more", "call", c.ID, "callback", c.Callback)
 		return
 	}
-	body, err := json.Marshal(notice{"call." + string(c.State), now.UTC(), c})
+	body, err := json.Marshal(webhook{"call." + string(c.State), now.UTC(), c})
 	if err != nil {
 		s.log.Error("a webhook cannot be made", "call", c.ID, "err", err)
 		return
 	}
-	attempts := 0 // a call may become unknown more than once
-	if last := c.Last(); last != nil {
-		attempts = last.N
-	}
-	header := http.Header{
-		"Content-Type": {"application/json"},
-		"Webhook-Id":   {fmt.Sprintf("%s.%s.%d", c.ID, c.State, attempts)},
-	}
+	header := http.Header{"Content-Type": {"application/json"}, "Webhook-Id": {notice}}
 	var refused *Error
 	_, err = s.Submit(ctx, Request{
 		Upstream: name, Method: http.MethodPost, Target: sv.target, Header: header, Body: body, internal: true,
-		IdempotencyKey: header.Get("Webhook-Id"),
+		IdempotencyKey: notice, tells: notice,
 	})
 	if errors.As(err, &refused) && refused.Reason == KeyReused {
 		return // it was handed over before, by an earlier process
@@ -125,18 +119,20 @@ func (l *loop) aftermath(now time.Time, c *call) {
 	if !c.Async {
 		return
 	}
-	sv := l.planners[c.Upstream].service
-	asks := c.State == Unknown && c.Resolves == "" && len(sv.resolvers) > 0
-	if c.Callback == "" && !asks {
-		return
+	if c.Callback != "" {
+		snapshot := c.Call.snapshot()
+		l.s.after.Go(func() { l.s.notify(l.s.afterCtx, &snapshot, now) })
 	}
-	snapshot := c.Call.snapshot()
-	l.s.after.Go(func() {
-		l.s.notify(l.s.afterCtx, &snapshot, now)
-		if asks {
-			l.s.settle(l.s.afterCtx, sv, &snapshot, c.request)
-		}
-	})
+	l.inquire(c)
+}
+
+// inquire asks about a call if it is unknown, beside the loop.
+func (l *loop) inquire(c *call) {
+	sv := l.planners[c.Upstream].service
+	if c.State == Unknown && c.Async && c.Resolves == "" && len(sv.resolvers) > 0 {
+		snapshot := c.Call.snapshot()
+		l.s.after.Go(func() { l.s.settle(l.s.afterCtx, sv, &snapshot, c.request) })
+	}
 }
 
 // splitTarget takes the path and query out of a callback's URL: they are the

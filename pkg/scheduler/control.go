@@ -116,7 +116,7 @@ func (l *loop) resolve(now time.Time, c *call, as State, reason string, renew bo
 }
 
 // Pause shuts an upstream, one of its limits for all keys (limit), or one key of
-// a limit, until an instant.
+// a limit, until an instant. A [Durable] store keeps that over a restart.
 func (s *Scheduler) Pause(upstream, limit, key string, until time.Time) error {
 	return s.shut(upstream, limit, key, until)
 }
@@ -127,32 +127,25 @@ func (s *Scheduler) Resume(upstream, limit, key string) error {
 }
 
 func (s *Scheduler) shut(upstream, limit, key string, until time.Time) error {
+	s.pausing.Lock() // what is stored last is what counts
+	defer s.pausing.Unlock()
 	var err error
+	var begun, over []Hold
 	if !s.ask(func(now time.Time) {
 		p := s.loop.planners[upstream]
 		if p == nil || p.retired {
 			err = errNoUpstream(upstream)
 			return
 		}
-		i := 0
-		if limit != "" {
-			if i = p.limitNamed(limit); i < 0 {
-				err = &Error{Reason: NotFound, Upstream: upstream, Limit: limit, Detail: fmt.Sprintf("upstream %q has no limit %q; it has %s", upstream, limit, p.limitNames())}
-				return
-			}
-		}
-		switch {
-		case key == "":
-			p.ledger.PauseLimit(i, until)
-		case p.limits[i].PerKey == "":
-			err = &Error{Reason: BadRequest, Upstream: upstream, Limit: p.limits[i].Name, Detail: fmt.Sprintf("limit %q has no keys; leave the key %q out to pause all of it", p.limits[i].Name, key)}
-		case !p.ledger.PauseKey(now, i, key, until):
-			err = &Error{Reason: Full, Upstream: upstream, Limit: limit, RetryAfter: time.Second, Detail: fmt.Sprintf("limit %q knows %d keys that are in use, and takes no pause of another one", limit, quota.DefaultMaxKeys)}
-		}
-		if err != nil {
+		i := p.toShut(limit)
+		if i < 0 {
+			err = &Error{Reason: NotFound, Upstream: upstream, Limit: limit, Detail: fmt.Sprintf("upstream %q has no limit %q; it has %s", upstream, limit, p.limitNames())}
 			return
 		}
-		p.checkLimit(now, i)
+		if err = p.shut(now, i, key, until); err != nil {
+			return
+		}
+		begun, over = s.loop.notePause(now, Hold{Upstream: upstream, Limit: limit, Key: key, Back: until, Paused: true})
 		e := Event{Kind: EventPaused, Call: &Call{Upstream: upstream}, Limit: limit, Key: key, Until: until}
 		if until.IsZero() {
 			e.Kind = EventResumed
@@ -161,5 +154,60 @@ func (s *Scheduler) shut(upstream, limit, key string, until time.Time) error {
 	}) {
 		return errStopping(upstream)
 	}
-	return err
+	if err != nil || s.durable == nil {
+		return err
+	}
+	if len(begun) > 0 {
+		err = s.durable.Intend(nil, begun)
+	}
+	if err == nil && len(over) > 0 {
+		err = s.durable.Settle(over)
+	}
+	if err != nil {
+		s.check(err)
+		return &Error{Reason: StoreFailed, Upstream: upstream, Detail: "the pause could not be stored: " + err.Error()}
+	}
+	return nil
+}
+
+// toShut returns the index of the limit that a pause shuts, -1 if there is none: the
+// first one counts all calls of the upstream.
+func (p *planner) toShut(limit string) int {
+	if limit == "" {
+		return 0
+	}
+	return p.limitNamed(limit)
+}
+
+// shut pauses a limit, or a key of it if there is one, until an instant; the zero
+// instant opens it.
+func (p *planner) shut(now time.Time, limit int, key string, until time.Time) error {
+	l := &p.limits[limit]
+	switch {
+	case key == "":
+		p.ledger.PauseLimit(limit, until)
+	case l.PerKey == "":
+		return &Error{Reason: BadRequest, Upstream: p.Name, Limit: l.Name, Detail: fmt.Sprintf("limit %q has no keys; leave the key %q out to pause all of it", l.Name, key)}
+	case !p.ledger.PauseKey(now, limit, key, until):
+		return &Error{Reason: Full, Upstream: p.Name, Limit: l.Name, RetryAfter: time.Second, Detail: fmt.Sprintf("limit %q knows %d keys that are in use, and takes no pause of another one", l.Name, quota.DefaultMaxKeys)}
+	}
+	p.checkLimit(now, limit)
+	return nil
+}
+
+// notePause keeps what people have shut, and returns what the store must know of it.
+func (l *loop) notePause(now time.Time, h Hold) (begun, over []Hold) {
+	for id, old := range l.pauses {
+		if id == h.pause() || !old.Back.After(now) {
+			delete(l.pauses, id)
+			old.Back = now
+			over = append(over, old)
+		}
+	}
+	if h.Back.After(now) {
+		h.ID = l.nextHold()
+		l.pauses[h.pause()] = h
+		begun = []Hold{h}
+	}
+	return begun, over
 }

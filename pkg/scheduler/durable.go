@@ -13,10 +13,14 @@ type Durable interface {
 	// accepted them are cancelled. Recent is how far back ended attempts can still
 	// have permits out.
 	Recover(recent time.Duration, repeat func(*Entry) (at time.Time, ok bool)) (*Past, error)
-	// Restate replaces everything that is known of the quota.
+	// Restate replaces everything that is known of the quota. A pause keeps its ID.
 	Restate(holds []Hold) error
 	// Settle stores when the permits of holds come back that Intend took.
 	Settle(holds []Hold) error
+	// Untold returns the next of the calls whose notice is due and was not accepted as
+	// an Entry that Tells it: those that were submitted, name a callback, and have
+	// finished or are unknown, by growing id, at most max of them.
+	Untold(after string, max int) ([]*Call, error)
 	// Fetch returns a call that waits or is unknown, or ErrNotFound.
 	Fetch(id string) (*Entry, error)
 	// Scan returns waiting calls of an upstream that may go before due, by rank,
@@ -38,7 +42,14 @@ type Hold struct {
 	Permits int  `json:"permits"`
 	// Back is when they come back; zero while that is not known.
 	Back time.Time `json:"back,omitzero"`
+	// Paused means that somebody has shut the limit, or the key, until Back.
+	Paused bool `json:"-"`
 }
+
+// A pauseID is what a pause shuts: an upstream, a limit, or a key of it.
+type pauseID struct{ upstream, limit, key string }
+
+func (h *Hold) pause() pauseID { return pauseID{h.Upstream, h.Limit, h.Key} }
 
 // Past is what earlier lives of a store left.
 type Past struct {

@@ -24,8 +24,10 @@ type loop struct {
 	origin    time.Time
 	wheel     *wheel.Wheel[timeouter]
 	planners  map[string]*planner
-	calls     map[string]*call // that are not finished, or not yet recorded as such
-	accepting map[string]bool  // ids that have been admitted, and are being stored
+	absent    map[string]absent // upstreams that were configured
+	pauses    map[pauseID]Hold  // by people
+	calls     map[string]*call  // that are not finished, or not yet recorded as such
+	accepting map[string]bool   // ids that have been admitted, and are being stored
 	seq       uint64
 	stirred   bool // something has happened since calls were last sent
 	stopping  bool
@@ -53,7 +55,7 @@ func newLoop(s *Scheduler, observe func(Event)) *loop {
 	l := &loop{
 		s: s, inbox: make(chan func(time.Time), batch), ended: make(chan struct{}),
 		observe: observe, origin: time.Now(), wheel: wheel.New[timeouter](tick),
-		planners: make(map[string]*planner), calls: make(map[string]*call), accepting: make(map[string]bool),
+		planners: make(map[string]*planner), absent: make(map[string]absent), pauses: make(map[pauseID]Hold), calls: make(map[string]*call), accepting: make(map[string]bool),
 	}
 	if l.observe == nil {
 		l.observe = func(Event) {}
@@ -67,7 +69,7 @@ func newLoop(s *Scheduler, observe func(Event)) *loop {
 func (l *loop) newPlanner(sv *service) *planner {
 	p := newPlanner(sv, l.wheel, l.origin)
 	if l.s.durable != nil {
-		p.spender = newSpender(l.s.long, func() int64 { l.blocks++; return l.blocks })
+		p.spender = newSpender(l.s.long, l.nextHold)
 		p.backlog = newBacklog(0)
 	}
 	p.ledger.OnStep = func(step time.Duration) {
@@ -79,6 +81,8 @@ func (l *loop) newPlanner(sv *service) *planner {
 	}
 	return p
 }
+
+func (l *loop) nextHold() int64 { l.blocks++; return l.blocks }
 
 // post hands the loop a message; false if the loop has ended.
 func (l *loop) post(f func(now time.Time)) bool {

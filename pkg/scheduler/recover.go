@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -36,14 +35,15 @@ func (s *Scheduler) recover() error {
 	}
 	l.seq = uint64(past.Seq)
 	l.blocks = past.Epoch << 32
-	for name, p := range l.planners {
-		b := past.Backlog[name]
-		p.backlog = newBacklog(b.Waiting)
-		p.waiting, p.unknown, p.bytes = b.Waiting, b.Unknown, b.Bytes
-	}
 	for _, name := range slices.Sorted(maps.Keys(past.Backlog)) {
-		if b := past.Backlog[name]; l.planners[name] == nil && b.Waiting+b.Unknown > 0 {
-			s.log.Warn("calls of an upstream that is not configured stay in the store", "upstream", name, "calls", b.Waiting+b.Unknown)
+		b := past.Backlog[name]
+		if p := l.planners[name]; p != nil {
+			p.inherit(b)
+			continue
+		}
+		l.absent[name] = absent{backlog: b}
+		if n := b.Waiting + b.Unknown; n > 0 {
+			s.log.Warn("calls of an upstream that is not configured stay in the store", "upstream", name, "calls", n)
 		}
 	}
 	if err := s.durable.Restate(l.restore(now, past)); err != nil {
@@ -62,38 +62,21 @@ func (l *loop) restore(now time.Time, past *Past) []Hold {
 	var known []Hold
 	for _, h := range past.Holds {
 		p := l.planners[h.Upstream]
-		if p == nil {
-			if !h.Back.IsZero() {
-				known = append(known, h)
-			}
-			continue
+		if h.Paused {
+			h.ID = l.nextHold()
+			l.pauses[h.pause()] = h
 		}
-		limit := p.limitNamed(h.Limit)
-		if limit < 0 {
-			continue
-		}
-		if h.Back.IsZero() {
-			h.Back = p.ledger.Back(now, limit, quota.Attempt{Sent: now, End: now, Fate: quota.Unanswered})
-		}
-		if h.Every {
-			p.ledger.Shut(now, past.Mark, limit, h.Back)
-		} else {
-			p.ledger.Restore(now, past.Mark, quota.Held{Limit: limit, Key: h.Key, Permits: h.Permits, Back: h.Back})
+		switch {
+		case p == nil && !h.Paused:
+			a := l.absent[h.Upstream]
+			a.holds = append(a.holds, h)
+			l.absent[h.Upstream] = a
+		case p != nil && !p.restore(now, past.Mark, &h):
+			continue // there is no such limit any more
 		}
 		known = append(known, h)
 	}
 	return known
-}
-
-// holds returns what is out, for the next process.
-func (l *loop) holds(now time.Time) []Hold {
-	var all []Hold
-	for name, p := range l.planners {
-		for _, h := range p.ledger.Save(now) {
-			all = append(all, Hold{Upstream: name, Limit: p.limits[h.Limit].Name, Key: h.Key, Every: h.Every, Permits: h.Permits, Back: h.Back})
-		}
-	}
-	return all
 }
 
 // repeat decides about a call that was being sent when the last process ended.
@@ -206,13 +189,30 @@ func (s *Scheduler) entry(id string) (e *Entry) {
 	return e
 }
 
-// reconsider does again what follows an unknown call that an earlier process left:
-// telling whoever wants to know, and asking about it.
-func (s *Scheduler) reconsider() {
-	for f := (Filter{State: Unknown, Max: pageCalls}); ; {
+// reconsider does what follows the end of calls of some upstreams that were left in
+// the store: telling whoever wants to know, and asking about what is unknown.
+func (s *Scheduler) reconsider(upstreams []string) {
+	s.each(s.durable.Untold, upstreams, func(c *Call) { s.notify(s.afterCtx, c, time.Now()) })
+	unknown := func(after string, most int) ([]*Call, error) {
+		return s.durable.List(Filter{State: Unknown, After: after, Max: most})
+	}
+	s.each(unknown, upstreams, func(c *Call) {
+		s.fetch(c.ID)
+		s.ask(func(time.Time) {
+			if c := s.loop.calls[c.ID]; c != nil && !s.loop.stopping {
+				s.loop.inquire(c)
+			}
+		})
+	})
+}
+
+// each does something with the calls of some upstreams that a list of the store has,
+// until a stop.
+func (s *Scheduler) each(list func(after string, most int) ([]*Call, error), upstreams []string, do func(*Call)) {
+	for after, more := "", true; more; {
 		var calls []*Call
 		err := s.reading(func() (err error) {
-			calls, err = s.durable.List(f)
+			calls, err = list(after, pageCalls)
 			return err
 		})
 		if err != nil {
@@ -223,17 +223,11 @@ func (s *Scheduler) reconsider() {
 			if s.afterCtx.Err() != nil {
 				return
 			}
-			s.fetch(c.ID)
-			s.ask(func(now time.Time) {
-				if c := s.loop.calls[c.ID]; c != nil && c.State == Unknown && !s.loop.stopping {
-					s.loop.aftermath(now, c)
-				}
-			})
-			f.After = c.ID
+			if after = c.ID; slices.Contains(upstreams, c.Upstream) {
+				do(c)
+			}
 		}
-		if len(calls) < f.Max {
-			return
-		}
+		more = len(calls) == pageCalls
 	}
 }
 

@@ -12,8 +12,9 @@ import (
 // Reload takes another set of upstreams from now on; the rest of the config stays.
 // On an error, which joins all faults, nothing has changed.
 //
-// No call is lost. Those that wait go by the new limits; those of an upstream that
-// is no longer there go by the old ones, and new ones are refused. A limit whose
+// No call is lost. Those that wait go by the new limits. Of an upstream that is no
+// longer there new ones are refused, those in memory go by the old limits, and those
+// that wait in the store wait until it is there again. A limit whose
 // calls, cost, guard or counted outcomes have changed keeps the permits that are
 // out. One whose window, key or condition has is a new limit: it counts what is
 // sent from now on, and what is in flight.
@@ -68,16 +69,21 @@ func (l *loop) reload(now time.Time, next map[string]*service, routes map[*call]
 		}
 		p.retired = true
 		if p.waiting == 0 && len(inHand[p]) == 0 {
-			p.up.Close()
-			delete(l.planners, name)
+			l.dismiss(now, p)
 		}
 	}
+	var again []string
 	for name, sv := range next {
 		if p := l.planners[name]; p != nil {
 			p.reload(now, sv, inHand[p])
 		} else {
 			l.planners[name] = l.newPlanner(sv)
+			l.welcome(now, l.planners[name])
+			again = append(again, name)
 		}
+	}
+	if len(again) > 0 && l.s.durable != nil && !l.stopping {
+		l.s.after.Go(func() { l.s.reconsider(again) })
 	}
 }
 
@@ -92,7 +98,10 @@ func (p *planner) reload(now time.Time, sv *service, calls []*call) {
 	p.configure(sv)
 	p.begin()
 	p.repeats.budget.Share = sv.Retry.Share
-	p.retired = false
+	if p.retired {
+		p.retired = false
+		p.backlog.rewind()
+	}
 	if old.URL != sv.URL {
 		p.door = door{shut: now}
 	}

@@ -19,7 +19,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +40,7 @@ type Scheduler struct {
 	services  atomic.Pointer[map[string]*service] // as configured last
 	reloading sync.Mutex
 	resolving sync.Mutex
+	pausing   sync.Mutex
 	readers   sync.RWMutex  // of the stores
 	store     Store         // of calls that live as long as the process
 	durable   Durable       // of those that outlive it; nil if there is none
@@ -90,7 +93,7 @@ func New(c Config) (*Scheduler, error) {
 	}
 	go s.loop.run()
 	if s.durable != nil {
-		s.after.Go(s.reconsider)
+		s.after.Go(func() { s.reconsider(slices.Collect(maps.Keys(services))) })
 	}
 	return s, nil
 }
@@ -125,7 +128,7 @@ func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
 // been sent runs to its own end and is recorded. The error is an [*Error], or
 // that of ctx. The call is told wherever there is one: not if it was malformed, or
 // the scheduler is closed. An IdempotencyKey counts only for a durable call: who
-// comes second with it gets the answer of the first.
+// comes second with it gets the answer of the first, if it is sent within max_wait.
 func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -149,7 +152,7 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	case refused != nil:
 		return nil, refused.Call, refused
 	case known != nil:
-		return s.join(ctx, known.ID)
+		return s.join(ctx, known.ID, c.Deadline)
 	}
 	id := c.ID // from here on the loop may replace what is told of the call
 	if !s.ask(func(now time.Time) {
@@ -181,12 +184,20 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	return nil, &last, s.loop.explain(c)
 }
 
-// join waits for a call that another caller handed over, and returns its answer.
-func (s *Scheduler) join(ctx context.Context, id string) (*http.Response, *Call, error) {
-	c, err := s.Wait(ctx, id)
+// join waits for a call that another caller handed over, and returns its answer. It
+// waits no longer than until latest for the call to be sent.
+func (s *Scheduler) join(ctx context.Context, id string, latest time.Time) (*http.Response, *Call, error) {
+	bounded, cancel := context.WithDeadline(ctx, latest)
+	defer cancel()
+	c, err := s.Wait(bounded, id)
+	if err == nil && c.State == Sending {
+		c, err = s.Wait(ctx, id)
+	}
 	switch {
 	case err != nil:
 		return nil, nil, err
+	case c.State == Waiting && ctx.Err() == nil:
+		return nil, c, wrongState(c, "it has this idempotency key and has not been sent yet; ask for its answer later")
 	case c.Response != nil && c.State.Finished():
 		return c.Response.http(), c, nil
 	case ctx.Err() != nil:

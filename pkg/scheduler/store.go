@@ -49,6 +49,8 @@ type Entry struct {
 	Bytes int64
 	// Key is the idempotency key, with the fingerprint of what it may be used for.
 	Key, Fingerprint string
+	// Tells is the notice that the call is the webhook of; it is not Untold any more.
+	Tells string
 	// NoBody keeps the request out of the store: the call ends with the process.
 	NoBody bool
 }

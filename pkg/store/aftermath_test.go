@@ -32,15 +32,22 @@ func (s *shop) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	s.news <- id
 }
 
-// TestAftermathOfACrash: a call that a crash made unknown is told of and asked
-// about by the next process, and what was told is not told by the one after it.
+// TestAftermathOfACrash: a call that a crash made unknown, or that ended just before
+// it, is told of and asked about by the next process, and what was told is not told
+// by the one after it. It may be that a reload gives that process the upstream.
 func TestAftermathOfACrash(t *testing.T) {
+	for _, first := range []string{"api", "other"} {
+		t.Run(first, func(t *testing.T) { aftermathOfACrash(t, first) })
+	}
+}
+
+func aftermathOfACrash(t *testing.T, first string) {
 	d := open(t, file(t), Options{})
 	if _, err := d.Recover(0, nil); err != nil {
 		t.Fatal(err)
 	}
 	var entries []*scheduler.Entry
-	for n, target := range []string{"/asked", "/open"} {
+	for n, target := range []string{"/asked", "/open", "/done"} {
 		e := storetest.NewEntry(int64(n + 1))
 		e.Call.Callback, e.Request.Target = "shop", target
 		if _, err := d.Accept(t.Context(), e); err != nil {
@@ -51,7 +58,10 @@ func TestAftermathOfACrash(t *testing.T) {
 		}
 		entries = append(entries, e)
 	}
-	asked, left := entries[0].Call.ID, entries[1].Call.ID
+	if err := d.Record(storetest.Ended(storetest.Sent(entries[2].Call), scheduler.Done)); err != nil {
+		t.Fatal(err)
+	}
+	asked, left, ended := entries[0].Call.ID, entries[1].Call.ID, entries[2].Call.ID
 	d.Close()
 
 	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write([]byte("done")) }))
@@ -69,11 +79,14 @@ func TestAftermathOfACrash(t *testing.T) {
 	}
 	for life := range 2 {
 		d = open(t, d.path, Options{})
-		sch, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": up}, Store: d, Log: quiet})
+		sch, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{first: up}, Store: d, Log: quiet})
+		if err == nil && first != "api" {
+			err = sch.Reload(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": up}, Log: quiet})
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		for heard := 0; life == 0 && heard < 3; heard++ {
+		for heard := 0; life == 0 && heard < 4; heard++ {
 			select {
 			case <-s.news:
 			case <-time.After(10 * time.Second):
@@ -90,8 +103,8 @@ func TestAftermathOfACrash(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, id := range []string{asked + ".unknown.1", asked + ".done.1", left + ".unknown.1"} {
-		if s.told[id] != 1 || len(s.told) != 3 {
+	for _, id := range []string{asked + ".unknown.1", asked + ".done.1", left + ".unknown.1", ended + ".done.1"} {
+		if s.told[id] != 1 || len(s.told) != 4 {
 			t.Errorf("told %v; want %s once", s.told, id)
 		}
 	}

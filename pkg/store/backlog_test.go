@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -196,6 +197,39 @@ func TestKeysAndAnswers(t *testing.T) {
 		}
 		if got := up.sent(); len(got) != 3 {
 			t.Errorf("sent %v, want /plain twice", got)
+		}
+	})
+}
+
+// TestKeyOfAWaitingCall: who comes with the key of a call that waits for long is told
+// so when its own time is over; and a key is kept, over a crash as well, for its time
+// and not longer.
+func TestKeyOfAWaitingCall(t *testing.T) {
+	dir := scratch(t)
+	synctest.Test(t, func(t *testing.T) {
+		path, up := filepath.Join(dir, "waits.db"), &log{}
+		s := startProcess(t, path, up)
+		r := scheduler.Request{Target: "/durable/1", IdempotencyKey: "k", NotBefore: time.Now().Add(time.Hour)}
+		c := hand(t, s, r)
+		for range 2 {
+			begin := time.Now()
+			r.NotBefore = time.Time{}
+			_, known, err := s.Do(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: r.Target, IdempotencyKey: "k"})
+			var refused *scheduler.Error
+			if !errors.As(err, &refused) || refused.Reason != scheduler.WrongState || known.ID != c.ID || time.Since(begin) > time.Minute {
+				t.Errorf("%+v, %v after %v; want the call that waits, and wrong_state", known, err, time.Since(begin))
+			}
+			s.Close()
+			s = startProcess(t, path, up)
+		}
+		defer s.Close()
+		time.Sleep(DefaultKeepKeys - 10*time.Minute)
+		if again := hand(t, s, r); again.ID != c.ID {
+			t.Error("the key is not known any more before its time is over")
+		}
+		time.Sleep(20 * time.Minute)
+		if again := hand(t, s, r); again.ID == c.ID {
+			t.Error("the key is known longer than its time")
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 type row struct {
 	seq, lane, rank, epoch, bytes                   int64
 	id, upstream, state                             string
-	async, fragile                                  bool
+	async                                           bool
 	callback, resolves                              string
 	accepted, notBefore, due, deadline, wake, ended int64
 	attempts, spent                                 string
@@ -24,10 +24,10 @@ type row struct {
 }
 
 // columns are those of calls, in the order in which a row is read.
-const columns = "seq, id, upstream, lane, state, rank, async, callback, resolves, fragile, epoch, bytes, accepted_at, not_before, due, deadline, wake, ended_at, attempts, spent, sum"
+const columns = "seq, id, upstream, lane, state, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before, due, deadline, wake, ended_at, attempts, spent, sum"
 
 func (r *row) fields() []any {
-	return []any{&r.seq, &r.id, &r.upstream, &r.lane, &r.state, &r.rank, &r.async, &r.callback, &r.resolves, &r.fragile, &r.epoch, &r.bytes,
+	return []any{&r.seq, &r.id, &r.upstream, &r.lane, &r.state, &r.rank, &r.async, &r.callback, &r.resolves, &r.epoch, &r.bytes,
 		&r.accepted, &r.notBefore, &r.due, &r.deadline, &r.wake, &r.ended, &r.attempts, &r.spent, &r.sum}
 }
 
@@ -36,6 +36,10 @@ func (r *row) fields() []any {
 func (r *row) checksum() int64 {
 	return sum(r.id, r.upstream, r.state, r.rank, r.async, r.callback, r.resolves, r.accepted, r.notBefore, r.due, r.deadline, r.ended, r.attempts, r.spent)
 }
+
+// fragile is the wake of a call that cannot go on without the process that accepted
+// it: nobody else has its request, or was told of it.
+const fragile = -1
 
 func micros(t time.Time) int64 {
 	if t.IsZero() {
@@ -82,10 +86,9 @@ func rowOf(c *scheduler.Call) (*row, error) {
 		accepted: micros(c.AcceptedAt), notBefore: micros(c.NotBefore), due: micros(c.Due), deadline: micros(c.Deadline),
 		ended: micros(c.FinishedAt), attempts: string(attempts), spent: spent,
 	}
-	if last := c.Last(); last != nil && r.ended == 0 {
-		r.ended = micros(last.EndedAt)
+	for n := len(c.Attempts); n > 0 && r.ended == 0; n-- { // the last that has ended: an intent leaves it as it is
+		r.ended = micros(c.Attempts[n-1].EndedAt)
 	}
-	r.wake = r.deadline
 	if r.due != 0 {
 		r.wake = min(r.due, r.deadline)
 	}
@@ -133,7 +136,10 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 	if err != nil {
 		return nil, err
 	}
-	r.lane, r.bytes, r.fragile = e.Lane, e.Bytes, e.NoBody || !e.Call.Async && e.Key == ""
+	r.lane, r.bytes = e.Lane, e.Bytes
+	if e.NoBody || !e.Call.Async && e.Key == "" {
+		r.wake = fragile
+	}
 	var request *content
 	if !e.NoBody {
 		if request, err = d.sealRequest(r.id, e.Request); err != nil {
@@ -143,6 +149,11 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 	known := ""
 	err = d.do(ctx, &op{run: func(w *writer) (answer, err error) {
 		known = ""
+		if e.Tells != "" {
+			if err := w.exec("DELETE FROM untold WHERE notice = ?", e.Tells); err != nil {
+				return nil, err
+			}
+		}
 		if e.Key != "" {
 			if known, answer, err = w.claim(keyOf(e.Key), e.Fingerprint, r); known != "" || answer != nil || err != nil {
 				return answer, err
@@ -204,8 +215,8 @@ func (w *writer) claim(key []byte, fingerprint string, r *row) (known string, an
 }
 
 func (w *writer) accept(r *row, request *content) error {
-	err := w.exec("INSERT INTO calls ("+columns+") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-		r.seq, r.id, r.upstream, r.lane, r.state, r.rank, r.async, r.callback, r.resolves, r.fragile, w.epoch, r.bytes,
+	err := w.exec("INSERT INTO calls ("+columns+") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+		r.seq, r.id, r.upstream, r.lane, r.state, r.rank, r.async, r.callback, r.resolves, w.epoch, r.bytes,
 		r.accepted, r.notBefore, r.due, r.deadline, r.wake, r.ended, r.attempts, r.spent, r.sum)
 	if err != nil || request == nil {
 		return err
@@ -224,8 +235,8 @@ func (d *DB) Intend(c *scheduler.Call, take []scheduler.Hold) error {
 	}
 	return d.do(context.Background(), &op{run: func(w *writer) (answer, err error) {
 		if r != nil {
-			n, err := w.changed("UPDATE calls SET state = ?, async = ?, epoch = ?, ended_at = ?, attempts = ?, spent = ?, due = ?, deadline = ?, sum = ? WHERE seq = ? AND id = ? AND state = 'waiting'",
-				r.state, r.async, w.epoch, r.ended, r.attempts, r.spent, r.due, r.deadline, r.sum, r.seq, r.id)
+			n, err := w.changed("UPDATE calls SET state = ?, async = ?, epoch = ?, attempts = ?, spent = ?, due = ?, deadline = ?, sum = ? WHERE seq = ? AND id = ? AND state = 'waiting'",
+				r.state, r.async, w.epoch, r.attempts, r.spent, r.due, r.deadline, r.sum, r.seq, r.id)
 			if err != nil {
 				return nil, err
 			}
@@ -242,6 +253,18 @@ func (d *DB) Intend(c *scheduler.Call, take []scheduler.Hold) error {
 	}})
 }
 
+// conclude does what follows if a call is finished or unknown: its request is not
+// needed any more, its notice is to be told.
+func (w *writer) conclude(c *scheduler.Call, seq int64) (err error) {
+	if c.State.Finished() {
+		err = w.exec("DELETE FROM bodies WHERE seq = ?", seq)
+	}
+	if notice := c.Notice(); notice != "" && err == nil {
+		err = w.exec("INSERT OR IGNORE INTO untold VALUES (?, ?)", notice, seq)
+	}
+	return err
+}
+
 // Record implements [scheduler.Store].
 func (d *DB) Record(c *scheduler.Call) error {
 	r, err := rowOf(c)
@@ -255,13 +278,16 @@ func (d *DB) Record(c *scheduler.Call) error {
 		}
 	}
 	return d.do(context.Background(), &op{essential: true, run: func(w *writer) (answer, err error) {
-		n, err := w.changed("UPDATE calls SET state = ?, async = ?, ended_at = ?, attempts = ?, spent = ?, due = ?, deadline = ?, wake = ?, sum = ? WHERE seq = ? AND id = ? AND state IN ('waiting', 'sending', 'unknown')",
+		n, err := w.changed("UPDATE calls SET state = ?, async = ?, ended_at = ?, attempts = ?, spent = ?, due = ?, deadline = ?, wake = iif(wake < 0, wake, ?), sum = ? WHERE seq = ? AND id = ? AND (state = 'waiting' OR state = 'sending' OR state = 'unknown')",
 			r.state, r.async, r.ended, r.attempts, r.spent, r.due, r.deadline, r.wake, r.sum, r.seq, r.id)
 		switch {
 		case err != nil:
 			return nil, err
 		case n == 0:
 			return fmt.Errorf("%w, or it is finished: %s", scheduler.ErrNotFound, r.id), nil
+		}
+		if err := w.conclude(c, r.seq); err != nil {
+			return nil, err
 		}
 		if result == nil || w.tight {
 			return nil, nil
@@ -315,7 +341,15 @@ func (d *DB) whole(r *row) (*scheduler.Call, error) {
 
 // List implements [scheduler.Store].
 func (d *DB) List(f scheduler.Filter) ([]*scheduler.Call, error) {
-	rows, err := d.read.Query("SELECT "+columns+" FROM calls WHERE id > ?1 AND (?2 = '' OR upstream = ?2) AND (?3 = '' OR state = ?3) ORDER BY id LIMIT ?4",
+	where := "id > ?1 AND (?2 = '' OR upstream = ?2)"
+	switch f.State {
+	case "":
+	case scheduler.Sending, scheduler.Unknown: // few of many, found by an index: it must see the state
+		where += " AND state = '" + string(f.State) + "'"
+	default:
+		where += " AND state = ?3"
+	}
+	rows, err := d.read.Query("SELECT "+columns+" FROM calls WHERE "+where+" ORDER BY id LIMIT ?4",
 		f.After, f.Upstream, string(f.State), f.Max)
 	if err != nil {
 		return nil, d.check(err)

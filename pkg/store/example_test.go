@@ -52,6 +52,7 @@ func Example() {
 
 	s = start()
 	defer s.Close()
+	s.Resume("pay", "", "") // a pause outlives the process as well
 	call, err = s.Wait(ctx, call.ID)
 	fmt.Println(call.State, string(call.Response.Body), err)
 	// Output: done {"code":"10000"} <nil>

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -307,8 +308,9 @@ func diskFull(t *testing.T, path string, o Options, fill func() (free func())) {
 	}
 }
 
-// TestDamage changes single bytes of a file at random: what was damaged is not
-// sent, and nothing is sent that nobody handed over.
+// TestDamage changes single bytes of a file at random, and in every third one a
+// byte of a request: what was damaged is not sent, and nothing is sent that nobody
+// handed over.
 func TestDamage(t *testing.T) {
 	path := file(t)
 	d := open(t, path, Options{})
@@ -331,10 +333,13 @@ func TestDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused, harmless := 0, 0
-	for range 30 * *faults {
+	for n := range 30 * *faults {
 		path := file(t)
 		damaged := append([]byte(nil), whole...)
-		for range 1 + rand.N(3) {
+		if n%3 == 0 {
+			damaged[bytes.Index(damaged, fmt.Appendf(nil, "intact %d", 1+n%40))] ^= 1
+		}
+		for range rand.N(3) {
 			damaged[rand.N(len(damaged))] ^= byte(1 + rand.N(255))
 		}
 		if err := os.WriteFile(path, damaged, 0o600); err != nil {

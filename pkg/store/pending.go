@@ -58,6 +58,41 @@ func (d *DB) Fetch(id string) (*scheduler.Entry, error) {
 	return e, err
 }
 
+// Untold implements [scheduler.Durable].
+func (d *DB) Untold(after string, most int) ([]*scheduler.Call, error) {
+	return within(d, func(tx *sql.Tx) (calls []*scheduler.Call, err error) {
+		rows, err := tx.Query("SELECT notice, "+columns+" FROM untold JOIN calls USING (seq) WHERE notice > ? ORDER BY notice", after+"/") // the next after a dot
+		if err != nil {
+			return nil, err
+		}
+		defer rows.Close()
+		var due []*row
+		for len(due) < most && rows.Next() {
+			var notice string
+			r := &row{}
+			if err := rows.Scan(append([]any{&notice}, r.fields()...)...); err != nil {
+				return nil, err
+			}
+			if c, err := r.call(); err != nil {
+				return nil, err
+			} else if c.Notice() == notice { // else it has come to something else since
+				due = append(due, r)
+			}
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			return nil, err
+		}
+		for _, r := range due {
+			c, err := d.whole(r)
+			if err != nil {
+				return nil, err
+			}
+			calls = append(calls, c)
+		}
+		return calls, nil
+	})
+}
+
 // within reads at one point in time.
 func within[T any](d *DB, f func(tx *sql.Tx) (T, error)) (T, error) {
 	tx, err := d.read.BeginTx(context.Background(), nil)
@@ -126,7 +161,7 @@ func (d *DB) entries(q querier, seqs []int64) ([]scheduler.Entry, error) {
 func (d *DB) Waking(before time.Time, after scheduler.Position, most int) (*scheduler.Page, error) {
 	return within(d, func(tx *sql.Tx) (*scheduler.Page, error) {
 		page := &scheduler.Page{Last: after}
-		rows, err := tx.Query("SELECT wake, seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND due > 0 AND wake < ?1 AND (wake, seq) > (?2, ?3) ORDER BY wake, seq LIMIT ?4",
+		rows, err := tx.Query("SELECT wake, seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND wake <> 0 AND wake > 0 AND wake < ?1 AND (wake, seq) > (?2, ?3) ORDER BY wake, seq LIMIT ?4",
 			micros(before), micros(after.At), after.Seq, most)
 		if err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -95,19 +96,22 @@ func (w *writer) put(c *scheduler.Call, seq int64) error {
 	if err != nil {
 		return err
 	}
-	return w.exec("UPDATE calls SET state = ?, due = ?, wake = ?, ended_at = ?, attempts = ?, spent = ?, sum = ? WHERE seq = ?", r.state, r.due, r.wake, r.ended, r.attempts, r.spent, r.sum, seq)
+	return errors.Join(w.conclude(c, seq), w.exec("UPDATE calls SET state = ?, due = ?, wake = ?, ended_at = ?, attempts = ?, spent = ?, sum = ? WHERE seq = ?", r.state, r.due, r.wake, r.ended, r.attempts, r.spent, r.sum, seq))
 }
 
-// endFragile cancels calls that cannot go on: nobody has an answer that they were
-// accepted, or their request was not kept.
+// endFragile ends calls that cannot go on: nobody has an answer that they were
+// accepted, or their request was not kept. One that was sent may have been executed.
 func (w *writer) endFragile(now time.Time) error {
-	rows, err := w.rows("INDEXED BY fragile WHERE state = 'waiting' AND fragile = 1")
+	rows, err := w.rows("INDEXED BY waking WHERE state = 'waiting' AND wake <> 0 AND wake = ?", fragile)
 	for _, r := range rows {
 		c, err := r.call()
 		if err != nil {
 			return err
 		}
 		c.State, c.FinishedAt = scheduler.Cancelled, now
+		if slices.ContainsFunc(c.Attempts, func(a scheduler.Attempt) bool { return a.Outcome == upstream.Unknown }) {
+			c.State, c.FinishedAt = scheduler.Unknown, time.Time{}
+		}
 		if last := c.Last(); last != nil {
 			last.Reason += "; " + wentWithIt
 		}
@@ -121,7 +125,7 @@ func (w *writer) endFragile(now time.Time) error {
 // breakSending decides about what was being sent. Its permits go over to the quota table.
 func (w *writer) breakSending(past *scheduler.Past, now time.Time, repeat func(*scheduler.Entry) (time.Time, bool)) error {
 	held := int64(1) << 31 // ids that no block of this life has
-	rows, err := w.rows("INDEXED BY unsettled WHERE state IN ('sending', 'unknown') AND state = 'sending'")
+	rows, err := w.rows("INDEXED BY unsettled WHERE state = 'sending'")
 	for _, r := range rows {
 		c, err := r.call()
 		if err != nil {
@@ -182,7 +186,7 @@ func (w *writer) recentHolds(past *scheduler.Past, folded, since int64) error {
 }
 
 func (w *writer) quotaHolds(past *scheduler.Past) error {
-	s, err := w.prepared("SELECT id, upstream, name, key, every, permits, back, sum FROM quota")
+	s, err := w.prepared("SELECT id, upstream, name, key, every, permits, back, paused, sum FROM quota")
 	if err != nil {
 		return err
 	}
@@ -194,7 +198,7 @@ func (w *writer) quotaHolds(past *scheduler.Past) error {
 	for rows.Next() {
 		var h scheduler.Hold
 		var back, found int64
-		if err := rows.Scan(&h.ID, &h.Upstream, &h.Limit, &h.Key, &h.Every, &h.Permits, &back, &found); err != nil {
+		if err := rows.Scan(&h.ID, &h.Upstream, &h.Limit, &h.Key, &h.Every, &h.Permits, &back, &h.Paused, &found); err != nil {
 			return err
 		}
 		h.Back = instant(back)
@@ -216,7 +220,7 @@ func (w *writer) backlog(past *scheduler.Past, clean bool, counted []byte) error
 
 func (w *writer) count(backlog map[string]scheduler.UpstreamStatus) error {
 	s, err := w.prepared(`SELECT 1, upstream, count(*), sum(bytes) FROM calls INDEXED BY waiting WHERE state = 'waiting' GROUP BY upstream
-		UNION ALL SELECT 0, upstream, count(*), sum(bytes) FROM calls INDEXED BY unsettled WHERE state IN ('sending', 'unknown') AND state = 'unknown' AND async GROUP BY upstream`)
+		UNION ALL SELECT 0, upstream, count(*), sum(bytes) FROM calls INDEXED BY unsettled WHERE state = 'unknown' AND async GROUP BY upstream`)
 	if err != nil {
 		return err
 	}
@@ -267,7 +271,9 @@ func (d *DB) Restate(holds []scheduler.Hold) error {
 			return nil, err
 		}
 		for i, h := range holds {
-			h.ID = int64(i + 1) // below those of any block
+			if !h.Paused {
+				h.ID = int64(i + 1) // below those of any block
+			}
 			if err := w.hold("INSERT", h); err != nil {
 				return nil, err
 			}
@@ -280,14 +286,14 @@ func (d *DB) Restate(holds []scheduler.Hold) error {
 }
 
 func sumOf(h scheduler.Hold) int64 {
-	return sum(h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back))
+	return sum(h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), h.Paused)
 }
 
 func (w *writer) hold(insert string, h scheduler.Hold) error {
 	if !h.Back.IsZero() {
 		h.Back = ceil(h.Back)
 	}
-	return w.exec(insert+" INTO quota VALUES (?,?,?,?,?,?,?,?)", h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), sumOf(h))
+	return w.exec(insert+" INTO quota VALUES (?,?,?,?,?,?,?,?,?)", h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), h.Paused, sumOf(h))
 }
 
 // Settle implements [scheduler.Durable].

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"net/http"
+	"strconv"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -36,19 +37,23 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // sum is the checksum of a row. What it covers is written out in full, so no two
 // rows look alike.
 func sum(values ...any) int64 {
-	h := crc32.New(castagnoli)
+	text, crc := make([]byte, 0, 512), uint32(0)
 	for _, v := range values {
 		switch v := v.(type) {
 		case []byte:
-			fmt.Fprintf(h, "%d:", len(v))
-			h.Write(v)
+			text = append(strconv.AppendInt(text, int64(len(v)), 10), ':')
+			crc = crc32.Update(crc32.Update(crc, castagnoli, text), castagnoli, v)
+			text = text[:0]
 		case string:
-			fmt.Fprintf(h, "%d:%s", len(v), v)
+			text = append(strconv.AppendInt(text, int64(len(v)), 10), ':')
+			text = append(text, v...)
+		case int64:
+			text = append(strconv.AppendInt(text, v, 10), ';')
 		default:
-			fmt.Fprintf(h, "%v;", v)
+			text = fmt.Appendf(text, "%v;", v)
 		}
 	}
-	return int64(h.Sum32())
+	return int64(crc32.Update(crc, castagnoli, text))
 }
 
 // A content is what is kept apart of a call: a request or an answer.

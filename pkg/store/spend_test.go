@@ -1,6 +1,8 @@
 package store
 
 import (
+	"context"
+	"net/http"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -121,10 +123,76 @@ func TestCrashWastesOneBlock(t *testing.T) {
 	})
 }
 
+// TestCrashWastesLateAndWindow: what a crash costs of a short limit, with all of its
+// permits out and no answer heard, is late + window from the restart on, and no more.
+func TestCrashWastesLateAndWindow(t *testing.T) {
+	const late, window = 200 * time.Millisecond, 200 * time.Millisecond
+	for _, async := range []bool{true, false} {
+		dir := scratch(t)
+		synctest.Test(t, func(t *testing.T) {
+			d, err := Open(filepath.Join(dir, "late.db"), Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			var dead atomic.Bool
+			up := &log{}
+			start := func(answer func(*http.Request) (*http.Response, error)) *scheduler.Scheduler {
+				u := scheduler.Upstream{Late: late, Limits: []scheduler.Limit{{Name: "app", Calls: 20, Window: window}}}
+				u.URL, u.Transport = "http://api.test", roundTripper(answer)
+				s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: crashes{d, &dead}, Log: quiet})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
+			ctx, cut := context.WithCancel(t.Context())
+			s := start(func(r *http.Request) (*http.Response, error) {
+				<-ctx.Done() // nothing is heard before the crash
+				return nil, errDead
+			})
+			for range 20 {
+				if async {
+					hand(t, s, scheduler.Request{Target: "/"})
+				} else {
+					go s.Do(t.Context(), scheduler.Request{Upstream: "api", Target: "/"})
+				}
+			}
+			synctest.Wait()
+			dead.Store(true)
+			cut()
+			s.Close()
+			dead.Store(false)
+			restart := time.Now()
+			s = start(up.RoundTrip)
+			defer s.Close()
+			c := hand(t, s, scheduler.Request{Target: "/next"})
+			if c := must(s.Wait(t.Context(), c.ID)); c.State != scheduler.Done {
+				t.Fatalf("%+v", c)
+			}
+			if wait := up.at[0].Sub(restart); wait < late+window || wait > late+window+5*time.Millisecond {
+				t.Errorf("the next call went %v after the restart, want late + window = %v", wait, late+window)
+			}
+		})
+	}
+}
+
+// roundTripper is an upstream that is a function.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 // crashes is a store that does not hear of a clean end once the process is dead.
 type crashes struct {
 	*DB
 	dead *atomic.Bool
+}
+
+func (c crashes) Record(call *scheduler.Call) error {
+	if c.dead.Load() {
+		return errDead
+	}
+	return c.DB.Record(call)
 }
 
 func (c crashes) Restate(h []scheduler.Hold) error {

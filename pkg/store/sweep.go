@@ -47,6 +47,9 @@ func (d *DB) sweepOnce(now time.Time) (calls int64, err error) {
 		if err := w.exec("DELETE FROM results WHERE seq "+old, before, sweepStep); err != nil {
 			return nil, err
 		}
+		if err := w.exec("DELETE FROM untold WHERE seq "+old, before, sweepStep); err != nil {
+			return nil, err
+		}
 		if calls, err = w.changed("DELETE FROM calls WHERE seq "+old, before, sweepStep); err != nil {
 			return nil, err
 		}

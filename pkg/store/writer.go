@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"modernc.org/sqlite"
@@ -112,7 +113,7 @@ func (w *writer) run() {
 				return
 			}
 		}
-		batch = w.drain(batch)
+		batch = w.gather(batch)
 		if err := w.handle(batch); err != nil {
 			w.fail(err)
 			for _, o := range append(batch, w.drain(nil)...) {
@@ -139,7 +140,20 @@ func (w *writer) release() {
 	w.conn.Close()
 }
 
-// drain takes what queued while the last transaction was synced.
+// gather takes what queued while the last transaction was synced, and what those
+// hand over next who have just been answered: else they would wait while the first
+// few of them are synced.
+func (w *writer) gather(batch []*op) []*op {
+	for {
+		before := len(batch)
+		runtime.Gosched()
+		if batch = w.drain(batch); len(batch) == before {
+			return batch
+		}
+	}
+}
+
+// drain takes what is there.
 func (w *writer) drain(batch []*op) []*op {
 	for len(batch) < maxBatch {
 		select {

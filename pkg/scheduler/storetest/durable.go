@@ -16,6 +16,7 @@ import (
 func RunDurable(t *testing.T, new func(t *testing.T) (open func() scheduler.Durable)) {
 	for name, test := range map[string]func(t *durable){
 		"a crash while sending": crashed,
+		"a crash at a retry":    crashedAgain,
 		"what waits survives":   survives,
 		"what cannot go on":     fragile,
 		"holds":                 holds,
@@ -25,6 +26,7 @@ func RunDurable(t *testing.T, new func(t *testing.T) (open func() scheduler.Dura
 		"waking":                waking,
 		"one call":              fetch,
 		"backlog":               backlog,
+		"whom to tell":          untold,
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &durable{suite: suite{T: t}, open: new(t)}
@@ -105,6 +107,20 @@ func crashed(t *durable) {
 	}
 }
 
+func crashedAgain(t *durable) {
+	e := t.accept()
+	t.intend(Sent(e.Call))
+	limited := With(Ended(Sent(e.Call), scheduler.Waiting), func(c *scheduler.Call) { c.Last().Outcome, c.Response = upstream.NotExecuted, nil })
+	t.record(limited)
+	t.intend(Sent(limited))
+	if past := t.recover(); past.Broken != 1 || past.Backlog["api"].Unknown != 1 {
+		t.Errorf("past %+v", past)
+	}
+	if c := t.get(e.Call.ID); c.State != scheduler.Unknown || len(c.Attempts) != 2 || c.Attempts[0].Outcome != upstream.NotExecuted || c.Last().Outcome != upstream.Unknown {
+		t.Errorf("the call is %+v, want unknown after its second attempt", c)
+	}
+}
+
 func survives(t *durable) {
 	e := t.accept(withKey("k", "f"))
 	keyed := t.accept(withKey("sync", "f"), func(e *scheduler.Entry) { e.Call.Async = false })
@@ -127,6 +143,55 @@ func survives(t *durable) {
 			t.Errorf("%s the key with other content: %v", how, err)
 		}
 	})
+}
+
+func untold(t *durable) {
+	told := func(e *scheduler.Entry) { e.Call.Callback = "shop" }
+	var ended []string
+	for range 3 {
+		e := t.accept(told)
+		t.intend(Sent(e.Call))
+		t.record(Ended(Sent(e.Call), scheduler.Done))
+		ended = append(ended, e.Call.ID)
+	}
+	broken, nobody := t.accept(told), t.accept()
+	for _, e := range []*scheduler.Entry{broken, nobody} {
+		t.intend(Sent(e.Call))
+	}
+	twice := t.accept(told)
+	t.intend(Sent(twice.Call))
+	t.record(Ended(Sent(twice.Call), scheduler.Unknown))
+	t.record(Ended(Sent(twice.Call), scheduler.Failed))
+	t.accept(told) // has not ended
+	t.recover()
+	want := append(ended, broken.Call.ID, twice.Call.ID)
+	for len(want) > 0 {
+		var got []string
+		for after := ""; ; {
+			page, err := t.d.Untold(after, 2)
+			if err != nil {
+				t.Fatalf("Untold: %v", err)
+			}
+			for _, c := range page {
+				after, got = c.ID, append(got, c.ID)
+				if c.ID == ended[0] && (c.State != scheduler.Done || string(c.Response.Body) != "answer") {
+					t.Errorf("untold: %+v", c)
+				}
+			}
+			if len(page) < 2 {
+				break
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("untold: %v, want %v", got, want)
+		}
+		c := t.get(want[0])
+		t.accept(func(e *scheduler.Entry) { e.Tells = c.Notice() })
+		want = want[1:]
+	}
+	if page, err := t.d.Untold("", 10); err != nil || len(page) != 0 {
+		t.Errorf("when all is told: %v, %v", page, err)
+	}
 }
 
 func fragile(t *durable) {

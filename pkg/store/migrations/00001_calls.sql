@@ -21,24 +21,23 @@ CREATE TABLE calls (
 	async       INTEGER NOT NULL,    -- nobody waits for the answer
 	callback    TEXT NOT NULL,       -- who is told of its end
 	resolves    TEXT NOT NULL,       -- the unknown call that it asks about
-	fragile     INTEGER NOT NULL,    -- cannot go on without the process that accepted it
 	epoch       INTEGER NOT NULL,    -- that accepted it, or sent it last
 	bytes       INTEGER NOT NULL,
 	accepted_at INTEGER NOT NULL,
 	not_before  INTEGER NOT NULL,
 	due         INTEGER NOT NULL,    -- not before when it is sent, retries included
 	deadline    INTEGER NOT NULL,
-	wake        INTEGER NOT NULL,    -- due or deadline, what comes first
-	ended_at    INTEGER NOT NULL,    -- of its last attempt, or of the call
+	wake        INTEGER NOT NULL,    -- due or deadline, what comes first, if it was put off;
+	                                 -- -1: cannot go on without the process that accepted it; else 0
+	ended_at    INTEGER NOT NULL,    -- of its last attempt that has ended, or of the call
 	attempts    TEXT NOT NULL,       -- JSON
 	spent       TEXT NOT NULL,       -- JSON: permits that its attempts may have out
 	sum         INTEGER NOT NULL
 );
 CREATE INDEX waiting  ON calls (upstream, rank, seq, lane, due, bytes) WHERE state = 'waiting';
-CREATE INDEX waking   ON calls (wake) WHERE state = 'waiting' AND due > 0;
-CREATE INDEX fragile  ON calls (fragile) WHERE state = 'waiting' AND fragile = 1;
-CREATE INDEX unsettled ON calls (state, upstream, bytes) WHERE state IN ('sending', 'unknown');
-CREATE INDEX ended    ON calls (ended_at, state) WHERE ended_at > 0;
+CREATE INDEX waking   ON calls (wake) WHERE state = 'waiting' AND wake <> 0;
+CREATE INDEX unsettled ON calls (state, upstream, bytes) WHERE state = 'sending' OR state = 'unknown';
+CREATE INDEX ended    ON calls (ended_at) WHERE ended_at > 0;
 
 -- What goes on the wire, until the call is finished. If sealed is not null it holds
 -- nonce and AES-256-GCM of all of it, and the rest is empty.
@@ -51,12 +50,6 @@ CREATE TABLE bodies (
 	sealed  BLOB,
 	sum     INTEGER NOT NULL
 );
--- +goose StatementBegin
-CREATE TRIGGER retire AFTER UPDATE OF state ON calls WHEN new.state NOT IN ('waiting', 'sending', 'unknown')
-BEGIN
-	DELETE FROM bodies WHERE seq = new.seq;
-END;
--- +goose StatementEnd
 
 CREATE TABLE results (
 	seq       INTEGER PRIMARY KEY,
@@ -67,6 +60,12 @@ CREATE TABLE results (
 	sealed    BLOB,
 	sum       INTEGER NOT NULL
 );
+
+-- Notices that nobody has handed over yet as a webhook.
+CREATE TABLE untold (
+	notice TEXT PRIMARY KEY,
+	seq    INTEGER NOT NULL
+) WITHOUT ROWID;
 
 -- Idempotency keys, as SHA-256.
 CREATE TABLE keys (
@@ -87,6 +86,7 @@ CREATE TABLE quota (
 	every    INTEGER NOT NULL, -- all permits of all keys
 	permits  INTEGER NOT NULL,
 	back     INTEGER NOT NULL, -- when they come back; 0 while nobody knows
+	paused   INTEGER NOT NULL, -- somebody has shut the limit, or the key, until then
 	sum      INTEGER NOT NULL
 );
 CREATE INDEX quota_back ON quota (back) WHERE back > 0;
@@ -98,7 +98,7 @@ CREATE VIEW readable AS SELECT id, upstream, state, -rank AS priority,
 	strftime('%Y-%m-%dT%H:%M:%fZ', nullif(ended_at, 0) / 1e6, 'unixepoch') AS ended,
 	json_array_length(attempts) AS attempts, attempts ->> '$[#-1].outcome' AS outcome, attempts ->> '$[#-1].reason' AS reason
 	FROM calls;
-CREATE VIEW out_now AS SELECT upstream, name AS "limit", key, every, permits,
+CREATE VIEW out_now AS SELECT upstream, name AS "limit", key, every, permits, paused,
 	strftime('%Y-%m-%dT%H:%M:%fZ', nullif(back, 0) / 1e6, 'unixepoch') AS back
 	FROM quota;
 

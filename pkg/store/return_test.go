@@ -1,0 +1,178 @@
+package store
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// A site is a configuration of two upstreams, of which one may be left out.
+type site struct {
+	up     *log
+	limits []scheduler.Limit
+}
+
+func (w *site) config(names ...string) scheduler.Config {
+	ups := make(map[string]scheduler.Upstream)
+	for _, name := range append(names, "other") {
+		u := scheduler.Upstream{MaxWaiting: 1 << 20, Limits: w.limits}
+		u.URL, u.Transport = "http://"+name+".test", w.up
+		ups[name] = u
+	}
+	return scheduler.Config{Upstreams: ups, Log: quiet}
+}
+
+func (w *site) start(t *testing.T, path string, names ...string) (*scheduler.Scheduler, *DB) {
+	t.Helper()
+	d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := w.config(names...)
+	c.Store = d
+	s, err := scheduler.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, d
+}
+
+func (w *site) reload(t *testing.T, s *scheduler.Scheduler, names ...string) {
+	t.Helper()
+	if err := s.Reload(w.config(names...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUpstreamReturns: an upstream that a reload, or a restart, leaves out and
+// another reload takes in again has its calls in the store still, and its permits
+// are out as they were.
+func TestUpstreamReturns(t *testing.T) {
+	for _, how := range []string{"reload", "restart", "crash"} {
+		t.Run(how, func(t *testing.T) {
+			dir := scratch(t)
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(dir, "return.db")
+				w := &site{up: &log{}, limits: []scheduler.Limit{{Name: "hour", Calls: 3, Window: time.Hour}}}
+				s, d := w.start(t, path, "api")
+				for n := range 3 {
+					if c := hand(t, s, scheduler.Request{Target: fmt.Sprint("/", n)}); must(s.Wait(t.Context(), c.ID)).State != scheduler.Done {
+						t.Fatal("it was not sent")
+					}
+				}
+				later := time.Now().Add(30 * time.Minute)
+				far := hand(t, s, scheduler.Request{Target: "/far", NotBefore: later})
+				switch how {
+				case "reload":
+					w.reload(t, s)
+				case "restart":
+					s.Close()
+					s, _ = w.start(t, path)
+				case "crash":
+					image := copyOf(t, d, filepath.Join(dir, "crash.db"))
+					s.Close()
+					s, _ = w.start(t, image)
+				}
+				defer func() { s.Close() }()
+				time.Sleep(10 * time.Minute)
+				if how == "restart" { // once more without it
+					s.Close()
+					s, _ = w.start(t, path)
+				}
+				time.Sleep(5 * time.Minute)
+				w.reload(t, s, "api")
+				if st := s.Upstreams()[0]; st.Name != "api" || st.Waiting != 1 {
+					t.Errorf("the upstream that is there again: %+v, want 1 call waiting", st)
+				}
+				next := hand(t, s, scheduler.Request{Target: "/next"})
+				time.Sleep(14 * time.Minute)
+				if n := len(w.up.sent()); n != 3 {
+					t.Fatalf("%v were sent in half an hour, 3 may be in an hour", w.up.sent())
+				}
+				time.Sleep(45 * time.Minute)
+				for _, c := range []*scheduler.Call{far, next} {
+					if c = must(s.Get(c.ID)); c.State != scheduler.Done {
+						t.Errorf("%+v, want done", c)
+					}
+				}
+			})
+		})
+	}
+}
+
+// copyOf is the file as a crash leaves it.
+func copyOf(t *testing.T, d *DB, path string) string {
+	t.Helper()
+	for _, part := range []string{"", "-wal"} {
+		text, err := os.ReadFile(d.path + part)
+		if err == nil {
+			err = os.WriteFile(path+part, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+// TestPauseOverRestart: what a person has shut stays shut, after a crash as well,
+// until its time, or until it is opened again.
+func TestPauseOverRestart(t *testing.T) {
+	for _, how := range []string{"restart", "crash"} {
+		t.Run(how, func(t *testing.T) {
+			dir := scratch(t)
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(dir, "pause.db")
+				w := &site{up: &log{}, limits: []scheduler.Limit{{Name: "key", PerKey: `query("key")`, Calls: 3, Window: time.Second}}}
+				s, d := w.start(t, path, "api")
+				lives := 0
+				again := func() {
+					t.Helper()
+					if lives++; how == "crash" {
+						path = copyOf(t, d, filepath.Join(dir, fmt.Sprint(lives, ".db")))
+					}
+					s.Close()
+					s, d = w.start(t, path, "api")
+				}
+				pause := func(limit, key string, d time.Duration) {
+					t.Helper()
+					if err := s.Pause("api", limit, key, time.Now().Add(d)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				pause("", "", 5*time.Hour)
+				pause("", "", time.Hour) // shorter
+				pause("key", "a", 2*time.Hour)
+				pause("key", "b", 3*time.Hour)
+				if err := s.Resume("api", "key", "b"); err != nil {
+					t.Fatal(err)
+				}
+				again()
+				calls := make(map[string]*scheduler.Call)
+				for _, key := range []string{"a", "b"} {
+					calls[key] = hand(t, s, scheduler.Request{Target: "/?key=" + key})
+				}
+				again()
+				defer func() { s.Close() }()
+				time.Sleep(59 * time.Minute)
+				if n := len(w.up.sent()); n != 0 {
+					t.Errorf("%d calls were sent, the upstream is shut", n)
+				}
+				time.Sleep(2 * time.Minute)
+				again()
+				if a, b := must(s.Get(calls["a"].ID)), must(s.Get(calls["b"].ID)); a.State != scheduler.Waiting || b.State != scheduler.Done {
+					t.Errorf("key a is shut, b open: a is %s, b %s", a.State, b.State)
+				}
+				time.Sleep(time.Hour)
+				if a := must(s.Get(calls["a"].ID)); a.State != scheduler.Done {
+					t.Errorf("after the pause a is %s", a.State)
+				}
+			})
+		})
+	}
+}
