@@ -78,7 +78,7 @@ func (s *Scheduler) newCall(r Request) (*call, *Error) {
 			AcceptedAt: now, NotBefore: r.NotBefore, Deadline: deadline, Attempts: []Attempt{},
 			Callback: r.Callback, Resolves: r.resolves,
 		},
-		request: wire, route: way, repeatable: sv.up.Repeatable(in), bytes: size(wire), lane: laneOf(way),
+		request: wire, route: way, bytes: size(wire), lane: laneOf(way),
 	}
 	c.Durable = s.durable != nil && sv.durable.holds(in, false)
 	c.noBody = s.durable != nil && sv.noBody.holds(in, true)

@@ -25,7 +25,7 @@ func (s *Scheduler) attempt(sv *service, c *call, intent *Call, take []Hold) {
 		s.loop.post(func(now time.Time) { s.loop.vanish(now, c) })
 		return
 	}
-	repeatable, until := sv.repeatable(c, result)
+	repeatable, until := s.latest(sv).repeatable(c, result)
 	decision := s.decision(sv.Retry, retry.Attempt{
 		Number: c.flight.burnt + 1, Outcome: retry.Outcome(result.Outcome), Repeatable: repeatable, Until: until,
 		RetryAfter: result.RetryAfter, Last: c.flight.backoff, Response: result.Response, Err: result.Err,
@@ -33,6 +33,8 @@ func (s *Scheduler) attempt(sv *service, c *call, intent *Call, take []Hold) {
 	switch {
 	case result.Outcome == upstream.Unknown:
 		s.log.Warn("a call may have been executed", "call", intent.ID, "upstream", intent.Upstream, "reason", result.Reason)
+	case result.Unprocessed:
+		s.log.Info("the upstream did not process a call", "call", intent.ID, "upstream", intent.Upstream, "reason", result.Reason)
 	case result.Outcome == upstream.NotExecuted && result.Sent:
 		s.log.Info("limited by the upstream", "call", intent.ID, "upstream", intent.Upstream, "reason", result.Reason, "retry_after", result.RetryAfter.String())
 	}
@@ -95,7 +97,7 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 	p.back(now, f, r)
 	l.tell(now, c, told, r, kept)
 	l.reachable(now, p, c, r)
-	f.used = f.used || r.Sent
+	f.used = f.used || r.Sent && !r.Unprocessed
 	f.doubt = f.doubt || r.Outcome == upstream.Unknown
 	if d.Burnt {
 		f.burnt++
@@ -111,6 +113,12 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 		p.executed(needs)
 		l.finish(now, c, Failed)
 		return
+	case r.Unprocessed && f.unreached == 0: // a connection's end, most often
+		f.unreached++
+		d.At = now
+	case r.Unprocessed, r.Unsigned: // it may be the call's own fault: another one is the next probe
+		f.unreached++
+		d.At = now.Add(probes.Delay(f.unreached+1, 0, rand.Float64()))
 	case r.Outcome == upstream.NotExecuted && r.Sent:
 		f.unreached = 0
 		if !r.Alone {
@@ -224,9 +232,9 @@ func (l *loop) reachable(now time.Time, p *planner, c *call, r *upstream.Result)
 	}
 	switch down := p.door.down; {
 	case down == 0:
-		l.s.log.Info("upstream is up again", "upstream", p.Name, "failed_dials", before)
+		l.s.log.Info("upstream is up again", "upstream", p.Name, "failed_probes", before)
 	case down == 1:
-		l.s.log.Warn("upstream is down, its calls wait", "upstream", p.Name, "reason", r.Reason, "probe_in", p.door.probe.Sub(now).String())
+		l.s.log.Warn("upstream, or its signer, is down; its calls wait", "upstream", p.Name, "reason", r.Reason, "probe_in", p.door.probe.Sub(now).String())
 		fallthrough
 	default:
 		l.wheel.Insert(p.door.probe.Sub(l.origin), wakeup{})

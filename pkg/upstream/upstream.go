@@ -14,8 +14,8 @@
 // or unknown (it may have been executed). Rules decide in their order, each an
 // expression over the answer, because platforms say "limited" and "we do not
 // know" with status 200; then the status decides. Without an answer the outcome
-// is not_executed if not one byte of the request can have left, and unknown
-// otherwise.
+// is not_executed if not one byte of the request can have left, or if HTTP/2 says
+// that the upstream did nothing with it (RFC 9113, section 8.7), and unknown otherwise.
 //
 // # One Do is one sending
 //
