@@ -79,7 +79,7 @@ func (s *Scheduler) once(send func(context.Context, *upstream.Request) *upstream
 	if err := s.intend(c, intent, take); err != nil {
 		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: "never sent: the intent could not be stored", AnsweredAt: time.Now(), RetryAfter: time.Second, Err: err}
 	}
-	return send(s.ctx, sv.fresh(intent, c.request))
+	return send(s.ctx, sv.outgoing(intent, c.request))
 }
 
 // conclude takes in what an attempt came to and does what follows.

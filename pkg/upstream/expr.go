@@ -50,6 +50,7 @@ type answerEnv struct {
 	Body   func(string) any `expr:"body"`
 	Error  string           `expr:"error"`
 	Sent   bool             `expr:"sent"`
+	Repeat bool             `expr:"repeat"`
 }
 
 func (in *Input) env() requestEnv {
@@ -65,7 +66,7 @@ func (in *Input) env() requestEnv {
 }
 
 func (in *Input) answer(a *answer) answerEnv {
-	env := answerEnv{requestEnv: in.env(), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent}
+	env := answerEnv{requestEnv: in.env(), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent, Repeat: in.r.Repeat}
 	env.Header = a.header.Get
 	return env
 }
