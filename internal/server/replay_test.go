@@ -49,7 +49,7 @@ func TestStoredAnswersWhereAllowed(t *testing.T) {
 			if one.Header.Get("Idempotent-Replayed") != "" || two.Header.Get("Idempotent-Replayed") != "true" || two.Header.Get("Throttler-Outcome") != "done" {
 				t.Errorf("headers %v and %v", one.Header, two.Header)
 			}
-			if resp, body := send(t, "POST", srv.URL+"/pay", "b", key); resp.StatusCode != 422 || resp.Header.Get("Throttler-Outcome") != "not_executed" {
+			if resp, body := send(t, "POST", srv.URL+"/pay", "b", key); resp.StatusCode != 422 || resp.Header.Get("Throttler-Outcome") != "not_executed" || !strings.Contains(body, "call "+one.Header.Get("Throttler-Call")) {
 				t.Errorf("the key for another request: %d %s", resp.StatusCode, body)
 			}
 			if resp, _ := send(t, "POST", srv.URL+"/unknown", "a", "Idempotency-Key: k2"); resp.StatusCode != 500 || resp.Header.Get("Throttler-Outcome") != "unknown" {

@@ -3,8 +3,6 @@ package scheduler
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -93,7 +91,7 @@ func (s *Scheduler) accept(ctx context.Context, c *call, r *Request) (known *Cal
 	e := &Entry{Call: c.Call, Request: c.request, Lane: c.lane, Bytes: c.bytes, NoBody: c.noBody}
 	store := s.storeOf(c.Call)
 	if r.IdempotencyKey != "" {
-		e.Key, e.Fingerprint = r.Upstream+" "+r.IdempotencyKey, fingerprintOf(r)
+		e.Key, e.Fingerprint = r.Upstream+" "+r.IdempotencyKey, c.route.service.up.Fingerprint(c.request)
 		// What was accepted stays so, whatever would refuse it now.
 		err := s.reading(func() (err error) {
 			known, err = store.Find(e.Key, e.Fingerprint)
@@ -122,7 +120,7 @@ func (s *Scheduler) unstored(r *Request, err error) *Error {
 	case errors.As(err, &refused):
 		return refused
 	case errors.Is(err, ErrKeyReused):
-		return &Error{Reason: KeyReused, Upstream: r.Upstream, Detail: fmt.Sprintf("idempotency key %q was used for another request; take a new key, or send the same request", r.IdempotencyKey)}
+		return &Error{Reason: KeyReused, Upstream: r.Upstream, Detail: fmt.Sprintf("idempotency key %q: %v. If this is meant as a repeat, look that call up: a new key would make a second one; if it is not, give it a key of its own", r.IdempotencyKey, err)}
 	case errors.Is(err, ErrFull):
 		return &Error{Reason: DiskFull, Upstream: r.Upstream, RetryAfter: time.Second, Detail: "the store's disk is full and the call was not taken; free some space, or send it again later"}
 	}
@@ -155,12 +153,4 @@ func size(r *upstream.Request) int64 {
 		}
 	}
 	return int64(n)
-}
-
-func fingerprintOf(r *Request) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "%q %q ", r.Method, r.Target)
-	r.Header.Write(h)
-	fmt.Fprintf(h, "\r\n%s", r.Body)
-	return hex.EncodeToString(h.Sum(nil))
 }

@@ -35,7 +35,7 @@ type Callback struct {
 // callbackUpstream turns a target into an upstream.
 func callbackUpstream(c Callback) Upstream {
 	u := Upstream{Config: c.Config, Retry: c.Retry, MaxAge: 72 * time.Hour, Concurrency: 16}
-	u.Idempotent = "true" // by webhook-id
+	u.Idempotent, u.Idempotency.Same = "true", `header("Webhook-Id")`
 	u.Outcomes = []upstream.Rule{
 		{When: `status >= 200 and status < 300`, Is: upstream.Done},
 		{When: `status == 410`, Is: upstream.Failed},
@@ -106,14 +106,11 @@ func (s *Scheduler) notify(ctx context.Context, c *Call, now time.Time) {
 		"Content-Type": {"application/json"},
 		"Webhook-Id":   {fmt.Sprintf("%s.%s.%d", c.ID, c.State, attempts)},
 	}
-	var refused *Error
+	// If it was handed over before, by an earlier process, that is the same call.
 	_, err = s.Submit(ctx, Request{
 		Upstream: name, Method: http.MethodPost, Target: sv.target, Header: header, Body: body, internal: true,
 		IdempotencyKey: header.Get("Webhook-Id"),
 	})
-	if errors.As(err, &refused) && refused.Reason == KeyReused {
-		return // it was handed over before, by an earlier process
-	}
 	if err != nil {
 		s.log.Error("a webhook was refused", "call", c.ID, "callback", c.Callback, "err", err)
 	}
