@@ -177,8 +177,17 @@ func (d *Data) recover(w http.ResponseWriter) {
 	d.refuse(w, nil, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.Upstream, Detail: "an internal error; the call may have been executed"})
 }
 
+// refuse gives an answer that is Throttler's own. Whoever gets one knows of the call
+// that it was not executed, or else must query: also of one that is known to be
+// done, of which this is not the answer.
 func (d *Data) refuse(w http.ResponseWriter, r *scheduler.Request, err error) {
-	d.Refusal.write(w, turnAway(d.Observe, d.Upstream, err), r)
+	e := turnAway(d.Observe, d.Upstream, err)
+	if e.Call.Outcome() != notExecuted {
+		told := *e.Call
+		told.State = scheduler.Unknown
+		e.Call = &told
+	}
+	d.Refusal.write(w, e, r)
 }
 
 // tell sets the headers that every answer to a call has.

@@ -2,6 +2,9 @@ package server
 
 import (
 	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,6 +17,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 func TestStoredAnswersWhereAllowed(t *testing.T) {
@@ -64,6 +68,42 @@ func TestStoredAnswersWhereAllowed(t *testing.T) {
 				t.Errorf("%d requests, want 3", n)
 			}
 		})
+	}
+}
+
+type signFunc func(*upstream.Request) error
+
+func (f signFunc) Sign(_ context.Context, r *upstream.Request) error { return f(r) }
+
+// An answer that is not the upstream's says not_executed, or unknown, and nothing
+// else: neither that of a call that cannot be signed, nor that of one which is done,
+// and whose answer was not kept.
+func TestOutcomesOfRefusals(t *testing.T) {
+	u := scheduler.Upstream{}
+	u.MaxInspect = 10
+	u.Signer = signFunc(func(r *upstream.Request) error {
+		if r.Target == "/unsigned" {
+			return errors.New("no such app")
+		}
+		return nil
+	})
+	r := newRig(t, u, Refusal{}, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "more than ten bytes") })
+	srv := httptest.NewServer(&Data{Scheduler: r.s, Upstream: "pay", Replay: true})
+	defer srv.Close()
+	for _, tt := range []struct {
+		path, header string
+		status       int
+		outcome      string
+	}{
+		{"/unsigned", "X-A: b", 500, "not_executed"},
+		{"/unsigned", "Idempotency-Key: k1", 500, "not_executed"},
+		{"/long", "Idempotency-Key: k2", 504, "unknown"},
+	} {
+		resp, body := send(t, "POST", srv.URL+tt.path, "a", tt.header)
+		var p Problem
+		if err := json.Unmarshal([]byte(body), &p); err != nil || resp.StatusCode != tt.status || p.Outcome != tt.outcome || resp.Header.Get("Throttler-Outcome") != tt.outcome {
+			t.Errorf("%s: %d, %s, %s, %v; want %d, %s", tt.path, resp.StatusCode, resp.Header.Get("Throttler-Outcome"), body, err, tt.status, tt.outcome)
+		}
 	}
 }
 

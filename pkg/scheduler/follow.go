@@ -141,6 +141,9 @@ func (l *loop) tell(now time.Time, c *call, told *Call, r *upstream.Result, kept
 	told.Response = kept
 	last := told.Last()
 	last.EndedAt, last.Outcome, last.Reason = now, r.Outcome, r.Reason
+	if r.Outcome == upstream.Failed && !r.Sent { // for good, but nobody has refused it
+		last.Outcome = upstream.NotExecuted
+	}
 	switch {
 	case kept != nil:
 		last.Status = kept.Status
