@@ -17,8 +17,11 @@ import (
 
 // newCall checks a request and computes what it needs, on the caller's goroutine.
 func (s *Scheduler) newCall(r Request) (*call, *Error) {
-	sv := s.service(r.Upstream)
-	if sv == nil || sv.target != "" && !r.internal {
+	sv := r.by
+	if sv == nil {
+		sv = s.service(r.Upstream)
+	}
+	if sv == nil || sv.target != "" && r.by == nil {
 		return nil, errNoUpstream(r.Upstream)
 	}
 	bad := func(format string, args ...any) (*call, *Error) {

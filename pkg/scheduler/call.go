@@ -51,8 +51,8 @@ type Request struct {
 	// end of the call, if it was submitted.
 	Callback string
 
-	resolves string // the unknown call that this one asks about
-	internal bool   // may go to a callback's upstream
+	resolves string   // the unknown call that this one asks about
+	by       *service // whose query or webhook it is, also after a reload without it; nil for everybody else
 }
 
 func (r *Request) wire() *upstream.Request {
@@ -187,6 +187,7 @@ type flight struct {
 	place     int              // among those that wait for it
 	used      bool             // its bytes have been sent once
 	doubt     bool             // an attempt may have executed it
+	decided   func()           // ends the asking about it, nil if there is none
 	result    *upstream.Result // the last answer, for the waiter
 	reason    Reason           // why the call ended without one
 }

@@ -82,17 +82,8 @@ type notice struct {
 	Data      *Call     `json:"data"`
 }
 
-// notify hands over the webhook about a call that has come to an end, if it wants one.
-func (s *Scheduler) notify(ctx context.Context, c *Call, now time.Time) {
-	if c.Callback == "" {
-		return
-	}
-	name := c.Upstream + callbackSeparator + c.Callback
-	sv := s.service(name)
-	if sv == nil { // it was configured when the call was taken
-		s.log.Error("a call's callback is not configured any more", "call", c.ID, "callback", c.Callback)
-		return
-	}
+// notify hands over the webhook about a call that has come to an end.
+func (s *Scheduler) notify(ctx context.Context, sv *service, c *Call, now time.Time) {
 	body, err := json.Marshal(notice{"call." + string(c.State), now.UTC(), c})
 	if err != nil {
 		s.log.Error("a webhook cannot be made", "call", c.ID, "err", err)
@@ -108,11 +99,12 @@ func (s *Scheduler) notify(ctx context.Context, c *Call, now time.Time) {
 	}
 	// If it was handed over before, by an earlier process, that is the same call.
 	_, err = s.Submit(ctx, Request{
-		Upstream: name, Method: http.MethodPost, Target: sv.target, Header: header, Body: body, internal: true,
+		Upstream: sv.Name, Method: http.MethodPost, Target: sv.target, Header: header, Body: body, by: sv,
 		IdempotencyKey: header.Get("Webhook-Id"),
 	})
 	if err != nil {
-		s.log.Error("a webhook was refused", "call", c.ID, "callback", c.Callback, "err", err)
+		s.untold.Add(1)
+		s.log.Error("a webhook was refused", "call", c.ID, "state", c.State, "callback", c.Callback, "err", err)
 	}
 }
 
@@ -122,18 +114,24 @@ func (l *loop) aftermath(now time.Time, c *call) {
 	if !c.Async {
 		return
 	}
-	sv := l.planners[c.Upstream].service
-	asks := c.State == Unknown && c.Resolves == "" && len(sv.resolvers) > 0
-	if c.Callback == "" && !asks {
-		return
-	}
 	snapshot := c.Call.snapshot()
-	l.s.after.Go(func() {
-		l.s.notify(l.s.afterCtx, &snapshot, now)
-		if asks {
-			l.s.settle(l.s.afterCtx, sv, &snapshot, c.request)
+	if c.Callback != "" {
+		if to := l.planners[c.Upstream+callbackSeparator+c.Callback]; to != nil {
+			sv := to.service
+			l.s.after.Go(func() { l.s.notify(l.s.afterCtx, sv, &snapshot, now) })
+		} else { // it was configured when the call was taken
+			l.s.log.Error("a call's callback is not configured any more", "call", c.ID, "callback", c.Callback)
 		}
-	})
+	}
+	sv := l.planners[c.Upstream].service
+	if c.State == Unknown && c.Resolves == "" && len(sv.resolvers) > 0 {
+		ctx, decided := context.WithCancel(l.s.afterCtx)
+		c.flight.decided = decided
+		l.s.after.Go(func() {
+			defer decided()
+			l.s.settle(ctx, sv, &snapshot, c.request)
+		})
+	}
 }
 
 // splitTarget takes the path and query out of a callback's URL: they are the

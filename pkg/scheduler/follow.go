@@ -320,17 +320,28 @@ func (l *loop) abandon(now time.Time, c *call) {
 // stop refuses what waits for an answer; what was submitted stays as it is.
 func (l *loop) stop(now time.Time) {
 	l.stopping = true
-	left := 0
 	for _, c := range l.calls {
-		switch {
-		case c.State == Waiting && !c.Async:
+		if c.State == Waiting && !c.Async {
 			l.release(now, c)
-		case c.State == Waiting:
-			left++
 		}
 	}
-	if left > 0 && l.s.durable == nil {
-		l.s.log.Warn("calls are waiting and will not be sent by this process", "calls", left)
+}
+
+// lost logs what ends with a process that has no store. The loop has ended.
+func (l *loop) lost() {
+	calls, unknown, webhooks := 0, 0, int(l.s.untold.Load())
+	for _, c := range l.calls {
+		switch {
+		case l.planners[c.Upstream].target != "":
+			webhooks++
+		case c.State == Waiting:
+			calls++
+		case c.State == Unknown:
+			unknown++
+		}
+	}
+	if calls+unknown+webhooks > 0 {
+		l.s.log.Warn("what is kept in memory ends with this process", "waiting_calls", calls, "unknown_calls", unknown, "webhooks", webhooks)
 	}
 }
 
