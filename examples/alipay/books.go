@@ -25,7 +25,7 @@ type books struct {
 // moved: the answer to the refund alone does not say so.
 func (b books) reconcile(ctx context.Context, r *refund) error {
 	if r.call == "" {
-		return errors.New("it was not accepted, no money was moved")
+		return errors.New("it was not accepted, and is not made")
 	}
 	for decided := false; ; {
 		call, err := b.throttler.Wait(ctx, r.call) // until it is finished, or unknown

@@ -123,7 +123,7 @@ func (s *Scheduler) unstored(r *Request, err error) *Error {
 	case errors.As(err, &refused):
 		return refused
 	case errors.Is(err, ErrKeyReused):
-		return &Error{Reason: KeyReused, Upstream: r.Upstream, Detail: fmt.Sprintf("idempotency key %q: %v. If this is meant as a repeat, look that call up: a new key would make a second one; if it is not, give it a key of its own", r.IdempotencyKey, err)}
+		return &Error{Reason: KeyReused, Upstream: r.Upstream, Detail: fmt.Sprintf("%v (idempotency key %q). If this is meant as a repeat, look that call up: a new key would make a second one. If it is not, give it a key of its own", err, r.IdempotencyKey)}
 	case errors.Is(err, ErrFull):
 		return &Error{Reason: DiskFull, Upstream: r.Upstream, RetryAfter: time.Second, Detail: "the store's disk is full and the call was not taken; free some space, or send it again later"}
 	}

@@ -69,7 +69,7 @@ func (f *Filter) matches(c *Call) bool {
 var (
 	ErrNotFound = errors.New("no such call")
 	// ErrKeyReused refuses a key of another request. What wraps it names the call.
-	ErrKeyReused = errors.New("it was used for another request")
+	ErrKeyReused = errors.New("the key was used for another request")
 	// ErrNotWaiting refuses an intent: somebody else has decided about the call.
 	ErrNotWaiting = errors.New("the call is not waiting")
 	// ErrFull means that there is no room for a new call; what is known is safe.
