@@ -106,8 +106,6 @@ type wire struct {
 
 	// Owned by the goroutine in RoundTrip, which calls the trace's hooks, but for
 	// header.
-	asked     int
-	got       int
 	connected bool
 	at        time.Time   // when it was: the first byte leaves then, or later
 	shared    bool        // HTTP/2: the connection carries other requests too
@@ -118,15 +116,16 @@ type wire struct {
 	header    atomic.Bool // the request's header is being written
 }
 
-// trace stops net/http when it takes a second connection, or the same one again,
-// for the same request: it would send the request again. Cancelling alone is
+// trace stops net/http when it had a connection and takes another one, or the same
+// again, for the same request: it would send the request again. Cancelling alone is
 // enough in HTTP/2, which looks at it before it writes a header. In HTTP/1.1 an
 // idle connection may be handed over at the same moment: it is closed before a
-// byte of the request is written to it.
+// byte of the request is written to it. That it asks a second time without having
+// had one is no matter: an idle HTTP/2 connection was found to be dead.
 func (w *wire) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn: func(string) {
-			if w.asked++; w.asked > 1 {
+			if w.connected {
 				w.cancel(errRepeat)
 			}
 		},
@@ -137,7 +136,7 @@ func (w *wire) trace() *httptrace.ClientTrace {
 				w.shared = t.ConnectionState().NegotiatedProtocol == "h2"
 			}
 			var no error
-			if w.got++; max(w.got, w.asked) > 1 {
+			if w.connected {
 				no, w.same = errRepeat, info.Conn == w.first
 			} else if !w.latest.IsZero() && time.Now().After(w.latest) {
 				no = errStale

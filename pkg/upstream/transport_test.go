@@ -189,6 +189,22 @@ func TestOneDoIsOneStream(t *testing.T) {
 	})
 }
 
+// An idle HTTP/2 connection that the upstream has closed does not make it look down:
+// another one is taken, without a byte having been sent.
+func TestIdleConnectionIsClosed(t *testing.T) {
+	s, c := secure(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }))
+	u := newUpstream(t, c)
+	defer u.Close()
+	for range 50 {
+		res := do(t, u, &Request{Method: "POST", Target: "/", Body: []byte("x")})
+		if res.Unreachable || res.Outcome == NotExecuted { // it may have been closed under its hands
+			t.Fatalf("%s: %s", res.Outcome, res.Reason)
+		}
+		s.CloseClientConnections()
+		time.Sleep(time.Millisecond) // mostly this is noticed
+	}
+}
+
 // authority makes certificates for a test.
 type authority struct {
 	key  *ecdsa.PrivateKey

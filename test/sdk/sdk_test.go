@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-pay/gopay"
 	gopaygateway "github.com/go-pay/gopay/alipay"
@@ -68,6 +69,50 @@ func TestSmartwalleAlipay(t *testing.T) {
 		limited: []string{"40005"}, refused: []string{"40005"},
 		unknown: []string{"20000", "ACQ.SYSTEM_ERROR"}, lost: []string{"20000"},
 	}.test(t)
+}
+
+// keyed sends an Idempotency-Key along with each request.
+type keyed struct{ key string }
+
+func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Idempotency-Key", k.key)
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// A program that sends a refund again under its Idempotency-Key lets the SDK sign it
+// anew, with another time: it gets the stored answer, and nothing is sent.
+func TestSameKeySignedAnew(t *testing.T) {
+	keys := gateway.NewKeys()
+	p, public := newPlatform(t, "alipay", keys, nil)
+	srv, err := gateway.Start("", p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	base := sidecar(t, "alipay", srv.URL)
+	for _, zone := range []int{8, 7} { // another hour, sooner than the next second
+		sdk, err := alipay.New(appID, keys.Private, true, alipay.WithProductionGateway(base+gateway.Path),
+			alipay.WithHTTPClient(&http.Client{Transport: keyed{"R1"}}), alipay.WithTimeLocation(time.FixedZone("", zone*60*60)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sdk.LoadAliPayPublicKey(public); err != nil {
+			t.Fatal(err)
+		}
+		for _, amount := range []string{"1.00", "2.00"} {
+			r, err := sdk.TradeRefund(t.Context(), alipay.TradeRefund{OutTradeNo: "T1", OutRequestNo: "R1", RefundAmount: amount})
+			if amount == "1.00" && (err != nil || !r.IsSuccess()) {
+				t.Errorf("the same refund: %+v, %v", r, err)
+			}
+			if amount == "2.00" && !strings.Contains(code(err), "40002") {
+				t.Errorf("another refund under the key: %+v, %v", r, err)
+			}
+		}
+	}
+	if n := p.Arrivals("refund"); n != 1 {
+		t.Errorf("%d requests came in, want 1", n)
+	}
 }
 
 func TestGopayGateway(t *testing.T) {
