@@ -66,7 +66,7 @@ func TestSmartwalleAlipay(t *testing.T) {
 				return code(err)
 			}
 		},
-		limited: []string{"40005"}, refused: []string{"40005"},
+		limited: []string{"40005"}, refused: []string{"40005"}, down: []string{"40005"},
 		unknown: []string{"20000", "ACQ.SYSTEM_ERROR"}, lost: []string{"20000"},
 	}.test(t)
 }
@@ -129,7 +129,7 @@ func TestGopayGateway(t *testing.T) {
 				return code(err)
 			}
 		},
-		limited: []string{"40005"}, refused: []string{"40005"},
+		limited: []string{"40005"}, refused: []string{"40005"}, down: []string{"40005"},
 		unknown: []string{"20000", "ACQ.SYSTEM_ERROR"}, lost: []string{"20000"},
 	}.test(t)
 }
@@ -151,7 +151,7 @@ func TestGopayV3(t *testing.T) {
 				return code(err)
 			}
 		},
-		limited: []string{"429 app-call-limited"}, refused: []string{"429 app-call-limited"},
+		limited: []string{"429 app-call-limited"}, refused: []string{"429 app-call-limited"}, down: []string{"502 app-call-limited"},
 		unknown: []string{"unknow-error", "ACQ.SYSTEM_ERROR"}, lost: []string{"504 unknow-error"},
 	}.test(t)
 }
@@ -195,7 +195,7 @@ func TestWechatPay(t *testing.T) {
 				return code(err)
 			}
 		},
-		limited: []string{"APIError 429 RATELIMIT_EXCEEDED"}, refused: []string{"APIError 429 RATELIMIT_EXCEEDED"},
+		limited: []string{"APIError 429 RATELIMIT_EXCEEDED"}, refused: []string{"APIError 429 RATELIMIT_EXCEEDED"}, down: []string{"APIError 502 SERVICE_UNAVAILABLE"},
 		unknown: []string{"APIError 500 SYSTEM_ERROR"}, lost: []string{"APIError 504 SYSTEM_ERROR"},
 	}.test(t)
 }
@@ -215,7 +215,7 @@ func TestStripe(t *testing.T) {
 				return code(err)
 			}
 		},
-		limited: []string{"stripe.Error 429 rate_limit"}, refused: []string{"stripe.Error 429 rate_limit"},
+		limited: []string{"stripe.Error 429 rate_limit"}, refused: []string{"stripe.Error 429 rate_limit"}, down: []string{"stripe.Error 502 not_executed"},
 		unknown: []string{"stripe.Error 500"}, lost: []string{"stripe.Error 504 unknown_outcome"},
 	}.test(t)
 }
