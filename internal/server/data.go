@@ -68,6 +68,7 @@ func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // do answers a client that waits.
 func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
 	req.IdempotencyKey = r.Header.Get("Idempotency-Key") // counts for durable calls only
+	began := time.Now()
 	resp, call, err := d.Scheduler.Do(r.Context(), req)
 	if err != nil {
 		// Also where the client seems to have gone: one that has only closed its
@@ -76,6 +77,9 @@ func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request)
 		return
 	}
 	defer resp.Body.Close()
+	if call.AcceptedAt.Before(began) { // another request with the key had it made
+		w.Header().Set(replayed, "true")
+	}
 	d.forward(w, r, resp, call)
 }
 

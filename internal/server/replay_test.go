@@ -11,12 +11,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/store"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -68,6 +70,31 @@ func TestStoredAnswersWhereAllowed(t *testing.T) {
 				t.Errorf("%d requests, want 3", n)
 			}
 		})
+	}
+}
+
+// On a durable route the key counts too, and who gets an answer that somebody else
+// had is told so.
+func TestDurableAnswerAgain(t *testing.T) {
+	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "paid") }))
+	defer platform.Close()
+	db, err := store.Open(filepath.Join(t.TempDir(), "calls.db"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := scheduler.Upstream{Durable: "true"}
+	u.URL = platform.URL
+	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"pay": u}, Store: db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	srv := httptest.NewServer(&Data{Scheduler: s, Upstream: "pay"})
+	defer srv.Close()
+	for _, replayed := range []string{"", "true"} {
+		if resp, body := send(t, "POST", srv.URL+"/pay", "a", "Idempotency-Key: k1"); body != "paid" || resp.Header.Get("Idempotent-Replayed") != replayed {
+			t.Errorf("%s, %v; want it marked %q", body, resp.Header, replayed)
+		}
 	}
 }
 

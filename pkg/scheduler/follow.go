@@ -25,8 +25,9 @@ func (s *Scheduler) attempt(sv *service, c *call, intent *Call, take []Hold) {
 		s.loop.post(func(now time.Time) { s.loop.vanish(now, c) })
 		return
 	}
-	repeatable, until := s.latest(sv).repeatable(c, result)
-	decision := s.decision(sv.Retry, retry.Attempt{
+	inForce := s.latest(sv)
+	repeatable, until := inForce.repeatable(c, result)
+	decision := s.decision(inForce.Retry, retry.Attempt{
 		Number: c.flight.burnt + 1, Outcome: retry.Outcome(result.Outcome), Repeatable: repeatable, Until: until,
 		RetryAfter: result.RetryAfter, Last: c.flight.backoff, Response: result.Response, Err: result.Err,
 	})
