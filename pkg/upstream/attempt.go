@@ -24,7 +24,8 @@ type Result struct {
 	Reason string
 	// Unreachable tells that no connection could be had: the upstream is down.
 	Unreachable bool
-	// Unsigned tells that the signer could not complete the request for now.
+	// Unsigned tells that the signer could not complete the request for now: until it
+	// can, it need not be asked for every call.
 	Unsigned bool
 	// Unprocessed tells that HTTP/2 has taken the request back: bytes have left,
 	// and the upstream did nothing with them.

@@ -128,7 +128,7 @@ type Idempotency struct {
 // is called just before the request is sent, with a copy that it may change, and
 // must be safe for concurrent use. A call that it fails to complete has failed,
 // unless the error, or one that it wraps, has a method Temporary() bool that says
-// otherwise: then the call waits and is signed again.
+// otherwise: then the call waits and is signed again (see Result.Unsigned).
 type Signer interface {
 	Sign(ctx context.Context, r *Request) error
 }
