@@ -136,7 +136,7 @@ func (s *Scheduler) settle(ctx context.Context, sv *service, c *Call, request *u
 			return
 		}
 		query.Upstream, query.Priority, query.NotBefore, query.resolves, query.by = c.Upstream, DataPriority, time.Now().Add(wait), c.ID, sv
-		asked, err := s.Submit(ctx, query)
+		asked, err := s.Submit(s.afterCtx, query) // not ctx: what is half accepted could not be withdrawn
 		if err == nil {
 			asked, err = s.Wait(ctx, asked.ID)
 		}

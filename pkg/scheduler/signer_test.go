@@ -86,6 +86,10 @@ func TestSignerIsDown(t *testing.T) {
 		for i := range calls {
 			ids = append(ids, submit(t, s, Request{Target: fmt.Sprintf("/%d", i)}).ID)
 		}
+		time.Sleep((from + to) / 2)
+		if st := s.Limits()[1]; s.Upstreams()[0].State != "down" || st.Out > st.InFlight || st.InFlight > 1 {
+			t.Errorf("meanwhile it is %s, and %d permits are out, %d of them in flight", s.Upstreams()[0].State, st.Out, st.InFlight)
+		}
 		for _, id := range ids {
 			if c := wait(t, s, id); c.State != Done {
 				t.Fatalf("a call is %s after %+v", c.State, c.Attempts)
