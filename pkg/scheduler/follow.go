@@ -105,15 +105,24 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 		f.backoff = d.At.Sub(now)
 		f.repeat = d.Again
 	}
-	switch {
-	case r.Outcome == upstream.Done:
+	switch r.Outcome {
+	case upstream.Done:
 		p.executed(needs)
 		l.finish(now, c, Done)
-		return
-	case r.Outcome == upstream.Failed:
+	case upstream.Failed:
 		p.executed(needs)
 		l.finish(now, c, Failed)
-		return
+	default:
+		l.putOff(now, p, c, needs, r, &d)
+		l.again(now, p, c, r, d)
+	}
+}
+
+// putOff says when a call goes again that was not executed, whatever the policy
+// says: what was limited waits for the pause, what met a closed door for the door.
+func (l *loop) putOff(now time.Time, p *planner, c *call, needs []quota.Need, r *upstream.Result, d *retry.Decision) {
+	f := c.flight
+	switch {
 	case r.Unprocessed && f.unreached == 0: // a connection's end, most often
 		f.unreached++
 		d.At = now
@@ -124,13 +133,12 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 		f.unreached = 0
 		if !r.Alone {
 			l.limited(now, p, c, needs, r)
-			d.At = now // the pause is what it waits for
+			d.At = now
 		}
 	case r.Unreachable:
 		f.unreached++
 		d.At = now
 	}
-	l.again(now, p, c, r, d)
 }
 
 // tell notes what an attempt came to where others see it.
