@@ -15,8 +15,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/gateway"
 )
 
-// faults are what goes wrong, each where the refund was executed and where not; of
-// slow and truncated answers the gateway executes the call anyway.
+// faults are what goes wrong, each where the refund was executed and where not.
 func faults() []gateway.Fault {
 	var all []gateway.Fault
 	for _, executed := range []bool{true, false} {
@@ -29,7 +28,9 @@ func faults() []gateway.Fault {
 			gateway.Fault{Answer: gateway.UnknownError, Executed: executed},
 			gateway.Fault{Answer: gateway.Hang, Executed: executed},
 			gateway.Fault{Answer: gateway.AppLimited}, // says that it was not
-			gateway.Fault{Answer: gateway.Slow, Delay: 100 * time.Millisecond},
+			gateway.Fault{Answer: gateway.SlowUnknown, Delay: 100 * time.Millisecond, Executed: executed},
+			gateway.Fault{Answer: gateway.SlowUnknown, Delay: time.Minute, Executed: executed},
+			gateway.Fault{Answer: gateway.Slow, Delay: 100 * time.Millisecond}, // and the right ones
 			gateway.Fault{Answer: gateway.Slow, Delay: time.Minute},
 			gateway.Fault{Answer: gateway.Truncated},
 		)

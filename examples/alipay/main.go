@@ -1,11 +1,13 @@
-// Command alipay shows Throttler embedded in a merchant's program: it refunds a
-// list of trades, with an SDK that knows nothing of Throttler, under the limits of
-// alipay.yaml, and then reconciles: each refund is looked up, and what Throttler
-// could not know is settled by what the platform says. README.md walks through it.
+// Command alipay shows Throttler embedded in a merchant's program: it makes the
+// refunds of a file, with an SDK that knows nothing of Throttler, under the limits
+// of alipay.yaml, and then reconciles: each refund is looked up, and what Throttler
+// could not know is settled by what the platform says. Run again with the same
+// file, it goes on where it was. README.md walks through it.
 package main
 
 import (
 	"context"
+	"encoding/csv"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,33 +17,48 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/smartwalle/alipay/v3"
 
 	"github.com/seed-30fe103d/throttler/pkg/config"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/store"
 )
 
 func main() {
 	// The first signal ends the queries, the second one everything.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	file := flag.String("config", "examples/alipay/alipay.yaml", "limits and signer, as YAML")
-	count := flag.Int("refunds", 10, "how many trades to refund")
+	var j job
+	flag.StringVar(&j.config, "config", "examples/alipay/alipay.yaml", "limits, signer and store, as YAML")
+	flag.StringVar(&j.refunds, "refunds", "examples/alipay/refunds.csv", "what to refund: trade, refund number, amount")
+	flag.DurationVar(&j.after, "after", 10*time.Second, "how long after a refund the platform is asked about it")
 	flag.Parse()
-	if err := run(ctx, *file, *count, os.Stdout); err != nil {
+	if err := j.run(ctx, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "alipay:", err)
 		os.Exit(1)
 	}
 }
 
-// run refunds count trades, reconciles, and prints those on which the books agree
-// that the money has moved; the error joins all others. When ctx ends, refunds that
-// Throttler has accepted are waited for.
-func run(ctx context.Context, file string, count int, out io.Writer) error {
-	cfg, cfgErr := config.Load(file, nil)
+// A job is a file of refunds to be made.
+type job struct {
+	config, refunds string
+	after           time.Duration
+}
+
+// run makes the refunds, reconciles, and prints those on which the books agree that
+// the money has moved; the error joins all others. When ctx ends, refunds that
+// Throttler has accepted go on for as long as an attempt takes; what waits is in the
+// store, for the next run.
+func (j job) run(ctx context.Context, out io.Writer) error {
+	cfg, cfgErr := config.Load(j.config, nil)
 	m, err := newMerchant()
-	if err := errors.Join(cfgErr, err); err != nil {
+	list, listErr := read(j.refunds)
+	if err := errors.Join(cfgErr, err, listErr); err != nil {
+		return err
+	}
+	if cfg.Scheduler.Store, err = cfg.OpenStore(store.Options{}); err != nil {
 		return err
 	}
 	s, err := scheduler.New(cfg.Scheduler)
@@ -60,37 +77,56 @@ func run(ctx context.Context, file string, count int, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	books := books{s, queries, j.after}
 	var wg sync.WaitGroup
-	results, errs := make([]string, count), make([]error, count)
-	for i := range count {
+	errs := make([]error, len(list))
+	made := make([]string, len(list))
+	for i, r := range list {
 		wg.Go(func() {
-			r := refund{trade: fmt.Sprintf("T%04d", i), number: fmt.Sprintf("T%04d-R1", i), amount: "1.00"}
-			made := r.make(ctx, refunds)
-			if err := r.reconcile(ctx, s, queries); err != nil {
-				errs[i] = fmt.Errorf("%s; %w", made, err)
-			} else {
-				results[i] = made + "; books agree, " + r.amount
+			made[i] = r.make(ctx, refunds)
+			if err := books.reconcile(ctx, r); err != nil {
+				errs[i] = fmt.Errorf("%s; %w", made[i], err)
 			}
 		})
 	}
 	wg.Wait()
-	for i, result := range results {
+	for i, r := range list {
 		if errs[i] == nil {
-			fmt.Fprintln(out, result)
+			fmt.Fprintf(out, "%s; books agree, %s\n", made[i], r.amount)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// A refund has one number, however often it is sent.
+// A refund has one number, however often it is sent, and whichever run sends it.
 type refund struct {
 	trade, number, amount string
 	call                  string // Throttler's; empty if it was not accepted
 }
 
+// read reads a file of refunds.
+func read(file string) ([]*refund, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := csv.NewReader(f)
+	lines.FieldsPerRecord, lines.Comment, lines.TrimLeadingSpace = 3, '#', true
+	records, err := lines.ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	var list []*refund
+	for _, r := range records {
+		list = append(list, &refund{trade: r[0], number: r[1], amount: r[2]})
+	}
+	return list, nil
+}
+
 // make asks for the refund and says what is known of it then.
 func (r *refund) make(ctx context.Context, sdk *alipay.Client) string {
-	a, err := sdk.TradeRefund(withCall(ctx, &r.call), alipay.TradeRefund{OutTradeNo: r.trade, OutRequestNo: r.number, RefundAmount: r.amount, RefundReason: "returned"})
+	a, err := sdk.TradeRefund(withRefund(ctx, r), alipay.TradeRefund{OutTradeNo: r.trade, OutRequestNo: r.number, RefundAmount: r.amount, RefundReason: "returned"})
 	switch {
 	case err != nil:
 		return fmt.Sprintf("%s: %v", r.trade, err)
@@ -98,40 +134,6 @@ func (r *refund) make(ctx context.Context, sdk *alipay.Client) string {
 		return fmt.Sprintf("%s: refused, %s %s", r.trade, a.Code, a.SubCode)
 	}
 	return r.trade + ": refunded"
-}
-
-// reconcile compares what Throttler knows of the refund with what the platform
-// says, and lets the platform decide what is unknown. Without an error both say
-// that the money has moved: the answer to the refund alone does not say so.
-func (r *refund) reconcile(ctx context.Context, s *scheduler.Scheduler, sdk *alipay.Client) error {
-	if r.call == "" {
-		return errors.New("it was not accepted, no money was moved")
-	}
-	q, err := sdk.TradeFastPayRefundQuery(ctx, alipay.TradeFastPayRefundQuery{OutTradeNo: r.trade, OutRequestNo: r.number})
-	if err == nil && q.IsFailure() {
-		err = &q.Error
-	}
-	if err != nil {
-		return fmt.Errorf("the platform does not tell: %w", err)
-	}
-	moved := q.RefundStatus == "REFUND_SUCCESS"
-	call, err := s.Get(r.call)
-	if err != nil {
-		return err
-	}
-	if call.State == scheduler.Unknown {
-		as := map[bool]scheduler.State{true: scheduler.Done, false: scheduler.Waiting}[moved]
-		if call, err = s.Resolve(call.ID, as, "reconciled with the refund query"); err != nil {
-			return err
-		}
-	}
-	switch {
-	case moved && call.State == scheduler.Done && q.RefundAmount == r.amount:
-		return nil
-	case !moved && call.State != scheduler.Done:
-		return fmt.Errorf("no money was moved, the call is %s", call.State)
-	}
-	return fmt.Errorf("BOOKS DIFFER: the call is %s, the platform says %q over %q", call.State, q.RefundStatus, q.RefundAmount)
 }
 
 // A merchant is who calls.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,7 +12,8 @@ import (
 )
 
 // submitted is an http.RoundTripper over Submit and Wait: what an SDK sends becomes
-// a call that outlives its caller.
+// a call that outlives its caller, and this process. The refund's number is its
+// idempotency key: another run that makes the same refund gets the same call.
 type submitted struct{ s *scheduler.Scheduler }
 
 func (t submitted) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -23,30 +25,32 @@ func (t submitted) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
+	r, ok := req.Context().Value(refundKey{}).(*refund)
+	if !ok {
+		return nil, errors.New("only refunds are submitted")
+	}
 	call, err := t.s.Submit(req.Context(), scheduler.Request{
 		Upstream: "alipay", Method: req.Method, Target: req.URL.RequestURI(), Header: scheduler.EndToEnd(req.Header), Body: body,
+		IdempotencyKey: r.number,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if id, ok := req.Context().Value(callKey{}).(*string); ok {
-		*id = call.ID
-	}
-	// It is under way, whatever becomes of its caller: without a durable store it
-	// would be lost if this program ended now.
-	if call, err = t.s.Wait(context.WithoutCancel(req.Context()), call.ID); err != nil {
+	r.call = call.ID
+	// It is under way, whatever becomes of its caller.
+	if call, err = t.s.Wait(req.Context(), call.ID); err != nil {
 		return nil, err
 	}
 	if call.State == scheduler.Unknown || call.Response == nil {
 		return nil, fmt.Errorf("call %s is %s", call.ID, call.State)
 	}
-	r := call.Response
-	return &http.Response{StatusCode: r.Status, Header: r.Headers, Body: io.NopCloser(bytes.NewReader(r.Body)), Request: req}, nil
+	a := call.Response
+	return &http.Response{StatusCode: a.Status, Header: a.Headers, Body: io.NopCloser(bytes.NewReader(a.Body)), Request: req}, nil
 }
 
-// callKey is where a context says who wants to know the id of the call.
-type callKey struct{}
+// refundKey is where a context says which refund a request is for.
+type refundKey struct{}
 
-func withCall(ctx context.Context, id *string) context.Context {
-	return context.WithValue(ctx, callKey{}, id)
+func withRefund(ctx context.Context, r *refund) context.Context {
+	return context.WithValue(ctx, refundKey{}, r)
 }

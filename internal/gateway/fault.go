@@ -18,7 +18,7 @@ type Fault struct {
 	Executed bool
 
 	Status int           // HTTP status of what is answered; 0 is 200
-	Delay  time.Duration // before the answer; of a Slow one, between its halves
+	Delay  time.Duration // before the answer; of a slow one, between its halves
 }
 
 // An Answer is what goes back in place of the right answer.
@@ -33,6 +33,7 @@ const (
 	Slow                 // the right answer in two halves, Delay apart
 	HTML                 // a page, as a proxy in front of the gateway gives; mostly with a Status
 	UnknownError         // 20000 isp.unknow-error
+	SlowUnknown          // the same in two halves, Delay apart
 	SystemError          // 40004 ACQ.SYSTEM_ERROR
 	AppLimited           // 40005 isv.app-call-limited, whatever the limit says; not in Tally.Limited
 	MethodLimited        // 40005 isv.method-call-limited, likewise
@@ -41,6 +42,7 @@ const (
 // wrongAnswers are the answers that have the platform's own shape.
 var wrongAnswers = map[Answer]answer{
 	UnknownError:  unknownError,
+	SlowUnknown:   unknownError,
 	SystemError:   systemError,
 	AppLimited:    appLimited,
 	MethodLimited: methodLimited,
@@ -60,8 +62,8 @@ func (g *Gateway) write(w http.ResponseWriter, r *http.Request, body []byte, f F
 
 // respond sends a status and a body, or what the fault makes of them.
 func respond(w http.ResponseWriter, r *http.Request, status int, body []byte, f Fault, latency time.Duration) {
-	delay := latency
-	if f.Answer != Slow {
+	delay, slow := latency, f.Answer == Slow || f.Answer == SlowUnknown
+	if !slow {
 		delay += f.Delay
 	}
 	if !wait(r.Context(), delay) {
@@ -83,13 +85,13 @@ func respond(w http.ResponseWriter, r *http.Request, status int, body []byte, f 
 
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(cmp.Or(f.Status, status))
-	if f.Answer == Slow || f.Answer == Truncated {
+	if slow || f.Answer == Truncated {
 		half := len(body) / 2
 		w.Write(body[:half])
 		http.NewResponseController(w).Flush()
 		body = body[half:]
 	}
-	if f.Answer == Truncated || f.Answer == Slow && !wait(r.Context(), f.Delay) {
+	if f.Answer == Truncated || slow && !wait(r.Context(), f.Delay) {
 		panic(http.ErrAbortHandler)
 	}
 	w.Write(body)

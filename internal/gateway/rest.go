@@ -172,7 +172,7 @@ func (p *REST) handle(at time.Time, r *http.Request, raw []byte) (reply, Fault) 
 	switch fault.Answer {
 	case AppLimited, MethodLimited:
 		return p.shape.limited, Fault{Delay: fault.Delay}
-	case UnknownError:
+	case UnknownError, SlowUnknown:
 		re = p.shape.unknown
 	case SystemError:
 		re = p.shape.system

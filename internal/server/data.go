@@ -68,6 +68,7 @@ func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // do answers a client that waits.
 func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
 	req.IdempotencyKey = r.Header.Get("Idempotency-Key") // counts for durable calls only
+	began := time.Now()
 	resp, call, err := d.Scheduler.Do(r.Context(), req)
 	if err != nil {
 		// Also where the client seems to have gone: one that has only closed its
@@ -76,6 +77,9 @@ func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request)
 		return
 	}
 	defer resp.Body.Close()
+	if call.AcceptedAt.Before(began) { // another request with the key had it made
+		w.Header().Set(replayed, "true")
+	}
 	d.forward(w, r, resp, call)
 }
 
@@ -177,8 +181,17 @@ func (d *Data) recover(w http.ResponseWriter) {
 	d.refuse(w, nil, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.Upstream, Detail: "an internal error; the call may have been executed"})
 }
 
+// refuse gives an answer that is Throttler's own. Whoever gets one knows of the call
+// that it was not executed, or else must query: also of one that is known to be
+// done, of which this is not the answer.
 func (d *Data) refuse(w http.ResponseWriter, r *scheduler.Request, err error) {
-	d.Refusal.write(w, turnAway(d.Observe, d.Upstream, err), r)
+	e := turnAway(d.Observe, d.Upstream, err)
+	if e.Call.Outcome() != notExecuted {
+		told := *e.Call
+		told.State = scheduler.Unknown
+		e.Call = &told
+	}
+	d.Refusal.write(w, e, r)
 }
 
 // tell sets the headers that every answer to a call has.

@@ -8,9 +8,12 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
+// replayed marks an answer that another request with the same Idempotency-Key had
+// already, as the IETF's draft and Stripe do.
+const replayed = "Idempotent-Replayed"
+
 // once hands a call over under its Idempotency-Key and waits for its end. A second
-// request with the key waits for the same call, or gets its stored answer, marked
-// as the IETF's draft and Stripe do.
+// request with the key waits for the same call, or gets its stored answer.
 func (d *Data) once(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
 	maxWait, err := d.Scheduler.MaxWait(d.Upstream)
 	if err != nil {
@@ -26,13 +29,13 @@ func (d *Data) once(w http.ResponseWriter, r *http.Request, req scheduler.Reques
 		d.refuse(w, &req, err)
 		return
 	}
-	replayed := call.AcceptedAt.Before(began)
+	again := call.AcceptedAt.Before(began)
 	if now, err := d.Scheduler.Wait(r.Context(), call.ID); err == nil {
 		call = now
 	}
 	switch {
 	case call.Response != nil && !call.Response.Truncated && (call.State.Finished() || call.State == scheduler.Unknown && call.Last().Outcome == call.Outcome()):
-		d.stored(w, call, replayed)
+		d.stored(w, call, again)
 	case call.State.Finished() || call.State == scheduler.Unknown:
 		d.refuse(w, &req, ended(call))
 	default: // the client has gone, or Throttler stops
@@ -41,7 +44,7 @@ func (d *Data) once(w http.ResponseWriter, r *http.Request, req scheduler.Reques
 }
 
 // stored writes the answer of a call as it was kept.
-func (d *Data) stored(w http.ResponseWriter, call *scheduler.Call, replayed bool) {
+func (d *Data) stored(w http.ResponseWriter, call *scheduler.Call, again bool) {
 	h := w.Header()
 	for name, values := range scheduler.EndToEnd(call.Response.Headers) {
 		h[name] = values
@@ -50,8 +53,8 @@ func (d *Data) stored(w http.ResponseWriter, call *scheduler.Call, replayed bool
 		h["Content-Type"] = nil // keeps net/http from guessing
 	}
 	tell(h, call)
-	if replayed {
-		h.Set("Idempotent-Replayed", "true")
+	if again {
+		h.Set(replayed, "true")
 	}
 	w.WriteHeader(call.Response.Status)
 	w.Write(call.Response.Body)

@@ -2,18 +2,24 @@ package server
 
 import (
 	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/store"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 func TestStoredAnswersWhereAllowed(t *testing.T) {
@@ -49,7 +55,7 @@ func TestStoredAnswersWhereAllowed(t *testing.T) {
 			if one.Header.Get("Idempotent-Replayed") != "" || two.Header.Get("Idempotent-Replayed") != "true" || two.Header.Get("Throttler-Outcome") != "done" {
 				t.Errorf("headers %v and %v", one.Header, two.Header)
 			}
-			if resp, body := send(t, "POST", srv.URL+"/pay", "b", key); resp.StatusCode != 422 || resp.Header.Get("Throttler-Outcome") != "not_executed" {
+			if resp, body := send(t, "POST", srv.URL+"/pay", "b", key); resp.StatusCode != 422 || resp.Header.Get("Throttler-Outcome") != "not_executed" || !strings.Contains(body, "call "+one.Header.Get("Throttler-Call")) {
 				t.Errorf("the key for another request: %d %s", resp.StatusCode, body)
 			}
 			if resp, _ := send(t, "POST", srv.URL+"/unknown", "a", "Idempotency-Key: k2"); resp.StatusCode != 500 || resp.Header.Get("Throttler-Outcome") != "unknown" {
@@ -64,6 +70,67 @@ func TestStoredAnswersWhereAllowed(t *testing.T) {
 				t.Errorf("%d requests, want 3", n)
 			}
 		})
+	}
+}
+
+// On a durable route the key counts too, and who gets an answer that somebody else
+// had is told so.
+func TestDurableAnswerAgain(t *testing.T) {
+	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "paid") }))
+	defer platform.Close()
+	db, err := store.Open(filepath.Join(t.TempDir(), "calls.db"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := scheduler.Upstream{Durable: "true"}
+	u.URL = platform.URL
+	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"pay": u}, Store: db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	srv := httptest.NewServer(&Data{Scheduler: s, Upstream: "pay"})
+	defer srv.Close()
+	for _, replayed := range []string{"", "true"} {
+		if resp, body := send(t, "POST", srv.URL+"/pay", "a", "Idempotency-Key: k1"); body != "paid" || resp.Header.Get("Idempotent-Replayed") != replayed {
+			t.Errorf("%s, %v; want it marked %q", body, resp.Header, replayed)
+		}
+	}
+}
+
+type signFunc func(*upstream.Request) error
+
+func (f signFunc) Sign(_ context.Context, r *upstream.Request) error { return f(r) }
+
+// An answer that is not the upstream's says not_executed, or unknown, and nothing
+// else: neither that of a call that cannot be signed, nor that of one which is done,
+// and whose answer was not kept.
+func TestOutcomesOfRefusals(t *testing.T) {
+	u := scheduler.Upstream{}
+	u.MaxInspect = 10
+	u.Signer = signFunc(func(r *upstream.Request) error {
+		if r.Target == "/unsigned" {
+			return errors.New("no such app")
+		}
+		return nil
+	})
+	r := newRig(t, u, Refusal{}, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "more than ten bytes") })
+	srv := httptest.NewServer(&Data{Scheduler: r.s, Upstream: "pay", Replay: true})
+	defer srv.Close()
+	for _, tt := range []struct {
+		path, header string
+		status       int
+		outcome      string
+	}{
+		{"/unsigned", "X-A: b", 500, "not_executed"},
+		{"/unsigned", "Idempotency-Key: k1", 500, "not_executed"},
+		{"/long", "Idempotency-Key: k2", 504, "unknown"},
+	} {
+		resp, body := send(t, "POST", srv.URL+tt.path, "a", tt.header)
+		var p Problem
+		if err := json.Unmarshal([]byte(body), &p); err != nil || resp.StatusCode != tt.status || p.Outcome != tt.outcome || resp.Header.Get("Throttler-Outcome") != tt.outcome {
+			t.Errorf("%s: %d, %s, %s, %v; want %d, %s", tt.path, resp.StatusCode, resp.Header.Get("Throttler-Outcome"), body, err, tt.status, tt.outcome)
+		}
 	}
 }
 

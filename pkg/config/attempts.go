@@ -25,6 +25,10 @@ type fileIdempotency struct {
 	Field string `key:"field"`
 	// Retention is how long after the first sending a repeat is recognised. Default: for good.
 	Retention *duration `key:"retention"`
+	// Same is an expression that tells which requests under one idempotency key are
+	// the same: those for which it gives the same. Default: the whole request, but for
+	// its time, client, trace and signature.
+	Same string `key:"same"`
 }
 
 type fileSignature struct {
@@ -154,7 +158,7 @@ func (r *reader) attempts(path string, f fileUpstream, u *scheduler.Upstream) {
 		u.Addresses = append(u.Addresses, prefix)
 	}
 
-	u.Idempotency = upstream.Idempotency{Header: f.Idempotency.Header, Field: f.Idempotency.Field}
+	u.Idempotency = upstream.Idempotency{Header: f.Idempotency.Header, Field: f.Idempotency.Field, Same: f.Idempotency.Same}
 	if h := f.Idempotency.Header; h != "" && !headerName.MatchString(h) {
 		r.fault(path+".idempotency.header", "%q is not a header name", h)
 	}

@@ -349,6 +349,88 @@ func testFact(t *testing.T, preset, more string, f fact) {
 	}
 }
 
+// What is said to a repeat of a call that may have been executed, "paid already"
+// for instance, does not make it failed: the platform is asked whose doing it was.
+func TestAlreadyDone(t *testing.T) {
+	wechat := rest("POST", "/v3/pay/transactions/jsapi", `{"mchid":"190","out_trade_no":"T1"}`)
+	for _, tt := range []struct {
+		name, preset string
+		call         *upstream.Request
+		query        string // part of the query's target or body
+		absent, paid answer // to the query
+		already      answer
+	}{
+		{"alipay", "alipay", call("alipay.trade.pay", `{"out_trade_no":"T1"}`), "alipay.trade.query", coded("40004", "ACQ.TRADE_NOT_EXIST"),
+			answered(200, `{"alipay_trade_query_response":{"code":"10000","trade_status":"TRADE_SUCCESS"}}`), coded("40004", "ACQ.TRADE_HAS_SUCCESS")},
+		{"alipay, closed", "alipay", call("alipay.trade.pay", `{"out_trade_no":"T1"}`), "alipay.trade.query", coded("40004", "ACQ.TRADE_NOT_EXIST"),
+			answered(200, `{"alipay_trade_query_response":{"code":"10000","trade_status":"TRADE_SUCCESS"}}`), coded("40004", "ACQ.TRADE_HAS_CLOSE")},
+		{"alipay-v3", "alipay-v3", rest("POST", "/v3/alipay/trade/pay", `{"out_trade_no":"T1"}`), "/v3/alipay/trade/query", failure(400, "ACQ.TRADE_NOT_EXIST"),
+			answered(200, `{"trade_status":"TRADE_SUCCESS"}`), failure(400, "ACQ.TRADE_HAS_SUCCESS")},
+		{"wechatpay-v3", "wechatpay-v3", wechat, "/v3/pay/transactions/out-trade-no/T1", failure(404, "ORDER_NOT_EXIST"),
+			answered(200, `{"trade_state":"SUCCESS"}`), failure(400, "ORDERPAID")},
+	} {
+		for _, first := range []bool{true, false} {
+			t.Run(tt.name+map[bool]string{true: ", at once", false: ", to a repeat"}[first], func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var mu sync.Mutex
+					sent, asked := 0, 0
+					s := facing(t, tt.preset, func(r *http.Request) (*http.Response, error) {
+						mu.Lock()
+						defer mu.Unlock()
+						body, _ := io.ReadAll(r.Body)
+						switch {
+						case strings.Contains(r.URL.Path+string(body), tt.query):
+							if asked++; asked == 1 {
+								return tt.absent.RoundTrip(r) // not yet to be seen
+							}
+							return tt.paid.RoundTrip(r)
+						case first || sent > 0:
+							sent++
+							return tt.already.RoundTrip(r)
+						}
+						sent++
+						return nil, errLost
+					})
+					c, err := s.Submit(t.Context(), scheduler.Request{Upstream: "a", Method: tt.call.Method, Target: tt.call.Target, Header: tt.call.Header, Body: tt.call.Body})
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Hour)
+					want, sends := scheduler.Done, 2
+					if tt.preset == "wechatpay-v3" {
+						sends = 3 // it is repeated before it is asked about
+					}
+					if first {
+						want, sends = scheduler.Failed, 1
+					}
+					if c, err = s.Get(c.ID); err != nil || c.State != want || sent != sends {
+						t.Errorf("%s after %d sendings and %d queries, want %s after %d: %+v", c.State, sent, asked, want, sends, c.Attempts)
+					}
+				})
+			})
+		}
+	}
+}
+
+// facing starts a scheduler with one upstream, "a", of a preset and with a signer.
+func facing(t *testing.T, preset string, serve transport) *scheduler.Scheduler {
+	t.Helper()
+	c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test', preset: " + preset + "}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := c.Scheduler.Upstreams["a"]
+	up.Signer, up.Transport = signs{}, serve
+	c.Scheduler.Upstreams["a"] = up
+	c.Scheduler.Log = slog.New(slog.DiscardHandler)
+	s, err := scheduler.New(c.Scheduler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
 type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -124,8 +124,8 @@ type fileSpacing struct {
 
 type fileRule struct {
 	// When is an expression over status, header(name) and body(path) of the
-	// answer, error and sent where there is none, and method, path, query, form,
-	// param and json of the request.
+	// answer, error and sent where there is none, repeat (an earlier sending may have
+	// been executed), and method, path, query, form, param and json of the request.
 	When string `key:"when"`
 	// Is is done, failed, not_executed or unknown.
 	Is string `key:"is"`

@@ -80,23 +80,23 @@ func TestAlipayOutcomes(t *testing.T) {
 		{"system error, bare", "alipay.trade.refund", 200, refund("40004", "SYSTEM_ERROR"), upstream.Unknown, 4},
 		{"system error, long", "alipay.trade.refund", 200, refund("40004", "aop.ACQ.SYSTEM_ERROR"), upstream.Unknown, 4},
 		{"system error, misspelt", "alipay.trade.refund", 200, refund("40004", "AQC.SYSTEM_ERROR"), upstream.Unknown, 4},
-		{"token", "alipay.trade.refund", 200, refund("20001", "aop.invalid-auth-token"), upstream.Failed, 5},
-		{"missing", "alipay.trade.refund", 200, refund("40001", "isv.missing-method"), upstream.Failed, 5},
-		{"invalid", "alipay.trade.refund", 200, refund("40002", "isv.invalid-signature"), upstream.Failed, 5},
-		{"authorization", "alipay.trade.refund", 200, refund("40003", "isv.missing-signature-config"), upstream.Failed, 5},
-		{"business", "alipay.trade.refund", 200, refund("40004", "ACQ.TRADE_NOT_EXIST"), upstream.Failed, 5},
-		{"business without detail", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{"code":"40004"}}`, upstream.Failed, 5},
-		{"permissions", "alipay.trade.refund", 200, refund("40006", "isv.insufficient-isv-permissions"), upstream.Failed, 5},
-		{"page", "alipay.trade.page.pay", 200, html, upstream.Done, 6},
-		{"wap page", "alipay.trade.wap.pay", 200, html, upstream.Done, 6},
+		{"token", "alipay.trade.refund", 200, refund("20001", "aop.invalid-auth-token"), upstream.Failed, 6},
+		{"missing", "alipay.trade.refund", 200, refund("40001", "isv.missing-method"), upstream.Failed, 6},
+		{"invalid", "alipay.trade.refund", 200, refund("40002", "isv.invalid-signature"), upstream.Failed, 6},
+		{"authorization", "alipay.trade.refund", 200, refund("40003", "isv.missing-signature-config"), upstream.Failed, 6},
+		{"business", "alipay.trade.refund", 200, refund("40004", "ACQ.TRADE_NOT_EXIST"), upstream.Failed, 6},
+		{"business without detail", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{"code":"40004"}}`, upstream.Failed, 6},
+		{"permissions", "alipay.trade.refund", 200, refund("40006", "isv.insufficient-isv-permissions"), upstream.Failed, 6},
+		{"page", "alipay.trade.page.pay", 200, html, upstream.Done, 7},
+		{"wap page", "alipay.trade.wap.pay", 200, html, upstream.Done, 7},
 		{"page that was limited", "alipay.trade.page.pay", 200, refund("40005", ""), upstream.NotExecuted, 1},
-		{"page of another method", "alipay.trade.refund", 200, html, upstream.Unknown, 7},
-		{"no code", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{}}`, upstream.Unknown, 7},
-		{"a code that nobody knows", "alipay.trade.refund", 200, refund("10001", ""), upstream.Unknown, 7},
-		{"cut off", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{"code":"100`, upstream.Unknown, 7},
-		{"nothing", "alipay.trade.refund", 204, "", upstream.Unknown, 7},
+		{"page of another method", "alipay.trade.refund", 200, html, upstream.Unknown, 8},
+		{"no code", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{}}`, upstream.Unknown, 8},
+		{"a code that nobody knows", "alipay.trade.refund", 200, refund("10001", ""), upstream.Unknown, 8},
+		{"cut off", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{"code":"100`, upstream.Unknown, 8},
+		{"nothing", "alipay.trade.refund", 204, "", upstream.Unknown, 8},
 		{"redirect", "alipay.trade.refund", 302, "", upstream.Failed, -1},
-		{"gateway down", "alipay.trade.refund", 502, html, upstream.Unknown, 8},
+		{"gateway down", "alipay.trade.refund", 502, html, upstream.Unknown, 9},
 	}
 	seen := make(map[int]bool)
 	for _, tt := range tests {
@@ -111,7 +111,16 @@ func TestAlipayOutcomes(t *testing.T) {
 			seen[rule] = true
 		})
 	}
-	for rule := range 9 {
+	for _, sub := range []string{"ACQ.TRADE_HAS_SUCCESS", "ACQ.TRADE_HAS_CLOSE", "ACQ.CONTEXT_INCONSISTENT", "ACQ.DISCORDANT_REPEAT_REQUEST"} {
+		c := call("alipay.trade.pay", "{}")
+		c.Repeat = true
+		got, rule := outcome(t, "alipay", "", c, answer{200, nil, refund("40004", sub)})
+		if got.Outcome != upstream.Unknown || !got.Park || rule != 5 {
+			t.Errorf("%s to a repeat: %s by rule %d", sub, got.Outcome, rule)
+		}
+		seen[rule] = true
+	}
+	for rule := range 10 {
 		if !seen[rule] {
 			t.Errorf("rule %d was never tried", rule)
 		}

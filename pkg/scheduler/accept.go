@@ -3,8 +3,6 @@ package scheduler
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -19,8 +17,11 @@ import (
 
 // newCall checks a request and computes what it needs, on the caller's goroutine.
 func (s *Scheduler) newCall(r Request) (*call, *Error) {
-	sv := s.service(r.Upstream)
-	if sv == nil || sv.target != "" && !r.internal {
+	sv := r.by
+	if sv == nil {
+		sv = s.service(r.Upstream)
+	}
+	if sv == nil || sv.target != "" && r.by == nil {
 		return nil, errNoUpstream(r.Upstream)
 	}
 	bad := func(format string, args ...any) (*call, *Error) {
@@ -78,7 +79,7 @@ func (s *Scheduler) newCall(r Request) (*call, *Error) {
 			AcceptedAt: now, NotBefore: r.NotBefore, Deadline: deadline, Attempts: []Attempt{},
 			Callback: r.Callback, Resolves: r.resolves,
 		},
-		request: wire, route: way, repeatable: sv.up.Repeatable(in), bytes: size(wire), lane: laneOf(way),
+		request: wire, route: way, bytes: size(wire), lane: laneOf(way),
 	}
 	c.Durable = s.durable != nil && sv.durable.holds(in, false)
 	c.noBody = s.durable != nil && sv.noBody.holds(in, true)
@@ -93,7 +94,7 @@ func (s *Scheduler) accept(ctx context.Context, c *call, r *Request) (known *Cal
 	e := &Entry{Call: c.Call, Request: c.request, Lane: c.lane, Bytes: c.bytes, Tells: r.tells, NoBody: c.noBody}
 	store := s.storeOf(c.Call)
 	if r.IdempotencyKey != "" {
-		e.Key, e.Fingerprint = r.Upstream+" "+r.IdempotencyKey, fingerprintOf(r)
+		e.Key, e.Fingerprint = r.Upstream+" "+r.IdempotencyKey, c.route.service.up.Fingerprint(c.request)
 		// What was accepted stays so, whatever would refuse it now.
 		err := s.reading(func() (err error) {
 			known, err = store.Find(e.Key, e.Fingerprint)
@@ -122,7 +123,7 @@ func (s *Scheduler) unstored(r *Request, err error) *Error {
 	case errors.As(err, &refused):
 		return refused
 	case errors.Is(err, ErrKeyReused):
-		return &Error{Reason: KeyReused, Upstream: r.Upstream, Detail: fmt.Sprintf("idempotency key %q was used for another request; take a new key, or send the same request", r.IdempotencyKey)}
+		return &Error{Reason: KeyReused, Upstream: r.Upstream, Detail: fmt.Sprintf("%v (idempotency key %q). If this is meant as a repeat, look that call up: a new key would make a second one. If it is not, give it a key of its own", err, r.IdempotencyKey)}
 	case errors.Is(err, ErrFull):
 		return &Error{Reason: DiskFull, Upstream: r.Upstream, RetryAfter: time.Second, Detail: "the store's disk is full and the call was not taken; free some space, or send it again later"}
 	}
@@ -155,12 +156,4 @@ func size(r *upstream.Request) int64 {
 		}
 	}
 	return int64(n)
-}
-
-func fingerprintOf(r *Request) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "%q %q ", r.Method, r.Target)
-	r.Header.Write(h)
-	fmt.Fprintf(h, "\r\n%s", r.Body)
-	return hex.EncodeToString(h.Sum(nil))
 }

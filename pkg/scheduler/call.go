@@ -52,9 +52,9 @@ type Request struct {
 	// end of the call, if it was submitted.
 	Callback string
 
-	resolves string // the unknown call that this one asks about
-	internal bool   // may go to a callback's upstream
-	tells    string // the notice that it is the webhook of
+	resolves string   // the unknown call that this one asks about
+	by       *service // whose query or webhook it is, also after a reload without it; nil for everybody else
+	tells    string   // the notice that it is the webhook of
 }
 
 func (r *Request) wire() *upstream.Request {
@@ -182,11 +182,10 @@ type call struct {
 	queued  queued  // its place in the planner
 	flight  *flight // nil until it is sent for the first time, or ends before
 
-	settled    chan struct{} // if not nil, closed when it is finished or unknown
-	repeatable bool
-	noBody     bool // its request stays out of the store
-	gone       bool // the waiter has gone
-	near       bool // counted in the backlog as one that waits in memory
+	settled chan struct{} // if not nil, closed when it is finished or unknown
+	noBody  bool          // its request stays out of the store
+	gone    bool          // the waiter has gone
+	near    bool          // counted in the backlog as one that waits in memory
 }
 
 // A flight is what is known of a call that has been sent.
@@ -202,6 +201,7 @@ type flight struct {
 	place     int              // among those that wait for it
 	used      bool             // its bytes have been sent once
 	doubt     bool             // an attempt may have executed it
+	decided   func()           // ends the asking about it, nil if there is none
 	result    *upstream.Result // the last answer, for the waiter
 	reason    Reason           // why the call ended without one
 }

@@ -35,7 +35,7 @@ type Callback struct {
 // callbackUpstream turns a target into an upstream.
 func callbackUpstream(c Callback) Upstream {
 	u := Upstream{Config: c.Config, Retry: c.Retry, MaxAge: 72 * time.Hour, Concurrency: 16}
-	u.Idempotent = "true" // by webhook-id
+	u.Idempotent, u.Idempotency.Same = "true", `header("Webhook-Id")`
 	u.Outcomes = []upstream.Rule{
 		{When: `status >= 200 and status < 300`, Is: upstream.Done},
 		{When: `status == 410`, Is: upstream.Failed},
@@ -82,34 +82,30 @@ type webhook struct {
 	Data      *Call     `json:"data"`
 }
 
-// notify hands over the webhook about a call that has come to an end, if it wants one.
-func (s *Scheduler) notify(ctx context.Context, c *Call, now time.Time) {
-	notice := c.Notice()
-	if notice == "" {
-		return
-	}
-	name := c.Upstream + callbackSeparator + c.Callback
-	sv := s.service(name)
+// teller is the upstream of the call's webhooks.
+func (c *Call) teller() string { return c.Upstream + callbackSeparator + c.Callback }
+
+// notify hands over the webhook about a call that has come to an end.
+func (s *Scheduler) notify(ctx context.Context, sv *service, c *Call, now time.Time) {
 	if sv == nil { // it was configured when the call was taken
 		s.log.Error("a call's callback is not configured any more", "call", c.ID, "callback", c.Callback)
 		return
 	}
+	notice := c.Notice()
 	body, err := json.Marshal(webhook{"call." + string(c.State), now.UTC(), c})
 	if err != nil {
 		s.log.Error("a webhook cannot be made", "call", c.ID, "err", err)
 		return
 	}
-	header := http.Header{"Content-Type": {"application/json"}, "Webhook-Id": {notice}}
-	var refused *Error
+	// If it was handed over before, by an earlier process, that is the same call.
 	_, err = s.Submit(ctx, Request{
-		Upstream: name, Method: http.MethodPost, Target: sv.target, Header: header, Body: body, internal: true,
+		Upstream: sv.Name, Method: http.MethodPost, Target: sv.target, Body: body, by: sv,
+		Header:         http.Header{"Content-Type": {"application/json"}, "Webhook-Id": {notice}},
 		IdempotencyKey: notice, tells: notice,
 	})
-	if errors.As(err, &refused) && refused.Reason == KeyReused {
-		return // it was handed over before, by an earlier process
-	}
 	if err != nil {
-		s.log.Error("a webhook was refused", "call", c.ID, "callback", c.Callback, "err", err)
+		s.untold.Add(1)
+		s.log.Error("a webhook was refused", "call", c.ID, "state", c.State, "callback", c.Callback, "err", err)
 	}
 }
 
@@ -120,8 +116,12 @@ func (l *loop) aftermath(now time.Time, c *call) {
 		return
 	}
 	if c.Callback != "" {
+		var sv *service
+		if to := l.planners[c.teller()]; to != nil { // it may be retired
+			sv = to.service
+		}
 		snapshot := c.Call.snapshot()
-		l.s.after.Go(func() { l.s.notify(l.s.afterCtx, &snapshot, now) })
+		l.s.after.Go(func() { l.s.notify(l.s.afterCtx, sv, &snapshot, now) })
 	}
 	l.inquire(c)
 }
@@ -131,7 +131,12 @@ func (l *loop) inquire(c *call) {
 	sv := l.planners[c.Upstream].service
 	if c.State == Unknown && c.Async && c.Resolves == "" && len(sv.resolvers) > 0 {
 		snapshot := c.Call.snapshot()
-		l.s.after.Go(func() { l.s.settle(l.s.afterCtx, sv, &snapshot, c.request) })
+		ctx, decided := context.WithCancel(l.s.afterCtx)
+		c.flight.decided = decided
+		l.s.after.Go(func() {
+			defer decided()
+			l.s.settle(ctx, sv, &snapshot, c.request)
+		})
 	}
 }
 

@@ -101,6 +101,9 @@ func (l *loop) resolve(now time.Time, c *call, as State, reason string, renew bo
 		defer close(recorded)
 		p.unknown--
 		c.settled = nil // closed when it became unknown
+		if c.flight.decided != nil {
+			c.flight.decided()
+		}
 		if as == Waiting {
 			c.due, c.flight.burnt, c.flight.backoff, c.flight.doubt = 0, 0, 0, false
 			l.resume(now, c, next)

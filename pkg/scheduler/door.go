@@ -11,10 +11,11 @@ import (
 // probes is how long an upstream that is down is left alone between two dials.
 var probes = retry.Curve{Min: 500 * time.Millisecond, Max: 30 * time.Second}
 
-// A door keeps book of whether an upstream can be reached at all. While it cannot,
-// one call at a time probes it, each after a longer pause; an answer opens it.
+// A door keeps book of whether anything can be sent to an upstream at all: whether
+// it can be dialled, and its signer answers. While not, one call at a time probes
+// it, each after a longer pause; what is sent opens it.
 type door struct {
-	down    int       // dials in a row that failed; 0: it is open
+	down    int       // dials or signatures in a row that failed; 0: it is open
 	shut    time.Time // when the last of them was noticed
 	probe   time.Time // not before it
 	probing *call
@@ -51,10 +52,10 @@ func (d *door) heard(now time.Time, c *call, r *upstream.Result) bool {
 		d.probing = nil
 	}
 	switch {
-	case !r.Unreachable && r.Sent && d.down > 0:
+	case r.Sent && d.down > 0:
 		*d = door{shut: now} // what was sent before may still fail
 		return true
-	case r.Unreachable && (probe || d.down == 0 && !c.flight.sentAt.Before(d.shut)):
+	case (r.Unreachable || r.Unsigned) && (probe || d.down == 0 && !c.flight.sentAt.Before(d.shut)):
 		d.down++
 		d.shut = now
 		d.probe = now.Add(probes.Delay(d.down, 0, rand.Float64()))

@@ -25,14 +25,17 @@ func (s *Scheduler) attempt(sv *service, c *call, intent *Call, take []Hold) {
 		s.loop.post(func(now time.Time) { s.loop.vanish(now, c) })
 		return
 	}
-	repeatable, until := sv.repeatable(c, result)
-	decision := s.decision(sv.Retry, retry.Attempt{
+	inForce := s.latest(sv)
+	repeatable, until := inForce.repeatable(c, result)
+	decision := s.decision(inForce.Retry, retry.Attempt{
 		Number: c.flight.burnt + 1, Outcome: retry.Outcome(result.Outcome), Repeatable: repeatable, Until: until,
 		RetryAfter: result.RetryAfter, Last: c.flight.backoff, Response: result.Response, Err: result.Err,
 	})
 	switch {
 	case result.Outcome == upstream.Unknown:
 		s.log.Warn("a call may have been executed", "call", intent.ID, "upstream", intent.Upstream, "reason", result.Reason)
+	case result.Unprocessed:
+		s.log.Info("the upstream did not process a call", "call", intent.ID, "upstream", intent.Upstream, "reason", result.Reason)
 	case result.Outcome == upstream.NotExecuted && result.Sent:
 		s.log.Info("limited by the upstream", "call", intent.ID, "upstream", intent.Upstream, "reason", result.Reason, "retry_after", result.RetryAfter.String())
 	}
@@ -77,7 +80,7 @@ func (s *Scheduler) once(send func(context.Context, *upstream.Request) *upstream
 	if err := s.intend(c, intent, take); err != nil {
 		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: "never sent: the intent could not be stored", AnsweredAt: time.Now(), RetryAfter: time.Second, Err: err}
 	}
-	return send(s.ctx, sv.fresh(intent, c.request))
+	return send(s.ctx, sv.outgoing(intent, c.request))
 }
 
 // conclude takes in what an attempt came to and does what follows.
@@ -95,33 +98,47 @@ func (l *loop) conclude(now time.Time, c *call, r *upstream.Result, kept *Respon
 	p.back(now, f, r)
 	l.tell(now, c, told, r, kept)
 	l.reachable(now, p, c, r)
-	f.used = f.used || r.Sent
+	f.used = f.used || r.Sent && !r.Unprocessed
 	f.doubt = f.doubt || r.Outcome == upstream.Unknown
 	if d.Burnt {
 		f.burnt++
 		f.backoff = d.At.Sub(now)
 		f.repeat = d.Again
 	}
-	switch {
-	case r.Outcome == upstream.Done:
+	switch r.Outcome {
+	case upstream.Done:
 		p.executed(needs)
 		l.finish(now, c, Done)
-		return
-	case r.Outcome == upstream.Failed:
+	case upstream.Failed:
 		p.executed(needs)
 		l.finish(now, c, Failed)
-		return
+	default:
+		l.putOff(now, p, c, needs, r, &d)
+		l.again(now, p, c, r, d)
+	}
+}
+
+// putOff says when a call goes again that was not executed, whatever the policy
+// says: what was limited waits for the pause, what met a closed door for the door.
+func (l *loop) putOff(now time.Time, p *planner, c *call, needs []quota.Need, r *upstream.Result, d *retry.Decision) {
+	f := c.flight
+	switch {
+	case r.Unprocessed && f.unreached == 0: // a connection's end, most often
+		f.unreached++
+		d.At = now
+	case r.Unprocessed, r.Unsigned: // it may be the call's own fault: another one is the next probe
+		f.unreached++
+		d.At = now.Add(probes.Delay(f.unreached+1, 0, rand.Float64()))
 	case r.Outcome == upstream.NotExecuted && r.Sent:
 		f.unreached = 0
 		if !r.Alone {
 			l.limited(now, p, c, needs, r)
-			d.At = now // the pause is what it waits for
+			d.At = now
 		}
 	case r.Unreachable:
 		f.unreached++
 		d.At = now
 	}
-	l.again(now, p, c, r, d)
 }
 
 // tell notes what an attempt came to where others see it.
@@ -133,6 +150,9 @@ func (l *loop) tell(now time.Time, c *call, told *Call, r *upstream.Result, kept
 	told.Response = kept
 	last := told.Last()
 	last.EndedAt, last.Outcome, last.Reason = now, r.Outcome, r.Reason
+	if r.Outcome == upstream.Failed && !r.Sent { // for good, but nobody has refused it
+		last.Outcome = upstream.NotExecuted
+	}
 	switch {
 	case kept != nil:
 		last.Status = kept.Status
@@ -224,9 +244,9 @@ func (l *loop) reachable(now time.Time, p *planner, c *call, r *upstream.Result)
 	}
 	switch down := p.door.down; {
 	case down == 0:
-		l.s.log.Info("upstream is up again", "upstream", p.Name, "failed_dials", before)
+		l.s.log.Info("upstream is up again", "upstream", p.Name, "failed_probes", before)
 	case down == 1:
-		l.s.log.Warn("upstream is down, its calls wait", "upstream", p.Name, "reason", r.Reason, "probe_in", p.door.probe.Sub(now).String())
+		l.s.log.Warn("upstream, or its signer, is down; its calls wait", "upstream", p.Name, "reason", r.Reason, "probe_in", p.door.probe.Sub(now).String())
 		fallthrough
 	default:
 		l.wheel.Insert(p.door.probe.Sub(l.origin), wakeup{})
@@ -309,17 +329,28 @@ func (l *loop) abandon(now time.Time, c *call) {
 // stop refuses what waits for an answer; what was submitted stays as it is.
 func (l *loop) stop(now time.Time) {
 	l.stopping = true
-	left := 0
 	for _, c := range l.calls {
-		switch {
-		case c.State == Waiting && !c.Async:
+		if c.State == Waiting && !c.Async {
 			l.release(now, c)
-		case c.State == Waiting:
-			left++
 		}
 	}
-	if left > 0 && l.s.durable == nil {
-		l.s.log.Warn("calls are waiting and will not be sent by this process", "calls", left)
+}
+
+// lost logs what ends with a process that has no store. The loop has ended.
+func (l *loop) lost() {
+	calls, unknown, webhooks := 0, 0, int(l.s.untold.Load())
+	for _, c := range l.calls {
+		switch {
+		case l.planners[c.Upstream].target != "":
+			webhooks++
+		case c.State == Waiting:
+			calls++
+		case c.State == Unknown:
+			unknown++
+		}
+	}
+	if calls+unknown+webhooks > 0 {
+		l.s.log.Warn("what is kept in memory ends with this process", "waiting_calls", calls, "unknown_calls", unknown, "webhooks", webhooks)
 	}
 }
 

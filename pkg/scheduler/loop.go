@@ -150,7 +150,7 @@ func (l *loop) dispatch(now time.Time) {
 // admit reserves a place for a new call, or says why it is refused.
 func (l *loop) admit(now time.Time, c *call) *Error {
 	p := l.planners[c.Upstream]
-	if p == nil || p.retired {
+	if p == nil || p.retired && p.target == "" && c.Resolves == "" {
 		return errNoUpstream(c.Upstream)
 	}
 	l.reroute(p, c)

@@ -114,7 +114,7 @@ func (s *Scheduler) revive(e *Entry) *call {
 	}
 	in := upstream.NewInput(e.Request)
 	c := &call{
-		Call: e.Call, request: e.Request, route: sv.reroute(in), repeatable: sv.up.Repeatable(in),
+		Call: e.Call, request: e.Request, route: sv.reroute(in),
 		bytes: e.Bytes, seq: uint64(e.Call.Seq), lane: e.Lane,
 	}
 	now := time.Now()
@@ -192,7 +192,7 @@ func (s *Scheduler) entry(id string) (e *Entry) {
 // reconsider does what follows the end of calls of some upstreams that were left in
 // the store: telling whoever wants to know, and asking about what is unknown.
 func (s *Scheduler) reconsider(upstreams []string) {
-	s.each(s.durable.Untold, upstreams, func(c *Call) { s.notify(s.afterCtx, c, time.Now()) })
+	s.each(s.durable.Untold, upstreams, func(c *Call) { s.notify(s.afterCtx, s.service(c.teller()), c, time.Now()) })
 	unknown := func(after string, most int) ([]*Call, error) {
 		return s.durable.List(Filter{State: Unknown, After: after, Max: most})
 	}

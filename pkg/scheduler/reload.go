@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/quota"
@@ -68,7 +69,10 @@ func (l *loop) reload(now time.Time, next map[string]*service, routes map[*call]
 			continue
 		}
 		p.retired = true
-		if p.waiting == 0 && len(inHand[p]) == 0 {
+		// A call keeps its upstream, and whom it will tell of its end.
+		told, _, _ := strings.Cut(name, callbackSeparator)
+		teller := l.planners[told]
+		if p.waiting == 0 && len(inHand[p]) == 0 && (teller == nil || teller.waiting == 0 && len(inHand[teller]) == 0) {
 			l.dismiss(now, p)
 		}
 	}

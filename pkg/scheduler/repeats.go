@@ -73,8 +73,8 @@ func (r *repeats) holds(c *call) bool { return c.flight != nil && r.waiting.cont
 //
 // A caller that waits gets the first answer there is, unless its request may go
 // out again as it is; and one of which the rest is on its way, whatever it says.
-// What was never sent is no repeat; but a caller need not wait for an upstream
-// that stays down.
+// What was never sent, or not processed, is no repeat; but a caller need not wait
+// for an upstream or a signer that stays down.
 func (p *planner) mayGoAgain(c *call, r *upstream.Result) bool {
 	switch {
 	case c.flight.used && p.Signer == nil && p.Signature.Once:
@@ -83,16 +83,25 @@ func (p *planner) mayGoAgain(c *call, r *upstream.Result) bool {
 		return true
 	case r.Outcome == upstream.Unknown && r.Truncated:
 		return false
-	case r.Sent:
+	case r.Sent && !r.Unprocessed:
 		return p.Resend || p.Signer != nil
 	}
 	return c.flight.unreached < 2
 }
 
+// latest returns an upstream as it is configured now, or as it was last: what
+// follows an attempt is for the file that is in force.
+func (s *Scheduler) latest(sv *service) *service {
+	if now := s.service(sv.Name); now != nil {
+		return now
+	}
+	return sv
+}
+
 // repeatable tells until when the upstream recognises a repeat of the call: not at
 // all, or until an instant, or for good.
 func (sv *service) repeatable(c *call, r *upstream.Result) (ok bool, until time.Time) {
-	if !c.repeatable || r.Park {
+	if r.Outcome != upstream.Unknown || r.Park || !sv.up.Repeatable(upstream.NewInput(c.request)) {
 		return false, time.Time{}
 	}
 	if sv.Idempotency.Retention > 0 {

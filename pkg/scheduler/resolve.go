@@ -15,7 +15,7 @@ import (
 // A Resolve settles calls of unknown outcome by asking the upstream: a query by
 // the same business number, which is a call like any other, under the same
 // limits, and says whether the first one is done, failed, or was not executed and
-// goes again as it was. It settles calls that were submitted; a caller who waits
+// goes again as it was. If somebody decides meanwhile, it is withdrawn. It settles calls that were submitted; a caller who waits
 // has its answer, and asks by itself.
 type Resolve struct {
 	// When is a request expression: the calls that it settles; empty: all.
@@ -120,8 +120,9 @@ func (r *resolver) query(in *upstream.Input) (q Request, err error) {
 	return q, err
 }
 
-// settle asks about an unknown call until it is decided. It runs beside the loop,
-// through the same doors as everybody else, and ends with ctx at the latest.
+// settle asks about an unknown call until it is decided, by an answer or by somebody
+// else, which ends ctx. It runs beside the loop, through the same doors as everybody
+// else, and ends with a stop at the latest.
 func (s *Scheduler) settle(ctx context.Context, sv *service, c *Call, request *upstream.Request) {
 	in := upstream.NewInput(request)
 	r := sv.resolverOf(in)
@@ -134,13 +135,16 @@ func (s *Scheduler) settle(ctx context.Context, sv *service, c *Call, request *u
 			s.log.Error("a call of unknown outcome cannot be asked about", "call", c.ID, "upstream", c.Upstream, "err", err)
 			return
 		}
-		query.Upstream, query.Priority, query.NotBefore, query.resolves = c.Upstream, DataPriority, time.Now().Add(wait), c.ID
-		asked, err := s.Submit(ctx, query)
+		query.Upstream, query.Priority, query.NotBefore, query.resolves, query.by = c.Upstream, DataPriority, time.Now().Add(wait), c.ID, sv
+		asked, err := s.Submit(s.afterCtx, query) // not ctx: what is half accepted could not be withdrawn
 		if err == nil {
 			asked, err = s.Wait(ctx, asked.ID)
 		}
 		if ctx.Err() != nil {
-			return // at a stop; whoever opens the store next asks again
+			if s.afterCtx.Err() == nil && asked != nil { // decided; at a stop, whoever opens the store next asks again
+				s.Cancel(asked.ID) // unless it has been sent: then it is answered in vain
+			}
+			return
 		}
 		if err != nil {
 			s.log.Warn("a query about a call of unknown outcome was refused", "call", c.ID, "upstream", c.Upstream, "err", err)
@@ -153,9 +157,6 @@ func (s *Scheduler) settle(ctx context.Context, sv *service, c *Call, request *u
 		}
 		if s.decide(c, in, r, asked) {
 			return
-		}
-		if now, err := s.Get(c.ID); err != nil || now.State != Unknown || now.Last().N != c.Last().N {
-			return // somebody else has decided
 		}
 	}
 	s.log.Warn("a call stays of unknown outcome, no query told more", "call", c.ID, "upstream", c.Upstream, "queries", r.Queries)

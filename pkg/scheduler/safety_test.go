@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -326,20 +327,26 @@ func TestResolve(t *testing.T) {
 			})
 		})
 	}
-	t.Run("somebody decides first", func(t *testing.T) {
-		bubble(t, Upstream{Resolve: []Resolve{resolve}}, func(t *testing.T, s *Scheduler, f *fake) {
-			f.serve = func(int, *http.Request) answer { return answer{status: 500} }
-			c := wait(t, s, submit(t, s, Request{Method: "POST", Target: "/pay", Body: []byte(`{"no":"N1"}`)}).ID)
-			synctest.Wait() // until the first query has been handed over
-			if _, err := s.Resolve(c.ID, Done, "seen on the statement"); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Minute)
-			if n := len(f.at()); n != 2 {
-				t.Errorf("%d requests, want the call and one query that was under way", n)
-			}
+	for name, tt := range map[string]struct {
+		after    time.Duration
+		requests int
+	}{"somebody decides first": {0, 1}, "somebody decides while the query is under way": {resolve.After + ms, 2}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Upstream{Resolve: []Resolve{resolve}}, func(t *testing.T, s *Scheduler, f *fake) {
+				f.serve = func(int, *http.Request) answer { return answer{after: 10 * ms, status: 500} }
+				c := wait(t, s, submit(t, s, Request{Method: "POST", Target: "/pay", Body: []byte(`{"no":"N1"}`)}).ID)
+				synctest.Wait() // until the first query has been handed over
+				time.Sleep(tt.after)
+				if got, err := s.Resolve(c.ID, Done, "seen on the statement"); err != nil || got.State != Done {
+					t.Fatal(got, err)
+				}
+				time.Sleep(time.Minute)
+				if n := len(f.at()); n != tt.requests || s.Upstreams()[0].Waiting != 0 {
+					t.Errorf("%d requests, want %d; %+v", n, tt.requests, s.Upstreams()[0])
+				}
+			})
 		})
-	})
+	}
 	t.Run("without the signer that it needs", func(t *testing.T) {
 		needs := resolve
 		needs.Signed = true
@@ -411,6 +418,91 @@ func TestCallbacks(t *testing.T) {
 		synctest.Wait()
 		if len(bodies) != 2 || !strings.Contains(bodies[0], `"call.unknown"`) || !strings.Contains(bodies[1], `"call.failed"`) {
 			t.Errorf("webhooks %q, want call.unknown and call.failed", bodies)
+		}
+	})
+}
+
+// An upstream is taken out of the configuration while a call to it is under way:
+// the call is asked about, goes again and is told of all the same, and nothing new
+// is taken.
+func TestWhatFollowsAfterReload(t *testing.T) {
+	var told []string
+	shop := Callback{}
+	shop.URL, shop.Signer = "https://shop.test/hooks", stamper{}
+	shop.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+		told = append(told, r.Header.Get("Webhook-Id"))
+		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+	})
+	u := Upstream{Callbacks: map[string]Callback{"shop": shop}}
+	u.Resolve = []Resolve{{When: `path == "/pay"`, Target: `"/query"`, Outcomes: []upstream.Rule{{When: "status == 404", Is: upstream.NotExecuted}}}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		paid := 0
+		f.serve = func(_ int, r *http.Request) answer {
+			switch {
+			case r.URL.Path == "/query":
+				return answer{status: 404}
+			case paid == 0:
+				paid++
+				return answer{after: sec, status: 500}
+			}
+			return answer{}
+		}
+		c := submit(t, s, Request{Target: "/pay", Callback: "shop"})
+		time.Sleep(500 * ms)
+		other := Upstream{}
+		other.URL = "http://other.test"
+		if err := s.Reload(Config{Upstreams: map[string]Upstream{"other": other}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"api", "api/callbacks/shop"} {
+			if _, err := s.Submit(t.Context(), Request{Upstream: name, Target: "/"}); reason(err) != NotFound {
+				t.Errorf("a new call to %s: %v", name, err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if got := s.mustGet(t, c.ID); got.State != Done || f.targets() != "pay query pay" {
+			t.Errorf("%s after %q", got.State, f.targets())
+		}
+		if want := []string{c.ID + ".unknown.1", c.ID + ".done.2"}; !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+		if err := s.Reload(Config{Upstreams: map[string]Upstream{"other": other}}); err != nil {
+			t.Fatal(err)
+		}
+		if all := s.Upstreams(); len(all) != 1 {
+			t.Errorf("%+v, want the other one alone", all)
+		}
+	})
+}
+
+// What a process without a store takes with it is said at its end: also a webhook
+// about a call that ends during the stop.
+func TestWhatAStopLoses(t *testing.T) {
+	shop := Callback{}
+	shop.URL, shop.Signer = "https://shop.test/hooks", stamper{}
+	shop.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 500, Body: http.NoBody}, nil // it will be sent again
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{start: time.Now(), serve: func(n int, _ *http.Request) answer {
+			return answer{after: map[int]time.Duration{3: 10 * sec}[n], status: map[int]int{2: 500}[n]}
+		}}
+		u := Upstream{Callbacks: map[string]Callback{"shop": shop}, Limits: []Limit{{Name: "few", Calls: 3, Window: time.Hour}}}
+		u.URL, u.Transport = "http://api.test", f
+		var log strings.Builder
+		s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait(t, s, submit(t, s, Request{Callback: "shop"}).ID)
+		wait(t, s, submit(t, s, Request{}).ID) // unknown
+		submit(t, s, Request{Callback: "shop"})
+		submit(t, s, Request{}) // waits for the limit
+		time.Sleep(sec)
+		s.Close()
+		const want = `msg="what is kept in memory ends with this process" waiting_calls=1 unknown_calls=1 webhooks=2`
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log is\n%s, want in it %s", log.String(), want)
 		}
 	})
 }

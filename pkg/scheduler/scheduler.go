@@ -52,6 +52,7 @@ type Scheduler struct {
 	ctx    context.Context
 	cancel context.CancelFunc // cuts attempts in flight
 
+	untold   atomic.Int64       // webhooks that could not be handed over
 	after    sync.WaitGroup     // webhooks being handed over, unknown calls being asked about
 	afterCtx context.Context    // ends with the beginning of a stop
 	afterEnd context.CancelFunc //
@@ -291,6 +292,9 @@ func (s *Scheduler) Shutdown(ctx context.Context) error {
 		<-s.loop.ended
 		s.work.Wait()
 		s.after.Wait()
+		if s.durable == nil {
+			s.loop.lost()
+		}
 		for _, sv := range *s.services.Load() {
 			sv.up.Close()
 		}

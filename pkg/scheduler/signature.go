@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -32,12 +33,13 @@ func (p *planner) stale(now time.Time, c *call) *Error {
 	return nil
 }
 
-// fresh is the call's request with the instant at which it is stale.
-func (sv *service) fresh(c *Call, request *upstream.Request) *upstream.Request {
-	if sv.Signer != nil || sv.Signature.Life == 0 {
-		return request
-	}
+// outgoing is the call's request with the instant at which it is stale, and
+// whether it is a repeat: also of what somebody has resolved as not executed.
+func (sv *service) outgoing(c *Call, request *upstream.Request) *upstream.Request {
 	r := *request
-	r.Latest = c.AcceptedAt.Add(sv.Signature.Life)
+	if sv.Signer == nil && sv.Signature.Life > 0 {
+		r.Latest = c.AcceptedAt.Add(sv.Signature.Life)
+	}
+	r.Repeat = slices.ContainsFunc(c.Attempts, func(a Attempt) bool { return a.Outcome == upstream.Unknown })
 	return &r
 }

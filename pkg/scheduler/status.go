@@ -254,6 +254,9 @@ func (l *loop) explain(c *call) *Error {
 	case c.sent().result != nil && c.flight.result.Unreachable:
 		e.Reason, e.RetryAfter = Unreachable, time.Second
 		e.Detail = fmt.Sprintf("upstream %q cannot be reached: %s; nothing was executed", c.Upstream, last.Reason)
+	case c.sent().result != nil && (c.flight.result.Unsigned || c.flight.result.Unprocessed):
+		e.Reason, e.RetryAfter = Unreachable, time.Second
+		e.Detail = fmt.Sprintf("call %s could not be handed to upstream %q for now: %s; nothing was executed", c.ID, c.Upstream, last.Reason)
 	case c.State == Failed && last != nil:
 		e.Reason = NotSent
 		e.Detail = fmt.Sprintf("call %s was not sent: %s", c.ID, last.Reason)

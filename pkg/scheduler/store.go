@@ -69,8 +69,9 @@ func (f *Filter) matches(c *Call) bool {
 
 // Errors of a Store.
 var (
-	ErrNotFound  = errors.New("no such call")
-	ErrKeyReused = errors.New("the idempotency key was used for another request")
+	ErrNotFound = errors.New("no such call")
+	// ErrKeyReused refuses a key of another request. What wraps it names the call.
+	ErrKeyReused = errors.New("the key was used for another request")
 	// ErrNotWaiting refuses an intent: somebody else has decided about the call.
 	ErrNotWaiting = errors.New("the call is not waiting")
 	// ErrFull means that there is no room for a new call; what is known is safe.
@@ -128,7 +129,7 @@ func (m *memory) find(key, fingerprint string) (*Call, error) {
 		return nil, nil
 	}
 	if k.fingerprint != fingerprint {
-		return nil, ErrKeyReused
+		return nil, fmt.Errorf("%w, call %s", ErrKeyReused, k.id)
 	}
 	known := m.calls[k.id].snapshot()
 	return &known, nil

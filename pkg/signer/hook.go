@@ -25,7 +25,7 @@ const (
 // output) or a service (as the bodies of a POST and its answer) that signs. What
 // the answer leaves out stays as it was; headers are set, and deleted where empty.
 // The method cannot be changed. A program that fails, or a service that does not
-// answer 200 in time, is asked again later: the call waits.
+// answer 200 in time, is asked again later: the calls wait, and one at a time tries.
 type Hook struct {
 	Method  string            `json:"method,omitempty"`
 	Target  string            `json:"target,omitempty"`

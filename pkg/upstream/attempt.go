@@ -24,6 +24,12 @@ type Result struct {
 	Reason string
 	// Unreachable tells that no connection could be had: the upstream is down.
 	Unreachable bool
+	// Unsigned tells that the signer could not complete the request for now: until it
+	// can, it need not be asked for every call.
+	Unsigned bool
+	// Unprocessed tells that HTTP/2 has taken the request back: bytes have left,
+	// and the upstream did nothing with them.
+	Unprocessed bool
 	// Sent tells that at least one byte may have left.
 	Sent bool
 	// Answered tells that the host that counts calls has answered.
@@ -146,8 +152,11 @@ func (u *Upstream) sign(ctx context.Context, r *Request) (signed *Request, err e
 func unsigned(err error) *Result {
 	var temporary interface{ Temporary() bool }
 	res := &Result{Outcome: Failed, AnsweredAt: time.Now(), Err: fmt.Errorf("signer: %w", err)}
-	if errors.Is(err, errTimeout) || errors.Is(err, context.Canceled) || errors.As(err, &temporary) && temporary.Temporary() {
+	switch {
+	case errors.Is(err, context.Canceled): // the scheduler is stopping
 		res.Outcome, res.RetryAfter = NotExecuted, time.Second
+	case errors.Is(err, errTimeout), errors.As(err, &temporary) && temporary.Temporary():
+		res.Outcome, res.Unsigned = NotExecuted, true
 	}
 	res.Reason = res.Err.Error()
 	return res
@@ -180,6 +189,11 @@ func (u *Upstream) unanswered(res *Result, in *Input, w *wire, err error) {
 	res.Outcome = Unknown
 	if !res.Sent {
 		res.Outcome, reason = NotExecuted, "never sent: "+plain(err).Error()
+	}
+	if res.Sent && w.unprocessed(err) { // no rule knows better
+		res.Outcome, res.Unprocessed = NotExecuted, true
+		res.Reason = "not processed: " + plain(err).Error()
+		return
 	}
 	u.rule(res, in, &answer{failure: failure(err, res.Unreachable), sent: res.Sent})
 	res.Reason = reason

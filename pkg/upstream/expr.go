@@ -19,6 +19,7 @@ const (
 	Key                   // a text or a number
 	Cost                  // a whole number
 	Text                  // a text
+	Same                  // anything; sees target, payload and params(without...) too
 )
 
 // MaxKey is the length, in bytes, up to which a key is taken.
@@ -50,6 +51,7 @@ type answerEnv struct {
 	Body   func(string) any `expr:"body"`
 	Error  string           `expr:"error"`
 	Sent   bool             `expr:"sent"`
+	Repeat bool             `expr:"repeat"`
 }
 
 func (in *Input) env() requestEnv {
@@ -65,15 +67,19 @@ func (in *Input) env() requestEnv {
 }
 
 func (in *Input) answer(a *answer) answerEnv {
-	env := answerEnv{requestEnv: in.env(), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent}
+	env := answerEnv{requestEnv: in.env(), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent, Repeat: in.r.Repeat}
 	env.Header = a.header.Get
 	return env
 }
 
 // Compile compiles a request expression and checks its types.
 func Compile(source string, kind Kind) (*Expr, error) {
-	as := map[Kind]expr.Option{Condition: expr.AsBool(), Key: expr.AsAny(), Cost: expr.AsInt(), Text: expr.AsKind(reflect.String)}[kind]
-	program, err := compile(source, requestEnv{}, as)
+	as := map[Kind]expr.Option{Condition: expr.AsBool(), Key: expr.AsAny(), Cost: expr.AsInt(), Text: expr.AsKind(reflect.String), Same: expr.AsAny()}[kind]
+	var env any = requestEnv{}
+	if kind == Same {
+		env = sameEnv{}
+	}
+	program, err := compile(source, env, as)
 	return &Expr{source, program}, err
 }
 
@@ -165,8 +171,10 @@ func (e *Expr) Text(in *Input) (string, error) {
 	return text, nil
 }
 
-func (e *Expr) run(in *Input) (any, error) {
-	v, err := expr.Run(e.program, in.env())
+func (e *Expr) run(in *Input) (any, error) { return e.eval(in.env()) }
+
+func (e *Expr) eval(env any) (any, error) {
+	v, err := expr.Run(e.program, env)
 	if err != nil {
 		// The error may quote the request's values: only the expression is told.
 		return nil, fmt.Errorf("%s cannot be computed for this request", e.source)

@@ -27,7 +27,8 @@ const (
 type Rule struct {
 	// When is an expression over status, header(name) and body(path) of the
 	// answer, error and sent, and method, path, query, form, param and json of
-	// the request. An expression that fails on an answer does not hold.
+	// the request; repeat tells that an earlier sending of the call may have been
+	// executed. An expression that fails on an answer does not hold.
 	//
 	// Only a rule that names error or sent is asked where there is no whole
 	// answer. Error is then dial, timeout, reset, closed, cut (the answer broke

@@ -23,11 +23,13 @@ type Request struct {
 	// Latest, if not zero, is when the signature that the caller brought is stale:
 	// no byte is sent later.
 	Latest time.Time
+	// Repeat tells that an earlier sending of the same call may have been executed.
+	Repeat bool
 }
 
 // Clone returns a deep copy.
 func (r *Request) Clone() *Request {
-	return &Request{r.Method, r.Target, r.Header.Clone(), bytes.Clone(r.Body), r.Latest}
+	return &Request{r.Method, r.Target, r.Header.Clone(), bytes.Clone(r.Body), r.Latest, r.Repeat}
 }
 
 // Check reports why a request cannot be sent.

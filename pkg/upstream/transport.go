@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -105,25 +106,26 @@ type wire struct {
 
 	// Owned by the goroutine in RoundTrip, which calls the trace's hooks, but for
 	// header.
-	asked     int
-	got       int
 	connected bool
 	at        time.Time   // when it was: the first byte leaves then, or later
 	shared    bool        // HTTP/2: the connection carries other requests too
+	first     net.Conn    // that was taken
+	same      bool        // it was taken a second time
 	conn      *conn       // nil if it is not one of ours
 	before    int64       // writes before this request
 	header    atomic.Bool // the request's header is being written
 }
 
-// trace stops net/http when it takes a second connection, or the same one again,
-// for the same request: it would send the request again. Cancelling alone is
+// trace stops net/http when it had a connection and takes another one, or the same
+// again, for the same request: it would send the request again. Cancelling alone is
 // enough in HTTP/2, which looks at it before it writes a header. In HTTP/1.1 an
 // idle connection may be handed over at the same moment: it is closed before a
-// byte of the request is written to it.
+// byte of the request is written to it. That it asks a second time without having
+// had one is no matter: an idle HTTP/2 connection was found to be dead.
 func (w *wire) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn: func(string) {
-			if w.asked++; w.asked > 1 {
+			if w.connected {
 				w.cancel(errRepeat)
 			}
 		},
@@ -134,8 +136,8 @@ func (w *wire) trace() *httptrace.ClientTrace {
 				w.shared = t.ConnectionState().NegotiatedProtocol == "h2"
 			}
 			var no error
-			if w.got++; max(w.got, w.asked) > 1 {
-				no = errRepeat
+			if w.connected {
+				no, w.same = errRepeat, info.Conn == w.first
 			} else if !w.latest.IsZero() && time.Now().After(w.latest) {
 				no = errStale
 			}
@@ -146,7 +148,7 @@ func (w *wire) trace() *httptrace.ClientTrace {
 				}
 				return
 			}
-			w.connected, w.at = true, time.Now()
+			w.connected, w.at, w.first = true, time.Now(), info.Conn
 			if own, ok := c.(*conn); ok {
 				w.conn, w.before = own, own.writes.Load()
 			}
@@ -162,6 +164,24 @@ func (w *wire) wrote() bool {
 		return w.header.Load()
 	}
 	return w.conn == nil || w.conn.writes.Load() > w.before
+}
+
+// unprocessed reports whether the peer has said, with a REFUSED_STREAM or with a
+// GOAWAY that leaves the stream out, that it did nothing with the request and will
+// not (RFC 9113, section 8.7). Of a request without a body net/http only shows that
+// it would send it again: on the same connection that is a REFUSED_STREAM. On
+// another one it may also have been reset with PROTOCOL_ERROR, which says nothing.
+func (w *wire) unprocessed(err error) bool {
+	if !w.shared {
+		return false
+	}
+	if errors.Is(err, errRepeat) {
+		return w.same
+	}
+	// These errors have no types: they are texts, or wrapped as such.
+	text := err.Error()
+	return strings.Contains(text, "; REFUSED_STREAM;") || strings.Contains(text, "graceful shutdown GOAWAY") ||
+		strings.Contains(text, "received GOAWAY from server ErrCode:")
 }
 
 // timeouts sets those that are zero to their defaults.

@@ -80,9 +80,9 @@ func TestHTTP2WhereOffered(t *testing.T) {
 	}
 }
 
-// refusing is an HTTP/2 server that resets each stream as REFUSED_STREAM, upon
-// which net/http alone sends a GET again.
-func refusing(t *testing.T) (addr string, headers *atomic.Int64) {
+// peer is an HTTP/2 server that answers each request's header with frames of its
+// choice, upon some of which net/http alone sends a GET again.
+func peer(t *testing.T, answer func(*http2.Framer, uint32)) (addr string, headers *atomic.Int64) {
 	t.Helper()
 	s, _ := secure(t, http.NotFoundHandler()) // for its certificate
 	certificate := s.TLS.Certificates[0]
@@ -91,53 +91,90 @@ func refusing(t *testing.T) (addr string, headers *atomic.Int64) {
 		t.Fatal(err)
 	}
 	headers = new(atomic.Int64)
+	serve := func(c net.Conn) {
+		defer c.Close()
+		io.ReadFull(c, make([]byte, len(http2.ClientPreface)))
+		f := http2.NewFramer(c, c)
+		f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+		f.WriteSettings()
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				return
+			}
+			switch frame := frame.(type) {
+			case *http2.SettingsFrame:
+				if !frame.IsAck() {
+					f.WriteSettingsAck()
+				}
+			case *http2.MetaHeadersFrame:
+				headers.Add(1)
+				answer(f, frame.StreamID)
+			}
+		}
+	}
 	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
 	wg.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			wg.Go(func() {
-				defer c.Close()
-				io.ReadFull(c, make([]byte, len(http2.ClientPreface)))
-				f := http2.NewFramer(c, c)
-				f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-				f.WriteSettings()
-				for {
-					frame, err := f.ReadFrame()
-					if err != nil {
-						return
-					}
-					switch frame := frame.(type) {
-					case *http2.SettingsFrame:
-						if !frame.IsAck() {
-							f.WriteSettingsAck()
-						}
-					case *http2.MetaHeadersFrame:
-						headers.Add(1)
-						f.WriteRSTStream(frame.StreamID, http2.ErrCodeRefusedStream)
-					}
-				}
-			})
+			context.AfterFunc(ctx, func() { c.Close() })
+			wg.Go(func() { serve(c) })
 		}
 	})
-	t.Cleanup(func() { l.Close(); wg.Wait() })
+	t.Cleanup(func() { l.Close(); cancel(); wg.Wait() })
 	return l.Addr().String(), headers
 }
 
+func reset(code http2.ErrCode) func(*http2.Framer, uint32) {
+	return func(f *http2.Framer, stream uint32) { f.WriteRSTStream(stream, code) }
+}
+
+// goAway says that what came up to a stream, counted from the request's own, was
+// or may be processed.
+func goAway(code http2.ErrCode, from int) func(*http2.Framer, uint32) {
+	return func(f *http2.Framer, stream uint32) { f.WriteGoAway(uint32(int(stream)+from), code, nil) }
+}
+
+// One Do is one stream, and what HTTP/2 says to have left alone was not executed;
+// no rule makes it unknown.
 func TestOneDoIsOneStream(t *testing.T) {
-	addr, headers := refusing(t)
-	u := newUpstream(t, Config{URL: "https://" + addr, TLS: &tls.Config{InsecureSkipVerify: true}, Timeout: 10 * time.Second})
-	defer u.Close()
-	res := do(t, u, &Request{Method: "GET", Target: "/"})
-	if headers.Load() != 1 || res.Outcome != Unknown || !res.Sent {
-		t.Errorf("%d requests on the wire for one Do, outcome %s: %s; want 1, unknown", headers.Load(), res.Outcome, res.Reason)
+	for _, tt := range []struct {
+		name      string
+		answer    func(*http2.Framer, uint32)
+		get, post Outcome
+	}{
+		{"REFUSED_STREAM", reset(http2.ErrCodeRefusedStream), NotExecuted, NotExecuted},
+		// Of a request without a body net/http does not tell why it would send it again.
+		{"GOAWAY above the last one", goAway(http2.ErrCodeNo, -1), Unknown, NotExecuted},
+		{"GOAWAY above the last one, with an error", goAway(http2.ErrCodeEnhanceYourCalm, -1), NotExecuted, NotExecuted},
+		{"GOAWAY that may include it", goAway(http2.ErrCodeEnhanceYourCalm, 0), Unknown, Unknown},
+		{"PROTOCOL_ERROR", reset(http2.ErrCodeProtocol), Unknown, Unknown},
+		{"INTERNAL_ERROR", reset(http2.ErrCodeInternal), Unknown, Unknown},
+	} {
+		for method, want := range map[string]Outcome{"GET": tt.get, "POST": tt.post} {
+			t.Run(tt.name+" "+method, func(t *testing.T) {
+				addr, headers := peer(t, tt.answer)
+				u := newUpstream(t, Config{URL: "https://" + addr, TLS: &tls.Config{InsecureSkipVerify: true}, Timeout: 500 * time.Millisecond,
+					Outcomes: []Rule{{When: `sent and error != ""`, Is: Unknown}}})
+				defer u.Close()
+				r := &Request{Method: method, Target: "/"}
+				if method == "POST" {
+					r.Body = []byte("x")
+				}
+				res := do(t, u, r)
+				if headers.Load() != 1 || res.Outcome != want || res.Unprocessed != (want == NotExecuted) || !res.Sent || res.Answered {
+					t.Errorf("%d requests on the wire for one Do, %+v; want 1, %s", headers.Load(), res, want)
+				}
+			})
+		}
 	}
-	u.Close()
 
 	t.Run("net/http alone", func(t *testing.T) { // shows that the rig works
-		addr, headers := refusing(t)
+		addr, headers := peer(t, reset(http2.ErrCodeRefusedStream))
 		tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 		defer tr.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -150,6 +187,22 @@ func TestOneDoIsOneStream(t *testing.T) {
 			t.Errorf("%d requests on the wire, want several: it repeats", n)
 		}
 	})
+}
+
+// An idle HTTP/2 connection that the upstream has closed does not make it look down:
+// another one is taken, without a byte having been sent.
+func TestIdleConnectionIsClosed(t *testing.T) {
+	s, c := secure(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }))
+	u := newUpstream(t, c)
+	defer u.Close()
+	for range 50 {
+		res := do(t, u, &Request{Method: "POST", Target: "/", Body: []byte("x")})
+		if res.Unreachable || res.Outcome == NotExecuted { // it may have been closed under its hands
+			t.Fatalf("%s: %s", res.Outcome, res.Reason)
+		}
+		s.CloseClientConnections()
+		time.Sleep(time.Millisecond) // mostly this is noticed
+	}
 }
 
 // authority makes certificates for a test.

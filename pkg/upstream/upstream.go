@@ -14,8 +14,8 @@
 // or unknown (it may have been executed). Rules decide in their order, each an
 // expression over the answer, because platforms say "limited" and "we do not
 // know" with status 200; then the status decides. Without an answer the outcome
-// is not_executed if not one byte of the request can have left, and unknown
-// otherwise.
+// is not_executed if not one byte of the request can have left, or if HTTP/2 says
+// that the upstream did nothing with it (RFC 9113, section 8.7), and unknown otherwise.
 //
 // # One Do is one sending
 //
@@ -114,13 +114,21 @@ type Idempotency struct {
 	// Retention is how long after the first sending a repeat is recognised, for
 	// all calls that are repeatable; zero means for good.
 	Retention time.Duration
+	// Same is an expression over a request that gives anything: two requests under
+	// one idempotency key are the same if it gives the same, and else the second
+	// one is refused. Beside what request expressions see it sees target, payload
+	// (the body) and params(without...), all parameters but those named. It must
+	// tell apart whatever the upstream would; if it fails, or is empty, all of
+	// method, target, body and header counts, but for fields that say when, by which
+	// client and under which trace a request was made, and for signatures.
+	Same string
 }
 
 // A Signer completes a request for one attempt: time stamp, nonce, signature. It
 // is called just before the request is sent, with a copy that it may change, and
 // must be safe for concurrent use. A call that it fails to complete has failed,
 // unless the error, or one that it wraps, has a method Temporary() bool that says
-// otherwise: then the call waits and is signed again.
+// otherwise: then the call waits and is signed again (see Result.Unsigned).
 type Signer interface {
 	Sign(ctx context.Context, r *Request) error
 }
@@ -131,6 +139,7 @@ type Upstream struct {
 	base       *url.URL
 	rules      *Rules
 	idempotent *Expr
+	same       *Expr
 	transport  http.RoundTripper
 	own        bool // transport is ours: it reports every connection
 }
@@ -174,6 +183,10 @@ func New(c Config) (*Upstream, error) {
 	if c.Idempotent != "" {
 		u.idempotent, err = Compile(c.Idempotent, Condition)
 		fault("idempotent", err)
+	}
+	if c.Idempotency.Same != "" {
+		u.same, err = Compile(c.Idempotency.Same, Same)
+		fault("idempotency.same", err)
 	}
 	if u.transport == nil {
 		host := ""

@@ -54,7 +54,7 @@ func node(kind string) func(*testing.T, string, gateway.Keys, string) func() str
 func TestNodeAlipay(t *testing.T) {
 	client{
 		name: "alipay-sdk", preset: "alipay", make: node("alipay"),
-		limited: []string{"40005"}, refused: []string{"40005"},
+		limited: []string{"40005"}, refused: []string{"40005"}, down: []string{"40005"},
 		unknown: []string{"20000", "ACQ.SYSTEM_ERROR"}, lost: []string{"20000"},
 	}.test(t)
 }
@@ -62,7 +62,7 @@ func TestNodeAlipay(t *testing.T) {
 func TestNodeAlipayV3(t *testing.T) {
 	client{
 		name: "alipay-sdk", preset: "alipay-v3", make: node("alipay-v3"),
-		limited: []string{"app-call-limited"}, refused: []string{"app-call-limited"},
+		limited: []string{"app-call-limited"}, refused: []string{"app-call-limited"}, down: []string{"app-call-limited"},
 		unknown: []string{"unknow-error", "ACQ.SYSTEM_ERROR"}, lost: []string{"unknow-error"},
 	}.test(t)
 }
@@ -70,7 +70,7 @@ func TestNodeAlipayV3(t *testing.T) {
 func TestNodeStripe(t *testing.T) {
 	client{
 		name: "stripe", preset: "stripe", make: node("stripe"),
-		limited: []string{"429 rate_limit"}, refused: []string{"429 rate_limit"},
+		limited: []string{"429 rate_limit"}, refused: []string{"429 rate_limit"}, down: []string{"502 not_executed"},
 		unknown: []string{"500"}, lost: []string{"504 unknown_outcome"},
 		tries: 3, // under the same Idempotency-Key
 	}.test(t)

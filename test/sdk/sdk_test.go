@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-pay/gopay"
 	gopaygateway "github.com/go-pay/gopay/alipay"
@@ -65,9 +66,53 @@ func TestSmartwalleAlipay(t *testing.T) {
 				return code(err)
 			}
 		},
-		limited: []string{"40005"}, refused: []string{"40005"},
+		limited: []string{"40005"}, refused: []string{"40005"}, down: []string{"40005"},
 		unknown: []string{"20000", "ACQ.SYSTEM_ERROR"}, lost: []string{"20000"},
 	}.test(t)
+}
+
+// keyed sends an Idempotency-Key along with each request.
+type keyed struct{ key string }
+
+func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Idempotency-Key", k.key)
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// A program that sends a refund again under its Idempotency-Key lets the SDK sign it
+// anew, with another time: it gets the stored answer, and nothing is sent.
+func TestSameKeySignedAnew(t *testing.T) {
+	keys := gateway.NewKeys()
+	p, public := newPlatform(t, "alipay", keys, nil)
+	srv, err := gateway.Start("", p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	base := sidecar(t, "alipay", srv.URL)
+	for _, zone := range []int{8, 7} { // another hour, sooner than the next second
+		sdk, err := alipay.New(appID, keys.Private, true, alipay.WithProductionGateway(base+gateway.Path),
+			alipay.WithHTTPClient(&http.Client{Transport: keyed{"R1"}}), alipay.WithTimeLocation(time.FixedZone("", zone*60*60)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sdk.LoadAliPayPublicKey(public); err != nil {
+			t.Fatal(err)
+		}
+		for _, amount := range []string{"1.00", "2.00"} {
+			r, err := sdk.TradeRefund(t.Context(), alipay.TradeRefund{OutTradeNo: "T1", OutRequestNo: "R1", RefundAmount: amount})
+			if amount == "1.00" && (err != nil || !r.IsSuccess()) {
+				t.Errorf("the same refund: %+v, %v", r, err)
+			}
+			if amount == "2.00" && !strings.Contains(code(err), "40002") {
+				t.Errorf("another refund under the key: %+v, %v", r, err)
+			}
+		}
+	}
+	if n := p.Arrivals("refund"); n != 1 {
+		t.Errorf("%d requests came in, want 1", n)
+	}
 }
 
 func TestGopayGateway(t *testing.T) {
@@ -84,7 +129,7 @@ func TestGopayGateway(t *testing.T) {
 				return code(err)
 			}
 		},
-		limited: []string{"40005"}, refused: []string{"40005"},
+		limited: []string{"40005"}, refused: []string{"40005"}, down: []string{"40005"},
 		unknown: []string{"20000", "ACQ.SYSTEM_ERROR"}, lost: []string{"20000"},
 	}.test(t)
 }
@@ -106,7 +151,7 @@ func TestGopayV3(t *testing.T) {
 				return code(err)
 			}
 		},
-		limited: []string{"429 app-call-limited"}, refused: []string{"429 app-call-limited"},
+		limited: []string{"429 app-call-limited"}, refused: []string{"429 app-call-limited"}, down: []string{"502 app-call-limited"},
 		unknown: []string{"unknow-error", "ACQ.SYSTEM_ERROR"}, lost: []string{"504 unknow-error"},
 	}.test(t)
 }
@@ -150,7 +195,7 @@ func TestWechatPay(t *testing.T) {
 				return code(err)
 			}
 		},
-		limited: []string{"APIError 429 RATELIMIT_EXCEEDED"}, refused: []string{"APIError 429 RATELIMIT_EXCEEDED"},
+		limited: []string{"APIError 429 RATELIMIT_EXCEEDED"}, refused: []string{"APIError 429 RATELIMIT_EXCEEDED"}, down: []string{"APIError 502 SERVICE_UNAVAILABLE"},
 		unknown: []string{"APIError 500 SYSTEM_ERROR"}, lost: []string{"APIError 504 SYSTEM_ERROR"},
 	}.test(t)
 }
@@ -170,7 +215,7 @@ func TestStripe(t *testing.T) {
 				return code(err)
 			}
 		},
-		limited: []string{"stripe.Error 429 rate_limit"}, refused: []string{"stripe.Error 429 rate_limit"},
+		limited: []string{"stripe.Error 429 rate_limit"}, refused: []string{"stripe.Error 429 rate_limit"}, down: []string{"stripe.Error 502 not_executed"},
 		unknown: []string{"stripe.Error 500"}, lost: []string{"stripe.Error 504 unknown_outcome"},
 	}.test(t)
 }

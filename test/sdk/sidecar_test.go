@@ -156,7 +156,7 @@ type client struct {
 	// make returns the refund for a base URL, the caller's keys and the platform's public one.
 	make func(t *testing.T, url string, keys gateway.Keys, public string) func() (code string)
 	// What the user sees; one of these is enough, each a part of the code.
-	limited, refused, unknown, lost []string
+	limited, refused, down, unknown, lost []string
 	// How often the SDK itself sends what the platform answered with a 5xx; 0 is once.
 	tries int
 }
@@ -204,23 +204,25 @@ func (c client) test(t *testing.T) {
 		arrivals int      // exactly
 		refunds  int      // money moved
 		sent     int      // by the SDK; 0: as many as calls
+		down     bool     // there is no platform
 	}
 	tries := max(c.tries, 1)
 	signed := c.preset == "alipay-v3" || c.preset == "wechatpay-v3" // with a nonce: not to be sent twice
-	limited := scenario{"limited, sent again", once(gateway.Fault{Answer: gateway.AppLimited}), nil, 1, nil, 2, 1, 0}
+	limited := scenario{"limited, sent again", once(gateway.Fault{Answer: gateway.AppLimited}), nil, 1, nil, 2, 1, 0, false}
 	if signed {
-		limited = scenario{"limited, its answer as it is", once(gateway.Fault{Answer: gateway.AppLimited}), nil, 1, c.limited, 1, 0, 0}
+		limited = scenario{"limited, its answer as it is", once(gateway.Fault{Answer: gateway.AppLimited}), nil, 1, c.limited, 1, 0, 0, false}
 	}
 	scenarios := []scenario{
-		{"success", nil, nil, 1, nil, 1, 1, 0},
+		{name: "success", calls: 1, arrivals: 1, refunds: 1},
 		limited,
-		{"refused by us", nil, []string{"max_wait: 100ms", "limits: [{name: one, calls: 1, window: 1h}]"}, 2, c.refused, 1, 1, 0},
-		{"unknown, executed", always(gateway.Fault{Answer: gateway.UnknownError, Executed: true}), []string{unrepeated}, 1, c.unknown, tries, 1, tries},
-		{"unknown, not executed", always(gateway.Fault{Answer: gateway.SystemError}), []string{unrepeated}, 1, c.unknown, tries, 0, tries},
-		{"hang", always(gateway.Fault{Answer: gateway.Hang, Executed: true}), hang, 1, c.lost, 1, 1, 0},
-		{"reset after", always(gateway.Fault{Answer: gateway.Reset, Executed: true}), []string{unrepeated}, 1, c.lost, 1, 1, 0},
-		{"reset before", always(gateway.Fault{Answer: gateway.Reset}), []string{unrepeated}, 1, c.lost, 1, 0, 0},
-		{"closed", always(gateway.Fault{Answer: gateway.Cut}), []string{unrepeated}, 1, c.lost, 1, 0, 0},
+		{name: "down", calls: 1, want: c.down, down: true},
+		{"refused by us", nil, []string{"max_wait: 100ms", "limits: [{name: one, calls: 1, window: 1h}]"}, 2, c.refused, 1, 1, 0, false},
+		{"unknown, executed", always(gateway.Fault{Answer: gateway.UnknownError, Executed: true}), []string{unrepeated}, 1, c.unknown, tries, 1, tries, false},
+		{"unknown, not executed", always(gateway.Fault{Answer: gateway.SystemError}), []string{unrepeated}, 1, c.unknown, tries, 0, tries, false},
+		{"hang", always(gateway.Fault{Answer: gateway.Hang, Executed: true}), hang, 1, c.lost, 1, 1, 0, false},
+		{"reset after", always(gateway.Fault{Answer: gateway.Reset, Executed: true}), []string{unrepeated}, 1, c.lost, 1, 1, 0, false},
+		{"reset before", always(gateway.Fault{Answer: gateway.Reset}), []string{unrepeated}, 1, c.lost, 1, 0, 0, false},
+		{"closed", always(gateway.Fault{Answer: gateway.Cut}), []string{unrepeated}, 1, c.lost, 1, 0, 0, false},
 	}
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
@@ -231,6 +233,9 @@ func (c client) test(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer srv.Close()
+			if s.down {
+				srv.Close()
+			}
 			tries, counted := counting(t, sidecar(t, c.preset, srv.URL, s.lines...))
 			refund := c.make(t, counted, keys, public)
 			var got string

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/smartwalle/alipay/v3"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// books are Throttler's and the platform's.
+type books struct {
+	throttler *scheduler.Scheduler
+	platform  *alipay.Client
+	after     time.Duration // a refund may not be seen before
+}
+
+// reconcile compares what Throttler knows of a refund with what the platform says,
+// and lets the platform decide what is unknown: the refund was made, or it goes
+// again under its number, and what comes of that is waited for. What is unknown then
+// is for the next run, or a person. Without an error both say that the money has
+// moved: the answer to the refund alone does not say so.
+func (b books) reconcile(ctx context.Context, r *refund) error {
+	if r.call == "" {
+		return errors.New("it was not accepted, and is not made")
+	}
+	for decided := false; ; {
+		call, err := b.throttler.Wait(ctx, r.call) // until it is finished, or unknown
+		if err != nil {
+			return err
+		}
+		q, err := b.ask(ctx, call, r)
+		if err != nil {
+			return fmt.Errorf("the call is %s, and the platform does not tell: %w", call.State, err)
+		}
+		moved := q.RefundStatus == "REFUND_SUCCESS"
+		switch {
+		case call.State == scheduler.Unknown && !decided:
+			decided = true
+			as := scheduler.Waiting
+			if moved {
+				as = scheduler.Done
+			}
+			_, err := b.throttler.Resolve(call.ID, as, "reconciled with the refund query")
+			var refused *scheduler.Error
+			if errors.As(err, &refused) && refused.Reason == scheduler.WrongState {
+				err = nil // Throttler asks about it too, and was first
+			}
+			if err != nil {
+				return err
+			}
+		case moved && call.State == scheduler.Done && q.RefundAmount == r.amount:
+			return nil
+		case !moved && call.State != scheduler.Done:
+			return fmt.Errorf("no money was moved, the call is %s", call.State)
+		default:
+			return fmt.Errorf("BOOKS DIFFER: the call is %s, the platform says %q over %q", call.State, q.RefundStatus, q.RefundAmount)
+		}
+	}
+}
+
+// ask looks a refund up, when the platform can know of it.
+func (b books) ask(ctx context.Context, call *scheduler.Call, r *refund) (*alipay.TradeFastPayRefundQueryRsp, error) {
+	if last := call.Last(); last != nil {
+		select {
+		case <-time.After(time.Until(last.EndedAt.Add(b.after))):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	q, err := b.platform.TradeFastPayRefundQuery(ctx, alipay.TradeFastPayRefundQuery{OutTradeNo: r.trade, OutRequestNo: r.number})
+	if err == nil && q.IsFailure() {
+		err = &q.Error
+	}
+	return q, err
+}

@@ -1,0 +1,67 @@
+package upstream
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestFingerprint(t *testing.T) {
+	form := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
+	req := func(target, body string, headers ...string) *Request {
+		r := &Request{Method: "POST", Target: target, Header: http.Header{}, Body: []byte(body)}
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Add(headers[i], headers[i+1])
+		}
+		return r
+	}
+	post := func(target, body string) *Request {
+		return &Request{Method: "POST", Target: target, Header: form, Body: []byte(body)}
+	}
+	part := func(boundary, file, sign string) *Request {
+		body := strings.NewReplacer("\n", "\r\n", "B", boundary).Replace("--B\nContent-Disposition: form-data; name=\"sign\"\n\n" + sign +
+			"\n--B\nContent-Disposition: form-data; name=\"image\"; filename=\"a.png\"\n\n" + file + "\n--B--\n")
+		return req("/g", body, "Content-Type", "multipart/form-data; boundary="+boundary)
+	}
+	const params = `[method, path, params("timestamp", "sign")]`
+	const account = `[method, target, payload, filter(split(header("Authorization"), ","), # contains "app_id=")]`
+	for _, tt := range []struct {
+		name, same string
+		a, b       *Request
+		want       bool
+	}{
+		{"nothing differs", "", req("/a?x=1", "b", "X-Tenant", "t"), req("/a?x=1", "b", "X-Tenant", "t"), true},
+		{"target", "", req("/a?x=1", "b"), req("/a?x=2", "b"), false},
+		{"body", "", req("/a", "b"), req("/a", "c"), false},
+		{"whose", "", req("/a", "b", "X-Tenant", "t"), req("/a", "b", "X-Tenant", "u"), false},
+		{"time, client and trace", "", req("/a", "b", "Date", "1", "User-Agent", "a", "Traceparent", "1", "X-Request-Id", "1"), req("/a", "b", "Date", "2", "User-Agent", "b", "Traceparent", "2"), true},
+		{"another bearer", "", req("/a", "b", "Authorization", "Bearer x"), req("/a", "b", "Authorization", "Bearer y"), false},
+		{"another user", "", req("/a", "b", "Authorization", "Basic x"), req("/a", "b", "Authorization", "basic y"), false},
+		{"signed anew", "", req("/a", "b", "Authorization", "AWS4-HMAC-SHA256 x"), req("/a", "b", "Authorization", "AWS4-HMAC-SHA256 y"), true},
+		{"signed in another way", "", req("/a", "b", "Authorization", "AWS4-HMAC-SHA256 x"), req("/a", "b", "Authorization", "Bearer x"), false},
+
+		{"form signed anew", params, post("/g", "a=1&timestamp=1&sign=x"), post("/g", "sign=y&timestamp=2&a=1"), true},
+		{"in the query", params, post("/g?charset=utf-8", "a=1&sign=x"), post("/g?charset=utf-8&sign=y", "a=1"), true},
+		{"another amount", params, post("/g", "a=1&sign=x"), post("/g", "a=2&sign=x"), false},
+		{"a parameter more", params, post("/g", "a=1"), post("/g", "a=1&b=1"), false},
+		{"a broken form", params, post("/g", "a=1&%zz"), post("/g", "a=1&%zy"), false},
+		{"a broken query", params, post("/g?%zz", ""), post("/g?%zy", ""), false},
+		{"no form", params, req("/g", `{"a":1}`, "Content-Type", "application/json"), req("/g", `{"a":2}`, "Content-Type", "application/json"), false},
+		{"files", params, part("xx", "file", "1"), part("yy", "file", "2"), true},
+		{"other files", params, part("xx", "file", "1"), part("xx", "life", "1"), false},
+		{"an expression that fails", `json("a").b.c`, req("/g", "x"), req("/g", "y"), false},
+		{"app in the signature", account, req("/a", "b", "Authorization", "S app_id=1,nonce=1"), req("/a", "b", "Authorization", "S app_id=1,nonce=2"), true},
+		{"another app", account, req("/a", "b", "Authorization", "S app_id=1,nonce=1"), req("/a", "b", "Authorization", "S app_id=2,nonce=1"), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u := newUpstream(t, Config{URL: "http://a.test", Idempotency: Idempotency{Same: tt.same}})
+			if got := u.Fingerprint(tt.a) == u.Fingerprint(tt.b); got != tt.want {
+				t.Errorf("the same: %v, want %v", got, tt.want)
+			}
+		})
+	}
+	_, err := New(Config{URL: "http://a.test", Idempotency: Idempotency{Same: "nothing"}})
+	if err == nil || !strings.Contains(err.Error(), "idempotency.same: unknown name nothing") {
+		t.Errorf("%v", err)
+	}
+}
