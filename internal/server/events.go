@@ -79,7 +79,7 @@ func NewEvents() *Events { return &Events{epoch: strconv.FormatInt(time.Now().Un
 func (e *Events) Observe(ev scheduler.Event) {
 	told := Event{
 		At: time.Now(), Event: ev.Kind.String(), Call: ev.Call.ID, Upstream: ev.Call.Upstream,
-		State: ev.Call.State, Priority: ev.Call.Priority, Reason: ev.Reason, Limit: ev.Limit, Key: ev.Key, Until: ev.Until,
+		State: ev.Call.State, Priority: int(ev.Call.Priority), Reason: ev.Reason, Limit: ev.Limit, Key: ev.Key, Until: ev.Until,
 	}
 	if ev.Attempt != nil {
 		a := *ev.Attempt
@@ -248,7 +248,7 @@ func (a *Admin) state(id string) (*Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Event{At: time.Now(), Event: "state", Call: c.ID, Upstream: c.Upstream, State: c.State, Priority: c.Priority, ETA: c.ETA}, nil
+	return &Event{At: time.Now(), Event: "state", Call: c.ID, Upstream: c.Upstream, State: c.State, Priority: int(c.Priority), ETA: c.ETA}, nil
 }
 
 // revise tells anew when a call will go that stands, while it waits.

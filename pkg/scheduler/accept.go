@@ -75,23 +75,27 @@ func (s *Scheduler) newCall(r Request) (*call, *Error) {
 	}
 	c := &call{
 		Call: &Call{
-			ID: uuid.Must(uuid.NewV7()).String(), Upstream: r.Upstream, State: Waiting, Priority: r.Priority,
+			ID: uuid.Must(uuid.NewV7()).String(), Upstream: r.Upstream, State: Waiting, Priority: int16(r.Priority),
 			AcceptedAt: now, NotBefore: r.NotBefore, Deadline: deadline, Attempts: []Attempt{},
 			Callback: r.Callback, Resolves: r.resolves,
 		},
-		request: wire, route: way, bytes: size(wire), lane: laneOf(way),
+		request: wire, route: way, bytes: size(wire),
+	}
+	if s.durable != nil {
+		c.Stored = &Stored{Lane: laneOf(way)}
 	}
 	c.Durable = s.durable != nil && sv.durable.holds(in, false)
 	c.noBody = s.durable != nil && sv.noBody.holds(in, true)
 	if earliest.After(now) {
-		c.due, c.Due = earliest.Sub(s.loop.origin), earliest
+		c.due = earliest.Sub(s.loop.origin)
+		c.putOff(earliest)
 	}
 	return c, nil
 }
 
 // accept takes a new call and stores it, or returns the one that has its key.
 func (s *Scheduler) accept(ctx context.Context, c *call, r *Request) (known *Call, refused *Error) {
-	e := &Entry{Call: c.Call, Request: c.request, Lane: c.lane, Bytes: c.bytes, Tells: r.tells, NoBody: c.noBody}
+	e := &Entry{Call: c.Call, Request: c.request, Bytes: c.bytes, Tells: r.tells, NoBody: c.noBody}
 	store := s.storeOf(c.Call)
 	if r.IdempotencyKey != "" {
 		e.Key, e.Fingerprint = r.Upstream+" "+r.IdempotencyKey, c.route.service.up.Fingerprint(c.request)

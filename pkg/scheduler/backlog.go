@@ -37,7 +37,7 @@ func newBacklog(far int) *backlog {
 	return &backlog{far: far, cursor: first, done: far == 0, lanes: make(map[int64]int), hand: make(map[int64]struct{}), held: make(map[int64]Position)}
 }
 
-func (c *call) position() Position { return Position{Priority: c.Priority, Seq: int64(c.seq)} }
+func (c *call) position() Position { return Position{Priority: int(c.Priority), Seq: int64(c.seq)} }
 
 // below is just before a position.
 func (p Position) below() Position { return Position{Priority: p.Priority, Seq: p.Seq - 1} }
@@ -45,7 +45,7 @@ func (p Position) below() Position { return Position{Priority: p.Priority, Seq: 
 // behind tells whether calls on disk go before the call.
 func (b *backlog) behind(c *call) bool {
 	at := c.position()
-	if from, ok := b.held[c.lane]; ok && from.before(at) {
+	if from, ok := b.held[c.Lane]; ok && from.before(at) {
 		return true
 	}
 	return !b.done && b.cursor.before(at)
@@ -61,7 +61,7 @@ func (b *backlog) takes(c *call) bool {
 	if !b.done {
 		calls *= 2
 	}
-	if _, held := b.held[c.lane]; held {
+	if _, held := b.held[c.Lane]; held {
 		lane *= 2
 	}
 	at := c.position().below()
@@ -71,9 +71,9 @@ func (b *backlog) takes(c *call) bool {
 			b.cursor, b.done = at, false
 		}
 		return false
-	case b.lanes[c.lane] >= lane:
-		if from, held := b.held[c.lane]; !held || at.before(from) {
-			b.held[c.lane] = at
+	case b.lanes[c.Lane] >= lane:
+		if from, held := b.held[c.Lane]; !held || at.before(from) {
+			b.held[c.Lane] = at
 		}
 		return false
 	}
@@ -88,7 +88,7 @@ func (b *backlog) enter(c *call) {
 	c.near = true
 	b.near++
 	b.bytes += c.bytes
-	b.lanes[c.lane]++
+	b.lanes[c.Lane]++
 	b.hand[int64(c.seq)] = struct{}{}
 }
 
@@ -99,8 +99,8 @@ func (b *backlog) leave(c *call) {
 	c.near = false
 	b.near--
 	b.bytes -= c.bytes
-	if b.lanes[c.lane]--; b.lanes[c.lane] == 0 {
-		delete(b.lanes, c.lane)
+	if b.lanes[c.Lane]--; b.lanes[c.Lane] == 0 {
+		delete(b.lanes, c.Lane)
 	}
 }
 

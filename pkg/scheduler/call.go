@@ -66,7 +66,7 @@ type Call struct {
 	ID         string      `json:"id"`
 	Upstream   string      `json:"upstream"`
 	State      State       `json:"state"`
-	Priority   int         `json:"priority"`
+	Priority   int16       `json:"priority"`
 	Async      bool        `json:"async"`              // nobody waits for the answer: it was handed over by Submit
 	Durable    bool        `json:"durable"`            // it survives the process
 	Callback   string      `json:"callback,omitempty"` // who is told of its end
@@ -80,11 +80,15 @@ type Call struct {
 	WaitingFor *WaitingFor `json:"waiting_for,omitempty"`
 	Response   *Response   `json:"response,omitempty"`
 
-	// Seq, Due and Spent are for a Durable: the call's age, smaller is older; not
-	// before when it goes again; and the permits that its attempts may have out.
-	Seq   int64     `json:"-"`
-	Due   time.Time `json:"-"`
-	Spent []Hold    `json:"-"`
+	*Stored `json:"-"` // nil where nothing outlives the process
+}
+
+// A Stored is what a Durable keeps of a call besides.
+type Stored struct {
+	Seq   int64     // age: smaller is older, over all lives
+	Lane  int64     // equal for calls that share a flow and take the same permits
+	Due   time.Time // not before when it goes again
+	Spent []Hold    // the permits that its attempts may have out
 }
 
 // An Attempt is one sending of a call.
@@ -163,7 +167,18 @@ func (c *Call) Waited(now time.Time) time.Duration {
 func (c *Call) snapshot() Call {
 	s := *c
 	s.Attempts = slices.Clone(c.Attempts)
+	if c.Stored != nil {
+		stored := *c.Stored
+		s.Stored = &stored
+	}
 	return s
+}
+
+// putOff notes, for a Durable, not before when the call goes again.
+func (c *Call) putOff(due time.Time) {
+	if c.Stored != nil {
+		c.Due = due
+	}
 }
 
 // A call is a Call in the scheduler's hands. The loop owns it, but for request,
@@ -175,8 +190,7 @@ type call struct {
 	route   *route
 	bytes   int64
 
-	seq     uint64        // age, as Seq has it: over all attempts and lives
-	lane    int64         // of its Entry
+	seq     uint64        // age: smaller is older, over all attempts and lives
 	due     time.Duration // on the loop's clock; not before it
 	timeout wheel.Handle
 	queued  queued  // its place in the planner

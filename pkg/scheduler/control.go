@@ -92,7 +92,7 @@ func (c *Call) resolved(now time.Time, as State, reason string) *Call {
 func (l *loop) resolve(now time.Time, c *call, as State, reason string, renew bool, recorded chan struct{}) {
 	p := l.planners[c.Upstream]
 	next := c.resolved(now, as, reason)
-	next.Due = time.Time{}
+	next.putOff(time.Time{})
 	if as == Waiting && renew {
 		next.Deadline = p.goodUntil(c.AcceptedAt, now.Add(p.MaxAge))
 	}

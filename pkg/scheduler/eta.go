@@ -182,7 +182,7 @@ func (s *share) older(r rank) int {
 	if s.lanes.Len() <= 4 {
 		return s.before(r) - s.before(rank{priority: r.priority})
 	}
-	if first := s.lanes.first().calls.first(); first.Priority == r.priority && first.seq < r.seq {
+	if first := s.lanes.first().calls.first(); int(first.Priority) == r.priority && first.seq < r.seq {
 		return math.MaxInt
 	}
 	return 0

@@ -182,7 +182,8 @@ func (l *loop) again(now time.Time, p *planner, c *call, r *upstream.Result, d r
 		if eta, _ := p.eta(now, c); !eta.After(c.Deadline) {
 			// It stays in sending until that is recorded: records of a call do not overtake.
 			next := c.snapshot()
-			next.State, next.Due = Waiting, d.At
+			next.State = Waiting
+			next.putOff(d.At)
 			l.record(&next, func(now time.Time) { l.resume(now, c, &next) })
 			return
 		}

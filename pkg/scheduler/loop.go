@@ -165,7 +165,9 @@ func (l *loop) admit(now time.Time, c *call) *Error {
 	p.bytes += c.bytes
 	l.busy++
 	l.seq++
-	c.seq, c.Seq = l.seq, int64(l.seq)
+	if c.seq = l.seq; c.Stored != nil {
+		c.Seq = int64(l.seq)
+	}
 	l.accepting[c.ID] = true
 	return nil
 }

@@ -74,14 +74,14 @@ func (p *planner) add(now time.Time, c *call) {
 	l.flow.waiting++
 	fresh := l.calls.Len() == 0
 	l.calls.add(c)
-	l.census.add(c.Priority, 1)
+	l.census.add(int(c.Priority), 1)
 	c.queued.lane = l
 	g := p.entry
 	if fresh {
 		g.add(l)
 	} else {
 		g = l.share.gate
-		l.countAt(c.Priority, 1)
+		l.countAt(int(c.Priority), 1)
 		g.fix(l)
 	}
 	// A closed gate must look again if another call is the first there now: it may
@@ -97,8 +97,8 @@ func (p *planner) remove(now time.Time, c *call) {
 	c.queued.lane = nil
 	g := l.share.gate
 	if l.calls.Len() > 1 {
-		l.countAt(c.Priority, -1)
-		l.census.add(c.Priority, -1)
+		l.countAt(int(c.Priority), -1)
+		l.census.add(int(c.Priority), -1)
 		l.calls.remove(c)
 		g.fix(l)
 	} else {

@@ -100,7 +100,7 @@ type lane struct {
 // rank is that of the lane's first call.
 func (l *lane) rank() rank {
 	c := l.calls.first()
-	return rank{c.Priority, l.flow.virtual, c.seq}
+	return rank{int(c.Priority), l.flow.virtual, c.seq}
 }
 
 // A census counts by priority, the highest first.
@@ -141,7 +141,7 @@ type share struct {
 
 func (s *share) rank() rank {
 	c := s.lanes.first().calls.first()
-	return rank{c.Priority, s.virtual, c.seq}
+	return rank{int(c.Priority), s.virtual, c.seq}
 }
 
 // A gate is one key of a limit with the lanes that queue at it.

@@ -115,7 +115,7 @@ func (s *Scheduler) revive(e *Entry) *call {
 	in := upstream.NewInput(e.Request)
 	c := &call{
 		Call: e.Call, request: e.Request, route: sv.reroute(in),
-		bytes: e.Bytes, seq: uint64(e.Call.Seq), lane: e.Lane,
+		bytes: e.Bytes, seq: uint64(e.Call.Seq),
 	}
 	now := time.Now()
 	c.Async = true

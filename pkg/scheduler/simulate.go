@@ -164,7 +164,7 @@ func (s *Simulation) newCall(p *planner, a Arrival) *played {
 		c.end = s.now + min(a.MaxWait, p.MaxAge)
 	}
 	if s.told[a.Priority] == nil {
-		s.told[a.Priority] = &Call{Priority: a.Priority}
+		s.told[a.Priority] = &Call{Priority: int16(a.Priority)}
 	}
 	c.call = call{Call: s.told[a.Priority], route: a.Route.compiled, seq: s.seq, due: s.now}
 	return c

@@ -43,8 +43,6 @@ type Store interface {
 type Entry struct {
 	Call    *Call
 	Request *upstream.Request
-	// Lane is equal for calls that share a flow and take the same permits.
-	Lane int64
 	// Bytes is what the call counts for in max_waiting_bytes.
 	Bytes int64
 	// Key is the idempotency key, with the fingerprint of what it may be used for.

@@ -15,7 +15,7 @@ type node struct {
 }
 
 // rank is that of a call within its lane.
-func (c *call) rank() rank { return rank{priority: c.Priority, seq: c.seq} }
+func (c *call) rank() rank { return rank{priority: int(c.Priority), seq: c.seq} }
 
 func (c *call) count() uint32 {
 	if c == nil {

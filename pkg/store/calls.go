@@ -102,9 +102,10 @@ func (r *row) call() (*scheduler.Call, error) {
 		return nil, fmt.Errorf("call %s: %w", r.id, errSum)
 	}
 	c := &scheduler.Call{
-		ID: r.id, Seq: r.seq, Upstream: r.upstream, State: scheduler.State(r.state), Priority: -int(r.rank), Async: r.async, Durable: true,
+		ID: r.id, Upstream: r.upstream, State: scheduler.State(r.state), Priority: int16(-r.rank), Async: r.async, Durable: true,
 		Callback: r.callback, Resolves: r.resolves,
-		AcceptedAt: instant(r.accepted), NotBefore: instant(r.notBefore), Due: instant(r.due), Deadline: instant(r.deadline),
+		AcceptedAt: instant(r.accepted), NotBefore: instant(r.notBefore), Deadline: instant(r.deadline),
+		Stored: &scheduler.Stored{Seq: r.seq, Lane: r.lane, Due: instant(r.due)},
 	}
 	if c.State.Finished() {
 		c.FinishedAt = instant(r.ended)
@@ -136,7 +137,7 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 	if err != nil {
 		return nil, err
 	}
-	r.lane, r.bytes = e.Lane, e.Bytes
+	r.lane, r.bytes = e.Call.Lane, e.Bytes
 	if e.NoBody || !e.Call.Async && e.Key == "" {
 		r.wake = fragile
 	}
@@ -197,7 +198,7 @@ func (k *claimed) claims(fingerprint string, now int64) (id string, reused error
 	case k.id == "", k.until < now && state.Finished(), state == scheduler.Cancelled:
 		return "", nil // nobody has had it, its time is over, or nothing came of it
 	case k.fingerprint != fingerprint:
-		return "", scheduler.ErrKeyReused
+		return "", fmt.Errorf("%w, call %s", scheduler.ErrKeyReused, k.id)
 	}
 	return k.id, nil
 }

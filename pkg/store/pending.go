@@ -28,7 +28,7 @@ func (d *DB) entry(q querier, r *row) (*scheduler.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &scheduler.Entry{Call: c, Lane: r.lane, Bytes: r.bytes}
+	e := &scheduler.Entry{Call: c, Bytes: r.bytes}
 	b := &content{}
 	err = q.QueryRow("SELECT method, target, headers, body, sealed, sum FROM bodies WHERE seq = ?", r.seq).
 		Scan(&b.head, &b.target, &b.headers, &b.body, &b.sealed, &b.sum)

@@ -132,7 +132,7 @@ func survives(t *durable) {
 		epoch = past.Epoch
 		for _, want := range []*scheduler.Entry{e, keyed} {
 			got, err := t.d.Fetch(want.Call.ID)
-			if err != nil || got.Call.State != scheduler.Waiting || got.Call.Seq != want.Call.Seq || got.Lane != want.Lane || got.Bytes != want.Bytes || !reflect.DeepEqual(got.Request, want.Request) {
+			if err != nil || got.Call.State != scheduler.Waiting || got.Call.Seq != want.Call.Seq || got.Call.Lane != want.Call.Lane || got.Bytes != want.Bytes || !reflect.DeepEqual(got.Request, want.Request) {
 				t.Errorf("%s: %+v, %v; want %+v", how, got, err, want)
 			}
 		}
@@ -290,7 +290,7 @@ func seqs(entries []scheduler.Entry) []int64 {
 
 func order(t *durable) {
 	for _, priority := range []int{0, 5, 0, -5, 5} { // seq 1 to 5
-		t.accept(func(e *scheduler.Entry) { e.Call.Priority, e.Lane = priority, int64(priority) })
+		t.accept(func(e *scheduler.Entry) { e.Call.Priority, e.Call.Lane = int16(priority), int64(priority) })
 	}
 	t.accept(func(e *scheduler.Entry) { e.Call.Upstream = "other" })
 	every := func(scheduler.Position, int64) bool { return true }

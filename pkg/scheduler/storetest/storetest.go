@@ -28,11 +28,12 @@ func NewEntry(seq int64) *scheduler.Entry {
 	now := time.Now().Truncate(time.Microsecond)
 	return &scheduler.Entry{
 		Call: &scheduler.Call{
-			ID: uuid.Must(uuid.NewV7()).String(), Seq: seq, Upstream: "api", State: scheduler.Waiting, Async: true, Durable: true,
+			ID: uuid.Must(uuid.NewV7()).String(), Upstream: "api", State: scheduler.Waiting, Async: true, Durable: true,
 			AcceptedAt: now, Deadline: now.Add(time.Hour), Attempts: []scheduler.Attempt{},
+			Stored: &scheduler.Stored{Seq: seq, Lane: 1},
 		},
 		Request: &upstream.Request{Method: "POST", Target: "/pay?n=1", Header: http.Header{"X-A": {"1", "2"}}, Body: []byte("body \x00\xff")},
-		Lane:    1, Bytes: 100,
+		Bytes:   100,
 	}
 }
 
@@ -40,6 +41,8 @@ func NewEntry(seq int64) *scheduler.Entry {
 func With(c *scheduler.Call, change func(*scheduler.Call)) *scheduler.Call {
 	next := *c
 	next.Attempts = slices.Clone(c.Attempts)
+	stored := *c.Stored
+	next.Stored = &stored
 	change(&next)
 	return &next
 }
