@@ -14,6 +14,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/workload"
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 const sec = time.Second
@@ -39,8 +40,10 @@ func play(t *testing.T, c scheduler.Config, o Options, streams ...string) *Repor
 
 // TestLimitsOfEveryKind: none is over at the upstream, and all calls are accounted for.
 func TestLimitsOfEveryKind(t *testing.T) {
-	r := play(t, configOf(scheduler.Upstream{ShareBy: `header("T")`, MaxWaiting: 800, Limits: []scheduler.Limit{
-		{Name: "app", Calls: 40, Window: sec},
+	r := play(t, configOf(scheduler.Upstream{ShareBy: `header("T")`, MaxWaiting: 800, Burst: 10, Limits: []scheduler.Limit{
+		{Name: "app", Calls: 40, Window: sec, Guard: 110 * time.Millisecond},
+		{Name: "done", Calls: 60, Window: sec, Counts: []upstream.Outcome{upstream.Done}},
+		{Name: "failed", PerKey: `header("K")`, Calls: 2, Window: time.Minute, Counts: []upstream.Outcome{upstream.Failed}},
 		{Name: "minute", Calls: 1900, Calendar: &quota.Calendar{Unit: quota.Minute, Skew: sec}},
 		{Name: "key", PerKey: `header("K")`, Calls: 5, Window: sec},
 		{Name: "conc", Concurrency: 30},
@@ -68,7 +71,7 @@ func TestLimitsOfEveryKind(t *testing.T) {
 	}
 	without, share := 0, 0.0
 	for _, l := range r.Limits {
-		if l.Most > l.Permits || l.Keys > 0 && l.Most == 0 {
+		if uncounted := l.Limit == "failed"; l.Most > l.Permits || l.Keys > 0 && (l.Most == 0) != uncounted {
 			t.Errorf("limit %+v: most is not within its permits", l)
 		}
 		without += l.LimitedWithout

@@ -91,16 +91,13 @@ func (s *Simulation) Pending() (waiting, sending int) {
 	return waiting, sending
 }
 
-// Waiting calls f for the calls of each flow that queue at each limit, in no
-// particular order and more than once for a limit with many keys.
-func (s *Simulation) Waiting(f func(upstream, limit, flow string, calls int)) {
-	for _, p := range s.order {
-		for _, l := range p.lanes {
-			if i := l.share.gate.id.limit; i >= 0 {
-				f(p.Name, p.limits[i].Name, l.flow.name, l.calls.Len())
-			}
-		}
+// Queued returns how many calls wait for a limit, all its keys together; 0 for one
+// that the configuration does not have.
+func (s *Simulation) Queued(upstream, limit string) int {
+	if p := s.planners[upstream]; p != nil {
+		return p.queued[p.limitNamed(limit)+1]
 	}
+	return 0
 }
 
 // Advance plays on to an instant.
