@@ -94,7 +94,7 @@ type stream struct {
 // made is a row's values, by tenant and key.
 type made struct {
 	values []value
-	id     []byte
+	again  again
 }
 
 const forever = time.Duration(1<<63 - 1)
@@ -262,7 +262,7 @@ func (s *stream) give(r *row) {
 		s.step()
 	}
 	m := s.make(s.tenant(), s.key())
-	r.columns, r.values, r.id = s.columns, m.values, m.id
+	r.columns, r.values, r.again = s.columns, m.values, &m.again
 }
 
 func (s *stream) make(tenant, key int) *made {
@@ -272,10 +272,9 @@ func (s *stream) make(tenant, key int) *made {
 	}
 	fill := strings.NewReplacer("{tenant}", strconv.Itoa(tenant), "{key}", strconv.Itoa(key), "{n}", strconv.Itoa(s.n))
 	m := &made{}
-	for i, t := range s.templates {
+	for _, t := range s.templates {
 		text := fill.Replace(t)
 		m.values = append(m.values, value{text: text, json: jsonOf(text), null: text == ""})
-		m.id = append(m.id, s.columns.names[i]+"\x00"+text+"\x00"...)
 	}
 	if !s.numbered && len(s.rows) < maxArrivals {
 		s.rows[at] = m

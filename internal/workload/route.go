@@ -73,6 +73,16 @@ func newRouter(c scheduler.Config) (*router, error) {
 
 // arrival returns the call of a row.
 func (r *router) arrival(in *row) (scheduler.Arrival, error) {
+	if in.again != nil {
+		if !in.again.known {
+			a, err := r.compute(in)
+			if err != nil {
+				return a, err
+			}
+			*in.again = again{a, true}
+		}
+		return in.again.arrival, nil
+	}
 	if a, ok := r.known[string(in.id)]; ok {
 		return a, nil
 	}

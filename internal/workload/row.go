@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 // A row is one arrival as its source gives it.
@@ -20,6 +22,13 @@ type row struct {
 	columns *columns
 	values  []value // by column
 	id      []byte  // equal for rows whose values are, but for at
+	again   *again  // instead of id, of a source that knows its equal rows
+}
+
+// again is what equal rows have come to, once one of them was computed.
+type again struct {
+	arrival scheduler.Arrival
+	known   bool
 }
 
 // A value is what a row has in a column.
