@@ -14,6 +14,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/seed-30fe103d/throttler/internal/preview"
@@ -81,7 +82,7 @@ func newPlanning(cmd *cobra.Command) (*planning, error) {
 	if other, _ := flags.GetString("compare"); other != "" {
 		p.files = append(p.files, other)
 	}
-	p.load, _ = flags.GetStringArray("load")
+	p.load = texts(flags, "load")
 	p.options.RoundTrip, _ = flags.GetDuration("rtt")
 	p.options.Spread, _ = flags.GetDuration("rtt-spread")
 	p.options.Seed, _ = flags.GetUint64("seed")
@@ -93,6 +94,9 @@ func newPlanning(cmd *cobra.Command) (*planning, error) {
 		return nil, fmt.Errorf("--chart %s: the name must end in .png or .svg", p.chart)
 	}
 	for _, load := range p.load {
+		if strings.TrimSpace(load) == "" {
+			return nil, errors.New("--load is empty; give a file, or settings such as rate=100/s")
+		}
 		if len(p.load) > 1 && !workload.IsGenerated(load) {
 			return nil, fmt.Errorf("--load %s: a file is a load by itself; only settings are put together", load)
 		}
@@ -101,8 +105,7 @@ func newPlanning(cmd *cobra.Command) (*planning, error) {
 	if p.json, err = wantsJSON(cmd); err != nil {
 		return nil, err
 	}
-	conditions, _ := flags.GetStringArray("fail-if")
-	for _, source := range conditions {
+	for _, source := range texts(flags, "fail-if") {
 		c, err := preview.Compile(source)
 		if err != nil {
 			return nil, fmt.Errorf("--fail-if: %w", err)
@@ -117,6 +120,12 @@ func newPlanning(cmd *cobra.Command) (*planning, error) {
 		p.configs = append(p.configs, c)
 	}
 	return p, nil
+}
+
+// texts returns the values of a flag that may be given more than once. GetStringArray
+// takes a single empty one for none.
+func texts(flags *pflag.FlagSet, name string) []string {
+	return flags.Lookup(name).Value.(pflag.SliceValue).GetSlice()
 }
 
 // inFile says in which of two files the faults are.

@@ -179,17 +179,56 @@ func TestConditions(t *testing.T) {
 		"wait.p99":       "expected bool, but got time.Duration",
 		"wait.p99 > 5":   "mismatched types time.Duration and int",
 		"waits.p99 > 1s": "unknown name waits",
+		" ":              "is empty",
 	} {
 		if _, err := Compile(source); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), source) {
 			t.Errorf("%s: %v, want %s", source, err, want)
 		}
 	}
-	c, err := Compile(`flows["sliver"].wait.p99 > 1s`)
-	if err != nil {
-		t.Fatal(err)
+	for source, want := range map[string]string{
+		`flows["sliver"].wait.p99 > 1s`: `flows["sliver"] is not there; there are ["gold"]`,
+		`limits.api.most > 3`:           `limits["api"] is not there; there are ["app" "concurrency"]`,
+	} {
+		c, err := Compile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Holds(r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", source, err, want)
+		}
 	}
-	if _, err := c.Holds(r); err == nil {
-		t.Error("a flow that is not there must not pass")
+}
+
+// TestConditionsOfSeveralUpstreams: two that have a limit and a flow of one name
+// are told apart, and neither stands for the other.
+func TestConditionsOfSeveralUpstreams(t *testing.T) {
+	limits := func(calls int, more ...scheduler.Limit) scheduler.Upstream {
+		u := scheduler.Upstream{ShareBy: `header("T")`, Limits: append(more, scheduler.Limit{Name: "app", Calls: calls, Window: sec})}
+		return configOf(u).Upstreams["api"]
+	}
+	r := play(t, scheduler.Config{Upstreams: map[string]scheduler.Upstream{
+		"a": limits(10), "b": limits(30, scheduler.Limit{Name: "only", Calls: 30, Window: sec}),
+	}}, Options{}, "upstream=a bursts=20/1h for=1s header.T=gold", "upstream=b bursts=20/1h for=1s header.T=gold")
+	for source, want := range map[string]any{
+		`limits["a/app"].queued == 10 and limits["b/app"].queued == 0`: true,
+		`flows["a/gold"].wait.max == 1s && limits.only.most == 20`:     true,
+		`flows["b/gold"].wait.max > 0s or limits["b/only"].most > 20`:  false,
+		`limits["b/concurrency"].queued > 0`:                           false,
+		`limits["app"].queued > 0`:                                     `limits["app"] is not there; there are ["a/app" "a/concurrency" "b/app"`,
+		`flows["gold"].sent > 0`:                                       `flows["gold"] is not there; there are ["a/gold" "b/gold"]`,
+	} {
+		c, err := Compile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds, err := c.Holds(r)
+		if text, wrong := want.(string); wrong {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %v, want %s", source, err, text)
+			}
+		} else if err != nil || holds != want {
+			t.Errorf("%s is %v, %v, want %v", source, holds, err, want)
+		}
 	}
 }
 
