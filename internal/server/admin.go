@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -68,8 +69,12 @@ func NewAdmin(s *scheduler.Scheduler, metrics *Metrics, log *slog.Logger, observ
 func (a *Admin) Reload(reload func() ([]string, error)) {
 	a.mux.HandleFunc("POST /v1/reload", a.answer(func(*http.Request) (*reply, error) {
 		changes, err := reload()
+		var known *scheduler.Error
+		if err != nil && !errors.As(err, &known) {
+			err = &scheduler.Error{Reason: badConfig, Detail: err.Error()}
+		}
 		if err != nil {
-			return nil, bad("%v", err)
+			return nil, err
 		}
 		if changes == nil {
 			changes = []string{}

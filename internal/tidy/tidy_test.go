@@ -65,7 +65,7 @@ var mayImport = map[string][]string{
 	"internal/gateway":        {}, // it stands for the platform: it must know nothing of us
 	"internal/tidy":           {},
 	"internal/planted":        {},
-	"cmd/throttler":           {"pkg/*", "internal/server", "internal/workload", "internal/preview", "github.com/spf13/cobra", "github.com/fsnotify/fsnotify", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/net/netutil", "golang.org/x/term"},
+	"cmd/throttler":           {"pkg/*", "internal/server", "internal/workload", "internal/preview", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/net/netutil", "golang.org/x/term"},
 	"cmd/demo":                {"internal/gateway", "github.com/smartwalle/alipay/v3", "golang.org/x/term"}, // it drives the built sidecar from outside
 	"examples/alipay":         {"pkg/*", "github.com/smartwalle/alipay/v3"},                                 // proof that embedding works
 }
