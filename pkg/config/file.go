@@ -72,8 +72,8 @@ type fileUpstream struct {
 	// ShareBy is a request expression; calls of one value are one flow, and flows
 	// share fairly. Default: all calls are one flow.
 	ShareBy string `key:"share_by"`
-	// Weights are the shares of flows, above 0; a flow not named has 1. Names are
-	// taken without regard to case.
+	// Weights are the shares of flows, above 0; a flow not named has 1. A flow named
+	// here is the same in any case.
 	Weights map[string]float64 `key:"weights"`
 	Spacing fileSpacing        `key:"spacing"`
 

@@ -115,8 +115,9 @@ type Upstream struct {
 	// ShareBy is a request expression: calls of one value are one flow. Empty
 	// makes all calls one flow.
 	ShareBy string
-	// Weights are the flows' shares, 1 for those not named. Flows are looked up
-	// in lower case, as configuration files give them.
+	// Weights are the flows' shares, 1 for those not named. Values of ShareBy that
+	// differ from a name here only in case are that flow: configuration files give
+	// names in lower case.
 	Weights map[string]float64
 }
 
@@ -265,11 +266,18 @@ func compileUpstream(name string, u Upstream, fault func(field string, err error
 			fault(e.field, err)
 		}
 	}
+	weights := make(map[string]float64, len(u.Weights))
 	for _, flow := range slices.Sorted(maps.Keys(u.Weights)) {
+		small := strings.ToLower(flow)
+		if _, twice := weights[small]; twice {
+			fault("weights."+flow, errors.New("is given twice: flows with a weight are the same in any case"))
+		}
+		weights[small] = u.Weights[flow]
 		if w := u.Weights[flow]; !(w > 0) || w > 1e6 {
 			fault("weights."+flow, fmt.Errorf("is %v, must be above 0 and at most 1000000", w))
 		}
 	}
+	sv.Weights = weights
 	if len(u.Weights) > 0 && u.ShareBy == "" {
 		fault("weights", errors.New("need share_by, which tells the flows apart"))
 	}
@@ -436,9 +444,24 @@ func (sv *service) limitNames() string {
 	return strings.Join(names, ", ")
 }
 
+// flowNamed returns the flow of a value of share_by: one that has a weight is the
+// same in any case, since the names of weights are; others are as they are written.
+func (sv *service) flowNamed(value string) string {
+	if small := strings.ToLower(value); sv.weighs(small) {
+		return small
+	}
+	return value
+}
+
+// weighs tells whether the configuration names the flow, to give it a weight.
+func (sv *service) weighs(flow string) bool {
+	_, ok := sv.Weights[flow]
+	return ok
+}
+
 func (sv *service) weight(flow string) float64 {
-	if w, ok := sv.Weights[strings.ToLower(flow)]; ok {
-		return w
+	if sv.weighs(flow) {
+		return sv.Weights[flow]
 	}
 	return 1
 }

@@ -1,9 +1,6 @@
 package scheduler
 
-import (
-	"strings"
-	"time"
-)
+import "time"
 
 // An Event is something that happened to a call. Its pointers are good only
 // while it is observed.
@@ -57,7 +54,7 @@ func (e Event) Route() *Route {
 	}
 	sv := e.route.service
 	told := &Route{Keys: make(map[string]string), Flow: e.route.flow}
-	_, told.Weighted = sv.Weights[strings.ToLower(told.Flow)]
+	told.Weighted = sv.weighs(told.Flow)
 	for _, n := range e.route.needs {
 		l := &sv.limits[n.Limit]
 		if n.Limit == 0 {

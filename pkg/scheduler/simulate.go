@@ -242,7 +242,7 @@ func (s *Simulation) time() time.Time { return s.begin.Add(s.now) }
 
 // compileRoute returns a route as the planner knows it.
 func (sv *service) compileRoute(told *Route) (*route, error) {
-	r := &route{service: sv, cost: 1, flow: told.Flow, needs: []quota.Need{{Cost: 1}}}
+	r := &route{service: sv, cost: 1, flow: sv.flowNamed(told.Flow), needs: []quota.Need{{Cost: 1}}}
 	for i := range sv.limits[1:] {
 		l := &sv.limits[i+1]
 		key, under := told.Keys[l.Name]
