@@ -20,6 +20,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/preview"
 	"github.com/seed-30fe103d/throttler/internal/workload"
 	"github.com/seed-30fe103d/throttler/pkg/config"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 func newPlan() *cobra.Command {
@@ -179,7 +180,11 @@ func (p *planning) open(i int) (*workload.Load, error) {
 	if workload.IsGenerated(p.load[0]) {
 		return workload.Generate(p.load, p.options.Seed, c)
 	}
-	return workload.Open(p.load[0], c)
+	var others []scheduler.Config // a recording has keys of limits that one of two does not have
+	for _, other := range p.configs {
+		others = append(others, other.Scheduler)
+	}
+	return workload.Open(p.load[0], c, others...)
 }
 
 func draw(path string, reports []*preview.Report) error {

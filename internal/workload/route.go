@@ -113,6 +113,14 @@ func (r *router) compute(in *row) (a scheduler.Arrival, err error) {
 			return a, fmt.Errorf("wait %q is not a positive duration such as 30s", v)
 		}
 	}
+	if v := in.text("delay"); v != "" {
+		if a.Delay, err = time.ParseDuration(v); err != nil || a.Delay < 0 {
+			return a, fmt.Errorf("delay %q is not a duration such as 30s", v)
+		}
+		if a.MaxWait > 0 && a.Delay > a.MaxWait {
+			return a, fmt.Errorf("delay is %v, longer than its caller waits (wait is %v)", a.Delay, a.MaxWait)
+		}
+	}
 	request, err := in.request()
 	if err != nil {
 		return a, err

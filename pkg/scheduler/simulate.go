@@ -42,6 +42,8 @@ type Arrival struct {
 	// MaxWait is how long its caller waits: it is refused at once if its slot is
 	// later than that. Zero: nobody does, and it waits until MaxAge of its upstream.
 	MaxWait time.Duration
+	// Delay is how long after its arrival it is sent at the earliest.
+	Delay time.Duration
 }
 
 // A Departure tells what became of an arrival.
@@ -144,10 +146,19 @@ func (s *Simulation) Arrive(at time.Duration, a Arrival) error {
 		return nil
 	}
 	p.waiting++
-	p.add(s.time(), &c.call)
+	if c.due > s.now {
+		c.timeout = s.wheel.Insert(min(c.due, c.end), c)
+	} else {
+		s.queue(c)
+	}
+	return nil
+}
+
+// queue puts a call into the plan, until its deadline.
+func (s *Simulation) queue(c *played) {
+	c.p.add(s.time(), &c.call)
 	c.timeout = s.wheel.Insert(c.end, c)
 	s.changed = true
-	return nil
 }
 
 func (s *Simulation) newCall(p *planner, a Arrival) *played {
@@ -156,14 +167,15 @@ func (s *Simulation) newCall(p *planner, a Arrival) *played {
 		c, s.spare = s.spare[last], s.spare[:last]
 	}
 	s.seq++
-	c.p, c.arrival, c.at, c.end = p, a, s.now, s.now+p.MaxAge
+	due := s.now + max(0, a.Delay)
+	c.p, c.arrival, c.at, c.end = p, a, s.now, due+p.MaxAge
 	if a.MaxWait > 0 {
-		c.end = s.now + min(a.MaxWait, p.MaxAge)
+		c.end = min(c.end, s.now+a.MaxWait)
 	}
 	if s.told[a.Priority] == nil {
 		s.told[a.Priority] = &Call{Priority: a.Priority}
 	}
-	c.call = call{Call: s.told[a.Priority], route: a.Route.compiled, seq: s.seq, due: s.now}
+	c.call = call{Call: s.told[a.Priority], route: a.Route.compiled, seq: s.seq, due: due}
 	return c
 }
 
@@ -210,7 +222,8 @@ func (s *Simulation) send(now time.Time, c *played) {
 	s.tell(c, trip, "")
 }
 
-// timeoutAt is the deadline of a waiting call, or the answer to one that was sent.
+// timeoutAt is the time of a call that is delayed, the deadline of one that waits, or
+// the answer to one that was sent.
 func (c *played) timeoutAt(now time.Time) {
 	s, p := c.s, c.p
 	if c.call.flight != nil {
@@ -219,10 +232,16 @@ func (c *played) timeoutAt(now time.Time) {
 		s.spare = append(s.spare, c)
 		return
 	}
-	g := c.queued.lane.share.gate
+	switch l := c.queued.lane; {
+	case l != nil:
+		g := l.share.gate
+		p.remove(now, &c.call)
+		p.check(now, g) // what it waited for may be enough for the next
+	case s.now < c.end:
+		s.queue(c)
+		return
+	}
 	p.waiting--
-	p.remove(now, &c.call)
-	p.check(now, g) // what it waited for may be enough for the next
 	s.leave(c, PastDeadline)
 }
 
