@@ -82,6 +82,7 @@ func TestCallsExplain(t *testing.T) {
 		{"calls list --state lost", `state "lost" is unknown`},
 		{"calls list -o xml", `--output "xml" is neither text nor json`},
 		{"calls watch nobody", `call "nobody" is not known`},
+		{"calls watch --upstream nope", `upstream "nope" is not configured`},
 	} {
 		cmd := p.throttler(t, strings.Fields(wrong.args)...)
 		var errs bytes.Buffer
@@ -140,6 +141,21 @@ func TestCallsWithoutASidecar(t *testing.T) {
 		out, err := exec.Command(path, append(args, "--admin", addr)...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "no admin API at "+addr) {
 			t.Errorf("%q: %v, %s", args, err, out)
+		}
+	}
+}
+
+func TestWhen(t *testing.T) {
+	now := time.Date(2026, 11, 21, 23, 30, 0, 0, time.Local)
+	for want, d := range map[string]time.Duration{
+		"23:30:01.000 (in 1s)":              time.Second,
+		"00:30:00.000 (23h0m0s ago)":        -23 * time.Hour,
+		"2026-11-20 23:29:59 (24h0m0s ago)": -24*time.Hour - time.Second,
+		"2026-11-22 00:00:00 (in 30m0s)":    30 * time.Minute,
+		"2026-11-22 23:30:00 (in 24h0m0s)":  24 * time.Hour,
+	} {
+		if got := when(now.Add(d), now); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
 		}
 	}
 }

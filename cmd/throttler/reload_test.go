@@ -200,6 +200,9 @@ func TestReloadMovesListeners(t *testing.T) {
 	}
 	answers(a, "one")
 	answers(b, "two")
+	if limits := p.body("/v1/limits?upstream=two"); !strings.Contains(limits, `"upstream":"two"`) || strings.Contains(limits, `"upstream":"one"`) {
+		t.Errorf("limits of two: %s", limits)
+	}
 	reload(200, upstream("one", b, one), upstream("two", a, two)) // they change places
 	answers(a, "two")
 	answers(b, "one")

@@ -15,6 +15,23 @@ type Event struct {
 	route *route // of EventAccepted and EventRefused
 }
 
+// Deadline returns until when the caller of an EventAccepted or EventRefused waits;
+// zero if nobody does, and only MaxAge or the call's signature ends its wait. It may
+// be called only while the event is observed.
+func (e Event) Deadline() time.Time {
+	if e.route == nil {
+		return time.Time{}
+	}
+	sv, earliest := e.route.service, e.Call.AcceptedAt
+	if e.Call.Due.After(earliest) {
+		earliest = e.Call.Due
+	}
+	if !e.Call.Deadline.Before(sv.goodUntil(e.Call.AcceptedAt, earliest.Add(sv.MaxAge))) {
+		return time.Time{}
+	}
+	return e.Call.Deadline
+}
+
 // EventKind says what happened.
 type EventKind uint8
 
