@@ -219,8 +219,10 @@ func list(w io.Writer, p *server.Page, now time.Time) error {
 				eta = "in " + brief(c.ETA.Sub(now))
 			}
 			if f := c.WaitingFor; f != nil {
-				by = f.Limit
-				if f.Key != "" {
+				switch by = f.Limit; {
+				case f.Paused && f.Limit == scheduler.ConcurrencyLimit:
+					by = "the upstream"
+				case f.Key != "":
 					by += " " + strconv.Quote(f.Key)
 				}
 			}

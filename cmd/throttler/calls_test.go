@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -174,5 +175,10 @@ func TestHeld(t *testing.T) {
 		if got := held(&f, now); got != want {
 			t.Errorf("%+v: %s, want %s", f, got, want)
 		}
+	}
+	var out bytes.Buffer
+	shut := &scheduler.Call{ID: "c", State: scheduler.Waiting, ETA: until, WaitingFor: &scheduler.WaitingFor{Limit: scheduler.ConcurrencyLimit, Paused: true}}
+	if err := list(&out, &server.Page{Calls: []*scheduler.Call{shut}}, now); err != nil || !strings.HasSuffix(out.String(), "in 1.5s  the upstream\n") {
+		t.Errorf("list: %v, %s", err, &out)
 	}
 }
