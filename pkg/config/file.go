@@ -117,7 +117,8 @@ type fileUpstream struct {
 }
 
 type fileSpacing struct {
-	// Burst spreads calls evenly inside sliding windows, but for so many at once.
+	// Burst spreads calls evenly inside sliding windows without counts, but for so
+	// many at once.
 	// Default: calls go as soon as permits are free.
 	Burst *int `key:"burst"`
 }

@@ -90,7 +90,8 @@ type Upstream struct {
 	Concurrency int
 	// Late is how long after its end an unanswered attempt may still be counted.
 	Late time.Duration
-	// Burst, if positive, spaces calls inside the sliding windows of all limits.
+	// Burst, if positive, spaces calls inside the sliding windows of all limits but
+	// those with Counts: calls that these do not count have no part in their rate.
 	Burst int
 
 	// MaxWait is how long a caller waits in Do, at most, until its call is sent.
@@ -285,12 +286,11 @@ func compileUpstream(name string, u Upstream, fault func(field string, err error
 	if u.Signature.Life < 0 {
 		fault("signature.life", fmt.Errorf("is %v, must be positive", u.Signature.Life))
 	}
-	slides := func(l Limit) bool { return l.Window > 0 }
 	switch {
 	case u.Burst < 0:
 		fault("spacing.burst", fmt.Errorf("is %d, must be at least 1", u.Burst))
-	case u.Burst > 0 && !slices.ContainsFunc(u.Limits, slides):
-		fault("spacing", errors.New("works inside sliding windows, and no limit has one"))
+	case u.Burst > 0 && !slices.ContainsFunc(u.Limits, Limit.spaced):
+		fault("spacing", errors.New("works inside sliding windows that count every outcome, and no limit has one"))
 	}
 
 	sv.limits = []limit{{Limit: Limit{Name: ConcurrencyLimit, Concurrency: u.Concurrency}}}
@@ -420,13 +420,16 @@ func (sv *service) quotas() []quota.Limit {
 		q := quota.Limit{Name: l.Name, Calls: l.Calls, Window: l.Window, Calendar: l.Calendar, Late: sv.Late, Guard: l.Guard}
 		if l.Concurrency > 0 {
 			q.Calls = l.Concurrency
-		} else if l.Calendar == nil {
+		} else if l.spaced() {
 			q.Burst = min(sv.Burst, l.Calls)
 		}
 		qs = append(qs, q)
 	}
 	return qs
 }
+
+// spaced tells whether spacing works inside the limit.
+func (l Limit) spaced() bool { return l.Window > 0 && len(l.Counts) == 0 }
 
 // capacity is the number of permits per key.
 func (l *limit) capacity() int { return max(l.Calls, l.Concurrency) }

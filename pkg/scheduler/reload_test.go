@@ -7,6 +7,21 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
+// TestSpacingLeavesUncountedCallsAlone: a budget of two failures a minute does not
+// space calls that are done.
+func TestSpacingLeavesUncountedCallsAlone(t *testing.T) {
+	u := Upstream{Burst: 2, Limits: []Limit{
+		{Name: "app", Calls: 10, Window: sec},
+		{Name: "failed", Calls: 2, Window: time.Minute, Counts: []upstream.Outcome{upstream.Failed}},
+	}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		for range 5 {
+			wait(t, s, submit(t, s, Request{}).ID)
+		}
+		sameTimes(t, f.at(), 0, 10*ms, 100*ms, 200*ms, 300*ms)
+	})
+}
+
 // TestPausesOutliveAChangedWindow: who has shut a limit, or a key of one, meant it,
 // also where a reload makes it another limit.
 func TestPausesOutliveAChangedWindow(t *testing.T) {
