@@ -99,7 +99,7 @@ bench-limits: build ## measure limiters as the receiver sees them, ours beside i
 	bin/bench-limits -throttler bin/throttler $(ARGS)
 
 .PHONY: bench-plan
-bench-plan: ## preview a million calls under three limits with 1,000 keys
+bench-plan: ## preview a million calls under three limits with 1,000 keys and 20 flows at 99% load
 	go test ./internal/preview -run '^$$' -bench Run -benchtime 1000000x
 
 .PHONY: bench-store

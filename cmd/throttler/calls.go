@@ -143,11 +143,11 @@ func attempt(a *scheduler.Attempt, now time.Time) string {
 	return s
 }
 
-// when writes an instant and how far it is from now.
+// when writes an instant, with its date if it is on another day, and how far it is from now.
 func when(at, now time.Time) string {
 	clock := at.Local().Format("15:04:05.000")
-	if d := at.Sub(now); d >= 24*time.Hour || d <= -24*time.Hour {
-		clock = at.Local().Format("2006-01-02 15:04:05")
+	if at.Local().Format(time.DateOnly) != now.Local().Format(time.DateOnly) {
+		clock = at.Local().Format(time.DateTime)
 	}
 	if at.After(now) {
 		return fmt.Sprintf("%s (in %s)", clock, brief(at.Sub(now)))
@@ -219,8 +219,10 @@ func list(w io.Writer, p *server.Page, now time.Time) error {
 				eta = "in " + brief(c.ETA.Sub(now))
 			}
 			if f := c.WaitingFor; f != nil {
-				by = f.Limit
-				if f.Key != "" {
+				switch by = f.Limit; {
+				case f.Paused && f.Limit == scheduler.ConcurrencyLimit:
+					by = "the upstream"
+				case f.Key != "":
 					by += " " + strconv.Quote(f.Key)
 				}
 			}

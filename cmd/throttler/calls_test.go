@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -82,6 +83,7 @@ func TestCallsExplain(t *testing.T) {
 		{"calls list --state lost", `state "lost" is unknown`},
 		{"calls list -o xml", `--output "xml" is neither text nor json`},
 		{"calls watch nobody", `call "nobody" is not known`},
+		{"calls watch --upstream nope", `upstream "nope" is not configured`},
 	} {
 		cmd := p.throttler(t, strings.Fields(wrong.args)...)
 		var errs bytes.Buffer
@@ -144,6 +146,21 @@ func TestCallsWithoutASidecar(t *testing.T) {
 	}
 }
 
+func TestWhen(t *testing.T) {
+	now := time.Date(2026, 11, 21, 23, 30, 0, 0, time.Local)
+	for want, d := range map[string]time.Duration{
+		"23:30:01.000 (in 1s)":              time.Second,
+		"00:30:00.000 (23h0m0s ago)":        -23 * time.Hour,
+		"2026-11-20 23:29:59 (24h0m0s ago)": -24*time.Hour - time.Second,
+		"2026-11-22 00:00:00 (in 30m0s)":    30 * time.Minute,
+		"2026-11-22 23:30:00 (in 24h0m0s)":  24 * time.Hour,
+	} {
+		if got := when(now.Add(d), now); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
 func TestHeld(t *testing.T) {
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.Local)
 	until := now.Add(1500 * time.Millisecond)
@@ -158,5 +175,10 @@ func TestHeld(t *testing.T) {
 		if got := held(&f, now); got != want {
 			t.Errorf("%+v: %s, want %s", f, got, want)
 		}
+	}
+	var out bytes.Buffer
+	shut := &scheduler.Call{ID: "c", State: scheduler.Waiting, ETA: until, WaitingFor: &scheduler.WaitingFor{Limit: scheduler.ConcurrencyLimit, Paused: true}}
+	if err := list(&out, &server.Page{Calls: []*scheduler.Call{shut}}, now); err != nil || !strings.HasSuffix(out.String(), "in 1.5s  the upstream\n") {
+		t.Errorf("list: %v, %s", err, &out)
 	}
 }

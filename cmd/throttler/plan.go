@@ -14,11 +14,13 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/seed-30fe103d/throttler/internal/preview"
 	"github.com/seed-30fe103d/throttler/internal/workload"
 	"github.com/seed-30fe103d/throttler/pkg/config"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 func newPlan() *cobra.Command {
@@ -81,7 +83,7 @@ func newPlanning(cmd *cobra.Command) (*planning, error) {
 	if other, _ := flags.GetString("compare"); other != "" {
 		p.files = append(p.files, other)
 	}
-	p.load, _ = flags.GetStringArray("load")
+	p.load = texts(flags, "load")
 	p.options.RoundTrip, _ = flags.GetDuration("rtt")
 	p.options.Spread, _ = flags.GetDuration("rtt-spread")
 	p.options.Seed, _ = flags.GetUint64("seed")
@@ -93,6 +95,9 @@ func newPlanning(cmd *cobra.Command) (*planning, error) {
 		return nil, fmt.Errorf("--chart %s: the name must end in .png or .svg", p.chart)
 	}
 	for _, load := range p.load {
+		if strings.TrimSpace(load) == "" {
+			return nil, errors.New("--load is empty; give a file, or settings such as rate=100/s")
+		}
 		if len(p.load) > 1 && !workload.IsGenerated(load) {
 			return nil, fmt.Errorf("--load %s: a file is a load by itself; only settings are put together", load)
 		}
@@ -101,8 +106,7 @@ func newPlanning(cmd *cobra.Command) (*planning, error) {
 	if p.json, err = wantsJSON(cmd); err != nil {
 		return nil, err
 	}
-	conditions, _ := flags.GetStringArray("fail-if")
-	for _, source := range conditions {
+	for _, source := range texts(flags, "fail-if") {
 		c, err := preview.Compile(source)
 		if err != nil {
 			return nil, fmt.Errorf("--fail-if: %w", err)
@@ -117,6 +121,12 @@ func newPlanning(cmd *cobra.Command) (*planning, error) {
 		p.configs = append(p.configs, c)
 	}
 	return p, nil
+}
+
+// texts returns the values of a flag that may be given more than once. GetStringArray
+// takes a single empty one for none.
+func texts(flags *pflag.FlagSet, name string) []string {
+	return flags.Lookup(name).Value.(pflag.SliceValue).GetSlice()
 }
 
 // inFile says in which of two files the faults are.
@@ -170,7 +180,11 @@ func (p *planning) open(i int) (*workload.Load, error) {
 	if workload.IsGenerated(p.load[0]) {
 		return workload.Generate(p.load, p.options.Seed, c)
 	}
-	return workload.Open(p.load[0], c)
+	var others []scheduler.Config // a recording has keys of limits that one of two does not have
+	for _, other := range p.configs {
+		others = append(others, other.Scheduler)
+	}
+	return workload.Open(p.load[0], c, others...)
 }
 
 func draw(path string, reports []*preview.Report) error {

@@ -25,17 +25,24 @@ func newRecord() *cobra.Command {
 		Long: `Record which calls come in to a running sidecar, as a load for throttler plan.
 
 Of a call it writes when it came, its upstream and priority, how long its caller
-waits, and what the limits' expressions came to: nothing else of the request.
+waits, how long it is not to be sent yet, and what the limits' expressions came to: nothing else of the request.
 Keys and flows are written as hashes that differ from one recording to the next;
 --plain writes them as they are. Ctrl-C ends the recording, or --for does.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if length, _ := cmd.Flags().GetDuration("for"); length < 0 {
+				return fmt.Errorf("--for is %v, must not be negative", length)
+			}
 			file, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 			if err != nil {
 				return fmt.Errorf("record: %w", err)
 			}
-			err = record(cmd, file)
-			return errors.Join(err, file.Close())
+			n, err := record(cmd, file)
+			err = errors.Join(err, file.Close())
+			if n == 0 { // an empty file is no load, and would be in the way
+				return errors.Join(err, os.Remove(args[0]))
+			}
+			return err
 		},
 	}
 	adminFlag(cmd)
@@ -45,7 +52,8 @@ Keys and flows are written as hashes that differ from one recording to the next;
 	return cmd
 }
 
-func record(cmd *cobra.Command, w io.Writer) error {
+// record writes what comes in, and returns how many calls that were.
+func record(cmd *cobra.Command, w io.Writer) (n int, err error) {
 	ctx, stop := interruptible(cmd)
 	defer stop()
 	api := adminOf(cmd)
@@ -56,7 +64,7 @@ func record(cmd *cobra.Command, w io.Writer) error {
 	}
 	limits, err := limitsOf(ctx, api)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	plain, _ := cmd.Flags().GetBool("plain")
 	recorder := workload.NewRecorder(w, limits, plain)
@@ -64,7 +72,7 @@ func record(cmd *cobra.Command, w io.Writer) error {
 	if v, _ := cmd.Flags().GetString("upstream"); v != "" {
 		query.Set("upstream", v)
 	}
-	n, lost := 0, ""
+	lost := ""
 	err = api.follow(ctx, query, func(ev sse.Event) error {
 		if ev.Type == "lost" {
 			lost = ev.Data
@@ -80,8 +88,10 @@ func record(cmd *cobra.Command, w io.Writer) error {
 	if lost != "" {
 		err = errors.Join(err, fmt.Errorf("the recording has gaps, events were lost: %s", lost))
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%d calls recorded\n", n)
-	return err
+	if fmt.Fprintf(cmd.ErrOrStderr(), "%d calls recorded\n", n); n == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "there is no file: nothing came in")
+	}
+	return n, err
 }
 
 // arrival returns the call that an event tells of.
@@ -89,6 +99,9 @@ func arrival(e *server.Event) scheduler.Arrival {
 	a := scheduler.Arrival{Upstream: e.Upstream, Route: e.Route, Priority: e.Priority}
 	if !e.Deadline.IsZero() {
 		a.MaxWait = max(time.Millisecond, e.Deadline.Sub(e.At).Round(time.Millisecond))
+	}
+	if e.NotBefore.After(e.At) {
+		a.Delay = e.NotBefore.Sub(e.At).Round(time.Millisecond)
 	}
 	return a
 }

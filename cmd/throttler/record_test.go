@@ -7,8 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestRecordHoldsNoSecret plants canaries in every part of requests, also in those
@@ -84,5 +86,88 @@ func TestRecordHoldsNoSecret(t *testing.T) {
 	// And it is not written over.
 	if out, err := p.throttler(t, "record", file).CombinedOutput(); err == nil || !strings.Contains(string(out), "file exists") {
 		t.Errorf("a second recording: %v, %s", err, out)
+	}
+}
+
+// TestRecordOfSubmittedCalls: how long they wait, and what is not to be sent yet, is
+// in the recording, and a preview does as the sidecar does.
+func TestRecordOfSubmittedCalls(t *testing.T) {
+	url, _, answer := stall(t)
+	close(answer)
+	p := start(t, url, "limits: [{name: app, calls: 100, window: 1s}]")
+	file := filepath.Join(t.TempDir(), "load.jsonl")
+	cmd := p.throttler(t, "record", file)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	submit := func(more string) {
+		t.Helper()
+		resp, err := http.Post(p.admin+"/v1/calls", "application/json", strings.NewReader(`{"upstream":"alipay","path":"/"`+more+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 202 {
+			t.Fatal(resp.Status)
+		}
+	}
+	recorded := func() string {
+		text, _ := os.ReadFile(file)
+		return string(text)
+	}
+	p.until(t, "recorded", func() bool {
+		submit("")
+		return strings.Contains(recorded(), `"upstream":"alipay"`)
+	})
+	if text := recorded(); strings.Contains(text, "wait") || strings.Contains(text, "delay") {
+		t.Errorf("a call that nobody waits for, and at once:\n%s", text)
+	}
+	now := time.Now()
+	submit(fmt.Sprintf(`,"not_before":%q,"deadline":%q`, now.Add(90*time.Minute).Format(time.RFC3339Nano), now.Add(2*time.Hour).Format(time.RFC3339Nano)))
+	submit(fmt.Sprintf(`,"not_before":%q`, now.Add(90*time.Minute).Format(time.RFC3339Nano)))
+	p.until(t, "recorded", func() bool { return strings.Count(recorded(), `"delay"`) == 2 })
+	cmd.Process.Signal(os.Interrupt)
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(recorded()), "\n")
+	for i, want := range []string{`"delay":"1h(30m0|29m59\.?\d*)s".*"wait":"(2h0m0|1h59m59\.?\d*)s"`, `"delay":"1h(30m0|29m59\.?\d*)s".*"upstream":"alipay"}`} {
+		if line := lines[len(lines)-2+i]; !regexp.MustCompile(want).MatchString(line) {
+			t.Errorf("no %s in %s", want, line)
+		}
+	}
+	out, err := exec.Command(p.cmd.Path, "plan", "-c", p.file, "--load", file).CombinedOutput()
+	if err != nil || !regexp.MustCompile(`(?m)^makespan +1h(30m|29m59)`).Match(out) {
+		t.Errorf("plan of the recording: %v\n%s", err, out)
+	}
+}
+
+// TestRecordOfNothing: what fails, or has nothing to record, leaves no file.
+func TestRecordOfNothing(t *testing.T) {
+	p := start(t, "http://127.0.0.1:1")
+	file := filepath.Join(t.TempDir(), "load.jsonl")
+	for _, try := range []struct {
+		args  []string
+		want  string
+		fails bool
+	}{
+		{[]string{"--upstream", "nope"}, `upstream "nope" is not configured`, true},
+		{[]string{"--for", "-1s"}, "--for is -1s, must not be negative", true},
+		{[]string{"--for", "100ms"}, "0 calls recorded", false},
+	} {
+		out, err := p.throttler(t, append([]string{"record", file}, try.args...)...).CombinedOutput()
+		if (err != nil) != try.fails || !strings.Contains(string(out), try.want) {
+			t.Errorf("%q: %v, %s", try.args, err, out)
+		}
+		if _, err := os.Stat(file); !os.IsNotExist(err) {
+			t.Errorf("%q leaves a file: %v", try.args, err)
+		}
+	}
+	cmd := exec.Command(p.cmd.Path, "record", file, "--admin", "127.0.0.1:1")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "no admin API") {
+		t.Errorf("without a sidecar: %v, %s", err, out)
+	}
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("without a sidecar there is a file: %v", err)
 	}
 }

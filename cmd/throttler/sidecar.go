@@ -51,10 +51,7 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	}
 	reloads, end := context.WithCancel(ctx)
 	defer end()
-	if err := sc.reloads(reloads); err != nil {
-		end()
-		return errors.Join(err, sc.stop(0))
-	}
+	sc.reloads(reloads)
 	sc.log.Info("ready", "version", version, "admin", sc.admin.addr, "upstreams", len(sc.ports))
 
 	var err error

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // A collector gathers what happens in a simulation.
@@ -14,7 +15,6 @@ type collector struct {
 	begin  time.Time
 	books  map[string]*books // by upstream
 	limits []*limitTally     // of all upstreams, as in Series.Limits
-	index  map[[2]string]int // of limits, by upstream and name
 	flows  map[flowName]*flowTally
 	series Series
 
@@ -48,7 +48,8 @@ type limitTally struct {
 }
 
 // books are the limits of one upstream, as a receiver counts them that knows
-// nothing of us: once what comes in, and once what we send.
+// nothing of us: once what comes in, and once what we send. Every call is answered
+// well, so a limit that does not count those that are done has nothing in them.
 type books struct {
 	limits   []*limitTally
 	straight *quota.Ledger
@@ -64,7 +65,7 @@ const maxRoutes = 100_000
 
 func newCollector(c scheduler.Config, begin time.Time, trip time.Duration) *collector {
 	k := &collector{
-		begin: begin, trip: trip, books: make(map[string]*books), flows: make(map[flowName]*flowTally), index: make(map[[2]string]int),
+		begin: begin, trip: trip, books: make(map[string]*books), flows: make(map[flowName]*flowTally),
 		refused: make(map[scheduler.Reason]int), firstAt: -1, series: Series{step: firstStep},
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Upstreams)) {
@@ -91,7 +92,6 @@ func (k *collector) newBooks(name string, u scheduler.Upstream) *books {
 
 func (k *collector) newLimit(upstream string, l scheduler.Limit) *limitTally {
 	t := &limitTally{Limit: l, LimitSeries: &LimitSeries{Upstream: upstream, Limit: l.Name}, keys: make(map[string]struct{})}
-	k.index[[2]string{upstream, l.Name}] = len(k.limits)
 	k.limits = append(k.limits, t)
 	k.series.Limits = append(k.series.Limits, t.LimitSeries)
 	return t
@@ -105,7 +105,9 @@ func (b *books) needsOf(r *scheduler.Route) []quota.Need {
 	}
 	for i, l := range b.limits {
 		if key, under := r.Keys[l.Limit.Name]; under {
-			needs = append(needs, quota.Need{Limit: i, Key: key, Cost: max(1, r.Costs[l.Limit.Name])})
+			if len(l.Counts) == 0 || slices.Contains(l.Counts, upstream.Done) {
+				needs = append(needs, quota.Need{Limit: i, Key: key, Cost: max(1, r.Costs[l.Limit.Name])})
+			}
 			if len(l.keys) < maxKeys {
 				l.keys[key] = struct{}{}
 			}
@@ -215,11 +217,9 @@ func (k *collector) stepEnd(now time.Duration) time.Duration {
 // sample looks at the queues at the end of a step.
 func (k *collector) sample(s *scheduler.Simulation) {
 	step := k.series.at(s.Now())
-	queued := make([]int, len(k.limits))
-	s.Waiting(func(upstream, limit, _ string, calls int) { queued[k.index[[2]string{upstream, limit}]] += calls })
 	now := k.begin.Add(s.Now())
-	for i, l := range k.limits {
-		l.Queued[step] = queued[i]
+	for _, l := range k.limits {
+		l.Queued[step] = s.Queued(l.Upstream, l.LimitSeries.Limit)
 		if l.most > 0 { // what was sent before the step is still within the window
 			out := k.books[l.Upstream].ours.Usage(now, l.busiest.Limit, l.busiest.Key).Out
 			l.Most[step] = max(l.Most[step], out)

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/workload"
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 const sec = time.Second
@@ -39,15 +40,17 @@ func play(t *testing.T, c scheduler.Config, o Options, streams ...string) *Repor
 
 // TestLimitsOfEveryKind: none is over at the upstream, and all calls are accounted for.
 func TestLimitsOfEveryKind(t *testing.T) {
-	r := play(t, configOf(scheduler.Upstream{ShareBy: `header("T")`, MaxWaiting: 800, Limits: []scheduler.Limit{
-		{Name: "app", Calls: 40, Window: sec},
+	r := play(t, configOf(scheduler.Upstream{ShareBy: `header("T")`, MaxWaiting: 800, Burst: 10, Limits: []scheduler.Limit{
+		{Name: "app", Calls: 40, Window: sec, Guard: 110 * time.Millisecond},
+		{Name: "done", Calls: 60, Window: sec, Counts: []upstream.Outcome{upstream.Done}},
+		{Name: "failed", PerKey: `header("K")`, Calls: 2, Window: time.Minute, Counts: []upstream.Outcome{upstream.Failed}},
 		{Name: "minute", Calls: 1900, Calendar: &quota.Calendar{Unit: quota.Minute, Skew: sec}},
 		{Name: "key", PerKey: `header("K")`, Calls: 5, Window: sec},
 		{Name: "conc", Concurrency: 30},
 		{Name: "trade", PerKey: `header("N")`, Cost: `2`, Calls: 3, Window: 3 * sec},
 	}}), Options{RoundTrip: 100 * time.Millisecond, Spread: 50 * time.Millisecond, Seed: 3},
-		"rate=30/s for=2m bursts=400/30s tenants=4 keys=40 zipf=1.2 header.T={tenant} header.K={key} header.N={n} json.x=1",
-		"rate=5/s for=2m wait=2s header.T=hasty header.K=h header.N=h{n} json.x=1")
+		"rate=30/s for=1m bursts=400/20s tenants=4 keys=40 zipf=1.2 header.T={tenant} header.K={key} header.N={n} json.x=1",
+		"rate=5/s for=1m wait=2s header.T=hasty header.K=h header.N=h{n} json.x=1")
 	refused := 0
 	for _, n := range r.Refused {
 		refused += n
@@ -68,7 +71,7 @@ func TestLimitsOfEveryKind(t *testing.T) {
 	}
 	without, share := 0, 0.0
 	for _, l := range r.Limits {
-		if l.Most > l.Permits || l.Keys > 0 && l.Most == 0 {
+		if uncounted := l.Limit == "failed"; l.Most > l.Permits || l.Keys > 0 && (l.Most == 0) != uncounted {
 			t.Errorf("limit %+v: most is not within its permits", l)
 		}
 		without += l.LimitedWithout
@@ -176,17 +179,56 @@ func TestConditions(t *testing.T) {
 		"wait.p99":       "expected bool, but got time.Duration",
 		"wait.p99 > 5":   "mismatched types time.Duration and int",
 		"waits.p99 > 1s": "unknown name waits",
+		" ":              "is empty",
 	} {
 		if _, err := Compile(source); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), source) {
 			t.Errorf("%s: %v, want %s", source, err, want)
 		}
 	}
-	c, err := Compile(`flows["sliver"].wait.p99 > 1s`)
-	if err != nil {
-		t.Fatal(err)
+	for source, want := range map[string]string{
+		`flows["sliver"].wait.p99 > 1s`: `flows["sliver"] is not there; there are ["gold"]`,
+		`limits.api.most > 3`:           `limits["api"] is not there; there are ["app" "concurrency"]`,
+	} {
+		c, err := Compile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Holds(r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", source, err, want)
+		}
 	}
-	if _, err := c.Holds(r); err == nil {
-		t.Error("a flow that is not there must not pass")
+}
+
+// TestConditionsOfSeveralUpstreams: two that have a limit and a flow of one name
+// are told apart, and neither stands for the other.
+func TestConditionsOfSeveralUpstreams(t *testing.T) {
+	limits := func(calls int, more ...scheduler.Limit) scheduler.Upstream {
+		u := scheduler.Upstream{ShareBy: `header("T")`, Limits: append(more, scheduler.Limit{Name: "app", Calls: calls, Window: sec})}
+		return configOf(u).Upstreams["api"]
+	}
+	r := play(t, scheduler.Config{Upstreams: map[string]scheduler.Upstream{
+		"a": limits(10), "b": limits(30, scheduler.Limit{Name: "only", Calls: 30, Window: sec}),
+	}}, Options{}, "upstream=a bursts=20/1h for=1s header.T=gold", "upstream=b bursts=20/1h for=1s header.T=gold")
+	for source, want := range map[string]any{
+		`limits["a/app"].queued == 10 and limits["b/app"].queued == 0`: true,
+		`flows["a/gold"].wait.max == 1s && limits.only.most == 20`:     true,
+		`flows["b/gold"].wait.max > 0s or limits["b/only"].most > 20`:  false,
+		`limits["b/concurrency"].queued > 0`:                           false,
+		`limits["app"].queued > 0`:                                     `limits["app"] is not there; there are ["a/app" "a/concurrency" "b/app"`,
+		`flows["gold"].sent > 0`:                                       `flows["gold"] is not there; there are ["a/gold" "b/gold"]`,
+	} {
+		c, err := Compile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds, err := c.Holds(r)
+		if text, wrong := want.(string); wrong {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %v, want %s", source, err, text)
+			}
+		} else if err != nil || holds != want {
+			t.Errorf("%s is %v, %v, want %v", source, holds, err, want)
+		}
 	}
 }
 

@@ -113,6 +113,19 @@ func (k *collector) report(o Options) *Report {
 	return r
 }
 
+// upstreams are the names of those that have calls or limits.
+func (r *Report) upstreams() []string {
+	var names []string
+	for _, f := range r.Flows {
+		names = append(names, f.Upstream)
+	}
+	for _, l := range r.Limits {
+		names = append(names, l.Upstream)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 func (k *collector) limit(i int, l *limitTally, makespan Millis) Limit {
 	told := Limit{
 		Upstream: l.Upstream, Limit: l.LimitSeries.Limit, Permits: max(l.Calls, l.Concurrency),

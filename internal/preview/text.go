@@ -122,10 +122,8 @@ func flows(t io.Writer, r *Report) {
 
 // name puts the upstream in front where there are several.
 func name(upstream, s string, r *Report) string {
-	for _, l := range r.Limits {
-		if l.Upstream != upstream {
-			return upstream + " " + s
-		}
+	if len(r.upstreams()) > 1 {
+		return upstream + " " + s
 	}
 	return s
 }

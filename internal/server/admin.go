@@ -2,12 +2,17 @@ package server
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -68,8 +73,12 @@ func NewAdmin(s *scheduler.Scheduler, metrics *Metrics, log *slog.Logger, observ
 func (a *Admin) Reload(reload func() ([]string, error)) {
 	a.mux.HandleFunc("POST /v1/reload", a.answer(func(*http.Request) (*reply, error) {
 		changes, err := reload()
+		var known *scheduler.Error
+		if err != nil && !errors.As(err, &known) {
+			err = &scheduler.Error{Reason: badConfig, Detail: err.Error()}
+		}
 		if err != nil {
-			return nil, bad("%v", err)
+			return nil, err
 		}
 		if changes == nil {
 			changes = []string{}
@@ -172,6 +181,29 @@ func (a *Admin) answer(h func(*http.Request) (*reply, error)) http.HandlerFunc {
 		}
 		writeJSON(w, http.StatusOK, re.body)
 	}
+}
+
+// query reads the parameters of a request. It refuses those that the path does not
+// take, one that is there twice, and an upstream that there is not.
+func (a *Admin) query(r *http.Request, known ...string) (url.Values, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, bad("the query cannot be parsed")
+	}
+	for name, values := range q {
+		if !slices.Contains(known, name) {
+			return nil, bad("parameter %q is unknown; there are: %s", name, cmp.Or(strings.Join(known, ", "), "none"))
+		}
+		if len(values) > 1 {
+			return nil, bad("parameter %q is there %d times; give it once", name, len(values))
+		}
+	}
+	if name := q.Get("upstream"); name != "" {
+		if _, err := a.s.MaxBody(name); err != nil {
+			return nil, &scheduler.Error{Reason: scheduler.NotFound, Detail: fmt.Sprintf("upstream %q is not configured", name)}
+		}
+	}
+	return q, nil
 }
 
 // A budget bounds the bytes that are in memory at the same time.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -122,24 +121,11 @@ func (a *Admin) list(r *http.Request) (*reply, error) {
 
 // filter reads the parameters of a list.
 func (a *Admin) filter(r *http.Request) (f scheduler.Filter, err error) {
-	q, err := url.ParseQuery(r.URL.RawQuery)
+	q, err := a.query(r, "upstream", "state", "limit", "cursor")
 	if err != nil {
-		return f, bad("the query cannot be parsed")
-	}
-	for name, values := range q {
-		if !slices.Contains([]string{"upstream", "state", "limit", "cursor"}, name) {
-			return f, bad("parameter %q is unknown; there are upstream, state, limit and cursor", name)
-		}
-		if len(values) > 1 {
-			return f, bad("parameter %q is there %d times; give it once", name, len(values))
-		}
+		return f, err
 	}
 	f = scheduler.Filter{Upstream: q.Get("upstream"), State: scheduler.State(q.Get("state")), After: q.Get("cursor"), Max: defaultPage}
-	if f.Upstream != "" {
-		if _, err := a.s.MaxBody(f.Upstream); err != nil {
-			return f, &scheduler.Error{Reason: scheduler.NotFound, Detail: fmt.Sprintf("upstream %q is not configured", f.Upstream)}
-		}
-	}
 	if f.State != "" && !slices.Contains(scheduler.States, f.State) {
 		return f, bad("state %q is unknown; there are %v", f.State, scheduler.States)
 	}

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,20 +29,21 @@ const (
 // for one call is told its state: at first, and, while it waits, with each heartbeat
 // and whenever somebody has paused or resumed something.
 type Event struct {
-	At       time.Time          `json:"at"`
-	Event    string             `json:"event"`
-	Call     string             `json:"call"`
-	Upstream string             `json:"upstream"`
-	State    scheduler.State    `json:"state"`
-	Priority int                `json:"priority"`
-	ETA      time.Time          `json:"eta,omitzero"`      // of a call that waits, as of when this is told
-	Attempt  *scheduler.Attempt `json:"attempt,omitempty"` // the one that has ended
-	Reason   scheduler.Reason   `json:"reason,omitempty"`  // of a refusal
-	Limit    string             `json:"limit,omitempty"`   // that a pause shuts; none: the upstream
-	Key      string             `json:"key,omitempty"`     // of the limit; none: all of it
-	Until    time.Time          `json:"until,omitzero"`    // of a pause
-	Deadline time.Time          `json:"deadline,omitzero"` // of a call that comes in and whose caller waits
-	Route    *scheduler.Route   `json:"route,omitempty"`   // of one that comes in, for those who ask
+	At        time.Time          `json:"at"`
+	Event     string             `json:"event"`
+	Call      string             `json:"call"`
+	Upstream  string             `json:"upstream"`
+	State     scheduler.State    `json:"state"`
+	Priority  int                `json:"priority"`
+	ETA       time.Time          `json:"eta,omitzero"`        // of a call that waits, as of when this is told
+	Attempt   *scheduler.Attempt `json:"attempt,omitempty"`   // the one that has ended
+	Reason    scheduler.Reason   `json:"reason,omitempty"`    // of a refusal
+	Limit     string             `json:"limit,omitempty"`     // that a pause shuts; none: the upstream
+	Key       string             `json:"key,omitempty"`       // of the limit; none: all of it
+	Until     time.Time          `json:"until,omitzero"`      // of a pause
+	Deadline  time.Time          `json:"deadline,omitzero"`   // that the caller of one that comes in has set, or max_wait has
+	NotBefore time.Time          `json:"not_before,omitzero"` // of one that comes in
+	Route     *scheduler.Route   `json:"route,omitempty"`     // of one that comes in, for those who ask
 
 	of scheduler.Event
 }
@@ -85,8 +84,8 @@ func (e *Events) Observe(ev scheduler.Event) {
 		a := *ev.Attempt
 		told.Attempt = &a
 	}
-	if !ev.Call.Async && (ev.Kind == scheduler.EventAccepted || ev.Kind == scheduler.EventRefused) {
-		told.Deadline = ev.Call.Deadline
+	if told.Deadline = ev.Deadline(); ev.Kind == scheduler.EventAccepted || ev.Kind == scheduler.EventRefused {
+		told.NotBefore = ev.Call.NotBefore
 	}
 	told.of = ev
 	told.of.Call, told.of.Attempt = nil, nil // they are good only now
@@ -176,7 +175,7 @@ func (a *Admin) Serve(e *Events) {
 // follow streams events until the client goes or the process stops. An error is
 // one from before the stream began.
 func (a *Admin) follow(e *Events, w http.ResponseWriter, r *http.Request) error {
-	q, err := parseFollowing(r)
+	q, err := a.parseFollowing(r)
 	if err != nil {
 		return err
 	}
@@ -267,17 +266,9 @@ type following struct {
 	routes         bool
 }
 
-func parseFollowing(r *http.Request) (following, error) {
-	q, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return following{}, bad("the query cannot be parsed")
-	}
-	for name := range q {
-		if !slices.Contains([]string{"upstream", "call", "routes"}, name) {
-			return following{}, bad("parameter %q is unknown; there are upstream, call and routes", name)
-		}
-	}
-	return following{q.Get("upstream"), q.Get("call"), q.Get("routes") != ""}, nil
+func (a *Admin) parseFollowing(r *http.Request) (following, error) {
+	q, err := a.query(r, "upstream", "call", "routes")
+	return following{q.Get("upstream"), q.Get("call"), q.Get("routes") != ""}, err
 }
 
 func (f following) wants(e *Event) bool {

@@ -45,6 +45,7 @@ const (
 	bodyTimedOut scheduler.Reason = "body_timeout"
 	forbidden    scheduler.Reason = "forbidden"
 	notAllowed   scheduler.Reason = "method_not_allowed"
+	badConfig    scheduler.Reason = "bad_config"
 )
 
 // statuses of the reasons, with the titles of their problems.
@@ -60,6 +61,7 @@ var statuses = map[scheduler.Reason]struct {
 	bodyTimedOut:           {http.StatusRequestTimeout, "The body did not come in time"},
 	scheduler.WrongState:   {http.StatusConflict, "The call is in another state"},
 	scheduler.TooLarge:     {http.StatusRequestEntityTooLarge, "The body is too large"},
+	badConfig:              {http.StatusUnprocessableEntity, "The configuration cannot be taken"},
 	scheduler.CostTooHigh:  {http.StatusUnprocessableEntity, "The call costs more than its limit has"},
 	scheduler.KeyReused:    {http.StatusUnprocessableEntity, "The idempotency key was used for another request"},
 	scheduler.PastDeadline: {http.StatusTooManyRequests, "The call's slot is later than it may wait"},

@@ -2,17 +2,30 @@ package server
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-func (a *Admin) upstreams(*http.Request) (*reply, error) {
+func (a *Admin) upstreams(r *http.Request) (*reply, error) {
+	if _, err := a.query(r); err != nil {
+		return nil, err
+	}
 	return &reply{body: a.s.Upstreams()}, nil
 }
 
-func (a *Admin) limits(*http.Request) (*reply, error) {
-	return &reply{body: a.s.Limits()}, nil
+// limits answers with the limits of one upstream, or of all.
+func (a *Admin) limits(r *http.Request) (*reply, error) {
+	q, err := a.query(r, "upstream")
+	if err != nil {
+		return nil, err
+	}
+	all, name := a.s.Limits(), q.Get("upstream")
+	if name != "" {
+		all = slices.DeleteFunc(all, func(l scheduler.LimitStatus) bool { return l.Upstream != name })
+	}
+	return &reply{body: all}, nil
 }
 
 // A place is what can be shut: an upstream, one of its limits, or one key of a limit.

@@ -20,15 +20,16 @@ const maxLine = 1 << 20
 type csvSource struct {
 	*counter
 	r       *csv.Reader
+	limits  limitNames
 	columns *columns
 	at      int
 	id      []byte
 }
 
-func newCSV(c *counter) *csvSource {
+func newCSV(c *counter, limits limitNames) *csvSource {
 	r := csv.NewReader(bufio.NewReaderSize(c, 64<<10))
 	r.ReuseRecord = true
-	return &csvSource{counter: c, r: r}
+	return &csvSource{counter: c, r: r, limits: limits}
 }
 
 func (s *csvSource) next(r *row) error {
@@ -63,7 +64,7 @@ func (s *csvSource) header(r *row) error {
 		return csvFault(err, r)
 	}
 	names[0] = strings.TrimPrefix(names[0], "\ufeff") // as spreadsheets write it
-	if s.columns, err = newColumns(slices.Clone(names)); err != nil {
+	if s.columns, err = newColumns(slices.Clone(names), s.limits); err != nil {
 		return err
 	}
 	s.at = s.columns.index["at"]
@@ -95,15 +96,16 @@ type jsonlSource struct {
 	*counter
 	scan    *bufio.Scanner
 	line    int
+	limits  limitNames
 	columns *columns // of the last line, which are mostly those of the next
 	names   []string
 	id      []byte
 }
 
-func newJSONL(c *counter) *jsonlSource {
+func newJSONL(c *counter, limits limitNames) *jsonlSource {
 	scan := bufio.NewScanner(c)
 	scan.Buffer(make([]byte, 64<<10), maxLine)
-	return &jsonlSource{counter: c, scan: scan}
+	return &jsonlSource{counter: c, scan: scan, limits: limits}
 }
 
 func (s *jsonlSource) next(r *row) error {
@@ -153,7 +155,7 @@ func (s *jsonlSource) parse(r *row, line string) error {
 	}
 	if s.columns == nil || !slices.Equal(s.columns.names, s.names) {
 		var err error
-		if s.columns, err = newColumns(slices.Clone(s.names)); err != nil {
+		if s.columns, err = newColumns(slices.Clone(s.names), s.limits); err != nil {
 			s.columns = nil
 			return err
 		}

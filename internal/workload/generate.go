@@ -21,7 +21,7 @@ bursts=50/10s so many calls at once, so often, besides
 tenants=3     {tenant} is 1 to 3
 keys=1000     {key} is 1 to 1000
 zipf=1.1      lets low tenants and keys come more often than high ones
-upstream=, priority=, wait=, flow=, key.LIMIT=, cost.LIMIT=, method=, path=,
+upstream=, priority=, wait=, delay=, flow=, key.LIMIT=, cost.LIMIT=, method=, path=,
 query.NAME=, form.NAME=, param.NAME=, header.NAME=, json.PATH=
               columns of a load, with {tenant}, {key} and {n} (1, 2, …) filled in;
               a limit of whose fields none is given has each call under {key}`
@@ -94,7 +94,7 @@ type stream struct {
 // made is a row's values, by tenant and key.
 type made struct {
 	values []value
-	id     []byte
+	again  again
 }
 
 const forever = time.Duration(1<<63 - 1)
@@ -103,20 +103,24 @@ const forever = time.Duration(1<<63 - 1)
 func newStream(text string, random *rand.Rand, c scheduler.Config) (*stream, error) {
 	s := &stream{length: time.Minute, random: random, rows: make(map[[2]int]*made), poisson: forever, bursting: forever}
 	tenants, keys, zipf := 1, 1, 0.0
-	given := map[string]string{"at": ""}
+	given, seen := map[string]string{"at": ""}, make(map[string]bool)
 	for _, setting := range strings.Fields(text) {
 		name, v, ok := strings.Cut(setting, "=")
 		var err error
 		switch {
 		case !ok:
 			err = errors.New("is not a setting; write name=value")
+		case seen[name]:
+			err = fmt.Errorf("%s is given twice in this stream; several --load make several streams", name)
 		case name == "rate":
 			s.gap, err = parseRate(v)
 		case name == "for":
 			s.length, err = positive(v)
 		case name == "bursts":
-			n, every, _ := strings.Cut(v, "/")
-			if s.burst, err = count(n); err == nil {
+			n, every, often := strings.Cut(v, "/")
+			if !often {
+				err = errors.New("does not say how often; write 500/10s for 500 at once each 10s")
+			} else if s.burst, err = count(n); err == nil {
 				s.every, err = positive(every)
 			}
 		case name == "tenants":
@@ -133,6 +137,7 @@ func newStream(text string, random *rand.Rand, c scheduler.Config) (*stream, err
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", setting, err)
 		}
+		seen[name] = true
 	}
 	if s.gap == 0 && s.burst == 0 {
 		return nil, errors.New("has neither rate= nor bursts=: nothing would come in")
@@ -141,13 +146,13 @@ func newStream(text string, random *rand.Rand, c scheduler.Config) (*stream, err
 	if err := assume(given, c); err != nil {
 		return nil, err
 	}
-	return s, s.begin(given)
+	return s, s.begin(given, limitsOf(c))
 }
 
 // begin lays out the columns, and draws the first instants.
-func (s *stream) begin(given map[string]string) (err error) {
+func (s *stream) begin(given map[string]string, limits limitNames) (err error) {
 	names := slices.Sorted(maps.Keys(given))
-	if s.columns, err = newColumns(names); err != nil {
+	if s.columns, err = newColumns(names, limits); err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -262,7 +267,7 @@ func (s *stream) give(r *row) {
 		s.step()
 	}
 	m := s.make(s.tenant(), s.key())
-	r.columns, r.values, r.id = s.columns, m.values, m.id
+	r.columns, r.values, r.again = s.columns, m.values, &m.again
 }
 
 func (s *stream) make(tenant, key int) *made {
@@ -272,10 +277,9 @@ func (s *stream) make(tenant, key int) *made {
 	}
 	fill := strings.NewReplacer("{tenant}", strconv.Itoa(tenant), "{key}", strconv.Itoa(key), "{n}", strconv.Itoa(s.n))
 	m := &made{}
-	for i, t := range s.templates {
+	for _, t := range s.templates {
 		text := fill.Replace(t)
 		m.values = append(m.values, value{text: text, json: jsonOf(text), null: text == ""})
-		m.id = append(m.id, s.columns.names[i]+"\x00"+text+"\x00"...)
 	}
 	if !s.numbered && len(s.rows) < maxArrivals {
 		s.rows[at] = m

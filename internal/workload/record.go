@@ -13,7 +13,7 @@ import (
 )
 
 // A Recorder writes arrivals as a JSONL load. Of a call it writes when it came, to
-// which upstream, its priority, how long its caller waits, and what the limits'
+// which upstream, its priority, how long its caller waits, its delay, and what the limits'
 // expressions came to; nothing else of the request. Keys and flows may be personal
 // or secret, so they are written as a keyed hash: equal ones stay equal inside a
 // recording, and cannot be guessed, nor matched with another recording. A flow that
@@ -49,6 +49,9 @@ func (r *Recorder) Write(at time.Time, a scheduler.Arrival) error {
 	}
 	if a.MaxWait > 0 {
 		line["wait"] = a.MaxWait.String()
+	}
+	if a.Delay > 0 {
+		line["delay"] = a.Delay.String()
 	}
 	for _, limit := range r.limits[a.Upstream] {
 		line["key."+limit] = nil // it is not under it

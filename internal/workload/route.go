@@ -73,6 +73,16 @@ func newRouter(c scheduler.Config) (*router, error) {
 
 // arrival returns the call of a row.
 func (r *router) arrival(in *row) (scheduler.Arrival, error) {
+	if in.again != nil {
+		if !in.again.known {
+			a, err := r.compute(in)
+			if err != nil {
+				return a, err
+			}
+			*in.again = again{a, true}
+		}
+		return in.again.arrival, nil
+	}
 	if a, ok := r.known[string(in.id)]; ok {
 		return a, nil
 	}
@@ -101,6 +111,14 @@ func (r *router) compute(in *row) (a scheduler.Arrival, err error) {
 	if v := in.text("wait"); v != "" {
 		if a.MaxWait, err = time.ParseDuration(v); err != nil || a.MaxWait <= 0 {
 			return a, fmt.Errorf("wait %q is not a positive duration such as 30s", v)
+		}
+	}
+	if v := in.text("delay"); v != "" {
+		if a.Delay, err = time.ParseDuration(v); err != nil || a.Delay < 0 {
+			return a, fmt.Errorf("delay %q is not a duration such as 30s", v)
+		}
+		if a.MaxWait > 0 && a.Delay > a.MaxWait {
+			return a, fmt.Errorf("delay is %v, longer than its caller waits (wait is %v)", a.Delay, a.MaxWait)
 		}
 	}
 	request, err := in.request()

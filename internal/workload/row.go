@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 // A row is one arrival as its source gives it.
@@ -20,6 +22,13 @@ type row struct {
 	columns *columns
 	values  []value // by column
 	id      []byte  // equal for rows whose values are, but for at
+	again   *again  // instead of id, of a source that knows its equal rows
+}
+
+// again is what equal rows have come to, once one of them was computed.
+type again struct {
+	arrival scheduler.Arrival
+	known   bool
 }
 
 // A value is what a row has in a column.
@@ -37,11 +46,26 @@ type columns struct {
 
 // Columns that are not a field of the request, and what those begin with.
 var (
-	plainColumns = []string{"at", "upstream", "priority", "wait", "flow", "method", "path"}
+	plainColumns = []string{"at", "upstream", "priority", "wait", "delay", "flow", "method", "path"}
 	columnGroups = []string{"key.", "cost.", "query.", "form.", "param.", "header.", "json."}
 )
 
-func newColumns(names []string) (*columns, error) {
+// limitNames are the limits of all upstreams, sorted.
+type limitNames []string
+
+func limitsOf(configs ...scheduler.Config) (names limitNames) {
+	for _, c := range configs {
+		for _, u := range c.Upstreams {
+			for _, l := range u.Limits {
+				names = append(names, l.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func newColumns(names []string, limits limitNames) (*columns, error) {
 	c := &columns{names: names, index: make(map[string]int)}
 	for i, name := range names {
 		if !slices.Contains(plainColumns, name) && !slices.ContainsFunc(columnGroups, func(g string) bool {
@@ -51,6 +75,9 @@ func newColumns(names []string) (*columns, error) {
 		}
 		if _, twice := c.index[name]; twice {
 			return nil, fmt.Errorf("column %q is there twice", name)
+		}
+		if group, limit, _ := strings.Cut(name, "."); (group == "key" || group == "cost") && !slices.Contains(limits, limit) {
+			return nil, fmt.Errorf("column %q is of no limit; the configuration has %s", name, strings.Join(limits, ", "))
 		}
 		c.index[name] = i
 	}
@@ -75,6 +102,10 @@ func (r *row) text(name string) string {
 	return v.text
 }
 
+// unixSeconds is from where on seconds are not since the beginning of a load: it is
+// 31 years of those, and September 2001 of a Unix time.
+const unixSeconds = 1e9
+
 // setAt reads the row's instant.
 func (r *row) setAt(text string) error {
 	r.at, r.instant, r.offset = text, time.Time{}, 0
@@ -84,9 +115,11 @@ func (r *row) setAt(text string) error {
 			r.instant = t
 			return nil
 		}
-	} else if s, err := strconv.ParseFloat(text, 64); err == nil && s >= 0 && s < math.MaxInt64/1e9 {
+	} else if s, err := strconv.ParseFloat(text, 64); err == nil && s >= 0 && s < unixSeconds {
 		r.offset = time.Duration(math.Round(s * 1e9))
 		return nil
+	} else if err == nil && s >= unixSeconds {
+		return fmt.Errorf("at %s is too much for seconds since the beginning of the load; if it is a Unix time, write the instant, such as 2026-11-21T09:00:00.5Z, or take the first one off each", text)
 	}
 	return fmt.Errorf("at %q is neither an instant such as 2026-11-21T09:00:00.5Z nor seconds such as 12.5", text)
 }

@@ -16,6 +16,7 @@
 //	upstream  its name; may be left out if the configuration has one
 //	priority  a whole number; 0 if left out
 //	wait      how long the caller waits, a duration; it waits for ever if left out
+//	delay     how long after it came in it is sent at the earliest, a duration
 //
 // The rest is what limits and share_by look at, in one of two forms. Either the
 // fields that their expressions read, named as they are read: method, path,
@@ -86,13 +87,14 @@ type source interface {
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Open reads a file, for a configuration without faults: .csv, or .jsonl (.ndjson).
-// The error is an [*Error] or that of opening the file.
-func Open(path string, c scheduler.Config) (*Load, error) {
+// It may have columns of limits that only others of the configurations have, with
+// which this one is compared. The error is an [*Error] or that of opening the file.
+func Open(path string, c scheduler.Config, others ...scheduler.Config) (*Load, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("load: %w", err)
 	}
-	l, err := open(path, f, c)
+	l, err := open(path, f, c, limitsOf(append(others, c)...))
 	if err != nil {
 		f.Close()
 		return nil, err
@@ -101,7 +103,7 @@ func Open(path string, c scheduler.Config) (*Load, error) {
 	return l, nil
 }
 
-func open(path string, f *os.File, c scheduler.Config) (*Load, error) {
+func open(path string, f *os.File, c scheduler.Config, limits limitNames) (*Load, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("load: %w", err)
@@ -109,9 +111,9 @@ func open(path string, f *os.File, c scheduler.Config) (*Load, error) {
 	counted := &counter{r: f, size: info.Size()}
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".csv":
-		return newLoad(path, newCSV(counted), c)
+		return newLoad(path, newCSV(counted, limits), c)
 	case ".jsonl", ".ndjson":
-		return newLoad(path, newJSONL(counted), c)
+		return newLoad(path, newJSONL(counted, limits), c)
 	}
 	return nil, &Error{path, 0, errors.New("a load is a .csv or a .jsonl file, or settings such as rate=100 for=60s")}
 }

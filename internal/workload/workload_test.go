@@ -46,7 +46,11 @@ func read(l *Load, err error) ([]string, error) {
 		if err != nil {
 			return lines, err
 		}
-		lines = append(lines, fmt.Sprintf("%v %s %v %v flow=%s %d %v", at, a.Upstream, a.Route.Keys, a.Route.Costs, a.Route.Flow, a.Priority, a.MaxWait))
+		line := fmt.Sprintf("%v %s %v %v flow=%s %d %v", at, a.Upstream, a.Route.Keys, a.Route.Costs, a.Route.Flow, a.Priority, a.MaxWait)
+		if a.Delay > 0 {
+			line += " delay=" + a.Delay.String()
+		}
+		lines = append(lines, line)
 	}
 }
 
@@ -121,6 +125,11 @@ func TestFaults(t *testing.T) {
 		{"a strange upstream", "l.csv", "at,upstream\n1,c\n", two, `l.csv:2: upstream "c" is not in the configuration, which has a, b`},
 		{"a bad priority", "l.csv", "at,upstream,priority\n1,a,high\n", two, `l.csv:2: priority "high" is not a whole number`},
 		{"a bad wait", "l.csv", "at,upstream,wait\n1,a,30\n", two, `l.csv:2: wait "30" is not a positive duration`},
+		{"a key of no limit", "l.csv", "at,method,param.app,key.ap\n1,POST,a,k\n", c, `l.csv:1: column "key.ap" is of no limit; the configuration has app`},
+		{"a cost of no limit", "l.jsonl", `{"at":1,"key.app":"a"}` + "\n" + `{"at":1,"key.app":"a","cost.ap":1}`, c, `l.jsonl:2: column "cost.ap" is of no limit`},
+		{"a Unix time", "l.csv", head + "1763719200,POST,a,1\n", c, `l.csv:2: at 1763719200 is too much for seconds since the beginning of the load; if it is a Unix time`},
+		{"a bad delay", "l.csv", "at,upstream,delay\n1,a,soon\n", two, `l.csv:2: delay "soon" is not a duration`},
+		{"a delay beyond the wait", "l.csv", "at,upstream,delay,wait\n1,a,2s,1s\n", two, `l.csv:2: delay is 2s, longer than its caller waits (wait is 1s)`},
 		{"a bad cost", "l.csv", "at,key.app,cost.app\n1,k,0\n", c, `l.csv:2: cost.app "0" is not a whole number above 0`},
 		{"no JSON", "l.jsonl", `{"at":1,"upstream":"a"}` + "\nat=2", two, `l.jsonl:2: is not a JSON object`},
 		{"an object", "l.jsonl", `{"at":1,"path":{}}`, c, `l.jsonl:1: path is an object or a list`},
@@ -131,6 +140,11 @@ func TestFaults(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), f.want) {
 			t.Errorf("%s: %v, want %s", f.what, err, f.want)
 		}
+	}
+	// What it is compared with may have the limit.
+	other := config("", scheduler.Limit{Name: "ap"})
+	if got, err := read(Open(write(t, "l.csv", "at,key.app,key.ap\n1,a,k\n"), c, other)); err != nil || len(got) != 1 {
+		t.Errorf("a key of the other configuration's limit: %q, %v", got, err)
 	}
 	if _, err := Open(filepath.Join(t.TempDir(), "no.csv"), c); !os.IsNotExist(unwrap(err)) {
 		t.Errorf("a file that is not there: %v", err)
@@ -211,7 +225,11 @@ func TestFaultsOfSettings(t *testing.T) {
 		"rate=10/d":                   "rate=10/d: must be a rate",
 		"rate=0":                      "rate=0: must be",
 		"rate=1 for=-1s":              `for=-1s: "-1s" is not a positive duration`,
-		"bursts=10":                   `bursts=10: "" is not a positive duration`,
+		"bursts=10":                   `bursts=10: does not say how often; write 500/10s`,
+		"bursts=10/x":                 `bursts=10/x: "x" is not a positive duration`,
+		"rate=5 rate=6":               `rate=6: rate is given twice`,
+		"rate=5 path=a path=b":        `path=b: path is given twice`,
+		"rate=5 key.typo=a":           `column "key.typo" is of no limit; the configuration has app`,
 		"rate=1 keys=0":               `keys=0: "0" is not a whole number`,
 		"rate=1 zipf=1":               "zipf=1: must be a number above 1",
 		"rate=1 more":                 "more: is not a setting",
@@ -242,7 +260,7 @@ func TestRecorder(t *testing.T) {
 			if i == 2 {
 				when = at // the wall clock was put back
 			}
-			if err := r.Write(when, scheduler.Arrival{Upstream: "pay", Route: route, Priority: 10, MaxWait: 30 * time.Second}); err != nil {
+			if err := r.Write(when, scheduler.Arrival{Upstream: "pay", Route: route, Priority: 10, MaxWait: 30 * time.Second, Delay: time.Duration(i) * time.Second}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -255,8 +273,8 @@ func TestRecorder(t *testing.T) {
 		}
 		for i, want := range []string{
 			`^0s pay map\[all: app:(\S+)\] map\[app:3\] flow=(\S+) 10 30s$`,
-			`^1s pay map\[all: app:(\S+) rare:\] map\[\] flow=gold 10 30s$`,
-			`^1s pay map\[all:\] map\[\] flow=(\S+) 10 30s$`,
+			`^1s pay map\[all: app:(\S+) rare:\] map\[\] flow=gold 10 30s delay=1s$`,
+			`^1s pay map\[all:\] map\[\] flow=(\S+) 10 30s delay=2s$`,
 		} {
 			if !matches(want, got[i]) {
 				t.Errorf("plain is %v: read back %q, want %s", plain, got[i], want)

@@ -25,8 +25,8 @@
 // # Case
 //
 // Keys are told apart without regard to case (viper writes them small), and so
-// are the names that are keys: upstreams, weights (the scheduler looks flows up
-// in lower case) and header names. Two that differ only in case are a fault.
+// are the names that are keys: upstreams, weights (a flow that has one is the same
+// in any case) and header names. Two that differ only in case are a fault.
 //
 // # What it does not do
 //

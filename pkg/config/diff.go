@@ -11,7 +11,10 @@ import (
 
 // Diff returns what differs in another configuration, one line for each path:
 //
-//	upstreams.alipay.limits[0].calls: 100 → 200
+//	upstreams.alipay.limits[app].calls: 100 → 200
+//
+// A limit is known by its name, wherever it stands. Of what a running process does
+// not take anew the line says so.
 //
 // Values are shown where they are limits, numbers, durations or switches; of
 // others only that they have changed, since they may hold what nobody should read.
@@ -30,16 +33,25 @@ func (c *Config) Diff(next *Config) []string {
 		switch {
 		case was && is && before == after:
 		case !was:
-			lines = append(lines, fmt.Sprintf("%s: new, %s", path, shown(path, after)))
+			lines = append(lines, fmt.Sprintf("%s: new, %s%s", path, shown(path, after), fixed(path)))
 		case !is:
-			lines = append(lines, fmt.Sprintf("%s: gone, was %s", path, shown(path, before)))
+			lines = append(lines, fmt.Sprintf("%s: gone, was %s%s", path, shown(path, before), fixed(path)))
 		case shown(path, before) == hidden || shown(path, after) == hidden:
-			lines = append(lines, path+": changed")
+			lines = append(lines, path+": changed"+fixed(path))
 		default:
-			lines = append(lines, fmt.Sprintf("%s: %s → %s", path, before, after))
+			lines = append(lines, fmt.Sprintf("%s: %s → %s%s", path, before, after, fixed(path)))
 		}
 	}
 	return lines
+}
+
+// fixed says of keys that count from the start of the process that they do.
+func fixed(path string) string {
+	switch path {
+	case "admin", "store", "keep_calls", "keep_keys", "long_window", "seal_key", "log.level", "log.format":
+		return "; stays as it is until a restart"
+	}
+	return ""
 }
 
 const hidden = "not shown"
@@ -63,7 +75,11 @@ func flatten(into map[string]string, path string, v any) {
 		}
 	case []any:
 		for i, below := range v {
-			flatten(into, index(path, i), below)
+			at := index(path, i)
+			if limit, ok := below.(map[string]any); ok && strings.HasSuffix(path, ".limits") && limit["name"] != nil {
+				at = fmt.Sprintf("%s[%v]", path, limit["name"])
+			}
+			flatten(into, at, below)
 		}
 	case nil:
 	default:

@@ -72,8 +72,8 @@ type fileUpstream struct {
 	// ShareBy is a request expression; calls of one value are one flow, and flows
 	// share fairly. Default: all calls are one flow.
 	ShareBy string `key:"share_by"`
-	// Weights are the shares of flows, above 0; a flow not named has 1. Names are
-	// taken without regard to case.
+	// Weights are the shares of flows, above 0; a flow not named has 1. A flow named
+	// here is the same in any case.
 	Weights map[string]float64 `key:"weights"`
 	Spacing fileSpacing        `key:"spacing"`
 
@@ -117,7 +117,8 @@ type fileUpstream struct {
 }
 
 type fileSpacing struct {
-	// Burst spreads calls evenly inside sliding windows, but for so many at once.
+	// Burst spreads calls evenly inside sliding windows without counts, but for so
+	// many at once.
 	// Default: calls go as soon as permits are free.
 	Burst *int `key:"burst"`
 }

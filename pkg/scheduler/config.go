@@ -90,7 +90,8 @@ type Upstream struct {
 	Concurrency int
 	// Late is how long after its end an unanswered attempt may still be counted.
 	Late time.Duration
-	// Burst, if positive, spaces calls inside the sliding windows of all limits.
+	// Burst, if positive, spaces calls inside the sliding windows of all limits but
+	// those with Counts: calls that these do not count have no part in their rate.
 	Burst int
 
 	// MaxWait is how long a caller waits in Do, at most, until its call is sent.
@@ -115,8 +116,9 @@ type Upstream struct {
 	// ShareBy is a request expression: calls of one value are one flow. Empty
 	// makes all calls one flow.
 	ShareBy string
-	// Weights are the flows' shares, 1 for those not named. Flows are looked up
-	// in lower case, as configuration files give them.
+	// Weights are the flows' shares, 1 for those not named. Values of ShareBy that
+	// differ from a name here only in case are that flow: configuration files give
+	// names in lower case.
 	Weights map[string]float64
 }
 
@@ -265,11 +267,18 @@ func compileUpstream(name string, u Upstream, fault func(field string, err error
 			fault(e.field, err)
 		}
 	}
+	weights := make(map[string]float64, len(u.Weights))
 	for _, flow := range slices.Sorted(maps.Keys(u.Weights)) {
+		small := strings.ToLower(flow)
+		if _, twice := weights[small]; twice {
+			fault("weights."+flow, errors.New("is given twice: flows with a weight are the same in any case"))
+		}
+		weights[small] = u.Weights[flow]
 		if w := u.Weights[flow]; !(w > 0) || w > 1e6 {
 			fault("weights."+flow, fmt.Errorf("is %v, must be above 0 and at most 1000000", w))
 		}
 	}
+	sv.Weights = weights
 	if len(u.Weights) > 0 && u.ShareBy == "" {
 		fault("weights", errors.New("need share_by, which tells the flows apart"))
 	}
@@ -277,12 +286,11 @@ func compileUpstream(name string, u Upstream, fault func(field string, err error
 	if u.Signature.Life < 0 {
 		fault("signature.life", fmt.Errorf("is %v, must be positive", u.Signature.Life))
 	}
-	slides := func(l Limit) bool { return l.Window > 0 }
 	switch {
 	case u.Burst < 0:
 		fault("spacing.burst", fmt.Errorf("is %d, must be at least 1", u.Burst))
-	case u.Burst > 0 && !slices.ContainsFunc(u.Limits, slides):
-		fault("spacing", errors.New("works inside sliding windows, and no limit has one"))
+	case u.Burst > 0 && !slices.ContainsFunc(u.Limits, Limit.spaced):
+		fault("spacing", errors.New("works inside sliding windows that count every outcome, and no limit has one"))
 	}
 
 	sv.limits = []limit{{Limit: Limit{Name: ConcurrencyLimit, Concurrency: u.Concurrency}}}
@@ -412,13 +420,16 @@ func (sv *service) quotas() []quota.Limit {
 		q := quota.Limit{Name: l.Name, Calls: l.Calls, Window: l.Window, Calendar: l.Calendar, Late: sv.Late, Guard: l.Guard, Partly: !l.counted(upstream.Done)}
 		if l.Concurrency > 0 {
 			q.Calls = l.Concurrency
-		} else if l.Calendar == nil {
+		} else if l.spaced() {
 			q.Burst = min(sv.Burst, l.Calls)
 		}
 		qs = append(qs, q)
 	}
 	return qs
 }
+
+// spaced tells whether spacing works inside the limit.
+func (l Limit) spaced() bool { return l.Window > 0 && len(l.Counts) == 0 }
 
 // capacity is the number of permits per key.
 func (l *limit) capacity() int { return max(l.Calls, l.Concurrency) }
@@ -436,9 +447,24 @@ func (sv *service) limitNames() string {
 	return strings.Join(names, ", ")
 }
 
+// flowNamed returns the flow of a value of share_by: one that has a weight is the
+// same in any case, since the names of weights are; others are as they are written.
+func (sv *service) flowNamed(value string) string {
+	if small := strings.ToLower(value); sv.weighs(small) {
+		return small
+	}
+	return value
+}
+
+// weighs tells whether the configuration names the flow, to give it a weight.
+func (sv *service) weighs(flow string) bool {
+	_, ok := sv.Weights[flow]
+	return ok
+}
+
 func (sv *service) weight(flow string) float64 {
-	if w, ok := sv.Weights[strings.ToLower(flow)]; ok {
-		return w
+	if sv.weighs(flow) {
+		return sv.Weights[flow]
 	}
 	return 1
 }

@@ -1,9 +1,6 @@
 package scheduler
 
-import (
-	"strings"
-	"time"
-)
+import "time"
 
 // An Event is something that happened to a call, or, with a Call that has only an
 // Upstream, to that. Its pointers are good only while it is observed.
@@ -17,6 +14,23 @@ type Event struct {
 	Until   time.Time // of EventPaused
 
 	route *route // of EventAccepted and EventRefused
+}
+
+// Deadline returns until when the caller of an EventAccepted or EventRefused waits;
+// zero if nobody does, and only MaxAge or the call's signature ends its wait. It may
+// be called only while the event is observed.
+func (e Event) Deadline() time.Time {
+	if e.route == nil {
+		return time.Time{}
+	}
+	sv, earliest := e.route.service, e.Call.AcceptedAt
+	if e.Call.NotBefore.After(earliest) {
+		earliest = earliest.Add(e.Call.NotBefore.Sub(earliest)) // on the monotonic clock
+	}
+	if !e.Call.Deadline.Before(sv.goodUntil(e.Call.AcceptedAt, earliest.Add(sv.MaxAge))) {
+		return time.Time{}
+	}
+	return e.Call.Deadline
 }
 
 // EventKind says what happened.
@@ -59,7 +73,7 @@ func (e Event) Route() *Route {
 	}
 	sv := e.route.service
 	told := &Route{Keys: make(map[string]string), Flow: e.route.flow}
-	_, told.Weighted = sv.Weights[strings.ToLower(told.Flow)]
+	told.Weighted = sv.weighs(told.Flow)
 	for _, n := range e.route.needs {
 		l := &sv.limits[n.Limit]
 		if n.Limit == 0 {

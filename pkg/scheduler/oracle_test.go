@@ -183,14 +183,9 @@ func (o *oracle) apply(ch change) {
 	}
 	l := &o.limits[ch.limit]
 	switch {
-	case ch.renew:
+	case ch.renew: // it stays shut as long as it was
 		l.Window = ch.window
 		o.renewed[ch.limit] = ch.at
-		for key := range o.shut { // the pauses were of the old limit
-			if key[0] == l.Name {
-				delete(o.shut, key)
-			}
-		}
 		for _, a := range o.attempts {
 			if a.end > ch.at && a.c.keys[ch.limit] != "" { // what is in flight counts
 				a.costs[ch.limit] = min(a.c.costs[ch.limit], l.Calls)

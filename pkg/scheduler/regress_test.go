@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -264,13 +265,35 @@ func TestFlowsAreForgotten(t *testing.T) {
 	})
 }
 
-func TestWeightsOfFlowsInAnyCase(t *testing.T) {
-	u := Upstream{ShareBy: `header("X-Tenant")`, Weights: map[string]float64{"b": 5}}
+// TestFlowsWithAWeightInAnyCase: gold and GOLD are one flow, so a tenant has its
+// weight once; a is none of theirs, nor is A.
+func TestFlowsWithAWeightInAnyCase(t *testing.T) {
+	u := Upstream{Limits: perSecond(10), ShareBy: `header("X-Tenant")`, Weights: map[string]float64{"Gold": 3}}
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
-		if w := s.service("api").weight("B"); w != 5 {
-			t.Errorf("the weight of B is %v, want b's", w)
+		for range 40 {
+			for _, name := range []string{"gold", "GOLD", "a", "A"} {
+				submit(t, s, Request{Header: tenant(name)})
+			}
 		}
+		time.Sleep(3 * sec)
+		s.ask(func(time.Time) {
+			p := s.loop.planners["api"]
+			var left []string
+			for name, fl := range p.flows {
+				left = append(left, fmt.Sprint(name, " ", fl.weight, " ", fl.waiting))
+			}
+			slices.Sort(left)
+			// 30 of 160 have gone, 3:1:1.
+			if want := []string{"A 1 34", "a 1 34", "gold 3 62"}; !slices.Equal(left, want) {
+				t.Errorf("flows, weights and what waits: %q, want %q", left, want)
+			}
+		})
 	})
+	twice := map[string]float64{"gold": 3, "Gold": 2}
+	err := Config{Upstreams: map[string]Upstream{"api": {Config: upstream.Config{URL: "http://api.test"}, ShareBy: "path", Weights: twice}}}.Validate()
+	if err == nil || !strings.Contains(err.Error(), "weights.gold: is given twice") {
+		t.Errorf("a weight twice: %v", err)
+	}
 }
 
 func TestNotBeforeBeyondMaxAge(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 // that wait in the store wait until it is there again. A limit whose
 // calls, cost, guard or counted outcomes have changed keeps the permits that are
 // out. One whose window, key or condition has is a new limit: it counts what is
-// sent from now on, and what is in flight.
+// sent from now on, and what is in flight. Under its name it stays paused, as its
+// keys do where they are computed as before.
 func (s *Scheduler) Reload(c Config) error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
@@ -98,8 +99,10 @@ func (p *planner) reload(now time.Time, sv *service, calls []*call) {
 		p.wheel.Cancel(g.timeout)
 	}
 	kept := sv.keeps(old)
+	pauses := p.pauses(now, kept)
 	p.ledger.Replace(now, sv.quotas(), kept)
 	p.configure(sv)
+	p.pause(now, pauses)
 	p.begin()
 	p.repeats.budget.Share = sv.Retry.Share
 	if p.retired {
@@ -134,6 +137,45 @@ func (p *planner) reload(now time.Time, sv *service, calls []*call) {
 		}
 	}
 	old.up.Close()
+}
+
+// A pause is one of a limit, or of one of its keys.
+type pause struct {
+	limit *limit
+	key   string // empty: all of them
+	until time.Time
+}
+
+// pauses returns those of the limits that are not kept.
+func (p *planner) pauses(now time.Time, kept []int) (all []pause) {
+	for i := range p.limits {
+		if slices.Contains(kept, i) {
+			continue
+		}
+		whole := p.ledger.Usage(now, i, "").PausedUntil
+		all = append(all, pause{&p.limits[i], "", whole})
+		for u := range p.ledger.Keys(now, i) {
+			if u.PausedUntil.After(whole) {
+				all = append(all, pause{&p.limits[i], u.Key, u.PausedUntil})
+			}
+		}
+	}
+	return all
+}
+
+// pause shuts the limits that have the names of those that were, as long as they
+// were: who has shut one meant it, whatever its window was.
+func (p *planner) pause(now time.Time, pauses []pause) {
+	for _, was := range pauses {
+		i := p.limitNamed(was.limit.Name)
+		switch {
+		case i < 0 || was.until.IsZero():
+		case was.key == "":
+			p.ledger.PauseLimit(i, was.until)
+		case p.limits[i].PerKey == was.limit.PerKey:
+			p.ledger.PauseKey(now, i, was.key, was.until)
+		}
+	}
 }
 
 // carry lets the attempt of a call that is in flight hold permits of the new limits.

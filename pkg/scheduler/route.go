@@ -80,6 +80,7 @@ func (sv *service) routeBy(in *upstream.Input, refuse func(*Error) *Error) (*rou
 				return nil, e
 			}
 		}
+		r.flow = sv.flowNamed(r.flow)
 	}
 	r.needs = slices.Clip(r.needs)
 	r.id = r.name()

@@ -9,9 +9,8 @@
 //	           └── a new single-shot timeout ─┴───────► exhausted
 //
 // What was limited, or is safe to repeat, waits again; unknown waits for a query
-// ([Resolve]) or a person. A slot goes to the best priority, then fairly between
-// flows, then by age. With a [Durable] store, calls and quota survive the process.
-// One goroutine owns the books; all methods are safe for concurrent use.
+// ([Resolve]) or a person. A slot goes by priority, turns of flows, and age. A
+// [Durable] store outlives the process. All methods may be called concurrently.
 package scheduler
 
 import (

@@ -42,6 +42,8 @@ type Arrival struct {
 	// MaxWait is how long its caller waits: it is refused at once if its slot is
 	// later than that. Zero: nobody does, and it waits until MaxAge of its upstream.
 	MaxWait time.Duration
+	// Delay is how long after its arrival it is sent at the earliest.
+	Delay time.Duration
 }
 
 // A Departure tells what became of an arrival.
@@ -91,16 +93,13 @@ func (s *Simulation) Pending() (waiting, sending int) {
 	return waiting, sending
 }
 
-// Waiting calls f for the calls of each flow that queue at each limit, in no
-// particular order and more than once for a limit with many keys.
-func (s *Simulation) Waiting(f func(upstream, limit, flow string, calls int)) {
-	for _, p := range s.order {
-		for _, l := range p.lanes {
-			if i := l.share.gate.id.limit; i >= 0 {
-				f(p.Name, p.limits[i].Name, l.flow.name, l.calls.Len())
-			}
-		}
+// Queued returns how many calls wait for a limit, all its keys together; 0 for one
+// that the configuration does not have.
+func (s *Simulation) Queued(upstream, limit string) int {
+	if p := s.planners[upstream]; p != nil {
+		return p.queued[p.limitNamed(limit)+1]
 	}
+	return 0
 }
 
 // Advance plays on to an instant.
@@ -147,10 +146,19 @@ func (s *Simulation) Arrive(at time.Duration, a Arrival) error {
 		return nil
 	}
 	p.waiting++
-	p.add(s.time(), &c.call)
+	if c.due > s.now {
+		c.timeout = s.wheel.Insert(min(c.due, c.end), c)
+	} else {
+		s.queue(c)
+	}
+	return nil
+}
+
+// queue puts a call into the plan, until its deadline.
+func (s *Simulation) queue(c *played) {
+	c.p.add(s.time(), &c.call)
 	c.timeout = s.wheel.Insert(c.end, c)
 	s.changed = true
-	return nil
 }
 
 func (s *Simulation) newCall(p *planner, a Arrival) *played {
@@ -159,14 +167,15 @@ func (s *Simulation) newCall(p *planner, a Arrival) *played {
 		c, s.spare = s.spare[last], s.spare[:last]
 	}
 	s.seq++
-	c.p, c.arrival, c.at, c.end = p, a, s.now, s.now+p.MaxAge
+	due := s.now + max(0, a.Delay)
+	c.p, c.arrival, c.at, c.end = p, a, s.now, due+p.MaxAge
 	if a.MaxWait > 0 {
-		c.end = s.now + min(a.MaxWait, p.MaxAge)
+		c.end = min(c.end, s.now+a.MaxWait)
 	}
 	if s.told[a.Priority] == nil {
 		s.told[a.Priority] = &Call{Priority: int16(a.Priority)}
 	}
-	c.call = call{Call: s.told[a.Priority], route: a.Route.compiled, seq: s.seq, due: s.now}
+	c.call = call{Call: s.told[a.Priority], route: a.Route.compiled, seq: s.seq, due: due}
 	return c
 }
 
@@ -216,7 +225,8 @@ func (s *Simulation) send(now time.Time, c *played) {
 	s.tell(c, trip, "")
 }
 
-// timeoutAt is the deadline of a waiting call, or the answer to one that was sent.
+// timeoutAt is the time of a call that is delayed, the deadline of one that waits, or
+// the answer to one that was sent.
 func (c *played) timeoutAt(now time.Time) {
 	s, p := c.s, c.p
 	if c.call.flight != nil {
@@ -225,10 +235,16 @@ func (c *played) timeoutAt(now time.Time) {
 		s.spare = append(s.spare, c)
 		return
 	}
-	g := c.queued.lane.share.gate
+	switch l := c.queued.lane; {
+	case l != nil:
+		g := l.share.gate
+		p.remove(now, &c.call)
+		p.check(now, g) // what it waited for may be enough for the next
+	case s.now < c.end:
+		s.queue(c)
+		return
+	}
 	p.waiting--
-	p.remove(now, &c.call)
-	p.check(now, g) // what it waited for may be enough for the next
 	s.leave(c, PastDeadline)
 }
 
@@ -248,7 +264,7 @@ func (s *Simulation) time() time.Time { return s.begin.Add(s.now) }
 
 // compileRoute returns a route as the planner knows it.
 func (sv *service) compileRoute(told *Route) (*route, error) {
-	r := &route{service: sv, cost: 1, flow: told.Flow, needs: []quota.Need{{Cost: 1}}}
+	r := &route{service: sv, cost: 1, flow: sv.flowNamed(told.Flow), needs: []quota.Need{{Cost: 1}}}
 	for i := range sv.limits[1:] {
 		l := &sv.limits[i+1]
 		key, under := told.Keys[l.Name]

@@ -106,6 +106,32 @@ func TestSimulationTurnsAwayWhatASchedulerWould(t *testing.T) {
 	}
 }
 
+// TestSimulationDelays: a call with a delay waits for its time, and lets others go before.
+func TestSimulationDelays(t *testing.T) {
+	s := newSimulation(t, Upstream{Limits: perSecond(1), MaxAge: 5 * sec})
+	var got []string
+	s.Observe = func(d Departure) {
+		got = append(got, fmt.Sprintf("%d %s at %v", d.Priority, cmp.Or(d.Reason, "sent"), d.At))
+	}
+	one := &Route{Keys: map[string]string{"app": ""}}
+	arrive(t, s, 0, Arrival{Route: one, Priority: 1, Delay: 10 * sec})
+	arrive(t, s, 0, Arrival{Route: one, Priority: 2, Delay: 1500 * ms, MaxWait: 1800 * ms}) // it is a second too late then
+	arrive(t, s, 0, Arrival{Route: one, Priority: 3, Delay: 2 * sec, MaxWait: sec})
+	if waiting, _ := s.Pending(); waiting != 2 {
+		t.Errorf("%d are waiting, want 2", waiting)
+	}
+	arrive(t, s, 900*ms, Arrival{Route: one, Priority: 4})
+	arrive(t, s, sec, Arrival{Route: one, Priority: 5, Delay: 2 * sec})
+	s.Advance(time.Hour)
+	want := []string{"3 past_deadline at 0s", "4 sent at 900ms", "2 past_deadline at 1.8s", "5 sent at 3s", "1 sent at 10s"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	if waiting, sending := s.Pending(); waiting+sending > 0 || s.wheel.Len() > 0 {
+		t.Errorf("%d waiting, %d sending, %d timeouts at the end", waiting, sending, s.wheel.Len())
+	}
+}
+
 func TestSimulationRefusesWhatCannotBePlayed(t *testing.T) {
 	s := newSimulation(t, Upstream{Limits: perSecond(2)})
 	if err := s.Arrive(0, Arrival{Upstream: "nobody", Route: &Route{}}); reason(err) != NotFound {
