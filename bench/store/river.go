@@ -45,9 +45,14 @@ func openRiver(poll time.Duration) func(dir string, handle func()) (*queue, erro
 		config.MaxConns = workers
 		pool, err := pgxpool.NewWithConfig(ctx, config)
 		check(err)
+		for begin := time.Now(); pool.Ping(ctx) != nil && time.Since(begin) < 20*time.Second; { // it listens before it is ready
+			time.Sleep(50 * time.Millisecond)
+		}
 		m, err := rivermigrate.New(riverpgxv5.New(pool), nil)
 		check(err)
 		if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+			pool.Close()
+			stop()
 			return nil, err
 		}
 		all := river.NewWorkers()
@@ -56,9 +61,7 @@ func openRiver(poll time.Duration) func(dir string, handle func()) (*queue, erro
 			Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers, FetchCooldown: poll, FetchPollInterval: poll}}, Workers: all,
 			Logger: slog.New(slog.DiscardHandler),
 		})
-		if err != nil {
-			return nil, err
-		}
+		check(err)
 		check(client.Start(ctx))
 		return &queue{
 			enqueue: func() error { _, err := client.Insert(ctx, job{body}, nil); return err },
