@@ -4,6 +4,7 @@ package store
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -142,7 +143,14 @@ func cutDevice(t *testing.T, mode string) (acked, gone int) {
 	case <-time.After(20 * time.Second):
 		t.Error("the process is too slow")
 	}
-	cmd.Process.Signal(syscall.SIGSTOP) // what it has acknowledged by now must be there
+	// What it has acknowledged by the time it stands still must be there.
+	cmd.Process.Signal(syscall.SIGSTOP)
+	for until := time.Now().Add(20 * time.Second); !standsStill(t, cmd.Process.Pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Error("the process does not stop")
+			break
+		}
+	}
 	err = duplicate(image, image+"2")
 	cmd.Process.Kill()
 	<-read
@@ -156,6 +164,26 @@ func cutDevice(t *testing.T, mode string) (acked, gone int) {
 	}
 	defer unmount()
 	return len(ids), lost(t, filepath.Join(mounted, "throttler.db"), ids)
+}
+
+// standsStill reports whether every thread of a process has stopped: one that was in a
+// system call goes on to its end.
+func standsStill(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("process %d has no threads: %v", pid, err)
+	}
+	for _, file := range threads {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			return false
+		}
+		if state := stat[bytes.LastIndexByte(stat, ')')+2]; state != 'T' {
+			return false
+		}
+	}
+	return true
 }
 
 func duplicate(from, to string) error {
