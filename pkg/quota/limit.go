@@ -131,14 +131,10 @@ func (lim *limit) back(arrived instant) int64 {
 // next returns the monotonic instant from which the need can be met. The account is
 // nil if the key has none.
 func (lim *limit) next(now instant, a *account, cost int) (until int64) {
-	until, pause := now.mono, lim.paused
-	if a != nil {
-		pause = max(pause, a.paused)
-		until = lim.fits(now, a, cost)
-	} else {
-		until = lim.full(now)
+	if a == nil {
+		return max(lim.full(now), lim.paused)
 	}
-	return max(until, pause)
+	return max(lim.fits(now, a, cost), lim.paused, a.paused)
 }
 
 // fits returns the monotonic instant from which the account has room for the cost.
