@@ -189,7 +189,11 @@ func TestEventsOfOneCall(t *testing.T) {
 	if err := s.Pause("pay", "", "", later.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if _, e := next(t, all); e.Call != "" || e.Event != "paused" || e.Upstream != "pay" || !e.Until.Equal(later.Add(time.Hour)) {
+	_, e := next(t, all)
+	for e.Call != "" { // what the other call does
+		_, e = next(t, all)
+	}
+	if e.Event != "paused" || e.Upstream != "pay" || !e.Until.Equal(later.Add(time.Hour)) {
 		t.Errorf("event %+v, want the pause", e)
 	}
 	if _, e := next(t, ch); e.Call != one.ID || e.Event != "state" || e.ETA.Before(later.Add(time.Hour-time.Second)) {

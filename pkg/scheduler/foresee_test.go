@@ -118,7 +118,12 @@ func TestETAOfManyFlowsWithOneCallEach(t *testing.T) {
 func TestETAUnderABudgetOfFailures(t *testing.T) {
 	u := Upstream{Limits: []Limit{{Name: "failures", Calls: 2, Window: time.Hour, Counts: []upstream.Outcome{upstream.Failed}}}}
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
-		f.serve = func(int, *http.Request) answer { return answer{after: sec} }
+		f.serve = func(n int, _ *http.Request) answer {
+			if n > 3 {
+				return answer{status: 400}
+			}
+			return answer{after: sec}
+		}
 		submit(t, s, Request{Target: "/"})
 		submit(t, s, Request{Target: "/"})
 		time.Sleep(10 * ms)
@@ -129,7 +134,6 @@ func TestETAUnderABudgetOfFailures(t *testing.T) {
 		if n := len(f.at()); n != 3 {
 			t.Errorf("%d calls were sent", n)
 		}
-		f.serve = func(int, *http.Request) answer { return answer{status: 400} }
 		submit(t, s, Request{Target: "/"})
 		submit(t, s, Request{Target: "/"})
 		time.Sleep(sec)
