@@ -76,7 +76,7 @@ type Call struct {
 	Deadline   time.Time   `json:"deadline,omitzero"`
 	FinishedAt time.Time   `json:"finished_at,omitzero"`
 	ETA        time.Time   `json:"eta,omitzero"` // only while it waits
-	Attempts   []Attempt   `json:"attempts"`     // the last MaxAttempts of them
+	Attempts   []Attempt   `json:"attempts"`     // MaxAttempts of them: the first, those of unknown outcome, the last
 	WaitingFor *WaitingFor `json:"waiting_for,omitempty"`
 	Response   *Response   `json:"response,omitempty"`
 
@@ -99,6 +99,8 @@ type Attempt struct {
 	Status  int              `json:"status,omitzero"`
 	Outcome upstream.Outcome `json:"outcome,omitempty"`
 	Reason  string           `json:"reason,omitempty"`
+	// Resolved tells that somebody has decided since that it was not executed.
+	Resolved bool `json:"resolved,omitempty"`
 }
 
 // WaitingFor says why a call waits.
@@ -118,6 +120,19 @@ type Response struct {
 	Headers   http.Header `json:"headers"`
 	Body      []byte      `json:"body_base64"`
 	Truncated bool        `json:"truncated,omitempty"` // Body is only the beginning
+}
+
+// mayBeExecuted tells whether the upstream may have executed the attempt.
+func (a *Attempt) mayBeExecuted() bool { return a.Outcome == upstream.Unknown && !a.Resolved }
+
+// abridged makes room for another attempt. The first one stays, as do those that may
+// have been executed: what follows depends on them, also in another process.
+func abridged(attempts []Attempt) []Attempt {
+	if len(attempts) < MaxAttempts {
+		return attempts
+	}
+	i := 1 + slices.IndexFunc(attempts[1:], func(a Attempt) bool { return !a.mayBeExecuted() })
+	return slices.Delete(attempts, max(1, i), max(1, i)+1)
 }
 
 // Last returns the last attempt, nil if there was none.

@@ -46,7 +46,7 @@ const (
 
 	MaxPriority  = 100 // a priority is from -MaxPriority to MaxPriority
 	DataPriority = 10  // of calls whose caller waits, unless it says otherwise
-	MaxAttempts  = 20  // a Call tells of its last ones
+	MaxAttempts  = 20  // a Call tells of so many
 	MaxKeys      = 100 // a LimitStatus tells of those for which most waits
 )
 

@@ -86,6 +86,9 @@ func (c *Call) resolved(now time.Time, as State, reason string) *Call {
 	if as.Finished() {
 		next.FinishedAt = now
 	}
+	for i := range next.Attempts {
+		next.Attempts[i].Resolved = as == Waiting
+	}
 	return &next
 }
 

@@ -179,10 +179,11 @@ func (l *loop) again(now time.Time, p *planner, c *call, r *upstream.Result, d r
 	if d.Again && may && !c.gone && (c.Async || !l.stopping) {
 		c.due = d.At.Sub(l.origin)
 		l.reroute(p, c)
-		if eta, _ := p.eta(now, c); !eta.After(c.Deadline) {
+		deadline := p.goodFor(c.flight, c.Deadline)
+		if eta, _ := p.eta(now, c); !eta.After(deadline) {
 			// It stays in sending until that is recorded: records of a call do not overtake.
 			next := c.snapshot()
-			next.State = Waiting
+			next.State, next.Deadline = Waiting, deadline
 			next.putOff(d.At)
 			l.record(&next, func(now time.Time) { l.resume(now, c, &next) })
 			return

@@ -264,10 +264,7 @@ func (l *loop) send(now time.Time, p *planner, c *call) {
 	}
 	intent := c.change()
 	intent.State = Sending
-	if len(intent.Attempts) == MaxAttempts {
-		intent.Attempts = intent.Attempts[1:]
-	}
-	intent.Attempts = append(intent.Attempts, Attempt{N: n, SentAt: now})
+	intent.Attempts = append(abridged(intent.Attempts), Attempt{N: n, SentAt: now})
 	l.observe(Event{Kind: EventSending, Call: intent})
 	var take []Hold
 	if p.spender != nil {

@@ -123,7 +123,9 @@ func (s *Scheduler) revive(e *Entry) *call {
 	if c.Due.After(now) {
 		c.due = anchor(now, c.Due).Sub(s.loop.origin)
 	}
-	c.flight = flightOf(now, c.Call)
+	if c.flight = flightOf(now, c.Call); c.flight != nil {
+		c.Deadline = sv.goodFor(c.flight, c.Deadline)
+	}
 	return c
 }
 
@@ -133,12 +135,9 @@ func flightOf(now time.Time, c *Call) *flight {
 		return nil
 	}
 	f := &flight{firstSent: anchor(now, c.Attempts[0].SentAt)}
-	if c.Attempts[0].N > 1 { // the first is not told any more
-		f.firstSent = c.AcceptedAt
-	}
 	for _, a := range c.Attempts {
 		f.used = f.used || a.Status != 0 || a.Outcome != upstream.NotExecuted
-		if f.repeat = a.Outcome == upstream.Unknown; f.repeat {
+		if f.repeat = a.mayBeExecuted(); f.repeat {
 			f.burnt++
 			f.doubt = true
 		}

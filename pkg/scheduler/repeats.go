@@ -109,3 +109,14 @@ func (sv *service) repeatable(c *call, r *upstream.Result) (ok bool, until time.
 	}
 	return true, until
 }
+
+// goodFor returns until when a call may go again that would wait until a deadline: a
+// repeat no longer than the upstream recognises it as one.
+func (sv *service) goodFor(f *flight, deadline time.Time) time.Time {
+	if retention := sv.Idempotency.Retention; f.doubt && retention > 0 {
+		if end := f.firstSent.Add(retention); end.Before(deadline) {
+			return end
+		}
+	}
+	return deadline
+}

@@ -190,6 +190,82 @@ func TestRepeatsWithinRetention(t *testing.T) {
 	})
 }
 
+// A repeat that is held up goes within the retention, or not at all.
+func TestRepeatsThatAreHeldUpStayWithinRetention(t *testing.T) {
+	for name, hold := range map[string]func(s *Scheduler, n int) answer{
+		"limited after the doubt": func(_ *Scheduler, n int) answer {
+			if n == 2 {
+				return answer{status: 429, header: http.Header{"Retry-After": {"20"}}}
+			}
+			return answer{}
+		},
+		"paused": func(s *Scheduler, _ int) answer {
+			go s.Pause("api", "", "", time.Now().Add(20*sec))
+			return answer{}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := Upstream{}
+			u.Idempotency = upstream.Idempotency{Header: "Idempotency-Key", Retention: 10 * sec}
+			u.Retry.Min, u.Retry.Max = sec, sec
+			u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}
+			bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+				f.serve = func(n int, _ *http.Request) answer {
+					if n > 1 {
+						return hold(s, n)
+					}
+					if name == "paused" {
+						hold(s, n)
+					}
+					return answer{status: 500}
+				}
+				c := wait(t, s, submit(t, s, Request{Header: http.Header{"Idempotency-Key": {"k"}}}).ID)
+				if at := f.at(); c.State != Unknown || at[len(at)-1] >= 10*sec {
+					t.Errorf("%s, sent at %v; want it unknown, and no repeat after 10 s", c.State, at)
+				}
+			})
+		})
+	}
+}
+
+// What is told of many attempts leaves out none on which the next one depends.
+func TestManyAttemptsKeepTheDoubt(t *testing.T) {
+	u := Upstream{}
+	u.Idempotent = "true"
+	u.Outcomes = []upstream.Rule{
+		{When: "status == 404 and repeat", Is: upstream.Unknown}, {When: "status == 404", Is: upstream.Failed},
+		{When: "status == 429", Is: upstream.NotExecuted, After: sec},
+	}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(n int, _ *http.Request) answer {
+			switch {
+			case n == 2:
+				return answer{status: 500}
+			case n < MaxAttempts+10:
+				return answer{status: 429}
+			}
+			return answer{status: 404}
+		}
+		c := submit(t, s, Request{})
+		time.Sleep(time.Hour)
+		c = s.mustGet(t, c.ID)
+		first, doubt := c.Attempts[0].N, c.Attempts[1]
+		if len(c.Attempts) != MaxAttempts || first != 1 || doubt.N != 2 || doubt.Outcome != upstream.Unknown || c.State != Unknown {
+			t.Fatalf("%s after %+v; want the first attempt, the doubt, and the last ones", c.State, c.Attempts)
+		}
+		if f := flightOf(time.Now(), c); !f.doubt || f.burnt == 0 || !f.firstSent.Equal(c.Attempts[0].SentAt) {
+			t.Errorf("another process knows %+v of it", f)
+		}
+		decided, err := s.Resolve(c.ID, Waiting, "nothing came")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := flightOf(time.Now(), decided); f.doubt || f.burnt != 0 {
+			t.Errorf("somebody has decided, and another process knows %+v of it", f)
+		}
+	})
+}
+
 // 1,000 calls, of which 30% meet a 5xx and 10% are limited.
 func TestRetriesStayWithinTheirBudget(t *testing.T) {
 	const calls, share = 1000, 0.2

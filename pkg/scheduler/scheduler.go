@@ -105,7 +105,7 @@ func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
 	if refused != nil {
 		return nil, refused
 	}
-	c.Async, c.Durable = true, s.durable != nil
+	c.Async, c.Durable = true, s.durable != nil && r.resolves == "" // the next process asks by itself
 	known, refused := s.accept(ctx, c, &r)
 	switch {
 	case refused != nil:
