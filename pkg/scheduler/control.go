@@ -85,9 +85,10 @@ func (c *Call) resolved(now time.Time, as State, reason string) *Call {
 	}
 	if as.Finished() {
 		next.FinishedAt = now
+		return &next
 	}
 	for i := range next.Attempts {
-		next.Attempts[i].Resolved = as == Waiting
+		next.Attempts[i].Resolved = true
 	}
 	return &next
 }
