@@ -98,3 +98,54 @@ func TestCallerOfAFullDisk(t *testing.T) {
 		})
 	}
 }
+
+// Calls of an upstream that is not configured any more can be neither cancelled nor
+// sent again, and who tries is told why, and what to do.
+func TestCallsOfAnUpstreamThatHasGone(t *testing.T) {
+	onDisk(t, func(t *testing.T, start func(map[string]scheduler.Upstream) (*scheduler.Scheduler, *fullable)) {
+		api := upstreamAt("api")
+		api.Transport = roundTrip(func(r *http.Request) *http.Response {
+			return &http.Response{StatusCode: 500, Header: http.Header{}, Body: http.NoBody, Request: r}
+		})
+		s, _ := start(map[string]scheduler.Upstream{"api": api})
+		submit := func(notBefore time.Time) string {
+			t.Helper()
+			c, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/", NotBefore: notBefore})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c.ID
+		}
+		waiting, unknown := submit(time.Now().Add(time.Hour)), submit(time.Time{})
+		if c, err := s.Wait(t.Context(), unknown); err != nil || c.State != scheduler.Unknown {
+			t.Fatalf("%+v, %v", c, err)
+		}
+		s.Close()
+
+		s, _ = start(map[string]scheduler.Upstream{"other": upstreamAt("other")})
+		defer func() { s.Close() }()
+		refused := func(what string, err error) {
+			t.Helper()
+			var e *scheduler.Error
+			if !errors.As(err, &e) || e.Reason != scheduler.WrongState || !strings.Contains(e.Detail, `its upstream "api" is not configured`) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		_, err := s.Cancel(waiting)
+		refused("cancel", err)
+		_, err = s.Resolve(unknown, scheduler.Waiting, "")
+		refused("send again", err)
+		s.Close()
+
+		s, _ = start(map[string]scheduler.Upstream{"api": upstreamAt("api")}) // as they were told
+		if c, err := s.Cancel(waiting); err != nil || c.State != scheduler.Cancelled {
+			t.Errorf("cancelled then: %+v, %v", c, err)
+		}
+		if _, err := s.Resolve(unknown, scheduler.Waiting, ""); err != nil {
+			t.Error(err)
+		}
+		if c, err := s.Wait(t.Context(), unknown); err != nil || c.State != scheduler.Done {
+			t.Errorf("sent again then: %+v, %v", c, err)
+		}
+	})
+}

@@ -264,10 +264,20 @@ func (s *Scheduler) Cancel(id string) (*Call, error) {
 		return s.Get(id)
 	}
 	c, err := s.Get(id)
-	if err == nil {
+	switch {
+	case err != nil:
+		return nil, err
+	case c.State.Finished():
 		return nil, wrongState(c, "it has finished")
+	case c.State == Waiting && s.service(c.Upstream) == nil:
+		return nil, notConfigured(c, "cancel it then")
 	}
-	return nil, err
+	return nil, wrongState(c, "only a waiting call can be cancelled")
+}
+
+// notConfigured refuses what only the upstream's configuration makes possible.
+func notConfigured(c *Call, then string) *Error {
+	return wrongState(c, fmt.Sprintf("its upstream %q is not configured, and it stays in the store; put the upstream into the configuration again, and %s", c.Upstream, then))
 }
 
 func wrongState(c *Call, why string) *Error {
