@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/store"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // A fullable is a store whose disk may be full.
@@ -36,6 +37,10 @@ func (f *fullable) Accept(ctx context.Context, e *scheduler.Entry) (*scheduler.C
 	}
 	return f.DB.Accept(ctx, e)
 }
+
+type unsigned struct{}
+
+func (unsigned) Sign(context.Context, *upstream.Request) error { return nil }
 
 type roundTrip func(*http.Request) *http.Response
 
@@ -146,6 +151,45 @@ func TestCallsOfAnUpstreamThatHasGone(t *testing.T) {
 		}
 		if c, err := s.Wait(t.Context(), unknown); err != nil || c.State != scheduler.Done {
 			t.Errorf("sent again then: %+v, %v", c, err)
+		}
+	})
+}
+
+// A webhook for which there was no room is sent when there is, by the same process.
+func TestWebhookThatWasRefused(t *testing.T) {
+	onDisk(t, func(t *testing.T, start func(map[string]scheduler.Upstream) (*scheduler.Scheduler, *fullable)) {
+		release := make(chan struct{})
+		api := upstreamAt("api")
+		api.Transport = roundTrip(func(r *http.Request) *http.Response { <-release; return ok(r) })
+		var told atomic.Int64
+		hook := upstream.Config{URL: "http://shop.test/hook", Signer: unsigned{}, Transport: roundTrip(func(r *http.Request) *http.Response {
+			told.Add(1)
+			return ok(r)
+		})}
+		api.Callbacks = map[string]scheduler.Callback{"shop": {Config: hook}}
+		s, disk := start(map[string]scheduler.Upstream{"api": api})
+		defer s.Close()
+		const calls = 3
+		for range calls {
+			if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/", Callback: "shop"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second) // they are on their way
+		disk.full.Store(true)
+		close(release)
+		time.Sleep(5 * time.Minute)
+		if n := told.Load(); n != 0 {
+			t.Fatalf("%d webhooks were sent, of which the store knows nothing", n)
+		}
+		disk.full.Store(false)
+		time.Sleep(2 * time.Minute)
+		if n := told.Load(); n != calls {
+			t.Errorf("%d webhooks were sent, want %d", n, calls)
+		}
+		time.Sleep(time.Hour)
+		if n := told.Load(); n != calls {
+			t.Errorf("an hour later %d webhooks were sent, want %d", n, calls)
 		}
 	})
 }

@@ -51,7 +51,7 @@ type Scheduler struct {
 	ctx    context.Context
 	cancel context.CancelFunc // cuts attempts in flight
 
-	untold   atomic.Int64       // webhooks that could not be handed over
+	untold   atomic.Int64       // webhooks that could not be handed over; with a store, not again since
 	after    sync.WaitGroup     // webhooks being handed over, unknown calls being asked about
 	afterCtx context.Context    // ends with the beginning of a stop
 	afterEnd context.CancelFunc //
@@ -94,6 +94,7 @@ func New(c Config) (*Scheduler, error) {
 	go s.loop.run()
 	if s.durable != nil {
 		s.after.Go(func() { s.reconsider(slices.Collect(maps.Keys(services))) })
+		s.after.Go(s.tellAgain)
 	}
 	return s, nil
 }
