@@ -37,7 +37,7 @@ func (d *Data) once(w http.ResponseWriter, r *http.Request, req scheduler.Reques
 	case call.Response != nil && !call.Response.Truncated && (call.State.Finished() || call.State == scheduler.Unknown && call.Last().Outcome == call.Outcome()):
 		d.stored(w, call, again)
 	case call.State.Finished() || call.State == scheduler.Unknown:
-		d.refuse(w, &req, ended(call))
+		d.refuse(w, &req, d.ended(call))
 	default: // the client has gone, or Throttler stops
 		d.refuse(w, &req, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.Upstream, Call: undecided(call), Detail: fmt.Sprintf("call %s has not ended, and may be executed; send the same request with the same Idempotency-Key for its answer", call.ID)})
 	}
@@ -60,8 +60,9 @@ func (d *Data) stored(w http.ResponseWriter, call *scheduler.Call, again bool) {
 	w.Write(call.Response.Body)
 }
 
-// ended says why a call has no answer that could be handed out.
-func ended(call *scheduler.Call) error {
+// ended says why a call has no answer that could be handed out. One that could not
+// wait until the upstream opens is told so as long as it is shut.
+func (d *Data) ended(call *scheduler.Call) error {
 	e := &scheduler.Error{Reason: scheduler.PastDeadline, Upstream: call.Upstream, Call: call, Detail: fmt.Sprintf("call %s is %s; nothing was executed", call.ID, call.State)}
 	switch {
 	case call.State == scheduler.Unknown:
@@ -70,6 +71,11 @@ func ended(call *scheduler.Call) error {
 		e.Reason, e.Detail = scheduler.NotSent, fmt.Sprintf("call %s was not sent: %s", call.ID, call.Last().Reason)
 	case call.Response != nil: // too long to be kept
 		e.Reason, e.Detail = scheduler.NoAnswer, fmt.Sprintf("call %s is %s, but its answer was too long to be kept", call.ID, call.State)
+	case call.State == scheduler.Expired:
+		if until := d.Scheduler.ShutUntil(call.Upstream); !until.IsZero() {
+			e.Reason, e.RetryAfter = scheduler.Paused, time.Until(until)
+			e.Detail = fmt.Sprintf("call %s could wait no longer, and upstream %q is shut until %s; nothing was executed: send it again then, with a new Idempotency-Key", call.ID, call.Upstream, until.UTC().Format(time.RFC3339))
+		}
 	}
 	return e
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -95,6 +96,43 @@ func TestDurableAnswerAgain(t *testing.T) {
 		if resp, body := send(t, "POST", srv.URL+"/pay", "a", "Idempotency-Key: k1"); body != "paid" || resp.Header.Get("Idempotent-Replayed") != replayed {
 			t.Errorf("%s, %v; want it marked %q", body, resp.Header, replayed)
 		}
+	}
+}
+
+// A call that expired because its upstream is shut says so, and when to come again,
+// to whoever waited for it and to whoever comes with its key later.
+func TestExpiredInAPauseUnderAKey(t *testing.T) {
+	release := make(chan struct{})
+	r := newRig(t, scheduler.Upstream{Concurrency: 1, MaxWait: 2 * time.Second}, Refusal{}, func(http.ResponseWriter, *http.Request) { <-release })
+	defer close(release)
+	srv := httptest.NewServer(&Data{Scheduler: r.s, Upstream: "pay", Replay: true})
+	defer srv.Close()
+	if _, err := r.s.Submit(t.Context(), scheduler.Request{Upstream: "pay", Target: "/first"}); err != nil {
+		t.Fatal(err)
+	}
+	r.until(t, "the first is being sent", func(st scheduler.UpstreamStatus) bool { return st.Sending == 1 })
+	paused := make(chan error, 1)
+	go func() {
+		for r.s.Upstreams()[0].Waiting == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		paused <- r.s.Pause("pay", "", "", time.Now().Add(time.Hour))
+	}()
+	for _, who := range []string{"who waited", "who came later"} {
+		resp, body := send(t, "POST", srv.URL+"/pay", "a", "Idempotency-Key: k1")
+		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+		if resp.StatusCode != 503 || seconds < 3000 || !strings.Contains(body, `"reason":"paused"`) || resp.Header.Get("Throttler-Outcome") != "not_executed" {
+			t.Errorf("%s: %d, Retry-After %d, %s", who, resp.StatusCode, seconds, body)
+		}
+	}
+	if err := <-paused; err != nil {
+		t.Error(err)
+	}
+	if err := r.s.Resume("pay", "", ""); err != nil {
+		t.Fatal(err)
+	}
+	if resp, body := send(t, "POST", srv.URL+"/pay", "a", "Idempotency-Key: k1"); resp.StatusCode != 429 {
+		t.Errorf("when it is open again: %d, %s", resp.StatusCode, body)
 	}
 }
 

@@ -85,17 +85,18 @@ type webhook struct {
 // teller is the upstream of the call's webhooks.
 func (c *Call) teller() string { return c.Upstream + callbackSeparator + c.Callback }
 
-// notify hands over the webhook about a call that has come to an end.
-func (s *Scheduler) notify(ctx context.Context, sv *service, c *Call, now time.Time) {
+// notify hands over the webhook about a call that has come to an end; false if
+// that was refused.
+func (s *Scheduler) notify(ctx context.Context, sv *service, c *Call, now time.Time) bool {
 	if sv == nil { // it was configured when the call was taken
 		s.log.Error("a call's callback is not configured any more", "call", c.ID, "callback", c.Callback)
-		return
+		return true
 	}
 	notice := c.Notice()
 	body, err := json.Marshal(webhook{"call." + string(c.State), now.UTC(), c})
 	if err != nil {
 		s.log.Error("a webhook cannot be made", "call", c.ID, "err", err)
-		return
+		return true
 	}
 	// If it was handed over before, by an earlier process, that is the same call.
 	_, err = s.Submit(ctx, Request{
@@ -107,6 +108,38 @@ func (s *Scheduler) notify(ctx context.Context, sv *service, c *Call, now time.T
 		s.untold.Add(1)
 		s.log.Error("a webhook was refused", "call", c.ID, "state", c.State, "callback", c.Callback, "err", err)
 	}
+	return err == nil
+}
+
+// untoldEvery is how often webhooks are handed over again that were refused.
+const untoldEvery = time.Minute
+
+// tellAgain hands over again, until a stop, the webhooks that were refused, because
+// their target's upstream was full, for instance. The store knows them.
+func (s *Scheduler) tellAgain() {
+	tick := time.NewTicker(untoldEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if s.untold.Swap(0) > 0 {
+				s.tellUntold(slices.Collect(maps.Keys(*s.services.Load())))
+			}
+		case <-s.afterCtx.Done():
+			return
+		}
+	}
+}
+
+// tellUntold hands over the webhooks of some upstreams that the store knows to be
+// due, to each target until it refuses one.
+func (s *Scheduler) tellUntold(upstreams []string) {
+	refused := make(map[string]bool)
+	s.each(s.durable.Untold, upstreams, func(c *Call) {
+		if to := c.teller(); !refused[to] {
+			refused[to] = !s.notify(s.afterCtx, s.service(to), c, time.Now())
+		}
+	})
 }
 
 // aftermath starts what follows the end of a submitted call: telling whoever

@@ -66,8 +66,12 @@ func (s *Scheduler) resolveStored(id string, as State, reason string) (*Call, er
 		return nil, err
 	case c.State != Unknown:
 		return nil, wrongState(c, "only an unknown call can be resolved")
-	case as == Waiting:
+	case as == Waiting && !c.Async:
 		return nil, wrongState(c, "its caller has been told so; it can be resolved as done or failed, but only its caller can send it again")
+	case as == Waiting && s.service(c.Upstream) == nil:
+		return nil, notConfigured(c, "send it again then; it can be resolved as done or failed now")
+	case as == Waiting:
+		return nil, wrongState(c, "its request was not kept; it can be resolved as done or failed, and submitted anew")
 	}
 	next := c.resolved(time.Now(), as, reason)
 	if err := s.reading(func() error { return s.storeOf(next).Record(next) }); err != nil {

@@ -63,3 +63,19 @@ func (d *door) heard(now time.Time, c *call, r *upstream.Result) bool {
 	}
 	return false
 }
+
+// yields returns how long a call that could not be signed still waits because the
+// door is shut: it may be the call's own fault, so whoever else can go is the next
+// probe. Zero if the door is open, or nobody has taken the probe.
+func (d *door) yields(now time.Time, c *call) time.Duration {
+	f := c.sent()
+	switch {
+	case d.down == 0 || f.result == nil || !f.result.Unsigned:
+		return 0
+	case d.probing != nil:
+		return probes.Delay(f.unreached+1, 0, rand.Float64())
+	case now.Before(d.probe):
+		return d.probe.Sub(now) + time.Duration(rand.Float64()*float64(probes.Min))
+	}
+	return 0
+}

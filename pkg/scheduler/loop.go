@@ -203,6 +203,9 @@ func (l *loop) wait(now time.Time, c *call) {
 	at := c.Deadline.Sub(l.origin)
 	p := l.planners[c.Upstream]
 	p.backlog.enter(c)
+	if more := p.door.yields(now, c); more > 0 {
+		c.due = max(c.due, now.Add(more).Sub(l.origin))
+	}
 	if c.due > now.Sub(l.origin) {
 		at = min(at, c.due)
 	} else {

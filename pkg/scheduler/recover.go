@@ -191,7 +191,7 @@ func (s *Scheduler) entry(id string) (e *Entry) {
 // reconsider does what follows the end of calls of some upstreams that were left in
 // the store: telling whoever wants to know, and asking about what is unknown.
 func (s *Scheduler) reconsider(upstreams []string) {
-	s.each(s.durable.Untold, upstreams, func(c *Call) { s.notify(s.afterCtx, s.service(c.teller()), c, time.Now()) })
+	s.tellUntold(upstreams)
 	unknown := func(after string, most int) ([]*Call, error) {
 		return s.durable.List(Filter{State: Unknown, After: after, Max: most})
 	}

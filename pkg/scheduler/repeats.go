@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"errors"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/retry"
@@ -74,7 +75,7 @@ func (r *repeats) holds(c *call) bool { return c.flight != nil && r.waiting.cont
 // A caller that waits gets the first answer there is, unless its request may go
 // out again as it is; and one of which the rest is on its way, whatever it says.
 // What was never sent, or not processed, is no repeat; but a caller need not wait
-// for an upstream or a signer that stays down.
+// for an upstream or a signer that stays down, or for room on the disk.
 func (p *planner) mayGoAgain(c *call, r *upstream.Result) bool {
 	switch {
 	case c.flight.used && p.Signer == nil && p.Signature.Once:
@@ -85,6 +86,8 @@ func (p *planner) mayGoAgain(c *call, r *upstream.Result) bool {
 		return false
 	case r.Sent && !r.Unprocessed:
 		return p.Resend || p.Signer != nil
+	case errors.Is(r.Err, ErrFull):
+		return false
 	}
 	return c.flight.unreached < 2
 }

@@ -51,7 +51,7 @@ type Scheduler struct {
 	ctx    context.Context
 	cancel context.CancelFunc // cuts attempts in flight
 
-	untold   atomic.Int64       // webhooks that could not be handed over
+	untold   atomic.Int64       // webhooks that could not be handed over; with a store, not again since
 	after    sync.WaitGroup     // webhooks being handed over, unknown calls being asked about
 	afterCtx context.Context    // ends with the beginning of a stop
 	afterEnd context.CancelFunc //
@@ -94,6 +94,7 @@ func New(c Config) (*Scheduler, error) {
 	go s.loop.run()
 	if s.durable != nil {
 		s.after.Go(func() { s.reconsider(slices.Collect(maps.Keys(services))) })
+		s.after.Go(s.tellAgain)
 	}
 	return s, nil
 }
@@ -264,10 +265,20 @@ func (s *Scheduler) Cancel(id string) (*Call, error) {
 		return s.Get(id)
 	}
 	c, err := s.Get(id)
-	if err == nil {
+	switch {
+	case err != nil:
+		return nil, err
+	case c.State.Finished():
 		return nil, wrongState(c, "it has finished")
+	case c.State == Waiting && s.service(c.Upstream) == nil:
+		return nil, notConfigured(c, "cancel it then")
 	}
-	return nil, err
+	return nil, wrongState(c, "only a waiting call can be cancelled")
+}
+
+// notConfigured refuses what only the upstream's configuration makes possible.
+func notConfigured(c *Call, then string) *Error {
+	return wrongState(c, fmt.Sprintf("its upstream %q is not configured, and it stays in the store; put the upstream into the configuration again, and %s", c.Upstream, then))
 }
 
 func wrongState(c *Call, why string) *Error {

@@ -137,6 +137,48 @@ func TestSignerThatFailsForOneCall(t *testing.T) {
 	})
 }
 
+// Calls that a signer cannot complete are the oldest and the most urgent, and all
+// others go nevertheless: at once where there is room, and where all wait for the
+// same permit.
+func TestSignerThatFailsForSomeCalls(t *testing.T) {
+	for name, u := range map[string]Upstream{
+		"no limit": {}, "one at a time": {Concurrency: 1}, "one in a second": {Limits: perSecond(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u.Signer = signFunc(func(_ context.Context, r *upstream.Request) error {
+				if r.Target == "/odd" {
+					return downError{errors.New("no answer")}
+				}
+				return nil
+			})
+			bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+				var odd, good []string
+				for range 5 {
+					odd = append(odd, submit(t, s, Request{Target: "/odd", Priority: 1}).ID)
+				}
+				time.Sleep(10 * time.Minute) // the pauses are as long as they get
+				for range 25 {
+					good = append(good, submit(t, s, Request{}).ID)
+				}
+				began := time.Now()
+				for _, id := range good {
+					if c := wait(t, s, id); c.State != Done {
+						t.Errorf("a good call is %s after %+v", c.State, c.Attempts)
+					}
+				}
+				if took := time.Since(began); took > 5*time.Minute {
+					t.Errorf("it took %v", took)
+				}
+				for _, id := range odd {
+					if c := s.mustGet(t, id); c.State != Waiting || len(c.Attempts) < 2 {
+						t.Errorf("a bad call is %s after %d attempts", c.State, len(c.Attempts))
+					}
+				}
+			})
+		})
+	}
+}
+
 // A caller who waits is told soon that the signer is down, and that nothing was sent.
 func TestCallerOfASignerThatIsDown(t *testing.T) {
 	u := Upstream{}

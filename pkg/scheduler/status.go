@@ -3,6 +3,7 @@ package scheduler
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -257,6 +258,9 @@ func (l *loop) explain(c *call) *Error {
 	case c.sent().result != nil && (c.flight.result.Unsigned || c.flight.result.Unprocessed):
 		e.Reason, e.RetryAfter = Unreachable, time.Second
 		e.Detail = fmt.Sprintf("call %s could not be handed to upstream %q for now: %s; nothing was executed", c.ID, c.Upstream, last.Reason)
+	case c.sent().result != nil && errors.Is(c.flight.result.Err, ErrFull):
+		e.Reason, e.RetryAfter = DiskFull, time.Second
+		e.Detail = fmt.Sprintf("the store's disk is full, and call %s was not sent; free some space, or send it again later", c.ID)
 	case c.State == Failed && last != nil:
 		e.Reason = NotSent
 		e.Detail = fmt.Sprintf("call %s was not sent: %s", c.ID, last.Reason)

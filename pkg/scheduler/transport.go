@@ -81,6 +81,19 @@ func (s *Scheduler) MaxWait(upstream string) (time.Duration, error) {
 	return 0, errors.New("no such upstream")
 }
 
+// ShutUntil returns until when nothing can be sent to an upstream, by a pause or
+// because it is down; zero if something can, or it is not configured.
+func (s *Scheduler) ShutUntil(upstream string) (until time.Time) {
+	s.ask(func(now time.Time) {
+		if p := s.loop.planners[upstream]; p != nil {
+			if at := p.shutUntil(now); at.After(now) {
+				until = at
+			}
+		}
+	})
+	return until
+}
+
 // hopByHop are the fields of RFC 9110, section 7.6.1, and those that describe the
 // one connection that a request came by.
 var hopByHop = []string{
