@@ -69,7 +69,7 @@ const oldest = 3_051_003
 type Options struct {
 	// KeepCalls is how long finished calls and their answers are kept.
 	KeepCalls time.Duration
-	// KeepKeys is how long idempotency keys are kept, from acceptance on; at most KeepCalls.
+	// KeepKeys is how long idempotency keys are kept after their calls have ended; at most KeepCalls.
 	KeepKeys time.Duration
 	// SealKey, if not nil, are 32 bytes that seal requests and answers with AES-256-GCM.
 	SealKey []byte

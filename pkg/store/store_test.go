@@ -96,6 +96,7 @@ func TestSweep(t *testing.T) {
 	d := open(t, file(t), Options{KeepCalls: time.Hour})
 	s := storetest.NewEntry(1)
 	s.Key, s.Fingerprint = "k", "f"
+	s.Call.AcceptedAt = time.Now().Add(-5 * time.Hour) // the time of its key begins at its end
 	unknown := storetest.NewEntry(2)
 	for _, e := range []*scheduler.Entry{s, unknown} {
 		if _, err := d.Accept(t.Context(), e); err != nil {

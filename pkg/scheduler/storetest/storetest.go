@@ -118,6 +118,7 @@ func Run(t *testing.T, open func(t *testing.T) scheduler.Store) {
 		"intents only of waiting calls":       intents,
 		"what is finished stays":              finished,
 		"idempotency keys":                    keys,
+		"the key of a call that waited long":  waitedLong,
 		"one key, many callers":               race,
 		"a cancelled call gives back its key": freed,
 		"list":                                list,
@@ -228,6 +229,17 @@ func keys(t *suite) {
 	t.record(Ended(sent, scheduler.Done))
 	if c, err := t.again("k", "f"); err != nil || c == nil || c.ID != e.Call.ID || c.Response == nil || string(c.Response.Body) != "answer" {
 		t.Errorf("after the end: %+v, %v; want the first call with its answer", c, err)
+	}
+}
+
+// waitedLong: a key is kept from the end of its call on, not from its acceptance.
+func waitedLong(t *suite) {
+	e := t.accept(withKey("k", "f"), func(e *scheduler.Entry) { e.Call.AcceptedAt = time.Now().AddDate(-1, 0, 0) })
+	sent := Sent(e.Call)
+	t.intend(sent)
+	t.record(Ended(sent, scheduler.Done))
+	if c, err := t.again("k", "f"); err != nil || c == nil || c.ID != e.Call.ID {
+		t.Errorf("after the end: %+v, %v; want the call that has just ended", c, err)
 	}
 }
 
