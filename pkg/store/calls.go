@@ -196,8 +196,10 @@ func (k *claimed) fields() []any { return []any{&k.fingerprint, &k.id, &k.state,
 // before an instant has it no more.
 func (k *claimed) claims(fingerprint string, before int64) (id string, reused error) {
 	switch state := scheduler.State(k.state); {
-	case k.id == "", k.ended < before && state.Finished(), state == scheduler.Cancelled:
-		return "", nil // nobody has had it, its time is over, or nothing came of it
+	case k.id == "", k.ended < before && state.Finished():
+		return "", nil // nobody has had it, or its time is over
+	case state == scheduler.Cancelled, state == scheduler.Expired, state == scheduler.Exhausted:
+		return "", nil // nothing was executed
 	case k.fingerprint != fingerprint:
 		return "", fmt.Errorf("%w, call %s", scheduler.ErrKeyReused, k.id)
 	}
