@@ -420,7 +420,17 @@ func TestStore(t *testing.T) {
 		c.Scheduler.LongWindow != 10*time.Second || u.Durable != `method == "POST"` || u.NoBody != "true" || len(c.Warnings) != 0 {
 		t.Errorf("%+v, durable %q, no_body %q", c, u.Durable, u.NoBody)
 	}
+	open, kept := filepath.Join(t.TempDir(), "open"), filepath.Join(t.TempDir(), "kept")
+	for name, mode := range map[string]os.FileMode{open: 0o644, kept: 0o600} {
+		if err := errors.Join(os.WriteFile(name, []byte(os.Getenv("SOME_KEY")), mode), os.Chmod(name, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c, err := Parse([]byte("seal_key: file:" + kept + rest)); err != nil || len(c.Options.SealKey) != 32 {
+		t.Errorf("a key of a file: %v, want 32 bytes", err)
+	}
 	for text, want := range map[string]string{
+		"seal_key: file:" + open:                    "seal_key: " + open + " has mode 0644",
 		"store: ''":                                 "store: is empty",
 		"keep_calls: 1h\nkeep_keys: 2h":             "keep_keys: is 2h0m0s, longer",
 		"seal_key: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY": "seal_key: is no reference",

@@ -13,7 +13,7 @@ type file struct {
 	Store string `key:"store"`
 	// KeepCalls is how long finished calls and their answers are kept. Default 168h.
 	KeepCalls *duration `key:"keep_calls"`
-	// KeepKeys is how long idempotency keys are kept, at most keep_calls. Default 24h.
+	// KeepKeys is how long idempotency keys are kept after their calls have ended, at most keep_calls. Default 24h.
 	KeepKeys *duration `key:"keep_keys"`
 	// LongWindow is the window above which the use of the quota is stored in
 	// blocks, ahead of the sends. Default 1m.

@@ -3,10 +3,9 @@ package config
 import (
 	"encoding/base64"
 	"errors"
-	"os"
-	"strings"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/signer"
 	"github.com/seed-30fe103d/throttler/pkg/store"
 )
 
@@ -53,23 +52,11 @@ func (r *reader) store(c *Config, f *file) {
 
 // readKey reads the key to which a reference points. No error shows any of it.
 func readKey(reference string) ([]byte, error) {
-	kind, name, _ := strings.Cut(reference, ":")
-	var text string
-	switch {
-	case kind == "env" && name != "":
-		if text = os.Getenv(name); text == "" {
-			return nil, errors.New("the environment variable " + name + " is not set")
-		}
-	case kind == "file" && name != "":
-		b, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		text = string(b)
-	default:
-		return nil, errors.New("is no reference; write env:NAME or file:PATH, and keep the key itself there")
+	text, err := signer.Secret(reference)
+	if err != nil {
+		return nil, err
 	}
-	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	key, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(key) != 32 {
 		return nil, errors.New("does not lead to 32 bytes in base64; make some with: openssl rand -base64 32")
 	}

@@ -19,8 +19,9 @@ type Store interface {
 	// is not empty and Find knows a call, it stores nothing and returns what Find
 	// does. ErrFull: there is no room.
 	Accept(ctx context.Context, e *Entry) (existing *Call, err error)
-	// Find returns the call that was accepted with a key and was not cancelled, nil
-	// if there is none, or ErrKeyReused if the fingerprints differ.
+	// Find returns the call that was accepted with a key, nil if there is none or
+	// nothing was executed (cancelled, expired, exhausted), or ErrKeyReused if the
+	// fingerprints differ.
 	Find(key, fingerprint string) (*Call, error)
 	// Intend stores, before the first byte, that a call is being sent, and with it
 	// the permits taken for it. The call is nil if only the permits are to be
@@ -108,7 +109,7 @@ func (m *memory) Accept(_ context.Context, e *Entry) (*Call, error) {
 		if known, err := m.find(e.Key, e.Fingerprint); known != nil || err != nil {
 			return known, err
 		}
-		delete(m.keyOf, m.keys[e.Key].id) // it was cancelled
+		delete(m.keyOf, m.keys[e.Key].id) // nothing was executed
 		m.keys[e.Key], m.keyOf[e.Call.ID] = keyed{e.Fingerprint, e.Call.ID}, e.Key
 	}
 	m.calls[e.Call.ID] = e.Call
@@ -123,7 +124,11 @@ func (m *memory) Find(key, fingerprint string) (*Call, error) {
 
 func (m *memory) find(key, fingerprint string) (*Call, error) {
 	k, ok := m.keys[key]
-	if !ok || m.calls[k.id].State == Cancelled { // nothing came of it
+	if !ok {
+		return nil, nil
+	}
+	switch m.calls[k.id].State {
+	case Cancelled, Expired, Exhausted: // nothing was executed
 		return nil, nil
 	}
 	if k.fingerprint != fingerprint {

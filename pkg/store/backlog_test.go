@@ -223,7 +223,7 @@ func TestKeyOfAWaitingCall(t *testing.T) {
 			s = startProcess(t, path, up)
 		}
 		defer s.Close()
-		time.Sleep(DefaultKeepKeys - 10*time.Minute)
+		time.Sleep(time.Until(c.NotBefore) + DefaultKeepKeys - 10*time.Minute) // from its end on
 		if again := hand(t, s, r); again.ID != c.ID {
 			t.Error("the key is not known any more before its time is over")
 		}

@@ -175,7 +175,7 @@ func (d *DB) Find(key, fingerprint string) (*scheduler.Call, error) {
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, d.check(err)
 	}
-	known, reused := k.claims(fingerprint, micros(time.Now()))
+	known, reused := k.claims(fingerprint, micros(time.Now().Add(-d.options.KeepKeys)))
 	if known == "" {
 		return nil, reused
 	}
@@ -185,18 +185,21 @@ func (d *DB) Find(key, fingerprint string) (*scheduler.Call, error) {
 // claimed is what is known of an idempotency key; zero if nothing is.
 type claimed struct {
 	fingerprint, id, state string
-	until                  int64
+	ended                  int64
 }
 
-const selectKey = "SELECT k.fingerprint, k.until, c.id, c.state FROM keys k JOIN calls c USING (seq) WHERE k.key = ?"
+const selectKey = "SELECT k.fingerprint, c.id, c.state, c.ended_at FROM keys k JOIN calls c USING (seq) WHERE k.key = ?"
 
-func (k *claimed) fields() []any { return []any{&k.fingerprint, &k.until, &k.id, &k.state} }
+func (k *claimed) fields() []any { return []any{&k.fingerprint, &k.id, &k.state, &k.ended} }
 
-// claims returns the call that has the key, empty if it is free.
-func (k *claimed) claims(fingerprint string, now int64) (id string, reused error) {
+// claims returns the call that has the key, empty if it is free: a call that ended
+// before an instant has it no more.
+func (k *claimed) claims(fingerprint string, before int64) (id string, reused error) {
 	switch state := scheduler.State(k.state); {
-	case k.id == "", k.until < now && state.Finished(), state == scheduler.Cancelled:
-		return "", nil // nobody has had it, its time is over, or nothing came of it
+	case k.id == "", k.ended < before && state.Finished():
+		return "", nil // nobody has had it, or its time is over
+	case state == scheduler.Cancelled, state == scheduler.Expired, state == scheduler.Exhausted:
+		return "", nil // nothing was executed
 	case k.fingerprint != fingerprint:
 		return "", fmt.Errorf("%w, call %s", scheduler.ErrKeyReused, k.id)
 	}
@@ -205,14 +208,14 @@ func (k *claimed) claims(fingerprint string, now int64) (id string, reused error
 
 // claim takes an idempotency key for a call, or returns the call that has it.
 func (w *writer) claim(key []byte, fingerprint string, r *row) (known string, answer, err error) {
-	k := &claimed{}
+	k, keep := &claimed{}, w.options.KeepKeys.Microseconds()
 	if err := w.one(selectKey, []any{key}, k.fields()...); err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return "", nil, err
 	}
-	if known, answer = k.claims(fingerprint, r.accepted); known != "" || answer != nil {
+	if known, answer = k.claims(fingerprint, r.accepted-keep); known != "" || answer != nil {
 		return known, answer, nil
 	}
-	return "", nil, w.exec("INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)", key, fingerprint, r.seq, r.accepted+w.options.KeepKeys.Microseconds())
+	return "", nil, w.exec("INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)", key, fingerprint, r.seq, r.accepted+keep)
 }
 
 func (w *writer) accept(r *row, request *content) error {

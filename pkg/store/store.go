@@ -69,7 +69,7 @@ const oldest = 3_051_003
 type Options struct {
 	// KeepCalls is how long finished calls and their answers are kept.
 	KeepCalls time.Duration
-	// KeepKeys is how long idempotency keys are kept, from acceptance on; at most KeepCalls.
+	// KeepKeys is how long idempotency keys are kept after their calls have ended; at most KeepCalls.
 	KeepKeys time.Duration
 	// SealKey, if not nil, are 32 bytes that seal requests and answers with AES-256-GCM.
 	SealKey []byte
@@ -128,11 +128,14 @@ func Open(path string, o Options) (*DB, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+	file, err := resolved(path)
+	if err != nil {
+		return nil, fmt.Errorf("store: %s: %w", path, err)
+	}
 	d := &DB{
-		path: path, options: o, lock: flock.New(path + "-lock"), reserve: &reserve{path: path + "-reserve", size: o.reserve},
+		path: file, options: o, lock: flock.New(file + "-lock"), reserve: &reserve{path: file + "-reserve", size: o.reserve},
 		ops: make(chan *op, maxBatch), stop: make(chan struct{}), ended: make(chan struct{}), broken: make(chan struct{}),
 	}
-	var err error
 	if d.seal, err = newSeal(o.SealKey); err != nil {
 		return nil, err
 	}
@@ -141,6 +144,17 @@ func Open(path string, o Options) (*DB, error) {
 		return nil, fmt.Errorf("store: %s: %w", path, err)
 	}
 	return d, nil
+}
+
+// resolved returns the path without symbolic links: one file has one lock, by
+// whatever name it is opened.
+func resolved(path string) (string, error) {
+	file, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return file, err
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path)) // the file is to be made
+	return filepath.Join(dir, filepath.Base(path)), err
 }
 
 // open does what Open does after its arguments are checked; release undoes it.

@@ -55,12 +55,27 @@ func TestNothingIsLeftOpen(t *testing.T) {
 	}
 }
 
-// TestOneProcess: a second one is refused, with what to do.
+// TestOneProcess: a second one is refused, by whatever name it opens the file, with
+// what to do.
 func TestOneProcess(t *testing.T) {
-	path := file(t)
-	open(t, path, Options{})
-	if _, err := Open(path, Options{Log: quiet}); err == nil || !strings.Contains(err.Error(), "in use by another process") {
-		t.Errorf("a second Open: %v", err)
+	dir := t.TempDir()
+	link := func(name, to string) string {
+		name = filepath.Join(dir, name)
+		if err := os.Symlink(to, name); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	if err := os.Mkdir(filepath.Join(dir, "data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	byDir := filepath.Join(link("dir", "data"), "throttler.db")
+	open(t, byDir, Options{}) // it is made
+	path := filepath.Join(dir, "data", "throttler.db")
+	for _, name := range []string{path, byDir, link("file.db", path)} {
+		if _, err := Open(name, Options{Log: quiet}); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "in use by another process") {
+			t.Errorf("a second Open, of %s: %v", name, err)
+		}
 	}
 }
 
@@ -96,6 +111,7 @@ func TestSweep(t *testing.T) {
 	d := open(t, file(t), Options{KeepCalls: time.Hour})
 	s := storetest.NewEntry(1)
 	s.Key, s.Fingerprint = "k", "f"
+	s.Call.AcceptedAt = time.Now().Add(-5 * time.Hour) // the time of its key begins at its end
 	unknown := storetest.NewEntry(2)
 	for _, e := range []*scheduler.Entry{s, unknown} {
 		if _, err := d.Accept(t.Context(), e); err != nil {

@@ -53,9 +53,10 @@ func (d *DB) sweepOnce(now time.Time) (calls int64, err error) {
 		if calls, err = w.changed("DELETE FROM calls WHERE seq "+old, before, sweepStep); err != nil {
 			return nil, err
 		}
-		// The key of a call that is not finished still names it.
+		// The time of a key begins when its call is finished.
 		if err := w.exec(`DELETE FROM keys WHERE key IN (SELECT k.key FROM keys k LEFT JOIN calls c USING (seq)
-			WHERE k.until < ? AND coalesce(c.state, '') NOT IN ('waiting', 'sending', 'unknown') ORDER BY k.until LIMIT ?)`, micros(now), sweepStep); err != nil {
+			WHERE k.until < ? AND coalesce(c.state NOT IN ('waiting', 'sending', 'unknown') AND c.ended_at < ?, true) ORDER BY k.until LIMIT ?)`,
+			micros(now), micros(now.Add(-d.options.KeepKeys)), sweepStep); err != nil {
 			return nil, err
 		}
 		return nil, w.exec("DELETE FROM quota WHERE id IN (SELECT id FROM quota WHERE back > 0 AND back < ? LIMIT ?)", micros(now), sweepStep)

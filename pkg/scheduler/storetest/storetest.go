@@ -118,8 +118,9 @@ func Run(t *testing.T, open func(t *testing.T) scheduler.Store) {
 		"intents only of waiting calls":       intents,
 		"what is finished stays":              finished,
 		"idempotency keys":                    keys,
+		"the key of a call that waited long":  waitedLong,
 		"one key, many callers":               race,
-		"a cancelled call gives back its key": freed,
+		"what was not executed frees its key": freed,
 		"list":                                list,
 		"what is returned is the caller's":    copies,
 	} {
@@ -231,6 +232,17 @@ func keys(t *suite) {
 	}
 }
 
+// waitedLong: a key is kept from the end of its call on, not from its acceptance.
+func waitedLong(t *suite) {
+	e := t.accept(withKey("k", "f"), func(e *scheduler.Entry) { e.Call.AcceptedAt = time.Now().AddDate(-1, 0, 0) })
+	sent := Sent(e.Call)
+	t.intend(sent)
+	t.record(Ended(sent, scheduler.Done))
+	if c, err := t.again("k", "f"); err != nil || c == nil || c.ID != e.Call.ID {
+		t.Errorf("after the end: %+v, %v; want the call that has just ended", c, err)
+	}
+}
+
 func race(t *suite) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -259,10 +271,23 @@ func race(t *suite) {
 }
 
 func freed(t *suite) {
-	e := t.accept(withKey("k", "f"))
-	t.record(With(e.Call, func(c *scheduler.Call) { c.State, c.FinishedAt = scheduler.Cancelled, time.Now() }))
-	if c, err := t.again("k", "f"); err != nil || c != nil {
-		t.Errorf("after a cancel: %+v, %v; want a new call", c, err)
+	for _, end := range []scheduler.State{scheduler.Cancelled, scheduler.Expired, scheduler.Exhausted} {
+		e := t.accept(withKey(string(end), "f"))
+		t.record(With(e.Call, func(c *scheduler.Call) { c.State, c.FinishedAt = end, time.Now() }))
+		if c, err := t.again(string(end), "g"); err != nil || c != nil {
+			t.Errorf("%s: %+v, %v; want a new call", end, c, err)
+		}
+		if c, err := t.again(string(end), "g"); err != nil || c == nil || c.ID == e.Call.ID {
+			t.Errorf("%s, and then once more: %+v, %v; want the new call", end, c, err)
+		}
+	}
+	for _, end := range []scheduler.State{scheduler.Unknown, scheduler.Failed} {
+		sent := Sent(t.accept(withKey(string(end), "f")).Call)
+		t.intend(sent)
+		t.record(Ended(sent, end))
+		if c, err := t.again(string(end), "f"); err != nil || c == nil || c.ID != sent.ID {
+			t.Errorf("%s: %+v, %v; want the first call", end, c, err)
+		}
 	}
 }
 

@@ -72,7 +72,7 @@ CREATE TABLE keys (
 	key         BLOB PRIMARY KEY,
 	fingerprint TEXT NOT NULL,
 	seq         INTEGER NOT NULL,
-	until       INTEGER NOT NULL
+	until       INTEGER NOT NULL  -- kept at least; and longer, until its call has ended long ago
 ) WITHOUT ROWID;
 CREATE INDEX keys_until ON keys (until);
 
