@@ -122,16 +122,13 @@ type Response struct {
 	Truncated bool        `json:"truncated,omitempty"` // Body is only the beginning
 }
 
-// mayBeExecuted tells whether the upstream may have executed the attempt.
-func (a *Attempt) mayBeExecuted() bool { return a.Outcome == upstream.Unknown && !a.Resolved }
-
 // abridged makes room for another attempt. The first one stays, as do those that may
 // have been executed: what follows depends on them, also in another process.
 func abridged(attempts []Attempt) []Attempt {
 	if len(attempts) < MaxAttempts {
 		return attempts
 	}
-	i := 1 + slices.IndexFunc(attempts[1:], func(a Attempt) bool { return !a.mayBeExecuted() })
+	i := 1 + slices.IndexFunc(attempts[1:], func(a Attempt) bool { return a.Outcome != upstream.Unknown })
 	return slices.Delete(attempts, max(1, i), max(1, i)+1)
 }
 

@@ -137,7 +137,7 @@ func flightOf(now time.Time, c *Call) *flight {
 	f := &flight{firstSent: anchor(now, c.Attempts[0].SentAt)}
 	for _, a := range c.Attempts {
 		f.used = f.used || a.Status != 0 || a.Outcome != upstream.NotExecuted
-		if f.repeat = a.mayBeExecuted(); f.repeat {
+		if f.repeat = a.Outcome == upstream.Unknown && !a.Resolved; f.repeat {
 			f.burnt++
 			f.doubt = true
 		}

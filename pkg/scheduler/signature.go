@@ -40,6 +40,6 @@ func (sv *service) outgoing(c *Call, request *upstream.Request) *upstream.Reques
 	if sv.Signer == nil && sv.Signature.Life > 0 {
 		r.Latest = c.AcceptedAt.Add(sv.Signature.Life)
 	}
-	r.Repeat = slices.ContainsFunc(c.Attempts, func(a Attempt) bool { return a.mayBeExecuted() })
+	r.Repeat = slices.ContainsFunc(c.Attempts, func(a Attempt) bool { return a.Outcome == upstream.Unknown })
 	return &r
 }
