@@ -141,7 +141,7 @@ func Open(path string, o Options) (*DB, error) {
 	}
 	if err := d.open(); err != nil {
 		d.release()
-		return nil, fmt.Errorf("store: %s: %w", path, err)
+		return nil, fmt.Errorf("store: %s: %w", path, explain(err))
 	}
 	return d, nil
 }
@@ -255,8 +255,8 @@ func (d *DB) prepare() (clean bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if now > latest {
-		return false, fmt.Errorf("has schema %d, this program knows %d; run the newer program", now, latest)
+	if err := newer(now, latest); err != nil {
+		return false, err
 	}
 	if now < latest {
 		if _, err = steps.Up(context.Background()); err != nil {
@@ -269,32 +269,33 @@ func (d *DB) prepare() (clean bool, err error) {
 			return false, err
 		}
 	}
-	return clean, d.knowKey()
+	if sealed, err := d.knowKey(d.write); sealed || err != nil || d.seal == nil {
+		return clean, err
+	}
+	proof := &content{}
+	if err := d.shut(proof, "store", "proof"); err != nil {
+		return false, err
+	}
+	_, err = d.write.Exec("INSERT INTO meta VALUES ('seal', ?)", proof.sealed)
+	return clean, err
 }
 
-// knowKey makes sure that the file is opened with the key with which it was sealed.
-func (d *DB) knowKey() error {
+// knowKey tells whether the file is sealed, and makes sure that it is with our key.
+func (d *DB) knowKey(db *sql.DB) (sealed bool, err error) {
 	var proof []byte
-	err := d.write.QueryRow("SELECT value FROM meta WHERE name = 'seal'").Scan(&proof)
+	err = db.QueryRow("SELECT value FROM meta WHERE name = 'seal'").Scan(&proof)
 	switch {
-	case errors.Is(err, sql.ErrNoRows) && d.seal == nil:
-		return nil
 	case errors.Is(err, sql.ErrNoRows):
-		c := &content{}
-		if err := d.shut(c, "store", "proof"); err != nil {
-			return err
-		}
-		_, err = d.write.Exec("INSERT INTO meta VALUES ('seal', ?)", c.sealed)
-		return err
+		return false, nil
 	case err != nil:
-		return err
+		return false, err
 	case d.seal == nil:
-		return errors.New("holds sealed calls; give the key with which they were sealed")
+		return true, errors.New("holds sealed calls; give the key with which they were sealed")
 	}
 	if _, err := d.seal.Open(nil, proof[:d.seal.NonceSize()], proof[d.seal.NonceSize():], []byte("proof store")); err != nil {
-		return errors.New("was sealed with another key; give that one")
+		return true, errors.New("was sealed with another key; give that one")
 	}
-	return nil
+	return true, nil
 }
 
 // smallFile is what can be checked at every start.
@@ -311,7 +312,7 @@ func (d *DB) verify(clean bool) error {
 		return err
 	}
 	if found != "ok" {
-		return fmt.Errorf("is damaged: %s; nothing was sent: restore it from a copy, or see what can be saved with sqlite3 .recover", found)
+		return fmt.Errorf("is damaged: %s; nothing was sent: %s", found, mend)
 	}
 	return nil
 }
