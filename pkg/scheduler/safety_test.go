@@ -244,7 +244,7 @@ func TestManyAttemptsKeepTheDoubt(t *testing.T) {
 			case n < MaxAttempts+10:
 				return answer{status: 429}
 			}
-			return answer{status: 404}
+			return answer{after: sec, status: 404}
 		}
 		c := submit(t, s, Request{})
 		time.Sleep(time.Hour)
