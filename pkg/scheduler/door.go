@@ -66,7 +66,8 @@ func (d *door) heard(now time.Time, c *call, r *upstream.Result) bool {
 
 // yields returns how long a call that could not be signed still waits because the
 // door is shut: it may be the call's own fault, so whoever else can go is the next
-// probe. Zero if the door is open, or nobody has taken the probe.
+// probe. Zero if the door is open, or nobody has taken the probe: then the one goes
+// that has failed least often.
 func (d *door) yields(now time.Time, c *call) time.Duration {
 	f := c.sent()
 	switch {
@@ -75,7 +76,8 @@ func (d *door) yields(now time.Time, c *call) time.Duration {
 	case d.probing != nil:
 		return probes.Delay(f.unreached+1, 0, rand.Float64())
 	case now.Before(d.probe):
-		return d.probe.Sub(now) + time.Duration(rand.Float64()*float64(probes.Min))
+		after := 1 - 1/(float64(f.unreached)+1+rand.Float64())
+		return d.probe.Sub(now) + time.Duration(after*float64(probes.Min))
 	}
 	return 0
 }
