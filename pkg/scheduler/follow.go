@@ -175,6 +175,9 @@ func (l *loop) again(now time.Time, p *planner, c *call, r *upstream.Result, d r
 		end = Unknown
 	case d.Again && c.Async && may:
 		end = Expired // the only reason left
+	case r.Outcome == upstream.NotExecuted && !now.Before(c.Deadline): // on its way to the wire, perhaps
+		end = Expired
+		c.because(PastDeadline)
 	}
 	if d.Again && may && !c.gone && (c.Async || !l.stopping) {
 		c.due = d.At.Sub(l.origin)
