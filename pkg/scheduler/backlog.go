@@ -18,8 +18,8 @@ const (
 // A backlog is what of an upstream's durable calls waits on disk only. It is owned
 // by the loop.
 //
-// All that goes before the cursor is in memory, but for the held lanes: those have
-// as much in memory as they may, and from a position on more on disk. A call that
+// All that goes before the cursor is in memory. A held lane has a position of its
+// own for that: it has as much in memory as it may, and the rest on disk. A call that
 // is submitted goes to memory if nothing on disk goes before it and there is room.
 type backlog struct {
 	far    int // calls on disk only
@@ -30,7 +30,7 @@ type backlog struct {
 	cursor Position
 	done   bool // nothing comes after the cursor
 	held   map[int64]Position
-	busy   bool // a page is being read
+	reads  *stretch // what is being read, nil if nothing
 }
 
 func newBacklog(far int) *backlog {
@@ -45,8 +45,8 @@ func (p Position) below() Position { return Position{Priority: p.Priority, Seq: 
 // behind tells whether calls on disk go before the call.
 func (b *backlog) behind(c *call) bool {
 	at := c.position()
-	if from, ok := b.held[c.Lane]; ok && from.before(at) {
-		return true
+	if from, held := b.held[c.Lane]; held {
+		return from.before(at)
 	}
 	return !b.done && b.cursor.before(at)
 }
@@ -61,23 +61,30 @@ func (b *backlog) takes(c *call) bool {
 	if !b.done {
 		calls *= 2
 	}
-	if _, held := b.held[c.Lane]; held {
+	_, held := b.held[c.Lane]
+	if held {
 		lane *= 2
 	}
 	at := c.position().below()
+	full := b.near >= calls || b.bytes >= nearBytes
 	switch {
-	case b.near >= calls || b.bytes >= nearBytes:
+	case full && !held:
 		if b.done || at.before(b.cursor) {
 			b.cursor, b.done = at, false
 		}
 		return false
-	case b.lanes[c.Lane] >= lane:
-		if from, held := b.held[c.Lane]; !held || at.before(from) {
-			b.held[c.Lane] = at
-		}
+	case full || b.lanes[c.Lane] >= lane:
+		b.hold(c.Lane, at)
 		return false
 	}
 	return true
+}
+
+// hold leaves the calls of a lane to the disk, from a position on.
+func (b *backlog) hold(lane int64, from Position) {
+	if held, ok := b.held[lane]; !ok || from.before(held) {
+		b.held[lane] = from
+	}
 }
 
 // enter and leave count a call that waits in memory.
@@ -120,11 +127,12 @@ type stretch struct {
 	counts  map[int64]int
 	held    map[int64]Position
 	skipped map[int64]Position // lanes that have as much in memory as they may
+	missed  *Position          // where to read again: something was left to the disk there meanwhile
 }
 
 // next returns the stretch to be read now, nil if none.
 func (b *backlog) next() *stretch {
-	if b.busy || b.far == 0 || b.bytes >= nearBytes/2 {
+	if b.reads != nil || b.bytes >= nearBytes/2 {
 		return nil
 	}
 	for lane, from := range b.held {
@@ -160,27 +168,32 @@ func (st *stretch) wants(p Position, lane int64) bool {
 	return true
 }
 
-// read takes in that a stretch has been read, up to a position. What was put on
-// disk before that position meanwhile is still to be read.
+// read takes in that a stretch has been read, up to a position. What was left to
+// the disk meanwhile is still to be read.
 func (b *backlog) read(st *stretch, page *Page) {
-	b.busy = false
+	b.reads = nil
+	last, end := page.Last, page.End
+	if at := st.missed; at != nil && (end || at.before(last)) {
+		last, end = *at, false
+	}
 	if st.ofLane {
 		switch {
 		case b.held[st.lane] != st.from:
-		case page.End:
+		case end:
 			delete(b.held, st.lane)
 		default:
-			b.held[st.lane] = page.Last
+			b.held[st.lane] = last
 		}
 		return
 	}
 	for lane, from := range st.skipped {
-		if held, ok := b.held[lane]; !ok || from.before(held) {
-			b.held[lane] = from
+		if last.before(from) {
+			from = last
 		}
+		b.hold(lane, from)
 	}
 	if b.cursor == st.from {
-		b.cursor, b.done = page.Last, page.End
+		b.cursor, b.done = last, end
 	}
 }
 
@@ -189,6 +202,7 @@ func (b *backlog) rewind() {
 	if b != nil && b.far > 0 {
 		b.cursor, b.done = first, false
 		clear(b.held)
+		b.missed(first)
 	}
 }
 
@@ -201,9 +215,16 @@ func (b *backlog) beyond(c *call) int {
 }
 
 // park leaves a call to the disk.
-func (l *loop) park(p *planner, c *call) {
-	p.backlog.far++
-	delete(l.calls, c.ID)
+func (b *backlog) park(c *call) {
+	b.far++
+	b.missed(c.position().below())
+}
+
+// missed takes note of where to read again after the stretch that is being read.
+func (b *backlog) missed(from Position) {
+	if st := b.reads; st != nil && (st.missed == nil || from.before(*st.missed)) {
+		st.missed = &from
+	}
 }
 
 // parks tells whether a new call waits on disk only.
@@ -223,7 +244,7 @@ func (l *loop) refill(now time.Time, p *planner) {
 	if st == nil {
 		return
 	}
-	p.backlog.busy = true
+	p.backlog.reads = st
 	l.busy++
 	l.s.work.Go(func() {
 		page, err := l.s.durable.Scan(p.Name, st.from, now.Add(horizon), pageCalls, st.wants)
@@ -267,11 +288,8 @@ type look struct {
 }
 
 func (k look) timeoutAt(now time.Time) {
-	l, far := k.l, 0
-	for _, p := range l.planners {
-		far += p.backlog.far
-	}
-	if l.stopping || far == 0 {
+	l := k.l
+	if l.stopping {
 		l.wheel.Insert(now.Sub(l.origin)+lookEvery, look{l: l})
 		return
 	}

@@ -55,7 +55,8 @@ func newLoop(s *Scheduler, observe func(Event)) *loop {
 	l := &loop{
 		s: s, inbox: make(chan func(time.Time), batch), ended: make(chan struct{}),
 		observe: observe, origin: time.Now(), wheel: wheel.New[timeouter](tick),
-		planners: make(map[string]*planner), absent: make(map[string]absent), pauses: make(map[pauseID]Hold), calls: make(map[string]*call), accepting: make(map[string]bool),
+		planners: make(map[string]*planner), absent: make(map[string]absent), pauses: make(map[pauseID]Hold),
+		calls: make(map[string]*call), accepting: make(map[string]bool),
 	}
 	if l.observe == nil {
 		l.observe = func(Event) {}
@@ -183,7 +184,8 @@ func (l *loop) enqueue(now time.Time, c *call) {
 	case l.stopping: // since it was admitted
 		l.release(now, c)
 	case l.parks(now, p, c):
-		l.park(p, c)
+		delete(l.calls, c.ID)
+		p.backlog.park(c)
 	default:
 		l.wait(now, c)
 	}
