@@ -74,7 +74,7 @@ func (d *Data) ended(call *scheduler.Call) error {
 	case call.State == scheduler.Expired:
 		if until := d.Scheduler.ShutUntil(call.Upstream); !until.IsZero() {
 			e.Reason, e.RetryAfter = scheduler.Paused, time.Until(until)
-			e.Detail = fmt.Sprintf("call %s could wait no longer, and upstream %q is shut until %s; nothing was executed: send it again then, with a new Idempotency-Key", call.ID, call.Upstream, until.UTC().Format(time.RFC3339))
+			e.Detail = fmt.Sprintf("call %s could wait no longer, and upstream %q is shut until %s; nothing was executed: send it again then", call.ID, call.Upstream, until.UTC().Format(time.RFC3339))
 		}
 	}
 	return e

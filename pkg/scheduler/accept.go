@@ -69,9 +69,7 @@ func (s *Scheduler) newCall(r Request) (*call, *Error) {
 		if r.Deadline.Before(earliest) {
 			return bad("not_before %s is after the deadline %s", stamp(r.NotBefore), stamp(r.Deadline))
 		}
-		if d := now.Add(r.Deadline.Sub(now)); d.Before(deadline) {
-			deadline = d
-		}
+		deadline = earlier(deadline, now.Add(r.Deadline.Sub(now)))
 	}
 	c := &call{
 		Call: &Call{
@@ -83,9 +81,8 @@ func (s *Scheduler) newCall(r Request) (*call, *Error) {
 	}
 	if s.durable != nil {
 		c.Stored = &Stored{Lane: laneOf(way)}
+		c.Durable, c.noBody = sv.durable.holds(in, false), sv.noBody.holds(in, true)
 	}
-	c.Durable = s.durable != nil && sv.durable.holds(in, false)
-	c.noBody = s.durable != nil && sv.noBody.holds(in, true)
 	if earliest.After(now) {
 		c.due = earliest.Sub(s.loop.origin)
 		c.putOff(earliest)
@@ -142,6 +139,13 @@ func (s *Scheduler) admit(c *call) *Error {
 		return errStopping(c.Upstream)
 	}
 	return refused
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func laneOf(r *route) int64 {

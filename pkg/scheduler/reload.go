@@ -15,11 +15,12 @@ import (
 //
 // No call is lost. Those that wait go by the new limits. Of an upstream that is no
 // longer there new ones are refused, those in memory go by the old limits, and those
-// that wait in the store wait until it is there again. A limit whose
-// calls, cost, guard or counted outcomes have changed keeps the permits that are
-// out. One whose window, key or condition has is a new limit: it counts what is
-// sent from now on, and what is in flight. Under its name it stays paused, as its
-// keys do where they are computed as before.
+// that wait in the store wait until it is there again.
+//
+// A limit whose calls, cost, guard or counted outcomes have changed keeps the
+// permits that are out. One whose window, key or condition has is a new limit: it
+// counts what is sent from now on, and what is in flight. Under its name it stays
+// paused, as its keys do where they are computed as before.
 func (s *Scheduler) Reload(c Config) error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()

@@ -117,9 +117,7 @@ func (sv *service) repeatable(c *call, r *upstream.Result) (ok bool, until time.
 // repeat no longer than the upstream recognises it as one.
 func (sv *service) goodFor(f *flight, deadline time.Time) time.Time {
 	if retention := sv.Idempotency.Retention; f.doubt && retention > 0 {
-		if end := f.firstSent.Add(retention); end.Before(deadline) {
-			return end
-		}
+		return earlier(deadline, f.firstSent.Add(retention))
 	}
 	return deadline
 }

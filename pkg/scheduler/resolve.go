@@ -15,8 +15,9 @@ import (
 // A Resolve settles calls of unknown outcome by asking the upstream: a query by
 // the same business number, which is a call like any other, under the same
 // limits, and says whether the first one is done, failed, or was not executed and
-// goes again as it was. If somebody decides meanwhile, it is withdrawn. It settles calls that were submitted; a caller who waits
-// has its answer, and asks by itself.
+// goes again as it was. If somebody decides meanwhile, the query is withdrawn. Only
+// calls that were submitted are settled: a caller who waits has its answer, and
+// asks by itself.
 type Resolve struct {
 	// When is a request expression: the calls that it settles; empty: all.
 	When string

@@ -139,12 +139,9 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 		return nil, nil, refused
 	}
 	c.settled = make(chan struct{})
-	latest := c.AcceptedAt.Add(c.route.service.MaxWait)
-	if d, ok := ctx.Deadline(); ok && d.Before(latest) {
-		latest = d
-	}
-	if latest.Before(c.Deadline) {
-		c.Deadline = latest
+	c.Deadline = earlier(c.Deadline, c.AcceptedAt.Add(c.route.service.MaxWait))
+	if d, ok := ctx.Deadline(); ok {
+		c.Deadline = earlier(c.Deadline, d)
 	}
 	if !c.Durable {
 		r.IdempotencyKey = "" // forwarded only

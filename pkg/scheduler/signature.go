@@ -14,10 +14,7 @@ func (sv *service) goodUntil(accepted, deadline time.Time) time.Time {
 	if sv.Signer != nil || sv.Signature.Life == 0 {
 		return deadline
 	}
-	if stale := accepted.Add(sv.Signature.Life); stale.Before(deadline) {
-		return stale
-	}
-	return deadline
+	return earlier(deadline, accepted.Add(sv.Signature.Life))
 }
 
 // stale says why an unknown call cannot be sent again; nil if it can.

@@ -245,20 +245,23 @@ func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z
 func (l *loop) explain(c *call) *Error {
 	snapshot := c.Call.snapshot()
 	e := &Error{Reason: c.sent().reason, Upstream: c.Upstream, Call: &snapshot}
-	last := c.Last()
+	last, result := c.Last(), c.sent().result
+	if result == nil {
+		result = &upstream.Result{} // it was never sent
+	}
 	switch {
 	case e.Reason == Stopping:
 		return &Error{Reason: Stopping, Upstream: c.Upstream, Call: &snapshot, RetryAfter: time.Second, Detail: errStopping(c.Upstream).Detail}
 	case c.State == Unknown:
 		e.Reason = NoAnswer
 		e.Detail = fmt.Sprintf("call %s was sent and may have been executed: %s; query before you send it again", c.ID, last.Reason)
-	case c.sent().result != nil && c.flight.result.Unreachable:
+	case result.Unreachable:
 		e.Reason, e.RetryAfter = Unreachable, time.Second
 		e.Detail = fmt.Sprintf("upstream %q cannot be reached: %s; nothing was executed", c.Upstream, last.Reason)
-	case c.sent().result != nil && (c.flight.result.Unsigned || c.flight.result.Unprocessed):
+	case result.Unsigned || result.Unprocessed:
 		e.Reason, e.RetryAfter = Unreachable, time.Second
 		e.Detail = fmt.Sprintf("call %s could not be handed to upstream %q for now: %s; nothing was executed", c.ID, c.Upstream, last.Reason)
-	case c.sent().result != nil && errors.Is(c.flight.result.Err, ErrFull):
+	case errors.Is(result.Err, ErrFull):
 		e.Reason, e.RetryAfter = DiskFull, time.Second
 		e.Detail = fmt.Sprintf("the store's disk is full, and call %s was not sent; free some space, or send it again later", c.ID)
 	case c.State == Failed && last != nil:
