@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -22,9 +23,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
-	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 	"github.com/seed-30fe103d/throttler/pkg/store"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 var (
@@ -184,20 +187,32 @@ func openStore(path string) *store.DB {
 	return d
 }
 
-// body makes a record of 600 bytes, about.
-var body = make([]byte, 450)
+var (
+	body     = make([]byte, 450) // makes a record of 600 bytes, about
+	request  = &upstream.Request{Method: "POST", Target: "/pay?n=1", Header: http.Header{"X-A": {"1", "2"}}, Body: body}
+	permits  = []scheduler.Hold{{Upstream: "api", Limit: "app", Permits: 1}}
+	response = &scheduler.Response{Status: 200, Headers: http.Header{"X-B": {"3"}}, Body: answer}
+)
 
+// one hands over what the scheduler would, of which all that can be is shared by
+// all calls: the floor's callers make nothing either.
 func one(d *store.DB, n int64, life bool) {
-	e := storetest.NewEntry(n)
-	e.Request.Body = body
-	_, err := d.Accept(context.Background(), e)
+	now := time.Now()
+	c := &scheduler.Call{
+		ID: uuid.Must(uuid.NewV7()).String(), Upstream: "api", State: scheduler.Waiting, Async: true, Durable: true,
+		AcceptedAt: now, Deadline: now.Add(time.Hour), Stored: &scheduler.Stored{Seq: n, Lane: 1},
+	}
+	_, err := d.Accept(context.Background(), &scheduler.Entry{Call: c, Request: request, Bytes: 500})
 	check(err)
 	if !life {
 		return
 	}
-	sent := storetest.Sent(e.Call, scheduler.Hold{Upstream: "api", Limit: "app", Permits: 1})
-	check(d.Intend(sent, nil))
-	check(d.Record(storetest.Ended(sent, scheduler.Done)))
+	c.State, c.Spent = scheduler.Sending, permits
+	c.Attempts = []scheduler.Attempt{{N: 1, SentAt: now}}
+	check(d.Intend(c, nil))
+	c.State, c.FinishedAt, c.Response = scheduler.Done, now, response
+	c.Attempts[0].EndedAt, c.Attempts[0].Status, c.Attempts[0].Outcome = now, 200, upstream.Done
+	check(d.Record(c))
 }
 
 // steady prints how long an accept takes at 1,000 a second.

@@ -23,8 +23,13 @@ type row struct {
 	sum                                             int64
 }
 
-// columns are those of calls, in the order in which a row is read.
-const columns = "seq, id, upstream, lane, state, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before, due, deadline, wake, ended_at, attempts, spent, sum"
+// The columns of calls, in the order in which they are read: of a row, and of what
+// goes on the wire and comes back.
+const (
+	columns        = "seq, id, upstream, lane, state, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before, due, deadline, wake, ended_at, attempts, spent, sum"
+	requestColumns = "method, target, headers, body, sealed, request_sum"
+	answerColumns  = "status, answer_headers, answer, truncated, answer_sealed, answer_sum"
+)
 
 func (r *row) fields() []any {
 	return []any{&r.seq, &r.id, &r.upstream, &r.lane, &r.state, &r.rank, &r.async, &r.callback, &r.resolves, &r.epoch, &r.bytes,
@@ -60,11 +65,13 @@ func ceil(t time.Time) time.Time { return t.Add(time.Microsecond - 1).Truncate(t
 
 // rowOf returns what of a call changes with it.
 func rowOf(c *scheduler.Call) (*row, error) {
-	attempts, err := json.Marshal(c.Attempts)
-	if err != nil {
-		return nil, err
+	attempts, spent := []byte("[]"), ""
+	if len(c.Attempts) > 0 {
+		var err error
+		if attempts, err = json.Marshal(c.Attempts); err != nil {
+			return nil, err
+		}
 	}
-	spent := ""
 	if len(c.Spent) > 0 {
 		holds := make([]scheduler.Hold, len(c.Spent))
 		for i, h := range c.Spent {
@@ -218,14 +225,20 @@ func (w *writer) claim(key []byte, fingerprint string, r *row) (known string, an
 	return "", nil, w.exec("INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)", key, fingerprint, r.seq, r.accepted+keep)
 }
 
+// A call that is new waits, and nothing has come of it.
+const accept = `INSERT INTO calls (seq, id, upstream, lane, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before,
+	due, deadline, wake, sum, ` + requestColumns + `, state, ended_at, attempts, spent)
+	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting', 0, '[]', '')`
+
 func (w *writer) accept(r *row, request *content) error {
-	err := w.exec("INSERT INTO calls ("+columns+") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-		r.seq, r.id, r.upstream, r.lane, r.state, r.rank, r.async, r.callback, r.resolves, w.epoch, r.bytes,
-		r.accepted, r.notBefore, r.due, r.deadline, r.wake, r.ended, r.attempts, r.spent, r.sum)
-	if err != nil || request == nil {
-		return err
+	args := []any{r.seq, r.id, r.upstream, r.lane, r.rank, r.async, r.callback, r.resolves, w.epoch, r.bytes,
+		r.accepted, r.notBefore, r.due, r.deadline, r.wake, r.sum}
+	if request == nil {
+		args = append(args, nil, nil, nil, nil, nil, nil)
+	} else {
+		args = append(args, request.head, request.target, request.headers, request.body, request.sealed, request.sum)
 	}
-	return w.exec("INSERT INTO bodies VALUES (?,?,?,?,?,?,?)", r.seq, request.head, request.target, request.headers, request.body, request.sealed, request.sum)
+	return w.exec(accept, args...)
 }
 
 // Intend implements [scheduler.Store].
@@ -239,8 +252,8 @@ func (d *DB) Intend(c *scheduler.Call, take []scheduler.Hold) error {
 	}
 	return d.do(context.Background(), &op{run: func(w *writer) (answer, err error) {
 		if r != nil {
-			n, err := w.changed("UPDATE calls SET state = ?, async = ?, epoch = ?, attempts = ?, spent = ?, due = ?, deadline = ?, sum = ? WHERE seq = ? AND id = ? AND state = 'waiting'",
-				r.state, r.async, w.epoch, r.attempts, r.spent, r.due, r.deadline, r.sum, r.seq, r.id)
+			n, err := w.changed("INSERT OR IGNORE INTO flights SELECT seq, ?, ?, ?, ?, ?, ?, ? FROM calls WHERE seq = ? AND id = ? AND state = 'waiting'",
+				r.async, w.epoch, r.due, r.deadline, r.attempts, r.spent, r.sum, r.seq, r.id)
 			if err != nil {
 				return nil, err
 			}
@@ -257,16 +270,44 @@ func (d *DB) Intend(c *scheduler.Call, take []scheduler.Hold) error {
 	}})
 }
 
-// conclude does what follows if a call is finished or unknown: its request is not
-// needed any more, its notice is to be told.
-func (w *writer) conclude(c *scheduler.Call, seq int64) (err error) {
-	if c.State.Finished() {
-		err = w.exec("DELETE FROM bodies WHERE seq = ?", seq)
+// updated is what changes of a row.
+type updated struct {
+	ends     bool // its request is not needed any more
+	answered bool
+}
+
+var updates = make(map[updated]string)
+
+func init() {
+	for _, u := range []updated{{}, {ends: true}, {answered: true}, {true, true}} {
+		set := "state = ?, async = ?, epoch = iif(?, ?, epoch), ended_at = ?, attempts = ?, spent = ?, due = ?, deadline = ?, wake = iif(wake < 0 AND ?, wake, ?), sum = ?"
+		if u.ends {
+			set += ", method = NULL, target = NULL, headers = NULL, body = NULL, sealed = NULL, request_sum = NULL"
+		}
+		if u.answered {
+			set += ", status = ?, answer_headers = ?, answer = ?, truncated = ?, answer_sealed = ?, answer_sum = ?"
+		}
+		updates[u] = "UPDATE calls SET " + set + " WHERE seq = ? AND id = ? AND (state = 'waiting' OR state = 'unknown')"
 	}
-	if notice := c.Notice(); notice != "" && err == nil {
-		err = w.exec("INSERT OR IGNORE INTO untold VALUES (?, ?)", notice, seq)
+}
+
+// update writes where a call stands that was waiting, being sent or unknown; it
+// returns 0 if there is no such call. A call that is fragile may stay so.
+func (w *writer) update(c *scheduler.Call, r *row, answer *content, fragile bool) (n int64, err error) {
+	sent, err := w.changed("DELETE FROM flights WHERE seq = ?", r.seq)
+	if err != nil {
+		return 0, err
 	}
-	return err
+	u := updated{ends: c.State.Finished(), answered: answer != nil && !w.tight}
+	args := []any{r.state, r.async, sent > 0, w.epoch, r.ended, r.attempts, r.spent, r.due, r.deadline, fragile, r.wake, r.sum}
+	if u.answered {
+		args = append(args, answer.status, answer.headers, answer.body, answer.truncated, answer.sealed, answer.sum)
+	}
+	n, err = w.changed(updates[u], append(args, r.seq, r.id)...)
+	if notice := c.Notice(); notice != "" && n > 0 && err == nil {
+		err = w.exec("INSERT OR IGNORE INTO untold VALUES (?, ?)", notice, r.seq)
+	}
+	return n, err
 }
 
 // Record implements [scheduler.Store].
@@ -282,22 +323,11 @@ func (d *DB) Record(c *scheduler.Call) error {
 		}
 	}
 	return d.do(context.Background(), &op{essential: true, run: func(w *writer) (answer, err error) {
-		n, err := w.changed("UPDATE calls SET state = ?, async = ?, ended_at = ?, attempts = ?, spent = ?, due = ?, deadline = ?, wake = iif(wake < 0, wake, ?), sum = ? WHERE seq = ? AND id = ? AND (state = 'waiting' OR state = 'sending' OR state = 'unknown')",
-			r.state, r.async, r.ended, r.attempts, r.spent, r.due, r.deadline, r.wake, r.sum, r.seq, r.id)
-		switch {
-		case err != nil:
-			return nil, err
-		case n == 0:
-			return fmt.Errorf("%w, or it is finished: %s", scheduler.ErrNotFound, r.id), nil
+		n, err := w.update(c, r, result, true)
+		if n == 0 && err == nil {
+			answer = fmt.Errorf("%w, or it is finished: %s", scheduler.ErrNotFound, r.id)
 		}
-		if err := w.conclude(c, r.seq); err != nil {
-			return nil, err
-		}
-		if result == nil || w.tight {
-			return nil, nil
-		}
-		return nil, w.exec("INSERT OR REPLACE INTO results VALUES (?,?,?,?,?,?,?)",
-			r.seq, result.status, result.headers, result.body, result.truncated, result.sealed, result.sum)
+		return answer, err
 	}})
 }
 
@@ -314,7 +344,7 @@ func (d *DB) check(err error) error {
 // Get implements [scheduler.Store].
 func (d *DB) Get(id string) (*scheduler.Call, error) {
 	r := &row{}
-	err := d.read.QueryRow("SELECT "+columns+" FROM calls WHERE id = ?", id).Scan(r.fields()...)
+	err := d.read.QueryRow("SELECT "+columns+" FROM current WHERE id = ?", id).Scan(r.fields()...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, fmt.Errorf("%w: %s", scheduler.ErrNotFound, id)
 	}
@@ -332,7 +362,7 @@ func (d *DB) whole(r *row) (*scheduler.Call, error) {
 		return c, err
 	}
 	a := &content{}
-	err = d.read.QueryRow("SELECT status, headers, body, truncated, sealed, sum FROM results WHERE seq = ?", r.seq).
+	err = d.read.QueryRow("SELECT "+answerColumns+" FROM calls WHERE seq = ? AND answer_sum IS NOT NULL", r.seq).
 		Scan(&a.status, &a.headers, &a.body, &a.truncated, &a.sealed, &a.sum)
 	if errors.Is(err, sql.ErrNoRows) {
 		return c, nil
@@ -348,12 +378,14 @@ func (d *DB) List(f scheduler.Filter) ([]*scheduler.Call, error) {
 	where := "id > ?1 AND (?2 = '' OR upstream = ?2)"
 	switch f.State {
 	case "":
-	case scheduler.Sending, scheduler.Unknown: // few of many, found by an index: it must see the state
-		where += " AND state = '" + string(f.State) + "'"
+	case scheduler.Sending: // these are few of many
+		where += " AND seq IN (SELECT seq FROM flights)"
+	case scheduler.Unknown:
+		where += " AND seq IN (SELECT seq FROM calls INDEXED BY unsettled WHERE state = 'unknown')"
 	default:
 		where += " AND state = ?3"
 	}
-	rows, err := d.read.Query("SELECT "+columns+" FROM calls WHERE "+where+" ORDER BY id LIMIT ?4",
+	rows, err := d.read.Query("SELECT "+columns+" FROM current WHERE "+where+" ORDER BY id LIMIT ?4",
 		f.After, f.Upstream, string(f.State), f.Max)
 	if err != nil {
 		return nil, d.check(err)

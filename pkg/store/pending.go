@@ -30,7 +30,7 @@ func (d *DB) entry(q querier, r *row) (*scheduler.Entry, error) {
 	}
 	e := &scheduler.Entry{Call: c, Bytes: r.bytes}
 	b := &content{}
-	err = q.QueryRow("SELECT method, target, headers, body, sealed, sum FROM bodies WHERE seq = ?", r.seq).
+	err = q.QueryRow("SELECT "+requestColumns+" FROM calls WHERE seq = ? AND request_sum IS NOT NULL", r.seq).
 		Scan(&b.head, &b.target, &b.headers, &b.body, &b.sealed, &b.sum)
 	if errors.Is(err, sql.ErrNoRows) {
 		e.NoBody = true
@@ -46,7 +46,7 @@ func (d *DB) entry(q querier, r *row) (*scheduler.Entry, error) {
 func (d *DB) Fetch(id string) (*scheduler.Entry, error) {
 	e, err := within(d, func(tx *sql.Tx) (*scheduler.Entry, error) {
 		r := &row{}
-		err := tx.QueryRow("SELECT "+columns+" FROM calls WHERE id = ? AND state IN ('waiting', 'unknown')", id).Scan(r.fields()...)
+		err := tx.QueryRow("SELECT "+columns+" FROM current WHERE id = ? AND state IN ('waiting', 'unknown')", id).Scan(r.fields()...)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil, fmt.Errorf("%w: %s", scheduler.ErrNotFound, id)
 		}
@@ -61,7 +61,7 @@ func (d *DB) Fetch(id string) (*scheduler.Entry, error) {
 // Untold implements [scheduler.Durable].
 func (d *DB) Untold(after string, most int) ([]*scheduler.Call, error) {
 	return within(d, func(tx *sql.Tx) (calls []*scheduler.Call, err error) {
-		rows, err := tx.Query("SELECT notice, "+columns+" FROM untold JOIN calls USING (seq) WHERE notice > ? ORDER BY notice", after+"/") // the next after a dot
+		rows, err := tx.Query("SELECT notice, "+columns+" FROM untold JOIN current USING (seq) WHERE notice > ? ORDER BY notice", after+"/") // the next after a dot
 		if err != nil {
 			return nil, err
 		}
@@ -140,12 +140,17 @@ func (d *DB) Scan(upstream string, after scheduler.Position, due time.Time, most
 	})
 }
 
-// entries returns calls by seq.
+// entries returns the calls of some seqs that wait: an index has those as well that
+// are being sent.
 func (d *DB) entries(q querier, seqs []int64) ([]scheduler.Entry, error) {
 	all := make([]scheduler.Entry, 0, len(seqs))
 	for _, seq := range seqs {
 		r := &row{}
-		if err := q.QueryRow("SELECT "+columns+" FROM calls WHERE seq = ?", seq).Scan(r.fields()...); err != nil {
+		err := q.QueryRow("SELECT "+columns+" FROM current WHERE seq = ? AND state = 'waiting'", seq).Scan(r.fields()...)
+		if errors.Is(err, sql.ErrNoRows) {
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
 		e, err := d.entry(q, r)

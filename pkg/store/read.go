@@ -91,7 +91,7 @@ func (f *File) Check() (calls int, err error) {
 // each calls do with every call, the oldest first.
 func (f *File) each(do func(r *row) error) error {
 	for seq := int64(0); ; {
-		rows, err := f.d.read.Query("SELECT "+columns+" FROM calls WHERE seq > ? ORDER BY seq LIMIT 500", seq)
+		rows, err := f.d.read.Query("SELECT "+columns+" FROM current WHERE seq > ? ORDER BY seq LIMIT 500", seq)
 		if err != nil {
 			return f.says(err)
 		}
@@ -129,7 +129,7 @@ type Stat struct {
 
 // Stats counts all calls.
 func (f *File) Stats() ([]Stat, error) {
-	rows, err := f.d.read.Query("SELECT upstream, state, count(*), min(accepted_at) FROM calls GROUP BY upstream, state ORDER BY upstream, state")
+	rows, err := f.d.read.Query("SELECT upstream, state, count(*), min(accepted_at) FROM current GROUP BY upstream, state ORDER BY upstream, state")
 	if err != nil {
 		return nil, f.says(err)
 	}

@@ -79,7 +79,7 @@ func (w *writer) set(name string, value any) error {
 
 // rows reads rows of calls.
 func (w *writer) rows(where string, args ...any) ([]*row, error) {
-	s, err := w.prepared("SELECT " + columns + " FROM calls " + where)
+	s, err := w.prepared("SELECT " + columns + " FROM current WHERE " + where)
 	if err != nil {
 		return nil, err
 	}
@@ -91,18 +91,19 @@ func (w *writer) rows(where string, args ...any) ([]*row, error) {
 }
 
 // put stores what recovery decided about a call.
-func (w *writer) put(c *scheduler.Call, seq int64) error {
+func (w *writer) put(c *scheduler.Call) error {
 	r, err := rowOf(c)
 	if err != nil {
 		return err
 	}
-	return errors.Join(w.conclude(c, seq), w.exec("UPDATE calls SET state = ?, due = ?, wake = ?, ended_at = ?, attempts = ?, spent = ?, sum = ? WHERE seq = ?", r.state, r.due, r.wake, r.ended, r.attempts, r.spent, r.sum, seq))
+	_, err = w.update(c, r, nil, false)
+	return err
 }
 
 // endFragile ends calls that cannot go on: nobody has an answer that they were
 // accepted, or their request was not kept. One that was sent may have been executed.
 func (w *writer) endFragile(now time.Time) error {
-	rows, err := w.rows("INDEXED BY waking WHERE state = 'waiting' AND wake <> 0 AND wake = ?", fragile)
+	rows, err := w.rows("seq IN (SELECT seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND wake <> 0 AND wake = ?) AND state = 'waiting'", fragile)
 	for _, r := range rows {
 		c, err := r.call()
 		if err != nil {
@@ -115,7 +116,7 @@ func (w *writer) endFragile(now time.Time) error {
 		if last := c.Last(); last != nil {
 			last.Reason += "; " + wentWithIt
 		}
-		if err := w.put(c, r.seq); err != nil {
+		if err := w.put(c); err != nil {
 			return err
 		}
 	}
@@ -125,7 +126,17 @@ func (w *writer) endFragile(now time.Time) error {
 // breakSending decides about what was being sent. Its permits go over to the quota table.
 func (w *writer) breakSending(past *scheduler.Past, now time.Time, repeat func(*scheduler.Entry) (time.Time, bool)) error {
 	held := int64(1) << 31 // ids that no block of this life has
-	rows, err := w.rows("INDEXED BY unsettled WHERE state = 'sending'")
+	rows, err := w.rows("seq IN (SELECT seq FROM flights)")
+	if err != nil {
+		return err
+	}
+	var flights int
+	if err := w.one("SELECT count(*) FROM flights", nil, &flights); err != nil {
+		return err
+	}
+	if flights != len(rows) {
+		return fmt.Errorf("%d of what was being sent are of no call: %w", flights-len(rows), errSum)
+	}
 	for _, r := range rows {
 		c, err := r.call()
 		if err != nil {
@@ -152,7 +163,7 @@ func (w *writer) breakSending(past *scheduler.Past, now time.Time, repeat func(*
 		if at, ok := repeat(e); ok {
 			c.State, c.Due = scheduler.Waiting, at
 		}
-		if err := w.put(c, r.seq); err != nil {
+		if err := w.put(c); err != nil {
 			return err
 		}
 		past.Broken++
@@ -174,7 +185,7 @@ func (c conn) Query(query string, args ...any) (*sql.Rows, error) {
 // recentHolds adds the permits of attempts that ended since an instant, of lives
 // whose use of the quota was not folded into the quota table.
 func (w *writer) recentHolds(past *scheduler.Past, folded, since int64) error {
-	rows, err := w.rows("INDEXED BY ended WHERE ended_at > 0 AND ended_at > ? AND epoch > ? AND spent <> ''", since, folded)
+	rows, err := w.rows("seq IN (SELECT seq FROM calls INDEXED BY ended WHERE ended_at > 0 AND ended_at > ? AND epoch > ? AND spent <> '')", since, folded)
 	for _, r := range rows {
 		c, err := r.call()
 		if err != nil {
@@ -212,7 +223,7 @@ func (w *writer) quotaHolds(past *scheduler.Past) error {
 
 // backlog counts what waits and what is unknown; after a clean end it was counted.
 func (w *writer) backlog(past *scheduler.Past, clean bool, counted []byte) error {
-	if clean && json.Unmarshal(counted, &past.Backlog) == nil {
+	if clean && past.Broken == 0 && json.Unmarshal(counted, &past.Backlog) == nil {
 		return nil
 	}
 	return w.count(past.Backlog)

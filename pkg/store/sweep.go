@@ -44,9 +44,6 @@ func (d *DB) sweepOnce(now time.Time) (calls int64, err error) {
 	err = d.do(context.Background(), &op{essential: true, run: func(w *writer) (answer, err error) {
 		const old = `IN (SELECT seq FROM calls INDEXED BY ended WHERE ended_at > 0 AND ended_at < ?
 			AND state IN ('done', 'failed', 'expired', 'exhausted', 'cancelled') ORDER BY ended_at LIMIT ?)`
-		if err := w.exec("DELETE FROM results WHERE seq "+old, before, sweepStep); err != nil {
-			return nil, err
-		}
 		if err := w.exec("DELETE FROM untold WHERE seq "+old, before, sweepStep); err != nil {
 			return nil, err
 		}
@@ -55,7 +52,7 @@ func (d *DB) sweepOnce(now time.Time) (calls int64, err error) {
 		}
 		// The time of a key begins when its call is finished.
 		if err := w.exec(`DELETE FROM keys WHERE key IN (SELECT k.key FROM keys k LEFT JOIN calls c USING (seq)
-			WHERE k.until < ? AND coalesce(c.state NOT IN ('waiting', 'sending', 'unknown') AND c.ended_at < ?, true) ORDER BY k.until LIMIT ?)`,
+			WHERE k.until < ? AND coalesce(c.state NOT IN ('waiting', 'unknown') AND c.ended_at < ?, true) ORDER BY k.until LIMIT ?)`,
 			micros(now), micros(now.Add(-d.options.KeepKeys)), sweepStep); err != nil {
 			return nil, err
 		}

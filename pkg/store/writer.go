@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"runtime"
@@ -15,12 +16,8 @@ import (
 )
 
 const (
-	maxBatch = 1024 // changes of one transaction, at most
-	// The log is moved into the file when it has so many pages of 4 KiB: in an idle
-	// moment, or at the latest.
-	idleLog  = 500
-	longLog  = 8000
-	idleTime = 20 * time.Millisecond
+	maxBatch  = 1024 // changes of one transaction, at most
+	fullBatch = 100  // so many take longer than a sync: nobody waits for more
 )
 
 // An op is a change. Its run returns the answer for whoever handed it over, and the
@@ -35,18 +32,23 @@ type op struct {
 // A writer is the one goroutine that changes the file.
 type writer struct {
 	*DB
-	conn       *sql.Conn
-	statements map[string]*sql.Stmt
-	logged     int  // pages since the log was moved
-	tight      bool // leave out what is not needed: the reserve is used up
+	conn    *sql.Conn
+	queries map[string]*sql.Stmt   // compiled
+	changes map[string]driver.Stmt // likewise
+	args    []driver.NamedValue    // of the change that is made
+	wal     wal
+	tight   bool // leave out what is not needed: the reserve is used up
 }
 
 func newWriter(d *DB) (*writer, error) {
-	conn, err := d.write.Conn(context.Background())
-	if err != nil {
-		return nil, err
+	w := &writer{DB: d, queries: make(map[string]*sql.Stmt), changes: make(map[string]driver.Stmt)}
+	for _, conn := range []**sql.Conn{&w.conn, &w.wal.conn} {
+		var err error
+		if *conn, err = d.write.Conn(context.Background()); err != nil {
+			return nil, err
+		}
 	}
-	return &writer{DB: d, conn: conn, statements: make(map[string]*sql.Stmt)}, nil
+	return w, nil
 }
 
 // do hands a change over and waits until it is on disk.
@@ -95,26 +97,35 @@ func (w *writer) run() {
 	defer idle.Stop()
 	for {
 		batch = batch[:0]
-		if w.logged > idleLog {
+		if w.wal.pages > idleLog && w.wal.moved == nil {
 			idle.Reset(idleTime)
 		}
+		var err error
 		select {
 		case o := <-w.ops:
-			batch = append(batch, o)
+			batch = w.gather(append(batch, o))
+			err = w.handle(batch)
 		case <-idle.C:
-			if err := w.moveLog(idleLog); err != nil {
-				w.fail(err)
-				return
-			}
-			continue
+			err = w.moveLog()
+		case err = <-w.wal.moved:
+			err = w.hasMoved(err)
 		case <-w.stop:
-			if batch = w.drain(batch); len(batch) == 0 {
-				w.unclean = errors.Join(w.finish(), w.moveLog(0))
+			switch batch = w.drain(batch); {
+			case len(batch) > 0:
+				err = w.handle(batch)
+			case w.wal.moved != nil:
+				err = w.hasMoved(<-w.wal.moved)
+			default:
+				w.unclean = errors.Join(w.finish(), w.moveLog())
 				return
 			}
 		}
-		batch = w.gather(batch)
-		if err := w.handle(batch); err != nil {
+		select {
+		case <-w.broken: // also by somebody else, meanwhile
+			err = errors.Join(err, w.failure)
+		default:
+		}
+		if err != nil {
 			w.fail(err)
 			for _, o := range append(batch, w.drain(nil)...) {
 				o.answer = w.failure
@@ -125,32 +136,35 @@ func (w *writer) run() {
 		for _, o := range batch {
 			close(o.done)
 		}
-		if err := w.moveLog(longLog); err != nil {
-			w.fail(err)
-			return
-		}
+		w.moveLongLog()
 	}
 }
 
-// release gives the connection back. A statement left open would keep the file open.
+// release gives the connections back. A statement left open would keep the file open.
 func (w *writer) release() {
-	for _, s := range w.statements {
+	if w.wal.moved != nil {
+		<-w.wal.moved
+	}
+	for _, s := range w.queries {
+		s.Close()
+	}
+	for _, s := range w.changes {
 		s.Close()
 	}
 	w.conn.Close()
+	w.wal.conn.Close()
 }
 
 // gather takes what queued while the last transaction was synced, and what those
 // hand over next who have just been answered: else they would wait while the first
 // few of them are synced.
 func (w *writer) gather(batch []*op) []*op {
-	for {
-		before := len(batch)
+	for before := 0; len(batch) > before && len(batch) < fullBatch; {
+		before = len(batch)
 		runtime.Gosched()
-		if batch = w.drain(batch); len(batch) == before {
-			return batch
-		}
+		batch = w.drain(batch)
 	}
+	return batch
 }
 
 // drain takes what is there.
@@ -228,7 +242,7 @@ func (w *writer) commit(batch []*op) error {
 	}
 	return w.conn.Raw(func(c any) error {
 		pages, _, err := c.(sqlite.DBStatus).Status(sqlite.DBStatusCacheWrite, true)
-		w.logged += pages
+		w.wal.pages += pages
 		return err
 	})
 }
@@ -239,36 +253,20 @@ func (w *writer) rollback(err error) error {
 	return err
 }
 
-// moveLog moves the log into the file if it has more pages than that. SQLite would
-// do it by itself, and say nothing of a sync that failed.
-func (w *writer) moveLog(pages int) error {
-	if w.logged <= pages {
-		return nil
-	}
-	w.logged = 0
-	var busy, log, moved int
-	err := w.conn.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)").Scan(&busy, &log, &moved)
-	if isFull(err) {
-		w.reserve.give()
-		return nil
-	}
-	return err
-}
-
 func isFull(err error) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e) && e.Code()&0xff == sqlite3.SQLITE_FULL
 }
 
-// prepared returns a statement, compiled once.
+// prepared returns a query, compiled once.
 func (w *writer) prepared(query string) (*sql.Stmt, error) {
-	s := w.statements[query]
+	s := w.queries[query]
 	if s == nil {
 		var err error
 		if s, err = w.conn.PrepareContext(context.Background(), query); err != nil {
 			return nil, err
 		}
-		w.statements[query] = s
+		w.queries[query] = s
 	}
 	return s, nil
 }
@@ -278,17 +276,33 @@ func (w *writer) exec(query string, args ...any) error {
 	return err
 }
 
-// changed runs a statement and returns how many rows it changed.
-func (w *writer) changed(query string, args ...any) (int64, error) {
-	s, err := w.prepared(query)
-	if err != nil {
-		return 0, err
+// changed runs a statement and returns how many rows it changed. It does so on the
+// driver's own connection: a change has many values, and most of what database/sql
+// does for each is not needed.
+func (w *writer) changed(query string, args ...any) (n int64, err error) {
+	w.args = w.args[:0]
+	for i, a := range args {
+		v, err := driver.DefaultParameterConverter.ConvertValue(a)
+		if err != nil {
+			return 0, err
+		}
+		w.args = append(w.args, driver.NamedValue{Ordinal: i + 1, Value: v})
 	}
-	r, err := s.Exec(args...)
-	if err != nil {
-		return 0, err
-	}
-	return r.RowsAffected()
+	err = w.conn.Raw(func(c any) (err error) {
+		s := w.changes[query]
+		if s == nil {
+			if s, err = c.(driver.ConnPrepareContext).PrepareContext(context.Background(), query); err != nil {
+				return err
+			}
+			w.changes[query] = s
+		}
+		r, err := s.(driver.StmtExecContext).ExecContext(context.Background(), w.args)
+		if err == nil {
+			n, err = r.RowsAffected()
+		}
+		return err
+	})
+	return n, err
 }
 
 // one reads one row; sql.ErrNoRows if there is none.

@@ -11,12 +11,14 @@ CREATE TABLE meta (
 	value BLOB
 ) WITHOUT ROWID;
 
+-- A row is written when its call is accepted, and again when an attempt of it has
+-- ended: a change in one place costs less than many small ones.
 CREATE TABLE calls (
 	seq         INTEGER PRIMARY KEY, -- age
 	id          TEXT NOT NULL UNIQUE,
 	upstream    TEXT NOT NULL,
 	lane        INTEGER NOT NULL,    -- equal for calls that take the same permits
-	state       TEXT NOT NULL,
+	state       TEXT NOT NULL,       -- waiting also while it is being sent
 	rank        INTEGER NOT NULL,    -- priority, negated
 	async       INTEGER NOT NULL,    -- nobody waits for the answer
 	callback    TEXT NOT NULL,       -- who is told of its end
@@ -32,34 +34,46 @@ CREATE TABLE calls (
 	ended_at    INTEGER NOT NULL,    -- of its last attempt that has ended, or of the call
 	attempts    TEXT NOT NULL,       -- JSON
 	spent       TEXT NOT NULL,       -- JSON: permits that its attempts may have out
-	sum         INTEGER NOT NULL
+	sum         INTEGER NOT NULL,
+	-- What goes on the wire, until the call is finished. If sealed is not null it
+	-- holds nonce and AES-256-GCM of all of it, and the rest is empty.
+	method      TEXT,
+	target      TEXT,
+	headers     TEXT,                -- JSON
+	body        BLOB,
+	sealed      BLOB,
+	request_sum INTEGER,
+	-- What came back.
+	status         INTEGER,
+	answer_headers TEXT,             -- JSON
+	answer         BLOB,
+	truncated      INTEGER,
+	answer_sealed  BLOB,
+	answer_sum     INTEGER
 );
 CREATE INDEX waiting  ON calls (upstream, rank, seq, lane, due, bytes) WHERE state = 'waiting';
 CREATE INDEX waking   ON calls (wake) WHERE state = 'waiting' AND wake <> 0;
-CREATE INDEX unsettled ON calls (state, upstream, bytes) WHERE state = 'sending' OR state = 'unknown';
+CREATE INDEX unsettled ON calls (upstream, bytes) WHERE state = 'unknown';
 CREATE INDEX ended    ON calls (ended_at) WHERE ended_at > 0;
 
--- What goes on the wire, until the call is finished. If sealed is not null it holds
--- nonce and AES-256-GCM of all of it, and the rest is empty.
-CREATE TABLE bodies (
-	seq     INTEGER PRIMARY KEY,
-	method  TEXT NOT NULL,
-	target  TEXT NOT NULL,
-	headers TEXT NOT NULL, -- JSON
-	body    BLOB NOT NULL,
-	sealed  BLOB,
-	sum     INTEGER NOT NULL
+-- What is being sent, as of its intent.
+CREATE TABLE flights (
+	seq      INTEGER PRIMARY KEY,
+	async    INTEGER NOT NULL,
+	epoch    INTEGER NOT NULL,
+	due      INTEGER NOT NULL,
+	deadline INTEGER NOT NULL,
+	attempts TEXT NOT NULL,
+	spent    TEXT NOT NULL,
+	sum      INTEGER NOT NULL
 );
 
-CREATE TABLE results (
-	seq       INTEGER PRIMARY KEY,
-	status    INTEGER NOT NULL,
-	headers   TEXT NOT NULL, -- JSON
-	body      BLOB NOT NULL,
-	truncated INTEGER NOT NULL,
-	sealed    BLOB,
-	sum       INTEGER NOT NULL
-);
+-- Calls as they are.
+CREATE VIEW current AS SELECT c.seq, id, upstream, lane, iif(f.seq IS NULL, state, 'sending') AS state, rank, coalesce(f.async, c.async) AS async,
+	callback, resolves, coalesce(f.epoch, c.epoch) AS epoch, bytes, accepted_at, not_before, coalesce(f.due, c.due) AS due,
+	coalesce(f.deadline, c.deadline) AS deadline, wake, ended_at, coalesce(f.attempts, c.attempts) AS attempts,
+	coalesce(f.spent, c.spent) AS spent, coalesce(f.sum, c.sum) AS sum
+	FROM calls c LEFT JOIN flights f ON f.seq = c.seq;
 
 -- Notices that nobody has handed over yet as a webhook.
 CREATE TABLE untold (
@@ -97,7 +111,7 @@ CREATE VIEW readable AS SELECT id, upstream, state, -rank AS priority,
 	strftime('%Y-%m-%dT%H:%M:%fZ', deadline / 1e6, 'unixepoch') AS deadline,
 	strftime('%Y-%m-%dT%H:%M:%fZ', nullif(ended_at, 0) / 1e6, 'unixepoch') AS ended,
 	json_array_length(attempts) AS attempts, attempts ->> '$[#-1].outcome' AS outcome, attempts ->> '$[#-1].reason' AS reason
-	FROM calls;
+	FROM current;
 CREATE VIEW out_now AS SELECT upstream, name AS "limit", key, every, permits, paused,
 	strftime('%Y-%m-%dT%H:%M:%fZ', nullif(back, 0) / 1e6, 'unixepoch') AS back
 	FROM quota;
