@@ -35,7 +35,7 @@ func TestPowerCut(t *testing.T) {
 			syncs := int64(0)
 			disk.synced = s.take
 			path, after := file(t), t.TempDir()
-			o := Options{vfs: disk.name} // as it comes
+			o := Options{vfs: disk.name, longLog: 40} // else as it comes
 			if mode != "FULL" {
 				o.raw = "_pragma=synchronous(" + mode + ")"
 			}
@@ -95,7 +95,7 @@ func TestFailedSync(t *testing.T) {
 		var syncs, failed atomic.Int64
 		nth := rand.N(int64(200)) + 1
 		path := file(t)
-		d := open(t, path, Options{vfs: disk.name})
+		d := open(t, path, Options{vfs: disk.name, longLog: 40})
 		disk.fail(func() fault {
 			if failed.Load() == 0 && syncs.Add(1) == nth {
 				failed.Store(1)
@@ -228,7 +228,7 @@ func TestDiskFull(t *testing.T) {
 			}
 			return works
 		}
-		diskFull(t, path, Options{vfs: disk.name}, func() func() { full.Store(true); return func() { full.Store(false) } })
+		diskFull(t, path, Options{vfs: disk.name, longLog: 40}, func() func() { full.Store(true); return func() { full.Store(false) } })
 	})
 	t.Run("tmpfs", func(t *testing.T) {
 		dir := t.TempDir()
@@ -236,7 +236,7 @@ func TestDiskFull(t *testing.T) {
 			t.Skipf("SKIPPED, NOT TESTED: no tmpfs can be mounted here: %v, %s", err, out)
 		}
 		t.Cleanup(func() { exec.Command("umount", dir).Run() })
-		diskFull(t, filepath.Join(dir, "throttler.db"), Options{}, func() func() {
+		diskFull(t, filepath.Join(dir, "throttler.db"), Options{longLog: 40}, func() func() {
 			filler := filepath.Join(dir, "filler")
 			f, err := os.Create(filler)
 			if err != nil {

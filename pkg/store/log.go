@@ -36,7 +36,7 @@ func (w *writer) moveLog() error {
 
 // moveLongLog begins to move the log beside what is written from now on.
 func (w *writer) moveLongLog() {
-	if w.wal.pages <= longLog || w.wal.moved != nil {
+	if w.wal.pages <= w.options.longLog || w.wal.moved != nil {
 		return
 	}
 	moved := make(chan error, 1)

@@ -31,7 +31,7 @@ const powerCut = "THROTTLER_TEST_POWERCUT" // mode and path
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if mode, path, ok := strings.Cut(os.Getenv(powerCut), " "); ok {
-		o := Options{Log: quiet} // as it comes
+		o := Options{Log: quiet, longLog: 40} // else as it comes
 		if mode != "FULL" {
 			o.raw = "_pragma=synchronous(" + mode + ")"
 		}

@@ -274,7 +274,7 @@ func (sim *simulation) reopen() {
 			sim.Fatal(err)
 		}
 	}
-	db, err := Open(sim.path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+	db, err := Open(sim.path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096, longLog: 20})
 	if err != nil {
 		sim.Fatal(err)
 	}

@@ -79,6 +79,7 @@ type Options struct {
 	vfs     string // of SQLite, for tests
 	raw     string // pragmas instead of synchronous, for tests
 	reserve int64  // bytes, for tests
+	longLog int    // pages, for tests
 }
 
 // A DB is a scheduler.Durable in a file. It is safe for concurrent use.
@@ -124,6 +125,9 @@ func Open(path string, o Options) (*DB, error) {
 	}
 	if o.reserve == 0 {
 		o.reserve = reserveSize
+	}
+	if o.longLog == 0 {
+		o.longLog = longLog
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
