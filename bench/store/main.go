@@ -72,25 +72,27 @@ as bench/store/bare.go says. Both run in turns. Ratios count: this machine's dis
 its other work are in all of the figures.`
 
 const reasons = `
-## Where it falls short, and why
+## What it costs, and why
 
-Lives at 64 and more callers: the writer is one goroutine, and most of its time is
-SQLite's own work. A life has 12 changes of b-trees here and 9 in the floor: what is
-being sent and what has ended have an index each, without which a start would read
-all calls. The rest is wider rows, checksums, and the callers' JSON, which on few
-cores competes with the writer. What helped: no trigger and no IN list (each made
-SQLite build a table for every change), two indexes less, and letting those who were
-just answered join the next transaction (batches of 45 instead of 30 at 64 callers).
-What would not: Go's database/sql is 7% of it, unused columns some 5%.
+The writer is one goroutine, and with many callers most of its time is SQLite's own
+work: a life has 8 changes of b-trees in 4 statements here, 9 in 6 in the floor, but
+wider rows, more values to hand over, checksums, and callers who make JSON, which on
+few cores competes with the writer. What helped: one row for a call, its request and
+its answer; a small table for what is being sent, so that an intent is one insert at
+the end of it; changes on the driver's own connection (database/sql took 8%); fewer
+values for each statement, since the driver looks for each among all of them;
+statements that are constants; batches of at most some 100, so that callers prepare
+while others' changes are written, and no fewer than those who were just answered. No
+trigger and no IN list: each made SQLite build a table for every change.
 
-Accept at 1,000/s: there is no idle moment at that pace, so the log is moved into the
-file every 8,000 pages by the writer itself, and accepts wait for it; on a shared disk
-a sync after a pause also takes longer than one after the other.
+Accept at 1,000/s: there is no idle moment at that pace, so a second connection moves
+the log into the file every 8,000 pages, while the writer goes on; what it does not
+reach the writer moves itself, some milliseconds.
 
 Due to first byte: a timer of an idle Go process is up to a millisecond late, since
 the poller rounds up, and the intent is one commit. The line above it has what both
-cost by themselves, at the same pace: a disk that takes longer than 1 ms at the 99th
-percentile cannot hold it.
+cost by themselves, at the same pace: where that takes more than 2 ms at the 99th
+percentile, no store can hold it.
 `
 
 // say prints, and keeps what it prints for the page.
