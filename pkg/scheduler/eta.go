@@ -75,17 +75,17 @@ type rival struct {
 	older         int // of alike, those of calls that are older
 }
 
-// outlook returns what stands between a call and its turn at a gate; nil if nobody
-// needs the gate.
-func (p *planner) outlook(g *gate, c *call, cost int) *outlook {
+// outlook returns what stands between a call and its turn at a gate: nothing if nobody
+// needs the gate. On the heap it would take a quarter of the time of an ETA.
+func (p *planner) outlook(g *gate, c *call, cost int) (o outlook) {
 	if g == nil {
-		return nil
+		return o
 	}
 	r := c.rank()
 	if r.seq == 0 { // not accepted yet
 		r.seq = math.MaxUint64
 	}
-	o := &outlook{p: p, gate: g, flow: p.flows[c.route.flow], tag: p.virtual, weight: p.weight(c.route.flow), behind: 1, all: g.shares.Len()}
+	o = outlook{p: p, gate: g, flow: p.flows[c.route.flow], tag: p.virtual, weight: p.weight(c.route.flow), behind: 1, all: g.shares.Len()}
 	if o.flow != nil {
 		o.tag = max(o.tag, o.flow.virtual)
 	}
@@ -115,7 +115,7 @@ func (p *planner) outlook(g *gate, c *call, cost int) *outlook {
 // ahead returns how many permits of the gate will be taken before the call's turn,
 // if that comes within a time.
 func (o *outlook) ahead(in time.Duration) int {
-	if o == nil {
+	if o.gate == nil {
 		return 0
 	}
 	own := float64(o.apart)
