@@ -28,7 +28,8 @@ type backlog struct {
 	lanes  map[int64]int      // near calls by lane
 	hand   map[int64]struct{} // those in hand, by seq: near, sent, or not yet recorded
 	cursor Position
-	done   bool // nothing comes after the cursor
+	done   bool      // nothing comes after the cursor
+	again  *Position // from there to the cursor something was left to the disk; nil if not
 	held   map[int64]Position
 	reads  *stretch // what is being read, nil if nothing
 }
@@ -51,12 +52,18 @@ func (b *backlog) behind(c *call) bool {
 	return !b.done && b.cursor.before(at)
 }
 
-// takes decides whether a new call waits in memory. One that goes before all that
-// is on disk does, unless there is far too much.
+// takes decides whether a new call waits in memory.
 func (b *backlog) takes(c *call) bool {
-	if b.behind(c) {
+	if b.behind(c) || !b.makesRoom(c) {
+		b.miss(c)
 		return false
 	}
+	return true
+}
+
+// makesRoom decides about a call that goes before all that is on disk: it waits in
+// memory, unless there is far too much.
+func (b *backlog) makesRoom(c *call) bool {
 	calls, lane := nearCalls, nearLane
 	if !b.done {
 		calls *= 2
@@ -71,6 +78,9 @@ func (b *backlog) takes(c *call) bool {
 	case full && !held:
 		if b.done || at.before(b.cursor) {
 			b.cursor, b.done = at, false
+		}
+		if b.again != nil && !b.again.before(b.cursor) {
+			b.again = nil
 		}
 		return false
 	case full || b.lanes[c.Lane] >= lane:
@@ -127,7 +137,7 @@ type stretch struct {
 	counts  map[int64]int
 	held    map[int64]Position
 	skipped map[int64]Position // lanes that have as much in memory as they may
-	missed  *Position          // where to read again: something was left to the disk there meanwhile
+	missed  *Position          // something was left to the disk there meanwhile
 }
 
 // next returns the stretch to be read now, nil if none.
@@ -140,10 +150,14 @@ func (b *backlog) next() *stretch {
 			return &stretch{from: from, lane: lane, ofLane: true, hand: maps.Clone(b.hand)}
 		}
 	}
-	if b.done || b.near > nearCalls/2 {
+	if b.done && b.again == nil || b.near > nearCalls/2 {
 		return nil
 	}
-	return &stretch{from: b.cursor, hand: maps.Clone(b.hand), counts: maps.Clone(b.lanes), held: maps.Clone(b.held), skipped: make(map[int64]Position)}
+	from := b.cursor
+	if b.again != nil {
+		from = *b.again
+	}
+	return &stretch{from: from, hand: maps.Clone(b.hand), counts: maps.Clone(b.lanes), held: maps.Clone(b.held), skipped: make(map[int64]Position)}
 }
 
 // wants chooses what is read of the stretch.
@@ -173,10 +187,10 @@ func (st *stretch) wants(p Position, lane int64) bool {
 func (b *backlog) read(st *stretch, page *Page) {
 	b.reads = nil
 	last, end := page.Last, page.End
-	if at := st.missed; at != nil && (end || at.before(last)) {
-		last, end = *at, false
-	}
 	if st.ofLane {
+		if at := st.missed; at != nil && (end || at.before(last)) {
+			last, end = *at, false
+		}
 		switch {
 		case b.held[st.lane] != st.from:
 		case end:
@@ -187,22 +201,40 @@ func (b *backlog) read(st *stretch, page *Page) {
 		return
 	}
 	for lane, from := range st.skipped {
-		if last.before(from) {
-			from = last
+		if at := st.missed; at != nil && at.before(from) {
+			from = *at
 		}
 		b.hold(lane, from)
 	}
-	if b.cursor == st.from {
+	again := b.again != nil && *b.again == st.from
+	if again {
+		b.again = &last
+	}
+	switch {
+	case b.cursor != st.from && !again: // it was put back meanwhile
+	case !last.before(b.cursor):
 		b.cursor, b.done = last, end
+		fallthrough
+	case end:
+		b.again = nil
+	}
+	switch at := st.missed; {
+	case at == nil:
+	case !at.before(b.cursor):
+		b.done = false
+	case b.again == nil || at.before(*b.again):
+		b.again = at
 	}
 }
 
 // rewind begins to read again: what was read meanwhile could not be taken in hand.
 func (b *backlog) rewind() {
 	if b != nil && b.far > 0 {
-		b.cursor, b.done = first, false
+		b.cursor, b.done, b.again = first, false, nil
 		clear(b.held)
-		b.missed(first)
+		if b.reads != nil {
+			b.reads.missed = &Position{Priority: first.Priority}
+		}
 	}
 }
 
@@ -214,16 +246,11 @@ func (b *backlog) beyond(c *call) int {
 	return b.far
 }
 
-// park leaves a call to the disk.
-func (b *backlog) park(c *call) {
-	b.far++
-	b.missed(c.position().below())
-}
-
-// missed takes note of where to read again after the stretch that is being read.
-func (b *backlog) missed(from Position) {
-	if st := b.reads; st != nil && (st.missed == nil || from.before(*st.missed)) {
-		st.missed = &from
+// miss takes note that a call was left to the disk while something is read.
+func (b *backlog) miss(c *call) {
+	at := c.position().below()
+	if st := b.reads; st != nil && (!st.ofLane || st.lane == c.Lane) && (st.missed == nil || at.before(*st.missed)) {
+		st.missed = &at
 	}
 }
 

@@ -21,11 +21,17 @@ type disk struct {
 	found   []*call
 	seq     uint64
 	most    int64 // bytes of a call
+	put     int   // of 8 calls so many are put off
+	off     int   // written and put off
 }
 
 func (d *disk) accept(r *rand.Rand, lanes int64) {
 	d.seq++
 	c := &call{Call: &Call{Durable: true, Async: true, Priority: int16(r.IntN(3)), Stored: &Stored{Lane: r.Int64N(lanes)}}, seq: d.seq, bytes: r.Int64N(d.most)}
+	if r.IntN(8) < d.put {
+		c.due = 1
+		d.off++
+	}
 	i, _ := d.find(c)
 	d.rows = slices.Insert(d.rows, i, c)
 	d.written = append(d.written, c)
@@ -35,11 +41,11 @@ func (d *disk) enqueue(r *rand.Rand) {
 	i := r.IntN(len(d.written))
 	c := d.written[i]
 	d.written = slices.Delete(d.written, i, i+1)
-	if d.b.takes(c) {
+	if c.due == 0 && d.b.takes(c) {
 		d.b.enter(c)
 		d.memory = append(d.memory, c)
 	} else {
-		d.b.park(c)
+		d.b.far++
 	}
 }
 
@@ -64,16 +70,17 @@ func (d *disk) find(c *call) (int, bool) {
 
 func (d *disk) look() {
 	d.page = &Page{Last: d.st.from, End: true}
+	looked := 0
 	for _, c := range d.rows {
 		at := c.position()
 		if !d.st.from.before(at) {
 			continue
 		}
-		if len(d.found) == pageCalls {
+		if looked++; looked > 3*pageCalls || len(d.found) == pageCalls {
 			d.page.End = false
 			break
 		}
-		if d.page.Last = at; d.st.wants(at, c.Lane) {
+		if d.page.Last = at; c.due == 0 && d.st.wants(at, c.Lane) {
 			d.found = append(d.found, c)
 		}
 	}
@@ -112,7 +119,7 @@ func TestBacklogForgetsNoCall(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
-			d := &disk{b: newBacklog(0), most: 1 << r.IntN(17)}
+			d := &disk{b: newBacklog(0), most: 1 << r.IntN(17), put: r.IntN(7)}
 			lanes := int64(1 + r.IntN(6))
 			calls := r.IntN(3 * nearCalls)
 			for range calls {
@@ -135,7 +142,7 @@ func TestBacklogForgetsNoCall(t *testing.T) {
 					d.read()
 				}
 			}
-			for len(d.rows)+len(d.memory) > 0 {
+			for len(d.written) > 0 || len(d.rows)+len(d.memory) > d.off {
 				switch {
 				case len(d.written) > 0:
 					d.enqueue(r)
@@ -143,12 +150,33 @@ func TestBacklogForgetsNoCall(t *testing.T) {
 				case len(d.memory) > 0:
 					d.send(r)
 				default:
-					t.Fatalf("%d calls are on disk, and nobody reads them", len(d.rows))
+					t.Fatalf("%d calls are on disk, and nobody reads them", len(d.rows)-d.off)
 				}
 			}
-			if d.b.far != 0 || d.b.near != 0 || d.b.bytes != 0 || len(d.b.hand) != 0 {
+			if d.b.far != d.off || d.b.near != 0 || d.b.bytes != 0 || len(d.b.hand) != 0 {
 				t.Errorf("nothing waits: %d far, %d near, %d bytes, %d in hand", d.b.far, d.b.near, d.b.bytes, len(d.b.hand))
 			}
 		})
+	}
+}
+
+// TestBacklogGetsOn: calls that come first, one during every page, do not keep it
+// from reading what comes last, though nothing of the pages is wanted.
+func TestBacklogGetsOn(t *testing.T) {
+	const rows, page = 1_000_000, 50_000
+	b := newBacklog(rows)
+	for reads := 1; !b.done; reads++ {
+		st := b.next()
+		b.reads = st
+		if st == nil || reads > 3*rows/page {
+			t.Fatalf("after %d pages the backlog is at %+v", reads, b.cursor)
+		}
+		urgent := &call{Call: &Call{Durable: true, Async: true, Priority: 5, Stored: &Stored{}}, seq: rows + uint64(reads)}
+		b.takes(urgent)
+		last := Position{Seq: page}
+		if st.from.Priority == 0 {
+			last.Seq = min(st.from.Seq+page, rows)
+		}
+		b.read(st, &Page{Last: last, End: last.Seq == rows})
 	}
 }

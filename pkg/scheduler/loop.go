@@ -185,7 +185,7 @@ func (l *loop) enqueue(now time.Time, c *call) {
 		l.release(now, c)
 	case l.parks(now, p, c):
 		delete(l.calls, c.ID)
-		p.backlog.park(c)
+		p.backlog.far++
 	default:
 		l.wait(now, c)
 	}

@@ -225,20 +225,29 @@ func (w *writer) claim(key []byte, fingerprint string, r *row) (known string, an
 	return "", nil, w.exec("INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)", key, fingerprint, r.seq, r.accepted+keep)
 }
 
+// smallBody is what is written with every change of a call: most of a page of the file.
+const smallBody = 2048
+
 // A call that is new waits, and nothing has come of it.
-const accept = `INSERT INTO calls (seq, id, upstream, lane, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before,
+const insertCall = `INSERT INTO calls (seq, id, upstream, lane, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before,
 	due, deadline, wake, sum, ` + requestColumns + `, state, ended_at, attempts, spent)
 	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting', 0, '[]', '')`
 
 func (w *writer) accept(r *row, request *content) error {
 	args := []any{r.seq, r.id, r.upstream, r.lane, r.rank, r.async, r.callback, r.resolves, w.epoch, r.bytes,
 		r.accepted, r.notBefore, r.due, r.deadline, r.wake, r.sum}
-	if request == nil {
+	switch {
+	case request == nil:
 		args = append(args, nil, nil, nil, nil, nil, nil)
-	} else {
+	case len(request.body)+len(request.sealed) > smallBody:
+		if err := w.exec("INSERT INTO bodies VALUES (?, ?, ?)", r.seq, request.body, request.sealed); err != nil {
+			return err
+		}
+		args = append(args, request.head, request.target, request.headers, nil, nil, request.sum)
+	default:
 		args = append(args, request.head, request.target, request.headers, request.body, request.sealed, request.sum)
 	}
-	return w.exec(accept, args...)
+	return w.exec(insertCall, args...)
 }
 
 // Intend implements [scheduler.Store].
@@ -292,18 +301,21 @@ func init() {
 }
 
 // update writes where a call stands that was waiting, being sent or unknown; it
-// returns 0 if there is no such call. A call that is fragile may stay so.
-func (w *writer) update(c *scheduler.Call, r *row, answer *content, fragile bool) (n int64, err error) {
+// returns 0 if there is no such call. One that is fragile stays so, if it may.
+func (w *writer) update(c *scheduler.Call, r *row, answer *content, mayStay bool) (n int64, err error) {
 	sent, err := w.changed("DELETE FROM flights WHERE seq = ?", r.seq)
 	if err != nil {
 		return 0, err
 	}
 	u := updated{ends: c.State.Finished(), answered: answer != nil && !w.tight}
-	args := []any{r.state, r.async, sent > 0, w.epoch, r.ended, r.attempts, r.spent, r.due, r.deadline, fragile, r.wake, r.sum}
+	args := []any{r.state, r.async, sent > 0, w.epoch, r.ended, r.attempts, r.spent, r.due, r.deadline, mayStay, r.wake, r.sum}
 	if u.answered {
 		args = append(args, answer.status, answer.headers, answer.body, answer.truncated, answer.sealed, answer.sum)
 	}
 	n, err = w.changed(updates[u], append(args, r.seq, r.id)...)
+	if u.ends && err == nil {
+		err = w.exec("DELETE FROM bodies WHERE seq = ?", r.seq)
+	}
 	if notice := c.Notice(); notice != "" && n > 0 && err == nil {
 		err = w.exec("INSERT OR IGNORE INTO untold VALUES (?, ?)", notice, r.seq)
 	}

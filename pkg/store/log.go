@@ -50,8 +50,8 @@ func (w *writer) moveLongLog() {
 	}()
 }
 
-// hasMoved moves what was written beside: only a log that has moved to its end
-// begins anew.
+// hasMoved moves what was written beside: a log begins anew if it has moved to its end
+// and nobody reads in it.
 func (w *writer) hasMoved(err error) error {
 	w.wal.moved = nil
 	if err = w.unlessFull(err); err != nil {

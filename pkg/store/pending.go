@@ -22,6 +22,9 @@ type querier interface {
 	Query(query string, args ...any) (*sql.Rows, error)
 }
 
+const selectRequest = `SELECT method, target, headers, coalesce(c.body, b.body), coalesce(c.sealed, b.sealed), request_sum
+	FROM calls c LEFT JOIN bodies b USING (seq) WHERE seq = ? AND request_sum IS NOT NULL`
+
 // entry returns the call of a row with its request, nil if that was not kept.
 func (d *DB) entry(q querier, r *row) (*scheduler.Entry, error) {
 	c, err := r.call()
@@ -30,7 +33,7 @@ func (d *DB) entry(q querier, r *row) (*scheduler.Entry, error) {
 	}
 	e := &scheduler.Entry{Call: c, Bytes: r.bytes}
 	b := &content{}
-	err = q.QueryRow("SELECT "+requestColumns+" FROM calls WHERE seq = ? AND request_sum IS NOT NULL", r.seq).
+	err = q.QueryRow(selectRequest, r.seq).
 		Scan(&b.head, &b.target, &b.headers, &b.body, &b.sealed, &b.sum)
 	if errors.Is(err, sql.ErrNoRows) {
 		e.NoBody = true

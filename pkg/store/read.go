@@ -72,6 +72,9 @@ func (f *File) Check() (calls int, err error) {
 	if err := rows.Err(); err != nil {
 		return 0, f.says(err)
 	}
+	if err := strayFlights(f.d.read); err != nil {
+		faults = append(faults, err)
+	}
 	err = f.each(func(r *row) error {
 		calls++
 		if _, err := f.d.whole(r); err != nil {

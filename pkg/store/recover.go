@@ -56,13 +56,13 @@ func (w *writer) recover(past *scheduler.Past, recent time.Duration, repeat func
 	if err := w.one("SELECT coalesce(max(seq), 0) FROM calls", nil, &past.Seq); err != nil {
 		return err
 	}
-	now := time.Now()
+	now, ended := time.Now(), 0
 	for _, step := range []func() error{
-		func() error { return w.endFragile(now) },
+		func() (err error) { ended, err = w.endFragile(now); return err },
 		func() error { return w.breakSending(past, now, repeat) },
 		func() error { return w.recentHolds(past, folded, max(mark, micros(now))-recent.Microseconds()) },
 		func() error { return w.quotaHolds(past) },
-		func() error { return w.backlog(past, clean, backlog) },
+		func() error { return w.backlog(past, clean && ended == 0 && past.Broken == 0, backlog) },
 		func() error { return w.set("epoch", w.epoch) },
 		func() error { return w.set("clean", false) },
 	} {
@@ -102,12 +102,12 @@ func (w *writer) put(c *scheduler.Call) error {
 
 // endFragile ends calls that cannot go on: nobody has an answer that they were
 // accepted, or their request was not kept. One that was sent may have been executed.
-func (w *writer) endFragile(now time.Time) error {
+func (w *writer) endFragile(now time.Time) (ended int, err error) {
 	rows, err := w.rows("seq IN (SELECT seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND wake <> 0 AND wake = ?) AND state = 'waiting'", fragile)
 	for _, r := range rows {
 		c, err := r.call()
 		if err != nil {
-			return err
+			return 0, err
 		}
 		c.State, c.FinishedAt = scheduler.Cancelled, now
 		if slices.ContainsFunc(c.Attempts, func(a scheduler.Attempt) bool { return a.Outcome == upstream.Unknown }) {
@@ -117,26 +117,19 @@ func (w *writer) endFragile(now time.Time) error {
 			last.Reason += "; " + wentWithIt
 		}
 		if err := w.put(c); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return err
+	return len(rows), err
 }
 
 // breakSending decides about what was being sent. Its permits go over to the quota table.
 func (w *writer) breakSending(past *scheduler.Past, now time.Time, repeat func(*scheduler.Entry) (time.Time, bool)) error {
 	held := int64(1) << 31 // ids that no block of this life has
+	if err := strayFlights(conn{w}); err != nil {
+		return err
+	}
 	rows, err := w.rows("seq IN (SELECT seq FROM flights)")
-	if err != nil {
-		return err
-	}
-	var flights int
-	if err := w.one("SELECT count(*) FROM flights", nil, &flights); err != nil {
-		return err
-	}
-	if flights != len(rows) {
-		return fmt.Errorf("%d of what was being sent are of no call: %w", flights-len(rows), errSum)
-	}
 	for _, r := range rows {
 		c, err := r.call()
 		if err != nil {
@@ -167,6 +160,16 @@ func (w *writer) breakSending(past *scheduler.Past, now time.Time, repeat func(*
 			return err
 		}
 		past.Broken++
+	}
+	return err
+}
+
+// strayFlights looks for what was being sent and is of no call.
+func strayFlights(q querier) error {
+	n := 0
+	err := q.QueryRow("SELECT count(*) FROM flights WHERE seq NOT IN (SELECT seq FROM calls)").Scan(&n)
+	if n > 0 {
+		err = fmt.Errorf("%d of what was being sent are of no call: %w", n, errSum)
 	}
 	return err
 }
@@ -221,9 +224,10 @@ func (w *writer) quotaHolds(past *scheduler.Past) error {
 	return rows.Err()
 }
 
-// backlog counts what waits and what is unknown; after a clean end it was counted.
-func (w *writer) backlog(past *scheduler.Past, clean bool, counted []byte) error {
-	if clean && past.Broken == 0 && json.Unmarshal(counted, &past.Backlog) == nil {
+// backlog counts what waits and what is unknown; after a clean end it was counted, and
+// is so still if nothing was decided since.
+func (w *writer) backlog(past *scheduler.Past, known bool, counted []byte) error {
+	if known && json.Unmarshal(counted, &past.Backlog) == nil {
 		return nil
 	}
 	return w.count(past.Backlog)

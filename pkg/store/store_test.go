@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -76,6 +77,30 @@ func TestOneProcess(t *testing.T) {
 		if _, err := Open(name, Options{Log: quiet}); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "in use by another process") {
 			t.Errorf("a second Open, of %s: %v", name, err)
 		}
+	}
+}
+
+// TestBrokenIsNotClean: the next Open checks a file of which a reader saw that it is
+// damaged.
+func TestBrokenIsNotClean(t *testing.T) {
+	path := file(t)
+	d := open(t, path, Options{})
+	if _, err := d.Recover(0, nil); err != nil {
+		t.Fatal(err)
+	}
+	d.check(errSum)
+	if _, err := d.Accept(t.Context(), storetest.NewEntry(1)); !errors.Is(err, scheduler.ErrBroken) {
+		t.Errorf("a new call: %v, want ErrBroken", err)
+	}
+	d.Close()
+	f, err := Read(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	clean := true
+	if err := f.d.read.QueryRow("SELECT value FROM meta WHERE name = 'clean'").Scan(&clean); err != nil || clean {
+		t.Errorf("clean: %v, %v", clean, err)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 const (
 	maxBatch  = 1024 // changes of one transaction, at most
-	fullBatch = 100  // so many take longer than a sync: nobody waits for more
+	fullBatch = 100  // so many take longer than a sync: what is not there yet is not waited for
 )
 
 // An op is a change. Its run returns the answer for whoever handed it over, and the
@@ -45,6 +45,9 @@ func newWriter(d *DB) (*writer, error) {
 	for _, conn := range []**sql.Conn{&w.conn, &w.wal.conn} {
 		var err error
 		if *conn, err = d.write.Conn(context.Background()); err != nil {
+			if w.conn != nil {
+				w.conn.Close()
+			}
 			return nil, err
 		}
 	}
@@ -54,10 +57,8 @@ func newWriter(d *DB) (*writer, error) {
 // do hands a change over and waits until it is on disk.
 func (d *DB) do(ctx context.Context, o *op) error {
 	o.done = make(chan struct{})
-	select {
-	case <-d.broken:
+	if d.isBroken() {
 		return d.failure
-	default:
 	}
 	select {
 	case d.ops <- o:
@@ -80,12 +81,10 @@ func (d *DB) do(ctx context.Context, o *op) error {
 }
 
 func (d *DB) gone() error {
-	select {
-	case <-d.broken:
+	if d.isBroken() {
 		return d.failure
-	default:
-		return fmt.Errorf("store: %s: is closed", d.path)
 	}
+	return fmt.Errorf("store: %s: is closed", d.path)
 }
 
 // run writes batches until the store is closed or has failed.
@@ -109,21 +108,20 @@ func (w *writer) run() {
 			err = w.moveLog()
 		case err = <-w.wal.moved:
 			err = w.hasMoved(err)
+		case <-w.broken: // by a reader, or whoever moves the log
 		case <-w.stop:
 			switch batch = w.drain(batch); {
 			case len(batch) > 0:
 				err = w.handle(batch)
 			case w.wal.moved != nil:
 				err = w.hasMoved(<-w.wal.moved)
-			default:
+			case !w.isBroken():
 				w.unclean = errors.Join(w.finish(), w.moveLog())
 				return
 			}
 		}
-		select {
-		case <-w.broken: // also by somebody else, meanwhile
+		if w.isBroken() {
 			err = errors.Join(err, w.failure)
-		default:
 		}
 		if err != nil {
 			w.fail(err)
@@ -137,6 +135,15 @@ func (w *writer) run() {
 			close(o.done)
 		}
 		w.moveLongLog()
+	}
+}
+
+func (d *DB) isBroken() bool {
+	select {
+	case <-d.broken:
+		return true
+	default:
+		return false
 	}
 }
 

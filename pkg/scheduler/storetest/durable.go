@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"errors"
 	"reflect"
 	"slices"
@@ -124,13 +125,14 @@ func crashedAgain(t *durable) {
 func survives(t *durable) {
 	e := t.accept(withKey("k", "f"))
 	keyed := t.accept(withKey("sync", "f"), func(e *scheduler.Entry) { e.Call.Async = false })
+	big := t.accept(func(e *scheduler.Entry) { e.Request.Body = bytes.Repeat([]byte("big\x00"), 50_000) })
 	epoch := int64(0)
 	t.lives(func(how string, past *scheduler.Past) {
-		if past.Seq != 2 || past.Epoch <= epoch || past.Mark.IsZero() || past.Mark.After(time.Now()) {
+		if past.Seq != 3 || past.Epoch <= epoch || past.Mark.IsZero() || past.Mark.After(time.Now()) {
 			t.Errorf("%s: %+v", how, past)
 		}
 		epoch = past.Epoch
-		for _, want := range []*scheduler.Entry{e, keyed} {
+		for _, want := range []*scheduler.Entry{e, keyed, big} {
 			got, err := t.d.Fetch(want.Call.ID)
 			if err != nil || got.Call.State != scheduler.Waiting || got.Call.Seq != want.Call.Seq || got.Call.Lane != want.Call.Lane || got.Bytes != want.Bytes || !reflect.DeepEqual(got.Request, want.Request) {
 				t.Errorf("%s: %+v, %v; want %+v", how, got, err, want)
@@ -209,6 +211,13 @@ func fragile(t *durable) {
 	}
 	if c, err := t.again("k", "f"); err != nil || c != nil {
 		t.Errorf("the key of a call that could not go on: %v, %v; want it free", c, err)
+	}
+	t.accept(func(e *scheduler.Entry) { e.NoBody = true })
+	if err := t.d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if past := t.begin(); past.Backlog["api"].Waiting != 2 {
+		t.Errorf("after a clean end: %+v, want the two that stay", past.Backlog)
 	}
 }
 

@@ -36,7 +36,8 @@ CREATE TABLE calls (
 	spent       TEXT NOT NULL,       -- JSON: permits that its attempts may have out
 	sum         INTEGER NOT NULL,
 	-- What goes on the wire, until the call is finished. If sealed is not null it
-	-- holds nonce and AES-256-GCM of all of it, and the rest is empty.
+	-- holds nonce and AES-256-GCM of all of it, and the rest is empty. If both are
+	-- null they are in bodies.
 	method      TEXT,
 	target      TEXT,
 	headers     TEXT,                -- JSON
@@ -55,6 +56,13 @@ CREATE INDEX waiting  ON calls (upstream, rank, seq, lane, due, bytes) WHERE sta
 CREATE INDEX waking   ON calls (wake) WHERE state = 'waiting' AND wake <> 0;
 CREATE INDEX unsettled ON calls (upstream, bytes) WHERE state = 'unknown';
 CREATE INDEX ended    ON calls (ended_at) WHERE ended_at > 0;
+
+-- Bodies that are too big to be written with every change of their call.
+CREATE TABLE bodies (
+	seq    INTEGER PRIMARY KEY,
+	body   BLOB,
+	sealed BLOB
+);
 
 -- What is being sent, as of its intent.
 CREATE TABLE flights (
