@@ -182,7 +182,7 @@ func (d *DB) open() error {
 	if d.write, err = sql.Open("sqlite", d.dsn("_pragma=journal_mode(WAL)&_pragma=wal_autocheckpoint(0)&_pragma=journal_size_limit(67108864)&"+sync)); err != nil {
 		return err
 	}
-	d.write.SetMaxOpenConns(2)
+	d.write.SetMaxOpenConns(1)
 	if d.read, err = sql.Open("sqlite", d.dsn("_pragma=query_only(1)")); err != nil {
 		return err
 	}

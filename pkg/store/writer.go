@@ -18,6 +18,11 @@ import (
 const (
 	maxBatch  = 1024 // changes of one transaction, at most
 	fullBatch = 100  // so many take longer than a sync: what is not there yet is not waited for
+	// The log is moved into the file when it has so many pages of 4 KiB: in an idle
+	// moment, or at the latest.
+	idleLog  = 500
+	longLog  = 8000
+	idleTime = 20 * time.Millisecond
 )
 
 // An op is a change. Its run returns the answer for whoever handed it over, and the
@@ -36,22 +41,16 @@ type writer struct {
 	queries map[string]*sql.Stmt   // compiled
 	changes map[string]driver.Stmt // likewise
 	args    []driver.NamedValue    // of the change that is made
-	wal     wal
-	tight   bool // leave out what is not needed: the reserve is used up
+	logged  int                    // pages since the log was moved
+	tight   bool                   // leave out what is not needed: the reserve is used up
 }
 
 func newWriter(d *DB) (*writer, error) {
-	w := &writer{DB: d, queries: make(map[string]*sql.Stmt), changes: make(map[string]driver.Stmt)}
-	for _, conn := range []**sql.Conn{&w.conn, &w.wal.conn} {
-		var err error
-		if *conn, err = d.write.Conn(context.Background()); err != nil {
-			if w.conn != nil {
-				w.conn.Close()
-			}
-			return nil, err
-		}
+	conn, err := d.write.Conn(context.Background())
+	if err != nil {
+		return nil, err
 	}
-	return w, nil
+	return &writer{DB: d, conn: conn, queries: make(map[string]*sql.Stmt), changes: make(map[string]driver.Stmt)}, nil
 }
 
 // do hands a change over and waits until it is on disk.
@@ -96,7 +95,7 @@ func (w *writer) run() {
 	defer idle.Stop()
 	for {
 		batch = batch[:0]
-		if w.wal.pages > idleLog && w.wal.moved == nil {
+		if w.logged > idleLog {
 			idle.Reset(idleTime)
 		}
 		var err error
@@ -106,15 +105,11 @@ func (w *writer) run() {
 			err = w.handle(batch)
 		case <-idle.C:
 			err = w.moveLog()
-		case err = <-w.wal.moved:
-			err = w.hasMoved(err)
-		case <-w.broken: // by a reader, or whoever moves the log
+		case <-w.broken: // by a reader
 		case <-w.stop:
 			switch batch = w.drain(batch); {
 			case len(batch) > 0:
 				err = w.handle(batch)
-			case w.wal.moved != nil:
-				err = w.hasMoved(<-w.wal.moved)
 			case !w.isBroken():
 				w.unclean = errors.Join(w.finish(), w.moveLog())
 				return
@@ -134,7 +129,12 @@ func (w *writer) run() {
 		for _, o := range batch {
 			close(o.done)
 		}
-		w.moveLongLog()
+		if w.logged > w.options.longLog {
+			if err := w.moveLog(); err != nil {
+				w.fail(err)
+				return
+			}
+		}
 	}
 }
 
@@ -147,11 +147,8 @@ func (d *DB) isBroken() bool {
 	}
 }
 
-// release gives the connections back. A statement left open would keep the file open.
+// release gives the connection back. A statement left open would keep the file open.
 func (w *writer) release() {
-	if w.wal.moved != nil {
-		<-w.wal.moved
-	}
 	for _, s := range w.queries {
 		s.Close()
 	}
@@ -159,7 +156,6 @@ func (w *writer) release() {
 		s.Close()
 	}
 	w.conn.Close()
-	w.wal.conn.Close()
 }
 
 // gather takes what queued while the last transaction was synced, and what those
@@ -249,7 +245,7 @@ func (w *writer) commit(batch []*op) error {
 	}
 	return w.conn.Raw(func(c any) error {
 		pages, _, err := c.(sqlite.DBStatus).Status(sqlite.DBStatusCacheWrite, true)
-		w.wal.pages += pages
+		w.logged += pages
 		return err
 	})
 }
@@ -257,6 +253,19 @@ func (w *writer) commit(batch []*op) error {
 // rollback ends a transaction that met an error; one may have ended by itself.
 func (w *writer) rollback(err error) error {
 	w.exec("ROLLBACK")
+	return err
+}
+
+// moveLog moves the log into the file. SQLite would do it by itself, and say nothing of
+// a sync that failed.
+func (w *writer) moveLog() error {
+	w.logged = 0
+	var busy, log, moved int
+	err := w.conn.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)").Scan(&busy, &log, &moved)
+	if isFull(err) {
+		w.reserve.give()
+		return nil
+	}
 	return err
 }
 
