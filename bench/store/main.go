@@ -78,10 +78,10 @@ The writer is one goroutine, and with many callers most of its time is SQLite's 
 work: a life has 8 changes of b-trees in 5 statements here, 9 in 6 in the floor, but
 wider rows, more values to hand over, checksums, and callers who make JSON, which on
 few cores competes with the writer. What helped: one row for a call, its request (if
-its body is not above 2 KiB) and its answer; a small table for what is being sent, so that an intent is one insert at
-the end of it; changes on the driver's own connection (database/sql took 8%); fewer
-values for each statement, since the driver looks for each among all of them;
-statements that are constants; batches of at most some 100, so that callers prepare
+its body is not above 2 KiB) and its answer; a small table for what is being sent, so
+that an intent is one insert at the end of it; changes on the driver's own connection
+(database/sql took 8%); fewer values for each statement, since the driver looks for
+each among all of them; statements that are constants; batches of at most some 100, so that callers prepare
 while others' changes are written, and no fewer than those who were just answered. No
 trigger and no IN list: each made SQLite build a table for every change.
 

@@ -225,7 +225,8 @@ func (w *writer) claim(key []byte, fingerprint string, r *row) (known string, an
 	return "", nil, w.exec("INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)", key, fingerprint, r.seq, r.accepted+keep)
 }
 
-// smallBody is what is written with every change of a call: most of a page of the file.
+// smallBody is how many bytes of a body, at most, are in its call's row, which is
+// written anew with every outcome. Half a page of the file: a bigger one has a row apart.
 const smallBody = 2048
 
 // A call that is new waits, and nothing has come of it.

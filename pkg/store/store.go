@@ -179,6 +179,7 @@ func (d *DB) open() error {
 		sync = d.options.raw
 	}
 	var err error
+	// A log that grew while somebody read in it for long is cut to 64 MiB afterwards.
 	if d.write, err = sql.Open("sqlite", d.dsn("_pragma=journal_mode(WAL)&_pragma=wal_autocheckpoint(0)&_pragma=journal_size_limit(67108864)&"+sync)); err != nil {
 		return err
 	}
