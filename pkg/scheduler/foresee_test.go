@@ -114,6 +114,33 @@ func TestETAOfManyFlowsWithOneCallEach(t *testing.T) {
 	})
 }
 
+// Calls that come so fast that the loop takes them all before it sends one are told of
+// each other all the same.
+func TestETAOfCallsThatComeAtOnce(t *testing.T) {
+	u := Upstream{ShareBy: `header("X-Tenant")`, Limits: []Limit{{Name: "app", Calls: 1, Window: 500 * ms}}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(int, *http.Request) answer { return answer{} }
+		s.ask(func(now time.Time) {
+			for i := range 10 {
+				c, refused := s.newCall(Request{Upstream: "api", Target: "/", Header: tenant(fmt.Sprint(i))})
+				if refused == nil {
+					c.Async = true
+					refused = s.loop.admit(now, c)
+				}
+				if refused != nil {
+					t.Error(refused)
+					return
+				}
+				s.loop.enqueue(now, c)
+				told := s.loop.describe(now, c)
+				if want := f.start.Add(time.Duration(i) * 500 * ms); told.State != Waiting || told.ETA.Sub(want).Abs() > 10*ms {
+					t.Errorf("call %d is %s and told to go at %v, want %v", i, told.State, told.ETA.Sub(f.start), want.Sub(f.start))
+				}
+			}
+		})
+	})
+}
+
 // A budget of failures is no reason to expect that what is in flight will fail.
 func TestETAUnderABudgetOfFailures(t *testing.T) {
 	u := Upstream{Limits: []Limit{{Name: "failures", Calls: 2, Window: time.Hour, Counts: []upstream.Outcome{upstream.Failed}}}}

@@ -148,6 +148,14 @@ func (l *loop) dispatch(now time.Time) {
 	l.stirred = false
 }
 
+// catchUp sends what has come and can go, and lets the rest queue at its gates, so
+// that who asks when a call goes is told of all that came before.
+func (l *loop) catchUp(now time.Time, p *planner) {
+	if !l.stopping && !p.entry.empty() {
+		p.dispatch(now, func(c *call) { l.send(now, p, c) })
+	}
+}
+
 // admit reserves a place for a new call, or says why it is refused.
 func (l *loop) admit(now time.Time, c *call) *Error {
 	p := l.planners[c.Upstream]
@@ -155,6 +163,7 @@ func (l *loop) admit(now time.Time, c *call) *Error {
 		return errNoUpstream(c.Upstream)
 	}
 	l.reroute(p, c)
+	l.catchUp(now, p)
 	if refused := l.refusal(now, p, c); refused != nil {
 		refused.Upstream = c.Upstream
 		call := c.Call.snapshot()
@@ -187,6 +196,7 @@ func (l *loop) enqueue(now time.Time, c *call) {
 		delete(l.calls, c.ID)
 		p.backlog.far++
 	default:
+		l.catchUp(now, p)
 		l.wait(now, c)
 	}
 }

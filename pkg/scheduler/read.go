@@ -14,7 +14,7 @@ func (s *Scheduler) Get(id string) (*Call, error) {
 	var live *Call
 	if !s.ask(func(now time.Time) {
 		if c := s.loop.calls[id]; c != nil {
-			d := s.loop.describe(now, c)
+			d := s.loop.look(now, c)
 			live = &d
 		}
 	}) {
@@ -114,7 +114,7 @@ func (s *Scheduler) List(f Filter) ([]*Call, error) {
 	s.ask(func(now time.Time) {
 		for _, stored := range calls {
 			if c := s.loop.calls[stored.ID]; c != nil {
-				*stored = s.loop.describe(now, c)
+				*stored = s.loop.look(now, c)
 			}
 		}
 	})

@@ -167,7 +167,7 @@ func (s *Scheduler) fetch(id string) {
 func (s *Scheduler) foresee(told *Call) {
 	if e := s.entry(told.ID); e != nil { // else it has gone on meanwhile
 		if c := s.revive(e); c != nil {
-			s.ask(func(now time.Time) { *told = s.loop.describe(now, c) })
+			s.ask(func(now time.Time) { *told = s.loop.look(now, c) })
 		}
 	}
 }

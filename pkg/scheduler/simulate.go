@@ -187,6 +187,7 @@ func (s *Simulation) refusal(c *played) Reason {
 	if c.arrival.MaxWait == 0 {
 		return ""
 	}
+	s.dispatch() // as the loop does
 	if eta, _ := c.p.eta(s.time(), &c.call); eta.After(s.begin.Add(c.end)) {
 		return PastDeadline
 	}

@@ -174,6 +174,12 @@ func mostWanted(keys []KeyStatus) []KeyStatus {
 	return keys[:min(len(keys), MaxKeys)]
 }
 
+// look returns a call as it stands when all that has come has got its place.
+func (l *loop) look(now time.Time, c *call) Call {
+	l.catchUp(now, l.planners[c.Upstream])
+	return l.describe(now, c)
+}
+
 // describe returns a call with what only the plan knows of it.
 func (l *loop) describe(now time.Time, c *call) Call {
 	d := c.Call.snapshot()
