@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"testing"
 	"time"
@@ -105,13 +106,18 @@ func TestStatus(t *testing.T) {
 // TestClose ends a hanging call, waits for it, and leaves a gateway that can go on.
 func TestClose(t *testing.T) {
 	arrived := make(chan struct{})
-	g, srv := start(t, Config{Fault: func(_ string, n int) Fault {
+	g, _ := start(t, Config{Fault: func(_ string, n int) Fault {
 		if n > 1 {
 			return Fault{}
 		}
 		close(arrived)
 		return Fault{Answer: Hang}
 	}})
+	// A port below those that the system hands out: nobody gets it between the two.
+	var srv *Server
+	for err := errors.New("none yet"); err != nil; {
+		srv, err = Start(fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)), g)
+	}
 	failed := make(chan error)
 	c := sdk(t, srv, g)
 	go func() {

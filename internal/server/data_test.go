@@ -48,12 +48,7 @@ func TestUpstreamFaultsAtTheDataListener(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			u := u
 			if tt.platform == nil {
-				l, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
-				u.URL = "http://" + l.Addr().String()
-				l.Close()
+				u.URL = "http://127.0.0.1:1"
 			}
 			r := newRig(t, u, Refusal{}, tt.platform)
 			resp, body := send(t, "POST", r.data.URL+"/?secret=canary", "secret=canary")

@@ -3,7 +3,6 @@ package sdk
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -11,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -56,22 +56,14 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
+// listening is where the log tells of the data listener.
+var listening = regexp.MustCompile(`msg=listening key=upstreams\.pay\.listen addr=(\S+)`)
 
 // sidecar runs the binary in front of a platform, with a preset and further lines
 // of the upstream, and returns the URL of its data listener.
 func sidecar(t *testing.T, preset, upstream string, lines ...string) string {
 	t.Helper()
-	data, admin := freeAddr(t), freeAddr(t)
-	yaml := fmt.Sprintf("admin: %s\nstore: memory\nupstreams:\n  pay:\n    listen: %s\n    url: %s\n    preset: %s\n", admin, data, upstream, preset)
+	yaml := fmt.Sprintf("admin: 127.0.0.1:0\nstore: memory\nupstreams:\n  pay:\n    listen: 127.0.0.1:0\n    url: %s\n    preset: %s\n", upstream, preset)
 	for _, line := range lines {
 		yaml += "    " + line + "\n"
 	}
@@ -98,10 +90,8 @@ func sidecar(t *testing.T, preset, upstream string, lines ...string) string {
 		}
 	})
 	for deadline := time.Now().Add(30 * time.Second); ; {
-		resp, err := http.Get("http://" + admin + "/readyz")
-		if err == nil {
-			resp.Body.Close()
-			return "http://" + data
+		if strings.Contains(log.String(), "msg=ready") {
+			return "http://" + listening.FindStringSubmatch(log.String())[1]
 		}
 		select {
 		case <-done:
@@ -233,10 +223,11 @@ func (c client) test(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer srv.Close()
+			upstream := srv.URL
 			if s.down {
-				srv.Close()
+				upstream = "http://127.0.0.1:1"
 			}
-			tries, counted := counting(t, sidecar(t, c.preset, srv.URL, s.lines...))
+			tries, counted := counting(t, sidecar(t, c.preset, upstream, s.lines...))
 			refund := c.make(t, counted, keys, public)
 			var got string
 			for range s.calls {
