@@ -91,10 +91,11 @@ of the accepts, and in some runs above. A second connection that moves it beside
 writer was tried (p99 0.7 to 0.9 ms in four runs, instead of 0.8 to 1.0 ms in three and
 3.4 ms in one) and taken back: while its sync fails, others' changes are acknowledged.
 
-Due to first byte: a timer of an idle Go process is up to a millisecond late, since
-the poller rounds up, and the intent is one commit. The line above it has what both
-cost by themselves, at the same pace: where that takes more than 2 ms at the 99th
-percentile, no store can hold it.
+Due to first byte: the intent is one commit, and a sync after an idle moment takes
+longer than one of a row of them. The line above it has what a timer of the runtime and
+a sync cost by themselves at the same pace: such a timer is up to a millisecond late in an
+idle process, since its poller rounds up. The sidecar has its slots fire by a timerfd,
+as here (scheduler.Config.Precise): with the runtime's timer it was 2.2 to 2.6 ms.
 `
 
 // say prints, and keeps what it prints for the page.

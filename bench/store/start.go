@@ -32,7 +32,7 @@ func (f first) RoundTrip(r *http.Request) (*http.Response, error) {
 func on(d *store.DB, f first) *scheduler.Scheduler {
 	u := scheduler.Upstream{MaxWaiting: 10 << 20, MaxWaitingBytes: 8 << 30, Limits: []scheduler.Limit{{Name: "app", Calls: 100, Window: time.Second}}}
 	u.URL, u.Transport = "http://api.test", f
-	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, Log: slog.New(slog.DiscardHandler)})
+	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, Precise: true, Log: slog.New(slog.DiscardHandler)})
 	check(err)
 	return s
 }

@@ -55,7 +55,7 @@ var mayImport = map[string][]string{
 	"pkg/retry":               {"github.com/hashicorp/go-retryablehttp"},
 	"pkg/upstream":            {"github.com/expr-lang/expr*", "github.com/tidwall/gjson", "github.com/dunglas/httpsfv"},
 	"pkg/signer":              {"pkg/upstream", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs what upstream sends
-	"pkg/scheduler":           {"pkg/wheel", "pkg/quota", "pkg/retry", "pkg/upstream", "github.com/google/uuid"},
+	"pkg/scheduler":           {"pkg/wheel", "pkg/quota", "pkg/retry", "pkg/upstream", "github.com/google/uuid", "golang.org/x/sys/unix"},
 	"pkg/scheduler/storetest": {"pkg/scheduler", "pkg/upstream", "github.com/google/uuid"},
 	"pkg/store":               {"pkg/scheduler", "pkg/upstream", "modernc.org/sqlite*", "github.com/pressly/goose/v3", "github.com/gofrs/flock"},
 	"pkg/config":              {"pkg/*", "github.com/spf13/*", "github.com/go-viper/mapstructure/v2", "go.yaml.in/yaml/v3"},

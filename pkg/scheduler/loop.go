@@ -98,11 +98,13 @@ func (l *loop) post(f func(now time.Time)) bool {
 // run is the loop. It ends when it has been told to stop and nothing is under way.
 func (l *loop) run() {
 	defer close(l.ended)
-	slot := time.NewTimer(time.Hour)
-	defer slot.Stop()
+	slot := newAlarm(l.s)
+	defer slot.stop()
+	set := time.Duration(-1)
 	for !l.stopping || l.busy > 0 {
-		if next, ok := l.wheel.Next(); ok {
-			slot.Reset(time.Until(l.origin.Add(next)))
+		if next, ok := l.wheel.Next(); ok && next != set {
+			slot.set(time.Until(l.origin.Add(next)))
+			set = next
 		}
 		select {
 		case f := <-l.inbox:
@@ -110,7 +112,8 @@ func (l *loop) run() {
 			f(now)
 			l.drain(now)
 			l.stirred = true
-		case <-slot.C:
+		case <-slot.rings():
+			set = -1
 		}
 		now := time.Now()
 		l.wheel.Advance(now.Sub(l.origin), func(t timeouter) {

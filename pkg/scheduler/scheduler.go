@@ -44,6 +44,7 @@ type Scheduler struct {
 	store     Store         // of calls that live as long as the process
 	durable   Durable       // of those that outlive it; nil if there is none
 	long      time.Duration // the window above which permits are stored in blocks
+	precise   bool          // slots fire by the system's timer
 	log       *slog.Logger
 	loop      *loop
 
@@ -70,7 +71,7 @@ func New(c Config) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Scheduler{store: c.Store, long: c.LongWindow, log: c.Log, closed: make(chan struct{}), failed: make(chan struct{})}
+	s := &Scheduler{store: c.Store, long: c.LongWindow, precise: c.Precise, log: c.Log, closed: make(chan struct{}), failed: make(chan struct{})}
 	s.services.Store(&services)
 	s.durable, _ = c.Store.(Durable)
 	if s.long == 0 {

@@ -1,0 +1,58 @@
+package scheduler
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A timerfd is an alarm by the kernel's timer (timerfd_create(2)), to which the poller
+// listens as to a socket: it rings in an idle process as soon as in a busy one.
+type timerfd struct {
+	fd    int // of file, whose Fd method would make it blocking
+	file  *os.File
+	ring  chan time.Time
+	ended chan struct{}
+}
+
+func newPreciseAlarm() (alarm, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("timerfd_create: %w", err)
+	}
+	t := &timerfd{fd: fd, file: os.NewFile(uintptr(fd), "timerfd"), ring: make(chan time.Time, 1), ended: make(chan struct{})}
+	go t.run()
+	return t, nil
+}
+
+// run passes on what the kernel says, until the file is closed.
+func (t *timerfd) run() {
+	defer close(t.ended)
+	var expirations [8]byte
+	for {
+		if _, err := t.file.Read(expirations[:]); err != nil {
+			return
+		}
+		select {
+		case t.ring <- time.Time{}:
+		default: // it rings already
+		}
+	}
+}
+
+func (t *timerfd) set(in time.Duration) {
+	// Zero would disarm it.
+	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(in, 1)))}
+	if err := unix.TimerfdSettime(t.fd, 0, &at, nil); err != nil {
+		panic(fmt.Sprintf("timerfd_settime to %v: %v", in, err)) // the loop would sleep for ever
+	}
+}
+
+func (t *timerfd) rings() <-chan time.Time { return t.ring }
+
+func (t *timerfd) stop() {
+	t.file.Close()
+	<-t.ended
+}
