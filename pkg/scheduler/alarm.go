@@ -2,14 +2,18 @@ package scheduler
 
 import "time"
 
-// An alarm wakes the loop at an instant. It may ring once more for an earlier setting.
+// An alarm wakes the loop at an instant, besides its timer: that is up to a millisecond
+// late in an idle process, since the runtime's poller rounds up. In a busy one the timer
+// is as good, and the alarm, which comes by the poller, is late. It may ring once more
+// for an earlier setting.
 type alarm interface {
 	set(in time.Duration)
-	rings() <-chan time.Time
+	rings() <-chan struct{}
 	stop()
 }
 
-// newAlarm returns a precise alarm if that is asked for and the system has one.
+// newAlarm returns an alarm if one is asked for and the system has one, else one that
+// never rings.
 func newAlarm(s *Scheduler) alarm {
 	if s.precise {
 		a, err := newPreciseAlarm()
@@ -18,13 +22,11 @@ func newAlarm(s *Scheduler) alarm {
 		}
 		s.log.Info("slots may fire up to a millisecond late", "reason", err)
 	}
-	return runtimeAlarm{time.NewTimer(time.Hour)}
+	return silent{}
 }
 
-// A runtimeAlarm is a timer of the runtime: up to a millisecond late in an idle
-// process, since its poller rounds up.
-type runtimeAlarm struct{ *time.Timer }
+type silent struct{}
 
-func (a runtimeAlarm) set(in time.Duration)    { a.Reset(in) }
-func (a runtimeAlarm) rings() <-chan time.Time { return a.C }
-func (a runtimeAlarm) stop()                   { a.Stop() }
+func (silent) set(time.Duration)      {}
+func (silent) rings() <-chan struct{} { return nil }
+func (silent) stop()                  {}

@@ -13,7 +13,7 @@ import (
 type timerfd struct {
 	fd    int // of file, whose Fd method would make it blocking
 	file  *os.File
-	ring  chan time.Time
+	ring  chan struct{}
 	ended chan struct{}
 }
 
@@ -22,7 +22,7 @@ func newPreciseAlarm() (alarm, error) {
 	if err != nil {
 		return nil, fmt.Errorf("timerfd_create: %w", err)
 	}
-	t := &timerfd{fd: fd, file: os.NewFile(uintptr(fd), "timerfd"), ring: make(chan time.Time, 1), ended: make(chan struct{})}
+	t := &timerfd{fd: fd, file: os.NewFile(uintptr(fd), "timerfd"), ring: make(chan struct{}, 1), ended: make(chan struct{})}
 	go t.run()
 	return t, nil
 }
@@ -36,7 +36,7 @@ func (t *timerfd) run() {
 			return
 		}
 		select {
-		case t.ring <- time.Time{}:
+		case t.ring <- struct{}{}:
 		default: // it rings already
 		}
 	}
@@ -50,7 +50,7 @@ func (t *timerfd) set(in time.Duration) {
 	}
 }
 
-func (t *timerfd) rings() <-chan time.Time { return t.ring }
+func (t *timerfd) rings() <-chan struct{} { return t.ring }
 
 func (t *timerfd) stop() {
 	t.file.Close()

@@ -61,7 +61,7 @@ type Config struct {
 	// LongWindow is the window above which the use of the quota is stored in
 	// blocks, ahead of the sends; zero means DefaultLongWindow.
 	LongWindow time.Duration
-	// Precise fires slots by a timer of the operating system where it has one (a
+	// Precise fires slots by a timer of the operating system too where it has one (a
 	// timerfd on Linux): in an idle process some 0.05 ms late and not up to a
 	// millisecond, for twice the processor time of a wake-up. Such a timer knows no
 	// time but the real one: leave it out in a testing/synctest bubble.

@@ -98,12 +98,15 @@ func (l *loop) post(f func(now time.Time)) bool {
 // run is the loop. It ends when it has been told to stop and nothing is under way.
 func (l *loop) run() {
 	defer close(l.ended)
-	slot := newAlarm(l.s)
-	defer slot.stop()
-	set := time.Duration(-1)
+	slot, alarm := time.NewTimer(time.Hour), newAlarm(l.s)
+	defer slot.Stop()
+	defer alarm.stop()
+	set := time.Duration(-1) // the instant to which both are set
 	for !l.stopping || l.busy > 0 {
 		if next, ok := l.wheel.Next(); ok && next != set {
-			slot.set(time.Until(l.origin.Add(next)))
+			in := time.Until(l.origin.Add(next))
+			slot.Reset(in)
+			alarm.set(in)
 			set = next
 		}
 		select {
@@ -112,7 +115,9 @@ func (l *loop) run() {
 			f(now)
 			l.drain(now)
 			l.stirred = true
-		case <-slot.rings():
+		case <-slot.C:
+			set = -1
+		case <-alarm.rings():
 			set = -1
 		}
 		now := time.Now()
