@@ -98,8 +98,9 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 	}
 	wire.at = time.Now() // until a connection is known
 	resp, err := u.transport.RoundTrip(req)
-	res := &Result{SentAt: wire.at, AnsweredAt: time.Now(), Response: resp}
+	res := &Result{SentAt: wire.at, AnsweredAt: wire.answered(), Response: resp}
 	if err != nil {
+		res.AnsweredAt = time.Now()
 		err = causeOf(ctx, err)
 		end()
 		u.unanswered(res, NewInput(r), wire, err)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -412,6 +413,47 @@ func TestSignersThatMisbehave(t *testing.T) {
 			if res := do(t, u, &Request{Method: "GET", Target: "/"}); res.Outcome != tt.want || res.Sent {
 				t.Errorf("%s, sent %v (%s); want %s", res.Outcome, res.Sent, res.Reason, tt.want)
 			}
+		})
+	}
+}
+
+// An attempt has ended when the first byte of its answer comes, however slow the rest
+// is. An interim answer does not end it: a host on the way may have given that.
+func TestAnsweredAt(t *testing.T) {
+	many := make([]string, maxInterim+1)
+	for i := range many {
+		many[i] = "HTTP/1.1 102 Processing\r\n\r\n"
+	}
+	for name, tt := range map[string]struct {
+		pieces  []string // a second apart
+		after   time.Duration
+		outcome Outcome
+	}{
+		"slow head":    {[]string{"HTTP/1.1 200 OK\r\n", "Content-Length: 0\r\n\r\n"}, time.Second, Done},
+		"interim":      {[]string{"HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"}, 2 * time.Second, Done},
+		"many interim": {many, (maxInterim + 1) * time.Second, Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				here, there := net.Pipe()
+				u := newUpstream(t, Config{URL: "http://unused.invalid"})
+				u.transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+					return &conn{Conn: here}, nil
+				}
+				go func() {
+					http.ReadRequest(bufio.NewReader(there))
+					for _, piece := range tt.pieces {
+						time.Sleep(time.Second)
+						io.WriteString(there, piece)
+					}
+				}()
+				start := time.Now()
+				res := do(t, u, &Request{Method: "GET", Target: "/"})
+				if after := res.AnsweredAt.Sub(start); after != tt.after || res.Outcome != tt.outcome {
+					t.Errorf("%s, answered after %v: %s; want %s after %v", res.Outcome, after, res.Reason, tt.outcome, tt.after)
+				}
+				there.Close()
+			})
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
+	"net/textproto"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -105,7 +106,7 @@ type wire struct {
 	latest time.Time // no byte of the request later than this; zero: whenever
 
 	// Owned by the goroutine in RoundTrip, which calls the trace's hooks, but for
-	// header.
+	// header, interim and began.
 	connected bool
 	at        time.Time   // when it was: the first byte leaves then, or later
 	shared    bool        // HTTP/2: the connection carries other requests too
@@ -114,7 +115,12 @@ type wire struct {
 	conn      *conn       // nil if it is not one of ours
 	before    int64       // writes before this request
 	header    atomic.Bool // the request's header is being written
+	interim   int         // answers 1xx
+	began     atomic.Pointer[time.Time]
 }
+
+// maxInterim is how many answers 1xx may come before the answer.
+const maxInterim = 16
 
 // trace stops net/http when it had a connection and takes another one, or the same
 // again, for the same request: it would send the request again. Cancelling alone is
@@ -154,7 +160,28 @@ func (w *wire) trace() *httptrace.ClientTrace {
 			}
 		},
 		WroteHeaderField: func(string, []string) { w.header.Store(true) },
+		// Where much runs, RoundTrip returns a good while after the first byte came. What
+		// is interim may come from somebody who has yet to pass the request on.
+		GotFirstResponseByte: func() {
+			now := time.Now()
+			w.began.Store(&now)
+		},
+		Got1xxResponse: func(int, textproto.MIMEHeader) error {
+			w.began.Store(nil)
+			if w.interim++; w.interim > maxInterim {
+				return fmt.Errorf("more than %d interim answers (1xx)", maxInterim)
+			}
+			return nil
+		},
 	}
+}
+
+// answered returns when the answer of a RoundTrip that has just returned began.
+func (w *wire) answered() time.Time {
+	if at := w.began.Load(); at != nil {
+		return *at
+	}
+	return time.Now()
 }
 
 // wrote reports whether a byte of the request may have left. On a connection that
