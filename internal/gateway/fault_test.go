@@ -114,8 +114,11 @@ func TestClose(t *testing.T) {
 		return Fault{Answer: Hang}
 	}})
 	// A port below those that the system hands out: nobody gets it between the two.
-	var srv *Server
-	for err := errors.New("none yet"); err != nil; {
+	srv, err := Start(fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)), g)
+	for tries := 0; err != nil; tries++ {
+		if tries == 100 {
+			t.Fatal(err)
+		}
 		srv, err = Start(fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)), g)
 	}
 	failed := make(chan error)

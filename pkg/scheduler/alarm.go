@@ -4,8 +4,8 @@ import "time"
 
 // An alarm wakes the loop at an instant, besides its timer: that is up to a millisecond
 // late in an idle process, since the runtime's poller rounds up. In a busy one the timer
-// is as good, and the alarm, which comes by the poller, is late. It may ring once more
-// for an earlier setting.
+// is the sooner, since the poller, by which the alarm comes, is looked at last. An alarm may
+// ring once more for an earlier setting.
 type alarm interface {
 	set(in time.Duration)
 	rings() <-chan struct{}

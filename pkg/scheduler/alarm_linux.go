@@ -9,7 +9,7 @@ import (
 )
 
 // A timerfd is an alarm by the kernel's timer (timerfd_create(2)), to which the poller
-// listens as to a socket: it rings in an idle process as soon as in a busy one.
+// listens as to a socket, without rounding.
 type timerfd struct {
 	fd    int // of file, whose Fd method would make it blocking
 	file  *os.File
@@ -43,11 +43,10 @@ func (t *timerfd) run() {
 }
 
 func (t *timerfd) set(in time.Duration) {
-	// Zero would disarm it.
-	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(in, 1)))}
-	if err := unix.TimerfdSettime(t.fd, 0, &at, nil); err != nil {
-		panic(fmt.Sprintf("timerfd_settime to %v: %v", in, err)) // the loop would sleep for ever
-	}
+	// Zero would disarm it; what is far is no matter of a millisecond. The loop's timer
+	// rings, whatever becomes of this.
+	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(min(max(in, 1), time.Hour)))}
+	unix.TimerfdSettime(t.fd, 0, &at, nil)
 }
 
 func (t *timerfd) rings() <-chan struct{} { return t.ring }

@@ -98,26 +98,26 @@ func (l *loop) post(f func(now time.Time)) bool {
 // run is the loop. It ends when it has been told to stop and nothing is under way.
 func (l *loop) run() {
 	defer close(l.ended)
-	slot, alarm := time.NewTimer(time.Hour), newAlarm(l.s)
+	slot, precise := time.NewTimer(time.Hour), newAlarm(l.s)
 	defer slot.Stop()
-	defer alarm.stop()
-	set := time.Duration(-1) // the instant to which both are set
+	defer precise.stop()
+	set := time.Duration(-1) // the instant to which both are set; -1: one of them has rung
 	for !l.stopping || l.busy > 0 {
 		if next, ok := l.wheel.Next(); ok && next != set {
 			in := time.Until(l.origin.Add(next))
 			slot.Reset(in)
-			alarm.set(in)
+			precise.set(in)
 			set = next
 		}
 		select {
 		case f := <-l.inbox:
 			now := time.Now()
 			f(now)
-			l.drain(now)
+			l.drain()
 			l.stirred = true
 		case <-slot.C:
 			set = -1
-		case <-alarm.rings():
+		case <-precise.rings():
 			set = -1
 		}
 		now := time.Now()
@@ -130,11 +130,11 @@ func (l *loop) run() {
 }
 
 // drain runs the messages that are there already, up to a batch.
-func (l *loop) drain(now time.Time) {
+func (l *loop) drain() {
 	for range batch - 1 {
 		select {
 		case f := <-l.inbox:
-			f(now)
+			f(time.Now())
 		default:
 			return
 		}
@@ -156,10 +156,13 @@ func (l *loop) dispatch(now time.Time) {
 	l.stirred = false
 }
 
-// catchUp sends what has come and can go, and lets the rest queue at its gates, so
-// that who asks when a call goes is told of all that came before.
+// catchUp does for what has come to an upstream since calls were last sent what dispatch
+// does at the end of a turn: it sends what can go and lets the rest queue at its gates.
+// So who comes next or asks when a call goes is told of all that came before, and a batch
+// of messages is no more than so many turns.
 func (l *loop) catchUp(now time.Time, p *planner) {
 	if !l.stopping && !p.entry.empty() {
+		p.aside.again()
 		p.dispatch(now, func(c *call) { l.send(now, p, c) })
 	}
 }

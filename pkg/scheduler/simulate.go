@@ -123,7 +123,8 @@ func (s *Simulation) fire(at time.Duration) {
 }
 
 // Arrive plays on to an instant, at which a call comes in. Calls of one instant
-// are looked at together, before anything later happens.
+// are looked at together, before anything later happens; but for one with a MaxWait,
+// whose ETA counts those that came before it, these are looked at first.
 func (s *Simulation) Arrive(at time.Duration, a Arrival) error {
 	if at > s.now {
 		s.Advance(at - 1)
@@ -187,7 +188,7 @@ func (s *Simulation) refusal(c *played) Reason {
 	if c.arrival.MaxWait == 0 {
 		return ""
 	}
-	s.dispatch() // as the loop does
+	s.dispatch()
 	if eta, _ := c.p.eta(s.time(), &c.call); eta.After(s.begin.Add(c.end)) {
 		return PastDeadline
 	}

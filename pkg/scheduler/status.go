@@ -176,7 +176,11 @@ func mostWanted(keys []KeyStatus) []KeyStatus {
 
 // look returns a call as it stands when all that has come has got its place.
 func (l *loop) look(now time.Time, c *call) Call {
-	l.catchUp(now, l.planners[c.Upstream])
+	p := l.planners[c.Upstream]
+	if p == nil { // dismissed since the call was looked up
+		return c.Call.snapshot()
+	}
+	l.catchUp(now, p)
 	return l.describe(now, c)
 }
 

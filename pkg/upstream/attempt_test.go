@@ -425,13 +425,14 @@ func TestAnsweredAt(t *testing.T) {
 		many[i] = "HTTP/1.1 102 Processing\r\n\r\n"
 	}
 	for name, tt := range map[string]struct {
-		pieces  []string // a second apart
+		pieces  []string
+		apart   time.Duration
 		after   time.Duration
 		outcome Outcome
 	}{
-		"slow head":    {[]string{"HTTP/1.1 200 OK\r\n", "Content-Length: 0\r\n\r\n"}, time.Second, Done},
-		"interim":      {[]string{"HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"}, 2 * time.Second, Done},
-		"many interim": {many, (maxInterim + 1) * time.Second, Unknown},
+		"slow head":    {[]string{"HTTP/1.1 200 OK\r\n", "Content-Length: 0\r\n\r\n"}, time.Second, time.Second, Done},
+		"interim":      {[]string{"HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"}, time.Second, 2 * time.Second, Done},
+		"many interim": {many, time.Millisecond, (maxInterim + 1) * time.Millisecond, Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -443,7 +444,7 @@ func TestAnsweredAt(t *testing.T) {
 				go func() {
 					http.ReadRequest(bufio.NewReader(there))
 					for _, piece := range tt.pieces {
-						time.Sleep(time.Second)
+						time.Sleep(tt.apart)
 						io.WriteString(there, piece)
 					}
 				}()

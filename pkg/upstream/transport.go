@@ -106,7 +106,7 @@ type wire struct {
 	latest time.Time // no byte of the request later than this; zero: whenever
 
 	// Owned by the goroutine in RoundTrip, which calls the trace's hooks, but for
-	// header, interim and began.
+	// header and began, and for interim, which the connection's reader owns.
 	connected bool
 	at        time.Time   // when it was: the first byte leaves then, or later
 	shared    bool        // HTTP/2: the connection carries other requests too
@@ -119,8 +119,9 @@ type wire struct {
 	began     atomic.Pointer[time.Time]
 }
 
-// maxInterim is how many answers 1xx may come before the answer.
-const maxInterim = 16
+// maxInterim is how many answers 1xx may come before the answer: net/http has no bound of
+// its own where somebody listens to them. Some hosts send one every second of a long call.
+const maxInterim = 1000
 
 // trace stops net/http when it had a connection and takes another one, or the same
 // again, for the same request: it would send the request again. Cancelling alone is

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -187,6 +188,28 @@ func TestOneDoIsOneStream(t *testing.T) {
 			t.Errorf("%d requests on the wire, want several: it repeats", n)
 		}
 	})
+}
+
+// An interim answer does not end an attempt over HTTP/2 either.
+func TestAnsweredAtOverHTTP2(t *testing.T) {
+	began := make(chan time.Time, 1)
+	addr, _ := peer(t, func(f *http2.Framer, stream uint32) {
+		var block bytes.Buffer
+		header := func(status string, last bool) {
+			block.Reset()
+			hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: ":status", Value: status})
+			f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: last})
+		}
+		header("103", false)
+		time.Sleep(20 * time.Millisecond)
+		began <- time.Now()
+		header("200", true)
+	})
+	u := newUpstream(t, Config{URL: "https://" + addr, TLS: &tls.Config{InsecureSkipVerify: true}})
+	res := do(t, u, &Request{Method: "GET", Target: "/"})
+	if at := <-began; res.Outcome != Done || res.AnsweredAt.Before(at) {
+		t.Errorf("%s (%s), answered %v before the answer began; want done, and not before", res.Outcome, res.Reason, at.Sub(res.AnsweredAt))
+	}
 }
 
 // An idle HTTP/2 connection that the upstream has closed does not make it look down:
