@@ -95,7 +95,12 @@ Due to first byte: the intent is one commit, and a sync after an idle moment tak
 longer than one of a row of them. The line above it has what a timer of the runtime and
 a sync cost by themselves at the same pace: such a timer is up to a millisecond late in an
 idle process, since its poller rounds up. The sidecar has its slots fire by a timerfd,
-as here (scheduler.Config.Precise): with the runtime's timer it was 2.2 to 2.6 ms.
+as here (scheduler.Config.Precise). In alternating runs, p50 and p99: 1.1 to 1.3 ms and 1.7
+to 2.1 ms with it, 1.4 to 1.8 ms and 2.2 to 2.6 ms without; five more runs with it had p99
+from 1.9 to 2.5 ms, where the line above had up to 4.9 ms. Of the 1.2 ms 0.6 are the sync, 0.1
+SQLite, 0.2 the slot, the rest goroutines that wake each other. In the run of 2026-11-22
+the disk stalled for tens of milliseconds, as the line above shows, after an hour of
+other tests: both 99th percentiles here are of that.
 `
 
 // say prints, and keeps what it prints for the page.
