@@ -98,9 +98,8 @@ idle process, since its poller rounds up. The sidecar has its slots fire by a ti
 as here (scheduler.Config.Precise). In alternating runs, p50 and p99: 1.1 to 1.3 ms and 1.7
 to 2.1 ms with it, 1.4 to 1.8 ms and 2.2 to 2.6 ms without; five more runs with it had p99
 from 1.9 to 2.5 ms, where the line above had up to 4.9 ms. Of the 1.2 ms 0.6 are the sync, 0.1
-SQLite, 0.2 the slot, the rest goroutines that wake each other. In the run of 2026-11-22
-the disk stalled for tens of milliseconds, as the line above shows, after an hour of
-other tests: both 99th percentiles here are of that.
+SQLite, 0.2 the slot, the rest goroutines that wake each other. Where the line above has
+tens of milliseconds the disk stalled, and the 99th percentiles beside it are of that.
 `
 
 // say prints, and keeps what it prints for the page.

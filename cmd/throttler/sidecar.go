@@ -80,7 +80,8 @@ func (sc *sidecar) start() error {
 		events.Observe(e)
 		trace(e)
 	}
-	sc.cfg.Scheduler.Log, sc.cfg.Scheduler.Observe, sc.cfg.Scheduler.Precise = sc.log, sc.observe, true
+	sc.cfg.Scheduler.Log, sc.cfg.Scheduler.Observe = sc.log, sc.observe
+	sc.cfg.Scheduler.Precise = true
 	kept, err := sc.cfg.OpenStore(store.Options{Log: sc.log})
 	if err != nil {
 		return err

@@ -8,26 +8,6 @@ import (
 	"time"
 )
 
-func TestAlarm(t *testing.T) {
-	a := newAlarm(&Scheduler{precise: true, log: slog.Default()})
-	defer a.stop()
-	if a.rings() == nil {
-		t.Skip("this system has no alarm")
-	}
-	start := time.Now()
-	a.set(time.Hour)
-	a.set(5 * ms)
-	<-a.rings()
-	if late := time.Since(start); late < 5*ms {
-		t.Errorf("rings after %v, set to 5 ms", late)
-	}
-	for _, in := range []time.Duration{0, -time.Hour, 1} {
-		a.set(in)
-		<-a.rings()
-	}
-	a.set(time.Hour) // and is stopped before it rings
-}
-
 // What the bubbles show by their own clock holds by the system's timer too: all go,
 // and none early.
 func TestPrecise(t *testing.T) {

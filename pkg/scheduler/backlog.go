@@ -233,7 +233,8 @@ func (b *backlog) rewind() {
 		b.cursor, b.done, b.again = first, false, nil
 		clear(b.held)
 		if b.reads != nil {
-			b.reads.missed = &Position{Priority: first.Priority}
+			from := first
+			b.reads.missed = &from
 		}
 	}
 }

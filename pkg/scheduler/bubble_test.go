@@ -109,6 +109,25 @@ func submit(t *testing.T, s *Scheduler, r Request) *Call {
 	return c
 }
 
+// hand is Submit from inside the loop, where nothing comes between its messages, and
+// which t.Fatal must not end.
+func hand(t *testing.T, s *Scheduler, r Request) *call {
+	r.Upstream = "api"
+	c, refused := s.newCall(r)
+	if refused != nil {
+		panic(refused)
+	}
+	c.Async = true
+	if refused := s.loop.admit(time.Now(), c); refused != nil {
+		panic(refused)
+	}
+	if _, err := s.store.Accept(t.Context(), &Entry{Call: c.Call, Request: c.request}); err != nil {
+		panic(err)
+	}
+	s.loop.enqueue(time.Now(), c)
+	return c
+}
+
 func wait(t *testing.T, s *Scheduler, id string) *Call {
 	t.Helper()
 	c, err := s.Wait(t.Context(), id)

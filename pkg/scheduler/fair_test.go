@@ -155,3 +155,28 @@ func TestHalfOfThePermitsAtOnce(t *testing.T) {
 		})
 	}
 }
+
+// Calls that come in one message after permits have come back do not overtake an older one
+// that stands aside, since it takes several permits of two limits.
+func TestYoungCallsDoNotOvertakeOneAside(t *testing.T) {
+	u := Upstream{Limits: []Limit{
+		{Name: "a", Calls: 2, Window: sec, Cost: `path == "/big" ? 2 : 1`},
+		{Name: "b", Calls: 2, Window: sec, Cost: `path == "/big" ? 2 : 1`},
+	}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(int, *http.Request) answer { return answer{} }
+		submit(t, s, Request{Target: "/first"})
+		submit(t, s, Request{Target: "/big"})
+		time.Sleep(10 * ms)
+		s.ask(func(time.Time) {
+			time.Sleep(time.Until(f.start.Add(sec + 10*ms))) // the loop stalls, or its timer is late
+			for _, target := range []string{"/young", "/other"} {
+				hand(t, s, Request{Target: target})
+			}
+		})
+		time.Sleep(5 * sec)
+		if got := f.targets(); !strings.HasPrefix(got, "first big ") {
+			t.Errorf("sent %s, want first, big and then the others", got)
+		}
+	})
+}

@@ -122,17 +122,7 @@ func TestETAOfCallsThatComeAtOnce(t *testing.T) {
 		f.serve = func(int, *http.Request) answer { return answer{} }
 		s.ask(func(now time.Time) {
 			for i := range 10 {
-				c, refused := s.newCall(Request{Upstream: "api", Target: "/", Header: tenant(fmt.Sprint(i))})
-				if refused == nil {
-					c.Async = true
-					refused = s.loop.admit(now, c)
-				}
-				if refused != nil {
-					t.Error(refused)
-					return
-				}
-				s.loop.enqueue(now, c)
-				told := s.loop.describe(now, c)
+				told := s.loop.describe(now, hand(t, s, Request{Target: "/", Header: tenant(fmt.Sprint(i))}))
 				if want := f.start.Add(time.Duration(i) * 500 * ms); told.State != Waiting || told.ETA.Sub(want).Abs() > 10*ms {
 					t.Errorf("call %d is %s and told to go at %v, want %v", i, told.State, told.ETA.Sub(f.start), want.Sub(f.start))
 				}

@@ -18,6 +18,7 @@ import (
 const (
 	maxBatch  = 1024 // changes of one transaction, at most
 	fullBatch = 100  // so many take longer than a sync: what is not there yet is not waited for
+
 	// The log is moved into the file when it has so many pages of 4 KiB: in an idle
 	// moment, or at the latest.
 	idleLog  = 500

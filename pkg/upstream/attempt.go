@@ -98,13 +98,15 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 	}
 	wire.at = time.Now() // until a connection is known
 	resp, err := u.transport.RoundTrip(req)
-	res := &Result{SentAt: wire.at, AnsweredAt: wire.answered(), Response: resp}
+	res := &Result{SentAt: wire.at, AnsweredAt: time.Now(), Response: resp}
 	if err != nil {
-		res.AnsweredAt = time.Now()
 		err = causeOf(ctx, err)
 		end()
 		u.unanswered(res, NewInput(r), wire, err)
 		return res
+	}
+	if began := wire.began.Load(); began != nil {
+		res.AnsweredAt = *began
 	}
 	res.Sent, res.Answered = true, !fromGateway(resp.StatusCode)
 	head, start := inspect(resp.Body, u.MaxInspect, delay)

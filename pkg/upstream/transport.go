@@ -116,7 +116,8 @@ type wire struct {
 	before    int64       // writes before this request
 	header    atomic.Bool // the request's header is being written
 	interim   int         // answers 1xx
-	began     atomic.Pointer[time.Time]
+
+	began atomic.Pointer[time.Time] // when the answer's first byte came; nil if that is not known
 }
 
 // maxInterim is how many answers 1xx may come before the answer: net/http has no bound of
@@ -175,14 +176,6 @@ func (w *wire) trace() *httptrace.ClientTrace {
 			return nil
 		},
 	}
-}
-
-// answered returns when the answer of a RoundTrip that has just returned began.
-func (w *wire) answered() time.Time {
-	if at := w.began.Load(); at != nil {
-		return *at
-	}
-	return time.Now()
 }
 
 // wrote reports whether a byte of the request may have left. On a connection that
