@@ -54,7 +54,7 @@ func leave(path string) error {
 		e.Call.Upstream, e.Call.AcceptedAt, e.Request.Body = "pay", at.Add(time.Duration(n)*time.Second), []byte("secret")
 		_, err = d.Accept(context.Background(), e)
 		if sent := storetest.Sent(e.Call); n == 0 {
-			err = errors.Join(err, d.Intend(sent, nil), d.Record(storetest.Ended(sent, scheduler.Done)))
+			err = errors.Join(err, d.Intend(context.Background(), sent, nil), d.Record(context.Background(), storetest.Ended(sent, scheduler.Done)))
 		}
 	}
 	return errors.Join(err, d.Close())

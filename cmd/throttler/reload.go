@@ -45,7 +45,7 @@ func (sc *sidecar) take() ([]string, error) {
 	changes := sc.cfg.Diff(next)
 	ports, opened, err := sc.claim(next)
 	if err == nil {
-		err = sc.scheduler.Reload(next.Scheduler)
+		err = sc.scheduler.Reload(context.Background(), next.Scheduler)
 	}
 	if err != nil {
 		for _, p := range opened {

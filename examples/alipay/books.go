@@ -44,7 +44,7 @@ func (b books) reconcile(ctx context.Context, r *refund) error {
 			if moved {
 				as = scheduler.Done
 			}
-			_, err := b.throttler.Resolve(call.ID, as, "reconciled with the refund query")
+			_, err := b.throttler.Resolve(ctx, call.ID, as, "reconciled with the refund query")
 			var refused *scheduler.Error
 			if errors.As(err, &refused) && refused.Reason == scheduler.WrongState {
 				err = nil // Throttler asks about it too, and was first

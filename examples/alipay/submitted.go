@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // submitted is an http.RoundTripper over Submit and Wait: what an SDK sends becomes
@@ -30,7 +31,7 @@ func (t submitted) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errors.New("only refunds are submitted")
 	}
 	call, err := t.s.Submit(req.Context(), scheduler.Request{
-		Upstream: "alipay", Method: req.Method, Target: req.URL.RequestURI(), Header: scheduler.EndToEnd(req.Header), Body: body,
+		Upstream: "alipay", Method: req.Method, Target: req.URL.RequestURI(), Header: upstream.EndToEnd(req.Header), Body: body,
 		IdempotencyKey: r.number,
 	})
 	if err != nil {

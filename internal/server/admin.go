@@ -91,10 +91,8 @@ func (a *Admin) Reload(reload func() ([]string, error)) {
 // takes, as JSON writes it (base64 adds a third, escaped text more), and the rest.
 func maxBody(s *scheduler.Scheduler) int64 {
 	most := int64(minAdminBody)
-	for _, u := range s.Upstreams() {
-		if n, err := s.MaxBody(u.Name); err == nil {
-			most = max(most, 2*n+1<<20)
-		}
+	for _, u := range s.Config() {
+		most = max(most, 2*u.MaxBody+1<<20)
 	}
 	return most
 }
@@ -199,7 +197,7 @@ func (a *Admin) query(r *http.Request, known ...string) (url.Values, error) {
 		}
 	}
 	if name := q.Get("upstream"); name != "" {
-		if _, err := a.s.MaxBody(name); err != nil {
+		if _, known := a.s.Upstream(name); !known {
 			return nil, &scheduler.Error{Reason: scheduler.NotFound, Detail: fmt.Sprintf("upstream %q is not configured", name)}
 		}
 	}

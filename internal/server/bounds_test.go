@@ -34,9 +34,9 @@ func TestBodiesBeingReadAreBounded(t *testing.T) {
 	bytes := func(want int64) {
 		t.Helper()
 		deadline := time.Now().Add(10 * time.Second)
-		for r.s.Upstreams()[0].Bytes != want {
+		for r.upstream(t).Bytes != want {
 			if time.Now().After(deadline) {
-				t.Fatalf("%d bytes are in hand, want %d", r.s.Upstreams()[0].Bytes, want)
+				t.Fatalf("%d bytes are in hand, want %d", r.upstream(t).Bytes, want)
 			}
 			time.Sleep(time.Millisecond)
 		}

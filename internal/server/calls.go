@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // submission is the body of POST /v1/calls.
@@ -39,7 +40,7 @@ func (a *Admin) submit(r *http.Request) (*reply, error) {
 	}
 	if err != nil {
 		name := s.Upstream
-		if _, unknown := a.s.MaxBody(name); unknown != nil {
+		if _, known := a.s.Upstream(name); !known {
 			name = "" // what is observed has names of the configuration only
 		}
 		turnAway(a.observe, name, err)
@@ -51,7 +52,7 @@ func (a *Admin) submit(r *http.Request) (*reply, error) {
 // request returns the call that is submitted.
 func (s *submission) request() (scheduler.Request, error) {
 	req := scheduler.Request{
-		Upstream: s.Upstream, Method: s.Method, Target: s.Path, Header: scheduler.EndToEnd(http.Header(s.Headers)), Body: s.BodyBase64,
+		Upstream: s.Upstream, Method: s.Method, Target: s.Path, Header: upstream.EndToEnd(http.Header(s.Headers)), Body: s.BodyBase64,
 		Priority: s.Priority, NotBefore: s.NotBefore.Time, Deadline: s.Deadline.Time, IdempotencyKey: s.IdempotencyKey, Callback: s.Callback,
 	}
 	if s.Upstream == "" {
@@ -86,7 +87,7 @@ func (a *Admin) get(r *http.Request) (*reply, error) {
 		}
 	}
 	if re.applied == "" {
-		call, err = a.s.Get(id)
+		call, err = a.s.Get(r.Context(), id)
 	}
 	re.body = call
 	return re, err
@@ -104,7 +105,7 @@ func (a *Admin) list(r *http.Request) (*reply, error) {
 		return nil, err
 	}
 	f.Max++ // one more tells whether there is a next page
-	calls, err := a.s.List(f)
+	calls, err := a.s.List(r.Context(), f)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +142,7 @@ func (a *Admin) filter(r *http.Request) (f scheduler.Filter, err error) {
 }
 
 func (a *Admin) cancel(r *http.Request) (*reply, error) {
-	call, err := a.s.Cancel(r.PathValue("id"))
+	call, err := a.s.Cancel(r.Context(), r.PathValue("id"))
 	if err == nil {
 		a.audit(r, "a call was cancelled", "call", call.ID, "upstream", call.Upstream)
 	}
@@ -165,7 +166,7 @@ func (a *Admin) resolve(r *http.Request) (*reply, error) {
 
 // decide resolves an unknown call.
 func (a *Admin) decide(r *http.Request, as scheduler.State, reason string) (*reply, error) {
-	call, err := a.s.Resolve(r.PathValue("id"), as, reason)
+	call, err := a.s.Resolve(r.Context(), r.PathValue("id"), as, reason)
 	if err == nil {
 		a.audit(r, "an unknown call was resolved", "call", call.ID, "upstream", call.Upstream, "as", as, "reason", reason)
 	}

@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // Data serves the requests of one upstream's clients.
@@ -150,7 +151,7 @@ func (d *Data) adminURL(r *http.Request) string {
 func (d *Data) forward(w http.ResponseWriter, r *http.Request, resp *http.Response, call *scheduler.Call) {
 	h := w.Header()
 	h["Content-Type"], h["Date"] = nil, nil // keeps net/http from adding its own
-	for name, values := range scheduler.EndToEnd(resp.Header) {
+	for name, values := range upstream.EndToEnd(resp.Header) {
 		h[name] = values
 	}
 	if length := resp.Header.Get("Content-Length"); length != "" {

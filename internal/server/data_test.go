@@ -107,7 +107,7 @@ func TestClientDisconnects(t *testing.T) {
 		t.Fatal(err)
 	}
 	states := map[string]int{}
-	calls, _ := r.s.List(scheduler.Filter{Max: 10})
+	calls, _ := r.s.List(t.Context(), scheduler.Filter{Max: 10})
 	for _, c := range calls {
 		states[string(c.State)]++
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -186,7 +187,7 @@ func (a *Admin) follow(e *Events, w http.ResponseWriter, r *http.Request) error 
 	defer e.unsubscribe()
 	var stands *Event
 	if q.call != "" { // after the subscription: what changes from here on is told
-		if stands, err = a.state(q.call); err != nil {
+		if stands, err = a.state(r.Context(), q.call); err != nil {
 			return err
 		}
 	}
@@ -216,12 +217,12 @@ func (a *Admin) follow(e *Events, w http.ResponseWriter, r *http.Request) error 
 				if q.routes {
 					ev.Route = ev.of.Route()
 				}
-				a.expect(&ev)
+				a.expect(r.Context(), &ev)
 				st.send(ev.Event, e.epoch+"-"+strconv.FormatUint(from+uint64(i), 10), ev)
 			}
 		}
 		if moved {
-			a.revise(st, stands)
+			a.revise(r.Context(), st, stands)
 		}
 		if from += uint64(n); n > 0 || lost > 0 {
 			continue
@@ -233,7 +234,7 @@ func (a *Admin) follow(e *Events, w http.ResponseWriter, r *http.Request) error 
 		case <-more:
 		case <-beat.C:
 			st.comment("still here")
-			a.revise(st, stands)
+			a.revise(r.Context(), st, stands)
 		case <-r.Context().Done():
 			return nil
 		}
@@ -242,8 +243,8 @@ func (a *Admin) follow(e *Events, w http.ResponseWriter, r *http.Request) error 
 }
 
 // state returns where a call stands, as an event.
-func (a *Admin) state(id string) (*Event, error) {
-	c, err := a.s.Get(id)
+func (a *Admin) state(ctx context.Context, id string) (*Event, error) {
+	c, err := a.s.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -251,11 +252,11 @@ func (a *Admin) state(id string) (*Event, error) {
 }
 
 // revise tells anew when a call will go that stands, while it waits.
-func (a *Admin) revise(st *stream, stands *Event) {
+func (a *Admin) revise(ctx context.Context, st *stream, stands *Event) {
 	if stands == nil {
 		return
 	}
-	if now, err := a.state(stands.Call); err == nil && now.State == scheduler.Waiting {
+	if now, err := a.state(ctx, stands.Call); err == nil && now.State == scheduler.Waiting {
 		st.send(now.Event, "", now)
 	}
 }
@@ -277,11 +278,11 @@ func (f following) wants(e *Event) bool {
 
 // expect adds when a call that has begun to wait will go. The subscriber pays for
 // that, not the scheduler's loop, and not for what it does not read.
-func (a *Admin) expect(e *Event) {
+func (a *Admin) expect(ctx context.Context, e *Event) {
 	if e.State != scheduler.Waiting || e.Event == scheduler.EventRefused.String() {
 		return
 	}
-	if c, err := a.s.Get(e.Call); err == nil {
+	if c, err := a.s.Get(ctx, e.Call); err == nil {
 		e.ETA = c.ETA
 	}
 }

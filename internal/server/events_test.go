@@ -186,7 +186,7 @@ func TestEventsOfOneCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := follow(t, url+"/v1/events")
-	if err := s.Pause("pay", "", "", later.Add(time.Hour)); err != nil {
+	if err := s.Pause(t.Context(), "pay", "", "", later.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	_, e := next(t, all)
@@ -199,7 +199,7 @@ func TestEventsOfOneCall(t *testing.T) {
 	if _, e := next(t, ch); e.Call != one.ID || e.Event != "state" || e.ETA.Before(later.Add(time.Hour-time.Second)) {
 		t.Errorf("event %+v, want that %s goes after the pause", e, one.ID)
 	}
-	if _, err := s.Cancel(one.ID); err != nil {
+	if _, err := s.Cancel(t.Context(), one.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, e := next(t, ch); e.Call != one.ID || e.Event != "ended" || e.State != scheduler.Cancelled {

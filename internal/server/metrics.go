@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -79,10 +80,12 @@ var (
 // counters of its upstreams begin at 0: what was never counted has no rate.
 func (m *Metrics) Watch(s *scheduler.Scheduler) {
 	m.MustRegister(standing{s})
-	for _, u := range s.Upstreams() {
+	upstreams, _ := s.Upstreams(context.Background())
+	for _, u := range upstreams {
 		m.begin(u.Name)
 	}
-	for _, l := range s.Limits() {
+	limits, _ := s.Limits(context.Background())
+	for _, l := range limits {
 		if l.Limit != scheduler.ConcurrencyLimit { // a pause of that is one of the upstream
 			m.pauses.WithLabelValues(l.Upstream, l.Limit)
 		}
@@ -143,7 +146,12 @@ func (c standing) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	for _, u := range c.s.Upstreams() {
+	ctx := context.Background() // client_golang has no context for a scrape
+	upstreams, err := c.s.Upstreams(ctx)
+	if err != nil {
+		return // the scheduler has stopped
+	}
+	for _, u := range upstreams {
 		gauge(waitingDesc, float64(u.Waiting), u.Name)
 		gauge(bytesDesc, float64(u.Bytes), u.Name)
 		gauge(unknownDesc, float64(u.Unknown), u.Name)
@@ -154,7 +162,11 @@ func (c standing) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(upDesc, up, u.Name)
 	}
-	for _, l := range c.s.Limits() {
+	limits, err := c.s.Limits(ctx)
+	if err != nil {
+		return
+	}
+	for _, l := range limits {
 		gauge(callsDesc, float64(l.Calls), l.Upstream, l.Limit)
 		gauge(outDesc, float64(l.Out), l.Upstream, l.Limit)
 		gauge(inFlightDesc, float64(l.InFlight), l.Upstream, l.Limit)

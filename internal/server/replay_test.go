@@ -113,10 +113,10 @@ func TestExpiredInAPauseUnderAKey(t *testing.T) {
 	r.until(t, "the first is being sent", func(st scheduler.UpstreamStatus) bool { return st.Sending == 1 })
 	paused := make(chan error, 1)
 	go func() {
-		for r.s.Upstreams()[0].Waiting == 0 {
+		for r.upstream(t).Waiting == 0 {
 			time.Sleep(time.Millisecond)
 		}
-		paused <- r.s.Pause("pay", "", "", time.Now().Add(time.Hour))
+		paused <- r.s.Pause(t.Context(), "pay", "", "", time.Now().Add(time.Hour))
 	}()
 	for _, who := range []string{"who waited", "who came later"} {
 		resp, body := send(t, "POST", srv.URL+"/pay", "a", "Idempotency-Key: k1")
@@ -128,7 +128,7 @@ func TestExpiredInAPauseUnderAKey(t *testing.T) {
 	if err := <-paused; err != nil {
 		t.Error(err)
 	}
-	if err := r.s.Resume("pay", "", ""); err != nil {
+	if err := r.s.Resume(t.Context(), "pay", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	if resp, body := send(t, "POST", srv.URL+"/pay", "a", "Idempotency-Key: k1"); resp.StatusCode != 429 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // atOnce is how long a call is given that must not wait at all.
@@ -19,14 +20,14 @@ const maxIdempotencyKey = 255
 func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Request, error) {
 	req := scheduler.Request{
 		Upstream: d.Upstream, Method: r.Method, Target: target(r),
-		Header: scheduler.EndToEnd(r.Header), Priority: scheduler.DataPriority,
+		Header: upstream.EndToEnd(r.Header), Priority: scheduler.DataPriority,
 	}
-	most, err := d.Scheduler.MaxBody(d.Upstream)
-	if err != nil {
-		return req, &scheduler.Error{Reason: scheduler.NotFound, Upstream: d.Upstream, Detail: "upstream " + strconv.Quote(d.Upstream) + " is not configured"}
+	u, known := d.Scheduler.Upstream(d.Upstream)
+	if !known {
+		return req, notConfigured(d.Upstream)
 	}
-	body, release, err := readBody(w, r, most, func(bytes int64) (func(), error) {
-		return d.Scheduler.Reserve(d.Upstream, bytes)
+	body, release, err := readBody(w, r, u.MaxBody, func(bytes int64) (func(), error) {
+		return d.Scheduler.Reserve(r.Context(), d.Upstream, bytes)
 	})
 	if err != nil {
 		return req, err
@@ -37,6 +38,10 @@ func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Reques
 		return req, bad("Upgrade is not forwarded: a call is one request and one answer")
 	}
 	return req, schedule(&req, r.Header, time.Now())
+}
+
+func notConfigured(upstream string) error {
+	return &scheduler.Error{Reason: scheduler.NotFound, Upstream: upstream, Detail: "upstream " + strconv.Quote(upstream) + " is not configured"}
 }
 
 // target returns the target in its origin form, byte for byte as it came. Clients

@@ -62,9 +62,9 @@ func newRig(t *testing.T, u scheduler.Upstream, refusal Refusal, platform http.H
 func (r *rig) until(t *testing.T, what string, ok func(scheduler.UpstreamStatus) bool) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
-	for !ok(r.s.Upstreams()[0]) {
+	for !ok(r.upstream(t)) {
 		if time.Now().After(deadline) {
-			t.Fatalf("never: %s; %+v", what, r.s.Upstreams()[0])
+			t.Fatalf("never: %s; %+v", what, r.upstream(t))
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -108,4 +108,14 @@ func send(t *testing.T, method, url, body string, header ...string) (*http.Respo
 		t.Fatal(err)
 	}
 	return resp, string(b)
+}
+
+// upstream returns the status of the rig's only upstream.
+func (r *rig) upstream(t *testing.T) scheduler.UpstreamStatus {
+	t.Helper()
+	all, err := r.s.Upstreams(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[0]
 }

@@ -12,7 +12,8 @@ func (a *Admin) upstreams(r *http.Request) (*reply, error) {
 	if _, err := a.query(r); err != nil {
 		return nil, err
 	}
-	return &reply{body: a.s.Upstreams()}, nil
+	all, err := a.s.Upstreams(r.Context())
+	return &reply{body: all}, err
 }
 
 // limits answers with the limits of one upstream, or of all.
@@ -21,8 +22,11 @@ func (a *Admin) limits(r *http.Request) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, name := a.s.Limits(), q.Get("upstream")
-	if name != "" {
+	all, err := a.s.Limits(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	if name := q.Get("upstream"); name != "" {
 		all = slices.DeleteFunc(all, func(l scheduler.LimitStatus) bool { return l.Upstream != name })
 	}
 	return &reply{body: all}, nil
@@ -80,11 +84,11 @@ func (a *Admin) pause(r *http.Request) (*reply, error) {
 		return nil, err
 	}
 	name := r.PathValue("name")
-	if err := a.s.Pause(name, c.Limit, c.Key, until); err != nil {
+	if err := a.s.Pause(r.Context(), name, c.Limit, c.Key, until); err != nil {
 		return nil, err
 	}
 	a.audit(r, "paused", "upstream", name, "limit", c.Limit, "key", c.Key, "until", until)
-	return a.status(name)
+	return a.status(r, name)
 }
 
 func (a *Admin) resume(r *http.Request) (*reply, error) {
@@ -96,19 +100,15 @@ func (a *Admin) resume(r *http.Request) (*reply, error) {
 		return nil, err
 	}
 	name := r.PathValue("name")
-	if err := a.s.Resume(name, p.Limit, p.Key); err != nil {
+	if err := a.s.Resume(r.Context(), name, p.Limit, p.Key); err != nil {
 		return nil, err
 	}
 	a.audit(r, "resumed", "upstream", name, "limit", p.Limit, "key", p.Key)
-	return a.status(name)
+	return a.status(r, name)
 }
 
 // status answers with the upstream that a request was about.
-func (a *Admin) status(name string) (*reply, error) {
-	for _, u := range a.s.Upstreams() {
-		if u.Name == name {
-			return &reply{body: u}, nil
-		}
-	}
-	return nil, &scheduler.Error{Reason: scheduler.Stopping, Detail: "Throttler is stopping"}
+func (a *Admin) status(r *http.Request, name string) (*reply, error) {
+	u, err := a.s.Status(r.Context(), name)
+	return &reply{body: u}, err
 }

@@ -315,7 +315,7 @@ func testFact(t *testing.T, preset, more string, f fact) {
 		t.Fatal(err)
 	}
 	synctest.Wait()
-	first, err := s.Get(made.ID)
+	first, err := s.Get(t.Context(), made.ID)
 	if err != nil || len(first.Attempts) == 0 {
 		t.Fatalf("%+v, %v", first, err)
 	}
@@ -403,7 +403,7 @@ func TestAlreadyDone(t *testing.T) {
 					if first {
 						want, sends = scheduler.Failed, 1
 					}
-					if c, err = s.Get(c.ID); err != nil || c.State != want || sent != sends {
+					if c, err = s.Get(t.Context(), c.ID); err != nil || c.State != want || sent != sends {
 						t.Errorf("%s after %d sendings and %d queries, want %s after %d: %+v", c.State, sent, asked, want, sends, c.Attempts)
 					}
 				})

@@ -95,7 +95,7 @@ func TestPresetsResolveRefunds(t *testing.T) {
 						t.Fatal(err)
 					}
 					synctest.Wait()
-					if c, err := s.Get(made.ID); err != nil || c.State != scheduler.Unknown {
+					if c, err := s.Get(t.Context(), made.ID); err != nil || c.State != scheduler.Unknown {
 						t.Fatalf("%+v, %v; want it unknown at first", c, err)
 					}
 					time.Sleep(10 * time.Minute)
@@ -103,7 +103,7 @@ func TestPresetsResolveRefunds(t *testing.T) {
 					if !executed {
 						requests = 3
 					}
-					got, err := s.Get(made.ID)
+					got, err := s.Get(t.Context(), made.ID)
 					if moved := refunds(); err != nil || got.State != scheduler.Done || sent != requests || len(moved) != 1 || moved["T1"]+moved["R1"] != 1 {
 						t.Errorf("%s after %d requests, refunds %v: %+v", got.State, sent, moved, got.Attempts)
 					}

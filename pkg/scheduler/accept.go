@@ -98,19 +98,19 @@ func (s *Scheduler) accept(ctx context.Context, c *call, r *Request) (known *Cal
 		e.Key, e.Fingerprint = r.Upstream+" "+r.IdempotencyKey, c.route.service.up.Fingerprint(c.request)
 		// What was accepted stays so, whatever would refuse it now.
 		err := s.reading(func() (err error) {
-			known, err = store.Find(e.Key, e.Fingerprint)
+			known, err = store.Find(ctx, e.Key, e.Fingerprint)
 			return err
 		})
 		if known != nil || err != nil {
 			return known, s.unstored(r, err)
 		}
 	}
-	if refused := s.admit(c); refused != nil {
+	if refused := s.admit(ctx, c); refused != nil {
 		return nil, refused
 	}
 	known, err := store.Accept(ctx, e)
 	if known != nil || err != nil {
-		s.ask(func(time.Time) { s.loop.withdraw(c) })
+		s.ask(context.WithoutCancel(ctx), func(time.Time) { s.loop.withdraw(c) })
 	}
 	return known, s.unstored(r, err)
 }
@@ -133,9 +133,9 @@ func (s *Scheduler) unstored(r *Request, err error) *Error {
 }
 
 // admit reserves a place for the call, or says why it is refused.
-func (s *Scheduler) admit(c *call) *Error {
+func (s *Scheduler) admit(ctx context.Context, c *call) *Error {
 	var refused *Error
-	if !s.ask(func(now time.Time) { refused = s.loop.admit(now, c) }) {
+	if s.ask(context.WithoutCancel(ctx), func(now time.Time) { refused = s.loop.admit(now, c) }) != nil {
 		return errStopping(c.Upstream)
 	}
 	return refused

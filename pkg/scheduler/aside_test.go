@@ -46,7 +46,7 @@ func TestAPauseThatEndsLetsAllGoAtOnce(t *testing.T) {
 		f.serve = func(int, *http.Request) answer { return answer{after: 3 * sec} }
 		until := time.Now().Add(10 * sec)
 		for _, limit := range []string{"app", "m"} {
-			if err := s.Pause("api", limit, "", until); err != nil {
+			if err := s.Pause(t.Context(), "api", limit, "", until); err != nil {
 				t.Fatal(err)
 			}
 		}

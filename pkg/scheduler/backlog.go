@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"maps"
 	"time"
 )
@@ -275,7 +276,7 @@ func (l *loop) refill(now time.Time, p *planner) {
 	p.backlog.reads = st
 	l.busy++
 	l.s.work.Go(func() {
-		page, err := l.s.durable.Scan(p.Name, st.from, now.Add(horizon), pageCalls, st.wants)
+		page, err := l.s.durable.Scan(context.WithoutCancel(l.s.ctx), p.Name, st.from, now.Add(horizon), pageCalls, st.wants)
 		var calls []*call
 		if err != nil {
 			l.s.fail(err)
@@ -323,7 +324,7 @@ func (k look) timeoutAt(now time.Time) {
 	}
 	l.busy++
 	l.s.work.Go(func() {
-		page, err := l.s.durable.Waking(now.Add(horizon), k.after, pageCalls)
+		page, err := l.s.durable.Waking(context.WithoutCancel(l.s.ctx), now.Add(horizon), k.after, pageCalls)
 		if err != nil {
 			l.s.fail(err)
 			page = &Page{End: true}

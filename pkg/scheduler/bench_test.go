@@ -69,7 +69,7 @@ func BenchmarkWaiting(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := s.Pause("api", "", "", time.Now().Add(time.Hour)); err != nil {
+		if err := s.Pause(b.Context(), "api", "", "", time.Now().Add(time.Hour)); err != nil {
 			b.Fatal(err)
 		}
 		targets := make([]string, 10_000)
@@ -86,7 +86,7 @@ func BenchmarkWaiting(b *testing.B) {
 		const asked = 1000
 		var eta, permit time.Duration
 		for range asked {
-			s.ask(func(now time.Time) {
+			s.ask(b.Context(), func(now time.Time) {
 				p := s.loop.planners["api"]
 				for _, c := range s.loop.calls { // any
 					began := time.Now()

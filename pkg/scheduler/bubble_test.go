@@ -169,3 +169,21 @@ func (a answer) headers() http.Header {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+func upstreams(t *testing.T, s *Scheduler) []UpstreamStatus {
+	t.Helper()
+	all, err := s.Upstreams(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func limits(t *testing.T, s *Scheduler) []LimitStatus {
+	t.Helper()
+	all, err := s.Limits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}

@@ -24,16 +24,16 @@ func TestCancel(t *testing.T) {
 			ids = append(ids, submit(t, s, Request{Target: target}).ID)
 		}
 		synctest.Wait()
-		if _, err := s.Cancel(ids[0]); reason(err) != WrongState {
+		if _, err := s.Cancel(t.Context(), ids[0]); reason(err) != WrongState {
 			t.Errorf("cancelling a call that is being sent: %v, want wrong_state", err)
 		}
-		if c, err := s.Cancel(ids[1]); err != nil || c.State != Cancelled {
+		if c, err := s.Cancel(t.Context(), ids[1]); err != nil || c.State != Cancelled {
 			t.Fatalf("Cancel = %v, %v", c, err)
 		}
-		if _, err := s.Cancel(ids[1]); reason(err) != WrongState {
+		if _, err := s.Cancel(t.Context(), ids[1]); reason(err) != WrongState {
 			t.Errorf("cancelling twice: %v, want wrong_state", err)
 		}
-		if _, err := s.Cancel("nobody"); reason(err) != NotFound {
+		if _, err := s.Cancel(t.Context(), "nobody"); reason(err) != NotFound {
 			t.Errorf("cancelling an unknown id: %v, want not_found", err)
 		}
 		wait(t, s, ids[2])
@@ -252,8 +252,8 @@ func TestIdempotencyKey(t *testing.T) {
 		if _, err := s.Submit(t.Context(), r); reason(err) != KeyReused {
 			t.Errorf("other content: %v, want key_reused", err)
 		}
-		if len(f.at()) != 1 || s.Upstreams()[0].Waiting != 0 {
-			t.Errorf("%d requests, %+v", len(f.at()), s.Upstreams()[0])
+		if len(f.at()) != 1 || upstreams(t, s)[0].Waiting != 0 {
+			t.Errorf("%d requests, %+v", len(f.at()), upstreams(t, s)[0])
 		}
 	})
 }
@@ -269,19 +269,19 @@ func TestResolveAndRetryOfUnknown(t *testing.T) {
 		a, b := submit(t, s, Request{}), submit(t, s, Request{})
 		wait(t, s, a.ID)
 		wait(t, s, b.ID)
-		if c, err := s.Resolve(a.ID, Done, "seen on the statement"); err != nil || c.State != Done || !strings.Contains(c.Last().Reason, "seen on the statement") {
+		if c, err := s.Resolve(t.Context(), a.ID, Done, "seen on the statement"); err != nil || c.State != Done || !strings.Contains(c.Last().Reason, "seen on the statement") {
 			t.Errorf("Resolve = %+v, %v", c, err)
 		}
-		if _, err := s.Resolve(a.ID, Failed, ""); reason(err) != "" && reason(err) != WrongState && reason(err) != NotFound {
+		if _, err := s.Resolve(t.Context(), a.ID, Failed, ""); reason(err) != "" && reason(err) != WrongState && reason(err) != NotFound {
 			t.Errorf("a second Resolve = %v", err)
 		}
-		if _, err := s.Resolve(b.ID, Waiting, "never arrived"); err != nil {
+		if _, err := s.Resolve(t.Context(), b.ID, Waiting, "never arrived"); err != nil {
 			t.Fatal(err)
 		}
 		if c := wait(t, s, b.ID); c.State != Done || len(c.Attempts) != 2 {
 			t.Errorf("sent again: %s after %d attempts", c.State, len(c.Attempts))
 		}
-		if st := s.Upstreams()[0]; st.Waiting != 0 || st.Bytes != 0 {
+		if st := upstreams(t, s)[0]; st.Waiting != 0 || st.Bytes != 0 {
 			t.Errorf("what waits afterwards: %+v", st)
 		}
 	})
@@ -290,7 +290,7 @@ func TestResolveAndRetryOfUnknown(t *testing.T) {
 func TestPauseAndResume(t *testing.T) {
 	u := Upstream{Limits: []Limit{{Name: "app", PerKey: "path", Calls: 10, Window: sec}}}
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
-		if err := s.Pause("api", "app", "/a", f.start.Add(time.Hour)); err != nil {
+		if err := s.Pause(t.Context(), "api", "app", "/a", f.start.Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		a := submit(t, s, Request{Target: "/a"})
@@ -299,12 +299,12 @@ func TestPauseAndResume(t *testing.T) {
 		}
 		wait(t, s, submit(t, s, Request{Target: "/b"}).ID)
 		time.Sleep(2 * sec)
-		if err := s.Resume("api", "app", "/a"); err != nil {
+		if err := s.Resume(t.Context(), "api", "app", "/a"); err != nil {
 			t.Fatal(err)
 		}
 		wait(t, s, a.ID)
 		sameTimes(t, f.at(), 0, 2*sec+10*ms)
-		if err := s.Pause("api", "nope", "", f.start); reason(err) != NotFound {
+		if err := s.Pause(t.Context(), "api", "nope", "", f.start); reason(err) != NotFound {
 			t.Errorf("unknown limit: %v", err)
 		}
 	})
@@ -312,7 +312,7 @@ func TestPauseAndResume(t *testing.T) {
 
 func TestStop(t *testing.T) {
 	stored := func(t *testing.T, s *Scheduler, id string) *Call {
-		c, err := s.store.Get(id)
+		c, err := s.store.Get(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -344,11 +344,11 @@ func TestStop(t *testing.T) {
 			}
 			s.Close() // twice is fine
 			for name, err := range map[string]error{
-				"Get":     second(s.Get(flying.ID)),
-				"List":    second(s.List(Filter{})),
-				"Cancel":  second(s.Cancel(flying.ID)),
-				"Resolve": second(s.Resolve(flying.ID, Done, "")),
-				"Pause":   s.Pause("api", "", "", time.Now().Add(sec)),
+				"Get":     second(s.Get(t.Context(), flying.ID)),
+				"List":    second(s.List(t.Context(), Filter{})),
+				"Cancel":  second(s.Cancel(t.Context(), flying.ID)),
+				"Resolve": second(s.Resolve(t.Context(), flying.ID, Done, "")),
+				"Pause":   s.Pause(t.Context(), "api", "", "", time.Now().Add(sec)),
 			} {
 				if reason(err) != Stopping {
 					t.Errorf("%s afterwards: %v, want stopping", name, err)
@@ -385,7 +385,7 @@ func TestListAndStatus(t *testing.T) {
 		time.Sleep(500 * ms)
 		var got []string
 		for after := ""; ; {
-			page, err := s.List(Filter{Upstream: "api", After: after, Max: 2})
+			page, err := s.List(t.Context(), Filter{Upstream: "api", After: after, Max: 2})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -400,15 +400,15 @@ func TestListAndStatus(t *testing.T) {
 		if !slices.Equal(got, ids) {
 			t.Errorf("listed %v, want %v", got, ids)
 		}
-		waiting, _ := s.List(Filter{State: Waiting, Max: 10})
+		waiting, _ := s.List(t.Context(), Filter{State: Waiting, Max: 10})
 		if len(waiting) != 4 || waiting[3].WaitingFor == nil || waiting[3].WaitingFor.Ahead != 3 || waiting[3].ETA.Sub(f.start).Round(10*ms) != 4040*ms {
 			t.Errorf("%d waiting, the last %+v; want 4, the last with 3 ahead until 4.04s", len(waiting), waiting[len(waiting)-1])
 		}
-		st := s.Limits()
+		st := limits(t, s)
 		if len(st) != 2 || st[1].Limit != "app" || st[1].Out != 1 || st[1].Waiting != 4 || st[1].Keys[0].Key != "/k" {
 			t.Errorf("limits: %+v", st)
 		}
-		up := s.Upstreams()[0]
+		up := upstreams(t, s)[0]
 		if up.Waiting != 4 || up.ETA.Sub(f.start).Round(10*ms) != 4040*ms {
 			t.Errorf("upstream: %+v", up)
 		}
@@ -443,7 +443,7 @@ func TestLimitsTellOfTheirAudit(t *testing.T) {
 			submit(t, s, Request{})
 		}
 		time.Sleep(sec)
-		l := s.Limits()[1]
+		l := limits(t, s)[1]
 		if l.Most != 2 || l.Margin != 1 || l.HoldCost < 0.199 || l.HoldCost > 0.201 {
 			t.Errorf("most %d, margin %d, hold costs %v; want 2, 1 and 0.2", l.Most, l.Margin, l.HoldCost)
 		}

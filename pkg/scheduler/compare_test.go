@@ -185,7 +185,7 @@ func compareWithOracle(t *testing.T, seed uint64) {
 		}
 		ids[i] = submit(t, s, Request{Target: fmt.Sprintf("/%d", c.n), Header: h, Priority: c.priority, NotBefore: p.start.Add(c.due)}).ID
 		if c.cancel > 0 {
-			time.AfterFunc(c.cancel, func() { s.Cancel(ids[i]) })
+			time.AfterFunc(c.cancel, func() { s.Cancel(t.Context(), ids[i]) })
 		}
 	}
 	limits := slices.Clone(d.limits)
@@ -201,15 +201,15 @@ func compareWithOracle(t *testing.T, seed uint64) {
 			var err error
 			switch {
 			case ch.pause && ch.until == 0:
-				err = s.Resume("api", name, ch.key)
+				err = s.Resume(t.Context(), "api", name, ch.key)
 			case ch.pause:
-				err = s.Pause("api", name, ch.key, p.start.Add(ch.until))
+				err = s.Pause(t.Context(), "api", name, ch.key, p.start.Add(ch.until))
 			case ch.renew:
 				limits[ch.limit].Window = ch.window
-				err = s.Reload(config(slices.Clone(limits)))
+				err = s.Reload(t.Context(), config(slices.Clone(limits)))
 			default:
 				limits[ch.limit].Calls = ch.calls
-				err = s.Reload(config(slices.Clone(limits)))
+				err = s.Reload(t.Context(), config(slices.Clone(limits)))
 			}
 			if err != nil {
 				t.Error(err)

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -10,20 +11,20 @@ import (
 // Resolve decides an unknown call: done or failed end it, waiting sends it again.
 // The reason is kept with the last attempt. A call whose caller waited, and has
 // been told that it is unknown, is not sent again: that is for the caller to do.
-func (s *Scheduler) Resolve(id string, as State, reason string) (*Call, error) {
-	return s.resolve(id, as, reason, 0)
+func (s *Scheduler) Resolve(ctx context.Context, id string, as State, reason string) (*Call, error) {
+	return s.resolve(ctx, id, as, reason, 0)
 }
 
 // resolve is Resolve, if attempt is 0: a call that waits again then has a new
 // max_age. Else it decides what was asked about that attempt, and about no later one.
-func (s *Scheduler) resolve(id string, as State, reason string, attempt int) (*Call, error) {
+func (s *Scheduler) resolve(ctx context.Context, id string, as State, reason string, attempt int) (*Call, error) {
 	if as != Done && as != Failed && as != Waiting {
 		return nil, &Error{Reason: BadRequest, Detail: fmt.Sprintf("an unknown call can be resolved as done, failed or waiting, not as %q", as)}
 	}
 	var err error
 	known, recorded := false, make(chan struct{})
-	s.fetch(id)
-	if !s.ask(func(now time.Time) {
+	s.fetch(ctx, id)
+	if gone := s.ask(ctx, func(now time.Time) {
 		c := s.loop.calls[id]
 		known = c != nil
 		switch {
@@ -43,24 +44,28 @@ func (s *Scheduler) resolve(id string, as State, reason string, attempt int) (*C
 			}
 			s.loop.resolve(now, c, as, reason, attempt == 0, recorded)
 		}
-	}) {
-		return nil, errStopping("")
+	}); gone != nil {
+		return nil, gone
 	}
 	switch {
 	case err != nil:
 		return nil, err
 	case !known:
-		return s.resolveStored(id, as, reason)
+		return s.resolveStored(ctx, id, as, reason)
 	}
-	<-recorded
-	return s.Get(id)
+	select {
+	case <-recorded:
+		return s.Get(ctx, id)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // resolveStored decides an unknown call that is not in hand any more.
-func (s *Scheduler) resolveStored(id string, as State, reason string) (*Call, error) {
+func (s *Scheduler) resolveStored(ctx context.Context, id string, as State, reason string) (*Call, error) {
 	s.resolving.Lock() // one decision at a time
 	defer s.resolving.Unlock()
-	c, err := s.stored(id)
+	c, err := s.stored(ctx, id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -74,10 +79,10 @@ func (s *Scheduler) resolveStored(id string, as State, reason string) (*Call, er
 		return nil, wrongState(c, "its request was not kept; it can be resolved as done or failed, and submitted anew")
 	}
 	next := c.resolved(time.Now(), as, reason)
-	if err := s.reading(func() error { return s.storeOf(next).Record(next) }); err != nil {
+	if err := s.reading(func() error { return s.storeOf(next).Record(ctx, next) }); err != nil {
 		return nil, s.unread(err)
 	}
-	return s.stored(id)
+	return s.stored(ctx, id)
 }
 
 // resolved returns the call as somebody has decided it.
@@ -128,21 +133,21 @@ func (l *loop) resolve(now time.Time, c *call, as State, reason string, renew bo
 
 // Pause shuts an upstream, one of its limits for all keys (limit), or one key of
 // a limit, until an instant. A [Durable] store keeps that over a restart.
-func (s *Scheduler) Pause(upstream, limit, key string, until time.Time) error {
-	return s.shut(upstream, limit, key, until)
+func (s *Scheduler) Pause(ctx context.Context, upstream, limit, key string, until time.Time) error {
+	return s.shut(ctx, upstream, limit, key, until)
 }
 
 // Resume opens again what Pause, or an answer of the upstream, has shut.
-func (s *Scheduler) Resume(upstream, limit, key string) error {
-	return s.shut(upstream, limit, key, time.Time{})
+func (s *Scheduler) Resume(ctx context.Context, upstream, limit, key string) error {
+	return s.shut(ctx, upstream, limit, key, time.Time{})
 }
 
-func (s *Scheduler) shut(upstream, limit, key string, until time.Time) error {
+func (s *Scheduler) shut(ctx context.Context, upstream, limit, key string, until time.Time) error {
 	s.pausing.Lock() // what is stored last is what counts
 	defer s.pausing.Unlock()
 	var err error
 	var begun, over []Hold
-	if !s.ask(func(now time.Time) {
+	if gone := s.ask(context.WithoutCancel(ctx), func(now time.Time) {
 		p := s.loop.planners[upstream]
 		if p == nil || p.retired {
 			err = errNoUpstream(upstream)
@@ -162,17 +167,17 @@ func (s *Scheduler) shut(upstream, limit, key string, until time.Time) error {
 			e.Kind = EventResumed
 		}
 		s.loop.observe(e)
-	}) {
-		return errStopping(upstream)
+	}); gone != nil {
+		return gone
 	}
 	if err != nil || s.durable == nil {
 		return err
 	}
 	if len(begun) > 0 {
-		err = s.durable.Intend(nil, begun)
+		err = s.durable.Intend(context.WithoutCancel(ctx), nil, begun)
 	}
 	if err == nil && len(over) > 0 {
-		err = s.durable.Settle(over)
+		err = s.durable.Settle(context.WithoutCancel(ctx), over)
 	}
 	if err != nil {
 		s.check(err)

@@ -24,11 +24,11 @@ type fullable struct {
 	full atomic.Bool
 }
 
-func (f *fullable) Intend(c *scheduler.Call, take []scheduler.Hold) error {
+func (f *fullable) Intend(ctx context.Context, c *scheduler.Call, take []scheduler.Hold) error {
 	if f.full.Load() {
 		return scheduler.ErrFull
 	}
-	return f.DB.Intend(c, take)
+	return f.DB.Intend(ctx, c, take)
 }
 
 func (f *fullable) Accept(ctx context.Context, e *scheduler.Entry) (*scheduler.Call, error) {
@@ -136,17 +136,17 @@ func TestCallsOfAnUpstreamThatHasGone(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		_, err := s.Cancel(waiting)
+		_, err := s.Cancel(t.Context(), waiting)
 		refused("cancel", err)
-		_, err = s.Resolve(unknown, scheduler.Waiting, "")
+		_, err = s.Resolve(t.Context(), unknown, scheduler.Waiting, "")
 		refused("send again", err)
 		s.Close()
 
 		s, _ = start(map[string]scheduler.Upstream{"api": upstreamAt("api")}) // as they were told
-		if c, err := s.Cancel(waiting); err != nil || c.State != scheduler.Cancelled {
+		if c, err := s.Cancel(t.Context(), waiting); err != nil || c.State != scheduler.Cancelled {
 			t.Errorf("cancelled then: %+v, %v", c, err)
 		}
-		if _, err := s.Resolve(unknown, scheduler.Waiting, ""); err != nil {
+		if _, err := s.Resolve(t.Context(), unknown, scheduler.Waiting, ""); err != nil {
 			t.Error(err)
 		}
 		if c, err := s.Wait(t.Context(), unknown); err != nil || c.State != scheduler.Done {

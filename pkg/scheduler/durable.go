@@ -1,6 +1,9 @@
 package scheduler
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Durable is a Store that outlives the process. It keeps the calls that were
 // submitted and the use of the quota; calls whose caller waits for the answer
@@ -12,23 +15,23 @@ type Durable interface {
 	// that repeat gives them; calls that cannot go on without the process that
 	// accepted them are cancelled. Recent is how far back ended attempts can still
 	// have permits out.
-	Recover(recent time.Duration, repeat func(*Entry) (at time.Time, ok bool)) (*Past, error)
+	Recover(ctx context.Context, recent time.Duration, repeat func(*Entry) (at time.Time, ok bool)) (*Past, error)
 	// Restate replaces everything that is known of the quota. A pause keeps its ID.
-	Restate(holds []Hold) error
+	Restate(ctx context.Context, holds []Hold) error
 	// Settle stores when the permits of holds come back that Intend took.
-	Settle(holds []Hold) error
+	Settle(ctx context.Context, holds []Hold) error
 	// Untold returns the next of the calls whose notice is due and was not accepted as
 	// an Entry that Tells it: those that were submitted, name a callback, and have
 	// finished or are unknown, by growing id, at most max of them.
-	Untold(after string, max int) ([]*Call, error)
+	Untold(ctx context.Context, after string, max int) ([]*Call, error)
 	// Fetch returns a call that waits or is unknown, or ErrNotFound.
-	Fetch(id string) (*Entry, error)
+	Fetch(ctx context.Context, id string) (*Entry, error)
 	// Scan returns waiting calls of an upstream that may go before due, by rank,
 	// beginning after a position, of those that want holds good for.
-	Scan(upstream string, after Position, due time.Time, max int, want func(p Position, lane int64) bool) (*Page, error)
+	Scan(ctx context.Context, upstream string, after Position, due time.Time, max int, want func(p Position, lane int64) bool) (*Page, error)
 	// Waking returns waiting calls that were put off, and whose time or deadline
 	// comes before an instant, the soonest first, at most max after the page before.
-	Waking(before time.Time, after Position, max int) (*Page, error)
+	Waking(ctx context.Context, before time.Time, after Position, max int) (*Page, error)
 }
 
 // A Hold is permits of one key of a limit that are out, as a Durable keeps them.

@@ -168,7 +168,7 @@ func TestYoungCallsDoNotOvertakeOneAside(t *testing.T) {
 		submit(t, s, Request{Target: "/first"})
 		submit(t, s, Request{Target: "/big"})
 		time.Sleep(10 * ms)
-		s.ask(func(time.Time) {
+		s.ask(t.Context(), func(time.Time) {
 			time.Sleep(time.Until(f.start.Add(sec + 10*ms))) // the loop stalls, or its timer is late
 			for _, target := range []string{"/young", "/other"} {
 				hand(t, s, Request{Target: target})

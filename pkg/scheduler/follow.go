@@ -289,7 +289,7 @@ func (l *loop) finish(now time.Time, c *call, state State) {
 func (l *loop) record(told *Call, then func(now time.Time)) {
 	l.busy++
 	l.s.work.Go(func() {
-		if err := l.s.storeOf(told).Record(told); err != nil {
+		if err := l.s.storeOf(told).Record(context.WithoutCancel(l.s.ctx), told); err != nil {
 			l.s.log.Error("a call's state could not be stored", "call", told.ID, "state", told.State, "err", err)
 			l.s.check(err)
 		}

@@ -120,7 +120,7 @@ func TestETAOfCallsThatComeAtOnce(t *testing.T) {
 	u := Upstream{ShareBy: `header("X-Tenant")`, Limits: []Limit{{Name: "app", Calls: 1, Window: 500 * ms}}}
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
 		f.serve = func(int, *http.Request) answer { return answer{} }
-		s.ask(func(now time.Time) {
+		s.ask(t.Context(), func(now time.Time) {
 			for i := range 10 {
 				told := s.loop.describe(now, hand(t, s, Request{Target: "/", Header: tenant(fmt.Sprint(i))}))
 				if want := f.start.Add(time.Duration(i) * 500 * ms); told.State != Waiting || told.ETA.Sub(want).Abs() > 10*ms {
@@ -167,20 +167,20 @@ func TestPauseOfAnUpstreamThatIsDown(t *testing.T) {
 		c := submit(t, s, Request{Target: "/"})
 		time.Sleep(100 * ms)
 		until := time.Now().Add(time.Hour)
-		if err := s.Pause("api", "", "", until); err != nil {
+		if err := s.Pause(t.Context(), "api", "", "", until); err != nil {
 			t.Fatal(err)
 		}
 		got := s.mustGet(t, c.ID)
 		if !got.ETA.Equal(until) || got.WaitingFor == nil || !got.WaitingFor.Paused || !got.WaitingFor.Until.Equal(until) {
 			t.Errorf("eta %v for %+v, want the end of the pause %v", got.ETA, got.WaitingFor, until)
 		}
-		if st := s.Upstreams()[0]; !st.ETA.Equal(until) || !st.PausedUntil.Equal(until) {
+		if st := upstreams(t, s)[0]; !st.ETA.Equal(until) || !st.PausedUntil.Equal(until) {
 			t.Errorf("%+v, want it shut until %v", st, until)
 		}
-		if err := s.Pause("api", "", "", time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC)); err != nil {
+		if err := s.Pause(t.Context(), "api", "", "", time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC)); err != nil {
 			t.Fatal(err)
 		}
-		if st := s.Upstreams()[0]; time.Until(st.PausedUntil) < 250*365*24*time.Hour {
+		if st := upstreams(t, s)[0]; time.Until(st.PausedUntil) < 250*365*24*time.Hour {
 			t.Errorf("%+v, want it shut for ever", st)
 		}
 	})

@@ -122,7 +122,7 @@ func randomLoad(t *testing.T, seed uint64) {
 			t.Errorf("Submit: %v", err)
 		}
 		if len(ids) > 0 && r.IntN(5) == 0 {
-			s.Cancel(ids[r.IntN(len(ids))])
+			s.Cancel(t.Context(), ids[r.IntN(len(ids))])
 		}
 		if r.IntN(3) == 0 {
 			time.Sleep(time.Duration(r.Int64N(int64(sec))))
@@ -145,10 +145,10 @@ func randomLoad(t *testing.T, seed uint64) {
 	if n := most(all, app.Window); n > app.Calls {
 		t.Errorf("%d calls in %v, at most %d may", n, app.Window, app.Calls)
 	}
-	if st := s.Upstreams()[0]; st.Waiting != 0 || st.Sending != 0 {
+	if st := upstreams(t, s)[0]; st.Waiting != 0 || st.Sending != 0 {
 		t.Errorf("left behind: %+v", st)
 	}
-	s.ask(func(time.Time) {
+	s.ask(t.Context(), func(time.Time) {
 		p := s.loop.planners["api"]
 		unknown, bytes := 0, int64(0)
 		for _, c := range s.loop.calls {

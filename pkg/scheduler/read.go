@@ -10,29 +10,29 @@ import (
 )
 
 // Get returns a call.
-func (s *Scheduler) Get(id string) (*Call, error) {
+func (s *Scheduler) Get(ctx context.Context, id string) (*Call, error) {
 	var live *Call
-	if !s.ask(func(now time.Time) {
+	if err := s.ask(ctx, func(now time.Time) {
 		if c := s.loop.calls[id]; c != nil {
 			d := s.loop.look(now, c)
 			live = &d
 		}
-	}) {
-		return nil, errStopping("")
+	}); err != nil {
+		return nil, err
 	}
 	if live != nil {
 		return live, nil
 	}
-	return s.stored(id)
+	return s.stored(ctx, id)
 }
 
 // stored returns a call that is not in hand.
-func (s *Scheduler) stored(id string) (*Call, error) {
+func (s *Scheduler) stored(ctx context.Context, id string) (*Call, error) {
 	var c *Call
 	err := s.reading(func() (err error) {
-		c, err = s.store.Get(id)
+		c, err = s.store.Get(ctx, id)
 		if s.durable != nil && errors.Is(err, ErrNotFound) {
-			c, err = s.durable.Get(id)
+			c, err = s.durable.Get(ctx, id)
 		}
 		return err
 	})
@@ -43,9 +43,9 @@ func (s *Scheduler) stored(id string) (*Call, error) {
 		return nil, s.unread(err)
 	case !c.Durable || c.State != Waiting:
 	case c.Deadline.After(time.Now()):
-		s.foresee(c)
+		s.foresee(ctx, c)
 	default: // its turn has not come, and need not
-		s.fetch(id)
+		s.fetch(ctx, id)
 	}
 	return c, nil
 }
@@ -74,15 +74,16 @@ func (s *Scheduler) unread(err error) error {
 
 // Wait returns a call when it is finished or unknown, or as it is when ctx ends.
 func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
+	inLoop := context.WithoutCancel(ctx) // the call is told as it is when ctx ends
 	var settled <-chan struct{}
 	settling := func(time.Time) {
 		if c := s.loop.calls[id]; c != nil {
 			settled = c.settling()
 		}
 	}
-	if s.ask(settling); settled == nil {
-		s.fetch(id)
-		s.ask(settling)
+	if s.ask(inLoop, settling); settled == nil {
+		s.fetch(inLoop, id)
+		s.ask(inLoop, settling)
 	}
 	if settled != nil {
 		select {
@@ -91,18 +92,18 @@ func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
 		case <-s.closed:
 		}
 	}
-	return s.Get(id)
+	return s.Get(inLoop, id)
 }
 
 // List returns the calls that match a filter, by growing id.
-func (s *Scheduler) List(f Filter) ([]*Call, error) {
+func (s *Scheduler) List(ctx context.Context, f Filter) ([]*Call, error) {
 	var calls []*Call
 	err := s.reading(func() (err error) {
-		calls, err = s.store.List(f)
+		calls, err = s.store.List(ctx, f)
 		if err != nil || s.durable == nil {
 			return err
 		}
-		more, err := s.durable.List(f)
+		more, err := s.durable.List(ctx, f)
 		calls = append(calls, more...)
 		slices.SortFunc(calls, func(a, b *Call) int { return strings.Compare(a.ID, b.ID) })
 		calls = calls[:min(len(calls), f.Max)]
@@ -111,12 +112,15 @@ func (s *Scheduler) List(f Filter) ([]*Call, error) {
 	if err != nil {
 		return nil, s.unread(err)
 	}
-	s.ask(func(now time.Time) {
+	err = s.ask(ctx, func(now time.Time) {
 		for _, stored := range calls {
 			if c := s.loop.calls[stored.ID]; c != nil {
 				*stored = s.loop.look(now, c)
 			}
 		}
 	})
+	if err != nil {
+		return nil, err
+	}
 	return calls, nil
 }

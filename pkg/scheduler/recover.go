@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"math/rand/v2"
@@ -25,7 +26,7 @@ func (s *Scheduler) recover() error {
 			}
 		}
 	}
-	past, err := s.durable.Recover(recent, s.repeat)
+	past, err := s.durable.Recover(s.ctx, recent, s.repeat)
 	if err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func (s *Scheduler) recover() error {
 			s.log.Warn("calls of an upstream that is not configured stay in the store", "upstream", name, "calls", n)
 		}
 	}
-	if err := s.durable.Restate(l.restore(now, past)); err != nil {
+	if err := s.durable.Restate(s.ctx, l.restore(now, past)); err != nil {
 		return err
 	}
 	l.wheel.Insert(0, look{l: l})
@@ -155,30 +156,33 @@ func anchor(now, t time.Time) time.Time {
 
 // fetch takes a call in hand that is on disk only. It leaves an unknown one whose
 // caller has been told so: that never goes again.
-func (s *Scheduler) fetch(id string) {
-	if e := s.entry(id); e != nil && (e.Call.Async || e.Call.State == Waiting) {
+func (s *Scheduler) fetch(ctx context.Context, id string) {
+	if e := s.entry(ctx, id); e != nil && (e.Call.Async || e.Call.State == Waiting) {
 		if c := s.revive(e); c != nil {
-			s.ask(func(now time.Time) { s.loop.load(now, []*call{c}) })
+			s.ask(ctx, func(now time.Time) { s.loop.load(now, []*call{c}) })
 		}
 	}
 }
 
 // foresee tells when a call on disk can be expected to go.
-func (s *Scheduler) foresee(told *Call) {
-	if e := s.entry(told.ID); e != nil { // else it has gone on meanwhile
+func (s *Scheduler) foresee(ctx context.Context, told *Call) {
+	if e := s.entry(ctx, told.ID); e != nil { // else it has gone on meanwhile
 		if c := s.revive(e); c != nil {
-			s.ask(func(now time.Time) { *told = s.loop.look(now, c) })
+			var now Call
+			if s.ask(ctx, func(at time.Time) { now = s.loop.look(at, c) }) == nil {
+				*told = now
+			}
 		}
 	}
 }
 
 // entry returns a durable call that waits or is unknown, nil if there is none.
-func (s *Scheduler) entry(id string) (e *Entry) {
+func (s *Scheduler) entry(ctx context.Context, id string) (e *Entry) {
 	if s.durable == nil {
 		return nil
 	}
 	err := s.reading(func() (err error) {
-		e, err = s.durable.Fetch(id)
+		e, err = s.durable.Fetch(ctx, id)
 		return err
 	})
 	if err != nil {
@@ -192,12 +196,12 @@ func (s *Scheduler) entry(id string) (e *Entry) {
 // the store: telling whoever wants to know, and asking about what is unknown.
 func (s *Scheduler) reconsider(upstreams []string) {
 	s.tellUntold(upstreams)
-	unknown := func(after string, most int) ([]*Call, error) {
-		return s.durable.List(Filter{State: Unknown, After: after, Max: most})
+	unknown := func(ctx context.Context, after string, most int) ([]*Call, error) {
+		return s.durable.List(ctx, Filter{State: Unknown, After: after, Max: most})
 	}
 	s.each(unknown, upstreams, func(c *Call) {
-		s.fetch(c.ID)
-		s.ask(func(time.Time) {
+		s.fetch(s.afterCtx, c.ID)
+		s.ask(s.afterCtx, func(time.Time) {
 			if c := s.loop.calls[c.ID]; c != nil && !s.loop.stopping {
 				s.loop.inquire(c)
 			}
@@ -207,11 +211,11 @@ func (s *Scheduler) reconsider(upstreams []string) {
 
 // each does something with the calls of some upstreams that a list of the store has,
 // until a stop.
-func (s *Scheduler) each(list func(after string, most int) ([]*Call, error), upstreams []string, do func(*Call)) {
+func (s *Scheduler) each(list func(ctx context.Context, after string, most int) ([]*Call, error), upstreams []string, do func(*Call)) {
 	for after, more := "", true; more; {
 		var calls []*Call
 		err := s.reading(func() (err error) {
-			calls, err = list(after, pageCalls)
+			calls, err = list(s.afterCtx, after, pageCalls)
 			return err
 		})
 		if err != nil {
@@ -276,12 +280,13 @@ func (s *Scheduler) intend(c *call, intent *Call, take []Hold) error {
 	if s.hasFailed() {
 		return ErrBroken
 	}
+	ctx := context.WithoutCancel(s.ctx)
 	var err error
 	switch {
 	case intent.Durable:
-		err = s.durable.Intend(intent, take)
+		err = s.durable.Intend(ctx, intent, take)
 	case len(take) > 0:
-		err = s.durable.Intend(nil, take)
+		err = s.durable.Intend(ctx, nil, take)
 	}
 	if err != nil {
 		s.check(err)
@@ -295,7 +300,7 @@ func (s *Scheduler) intend(c *call, intent *Call, take []Hold) error {
 		})
 	}
 	if !intent.Durable {
-		return s.store.Intend(intent, nil)
+		return s.store.Intend(ctx, intent, nil)
 	}
 	return nil
 }
@@ -330,7 +335,7 @@ func (l *loop) settled(holds []Hold) {
 	}
 	l.busy++
 	l.s.work.Go(func() {
-		if err := l.s.durable.Settle(holds); err != nil {
+		if err := l.s.durable.Settle(context.WithoutCancel(l.s.ctx), holds); err != nil {
 			l.s.check(err)
 		}
 		l.post(func(time.Time) { l.busy-- })

@@ -72,7 +72,7 @@ func TestCancelsBehindDoNotChangeTheETA(t *testing.T) {
 		time.Sleep(20 * ms)
 		before := s.mustGet(t, ids[10])
 		for _, id := range ids[11:] {
-			s.Cancel(id)
+			s.Cancel(t.Context(), id)
 		}
 		after := s.mustGet(t, ids[10])
 		if !before.ETA.Equal(after.ETA) || before.WaitingFor.Ahead != after.WaitingFor.Ahead {
@@ -136,7 +136,7 @@ func TestClaimEndsWithAPauseElsewhere(t *testing.T) {
 		time.Sleep(100 * ms)
 		submit(t, s, Request{Target: "/big?k=x", Deadline: f.start.Add(2 * time.Hour)})
 		time.Sleep(100 * ms)
-		if err := s.Pause("api", "key", "x", f.start.Add(time.Hour)); err != nil {
+		if err := s.Pause(t.Context(), "api", "key", "x", f.start.Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		wait(t, s, submit(t, s, Request{Target: "/small"}).ID)
@@ -147,11 +147,11 @@ func TestClaimEndsWithAPauseElsewhere(t *testing.T) {
 func TestResolveOfAnEndedCall(t *testing.T) {
 	bubble(t, Upstream{}, func(t *testing.T, s *Scheduler, f *fake) {
 		c := wait(t, s, submit(t, s, Request{}).ID)
-		if got, err := s.Resolve(c.ID, Failed, "x"); reason(err) != WrongState {
+		if got, err := s.Resolve(t.Context(), c.ID, Failed, "x"); reason(err) != WrongState {
 			t.Errorf("resolving a done call as failed: %v, %v; want wrong_state", got, err)
 		}
 		s.Close()
-		if _, err := s.Resolve(c.ID, Failed, "x"); reason(err) != Stopping {
+		if _, err := s.Resolve(t.Context(), c.ID, Failed, "x"); reason(err) != Stopping {
 			t.Errorf("after Close: %v, want stopping", err)
 		}
 	})
@@ -164,10 +164,10 @@ func TestResolveOfACallWhoseCallerWasTold(t *testing.T) {
 		if c == nil || c.State != Unknown {
 			t.Fatalf("Do = %+v, %v; want it unknown", c, err)
 		}
-		if _, err := s.Resolve(c.ID, Waiting, ""); reason(err) != WrongState {
+		if _, err := s.Resolve(t.Context(), c.ID, Waiting, ""); reason(err) != WrongState {
 			t.Errorf("sent again behind its caller's back: %v, want wrong_state", err)
 		}
-		if got, err := s.Resolve(c.ID, Done, "seen on the statement"); err != nil || got.State != Done {
+		if got, err := s.Resolve(t.Context(), c.ID, Done, "seen on the statement"); err != nil || got.State != Done {
 			t.Errorf("Resolve = %+v, %v; want it done", got, err)
 		}
 	})
@@ -239,7 +239,7 @@ func TestDialsThatFailTogetherCountOnce(t *testing.T) {
 			submit(t, s, Request{})
 		}
 		time.Sleep(10*sec + ms)
-		s.ask(func(now time.Time) {
+		s.ask(t.Context(), func(now time.Time) {
 			if d := s.loop.planners["api"].door; d.down != 1 || d.probe.Sub(now) > probes.Min {
 				t.Errorf("down after %d failed dials, the next in %v; want one, and the first step", d.down, d.probe.Sub(now))
 			}
@@ -257,7 +257,7 @@ func TestFlowsAreForgotten(t *testing.T) {
 		for i := range 5000 {
 			wait(t, s, submit(t, s, Request{Header: tenant(fmt.Sprint(i))}).ID)
 		}
-		s.ask(func(time.Time) {
+		s.ask(t.Context(), func(time.Time) {
 			if n := len(s.loop.planners["api"].flows); n > 200 {
 				t.Errorf("%d flows are remembered, none has anything waiting", n)
 			}
@@ -276,7 +276,7 @@ func TestFlowsWithAWeightInAnyCase(t *testing.T) {
 			}
 		}
 		time.Sleep(3 * sec)
-		s.ask(func(time.Time) {
+		s.ask(t.Context(), func(time.Time) {
 			p := s.loop.planners["api"]
 			var left []string
 			for name, fl := range p.flows {
@@ -309,7 +309,7 @@ func TestNotBeforeBeyondMaxAge(t *testing.T) {
 // putBack makes the scheduler one that was started before the wall clock was put
 // back: its origin's wall time lies ahead of what the monotonic clock says.
 func putBack(t *testing.T, s *Scheduler, by time.Duration) {
-	s.ask(func(time.Time) {
+	s.ask(t.Context(), func(time.Time) {
 		origin := (*struct { // a time.Time
 			wall uint64
 			ext  int64
@@ -345,7 +345,7 @@ func TestWallClockIsPutBack(t *testing.T) {
 		if f.targets() != "a refund c" || c.State != Done {
 			t.Errorf("sent %q, the call is %s", f.targets(), c.State)
 		}
-		if st := s.Upstreams()[0]; st.Waiting != 0 || st.Sending != 0 {
+		if st := upstreams(t, s)[0]; st.Waiting != 0 || st.Sending != 0 {
 			t.Errorf("left behind: %+v", st)
 		}
 	})
@@ -354,7 +354,7 @@ func TestWallClockIsPutBack(t *testing.T) {
 		putBack(t, s, step)
 		c := submit(t, s, Request{NotBefore: wall(step + 100*ms)})
 		wait(t, s, submit(t, s, Request{Target: "/later", NotBefore: time.Now().Add(200 * ms)}).ID)
-		s.ask(func(now time.Time) {
+		s.ask(t.Context(), func(now time.Time) {
 			if next, ok := s.loop.wheel.Next(); !ok || next < time.Minute {
 				t.Errorf("the wheel's next is at %v", next)
 			}
@@ -372,11 +372,11 @@ type closedStore struct {
 }
 
 func (c *closedStore) Close() error { c.closed = true; return c.Store.Close() }
-func (c *closedStore) Get(id string) (*Call, error) {
+func (c *closedStore) Get(ctx context.Context, id string) (*Call, error) {
 	if c.closed {
 		c.after++
 	}
-	return c.Store.Get(id)
+	return c.Store.Get(ctx, id)
 }
 
 func TestNothingIsAskedOfAClosedStore(t *testing.T) {
@@ -395,8 +395,8 @@ func TestNothingIsAskedOfAClosedStore(t *testing.T) {
 		synctest.Wait()
 		s.Close()
 		for name, err := range map[string]error{
-			"Wait": <-waited, "Cancel": second(s.Cancel(c.ID)), "Get": second(s.Get(c.ID)),
-			"Pause": s.Pause("api", "", "", time.Now().Add(sec)),
+			"Wait": <-waited, "Cancel": second(s.Cancel(t.Context(), c.ID)), "Get": second(s.Get(t.Context(), c.ID)),
+			"Pause": s.Pause(t.Context(), "api", "", "", time.Now().Add(sec)),
 		} {
 			if reason(err) != Stopping {
 				t.Errorf("%s after Close: %v, want stopping", name, err)
@@ -435,7 +435,7 @@ func TestRefusalsNameTheirReason(t *testing.T) {
 		if _, _, err := s.Do(t.Context(), Request{Upstream: "api", Target: "/", NotBefore: f.start.Add(time.Minute)}); reason(err) != PastDeadline {
 			t.Errorf("a not_before after max_wait: %v, want past_deadline", err)
 		}
-		s.Pause("api", "app", "/a", f.start.Add(time.Hour))
+		s.Pause(t.Context(), "api", "app", "/a", f.start.Add(time.Hour))
 		if _, _, err := s.Do(t.Context(), Request{Upstream: "api", Target: "/a"}); reason(err) != Paused || !strings.Contains(err.Error(), `"/a"`) {
 			t.Errorf("a paused key: %v, want paused, and the key", err)
 		}
@@ -530,14 +530,14 @@ func TestUpstreamThatLimitsForEver(t *testing.T) {
 
 func TestLaterPauseWins(t *testing.T) {
 	bubble(t, Upstream{}, func(t *testing.T, s *Scheduler, f *fake) {
-		s.Pause("api", "", "", f.start.Add(time.Hour))
-		s.Pause("api", "", "", f.start.Add(time.Minute))
-		if st := s.Upstreams()[0]; st.State != "paused" || !st.PausedUntil.Equal(f.start.Add(time.Hour)) {
+		s.Pause(t.Context(), "api", "", "", f.start.Add(time.Hour))
+		s.Pause(t.Context(), "api", "", "", f.start.Add(time.Minute))
+		if st := upstreams(t, s)[0]; st.State != "paused" || !st.PausedUntil.Equal(f.start.Add(time.Hour)) {
 			t.Errorf("%s until %v, want paused for the hour", st.State, st.PausedUntil.Sub(f.start))
 		}
-		s.Resume("api", "", "")
-		s.Pause("api", ConcurrencyLimit, "nobody", f.start.Add(time.Hour)) // a key that no call has
-		if st := s.Upstreams()[0]; st.State != "up" {
+		s.Resume(t.Context(), "api", "", "")
+		s.Pause(t.Context(), "api", ConcurrencyLimit, "nobody", f.start.Add(time.Hour)) // a key that no call has
+		if st := upstreams(t, s)[0]; st.State != "up" {
 			t.Errorf("%s until %v, want up", st.State, st.PausedUntil.Sub(f.start))
 		}
 	})
@@ -569,7 +569,7 @@ func TestBodyIsReadAfterClose(t *testing.T) {
 func TestMemoryCountsHeadersToo(t *testing.T) {
 	m := NewMemory(1000, 1<<20).(*memory)
 	for i := range 100 {
-		m.Record(&Call{ID: fmt.Sprint(i), State: Done, Response: &Response{Headers: http.Header{"X": {strings.Repeat("x", 200<<10)}}}})
+		m.Record(t.Context(), &Call{ID: fmt.Sprint(i), State: Done, Response: &Response{Headers: http.Header{"X": {strings.Repeat("x", 200<<10)}}}})
 	}
 	if held := len(m.calls) * 200 << 10; held > 1<<20 {
 		t.Errorf("%d bytes of headers are held, at most 1 MiB may be", held)
@@ -583,12 +583,12 @@ func TestMemoryRecordsACallTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n, want := range []error{nil, ErrNotFound} {
-			if err := m.Record(&Call{ID: id, State: Done}); !errors.Is(err, want) {
+			if err := m.Record(t.Context(), &Call{ID: id, State: Done}); !errors.Is(err, want) {
 				t.Errorf("record %d of %s: %v, want %v", n+1, id, err, want)
 			}
 		}
 	}
-	if _, err := m.Get("b"); err != nil || len(m.calls) != 1 {
+	if _, err := m.Get(t.Context(), "b"); err != nil || len(m.calls) != 1 {
 		t.Errorf("%d calls are held, the last one: %v", len(m.calls), err)
 	}
 }
@@ -603,7 +603,7 @@ func TestFirstCallOfAllNeverIdles(t *testing.T) {
 			for range 80 {
 				submit(t, s, Request{Target: fmt.Sprintf("/?c=%d", 1+r.IntN(6)), Priority: r.IntN(3)})
 				time.Sleep(time.Duration(r.IntN(400)) * ms)
-				s.ask(func(now time.Time) {
+				s.ask(t.Context(), func(now time.Time) {
 					var first *call
 					for _, c := range s.loop.calls {
 						if c.State == Waiting && (first == nil || c.rank().before(first.rank())) {
@@ -654,11 +654,11 @@ func TestNoPermitIdlesWhileACallCouldTakeIt(t *testing.T) {
 				limit, key := u.Limits[r.IntN(len(u.Limits))].Name, []string{"", "x", "y"}[r.IntN(3)]
 				switch r.IntN(8) {
 				case 0:
-					s.Cancel(ids[r.IntN(len(ids))])
+					s.Cancel(t.Context(), ids[r.IntN(len(ids))])
 				case 1:
-					s.Pause("api", limit, key, time.Now().Add(time.Duration(r.IntN(2000))*ms))
+					s.Pause(t.Context(), "api", limit, key, time.Now().Add(time.Duration(r.IntN(2000))*ms))
 				case 2:
-					s.Resume("api", limit, key)
+					s.Resume(t.Context(), "api", limit, key)
 				}
 				time.Sleep(time.Duration(r.IntN(60))*ms + 50*time.Microsecond)
 				noneIdles(t, s, seed)
@@ -673,7 +673,7 @@ func TestNoPermitIdlesWhileACallCouldTakeIt(t *testing.T) {
 
 func noneIdles(t *testing.T, s *Scheduler, seed uint64) {
 	t.Helper()
-	s.ask(func(now time.Time) {
+	s.ask(t.Context(), func(now time.Time) {
 		p := s.loop.planners["api"]
 		for _, c := range s.loop.calls {
 			if c.State != Waiting || c.queued.lane == nil || !p.door.lets(now.Add(-tick)) {
@@ -704,7 +704,7 @@ func TestAnswersOfUnknownCallsCount(t *testing.T) {
 			}
 			wait(t, s, c.ID)
 		}
-		if held := s.Upstreams()[0].Bytes; full != 6 || held < 4*300<<10 {
+		if held := upstreams(t, s)[0].Bytes; full != 6 || held < 4*300<<10 {
 			t.Errorf("%d calls were refused with %d bytes held, want 6: 1 MiB may be", full, held)
 		}
 	})

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ import (
 // permits that are out. One whose window, key or condition has is a new limit: it
 // counts what is sent from now on, and what is in flight. Under its name it stays
 // paused, as its keys do where they are computed as before.
-func (s *Scheduler) Reload(c Config) error {
+func (s *Scheduler) Reload(ctx context.Context, c Config) error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
 	next, err := compile(c)
@@ -30,14 +31,14 @@ func (s *Scheduler) Reload(c Config) error {
 	}
 	// The expressions of all calls are evaluated here, so that the loop goes on.
 	inHand := make(map[*service][]*call)
-	if !s.ask(func(time.Time) {
+	if err := s.ask(ctx, func(time.Time) {
 		for _, c := range s.loop.calls {
 			if sv := next[c.Upstream]; sv != nil {
 				inHand[sv] = append(inHand[sv], c)
 			}
 		}
-	}) {
-		return errStopping("")
+	}); err != nil {
+		return err
 	}
 	routes := make(map[*call]*route)
 	for sv, calls := range inHand {
@@ -45,13 +46,10 @@ func (s *Scheduler) Reload(c Config) error {
 			routes[c] = sv.reroute(upstream.NewInput(c.request))
 		}
 	}
-	if !s.ask(func(now time.Time) {
+	return s.ask(context.WithoutCancel(ctx), func(now time.Time) {
 		s.loop.reload(now, next, routes)
 		s.services.Store(&next)
-	}) {
-		return errStopping("")
-	}
-	return nil
+	})
 }
 
 // reload puts the planners under other services.

@@ -32,13 +32,13 @@ func TestPausesOutliveAChangedWindow(t *testing.T) {
 		reload := func(l []Limit) {
 			t.Helper()
 			u := Upstream{Config: upstream.Config{URL: "http://api.test", Transport: f}, Limits: l}
-			if err := s.Reload(Config{Upstreams: map[string]Upstream{"api": u}}); err != nil {
+			if err := s.Reload(t.Context(), Config{Upstreams: map[string]Upstream{"api": u}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		pause := func(limit, key string, at time.Duration) {
 			t.Helper()
-			if err := s.Pause("api", limit, key, f.start.Add(at)); err != nil {
+			if err := s.Pause(t.Context(), "api", limit, key, f.start.Add(at)); err != nil {
 				t.Fatal(err)
 			}
 		}

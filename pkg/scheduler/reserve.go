@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
@@ -10,10 +11,10 @@ import (
 // those that wait, and says at once where a call would be refused in any case.
 // Release gives them back; it is called once, before the call is handed over,
 // which counts for itself. The error is an [*Error].
-func (s *Scheduler) Reserve(upstream string, bytes int64) (release func(), err error) {
+func (s *Scheduler) Reserve(ctx context.Context, upstream string, bytes int64) (release func(), err error) {
 	refused := errStopping(upstream)
 	var p *planner
-	s.ask(func(time.Time) {
+	err = s.ask(ctx, func(time.Time) {
 		if p = s.loop.planners[upstream]; p == nil {
 			refused = errNoUpstream(upstream)
 		} else if !s.loop.stopping {
@@ -22,6 +23,9 @@ func (s *Scheduler) Reserve(upstream string, bytes int64) (release func(), err e
 			}
 		}
 	})
+	if err != nil {
+		return nil, err
+	}
 	if refused != nil {
 		return nil, refused
 	}

@@ -143,7 +143,7 @@ func (s *Scheduler) settle(ctx context.Context, sv *service, c *Call, request *u
 		}
 		if ctx.Err() != nil {
 			if s.afterCtx.Err() == nil && asked != nil { // decided; at a stop, whoever opens the store next asks again
-				s.Cancel(asked.ID) // unless it has been sent: then it is answered in vain
+				s.Cancel(s.afterCtx, asked.ID) // unless it has been sent: then it is answered in vain
 			}
 			return
 		}
@@ -173,7 +173,7 @@ func (s *Scheduler) decide(c *Call, in *upstream.Input, r *resolver, query *Call
 	if rule == nil || as[rule.Is] == "" {
 		return false
 	}
-	if _, err := s.resolve(c.ID, as[rule.Is], fmt.Sprintf("query %s: %s", query.ID, rule.When), c.Last().N); err != nil {
+	if _, err := s.resolve(s.afterCtx, c.ID, as[rule.Is], fmt.Sprintf("query %s: %s", query.ID, rule.When), c.Last().N); err != nil {
 		s.log.Warn("a call of unknown outcome could not be resolved", "call", c.ID, "upstream", c.Upstream, "err", err)
 	}
 	return true

@@ -109,7 +109,7 @@ func TestOneTimeSignatures(t *testing.T) {
 				t.Errorf("status %d: %s after %d requests, want %s after one", status, c.State, len(f.at()), want)
 			}
 			if want == Unknown {
-				if _, err := s.Resolve(c.ID, Waiting, ""); reason(err) != WrongState || !strings.Contains(err.Error(), "one sending") {
+				if _, err := s.Resolve(t.Context(), c.ID, Waiting, ""); reason(err) != WrongState || !strings.Contains(err.Error(), "one sending") {
 					t.Errorf("sent again by hand: %v", err)
 				}
 			}
@@ -161,7 +161,7 @@ func TestDoubtStays(t *testing.T) {
 		f.serve = serve
 		c := submit(t, s, Request{})
 		time.Sleep(30 * sec)
-		if got, err := s.Cancel(c.ID); err != nil || s.mustGet(t, c.ID).State != Unknown {
+		if got, err := s.Cancel(t.Context(), c.ID); err != nil || s.mustGet(t, c.ID).State != Unknown {
 			t.Errorf("cancelled: %v, %v", got, err)
 		}
 	})
@@ -169,7 +169,7 @@ func TestDoubtStays(t *testing.T) {
 
 func (s *Scheduler) mustGet(t *testing.T, id string) *Call {
 	t.Helper()
-	c, err := s.Get(id)
+	c, err := s.Get(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestRepeatsThatAreHeldUpStayWithinRetention(t *testing.T) {
 			return answer{}
 		},
 		"paused": func(s *Scheduler, _ int) answer {
-			go s.Pause("api", "", "", time.Now().Add(20*sec))
+			go s.Pause(t.Context(), "api", "", "", time.Now().Add(20*sec))
 			return answer{}
 		},
 	} {
@@ -256,7 +256,7 @@ func TestManyAttemptsKeepTheDoubt(t *testing.T) {
 		if f := flightOf(time.Now(), c); !f.doubt || f.burnt == 0 || !f.firstSent.Equal(c.Attempts[0].SentAt) {
 			t.Errorf("another process knows %+v of it", f)
 		}
-		decided, err := s.Resolve(c.ID, Waiting, "nothing came")
+		decided, err := s.Resolve(t.Context(), c.ID, Waiting, "nothing came")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -413,12 +413,12 @@ func TestResolve(t *testing.T) {
 				c := wait(t, s, submit(t, s, Request{Method: "POST", Target: "/pay", Body: []byte(`{"no":"N1"}`)}).ID)
 				synctest.Wait() // until the first query has been handed over
 				time.Sleep(tt.after)
-				if got, err := s.Resolve(c.ID, Done, "seen on the statement"); err != nil || got.State != Done {
+				if got, err := s.Resolve(t.Context(), c.ID, Done, "seen on the statement"); err != nil || got.State != Done {
 					t.Fatal(got, err)
 				}
 				time.Sleep(time.Minute)
-				if n := len(f.at()); n != tt.requests || s.Upstreams()[0].Waiting != 0 {
-					t.Errorf("%d requests, want %d; %+v", n, tt.requests, s.Upstreams()[0])
+				if n := len(f.at()); n != tt.requests || upstreams(t, s)[0].Waiting != 0 {
+					t.Errorf("%d requests, want %d; %+v", n, tt.requests, upstreams(t, s)[0])
 				}
 			})
 		})
@@ -487,7 +487,7 @@ func TestCallbacks(t *testing.T) {
 		c = wait(t, s, submit(t, s, Request{Callback: "shop"}).ID)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if _, err := s.Resolve(c.ID, Failed, ""); err != nil {
+		if _, err := s.Resolve(t.Context(), c.ID, Failed, ""); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -527,7 +527,7 @@ func TestWhatFollowsAfterReload(t *testing.T) {
 		time.Sleep(500 * ms)
 		other := Upstream{}
 		other.URL = "http://other.test"
-		if err := s.Reload(Config{Upstreams: map[string]Upstream{"other": other}}); err != nil {
+		if err := s.Reload(t.Context(), Config{Upstreams: map[string]Upstream{"other": other}}); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"api", "api/callbacks/shop"} {
@@ -542,10 +542,10 @@ func TestWhatFollowsAfterReload(t *testing.T) {
 		if want := []string{c.ID + ".unknown.1", c.ID + ".done.2"}; !slices.Equal(told, want) {
 			t.Errorf("told %q, want %q", told, want)
 		}
-		if err := s.Reload(Config{Upstreams: map[string]Upstream{"other": other}}); err != nil {
+		if err := s.Reload(t.Context(), Config{Upstreams: map[string]Upstream{"other": other}}); err != nil {
 			t.Fatal(err)
 		}
-		if all := s.Upstreams(); len(all) != 1 {
+		if all := upstreams(t, s); len(all) != 1 {
 			t.Errorf("%+v, want the other one alone", all)
 		}
 	})

@@ -75,7 +75,7 @@ func TestUnknownIsNotSentAgain(t *testing.T) {
 					t.Errorf("state %s, want unknown", c.State)
 				}
 				time.Sleep(48 * time.Hour)
-				if got, err := s.Get(c.ID); err != nil || got.State != Unknown || len(f.at()) != 1 {
+				if got, err := s.Get(t.Context(), c.ID); err != nil || got.State != Unknown || len(f.at()) != 1 {
 					t.Errorf("two days later: %v, %v, %d requests; want it unknown still, sent once", got, err, len(f.at()))
 				}
 			})
@@ -175,7 +175,7 @@ func TestUpstreamDown(t *testing.T) {
 			ids = append(ids, submit(t, s, Request{}).ID)
 		}
 		time.Sleep(30 * sec)
-		if st := s.Upstreams()[0]; st.State != "down" || st.Waiting+st.Sending != 50 {
+		if st := upstreams(t, s)[0]; st.State != "down" || st.Waiting+st.Sending != 50 {
 			t.Errorf("in the middle: %+v; want it down and 50 calls waiting", st)
 		}
 		for _, id := range ids {
@@ -207,7 +207,7 @@ func TestUpstreamDown(t *testing.T) {
 				break
 			}
 		}
-		if st := s.Upstreams()[0]; st.State != "up" {
+		if st := upstreams(t, s)[0]; st.State != "up" {
 			t.Errorf("afterwards: %+v", st)
 		}
 	})

@@ -113,14 +113,14 @@ func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
 	case refused != nil:
 		return nil, refused
 	case known != nil:
-		return s.Get(known.ID)
+		return s.Get(ctx, known.ID)
 	}
 	var accepted Call
-	if !s.ask(func(now time.Time) {
+	if err := s.ask(context.WithoutCancel(ctx), func(now time.Time) { // it has been accepted
 		s.loop.enqueue(now, c)
 		accepted = s.loop.describe(now, c)
-	}) {
-		return nil, errStopping(r.Upstream)
+	}); err != nil {
+		return nil, err
 	}
 	return &accepted, nil
 }
@@ -154,19 +154,20 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 		return s.join(ctx, known.ID, c.Deadline)
 	}
 	id := c.ID // from here on the loop may replace what is told of the call
-	if !s.ask(func(now time.Time) {
+	if err := s.ask(context.WithoutCancel(ctx), func(now time.Time) {
 		s.loop.enqueue(now, c)
 		if ctx.Err() != nil { // before anything was sent
 			s.loop.abandon(now, c)
 		}
-	}) {
-		return nil, nil, errStopping(r.Upstream)
+	}); err != nil {
+		return nil, nil, err
 	}
 	select {
 	case <-c.settled:
 	case <-ctx.Done():
-		s.ask(func(now time.Time) { s.loop.abandon(now, c) })
-		snapshot, err := s.Get(id)
+		done := context.WithoutCancel(ctx)
+		s.ask(done, func(now time.Time) { s.loop.abandon(now, c) })
+		snapshot, err := s.Get(done, id)
 		if err != nil {
 			return nil, nil, ctx.Err()
 		}
@@ -218,31 +219,39 @@ func errStopping(upstream string) *Error {
 	return &Error{Reason: Stopping, Upstream: upstream, Detail: "Throttler is stopping and takes no more calls; send the call to another instance, or again after the restart"}
 }
 
-// ask runs f in the loop and waits for it; false if the loop has ended.
-func (s *Scheduler) ask(f func(now time.Time)) bool {
+// ask runs f in the loop and waits for it. If ctx ends before, f may run later: the
+// caller must not look at anything that f writes. The error is that of ctx, or says
+// that the loop has ended and f will not run.
+func (s *Scheduler) ask(ctx context.Context, f func(now time.Time)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	done := make(chan struct{})
 	if !s.loop.post(func(now time.Time) { f(now); close(done) }) {
-		return false
+		return errStopping("")
 	}
 	select {
 	case <-done:
-		return true
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	case <-s.loop.ended:
-		select { // it may have been the last that it did
+		select { // f may have been the last message
 		case <-done:
-			return true
+			return nil
 		default:
-			return false
+			return errStopping("")
 		}
 	}
 }
 
-// Cancel takes back a call that is not being sent and has not finished.
-func (s *Scheduler) Cancel(id string) (*Call, error) {
+// Cancel takes back a call that is not being sent and has not finished. If ctx ends
+// first, the call may be cancelled all the same: Get tells.
+func (s *Scheduler) Cancel(ctx context.Context, id string) (*Call, error) {
 	var err error
 	var settled <-chan struct{}
-	s.fetch(id)
-	if !s.ask(func(now time.Time) {
+	s.fetch(ctx, id)
+	if gone := s.ask(ctx, func(now time.Time) {
 		c := s.loop.calls[id]
 		switch {
 		case c == nil:
@@ -252,17 +261,21 @@ func (s *Scheduler) Cancel(id string) (*Call, error) {
 		default:
 			err = wrongState(c.Call, "only a waiting call can be cancelled")
 		}
-	}) {
-		return nil, errStopping("")
+	}); gone != nil {
+		return nil, gone
 	}
 	if err != nil {
 		return nil, err
 	}
 	if settled != nil {
-		<-settled
-		return s.Get(id)
+		select {
+		case <-settled:
+			return s.Get(ctx, id)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
-	c, err := s.Get(id)
+	c, err := s.Get(ctx, id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -295,7 +308,7 @@ func (s *Scheduler) Shutdown(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, s.cancel)
 	defer stop()
 	s.close.Do(func() {
-		s.ask(s.loop.stop)
+		s.ask(context.Background(), s.loop.stop)
 		s.afterEnd()
 		<-s.loop.ended
 		s.work.Wait()
@@ -325,7 +338,7 @@ func (s *Scheduler) closeStores() error {
 	if s.hasFailed() {
 		err = s.failure
 	} else {
-		err = s.durable.Restate(s.loop.holds(time.Now()))
+		err = s.durable.Restate(context.Background(), s.loop.holds(time.Now()))
 	}
 	return errors.Join(err, s.durable.Close())
 }

@@ -87,8 +87,8 @@ func TestSignerIsDown(t *testing.T) {
 			ids = append(ids, submit(t, s, Request{Target: fmt.Sprintf("/%d", i)}).ID)
 		}
 		time.Sleep((from + to) / 2)
-		if st := s.Limits()[1]; s.Upstreams()[0].State != "down" || st.Out > st.InFlight || st.InFlight > 1 {
-			t.Errorf("meanwhile it is %s, and %d permits are out, %d of them in flight", s.Upstreams()[0].State, st.Out, st.InFlight)
+		if st := limits(t, s)[1]; upstreams(t, s)[0].State != "down" || st.Out > st.InFlight || st.InFlight > 1 {
+			t.Errorf("meanwhile it is %s, and %d permits are out, %d of them in flight", upstreams(t, s)[0].State, st.Out, st.InFlight)
 		}
 		for _, id := range ids {
 			if c := wait(t, s, id); c.State != Done {
@@ -199,7 +199,7 @@ func TestRepeatableAfterReload(t *testing.T) {
 		time.Sleep(sec) // it is on its way
 		next := Upstream{}
 		next.URL, next.Transport, next.Idempotent = "http://api.test", f, "true"
-		if err := s.Reload(Config{Upstreams: map[string]Upstream{"api": next}}); err != nil {
+		if err := s.Reload(t.Context(), Config{Upstreams: map[string]Upstream{"api": next}}); err != nil {
 			t.Fatal(err)
 		}
 		if c := wait(t, s, c.ID); c.State != Unknown || len(f.at()) != retry.DefaultAttempts {

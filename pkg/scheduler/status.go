@@ -3,6 +3,7 @@ package scheduler
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -67,33 +68,78 @@ type KeyStatus struct {
 }
 
 // Upstreams returns the upstreams by name.
-func (s *Scheduler) Upstreams() []UpstreamStatus {
+func (s *Scheduler) Upstreams(ctx context.Context) ([]UpstreamStatus, error) {
 	var all []UpstreamStatus
-	s.ask(func(now time.Time) {
+	if err := s.ask(ctx, func(now time.Time) {
 		for _, name := range slices.Sorted(maps.Keys(s.loop.planners)) {
 			all = append(all, s.loop.planners[name].status(now))
 		}
-	})
+	}); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// Status returns how one upstream stands; the error is [NotFound] if there is none
+// of the name.
+func (s *Scheduler) Status(ctx context.Context, upstream string) (UpstreamStatus, error) {
+	var st UpstreamStatus
+	known := false
+	if err := s.ask(ctx, func(now time.Time) {
+		if p := s.loop.planners[upstream]; p != nil {
+			st, known = p.status(now), true
+		}
+	}); err != nil {
+		return UpstreamStatus{}, err
+	}
+	if !known {
+		return UpstreamStatus{}, errNoUpstream(upstream)
+	}
+	return st, nil
+}
+
+// Config returns the upstreams as they are configured now, defaults filled in.
+func (s *Scheduler) Config() map[string]Upstream {
+	all := make(map[string]Upstream)
+	for name, sv := range *s.services.Load() {
+		if sv.target == "" {
+			all[name] = sv.Upstream
+		}
+	}
 	return all
 }
 
+// Upstream returns an upstream as it is configured now, defaults filled in; false
+// if there is none of the name.
+func (s *Scheduler) Upstream(name string) (Upstream, bool) {
+	sv := s.service(name)
+	if sv == nil {
+		return Upstream{}, false
+	}
+	return sv.Upstream, true
+}
+
 // Limits returns all limits, by upstream and in the order of the config.
-func (s *Scheduler) Limits() []LimitStatus {
+func (s *Scheduler) Limits(ctx context.Context) ([]LimitStatus, error) {
 	var all []LimitStatus
 	var names []string
-	s.ask(func(time.Time) { names = slices.Sorted(maps.Keys(s.loop.planners)) })
+	if err := s.ask(ctx, func(time.Time) { names = slices.Sorted(maps.Keys(s.loop.planners)) }); err != nil {
+		return nil, err
+	}
 	for _, name := range names {
 		for i, there := 0, true; there; i++ { // each by itself: one may have a hundred thousand keys
 			there = false
-			s.ask(func(now time.Time) {
+			if err := s.ask(ctx, func(now time.Time) {
 				if p := s.loop.planners[name]; p != nil && i < len(p.limits) {
 					there = true
 					all = append(all, p.limitStatus(now, i))
 				}
-			})
+			}); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return all
+	return all, nil
 }
 
 func (p *planner) status(now time.Time) UpstreamStatus {

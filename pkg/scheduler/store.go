@@ -22,20 +22,20 @@ type Store interface {
 	// Find returns the call that was accepted with a key, nil if there is none or
 	// nothing was executed (cancelled, expired, exhausted), or ErrKeyReused if the
 	// fingerprints differ.
-	Find(key, fingerprint string) (*Call, error)
+	Find(ctx context.Context, key, fingerprint string) (*Call, error)
 	// Intend stores, before the first byte, that a call is being sent, and with it
 	// the permits taken for it. The call is nil if only the permits are to be
 	// kept; holds whose ID is known are. It returns ErrNotWaiting, and stores
 	// nothing, if the call it knows is not waiting.
-	Intend(c *Call, take []Hold) error
+	Intend(ctx context.Context, c *Call, take []Hold) error
 	// Record stores where a call stands after an attempt or at its end. It returns
 	// ErrNotFound if the call is not known, or finished.
-	Record(c *Call) error
+	Record(ctx context.Context, c *Call) error
 	// Get returns a call, or ErrNotFound.
-	Get(id string) (*Call, error)
+	Get(ctx context.Context, id string) (*Call, error)
 	// List returns the calls that match a filter by growing id, at most
 	// Filter.Max, beginning after Filter.After.
-	List(f Filter) ([]*Call, error)
+	List(ctx context.Context, f Filter) ([]*Call, error)
 	// Close ends the store. Nothing is called after it.
 	Close() error
 }
@@ -116,7 +116,7 @@ func (m *memory) Accept(_ context.Context, e *Entry) (*Call, error) {
 	return nil, nil
 }
 
-func (m *memory) Find(key, fingerprint string) (*Call, error) {
+func (m *memory) Find(_ context.Context, key, fingerprint string) (*Call, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.find(key, fingerprint)
@@ -138,7 +138,7 @@ func (m *memory) find(key, fingerprint string) (*Call, error) {
 	return &known, nil
 }
 
-func (m *memory) Intend(c *Call, _ []Hold) error {
+func (m *memory) Intend(_ context.Context, c *Call, _ []Hold) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c == nil {
@@ -151,7 +151,7 @@ func (m *memory) Intend(c *Call, _ []Hold) error {
 	return nil
 }
 
-func (m *memory) Record(c *Call) error {
+func (m *memory) Record(_ context.Context, c *Call) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	swept := func(c *Call) bool { return c.State.Finished() || c.State == Unknown && !c.Async }
@@ -192,7 +192,7 @@ func (r *Response) size() int64 {
 	return int64(n)
 }
 
-func (m *memory) Get(id string) (*Call, error) {
+func (m *memory) Get(_ context.Context, id string) (*Call, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	c := m.calls[id]
@@ -203,7 +203,7 @@ func (m *memory) Get(id string) (*Call, error) {
 	return &s, nil
 }
 
-func (m *memory) List(f Filter) ([]*Call, error) {
+func (m *memory) List(_ context.Context, f Filter) ([]*Call, error) {
 	// The first Max by id: a pile with the last of them on top.
 	best := pile[*Call]{before: func(a, b *Call) bool { return a.ID > b.ID }, place: func(*Call) *int { return new(int) }}
 	m.mu.RLock()

@@ -32,7 +32,7 @@ func TestHalfOfABacklogIsCancelled(t *testing.T) {
 			for range 1 + r.IntN(3) { // at once, or bit by bit
 				time.Sleep(time.Duration(r.IntN(4000)) * ms)
 				for _, i := range r.Perm(backlog)[:backlog/4] {
-					if _, err := s.Cancel(ids[i]); err == nil {
+					if _, err := s.Cancel(t.Context(), ids[i]); err == nil {
 						cancelled++
 					} else if reason(err) != WrongState {
 						t.Fatal(err)

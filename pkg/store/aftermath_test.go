@@ -43,7 +43,7 @@ func TestAftermathOfACrash(t *testing.T) {
 
 func aftermathOfACrash(t *testing.T, first string) {
 	d := open(t, file(t), Options{})
-	if _, err := d.Recover(0, nil); err != nil {
+	if _, err := d.Recover(t.Context(), 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	var entries []*scheduler.Entry
@@ -53,12 +53,12 @@ func aftermathOfACrash(t *testing.T, first string) {
 		if _, err := d.Accept(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Intend(storetest.Sent(e.Call), nil); err != nil {
+		if err := d.Intend(t.Context(), storetest.Sent(e.Call), nil); err != nil {
 			t.Fatal(err)
 		}
 		entries = append(entries, e)
 	}
-	if err := d.Record(storetest.Ended(storetest.Sent(entries[2].Call), scheduler.Done)); err != nil {
+	if err := d.Record(t.Context(), storetest.Ended(storetest.Sent(entries[2].Call), scheduler.Done)); err != nil {
 		t.Fatal(err)
 	}
 	asked, left, ended := entries[0].Call.ID, entries[1].Call.ID, entries[2].Call.ID
@@ -81,7 +81,7 @@ func aftermathOfACrash(t *testing.T, first string) {
 		d = open(t, d.path, Options{})
 		sch, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{first: up}, Store: d, Log: quiet})
 		if err == nil && first != "api" {
-			err = sch.Reload(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": up}, Log: quiet})
+			err = sch.Reload(t.Context(), scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": up}, Log: quiet})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -93,10 +93,10 @@ func aftermathOfACrash(t *testing.T, first string) {
 				t.Fatalf("only %v were told", s.told)
 			}
 		}
-		if c, err := sch.Get(asked); err != nil || c.State != scheduler.Done {
+		if c, err := sch.Get(t.Context(), asked); err != nil || c.State != scheduler.Done {
 			t.Errorf("the call that was asked about: %+v, %v", c, err)
 		}
-		if c, err := sch.Get(left); err != nil || c.State != scheduler.Unknown {
+		if c, err := sch.Get(t.Context(), left); err != nil || c.State != scheduler.Unknown {
 			t.Errorf("the other one: %+v, %v", c, err)
 		}
 		if err := sch.Close(); err != nil {

@@ -72,16 +72,16 @@ func TestBacklogOnDisk(t *testing.T) {
 		path, up := filepath.Join(dir, "backlog.db"), &log{}
 		limit := scheduler.Limit{Name: "key", PerKey: `query("key")`, Calls: 100, Window: time.Second}
 		s := startProcess(t, path, up, limit)
-		s.Pause("api", "", "", time.Now().Add(time.Minute))
+		s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Minute))
 		var last *scheduler.Call
 		for n := range calls {
 			last = hand(t, s, scheduler.Request{Target: fmt.Sprintf("/a%05d?key=a", n)})
 		}
 		gone := hand(t, s, scheduler.Request{Target: "/gone?key=a"})
-		if c, err := s.Cancel(gone.ID); err != nil || c.State != scheduler.Cancelled {
+		if c, err := s.Cancel(t.Context(), gone.ID); err != nil || c.State != scheduler.Cancelled {
 			t.Errorf("cancel of a call on disk: %+v, %v", c, err)
 		}
-		for _, c := range []*scheduler.Call{last, must(s.Get(last.ID))} {
+		for _, c := range []*scheduler.Call{last, must(s.Get(t.Context(), last.ID))} {
 			if wait := c.ETA.Sub(c.AcceptedAt); wait < time.Minute || wait > 2*time.Minute {
 				t.Errorf("the last call is expected in %v, want 1 to 2 minutes", wait)
 			}
@@ -90,7 +90,7 @@ func TestBacklogOnDisk(t *testing.T) {
 		hand(t, s, scheduler.Request{Target: "/b?key=b"})
 		urgent := hand(t, s, scheduler.Request{Target: "/urgent?key=a", Priority: 5})
 		time.Sleep(2 * time.Second)
-		if c := must(s.Get(urgent.ID)); c.State != scheduler.Done {
+		if c := must(s.Get(t.Context(), urgent.ID)); c.State != scheduler.Done {
 			t.Errorf("the urgent call is %s", c.State)
 		}
 		if sent := fmt.Sprint(up.sent()); !strings.Contains(sent, "/b ") {
@@ -102,14 +102,14 @@ func TestBacklogOnDisk(t *testing.T) {
 		s = startProcess(t, path, up, limit)
 		defer s.Close()
 		hand(t, s, scheduler.Request{Target: "/late?key=a"})
-		if st := s.Upstreams()[0]; st.Waiting < calls/2 || st.Waiting > calls {
+		if st := first(t, s); st.Waiting < calls/2 || st.Waiting > calls {
 			t.Errorf("%d calls wait after the restart", st.Waiting)
 		}
 		if c, err := s.Wait(t.Context(), last.ID); err != nil || c.State != scheduler.Done {
 			t.Errorf("the last call: %+v, %v", c, err)
 		}
 		time.Sleep(time.Minute)
-		if st := s.Upstreams()[0]; st.Waiting != 0 || st.Bytes != 0 {
+		if st := first(t, s); st.Waiting != 0 || st.Bytes != 0 {
 			t.Errorf("in the end %d calls wait, %d bytes", st.Waiting, st.Bytes)
 		}
 		n, latest := 0, 0
@@ -152,7 +152,7 @@ func TestPutOff(t *testing.T) {
 		s = startProcess(t, path, up)
 		defer s.Close()
 		time.Sleep(3 * time.Hour)
-		if got := must(s.Get(c.ID)); got.State != scheduler.Done || len(up.at) != 1 || up.at[0].Sub(at).Abs() > time.Millisecond {
+		if got := must(s.Get(t.Context(), c.ID)); got.State != scheduler.Done || len(up.at) != 1 || up.at[0].Sub(at).Abs() > time.Millisecond {
 			t.Errorf("%s, sent at %v, want %v", got.State, up.at, at)
 		}
 	})
@@ -257,7 +257,7 @@ func TestNoBody(t *testing.T) {
 		f.Close()
 		s = startProcess(t, path, up)
 		defer s.Close()
-		if got := must(s.Get(c.ID)); got.State != scheduler.Cancelled {
+		if got := must(s.Get(t.Context(), c.ID)); got.State != scheduler.Cancelled {
 			t.Errorf("after the restart the call is %s", got.State)
 		}
 	})

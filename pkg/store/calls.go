@@ -172,21 +172,21 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 	if err != nil || known == "" {
 		return nil, err
 	}
-	return d.Get(known)
+	return d.Get(ctx, known)
 }
 
 // Find implements [scheduler.Store].
-func (d *DB) Find(key, fingerprint string) (*scheduler.Call, error) {
+func (d *DB) Find(ctx context.Context, key, fingerprint string) (*scheduler.Call, error) {
 	k := &claimed{}
-	err := d.read.QueryRow(selectKey, keyOf(key)).Scan(k.fields()...)
+	err := d.read.QueryRowContext(ctx, selectKey, keyOf(key)).Scan(k.fields()...)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return nil, d.check(err)
+		return nil, d.check(ctx, err)
 	}
 	known, reused := k.claims(fingerprint, micros(time.Now().Add(-d.options.KeepKeys)))
 	if known == "" {
 		return nil, reused
 	}
-	return d.Get(known)
+	return d.Get(ctx, known)
 }
 
 // claimed is what is known of an idempotency key; zero if nothing is.
@@ -252,7 +252,7 @@ func (w *writer) accept(r *row, request *content) error {
 }
 
 // Intend implements [scheduler.Store].
-func (d *DB) Intend(c *scheduler.Call, take []scheduler.Hold) error {
+func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []scheduler.Hold) error {
 	var r *row
 	if c != nil {
 		var err error
@@ -260,7 +260,7 @@ func (d *DB) Intend(c *scheduler.Call, take []scheduler.Hold) error {
 			return err
 		}
 	}
-	return d.do(context.Background(), &op{run: func(w *writer) (answer, err error) {
+	return d.do(ctx, &op{run: func(w *writer) (answer, err error) {
 		if r != nil {
 			n, err := w.changed("INSERT OR IGNORE INTO flights SELECT seq, ?, ?, ?, ?, ?, ?, ? FROM calls WHERE seq = ? AND id = ? AND state = 'waiting'",
 				r.async, w.epoch, r.due, r.deadline, r.attempts, r.spent, r.sum, r.seq, r.id)
@@ -324,7 +324,7 @@ func (w *writer) update(c *scheduler.Call, r *row, answer *content, mayStay bool
 }
 
 // Record implements [scheduler.Store].
-func (d *DB) Record(c *scheduler.Call) error {
+func (d *DB) Record(ctx context.Context, c *scheduler.Call) error {
 	r, err := rowOf(c)
 	if err != nil {
 		return err
@@ -335,7 +335,7 @@ func (d *DB) Record(c *scheduler.Call) error {
 			return err
 		}
 	}
-	return d.do(context.Background(), &op{essential: true, run: func(w *writer) (answer, err error) {
+	return d.do(ctx, &op{essential: true, run: func(w *writer) (answer, err error) {
 		n, err := w.update(c, r, result, true)
 		if n == 0 && err == nil {
 			answer = fmt.Errorf("%w, or it is finished: %s", scheduler.ErrNotFound, r.id)
@@ -344,38 +344,41 @@ func (d *DB) Record(c *scheduler.Call) error {
 	}})
 }
 
-// check ends the store if an error says that the file cannot be trusted.
-func (d *DB) check(err error) error {
+// check ends the store if an error of a read says that the file cannot be trusted. A
+// read that was cut short by its ctx says nothing of the file.
+func (d *DB) check(ctx context.Context, err error) error {
 	switch {
-	case err == nil, errors.Is(err, scheduler.ErrNotFound), errors.Is(err, context.Canceled), errors.Is(err, sql.ErrConnDone):
+	case err == nil, errors.Is(err, scheduler.ErrNotFound), errors.Is(err, sql.ErrConnDone):
 		return err
+	case ctx.Err() != nil:
+		return ctx.Err()
 	}
 	d.fail(err)
 	return d.failure
 }
 
 // Get implements [scheduler.Store].
-func (d *DB) Get(id string) (*scheduler.Call, error) {
+func (d *DB) Get(ctx context.Context, id string) (*scheduler.Call, error) {
 	r := &row{}
-	err := d.read.QueryRow("SELECT "+columns+" FROM current WHERE id = ?", id).Scan(r.fields()...)
+	err := d.read.QueryRowContext(ctx, "SELECT "+columns+" FROM current WHERE id = ?", id).Scan(r.fields()...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, fmt.Errorf("%w: %s", scheduler.ErrNotFound, id)
 	}
 	if err != nil {
-		return nil, d.check(err)
+		return nil, d.check(ctx, err)
 	}
-	c, err := d.whole(r)
-	return c, d.check(err)
+	c, err := d.whole(ctx, r)
+	return c, d.check(ctx, err)
 }
 
 // whole returns the call of a row with its answer.
-func (d *DB) whole(r *row) (*scheduler.Call, error) {
+func (d *DB) whole(ctx context.Context, r *row) (*scheduler.Call, error) {
 	c, err := r.call()
 	if err != nil || c.State == scheduler.Waiting || c.State == scheduler.Sending {
 		return c, err
 	}
 	a := &content{}
-	err = d.read.QueryRow("SELECT "+answerColumns+" FROM calls WHERE seq = ? AND answer_sum IS NOT NULL", r.seq).
+	err = d.read.QueryRowContext(ctx, "SELECT "+answerColumns+" FROM calls WHERE seq = ? AND answer_sum IS NOT NULL", r.seq).
 		Scan(&a.status, &a.headers, &a.body, &a.truncated, &a.sealed, &a.sum)
 	if errors.Is(err, sql.ErrNoRows) {
 		return c, nil
@@ -387,7 +390,7 @@ func (d *DB) whole(r *row) (*scheduler.Call, error) {
 }
 
 // List implements [scheduler.Store].
-func (d *DB) List(f scheduler.Filter) ([]*scheduler.Call, error) {
+func (d *DB) List(ctx context.Context, f scheduler.Filter) ([]*scheduler.Call, error) {
 	where := "id > ?1 AND (?2 = '' OR upstream = ?2)"
 	switch f.State {
 	case "":
@@ -398,20 +401,20 @@ func (d *DB) List(f scheduler.Filter) ([]*scheduler.Call, error) {
 	default:
 		where += " AND state = ?3"
 	}
-	rows, err := d.read.Query("SELECT "+columns+" FROM current WHERE "+where+" ORDER BY id LIMIT ?4",
+	rows, err := d.read.QueryContext(ctx, "SELECT "+columns+" FROM current WHERE "+where+" ORDER BY id LIMIT ?4",
 		f.After, f.Upstream, string(f.State), f.Max)
 	if err != nil {
-		return nil, d.check(err)
+		return nil, d.check(ctx, err)
 	}
 	found, err := scan(rows)
 	if err != nil {
-		return nil, d.check(err)
+		return nil, d.check(ctx, err)
 	}
 	var calls []*scheduler.Call
 	for _, r := range found {
-		c, err := d.whole(r)
+		c, err := d.whole(ctx, r)
 		if err != nil {
-			return nil, d.check(err)
+			return nil, d.check(ctx, err)
 		}
 		calls = append(calls, c)
 	}

@@ -42,7 +42,7 @@ func Example() {
 	}
 	ctx := context.Background()
 	s := start()
-	s.Pause("pay", "", "", time.Now().Add(time.Hour)) // so that it is not sent yet
+	s.Pause(context.Background(), "pay", "", "", time.Now().Add(time.Hour)) // so that it is not sent yet
 	call, err := s.Submit(ctx, scheduler.Request{Upstream: "pay", Method: "POST", Target: "/refunds", Body: []byte(`{"amount":2}`)})
 	if err != nil {
 		fmt.Println(err)
@@ -52,7 +52,7 @@ func Example() {
 
 	s = start()
 	defer s.Close()
-	s.Resume("pay", "", "") // a pause outlives the process as well
+	s.Resume(context.Background(), "pay", "", "") // a pause outlives the process as well
 	call, err = s.Wait(ctx, call.ID)
 	fmt.Println(call.State, string(call.Response.Body), err)
 	// Output: done {"code":"10000"} <nil>

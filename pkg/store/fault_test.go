@@ -254,7 +254,7 @@ func TestDiskFull(t *testing.T) {
 
 func diskFull(t *testing.T, path string, o Options, fill func() (free func())) {
 	d := open(t, path, o)
-	if _, err := d.Recover(0, nil); err != nil {
+	if _, err := d.Recover(t.Context(), 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	var flying []*scheduler.Call
@@ -265,7 +265,7 @@ func diskFull(t *testing.T, path string, o Options, fill func() (free func())) {
 			t.Fatal(err)
 		}
 		sent := storetest.Sent(e.Call)
-		if err := d.Intend(sent, nil); err != nil {
+		if err := d.Intend(t.Context(), sent, nil); err != nil {
 			t.Fatal(err)
 		}
 		flying = append(flying, sent)
@@ -284,7 +284,7 @@ func diskFull(t *testing.T, path string, o Options, fill func() (free func())) {
 	}
 	ends := []scheduler.State{scheduler.Done, scheduler.Unknown, scheduler.Waiting}
 	for n, c := range flying {
-		if err := d.Record(storetest.Ended(c, ends[n%3])); err != nil {
+		if err := d.Record(t.Context(), storetest.Ended(c, ends[n%3])); err != nil {
 			t.Fatalf("the outcome of a call in flight: %v", err)
 		}
 		acked[c.ID] = true
@@ -301,7 +301,7 @@ func diskFull(t *testing.T, path string, o Options, fill func() (free func())) {
 		t.Errorf("the reserve is not there again: %v", err)
 	}
 	for n, c := range flying {
-		if got, err := d.Get(c.ID); err != nil || got.State != ends[n%3] || (got.Response == nil) != (n%3 == 2) {
+		if got, err := d.Get(t.Context(), c.ID); err != nil || got.State != ends[n%3] || (got.Response == nil) != (n%3 == 2) {
 			t.Fatalf("recorded while full: %+v, %v", got, err)
 		}
 	}
@@ -317,7 +317,7 @@ func diskFull(t *testing.T, path string, o Options, fill func() (free func())) {
 func TestDamage(t *testing.T) {
 	path := file(t)
 	d := open(t, path, Options{})
-	if _, err := d.Recover(0, nil); err != nil {
+	if _, err := d.Recover(t.Context(), 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	for n := range int64(40) {

@@ -46,8 +46,8 @@ func (d *DB) entry(q querier, r *row) (*scheduler.Entry, error) {
 }
 
 // Fetch implements [scheduler.Durable].
-func (d *DB) Fetch(id string) (*scheduler.Entry, error) {
-	e, err := within(d, func(tx *sql.Tx) (*scheduler.Entry, error) {
+func (d *DB) Fetch(ctx context.Context, id string) (*scheduler.Entry, error) {
+	e, err := within(ctx, d, func(tx *sql.Tx) (*scheduler.Entry, error) {
 		r := &row{}
 		err := tx.QueryRow("SELECT "+columns+" FROM current WHERE id = ? AND state IN ('waiting', 'unknown')", id).Scan(r.fields()...)
 		if errors.Is(err, sql.ErrNoRows) {
@@ -62,8 +62,8 @@ func (d *DB) Fetch(id string) (*scheduler.Entry, error) {
 }
 
 // Untold implements [scheduler.Durable].
-func (d *DB) Untold(after string, most int) ([]*scheduler.Call, error) {
-	return within(d, func(tx *sql.Tx) (calls []*scheduler.Call, err error) {
+func (d *DB) Untold(ctx context.Context, after string, most int) ([]*scheduler.Call, error) {
+	return within(ctx, d, func(tx *sql.Tx) (calls []*scheduler.Call, err error) {
 		rows, err := tx.Query("SELECT notice, "+columns+" FROM untold JOIN current USING (seq) WHERE notice > ? ORDER BY notice", after+"/") // the next after a dot
 		if err != nil {
 			return nil, err
@@ -86,7 +86,7 @@ func (d *DB) Untold(after string, most int) ([]*scheduler.Call, error) {
 			return nil, err
 		}
 		for _, r := range due {
-			c, err := d.whole(r)
+			c, err := d.whole(ctx, r)
 			if err != nil {
 				return nil, err
 			}
@@ -97,19 +97,19 @@ func (d *DB) Untold(after string, most int) ([]*scheduler.Call, error) {
 }
 
 // within reads at one point in time.
-func within[T any](d *DB, f func(tx *sql.Tx) (T, error)) (T, error) {
-	tx, err := d.read.BeginTx(context.Background(), nil)
+func within[T any](ctx context.Context, d *DB, f func(tx *sql.Tx) (T, error)) (T, error) {
+	tx, err := d.read.BeginTx(ctx, nil)
 	if err != nil {
-		return *new(T), d.check(err)
+		return *new(T), d.check(ctx, err)
 	}
 	defer tx.Rollback()
 	v, err := f(tx)
-	return v, d.check(err)
+	return v, d.check(ctx, err)
 }
 
 // Scan implements [scheduler.Durable].
-func (d *DB) Scan(upstream string, after scheduler.Position, due time.Time, most int, want func(scheduler.Position, int64) bool) (*scheduler.Page, error) {
-	return within(d, func(tx *sql.Tx) (*scheduler.Page, error) {
+func (d *DB) Scan(ctx context.Context, upstream string, after scheduler.Position, due time.Time, most int, want func(scheduler.Position, int64) bool) (*scheduler.Page, error) {
+	return within(ctx, d, func(tx *sql.Tx) (*scheduler.Page, error) {
 		page := &scheduler.Page{Last: after}
 		rows, err := tx.Query("SELECT rank, seq, lane, due, bytes FROM calls INDEXED BY waiting WHERE state = 'waiting' AND upstream = ? AND (rank, seq) > (?, ?) ORDER BY rank, seq LIMIT ?",
 			upstream, -after.Priority, after.Seq, pageRows)
@@ -166,8 +166,8 @@ func (d *DB) entries(q querier, seqs []int64) ([]scheduler.Entry, error) {
 }
 
 // Waking implements [scheduler.Durable].
-func (d *DB) Waking(before time.Time, after scheduler.Position, most int) (*scheduler.Page, error) {
-	return within(d, func(tx *sql.Tx) (*scheduler.Page, error) {
+func (d *DB) Waking(ctx context.Context, before time.Time, after scheduler.Position, most int) (*scheduler.Page, error) {
+	return within(ctx, d, func(tx *sql.Tx) (*scheduler.Page, error) {
 		page := &scheduler.Page{Last: after}
 		rows, err := tx.Query("SELECT wake, seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND wake <> 0 AND wake > 0 AND wake < ?1 AND (wake, seq) > (?2, ?3) ORDER BY wake, seq LIMIT ?4",
 			micros(before), micros(after.At), after.Seq, most)

@@ -209,7 +209,7 @@ func lost(t *testing.T, path string, ids map[string]bool) int {
 	defer d.Close()
 	n := 0
 	for id := range ids {
-		if _, err := d.Get(id); err != nil {
+		if _, err := d.Get(t.Context(), id); err != nil {
 			n++
 		}
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ func (f *File) Check() (calls int, err error) {
 	}
 	err = f.each(func(r *row) error {
 		calls++
-		if _, err := f.d.whole(r); err != nil {
+		if _, err := f.d.whole(context.Background(), r); err != nil {
 			faults = append(faults, err)
 		}
 		if _, err := f.d.entry(f.d.read, r); err != nil {
@@ -114,7 +115,7 @@ func (f *File) each(do func(r *row) error) error {
 // Calls calls do with every call, the oldest first, until it returns an error.
 func (f *File) Calls(do func(*scheduler.Call) error) error {
 	return f.each(func(r *row) error {
-		c, err := f.d.whole(r)
+		c, err := f.d.whole(context.Background(), r)
 		if err != nil {
 			return f.says(err)
 		}

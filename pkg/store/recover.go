@@ -21,9 +21,9 @@ const (
 )
 
 // Recover implements [scheduler.Durable].
-func (d *DB) Recover(recent time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (*scheduler.Past, error) {
+func (d *DB) Recover(ctx context.Context, recent time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (*scheduler.Past, error) {
 	var past *scheduler.Past
-	err := d.do(context.Background(), &op{essential: true, run: func(w *writer) (answer, err error) {
+	err := d.do(ctx, &op{essential: true, run: func(w *writer) (answer, err error) {
 		past = &scheduler.Past{Backlog: make(map[string]scheduler.UpstreamStatus)}
 		return nil, w.recover(past, recent, repeat)
 	}})
@@ -280,8 +280,8 @@ func (w *writer) finish() error {
 }
 
 // Restate implements [scheduler.Durable].
-func (d *DB) Restate(holds []scheduler.Hold) error {
-	return d.do(context.Background(), &op{essential: true, run: func(w *writer) (answer, err error) {
+func (d *DB) Restate(ctx context.Context, holds []scheduler.Hold) error {
+	return d.do(ctx, &op{essential: true, run: func(w *writer) (answer, err error) {
 		if err := w.exec("DELETE FROM quota"); err != nil {
 			return nil, err
 		}
@@ -312,8 +312,8 @@ func (w *writer) hold(insert string, h scheduler.Hold) error {
 }
 
 // Settle implements [scheduler.Durable].
-func (d *DB) Settle(holds []scheduler.Hold) error {
-	return d.do(context.Background(), &op{essential: true, run: func(w *writer) (answer, err error) {
+func (d *DB) Settle(ctx context.Context, holds []scheduler.Hold) error {
+	return d.do(ctx, &op{essential: true, run: func(w *writer) (answer, err error) {
 		for _, h := range holds {
 			h.Back = ceil(h.Back)
 			if err := w.exec("UPDATE quota SET back = ?, sum = ? WHERE id = ?", micros(h.Back), sumOf(h), h.ID); err != nil {

@@ -44,7 +44,7 @@ func (w *site) start(t *testing.T, path string, names ...string) (*scheduler.Sch
 
 func (w *site) reload(t *testing.T, s *scheduler.Scheduler, names ...string) {
 	t.Helper()
-	if err := s.Reload(w.config(names...)); err != nil {
+	if err := s.Reload(t.Context(), w.config(names...)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -86,7 +86,7 @@ func TestUpstreamReturns(t *testing.T) {
 				}
 				time.Sleep(5 * time.Minute)
 				w.reload(t, s, "api")
-				if st := s.Upstreams()[0]; st.Name != "api" || st.Waiting != 1 {
+				if st := first(t, s); st.Name != "api" || st.Waiting != 1 {
 					t.Errorf("the upstream that is there again: %+v, want 1 call waiting", st)
 				}
 				next := hand(t, s, scheduler.Request{Target: "/next"})
@@ -96,7 +96,7 @@ func TestUpstreamReturns(t *testing.T) {
 				}
 				time.Sleep(45 * time.Minute)
 				for _, c := range []*scheduler.Call{far, next} {
-					if c = must(s.Get(c.ID)); c.State != scheduler.Done {
+					if c = must(s.Get(t.Context(), c.ID)); c.State != scheduler.Done {
 						t.Errorf("%+v, want done", c)
 					}
 				}
@@ -141,7 +141,7 @@ func TestPauseOverRestart(t *testing.T) {
 				}
 				pause := func(limit, key string, d time.Duration) {
 					t.Helper()
-					if err := s.Pause("api", limit, key, time.Now().Add(d)); err != nil {
+					if err := s.Pause(t.Context(), "api", limit, key, time.Now().Add(d)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -149,7 +149,7 @@ func TestPauseOverRestart(t *testing.T) {
 				pause("", "", time.Hour) // shorter
 				pause("key", "a", 2*time.Hour)
 				pause("key", "b", 3*time.Hour)
-				if err := s.Resume("api", "key", "b"); err != nil {
+				if err := s.Resume(t.Context(), "api", "key", "b"); err != nil {
 					t.Fatal(err)
 				}
 				again()
@@ -165,11 +165,11 @@ func TestPauseOverRestart(t *testing.T) {
 				}
 				time.Sleep(2 * time.Minute)
 				again()
-				if a, b := must(s.Get(calls["a"].ID)), must(s.Get(calls["b"].ID)); a.State != scheduler.Waiting || b.State != scheduler.Done {
+				if a, b := must(s.Get(t.Context(), calls["a"].ID)), must(s.Get(t.Context(), calls["b"].ID)); a.State != scheduler.Waiting || b.State != scheduler.Done {
 					t.Errorf("key a is shut, b open: a is %s, b %s", a.State, b.State)
 				}
 				time.Sleep(time.Hour)
-				if a := must(s.Get(calls["a"].ID)); a.State != scheduler.Done {
+				if a := must(s.Get(t.Context(), calls["a"].ID)); a.State != scheduler.Done {
 					t.Errorf("after the pause a is %s", a.State)
 				}
 			})

@@ -218,20 +218,20 @@ func (f *fuse) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedu
 	}
 	return existing, err
 }
-func (f *fuse) Intend(c *scheduler.Call, take []scheduler.Hold) error {
-	return f.change(func() error { return f.DB.Intend(c, take) })
+func (f *fuse) Intend(ctx context.Context, c *scheduler.Call, take []scheduler.Hold) error {
+	return f.change(func() error { return f.DB.Intend(ctx, c, take) })
 }
-func (f *fuse) Record(c *scheduler.Call) error {
-	return f.change(func() error { return f.DB.Record(c) })
+func (f *fuse) Record(ctx context.Context, c *scheduler.Call) error {
+	return f.change(func() error { return f.DB.Record(ctx, c) })
 }
-func (f *fuse) Settle(h []scheduler.Hold) error {
-	return f.change(func() error { return f.DB.Settle(h) })
+func (f *fuse) Settle(ctx context.Context, h []scheduler.Hold) error {
+	return f.change(func() error { return f.DB.Settle(ctx, h) })
 }
-func (f *fuse) Restate(h []scheduler.Hold) error {
-	return f.change(func() error { return f.DB.Restate(h) })
+func (f *fuse) Restate(ctx context.Context, h []scheduler.Hold) error {
+	return f.change(func() error { return f.DB.Restate(ctx, h) })
 }
-func (f *fuse) Recover(d time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (past *scheduler.Past, err error) {
-	err = f.change(func() error { past, err = f.DB.Recover(d, repeat); return err })
+func (f *fuse) Recover(ctx context.Context, d time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (past *scheduler.Past, err error) {
+	err = f.change(func() error { past, err = f.DB.Recover(ctx, d, repeat); return err })
 	return past, err
 }
 func (f *fuse) Close() error { return nil }

@@ -21,11 +21,11 @@ type gate struct {
 	holds   atomic.Int64
 }
 
-func (g *gate) Intend(c *scheduler.Call, take []scheduler.Hold) error {
+func (g *gate) Intend(ctx context.Context, c *scheduler.Call, take []scheduler.Hold) error {
 	g.intents.Add(1)
 	g.holds.Add(int64(len(take)))
 	<-g.open
-	return g.DB.Intend(c, take)
+	return g.DB.Intend(ctx, c, take)
 }
 
 // TestBlocksComeFirst: no call goes out on permits that the store does not know
@@ -115,7 +115,11 @@ func TestCrashWastesOneBlock(t *testing.T) {
 		dead.Store(false)
 		s = start()
 		defer s.Close()
-		for _, l := range s.Limits() {
+		limits, err := s.Limits(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range limits {
 			if l.Limit == "long" && (l.Out < 12 || l.Out > 15) {
 				t.Errorf("%d permits are out after a crash, 12 were used, in blocks of 5", l.Out)
 			}
@@ -188,18 +192,18 @@ type crashes struct {
 	dead *atomic.Bool
 }
 
-func (c crashes) Record(call *scheduler.Call) error {
+func (c crashes) Record(ctx context.Context, call *scheduler.Call) error {
 	if c.dead.Load() {
 		return errDead
 	}
-	return c.DB.Record(call)
+	return c.DB.Record(ctx, call)
 }
 
-func (c crashes) Restate(h []scheduler.Hold) error {
+func (c crashes) Restate(ctx context.Context, h []scheduler.Hold) error {
 	if c.dead.Load() {
 		return nil
 	}
-	return c.DB.Restate(h)
+	return c.DB.Restate(ctx, h)
 }
 
 func (crashes) Close() error { return nil }

@@ -36,10 +36,10 @@ var key = []byte("0123456789abcdef0123456789abcdef")
 func TestNothingIsLeftOpen(t *testing.T) {
 	path := file(t)
 	d := open(t, path, Options{})
-	if _, err := d.Recover(0, nil); err != nil {
+	if _, err := d.Recover(t.Context(), 0, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.List(scheduler.Filter{Max: 1}); err != nil {
+	if _, err := d.List(t.Context(), scheduler.Filter{Max: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Close(); err != nil {
@@ -85,10 +85,10 @@ func TestOneProcess(t *testing.T) {
 func TestBrokenIsNotClean(t *testing.T) {
 	path := file(t)
 	d := open(t, path, Options{})
-	if _, err := d.Recover(0, nil); err != nil {
+	if _, err := d.Recover(t.Context(), 0, nil); err != nil {
 		t.Fatal(err)
 	}
-	d.check(errSum)
+	d.check(t.Context(), errSum)
 	if _, err := d.Accept(t.Context(), storetest.NewEntry(1)); !errors.Is(err, scheduler.ErrBroken) {
 		t.Errorf("a new call: %v, want ErrBroken", err)
 	}
@@ -125,7 +125,7 @@ func TestSeal(t *testing.T) {
 		}
 	}
 	again := open(t, path, Options{SealKey: key})
-	if got, err := again.Fetch(e.Call.ID); err != nil || string(got.Request.Body) != "visa 4111-1111" {
+	if got, err := again.Fetch(t.Context(), e.Call.ID); err != nil || string(got.Request.Body) != "visa 4111-1111" {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -143,14 +143,14 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 		sent := storetest.Sent(e.Call)
-		if err := d.Intend(sent, []scheduler.Hold{{ID: 1 << 40, Upstream: "api", Limit: "app", Permits: 1, Back: time.Now()}}); err != nil {
+		if err := d.Intend(t.Context(), sent, []scheduler.Hold{{ID: 1 << 40, Upstream: "api", Limit: "app", Permits: 1, Back: time.Now()}}); err != nil {
 			t.Fatal(err)
 		}
 		end := scheduler.Done
 		if e == unknown {
 			end = scheduler.Unknown
 		}
-		if err := d.Record(storetest.Ended(sent, end)); err != nil {
+		if err := d.Record(t.Context(), storetest.Ended(sent, end)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -184,4 +184,14 @@ func TestConformance(t *testing.T) {
 			})
 		})
 	}
+}
+
+// first returns the status of the first upstream.
+func first(t *testing.T, s *scheduler.Scheduler) scheduler.UpstreamStatus {
+	t.Helper()
+	all, err := s.Upstreams(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[0]
 }

@@ -63,7 +63,7 @@ func (t *durable) begin() *scheduler.Past {
 
 func (t *durable) recover() *scheduler.Past {
 	t.Helper()
-	past, err := t.d.Recover(time.Minute, t.repeat)
+	past, err := t.d.Recover(t.Context(), time.Minute, t.repeat)
 	if err != nil {
 		t.Fatalf("Recover: %v", err)
 	}
@@ -103,7 +103,7 @@ func crashed(t *durable) {
 	if past := t.recover(); past.Broken != 0 || past.Backlog["api"].Unknown != 1 {
 		t.Errorf("one life later: %+v", past)
 	}
-	if err := t.d.Intend(Sent(e.Call), nil); !errors.Is(err, scheduler.ErrNotWaiting) {
+	if err := t.d.Intend(t.Context(), Sent(e.Call), nil); !errors.Is(err, scheduler.ErrNotWaiting) {
 		t.Errorf("an intent of an unknown call: %v", err)
 	}
 }
@@ -133,7 +133,7 @@ func survives(t *durable) {
 		}
 		epoch = past.Epoch
 		for _, want := range []*scheduler.Entry{e, keyed, big} {
-			got, err := t.d.Fetch(want.Call.ID)
+			got, err := t.d.Fetch(t.Context(), want.Call.ID)
 			if err != nil || got.Call.State != scheduler.Waiting || got.Call.Seq != want.Call.Seq || got.Call.Lane != want.Call.Lane || got.Bytes != want.Bytes || !reflect.DeepEqual(got.Request, want.Request) {
 				t.Errorf("%s: %+v, %v; want %+v", how, got, err, want)
 			}
@@ -170,7 +170,7 @@ func untold(t *durable) {
 	for len(want) > 0 {
 		var got []string
 		for after := ""; ; {
-			page, err := t.d.Untold(after, 2)
+			page, err := t.d.Untold(t.Context(), after, 2)
 			if err != nil {
 				t.Fatalf("Untold: %v", err)
 			}
@@ -191,7 +191,7 @@ func untold(t *durable) {
 		t.accept(func(e *scheduler.Entry) { e.Tells = c.Notice() })
 		want = want[1:]
 	}
-	if page, err := t.d.Untold("", 10); err != nil || len(page) != 0 {
+	if page, err := t.d.Untold(t.Context(), "", 10); err != nil || len(page) != 0 {
 		t.Errorf("when all is told: %v, %v", page, err)
 	}
 }
@@ -200,7 +200,7 @@ func fragile(t *durable) {
 	waiter := t.accept(func(e *scheduler.Entry) { e.Call.Async = false })
 	card := t.accept(withKey("k", "f"), func(e *scheduler.Entry) { e.NoBody = true })
 	stays := t.accept()
-	if e, err := t.d.Fetch(card.Call.ID); err != nil || e.Request != nil || !e.NoBody {
+	if e, err := t.d.Fetch(t.Context(), card.Call.ID); err != nil || e.Request != nil || !e.NoBody {
 		t.Errorf("a request that must not be stored: %+v, %v", e, err)
 	}
 	t.recover()
@@ -247,14 +247,14 @@ func holds(t *durable) {
 	t.intend(nil, hold(1<<40+1, "a", 1)) // whoever needs it stores it too
 	back := hold(1<<40+2, "b", 2)
 	back.Back = soon
-	if err := t.d.Settle([]scheduler.Hold{back}); err != nil {
+	if err := t.d.Settle(t.Context(), []scheduler.Hold{back}); err != nil {
 		t.Fatal(err)
 	}
 	t.intend(nil, hold(1<<40+2, "b", 2)) // somebody comes late
 	t.lives(func(how string, past *scheduler.Past) {
 		t.sameHolds(how, past.Holds, hold(0, "a", 1), back, every)
 	})
-	if err := t.d.Restate([]scheduler.Hold{back}); err != nil {
+	if err := t.d.Restate(t.Context(), []scheduler.Hold{back}); err != nil {
 		t.Fatal(err)
 	}
 	t.lives(func(how string, past *scheduler.Past) { t.sameHolds("restated, "+how, past.Holds, back) })
@@ -277,7 +277,7 @@ func ownHolds(t *durable) {
 	want := []scheduler.Hold{hold(0, "s", 1), back, again}
 	t.sameHolds("after a crash", t.recover().Holds, want...)
 	t.sameHolds("after another one", t.recover().Holds, want...)
-	if err := t.d.Restate(want[:1]); err != nil {
+	if err := t.d.Restate(t.Context(), want[:1]); err != nil {
 		t.Fatal(err)
 	}
 	t.sameHolds("after Restate, which knows all", t.recover().Holds, want[:1]...)
@@ -306,7 +306,7 @@ func order(t *durable) {
 	start := scheduler.Position{Priority: 101}
 	var all []int64
 	for at, end := start, false; !end; {
-		page, err := t.d.Scan("api", at, time.Now(), 2, every)
+		page, err := t.d.Scan(t.Context(), "api", at, time.Now(), 2, every)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +316,7 @@ func order(t *durable) {
 	if want := []int64{2, 5, 1, 3, 4}; !slices.Equal(all, want) {
 		t.Errorf("order %v, want %v", all, want)
 	}
-	page, err := t.d.Scan("api", scheduler.Position{Priority: 5, Seq: 2}, time.Now(), 9, func(p scheduler.Position, lane int64) bool { return lane == 5 || p.Seq == 4 })
+	page, err := t.d.Scan(t.Context(), "api", scheduler.Position{Priority: 5, Seq: 2}, time.Now(), 9, func(p scheduler.Position, lane int64) bool { return lane == 5 || p.Seq == 4 })
 	if err != nil || !page.End || !slices.Equal(seqs(page.Entries), []int64{5, 4}) {
 		t.Errorf("chosen: %+v, %v", page, err)
 	}
@@ -327,10 +327,10 @@ func notDue(t *durable) {
 	t.accept(func(e *scheduler.Entry) { e.Call.Due, e.Call.Deadline = later, later.Add(time.Hour) })
 	every := func(scheduler.Position, int64) bool { return true }
 	start := scheduler.Position{Priority: 101}
-	if page, err := t.d.Scan("api", start, time.Now(), 9, every); err != nil || len(page.Entries) != 0 || !page.End {
+	if page, err := t.d.Scan(t.Context(), "api", start, time.Now(), 9, every); err != nil || len(page.Entries) != 0 || !page.End {
 		t.Errorf("before its time: %+v, %v", page, err)
 	}
-	if page, err := t.d.Scan("api", start, later.Add(time.Second), 9, every); err != nil || len(page.Entries) != 1 {
+	if page, err := t.d.Scan(t.Context(), "api", start, later.Add(time.Second), 9, every); err != nil || len(page.Entries) != 1 {
 		t.Errorf("after its time: %+v, %v", page, err)
 	}
 }
@@ -346,7 +346,7 @@ func waking(t *durable) {
 	var all []int64
 	var after scheduler.Position
 	for {
-		page, err := t.d.Waking(now.Add(time.Hour), after, 2)
+		page, err := t.d.Waking(t.Context(), now.Add(time.Hour), after, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -362,20 +362,20 @@ func waking(t *durable) {
 
 func fetch(t *durable) {
 	e := t.accept()
-	if got, err := t.d.Fetch(e.Call.ID); err != nil || got.Call.Seq != e.Call.Seq {
+	if got, err := t.d.Fetch(t.Context(), e.Call.ID); err != nil || got.Call.Seq != e.Call.Seq {
 		t.Errorf("waiting: %+v, %v", got, err)
 	}
 	sent := Sent(e.Call)
 	t.intend(sent)
-	if _, err := t.d.Fetch(e.Call.ID); !errors.Is(err, scheduler.ErrNotFound) {
+	if _, err := t.d.Fetch(t.Context(), e.Call.ID); !errors.Is(err, scheduler.ErrNotFound) {
 		t.Errorf("being sent: %v, want ErrNotFound", err)
 	}
 	t.record(Ended(sent, scheduler.Unknown))
-	if got, err := t.d.Fetch(e.Call.ID); err != nil || got.Call.State != scheduler.Unknown || got.Request == nil {
+	if got, err := t.d.Fetch(t.Context(), e.Call.ID); err != nil || got.Call.State != scheduler.Unknown || got.Request == nil {
 		t.Errorf("unknown: %+v, %v", got, err)
 	}
 	t.record(Ended(sent, scheduler.Done))
-	if _, err := t.d.Fetch(e.Call.ID); !errors.Is(err, scheduler.ErrNotFound) {
+	if _, err := t.d.Fetch(t.Context(), e.Call.ID); !errors.Is(err, scheduler.ErrNotFound) {
 		t.Errorf("done: %v, want ErrNotFound", err)
 	}
 }

@@ -18,7 +18,7 @@ func Example() {
 	s := scheduler.NewMemory(100, 1<<20)
 	e := storetest.NewEntry(1)
 	s.Accept(context.Background(), e)
-	c, err := s.Get(e.Call.ID)
+	c, err := s.Get(context.Background(), e.Call.ID)
 	fmt.Println(c.State, err)
 	// Output: waiting <nil>
 }

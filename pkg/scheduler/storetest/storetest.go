@@ -90,21 +90,21 @@ func (t *suite) accept(change ...func(*scheduler.Entry)) *scheduler.Entry {
 
 func (t *suite) intend(c *scheduler.Call, take ...scheduler.Hold) {
 	t.Helper()
-	if err := t.s.Intend(c, take); err != nil {
+	if err := t.s.Intend(t.Context(), c, take); err != nil {
 		t.Fatalf("Intend: %v", err)
 	}
 }
 
 func (t *suite) record(c *scheduler.Call) {
 	t.Helper()
-	if err := t.s.Record(c); err != nil {
+	if err := t.s.Record(t.Context(), c); err != nil {
 		t.Fatalf("Record: %v", err)
 	}
 }
 
 func (t *suite) get(id string) *scheduler.Call {
 	t.Helper()
-	c, err := t.s.Get(id)
+	c, err := t.s.Get(t.Context(), id)
 	if err != nil {
 		t.Fatalf("Get: %v", err)
 	}
@@ -128,7 +128,7 @@ func Run(t *testing.T, open func(t *testing.T) scheduler.Store) {
 			s := open(t)
 			defer s.Close()
 			if d, ok := s.(scheduler.Durable); ok {
-				if _, err := d.Recover(0, nil); err != nil {
+				if _, err := d.Recover(t.Context(), 0, nil); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -157,7 +157,7 @@ func life(t *suite) {
 	if c.State != scheduler.Done || !c.FinishedAt.Equal(end.FinishedAt) || c.Attempts[0].Outcome != upstream.Done || !reflect.DeepEqual(c.Response, end.Response) {
 		t.Errorf("done: %+v, response %+v", c, c.Response)
 	}
-	if _, err := t.s.Get("none"); !errors.Is(err, scheduler.ErrNotFound) {
+	if _, err := t.s.Get(t.Context(), "none"); !errors.Is(err, scheduler.ErrNotFound) {
 		t.Errorf("Get of an unknown id: %v", err)
 	}
 }
@@ -166,19 +166,19 @@ func intents(t *suite) {
 	e := t.accept()
 	sent := Sent(e.Call)
 	t.intend(sent)
-	if err := t.s.Intend(sent, nil); !errors.Is(err, scheduler.ErrNotWaiting) {
+	if err := t.s.Intend(t.Context(), sent, nil); !errors.Is(err, scheduler.ErrNotWaiting) {
 		t.Errorf("a second intent: %v, want ErrNotWaiting", err)
 	}
 	t.record(With(sent, func(c *scheduler.Call) { c.State = scheduler.Waiting }))
 	t.intend(sent)
 	t.record(Ended(sent, scheduler.Failed))
-	if err := t.s.Intend(sent, nil); !errors.Is(err, scheduler.ErrNotWaiting) {
+	if err := t.s.Intend(t.Context(), sent, nil); !errors.Is(err, scheduler.ErrNotWaiting) {
 		t.Errorf("an intent after the end: %v, want ErrNotWaiting", err)
 	}
-	if err := t.s.Intend(Sent(NewEntry(99).Call), nil); !errors.Is(err, scheduler.ErrNotWaiting) {
+	if err := t.s.Intend(t.Context(), Sent(NewEntry(99).Call), nil); !errors.Is(err, scheduler.ErrNotWaiting) {
 		t.Errorf("an intent of a call that is not there: %v, want ErrNotWaiting", err)
 	}
-	if err := t.s.Intend(nil, nil); err != nil {
+	if err := t.s.Intend(t.Context(), nil, nil); err != nil {
 		t.Errorf("no call, no holds: %v", err)
 	}
 }
@@ -188,7 +188,7 @@ func finished(t *suite) {
 	sent := Sent(e.Call)
 	t.intend(sent)
 	t.record(Ended(sent, scheduler.Done))
-	if err := t.s.Record(Ended(sent, scheduler.Failed)); !errors.Is(err, scheduler.ErrNotFound) {
+	if err := t.s.Record(t.Context(), Ended(sent, scheduler.Failed)); !errors.Is(err, scheduler.ErrNotFound) {
 		t.Errorf("a second end: %v, want ErrNotFound", err)
 	}
 	if c := t.get(e.Call.ID); c.State != scheduler.Done {
@@ -204,12 +204,12 @@ func (t *suite) again(key, fingerprint string) (*scheduler.Call, error) {
 	t.seq++
 	e := NewEntry(t.seq)
 	e.Key, e.Fingerprint = key, fingerprint
-	found, findErr := t.s.Find(key, fingerprint)
+	found, findErr := t.s.Find(t.Context(), key, fingerprint)
 	c, err := t.s.Accept(t.Context(), e)
 	if (found == nil) != (c == nil) || found != nil && found.ID != c.ID || errors.Is(findErr, scheduler.ErrKeyReused) != errors.Is(err, scheduler.ErrKeyReused) {
 		t.Errorf("Find: %+v, %v; Accept: %+v, %v; want the same", found, findErr, c, err)
 	}
-	if _, known := t.s.Get(e.Call.ID); known == nil && (c != nil || err != nil) {
+	if _, known := t.s.Get(t.Context(), e.Call.ID); known == nil && (c != nil || err != nil) {
 		t.Errorf("a call was stored although its key is taken")
 	}
 	return c, err
@@ -316,7 +316,7 @@ func list(t *suite) {
 		{scheduler.Filter{Max: 100, State: scheduler.Done}, ids[4:5]},
 		{scheduler.Filter{Max: 100, Upstream: "none"}, nil},
 	} {
-		calls, err := t.s.List(test.f)
+		calls, err := t.s.List(t.Context(), test.f)
 		var got []string
 		for _, c := range calls {
 			got = append(got, c.ID)
