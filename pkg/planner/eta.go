@@ -1,0 +1,294 @@
+package planner
+
+import (
+	"math"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+)
+
+// An estimate looks at so many flow queues of a key, and at so many classes of each,
+// and takes them for all: its cost is bounded however much waits.
+const (
+	maxFlows   = 16
+	maxClasses = 16
+)
+
+// Elsewhere is what a planner cannot see of the way of a call.
+type Elsewhere struct {
+	// Ahead is the number of calls that wait elsewhere, on disk, and go before.
+	Ahead int
+	// Without leaves a limit out of the estimate, by its index plus 1.
+	Without int
+}
+
+// A Forecast is when a call can be expected to go.
+type Forecast struct {
+	At time.Time
+	// Limit is the index of the limit that it waits for last, -1 if none holds it;
+	// Key is its key there.
+	Limit int
+	Key   string
+	Ahead int  // permits of the key that calls ahead of it will take
+	Pause bool // the limit or the key is paused
+}
+
+// ETA estimates when a call can be expected to go, also one that has not been added. It
+// counts the calls that wait, not those that are yet to come.
+func (p *Planner[T]) ETA(now time.Time, it *Item[T], other Elsewhere) Forecast {
+	f := Forecast{At: now, Limit: -1}
+	for _, n := range it.Demand.Needs {
+		if n.Limit == other.Without-1 {
+			continue
+		}
+		stored := other.Ahead * n.Cost
+		line := p.line(p.keys[keyID{n.Limit, n.Key}], it, n.Cost)
+		ahead := stored + line.ahead(0)
+		at := p.ledger.ETA(now, n, ahead, p.trip)
+		for range 4 { // calls that pass meanwhile take time too; it converges from below
+			more := stored + line.ahead(at.Sub(now))
+			if more <= ahead {
+				break
+			}
+			ahead = more
+			at = p.ledger.ETA(now, n, ahead, p.trip)
+		}
+		if at.After(f.At) {
+			f = Forecast{At: at, Limit: n.Limit, Key: n.Key, Ahead: ahead}
+			f.Pause = !p.ledger.Usage(now, n.Limit, n.Key).PausedUntil.IsZero()
+		}
+	}
+	return f
+}
+
+// Last estimates when the last of all waiting calls can be expected to go: it waits at
+// one of the keys for which most permits are wanted.
+func (p *Planner[T]) Last(now time.Time) (at time.Time) {
+	longest := make([]*keyQueue[T], len(p.limits))
+	for id, q := range p.keys {
+		if l := longest[id.limit]; l == nil || q.total() > l.total() {
+			longest[id.limit] = q
+		}
+	}
+	for i, q := range longest {
+		if q == nil || q.total() == 0 {
+			continue
+		}
+		if eta := p.ledger.ETA(now, quota.Need{Limit: i, Key: q.id.key, Cost: 1}, q.total()-1, p.trip); eta.After(at) {
+			at = eta
+		}
+	}
+	return at
+}
+
+// Observe learns how long attempts take.
+func (p *Planner[T]) Observe(trip time.Duration) {
+	if p.trip == 0 {
+		p.trip = trip
+	}
+	p.trip += (trip - p.trip) / 8
+}
+
+// Held returns how many calls wait for a limit, all its keys together.
+func (p *Planner[T]) Held(limit int) int { return p.held[limit+1] }
+
+// Wanted returns how many permits of a key waiting calls will take.
+func (p *Planner[T]) Wanted(limit int, key string) int {
+	if q := p.keys[keyID{limit, key}]; q != nil {
+		return q.total()
+	}
+	return 0
+}
+
+// Keys yields the keys of a limit that waiting calls need, in no particular order, and
+// how many of its permits they will take.
+func (p *Planner[T]) Keys(limit int) func(yield func(key string, wanted int) bool) {
+	return func(yield func(string, int) bool) {
+		for id, q := range p.keys {
+			if id.limit == limit && !yield(id.key, q.total()) {
+				return
+			}
+		}
+	}
+}
+
+// First returns the call that is first in line at a key; false if none waits there.
+func (p *Planner[T]) First(limit int, key string) (first T, ok bool) {
+	q := p.keys[keyID{limit, key}]
+	if q == nil || q.empty() {
+		return first, false
+	}
+	return q.first().calls.first().Value, true
+}
+
+// A line is the calls at a key queue between a call and its turn. Flows take turns there
+// by their virtual time, whichever of their classes a call comes from. Classes that wait
+// at the key go when it is their turn; classes that wait at another key and need this
+// one too pass as fast as the other limit lets them.
+type line[T any] struct {
+	p      *Planner[T]
+	key    *keyQueue[T]
+	flow   *flow   // of the call, nil if it has none waiting
+	weight float64 // of the flow
+	tag    float64 // virtual time at which the flow stands
+	before int     // permits for calls of the flow that go before, and wait here or in the class of the call
+	behind float64 // the part of the flow's calls elsewhere that go before
+	apart  int     // permits of calls elsewhere that are in before already
+	rivals [maxFlows]rival
+	seen   int // rivals that were looked at
+	all    int // rivals
+}
+
+// A rival is another flow at the key, with the permits for its calls that are more
+// urgent than the call, and as urgent.
+type rival struct {
+	flow          *flow
+	urgent, alike int
+	older         int // of alike, those of calls that are older
+}
+
+// line returns the calls between a call and its turn at a key, none if no call waits for
+// the key. It is returned by value: on the heap it would take a quarter of an estimate.
+func (p *Planner[T]) line(q *keyQueue[T], it *Item[T], cost int) (l line[T]) {
+	if q == nil {
+		return l
+	}
+	r := it.rank()
+	if r.seq == 0 { // not accepted yet
+		r.seq = math.MaxUint64
+	}
+	d := it.Demand
+	l = line[T]{p: p, key: q, flow: p.flows.byName[d.Flow], tag: p.flows.virtual, weight: p.flows.weight(d.Flow), behind: 1, all: q.flows.Size()}
+	if l.flow != nil {
+		l.tag = max(l.tag, l.flow.virtual)
+	}
+	own := q.byFlow[l.flow]
+	if own != nil {
+		l.all--
+		l.before = own.before(r)
+		if above, at := own.counts.split(lowest.priority); above+at > 0 {
+			l.behind = float64(l.before) / float64(above+at)
+		}
+	}
+	if cl := p.classes[d.ID]; cl != nil && cl.at != own {
+		l.before += cl.calls.before(r) * cost
+		l.apart = cl.calls.size() * cost
+	}
+	for f := range sample(q.flows.Items, maxFlows) {
+		if f == own || l.seen == maxFlows {
+			continue
+		}
+		urgent, alike := f.counts.split(r.priority)
+		l.rivals[l.seen] = rival{f.flow, urgent, alike, f.older(r)}
+		l.seen++
+	}
+	return l
+}
+
+// ahead returns how many permits of the key will be taken before the turn of the call, if
+// that comes within a time.
+func (l *line[T]) ahead(in time.Duration) int {
+	if l.key == nil {
+		return 0
+	}
+	own := float64(l.apart)
+	if l.flow != nil {
+		own = max(own, l.passing(l.flow, in))
+	}
+	rest := l.passing(nil, in) - own
+	mine := l.before + int(l.behind*(own-float64(l.apart)))
+	tag := l.tag + float64(mine)/l.weight // of the call
+	others := 0
+	for _, r := range l.rivals[:l.seen] {
+		passing := l.passing(r.flow, in)
+		rest -= passing
+		others += r.urgent + min(r.alike+int(passing), r.due(tag))
+	}
+	n := mine + scale(others, l.seen, l.all)
+	if l.seen == l.all { // flows that have nothing waiting here
+		n += int(max(0, rest))
+	}
+	return n
+}
+
+// due returns how many permits of the rival come before a call at a virtual time. Of two
+// calls at one time the older goes first.
+func (r *rival) due(tag float64) int {
+	ahead := (tag - r.flow.virtual) * r.flow.weight
+	n := max(0, int(math.Ceil(ahead-1e-9)))
+	if same := math.Abs(ahead-float64(n)) < 1e-9; same && r.older > n {
+		n++
+	}
+	return n
+}
+
+// passing returns how many permits of the key are taken within a time by calls that wait
+// at other keys: those of a flow, or of all flows if it is nil.
+func (l *line[T]) passing(f *flow, in time.Duration) float64 {
+	n := 0.0
+	for j := range l.p.limits {
+		if here := float64(l.key.waiting[j+1]); j != l.key.id.limit && here > 0 {
+			all := float64(l.p.held[j+1])
+			if f != nil {
+				here *= float64(f.held[j+1]) / all
+			}
+			n += here * min(1, l.p.passes(j, in)/all)
+		}
+	}
+	return n
+}
+
+// passes returns how many permits all keys of a limit give within a time.
+func (p *Planner[T]) passes(limit int, in time.Duration) float64 {
+	l := &p.limits[limit]
+	all := float64(l.Calls * p.perKey[limit])
+	round := l.Window + p.trip
+	if l.Calendar != nil || round <= 0 {
+		return all
+	}
+	return all * float64(in) / float64(round)
+}
+
+// before returns how many permits of the key go to calls of the flow queue with a better
+// rank.
+func (f *flowQueue[T]) before(r rank) int {
+	n, seen := 0, 0
+	for cl := range sample(f.classes.Items, maxClasses) {
+		n += cl.calls.before(r) * cl.cost(f.key)
+		seen++
+	}
+	return scale(n, seen, f.classes.Size())
+}
+
+// older returns how many permits of the key go to calls of the flow queue that are as
+// urgent as a call, and older. Where there are many classes it is all or none, as the
+// first call is.
+func (f *flowQueue[T]) older(r rank) int {
+	if f.classes.Size() <= 4 {
+		return f.before(r) - f.before(rank{priority: r.priority})
+	}
+	if first := f.classes.First().calls.first(); int(first.Priority) == r.priority && first.Seq < r.seq {
+		return math.MaxInt
+	}
+	return 0
+}
+
+// sample yields at most n items, evenly spread over all.
+func sample[T any](items []T, n int) func(yield func(T) bool) {
+	return func(yield func(T) bool) {
+		step := max(1, len(items)/n)
+		for i := 0; i < len(items); i += step {
+			if !yield(items[i]) {
+				return
+			}
+		}
+	}
+}
+
+// scale takes a count over the items that were seen for one over all.
+func scale(n, seen, all int) int {
+	if seen == 0 || seen == all {
+		return n
+	}
+	return n * all / seen
+}

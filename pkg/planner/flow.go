@@ -1,0 +1,78 @@
+package planner
+
+import "github.com/seed-30fe103d/throttler/internal/heap"
+
+// A flow is the calls that share fairly as one party, by start-time fair queueing.
+type flow struct {
+	name    string
+	weight  float64
+	virtual float64 // start tag of its next call
+	waiting int     // calls
+	held    []int   // calls, by the limit at whose key queue their class waits, plus 1
+	place   int     // among the idle flows
+}
+
+// A flowTable knows the flows that have calls waiting, and idle ones that are ahead of
+// virtual time: they have had more than their share and must not begin anew.
+type flowTable struct {
+	byName  map[string]*flow
+	idle    heap.Heap[*flow]
+	virtual float64 // greatest start tag of a call that went
+	limits  int
+	weight  func(flow string) float64
+}
+
+func newFlowTable(limits int, weight func(string) float64) flowTable {
+	t := flowTable{limits: limits, weight: weight, byName: make(map[string]*flow)}
+	t.idle = heap.New(func(f *flow) *int { return &f.place }, func(a, b *flow) bool { return a.virtual < b.virtual })
+	return t
+}
+
+// of returns the flow of a name, a new one if there is none.
+func (t *flowTable) of(name string) *flow {
+	f := t.byName[name]
+	if f == nil {
+		f = &flow{name: name, weight: t.weight(name), held: make([]int, t.limits+1)}
+		t.byName[name] = f
+	}
+	return f
+}
+
+// activate lets a flow take turns. A share that it did not use while it was idle is gone.
+func (t *flowTable) activate(f *flow) {
+	if t.idle.Contains(f) {
+		t.idle.Remove(f)
+	}
+	if f.waiting == 0 {
+		f.virtual = max(f.virtual, t.virtual)
+	}
+}
+
+// leave takes one call out of a flow.
+func (t *flowTable) leave(f *flow) {
+	if f.waiting--; f.waiting == 0 {
+		t.idle.Add(f)
+	}
+}
+
+// pay advances the virtual time of a flow by a call that goes.
+func (t *flowTable) pay(f *flow, cost int) {
+	t.virtual = max(t.virtual, f.virtual)
+	f.virtual += float64(cost) / f.weight
+}
+
+// prune forgets idle flows that virtual time has reached.
+func (t *flowTable) prune() {
+	for t.idle.Size() > 0 && t.idle.First().virtual <= t.virtual {
+		delete(t.byName, t.idle.Pop().name)
+	}
+}
+
+// reset begins virtual time anew: no call has waited for a while, so no flow has had
+// less because of another.
+func (t *flowTable) reset() {
+	t.virtual = 0
+	clear(t.byName)
+	clear(t.idle.Items)
+	t.idle.Items = t.idle.Items[:0]
+}

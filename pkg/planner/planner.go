@@ -1,0 +1,393 @@
+// Package planner decides which call of an upstream goes when permits are free, and
+// estimates when the others will go.
+//
+//	p := planner.New[*call](origin, wheel, ledger, limits, weight)
+//	p.Add(now, item)                                     // a call waits
+//	p.Dispatch(now, most, func(c *call) { … })           // takes permits for the calls that go
+//	forecast := p.ETA(now, item, planner.Elsewhere{})    // when will it go, and which limit holds it?
+//
+// A Planner is passive: it takes now, owns no goroutine, clock or lock, and knows
+// limits, keys and costs, not requests. Its ledger (package quota) has one owner, who
+// pauses limits and returns permits, and then calls Check. Its wheel wakes the owner,
+// who advances it and dispatches again.
+//
+// # Order
+//
+// The call with the highest priority goes first; then the call of the flow that has
+// had the least for its weight (start-time fair queueing); then the oldest one. A flow
+// pays cost/weight of virtual time for a call. Flows a and b with weights 1 and 2:
+//
+//	virtual time of a   0   1   1   1   2   2     what goes     a1 b1 b2 a2 b3 b4
+//	virtual time of b   0   0   ½   1   1   1½
+//
+// # Where calls wait
+//
+// Calls of one flow that need the same permits are a class. A class waits at one key of
+// one limit, the last that stops it, in the flow queue of its flow there:
+//
+//	key queue    flow queue   class, by its needs    calls, oldest first
+//	app          a            app, trade:17          #3 #9
+//	             a            app                    #5
+//	             b            app                    #7
+//	trade:18     b            app, trade:18          #6 #8
+//
+// Nothing is booked ahead: a cancelled call leaves no hole. A full key blocks no call of
+// another key, and a permit that comes back wakes the key queue that it opens and no
+// other; there the class with the first call is asked first. If another limit stops
+// that class, it moves to the queue of the other one.
+//
+// # Calls that need several permits
+//
+// While the first call of a key queue lacks permits of that key only, no younger call
+// may take them, or a call that costs 2 would starve behind calls that cost 1. A call
+// that lacks permits of two limits reserves neither: it is parked, and looked at again
+// when one of them may be enough. X needs 2 of limit a and 2 of limit b, 2 permits each:
+//
+//	free of a, b   X                           a younger call that needs 1 of a
+//	  1    0       is parked                   goes
+//	  1    2       waits at a, reserves a      waits behind X
+//	  2    2       goes                        waits for the next permit
+//
+// Not promised: exact estimates where calls of many flows and costs meet at one key,
+// and fairness between calls of one flow and different classes beyond priority and age.
+//
+// Sources: Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996; Seidel and
+// Aragon, "Randomized Search Trees", 1996.
+package planner
+
+import (
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/heap"
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/wheel"
+)
+
+// A Demand is what a call takes. Items may share it, and it must not change.
+type Demand struct {
+	// ID is equal for demands that are.
+	ID string
+	// Needs are the permits, at most one need per limit.
+	Needs []quota.Need
+	// Flow is the flow whose turn the call takes, and Cost what it pays for it, at
+	// least 1: the most that it needs of one limit.
+	Flow string
+	Cost int
+}
+
+// An Item is a call as a Planner knows it. It is embedded in the caller's own type,
+// and Value leads back there. While it is queued only the Planner changes it.
+type Item[T any] struct {
+	Value  T
+	Demand *Demand
+	Seq    uint64 // age: a smaller one is older; unique and not 0
+	node[T]
+	Priority int16 // a higher one goes first
+	queued   bool
+}
+
+// Queued reports whether the item waits in a planner.
+func (it *Item[T]) Queued() bool { return it.queued }
+
+// A Timeout is what a planner and its owner put into their wheel.
+type Timeout interface{ Fire(now time.Time) }
+
+// A Planner holds the calls of one upstream that may go as soon as permits are free.
+// It has one owner: its methods must not be called concurrently.
+type Planner[T any] struct {
+	ledger *quota.Ledger
+	wheel  *wheel.Wheel[Timeout]
+	origin time.Time // of the wheel
+	limits []quota.Limit
+
+	classes map[string]*class[T] // by Demand.ID
+	flows   flowTable
+	keys    map[keyID]*keyQueue[T]
+	perKey  []int        // key queues, by limit
+	held    []int        // calls of all flows, by the limit at whose key queue their class waits, plus 1
+	entry   *keyQueue[T] // where classes wait that no limit is known to stop
+	ready   heap.Heap[*keyQueue[T]]
+	parked  parked[T]
+	changed bool          // since parked calls and reservations were last looked at
+	idle    time.Time     // when a call last left its class
+	trip    time.Duration // of an attempt, smoothed
+}
+
+// New returns a planner without calls. Limits are those of the ledger, in its order;
+// weight returns the share of a flow, above 0. Origin is instant 0 of the wheel.
+func New[T any](origin time.Time, w *wheel.Wheel[Timeout], ledger *quota.Ledger, limits []quota.Limit, weight func(flow string) float64) *Planner[T] {
+	p := &Planner[T]{ledger: ledger, wheel: w, origin: origin}
+	p.Replace(limits, weight)
+	return p
+}
+
+// Replace begins anew under another set of limits, which the ledger has already. It
+// forgets all calls; those that still wait have to be added again.
+func (p *Planner[T]) Replace(limits []quota.Limit, weight func(flow string) float64) {
+	for _, q := range p.keys {
+		p.wheel.Cancel(q.timeout)
+	}
+	p.wheel.Cancel(p.parked.timeout)
+	p.limits = limits
+	p.classes, p.keys = make(map[string]*class[T]), make(map[keyID]*keyQueue[T])
+	p.perKey, p.held = make([]int, len(limits)), make([]int, len(limits)+1)
+	p.flows = newFlowTable(len(limits), weight)
+	p.entry = newKeyQueue(p, keyID{limit: -1})
+	p.parked = newParked(p)
+	p.ready = heap.New(
+		func(q *keyQueue[T]) *int { return &q.place },
+		func(a, b *keyQueue[T]) bool { return a.rank.before(b.rank) },
+	)
+	p.changed = true
+}
+
+// Add lets a call wait. The next Dispatch looks at it.
+func (p *Planner[T]) Add(now time.Time, it *Item[T]) {
+	p.changed = true
+	if len(p.classes) == 0 && now.After(p.idle) {
+		p.flows.reset()
+	}
+	cl := p.class(it)
+	p.flows.activate(cl.flow)
+	cl.flow.waiting++
+	fresh := cl.calls.size() == 0
+	cl.calls.add(it)
+	cl.counts.add(int(it.Priority), 1)
+	it.queued = true
+	q := p.entry
+	if fresh {
+		q.add(cl)
+	} else {
+		q = cl.at.key
+		cl.count(int(it.Priority), 1)
+		q.fix(cl)
+	}
+	// A queue that is not ready must be looked at again if another call is the first
+	// there now: it may need less than the one before it.
+	if q == p.entry || p.ready.Contains(q) || q != p.parked.queue && cl.calls.first() == it && q.first() == cl {
+		p.open(q)
+	}
+}
+
+// Remove takes a call back that has not gone.
+func (p *Planner[T]) Remove(now time.Time, it *Item[T]) {
+	p.changed = true
+	cl := p.classes[it.Demand.ID]
+	q := cl.at.key
+	p.remove(now, cl, it)
+	p.check(now, q) // the permits that it lacked may be enough for the next
+}
+
+func (p *Planner[T]) remove(now time.Time, cl *class[T], it *Item[T]) {
+	it.queued = false
+	q := cl.at.key
+	if cl.calls.size() > 1 {
+		cl.count(int(it.Priority), -1)
+		cl.counts.add(int(it.Priority), -1)
+		cl.calls.remove(it)
+		q.fix(cl)
+	} else {
+		q.remove(cl)
+		cl.calls.remove(it)
+		p.drop(cl)
+	}
+	if q.empty() && p.ready.Contains(q) {
+		p.ready.Remove(q)
+	}
+	p.flows.leave(cl.flow)
+	p.idle = now
+}
+
+// Fresh reports whether calls were added at which no Dispatch has looked yet.
+func (p *Planner[T]) Fresh() bool { return !p.entry.empty() }
+
+// Dispatch takes the permits of the calls that can go now, the first of all first, at
+// most so many of them, and hands each to send. Send may call Add, Remove and Check.
+// It reports whether there is more to look at, for which the wheel fires at once.
+func (p *Planner[T]) Dispatch(now time.Time, most int, send func(T)) (more bool) {
+	if p.changed {
+		p.changed = false
+		p.parked.restart()
+	}
+	p.unpark(now)
+	for again := true; again; {
+		p.recheck(now)
+		it := (*Item[T])(nil)
+		if most > 0 {
+			it = p.next(now)
+		}
+		if it != nil {
+			most--
+			send(it.Value)
+			p.parked.reserved.restart()
+		}
+		again = it != nil || p.recheck(now)
+	}
+	p.parked.sleep(now)
+	return p.parked.unfinished()
+}
+
+// next takes the permits of the call that goes first of all that can go now, and takes
+// the call out of its class; nil if none can.
+func (p *Planner[T]) next(now time.Time) *Item[T] {
+	for p.ready.Size() > 0 {
+		q := p.ready.First()
+		cl := q.first()
+		if r := cl.rank(); r != q.rank { // its flow had a turn elsewhere meanwhile
+			q.rank = r
+			p.ready.Fix(q)
+			continue
+		}
+		if reserved := p.reservedFor(now, cl, q); reserved != nil {
+			p.move(now, cl, q, reserved)
+			continue
+		}
+		if p.ready.First() != q { // the look at reservations has opened a queue that goes first
+			continue
+		}
+		short, ok := p.ledger.Take(now, cl.demand.Needs)
+		if ok {
+			it := cl.calls.first()
+			p.flows.pay(cl.flow, cl.demand.Cost)
+			p.remove(now, cl, it)
+			p.flows.prune()
+			return it
+		}
+		last := cl.keys[short.Need]
+		if cl.demand.Cost > 1 {
+			last = p.place(now, cl)
+		}
+		if last == q {
+			p.ready.Remove(q)
+		} else {
+			p.move(now, cl, q, last)
+		}
+		p.check(now, last)
+		if cl.demand.Cost > 1 { // its reservation may end another one
+			p.parked.reserved.restart()
+			p.recheck(now)
+		}
+	}
+	return nil
+}
+
+// move lets a class wait at another key queue.
+func (p *Planner[T]) move(now time.Time, cl *class[T], from, to *keyQueue[T]) {
+	from.remove(cl)
+	if from.empty() && p.ready.Contains(from) {
+		p.ready.Remove(from)
+	}
+	to.add(cl)
+	if p.ready.Contains(to) {
+		p.open(to)
+	}
+	switch {
+	case to == p.parked.queue:
+		p.parked.classes.add(cl)
+		p.parked.expect(now, cl)
+	case cl.demand.Cost > 1 && to != p.entry:
+		p.parked.reserved.add(to)
+	}
+}
+
+// Check looks again at the key queues of some needs: permits have come back, or a
+// pause has begun or ended.
+func (p *Planner[T]) Check(now time.Time, needs []quota.Need) {
+	p.changed = true
+	for _, n := range needs {
+		if q := p.keys[keyID{n.Limit, n.Key}]; q != nil {
+			p.check(now, q)
+		}
+	}
+}
+
+// CheckLimit is Check for all keys of a limit.
+func (p *Planner[T]) CheckLimit(now time.Time, limit int) {
+	p.changed = true
+	for id, q := range p.keys {
+		if id.limit == limit {
+			p.check(now, q)
+		}
+	}
+}
+
+// check makes a key queue ready if its first class can pass it now; else it has the
+// wheel do so when it can.
+func (p *Planner[T]) check(now time.Time, q *keyQueue[T]) {
+	if q.empty() || p.ready.Contains(q) {
+		return
+	}
+	cl := q.first()
+	for i := range cl.keys {
+		if cl.keys[i] != q {
+			continue
+		}
+		if at := p.ledger.Next(now, cl.demand.Needs[i]); at.IsZero() || at.After(now) {
+			p.wake(q, at)
+		} else {
+			p.open(q)
+		}
+	}
+}
+
+// wake has the wheel make a key queue ready at an instant. Zero means that only a
+// permit that comes back can do it.
+func (p *Planner[T]) wake(q *keyQueue[T], at time.Time) {
+	p.wheel.Cancel(q.timeout)
+	if !at.IsZero() {
+		q.timeout = p.wheel.Insert(at.Sub(p.origin), q)
+	}
+}
+
+// Fire makes the key queue ready: its slot has come.
+func (q *keyQueue[T]) Fire(time.Time) {
+	q.planner.changed = true
+	if !q.empty() {
+		q.planner.open(q)
+	}
+}
+
+// open makes a key queue ready, so that Dispatch looks at it, and puts it in order.
+func (p *Planner[T]) open(q *keyQueue[T]) {
+	q.rank = q.first().rank()
+	if p.ready.Contains(q) {
+		p.ready.Fix(q)
+		return
+	}
+	p.wheel.Cancel(q.timeout)
+	p.ready.Add(q)
+}
+
+// class returns the class of a call, a new one if there is none.
+func (p *Planner[T]) class(it *Item[T]) *class[T] {
+	cl := p.classes[it.Demand.ID]
+	if cl == nil {
+		cl = &class[T]{demand: it.Demand, flow: p.flows.of(it.Demand.Flow)}
+		for _, n := range it.Demand.Needs {
+			id := keyID{n.Limit, n.Key}
+			q := p.keys[id]
+			if q == nil {
+				q = newKeyQueue(p, id)
+				p.keys[id] = q
+				p.perKey[id.limit]++
+			}
+			q.classes++
+			cl.keys = append(cl.keys, q)
+		}
+		p.classes[it.Demand.ID] = cl
+	}
+	it.Demand = cl.demand // calls of a class share it
+	return cl
+}
+
+// drop forgets an empty class, and the key queues that it alone needed.
+func (p *Planner[T]) drop(cl *class[T]) {
+	delete(p.classes, cl.demand.ID)
+	for _, q := range cl.keys {
+		if q.classes--; q.classes == 0 {
+			p.wheel.Cancel(q.timeout)
+			delete(p.keys, q.id)
+			p.perKey[q.id.limit]--
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package planner
+
+import (
+	"slices"
+
+	"github.com/seed-30fe103d/throttler/internal/heap"
+	"github.com/seed-30fe103d/throttler/pkg/wheel"
+)
+
+// A rank orders calls, and the classes and queues of which they are the first; the
+// smaller goes first.
+type rank struct {
+	priority int
+	virtual  float64 // virtual time of the flow
+	seq      uint64
+}
+
+func (r rank) before(o rank) bool {
+	switch {
+	case r.priority != o.priority:
+		return r.priority > o.priority
+	case r.virtual != o.virtual:
+		return r.virtual < o.virtual
+	}
+	return r.seq < o.seq
+}
+
+// lowest is behind every rank.
+var lowest = rank{priority: -1 << 15}
+
+// A class holds the calls of one flow that have equal demands: they differ in
+// priority and age only.
+type class[T any] struct {
+	demand *Demand
+	flow   *flow
+	keys   []*keyQueue[T] // one for each need
+	calls  treap[T]
+
+	counts priorityCounts // of its calls
+	at     *flowQueue[T]  // where it waits
+	place  int            // there
+	parked bool           // in the scan of parked classes
+}
+
+// rank is that of the first call.
+func (cl *class[T]) rank() rank {
+	it := cl.calls.first()
+	return rank{int(it.Priority), cl.flow.virtual, it.Seq}
+}
+
+// cost is what a call of the class takes at a key.
+func (cl *class[T]) cost(at *keyQueue[T]) int {
+	for i, q := range cl.keys {
+		if q == at {
+			return cl.demand.Needs[i].Cost
+		}
+	}
+	return 1
+}
+
+// countAll adds all calls of a class to the counts of the place where it waits; sign
+// is 1, or -1 to take them out.
+func (cl *class[T]) countAll(sign int) {
+	for _, c := range cl.counts {
+		cl.count(c.priority, sign*c.n)
+	}
+}
+
+// count adds calls of one priority to the counts of the place where the class waits.
+func (cl *class[T]) count(priority, calls int) {
+	held := cl.at.key.id.limit + 1
+	for i, q := range cl.keys {
+		q.waiting[held] += calls * cl.demand.Needs[i].Cost
+	}
+	cl.flow.held[held] += calls
+	cl.at.key.planner.held[held] += calls
+	cl.at.counts.add(priority, calls*cl.cost(cl.at.key))
+}
+
+// priorityCounts counts by priority, the highest first.
+type priorityCounts []struct{ priority, n int }
+
+func (c *priorityCounts) add(priority, n int) {
+	i, ok := slices.BinarySearchFunc(*c, priority, func(e struct{ priority, n int }, p int) int { return p - e.priority })
+	if !ok {
+		*c = slices.Insert(*c, i, struct{ priority, n int }{priority, 0})
+	}
+	if (*c)[i].n += n; (*c)[i].n == 0 {
+		*c = slices.Delete(*c, i, i+1)
+	}
+}
+
+// split returns how many are above a priority, and how many are at it.
+func (c priorityCounts) split(priority int) (above, at int) {
+	for _, e := range c {
+		switch {
+		case e.priority > priority:
+			above += e.n
+		case e.priority == priority:
+			at = e.n
+		}
+	}
+	return above, at
+}
+
+// A flowQueue holds the classes of one flow at one key queue.
+type flowQueue[T any] struct {
+	flow    *flow
+	key     *keyQueue[T]
+	classes heap.Heap[*class[T]]
+	counts  priorityCounts // of permits
+	virtual float64        // of the flow, when the queue was last put in order
+	place   int
+}
+
+func (f *flowQueue[T]) rank() rank {
+	it := f.classes.First().calls.first()
+	return rank{int(it.Priority), f.virtual, it.Seq}
+}
+
+// A keyQueue is one key of a limit with the classes that wait there.
+type keyQueue[T any] struct {
+	id      keyID
+	flows   heap.Heap[*flowQueue[T]]
+	byFlow  map[*flow]*flowQueue[T]
+	classes int // that need the key, wherever they wait
+
+	rank     rank // of the first class, when the queue was last put in order
+	place    int  // among the ready ones
+	timeout  wheel.Handle
+	planner  *Planner[T]
+	reserved bool // in the scan of reservations
+
+	// waiting are the permits that waiting calls will take here, by the limit at
+	// whose key queue their class waits, plus 1: those of the entry queue first.
+	waiting []int
+}
+
+// A keyID names a key queue. That of a limit below 0 has no limit: classes wait there
+// that no limit is known to stop.
+type keyID struct {
+	limit int
+	key   string
+}
+
+func newKeyQueue[T any](p *Planner[T], id keyID) *keyQueue[T] {
+	return &keyQueue[T]{
+		id: id, planner: p, byFlow: make(map[*flow]*flowQueue[T]), waiting: make([]int, len(p.limits)+1),
+		flows: heap.New(
+			func(f *flowQueue[T]) *int { return &f.place },
+			func(a, b *flowQueue[T]) bool { return a.rank().before(b.rank()) },
+		),
+	}
+}
+
+// first returns the class that goes first. The virtual time of a flow grows while its
+// classes wait in several key queues, so a flow queue is put in order again when it
+// comes up; as virtual time only grows, the first one in order is the first.
+func (q *keyQueue[T]) first() *class[T] {
+	for {
+		f := q.flows.First()
+		if f.virtual == f.flow.virtual {
+			return f.classes.First()
+		}
+		f.virtual = f.flow.virtual
+		q.flows.Fix(f)
+	}
+}
+
+func (q *keyQueue[T]) empty() bool { return q.flows.Size() == 0 }
+
+// add lets a class wait here.
+func (q *keyQueue[T]) add(cl *class[T]) {
+	f := q.byFlow[cl.flow]
+	if f == nil {
+		f = &flowQueue[T]{flow: cl.flow, key: q, virtual: cl.flow.virtual}
+		f.classes = heap.New(
+			func(cl *class[T]) *int { return &cl.place },
+			func(a, b *class[T]) bool { return a.rank().before(b.rank()) },
+		)
+		q.byFlow[cl.flow] = f
+	}
+	cl.at = f
+	cl.countAll(1)
+	f.classes.Add(cl)
+	if q.flows.Contains(f) {
+		q.flows.Fix(f)
+	} else {
+		q.flows.Add(f)
+	}
+}
+
+// remove takes a class out.
+func (q *keyQueue[T]) remove(cl *class[T]) {
+	f := cl.at
+	cl.countAll(-1)
+	if f.classes.Remove(cl); f.classes.Size() > 0 {
+		q.flows.Fix(f)
+	} else {
+		q.flows.Remove(f)
+		delete(q.byFlow, f.flow)
+	}
+	cl.at = nil
+}
+
+// fix puts a class in order whose first call has changed.
+func (q *keyQueue[T]) fix(cl *class[T]) {
+	cl.at.classes.Fix(cl)
+	q.flows.Fix(cl.at)
+}
+
+// total is the number of permits that waiting calls will take here.
+func (q *keyQueue[T]) total() int {
+	n := 0
+	for _, w := range q.waiting {
+		n += w
+	}
+	return n
+}
