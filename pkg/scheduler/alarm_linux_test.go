@@ -22,5 +22,5 @@ func TestAlarm(t *testing.T) {
 		a.set(in)
 		<-a.rings()
 	}
-	a.set(time.Hour) // and is stopped before it rings
+	a.set(time.Hour) // stopped before it rings
 }

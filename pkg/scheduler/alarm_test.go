@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// What the bubbles show by their own clock holds by the system's timer too: all go,
-// and none early.
+// TestPrecise uses the system's clock and timer instead of a bubble's: every call is
+// sent, and none too early.
 func TestPrecise(t *testing.T) {
 	const calls, apart = 25, 4 * ms
 	f := &fake{start: time.Now(), serve: func(int, *http.Request) answer { return answer{} }}

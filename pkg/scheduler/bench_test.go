@@ -19,7 +19,7 @@ func (immediate) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("ok")), Request: r}, nil
 }
 
-// BenchmarkDo is what a call costs when nobody waits: no network in it.
+// BenchmarkDo measures a call that does not wait, without a network.
 func BenchmarkDo(b *testing.B) {
 	u := Upstream{Limits: []Limit{
 		{Name: "app", PerKey: `query("app_id")`, Calls: 1 << 30, Window: time.Second},
@@ -53,9 +53,9 @@ func BenchmarkDo(b *testing.B) {
 	})
 }
 
-// BenchmarkWaiting is the heap of a waiting call beside its body and headers, with
-// a million of them of ten flows under three limits, and what an ETA costs there, beside
-// the permits of a call.
+// BenchmarkWaiting measures the heap of a waiting call without its body and headers,
+// with a million calls of ten flows under three limits, and the time of an ETA there
+// compared with that of taking a call's permits.
 func BenchmarkWaiting(b *testing.B) {
 	const n = 1_000_000
 	u := Upstream{MaxWaiting: n, MaxWaitingBytes: 1 << 40, MaxAge: 300 * 24 * time.Hour, ShareBy: `path[-1:]`, Limits: []Limit{

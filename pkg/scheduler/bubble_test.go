@@ -14,18 +14,20 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// answer is what the fake upstream does with one request.
+// answer is the fake upstream's reaction to one request.
 type answer struct {
 	after  time.Duration
 	status int
 	header http.Header
 	body   string
-	err    error // instead of an answer
+	err    error // instead of a response
 }
 
-// fake is an upstream in the bubble: it notes when each request came in.
+// fake is an upstream in the bubble that records the arrival of each request.
 type fake struct {
 	mu       sync.Mutex
 	start    time.Time
@@ -34,7 +36,7 @@ type fake struct {
 }
 
 type arrival struct {
-	at     time.Duration // since the bubble began
+	at     time.Duration // since the start of the bubble
 	target string
 }
 
@@ -58,7 +60,7 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: cmp.Or(a.status, 200), Header: a.headers(), Body: io.NopCloser(strings.NewReader(a.body)), Request: r}, nil
 }
 
-// at returns when requests came in, rounded to milliseconds.
+// at returns the arrival times of the requests, rounded to milliseconds.
 func (f *fake) at() []time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,8 +83,9 @@ func (f *fake) targets() string {
 
 var errDial = &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 
-// bubble runs a test with a scheduler of one upstream, "api", in a bubble. Times
-// are those of the bubble's clock, which stands still while anybody can run.
+// bubble runs a test in a synctest bubble with a scheduler of one upstream, "api".
+// Times are those of the bubble's clock, which stands still while any goroutine can
+// run.
 func bubble(t *testing.T, u Upstream, test func(t *testing.T, s *Scheduler, f *fake)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{start: time.Now()}
@@ -109,8 +112,8 @@ func submit(t *testing.T, s *Scheduler, r Request) *Call {
 	return c
 }
 
-// hand is Submit from inside the loop, where nothing comes between its messages, and
-// which t.Fatal must not end.
+// hand does the work of Submit inside the loop, so that no other message comes in
+// between. It panics, because t.Fatal must not end the loop's goroutine.
 func hand(t *testing.T, s *Scheduler, r Request) *call {
 	r.Upstream = "api"
 	c, refused := s.newCall(r)
@@ -145,7 +148,8 @@ func reason(err error) Reason {
 	return ""
 }
 
-// within checks instants up to the wheel's tick and the milliseconds' rounding.
+// sameTimes compares arrival times up to a millisecond, for the wheel's tick and the
+// rounding.
 func sameTimes(t *testing.T, got []time.Duration, want ...time.Duration) {
 	t.Helper()
 	ok := slices.EqualFunc(got, want, func(a, b time.Duration) bool { return (a - b).Abs() <= time.Millisecond })
@@ -187,3 +191,65 @@ func limits(t *testing.T, s *Scheduler) []LimitStatus {
 	}
 	return all
 }
+
+func (s *Scheduler) mustGet(t *testing.T, id string) *Call {
+	t.Helper()
+	c, err := s.Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func tenant(name string) http.Header { return http.Header{"X-Tenant": {name}} }
+
+// busiest returns the largest number of instants in any window (t-w, t].
+func busiest(at []time.Duration, w time.Duration) int {
+	at = slices.Sorted(slices.Values(at))
+	best, from := 0, 0
+	for i, last := range at {
+		for last-at[from] >= w {
+			from++
+		}
+		best = max(best, i+1-from)
+	}
+	return best
+}
+
+// most returns the largest number of arrivals in any window (t-w, t].
+func most(arrivals []time.Time, w time.Duration) int {
+	best := 0
+	for _, last := range arrivals {
+		n := 0
+		for _, a := range arrivals {
+			if d := last.Sub(a); d >= 0 && d < w {
+				n++
+			}
+		}
+		best = max(best, n)
+	}
+	return best
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A stamper is a signer that writes the time of the attempt into the header.
+type stamper struct{}
+
+func (stamper) Sign(_ context.Context, r *upstream.Request) error {
+	if r.Header == nil {
+		r.Header = make(http.Header)
+	}
+	r.Header.Set("Signed", time.Now().String())
+	return nil
+}
+
+type signFunc func(context.Context, *upstream.Request) error
+
+func (f signFunc) Sign(ctx context.Context, r *upstream.Request) error { return f(ctx, r) }
+
+type downError struct{ error }
+
+func (downError) Temporary() bool { return true }

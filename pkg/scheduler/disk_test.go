@@ -18,7 +18,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// A fullable is a store whose disk may be full.
+// A fullable is a store with a disk that can be full.
 type fullable struct {
 	*store.DB
 	full atomic.Bool
@@ -50,7 +50,8 @@ var ok = roundTrip(func(r *http.Request) *http.Response {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("ok")), Request: r}
 })
 
-// onDisk runs a test in a bubble, with a function that starts a life of a store.
+// onDisk runs a test in a bubble, with a function that starts a scheduler on the same
+// store file.
 func onDisk(t *testing.T, test func(t *testing.T, start func(map[string]scheduler.Upstream) (*scheduler.Scheduler, *fullable))) {
 	path := filepath.Join(t.TempDir(), "calls.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -77,7 +78,8 @@ func upstreamAt(name string) scheduler.Upstream {
 	return u
 }
 
-// A caller who waits is told at once that the disk is full, be the call durable or not.
+// TestCallerOfAFullDisk: a waiting caller learns at once that the disk is full,
+// whether its call is durable or not.
 func TestCallerOfAFullDisk(t *testing.T) {
 	for name, durable := range map[string]string{"durable": `path == "/"`, "not durable": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -104,8 +106,8 @@ func TestCallerOfAFullDisk(t *testing.T) {
 	}
 }
 
-// Calls of an upstream that is not configured any more can be neither cancelled nor
-// sent again, and who tries is told why, and what to do.
+// TestCallsOfAnUpstreamThatHasGone: calls of an upstream that is no longer configured
+// can be neither cancelled nor sent again. The error says why, and how to proceed.
 func TestCallsOfAnUpstreamThatHasGone(t *testing.T) {
 	onDisk(t, func(t *testing.T, start func(map[string]scheduler.Upstream) (*scheduler.Scheduler, *fullable)) {
 		api := upstreamAt("api")
@@ -142,7 +144,7 @@ func TestCallsOfAnUpstreamThatHasGone(t *testing.T) {
 		refused("send again", err)
 		s.Close()
 
-		s, _ = start(map[string]scheduler.Upstream{"api": upstreamAt("api")}) // as they were told
+		s, _ = start(map[string]scheduler.Upstream{"api": upstreamAt("api")}) // as the error asked for
 		if c, err := s.Cancel(t.Context(), waiting); err != nil || c.State != scheduler.Cancelled {
 			t.Errorf("cancelled then: %+v, %v", c, err)
 		}
@@ -155,7 +157,8 @@ func TestCallsOfAnUpstreamThatHasGone(t *testing.T) {
 	})
 }
 
-// A webhook for which there was no room is sent when there is, by the same process.
+// TestWebhookThatWasRefused: a webhook that a full disk refused is sent by the same
+// process once there is room.
 func TestWebhookThatWasRefused(t *testing.T) {
 	onDisk(t, func(t *testing.T, start func(map[string]scheduler.Upstream) (*scheduler.Scheduler, *fullable)) {
 		release := make(chan struct{})
@@ -175,7 +178,7 @@ func TestWebhookThatWasRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(time.Second) // they are on their way
+		time.Sleep(time.Second) // the calls are in flight
 		disk.full.Store(true)
 		close(release)
 		time.Sleep(5 * time.Minute)

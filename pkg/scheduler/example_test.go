@@ -13,8 +13,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// Five refunds against 100 calls per second: one through an ordinary HTTP client
-// that waits for the answer, four handed over without waiting.
+// Five refunds against 100 calls per second: one through an ordinary HTTP client that
+// waits for the answer, four submitted without waiting.
 func Example() {
 	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, `{"code":"10000"}`)
@@ -58,7 +58,7 @@ func Example() {
 	// submitted: done
 }
 
-// A simulation tells what would happen, in no time.
+// A simulation tells the times of sending without waiting for them.
 func ExampleSimulation() {
 	api := scheduler.Upstream{Limits: []scheduler.Limit{{Name: "app", Calls: 2, Window: time.Second}}}
 	api.URL = "https://api.example.com"

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// TestExplainNamesWhatHolds builds situations, asks why the last call waits, and
-// holds what is said against when it goes.
+// TestExplainNamesWhatHolds compares the explanation of a waiting call with the time
+// of its sending, in many situations.
 func TestExplainNamesWhatHolds(t *testing.T) {
 	app := Limit{Name: "app", Calls: 2, Window: sec}
 	key := Limit{Name: "key", PerKey: `query("k")`, Calls: 1, Window: 3 * sec}
@@ -28,10 +28,10 @@ func TestExplainNamesWhatHolds(t *testing.T) {
 		up       Upstream
 		outcomes []upstream.Rule
 		serve    func(int, *http.Request) answer
-		before   []string // targets of calls that come before
+		before   []string // targets of earlier calls
 		then     func(*Scheduler)
 		last     Request
-		want     WaitingFor // but for Until and Next
+		want     WaitingFor // without Until and Next
 	}{
 		{name: "a limit is full", up: Upstream{Limits: []Limit{app}},
 			before: []string{"/", "/"}, want: WaitingFor{Limit: "app"}},
@@ -72,7 +72,7 @@ func TestExplainNamesWhatHolds(t *testing.T) {
 				for _, target := range c.before {
 					submit(t, s, Request{Target: target})
 				}
-				time.Sleep(100 * ms) // what can go has been answered
+				time.Sleep(100 * ms) // every call with free permits has been answered
 				if c.then != nil {
 					c.then(s)
 				}

@@ -16,12 +16,28 @@ import (
 	"time"
 )
 
-// A receiver serves HTTP and counts. While it stalls it reads nothing: what
-// clients write stays in the buffers of its connections, also of those that the
-// clients have closed since. Then it reads and counts all of that.
+func TestUnansweredPermitIsHeldUntilLate(t *testing.T) {
+	u := Upstream{Limits: perSecond(1), Late: 5 * sec}
+	u.Timeout = 2 * sec
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(n int, _ *http.Request) answer {
+			if n == 1 {
+				return answer{after: time.Hour}
+			}
+			return answer{}
+		}
+		submit(t, s, Request{})
+		wait(t, s, submit(t, s, Request{}).ID)
+		sameTimes(t, f.at(), 0, 2*sec+5*sec+sec) // time-out, late, window
+	})
+}
+
+// A receiver serves HTTP and counts requests. While it stalls it reads nothing:
+// written bytes stay in the buffers of its connections, also of connections that the
+// client has closed. After the stall it reads and counts all of them.
 type receiver struct {
 	mu      sync.Mutex
-	stalled chan struct{} // closed when it reads again; nil: it does
+	stalled chan struct{} // closed at the end of the stall; nil if there is none
 	arrived []time.Time
 }
 
@@ -42,7 +58,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	io.WriteString(w, "ok")
 }
 
-// most returns the most that arrived within a window.
+// most returns the largest number of arrivals within a window.
 func (r *receiver) most(w time.Duration) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +71,8 @@ func (r *receiver) count() int {
 	return len(r.arrived)
 }
 
-// slowListener gives connections from which the receiver does not read while it stalls.
+// slowListener accepts connections from which the receiver does not read while it
+// stalls.
 type slowListener struct {
 	net.Listener
 	r *receiver
@@ -79,7 +96,7 @@ func (c slowConn) Read(b []byte) (int, error) {
 	c.r.mu.Lock()
 	stalled := c.r.stalled
 	c.r.mu.Unlock()
-	if stalled != nil { // what a read that had begun has found is as good as in the buffer
+	if stalled != nil { // bytes of a read in progress count as buffered
 		<-stalled
 	}
 	return n, err
@@ -108,10 +125,10 @@ func stallOnce(t *testing.T, u Upstream, r *receiver, calls int, before, stall t
 	}
 }
 
-// A receiver stalls for 3 s and then reads and counts everything, also the requests
-// that were given up after 1 s. With a late of 5 s that is never too many. That it
-// is with a late that is shorter than the stall shows that the receiver is one that
-// could tell.
+// TestReceiverReadsLate stalls a receiver for 3 s, after which it reads and counts
+// all requests, also those that timed out after 1 s. A late of 5 s keeps the limit. A
+// late shorter than the stall exceeds it, which shows that the receiver can detect
+// the difference.
 func TestReceiverReadsLate(t *testing.T) {
 	for late, over := range map[time.Duration]bool{5 * sec: false, ms: true} {
 		t.Run(fmt.Sprintf("late %v", late), func(t *testing.T) {
@@ -138,7 +155,7 @@ func TestReceiverReadsLate(t *testing.T) {
 	}
 }
 
-// The same on a real network, in less time.
+// TestReceiverReadsLateOnLoopback is the same test on a real network, in less time.
 func TestReceiverReadsLateOnLoopback(t *testing.T) {
 	const calls, perWindow, window = 60, 10, 200 * ms
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
@@ -164,8 +181,8 @@ func TestReceiverReadsLateOnLoopback(t *testing.T) {
 	}
 }
 
-// A wire is a network in a bubble: like TCP, and unlike net.Pipe, it holds what was
-// written until somebody reads it, also after the writer has closed.
+// A wire is a network in a bubble. Like TCP, and unlike net.Pipe, it keeps written
+// bytes until they are read, also after the writer has closed.
 type wire struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -198,7 +215,7 @@ func (w *wire) Accept() (net.Conn, error) {
 func (w *wire) Close() error   { w.once.Do(func() { close(w.done) }); return nil }
 func (w *wire) Addr() net.Addr { return &net.TCPAddr{} }
 
-// An end is one of the two of a connection.
+// An end is one of the two ends of a connection.
 type end struct{ in, out *buffer }
 
 func (e end) Read(b []byte) (int, error)  { return e.in.read(b) }
@@ -219,8 +236,8 @@ type buffer struct {
 	mu       sync.Mutex
 	some     *sync.Cond
 	data     bytes.Buffer
-	ended    bool // nobody writes any more
-	gone     bool // nobody reads any more
+	ended    bool // the writer has closed
+	gone     bool // the reader has closed
 	deadline time.Time
 }
 

@@ -8,18 +8,17 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 )
 
-// The oracle is a scheduler without queues, gates, a ledger or a wheel: at every
-// instant at which anything happens it looks at all calls and all attempts there
-// ever were, and applies the rules as DESIGN puts them. It shares no code with
-// what it is compared to.
+// The oracle is a scheduler without queues, gates, a ledger or a wheel. At every
+// instant with an event it examines all calls and all attempts so far, and applies
+// the rules as DESIGN puts them. It shares no code with the scheduler.
 
-// A planned call: everything about it is drawn beforehand.
+// A planned call has all of its data drawn beforehand.
 type planned struct {
-	n        int // seniority, and its path
+	n        int // seniority, and path
 	due      time.Duration
 	priority int
 	flow     string
-	keys     []string // by limit; empty: not under it
+	keys     []string // by limit; empty if the limit does not apply
 	costs    []int
 	tries    []try // the last one ends it
 	cancel   time.Duration
@@ -28,15 +27,15 @@ type planned struct {
 	sent  []time.Duration
 }
 
-// A try is what becomes of an attempt: done, failed, limited or lost.
+// A try is the planned result of an attempt: done, failed, limited or lost.
 type try struct {
 	trip   time.Duration
 	result string
 }
 
-// A change is something that happens at an instant: a pause of the upstream (limit
-// -1), a limit or a key until another, or the end of one (zero), or a reload that gives a
-// limit other calls or another window.
+// A change is an event at an instant: a pause of the upstream (limit -1), of a limit
+// or of a key until another instant, or the end of a pause (zero), or a reload that
+// gives a limit other calls or another window.
 type change struct {
 	at, until    time.Duration
 	limit        int
@@ -46,10 +45,10 @@ type change struct {
 	pause, renew bool
 }
 
-// An attempt as the oracle remembers it.
+// An attempt is the oracle's record of one.
 type attempt struct {
 	c         *planned
-	costs     []int // as of when it was sent
+	costs     []int // at the time of sending
 	sent, end time.Duration
 	result    string
 }
@@ -62,15 +61,15 @@ type oracle struct {
 	changes []change
 
 	attempts []*attempt
-	renewed  []time.Duration // of each limit: when it began to count
+	renewed  []time.Duration // start of counting, by limit
 	shut     map[[2]string]time.Duration
 	virtual  map[string]float64
 	last     float64
-	instants []time.Duration // to look at
-	messages []time.Duration // what the scheduler hears of by message, not by its wheel
+	instants []time.Duration // to examine
+	messages []time.Duration // events that reach the scheduler by message, not by its wheel
 }
 
-// answerPause is how long a limited answer shuts what it names.
+// answerPause is the length of the pause that a limited response sets.
 const answerPause = 400 * ms
 
 const began = -time.Hour
@@ -133,7 +132,7 @@ func (o *oracle) tell(at time.Duration) {
 	o.instants = append(o.instants, at)
 }
 
-// after returns the next instant to look at.
+// after returns the next instant to examine.
 func (o *oracle) after(now time.Duration) (next time.Duration, ok bool) {
 	for _, at := range o.instants {
 		if at > now && (!ok || at < next) {
@@ -150,7 +149,7 @@ func (o *oracle) wait(c *planned) {
 	c.state = "waiting"
 }
 
-// end lets the attempts end whose time has come, and returns the calls that go again.
+// end ends the attempts that are due, and returns the calls that are sent again.
 func (o *oracle) end(now time.Duration) (again []*planned) {
 	for _, a := range o.attempts {
 		if a.end != now {
@@ -160,7 +159,7 @@ func (o *oracle) end(now time.Duration) (again []*planned) {
 			continue
 		}
 		target := [2]string{"concurrency", ""}
-		if a.c.keys[0] != "" { // the rule names the first limit
+		if a.c.keys[0] != "" { // the outcome rule names the first limit
 			target = [2]string{o.limits[0].Name, a.c.keys[0]}
 		}
 		o.shut[target] = max(o.shut[target], now+answerPause)
@@ -183,11 +182,11 @@ func (o *oracle) apply(ch change) {
 	}
 	l := &o.limits[ch.limit]
 	switch {
-	case ch.renew: // it stays shut as long as it was
+	case ch.renew: // a pause keeps its end
 		l.Window = ch.window
 		o.renewed[ch.limit] = ch.at
 		for _, a := range o.attempts {
-			if a.end > ch.at && a.c.keys[ch.limit] != "" { // what is in flight counts
+			if a.end > ch.at && a.c.keys[ch.limit] != "" { // attempts in flight count
 				a.costs[ch.limit] = min(a.c.costs[ch.limit], l.Calls)
 			}
 		}
@@ -195,12 +194,12 @@ func (o *oracle) apply(ch change) {
 		l.Calls = ch.calls
 	}
 	o.last, o.virtual = 0, map[string]float64{}
-	for _, a := range o.attempts { // what comes back now comes back by the new window
+	for _, a := range o.attempts { // permits of ended attempts return by the new window
 		o.instants = append(o.instants, o.back(a, ch.limit))
 	}
 }
 
-// back returns when the permits of an attempt come back.
+// back returns the time at which the permits of an attempt return.
 func (o *oracle) back(a *attempt, i int) time.Duration {
 	l, end := o.limits[i], a.end
 	switch {
@@ -223,7 +222,7 @@ func lengthOf(c *quota.Calendar) time.Duration {
 	return map[quota.Unit]time.Duration{quota.Minute: time.Minute, quota.Hour: time.Hour}[c.Unit]
 }
 
-// fits tells whether a limit has room for a call.
+// fits reports whether a limit has enough permits for a call.
 func (o *oracle) fits(c *planned, i int, now time.Duration) bool {
 	l, out := o.limits[i], 0
 	for _, key := range []string{"", c.keys[i]} {
@@ -243,7 +242,7 @@ func (o *oracle) cost(c *planned, i int) int {
 	return min(c.costs[i], max(o.limits[i].Calls, o.limits[i].Concurrency))
 }
 
-// send sends the first call of all that may go; false if none may.
+// send sends the first call that may be sent, and returns false if there is none.
 func (o *oracle) send(now time.Duration) bool {
 	if now < o.shut[[2]string{"concurrency", ""}] {
 		return false
@@ -257,7 +256,7 @@ func (o *oracle) send(now time.Duration) bool {
 	slices.SortFunc(waiting, func(a, b *planned) int {
 		return cmp.Or(b.priority-a.priority, cmp.Compare(o.virtual[a.flow], o.virtual[b.flow]), a.n-b.n)
 	})
-	claimed := map[[2]string]bool{} // keys whose permits an earlier call waits for
+	claimed := map[[2]string]bool{} // keys with permits that an earlier call waits for
 	for _, c := range waiting {
 		var lacks [][2]string
 		free := true
@@ -305,12 +304,12 @@ func (o *oracle) dispatch(c *planned, now time.Duration) {
 	o.virtual[c.flow] += float64(share) / o.weights[c.flow]
 }
 
-// tied tells whether two things happen at one instant whose order is nobody's to
-// say: a message, and another one or something that the wheel fires. That permits
-// of an attempt come back with its own end is no tie.
+// tied reports whether two events at one instant have no defined order: a message,
+// and another message or a timeout of the wheel. The end of an attempt and the return
+// of its own permits are no tie.
 func (o *oracle) tied() bool {
 	for _, at := range o.messages {
-		own := 1 // each message is one of the instants
+		own := 1 // each message is also one of the instants
 		for _, a := range o.attempts {
 			for i := range o.limits {
 				if a.end == at && o.back(a, i) == at {

@@ -16,8 +16,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// erratic is an upstream that counts each request somewhere between its first
-// byte and its answer, or, if it never answers, up to late after the attempt's end.
+// erratic is an upstream that counts each request at some time between its first byte
+// and its answer or, without an answer, up to late after the end of the attempt.
 type erratic struct {
 	late, timeout time.Duration
 
@@ -31,7 +31,7 @@ func (e *erratic) RoundTrip(req *http.Request) (*http.Response, error) {
 	kind := e.r.IntN(20)
 	trip := time.Duration(e.r.Int64N(int64(200 * ms)))
 	way := time.Duration(e.r.Int64N(int64(trip) + 1))
-	if kind == 0 { // no answer in time; it may be read after the attempt was given up
+	if kind == 0 { // no answer in time; the request may be read after the time-out
 		trip, way = time.Hour, time.Duration(e.r.Int64N(int64(e.timeout+e.late)))
 	}
 	e.mu.Unlock()
@@ -54,24 +54,9 @@ func (e *erratic) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: req}, nil
 }
 
-// most returns the most arrivals in any window (t-w, t].
-func most(arrivals []time.Time, w time.Duration) int {
-	best := 0
-	for _, last := range arrivals {
-		n := 0
-		for _, a := range arrivals {
-			if d := last.Sub(a); d >= 0 && d < w {
-				n++
-			}
-		}
-		best = max(best, n)
-	}
-	return best
-}
-
-// TestRandomLoads hands over random calls, cancels some, and lets the upstream
-// limit, fail, hang and refuse connections. No window is ever over, every call
-// ends, and nothing is left behind.
+// TestRandomLoads submits random calls, cancels some, and has an upstream that
+// limits, fails, hangs and refuses connections. No window is exceeded, every call
+// ends, and the scheduler's tables are empty afterwards.
 func TestRandomLoads(t *testing.T) {
 	for seed := range uint64(150) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -1,29 +1,17 @@
 package scheduler
 
 import (
+	"net/http"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// TestSpacingLeavesUncountedCallsAlone: a budget of two failures a minute does not
-// space calls that are done.
-func TestSpacingLeavesUncountedCallsAlone(t *testing.T) {
-	u := Upstream{Burst: 2, Limits: []Limit{
-		{Name: "app", Calls: 10, Window: sec},
-		{Name: "failed", Calls: 2, Window: time.Minute, Counts: []upstream.Outcome{upstream.Failed}},
-	}}
-	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
-		for range 5 {
-			wait(t, s, submit(t, s, Request{}).ID)
-		}
-		sameTimes(t, f.at(), 0, 10*ms, 100*ms, 200*ms, 300*ms)
-	})
-}
-
-// TestPausesOutliveAChangedWindow: who has shut a limit, or a key of one, meant it,
-// also where a reload makes it another limit.
+// TestPausesOutliveAChangedWindow: a pause of a limit, or of one of its keys, stays
+// in force over a reload that changes the limit's window.
 func TestPausesOutliveAChangedWindow(t *testing.T) {
 	limits := func(window time.Duration, perKey string) []Limit {
 		return []Limit{{Name: "app", Calls: 5, Window: window}, {Name: "key", PerKey: perKey, Calls: 5, Window: window}}
@@ -51,10 +39,81 @@ func TestPausesOutliveAChangedWindow(t *testing.T) {
 		wait(t, s, a.ID)
 		sameTimes(t, f.at(), 10*sec, 20*sec)
 
-		// A key that is computed in another way is another key.
+		// A key with another expression is another key.
 		pause("key", "a", 40*sec)
 		reload(limits(2*sec, `header("X-Tenant") + ""`))
 		wait(t, s, submit(t, s, Request{Header: tenant("a")}).ID)
 		sameTimes(t, f.at(), 10*sec, 20*sec, 20*sec+10*ms) // after a round trip
+	})
+}
+
+// TestRepeatableAfterReload: the configuration in force at the end of an attempt
+// decides whether the call may be repeated.
+func TestRepeatableAfterReload(t *testing.T) {
+	bubble(t, Upstream{}, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(n int, _ *http.Request) answer { return answer{after: 10 * sec, status: 500} }
+		c := submit(t, s, Request{Method: "POST"})
+		time.Sleep(sec) // the call is in flight
+		next := Upstream{}
+		next.URL, next.Transport, next.Idempotent = "http://api.test", f, "true"
+		if err := s.Reload(t.Context(), Config{Upstreams: map[string]Upstream{"api": next}}); err != nil {
+			t.Fatal(err)
+		}
+		if c := wait(t, s, c.ID); c.State != Unknown || len(f.at()) != retry.DefaultAttempts {
+			t.Errorf("%s after %d requests", c.State, len(f.at()))
+		}
+	})
+}
+
+// TestWhatFollowsAfterReload removes an upstream from the configuration while a call
+// to it is in flight. The call's query, its next attempt and its webhooks still
+// happen, and new calls are refused.
+func TestWhatFollowsAfterReload(t *testing.T) {
+	var told []string
+	shop := Callback{}
+	shop.URL, shop.Signer = "https://shop.test/hooks", stamper{}
+	shop.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+		told = append(told, r.Header.Get("Webhook-Id"))
+		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+	})
+	u := Upstream{Callbacks: map[string]Callback{"shop": shop}}
+	u.Resolve = []Resolve{{When: `path == "/pay"`, Target: `"/query"`, Outcomes: []upstream.Rule{{When: "status == 404", Is: upstream.NotExecuted}}}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		paid := 0
+		f.serve = func(_ int, r *http.Request) answer {
+			switch {
+			case r.URL.Path == "/query":
+				return answer{status: 404}
+			case paid == 0:
+				paid++
+				return answer{after: sec, status: 500}
+			}
+			return answer{}
+		}
+		c := submit(t, s, Request{Target: "/pay", Callback: "shop"})
+		time.Sleep(500 * ms)
+		other := Upstream{}
+		other.URL = "http://other.test"
+		if err := s.Reload(t.Context(), Config{Upstreams: map[string]Upstream{"other": other}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"api", "api/callbacks/shop"} {
+			if _, err := s.Submit(t.Context(), Request{Upstream: name, Target: "/"}); reason(err) != NotFound {
+				t.Errorf("a new call to %s: %v", name, err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if got := s.mustGet(t, c.ID); got.State != Done || f.targets() != "pay query pay" {
+			t.Errorf("%s after %q", got.State, f.targets())
+		}
+		if want := []string{c.ID + ".unknown.1", c.ID + ".done.2"}; !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+		if err := s.Reload(t.Context(), Config{Upstreams: map[string]Upstream{"other": other}}); err != nil {
+			t.Fatal(err)
+		}
+		if all := upstreams(t, s); len(all) != 1 {
+			t.Errorf("%+v, want the other one alone", all)
+		}
 	})
 }

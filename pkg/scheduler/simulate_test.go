@@ -29,7 +29,8 @@ func arrive(t testing.TB, s *Simulation, at time.Duration, a Arrival) {
 	}
 }
 
-// TestSimulationSendsWhenTheOracleWould: as the scheduler does in a bubble.
+// TestSimulationSendsWhenTheOracleWould compares the simulation with the oracle, as
+// TestSendsWhenTheOracleWould does with the scheduler.
 func TestSimulationSendsWhenTheOracleWould(t *testing.T) {
 	for seed := range uint64(500) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { simulateWithOracle(t, seed) })
@@ -40,14 +41,14 @@ func simulateWithOracle(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 6))
 	d := draw(r)
 	slices.SortStableFunc(d.calls, func(a, b *planned) int { return cmp.Compare(a.due, b.due) })
-	for n, c := range d.calls { // age is by arrival, and all are answered at once and well
+	for n, c := range d.calls { // age is by arrival, and every call succeeds at once
 		c.n, c.cancel, c.tries = n, 0, []try{{c.tries[0].trip, "done"}}
 	}
 	o := &oracle{calls: d.calls, limits: d.limits, weights: oracleWeights}
 	o.run()
 
 	s := newSimulation(t, Upstream{Limits: d.limits, ShareBy: `header("X-Flow")`, Weights: oracleWeights})
-	s.begin = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC) // with a minute, as the oracle's
+	s.begin = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC) // at the start of a minute, as the oracle
 	of, sent := make(map[*Route]*planned), make(map[*planned]time.Duration)
 	s.RoundTrip = func(a *Arrival) time.Duration { return of[a.Route].tries[0].trip }
 	s.Observe = func(d Departure) {
@@ -88,15 +89,15 @@ func TestSimulationTurnsAwayWhatASchedulerWould(t *testing.T) {
 		arrive(t, s, 0, Arrival{Route: one})
 		s.Advance(0)
 	}
-	// Its slot would be at 2s at least.
+	// Its slot would be at 2s or later.
 	arrive(t, s, 0, Arrival{Route: one, MaxWait: 1900 * ms})
-	// It could go at 2.2s, but two more urgent ones come.
+	// It could be sent at 2.2s, but two more urgent calls come.
 	arrive(t, s, ms, Arrival{Route: one, MaxWait: 2500 * ms})
 	for range 2 {
 		arrive(t, s, 2*ms, Arrival{Route: one, Priority: 1})
 	}
 	s.Advance(time.Hour)
-	// Sent are the first, the urgent ones, and the second. The third urgent is one too many.
+	// The first, the urgent calls and the second are sent. The third urgent call is refused.
 	want := map[string]int{"sent at 0s": 1, "past_deadline at 0s": 1, "sent at 1.1s": 1, "full at 2ms": 1, "sent at 2.2s": 1, "past_deadline at 2.501s": 1}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got  %v\nwant %v", got, want)
@@ -106,7 +107,8 @@ func TestSimulationTurnsAwayWhatASchedulerWould(t *testing.T) {
 	}
 }
 
-// TestSimulationDelays: a call with a delay waits for its time, and lets others go before.
+// TestSimulationDelays: a call with a delay waits for its time, and other calls are
+// sent before it.
 func TestSimulationDelays(t *testing.T) {
 	s := newSimulation(t, Upstream{Limits: perSecond(1), MaxAge: 5 * sec})
 	var got []string
@@ -115,7 +117,7 @@ func TestSimulationDelays(t *testing.T) {
 	}
 	one := &Route{Keys: map[string]string{"app": ""}}
 	arrive(t, s, 0, Arrival{Route: one, Priority: 1, Delay: 10 * sec})
-	arrive(t, s, 0, Arrival{Route: one, Priority: 2, Delay: 1500 * ms, MaxWait: 1800 * ms}) // it is a second too late then
+	arrive(t, s, 0, Arrival{Route: one, Priority: 2, Delay: 1500 * ms, MaxWait: 1800 * ms}) // by then it is a second too late
 	arrive(t, s, 0, Arrival{Route: one, Priority: 3, Delay: 2 * sec, MaxWait: sec})
 	if waiting, _ := s.Pending(); waiting != 2 {
 		t.Errorf("%d are waiting, want 2", waiting)
@@ -143,20 +145,21 @@ func TestSimulationRefusesWhatCannotBePlayed(t *testing.T) {
 	}
 }
 
-// TestSimulationHasTheCalendar: a day's permits come back at midnight of its zone.
+// TestSimulationHasTheCalendar: a day's permits return at midnight of its zone.
 func TestSimulationHasTheCalendar(t *testing.T) {
 	day := &quota.Calendar{Unit: quota.Day, Zone: time.FixedZone("CST", 8*3600)}
 	s := newSimulation(t, Upstream{Limits: []Limit{{Name: "day", Calls: 1, Calendar: day}}})
 	var sent []time.Duration
 	s.Observe = func(d Departure) { sent = append(sent, d.At) }
-	for range 2 { // at 17:00 in that zone
+	for range 2 { // 17:00 in that zone
 		arrive(t, s, 0, Arrival{Route: &Route{Keys: map[string]string{"day": ""}}})
 	}
 	s.Advance(24 * time.Hour)
 	sameTimes(t, sent, 0, 7*time.Hour)
 }
 
-// BenchmarkSimulation is what a call costs under three limits, a third of them late.
+// BenchmarkSimulation measures a call under three limits, with a third of the calls
+// late.
 func BenchmarkSimulation(b *testing.B) {
 	const keys = 1000
 	s := newSimulation(b, Upstream{MaxWaiting: 1 << 30, Limits: []Limit{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,9 +15,107 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-type signFunc func(context.Context, *upstream.Request) error
+// TestSignaturesDoNotAge has timestamps that are valid for 3 s and a queue of 10 s.
+// With a signer every call succeeds. Without one no stale request is sent, and a call
+// that cannot be sent in time is refused at once.
+func TestSignaturesDoNotAge(t *testing.T) {
+	const calls, life = 40, 3 * sec
+	u := Upstream{Limits: perSecond(4), Signature: Signature{Life: life}, MaxWait: time.Minute}
+	for _, async := range []bool{true, false} {
+		t.Run(fmt.Sprintf("with a signer, async %v", async), func(t *testing.T) {
+			signed := u
+			signed.Signer = stamper{}
+			bubble(t, signed, func(t *testing.T, s *Scheduler, f *fake) {
+				testAging(t, s, f, calls, async, func(_, age time.Duration, signature string) bool { return signature != "" }, calls)
+			})
+		})
+		t.Run(fmt.Sprintf("without, async %v", async), func(t *testing.T) {
+			bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+				testAging(t, s, f, calls, async, func(_, age time.Duration, _ string) bool { return age < life }, 12)
+			})
+		})
+	}
+}
 
-func (f signFunc) Sign(ctx context.Context, r *upstream.Request) error { return f(ctx, r) }
+func testAging(t *testing.T, s *Scheduler, f *fake, calls int, async bool, fresh func(at, age time.Duration, signature string) bool, atLeast int) {
+	f.serve = func(_ int, r *http.Request) answer {
+		at := time.Since(f.start)
+		if !fresh(at, at, r.Header.Get("Signed")) {
+			t.Errorf("a stale request came in after %v", at)
+		}
+		return answer{after: 10 * ms}
+	}
+	results := make(chan string, calls)
+	refused := 0
+	for i := range calls {
+		r := Request{Upstream: "api", Target: fmt.Sprintf("/%d", i)}
+		if async {
+			c, err := s.Submit(t.Context(), r)
+			if reason(err) == PastDeadline {
+				refused++
+				results <- string(Expired)
+				continue
+			}
+			go func() {
+				c, _ := s.Wait(t.Context(), c.ID)
+				results <- string(c.State)
+			}()
+			continue
+		}
+		go func() {
+			resp, c, err := s.Do(t.Context(), r)
+			if err == nil {
+				resp.Body.Close()
+			}
+			results <- string(c.State)
+		}()
+	}
+	n := map[string]int{}
+	for range calls {
+		n[<-results]++
+	}
+	if n["done"] < atLeast || n["done"]+n["expired"]+n["waiting"] != calls || len(f.at()) != n["done"] {
+		t.Errorf("%v, %d requests; want at least %d done and the rest refused", n, len(f.at()), atLeast)
+	}
+	if async && n["done"] < calls && refused == 0 {
+		t.Error("nobody was told at once")
+	}
+}
+
+// TestOneTimeSignatures: a nonce is valid once, so a limited call is not sent again
+// unchanged.
+func TestOneTimeSignatures(t *testing.T) {
+	u := Upstream{Signature: Signature{Once: true}, Resend: true}
+	u.Idempotent = "true"
+	u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}
+	for status, want := range map[int]State{429: Exhausted, 500: Unknown} {
+		bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+			f.serve = func(int, *http.Request) answer { return answer{status: status} }
+			c := wait(t, s, submit(t, s, Request{}).ID)
+			if c.State != want || len(f.at()) != 1 {
+				t.Errorf("status %d: %s after %d requests, want %s after one", status, c.State, len(f.at()), want)
+			}
+			if want == Unknown {
+				if _, err := s.Resolve(t.Context(), c.ID, Waiting, ""); reason(err) != WrongState || !strings.Contains(err.Error(), "one sending") {
+					t.Errorf("sent again by hand: %v", err)
+				}
+			}
+		})
+		signed := u
+		signed.Signer = stamper{}
+		bubble(t, signed, func(t *testing.T, s *Scheduler, f *fake) {
+			f.serve = func(n int, _ *http.Request) answer {
+				if n == 1 {
+					return answer{status: status}
+				}
+				return answer{}
+			}
+			if c := wait(t, s, submit(t, s, Request{}).ID); c.State != Done || len(f.at()) != 2 {
+				t.Errorf("status %d, signed anew: %s after %d requests", status, c.State, len(f.at()))
+			}
+		})
+	}
+}
 
 func TestSignerThatHangs(t *testing.T) {
 	u := Upstream{}
@@ -31,31 +130,9 @@ func TestSignerThatHangs(t *testing.T) {
 	})
 }
 
-// The guard counts from the first byte, not from when the signer was asked.
-func TestGuardCountsFromTheFirstByte(t *testing.T) {
-	u := Upstream{Limits: []Limit{{Name: "app", Calls: 1, Window: sec, Guard: 100 * ms}}}
-	asked := 0
-	u.Signer = signFunc(func(context.Context, *upstream.Request) error {
-		if asked++; asked == 1 {
-			time.Sleep(500 * ms)
-		}
-		return nil
-	})
-	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
-		submit(t, s, Request{})
-		wait(t, s, submit(t, s, Request{}).ID)
-		if at := f.at(); at[1]-at[0] < sec {
-			t.Errorf("arrivals at %v: two in one second, one may", at)
-		}
-	})
-}
-
-type downError struct{ error }
-
-func (downError) Temporary() bool { return true }
-
-// A signer that is down is asked by one call at a time, less and less often, while
-// nothing is sent and nothing is used up; afterwards each call is sent once.
+// TestSignerIsDown: while the signer is down, one call at a time asks it, at growing
+// intervals. Meanwhile no request is sent and no attempt or permit is used up.
+// Afterwards each call is sent once.
 func TestSignerIsDown(t *testing.T) {
 	const calls, perSecond, from, to = 300, 20, 5 * sec, 125 * sec
 	u := Upstream{Limits: []Limit{{Name: "app", Calls: perSecond, Window: sec}}}
@@ -101,7 +178,7 @@ func TestSignerIsDown(t *testing.T) {
 		if n := busiest(f.at(), sec); n > perSecond {
 			t.Errorf("%d requests in a second", n)
 		}
-		first, _ := slices.BinarySearch(asked, asked[0]+ms) // those that had their slot together
+		first, _ := slices.BinarySearch(asked, asked[0]+ms) // the calls of the first slot
 		if probes := len(asked) - first; first > perSecond || probes < 4 || probes > 12 {
 			t.Errorf("asked %d times before it was known to be down, and %d times after: %v", first, probes, asked)
 		}
@@ -112,8 +189,8 @@ func TestSignerIsDown(t *testing.T) {
 	})
 }
 
-// A request that a signer cannot complete, this one alone, keeps no other from
-// being sent for long.
+// TestSignerThatFailsForOneCall: a request that the signer cannot sign delays the
+// other calls only for a short time.
 func TestSignerThatFailsForOneCall(t *testing.T) {
 	u := Upstream{}
 	u.Signer = signFunc(func(_ context.Context, r *upstream.Request) error {
@@ -137,9 +214,9 @@ func TestSignerThatFailsForOneCall(t *testing.T) {
 	})
 }
 
-// Calls that a signer cannot complete are the oldest and the most urgent, and all
-// others go nevertheless: at once where there is room, and where all wait for the
-// same permit.
+// TestSignerThatFailsForSomeCalls: the calls that the signer cannot sign are the
+// oldest and the most urgent. All other calls are sent nevertheless: at once if there
+// are free permits, and also if all calls wait for the same permit.
 func TestSignerThatFailsForSomeCalls(t *testing.T) {
 	for name, u := range map[string]Upstream{
 		"no limit": {}, "one at a time": {Concurrency: 1}, "one in a second": {Limits: perSecond(1)},
@@ -156,7 +233,7 @@ func TestSignerThatFailsForSomeCalls(t *testing.T) {
 				for range 5 {
 					odd = append(odd, submit(t, s, Request{Target: "/odd", Priority: 1}).ID)
 				}
-				time.Sleep(10 * time.Minute) // the pauses are as long as they get
+				time.Sleep(10 * time.Minute) // until the pauses have their full length
 				for range 25 {
 					good = append(good, submit(t, s, Request{}).ID)
 				}
@@ -179,7 +256,8 @@ func TestSignerThatFailsForSomeCalls(t *testing.T) {
 	}
 }
 
-// A caller who waits is told soon that the signer is down, and that nothing was sent.
+// TestCallerOfASignerThatIsDown: a waiting caller soon learns that the signer is down
+// and that no request was sent.
 func TestCallerOfASignerThatIsDown(t *testing.T) {
 	u := Upstream{}
 	u.Signer = signFunc(func(context.Context, *upstream.Request) error { return downError{errors.New("no answer")} })
@@ -187,23 +265,6 @@ func TestCallerOfASignerThatIsDown(t *testing.T) {
 		_, c, err := s.Do(t.Context(), Request{Upstream: "api", Target: "/"})
 		if reason(err) != Unreachable || c.State != Exhausted || time.Since(f.start) > 2*sec || len(f.at()) > 0 {
 			t.Errorf("after %v, %d requests: %v, %+v", time.Since(f.start), len(f.at()), err, c)
-		}
-	})
-}
-
-// What may be repeated is asked of the file that is in force when it matters.
-func TestRepeatableAfterReload(t *testing.T) {
-	bubble(t, Upstream{}, func(t *testing.T, s *Scheduler, f *fake) {
-		f.serve = func(n int, _ *http.Request) answer { return answer{after: 10 * sec, status: 500} }
-		c := submit(t, s, Request{Method: "POST"})
-		time.Sleep(sec) // it is on its way
-		next := Upstream{}
-		next.URL, next.Transport, next.Idempotent = "http://api.test", f, "true"
-		if err := s.Reload(t.Context(), Config{Upstreams: map[string]Upstream{"api": next}}); err != nil {
-			t.Fatal(err)
-		}
-		if c := wait(t, s, c.ID); c.State != Unknown || len(f.at()) != retry.DefaultAttempts {
-			t.Errorf("%s after %d requests", c.State, len(f.at()))
 		}
 	})
 }

@@ -25,10 +25,9 @@ var (
 )
 
 // TestSendsWhenTheOracleWould draws limits of every kind, calls under several of
-// them, round trips, lost and limited answers, cancels, pauses, reloads,
-// priorities and flows. Each call is sent at exactly the instants at which a
-// scheduler that looks at everything all the time would send it; and wherever
-// between sending and response its requests arrive, no window is over.
+// them, round trips, lost and limited responses, cancels, pauses, reloads, priorities
+// and flows. Each call is sent at exactly the oracle's instants. No window is
+// exceeded, wherever the requests arrive between sending and response.
 func TestSendsWhenTheOracleWould(t *testing.T) {
 	for seed := *firstRun; seed < *firstRun+*seeds; seed++ {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -57,7 +56,7 @@ func draw(r *rand.Rand) *drawn {
 		header := func(name string) string { return fmt.Sprintf(`header("X-%s-%d")`, name, i) }
 		l := Limit{Name: fmt.Sprintf("l%d", i), When: header("Key") + ` != ""`, PerKey: header("Key"), Cost: "int(" + header("Cost") + ")"}
 		switch kind := r.IntN(8); {
-		case kind == 0 && i > 0: // an answer pauses the first one, as a rule says
+		case kind == 0 && i > 0: // a response pauses the first limit, by an outcome rule
 			l.Concurrency = 2 + r.IntN(6)
 		case kind == 1:
 			l.Calls, l.Calendar = 4+r.IntN(20), &quota.Calendar{Unit: []quota.Unit{quota.Minute, quota.Hour}[r.IntN(2)], Skew: time.Duration(r.IntN(3)) * 500 * ms}
@@ -100,7 +99,7 @@ func draw(r *rand.Rand) *drawn {
 		case kind == 0:
 			ch.pause, ch.key = true, []string{"", "x", "y"}[r.IntN(3)]
 			ch.until = ch.at + time.Duration(r.IntN(10_000))*grain
-		case kind == 1: // the upstream, or what was paused before is opened
+		case kind == 1: // a pause of the upstream, or the end of an earlier pause
 			ch.pause, ch.limit = true, -1
 			ch.until = ch.at + time.Duration(r.IntN(5_000))*grain
 		case kind == 2 && len(d.changes) > 0 && d.changes[len(d.changes)-1].pause:
@@ -121,8 +120,8 @@ func draw(r *rand.Rand) *drawn {
 
 var oracleWeights = map[string]float64{"a": 1, "b": 2, "c": 3}
 
-// planned draws a load in which no order is left to chance, and what the oracle
-// makes of it.
+// drawPlanned draws a load without ties in its order, and returns it with the
+// oracle's result.
 func drawPlanned(r *rand.Rand) (*drawn, *oracle) {
 	for {
 		d := draw(r)
@@ -134,7 +133,7 @@ func drawPlanned(r *rand.Rand) (*drawn, *oracle) {
 	}
 }
 
-// platform answers as planned, and notes when each request was sent.
+// platform answers as planned, and records the time of each request.
 type platform struct {
 	start time.Time
 	calls []*planned
@@ -189,7 +188,7 @@ func compareWithOracle(t *testing.T, seed uint64) {
 		}
 	}
 	limits := slices.Clone(d.limits)
-	var mu sync.Mutex // changes come one after another, but on goroutines of their own
+	var mu sync.Mutex // changes come one after another, each on its own goroutine
 	for _, ch := range d.changes {
 		time.AfterFunc(ch.at, func() {
 			mu.Lock()
@@ -219,7 +218,7 @@ func compareWithOracle(t *testing.T, seed uint64) {
 	for _, id := range ids {
 		wait(t, s, id)
 	}
-	var first *planned // of those that differ: the rest follows from it
+	var first *planned // the first difference causes the others
 	var at time.Duration
 	for _, c := range d.calls {
 		if when, differs := differ(p.sent[c.n], c.sent); differs && (first == nil || when < at) {
@@ -233,7 +232,7 @@ func compareWithOracle(t *testing.T, seed uint64) {
 	checkArrivals(t, r, o)
 }
 
-// differ returns the first instant that is in one of two lists only.
+// differ returns the first instant that is in only one of two lists.
 func differ(a, b []time.Duration) (time.Duration, bool) {
 	for i := 0; i < max(len(a), len(b)); i++ {
 		switch {
@@ -248,12 +247,12 @@ func differ(a, b []time.Duration) (time.Duration, bool) {
 	return 0, false
 }
 
-// checkArrivals draws where each request arrives, anywhere that its attempt
-// allows, and counts what a receiver would.
+// checkArrivals draws the arrival of each request, anywhere within its attempt's
+// bounds, and counts as a receiver does.
 func checkArrivals(t *testing.T, r *rand.Rand, o *oracle) {
 	for i, l := range o.limits {
 		if l.Concurrency > 0 || slices.ContainsFunc(o.changes, func(ch change) bool { return ch.limit == i && !ch.pause }) {
-			continue // how many may arrive has changed on the way
+			continue // the limit's number of calls has changed during the run
 		}
 		arrived := map[string][]time.Duration{}
 		for _, a := range o.attempts {
@@ -265,11 +264,11 @@ func checkArrivals(t *testing.T, r *rand.Rand, o *oracle) {
 			switch {
 			case a.result == "lost":
 				last += o.late
-			case l.Guard > 0: // it promises no more
+			case l.Guard > 0: // a guard promises no more
 				last = min(last, a.sent+l.Guard)
 			}
 			at := a.sent + time.Duration(r.Int64N(int64(last-a.sent)+1))
-			switch r.IntN(4) { // the ends are what breaks
+			switch r.IntN(4) { // the ends are the critical cases
 			case 0:
 				at = a.sent
 			case 1:

@@ -10,15 +10,15 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// TestETAIsNearTheTruth keeps up a backlog of three flows under two limits. 95 of
-// 100 first answers are within 3%, or 100 ms, of when the call then goes, and what is
-// answered later, while it still waits, is nearer.
+// TestETAIsNearTheTruth keeps up a backlog of three flows under two limits. 95% of
+// the first ETAs are within 3%, or 100 ms, of the time of sending, and a later ETA of
+// a waiting call is nearer.
 func TestETAIsNearTheTruth(t *testing.T) {
 	tests := []struct {
 		name    string
 		weights map[string]float64
 		flow    func(i int) string
-		refunds map[string]float64 // the part of a flow's calls that come under both limits
+		refunds map[string]float64 // the part of a flow's calls under both limits
 	}{
 		{"alike", nil, inTurn("a", "b", "c"), map[string]float64{"a": .15, "b": .15, "c": .15}},
 		{"by weight", map[string]float64{"b": 2}, inTurn("a", "b", "b", "c"), map[string]float64{"a": .16, "b": .16, "c": .16}},
@@ -49,7 +49,7 @@ func TestETAIsNearTheTruth(t *testing.T) {
 					hand(i)
 				}
 				clear(calls)
-				for i := range 1500 { // as many as go meanwhile
+				for i := range 1500 { // as many as are sent meanwhile
 					time.Sleep(10200 * time.Microsecond)
 					hand(i)
 				}
@@ -61,7 +61,7 @@ func TestETAIsNearTheTruth(t *testing.T) {
 				}
 				time.Sleep(3 * time.Minute)
 				near, both := 0, 0
-				var first, later time.Duration // errors, of those that were asked about twice
+				var first, later time.Duration // summed errors of the calls with two ETAs
 				for id, call := range calls {
 					c := s.mustGet(t, id)
 					if c.State != Done {
@@ -89,12 +89,13 @@ func TestETAIsNearTheTruth(t *testing.T) {
 	}
 }
 
-// inTurn deals names out one after another.
+// inTurn returns the names one after another.
 func inTurn(names ...string) func(int) string {
 	return func(i int) string { return names[i%len(names)] }
 }
 
-// Flows that have had as much as each other go by age, one call each.
+// TestETAOfManyFlowsWithOneCallEach: flows with equal service are sent by age, one
+// call each.
 func TestETAOfManyFlowsWithOneCallEach(t *testing.T) {
 	u := Upstream{ShareBy: `header("X-Tenant")`, Limits: []Limit{{Name: "app", Calls: 1, Window: 500 * ms}}}
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
@@ -114,8 +115,8 @@ func TestETAOfManyFlowsWithOneCallEach(t *testing.T) {
 	})
 }
 
-// Calls that come so fast that the loop takes them all before it sends one are told of
-// each other all the same.
+// TestETAOfCallsThatComeAtOnce: the loop accepts several calls before it sends one,
+// and the ETA of each counts the calls before it.
 func TestETAOfCallsThatComeAtOnce(t *testing.T) {
 	u := Upstream{ShareBy: `header("X-Tenant")`, Limits: []Limit{{Name: "app", Calls: 1, Window: 500 * ms}}}
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
@@ -131,7 +132,8 @@ func TestETAOfCallsThatComeAtOnce(t *testing.T) {
 	})
 }
 
-// A budget of failures is no reason to expect that what is in flight will fail.
+// TestETAUnderABudgetOfFailures: an ETA under a limit that counts failures does not
+// assume that the calls in flight will fail.
 func TestETAUnderABudgetOfFailures(t *testing.T) {
 	u := Upstream{Limits: []Limit{{Name: "failures", Calls: 2, Window: time.Hour, Counts: []upstream.Outcome{upstream.Failed}}}}
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
@@ -160,28 +162,23 @@ func TestETAUnderABudgetOfFailures(t *testing.T) {
 	})
 }
 
-// A pause counts while the upstream is down, and one for ever is one.
-func TestPauseOfAnUpstreamThatIsDown(t *testing.T) {
-	bubble(t, Upstream{Limits: perSecond(5)}, func(t *testing.T, s *Scheduler, f *fake) {
-		f.serve = func(int, *http.Request) answer { return answer{err: errDial} }
-		c := submit(t, s, Request{Target: "/"})
-		time.Sleep(100 * ms)
-		until := time.Now().Add(time.Hour)
-		if err := s.Pause(t.Context(), "api", "", "", until); err != nil {
-			t.Fatal(err)
+func TestCancelsBehindDoNotChangeTheETA(t *testing.T) {
+	bubble(t, Upstream{Limits: perSecond(1)}, func(t *testing.T, s *Scheduler, f *fake) {
+		var ids []string
+		for range 21 {
+			ids = append(ids, submit(t, s, Request{}).ID)
 		}
-		got := s.mustGet(t, c.ID)
-		if !got.ETA.Equal(until) || got.WaitingFor == nil || !got.WaitingFor.Paused || !got.WaitingFor.Until.Equal(until) {
-			t.Errorf("eta %v for %+v, want the end of the pause %v", got.ETA, got.WaitingFor, until)
+		time.Sleep(20 * ms)
+		before := s.mustGet(t, ids[10])
+		for _, id := range ids[11:] {
+			s.Cancel(t.Context(), id)
 		}
-		if st := upstreams(t, s)[0]; !st.ETA.Equal(until) || !st.PausedUntil.Equal(until) {
-			t.Errorf("%+v, want it shut until %v", st, until)
+		after := s.mustGet(t, ids[10])
+		if !before.ETA.Equal(after.ETA) || before.WaitingFor.Ahead != after.WaitingFor.Ahead {
+			t.Errorf("ten calls behind were cancelled: ETA from %v (%d ahead) to %v (%d ahead)", before.ETA.Sub(f.start), before.WaitingFor.Ahead, after.ETA.Sub(f.start), after.WaitingFor.Ahead)
 		}
-		if err := s.Pause(t.Context(), "api", "", "", time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC)); err != nil {
-			t.Fatal(err)
-		}
-		if st := upstreams(t, s)[0]; time.Until(st.PausedUntil) < 250*365*24*time.Hour {
-			t.Errorf("%+v, want it shut for ever", st)
+		if at := wait(t, s, ids[10]).Attempts[0].SentAt; at.Sub(after.ETA).Abs() > tick {
+			t.Errorf("it went at %v, its ETA was %v", at.Sub(f.start), after.ETA.Sub(f.start))
 		}
 	})
 }

@@ -6,26 +6,51 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// busiest returns the most instants in any window (t-w, t].
-func busiest(at []time.Duration, w time.Duration) int {
-	at = slices.Sorted(slices.Values(at))
-	best, from := 0, 0
-	for i, last := range at {
-		for last-at[from] >= w {
-			from++
+func TestFullKeyKeepsNobodyElse(t *testing.T) {
+	u := Upstream{Limits: []Limit{
+		{Name: "app", Calls: 10, Window: sec},
+		{Name: "merchant", PerKey: "path", Calls: 1, Window: 5 * sec},
+	}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		for range 3 {
+			submit(t, s, Request{Target: "/full"})
 		}
-		best = max(best, i+1-from)
-	}
-	return best
+		for _, target := range []string{"/a", "/b", "/c"} {
+			submit(t, s, Request{Target: target})
+		}
+		time.Sleep(20 * sec)
+		sameTimes(t, f.at(), 0, 0, 0, 0, 5*sec+10*ms, 10*sec+20*ms)
+		if got := f.targets(); !strings.HasSuffix(got, "full full") {
+			t.Errorf("order %q", got)
+		}
+	})
 }
 
-// A load is calls under three limits of one window: the app's, their method's and
-// their merchant's. Call i is the request for /i.
+// TestSpacingLeavesUncountedCallsAlone: a budget of two failures a minute does not
+// space calls that are done.
+func TestSpacingLeavesUncountedCallsAlone(t *testing.T) {
+	u := Upstream{Burst: 2, Limits: []Limit{
+		{Name: "app", Calls: 10, Window: sec},
+		{Name: "failed", Calls: 2, Window: time.Minute, Counts: []upstream.Outcome{upstream.Failed}},
+	}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		for range 5 {
+			wait(t, s, submit(t, s, Request{}).ID)
+		}
+		sameTimes(t, f.at(), 0, 10*ms, 100*ms, 200*ms, 300*ms)
+	})
+}
+
+// A load is a list of calls under three limits of one window: of the app, of their
+// method and of their merchant. Call i is the request for /i.
 type load struct {
 	app, method, merchant int // per window
 	window                time.Duration
@@ -37,7 +62,7 @@ type loaded struct {
 	trip             time.Duration
 }
 
-// zipfLoad draws calls whose merchants are as uneven as shops are.
+// zipfLoad draws calls with a Zipf distribution of merchants.
 func zipfLoad(seed uint64, calls, methods, merchants int) load {
 	r := rand.New(rand.NewPCG(seed, 21))
 	shop := rand.NewZipf(r, 1.1, 8, uint64(merchants-1))
@@ -59,7 +84,7 @@ func (l load) upstream() Upstream {
 	}}
 }
 
-// run hands over all calls at once and returns when each was sent.
+// run submits all calls at once and returns the time of sending of each.
 func (l load) run(t *testing.T, u Upstream) []time.Duration {
 	sent := make([]time.Duration, len(l.calls))
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
@@ -92,12 +117,12 @@ func (l load) run(t *testing.T, u Upstream) []time.Duration {
 	return sent
 }
 
-// greedy returns when a scheduler would send each call that looks at all of them,
-// oldest first, whenever a permit comes back.
+// greedy returns the times of sending of a scheduler that examines all waiting calls,
+// oldest first, whenever a permit returns.
 func (l load) greedy() []time.Duration {
 	sent := make([]time.Duration, len(l.calls))
 	out := map[string]int{}
-	var back []int // calls, by when their permits come back
+	var back []int // calls, by the return of their permits
 	returns := func(i int) time.Duration { return sent[i] + l.calls[i].trip + l.window }
 	waiting := make([]int, len(l.calls))
 	for i := range waiting {
@@ -136,7 +161,7 @@ func (l load) greedy() []time.Duration {
 	}
 }
 
-// check draws where each request arrives between its sending and its response, and
+// check draws the arrival of each request between its sending and its response, and
 // counts as the receiver does.
 func (l load) check(t *testing.T, sent []time.Duration) {
 	t.Helper()
@@ -169,9 +194,9 @@ func (l load) check(t *testing.T, sent []time.Duration) {
 	}
 }
 
-// Three limits on each call, and merchants as uneven as shops are: nothing is over
-// wherever the requests arrive, and the calls go as fast as those of a scheduler
-// that looks at all of them all the time.
+// TestThreeLimitsAtOnceLoseNothing has three limits on each call and a Zipf
+// distribution of merchants. No limit is exceeded wherever the requests arrive, and
+// the calls are as fast as those of the greedy scheduler.
 func TestThreeLimitsAtOnceLoseNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name                      string
@@ -203,7 +228,7 @@ func TestThreeLimitsAtOnceLoseNothing(t *testing.T) {
 	}
 }
 
-// others returns when the calls went that are not of the full merchant, and their load.
+// others returns the times of sending of the calls of all merchants but the full one.
 func (l load) others(sent []time.Duration) (at []time.Duration) {
 	for i, c := range l.calls {
 		if c.merchant != "full" {
@@ -232,7 +257,7 @@ func TestFullMerchantDelaysNobody(t *testing.T) {
 			t.Errorf("others went at %v, without the full merchant at %v", beside, alone)
 		}
 	})
-	// Where they share the app's, it takes what its own limit allows, and no more.
+	// Where they share the app's limit, the full merchant takes at most the permits of its own.
 	for _, shareBy := range []string{"", `header("Merchant")`} {
 		t.Run("by more than its own limit allows, shared by "+shareBy, func(t *testing.T) {
 			l := zipfLoad(3, 1500, 14, 300)

@@ -8,21 +8,21 @@ import (
 	"testing"
 )
 
-// A disk of calls, of which a backlog has the first in memory. What happens to a
-// call happens in steps: it is written, and only then it is known whether it waits
-// in memory; a page is looked at somewhere between its request and its answer.
+// A disk holds calls of which a backlog has the first in memory. Each event takes two
+// steps, as in a store: a call is first written and then enqueued, and a page is read
+// at some time between its request and its answer.
 type disk struct {
 	b       *backlog
 	rows    []*call // written, not sent
-	written []*call // not yet in hand
+	written []*call // not enqueued yet
 	memory  []*call
 	st      *stretch
 	page    *Page
 	found   []*call
 	seq     uint64
 	most    int64 // bytes of a call
-	put     int   // of 8 calls so many are put off
-	off     int   // written and put off
+	put     int   // of 8 calls, the number with a later start
+	off     int   // written, with a later start
 }
 
 func (d *disk) accept(r *rand.Rand, lanes int64) {
@@ -57,7 +57,7 @@ func (d *disk) send(r *rand.Rand) {
 	d.b.forget(c)
 	if i, ok := d.find(c); ok {
 		d.rows = slices.Delete(d.rows, i, i+1)
-	} else { // it was sent while a page with it was on its way: the store refuses
+	} else { // sent while a page with it was in transit: the store refuses it
 		d.b.far++
 	}
 }
@@ -98,7 +98,7 @@ func (d *disk) load() {
 	d.st, d.page, d.found = nil, nil, nil
 }
 
-// read takes the next step of reading; false if there is nothing to read.
+// read takes the next step of reading, and returns false if there is nothing to read.
 func (d *disk) read() bool {
 	switch {
 	case d.page != nil:
@@ -113,8 +113,8 @@ func (d *disk) read() bool {
 	return true
 }
 
-// TestBacklogForgetsNoCall: whatever comes while pages are read, and in whatever
-// order it is taken in hand, every call comes to memory in the end.
+// TestBacklogForgetsNoCall accepts and sends calls while pages are read, in random
+// order. Every call reaches memory in the end.
 func TestBacklogForgetsNoCall(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestBacklogForgetsNoCall(t *testing.T) {
 			for range calls {
 				d.accept(r, lanes)
 			}
-			if d.written = nil; r.IntN(2) == 0 { // of an earlier process
+			if d.written = nil; r.IntN(2) == 0 { // the calls are of an earlier process
 				d.b = newBacklog(calls)
 			} else {
 				d.written = slices.Clone(d.rows)
@@ -160,8 +160,8 @@ func TestBacklogForgetsNoCall(t *testing.T) {
 	}
 }
 
-// TestBacklogGetsOn: calls that come first, one during every page, do not keep it
-// from reading what comes last, though nothing of the pages is wanted.
+// TestBacklogGetsOn enters one urgent call during every page. The backlog must still
+// read on to the last row, although it wants no call of the pages.
 func TestBacklogGetsOn(t *testing.T) {
 	const rows, page = 1_000_000, 50_000
 	b := newBacklog(rows)
