@@ -292,3 +292,12 @@ func scale(n, seen, all int) int {
 	}
 	return n * all / seen
 }
+
+// Sizes are the parts of a planner that come with their first call and go with their
+// last, but for flows: idle ones are kept while they are ahead of the others.
+type Sizes struct{ Classes, Keys, Ready, Flows int }
+
+// Sizes returns how much the planner remembers.
+func (p *Planner[T]) Sizes() Sizes {
+	return Sizes{len(p.classes), len(p.keys), p.ready.Size(), len(p.flows.byName)}
+}

@@ -43,11 +43,26 @@ const (
 	Unknown     Outcome = "unknown"      // may have been executed
 )
 
+// Cause says more of an attempt that was not executed.
+type Cause uint8
+
+const (
+	NeverSent    Cause = iota // for a reason that says nothing of the upstream
+	Unreachable               // no connection could be had
+	Unsigned                  // the signer could not complete it for now
+	Unprocessed               // the upstream took it back without processing it
+	Limited                   // the upstream refused it, as it would others
+	LimitedAlone              // the upstream refused this call alone
+)
+
 // An Attempt is what a policy looks at.
 type Attempt struct {
 	// Number counts the attempts of the call that were burnt, this one included, from 1.
 	Number  int
 	Outcome Outcome
+	Cause   Cause // where Outcome is NotExecuted
+	// Failures counts the attempts in a row before this one that did not get through.
+	Failures int
 	// Repeatable tells that the upstream recognises a repeat of this call.
 	Repeatable bool
 	// Until, if not zero, is how long it does: a repeat must be sent before.
@@ -93,6 +108,8 @@ type Decision struct {
 	Again bool
 	At    time.Time // when, if again; not before
 	Burnt bool      // whether the attempt counts
+	// Failures counts the attempts in a row, this one included, that did not get through.
+	Failures int
 }
 
 // Next decides what follows an attempt that ended at now. The random number is
@@ -100,20 +117,47 @@ type Decision struct {
 func (p Policy) Next(now time.Time, a Attempt, random float64) Decision {
 	switch a.Outcome {
 	case NotExecuted:
-		return Decision{Again: true, At: now.Add(max(0, a.RetryAfter))}
+		return p.notExecuted(now, a, random)
 	case Unknown:
+		never := Decision{Burnt: true, Failures: a.Failures}
 		if !a.Repeatable || a.Number >= p.attempts() || p.Check != nil && !p.Check(a) {
-			return Decision{Burnt: true}
+			return never
 		}
 		wait := p.delay(Step{N: a.Number, Last: a.Last, Random: random, Response: a.Response})
 		at := now.Add(max(a.RetryAfter, wait))
 		if !a.Until.IsZero() && !at.Before(a.Until) {
-			return Decision{Burnt: true} // by then it would be a second call
+			return never // by then it would be a second call
 		}
-		return Decision{Again: true, At: at, Burnt: true}
+		return Decision{Again: true, At: at, Burnt: true, Failures: a.Failures}
 	default:
 		return Decision{Burnt: true}
 	}
+}
+
+// notExecuted decides about an attempt that has executed nothing: it goes again. A call
+// that was limited waits for the pause of its limit, and one without a connection for the
+// breaker of its upstream, so neither waits here. A signature or a connection that fails
+// may be the call's own fault: it backs off, so that another one is the next probe; but
+// the first request that HTTP/2 takes back has met the end of a connection, most often.
+func (p Policy) notExecuted(now time.Time, a Attempt, random float64) Decision {
+	d := Decision{Again: true, At: now, Failures: a.Failures}
+	switch a.Cause {
+	case Unreachable:
+		d.Failures++
+	case Unsigned, Unprocessed:
+		d.Failures++
+		if a.Cause == Unsigned || a.Failures > 0 {
+			d.At = now.Add(probes.Delay(d.Failures+1, 0, random))
+		}
+	case Limited:
+		d.Failures = 0
+	case LimitedAlone:
+		d.Failures = 0
+		d.At = now.Add(max(0, a.RetryAfter))
+	default:
+		d.At = now.Add(max(0, a.RetryAfter))
+	}
+	return d
 }
 
 // Delay returns the wait after the n-th failure in a row, n from 1, where the wait

@@ -86,16 +86,16 @@ func BenchmarkWaiting(b *testing.B) {
 		const asked = 1000
 		var eta, permit time.Duration
 		for range asked {
-			s.ask(b.Context(), func(now time.Time) {
-				p := s.loop.planners["api"]
+			s.loop.ask(b.Context(), func(now time.Time) {
+				u := s.loop.upstreams["api"]
 				for _, c := range s.loop.calls { // any
 					began := time.Now()
-					p.eta(now, c)
+					u.forecast(now, c)
 					eta += time.Since(began)
-					needs := c.route.needs[1:] // the upstream is paused
+					needs := c.item.Demand.Needs[1:] // the upstream is paused
 					began = time.Now()
-					if _, ok := p.ledger.Take(now, needs); ok {
-						p.ledger.Return(now, needs, quota.Attempt{Sent: now, End: now, Fate: quota.Uncounted})
+					if _, ok := u.ledger.Take(now, needs); ok {
+						u.ledger.Return(now, needs, quota.Attempt{Sent: now, End: now, Fate: quota.Uncounted})
 					}
 					permit += time.Since(began)
 					break

@@ -113,18 +113,18 @@ func TestUpstreamDownInTheMiddleOfABacklog(t *testing.T) {
 				for on < len(dials) && dials[on] <= dials[0]+dial {
 					on++
 				}
-				step := probes.Min
+				step := firstProbe
 				for i := on; i < len(dials); i++ {
 					if wait := dials[i] - dials[i-1]; wait < step/2 {
 						t.Errorf("a probe %v after the last dial, in a step of %v: %v", wait, step, dials)
 					}
-					step = min(2*step, probes.Max)
+					step = min(2*step, lastProbe)
 				}
 				if most := perWindow + 10; len(dials) > most || on > perWindow {
 					t.Errorf("%d dials, %d of them before it was known to be down, want at most %d: %v", len(dials), on, most, dials)
 				}
 				back, _ := slices.BinarySearch(reached, to)
-				if late := reached[back] - to; late > probes.Max+sec {
+				if late := reached[back] - to; late > lastProbe+sec {
 					t.Errorf("it was back for %v before a call reached it", late)
 				}
 				t.Logf("%d dials at %s", len(dials), strings.Trim(fmt.Sprint(dials), "[]"))
@@ -163,9 +163,9 @@ func TestDialsThatFailTogetherCountOnce(t *testing.T) {
 			submit(t, s, Request{})
 		}
 		time.Sleep(10*sec + ms)
-		s.ask(t.Context(), func(now time.Time) {
-			if d := s.loop.planners["api"].door; d.down != 1 || d.probe.Sub(now) > probes.Min {
-				t.Errorf("down after %d failed dials, the next in %v; want one, and the first step", d.down, d.probe.Sub(now))
+		s.loop.ask(t.Context(), func(now time.Time) {
+			if b := &s.loop.upstreams["api"].breaker; b.Failures() != 1 || b.Until(now).Sub(now) > firstProbe {
+				t.Errorf("down after %d failed dials, the next in %v; want one, and the first step", b.Failures(), b.Until(now).Sub(now))
 			}
 		})
 		known := len(f.at())

@@ -116,7 +116,7 @@ func submit(t *testing.T, s *Scheduler, r Request) *Call {
 // between. It panics, because t.Fatal must not end the loop's goroutine.
 func hand(t *testing.T, s *Scheduler, r Request) *call {
 	r.Upstream = "api"
-	c, refused := s.newCall(r)
+	_, c, refused := s.newCall(r)
 	if refused != nil {
 		panic(refused)
 	}
@@ -124,10 +124,10 @@ func hand(t *testing.T, s *Scheduler, r Request) *call {
 	if refused := s.loop.admit(time.Now(), c); refused != nil {
 		panic(refused)
 	}
-	if _, err := s.store.Accept(t.Context(), &Entry{Call: c.Call, Request: c.request}); err != nil {
+	if _, err := s.journal.memory.Accept(t.Context(), &Entry{Call: c.Call, Request: c.request}); err != nil {
 		panic(err)
 	}
-	s.loop.enqueue(time.Now(), c)
+	c.up.enqueue(time.Now(), c)
 	return c
 }
 
@@ -161,6 +161,9 @@ func sameTimes(t *testing.T, got []time.Duration, want ...time.Duration) {
 const (
 	ms  = time.Millisecond
 	sec = time.Second
+
+	firstProbe = 500 * ms // the waits of the circuit breaker
+	lastProbe  = 30 * sec
 )
 
 func perSecond(n int) []Limit { return []Limit{{Name: "app", Calls: n, Window: sec}} }

@@ -6,12 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
-	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
-// State is where a call stands; see the package doc for how they follow each other.
+// State is where a call stands; the package doc draws how they follow each other.
 type State string
 
 const (
@@ -46,84 +45,111 @@ type Request struct {
 	// Deadline is the latest instant at which the call is sent.
 	Deadline time.Time
 	// IdempotencyKey makes a second Submit of the same request return the same
-	// call. It is not sent; what the upstream should see goes into Header.
+	// call. It is not sent; the upstream's own key goes into Header.
 	IdempotencyKey string
 	// Callback names the target of the upstream's callbacks that is told of the
 	// end of the call, if it was submitted.
 	Callback string
 
-	resolves string   // the unknown call that this one asks about
-	by       *service // whose query or webhook it is, also after a reload without it; nil for everybody else
-	tells    string   // the notice that it is the webhook of
+	origin *origin // nil for a call of a caller
+}
+
+// An origin is why the scheduler makes a call of its own. The call goes by a service of
+// its origin, also after a reload without it.
+type origin struct {
+	by       *service
+	resolves string // id of the unknown call that this one queries
+	notice   string // id of the notice that this one, a webhook, delivers
 }
 
 func (r *Request) wire() *upstream.Request {
 	return &upstream.Request{Method: r.Method, Target: r.Target, Header: r.Header, Body: r.Body}
 }
 
-// A Call is what is known of a call at one moment.
+// A Call is the state of a call at one moment.
 type Call struct {
-	ID         string      `json:"id"`
-	Upstream   string      `json:"upstream"`
-	State      State       `json:"state"`
-	Priority   int16       `json:"priority"`
-	Async      bool        `json:"async"`              // nobody waits for the answer: it was handed over by Submit
-	Durable    bool        `json:"durable"`            // it survives the process
-	Callback   string      `json:"callback,omitempty"` // who is told of its end
-	Resolves   string      `json:"resolves,omitempty"` // the unknown call that it asks about
-	AcceptedAt time.Time   `json:"accepted_at"`
-	NotBefore  time.Time   `json:"not_before,omitzero"`
-	Deadline   time.Time   `json:"deadline,omitzero"`
-	FinishedAt time.Time   `json:"finished_at,omitzero"`
-	ETA        time.Time   `json:"eta,omitzero"` // only while it waits
-	Attempts   []Attempt   `json:"attempts"`     // MaxAttempts of them: the first, those of unknown outcome, the last
-	WaitingFor *WaitingFor `json:"waiting_for,omitempty"`
-	Response   *Response   `json:"response,omitempty"`
+	ID         string
+	Upstream   string
+	State      State
+	Priority   int16
+	Async      bool   // no caller waits for the answer: it was handed over by Submit
+	Durable    bool   // it survives the process
+	Repeated   bool   // the request had the idempotency key of this call, which was accepted before; only in answers of Submit and Do
+	Callback   string // target that is told of its end
+	Resolves   string // id of the unknown call that it queries
+	AcceptedAt time.Time
+	NotBefore  time.Time
+	Deadline   time.Time
+	FinishedAt time.Time
+	ETA        time.Time // only while it waits
+	Attempts   []Attempt // MaxAttempts of them: the first, those of unknown outcome, the last
+	WaitingFor *WaitingFor
+	Response   *Response
 
-	*Stored `json:"-"` // nil where nothing outlives the process
+	*Stored // nil where nothing outlives the process
 }
 
-// A Stored is what a Durable keeps of a call besides.
+// A Stored is the part of a call that only a [Durable] keeps.
 type Stored struct {
-	Seq   int64     // age: smaller is older, over all lives
-	Lane  int64     // equal for calls that share a flow and take the same permits
-	Due   time.Time // not before when it goes again
-	Spent []Hold    // the permits that its attempts may have out
+	Seq   int64        // age: smaller is older, over all lives
+	Lane  int64        // equal for calls that share a flow and take the same permits
+	Due   time.Time    // not before when it goes again
+	Spent []lease.Hold // the permits that its attempts may have out
 }
 
 // An Attempt is one sending of a call.
 type Attempt struct {
-	N       int              `json:"n"`
-	SentAt  time.Time        `json:"sent_at"`
-	EndedAt time.Time        `json:"ended_at,omitzero"`
-	Status  int              `json:"status,omitzero"`
-	Outcome upstream.Outcome `json:"outcome,omitempty"`
-	Reason  string           `json:"reason,omitempty"`
-	// Resolved tells that somebody has decided since that it was not executed.
-	Resolved bool `json:"resolved,omitempty"`
+	N       int
+	SentAt  time.Time
+	EndedAt time.Time
+	Status  int
+	Outcome upstream.Outcome
+	Reason  string
+	// Resolved tells that it was decided since that the attempt was not executed.
+	Resolved bool
 }
 
 // WaitingFor says why a call waits.
 type WaitingFor struct {
-	Limit string    `json:"limit"` // empty: for the instant Until, whatever the limits
-	Key   string    `json:"key"`
-	Until time.Time `json:"until,omitzero"`
-	Ahead int       `json:"ahead"`          // permits that calls ahead of it will take
-	Next  string    `json:"next,omitempty"` // id of the call that is first in line there, if it is another one
-	// Paused tells that the limit or its key is shut, whatever is free of it.
-	Paused bool `json:"paused,omitempty"`
+	Limit string // empty: for the instant Until, whichever the limits
+	Key   string
+	Until time.Time
+	Ahead int    // permits that calls ahead of it will take
+	Next  string // id of the call that is first in line there, if it is another one
+	// Paused tells that the limit or its key is paused, however much is free of it.
+	Paused bool
 }
 
 // A Response is an upstream's answer as it is kept.
 type Response struct {
-	Status    int         `json:"status"`
-	Headers   http.Header `json:"headers"`
-	Body      []byte      `json:"body_base64"`
-	Truncated bool        `json:"truncated,omitempty"` // Body is only the beginning
+	Status    int
+	Headers   http.Header
+	Body      []byte
+	Truncated bool // Body is only the beginning
+}
+
+// size is the number of bytes that a kept answer holds.
+func (r *Response) size() int64 {
+	if r == nil {
+		return 0
+	}
+	return int64(len(r.Body)) + headerSize(r.Headers)
+}
+
+func headerSize(h http.Header) int64 {
+	n := 0
+	for name, values := range h {
+		n += len(name)
+		for _, v := range values {
+			n += len(v)
+		}
+	}
+	return int64(n)
 }
 
 // abridged makes room for another attempt. The first one stays, as do those that may
-// have been executed: what follows depends on them, also in another process.
+// have been executed: the decision about a repeat depends on them, also in another
+// process.
 func abridged(attempts []Attempt) []Attempt {
 	if len(attempts) < MaxAttempts {
 		return attempts
@@ -140,7 +166,7 @@ func (c *Call) Last() *Attempt {
 	return &c.Attempts[len(c.Attempts)-1]
 }
 
-// Outcome returns what the call came to so far: that of its last attempt, or
+// Outcome returns the outcome of the call so far: that of its last attempt, or
 // not_executed if there was none. An unknown call stays so, though its last
 // attempt was not executed.
 func (c *Call) Outcome() upstream.Outcome {
@@ -153,8 +179,8 @@ func (c *Call) Outcome() upstream.Outcome {
 	return upstream.NotExecuted
 }
 
-// Notice is the id of the webhook that tells what the call has come to: it is the
-// same however often that is told. Empty if nobody is to be told.
+// Notice is the id of the webhook that tells the end of the call: it is the same
+// however often the webhook is sent. Empty if there is no webhook to send.
 func (c *Call) Notice() string {
 	if c.Callback == "" || !c.Async || c.State != Unknown && !c.State.Finished() {
 		return ""
@@ -176,101 +202,19 @@ func (c *Call) Waited(now time.Time) time.Duration {
 }
 
 // snapshot returns a copy that its receiver may keep.
-func (c *Call) snapshot() Call {
+func (c *Call) snapshot() *Call {
 	s := *c
 	s.Attempts = slices.Clone(c.Attempts)
 	if c.Stored != nil {
 		stored := *c.Stored
 		s.Stored = &stored
 	}
-	return s
+	return &s
 }
 
-// putOff notes, for a Durable, not before when the call goes again.
-func (c *Call) putOff(due time.Time) {
+// delayUntil notes, for a Durable, not before when the call goes again.
+func (c *Call) delayUntil(due time.Time) {
 	if c.Stored != nil {
 		c.Due = due
 	}
-}
-
-// A call is a Call in the scheduler's hands. The loop owns it, but for request,
-// which never changes. A million of them may wait, so it is kept small: what only
-// an attempt needs is in flight, and settled is made for those who wait.
-type call struct {
-	*Call   // is never changed, only replaced (see change): others hold it too
-	request *upstream.Request
-	route   *route
-	bytes   int64
-
-	seq     uint64        // age: smaller is older, over all attempts and lives
-	due     time.Duration // on the loop's clock; not before it
-	timeout wheel.Handle
-	queued  queued  // its place in the planner
-	flight  *flight // nil until it is sent for the first time, or ends before
-
-	settled chan struct{} // if not nil, closed when it is finished or unknown
-	noBody  bool          // its request stays out of the store
-	gone    bool          // the waiter has gone
-	near    bool          // counted in the backlog as one that waits in memory
-}
-
-// A flight is what is known of a call that has been sent.
-type flight struct {
-	sentAt    time.Time        // monotonic, of the last attempt
-	firstSent time.Time        // monotonic, of the first one
-	needs     []quota.Need     // the permits that it holds
-	blocks    []*block         // in which the store knows them, if not with the call
-	burnt     int              // attempts that count
-	unreached int              // times it met a closed door in a row
-	backoff   time.Duration    // the last one
-	repeat    bool             // what comes next is a repeat that the retry budget must cover
-	place     int              // among those that wait for it
-	used      bool             // its bytes have been sent once
-	doubt     bool             // an attempt may have executed it
-	decided   func()           // ends the asking about it, nil if there is none
-	result    *upstream.Result // the last answer, for the waiter
-	reason    Reason           // why the call ended without one
-}
-
-// settling returns what is closed when the call is finished or unknown, nil if
-// it is.
-func (c *call) settling() <-chan struct{} {
-	if c.State == Unknown || c.State.Finished() && c.settled == nil {
-		return nil
-	}
-	if c.settled == nil {
-		c.settled = make(chan struct{})
-	}
-	return c.settled
-}
-
-// change replaces what is told of the call by a copy, to be changed at once.
-func (c *call) change() *Call {
-	next := c.Call.snapshot()
-	c.Call = &next
-	return &next
-}
-
-// because notes why the call ends without an answer.
-func (c *call) because(r Reason) {
-	if c.flight == nil {
-		c.flight = new(flight)
-	}
-	c.flight.reason = r
-}
-
-// sent returns what is known of its attempts, for reading.
-func (c *call) sent() flight {
-	if c.flight == nil {
-		return flight{}
-	}
-	return *c.flight
-}
-
-// answer returns the last answer, nil if there is none.
-func (c *call) answer() *upstream.Result {
-	if c.flight == nil || c.flight.result == nil || c.flight.result.Response == nil {
-		return nil
-	}
-	return c.flight.result
 }

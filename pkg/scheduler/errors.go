@@ -6,7 +6,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// Reason is why a call has no answer of the upstream.
+// Reason is why a call has no answer of the upstream. It is an error too, so that
+// errors.Is(err, scheduler.Paused) tells whether an [*Error] has it.
 type Reason string
 
 const (
@@ -21,30 +22,51 @@ const (
 	Unreachable  Reason = "unreachable"   // no connection to the upstream
 	Full         Reason = "full"          // max_waiting is reached
 	Stopping     Reason = "stopping"      // the scheduler is closing
-	Paused       Reason = "paused"        // the upstream is shut for longer than the call may wait
+	Paused       Reason = "paused"        // the upstream is paused for longer than the call may wait
 	NoAnswer     Reason = "no_answer"     // it was sent, and may have been executed
 	NotSent      Reason = "not_sent"      // the signer, for instance, could not complete it
-	Gone         Reason = "gone"          // nobody waits for the answer any more, and nothing was sent
+	Gone         Reason = "gone"          // its caller has left, and nothing was sent
 	StoreFailed  Reason = "store_failed"  // the call could not be stored
 	DiskFull     Reason = "disk_full"     // there is no room to store the call
 )
 
-// An Error says why a call was refused, or why there is no answer to it.
+func (r Reason) Error() string { return "throttler: " + string(r) }
+
+// An Error says why a call was refused, or why there is no answer to it. It wraps its
+// Reason and, where there is one, the error of the store: errors.Is finds [ErrNotFound],
+// [ErrKeyReused], [ErrFull] and [ErrBroken] in it.
 type Error struct {
 	Reason Reason
 	Detail string // for people; holds nothing of the request's content but limit keys
-	// Upstream and Limit name what the reason is about, if anything.
+	// Upstream and Limit name the subject of the reason, if it has one.
 	Upstream string
 	Limit    string
 	// RetryAfter is when trying again makes sense; zero if it is not known.
 	RetryAfter time.Duration
 	// Call is the call as it ended; nil if there was none yet.
 	Call *Call
+
+	cause error // of the store
 }
 
 func (e *Error) Error() string { return "throttler: " + e.Detail }
 
-// Outcome is what is known of the call's execution.
+// Unwrap returns the reason, and the error of the store that led to it.
+func (e *Error) Unwrap() []error {
+	switch {
+	case e.cause != nil:
+		return []error{e.Reason, e.cause}
+	case e.Reason == NotFound:
+		return []error{e.Reason, ErrNotFound}
+	}
+	return []error{e.Reason}
+}
+
+// Timeout reports whether the call was not sent because its time was over, as a
+// net.Error does.
+func (e *Error) Timeout() bool { return e.Reason == PastDeadline }
+
+// Outcome is the outcome of the call as far as it is known.
 func (e *Error) Outcome() upstream.Outcome {
 	if e.Reason == NoAnswer {
 		return upstream.Unknown

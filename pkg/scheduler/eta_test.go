@@ -121,9 +121,10 @@ func TestETAOfCallsThatComeAtOnce(t *testing.T) {
 	u := Upstream{ShareBy: `header("X-Tenant")`, Limits: []Limit{{Name: "app", Calls: 1, Window: 500 * ms}}}
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
 		f.serve = func(int, *http.Request) answer { return answer{} }
-		s.ask(t.Context(), func(now time.Time) {
+		s.loop.ask(t.Context(), func(now time.Time) {
 			for i := range 10 {
-				told := s.loop.describe(now, hand(t, s, Request{Target: "/", Header: tenant(fmt.Sprint(i))}))
+				c := hand(t, s, Request{Target: "/", Header: tenant(fmt.Sprint(i))})
+				told := c.up.describe(now, c)
 				if want := f.start.Add(time.Duration(i) * 500 * ms); told.State != Waiting || told.ETA.Sub(want).Abs() > 10*ms {
 					t.Errorf("call %d is %s and told to go at %v, want %v", i, told.State, told.ETA.Sub(f.start), want.Sub(f.start))
 				}

@@ -57,26 +57,3 @@ func Example() {
 	// submitted: done
 	// submitted: done
 }
-
-// A simulation tells the times of sending without waiting for them.
-func ExampleSimulation() {
-	api := scheduler.Upstream{Limits: []scheduler.Limit{{Name: "app", Calls: 2, Window: time.Second}}}
-	api.URL = "https://api.example.com"
-	begin := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
-	s, err := scheduler.NewSimulation(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": api}}, begin)
-	if err != nil {
-		panic(err)
-	}
-	s.RoundTrip = func(*scheduler.Arrival) time.Duration { return 50 * time.Millisecond }
-	s.Observe = func(d scheduler.Departure) { fmt.Println("came at", d.ArrivedAt, "goes at", d.At) }
-	app := &scheduler.Route{Keys: map[string]string{"app": ""}}
-	for i := range 4 {
-		s.Arrive(time.Duration(i)*100*time.Millisecond, scheduler.Arrival{Upstream: "api", Route: app})
-	}
-	s.Advance(time.Minute)
-	// Output:
-	// came at 0s goes at 0s
-	// came at 100ms goes at 100ms
-	// came at 200ms goes at 1.05s
-	// came at 300ms goes at 1.15s
-}

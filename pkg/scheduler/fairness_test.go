@@ -174,11 +174,14 @@ func TestFlowsWithAWeightInAnyCase(t *testing.T) {
 			}
 		}
 		time.Sleep(3 * sec)
-		s.ask(t.Context(), func(time.Time) {
-			p := s.loop.planners["api"]
+		s.loop.ask(t.Context(), func(time.Time) {
+			u, waits := s.loop.upstreams["api"], make(map[string]int)
+			for _, c := range s.loop.calls {
+				waits[c.item.Demand.Flow]++
+			}
 			var left []string
-			for name, fl := range p.flows {
-				left = append(left, fmt.Sprint(name, " ", fl.weight, " ", fl.waiting))
+			for flow, n := range waits {
+				left = append(left, fmt.Sprint(flow, " ", u.weight(flow), " ", n))
 			}
 			slices.Sort(left)
 			// 30 of 160 have been sent, 3:1:1.
@@ -199,8 +202,8 @@ func TestFlowsAreForgotten(t *testing.T) {
 		for i := range 5000 {
 			wait(t, s, submit(t, s, Request{Header: tenant(fmt.Sprint(i))}).ID)
 		}
-		s.ask(t.Context(), func(time.Time) {
-			if n := len(s.loop.planners["api"].flows); n > 200 {
+		s.loop.ask(t.Context(), func(time.Time) {
+			if n := s.loop.upstreams["api"].planner.Sizes().Flows; n > 200 {
 				t.Errorf("%d flows are remembered, none has anything waiting", n)
 			}
 		})

@@ -1,8 +1,15 @@
 package scheduler
 
 import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/planner"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler/internal/alarm"
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
@@ -12,78 +19,61 @@ const tick = 100 * time.Microsecond
 // batch is how many messages the loop takes before it looks at the clock again.
 const batch = 256
 
-// The loop is the one goroutine that touches the wheel, the planners and the
-// calls in hand. It lives on messages: functions that it runs at an instant.
+// The loop is the one goroutine that touches the wheel, the upstreams and the calls in
+// memory. It lives on messages: functions that it runs at an instant.
 type loop struct {
-	s       *Scheduler
-	inbox   chan func(now time.Time)
-	ended   chan struct{}
-	observe func(Event)
+	// Set at the start; safe for all goroutines.
+	inbox      chan func(now time.Time)
+	ended      chan struct{}
+	origin     time.Time // instant 0 of the wheel
+	longWindow time.Duration
+	precise    bool
+	log        *slog.Logger
+	journal    *journal
+	cuts       context.Context                // ends when attempts in flight are cut off
+	work       sync.WaitGroup                 // attempts, and work beside the loop
+	service    func(upstream string) *service // as it is configured now
 
 	// Owned by run.
-	origin    time.Time
-	wheel     *wheel.Wheel[timeouter]
-	planners  map[string]*planner
-	absent    map[string]absent // upstreams that were configured
-	pauses    map[pauseID]Hold  // by people
-	calls     map[string]*call  // that are not finished, or not yet recorded as such
-	accepting map[string]bool   // ids that have been admitted, and are being stored
+	observe   func(Event)
+	after     func(now time.Time, c *call) // what follows the end of a submitted call
+	wheel     *wheel.Wheel[planner.Timeout]
+	upstreams map[string]*upstreamState
+	absent    map[string]detached    // upstreams that were configured
+	pauses    map[pauseID]lease.Hold // by people
+	calls     map[string]*call       // that are not finished, or not yet recorded as such
+	accepting map[string]bool        // ids that have been admitted, and are being stored
 	seq       uint64
-	stirred   bool // something has happened since calls were last sent
+	holdID    int64
 	stopping  bool
-	busy      int   // calls being admitted, sent or recorded: each will send a message
-	blocks    int64 // ids of holds
+	busy      int // messages that goroutines beside the loop will send
 }
 
-// A timeouter is what lies in the wheel: a gate that opens, a call whose time has come.
-type timeouter interface{ timeoutAt(now time.Time) }
-
-// timed is a call in the wheel.
-type timed struct {
-	*call
-	l *loop
-}
-
-func (t timed) timeoutAt(now time.Time) { t.l.timeout(now, t.call) }
-
-// wakeup is in the wheel only so that the loop looks at its calls again.
-type wakeup struct{}
-
-func (wakeup) timeoutAt(time.Time) {}
-
-func newLoop(s *Scheduler, observe func(Event)) *loop {
+func newLoop(s *Scheduler, c Config) *loop {
 	l := &loop{
-		s: s, inbox: make(chan func(time.Time), batch), ended: make(chan struct{}),
-		observe: observe, origin: time.Now(), wheel: wheel.New[timeouter](tick),
-		planners: make(map[string]*planner), absent: make(map[string]absent), pauses: make(map[pauseID]Hold),
+		inbox: make(chan func(time.Time), batch), ended: make(chan struct{}), origin: time.Now(),
+		longWindow: c.LongWindow, precise: c.Precise, log: s.log, journal: s.journal, cuts: s.cuts, service: s.service,
+		observe: c.Observe, wheel: wheel.New[planner.Timeout](tick),
+		upstreams: make(map[string]*upstreamState), absent: make(map[string]detached), pauses: make(map[pauseID]lease.Hold),
 		calls: make(map[string]*call), accepting: make(map[string]bool),
+	}
+	if l.longWindow == 0 {
+		l.longWindow = DefaultLongWindow
 	}
 	if l.observe == nil {
 		l.observe = func(Event) {}
 	}
 	for name, sv := range *s.services.Load() {
-		l.planners[name] = l.newPlanner(sv)
+		l.upstreams[name] = newUpstreamState(l, sv)
 	}
 	return l
 }
 
-func (l *loop) newPlanner(sv *service) *planner {
-	p := newPlanner(sv, l.wheel, l.origin)
-	if l.s.durable != nil {
-		p.spender = newSpender(l.s.long, l.nextHold)
-		p.backlog = newBacklog(0)
-	}
-	p.ledger.OnStep = func(step time.Duration) {
-		what := "the wall clock was put forward; what is out of aligned limits counts in both windows"
-		if step < 0 {
-			what = "the wall clock was put back; aligned windows stand still until it is where it was"
-		}
-		l.s.log.Warn(what, "upstream", p.Name, "step", step.String())
-	}
-	return p
-}
+func (l *loop) nextSeq() uint64 { l.seq++; return l.seq }
+func (l *loop) nextHold() int64 { l.holdID++; return l.holdID }
 
-func (l *loop) nextHold() int64 { l.blocks++; return l.blocks }
+// random returns a number from [0, 1) for the spread of waits.
+func (l *loop) random() float64 { return rand.Float64() }
 
 // post hands the loop a message; false if the loop has ended.
 func (l *loop) post(f func(now time.Time)) bool {
@@ -95,38 +85,85 @@ func (l *loop) post(f func(now time.Time)) bool {
 	}
 }
 
-// run is the loop. It ends when it has been told to stop and nothing is under way.
+// ask runs f in the loop and waits for it. If ctx ends before, f may run later: the
+// caller must not look at anything that f writes. The error is that of ctx, or says
+// that the loop has ended and f will not run.
+func (l *loop) ask(ctx context.Context, f func(now time.Time)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	if !l.post(func(now time.Time) { f(now); close(done) }) {
+		return errStopping("")
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-l.ended:
+		select { // f may have been the last message
+		case <-done:
+			return nil
+		default:
+			return errStopping("")
+		}
+	}
+}
+
+// beside runs do on a goroutine of its own and then, in the loop, then. The loop does
+// not end before.
+func (l *loop) beside(do func(), then func(now time.Time)) {
+	l.busy++
+	l.work.Go(func() {
+		do()
+		l.post(func(now time.Time) {
+			l.busy--
+			then(now)
+		})
+	})
+}
+
+// run is the loop. It ends when it has been told to stop and no message is to come.
 func (l *loop) run() {
 	defer close(l.ended)
-	slot, precise := time.NewTimer(time.Hour), newAlarm(l.s)
+	slot := time.NewTimer(time.Hour)
 	defer slot.Stop()
-	defer precise.stop()
+	precise := l.newAlarm()
+	defer precise.Stop()
 	set := time.Duration(-1) // the instant to which both are set; -1: one of them has rung
 	for !l.stopping || l.busy > 0 {
 		if next, ok := l.wheel.Next(); ok && next != set {
 			in := time.Until(l.origin.Add(next))
 			slot.Reset(in)
-			precise.set(in)
+			precise.Set(in)
 			set = next
 		}
 		select {
 		case f := <-l.inbox:
-			now := time.Now()
-			f(now)
+			f(time.Now())
 			l.drain()
-			l.stirred = true
 		case <-slot.C:
 			set = -1
-		case <-precise.rings():
+		case <-precise.C():
 			set = -1
 		}
 		now := time.Now()
-		l.wheel.Advance(now.Sub(l.origin), func(t timeouter) {
-			t.timeoutAt(now)
-			l.stirred = l.stirred || t != timeouter(more{})
-		})
+		l.wheel.Advance(now.Sub(l.origin), func(t planner.Timeout) { t.Fire(now) })
 		l.dispatch(now)
 	}
+}
+
+// newAlarm returns the system's timer if it is asked for and there is one.
+func (l *loop) newAlarm() alarm.Alarm {
+	if l.precise {
+		a, err := alarm.New()
+		if err == nil {
+			return a
+		}
+		l.log.Info("slots may fire up to a millisecond late", "reason", err)
+	}
+	return alarm.Silent{}
 }
 
 // drain runs the messages that are there already, up to a batch.
@@ -146,157 +183,73 @@ func (l *loop) dispatch(now time.Time) {
 	if l.stopping {
 		return
 	}
-	for _, p := range l.planners {
-		if l.stirred {
-			p.aside.again()
-		}
-		p.dispatch(now, func(c *call) { l.send(now, p, c) })
-		l.refill(now, p)
-	}
-	l.stirred = false
-}
-
-// catchUp does for what has come to an upstream since calls were last sent what dispatch
-// does at the end of a turn: it sends what can go and lets the rest queue at its gates.
-// So who comes next or asks when a call goes is told of all that came before, and a batch
-// of messages is no more than so many turns.
-func (l *loop) catchUp(now time.Time, p *planner) {
-	if !l.stopping && !p.entry.empty() {
-		p.aside.again()
-		p.dispatch(now, func(c *call) { l.send(now, p, c) })
+	for _, u := range l.upstreams {
+		u.dispatch(now)
+		u.refill(now)
 	}
 }
 
-// admit reserves a place for a new call, or says why it is refused.
+// admit reserves a place for a new call at its upstream, or says why it is refused.
 func (l *loop) admit(now time.Time, c *call) *Error {
-	p := l.planners[c.Upstream]
-	if p == nil || p.retired && p.target == "" && c.Resolves == "" {
+	u := l.upstreams[c.Upstream]
+	if u == nil || u.removed && u.webhook == nil && c.Resolves == "" {
 		return errNoUpstream(c.Upstream)
 	}
-	l.reroute(p, c)
-	l.catchUp(now, p)
-	if refused := l.refusal(now, p, c); refused != nil {
-		refused.Upstream = c.Upstream
-		call := c.Call.snapshot()
-		refused.Call = &call
-		l.observe(Event{Kind: EventRefused, Call: c.Call, Reason: refused.Reason, route: c.route})
-		return refused
-	}
-	p.waiting++
-	p.bytes += c.bytes
-	l.busy++
-	l.seq++
-	if c.seq = l.seq; c.Stored != nil {
-		c.Seq = int64(l.seq)
-	}
-	l.accepting[c.ID] = true
-	return nil
+	return u.admit(now, c)
 }
 
-// enqueue takes an admitted call in hand.
-func (l *loop) enqueue(now time.Time, c *call) {
-	l.busy--
-	l.observe(Event{Kind: EventAccepted, Call: c.Call, route: c.route})
-	p := l.planners[c.Upstream]
-	delete(l.accepting, c.ID)
-	l.calls[c.ID] = c
-	switch {
-	case l.stopping: // since it was admitted
-		l.release(now, c)
-	case l.parks(now, p, c):
-		delete(l.calls, c.ID)
-		p.backlog.far++
-	default:
-		l.catchUp(now, p)
-		l.wait(now, c)
-	}
-}
-
-// withdraw gives back the place of a call that was admitted and not enqueued.
-func (l *loop) withdraw(c *call) {
-	p := l.planners[c.Upstream]
-	p.waiting--
-	p.bytes -= c.bytes
-	l.busy--
-	delete(l.accepting, c.ID)
-}
-
-// wait puts a call into the plan, or lets it wait for its time.
-func (l *loop) wait(now time.Time, c *call) {
-	at := c.Deadline.Sub(l.origin)
-	p := l.planners[c.Upstream]
-	p.backlog.enter(c)
-	if more := p.door.yields(now, c); more > 0 {
-		c.due = max(c.due, now.Add(more).Sub(l.origin))
-	}
-	if c.due > now.Sub(l.origin) {
-		at = min(at, c.due)
-	} else {
-		l.reroute(p, c)
-		p.repeats.enter(now, c)
-	}
-	c.timeout = l.wheel.Insert(at, timed{c, l})
-}
-
-// timeout is the instant that a waiting call has in the wheel: its deadline, or
-// the end of its backoff.
-func (l *loop) timeout(now time.Time, c *call) {
-	if c.queued.lane != nil || !now.Before(c.Deadline) {
-		l.expire(now, c)
+// record stores the state of a call and then goes on in the loop: at once where that
+// cannot block.
+func (l *loop) record(c *Call, then func(now time.Time), now time.Time) {
+	if l.journal.inPlace(c) {
+		l.journal.record(c)
+		then(now)
 		return
 	}
-	l.wait(now, c)
+	l.beside(func() { l.journal.record(c) }, then)
 }
 
-// expire ends a call that may not wait any longer.
-func (l *loop) expire(now time.Time, c *call) {
-	c.because(PastDeadline)
-	if p := l.planners[c.Upstream]; p.shutUntil(now).After(now) {
-		c.because(Paused)
+// settle stores when the permits of leases come back. No call waits for that.
+func (l *loop) settle(holds []lease.Hold) {
+	if len(holds) > 0 {
+		l.beside(func() { l.journal.settle(holds) }, func(time.Time) {})
 	}
-	l.finish(now, c, Expired)
 }
 
-// leave takes a waiting call out of the plan and the wheel.
-func (l *loop) leave(now time.Time, c *call) {
-	l.planners[c.Upstream].backlog.leave(c)
-	if c.queued.lane != nil {
-		p, g := l.planners[c.Upstream], c.queued.lane.share.gate
-		p.remove(now, c)
-		p.check(now, g) // what it waited for may be enough for the next
+// load takes calls from disk into memory.
+func (l *loop) load(now time.Time, calls []*call) {
+	for _, c := range calls {
+		if u := l.upstreams[c.Upstream]; u != nil && l.calls[c.ID] == nil && !l.accepting[c.ID] && !l.stopping {
+			u.load(now, c)
+		}
 	}
-	l.planners[c.Upstream].repeats.leave(c)
-	l.wheel.Cancel(c.timeout)
 }
 
-// send starts an attempt of a call that the planner has let go.
-func (l *loop) send(now time.Time, p *planner, c *call) {
-	l.wheel.Cancel(c.timeout)
-	p.waiting--
-	p.sending++
-	p.backlog.leave(c)
-	if c.flight == nil {
-		c.flight = new(flight)
+// stop refuses the calls whose callers wait; submitted ones stay as they are.
+func (l *loop) stop(now time.Time) {
+	l.stopping = true
+	for _, c := range l.calls {
+		if c.State == Waiting && !c.Async {
+			c.up.release(now, c)
+		}
 	}
-	c.flight.sentAt, c.flight.needs = now, c.route.needs
-	if c.flight.firstSent.IsZero() {
-		c.flight.firstSent = now
-		p.repeats.first(now)
+}
+
+// logLosses logs the calls that end with a process which has no store. The loop has
+// ended.
+func (l *loop) logLosses(webhooks int) {
+	pending, unknown := 0, 0
+	for _, c := range l.calls {
+		switch {
+		case c.up.webhook != nil:
+			webhooks++
+		case c.State == Waiting:
+			pending++
+		case c.State == Unknown:
+			unknown++
+		}
 	}
-	p.door.sends(c)
-	n := 1
-	if last := c.Last(); last != nil {
-		n = last.N + 1
+	if pending+unknown+webhooks > 0 {
+		l.log.Warn("calls in memory end with this process", "waiting_calls", pending, "unknown_calls", unknown, "webhooks", webhooks)
 	}
-	intent := c.change()
-	intent.State = Sending
-	intent.Attempts = append(abridged(intent.Attempts), Attempt{N: n, SentAt: now})
-	l.observe(Event{Kind: EventSending, Call: intent})
-	var take []Hold
-	if p.spender != nil {
-		intent.Spent, take = p.spender.take(now, p, c)
-	}
-	l.busy++
-	sv := p.service
-	l.s.work.Go(func() { l.s.attempt(sv, c, intent, take) })
 }

@@ -13,7 +13,7 @@ import (
 
 func TestStop(t *testing.T) {
 	stored := func(t *testing.T, s *Scheduler, id string) *Call {
-		c, err := s.store.Get(t.Context(), id)
+		c, err := s.journal.memory.Get(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestWhatAStopLoses(t *testing.T) {
 		submit(t, s, Request{}) // waits for the limit
 		time.Sleep(sec)
 		s.Close()
-		const want = `msg="what is kept in memory ends with this process" waiting_calls=1 unknown_calls=1 webhooks=2`
+		const want = `msg="calls in memory end with this process" waiting_calls=1 unknown_calls=1 webhooks=2`
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log is\n%s, want in it %s", log.String(), want)
 		}
@@ -172,7 +172,7 @@ func TestCloseTellsWhoWaitsForADeadUpstream(t *testing.T) {
 // putBack gives the scheduler the state of one that was started before the wall clock
 // was put back: the wall time of its origin is ahead of its monotonic reading.
 func putBack(t *testing.T, s *Scheduler, by time.Duration) {
-	s.ask(t.Context(), func(time.Time) {
+	s.loop.ask(t.Context(), func(time.Time) {
 		origin := (*struct { // a time.Time
 			wall uint64
 			ext  int64
@@ -218,7 +218,7 @@ func TestWallClockIsPutBack(t *testing.T) {
 		putBack(t, s, step)
 		c := submit(t, s, Request{NotBefore: wall(step + 100*ms)})
 		wait(t, s, submit(t, s, Request{Target: "/later", NotBefore: time.Now().Add(200 * ms)}).ID)
-		s.ask(t.Context(), func(now time.Time) {
+		s.loop.ask(t.Context(), func(now time.Time) {
 			if next, ok := s.loop.wheel.Next(); !ok || next < time.Minute {
 				t.Errorf("the wheel's next is at %v", next)
 			}

@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// scanned is how many parked calls the planner looks at in one turn.
+const scanned = 128
+
 func TestLargeCostIsNotStarved(t *testing.T) {
 	u := Upstream{Limits: []Limit{{Name: "app", Calls: 4, Window: sec, Cost: `path == "/big" ? 4 : 1`}}}
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
@@ -122,7 +125,7 @@ func TestYoungCallsDoNotOvertakeOneAside(t *testing.T) {
 		submit(t, s, Request{Target: "/first"})
 		submit(t, s, Request{Target: "/big"})
 		time.Sleep(10 * ms)
-		s.ask(t.Context(), func(time.Time) {
+		s.loop.ask(t.Context(), func(time.Time) {
 			time.Sleep(time.Until(f.start.Add(sec + 10*ms))) // as if the loop stalls, or its timer is late
 			for _, target := range []string{"/young", "/other"} {
 				hand(t, s, Request{Target: target})
@@ -148,7 +151,7 @@ func TestManyCallsThatStepAsideBlockNobody(t *testing.T) {
 	}}
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
 		f.serve = func(int, *http.Request) answer { return answer{after: 20 * ms} }
-		for i := range 4 * lookAside {
+		for i := range 4 * scanned {
 			for range 2 {
 				submit(t, s, Request{Target: fmt.Sprintf("/refund?k=%d", i)})
 			}
@@ -178,7 +181,7 @@ func TestAPauseThatEndsLetsAllGoAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		const calls = 4*lookAside - 12
+		const calls = 4*scanned - 12
 		for i := range calls {
 			submit(t, s, Request{Target: fmt.Sprint("/", i)})
 		}

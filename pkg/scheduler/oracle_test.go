@@ -46,7 +46,7 @@ type change struct {
 }
 
 // An attempt is the oracle's record of one.
-type attempt struct {
+type oracleAttempt struct {
 	c         *planned
 	costs     []int // at the time of sending
 	sent, end time.Duration
@@ -60,7 +60,7 @@ type oracle struct {
 	weights map[string]float64
 	changes []change
 
-	attempts []*attempt
+	attempts []*oracleAttempt
 	renewed  []time.Duration // start of counting, by limit
 	shut     map[[2]string]time.Duration
 	virtual  map[string]float64
@@ -200,7 +200,7 @@ func (o *oracle) apply(ch change) {
 }
 
 // back returns the time at which the permits of an attempt return.
-func (o *oracle) back(a *attempt, i int) time.Duration {
+func (o *oracle) back(a *oracleAttempt, i int) time.Duration {
 	l, end := o.limits[i], a.end
 	switch {
 	case a.result == "lost":
@@ -285,7 +285,7 @@ func (o *oracle) send(now time.Duration) bool {
 
 func (o *oracle) dispatch(c *planned, now time.Duration) {
 	t := c.tries[len(c.sent)]
-	a := &attempt{c: c, sent: now, end: now + t.trip, result: t.result}
+	a := &oracleAttempt{c: c, sent: now, end: now + t.trip, result: t.result}
 	c.state = "sending"
 	c.sent = append(c.sent, now)
 	share := 1

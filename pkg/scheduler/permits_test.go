@@ -47,17 +47,17 @@ func TestFirstCallOfAllNeverIdles(t *testing.T) {
 			for range 80 {
 				submit(t, s, Request{Target: fmt.Sprintf("/?c=%d", 1+r.IntN(6)), Priority: r.IntN(3)})
 				time.Sleep(time.Duration(r.IntN(400)) * ms)
-				s.ask(t.Context(), func(now time.Time) {
+				s.loop.ask(t.Context(), func(now time.Time) {
 					var first *call
 					for _, c := range s.loop.calls {
-						if c.State == Waiting && (first == nil || c.rank().before(first.rank())) {
+						if c.State == Waiting && (first == nil || before(c, first)) {
 							first = c
 						}
 					}
 					if first == nil {
 						return
 					}
-					if at := s.loop.planners["api"].ledger.Next(now, first.route.needs[1]); !at.IsZero() && now.Sub(at) > tick {
+					if at := s.loop.upstreams["api"].ledger.Next(now, first.item.Demand.Needs[1]); !at.IsZero() && now.Sub(at) > tick {
 						t.Errorf("seed %d: at %v the first call could have gone at %v", seed, now.Sub(f.start), at.Sub(f.start))
 					}
 				})
@@ -118,20 +118,25 @@ func TestNoPermitIdlesWhileACallCouldTakeIt(t *testing.T) {
 
 func noneIdles(t *testing.T, s *Scheduler, seed uint64) {
 	t.Helper()
-	s.ask(t.Context(), func(now time.Time) {
-		p := s.loop.planners["api"]
+	s.loop.ask(t.Context(), func(now time.Time) {
+		u := s.loop.upstreams["api"]
 		for _, c := range s.loop.calls {
-			if c.State != Waiting || c.queued.lane == nil || !p.door.lets(now.Add(-tick)) {
+			if c.State != Waiting || !c.item.Queued() || u.breaker.Allow(now.Add(-tick)) == 0 {
 				continue
 			}
 			lacks := false
-			for _, n := range c.route.needs {
-				at := p.ledger.Next(now, n)
+			for _, n := range c.item.Demand.Needs {
+				at := u.ledger.Next(now, n)
 				lacks = lacks || at.IsZero() || now.Sub(at) <= tick
 			}
 			if !lacks {
-				t.Errorf("seed %d: a call that needs %v could go and does not", seed, c.route.needs)
+				t.Errorf("seed %d: a call that needs %v could go and does not", seed, c.item.Demand.Needs)
 			}
 		}
 	})
+}
+
+// before reports whether a call goes before another of its flow.
+func before(c, o *call) bool {
+	return c.Priority > o.Priority || c.Priority == o.Priority && c.item.Seq < o.item.Seq
 }

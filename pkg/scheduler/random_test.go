@@ -133,8 +133,8 @@ func randomLoad(t *testing.T, seed uint64) {
 	if st := upstreams(t, s)[0]; st.Waiting != 0 || st.Sending != 0 {
 		t.Errorf("left behind: %+v", st)
 	}
-	s.ask(t.Context(), func(time.Time) {
-		p := s.loop.planners["api"]
+	s.loop.ask(t.Context(), func(time.Time) {
+		u := s.loop.upstreams["api"]
 		unknown, bytes := 0, int64(0)
 		for _, c := range s.loop.calls {
 			if c.State == Unknown {
@@ -142,9 +142,10 @@ func randomLoad(t *testing.T, seed uint64) {
 				bytes += c.bytes
 			}
 		}
-		if unknown != len(s.loop.calls) || p.unknown != unknown || p.bytes != bytes || len(p.lanes) != 0 || len(p.gates) != 0 || p.open.Len() != 0 || s.loop.wheel.Len() != 0 {
-			t.Errorf("left behind: %d calls (%d unknown), %d bytes, %d lanes, %d gates, %d open, %d timeouts",
-				len(s.loop.calls), unknown, p.bytes, len(p.lanes), len(p.gates), p.open.Len(), s.loop.wheel.Len())
+		size := u.planner.Sizes()
+		if unknown != len(s.loop.calls) || u.count[unresolved] != unknown || u.bytes != bytes || size.Classes+size.Keys+size.Ready != 0 || s.loop.wheel.Len() != 0 {
+			t.Errorf("left behind: %d calls (%d unknown), %d bytes, %+v in the planner, %d timeouts",
+				len(s.loop.calls), unknown, u.bytes, size, s.loop.wheel.Len())
 		}
 	})
 }

@@ -1,211 +1,164 @@
 package scheduler
 
 import (
-	"cmp"
 	"context"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/planner"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // Reload takes another set of upstreams from now on; the rest of the config stays.
-// On an error, which joins all faults, nothing has changed.
+// On an error, which joins all faults, nothing has changed. If ctx ends while the new
+// set takes over, it takes over all the same.
 //
 // No call is lost. Those that wait go by the new limits. Of an upstream that is no
-// longer there new ones are refused, those in memory go by the old limits, and those
+// longer there new calls are refused, those in memory go by the old limits, and those
 // that wait in the store wait until it is there again.
 //
 // A limit whose calls, cost, guard or counted outcomes have changed keeps the
 // permits that are out. One whose window, key or condition has is a new limit: it
-// counts what is sent from now on, and what is in flight. Under its name it stays
-// paused, as its keys do where they are computed as before.
+// counts the calls that are sent from now on, and those in flight. Under its name it
+// stays paused, as its keys do where they are computed as before.
 func (s *Scheduler) Reload(ctx context.Context, c Config) error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
-	next, err := compile(c)
+	next, err := compile(c, s.generation+1)
 	if err != nil {
 		return err
 	}
+	s.generation++
 	// The expressions of all calls are evaluated here, so that the loop goes on.
-	inHand := make(map[*service][]*call)
-	if err := s.ask(ctx, func(time.Time) {
+	pending := make(map[*service][]*call)
+	if err := s.loop.ask(ctx, func(time.Time) {
 		for _, c := range s.loop.calls {
 			if sv := next[c.Upstream]; sv != nil {
-				inHand[sv] = append(inHand[sv], c)
+				pending[sv] = append(pending[sv], c)
 			}
 		}
 	}); err != nil {
 		return err
 	}
-	routes := make(map[*call]*route)
-	for sv, calls := range inHand {
+	demands := make(map[*call]*planner.Demand)
+	for sv, calls := range pending {
 		for _, c := range calls {
-			routes[c] = sv.reroute(upstream.NewInput(c.request))
+			demands[c] = sv.redemand(upstream.NewInput(c.request))
 		}
 	}
-	return s.ask(context.WithoutCancel(ctx), func(now time.Time) {
-		s.loop.reload(now, next, routes)
+	var added []string
+	if err := s.loop.ask(context.WithoutCancel(ctx), func(now time.Time) {
+		added = s.loop.reload(now, next, demands)
 		s.services.Store(&next)
-	})
+	}); err != nil {
+		return err
+	}
+	if len(added) > 0 && s.journal.durable != nil {
+		s.followUps.work.Go(func() { s.followUps.resume(added) })
+	}
+	return nil
 }
 
-// reload puts the planners under other services.
-func (l *loop) reload(now time.Time, next map[string]*service, routes map[*call]*route) {
-	inHand := make(map[*planner][]*call)
-	for c, r := range routes {
-		if l.calls[c.ID] == c {
-			c.route = r
-		}
-	}
+// reload puts the upstreams under other services, and returns those that are new.
+func (l *loop) reload(now time.Time, next map[string]*service, demands map[*call]*planner.Demand) (added []string) {
+	pending := make(map[*upstreamState][]*call)
 	for _, c := range l.calls {
-		p := l.planners[c.Upstream]
-		inHand[p] = append(inHand[p], c)
+		pending[c.up] = append(pending[c.up], c)
 	}
-	for name, p := range l.planners {
+	for name, u := range l.upstreams {
 		if next[name] != nil {
 			continue
 		}
-		p.retired = true
-		// A call keeps its upstream, and whom it will tell of its end.
-		told, _, _ := strings.Cut(name, callbackSeparator)
-		teller := l.planners[told]
-		if p.waiting == 0 && len(inHand[p]) == 0 && (teller == nil || teller.waiting == 0 && len(inHand[teller]) == 0) {
-			l.dismiss(now, p)
+		u.removed = true
+		// A call keeps its upstream, and the webhook upstream that will tell its end.
+		api := u
+		if u.webhook != nil {
+			api = l.upstreams[u.webhook.upstream]
+		}
+		if u.count[waiting] == 0 && len(pending[u]) == 0 && (api == nil || api.count[waiting] == 0 && len(pending[api]) == 0) {
+			l.detach(now, u)
 		}
 	}
-	var again []string
 	for name, sv := range next {
-		if p := l.planners[name]; p != nil {
-			p.reload(now, sv, inHand[p])
-		} else {
-			l.planners[name] = l.newPlanner(sv)
-			l.welcome(now, l.planners[name])
-			again = append(again, name)
-		}
-	}
-	if len(again) > 0 && l.s.durable != nil && !l.stopping {
-		l.s.after.Go(func() { l.s.reconsider(again) })
-	}
-}
-
-// reload puts the planner under another service.
-func (p *planner) reload(now time.Time, sv *service, calls []*call) {
-	old := p.service
-	for _, g := range p.gates {
-		p.wheel.Cancel(g.timeout)
-	}
-	kept := sv.keeps(old)
-	pauses := p.pauses(now, kept)
-	p.ledger.Replace(now, sv.quotas(), kept)
-	p.configure(sv)
-	p.pause(now, pauses)
-	p.begin()
-	p.repeats.budget.Share = sv.Retry.Share
-	if p.retired {
-		p.retired = false
-		p.backlog.rewind()
-	}
-	if old.URL != sv.URL {
-		p.door = door{shut: now}
-	}
-	slices.SortFunc(calls, func(a, b *call) int { return cmp.Compare(a.seq, b.seq) })
-	for _, c := range calls {
-		if c.route.service != sv { // it came after the routes were computed
-			c.route = sv.reroute(upstream.NewInput(c.request))
-		}
-		if c.flight != nil && c.flight.needs != nil {
-			p.carry(now, c, kept)
-		}
-		if stale := sv.goodUntil(c.AcceptedAt, c.Deadline); stale.Before(c.Deadline) { // without a signer
-			c.change().Deadline = stale
-			if c.State == Waiting {
-				at := stale.Sub(p.origin)
-				if c.due > now.Sub(p.origin) {
-					at = min(at, c.due)
-				}
-				timed, _ := p.wheel.Cancel(c.timeout)
-				c.timeout = p.wheel.Insert(at, timed)
-			}
-		}
-		if c.queued.lane != nil {
-			c.queued = queued{}
-			p.add(now, c)
-		}
-	}
-	old.up.Close()
-}
-
-// A pause is one of a limit, or of one of its keys.
-type pause struct {
-	limit *limit
-	key   string // empty: all of them
-	until time.Time
-}
-
-// pauses returns those of the limits that are not kept.
-func (p *planner) pauses(now time.Time, kept []int) (all []pause) {
-	for i := range p.limits {
-		if slices.Contains(kept, i) {
+		if u := l.upstreams[name]; u != nil {
+			u.reload(now, sv, pending[u], demands)
 			continue
 		}
-		whole := p.ledger.Usage(now, i, "").PausedUntil
-		all = append(all, pause{&p.limits[i], "", whole})
-		for u := range p.ledger.Keys(now, i) {
-			if u.PausedUntil.After(whole) {
-				all = append(all, pause{&p.limits[i], u.Key, u.PausedUntil})
-			}
-		}
+		u := newUpstreamState(l, sv)
+		l.upstreams[name] = u
+		l.attach(now, u)
+		added = append(added, name)
 	}
-	return all
+	if l.stopping {
+		return nil
+	}
+	return added
 }
 
-// pause shuts the limits that have the names of those that were, as long as they
-// were: who has shut one meant it, whatever its window was.
-func (p *planner) pause(now time.Time, pauses []pause) {
-	for _, was := range pauses {
-		i := p.limitNamed(was.limit.Name)
-		switch {
-		case i < 0 || was.until.IsZero():
-		case was.key == "":
-			p.ledger.PauseLimit(i, was.until)
-		case p.limits[i].PerKey == was.limit.PerKey:
-			p.ledger.PauseKey(now, i, was.key, was.until)
+// A detached upstream is one that was configured and may be so again: by a reload, or for
+// the next process. Permits that are out of its limits stay out meanwhile.
+type detached struct {
+	holds   []lease.Hold
+	backlog Backlog // calls that wait in the store
+}
+
+// detach lets an upstream go that has no calls in memory.
+func (l *loop) detach(now time.Time, u *upstreamState) {
+	u.up.Close()
+	delete(l.upstreams, u.Name)
+	if holds := u.holds(now); len(holds) > 0 {
+		l.absent[u.Name] = detached{holds: holds}
+	}
+}
+
+// attach gives an upstream the permits, pauses and calls that it had when it was
+// configured before.
+func (l *loop) attach(now time.Time, u *upstreamState) {
+	d := l.absent[u.Name]
+	delete(l.absent, u.Name)
+	u.inherit(d.backlog)
+	for _, h := range slices.AppendSeq(d.holds, maps.Values(l.pauses)) {
+		if h.Upstream == u.Name && (h.Back.IsZero() || h.Back.After(now)) {
+			u.restore(now, now, &h)
 		}
 	}
 }
 
-// carry lets the attempt of a call that is in flight hold permits of the new limits.
-func (p *planner) carry(now time.Time, c *call, kept []int) {
-	var needs, fresh []quota.Need
-	for _, n := range c.flight.needs {
-		if i := slices.Index(kept, n.Limit); i >= 0 {
-			n.Limit = i
-			needs = append(needs, n)
-		}
+// holdsNow returns the permits that are out of all upstreams, and the pauses. The loop
+// has ended.
+func (l *loop) holdsNow() []lease.Hold {
+	var all []lease.Hold
+	now := time.Now()
+	for _, u := range l.upstreams {
+		all = append(all, u.holds(now)...)
 	}
-	for _, n := range c.route.needs {
-		if kept[n.Limit] < 0 {
-			fresh = append(fresh, n)
-		}
+	for _, d := range l.absent {
+		all = append(all, d.holds...)
 	}
-	p.ledger.Charge(now, fresh)
-	c.flight.needs = slices.Concat(needs, fresh)
+	return slices.AppendSeq(all, maps.Values(l.pauses))
 }
 
-// keeps returns for each limit the index of the old one whose permits it keeps, or -1.
-func (sv *service) keeps(old *service) []int {
-	kept := make([]int, len(sv.limits))
-	for i := range sv.limits {
-		kept[i] = slices.IndexFunc(old.limits, sv.limits[i].sameAs)
-	}
-	return kept
-}
+// A pauseID names a pause: of an upstream, a limit, or a key of it.
+type pauseID struct{ upstream, limit, key string }
 
-// sameAs tells whether two limits count the same calls by the same key in the same window.
-func (l *limit) sameAs(o limit) bool {
-	return l.Name == o.Name && l.When == o.When && l.PerKey == o.PerKey && l.Window == o.Window &&
-		(l.Concurrency > 0) == (o.Concurrency > 0) && l.Calendar.Equal(o.Calendar)
+func pauseOf(h *lease.Hold) pauseID { return pauseID{h.Upstream, h.Limit, h.Key} }
+
+// notePause keeps a pause by a person, or its end, and returns the holds that the store
+// must know: those that begin, and those that are over.
+func (l *loop) notePause(now time.Time, h lease.Hold) (begun, over []lease.Hold) {
+	for id, old := range l.pauses {
+		if id == pauseOf(&h) || !old.Back.After(now) {
+			delete(l.pauses, id)
+			old.Back = now
+			over = append(over, old)
+		}
+	}
+	if h.Back.After(now) {
+		h.ID = l.nextHold()
+		l.pauses[pauseOf(&h)] = h
+		begun = []lease.Hold{h}
+	}
+	return begun, over
 }

@@ -15,9 +15,9 @@ import (
 // A Resolve settles calls of unknown outcome by asking the upstream: a query by
 // the same business number, which is a call like any other, under the same
 // limits, and says whether the first one is done, failed, or was not executed and
-// goes again as it was. If somebody decides meanwhile, the query is withdrawn. Only
+// goes again as it was. If a person decides meanwhile, the query is withdrawn. Only
 // calls that were submitted are settled: a caller who waits has its answer, and
-// asks by itself.
+// queries by itself.
 type Resolve struct {
 	// When is a request expression: the calls that it settles; empty: all.
 	When string
@@ -33,10 +33,18 @@ type Resolve struct {
 	// long as none of them holds, or one is unknown, the call stays so.
 	Outcomes []upstream.Rule
 	// After is the wait before the first query, Every that between queries, and
-	// Queries is how many there are; then the call waits for somebody to decide.
+	// Queries is how many there are; then the call waits for a person to decide.
+	// Zero values mean 10s, 30s and 10.
 	After, Every time.Duration
 	Queries      int
 }
+
+// Defaults of a Resolve.
+const (
+	resolveAfter   = 10 * time.Second
+	resolveEvery   = 30 * time.Second
+	resolveQueries = 10
+)
 
 // A resolver is a compiled Resolve.
 type resolver struct {
@@ -49,21 +57,13 @@ type resolver struct {
 // compileResolve reports every fault of a Resolve, by the field of it.
 func compileResolve(c Resolve, fault func(field string, err error)) *resolver {
 	r := &resolver{Resolve: c, header: make(map[string]*upstream.Expr)}
-	compile := func(field, source string, kind upstream.Kind) *upstream.Expr {
-		if source == "" {
-			return nil
-		}
-		e, err := upstream.Compile(source, kind)
-		if err != nil {
-			fault(field, err)
-		}
-		return e
-	}
-	r.when = compile("when", c.When, upstream.Condition)
-	r.target = compile("target", c.Target, upstream.Text)
-	r.body = compile("body", c.Body, upstream.Text)
+	compileExpr(c.When, upstream.Condition, &r.when, "when", fault)
+	compileExpr(c.Target, upstream.Text, &r.target, "target", fault)
+	compileExpr(c.Body, upstream.Text, &r.body, "body", fault)
 	for _, name := range slices.Sorted(maps.Keys(c.Header)) {
-		r.header[name] = compile("headers."+name, c.Header[name], upstream.Text)
+		var e *upstream.Expr
+		compileExpr(c.Header[name], upstream.Text, &e, "headers."+name, fault)
+		r.header[name] = e
 	}
 	if c.Target == "" {
 		fault("target", errors.New("is missing; give an expression for the query's path, such as '\"/v1/orders/\" + json(\"order_no\")'"))
@@ -73,15 +73,10 @@ func compileResolve(c Resolve, fault func(field string, err error)) *resolver {
 	}
 	var err error
 	r.rules, err = upstream.CompileRules(c.Outcomes)
-	for _, err := range split(err) {
-		var f *upstream.FieldError
-		if errors.As(err, &f) {
-			fault("outcomes"+f.Field, f.Err)
-		}
-	}
-	positive("after", &r.After, DefaultResolveAfter, fault)
-	positive("every", &r.Every, DefaultResolveEvery, fault)
-	positive("queries", &r.Queries, DefaultResolveQueries, fault)
+	faultFields(err, "outcomes", fault)
+	positive("after", &r.After, resolveAfter, fault)
+	positive("every", &r.Every, resolveEvery, fault)
+	positive("queries", &r.Queries, resolveQueries, fault)
 	return r
 }
 
@@ -121,34 +116,36 @@ func (r *resolver) query(in *upstream.Input) (q Request, err error) {
 	return q, err
 }
 
-// settle asks about an unknown call until it is decided, by an answer or by somebody
-// else, which ends ctx. It runs beside the loop, through the same doors as everybody
-// else, and ends with a stop at the latest.
-func (s *Scheduler) settle(ctx context.Context, sv *service, c *Call, request *upstream.Request) {
+// settle queries an unknown call until it is decided, by an answer or by a person, which
+// ends ctx. It runs beside the loop, through the same limits as all calls, and ends with
+// a stop at the latest.
+func (f *followUps) settle(ctx context.Context, sv *service, c *Call, request *upstream.Request) {
 	in := upstream.NewInput(request)
 	r := sv.resolverOf(in)
 	if r == nil {
 		return
 	}
+	log := f.s.log.With("call", c.ID, "upstream", c.Upstream)
 	for n, wait := 0, r.After; n < r.Queries; n, wait = n+1, r.Every {
 		query, err := r.query(in)
 		if err != nil {
-			s.log.Error("a call of unknown outcome cannot be asked about", "call", c.ID, "upstream", c.Upstream, "err", err)
+			log.Error("a call of unknown outcome cannot be queried", "err", err)
 			return
 		}
-		query.Upstream, query.Priority, query.NotBefore, query.resolves, query.by = c.Upstream, DataPriority, time.Now().Add(wait), c.ID, sv
-		asked, err := s.Submit(s.afterCtx, query) // not ctx: what is half accepted could not be withdrawn
+		query.Upstream, query.Priority, query.NotBefore = c.Upstream, DataPriority, time.Now().Add(wait)
+		query.origin = &origin{by: sv, resolves: c.ID}
+		asked, err := f.s.Submit(f.ctx, query) // not ctx: a query that is half accepted could not be withdrawn
 		if err == nil {
-			asked, err = s.Wait(ctx, asked.ID)
+			asked, err = f.s.Wait(ctx, asked.ID)
 		}
 		if ctx.Err() != nil {
-			if s.afterCtx.Err() == nil && asked != nil { // decided; at a stop, whoever opens the store next asks again
-				s.Cancel(s.afterCtx, asked.ID) // unless it has been sent: then it is answered in vain
+			if f.ctx.Err() == nil && asked != nil { // decided; at a stop, the next process queries again
+				f.s.Cancel(f.ctx, asked.ID) // unless it has been sent: then it is answered in vain
 			}
 			return
 		}
 		if err != nil {
-			s.log.Warn("a query about a call of unknown outcome was refused", "call", c.ID, "upstream", c.Upstream, "err", err)
+			log.Warn("a query about a call of unknown outcome was refused", "err", err)
 			select {
 			case <-time.After(wait):
 				continue
@@ -156,15 +153,15 @@ func (s *Scheduler) settle(ctx context.Context, sv *service, c *Call, request *u
 				return
 			}
 		}
-		if s.decide(c, in, r, asked) {
+		if f.decide(c, in, r, asked) {
 			return
 		}
 	}
-	s.log.Warn("a call stays of unknown outcome, no query told more", "call", c.ID, "upstream", c.Upstream, "queries", r.Queries)
+	log.Warn("a call stays of unknown outcome, no query told more", "queries", r.Queries)
 }
 
 // decide resolves a call by the answer to a query about it, if that says enough.
-func (s *Scheduler) decide(c *Call, in *upstream.Input, r *resolver, query *Call) bool {
+func (f *followUps) decide(c *Call, in *upstream.Input, r *resolver, query *Call) bool {
 	if query.Response == nil {
 		return false
 	}
@@ -173,8 +170,8 @@ func (s *Scheduler) decide(c *Call, in *upstream.Input, r *resolver, query *Call
 	if rule == nil || as[rule.Is] == "" {
 		return false
 	}
-	if _, err := s.resolve(s.afterCtx, c.ID, as[rule.Is], fmt.Sprintf("query %s: %s", query.ID, rule.When), c.Last().N); err != nil {
-		s.log.Warn("a call of unknown outcome could not be resolved", "call", c.ID, "upstream", c.Upstream, "err", err)
+	if _, err := f.s.resolve(f.ctx, c.ID, as[rule.Is], fmt.Sprintf("query %s: %s", query.ID, rule.When), c.Last().N); err != nil {
+		f.s.log.Warn("a call of unknown outcome could not be resolved", "call", c.ID, "upstream", c.Upstream, "err", err)
 	}
 	return true
 }

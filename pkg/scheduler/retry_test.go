@@ -230,14 +230,14 @@ func TestManyAttemptsKeepTheDoubt(t *testing.T) {
 		if len(c.Attempts) != MaxAttempts || first != 1 || doubt.N != 2 || doubt.Outcome != upstream.Unknown || c.State != Unknown {
 			t.Fatalf("%s after %+v; want the first attempt, the doubt, and the last ones", c.State, c.Attempts)
 		}
-		if f := flightOf(time.Now(), c); !f.doubt || f.burnt == 0 || !f.firstSent.Equal(c.Attempts[0].SentAt) {
+		if f := flightOf(time.Now(), c); !f.maybe || f.counted == 0 || !f.firstSent.Equal(c.Attempts[0].SentAt) {
 			t.Errorf("another process knows %+v of it", f)
 		}
 		decided, err := s.Resolve(t.Context(), c.ID, Waiting, "nothing came")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f := flightOf(time.Now(), decided); f.doubt || f.burnt != 0 {
+		if f := flightOf(time.Now(), decided); f.maybe || f.counted != 0 {
 			t.Errorf("somebody has decided, and another process knows %+v of it", f)
 		}
 	})

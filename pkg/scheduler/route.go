@@ -4,118 +4,225 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/seed-30fe103d/throttler/pkg/planner"
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// A route is what a call takes on its way: permits of limits, and a flow's share.
-// It is computed by whoever submits the call, not by the loop.
-type route struct {
-	service *service // whose limits the needs name
-	id      string   // equal for calls that take the same
-	needs   []quota.Need
-	cost    int // in the flow's share: the most that it needs of one limit
-	flow    string
+// The one compiler of demands: from a request to the permits and the flow that its call
+// takes. It runs on the goroutine of the caller, not in the loop.
+
+// demand returns the demand of a call, or why the call is refused.
+func (sv *service) demand(in *upstream.Input) (*planner.Demand, *Error) {
+	return sv.demandIf(in, func(e *Error) *Error { return e })
 }
 
-// route returns that of a call, or why it has none.
-func (sv *service) route(in *upstream.Input) (*route, *Error) {
-	return sv.routeBy(in, func(e *Error) *Error { return e })
+// redemand returns the demand of a call that was accepted under another configuration,
+// and is not refused any more: a key that is missing is the empty one, a cost above the
+// limit all of it.
+func (sv *service) redemand(in *upstream.Input) *planner.Demand {
+	d, _ := sv.demandIf(in, func(*Error) *Error { return nil })
+	return d
 }
 
-// reroute returns that of a call which was accepted under another configuration.
-// What would refuse it now does not: a key that is missing is the empty one, a
-// cost above the limit all of it.
-func (sv *service) reroute(in *upstream.Input) *route {
-	r, _ := sv.routeBy(in, func(*Error) *Error { return nil })
-	return r
-}
-
-// routeBy asks whether what is wrong with a call refuses it.
-func (sv *service) routeBy(in *upstream.Input, refuse func(*Error) *Error) (*route, *Error) {
-	r := &route{service: sv, cost: 1}
-	bad := func(reason Reason, limit, format string, args ...any) *Error {
-		return refuse(&Error{Reason: reason, Limit: limit, Detail: fmt.Sprintf(format, args...)})
-	}
+// demandIf asks for each fault of a call whether it refuses the call.
+func (sv *service) demandIf(in *upstream.Input, refuse func(*Error) *Error) (*planner.Demand, *Error) {
+	d := &planner.Demand{Needs: make([]quota.Need, 0, len(sv.limits))}
 	for i := range sv.limits {
-		l := &sv.limits[i]
-		if under, err := l.covers(in); err != nil {
-			if e := bad(BadKey, l.Name, "limit %q: when: %v", l.Name, err); e != nil {
-				return nil, e
-			}
-		} else if !under {
-			continue
+		n, under, fault := sv.limits[i].need(i, in, refuse)
+		if fault != nil {
+			return nil, fault
 		}
-		n := quota.Need{Limit: i, Cost: 1}
-		var err error
-		if l.key != nil {
-			if n.Key, err = l.key.Key(in); err != nil {
-				if e := bad(BadKey, l.Name, "limit %q: per_key: %v", l.Name, err); e != nil {
-					return nil, e
-				}
-			}
+		if under {
+			d.Needs = append(d.Needs, n)
 		}
-		if l.price != nil {
-			if n.Cost, err = l.price.Cost(in); err != nil {
-				if e := bad(BadKey, l.Name, "limit %q: cost: %v", l.Name, err); e != nil {
-					return nil, e
-				}
-				n.Cost = 1
-			}
-			if n.Cost > l.capacity() {
-				if e := bad(CostTooHigh, l.Name, "the call costs %d permits of limit %q, which has %d", n.Cost, l.Name, l.capacity()); e != nil {
-					return nil, e
-				}
-				n.Cost = l.capacity()
-			}
-		}
-		r.cost = max(r.cost, n.Cost)
-		r.needs = append(r.needs, n)
 	}
 	if sv.shareBy != nil {
-		var err error
-		if r.flow, err = sv.shareBy.Key(in); err != nil {
-			if e := bad(BadKey, "", "share_by: %v", err); e != nil {
+		value, err := sv.shareBy.Key(in)
+		if err != nil {
+			if e := refuse(&Error{Reason: BadKey, Detail: fmt.Sprintf("share_by: %v", err)}); e != nil {
 				return nil, e
 			}
 		}
-		r.flow = sv.flowNamed(r.flow)
+		d.Flow = sv.flowNamed(value)
 	}
-	r.needs = slices.Clip(r.needs)
-	r.id = r.name()
-	return r, nil
+	return complete(d), nil
 }
 
-// name returns a text that is equal for routes that are.
-func (r *route) name() string {
-	b := strconv.AppendQuote(make([]byte, 0, 64), r.flow)
-	for _, n := range r.needs {
+// need returns the permits that a call takes of the limit; false if it stands not under it.
+func (l *limit) need(index int, in *upstream.Input, refuse func(*Error) *Error) (n quota.Need, under bool, refused *Error) {
+	n = quota.Need{Limit: index, Cost: 1}
+	bad := func(part string, err error) *Error {
+		return refuse(&Error{Reason: BadKey, Limit: l.Name, Detail: fmt.Sprintf("limit %q: %s: %v", l.Name, part, err)})
+	}
+	if under, err := l.covers(in); err != nil {
+		if e := bad("when", err); e != nil {
+			return n, false, e
+		}
+	} else if !under {
+		return n, false, nil
+	}
+	var err error
+	if l.key != nil {
+		if n.Key, err = l.key.Key(in); err != nil {
+			if e := bad("per_key", err); e != nil {
+				return n, false, e
+			}
+		}
+	}
+	if l.price == nil {
+		return n, true, nil
+	}
+	if n.Cost, err = l.price.Cost(in); err != nil {
+		if e := bad("cost", err); e != nil {
+			return n, false, e
+		}
+		n.Cost = 1
+	}
+	if n.Cost > l.capacity() {
+		if e := refuse(l.tooDear(n.Cost)); e != nil {
+			return n, false, e
+		}
+		n.Cost = l.capacity()
+	}
+	return n, true, nil
+}
+
+func (l *limit) tooDear(cost int) *Error {
+	return &Error{Reason: CostTooHigh, Limit: l.Name, Detail: fmt.Sprintf("the call costs %d permits of limit %q, which has %d", cost, l.Name, l.capacity())}
+}
+
+// complete fills in the cost and the ID of a demand.
+func complete(d *planner.Demand) *planner.Demand {
+	d.Cost = 1
+	d.Needs = slices.Clip(d.Needs)
+	b := strconv.AppendQuote(make([]byte, 0, 64), d.Flow)
+	for _, n := range d.Needs {
+		d.Cost = max(d.Cost, n.Cost)
 		b = append(b, ' ')
 		b = strconv.AppendInt(b, int64(n.Limit), 10)
 		b = append(b, '*')
 		b = strconv.AppendInt(b, int64(n.Cost), 10)
 		b = strconv.AppendQuote(b, n.Key)
 	}
-	return string(b)
+	d.ID = string(b)
+	return d
 }
 
-// covers tells whether a call stands under the limit.
-func (l *limit) covers(in *upstream.Input) (bool, error) {
-	if l.when == nil {
-		return true, nil
+// limitNamed returns the index of a limit, -1 if there is none.
+func (sv *service) limitNamed(name string) int {
+	return slices.IndexFunc(sv.limits, func(l limit) bool { return l.Name == name })
+}
+
+func (sv *service) limitNames() string {
+	var names []string
+	for _, l := range sv.limits {
+		names = append(names, l.Name)
 	}
-	return l.when.Bool(in)
+	return strings.Join(names, ", ")
 }
 
-// counted tells whether an attempt that came to the outcome uses its permit up.
-func (l *limit) counted(o upstream.Outcome) bool {
-	return len(l.Counts) == 0 || o == upstream.Unknown || slices.Contains(l.Counts, o)
-}
-
-// reroute makes sure that a call's route is one of the planner's configuration.
-func (l *loop) reroute(p *planner, c *call) {
-	if c.route.service != p.service {
-		c.route = p.reroute(upstream.NewInput(c.request))
+// flowNamed returns the flow of a value of share_by: one that has a weight is the
+// same in any case, since the names of weights are; others are as they are written.
+func (sv *service) flowNamed(value string) string {
+	if small := strings.ToLower(value); sv.weighs(small) {
+		return small
 	}
+	return value
+}
+
+// weighs reports whether the configuration names the flow, to give it a weight.
+func (sv *service) weighs(flow string) bool {
+	_, ok := sv.Weights[flow]
+	return ok
+}
+
+func (sv *service) weight(flow string) float64 {
+	if sv.weighs(flow) {
+		return sv.Weights[flow]
+	}
+	return 1
+}
+
+// A Route is the limits and the flow of a call, by their names: a demand that is
+// independent of one configuration.
+type Route struct {
+	// Keys has the key for each limit that the call stands under, by its name;
+	// an empty one where the limit has one key.
+	Keys map[string]string
+	// Costs has the permits that it takes of a limit, where it is not one.
+	Costs map[string]int
+	Flow  string
+	// Weighted tells that the configuration names the flow, to give it a weight.
+	Weighted bool
+}
+
+// routeOf returns the route of a demand.
+func (sv *service) routeOf(d *planner.Demand) *Route {
+	r := &Route{Keys: make(map[string]string), Flow: d.Flow, Weighted: sv.weighs(d.Flow)}
+	for _, n := range d.Needs {
+		if n.Limit == 0 {
+			continue // the upstream's own
+		}
+		l := &sv.limits[n.Limit]
+		r.Keys[l.Name] = n.Key
+		if n.Cost != 1 {
+			if r.Costs == nil {
+				r.Costs = make(map[string]int)
+			}
+			r.Costs[l.Name] = n.Cost
+		}
+	}
+	return r
+}
+
+// A Router is the limits of one upstream as a planner needs them, without the upstream:
+// for tools that play loads through a configuration.
+type Router struct{ sv *service }
+
+// NewRouter compiles an upstream. The error joins all faults.
+func NewRouter(name string, u Upstream) (*Router, error) {
+	services, err := compile(Config{Upstreams: map[string]Upstream{name: u}}, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &Router{services[name]}, nil
+}
+
+// Upstream returns the configuration, defaults filled in.
+func (r *Router) Upstream() Upstream { return r.sv.Upstream }
+
+// Limits returns the limits of a ledger for it; the first is the concurrency.
+func (r *Router) Limits() []quota.Limit { return r.sv.quotas() }
+
+// Weight returns the weight of a flow.
+func (r *Router) Weight(flow string) float64 { return r.sv.weight(flow) }
+
+// Route returns the route of a request. The error is an [*Error] that refuses it.
+func (r *Router) Route(in *upstream.Input) (*Route, error) {
+	d, refused := r.sv.demand(in)
+	if refused != nil {
+		return nil, refused
+	}
+	return r.sv.routeOf(d), nil
+}
+
+// Demand returns the demand of a route. The error is an [*Error]: CostTooHigh.
+func (r *Router) Demand(route *Route) (*planner.Demand, error) {
+	d := &planner.Demand{Flow: r.sv.flowNamed(route.Flow), Needs: []quota.Need{{Cost: 1}}}
+	for i := range r.sv.limits[1:] {
+		l := &r.sv.limits[i+1]
+		key, under := route.Keys[l.Name]
+		if !under {
+			continue
+		}
+		n := quota.Need{Limit: i + 1, Key: key, Cost: max(1, route.Costs[l.Name])}
+		if n.Cost > l.capacity() {
+			return nil, l.tooDear(n.Cost)
+		}
+		d.Needs = append(d.Needs, n)
+	}
+	return complete(d), nil
 }

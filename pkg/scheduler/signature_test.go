@@ -183,7 +183,7 @@ func TestSignerIsDown(t *testing.T) {
 			t.Errorf("asked %d times before it was known to be down, and %d times after: %v", first, probes, asked)
 		}
 		after, _ := slices.BinarySearch(f.at(), to)
-		if late := f.at()[after] - to; late > probes.Max+sec {
+		if late := f.at()[after] - to; late > lastProbe+sec {
 			t.Errorf("it was back for %v before a call was sent", late)
 		}
 	})

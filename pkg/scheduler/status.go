@@ -1,175 +1,98 @@
 package scheduler
 
 import (
-	"bytes"
 	"cmp"
-	"context"
-	"errors"
-	"fmt"
-	"io"
-	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/quota"
-	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
+
+// maxKeys is how many keys a LimitStatus tells of.
+const maxKeys = 100
 
 // UpstreamStatus is how an upstream stands.
 type UpstreamStatus struct {
-	Name        string    `json:"name"`
-	URL         string    `json:"url"`
-	State       string    `json:"state"` // up, paused or down
-	PausedUntil time.Time `json:"paused_until,omitzero"`
-	Waiting     int       `json:"waiting"`
-	Sending     int       `json:"sending"`
-	Unknown     int       `json:"unknown"`     // submitted calls that wait for a decision
-	MaxWaiting  int       `json:"max_waiting"` // of waiting and unknown ones
-	Bytes       int64     `json:"bytes"`       // of bodies and headers of all these
+	Name        string
+	URL         string
+	State       string // up, paused or down
+	PausedUntil time.Time
+	Waiting     int
+	Sending     int
+	Unknown     int   // submitted calls that wait for a decision
+	MaxWaiting  int   // of waiting and unknown ones
+	Bytes       int64 // of bodies and headers of all these
 	// ETA is when the last of the waiting calls can be expected to go.
-	ETA time.Time `json:"eta,omitzero"`
+	ETA time.Time
 }
 
 // LimitStatus is how a limit stands.
 type LimitStatus struct {
-	Upstream    string      `json:"upstream"`
-	Limit       string      `json:"limit"`
-	Calls       int         `json:"calls"`
-	Window      string      `json:"window,omitempty"` // a duration or a unit; none for concurrency
-	LiveKeys    int         `json:"live_keys"`        // with permits out, a pause or calls waiting
-	Out         int         `json:"out"`              // permits of all keys
-	InFlight    int         `json:"in_flight"`        // those of attempts that have not ended
-	Waiting     int         `json:"waiting"`          // permits that waiting calls will take
-	Keys        []KeyStatus `json:"keys"`             // the MaxKeys for which most waits, most first
-	PausedUntil time.Time   `json:"paused_until,omitzero"`
+	Upstream    string
+	Limit       string
+	Calls       int
+	Window      string      // a duration or a unit; none for concurrency
+	LiveKeys    int         // with permits out, a pause or calls waiting
+	Out         int         // permits of all keys
+	InFlight    int         // those of attempts that have not ended
+	Waiting     int         // permits that waiting calls will take
+	Keys        []KeyStatus // the hundred for which most waits, most first
+	PausedUntil time.Time
 
 	// Most is the most permits of one key whose calls may have arrived within one
 	// window since the limit began, wherever between sending and response they did;
-	// Margin is what was left to Calls.
-	Most   int `json:"most"`
-	Margin int `json:"margin"`
+	// Margin is the rest of Calls.
+	Most   int
+	Margin int
 	// HoldCost is the share of a saturated quota that holding permits until the
-	// response costs, GuardWins what guards of these durations would win back; nil
-	// where nothing slides.
-	HoldCost  float64            `json:"hold_cost"`
-	GuardWins map[string]float64 `json:"guard_wins,omitempty"`
+	// response costs, GuardWins the share that guards of these durations would win
+	// back; nil where no window slides.
+	HoldCost  float64
+	GuardWins map[string]float64
 }
 
 // KeyStatus is how one key of a limit stands.
 type KeyStatus struct {
-	Key         string    `json:"key"`
-	Free        int       `json:"free"`
-	Out         int       `json:"out"`
-	InFlight    int       `json:"in_flight"`
-	Waiting     int       `json:"waiting"`
-	PausedUntil time.Time `json:"paused_until,omitzero"`
+	Key         string
+	Free        int
+	Out         int
+	InFlight    int
+	Waiting     int
+	PausedUntil time.Time
 }
 
-// Upstreams returns the upstreams by name.
-func (s *Scheduler) Upstreams(ctx context.Context) ([]UpstreamStatus, error) {
-	var all []UpstreamStatus
-	if err := s.ask(ctx, func(now time.Time) {
-		for _, name := range slices.Sorted(maps.Keys(s.loop.planners)) {
-			all = append(all, s.loop.planners[name].status(now))
-		}
-	}); err != nil {
-		return nil, err
-	}
-	return all, nil
-}
-
-// Status returns how one upstream stands; the error is [NotFound] if there is none
-// of the name.
-func (s *Scheduler) Status(ctx context.Context, upstream string) (UpstreamStatus, error) {
-	var st UpstreamStatus
-	known := false
-	if err := s.ask(ctx, func(now time.Time) {
-		if p := s.loop.planners[upstream]; p != nil {
-			st, known = p.status(now), true
-		}
-	}); err != nil {
-		return UpstreamStatus{}, err
-	}
-	if !known {
-		return UpstreamStatus{}, errNoUpstream(upstream)
-	}
-	return st, nil
-}
-
-// Config returns the upstreams as they are configured now, defaults filled in.
-func (s *Scheduler) Config() map[string]Upstream {
-	all := make(map[string]Upstream)
-	for name, sv := range *s.services.Load() {
-		if sv.target == "" {
-			all[name] = sv.Upstream
-		}
-	}
-	return all
-}
-
-// Upstream returns an upstream as it is configured now, defaults filled in; false
-// if there is none of the name.
-func (s *Scheduler) Upstream(name string) (Upstream, bool) {
-	sv := s.service(name)
-	if sv == nil {
-		return Upstream{}, false
-	}
-	return sv.Upstream, true
-}
-
-// Limits returns all limits, by upstream and in the order of the config.
-func (s *Scheduler) Limits(ctx context.Context) ([]LimitStatus, error) {
-	var all []LimitStatus
-	var names []string
-	if err := s.ask(ctx, func(time.Time) { names = slices.Sorted(maps.Keys(s.loop.planners)) }); err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		for i, there := 0, true; there; i++ { // each by itself: one may have a hundred thousand keys
-			there = false
-			if err := s.ask(ctx, func(now time.Time) {
-				if p := s.loop.planners[name]; p != nil && i < len(p.limits) {
-					there = true
-					all = append(all, p.limitStatus(now, i))
-				}
-			}); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return all, nil
-}
-
-func (p *planner) status(now time.Time) UpstreamStatus {
+func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 	st := UpstreamStatus{
-		Name: p.Name, URL: p.URL, State: "up",
-		Waiting: p.waiting, Sending: p.sending, Unknown: p.unknown, Bytes: p.bytes, MaxWaiting: p.MaxWaiting,
+		Name: u.Name, URL: u.URL, State: "up",
+		Waiting: u.count[waiting], Sending: u.count[sending], Unknown: u.count[unresolved], Bytes: u.bytes, MaxWaiting: u.MaxWaiting,
 	}
-	if until := p.shutUntil(now); until.After(now) {
+	until := u.pausedUntil(now)
+	if until.After(now) {
 		st.State, st.PausedUntil = "paused", until
 	}
-	if p.door.down > 0 {
+	if u.breaker.Open() {
 		st.State = "down"
 	}
-	if p.waiting > 0 {
-		st.ETA = p.last(now)
+	if st.Waiting > 0 {
+		if st.ETA = u.planner.Last(now); until.After(st.ETA) {
+			st.ETA = until
+		}
 	}
 	return st
 }
 
-func (p *planner) limitStatus(now time.Time, i int) LimitStatus {
-	l := &p.limits[i]
-	st := LimitStatus{Upstream: p.Name, Limit: l.Name, Calls: p.ledger.Calls(i), Keys: []KeyStatus{}}
+func limitStatusOf(now time.Time, u *upstreamState, i int) LimitStatus {
+	l := &u.limits[i]
+	st := LimitStatus{Upstream: u.Name, Limit: l.Name, Calls: u.ledger.Calls(i), Keys: []KeyStatus{}}
 	switch {
 	case l.Calendar != nil:
 		st.Window = l.Calendar.Unit.String()
 	case l.Window > 0:
 		st.Window = l.Window.String()
 	}
-	st.PausedUntil = p.ledger.Usage(now, i, "").PausedUntil
-	audit := p.ledger.Audit(i)
+	st.PausedUntil = u.ledger.Usage(now, i, "").PausedUntil
+	audit := u.ledger.Audit(i)
 	st.Most, st.Margin = audit.Most, st.Calls-audit.Most
 	if l.Window > 0 && l.Calendar == nil {
 		cost, wins := audit.Cost(l.Window)
@@ -178,188 +101,40 @@ func (p *planner) limitStatus(now time.Time, i int) LimitStatus {
 			st.GuardWins[quota.Guards[k].String()] = win
 		}
 	}
-	p.keyStatus(now, i, &st)
+	addKeys(now, u, i, &st)
 	return st
 }
 
-// keyStatus adds up all keys of a limit, and keeps those for which most waits.
-func (p *planner) keyStatus(now time.Time, i int, st *LimitStatus) {
-	add := func(u quota.Usage, waiting int) {
-		if waiting == 0 && u.Out == 0 && u.PausedUntil.IsZero() {
+// addKeys adds up all keys of a limit, and keeps those for which most waits.
+func addKeys(now time.Time, u *upstreamState, i int, st *LimitStatus) {
+	add := func(k quota.Usage, wanted int) {
+		if wanted == 0 && k.Out == 0 && k.PausedUntil.IsZero() {
 			return
 		}
 		st.LiveKeys++
-		st.Out += u.Out
-		st.InFlight += u.InFlight
-		st.Waiting += waiting
-		st.Keys = append(st.Keys, KeyStatus{Key: u.Key, Free: u.Free, Out: u.Out, InFlight: u.InFlight, Waiting: waiting, PausedUntil: u.PausedUntil})
-		if len(st.Keys) == 10*MaxKeys { // so that a hundred thousand keys take little
+		st.Out += k.Out
+		st.InFlight += k.InFlight
+		st.Waiting += wanted
+		st.Keys = append(st.Keys, KeyStatus{Key: k.Key, Free: k.Free, Out: k.Out, InFlight: k.InFlight, Waiting: wanted, PausedUntil: k.PausedUntil})
+		if len(st.Keys) == 10*maxKeys { // so that a hundred thousand keys take little memory
 			st.Keys = mostWanted(st.Keys)
 		}
 	}
-	for u := range p.ledger.Keys(now, i) {
-		waiting := 0
-		if g := p.gates[gateID{i, u.Key}]; g != nil {
-			waiting = g.total()
-		}
-		add(u, waiting)
+	for k := range u.ledger.Keys(now, i) {
+		add(k, u.planner.Wanted(i, k.Key))
 	}
-	for id, g := range p.gates {
-		if id.limit == i && !p.ledger.Known(i, id.key) {
-			add(p.ledger.Usage(now, i, id.key), g.total())
+	for key, wanted := range u.planner.Keys(i) {
+		if !u.ledger.Known(i, key) {
+			add(u.ledger.Usage(now, i, key), wanted)
 		}
 	}
 	st.Keys = mostWanted(st.Keys)
 }
 
-// mostWanted returns the MaxKeys of keys for which most waits.
+// mostWanted returns the keys for which most waits.
 func mostWanted(keys []KeyStatus) []KeyStatus {
 	slices.SortFunc(keys, func(a, b KeyStatus) int {
 		return cmp.Or(b.Waiting-a.Waiting, b.Out-a.Out, strings.Compare(a.Key, b.Key))
 	})
-	return keys[:min(len(keys), MaxKeys)]
-}
-
-// look returns a call as it stands when all that has come has got its place.
-func (l *loop) look(now time.Time, c *call) Call {
-	p := l.planners[c.Upstream]
-	if p == nil { // dismissed since the call was looked up
-		return c.Call.snapshot()
-	}
-	l.catchUp(now, p)
-	return l.describe(now, c)
-}
-
-// describe returns a call with what only the plan knows of it.
-func (l *loop) describe(now time.Time, c *call) Call {
-	d := c.Call.snapshot()
-	if d.State == Waiting {
-		p := l.planners[c.Upstream]
-		d.ETA, d.WaitingFor = p.eta(now, c)
-		if p.repeats.holds(c) {
-			d.WaitingFor = &WaitingFor{Limit: RepeatLimit, Until: d.ETA}
-			return d
-		}
-		if !d.ETA.After(now) {
-			d.WaitingFor = nil // it goes at once
-		} else {
-			p.tellMore(d.WaitingFor, c)
-		}
-	}
-	return d
-}
-
-// tellMore adds to what a call waits for who is first in line there.
-func (p *planner) tellMore(f *WaitingFor, c *call) {
-	limit := p.limitNamed(f.Limit)
-	if limit < 0 {
-		return
-	}
-	if g := p.gates[gateID{limit, f.Key}]; g != nil && !g.empty() {
-		if first := g.first().calls.first(); first != c {
-			f.Next = first.ID
-		}
-	}
-}
-
-// refusal says why a new call cannot be taken; nil if it can.
-func (l *loop) refusal(now time.Time, p *planner, c *call) *Error {
-	if l.stopping {
-		return errStopping(c.Upstream)
-	}
-	if full := p.full(c.bytes); full != nil {
-		return full
-	}
-	eta, why := p.eta(now, c)
-	if !eta.After(c.Deadline) {
-		return nil
-	}
-	e := &Error{Reason: PastDeadline, Limit: why.Limit, RetryAfter: eta.Sub(c.Deadline)}
-	limit := fmt.Sprintf("limit %q", why.Limit)
-	if why.Key != "" {
-		limit += fmt.Sprintf(" of key %q", why.Key)
-	}
-	late := fmt.Sprintf("later than the call may wait (until %s: the deadline, or max_wait or max_age of upstream %q)", stamp(c.Deadline), p.Name)
-	switch {
-	case p.shutUntil(now).After(c.Deadline):
-		e.Reason = Paused
-		e.Detail = fmt.Sprintf("upstream %q is shut until %s, %s", p.Name, stamp(p.shutUntil(now)), late)
-	case why.Paused:
-		e.Reason = Paused
-		e.Detail = fmt.Sprintf("%s is paused, the call could go at %s, %s", limit, stamp(eta), late)
-	case why.Limit == "":
-		e.Detail = fmt.Sprintf("the call must not go before %s, %s", stamp(eta), late)
-	default:
-		e.Detail = fmt.Sprintf("the call could go at %s, %s: all permits of %s are out until then, or go to calls ahead (%d)", stamp(eta), late, limit, why.Ahead)
-	}
-	return e
-}
-
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
-
-// explain says why a settled call has no answer.
-func (l *loop) explain(c *call) *Error {
-	snapshot := c.Call.snapshot()
-	e := &Error{Reason: c.sent().reason, Upstream: c.Upstream, Call: &snapshot}
-	last, result := c.Last(), c.sent().result
-	if result == nil {
-		result = &upstream.Result{} // it was never sent
-	}
-	switch {
-	case e.Reason == Stopping:
-		return &Error{Reason: Stopping, Upstream: c.Upstream, Call: &snapshot, RetryAfter: time.Second, Detail: errStopping(c.Upstream).Detail}
-	case c.State == Unknown:
-		e.Reason = NoAnswer
-		e.Detail = fmt.Sprintf("call %s was sent and may have been executed: %s; query before you send it again", c.ID, last.Reason)
-	case result.Unreachable:
-		e.Reason, e.RetryAfter = Unreachable, time.Second
-		e.Detail = fmt.Sprintf("upstream %q cannot be reached: %s; nothing was executed", c.Upstream, last.Reason)
-	case result.Unsigned || result.Unprocessed:
-		e.Reason, e.RetryAfter = Unreachable, time.Second
-		e.Detail = fmt.Sprintf("call %s could not be handed to upstream %q for now: %s; nothing was executed", c.ID, c.Upstream, last.Reason)
-	case errors.Is(result.Err, ErrFull):
-		e.Reason, e.RetryAfter = DiskFull, time.Second
-		e.Detail = fmt.Sprintf("the store's disk is full, and call %s was not sent; free some space, or send it again later", c.ID)
-	case c.State == Failed && last != nil:
-		e.Reason = NotSent
-		e.Detail = fmt.Sprintf("call %s was not sent: %s", c.ID, last.Reason)
-	case e.Reason == Paused:
-		e.Detail = fmt.Sprintf("upstream %q was shut for longer than call %s could wait (until %s); nothing was executed", c.Upstream, c.ID, stamp(c.Deadline))
-	case e.Reason == PastDeadline:
-		e.Detail = fmt.Sprintf("the slot of call %s did not come before it could wait no longer (%s); nothing was executed", c.ID, stamp(c.Deadline))
-	default:
-		e.Reason = WrongState
-		e.Detail = fmt.Sprintf("call %s is %s", c.ID, c.State)
-	}
-	return e
-}
-
-// keep reads the answer to a call for which nobody waits, up to max bytes.
-func keep(r *upstream.Result, max int64) *Response {
-	defer r.Response.Body.Close()
-	kept := &Response{Status: r.Response.StatusCode, Headers: r.Response.Header, Truncated: r.Truncated}
-	kept.Body, _ = io.ReadAll(io.LimitReader(r.Response.Body, max)) // it has been read once, and lies in memory
-	return kept
-}
-
-// copyOf reads the answer to a call whose caller waits, up to max bytes, and
-// leaves it to be read once more.
-func copyOf(r *upstream.Result, max int64) *Response {
-	body := r.Response.Body
-	kept := &Response{Status: r.Response.StatusCode, Headers: r.Response.Header.Clone(), Truncated: r.Truncated}
-	kept.Body, _ = io.ReadAll(io.LimitReader(body, max))
-	r.Response.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(kept.Body), body), body}
-	return kept
-}
-
-// http returns the answer as it came, as far as it was kept.
-func (r *Response) http() *http.Response {
-	return &http.Response{
-		StatusCode: r.Status, Status: fmt.Sprintf("%d %s", r.Status, http.StatusText(r.Status)),
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: r.Headers.Clone(),
-		ContentLength: int64(len(r.Body)), Body: io.NopCloser(bytes.NewReader(r.Body)),
-	}
+	return keys[:min(len(keys), maxKeys)]
 }

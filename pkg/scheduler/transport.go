@@ -42,16 +42,16 @@ func (t *transport) body(req *http.Request) ([]byte, error) {
 	if req.Body == nil {
 		return nil, nil
 	}
-	// Whoever waits for a body that does not come is not held by it.
+	// A body that does not come must not hold its caller.
 	stop := context.AfterFunc(req.Context(), func() { req.Body.Close() })
 	defer func() {
 		if stop() {
 			req.Body.Close()
 		}
 	}()
-	most := int64(DefaultMaxBody)
-	if sv := t.s.service(t.upstream); sv != nil {
-		most = sv.MaxBody
+	most := Defaults().MaxBody
+	if u, ok := t.s.Upstream(t.upstream); ok {
+		most = u.MaxBody
 	}
 	body, err := io.ReadAll(io.LimitReader(req.Body, most+1)) // one more byte is refused by Do
 	if cause := req.Context().Err(); cause != nil {

@@ -47,7 +47,7 @@ func TestCallbacks(t *testing.T) {
 		}
 		var got struct {
 			Type string
-			Data Call
+			Data webhookCall
 		}
 		if err := json.Unmarshal([]byte(bodies[2]), &got); err != nil || got.Type != "call.done" || got.Data.ID != c.ID || string(got.Data.Response.Body) != "paid" {
 			t.Errorf("webhook %s: %v", bodies[2], err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -221,16 +222,16 @@ func fragile(t *durable) {
 	}
 }
 
-func hold(id int64, key string, permits int) scheduler.Hold {
-	return scheduler.Hold{ID: id, Upstream: "api", Limit: "app", Key: key, Permits: permits}
+func hold(id int64, key string, permits int) lease.Hold {
+	return lease.Hold{ID: id, Upstream: "api", Limit: "app", Key: key, Permits: permits}
 }
 
 // sameHolds compares holds but for their ids.
-func (t *durable) sameHolds(when string, got []scheduler.Hold, want ...scheduler.Hold) {
+func (t *durable) sameHolds(when string, got []lease.Hold, want ...lease.Hold) {
 	t.Helper()
 	got = slices.Clone(got)
-	slices.SortFunc(got, func(a, b scheduler.Hold) int { return int(a.Permits - b.Permits) })
-	ok := slices.EqualFunc(got, want, func(a, b scheduler.Hold) bool {
+	slices.SortFunc(got, func(a, b lease.Hold) int { return int(a.Permits - b.Permits) })
+	ok := slices.EqualFunc(got, want, func(a, b lease.Hold) bool {
 		late := a.Back.Sub(b.Back)
 		a.ID, b.ID, a.Back, b.Back = 0, 0, time.Time{}, time.Time{}
 		return a == b && late >= 0 && late <= time.Microsecond // never sooner
@@ -242,19 +243,19 @@ func (t *durable) sameHolds(when string, got []scheduler.Hold, want ...scheduler
 
 func holds(t *durable) {
 	soon := time.Now().Add(time.Minute + 123*time.Nanosecond)
-	every := scheduler.Hold{ID: 1<<40 + 3, Upstream: "api", Limit: "day", Every: true, Permits: 3}
+	every := lease.Hold{ID: 1<<40 + 3, Upstream: "api", Limit: "day", Every: true, Permits: 3}
 	t.intend(nil, hold(1<<40+1, "a", 1), hold(1<<40+2, "b", 2), every)
 	t.intend(nil, hold(1<<40+1, "a", 1)) // whoever needs it stores it too
 	back := hold(1<<40+2, "b", 2)
 	back.Back = soon
-	if err := t.d.Settle(t.Context(), []scheduler.Hold{back}); err != nil {
+	if err := t.d.Settle(t.Context(), []lease.Hold{back}); err != nil {
 		t.Fatal(err)
 	}
 	t.intend(nil, hold(1<<40+2, "b", 2)) // somebody comes late
 	t.lives(func(how string, past *scheduler.Past) {
 		t.sameHolds(how, past.Holds, hold(0, "a", 1), back, every)
 	})
-	if err := t.d.Restate(t.Context(), []scheduler.Hold{back}); err != nil {
+	if err := t.d.Restate(t.Context(), []lease.Hold{back}); err != nil {
 		t.Fatal(err)
 	}
 	t.lives(func(how string, past *scheduler.Past) { t.sameHolds("restated, "+how, past.Holds, back) })
@@ -268,13 +269,13 @@ func ownHolds(t *durable) {
 	back.Back = soon
 	sent := Sent(ended.Call, hold(0, "e", 2))
 	t.intend(sent)
-	t.record(With(Ended(sent, scheduler.Done), func(c *scheduler.Call) { c.Spent = []scheduler.Hold{back} }))
+	t.record(With(Ended(sent, scheduler.Done), func(c *scheduler.Call) { c.Spent = []lease.Hold{back} }))
 	again := hold(0, "r", 3)
 	again.Back = soon
 	sent = Sent(retried.Call, hold(0, "r", 3))
 	t.intend(sent)
-	t.record(With(Ended(sent, scheduler.Waiting), func(c *scheduler.Call) { c.Spent = []scheduler.Hold{again} }))
-	want := []scheduler.Hold{hold(0, "s", 1), back, again}
+	t.record(With(Ended(sent, scheduler.Waiting), func(c *scheduler.Call) { c.Spent = []lease.Hold{again} }))
+	want := []lease.Hold{hold(0, "s", 1), back, again}
 	t.sameHolds("after a crash", t.recover().Holds, want...)
 	t.sameHolds("after another one", t.recover().Holds, want...)
 	if err := t.d.Restate(t.Context(), want[:1]); err != nil {
@@ -285,7 +286,7 @@ func ownHolds(t *durable) {
 	sent = Sent(next.Call, hold(0, "n", 2))
 	t.intend(sent)
 	back.Key = "n"
-	t.record(With(Ended(sent, scheduler.Done), func(c *scheduler.Call) { c.Spent = []scheduler.Hold{back} }))
+	t.record(With(Ended(sent, scheduler.Done), func(c *scheduler.Call) { c.Spent = []lease.Hold{back} }))
 	t.sameHolds("spent after Restate", t.recover().Holds, want[0], back)
 }
 

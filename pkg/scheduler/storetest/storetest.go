@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -48,7 +49,7 @@ func With(c *scheduler.Call, change func(*scheduler.Call)) *scheduler.Call {
 }
 
 // Sent returns the call as it is when it is being sent.
-func Sent(c *scheduler.Call, holds ...scheduler.Hold) *scheduler.Call {
+func Sent(c *scheduler.Call, holds ...lease.Hold) *scheduler.Call {
 	return With(c, func(c *scheduler.Call) {
 		c.State, c.Spent = scheduler.Sending, holds
 		c.Attempts = append(c.Attempts, scheduler.Attempt{N: len(c.Attempts) + 1, SentAt: time.Now()})
@@ -88,7 +89,7 @@ func (t *suite) accept(change ...func(*scheduler.Entry)) *scheduler.Entry {
 	return e
 }
 
-func (t *suite) intend(c *scheduler.Call, take ...scheduler.Hold) {
+func (t *suite) intend(c *scheduler.Call, take ...lease.Hold) {
 	t.Helper()
 	if err := t.s.Intend(t.Context(), c, take); err != nil {
 		t.Fatalf("Intend: %v", err)

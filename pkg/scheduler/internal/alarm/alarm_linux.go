@@ -1,4 +1,4 @@
-package scheduler
+package alarm
 
 import (
 	"fmt"
@@ -17,7 +17,8 @@ type timerfd struct {
 	ended chan struct{}
 }
 
-func newPreciseAlarm() (alarm, error) {
+// New returns an alarm by the kernel's timer.
+func New() (Alarm, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("timerfd_create: %w", err)
@@ -27,7 +28,7 @@ func newPreciseAlarm() (alarm, error) {
 	return t, nil
 }
 
-// run passes on what the kernel says, until the file is closed.
+// run passes on each expiry of the timer, until the file is closed.
 func (t *timerfd) run() {
 	defer close(t.ended)
 	var expirations [8]byte
@@ -42,16 +43,16 @@ func (t *timerfd) run() {
 	}
 }
 
-func (t *timerfd) set(in time.Duration) {
-	// Zero would disarm it; what is far is no matter of a millisecond. The loop's timer
-	// rings, whatever becomes of this.
+func (t *timerfd) Set(in time.Duration) {
+	// Zero would disarm it. An instant far ahead is no matter of a millisecond: the
+	// runtime's timer rings anyway, also if the system call fails.
 	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(min(max(in, 1), time.Hour)))}
 	unix.TimerfdSettime(t.fd, 0, &at, nil)
 }
 
-func (t *timerfd) rings() <-chan struct{} { return t.ring }
+func (t *timerfd) C() <-chan struct{} { return t.ring }
 
-func (t *timerfd) stop() {
+func (t *timerfd) Stop() {
 	t.file.Close()
 	<-t.ended
 }

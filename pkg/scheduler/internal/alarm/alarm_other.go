@@ -1,9 +1,10 @@
 //go:build !linux
 
-package scheduler
+package alarm
 
 import "errors"
 
-func newPreciseAlarm() (alarm, error) {
+// New returns an error: there is no timerfd.
+func New() (Alarm, error) {
 	return nil, errors.New("there is no timerfd on this system")
 }

@@ -1,4 +1,4 @@
-package scheduler
+package alarm
 
 import (
 	"testing"
@@ -6,21 +6,21 @@ import (
 )
 
 func TestAlarm(t *testing.T) {
-	a, err := newPreciseAlarm()
+	a, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer a.stop()
+	defer a.Stop()
 	start := time.Now()
-	a.set(time.Hour)
-	a.set(5 * ms)
-	<-a.rings()
-	if in := time.Since(start); in < 5*ms {
+	a.Set(time.Hour)
+	a.Set(5 * time.Millisecond)
+	<-a.C()
+	if in := time.Since(start); in < 5*time.Millisecond {
 		t.Errorf("rings after %v, set to 5 ms", in)
 	}
 	for _, in := range []time.Duration{0, -time.Hour, 1} {
-		a.set(in)
-		<-a.rings()
+		a.Set(in)
+		<-a.C()
 	}
-	a.set(time.Hour) // stopped before it rings
+	a.Set(time.Hour) // stopped before it rings
 }

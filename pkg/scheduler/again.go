@@ -1,0 +1,129 @@
+package scheduler
+
+import (
+	"errors"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/retry"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// A next is what follows an attempt.
+type next struct {
+	again  bool      // the call may be sent again
+	at     time.Time // when, if again; not before
+	flight flight    // the call's history with this attempt in it
+}
+
+// nextAttempt says when a call goes again after an attempt, if at all. It is pure, and
+// the only place that decides it: from the result, the attempts before and the decision
+// of the retry policy. The loop adds the pause of a limit and the deadline.
+//
+//	attempt                            again                                  when
+//	done, failed                       never                                  -
+//	limited                            always                                 when the pause is over
+//	limited, this call alone           always                                 Retry-After
+//	no connection                      always                                 when the breaker lets it
+//	no signature, not processed        always                                 backoff of the call
+//	unknown                            if the upstream recognises a repeat,   backoff of the policy
+//	                                   and attempts and retention last
+//
+// A caller who waits gets the first answer, unless the request may be resent as it is, or
+// a signer makes it anew; an answer that is still streaming is always passed on. And it
+// does not wait for an upstream or a signer that stays down, or for room on the disk.
+func nextAttempt(now time.Time, sv *service, async bool, h flight, r *upstream.Result, d retry.Decision) next {
+	n := next{at: d.At, flight: h}
+	f := &n.flight
+	f.used = f.used || r.Sent && !r.Unprocessed
+	f.maybe = f.maybe || r.Outcome == upstream.Unknown
+	if d.Burnt {
+		f.counted++
+		f.backoff = d.At.Sub(now)
+		f.repeat = d.Again
+	}
+	f.failures = d.Failures
+	n.again = d.Again && sv.mayResend(async, f, r)
+	return n
+}
+
+// retryAttempt is an attempt as the retry policy sees it.
+func (sv *service) retryAttempt(request *upstream.Request, h flight, r *upstream.Result) retry.Attempt {
+	repeatable, until := sv.repeatable(request, h, r)
+	return retry.Attempt{
+		Number: h.counted + 1, Outcome: retry.Outcome(r.Outcome), Cause: causeOf(r), Failures: h.failures,
+		Repeatable: repeatable, Until: until,
+		RetryAfter: r.RetryAfter, Last: h.backoff, Response: r.Response, Err: r.Err,
+	}
+}
+
+// causeOf returns the cause of an attempt that was not executed.
+func causeOf(r *upstream.Result) retry.Cause {
+	switch {
+	case r.Unprocessed:
+		return retry.Unprocessed
+	case r.Unsigned:
+		return retry.Unsigned
+	case r.Unreachable:
+		return retry.Unreachable
+	case r.Sent && r.Alone:
+		return retry.LimitedAlone
+	case r.Sent:
+		return retry.Limited
+	}
+	return retry.NeverSent
+}
+
+// mayResend reports whether a call may be sent again, if its outcome allows it. The
+// flight has this attempt in it.
+func (sv *service) mayResend(async bool, f *flight, r *upstream.Result) bool {
+	switch {
+	case f.used && sv.Signer == nil && sv.Signature.Once:
+		return false
+	case async:
+		return true
+	case r.Outcome == upstream.Unknown && r.Truncated:
+		return false
+	case r.Sent && !r.Unprocessed:
+		return sv.Resend || sv.Signer != nil
+	case errors.Is(r.Err, ErrFull):
+		return false
+	}
+	return f.failures < 2
+}
+
+// repeatable returns whether the upstream recognises a repeat of a call: not at all,
+// until an instant, or for good.
+func (sv *service) repeatable(request *upstream.Request, h flight, r *upstream.Result) (ok bool, until time.Time) {
+	if r.Outcome != upstream.Unknown || r.Park || !sv.up.Repeatable(upstream.NewInput(request)) {
+		return false, time.Time{}
+	}
+	if sv.Idempotency.Retention > 0 {
+		until = h.firstSent.Add(sv.Idempotency.Retention)
+	}
+	return true, until
+}
+
+// repeatableUntil returns until when a call may go again that would wait until a
+// deadline: a repeat no longer than the upstream recognises it as one.
+func (sv *service) repeatableUntil(f *flight, deadline time.Time) time.Time {
+	if retention := sv.Idempotency.Retention; f.maybe && retention > 0 {
+		return earlier(deadline, f.firstSent.Add(retention))
+	}
+	return deadline
+}
+
+// validUntil bounds a call's deadline by the life of the signature that it brings.
+// With a signer there is no such bound: each attempt is signed anew.
+func (sv *service) validUntil(accepted, deadline time.Time) time.Time {
+	if sv.Signer != nil || sv.Signature.Life == 0 {
+		return deadline
+	}
+	return earlier(deadline, accepted.Add(sv.Signature.Life))
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,192 @@
+package scheduler
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/retry"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// An attempt sends a call once, on a goroutine of its own. The loop has taken the
+// permits; the attempt stores the intent, sends the request, asks the retry policy, and
+// hands the loop what came of it.
+type attempt struct {
+	loop    *loop
+	service *service // as it was configured when the attempt began
+	call    *call    // of which it reads the request only
+	intent  *Call    // the call as it is being sent
+	take    []lease.Hold
+	used    []*lease.Lease
+	history flight // of the call, before this attempt
+}
+
+// An ending is what came of an attempt.
+type ending struct {
+	result *upstream.Result
+	kept   *Response // of the answer, for the store
+	next   next
+	stale  bool // the store knows that the call is not waiting: nothing was sent
+}
+
+func (a *attempt) run() {
+	e := a.send()
+	a.loop.post(func(now time.Time) {
+		a.loop.busy--
+		u := a.call.up
+		if e.stale {
+			u.dropStale(now, a.call)
+		} else {
+			u.complete(now, a.call, e)
+		}
+		if u.removed || u.service != a.service { // replaced meanwhile
+			a.service.up.Close()
+		}
+	})
+}
+
+func (a *attempt) send() ending {
+	do := a.service.up.Do
+	if !a.intent.Async { // a caller who waits gets the beginning of a slow answer before its end
+		do = a.service.up.Stream
+	}
+	r := a.once(do)
+	if errors.Is(r.Err, ErrNotWaiting) {
+		return ending{result: r, stale: true}
+	}
+	e := ending{result: r, next: a.next(r)}
+	a.log(r)
+	// Read the part of the answer that is kept here: it may block.
+	switch {
+	case r.Response == nil:
+	case a.intent.Async:
+		e.kept = keep(r, a.service.up.MaxInspect)
+		r.Response = nil
+	case a.intent.Durable:
+		e.kept = keepCopy(r, a.service.up.MaxInspect)
+	}
+	return e
+}
+
+// once stores the intent and sends the request. A panic, of a signer or of a transport
+// that an embedder provides, harms this call alone: it may have been sent.
+func (a *attempt) once(do func(context.Context, *upstream.Request) *upstream.Result) (r *upstream.Result) {
+	defer func() {
+		if v := recover(); v != nil {
+			a.loop.log.Error("an attempt panicked", "call", a.intent.ID, "upstream", a.intent.Upstream, "panic", v, "stack", string(debug.Stack()))
+			r = &upstream.Result{Outcome: upstream.Unknown, Sent: true, Reason: "the attempt panicked", AnsweredAt: time.Now()}
+		}
+	}()
+	if err := a.intend(); err != nil {
+		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: "never sent: the intent could not be stored", AnsweredAt: time.Now(), RetryAfter: time.Second, Err: err}
+	}
+	return do(a.loop.cuts, a.service.outgoing(a.intent, a.call.request))
+}
+
+// intend stores the intent and the permits of the attempt before its first byte.
+func (a *attempt) intend() error {
+	if err := a.loop.journal.intend(a.intent, a.take); err != nil {
+		return err
+	}
+	if len(a.take) > 0 {
+		a.loop.post(func(time.Time) { a.call.up.leases.Stored(a.used) })
+	}
+	return nil
+}
+
+// next decides whether and when the call goes again, by the configuration in force now.
+func (a *attempt) next(r *upstream.Result) next {
+	sv := a.loop.service(a.service.Name)
+	if sv == nil {
+		sv = a.service // it was configured last
+	}
+	now := time.Now()
+	d := a.decide(now, sv.Retry, sv.retryAttempt(a.call.request, a.history, r))
+	return nextAttempt(now, sv, a.intent.Async, a.history, r, d)
+}
+
+// decide asks the retry policy. If a hook of it panics, the call does not go again.
+func (a *attempt) decide(now time.Time, p retry.Policy, of retry.Attempt) (d retry.Decision) {
+	defer func() {
+		if v := recover(); v != nil {
+			a.loop.log.Error("a hook of the retry policy panicked", "panic", v, "stack", string(debug.Stack()))
+			d = retry.Decision{Burnt: true, Failures: of.Failures}
+		}
+	}()
+	return p.Next(now, of, a.loop.random())
+}
+
+func (a *attempt) log(r *upstream.Result) {
+	log := a.loop.log.With("call", a.intent.ID, "upstream", a.intent.Upstream, "reason", r.Reason)
+	switch {
+	case r.Outcome == upstream.Unknown:
+		log.Warn("a call may have been executed")
+	case r.Unprocessed:
+		log.Info("the upstream did not process a call")
+	case r.Outcome == upstream.NotExecuted && r.Sent:
+		log.Info("limited by the upstream", "retry_after", r.RetryAfter.String())
+	}
+}
+
+// outgoing is the call's request with the instant at which it is stale. It is a repeat
+// if an earlier attempt may have executed the call, also one that was resolved since.
+func (sv *service) outgoing(c *Call, request *upstream.Request) *upstream.Request {
+	r := *request
+	if sv.Signer == nil && sv.Signature.Life > 0 {
+		r.Latest = c.AcceptedAt.Add(sv.Signature.Life)
+	}
+	r.Repeat = slices.ContainsFunc(c.Attempts, func(a Attempt) bool { return a.Outcome == upstream.Unknown })
+	return &r
+}
+
+// keep reads the answer to a call for which no caller waits, up to max bytes.
+func keep(r *upstream.Result, max int64) *Response {
+	defer r.Response.Body.Close()
+	kept := &Response{Status: r.Response.StatusCode, Headers: r.Response.Header, Truncated: r.Truncated}
+	kept.Body, _ = io.ReadAll(io.LimitReader(r.Response.Body, max)) // it has been read once, and lies in memory
+	return kept
+}
+
+// keepCopy reads the answer to a call whose caller waits, up to max bytes, and
+// leaves it to be read once more.
+func keepCopy(r *upstream.Result, max int64) *Response {
+	body := r.Response.Body
+	kept := &Response{Status: r.Response.StatusCode, Headers: r.Response.Header.Clone(), Truncated: r.Truncated}
+	kept.Body, _ = io.ReadAll(io.LimitReader(body, max))
+	r.Response.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(kept.Body), body), body}
+	return kept
+}
+
+// stale says why an unknown call cannot be sent again; nil if it can.
+func (u *upstreamState) stale(now time.Time, c *call) *Error {
+	switch {
+	case u.Signer != nil:
+		return nil
+	case u.Signature.Once && c.history().used:
+		return wrongState(c.Call, "its signature was good for one sending, and upstream "+u.Name+" has no signer; query it, and submit it anew with the same business numbers")
+	case u.Signature.Life > 0 && !now.Before(c.AcceptedAt.Add(u.Signature.Life)):
+		return wrongState(c.Call, fmt.Sprintf("its signature is older than %v (signature.life), and upstream %s has no signer; query it, and submit it anew with the same business numbers", u.Signature.Life, u.Name))
+	}
+	return nil
+}
+
+// reachOf returns the result as the circuit breaker sees it.
+func reachOf(r *upstream.Result) retry.Reach {
+	switch {
+	case r.Sent:
+		return retry.Reached
+	case r.Unreachable, r.Unsigned:
+		return retry.Failing
+	}
+	return retry.Unproven
+}

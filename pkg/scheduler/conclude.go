@@ -1,0 +1,359 @@
+package scheduler
+
+import (
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/retry"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// Calls from an attempt on: sent, completed, waiting again or ended.
+
+// send starts an attempt of a call whose permits the planner has taken.
+func (u *upstreamState) send(now time.Time, c *call) {
+	l := u.loop
+	l.wheel.Cancel(c.timeout)
+	u.setPhase(c, sending)
+	u.depart(c)
+	if c.flight == nil {
+		c.flight = new(flight)
+	}
+	f := c.flight
+	f.sentAt, f.needs = now, c.item.Demand.Needs
+	if f.firstSent.IsZero() {
+		f.firstSent = now
+		u.budget.first(now)
+	}
+	u.breaker.Begin(c.item.Seq)
+	n := 1
+	if last := c.Last(); last != nil {
+		n = last.N + 1
+	}
+	intent := c.change()
+	intent.State = Sending
+	intent.Attempts = append(abridged(intent.Attempts), Attempt{N: n, SentAt: now})
+	l.observe(Event{Kind: EventSending, Call: intent})
+	a := &attempt{loop: l, service: u.service, call: c, intent: intent, history: *f}
+	if u.leases != nil {
+		before := lease.Out(intent.spent(), now) // of other attempts
+		var own []lease.Hold
+		own, a.take, a.used = u.leases.Take(now, f.needs, c.Durable)
+		f.leases = a.used
+		intent.setSpent(append(before, own...))
+	}
+	l.busy++
+	l.work.Go(a.run)
+}
+
+// spent returns the holds that are stored with a call, and setSpent replaces them.
+func (c *Call) spent() []lease.Hold {
+	if c.Stored == nil {
+		return nil
+	}
+	return c.Spent
+}
+
+func (c *Call) setSpent(holds []lease.Hold) {
+	if c.Stored != nil {
+		c.Spent = holds
+	}
+}
+
+// complete takes in the end of an attempt and does what follows.
+func (u *upstreamState) complete(now time.Time, c *call, e ending) {
+	r := e.result
+	needs := c.flight.needs
+	u.setPhase(c, recording)
+	told := c.change()
+	u.returnPermits(now, c, told, r)
+	u.tell(now, c, told, e)
+	u.judgeReach(now, c, r)
+	e.next.flight.carryOver(c.flight)
+	*c.flight = e.next.flight
+	switch r.Outcome {
+	case upstream.Done, upstream.Failed:
+		u.endStreaks(needs)
+		u.finish(now, c, State(r.Outcome))
+		return
+	}
+	if causeOf(r) == retry.Limited && r.Outcome == upstream.NotExecuted {
+		u.limited(now, c, needs, r)
+	}
+	u.again(now, c, r, e.next)
+}
+
+// carryOver takes the fields that the loop has changed since the attempt began.
+func (f *flight) carryOver(now *flight) {
+	f.needs, f.leases, f.result, f.reason, f.resolved, f.budgetSlot = now.needs, now.leases, now.result, now.reason, now.resolved, now.budgetSlot
+}
+
+// returnPermits ends the attempt in the books: the leases, the ledger and the planner.
+func (u *upstreamState) returnPermits(now time.Time, c *call, told *Call, r *upstream.Result) {
+	f := c.flight
+	if u.leases != nil {
+		before := known(told.spent())
+		own, over := u.leases.Return(now, f.needs, f.leases, c.Durable, func(n quota.Need) time.Time {
+			return u.ledger.Back(now, n.Limit, u.quotaAttempt(f, n, r))
+		})
+		told.setSpent(append(before, own...))
+		u.loop.settle(over)
+	}
+	if r.Answered {
+		u.planner.Observe(r.AnsweredAt.Sub(f.sentAt))
+	}
+	for i, n := range f.needs {
+		u.ledger.Return(now, f.needs[i:i+1], u.quotaAttempt(f, n, r))
+	}
+	u.planner.Check(now, f.needs)
+	f.needs = nil
+}
+
+// known returns the holds of attempts whose end is known.
+func known(holds []lease.Hold) (ended []lease.Hold) {
+	for _, h := range holds {
+		if !h.Back.IsZero() {
+			ended = append(ended, h)
+		}
+	}
+	return ended
+}
+
+// quotaAttempt is an attempt as the ledger needs to know it for one of its needs.
+func (u *upstreamState) quotaAttempt(f *flight, n quota.Need, r *upstream.Result) quota.Attempt {
+	a := quota.Attempt{Sent: f.sentAt, End: r.AnsweredAt, Fate: quota.Unanswered}
+	if r.SentAt.After(a.Sent) { // after a dial, a signature, a write of the store
+		a.Sent = r.SentAt
+	}
+	switch {
+	case !r.Sent, r.Answered && !u.limits[n.Limit].counted(r.Outcome):
+		a.Fate = quota.Uncounted
+	case r.Answered:
+		a.Fate = quota.Answered
+	}
+	return a
+}
+
+// tell notes the end of an attempt where others see it.
+func (u *upstreamState) tell(now time.Time, c *call, told *Call, e ending) {
+	r := e.result
+	if grown := e.kept.size() - told.Response.size(); grown != 0 { // a kept answer takes memory too
+		u.grow(c, grown)
+	}
+	told.Response = e.kept
+	last := told.Last()
+	last.EndedAt, last.Outcome, last.Reason = now, r.Outcome, r.Reason
+	if r.Outcome == upstream.Failed && !r.Sent { // for good, but the upstream has not refused it
+		last.Outcome = upstream.NotExecuted
+	}
+	switch {
+	case e.kept != nil:
+		last.Status = e.kept.Status
+	case r.Response != nil:
+		last.Status = r.Response.StatusCode
+	}
+	c.discardAnswer()
+	c.flight.result = r
+	u.loop.observe(Event{Kind: EventAttempt, Call: told, Attempt: last})
+}
+
+// judgeReach tells the circuit breaker whether the attempt got through.
+func (u *upstreamState) judgeReach(now time.Time, c *call, r *upstream.Result) {
+	before := u.breaker.Failures()
+	if !u.breaker.Record(now, c.item.Seq, c.flight.sentAt, reachOf(r), u.loop.random()) {
+		return
+	}
+	probe := u.breaker.Until(now)
+	switch u.breaker.Failures() {
+	case 0:
+		u.loop.log.Info("upstream is up again", "upstream", u.Name, "failed_probes", before)
+		return
+	case 1:
+		u.loop.log.Warn("upstream, or its signer, is down; its calls wait", "upstream", u.Name, "reason", r.Reason, "probe_in", probe.Sub(now).String())
+	}
+	u.loop.wheel.Insert(probe.Sub(u.loop.origin), wakeUp{})
+}
+
+// wakeUp is in the wheel so that the loop dispatches again.
+type wakeUp struct{}
+
+func (wakeUp) Fire(time.Time) {}
+
+// limited pauses the key, the limit or the upstream that the answer names, for as long as
+// it says, or longer each time in a row.
+func (u *upstreamState) limited(now time.Time, c *call, needs []quota.Need, r *upstream.Result) {
+	wait, target := r.RetryAfter, ""
+	if r.Pause != nil {
+		target = r.Pause.Limit
+		if wait == 0 {
+			wait = r.Pause.For
+		}
+	}
+	var at streakKey // the upstream, if the call is not under the limit that is named
+	for _, n := range needs {
+		if target != "" && u.limits[n.Limit].Name == target {
+			at = streakKey{n.Limit, n.Key}
+		}
+	}
+	if at.limit == 0 {
+		target = ""
+	}
+	if wait == 0 {
+		wait = u.streaks.Limited(now, at, c.flight.sentAt, u.Retry.LimitedCurve(), u.loop.random())
+	}
+	until := now.Add(wait)
+	if at.limit == 0 {
+		u.ledger.PauseLimit(0, until)
+	} else {
+		u.ledger.PauseKey(now, at.limit, at.key, until)
+	}
+	u.planner.Check(now, needs)
+	u.loop.observe(Event{Kind: EventPaused, Call: c.Call, Limit: target, Key: at.key, Until: until})
+}
+
+// endStreaks ends the streaks of the keys that a call has passed.
+func (u *upstreamState) endStreaks(needs []quota.Need) {
+	if u.streaks.Empty() {
+		return
+	}
+	for _, n := range needs {
+		u.streaks.End(streakKey{n.Limit, n.Key})
+	}
+	u.streaks.End(streakKey{})
+}
+
+// again lets a call wait for its next attempt, or ends it if there is none.
+func (u *upstreamState) again(now time.Time, c *call, r *upstream.Result, n next) {
+	end := Exhausted
+	switch {
+	case r.Outcome == upstream.Unknown:
+		end = Unknown
+	case n.again && c.Async:
+		end = Expired // the only reason left
+	case r.Outcome == upstream.NotExecuted && !now.Before(c.Deadline): // on its way to the wire, perhaps
+		end = Expired
+		c.because(PastDeadline)
+	}
+	if n.again && !c.abandoned && (c.Async || !u.loop.stopping) {
+		c.due = n.at.Sub(u.loop.origin)
+		u.reroute(c)
+		deadline := u.repeatableUntil(c.flight, c.Deadline)
+		if eta, _ := u.forecast(now, c); !eta.After(deadline) {
+			// It stays in sending until that is recorded: records of a call do not overtake.
+			next := c.Call.snapshot()
+			next.State, next.Deadline = Waiting, deadline
+			next.delayUntil(n.at)
+			u.loop.record(next, func(now time.Time) { u.resume(now, c, next) }, now)
+			return
+		}
+	}
+	u.finish(now, c, end)
+}
+
+// resume lets a call wait again after an attempt, or after a decision about it.
+func (u *upstreamState) resume(now time.Time, c *call, next *Call) {
+	c.Call = next
+	u.setPhase(c, waiting)
+	switch {
+	case c.abandoned:
+		u.finish(now, c, Cancelled)
+	case u.loop.stopping && !c.Async:
+		u.release(now, c)
+	default:
+		u.loop.observe(Event{Kind: EventWaiting, Call: next})
+		u.wait(now, c)
+	}
+}
+
+// finish ends a call in a state: finished, or unknown.
+func (u *upstreamState) finish(now time.Time, c *call, state State) {
+	if c.State == Waiting {
+		u.leave(now, c)
+	}
+	if c.history().maybe && state != Done {
+		state = Unknown // an earlier attempt may have executed it, whichever way it ended now
+	}
+	if state == Unknown && (c.Resolves != "" || u.webhook != nil) {
+		state = Exhausted // a query or a webhook moves nothing: there is nothing to decide
+	}
+	end := c.change()
+	end.State = state
+	if state == Unknown && c.Async {
+		u.setPhase(c, unresolved) // it stays in memory, and may go again
+	} else {
+		u.setPhase(c, absent)
+	}
+	if state.Finished() {
+		end.FinishedAt = now
+	}
+	u.loop.observe(Event{Kind: EventEnded, Call: end})
+	u.loop.record(end, func(now time.Time) { u.ended(now, c) }, now)
+}
+
+// ended tells those who wait for the call that its end is recorded.
+func (u *upstreamState) ended(now time.Time, c *call) {
+	if c.State.Finished() || !c.Async {
+		u.forget(c)
+	}
+	if c.abandoned {
+		c.discardAnswer()
+	}
+	if c.ended != nil {
+		close(c.ended)
+	}
+	if c.Async {
+		u.loop.after(now, c)
+	}
+}
+
+// forget takes a call out of memory.
+func (u *upstreamState) forget(c *call) {
+	delete(u.loop.calls, c.ID)
+	if c.pages() {
+		u.window.Forget(int64(c.item.Seq))
+	}
+}
+
+// dropStale drops a call that was sent no more, because the store knows that it is not
+// waiting. It was counted as waiting when it was read, and will be told of once more.
+func (u *upstreamState) dropStale(now time.Time, c *call) {
+	never := &upstream.Result{Outcome: upstream.NotExecuted, AnsweredAt: now}
+	u.breaker.Record(now, c.item.Seq, c.flight.sentAt, retry.Unproven, 0)
+	u.returnPermits(now, c, c.change(), never)
+	u.forget(c)
+	u.count[sending]--
+	u.count[waiting]++
+	u.window.Park()
+	if c.ended != nil {
+		close(c.ended)
+	}
+}
+
+// resolve records a decision about an unknown call, and then ends it or lets it go again.
+// If renew, its max_age begins anew.
+func (u *upstreamState) resolve(now time.Time, c *call, as State, reason string, renew bool, recorded chan struct{}) {
+	next := c.resolved(now, as, reason)
+	next.delayUntil(time.Time{})
+	if as == Waiting && renew {
+		next.Deadline = u.validUntil(c.AcceptedAt, now.Add(u.MaxAge))
+	}
+	c.change().State = Sending // until that is recorded: no other decision comes between
+	u.loop.record(next, func(now time.Time) {
+		defer close(recorded)
+		c.ended = nil // closed when it became unknown
+		if c.flight.resolved != nil {
+			c.flight.resolved()
+		}
+		if as == Waiting {
+			c.due, c.flight.counted, c.flight.backoff, c.flight.maybe = 0, 0, 0, false
+			u.resume(now, c, next)
+			return
+		}
+		u.setPhase(c, absent)
+		c.Call = next
+		u.forget(c)
+		u.loop.observe(Event{Kind: EventEnded, Call: next})
+		u.loop.after(now, c)
+	}, now)
+}

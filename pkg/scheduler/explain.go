@@ -1,0 +1,125 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// Why a call waits, is refused or has no answer, in words for people.
+
+// look returns a call as it stands when all calls that came have got their place.
+func (u *upstreamState) look(now time.Time, c *call) *Call {
+	u.catchUp(now)
+	return u.describe(now, c)
+}
+
+// describe returns a call with its ETA and the reason why it waits.
+func (u *upstreamState) describe(now time.Time, c *call) *Call {
+	d := c.Call.snapshot()
+	if d.State != Waiting {
+		return d
+	}
+	d.ETA, d.WaitingFor = u.forecast(now, c)
+	switch {
+	case u.budget.holds(c):
+		d.WaitingFor = &WaitingFor{Limit: RepeatLimit, Until: d.ETA}
+	case !d.ETA.After(now):
+		d.WaitingFor = nil // it goes at once
+	default:
+		u.tellFirst(d.WaitingFor, c)
+	}
+	return d
+}
+
+// tellFirst adds the call that is first in line to the reason why another one waits.
+func (u *upstreamState) tellFirst(f *WaitingFor, c *call) {
+	limit := u.limitNamed(f.Limit)
+	if limit < 0 {
+		return
+	}
+	if first, ok := u.planner.First(limit, f.Key); ok && first != c {
+		f.Next = first.ID
+	}
+}
+
+// refusal says why a new call cannot be taken; nil if it can.
+func (u *upstreamState) refusal(now time.Time, c *call) *Error {
+	if u.loop.stopping {
+		return errStopping(c.Upstream)
+	}
+	if full := u.full(c.bytes); full != nil {
+		return full
+	}
+	eta, why := u.forecast(now, c)
+	if !eta.After(c.Deadline) {
+		return nil
+	}
+	e := &Error{Reason: PastDeadline, Limit: why.Limit, RetryAfter: eta.Sub(c.Deadline)}
+	limit := fmt.Sprintf("limit %q", why.Limit)
+	if why.Key != "" {
+		limit += fmt.Sprintf(" of key %q", why.Key)
+	}
+	late := fmt.Sprintf("later than the call may wait (until %s: the deadline, or max_wait or max_age of upstream %q)", stamp(c.Deadline), u.Name)
+	switch {
+	case u.pausedUntil(now).After(c.Deadline):
+		e.Reason = Paused
+		e.Detail = fmt.Sprintf("upstream %q is paused until %s, %s", u.Name, stamp(u.pausedUntil(now)), late)
+	case why.Paused:
+		e.Reason = Paused
+		e.Detail = fmt.Sprintf("%s is paused, the call could go at %s, %s", limit, stamp(eta), late)
+	case why.Limit == "":
+		e.Detail = fmt.Sprintf("the call must not go before %s, %s", stamp(eta), late)
+	default:
+		e.Detail = fmt.Sprintf("the call could go at %s, %s: all permits of %s are out until then, or go to calls ahead (%d)", stamp(eta), late, limit, why.Ahead)
+	}
+	return e
+}
+
+// explain says why a call that has ended has no answer.
+func explain(c *call) *Error {
+	e := &Error{Reason: c.history().reason, Upstream: c.Upstream, Call: c.Call.snapshot()}
+	last, result := c.Last(), c.history().result
+	if result == nil {
+		result = &upstream.Result{} // it was never sent
+	}
+	switch {
+	case e.Reason == Stopping:
+		e.RetryAfter, e.Detail = time.Second, errStopping(c.Upstream).Detail
+	case c.State == Unknown:
+		e.Reason = NoAnswer
+		e.Detail = fmt.Sprintf("call %s was sent and may have been executed: %s; query before you send it again", c.ID, last.Reason)
+	case result.Unreachable:
+		e.Reason, e.RetryAfter = Unreachable, time.Second
+		e.Detail = fmt.Sprintf("upstream %q cannot be reached: %s; nothing was executed", c.Upstream, last.Reason)
+	case result.Unsigned || result.Unprocessed:
+		e.Reason, e.RetryAfter = Unreachable, time.Second
+		e.Detail = fmt.Sprintf("call %s could not be handed to upstream %q for now: %s; nothing was executed", c.ID, c.Upstream, last.Reason)
+	case errors.Is(result.Err, ErrFull):
+		e.Reason, e.RetryAfter, e.cause = DiskFull, time.Second, result.Err
+		e.Detail = fmt.Sprintf("the store's disk is full, and call %s was not sent; free some space, or send it again later", c.ID)
+	case c.State == Failed && last != nil:
+		e.Reason = NotSent
+		e.Detail = fmt.Sprintf("call %s was not sent: %s", c.ID, last.Reason)
+	case e.Reason == Paused:
+		e.Detail = fmt.Sprintf("upstream %q was paused for longer than call %s could wait (until %s); nothing was executed", c.Upstream, c.ID, stamp(c.Deadline))
+	case e.Reason == PastDeadline:
+		e.Detail = fmt.Sprintf("the slot of call %s did not come before it could wait no longer (%s); nothing was executed", c.ID, stamp(c.Deadline))
+	default:
+		e.Reason = WrongState
+		e.Detail = fmt.Sprintf("call %s is %s", c.ID, c.State)
+	}
+	return e
+}
+
+func errNoUpstream(upstream string) *Error {
+	return &Error{Reason: NotFound, Upstream: upstream, Detail: fmt.Sprintf("upstream %q is not configured", upstream)}
+}
+
+func errStopping(upstream string) *Error {
+	return &Error{Reason: Stopping, Upstream: upstream, Detail: "Throttler is stopping and takes no more calls; send the call to another instance, or again after the restart"}
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }

@@ -1,0 +1,79 @@
+package scheduler
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// followUps runs what follows the end of a submitted call: a webhook to its callback, and
+// queries about an unknown outcome. Each runs beside the loop, and ends with a stop.
+type followUps struct {
+	s    *Scheduler
+	ctx  context.Context // ends with the beginning of a stop
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	refused atomic.Int64 // webhooks that could not be handed over, since they were last retried
+}
+
+func newFollowUps(s *Scheduler) *followUps {
+	f := &followUps{s: s}
+	f.ctx, f.stop = context.WithCancel(s.cuts)
+	return f
+}
+
+// resumeAll takes up the follow-ups that an earlier process left, and retries webhooks.
+func (f *followUps) resumeAll(upstreams map[string]*service) {
+	names := slices.Collect(maps.Keys(upstreams))
+	f.work.Go(func() { f.resume(names) })
+	f.work.Go(f.retryWebhooks)
+}
+
+// resume takes up the follow-ups of calls of some upstreams that were left in the store.
+func (f *followUps) resume(upstreams []string) {
+	f.deliver(upstreams)
+	j := f.s.journal
+	j.each(f.ctx, j.unknown, func(c *Call) {
+		if !slices.Contains(upstreams, c.Upstream) {
+			return
+		}
+		f.s.fetch(f.ctx, c.ID)
+		f.s.loop.ask(f.ctx, func(time.Time) {
+			if c := f.s.loop.calls[c.ID]; c != nil && !f.s.loop.stopping {
+				f.query(c)
+			}
+		})
+	})
+}
+
+// after starts the follow-ups of a submitted call that has ended. The loop calls it.
+func (f *followUps) after(now time.Time, c *call) {
+	if c.Callback != "" {
+		var sv *service
+		if to := f.s.loop.upstreams[c.webhookUpstream()]; to != nil { // it may be removed
+			sv = to.service
+		}
+		snapshot := c.Call.snapshot()
+		f.work.Go(func() { f.notify(sv, snapshot, now) })
+	}
+	f.query(c)
+}
+
+// query starts the queries about a call if it is unknown. The loop calls it.
+func (f *followUps) query(c *call) {
+	sv := c.up.service
+	if c.State != Unknown || !c.Async || c.Resolves != "" || len(sv.resolvers) == 0 {
+		return
+	}
+	snapshot := c.Call.snapshot()
+	ctx, resolved := context.WithCancel(f.ctx)
+	c.flight.resolved = resolved
+	f.work.Go(func() {
+		defer resolved()
+		f.settle(ctx, sv, snapshot, c.request)
+	})
+}

@@ -1,0 +1,192 @@
+package paging
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// A row is a call of the test.
+type row struct {
+	Row
+	delayed  bool
+	resident bool
+}
+
+// A disk holds calls of which a window has the first in memory. Each event takes two
+// steps, as in a store: a call is first written and then enqueued, and a page is read
+// at some time between its request and its answer.
+type disk struct {
+	w       *Window
+	rows    []*row // written, not sent
+	written []*row // not enqueued yet
+	memory  []*row
+	request *Request
+	read    bool // the page has been read
+	last    Position
+	end     bool
+	found   []*row
+	seq     int64
+	most    int64 // bytes of a call
+	delay   int   // of 8 calls, the number with a later start
+	delayed int   // written, with a later start
+}
+
+func (d *disk) accept(r *rand.Rand, classes int64) {
+	d.seq++
+	c := &row{Row: Row{Position: Position{Priority: r.IntN(3), Seq: d.seq}, Class: r.Int64N(classes), Bytes: r.Int64N(d.most)}}
+	if r.IntN(8) < d.delay {
+		c.delayed = true
+		d.delayed++
+	}
+	i, _ := d.find(c)
+	d.rows = slices.Insert(d.rows, i, c)
+	d.written = append(d.written, c)
+}
+
+func (d *disk) enqueue(r *rand.Rand) {
+	i := r.IntN(len(d.written))
+	c := d.written[i]
+	d.written = slices.Delete(d.written, i, i+1)
+	if !c.delayed && d.w.Admit(c.Row) {
+		d.enter(c)
+	} else {
+		d.w.Park()
+	}
+}
+
+func (d *disk) enter(c *row) {
+	d.w.Enter(c.Row)
+	c.resident = true
+	d.memory = append(d.memory, c)
+}
+
+func (d *disk) send(r *rand.Rand) {
+	i := r.IntN(len(d.memory))
+	c := d.memory[i]
+	d.memory = slices.Delete(d.memory, i, i+1)
+	d.w.Leave(c.Row)
+	c.resident = false
+	d.w.Forget(c.Seq)
+	if i, ok := d.find(c); ok {
+		d.rows = slices.Delete(d.rows, i, i+1)
+	} else { // it was sent while a page with it was on its way: the store refuses
+		d.w.Park()
+	}
+}
+
+func (d *disk) find(c *row) (int, bool) {
+	return slices.BinarySearchFunc(d.rows, c, func(a, b *row) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Seq, b.Seq))
+	})
+}
+
+func (d *disk) scan() {
+	d.read, d.last, d.end = true, d.request.From, true
+	looked := 0
+	for _, c := range d.rows {
+		if !d.request.From.Before(c.Position) {
+			continue
+		}
+		if looked++; looked > 3*PageSize || len(d.found) == PageSize {
+			d.end = false
+			break
+		}
+		if d.last = c.Position; !c.delayed && d.request.Wants(c.Position, c.Class) {
+			d.found = append(d.found, c)
+		}
+	}
+}
+
+func (d *disk) load() {
+	d.w.Done(d.request, d.last, d.end)
+	for _, c := range d.found {
+		if !c.resident && !slices.Contains(d.written, c) {
+			d.w.Load()
+			d.enter(c)
+		}
+	}
+	d.request, d.read, d.found = nil, false, nil
+}
+
+// step takes the next step of reading; false if there is nothing to read.
+func (d *disk) step() bool {
+	switch {
+	case d.read:
+		d.load()
+	case d.request != nil:
+		d.scan()
+	default:
+		d.request = d.w.Next()
+		return d.request != nil
+	}
+	return true
+}
+
+// TestWindowForgetsNoCall: every call comes to memory in the end, whichever calls come
+// while pages are read, and in whichever order they are enqueued.
+func TestWindowForgetsNoCall(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			d := &disk{w: NewWindow(0), most: 1 << r.IntN(17), delay: r.IntN(7)}
+			classes := int64(1 + r.IntN(6))
+			calls := r.IntN(3 * MaxCalls)
+			for range calls {
+				d.accept(r, classes)
+			}
+			if d.written = nil; r.IntN(2) == 0 { // of an earlier process
+				d.w = NewWindow(calls)
+			} else {
+				d.written = slices.Clone(d.rows)
+			}
+			for range 4 * MaxCalls {
+				switch k := r.IntN(8); {
+				case k < 1:
+					d.accept(r, classes)
+				case k < 3 && len(d.written) > 0:
+					d.enqueue(r)
+				case k < 5 && len(d.memory) > 0:
+					d.send(r)
+				default:
+					d.step()
+				}
+			}
+			for len(d.written) > 0 || len(d.rows)+len(d.memory) > d.delayed {
+				switch {
+				case len(d.written) > 0:
+					d.enqueue(r)
+				case d.step():
+				case len(d.memory) > 0:
+					d.send(r)
+				default:
+					t.Fatalf("%d calls are on disk, and no page of them is read", len(d.rows)-d.delayed)
+				}
+			}
+			if d.w.OnDisk() != d.delayed || d.w.resident != 0 || d.w.bytes != 0 || len(d.w.known) != 0 {
+				t.Errorf("nothing waits: %d on disk, %d resident, %d bytes, %d known", d.w.OnDisk(), d.w.resident, d.w.bytes, len(d.w.known))
+			}
+		})
+	}
+}
+
+// TestWindowReachesTheEnd: calls that come first, one during every page, do not keep the
+// cursor from the last call, though no call of the pages is wanted.
+func TestWindowReachesTheEnd(t *testing.T) {
+	const rows, page = 1_000_000, 50_000
+	w := NewWindow(rows)
+	for reads := 1; !w.complete; reads++ {
+		q := w.Next()
+		if q == nil || reads > 3*rows/page {
+			t.Fatalf("after %d pages the cursor is at %+v", reads, w.cursor)
+		}
+		w.Admit(Row{Position: Position{Priority: 5, Seq: rows + int64(reads)}})
+		last := Position{Seq: page}
+		if q.From.Priority == 0 {
+			last.Seq = min(q.From.Seq+page, rows)
+		}
+		w.Done(q, last, last.Seq == rows)
+	}
+}

@@ -1,0 +1,301 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler/internal/paging"
+)
+
+// Bounds of finished calls in memory.
+const (
+	keepFinished      = 10_000
+	keepFinishedBytes = 64 << 20
+)
+
+// A journal keeps calls: durable ones in a Durable, the others in memory. It is the only
+// part of the scheduler that calls a Store. Its methods may be called concurrently; but
+// for those of a call that inPlace names, they may block and are not for the loop.
+type journal struct {
+	memory  Store   // of calls that live as long as the process
+	durable Durable // of those that outlive it; nil if there is none
+	log     *slog.Logger
+
+	// open is held for reading while a caller reads from a store, and for writing to
+	// close them: nothing is asked of a closed store.
+	open   sync.RWMutex
+	closed bool // guarded by open
+
+	failing sync.Once
+	failed  chan struct{} // closed when the store has failed
+	failure error         // set before failed is closed
+	onFail  func()
+}
+
+func newJournal(store Store, log *slog.Logger) *journal {
+	j := &journal{memory: store, log: log, failed: make(chan struct{})}
+	j.durable, _ = store.(Durable)
+	if store == nil || j.durable != nil {
+		j.memory = newMemory(keepFinished, keepFinishedBytes)
+	}
+	return j
+}
+
+// storeOf returns the store that keeps a call.
+func (j *journal) storeOf(c *Call) Store {
+	if c.Durable {
+		return j.durable
+	}
+	return j.memory
+}
+
+// inPlace reports whether to record a call cannot block.
+func (j *journal) inPlace(c *Call) bool {
+	_, ok := j.storeOf(c).(*memory)
+	return ok
+}
+
+// find returns the call that was accepted with the key of an entry, nil if there is none.
+func (j *journal) find(ctx context.Context, e *Entry) (known *Call, err error) {
+	err = j.reading(func() (err error) {
+		known, err = j.storeOf(e.Call).Find(ctx, e.Key, e.Fingerprint)
+		return err
+	})
+	return known, err
+}
+
+// accept stores a new call, or returns the one that was accepted with its key.
+func (j *journal) accept(ctx context.Context, e *Entry) (known *Call, err error) {
+	return j.storeOf(e.Call).Accept(ctx, e)
+}
+
+// intend stores that a call is being sent, and the permits taken for it.
+func (j *journal) intend(intent *Call, take []lease.Hold) error {
+	if j.hasFailed() {
+		return ErrBroken
+	}
+	if len(take) > 0 && !intent.Durable {
+		if err := j.durable.Intend(context.Background(), nil, take); err != nil {
+			j.check(err)
+			return err
+		}
+	}
+	err := j.storeOf(intent).Intend(context.Background(), intent, take)
+	j.check(err)
+	return err
+}
+
+// record stores the state of a call.
+func (j *journal) record(c *Call) {
+	if err := j.storeOf(c).Record(context.Background(), c); err != nil {
+		j.log.Error("a call's state could not be stored", "call", c.ID, "state", c.State, "err", err)
+		j.check(err)
+	}
+}
+
+// decide stores a decision about a call that is not in memory.
+func (j *journal) decide(ctx context.Context, c *Call) error {
+	return j.reading(func() error { return j.storeOf(c).Record(ctx, c) })
+}
+
+// settle stores when the permits of leases come back.
+func (j *journal) settle(holds []lease.Hold) {
+	j.check(j.durable.Settle(context.Background(), holds))
+}
+
+// pause stores the pauses that have begun and those that are over.
+func (j *journal) pause(ctx context.Context, begun, over []lease.Hold) error {
+	if j.durable == nil {
+		return nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	var err error
+	if len(begun) > 0 {
+		err = j.durable.Intend(ctx, nil, begun)
+	}
+	if err == nil && len(over) > 0 {
+		err = j.durable.Settle(ctx, over)
+	}
+	j.check(err)
+	return err
+}
+
+// get returns a stored call.
+func (j *journal) get(ctx context.Context, id string) (c *Call, err error) {
+	err = j.reading(func() (err error) {
+		c, err = j.memory.Get(ctx, id)
+		if j.durable != nil && errors.Is(err, ErrNotFound) {
+			c, err = j.durable.Get(ctx, id)
+		}
+		return err
+	})
+	if errors.Is(err, ErrNotFound) {
+		return nil, &Error{Reason: NotFound, Detail: fmt.Sprintf("call %q is not known; it may have been forgotten some time after it finished", id)}
+	}
+	return c, j.unread(err)
+}
+
+// list returns the stored calls that match a filter, by growing id.
+func (j *journal) list(ctx context.Context, f Filter) (calls []*Call, err error) {
+	err = j.reading(func() (err error) {
+		calls, err = j.memory.List(ctx, f)
+		if err != nil || j.durable == nil {
+			return err
+		}
+		more, err := j.durable.List(ctx, f)
+		calls = append(calls, more...)
+		slices.SortFunc(calls, func(a, b *Call) int { return strings.Compare(a.ID, b.ID) })
+		calls = cut(calls, f.Max)
+		return err
+	})
+	return calls, j.unread(err)
+}
+
+// fetch returns a durable call that waits or is unknown, nil if there is none.
+func (j *journal) fetch(ctx context.Context, id string) (e *Entry) {
+	if j.durable == nil {
+		return nil
+	}
+	err := j.reading(func() (err error) {
+		e, err = j.durable.Fetch(ctx, id)
+		return err
+	})
+	if err != nil {
+		j.check(err)
+		return nil
+	}
+	return e
+}
+
+// scan reads a page of the waiting calls of an upstream. It returns nil if that fails,
+// which ends the scheduler.
+func (j *journal) scan(upstream string, after Position, due time.Time, want func(Position, int64) bool) *Page {
+	page, err := j.durable.Scan(context.Background(), upstream, after, due, paging.PageSize, want)
+	if err != nil {
+		j.fail(err)
+		return nil
+	}
+	return page
+}
+
+// waking reads a page of the waiting calls whose time has come near. It returns nil if
+// that fails, which ends the scheduler.
+func (j *journal) waking(before time.Time, after Position) *Page {
+	page, err := j.durable.Waking(context.Background(), before, after, paging.PageSize)
+	if err != nil {
+		j.fail(err)
+		return nil
+	}
+	return page
+}
+
+// each calls do with the calls that a list of the durable store has, until ctx ends.
+func (j *journal) each(ctx context.Context, list func(ctx context.Context, after string, most int) ([]*Call, error), do func(*Call)) {
+	for after, more := "", true; more; {
+		var calls []*Call
+		err := j.reading(func() (err error) {
+			calls, err = list(ctx, after, paging.PageSize)
+			return err
+		})
+		if err != nil {
+			j.check(err)
+			return
+		}
+		for _, c := range calls {
+			if ctx.Err() != nil {
+				return
+			}
+			after = c.ID
+			do(c)
+		}
+		more = len(calls) == paging.PageSize
+	}
+}
+
+// unknown lists the durable calls of unknown outcome.
+func (j *journal) unknown(ctx context.Context, after string, most int) ([]*Call, error) {
+	return j.durable.List(ctx, Filter{State: Unknown, After: after, Max: most})
+}
+
+// recover begins a life of the durable store; restate stores the holds of that life.
+func (j *journal) recover(ctx context.Context, recent time.Duration, repeat func(*Entry) (time.Time, bool)) (*Past, error) {
+	return j.durable.Recover(ctx, recent, repeat)
+}
+
+func (j *journal) restate(ctx context.Context, holds []lease.Hold) error {
+	return j.durable.Restate(ctx, holds)
+}
+
+// reading runs f while the stores are open.
+func (j *journal) reading(f func() error) error {
+	j.open.RLock()
+	defer j.open.RUnlock()
+	if j.closed {
+		return errStopping("")
+	}
+	return f()
+}
+
+// unread says why nothing could be read from the store; nil if err is.
+func (j *journal) unread(err error) error {
+	var refused *Error
+	switch {
+	case err == nil, errors.As(err, &refused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	j.check(err)
+	return &Error{Reason: StoreFailed, Detail: "the store could not be read: " + err.Error(), cause: err}
+}
+
+// check ends the scheduler if an error of the store says so.
+func (j *journal) check(err error) {
+	if errors.Is(err, ErrBroken) {
+		j.fail(err)
+	}
+}
+
+// fail ends the scheduler: its store can promise nothing any more. Nothing is accepted
+// or sent after it; attempts in flight end.
+func (j *journal) fail(err error) {
+	j.failing.Do(func() {
+		j.failure = err
+		close(j.failed)
+		j.log.Error("the store has failed; nothing more is accepted or sent", "err", err)
+		j.onFail()
+	})
+}
+
+// hasFailed reports whether the store has failed.
+func (j *journal) hasFailed() bool {
+	select {
+	case <-j.failed:
+		return true
+	default:
+		return false
+	}
+}
+
+// close stores the permits that are out, so that the next process need not wait, and
+// closes the stores.
+func (j *journal) close(holds func() []lease.Hold) error {
+	j.open.Lock()
+	defer j.open.Unlock()
+	j.closed = true
+	err := j.memory.Close()
+	if j.durable == nil {
+		return err
+	}
+	if j.hasFailed() {
+		err = j.failure
+	} else {
+		err = j.restate(context.Background(), holds())
+	}
+	return errors.Join(err, j.durable.Close())
+}

@@ -1,0 +1,151 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// A Limit is "at most Calls per Window", or Concurrency attempts in flight.
+type Limit struct {
+	Name string
+	// When is a request expression: the calls under the limit. Empty means all.
+	When string
+	// PerKey is a request expression: each value is counted apart. Empty means one key.
+	PerKey string
+	// Cost is a request expression: the permits that a call takes. Empty means 1.
+	Cost string
+
+	Calls    int
+	Window   time.Duration
+	Calendar *quota.Calendar // instead of Window
+	// Concurrency, instead of Calls and Window, bounds the attempts in flight.
+	Concurrency int
+	// Guard caps the hold of a slow answer; see quota.Limit.
+	Guard time.Duration
+	// Counts are the outcomes that use a permit up; others give it back with the
+	// response. Empty means all. An unknown outcome is always counted.
+	Counts []upstream.Outcome
+}
+
+// A limit is a Limit, compiled.
+type limit struct {
+	Limit
+	when, key, price *upstream.Expr // nil: all, one, 1
+}
+
+// compileLimit compiles a limit after those that sv already has.
+func (sv *service) compileLimit(c Limit, fault func(field string, err error)) limit {
+	l := limit{Limit: c}
+	switch {
+	case c.Name == "":
+		fault("name", errors.New("is missing; answers and metrics name limits by it"))
+	case !nameRule.MatchString(c.Name):
+		fault("name", fmt.Errorf("%q must be lower-case letters, digits, - and _, at most 63", c.Name))
+	case c.Name == ConcurrencyLimit:
+		fault("name", fmt.Errorf("%q is the upstream's own; its key is concurrency beside limits", c.Name))
+	case sv.limitNamed(c.Name) >= 0:
+		fault("name", fmt.Errorf("%q is taken by another limit of this upstream", c.Name))
+	}
+	compileExpr(c.When, upstream.Condition, &l.when, "when", fault)
+	compileExpr(c.PerKey, upstream.Key, &l.key, "per_key", fault)
+	compileExpr(c.Cost, upstream.Cost, &l.price, "cost", fault)
+	l.checkKind(fault)
+	return l
+}
+
+// checkKind reports the faults of the fields by which kinds of limits differ.
+func (l *limit) checkKind(fault func(field string, err error)) {
+	if l.Concurrency != 0 {
+		if l.Concurrency < 0 {
+			fault("concurrency", fmt.Errorf("is %d, must be at least 1", l.Concurrency))
+		}
+		if l.Calls != 0 || l.Window != 0 || l.Calendar != nil || l.Guard != 0 || len(l.Counts) > 0 {
+			fault("concurrency", errors.New("stands instead of calls, window, guard and counts"))
+		}
+		return
+	}
+	for i, o := range l.Counts {
+		if !slices.Contains(outcomes, o) {
+			fault(fmt.Sprintf("counts[%d]", i), fmt.Errorf("outcome %q is none of %v", o, outcomes))
+		}
+	}
+	if l.Calls < 1 {
+		fault("calls", fmt.Errorf("is %d, must be at least 1", l.Calls))
+	}
+	switch {
+	case l.Window == 0 && l.Calendar == nil:
+		fault("window", errors.New("is missing; give a duration such as 1s, or minute, hour, day or month"))
+	case l.Window != 0 && l.Calendar != nil:
+		fault("window", errors.New("is both a duration and aligned to the calendar; give one"))
+	case l.Window < 0:
+		fault("window", fmt.Errorf("is %v, must be positive", l.Window))
+	}
+	if l.Guard < 0 {
+		fault("guard", fmt.Errorf("is %v, must be positive", l.Guard))
+	}
+}
+
+var outcomes = []upstream.Outcome{upstream.Done, upstream.Failed, upstream.NotExecuted, upstream.Unknown}
+
+// quotas returns the limits as the ledger knows them.
+func (sv *service) quotas() []quota.Limit {
+	var qs []quota.Limit
+	for _, l := range sv.limits {
+		q := quota.Limit{Name: l.Name, Calls: l.capacity(), Window: l.Window, Calendar: l.Calendar, Late: sv.Late, Guard: l.Guard, Partly: !l.counted(upstream.Done)}
+		if l.spaced() {
+			q.Burst = min(sv.Burst, l.Calls)
+		}
+		qs = append(qs, q)
+	}
+	return qs
+}
+
+// leaseLimits returns the limits as the lease book knows them: those above a window are
+// leased.
+func (sv *service) leaseLimits(longWindow time.Duration) []lease.Limit {
+	var ls []lease.Limit
+	for i := range sv.limits {
+		l := &sv.limits[i]
+		ls = append(ls, lease.Limit{Name: l.Name, Calls: l.capacity(), Long: l.long(longWindow)})
+	}
+	return ls
+}
+
+// long reports whether a limit's window is above another one.
+func (l *limit) long(window time.Duration) bool {
+	if l.Calendar != nil {
+		return l.Calendar.Unit != quota.Minute || window < time.Minute
+	}
+	return l.Window > window
+}
+
+// spaced reports whether spacing works inside the limit.
+func (l Limit) spaced() bool { return l.Window > 0 && len(l.Counts) == 0 }
+
+// capacity is the number of permits per key.
+func (l *limit) capacity() int { return max(l.Calls, l.Concurrency) }
+
+// covers reports whether a call stands under the limit.
+func (l *limit) covers(in *upstream.Input) (bool, error) {
+	if l.when == nil {
+		return true, nil
+	}
+	return l.when.Bool(in)
+}
+
+// counted reports whether an attempt of the outcome uses its permit up.
+func (l *limit) counted(o upstream.Outcome) bool {
+	return len(l.Counts) == 0 || o == upstream.Unknown || slices.Contains(l.Counts, o)
+}
+
+// sameAs reports whether two limits count the same calls by the same key in the same window.
+func (l *limit) sameAs(o limit) bool {
+	return l.Name == o.Name && l.When == o.When && l.PerKey == o.PerKey && l.Window == o.Window &&
+		(l.Concurrency > 0) == (o.Concurrency > 0) && l.Calendar.Equal(o.Calendar)
+}

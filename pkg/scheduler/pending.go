@@ -1,0 +1,130 @@
+package scheduler
+
+import (
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/planner"
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler/internal/paging"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+	"github.com/seed-30fe103d/throttler/pkg/wheel"
+)
+
+// A call is a Call in the scheduler's memory. The loop owns it, but for request, which
+// never changes. A million of them may wait, so it is kept small: the part that only an
+// attempt needs is in flight, and ended is made for those who wait.
+type call struct {
+	*Call   // is never changed, only replaced (see change): others hold it too
+	request *upstream.Request
+	up      *upstreamState // nil until it is admitted
+	bytes   int64
+
+	item    planner.Item[*call] // its place in the planner, its demand and its age
+	due     time.Duration       // on the loop's clock; not before it
+	timeout wheel.Handle
+	flight  *flight       // nil until it is sent for the first time, or ends before
+	ended   chan struct{} // if not nil, closed when it is finished or unknown
+
+	generation uint32 // of the service that computed the demand
+	counted    phase  // as which its upstream counts it
+	noBody     bool   // its request stays out of the store
+	abandoned  bool   // its caller has left
+	resident   bool   // counted by paging as one that waits in memory
+}
+
+// A phase is the state of a call as its upstream counts it.
+type phase uint8
+
+const (
+	absent     phase = iota // not counted: not accepted yet, or over
+	waiting                 // for permits, for its time, or on disk
+	sending                 // an attempt is in flight
+	recording               // an attempt has ended; its call is being stored
+	unresolved              // unknown, and waits for a decision
+	phases
+)
+
+// A flight is the part of a call that has been sent, or has ended.
+type flight struct {
+	sentAt     time.Time        // monotonic, of the last attempt
+	firstSent  time.Time        // monotonic, of the first one
+	needs      []quota.Need     // the permits that it holds
+	leases     []*lease.Lease   // in which the store knows them, if not with the call
+	counted    int              // attempts that count
+	failures   int              // attempts in a row that did not get through
+	backoff    time.Duration    // the last one
+	repeat     bool             // the next attempt is a repeat that the retry budget must cover
+	budgetSlot int              // its place among the calls that wait for the budget
+	used       bool             // its bytes have been sent once
+	maybe      bool             // an attempt may have executed it
+	resolved   func()           // ends the query about it, nil if there is none
+	result     *upstream.Result // the last answer, for the caller
+	reason     Reason           // why the call ended without one
+}
+
+// history returns the flight of a call, the zero flight if it has none, for reading.
+func (c *call) history() flight {
+	if c.flight == nil {
+		return flight{}
+	}
+	return *c.flight
+}
+
+// whenEnded returns a channel that is closed when the call is finished or unknown, nil
+// if it is.
+func (c *call) whenEnded() <-chan struct{} {
+	if c.State == Unknown || c.State.Finished() && c.ended == nil {
+		return nil
+	}
+	if c.ended == nil {
+		c.ended = make(chan struct{})
+	}
+	return c.ended
+}
+
+// change replaces the Call by a copy, to be changed at once.
+func (c *call) change() *Call {
+	c.Call = c.Call.snapshot()
+	return c.Call
+}
+
+// because notes why the call ends without an answer.
+func (c *call) because(r Reason) {
+	if c.flight == nil {
+		c.flight = new(flight)
+	}
+	c.flight.reason = r
+}
+
+// answer returns the last answer, nil if there is none.
+func (c *call) answer() *upstream.Result {
+	if c.flight == nil || c.flight.result == nil || c.flight.result.Response == nil {
+		return nil
+	}
+	return c.flight.result
+}
+
+// discardAnswer closes the answer of a call that no caller reads.
+func (c *call) discardAnswer() {
+	if a := c.answer(); a != nil {
+		a.Response.Body.Close()
+	}
+}
+
+// row is the call as paging knows it.
+func (c *call) row() paging.Row {
+	return paging.Row{Position: Position{Priority: int(c.Priority), Seq: int64(c.item.Seq)}, Class: c.Lane, Bytes: c.bytes}
+}
+
+// pages reports whether paging counts the call: it is on disk too, and no caller waits.
+func (c *call) pages() bool { return c.Durable && c.Async }
+
+// Fire is the instant that a waiting call has in the wheel: its deadline, or the end of
+// its delay.
+func (c *call) Fire(now time.Time) { c.up.fire(now, c) }
+
+// requestSize estimates the memory that a request holds, in bytes.
+func requestSize(r *upstream.Request) int64 {
+	return int64(len(r.Target)+len(r.Body)) + headerSize(r.Header)
+}

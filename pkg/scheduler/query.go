@@ -1,0 +1,196 @@
+package scheduler
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Get returns a call.
+func (s *Scheduler) Get(ctx context.Context, id string) (*Call, error) {
+	var live *Call
+	if err := s.loop.ask(ctx, func(now time.Time) {
+		if c := s.loop.calls[id]; c != nil {
+			live = c.up.look(now, c)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	if live != nil {
+		return live, nil
+	}
+	return s.stored(ctx, id)
+}
+
+// stored returns a call that is not in memory.
+func (s *Scheduler) stored(ctx context.Context, id string) (*Call, error) {
+	c, err := s.journal.get(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case !c.Durable || c.State != Waiting:
+	case c.Deadline.After(time.Now()):
+		return s.forecastStored(ctx, c), nil
+	default: // its turn has not come, and need not
+		s.fetch(ctx, id)
+	}
+	return c, nil
+}
+
+// forecastStored returns a call on disk with its ETA, if it still waits there.
+func (s *Scheduler) forecastStored(ctx context.Context, told *Call) *Call {
+	e := s.journal.fetch(ctx, told.ID)
+	if e == nil { // it has gone on meanwhile
+		return told
+	}
+	c := s.loop.rehydrateOne(e)
+	if c == nil {
+		return told
+	}
+	var live *Call
+	if s.loop.ask(ctx, func(now time.Time) {
+		if u := s.loop.upstreams[c.Upstream]; u != nil {
+			c.up = u
+			live = u.look(now, c)
+		}
+	}) != nil || live == nil {
+		return told
+	}
+	return live
+}
+
+// fetch takes a call into memory that is on disk only. It leaves an unknown one whose
+// caller has been told so: that never goes again.
+func (s *Scheduler) fetch(ctx context.Context, id string) {
+	if e := s.journal.fetch(ctx, id); e != nil && (e.Call.Async || e.Call.State == Waiting) {
+		if c := s.loop.rehydrateOne(e); c != nil {
+			s.loop.ask(ctx, func(now time.Time) { s.loop.load(now, []*call{c}) })
+		}
+	}
+}
+
+// Wait returns a call when it is finished or unknown, or as it is when ctx ends.
+func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
+	inLoop := context.WithoutCancel(ctx) // the call is told as it is when ctx ends
+	var ended <-chan struct{}
+	watch := func(time.Time) {
+		if c := s.loop.calls[id]; c != nil {
+			ended = c.whenEnded()
+		}
+	}
+	if s.loop.ask(inLoop, watch); ended == nil {
+		s.fetch(inLoop, id)
+		s.loop.ask(inLoop, watch)
+	}
+	if ended != nil {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		case <-s.closed:
+		}
+	}
+	return s.Get(inLoop, id)
+}
+
+// List returns the calls that match a filter, by growing id.
+func (s *Scheduler) List(ctx context.Context, f Filter) ([]*Call, error) {
+	calls, err := s.journal.list(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	live := make([]*Call, len(calls))
+	if err := s.loop.ask(ctx, func(now time.Time) {
+		for i, stored := range calls {
+			if c := s.loop.calls[stored.ID]; c != nil {
+				live[i] = c.up.look(now, c)
+			}
+		}
+	}); err != nil {
+		return nil, err
+	}
+	for i, c := range live {
+		if c != nil {
+			calls[i] = c
+		}
+	}
+	return calls, nil
+}
+
+// Upstreams returns how the upstreams stand, by name.
+func (s *Scheduler) Upstreams(ctx context.Context) ([]UpstreamStatus, error) {
+	var all []UpstreamStatus
+	if err := s.loop.ask(ctx, func(now time.Time) {
+		for _, name := range slices.Sorted(maps.Keys(s.loop.upstreams)) {
+			all = append(all, statusOf(now, s.loop.upstreams[name]))
+		}
+	}); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// Status returns how one upstream stands; the error is [NotFound] if there is none
+// of the name.
+func (s *Scheduler) Status(ctx context.Context, upstream string) (UpstreamStatus, error) {
+	var st UpstreamStatus
+	known := false
+	if err := s.loop.ask(ctx, func(now time.Time) {
+		if u := s.loop.upstreams[upstream]; u != nil {
+			st, known = statusOf(now, u), true
+		}
+	}); err != nil {
+		return UpstreamStatus{}, err
+	}
+	if !known {
+		return UpstreamStatus{}, errNoUpstream(upstream)
+	}
+	return st, nil
+}
+
+// Limits returns how all limits stand, by upstream and in the order of the config.
+func (s *Scheduler) Limits(ctx context.Context) ([]LimitStatus, error) {
+	var all []LimitStatus
+	var names []string
+	if err := s.loop.ask(ctx, func(time.Time) { names = slices.Sorted(maps.Keys(s.loop.upstreams)) }); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		for i, there := 0, true; there; i++ { // each by itself: one may have a hundred thousand keys
+			var st LimitStatus
+			there = false
+			if err := s.loop.ask(ctx, func(now time.Time) {
+				if u := s.loop.upstreams[name]; u != nil && i < len(u.limits) {
+					st, there = limitStatusOf(now, u, i), true
+				}
+			}); err != nil {
+				return nil, err
+			}
+			if there {
+				all = append(all, st)
+			}
+		}
+	}
+	return all, nil
+}
+
+// Config returns the upstreams as they are configured now, defaults filled in.
+func (s *Scheduler) Config() map[string]Upstream {
+	all := make(map[string]Upstream)
+	for name, sv := range *s.services.Load() {
+		if sv.webhook == nil {
+			all[name] = sv.Upstream
+		}
+	}
+	return all
+}
+
+// Upstream returns an upstream as it is configured now, defaults filled in; false
+// if there is none of the name.
+func (s *Scheduler) Upstream(name string) (Upstream, bool) {
+	sv := s.service(name)
+	if sv == nil {
+		return Upstream{}, false
+	}
+	return sv.Upstream, true
+}

@@ -1,0 +1,201 @@
+package scheduler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// pollEvery is how often calls whose time has come near are read from disk.
+const pollEvery = horizon / 2
+
+// recover takes over the state that an earlier process left in the store, before the
+// loop runs. Permits of attempts without a recorded end come back at restart + late +
+// window; calls that were being sent are unknown, and go again only where the upstream
+// recognises the repeat.
+func (l *loop) recover() error {
+	past, err := l.journal.recover(l.cuts, l.recentAttempts(), l.repeatAfterCrash)
+	if err != nil {
+		return fmt.Errorf("throttler: %w", err)
+	}
+	now := time.Now()
+	if behind := past.Mark.Sub(now); behind > 0 {
+		l.log.Warn("the wall clock is behind the latest time in the store; no permit comes back sooner for it", "behind", behind.String())
+	}
+	l.seq = uint64(past.Seq)
+	l.holdID = past.Epoch << 32
+	for _, name := range slices.Sorted(maps.Keys(past.Backlog)) {
+		b := past.Backlog[name]
+		if u := l.upstreams[name]; u != nil {
+			u.inherit(b)
+			continue
+		}
+		l.absent[name] = detached{backlog: b}
+		if n := b.Waiting + b.Unknown; n > 0 {
+			l.log.Warn("calls of an upstream that is not configured stay in the store", "upstream", name, "calls", n)
+		}
+	}
+	if err := l.journal.restate(l.cuts, l.restore(now, past)); err != nil {
+		return fmt.Errorf("throttler: %w", err)
+	}
+	l.wheel.Insert(0, poll{l: l})
+	if n := past.Broken; n > 0 {
+		l.log.Warn("calls were being sent when the last process ended; they may have been executed", "calls", n)
+	}
+	return nil
+}
+
+// recentAttempts returns how far back ended attempts can still have permits of short
+// windows out.
+func (l *loop) recentAttempts() time.Duration {
+	recent := time.Duration(0)
+	for _, u := range l.upstreams {
+		for i := range u.limits {
+			if !u.limits[i].long(l.longWindow) {
+				recent = max(recent, u.limits[i].Window+u.Late+2*time.Minute) // a minute that is aligned, and skew
+			}
+		}
+	}
+	return recent
+}
+
+// restore gives the ledgers the permits that are out, and returns them with the instants
+// at which they come back.
+func (l *loop) restore(now time.Time, past *Past) []lease.Hold {
+	var known []lease.Hold
+	for _, h := range past.Holds {
+		u := l.upstreams[h.Upstream]
+		if h.Paused {
+			h.ID = l.nextHold()
+			l.pauses[pauseOf(&h)] = h
+		}
+		switch {
+		case u == nil && !h.Paused:
+			d := l.absent[h.Upstream]
+			d.holds = append(d.holds, h)
+			l.absent[h.Upstream] = d
+		case u != nil && !u.restore(now, past.Mark, &h):
+			continue // there is no such limit any more
+		}
+		known = append(known, h)
+	}
+	return known
+}
+
+// repeatAfterCrash decides about a call that was being sent when the last process ended.
+func (l *loop) repeatAfterCrash(e *Entry) (at time.Time, ok bool) {
+	c := l.rehydrateOne(e)
+	if c == nil {
+		return at, false
+	}
+	sv, now := l.service(c.Upstream), time.Now()
+	broken := &upstream.Result{Outcome: upstream.Unknown, Sent: true}
+	attempt := sv.retryAttempt(c.request, *c.flight, broken)
+	attempt.Number = c.flight.counted // it is among the attempts that the store knows
+	d := sv.Retry.Next(now, attempt, l.random())
+	n := nextAttempt(now, sv, true, *c.flight, broken, d)
+	return n.at, n.again && n.at.Before(c.Deadline)
+}
+
+// rehydrate makes calls of stored entries whose upstream is configured.
+func (l *loop) rehydrate(entries []Entry) []*call {
+	var calls []*call
+	for i := range entries {
+		if c := l.rehydrateOne(&entries[i]); c != nil {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
+// rehydrateOne makes a call of a stored entry, nil if its upstream is not configured or
+// its request was not kept. The caller that waited for it has left. It may run outside
+// the loop.
+func (l *loop) rehydrateOne(e *Entry) *call {
+	sv := l.service(e.Call.Upstream)
+	if sv == nil || e.Request == nil {
+		return nil
+	}
+	c := &call{Call: e.Call, request: e.Request, bytes: e.Bytes, generation: sv.generation}
+	c.item.Value, c.item.Priority, c.item.Seq = c, c.Priority, uint64(c.Seq)
+	c.item.Demand = sv.redemand(upstream.NewInput(e.Request))
+	now := time.Now()
+	c.Async = true
+	c.AcceptedAt, c.Deadline = toMonotonic(now, c.AcceptedAt), toMonotonic(now, c.Deadline)
+	if c.Due.After(now) {
+		c.due = toMonotonic(now, c.Due).Sub(l.origin)
+	}
+	if c.flight = flightOf(now, c.Call); c.flight != nil {
+		c.Deadline = sv.repeatableUntil(c.flight, c.Deadline)
+	}
+	return c
+}
+
+// flightOf returns the history that the attempts of a stored call tell, nil if there are
+// none.
+func flightOf(now time.Time, c *Call) *flight {
+	if len(c.Attempts) == 0 {
+		return nil
+	}
+	f := &flight{firstSent: toMonotonic(now, c.Attempts[0].SentAt)}
+	for _, a := range c.Attempts {
+		f.used = f.used || a.Status != 0 || a.Outcome != upstream.NotExecuted
+		if f.repeat = a.Outcome == upstream.Unknown && !a.Resolved; f.repeat {
+			f.counted++
+			f.maybe = true
+		}
+	}
+	return f
+}
+
+// toMonotonic puts an instant of the wall clock on the monotonic one.
+func toMonotonic(now, t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return now.Add(t.Sub(now))
+}
+
+// A poll fetches from disk the calls that were delayed and whose time has come near. A
+// call that was not delayed, and waits on disk past its deadline, ends when its turn
+// comes, or when it is asked about.
+type poll struct {
+	l     *loop
+	after Position
+}
+
+func (p poll) Fire(now time.Time) {
+	l := p.l
+	if l.stopping {
+		l.wheel.Insert(now.Sub(l.origin)+pollEvery, poll{l: l})
+		return
+	}
+	var page *Page
+	var calls []*call
+	l.beside(func() {
+		if page = l.journal.waking(now.Add(horizon), p.after); page != nil {
+			calls = l.rehydrate(page.Entries)
+		}
+	}, func(now time.Time) {
+		l.load(now, calls)
+		if page != nil && !page.End && !l.crowded() {
+			l.wheel.Insert(now.Sub(l.origin), poll{l, page.Last})
+			return
+		}
+		l.wheel.Insert(now.Sub(l.origin)+pollEvery, poll{l: l})
+	})
+}
+
+// crowded reports whether no more calls should be fetched from disk for now.
+func (l *loop) crowded() bool {
+	for _, u := range l.upstreams {
+		if u.window.Crowded() {
+			return true
+		}
+	}
+	return false
+}

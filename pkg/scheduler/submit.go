@@ -1,0 +1,364 @@
+package scheduler
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/seed-30fe103d/throttler/pkg/planner"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// Submit hands over a call and returns when it is stored, with its ETA. The error
+// is an [*Error].
+func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
+	sv, c, refused := s.newCall(r)
+	if refused != nil {
+		return nil, refused
+	}
+	c.Async, c.Durable = true, s.journal.durable != nil && (r.origin == nil || r.origin.resolves == "") // the next process queries by itself
+	var accepted *Call
+	known, refused := s.accept(ctx, sv, c, &r, func(now time.Time) {
+		accepted = c.up.describe(now, c)
+	})
+	switch {
+	case refused != nil:
+		return nil, refused
+	case known != nil:
+		return repeated(s.Get(ctx, known.ID))
+	}
+	return accepted, nil
+}
+
+// repeated marks a call that was accepted before, under the same idempotency key.
+func repeated(c *Call, err error) (*Call, error) {
+	if c != nil {
+		c.Repeated = true
+	}
+	return c, err
+}
+
+// Do hands over a call and waits for the upstream's answer; the caller closes its
+// body. A call that has not been sent when ctx ends is cancelled; one that has
+// been sent runs to its own end and is recorded. The error is an [*Error], or
+// that of ctx. The returned Call is nil only if the request was malformed, ctx had
+// ended before, or the scheduler is closed. An IdempotencyKey counts only for a durable
+// call: a second request with it gets the answer of the first, if that is sent within
+// max_wait.
+func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	sv, c, refused := s.newCall(r)
+	if refused != nil {
+		return nil, nil, refused
+	}
+	c.ended = make(chan struct{})
+	c.Deadline = earlier(c.Deadline, c.AcceptedAt.Add(sv.MaxWait))
+	if d, ok := ctx.Deadline(); ok {
+		c.Deadline = earlier(c.Deadline, d)
+	}
+	if !c.Durable {
+		r.IdempotencyKey = "" // forwarded only
+	}
+	id := c.ID // from here on the loop may replace the Call
+	switch known, refused := s.accept(ctx, sv, c, &r, func(now time.Time) {
+		if ctx.Err() != nil { // before anything was sent
+			c.up.abandon(now, c)
+		}
+	}); {
+	case refused != nil:
+		return nil, refused.Call, refused
+	case known != nil:
+		return s.join(ctx, known.ID, c.Deadline)
+	}
+	select {
+	case <-c.ended:
+	case <-ctx.Done():
+		return s.leave(ctx, id, c)
+	}
+	// Ended: the loop does not touch the call any more.
+	last := c.Call.snapshot()
+	if answer := c.answer(); answer != nil {
+		if c.State != Unknown || answer.Outcome == upstream.Unknown {
+			return answer.Response, last, nil
+		}
+		answer.Response.Body.Close() // it says less than is known: an earlier attempt may have executed the call
+	}
+	return nil, last, explain(c)
+}
+
+// leave abandons a call whose caller's ctx has ended, and returns how it stands.
+func (s *Scheduler) leave(ctx context.Context, id string, c *call) (*http.Response, *Call, error) {
+	inLoop := context.WithoutCancel(ctx)
+	s.loop.ask(inLoop, func(now time.Time) { c.up.abandon(now, c) })
+	snapshot, err := s.Get(inLoop, id)
+	if err != nil {
+		return nil, nil, ctx.Err()
+	}
+	return nil, snapshot, ctx.Err()
+}
+
+// join waits for a call that another caller handed over, and returns its answer. It
+// waits no longer than until latest for the call to be sent.
+func (s *Scheduler) join(ctx context.Context, id string, latest time.Time) (*http.Response, *Call, error) {
+	bounded, cancel := context.WithDeadline(ctx, latest)
+	defer cancel()
+	c, err := repeated(s.Wait(bounded, id))
+	if err == nil && c.State == Sending {
+		c, err = repeated(s.Wait(ctx, id))
+	}
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case c.State == Waiting && ctx.Err() == nil:
+		return nil, c, wrongState(c, "it has this idempotency key and has not been sent yet; ask for its answer later")
+	case c.Response != nil && c.State.Finished():
+		return c.Response.http(), c, nil
+	case ctx.Err() != nil:
+		return nil, c, ctx.Err()
+	case c.State == Unknown:
+		return nil, c, &Error{Reason: NoAnswer, Upstream: c.Upstream, Call: c, Detail: fmt.Sprintf("call %s has this idempotency key; it was sent and may have been executed: query before you send it again", c.ID)}
+	}
+	return nil, c, wrongState(c, "it has this idempotency key, and there is no answer to it")
+}
+
+// http returns the answer as it came, as far as it was kept.
+func (r *Response) http() *http.Response {
+	return &http.Response{
+		StatusCode: r.Status, Status: fmt.Sprintf("%d %s", r.Status, http.StatusText(r.Status)),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: r.Headers.Clone(),
+		ContentLength: int64(len(r.Body)), Body: io.NopCloser(bytes.NewReader(r.Body)),
+	}
+}
+
+// Reserve counts the bytes of a request that has yet to be read against its
+// upstream's max_waiting_bytes, so that bodies on their way in are bounded like
+// those that wait, and says at once where a call would be refused in any case.
+// Release gives them back; it is called once, before the call is handed over,
+// which counts for itself. The error is an [*Error], or that of ctx.
+func (s *Scheduler) Reserve(ctx context.Context, upstream string, bytes int64) (release func(), err error) {
+	refused := errStopping(upstream)
+	var u *upstreamState
+	if err := s.loop.ask(ctx, func(time.Time) {
+		if u = s.loop.upstreams[upstream]; u == nil {
+			refused = errNoUpstream(upstream)
+		} else if !s.loop.stopping {
+			if refused = u.full(bytes); refused == nil {
+				u.bytes += bytes
+			}
+		}
+	}); err != nil {
+		return nil, err
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	return func() { s.loop.post(func(time.Time) { u.bytes -= bytes }) }, nil
+}
+
+// newCall checks a request and computes its demand, on the caller's goroutine.
+func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
+	sv := s.service(r.Upstream)
+	if r.origin != nil {
+		sv = r.origin.by
+	}
+	if sv == nil || sv.webhook != nil && r.origin == nil {
+		return nil, nil, errNoUpstream(r.Upstream)
+	}
+	if r.Method == "" {
+		r.Method = http.MethodGet
+	}
+	// The call outlives its caller, who may use the memory otherwise.
+	r.Header, r.Body = r.Header.Clone(), bytes.Clone(r.Body)
+	wire := r.wire()
+	if refused := sv.check(&r, wire); refused != nil {
+		return nil, nil, refused
+	}
+	in := upstream.NewInput(wire)
+	demand, refused := sv.demand(in)
+	if refused != nil {
+		refused.Upstream = r.Upstream
+		return nil, nil, refused
+	}
+	now := time.Now()
+	earliest, deadline, refused := sv.span(now, &r)
+	if refused != nil {
+		return nil, nil, refused
+	}
+	c := &call{
+		Call: &Call{
+			ID: uuid.Must(uuid.NewV7()).String(), Upstream: r.Upstream, State: Waiting, Priority: int16(r.Priority),
+			AcceptedAt: now, NotBefore: r.NotBefore, Deadline: deadline, Attempts: []Attempt{}, Callback: r.Callback,
+		},
+		request: wire, generation: sv.generation, bytes: requestSize(wire),
+	}
+	c.item.Value, c.item.Priority, c.item.Demand = c, c.Priority, demand
+	if r.origin != nil {
+		c.Resolves = r.origin.resolves
+	}
+	if s.journal.durable != nil {
+		c.Stored = &Stored{Lane: sv.lane(demand)}
+		c.Durable, c.noBody = sv.durable.holds(in, false), sv.noBody.holds(in, true)
+	}
+	if earliest.After(now) {
+		c.due = earliest.Sub(s.loop.origin)
+		c.delayUntil(earliest)
+	}
+	return sv, c, nil
+}
+
+func badRequest(upstream, format string, args ...any) *Error {
+	return &Error{Reason: BadRequest, Upstream: upstream, Detail: fmt.Sprintf(format, args...)}
+}
+
+// check refuses a request that can never be a call.
+func (sv *service) check(r *Request, wire *upstream.Request) *Error {
+	if r.Priority < -MaxPriority || r.Priority > MaxPriority {
+		return badRequest(r.Upstream, "priority is %d, must be from %d to %d", r.Priority, -MaxPriority, MaxPriority)
+	}
+	if _, known := sv.Callbacks[r.Callback]; r.Callback != "" && !known {
+		return badRequest(r.Upstream, "callback %q is not one of upstream %q's callbacks in the configuration", r.Callback, r.Upstream)
+	}
+	if int64(len(r.Body)) > sv.MaxBody {
+		return &Error{Reason: TooLarge, Upstream: r.Upstream, Detail: fmt.Sprintf("the body has %d bytes, upstream %q takes at most %d (max_body)", len(r.Body), r.Upstream, sv.MaxBody)}
+	}
+	if err := wire.Check(); err != nil {
+		return badRequest(r.Upstream, "%v", err)
+	}
+	return nil
+}
+
+// span returns the earliest and the latest instant at which a call may be sent. Instants
+// of a request are on the wall clock; the results are on the monotonic one, which no
+// clock step moves.
+func (sv *service) span(now time.Time, r *Request) (earliest, deadline time.Time, refused *Error) {
+	earliest = now
+	if r.NotBefore.After(now) {
+		earliest = now.Add(r.NotBefore.Sub(now))
+	}
+	deadline = sv.validUntil(now, earliest.Add(sv.MaxAge))
+	if deadline.Before(earliest) {
+		return earliest, deadline, badRequest(r.Upstream, "not_before %s is after %s, when the call's signature is stale (signature.life is %v)", stamp(earliest), stamp(deadline), sv.Signature.Life)
+	}
+	if r.Deadline.IsZero() {
+		return earliest, deadline, nil
+	}
+	if !r.Deadline.After(now) {
+		return earliest, deadline, badRequest(r.Upstream, "the deadline %s has passed", stamp(r.Deadline))
+	}
+	if r.Deadline.Before(earliest) {
+		return earliest, deadline, badRequest(r.Upstream, "not_before %s is after the deadline %s", stamp(r.NotBefore), stamp(r.Deadline))
+	}
+	return earliest, earlier(deadline, now.Add(r.Deadline.Sub(now))), nil
+}
+
+// accept takes a new call, stores it and lets it wait; accepted then runs in the loop. It
+// returns the call that has its idempotency key, if there is one.
+func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request, accepted func(now time.Time)) (known *Call, refused *Error) {
+	e := &Entry{Call: c.Call, Request: c.request, Bytes: c.bytes, NoBody: c.noBody}
+	if r.origin != nil {
+		e.Tells = r.origin.notice
+	}
+	if r.IdempotencyKey != "" {
+		e.Key, e.Fingerprint = r.Upstream+" "+r.IdempotencyKey, sv.up.Fingerprint(c.request)
+		// An accepted call stays so, whichever reason would refuse it now.
+		if known, err := s.journal.find(ctx, e); known != nil || err != nil {
+			return known, s.unstored(r, err)
+		}
+	}
+	accept := s.acceptStored
+	if s.journal.inPlace(c.Call) {
+		accept = s.acceptInPlace
+	}
+	known, refused, err := accept(ctx, e, c, accepted)
+	if refused == nil {
+		refused = s.unstored(r, err)
+	}
+	return known, refused
+}
+
+// acceptInPlace accepts a call that is kept in memory, by one message to the loop.
+func (s *Scheduler) acceptInPlace(ctx context.Context, e *Entry, c *call, accepted func(now time.Time)) (known *Call, refused *Error, err error) {
+	if s.loop.ask(context.WithoutCancel(ctx), func(now time.Time) {
+		if refused = s.loop.admit(now, c); refused != nil {
+			return
+		}
+		if known, err = s.journal.accept(ctx, e); known != nil || err != nil {
+			c.up.setPhase(c, absent)
+			return
+		}
+		c.up.enqueue(now, c)
+		accepted(now)
+	}) != nil {
+		return nil, errStopping(c.Upstream), nil
+	}
+	return known, refused, err
+}
+
+// acceptStored accepts a call whose store may block: a message reserves its place, and
+// another lets it wait when it is stored.
+func (s *Scheduler) acceptStored(ctx context.Context, e *Entry, c *call, accepted func(now time.Time)) (known *Call, refused *Error, err error) {
+	inLoop := context.WithoutCancel(ctx)
+	if s.loop.ask(inLoop, func(now time.Time) {
+		if refused = s.loop.admit(now, c); refused == nil {
+			s.loop.busy++
+			s.loop.accepting[c.ID] = true
+		}
+	}) != nil {
+		return nil, errStopping(c.Upstream), nil
+	}
+	if refused != nil {
+		return nil, refused, nil
+	}
+	known, err = s.journal.accept(ctx, e)
+	if s.loop.ask(inLoop, func(now time.Time) {
+		s.loop.busy--
+		delete(s.loop.accepting, c.ID)
+		if known != nil || err != nil {
+			c.up.setPhase(c, absent)
+			return
+		}
+		c.up.enqueue(now, c)
+		accepted(now)
+	}) != nil {
+		return nil, errStopping(c.Upstream), nil
+	}
+	return known, nil, err
+}
+
+// unstored says why the store did not take a call; nil if it did.
+func (s *Scheduler) unstored(r *Request, err error) *Error {
+	var refused *Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		return refused
+	case errors.Is(err, ErrKeyReused):
+		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("%v (idempotency key %q). If this is meant as a repeat, look that call up: a new key would make a second one. If it is not, give it a key of its own", err, r.IdempotencyKey)}
+	case errors.Is(err, ErrFull):
+		return &Error{Reason: DiskFull, Upstream: r.Upstream, cause: err, RetryAfter: time.Second, Detail: "the store's disk is full and the call was not taken; free some space, or send it again later"}
+	}
+	s.journal.check(err)
+	return &Error{Reason: StoreFailed, Upstream: r.Upstream, cause: err, Detail: "the call could not be stored: " + err.Error()}
+}
+
+// lane returns a number that is equal for calls of one flow with equal demands, in each
+// process: it depends on the names of limits, not on their order.
+func (sv *service) lane(d *planner.Demand) int64 {
+	h := fnv.New64a()
+	io.WriteString(h, strconv.Quote(d.Flow))
+	for _, n := range d.Needs {
+		fmt.Fprintf(h, " %s*%d%q", sv.limits[n.Limit].Name, n.Cost, n.Key)
+	}
+	return int64(h.Sum64())
+}

@@ -1,0 +1,307 @@
+package scheduler
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/planner"
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/retry"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler/internal/paging"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// An upstreamState is all that the loop knows of one upstream. Each part has an owner
+// that knows nothing of the others; the loop's goroutine alone calls them.
+type upstreamState struct {
+	*service // as it is configured now
+	loop     *loop
+
+	ledger  *quota.Ledger            // which permits are out
+	planner *planner.Planner[*call]  // which call goes next, and when the others will
+	breaker retry.Breaker            // whether the upstream can be reached
+	streaks retry.Streaks[streakKey] // how often in a row it has limited calls
+	budget  *budgetQueue             // which repeats the retry budget covers
+	leases  *lease.Book              // which permits the store knows to be out; nil without one
+	window  *paging.Window           // which calls of the store are in memory
+
+	count   [phases]int // calls by phase
+	bytes   int64       // of bodies and headers of all of them
+	removed bool        // it is not in the configuration any more
+}
+
+// A streakKey is a key of a limit; the zero one is the whole upstream.
+type streakKey struct {
+	limit int
+	key   string
+}
+
+func newUpstreamState(l *loop, sv *service) *upstreamState {
+	u := &upstreamState{service: sv, loop: l, window: paging.NewWindow(0)}
+	limits := sv.quotas()
+	u.ledger = quota.New(l.origin, limits...)
+	u.ledger.OnStep = u.clockStepped
+	u.planner = planner.New[*call](l.origin, l.wheel, u.ledger, limits, sv.weight)
+	u.budget = newBudgetQueue(u)
+	if l.journal.durable != nil {
+		u.leases = lease.NewBook(sv.Name, l.nextHold)
+		u.leases.SetLimits(sv.leaseLimits(l.longWindow))
+	}
+	return u
+}
+
+func (u *upstreamState) clockStepped(step time.Duration) {
+	text := "the wall clock was put forward; permits that are out of aligned limits count in both windows"
+	if step < 0 {
+		text = "the wall clock was put back; aligned windows stand still until it is at its old time"
+	}
+	u.loop.log.Warn(text, "upstream", u.Name, "step", step.String())
+}
+
+// setPhase moves a call from one count to another.
+func (u *upstreamState) setPhase(c *call, to phase) {
+	u.count[c.counted]--
+	u.count[to]++
+	switch {
+	case c.counted == absent && to != absent:
+		u.bytes += c.bytes
+	case c.counted != absent && to == absent:
+		u.bytes -= c.bytes
+	}
+	c.counted = to
+}
+
+// grow counts bytes that a call holds besides its request.
+func (u *upstreamState) grow(c *call, bytes int64) {
+	c.bytes += bytes
+	u.bytes += bytes
+}
+
+// inherit takes over calls that lie in the store.
+func (u *upstreamState) inherit(b Backlog) {
+	if u.leases == nil {
+		return
+	}
+	u.window = paging.NewWindow(b.Waiting)
+	u.count[waiting], u.count[unresolved], u.bytes = b.Waiting, b.Unknown, b.Bytes
+}
+
+// full says why no call of so many bytes can be taken; nil if one can.
+func (u *upstreamState) full(bytes int64) *Error {
+	e := &Error{Reason: Full, Upstream: u.Name, RetryAfter: time.Second}
+	switch {
+	case u.count[waiting]+u.count[unresolved] >= u.MaxWaiting:
+		e.Detail = fmt.Sprintf("%d calls wait for upstream %q and %d are unknown, at most %d may be pending (max_waiting)", u.count[waiting], u.Name, u.count[unresolved], u.MaxWaiting)
+	case u.bytes+bytes > u.MaxWaitingBytes:
+		e.Detail = fmt.Sprintf("calls of %d bytes are pending for upstream %q, at most %d may be (max_waiting_bytes)", u.bytes, u.Name, u.MaxWaitingBytes)
+	default:
+		return nil
+	}
+	return e
+}
+
+// dispatch sends every call that can go.
+func (u *upstreamState) dispatch(now time.Time) {
+	u.planner.Dispatch(now, u.breaker.Allow(now), func(c *call) { u.send(now, c) })
+}
+
+// catchUp does for the calls that came since the last dispatch what the next one would:
+// it sends those that can go and lets the others wait for their limits. So a call that
+// comes next, or a question when a call goes, counts all that came before, and a batch
+// of messages is no more than so many turns.
+func (u *upstreamState) catchUp(now time.Time) {
+	if !u.loop.stopping && u.planner.Fresh() {
+		u.dispatch(now)
+	}
+}
+
+// reroute makes sure that the demand of a call is one of the present configuration.
+func (u *upstreamState) reroute(c *call) {
+	if c.generation != u.generation {
+		c.item.Demand, c.generation = u.redemand(upstream.NewInput(c.request)), u.generation
+	}
+}
+
+// pausedUntil returns until when no call of the upstream goes, by a pause or because it
+// is down; the zero time if some may.
+func (u *upstreamState) pausedUntil(now time.Time) time.Time {
+	until := u.ledger.Usage(now, 0, "").PausedUntil
+	if at := u.breaker.Until(now); at.After(until) {
+		return at
+	}
+	return until
+}
+
+// pausable returns the index of the limit that a pause names, -1 if there is none. A
+// pause of the upstream is one of the first limit, which counts all calls.
+func (sv *service) pausable(limit string) int {
+	if limit == "" {
+		return 0
+	}
+	return sv.limitNamed(limit)
+}
+
+// pause pauses a limit, or a key of it if one is given, until an instant; the zero
+// instant ends the pause.
+func (u *upstreamState) pause(now time.Time, limit int, key string, until time.Time) error {
+	l := &u.limits[limit]
+	switch {
+	case key == "":
+		u.ledger.PauseLimit(limit, until)
+	case l.PerKey == "":
+		return &Error{Reason: BadRequest, Upstream: u.Name, Limit: l.Name, Detail: fmt.Sprintf("limit %q has no keys; leave the key %q out to pause all of it", l.Name, key)}
+	case !u.ledger.PauseKey(now, limit, key, until):
+		return &Error{Reason: Full, Upstream: u.Name, Limit: l.Name, RetryAfter: time.Second, Detail: fmt.Sprintf("limit %q knows %d keys that are in use, and takes no pause of another one", l.Name, quota.DefaultMaxKeys)}
+	}
+	u.planner.CheckLimit(now, limit)
+	return nil
+}
+
+// holds returns the permits that are out.
+func (u *upstreamState) holds(now time.Time) []lease.Hold {
+	var all []lease.Hold
+	for _, h := range u.ledger.Save(now) {
+		all = append(all, lease.Hold{Upstream: u.Name, Limit: u.limits[h.Limit].Name, Key: h.Key, Every: h.Every, Permits: h.Permits, Back: h.Back})
+	}
+	return all
+}
+
+// restore gives the ledger permits that are out, or a pause, and fills in when they come
+// back; false if there is no such limit. Mark is as in [quota.Ledger.Restore].
+func (u *upstreamState) restore(now, mark time.Time, h *lease.Hold) bool {
+	limit := u.limitNamed(h.Limit)
+	if h.Paused {
+		limit = u.pausable(h.Limit)
+	}
+	switch {
+	case limit < 0:
+		return false
+	case h.Paused:
+		return u.pause(now, limit, h.Key, toMonotonic(now, h.Back)) == nil
+	case h.Back.IsZero():
+		h.Back = u.ledger.Back(now, limit, quota.Attempt{Sent: now, End: now, Fate: quota.Unanswered})
+	}
+	if h.Every {
+		u.ledger.Shut(now, mark, limit, h.Back)
+	} else {
+		u.ledger.Restore(now, mark, quota.Held{Limit: limit, Key: h.Key, Permits: h.Permits, Back: h.Back})
+	}
+	return true
+}
+
+// reload puts the upstream under another service. Calls are those in memory, demands
+// those of them that were computed before.
+func (u *upstreamState) reload(now time.Time, sv *service, calls []*call, demands map[*call]*planner.Demand) {
+	old := u.service
+	kept := sv.keeps(old)
+	pauses := u.lostPauses(now, kept)
+	limits := sv.quotas()
+	u.ledger.Replace(now, limits, kept)
+	u.service = sv
+	u.planner.Replace(limits, sv.weight)
+	u.streaks = retry.Streaks[streakKey]{}
+	u.leases.SetLimits(sv.leaseLimits(u.loop.longWindow))
+	u.restorePauses(now, pauses)
+	u.budget.share(sv.Retry.Share)
+	if u.removed {
+		u.removed = false
+		u.window.Rewind()
+	}
+	if old.URL != sv.URL {
+		u.breaker.Reset(now)
+	}
+	slices.SortFunc(calls, func(a, b *call) int { return cmp.Compare(a.item.Seq, b.item.Seq) })
+	for _, c := range calls {
+		if d := demands[c]; d != nil {
+			c.item.Demand, c.generation = d, sv.generation
+		}
+		u.adopt(now, c, kept)
+	}
+	old.up.Close()
+}
+
+// adopt puts a call under the service that was just configured.
+func (u *upstreamState) adopt(now time.Time, c *call, kept []int) {
+	u.reroute(c) // if it came after the demands were computed
+	if c.flight != nil && c.flight.needs != nil {
+		u.carry(now, c, kept)
+	}
+	if stale := u.validUntil(c.AcceptedAt, c.Deadline); stale.Before(c.Deadline) { // without a signer
+		c.change().Deadline = stale
+		if c.State == Waiting {
+			u.loop.wheel.Reschedule(c.timeout, u.wakeUp(now, c))
+		}
+	}
+	if c.item.Queued() {
+		u.planner.Add(now, &c.item)
+	}
+}
+
+// carry lets the attempt of a call that is in flight hold permits of the new limits.
+func (u *upstreamState) carry(now time.Time, c *call, kept []int) {
+	var needs, fresh []quota.Need
+	for _, n := range c.flight.needs {
+		if i := slices.Index(kept, n.Limit); i >= 0 {
+			n.Limit = i
+			needs = append(needs, n)
+		}
+	}
+	for _, n := range c.item.Demand.Needs {
+		if kept[n.Limit] < 0 {
+			fresh = append(fresh, n)
+		}
+	}
+	u.ledger.Charge(now, fresh)
+	c.flight.needs = slices.Concat(needs, fresh)
+}
+
+// A limitPause is a pause of a limit, or of one of its keys.
+type limitPause struct {
+	limit *limit
+	key   string // empty: all of them
+	until time.Time
+}
+
+// lostPauses returns the pauses of the limits that are not kept.
+func (u *upstreamState) lostPauses(now time.Time, kept []int) (all []limitPause) {
+	for i := range u.limits {
+		if slices.Contains(kept, i) {
+			continue
+		}
+		whole := u.ledger.Usage(now, i, "").PausedUntil
+		all = append(all, limitPause{&u.limits[i], "", whole})
+		for k := range u.ledger.Keys(now, i) {
+			if k.PausedUntil.After(whole) {
+				all = append(all, limitPause{&u.limits[i], k.Key, k.PausedUntil})
+			}
+		}
+	}
+	return all
+}
+
+// restorePauses pauses the limits that have the names of paused ones: a pause is meant
+// for the limit, whichever its window was.
+func (u *upstreamState) restorePauses(now time.Time, pauses []limitPause) {
+	for _, was := range pauses {
+		i := u.limitNamed(was.limit.Name)
+		switch {
+		case i < 0 || was.until.IsZero():
+		case was.key == "":
+			u.ledger.PauseLimit(i, was.until)
+		case u.limits[i].PerKey == was.limit.PerKey:
+			u.ledger.PauseKey(now, i, was.key, was.until)
+		}
+	}
+}
+
+// keeps returns for each limit the index of the old one whose permits it keeps, or -1.
+func (sv *service) keeps(old *service) []int {
+	kept := make([]int, len(sv.limits))
+	for i := range sv.limits {
+		kept[i] = slices.IndexFunc(old.limits, sv.limits[i].sameAs)
+	}
+	return kept
+}

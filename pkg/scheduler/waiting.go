@@ -1,0 +1,212 @@
+package scheduler
+
+import (
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/planner"
+)
+
+// Calls before an attempt: admission, waiting for a time, for the retry budget and for
+// permits, and the ends that need no attempt.
+
+// horizon is how far ahead calls are in memory: one that is due later waits on disk.
+const horizon = time.Minute
+
+// admit reserves a place for a new call, or says why it is refused.
+func (u *upstreamState) admit(now time.Time, c *call) *Error {
+	c.up = u
+	u.reroute(c)
+	u.catchUp(now)
+	if refused := u.refusal(now, c); refused != nil {
+		refused.Upstream = c.Upstream
+		refused.Call = c.Call.snapshot()
+		u.loop.observe(Event{Kind: EventRefused, Call: c.Call, Reason: refused.Reason, service: u.service, demand: c.item.Demand})
+		return refused
+	}
+	u.setPhase(c, waiting)
+	c.item.Seq = u.loop.nextSeq()
+	if c.Stored != nil {
+		c.Seq = int64(c.item.Seq)
+	}
+	return nil
+}
+
+// enqueue lets an admitted call wait that is stored.
+func (u *upstreamState) enqueue(now time.Time, c *call) {
+	l := u.loop
+	l.observe(Event{Kind: EventAccepted, Call: c.Call, service: u.service, demand: c.item.Demand})
+	l.calls[c.ID] = c
+	switch {
+	case l.stopping: // since it was admitted
+		u.release(now, c)
+	case u.parks(now, c):
+		delete(l.calls, c.ID)
+		u.window.Park()
+	default:
+		u.catchUp(now)
+		u.wait(now, c)
+	}
+}
+
+// parks reports whether a new call waits on disk only.
+func (u *upstreamState) parks(now time.Time, c *call) bool {
+	if !c.pages() || c.noBody {
+		return false
+	}
+	return c.due > now.Sub(u.loop.origin)+horizon || !u.window.Admit(c.row())
+}
+
+// wait puts a call into the plan, or lets it wait for its time.
+func (u *upstreamState) wait(now time.Time, c *call) {
+	if c.pages() && !c.resident {
+		c.resident = true
+		u.window.Enter(c.row())
+	}
+	if more := u.deferred(now, c); more > 0 {
+		c.due = max(c.due, now.Add(more).Sub(u.loop.origin))
+	}
+	if c.due <= now.Sub(u.loop.origin) {
+		u.reroute(c)
+		u.budget.enter(now, c)
+	}
+	c.timeout = u.loop.wheel.Insert(u.wakeUp(now, c), c)
+}
+
+// wakeUp returns the instant that a waiting call has in the wheel.
+func (u *upstreamState) wakeUp(now time.Time, c *call) time.Duration {
+	at := c.Deadline.Sub(u.loop.origin)
+	if c.due > now.Sub(u.loop.origin) {
+		return min(at, c.due)
+	}
+	return at
+}
+
+// deferred returns how long a call whose signature failed leaves the probe to others.
+func (u *upstreamState) deferred(now time.Time, c *call) time.Duration {
+	if c.flight == nil || c.flight.result == nil || !c.flight.result.Unsigned {
+		return 0
+	}
+	return u.breaker.Defer(now, c.flight.failures, u.loop.random())
+}
+
+// fire is the instant that a waiting call has in the wheel.
+func (u *upstreamState) fire(now time.Time, c *call) {
+	if c.item.Queued() || !now.Before(c.Deadline) {
+		u.expire(now, c)
+		return
+	}
+	u.wait(now, c)
+}
+
+// expire ends a call that may not wait any longer.
+func (u *upstreamState) expire(now time.Time, c *call) {
+	c.because(PastDeadline)
+	if u.pausedUntil(now).After(now) {
+		c.because(Paused)
+	}
+	u.finish(now, c, Expired)
+}
+
+// leave takes a waiting call out of the plan and the wheel.
+func (u *upstreamState) leave(now time.Time, c *call) {
+	u.depart(c)
+	if c.item.Queued() {
+		u.planner.Remove(now, &c.item)
+	}
+	u.budget.leave(c)
+	u.loop.wheel.Cancel(c.timeout)
+}
+
+// depart tells paging that a call does not wait any more.
+func (u *upstreamState) depart(c *call) {
+	if c.resident {
+		c.resident = false
+		u.window.Leave(c.row())
+	}
+}
+
+// abandon notes that the caller has left.
+func (u *upstreamState) abandon(now time.Time, c *call) {
+	select {
+	case <-c.ended:
+		c.discardAnswer()
+		return
+	default:
+	}
+	c.abandoned = true
+	if c.State == Waiting {
+		u.finish(now, c, Cancelled)
+	}
+}
+
+// release ends a waiting call because the scheduler stops. A call that was submitted
+// stays as it is.
+func (u *upstreamState) release(now time.Time, c *call) {
+	c.because(Stopping)
+	if !c.Async {
+		u.finish(now, c, Cancelled)
+	}
+}
+
+// load takes a call from disk into memory; it is counted already.
+func (u *upstreamState) load(now time.Time, c *call) {
+	c.up = u
+	u.loop.calls[c.ID] = c
+	if c.counted = unresolved; c.State == Waiting {
+		c.counted = waiting
+		u.window.Load()
+		u.wait(now, c)
+	}
+}
+
+// forecast returns when a call can be expected to go, and the limit that it waits for
+// last. A call that is not queued yet is looked at as if it were. Calls that are yet to
+// come, and go before, are not foreseen.
+func (u *upstreamState) forecast(now time.Time, c *call) (time.Time, *WaitingFor) {
+	why := &WaitingFor{Until: now}
+	if due := u.loop.origin.Add(c.due); due.After(now) {
+		why.Until = due
+	}
+	other := planner.Elsewhere{Ahead: u.ahead(c)}
+	if u.breaker.Open() { // one probe at a time says nothing of the calls that follow
+		other.Without = 1
+		if at := u.pausedUntil(now); at.After(why.Until) {
+			*why = WaitingFor{Limit: ConcurrencyLimit, Until: at, Paused: true}
+		}
+	}
+	if f := u.planner.ETA(now, &c.item, other); f.At.After(why.Until) {
+		*why = WaitingFor{Limit: u.limits[f.Limit].Name, Key: f.Key, Until: f.At, Ahead: f.Ahead, Paused: f.Pause}
+	}
+	return why.Until, why
+}
+
+// ahead returns how many calls on disk go before one that is not in memory.
+func (u *upstreamState) ahead(c *call) int {
+	if c.resident || c.State != Waiting || !c.Durable {
+		return 0
+	}
+	return u.window.Ahead(c.row())
+}
+
+// refill reads calls from disk if there is room for them.
+func (u *upstreamState) refill(now time.Time) {
+	if u.removed || u.loop.stopping {
+		return
+	}
+	request := u.window.Next()
+	if request == nil {
+		return
+	}
+	var page *Page
+	var calls []*call
+	u.loop.beside(func() {
+		if page = u.loop.journal.scan(u.Name, request.From, now.Add(horizon), request.Wants); page != nil {
+			calls = u.loop.rehydrate(page.Entries)
+		}
+	}, func(now time.Time) {
+		if page != nil {
+			u.window.Done(request, page.Last, page.End)
+			u.loop.load(now, calls)
+		}
+	})
+}
