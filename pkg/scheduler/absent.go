@@ -60,7 +60,7 @@ func (p *planner) restore(now, mark time.Time, h *Hold) bool {
 		h.Back = p.ledger.Back(now, limit, quota.Attempt{Sent: now, End: now, Fate: quota.Unanswered})
 	}
 	if h.Every {
-		p.ledger.Shut(now, mark, limit, h.Back)
+		p.ledger.HoldAll(now, mark, limit, h.Back)
 	} else {
 		p.ledger.Restore(now, mark, quota.Held{Limit: limit, Key: h.Key, Permits: h.Permits, Back: h.Back})
 	}
@@ -82,7 +82,7 @@ func (l *loop) holds(now time.Time) []Hold {
 func (p *planner) holds(now time.Time) []Hold {
 	var all []Hold
 	for _, h := range p.ledger.Save(now) {
-		all = append(all, Hold{Upstream: p.Name, Limit: p.limits[h.Limit].Name, Key: h.Key, Every: h.Every, Permits: h.Permits, Back: h.Back})
+		all = append(all, Hold{Upstream: p.Name, Limit: p.limits[h.Limit].Name, Key: h.Key, Every: h.All, Permits: h.Permits, Back: h.Back})
 	}
 	return all
 }

@@ -422,7 +422,7 @@ func split(err error) []error {
 func (sv *service) quotas() []quota.Limit {
 	var qs []quota.Limit
 	for _, l := range sv.limits {
-		q := quota.Limit{Name: l.Name, Calls: l.Calls, Window: l.Window, Calendar: l.Calendar, Late: sv.Late, Guard: l.Guard, Partly: !l.counted(upstream.Done)}
+		q := quota.Limit{Name: l.Name, Calls: l.Calls, Window: l.Kind(), Late: sv.Late, Guard: l.Guard, Partly: !l.counted(upstream.Done)}
 		if l.Concurrency > 0 {
 			q.Calls = l.Concurrency
 		} else if l.spaced() {
@@ -431,6 +431,17 @@ func (sv *service) quotas() []quota.Limit {
 		qs = append(qs, q)
 	}
 	return qs
+}
+
+// Kind returns the window of the limit as the ledger knows it.
+func (l Limit) Kind() quota.Window {
+	switch {
+	case l.Calendar != nil:
+		return quota.Aligned(*l.Calendar)
+	case l.Window != 0:
+		return quota.Sliding(l.Window)
+	}
+	return quota.InFlight()
 }
 
 // spaced tells whether spacing works inside the limit.

@@ -208,6 +208,5 @@ func (sv *service) keeps(old *service) []int {
 
 // sameAs tells whether two limits count the same calls by the same key in the same window.
 func (l *limit) sameAs(o limit) bool {
-	return l.Name == o.Name && l.When == o.When && l.PerKey == o.PerKey && l.Window == o.Window &&
-		(l.Concurrency > 0) == (o.Concurrency > 0) && l.Calendar.Equal(o.Calendar)
+	return l.Name == o.Name && l.When == o.When && l.PerKey == o.PerKey && l.Kind().Equal(o.Kind())
 }

@@ -115,18 +115,13 @@ func (p *planner) status(now time.Time) UpstreamStatus {
 
 func (p *planner) limitStatus(now time.Time, i int) LimitStatus {
 	l := &p.limits[i]
-	st := LimitStatus{Upstream: p.Name, Limit: l.Name, Calls: p.ledger.Calls(i), Keys: []KeyStatus{}}
-	switch {
-	case l.Calendar != nil:
-		st.Window = l.Calendar.Unit.String()
-	case l.Window > 0:
-		st.Window = l.Window.String()
-	}
+	w := l.Kind()
+	st := LimitStatus{Upstream: p.Name, Limit: l.Name, Window: w.String(), Calls: p.ledger.Calls(i), Keys: []KeyStatus{}}
 	st.PausedUntil = p.ledger.Usage(now, i, "").PausedUntil
 	audit := p.ledger.Audit(i)
 	st.Most, st.Margin = audit.Most, st.Calls-audit.Most
-	if l.Window > 0 && l.Calendar == nil {
-		cost, wins := audit.Cost(l.Window)
+	if w.Slides() {
+		cost, wins := audit.Cost(w.Length())
 		st.HoldCost, st.GuardWins = cost, make(map[string]float64)
 		for k, win := range wins {
 			st.GuardWins[quota.Guards[k].String()] = win
