@@ -2,6 +2,9 @@ package quota
 
 import "time"
 
+// farthest is the longest estimate, 73 years: beyond it the clock's numbers end.
+const farthest = never / 4
+
 // ETA estimates when a need can be met if calls that cost ahead permits of the
 // same key go before it, and an attempt takes trip. It is exact as far as the
 // permits' returns are known, and assumes trip beyond.
@@ -20,7 +23,8 @@ func (l *Ledger) ETA(now time.Time, n Need, ahead int, trip time.Duration) time.
 	}
 	// Each permit is taken once per round: the need has the r-th of this round.
 	last := ahead + n.Cost - 1
-	rounds, r := last/lim.Calls, last%lim.Calls
+	rounds, r := int64(last/lim.Calls), last%lim.Calls
+	rounds = min(rounds, farthest/(int64(lim.Window.Length()+trip)+1))
 	wait := lim.pessimistic(at, from, a, rounds, r, int64(trip))
 	if lim.Partly {
 		wait = min(wait, lim.optimistic(at, a, last+1, int64(trip)))
@@ -33,7 +37,7 @@ func (l *Ledger) ETA(now time.Time, n Need, ahead int, trip time.Duration) time.
 
 // pessimistic returns how long after from the r-th permit of a round is free, both
 // counted from 0, if every attempt counts.
-func (lim *limit) pessimistic(now, from instant, a *account, rounds, r int, trip int64) int64 {
+func (lim *limit) pessimistic(now, from instant, a *account, rounds int64, r int, trip int64) int64 {
 	clock, begin := lim.clock(now), lim.clock(from)
 	at := begin
 	if free := lim.Calls - int(a.inFlight) - a.cooling.at(clock); r >= free {
@@ -64,5 +68,5 @@ func (lim *limit) spaced(from instant, a *account, n int) int64 {
 	}
 	rate := float64(s.bucket.Limit())
 	lacking := float64(n) - s.bucket.TokensAt(time.Unix(0, from.mono))
-	return max(0, int64(lacking/rate*1e9))
+	return max(0, int64(min(lacking/rate*1e9, farthest)))
 }

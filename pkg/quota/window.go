@@ -30,7 +30,7 @@ type Window interface {
 	back(arrived instant) int64
 	// later estimates when a permit that is free at an instant is free again after a
 	// number of rounds: in each, an attempt takes it at once and ends after trip.
-	later(at int64, rounds int, trip int64) int64
+	later(at, rounds, trip int64) int64
 	// tolerates reports whether permits come back at the same instants although the
 	// wall clock was put forward by step, or back.
 	tolerates(step int64) bool
@@ -71,8 +71,8 @@ func (w sliding) back(arrived instant) int64 {
 	return at
 }
 
-func (w sliding) later(at int64, rounds int, trip int64) int64 {
-	return at + int64(rounds)*(int64(w)+trip)
+func (w sliding) later(at, rounds, trip int64) int64 {
+	return at + rounds*(int64(w)+trip)
 }
 
 type aligned struct{ Calendar }
@@ -97,14 +97,14 @@ func (w aligned) check(f *faults) {
 func (w aligned) back(arrived instant) int64 { return w.over(arrived.wall) }
 
 // later computes the first windows; the last one's length stands for those beyond.
-func (w aligned) later(at int64, rounds int, trip int64) int64 {
+func (w aligned) later(at, rounds, trip int64) int64 {
 	const computed = 1000
 	length := int64(0)
 	for range min(rounds, computed) {
 		next := w.over(at + trip)
 		at, length = next, next-at
 	}
-	return at + int64(max(0, rounds-computed))*length
+	return at + max(0, rounds-computed)*length
 }
 
 // tolerates a step up to the skew: the receiver's clock may differ as much from ours.
@@ -121,4 +121,4 @@ func (inFlight) onWall() bool               { return false }
 func (inFlight) back(arrived instant) int64 { return arrived.mono }
 func (inFlight) tolerates(int64) bool       { return true }
 
-func (inFlight) later(at int64, rounds int, trip int64) int64 { return at + int64(rounds)*trip }
+func (inFlight) later(at, rounds, trip int64) int64 { return at + rounds*trip }

@@ -95,7 +95,7 @@ func (w phase) onWall() bool               { return false }
 func (w phase) back(arrived instant) int64 { return (arrived.mono/int64(w) + 1) * int64(w) }
 func (w phase) tolerates(int64) bool       { return true }
 
-func (w phase) later(at int64, rounds int, trip int64) int64 {
+func (w phase) later(at, rounds, trip int64) int64 {
 	for range rounds {
 		at = w.back(instant{mono: at + trip})
 	}
@@ -203,5 +203,25 @@ func TestRestoreNeverHoldsLongerThanAnAttemptNow(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestETAOfAnEndlessBacklog(t *testing.T) {
+	for _, limit := range []Limit{
+		{Calls: 1, Window: Sliding(24 * time.Hour)},
+		{Calls: 1, Window: Sliding(24 * time.Hour), Burst: 1},
+		{Calls: 1, Window: Aligned(Calendar{Unit: Month})},
+	} {
+		l, last := New(start, limit), start
+		for ahead := 1000; ahead <= MaxCalls; ahead *= 10 {
+			eta := l.ETA(start, one(0)[0], ahead, time.Second)
+			if eta.Before(last) || eta.Sub(start) > 80*365*24*time.Hour {
+				t.Errorf("%+v, %d ahead: ETA %v, after %v", limit, ahead, eta, last)
+			}
+			last = eta
+		}
+		if last.Before(start.AddDate(70, 0, 0)) {
+			t.Errorf("%+v: the last ETA is %v, want one decades away", limit, last)
+		}
 	}
 }
