@@ -16,7 +16,7 @@ type hold struct {
 
 func newHold(w workload) *hold {
 	return &hold{
-		ledger:  quota.New(time.Now(), quota.Limit{Name: "app", Calls: w.calls, Window: w.window}),
+		ledger:  quota.New(time.Now(), quota.Limit{Name: "app", Calls: w.calls, Window: quota.Sliding(w.window)}),
 		needs:   []quota.Need{{Cost: 1}},
 		answers: make(chan quota.Attempt, len(w.due)+w.calls),
 	}

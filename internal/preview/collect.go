@@ -78,7 +78,7 @@ func (k *collector) newBooks(name string, u scheduler.Upstream) *books {
 	b := &books{needs: make(map[*scheduler.Route][]quota.Need)}
 	var as []quota.Limit
 	for _, l := range u.Limits {
-		as = append(as, quota.Limit{Name: l.Name, Calls: max(l.Calls, l.Concurrency), Window: l.Window, Calendar: l.Calendar, MaxKeys: 1 << 30})
+		as = append(as, quota.Limit{Name: l.Name, Calls: max(l.Calls, l.Concurrency), Window: l.Kind(), MaxKeys: 1 << 30})
 		b.limits = append(b.limits, k.newLimit(name, l))
 	}
 	b.straight, b.ours = quota.New(k.begin, as...), quota.New(k.begin, as...)

@@ -128,14 +128,8 @@ func (r *Report) upstreams() []string {
 
 func (k *collector) limit(i int, l *limitTally, makespan Millis) Limit {
 	told := Limit{
-		Upstream: l.Upstream, Limit: l.LimitSeries.Limit, Permits: max(l.Calls, l.Concurrency),
+		Upstream: l.Upstream, Limit: l.LimitSeries.Limit, Window: l.Kind().String(), Permits: max(l.Calls, l.Concurrency),
 		Keys: len(l.keys), Most: l.most, Queued: slices.Max(l.Queued), Binds: []Span{}, LimitedWithout: l.without,
-	}
-	switch {
-	case l.Calendar != nil:
-		told.Window = l.Calendar.Unit.String()
-	case l.Window > 0:
-		told.Window = l.Window.String()
 	}
 	at := func(step int) Millis {
 		return min(makespan, max(0, millis(time.Duration(step)*k.series.step-k.firstAt)))

@@ -2,27 +2,24 @@ package quota
 
 import "time"
 
-// Guards are those for which an [Audit] tells what they would win.
+// Guards are those for which an [Audit] computes the gain.
 var Guards = [...]time.Duration{10 * time.Millisecond, 30 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond, time.Second}
 
-// An Audit is what a limit has seen since it began, by the instants of sending
-// and of response alone.
+// An Audit is the record of a limit since it began, by the instants of sending and
+// of response alone.
 type Audit struct {
 	// Most is the most permits of one key whose calls may have arrived within
 	// one window, wherever between sending and response they did. It stays at or
 	// below Calls, unless a guard was set and was too short, or Calls was lowered.
 	Most int
 	// Permits is how many answered calls have used, Held for how long beyond the
-	// window in sum: Held / (Permits · Window + Held) of a saturated quota is what
-	// waiting for the responses costs.
+	// window in sum: waiting for the responses costs Held / (Permits · Window + Held)
+	// of a saturated quota.
 	Permits int64
 	Held    time.Duration
-	// Cut is what Held would have been less with each of the Guards.
+	// Cut is how much less Held would be with each of the Guards.
 	Cut [len(Guards)]time.Duration
 }
-
-// Audit returns what a limit has seen.
-func (l *Ledger) Audit(limit int) Audit { return l.limits[limit].audit }
 
 func (a *Audit) add(cost int, trip time.Duration) {
 	a.Permits += int64(cost)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-var reserved *rate.Reservation // what a caller holds
+var reserved *rate.Reservation // keeps the compiler from dropping the peer's work
 
 // BenchmarkPermit is a permit under three limits, taken and given back, with
 // 100,000 live keys of the third, as a ratio to Reserve of one limit of
@@ -32,8 +32,8 @@ func BenchmarkPermit(b *testing.B) {
 				calls[i] = fmt.Sprint("merchant-", order.next(i))
 			}
 			now := start
-			l := New(now, Limit{Name: "app", Calls: MaxCalls, Window: time.Second}, Limit{Name: "method", Calls: MaxCalls, Window: time.Second},
-				Limit{Name: "merchant", Calls: 1000, Window: time.Second})
+			l := New(now, Limit{Name: "app", Calls: MaxCalls, Window: Sliding(time.Second)}, Limit{Name: "method", Calls: MaxCalls, Window: Sliding(time.Second)},
+				Limit{Name: "merchant", Calls: 1000, Window: Sliding(time.Second)})
 			for i := range keys { // all are live when it begins
 				need := []Need{{2, fmt.Sprint("merchant-", i), 1}}
 				l.Take(now, need)

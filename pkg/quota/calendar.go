@@ -39,6 +39,11 @@ func (u Unit) String() string {
 	return [...]string{"", "minute", "hour", "day", "month"}[u]
 }
 
+// length returns the nominal length of the unit: days of 24 hours, months of 30 days.
+func (u Unit) length() time.Duration {
+	return [...]time.Duration{0, time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour}[u]
+}
+
 // Equal reports whether two calendars, or nil, are the same.
 func (c *Calendar) Equal(o *Calendar) bool {
 	if c == nil || o == nil {
@@ -104,22 +109,10 @@ func first(midnight time.Time) time.Time {
 	return midnight
 }
 
-// over returns when the receiver's count of what arrived by the wall instant is
-// certainly over: when the window that it may have arrived in last has ended on
-// either clock.
+// over returns when the receiver certainly counts an attempt no more that arrived
+// by the wall instant: when the last window in which it may have arrived has ended
+// on either clock.
 func (c Calendar) over(wall int64) int64 {
 	_, end := c.bounds(wall + int64(c.Skew))
 	return end + int64(c.Skew)
-}
-
-// later returns an instant that over returned, a number of windows later.
-func (c Calendar) later(over int64, windows int) int64 {
-	edge := over - int64(c.Skew)
-	length := int64(0)
-	for range min(windows, 1000) {
-		_, next := c.bounds(edge)
-		edge, length = next, next-edge
-	}
-	// What is farther is estimated by the last window's length.
-	return edge + int64(max(0, windows-1000))*length + int64(c.Skew)
 }

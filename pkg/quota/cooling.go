@@ -1,7 +1,7 @@
 package quota
 
 // cooling are the permits of one key whose attempts have ended and that are not
-// back yet: a queue by the instant at which they come back, on the limit's clock.
+// back yet: a queue by the instant at which they come back, on the window's clock.
 // Ends come in nearly in order, so it is sorted by insertion from the back.
 type cooling struct {
 	ring  []batch // ring[head:] is the queue
@@ -49,8 +49,8 @@ func (c *cooling) add(at int64, n int) {
 	c.ring[i] = batch{at, int32(n)}
 }
 
-// few returns the instant from which at most n are out, now or later.
-func (c *cooling) few(now int64, n int) int64 {
+// atMost returns the instant from which at most n are out, now or later.
+func (c *cooling) atMost(now int64, n int) int64 {
 	at, left := now, c.at(now)
 	for i := int(c.head); left > n; i++ {
 		at = c.ring[i].at

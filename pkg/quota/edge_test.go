@@ -7,10 +7,10 @@ import (
 )
 
 // TestDayLimitsAcrossEdges spends a day limit as fast as it can for four days
-// around a change of the zone's clock, at a receiver whose clock is off by up to
-// the skew. By the receiver's calendar no day is over; and a day that refused calls
-// wasted no more permits than there were calls in flight, or within the skew, at
-// one of its edges.
+// around a change of the zone's clock, at a receiver with a clock that is off by up
+// to the skew. By the receiver's calendar no day has more calls than it may; and a
+// day that refused calls wasted no more permits than there were calls in flight, or
+// within the skew, at one of its edges.
 func TestDayLimitsAcrossEdges(t *testing.T) {
 	const calls, skew, late = 60, time.Second, 5 * time.Second
 	refused, wasted, days := 0, 0, 0
@@ -29,7 +29,7 @@ func TestDayLimitsAcrossEdges(t *testing.T) {
 		for seed := range uint64(100) {
 			d := &daySpender{r: rand.New(rand.NewPCG(seed, 3)), zone: zone, skew: skew, late: late, days: map[string]*daySpent{}}
 			d.offset = time.Duration(d.r.Int64N(2*int64(skew)+1)) - skew
-			if seed < 2 { // the ends are what breaks
+			if seed < 2 { // faults show at the ends
 				d.offset = skew * time.Duration(2*int(seed)-1)
 			}
 			d.run(noon.Add(-48*time.Hour), noon.Add(48*time.Hour), calls)
@@ -56,7 +56,7 @@ func TestDayLimitsAcrossEdges(t *testing.T) {
 	t.Logf("%d days, %d of them refused calls and wasted %.2f permits of %d each", days, refused, float64(wasted)/float64(refused), calls)
 }
 
-// daySpent is what a receiver saw of a day, by its own clock.
+// daySpent is the receiver's record of a day, by its own clock.
 type daySpent struct {
 	arrived int
 	edge    int  // attempts that were in flight, or within the skew, at the day's begin or end
@@ -81,7 +81,7 @@ func (d *daySpender) day(at time.Time) *daySpent {
 
 // run asks for permits: seldom by day, all the time around midnight.
 func (d *daySpender) run(from, to time.Time, calls int) {
-	l := New(from, Limit{Calls: calls, Late: d.late, Calendar: &Calendar{Unit: Day, Zone: d.zone, Skew: d.skew}})
+	l := New(from, Limit{Calls: calls, Late: d.late, Window: Aligned(Calendar{Unit: Day, Zone: d.zone, Skew: d.skew})})
 	pace := time.Duration(15+d.r.IntN(20)) * time.Minute
 	var flying []*sent
 	for now := from; now.Before(to); {
@@ -145,7 +145,7 @@ func (d *daySpender) arrive(s *sent) {
 }
 
 func TestReplaceRefillsNoBucket(t *testing.T) {
-	spaced := Limit{Name: "app", Calls: 60, Window: time.Minute, Burst: 5}
+	spaced := Limit{Name: "app", Calls: 60, Window: Sliding(time.Minute), Burst: 5}
 	l := New(start, spaced)
 	need := []Need{{0, "", 1}}
 	took := func(now time.Time) (n int) {
@@ -171,7 +171,7 @@ func TestReplaceRefillsNoBucket(t *testing.T) {
 }
 
 func TestPauseForEverIsAPause(t *testing.T) {
-	l := New(start, Limit{Name: "app", Calls: 1, Window: time.Second})
+	l := New(start, Limit{Name: "app", Calls: 1, Window: Sliding(time.Second)})
 	l.PauseLimit(0, start.AddDate(500, 0, 0))
 	if u := l.Usage(at(0), 0, ""); u.PausedUntil.IsZero() || u.Free != 0 {
 		t.Errorf("%+v, want it paused", u)
@@ -182,7 +182,7 @@ func TestPauseForEverIsAPause(t *testing.T) {
 }
 
 func TestFullTableOfKeys(t *testing.T) {
-	l := New(start, Limit{Name: "merchant", Calls: 1, Window: time.Minute, MaxKeys: 2})
+	l := New(start, Limit{Name: "merchant", Calls: 1, Window: Sliding(time.Minute), MaxKeys: 2})
 	for _, key := range []string{"a", "b"} {
 		need := []Need{{0, key, 1}}
 		l.Take(at(0), need)

@@ -12,8 +12,8 @@ import (
 func Example() {
 	start := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 	ledger := quota.New(start,
-		quota.Limit{Name: "app", Calls: 2, Window: time.Second},
-		quota.Limit{Name: "trade", Calls: 1, Window: 3 * time.Second},
+		quota.Limit{Name: "app", Calls: 2, Window: quota.Sliding(time.Second)},
+		quota.Limit{Name: "trade", Calls: 1, Window: quota.Sliding(3 * time.Second)},
 	)
 	refund := []quota.Need{{Limit: 0, Key: "2021001", Cost: 1}, {Limit: 1, Key: "T1", Cost: 1}}
 

@@ -7,53 +7,45 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// never is the instant of what cannot be foreseen: an attempt in flight has to end first.
+// never is the instant of a return that is unknown: an attempt in flight has to end first.
 const never = math.MaxInt64
 
-// A sliding window of coarse or longer is counted in grains: permits come back
-// at most 1/1440 of the window later, and a key needs no more room than that.
-const (
-	coarse = int64(time.Hour)
-	grains = 1440
-)
-
-// A limit is a Limit with the accounts of its keys. A key of which nothing is out
-// has no account, after a while, so an idle key costs nothing.
-//
-// Its clock is the wall's if it is aligned to the calendar, else the monotonic one.
+// A limit is a Limit with the accounts of its keys. A key with no permit out has no
+// account, after a while, so an idle key costs nothing.
 type limit struct {
 	Limit
-	accounts map[string]*account
-	found    *account // that find returned last, nil if it was forgotten
-	visits   []visit  // visits[visited:]: to each account once a window, about
-	visited  int
-	pool     []*account // forgotten accounts
-	fullTill int64      // monotonic: until then a full table need not be searched again
-	vacant   int64      // monotonic: when it can be expected to have room
-	paused   int64      // monotonic
-	shut     int64      // monotonic: no permit is taken before, whatever paused says
-	audit    Audit
+	wall      bool // the window follows the wall clock
+	accounts  map[string]*account
+	found     *account // that find returned last, nil if it was forgotten
+	visits    []visit  // visits[visited:]: to each account once a window, about
+	visited   int
+	pool      []*account // forgotten accounts
+	fullUntil int64      // monotonic: until then a full table need not be searched again
+	vacant    int64      // monotonic: an estimate of when a full table has room
+	paused    int64      // monotonic: never before heldUntil
+	heldUntil int64      // monotonic: all permits are out until then
+	audit     Audit
 }
 
-// An account is what is out under one key.
+// An account is the permits of one key that are out.
 type account struct {
 	key      string
 	cooling  cooling  // permits of ended attempts
 	inFlight int32    // permits of attempts that have not ended
-	idle     int64    // on the limit's clock: from when on nothing is cooling
+	idle     int64    // on the window's clock: from then on no permit is cooling
 	paused   int64    // monotonic
-	soft     *soft    // what few limits have
+	extra    *extra   // nil unless the limit has a guard or spacing
 	room     [2]batch // for cooling, until it needs more
 }
 
 // A visit is due when an account may be idle: it is then forgotten, or visited again.
 type visit struct {
-	at int64 // on the limit's clock
+	at int64 // on the window's clock
 	*account
 }
 
-// soft is what an account has under a limit with a guard or with spacing.
-type soft struct {
+// extra is the part of an account that only a guard or spacing needs.
+type extra struct {
 	bucket *rate.Limiter // spacing, or nil
 	full   cooling       // as if there were no guard
 }
@@ -68,19 +60,19 @@ func (lim *limit) set(now instant, c Limit) {
 	if c.MaxKeys == 0 {
 		c.MaxKeys = DefaultMaxKeys
 	}
-	lim.Limit = c
+	lim.Limit, lim.wall = c, c.Window.onWall()
 	for _, a := range lim.accounts {
-		a.soft = lim.softly(now, a.soft)
+		a.extra = lim.newExtra(now, a.extra)
 	}
 }
 
-// softly returns what an account needs for a guard or spacing, if there is any. A
-// bucket goes on with the tokens that it has.
-func (lim *limit) softly(now instant, old *soft) *soft {
+// newExtra returns the extra of an account, nil if the limit needs none. A bucket
+// goes on with the tokens that it has.
+func (lim *limit) newExtra(now instant, old *extra) *extra {
 	if lim.Burst == 0 && lim.Guard == 0 {
 		return nil
 	}
-	s := &soft{bucket: lim.spacing()}
+	s := &extra{bucket: lim.spacing()}
 	if old != nil {
 		s.full = old.full
 		if s.bucket != nil && old.bucket != nil {
@@ -93,8 +85,8 @@ func (lim *limit) softly(now instant, old *soft) *soft {
 	return s
 }
 
-// find returns the account of a key, nil if it has none. Most are looked for
-// several times in a row.
+// find returns the account of a key, nil if it has none. Most are looked up several
+// times in a row.
 func (lim *limit) find(key string) *account {
 	if lim.found != nil && lim.found.key == key {
 		return lim.found
@@ -106,26 +98,12 @@ func (lim *limit) find(key string) *account {
 	return nil
 }
 
-// clock returns now on the limit's clock.
+// clock returns now on the window's clock.
 func (lim *limit) clock(now instant) int64 {
-	if lim.Calendar != nil {
+	if lim.wall {
 		return now.wall
 	}
 	return now.mono
-}
-
-// back returns when the permit of an attempt that arrived by the instant comes
-// back, on the limit's clock. This is all that kinds of limits differ in.
-func (lim *limit) back(arrived instant) int64 {
-	if lim.Calendar != nil {
-		return lim.Calendar.over(arrived.wall)
-	}
-	at := arrived.mono + int64(lim.Window)
-	if w := int64(lim.Window); w >= coarse {
-		grain := w / grains
-		at = (at + grain - 1) / grain * grain
-	}
-	return at
 }
 
 // next returns the monotonic instant from which the need can be met. The account is
@@ -146,18 +124,18 @@ func (lim *limit) fits(now instant, a *account, cost int) int64 {
 	if int(a.cooling.total) > left { // as of when it was last looked at
 		clock := lim.clock(now)
 		if a.cooling.at(clock) > left {
-			return now.mono + a.cooling.few(clock, left) - clock
+			return now.mono + a.cooling.atMost(clock, left) - clock
 		}
 	}
-	if a.soft != nil && a.soft.bucket != nil {
-		return now.mono + a.soft.refill(now, cost)
+	if a.extra != nil && a.extra.bucket != nil {
+		return now.mono + a.extra.refill(now, cost)
 	}
 	return now.mono
 }
 
 // refill returns how long the bucket needs until it holds n tokens, in nanoseconds.
 // It never holds more than its burst: a greater cost goes when it is full.
-func (s *soft) refill(now instant, n int) int64 {
+func (s *extra) refill(now instant, n int) int64 {
 	lacking := float64(min(n, s.bucket.Burst())) - s.bucket.TokensAt(time.Unix(0, now.mono))
 	if lacking <= 0 {
 		return 0
@@ -173,11 +151,11 @@ func (lim *limit) take(now instant, a *account, n Need) {
 	}
 	a.inFlight += int32(n.Cost)
 	out := int(a.inFlight) + int(a.cooling.total)
-	if a.soft != nil {
-		if a.soft.bucket != nil {
-			a.soft.bucket.AllowN(time.Unix(0, now.mono), min(n.Cost, a.soft.bucket.Burst()))
+	if a.extra != nil {
+		if a.extra.bucket != nil {
+			a.extra.bucket.AllowN(time.Unix(0, now.mono), min(n.Cost, a.extra.bucket.Burst()))
 		}
-		out = max(out, int(a.inFlight)+a.soft.full.at(lim.clock(now)))
+		out = max(out, int(a.inFlight)+a.extra.full.at(lim.clock(now)))
 	}
 	lim.audit.Most = max(lim.audit.Most, out)
 }
@@ -196,16 +174,19 @@ func (lim *limit) give(now instant, n Need, sent, end instant, fate Fate) {
 	}
 	clock := lim.clock(now)
 	a.cooling.at(clock)
-	full := lim.back(end)
-	if g := int64(lim.Guard); g > 0 && fate == Answered && end.mono > sent.mono+g {
-		end = sent.add(g)
+	back := lim.Window.back(end)
+	full := back
+	if g := int64(lim.Guard); g > 0 {
+		if fate == Answered && end.mono > sent.mono+g {
+			back = lim.Window.back(sent.add(g))
+		}
+		if full > clock {
+			a.extra.full.add(full, n.Cost)
+		}
 	}
-	if a.soft != nil && lim.Guard > 0 && full > clock {
-		a.soft.full.add(full, n.Cost)
-	}
-	if at := lim.back(end); at > clock {
-		a.cooling.add(at, n.Cost)
-		a.idle = max(a.idle, at, full)
+	if back > clock {
+		a.cooling.add(back, n.Cost)
+		a.idle = max(a.idle, full)
 	}
 }
 
@@ -218,9 +199,9 @@ func (lim *limit) open(now instant, key string) *account {
 		a = new(account)
 	}
 	a.key, a.cooling.ring = key, a.room[:0]
-	a.soft = lim.softly(now, nil)
+	a.extra = lim.newExtra(now, nil)
 	lim.accounts[key] = a
-	lim.visit(a, lim.back(now))
+	lim.visit(a, lim.Window.back(now))
 	return a
 }
 
@@ -244,7 +225,7 @@ func (lim *limit) sweep(now instant) {
 		if lim.idleAt(now, a) <= now.mono {
 			lim.forget(a)
 		} else {
-			lim.visit(a, max(a.idle, lim.back(now)))
+			lim.visit(a, max(a.idle, lim.Window.back(now)))
 		}
 	}
 }
@@ -255,8 +236,8 @@ func (lim *limit) full(now instant) int64 {
 	if len(lim.accounts) < lim.MaxKeys {
 		return now.mono
 	}
-	if now.mono < lim.fullTill {
-		return lim.fullTill
+	if now.mono < lim.fullUntil {
+		return lim.fullUntil
 	}
 	soonest := int64(never)
 	due := lim.visits[lim.visited:]
@@ -273,14 +254,14 @@ func (lim *limit) full(now instant) int64 {
 	if len(lim.accounts) < lim.MaxKeys {
 		return now.mono
 	}
-	lim.fullTill = min(soonest, now.mono+int64(time.Second)) // a permit may come back sooner than expected
+	lim.fullUntil = min(soonest, now.mono+int64(time.Second)) // a permit may come back sooner than estimated
 	if lim.vacant = soonest; soonest == never {
-		lim.vacant = lim.fullTill
+		lim.vacant = lim.fullUntil
 	}
-	return lim.fullTill
+	return lim.fullUntil
 }
 
-// forget drops an account of which nothing is out.
+// forget drops an account with no permit out.
 func (lim *limit) forget(a *account) {
 	delete(lim.accounts, a.key)
 	if lim.found == a {
@@ -290,22 +271,23 @@ func (lim *limit) forget(a *account) {
 	lim.pool = append(lim.pool, a)
 }
 
-// idleAt returns the monotonic instant from which nothing of the account is out.
+// idleAt returns the monotonic instant from which the account has no permit out.
 func (lim *limit) idleAt(now instant, a *account) int64 {
 	if a.inFlight > 0 {
 		return never
 	}
 	at := max(a.paused, now.mono+a.idle-lim.clock(now))
-	if a.soft != nil && a.soft.bucket != nil {
-		at = max(at, now.mono+a.soft.refill(now, a.soft.bucket.Burst()))
+	if a.extra != nil && a.extra.bucket != nil {
+		at = max(at, now.mono+a.extra.refill(now, a.extra.bucket.Burst()))
 	}
 	return at
 }
 
-// stepped takes note that the wall clock was put forward: nobody knows in which
-// of the windows the receiver has counted what is out, so it counts in both.
+// stepped records that the wall clock was put forward: the receiver may have counted
+// the permits that are out in the window before the step or in the one after it, so
+// they count in both.
 func (lim *limit) stepped(now instant) {
-	at := lim.Calendar.over(now.wall)
+	at := lim.Window.back(now)
 	for _, a := range lim.accounts {
 		if a.cooling.total > 0 {
 			a.cooling.postpone(at)

@@ -15,7 +15,7 @@ type sent struct {
 }
 
 // model is the rule of the package doc written down without any thought of
-// speed: every attempt is kept, and every question looks at all of them.
+// speed: every attempt is kept, and every method looks at all of them.
 type model struct {
 	limits []Limit
 	log    []*sent
@@ -45,7 +45,7 @@ func (m *model) held(now time.Time, l Limit, s *sent) bool {
 	case Unanswered:
 		end = end.Add(l.Late)
 	}
-	return now.Before(end.Add(l.Window))
+	return now.Before(end.Add(l.Window.Length()))
 }
 
 func (m *model) fits(now time.Time, needs []Need) bool {
@@ -57,7 +57,7 @@ func (m *model) fits(now time.Time, needs []Need) bool {
 	return true
 }
 
-// forget drops what can matter no more.
+// forget drops attempts that hold no permit any more.
 func (m *model) forget(now time.Time) {
 	keep := m.log[:0]
 	for _, s := range m.log {
@@ -69,7 +69,7 @@ func (m *model) forget(now time.Time) {
 }
 
 // run does ops random operations and compares the ledger with the model after
-// each; it returns the attempts, with an arrival drawn for each.
+// each; then it checks arrivals drawn for the attempts.
 func run(t testing.TB, seed uint64, ops int, limits []Limit) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
@@ -95,7 +95,7 @@ func run(t testing.TB, seed uint64, ops int, limits []Limit) {
 				break
 			}
 			if n := needs[short.Need]; !short.Until.IsZero() {
-				// What is known must be right: not a nanosecond too late, nor too early.
+				// An instant that is given must be right: not a nanosecond too late, nor too early.
 				if m.fits(short.Until.Add(-1), []Need{n}) || !m.fits(short.Until, []Need{n}) {
 					fail("Take(%v) says until %v, wrongly", needs, short.Until)
 				}
@@ -161,7 +161,7 @@ func (a *arrivals) add(r *rand.Rand, s *sent) {
 			last = last.Add(a.limits[n.Limit].Late)
 		}
 		at := s.at.Add(time.Duration(r.Int64N(int64(last.Sub(s.at)) + 1)))
-		switch r.IntN(4) { // the ends are what breaks
+		switch r.IntN(4) { // faults show at the ends
 		case 0:
 			at = s.at
 		case 1:
@@ -175,13 +175,13 @@ func (a *arrivals) add(r *rand.Rand, s *sent) {
 func (a *arrivals) check() error {
 	for id, log := range a.log {
 		l := a.limits[id.Limit]
-		if l.Window == 0 {
+		if l.Window == InFlight() {
 			continue // concurrency is no count of arrivals
 		}
 		for _, last := range log {
 			n := 0
 			for _, x := range log {
-				if d := last.at.Sub(x.at); d >= 0 && d < l.Window {
+				if d := last.at.Sub(x.at); d >= 0 && d < l.Window.Length() {
 					n += x.cost
 				}
 			}
@@ -194,10 +194,10 @@ func (a *arrivals) check() error {
 }
 
 var mixed = []Limit{
-	{Name: "app", Calls: 7, Window: time.Second, Late: 700 * time.Millisecond},
-	{Name: "method", Calls: 3, Window: 200 * time.Millisecond, Late: 50 * time.Millisecond},
-	{Name: "trade", Calls: 1, Window: 3 * time.Second},
-	{Name: "concurrency", Calls: 4, Late: time.Second},
+	{Name: "app", Calls: 7, Window: Sliding(time.Second), Late: 700 * time.Millisecond},
+	{Name: "method", Calls: 3, Window: Sliding(200 * time.Millisecond), Late: 50 * time.Millisecond},
+	{Name: "trade", Calls: 1, Window: Sliding(3 * time.Second)},
+	{Name: "concurrency", Calls: 4, Window: InFlight(), Late: time.Second},
 }
 
 // TestLedgerAgainstModel runs over a million random operations.
@@ -229,13 +229,13 @@ func TestPermitComesBackAtResponsePlusWindow(t *testing.T) {
 		a     Attempt
 		back  time.Duration
 	}{
-		{"answered", Limit{Calls: 1, Window: time.Second}, Attempt{at(0), at(20 * ms), Answered}, 1020 * ms},
-		{"no answer", Limit{Calls: 1, Window: time.Second, Late: 5 * time.Second}, Attempt{at(0), at(20 * ms), Unanswered}, 6020 * ms},
-		{"never sent, or not counted", Limit{Calls: 1, Window: time.Second, Late: 5 * time.Second}, Attempt{at(0), at(20 * ms), Uncounted}, 20 * ms},
-		{"slow, with a guard", Limit{Calls: 1, Window: time.Second, Guard: 100 * ms}, Attempt{at(0), at(800 * ms), Answered}, 1100 * ms},
-		{"fast, with a guard", Limit{Calls: 1, Window: time.Second, Guard: 100 * ms}, Attempt{at(0), at(20 * ms), Answered}, 1020 * ms},
-		{"concurrency", Limit{Calls: 1}, Attempt{at(0), at(20 * ms), Answered}, 20 * ms},
-		{"concurrency, no answer", Limit{Calls: 1, Late: time.Second}, Attempt{at(0), at(20 * ms), Unanswered}, 1020 * ms},
+		{"answered", Limit{Calls: 1, Window: Sliding(time.Second)}, Attempt{at(0), at(20 * ms), Answered}, 1020 * ms},
+		{"no answer", Limit{Calls: 1, Window: Sliding(time.Second), Late: 5 * time.Second}, Attempt{at(0), at(20 * ms), Unanswered}, 6020 * ms},
+		{"never sent, or not counted", Limit{Calls: 1, Window: Sliding(time.Second), Late: 5 * time.Second}, Attempt{at(0), at(20 * ms), Uncounted}, 20 * ms},
+		{"slow, with a guard", Limit{Calls: 1, Window: Sliding(time.Second), Guard: 100 * ms}, Attempt{at(0), at(800 * ms), Answered}, 1100 * ms},
+		{"fast, with a guard", Limit{Calls: 1, Window: Sliding(time.Second), Guard: 100 * ms}, Attempt{at(0), at(20 * ms), Answered}, 1020 * ms},
+		{"concurrency", Limit{Calls: 1, Window: InFlight()}, Attempt{at(0), at(20 * ms), Answered}, 20 * ms},
+		{"concurrency, no answer", Limit{Calls: 1, Window: InFlight(), Late: time.Second}, Attempt{at(0), at(20 * ms), Unanswered}, 1020 * ms},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestPermitComesBackAtResponsePlusWindow(t *testing.T) {
 }
 
 func TestAllPermitsOrNone(t *testing.T) {
-	l := New(start, Limit{Name: "app", Calls: 2, Window: time.Second}, Limit{Name: "trade", Calls: 1, Window: 3 * time.Second})
+	l := New(start, Limit{Name: "app", Calls: 2, Window: Sliding(time.Second)}, Limit{Name: "trade", Calls: 1, Window: Sliding(3 * time.Second)})
 	both := []Need{{0, "app", 1}, {1, "T1", 1}}
 	if _, ok := l.Take(at(0), both); !ok {
 		t.Fatal("first call refused")
@@ -279,7 +279,7 @@ func TestAllPermitsOrNone(t *testing.T) {
 }
 
 func TestIdleKeyCostsNothing(t *testing.T) {
-	l := New(start, Limit{Calls: 1, Window: time.Second})
+	l := New(start, Limit{Calls: 1, Window: Sliding(time.Second)})
 	now := start
 	for i := range 100_000 {
 		need := []Need{{0, fmt.Sprint(i), 1}}
@@ -295,7 +295,7 @@ func TestIdleKeyCostsNothing(t *testing.T) {
 }
 
 func TestFullKeyTableMakesNewKeysWait(t *testing.T) {
-	l := New(start, Limit{Calls: 1, Window: time.Second, MaxKeys: 2})
+	l := New(start, Limit{Calls: 1, Window: Sliding(time.Second), MaxKeys: 2})
 	for _, key := range []string{"a", "b"} {
 		l.Take(at(0), []Need{{0, key, 1}})
 	}
@@ -310,7 +310,7 @@ func TestFullKeyTableMakesNewKeysWait(t *testing.T) {
 }
 
 func TestPause(t *testing.T) {
-	l := New(start, Limit{Calls: 5, Window: time.Second})
+	l := New(start, Limit{Calls: 5, Window: Sliding(time.Second)})
 	a, b := []Need{{0, "a", 1}}, []Need{{0, "b", 1}}
 	l.PauseKey(start, 0, "a", at(3*time.Second))
 	if short, ok := l.Take(at(0), a); ok || !short.Until.Equal(at(3*time.Second)) {
@@ -333,7 +333,7 @@ func TestPause(t *testing.T) {
 }
 
 func TestSpacingInsideTheWindow(t *testing.T) {
-	l := New(start, Limit{Calls: 10, Window: time.Second, Burst: 2})
+	l := New(start, Limit{Calls: 10, Window: Sliding(time.Second), Burst: 2})
 	now, n := start, 0
 	for now.Before(at(500 * ms)) {
 		if short, ok := l.Take(now, one(0)); ok {
@@ -353,7 +353,7 @@ func TestAlignedWindows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	day := Limit{Calls: 2, Calendar: &Calendar{Unit: Day, Zone: shanghai, Skew: time.Second}}
+	day := Limit{Calls: 2, Window: Aligned(Calendar{Unit: Day, Zone: shanghai, Skew: time.Second})}
 	edge := time.Date(2026, 11, 22, 0, 0, 0, 0, shanghai)
 	t.Run("a day has its permits again after midnight of the zone and the skew", func(t *testing.T) {
 		l := New(edge.Add(-time.Hour), day)
@@ -441,7 +441,7 @@ func TestAlignedArrivals(t *testing.T) {
 	const skew = 300 * ms
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		l := New(start, Limit{Calls: 5, Late: 2 * time.Second, Calendar: &Calendar{Unit: Minute, Skew: skew}})
+		l := New(start, Limit{Calls: 5, Late: 2 * time.Second, Window: Aligned(Calendar{Unit: Minute, Skew: skew})})
 		offset := time.Duration(r.Int64N(2*int64(skew)+1)) - skew
 		counts := make(map[time.Time]int)
 		var flying []*sent
@@ -484,7 +484,7 @@ func TestClockSteps(t *testing.T) {
 		{"forward beyond the skew", 2 * time.Hour, 1, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := New(begin, Limit{Calls: 5, Calendar: &Calendar{Unit: Day, Skew: skew}})
+			l := New(begin, Limit{Calls: 5, Window: Aligned(Calendar{Unit: Day, Skew: skew})})
 			told := false
 			l.OnStep = func(step time.Duration) { told = step == tt.step }
 			l.Take(begin, one(0))
@@ -502,8 +502,8 @@ func TestClockSteps(t *testing.T) {
 }
 
 func TestReplace(t *testing.T) {
-	app := Limit{Name: "app", Calls: 3, Window: time.Second}
-	l := New(start, app, Limit{Name: "gone", Calls: 1, Window: time.Hour})
+	app := Limit{Name: "app", Calls: 3, Window: Sliding(time.Second)}
+	l := New(start, app, Limit{Name: "gone", Calls: 1, Window: Sliding(time.Hour)})
 	both := []Need{{0, "a", 1}, {1, "", 1}}
 	for range 2 {
 		l.Take(at(0), both[:1])
@@ -513,7 +513,7 @@ func TestReplace(t *testing.T) {
 	l.PauseKey(at(0), 0, "b", at(500*ms))
 
 	app.Calls = 2
-	l.Replace(at(0), []Limit{{Name: "new", Calls: 2, Window: time.Second}, app}, []int{-1, 0})
+	l.Replace(at(0), []Limit{{Name: "new", Calls: 2, Window: Sliding(time.Second)}, app}, []int{-1, 0})
 	l.Charge(at(10*ms), []Need{{0, "n", 1}})
 	if u := l.Usage(at(10*ms), 1, "a"); u.Out != 3 || u.Free != 0 || u.InFlight != 1 {
 		t.Errorf("after the limit was lowered below what is out: %+v", u)
@@ -532,7 +532,7 @@ func TestReplace(t *testing.T) {
 }
 
 func TestAudit(t *testing.T) {
-	l := New(start, Limit{Calls: 2, Window: time.Second, Guard: 100 * ms})
+	l := New(start, Limit{Calls: 2, Window: Sliding(time.Second), Guard: 100 * ms})
 	for i := range 4 { // answered after 1 s, but given back after 100 ms + 1 s
 		sent := at(time.Duration(i) * 600 * ms)
 		if _, ok := l.Take(sent, one(0)); !ok {
@@ -557,7 +557,7 @@ func TestAudit(t *testing.T) {
 // the limit, and a key needs no room for each of them.
 func TestLongWindowNeedsLittleRoom(t *testing.T) {
 	const day = 24 * time.Hour
-	l := New(start, Limit{Calls: 100_000, Window: day})
+	l := New(start, Limit{Calls: 100_000, Window: Sliding(day)})
 	now, n := start, 0
 	for ; now.Before(at(day)); now = now.Add(500 * ms) {
 		if _, ok := l.Take(now, one(0)); ok {
@@ -579,7 +579,7 @@ func TestLongWindowNeedsLittleRoom(t *testing.T) {
 
 func TestETA(t *testing.T) {
 	const trip = 10 * ms
-	limit := Limit{Calls: 2, Window: time.Second}
+	limit := Limit{Calls: 2, Window: Sliding(time.Second)}
 	need := one(0)[0]
 	l := New(start, limit)
 	for i, want := range []time.Duration{0, 0, 1010 * ms, 1010 * ms, 2020 * ms} {

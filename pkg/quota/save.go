@@ -8,20 +8,20 @@ type Held struct {
 	Limit   int
 	Key     string
 	Permits int
-	// Every means all permits of all keys: see Shut.
-	Every bool
+	// All means all permits of all keys: see [Ledger.HoldAll].
+	All bool
 	// Back is when they come back; zero if their attempt is in flight.
 	Back time.Time
 }
 
-// Save returns everything that is out.
+// Save returns all permits that are out.
 func (l *Ledger) Save(now time.Time) []Held {
 	at := l.instant(now)
 	var all []Held
 	for i, lim := range l.limits {
 		clock := lim.clock(at)
-		if lim.shut > at.mono {
-			all = append(all, Held{Limit: i, Every: true, Back: time.Unix(0, at.wall+lim.shut-at.mono)})
+		if lim.heldUntil > at.mono {
+			all = append(all, Held{Limit: i, All: true, Back: time.Unix(0, at.wall+lim.heldUntil-at.mono)})
 		}
 		for key, a := range lim.accounts {
 			if a.inFlight > 0 {
@@ -38,10 +38,10 @@ func (l *Ledger) Save(now time.Time) []Held {
 
 // Restore takes permits that another ledger saved, or that an earlier process
 // left: they come back at h.Back, which must not be zero. Mark is the latest wall
-// clock that anybody has seen: a clock behind it was put back, and lets nothing
-// come back sooner, and nothing later than a window and Late from now.
+// clock that was ever read: a clock behind it was put back, and lets no permit
+// come back sooner, and none later than that of an attempt that is unanswered now.
 func (l *Ledger) Restore(now, mark time.Time, h Held) {
-	at, lim, back := l.returned(now, mark, h.Limit, h.Back)
+	at, lim, back := l.restored(now, mark, h.Limit, h.Back)
 	if back <= lim.clock(at) {
 		return
 	}
@@ -51,29 +51,26 @@ func (l *Ledger) Restore(now, mark time.Time, h Held) {
 	}
 	a.cooling.add(back, h.Permits)
 	a.idle = max(a.idle, back)
-	if a.soft != nil && lim.Guard > 0 {
-		a.soft.full.add(back, h.Permits)
+	if lim.Guard > 0 {
+		a.extra.full.add(back, h.Permits)
 	}
 }
 
-// Shut takes all permits of all keys of a limit until the instant, whatever
-// PauseLimit says: nobody knows how many are out. Mark is as in Restore.
-func (l *Ledger) Shut(now, mark time.Time, limit int, until time.Time) {
-	at, lim, back := l.returned(now, mark, limit, until)
-	lim.shut = max(lim.shut, at.mono+back-lim.clock(at))
-	lim.paused = max(lim.paused, lim.shut)
+// HoldAll keeps all permits of all keys of a limit out until the instant, where
+// their number is unknown. PauseLimit does not shorten it. Mark is as in Restore.
+func (l *Ledger) HoldAll(now, mark time.Time, limit int, until time.Time) {
+	at, lim, back := l.restored(now, mark, limit, until)
+	lim.heldUntil = max(lim.heldUntil, at.mono+back-lim.clock(at))
+	lim.paused = max(lim.paused, lim.heldUntil)
 }
 
-// returned puts an instant of the wall clock at which permits come back on a
-// limit's clock.
-func (l *Ledger) returned(now, mark time.Time, limit int, back time.Time) (at instant, lim *limit, on int64) {
+// restored puts an instant of the wall clock at which permits come back on the
+// clock of the limit's window.
+func (l *Ledger) restored(now, mark time.Time, limit int, back time.Time) (at instant, lim *limit, on int64) {
 	l.wall = max(l.wall, mark.UnixNano())
 	at, lim = l.instant(now), l.limits[limit]
-	if lim.Calendar != nil {
-		return at, lim, back.UnixNano()
-	}
-	longest := int64(lim.Window) + int64(lim.Window)/grains + int64(lim.Late)
-	return at, lim, at.mono + min(back.UnixNano()-at.wall, longest)
+	on = lim.clock(at) + back.UnixNano() - at.wall
+	return at, lim, min(on, lim.Window.back(at.add(int64(lim.Late))))
 }
 
 // Back returns when the permits of an attempt come back, on the wall clock; zero
@@ -89,7 +86,7 @@ func (l *Ledger) Back(now time.Time, limit int, a Attempt) time.Time {
 	case g > 0 && end.mono > sent.mono+g:
 		end = sent.add(g)
 	}
-	back, clock := lim.back(end), lim.clock(at)
+	back, clock := lim.Window.back(end), lim.clock(at)
 	if back <= clock {
 		return time.Time{}
 	}

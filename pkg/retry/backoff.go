@@ -12,17 +12,17 @@ import (
 // A Backoff is a curve: how long to wait after a failure.
 type Backoff func(Step) time.Duration
 
-// A Step is what a curve looks at.
+// A Step is the input of a curve.
 type Step struct {
 	Min, Max time.Duration
 	N        int            // failures in a row, this one included, from 1
 	Last     time.Duration  // the wait before this one; zero: there was none
 	Random   float64        // in [0, 1)
-	Response *http.Response // nil: nobody answered
+	Response *http.Response // nil: there was no answer
 }
 
 // Exponential doubles from Min to Max, and takes a random point of the upper half:
-// calls that failed together do not come back together.
+// calls that failed together are not repeated together.
 func Exponential(s Step) time.Duration {
 	return jitter(min(float64(s.Max), float64(s.Min)*math.Pow(2, float64(s.N-1))), s.Random)
 }
@@ -34,7 +34,7 @@ func Linear(s Step) time.Duration {
 
 // Decorrelated takes a random point between Min and three times the last wait, at
 // most Max ("decorrelated jitter", M. Brooker, Exponential Backoff And Jitter, AWS
-// 2015): of all these curves it spreads best, and is the least foreseeable.
+// 2015): of these curves it spreads repeats best, and is the least predictable.
 func Decorrelated(s Step) time.Duration {
 	low := float64(s.Min)
 	high := 3 * max(low, float64(s.Last))

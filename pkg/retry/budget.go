@@ -2,11 +2,11 @@ package retry
 
 import "time"
 
-// A Budget bounds repeats to a share of first sendings, so that a platform that
-// fails is not drowned in them and new calls are not starved (the retry budget of
-// Finagle and gRPC). Each first sending earns Share of a repeat; besides, one is
-// earned each Floor, so that a quiet upstream can repeat too. What is earned is
-// kept up to Most. The zero Budget knows no bound.
+// A Budget bounds repeats to a share of first sendings, so that they neither
+// overload a failing platform nor starve new calls (the retry budget of Finagle
+// and gRPC). Each first sending earns Share of a repeat; besides, each Floor earns
+// one, so that a quiet upstream has repeats too. Earned repeats are kept up to Most.
+// The zero Budget has no bound.
 //
 // A Budget has state and belongs to one goroutine.
 type Budget struct {
@@ -18,19 +18,19 @@ type Budget struct {
 	since time.Time // until when Floor has been counted
 }
 
-// Defaults of a [Budget] whose fields are zero.
+// Defaults of the fields of a [Budget].
 const (
 	DefaultFloor = 100 * time.Millisecond
 	DefaultMost  = 10
 )
 
-// First takes note of a first sending.
+// First records a first sending.
 func (b *Budget) First(now time.Time) {
 	b.earn(now)
 	b.saved = min(b.most(), b.saved+b.Share)
 }
 
-// Take takes a repeat, or says when there will be one if nothing is sent until then.
+// Take takes a repeat, or returns when there will be one if no call is sent until then.
 func (b *Budget) Take(now time.Time) (ok bool, next time.Time) {
 	if b.Share == 0 {
 		return true, now
@@ -44,7 +44,7 @@ func (b *Budget) Take(now time.Time) (ok bool, next time.Time) {
 	return false, now.Add(wait + 1) // the fraction of a nanosecond counts too
 }
 
-// earn adds what time has earned. A new budget is full.
+// earn adds the repeats that Floor has earned since the last time. A new budget is full.
 func (b *Budget) earn(now time.Time) {
 	if b.since.IsZero() {
 		b.saved, b.since = b.most(), now

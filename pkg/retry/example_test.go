@@ -7,8 +7,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/retry"
 )
 
-// A refund whose answer was lost, on a platform that recognises the repeat by
-// its number, and a payment on one that does not.
+// A refund without an answer, on a platform that recognises the repeat by its
+// number, and a payment on one that does not.
 func Example() {
 	policy := retry.Policy{Attempts: 3, Curve: retry.Curve{Min: time.Second}}
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)

@@ -12,13 +12,13 @@
 //	              and only while attempts are left
 //
 // A platform that limits, or that cannot be reached, has executed nothing; the
-// call goes back to waiting as if it had not been tried. An unknown outcome may
-// have moved money: sending it again is safe only where the upstream itself
-// recognises the repeat, and no policy changes that.
+// call waits again as if it had not been sent. A call of unknown outcome may have
+// moved money: sending it again is safe only where the upstream itself recognises
+// the repeat, and no policy changes that.
 //
-// [FromBackoff] and [FromCheckRetry] take the hooks that people have written for
-// hashicorp/go-retryablehttp. A policy is a value without state, safe for
-// concurrent use if its hooks are; a budget has one owner.
+// [FromBackoff] and [FromCheckRetry] adapt hooks written for hashicorp/go-retryablehttp.
+// A policy is a value without state, safe for concurrent use if its hooks are; a
+// budget has one owner.
 package retry
 
 import (
@@ -26,14 +26,14 @@ import (
 	"time"
 )
 
-// Defaults of a [Policy] whose fields are zero.
+// Defaults of the fields of a [Policy] and a [Curve].
 const (
 	DefaultAttempts = 4
 	DefaultMin      = 500 * time.Millisecond
 	DefaultMax      = time.Minute
 )
 
-// Outcome is what an attempt came to.
+// Outcome is the result of an attempt.
 type Outcome string
 
 const (
@@ -55,7 +55,7 @@ const (
 	LimitedAlone              // the upstream refused this call alone
 )
 
-// An Attempt is what a policy looks at.
+// An Attempt is the input of a policy.
 type Attempt struct {
 	// Number counts the attempts of the call that were burnt, this one included, from 1.
 	Number  int
@@ -65,13 +65,13 @@ type Attempt struct {
 	Failures int
 	// Repeatable tells that the upstream recognises a repeat of this call.
 	Repeatable bool
-	// Until, if not zero, is how long it does: a repeat must be sent before.
+	// Until, if not zero, is when it ceases to: a repeat must be sent before.
 	Until time.Time
 	// RetryAfter is how long the upstream asks to wait; zero if it does not say.
 	RetryAfter time.Duration
 	// Last is the wait before this attempt; zero if there was none.
 	Last time.Duration
-	// Response and Err are what the attempt gave, for Check and Backoff; each
+	// Response and Err are the results of the attempt, for Check and Backoff; each
 	// may be nil. The body of the response must not be read.
 	Response *http.Response
 	Err      error
@@ -85,21 +85,20 @@ type Curve struct {
 	Backoff Backoff
 }
 
-// A Policy says how calls come back. Its zero value is ready to use.
+// A Policy decides on repeats. Its zero value is ready to use.
 type Policy struct {
 	// Attempts is how many attempts a call may burn; zero means DefaultAttempts.
 	Attempts int
 	// Curve is the delay of repeats after an unknown outcome.
 	Curve
-	// Limited is the delay where an upstream limits and does not say for how long;
-	// nil: Curve.
+	// Limited is the delay where an upstream limits without a Retry-After; nil: Curve.
 	Limited *Curve
 	// Share bounds the repeats after unknown outcomes to a share of the first
 	// sendings, as a [Budget] does; zero: no bound.
 	Share float64
 	// Check, if not nil, may end a call of unknown outcome that would be sent again.
-	// It cannot make an unsafe repeat safe, and is not asked about what was not
-	// executed: such hooks look at the status, which says nothing of that.
+	// It cannot make an unsafe repeat safe, and is not called for NotExecuted: such
+	// hooks look at the status, which does not tell whether a call was executed.
 	Check func(Attempt) bool
 }
 

@@ -106,7 +106,7 @@ func TestDecorrelated(t *testing.T) {
 			t.Errorf("after %v by %v: %v, want %v", tt.last, tt.random, got, tt.want)
 		}
 	}
-	// Its waits do not run off: over many they stay within the bounds, and vary.
+	// Over many steps the waits stay within the bounds, and vary.
 	random := rand.New(rand.NewPCG(1, 2))
 	last, seen := time.Duration(0), make(map[time.Duration]bool)
 	for n := 1; n <= 1000; n++ {
@@ -121,8 +121,8 @@ func TestDecorrelated(t *testing.T) {
 	}
 }
 
-// Against a plain model: in every stretch of time, repeats are at most what was
-// saved, plus the share of the first sendings in it, plus the floor.
+// TestBudget uses a plain model: in every stretch of time, repeats are at most the saved
+// ones, plus the share of the first sendings in it, plus the floor.
 func TestBudget(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	b := Budget{Share: 0.2, Floor: time.Second, Most: 10}

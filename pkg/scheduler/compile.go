@@ -81,6 +81,12 @@ func compileUpstream(name string, u Upstream, generation uint32, fault func(fiel
 		fault("spacing", errors.New("works inside sliding windows that count every outcome, and no limit has one"))
 	}
 	sv.limits = []limit{{Limit: Limit{Name: ConcurrencyLimit, Concurrency: u.Concurrency}}}
+	faultLimit(sv.limits[0].quota(sv).Check(), func(field string, err error) {
+		if field == "calls" {
+			field = ConcurrencyLimit
+		}
+		fault(field, err)
+	})
 	for i, l := range u.Limits {
 		sv.limits = append(sv.limits, sv.compileLimit(l, func(field string, err error) {
 			fault(fmt.Sprintf("limits[%d].%s", i, field), err)
@@ -102,10 +108,10 @@ func compileUpstream(name string, u Upstream, generation uint32, fault func(fiel
 // setDefaults fills in zero fields and faults negative ones.
 func setDefaults(u *Upstream, fault func(field string, err error)) {
 	d := Defaults()
-	positive("late", &u.Late, d.Late, fault)
+	zeroTo(&u.Late, d.Late)
 	positive("max_wait", &u.MaxWait, d.MaxWait, fault)
 	positive("max_age", &u.MaxAge, d.MaxAge, fault)
-	positive("concurrency", &u.Concurrency, d.Concurrency, fault)
+	zeroTo(&u.Concurrency, d.Concurrency)
 	positive("max_waiting", &u.MaxWaiting, d.MaxWaiting, fault)
 	positive("max_waiting_bytes", &u.MaxWaitingBytes, d.MaxWaitingBytes, fault)
 	positive("max_body", &u.MaxBody, d.MaxBody, fault)
@@ -116,11 +122,16 @@ func setDefaults(u *Upstream, fault func(field string, err error)) {
 
 // positive sets a zero to its default and faults a negative value.
 func positive[T int | int64 | time.Duration](field string, value *T, zero T, fault func(string, error)) {
-	if *value == 0 {
-		*value = zero
-	}
+	zeroTo(value, zero)
 	if *value < 0 {
 		fault(field, fmt.Errorf("is %v, must be positive", *value))
+	}
+}
+
+// zeroTo sets a zero to its default.
+func zeroTo[T int | int64 | time.Duration](value *T, zero T) {
+	if *value == 0 {
+		*value = zero
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -55,39 +56,48 @@ func (sv *service) compileLimit(c Limit, fault func(field string, err error)) li
 	compileExpr(c.When, upstream.Condition, &l.when, "when", fault)
 	compileExpr(c.PerKey, upstream.Key, &l.key, "per_key", fault)
 	compileExpr(c.Cost, upstream.Cost, &l.price, "cost", fault)
-	l.checkKind(fault)
+	l.check(l.quota(sv), fault)
 	return l
 }
 
-// checkKind reports the faults of the fields by which kinds of limits differ.
-func (l *limit) checkKind(fault func(field string, err error)) {
-	if l.Concurrency != 0 {
-		if l.Concurrency < 0 {
-			fault("concurrency", fmt.Errorf("is %d, must be at least 1", l.Concurrency))
-		}
-		if l.Calls != 0 || l.Window != 0 || l.Calendar != nil || l.Guard != 0 || len(l.Counts) > 0 {
-			fault("concurrency", errors.New("stands instead of calls, window, guard and counts"))
-		}
-		return
-	}
+// check reports the faults of the fields that the ledger needs; quota.Limit.Check has
+// the rules.
+func (l *limit) check(q quota.Limit, fault func(field string, err error)) {
 	for i, o := range l.Counts {
 		if !slices.Contains(outcomes, o) {
 			fault(fmt.Sprintf("counts[%d]", i), fmt.Errorf("outcome %q is none of %v", o, outcomes))
 		}
 	}
-	if l.Calls < 1 {
-		fault("calls", fmt.Errorf("is %d, must be at least 1", l.Calls))
-	}
+	of := func(field string) string { return field }
 	switch {
+	case l.Concurrency != 0 && (l.Calls != 0 || l.Window != 0 || l.Calendar != nil || l.Guard != 0 || len(l.Counts) > 0):
+		fault("concurrency", errors.New("stands instead of calls, window, guard and counts"))
+		return
+	case l.Concurrency != 0:
+		of = func(field string) string { return strings.Replace(field, "calls", "concurrency", 1) }
 	case l.Window == 0 && l.Calendar == nil:
 		fault("window", errors.New("is missing; give a duration such as 1s, or minute, hour, day or month"))
 	case l.Window != 0 && l.Calendar != nil:
 		fault("window", errors.New("is both a duration and aligned to the calendar; give one"))
-	case l.Window < 0:
-		fault("window", fmt.Errorf("is %v, must be positive", l.Window))
 	}
-	if l.Guard < 0 {
-		fault("guard", fmt.Errorf("is %v, must be positive", l.Guard))
+	faultLimit(q.Check(), func(field string, err error) {
+		if field != "late" { // the upstream's, which reports it once
+			fault(of(field), err)
+		}
+	})
+}
+
+// faultLimit passes on the faults that package quota joined.
+func faultLimit(err error, fault func(field string, err error)) {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return
+	}
+	for _, err := range joined.Unwrap() {
+		var f *quota.FieldError
+		if errors.As(err, &f) {
+			fault(f.Field, f.Err)
+		}
 	}
 }
 
@@ -96,14 +106,30 @@ var outcomes = []upstream.Outcome{upstream.Done, upstream.Failed, upstream.NotEx
 // quotas returns the limits as the ledger knows them.
 func (sv *service) quotas() []quota.Limit {
 	var qs []quota.Limit
-	for _, l := range sv.limits {
-		q := quota.Limit{Name: l.Name, Calls: l.capacity(), Window: l.Window, Calendar: l.Calendar, Late: sv.Late, Guard: l.Guard, Partly: !l.counted(upstream.Done)}
-		if l.spaced() {
-			q.Burst = min(sv.Burst, l.Calls)
-		}
-		qs = append(qs, q)
+	for i := range sv.limits {
+		qs = append(qs, sv.limits[i].quota(sv))
 	}
 	return qs
+}
+
+// quota returns the limit as the ledger knows it.
+func (l *limit) quota(sv *service) quota.Limit {
+	q := quota.Limit{Name: l.Name, Calls: l.capacity(), Window: l.Kind(), Late: sv.Late, Guard: l.Guard, Partly: !l.counted(upstream.Done)}
+	if l.spaced() {
+		q.Burst = max(0, min(sv.Burst, l.Calls))
+	}
+	return q
+}
+
+// Kind returns the window of the limit as the ledger knows it.
+func (l Limit) Kind() quota.Window {
+	switch {
+	case l.Calendar != nil:
+		return quota.Aligned(*l.Calendar)
+	case l.Window != 0:
+		return quota.Sliding(l.Window)
+	}
+	return quota.InFlight()
 }
 
 // leaseLimits returns the limits as the lease book knows them: those above a window are
@@ -146,6 +172,5 @@ func (l *limit) counted(o upstream.Outcome) bool {
 
 // sameAs reports whether two limits count the same calls by the same key in the same window.
 func (l *limit) sameAs(o limit) bool {
-	return l.Name == o.Name && l.When == o.When && l.PerKey == o.PerKey && l.Window == o.Window &&
-		(l.Concurrency > 0) == (o.Concurrency > 0) && l.Calendar.Equal(o.Calendar)
+	return l.Name == o.Name && l.When == o.When && l.PerKey == o.PerKey && l.Kind().Equal(o.Kind())
 }

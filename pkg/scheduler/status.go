@@ -84,18 +84,13 @@ func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 
 func limitStatusOf(now time.Time, u *upstreamState, i int) LimitStatus {
 	l := &u.limits[i]
-	st := LimitStatus{Upstream: u.Name, Limit: l.Name, Calls: u.ledger.Calls(i), Keys: []KeyStatus{}}
-	switch {
-	case l.Calendar != nil:
-		st.Window = l.Calendar.Unit.String()
-	case l.Window > 0:
-		st.Window = l.Window.String()
-	}
+	w := l.Kind()
+	st := LimitStatus{Upstream: u.Name, Limit: l.Name, Window: w.String(), Calls: u.ledger.Calls(i), Keys: []KeyStatus{}}
 	st.PausedUntil = u.ledger.Usage(now, i, "").PausedUntil
 	audit := u.ledger.Audit(i)
 	st.Most, st.Margin = audit.Most, st.Calls-audit.Most
-	if l.Window > 0 && l.Calendar == nil {
-		cost, wins := audit.Cost(l.Window)
+	if w.Slides() {
+		cost, wins := audit.Cost(w.Length())
 		st.HoldCost, st.GuardWins = cost, make(map[string]float64)
 		for k, win := range wins {
 			st.GuardWins[quota.Guards[k].String()] = win

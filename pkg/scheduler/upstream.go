@@ -164,7 +164,7 @@ func (u *upstreamState) pause(now time.Time, limit int, key string, until time.T
 func (u *upstreamState) holds(now time.Time) []lease.Hold {
 	var all []lease.Hold
 	for _, h := range u.ledger.Save(now) {
-		all = append(all, lease.Hold{Upstream: u.Name, Limit: u.limits[h.Limit].Name, Key: h.Key, Every: h.Every, Permits: h.Permits, Back: h.Back})
+		all = append(all, lease.Hold{Upstream: u.Name, Limit: u.limits[h.Limit].Name, Key: h.Key, Every: h.All, Permits: h.Permits, Back: h.Back})
 	}
 	return all
 }
@@ -185,7 +185,7 @@ func (u *upstreamState) restore(now, mark time.Time, h *lease.Hold) bool {
 		h.Back = u.ledger.Back(now, limit, quota.Attempt{Sent: now, End: now, Fate: quota.Unanswered})
 	}
 	if h.Every {
-		u.ledger.Shut(now, mark, limit, h.Back)
+		u.ledger.HoldAll(now, mark, limit, h.Back)
 	} else {
 		u.ledger.Restore(now, mark, quota.Held{Limit: limit, Key: h.Key, Permits: h.Permits, Back: h.Back})
 	}

@@ -2,6 +2,9 @@ package quota
 
 import "time"
 
+// farthest is the longest estimate, 73 years: beyond it the clock's numbers end.
+const farthest = never / 4
+
 // ETA estimates when a need can be met if calls that cost ahead permits of the
 // same key go before it, and an attempt takes trip. It is exact as far as the
 // permits' returns are known, and assumes trip beyond.
@@ -18,12 +21,13 @@ func (l *Ledger) ETA(now time.Time, n Need, ahead int, trip time.Duration) time.
 	if pause = max(pause, a.paused); pause > at.mono {
 		from = at.add(pause - at.mono)
 	}
-	// All permits are had once per round: which round, and which permit of it?
+	// Each permit is taken once per round: the need has the r-th of this round.
 	last := ahead + n.Cost - 1
-	rounds, r := last/lim.Calls, last%lim.Calls
-	wait := lim.expect(at, from, a, rounds, r, int64(trip))
+	rounds, r := int64(last/lim.Calls), last%lim.Calls
+	rounds = min(rounds, farthest/(int64(lim.Window.Length()+trip)+1))
+	wait := lim.pessimistic(at, from, a, rounds, r, int64(trip))
 	if lim.Partly {
-		wait = min(wait, lim.hope(at, a, last+1, int64(trip)))
+		wait = min(wait, lim.optimistic(at, a, last+1, int64(trip)))
 	}
 	if lim.Burst > 0 {
 		wait = max(wait, lim.spaced(from, a, last+1))
@@ -31,33 +35,24 @@ func (l *Ledger) ETA(now time.Time, n Need, ahead int, trip time.Duration) time.
 	return l.time(from.mono + wait)
 }
 
-// expect returns how long after from the r-th permit of a round can be had, both
-// counted from 0.
-func (lim *limit) expect(now, from instant, a *account, rounds, r int, trip int64) int64 {
+// pessimistic returns how long after from the r-th permit of a round is free, both
+// counted from 0, if every attempt counts.
+func (lim *limit) pessimistic(now, from instant, a *account, rounds int64, r int, trip int64) int64 {
 	clock, begin := lim.clock(now), lim.clock(from)
 	at := begin
 	if free := lim.Calls - int(a.inFlight) - a.cooling.at(clock); r >= free {
 		back, known := a.cooling.nth(r - free)
-		if !known { // that of an attempt in flight
-			back = lim.back(now.add(trip))
+		if !known { // the permit of an attempt in flight
+			back = lim.Window.back(now.add(trip))
 		}
 		at = max(at, back)
 	}
-	switch {
-	case rounds == 0:
-	case lim.Calendar == nil:
-		at += int64(rounds) * (int64(lim.Window) + trip)
-	case at == begin:
-		at = lim.Calendar.later(lim.Calendar.over(begin), rounds-1)
-	default:
-		at = lim.Calendar.later(at, rounds)
-	}
-	return at - begin
+	return lim.Window.later(at, rounds, trip) - begin
 }
 
-// hope returns how long after from there are so many permits if no attempt counts
-// that is in flight, or goes until then; never if what has counted takes all.
-func (lim *limit) hope(now instant, a *account, n int, trip int64) int64 {
+// optimistic returns how long after from n permits have been free if no attempt
+// counts that is in flight, or is sent until then; never if the counted ones hold all.
+func (lim *limit) optimistic(now instant, a *account, n int, trip int64) int64 {
 	left := lim.Calls - a.cooling.at(lim.clock(now))
 	if left <= 0 {
 		return never
@@ -67,11 +62,11 @@ func (lim *limit) hope(now instant, a *account, n int, trip int64) int64 {
 
 // spaced returns how long after from the bucket has given n tokens.
 func (lim *limit) spaced(from instant, a *account, n int) int64 {
-	s := a.soft
+	s := a.extra
 	if s == nil || s.bucket == nil {
-		s = &soft{bucket: lim.spacing()}
+		s = &extra{bucket: lim.spacing()}
 	}
 	rate := float64(s.bucket.Limit())
 	lacking := float64(n) - s.bucket.TokensAt(time.Unix(0, from.mono))
-	return max(0, int64(lacking/rate*1e9))
+	return max(0, int64(min(lacking/rate*1e9, farthest)))
 }

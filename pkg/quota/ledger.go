@@ -1,0 +1,239 @@
+package quota
+
+import (
+	"fmt"
+	"iter"
+	"time"
+)
+
+// A Ledger holds the permits of a set of limits. It is not safe for concurrent use.
+type Ledger struct {
+	// OnStep, if not nil, is called when the wall clock was put forward, or back (a
+	// negative step), by more than the skew of an aligned limit. After a step back
+	// aligned windows stand still until the clock is where it was.
+	OnStep func(step time.Duration)
+
+	limits []*limit
+	found  []*account // by Take, one per need
+	origin time.Time
+	wall   int64 // high-water mark of the wall clock: a step back reopens nothing
+	offset int64 // of the wall clock to the monotonic one, when last seen
+}
+
+// An instant is a point in time on both clocks, in nanoseconds: mono since the
+// ledger's origin, wall since the Unix epoch.
+type instant struct{ mono, wall int64 }
+
+func (i instant) add(d int64) instant { return instant{i.mono + d, i.wall + d} }
+
+// New returns a ledger of limits with all permits free. It panics if a limit is
+// impossible (see [Limit.Check]); now fixes the origin of the ledger's clock.
+func New(now time.Time, limits ...Limit) *Ledger {
+	l := &Ledger{origin: now, wall: now.UnixNano(), offset: now.UnixNano()}
+	l.Replace(now, limits, nil)
+	return l
+}
+
+// Replace gives the ledger another set of limits. A new limit with kept[i] = j
+// goes on with the permits and pauses of the old limit j: only its Calls, Late,
+// Guard, Burst, Partly and MaxKeys may differ. One with kept[i] < 0, or beyond the end of
+// kept, begins with all permits free. Replace panics if a limit is impossible.
+func (l *Ledger) Replace(now time.Time, limits []Limit, kept []int) {
+	at, old := l.instant(now), l.limits
+	l.limits = nil
+	for i, c := range limits {
+		if err := c.Check(); err != nil {
+			panic(fmt.Sprintf("quota: limit %q: %v", c.Name, err))
+		}
+		if i < len(kept) && kept[i] >= 0 {
+			lim := old[kept[i]]
+			lim.set(at, c)
+			l.limits = append(l.limits, lim)
+		} else {
+			l.limits = append(l.limits, newLimit(c))
+		}
+	}
+}
+
+// Take takes the permits of all needs, or none and reports the shortage. A need
+// that costs more than its limit's calls can never be met: refuse it before.
+func (l *Ledger) Take(now time.Time, needs []Need) (Shortage, bool) {
+	at := l.instant(now)
+	short, last := Shortage{Need: -1}, int64(-1)
+	l.found = l.found[:0]
+	for i, n := range needs {
+		lim := l.limits[n.Limit]
+		lim.sweep(at)
+		a := lim.find(n.Key)
+		if until := lim.next(at, a, n.Cost); until > at.mono && until > last {
+			last = until
+			short = Shortage{Need: i, Until: l.time(until)}
+		}
+		l.found = append(l.found, a)
+	}
+	if short.Need >= 0 {
+		return short, false
+	}
+	for i, n := range needs {
+		l.limits[n.Limit].take(at, l.found[i], n)
+	}
+	return Shortage{}, true
+}
+
+// Charge takes the permits of all needs whether they are free or not, for an
+// attempt that is in flight already when a limit begins.
+func (l *Ledger) Charge(now time.Time, needs []Need) {
+	at := l.instant(now)
+	for _, n := range needs {
+		lim := l.limits[n.Limit]
+		lim.take(at, lim.find(n.Key), n)
+	}
+}
+
+// Return ends an attempt for needs that Take or Charge met: the permits come back
+// as the windows of their limits say. Each need must be returned exactly once, all
+// together or each with a fate of its own.
+func (l *Ledger) Return(now time.Time, needs []Need, a Attempt) {
+	at := l.instant(now)
+	sent, end := l.before(at, a.Sent), l.before(at, a.End)
+	for _, n := range needs {
+		l.limits[n.Limit].give(at, n, sent, end, a.Fate)
+	}
+}
+
+// Next returns the earliest instant at which the need can be met if no other need
+// is met before: now or earlier if at once, zero if not before an attempt that is
+// in flight ends.
+func (l *Ledger) Next(now time.Time, n Need) time.Time {
+	lim := l.limits[n.Limit]
+	return l.time(lim.next(l.instant(now), lim.find(n.Key), n.Cost))
+}
+
+// PauseLimit pauses a limit for all of its keys until the instant; the zero
+// instant ends the pause. Of two pauses the later end counts.
+func (l *Ledger) PauseLimit(limit int, until time.Time) {
+	lim := l.limits[limit]
+	lim.paused = max(lim.heldUntil, l.later(lim.paused, until))
+}
+
+// PauseKey pauses one key of a limit until the instant; the zero instant ends the
+// pause. It reports false, and does nothing, if the limit knows too many other keys.
+func (l *Ledger) PauseKey(now time.Time, limit int, key string, until time.Time) bool {
+	lim, at := l.limits[limit], l.instant(now)
+	a := lim.accounts[key]
+	switch {
+	case a == nil && until.IsZero():
+		return true
+	case a == nil && lim.full(at) > at.mono:
+		return false
+	case a == nil:
+		a = lim.open(at, key)
+	}
+	a.paused = l.later(a.paused, until)
+	return true
+}
+
+// Calls returns the number of permits per key.
+func (l *Ledger) Calls(limit int) int { return l.limits[limit].Calls }
+
+// Usage is the state of one key of a limit.
+type Usage struct {
+	Key         string
+	Free        int       // permits that could be taken now
+	InFlight    int       // permits of attempts that have not ended
+	Out         int       // all permits that are out, InFlight among them
+	PausedUntil time.Time // zero if it is not paused
+}
+
+// Usage returns the state of one key.
+func (l *Ledger) Usage(now time.Time, limit int, key string) Usage {
+	lim := l.limits[limit]
+	return l.usage(l.instant(now), lim, key, lim.accounts[key])
+}
+
+func (l *Ledger) usage(at instant, lim *limit, key string, a *account) Usage {
+	u := Usage{Key: key, Free: lim.Calls}
+	paused := lim.paused
+	if a != nil {
+		u.InFlight = int(a.inFlight)
+		u.Out = u.InFlight + a.cooling.at(lim.clock(at))
+		u.Free = max(0, lim.Calls-u.Out)
+		paused = max(paused, a.paused)
+	}
+	if paused > at.mono {
+		u.Free, u.PausedUntil = 0, l.time(paused)
+	}
+	return u
+}
+
+// Keys yields the state of every key of a limit that the ledger knows, in no
+// particular order: those with a permit out or a pause, and some that had one.
+func (l *Ledger) Keys(now time.Time, limit int) iter.Seq[Usage] {
+	return func(yield func(Usage) bool) {
+		lim, at := l.limits[limit], l.instant(now)
+		for key, a := range lim.accounts {
+			if !yield(l.usage(at, lim, key, a)) {
+				return
+			}
+		}
+	}
+}
+
+// Audit returns the audit of a limit since it began.
+func (l *Ledger) Audit(limit int) Audit { return l.limits[limit].audit }
+
+// Known reports whether Keys yields a key.
+func (l *Ledger) Known(limit int, key string) bool { return l.limits[limit].accounts[key] != nil }
+
+// instant returns now, on a wall clock that never goes back.
+func (l *Ledger) instant(now time.Time) instant {
+	return l.clocks(int64(now.Sub(l.origin)), now.UnixNano())
+}
+
+func (l *Ledger) clocks(mono, wall int64) instant {
+	l.wall = max(l.wall, wall)
+	now := instant{mono, l.wall}
+	step := wall - mono - l.offset
+	l.offset += step
+	if step != 0 {
+		l.stepped(now, step)
+	}
+	return now
+}
+
+// stepped records that the wall clock went ahead of the monotonic one, or fell
+// behind it, and reports the step once.
+func (l *Ledger) stepped(now instant, step int64) {
+	reported := l.OnStep == nil
+	for _, lim := range l.limits {
+		if lim.Window.tolerates(step) {
+			continue
+		}
+		if step > 0 {
+			lim.stepped(now)
+		}
+		if !reported {
+			l.OnStep(time.Duration(step))
+			reported = true
+		}
+	}
+}
+
+// before returns an instant of the past, as long before now on both clocks.
+func (l *Ledger) before(now instant, t time.Time) instant {
+	return now.add(int64(t.Sub(l.origin)) - now.mono)
+}
+
+func (l *Ledger) time(mono int64) time.Time {
+	if mono == never {
+		return time.Time{}
+	}
+	return l.origin.Add(time.Duration(mono))
+}
+
+func (l *Ledger) later(paused int64, until time.Time) int64 {
+	if until.IsZero() {
+		return 0
+	}
+	return max(paused, min(int64(until.Sub(l.origin)), never-1)) // 292 years are for ever
+}
