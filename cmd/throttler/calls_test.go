@@ -10,18 +10,16 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/seed-30fe103d/throttler/internal/server"
-	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/internal/api"
 )
 
-// throttler returns a command of the real binary that asks the sidecar's admin API.
+// throttler returns a command of the real binary, for the sidecar's admin API.
 func (p *process) throttler(t *testing.T, args ...string) *exec.Cmd {
 	return exec.CommandContext(t.Context(), p.cmd.Path, append(args, "--admin", strings.TrimPrefix(p.admin, "http://"))...)
 }
 
-// submit hands over a call and returns its id.
+// submit submits a call and returns its id.
 func (p *process) submit(t *testing.T, path string) string {
 	t.Helper()
 	resp, err := http.Post(p.admin+"/v1/calls", "application/json", strings.NewReader(fmt.Sprintf(`{"upstream":"alipay","path":%q}`, path)))
@@ -29,16 +27,16 @@ func (p *process) submit(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var call scheduler.Call
+	var call api.Call
 	if err := json.NewDecoder(resp.Body).Decode(&call); err != nil || resp.StatusCode != 202 {
 		t.Fatal(resp.Status, err)
 	}
 	return call.ID
 }
 
-// TestCallsExplain asks why a call waits: its key is taken for an hour, and another
-// call waits for it too.
-func TestCallsExplain(t *testing.T) {
+// TestCallsGet shows a call that waits: the permit of its key is out for an hour, and
+// another call is ahead.
+func TestCallsGet(t *testing.T) {
 	url, arrived, answer := stall(t)
 	close(answer)
 	p := start(t, url, "limits:", `  - {name: app, per_key: 'query("app")', calls: 1, window: 1h}`)
@@ -64,7 +62,7 @@ func TestCallsExplain(t *testing.T) {
 		}
 	}
 	out, err = p.throttler(t, "calls", "get", second, "-o", "json").Output()
-	var call scheduler.Call
+	var call api.Call
 	if err != nil || json.Unmarshal(out, &call) != nil || call.ID != second || call.WaitingFor.Limit != "app" || call.WaitingFor.Next != first {
 		t.Errorf("get -o json: %v\n%s", err, out)
 	}
@@ -78,10 +76,10 @@ func TestCallsExplain(t *testing.T) {
 		t.Errorf("list: %v\n%s", err, out)
 	}
 	for _, wrong := range []struct{ args, want string }{
-		{"calls get nobody", `call "nobody" is not known`},
+		{"calls get none", `call "none" is not known`},
 		{"calls list --state lost", `state "lost" is unknown`},
 		{"calls list -o xml", `--output "xml" is neither text nor json`},
-		{"calls watch nobody", `call "nobody" is not known`},
+		{"calls watch none", `call "none" is not known`},
 		{"calls watch --upstream nope", `upstream "nope" is not configured`},
 	} {
 		cmd := p.throttler(t, strings.Fields(wrong.args)...)
@@ -131,48 +129,11 @@ func TestCallsWithoutASidecar(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const addr = "127.0.0.1:1" // where nobody listens
+	const addr = "127.0.0.1:1" // no listener there
 	for _, args := range [][]string{{"calls", "list"}, {"calls", "watch"}} {
 		out, err := exec.Command(path, append(args, "--admin", addr)...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "no admin API at "+addr) {
 			t.Errorf("%q: %v, %s", args, err, out)
 		}
-	}
-}
-
-func TestWhen(t *testing.T) {
-	now := time.Date(2026, 11, 21, 23, 30, 0, 0, time.Local)
-	for want, d := range map[string]time.Duration{
-		"23:30:01.000 (in 1s)":              time.Second,
-		"00:30:00.000 (23h0m0s ago)":        -23 * time.Hour,
-		"2026-11-20 23:29:59 (24h0m0s ago)": -24*time.Hour - time.Second,
-		"2026-11-22 00:00:00 (in 30m0s)":    30 * time.Minute,
-		"2026-11-22 23:30:00 (in 24h0m0s)":  24 * time.Hour,
-	} {
-		if got := when(now.Add(d), now); got != want {
-			t.Errorf("%v: %s, want %s", d, got, want)
-		}
-	}
-}
-
-func TestHeld(t *testing.T) {
-	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.Local)
-	until := now.Add(1500 * time.Millisecond)
-	for want, f := range map[string]scheduler.WaitingFor{
-		`limit app, until 09:00:01.500 (in 1.5s)`:                             {Limit: "app"},
-		`limit app, key "a", until 09:00:01.500 (in 1.5s)`:                    {Limit: "app", Key: "a"},
-		`a pause of limit app, key "a", until 09:00:01.500 (in 1.5s)`:         {Limit: "app", Key: "a", Paused: true},
-		`the upstream, which is paused or down, until 09:00:01.500 (in 1.5s)`: {Limit: scheduler.ConcurrencyLimit, Paused: true},
-		`its own time: not before 09:00:01.500 (in 1.5s)`:                     {},
-	} {
-		f.Until = until
-		if got := held(&f, now); got != want {
-			t.Errorf("%+v: %s, want %s", f, got, want)
-		}
-	}
-	var out bytes.Buffer
-	shut := &scheduler.Call{ID: "c", State: scheduler.Waiting, ETA: until, WaitingFor: &scheduler.WaitingFor{Limit: scheduler.ConcurrencyLimit, Paused: true}}
-	if err := list(&out, &server.Page{Calls: []*scheduler.Call{shut}}, now); err != nil || !strings.HasSuffix(out.String(), "in 1.5s  the upstream\n") {
-		t.Errorf("list: %v, %s", err, &out)
 	}
 }

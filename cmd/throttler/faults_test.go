@@ -15,7 +15,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/gateway"
 )
 
-// faults are what goes wrong, each where the refund was executed and where not.
+// faults returns all faults, each with the refund executed and not executed.
 func faults() []gateway.Fault {
 	var all []gateway.Fault
 	for _, executed := range []bool{true, false} {
@@ -27,10 +27,10 @@ func faults() []gateway.Fault {
 			gateway.Fault{Answer: gateway.SystemError, Executed: executed},
 			gateway.Fault{Answer: gateway.UnknownError, Executed: executed},
 			gateway.Fault{Answer: gateway.Hang, Executed: executed},
-			gateway.Fault{Answer: gateway.AppLimited}, // says that it was not
+			gateway.Fault{Answer: gateway.AppLimited}, // not executed, by its own text
 			gateway.Fault{Answer: gateway.SlowUnknown, Delay: 100 * time.Millisecond, Executed: executed},
 			gateway.Fault{Answer: gateway.SlowUnknown, Delay: time.Minute, Executed: executed},
-			gateway.Fault{Answer: gateway.Slow, Delay: 100 * time.Millisecond}, // and the right ones
+			gateway.Fault{Answer: gateway.Slow, Delay: 100 * time.Millisecond}, // a late, but right answer
 			gateway.Fault{Answer: gateway.Slow, Delay: time.Minute},
 			gateway.Fault{Answer: gateway.Truncated},
 		)
@@ -38,7 +38,7 @@ func faults() []gateway.Fault {
 	return all
 }
 
-// What is submitted, of one refund.
+// refundCall returns the submission of a refund.
 func refundCall(number, callback string) []byte {
 	trade := strings.TrimPrefix(number, "R")
 	form := url.Values{
@@ -52,9 +52,9 @@ func refundCall(number, callback string) []byte {
 	return body
 }
 
-// TestFaults submits refunds to a gateway that fails in every way there is. None is
-// executed twice and none is lost: what cannot be repeated ends in unknown, or is
-// settled by asking.
+// TestFaults submits refunds to a gateway that fails in every way. None is executed
+// twice and none is lost: a refund that cannot be repeated ends in unknown, or is
+// resolved by a query.
 func TestFaults(t *testing.T) {
 	const repeat = `idempotent: 'param("method") == "alipay.trade.refund"'`
 	const never = `idempotent: ""`

@@ -22,8 +22,8 @@ import (
 
 var kills = flag.Int("kills", 10, "how often TestKill ends the sidecar by kill -9")
 
-// killLimits are the limits of TestKill: with them, the limit that is counted in
-// windows, blocks and per key.
+// killLimits is the configuration of TestKill, with a limit over a short window, one
+// per key, and one over a window above long_window.
 const killLimits = `
     late: 200ms
     timeout: 2s
@@ -44,7 +44,7 @@ var killWindows = []struct {
 	key   bool
 }{{"app", 20, 200 * time.Millisecond, false}, {"key", 7, 200 * time.Millisecond, true}, {"long", 180, 2 * time.Second, false}}
 
-// A bank is an upstream that counts by itself what arrives and what it executes.
+// A bank is an upstream that counts arrivals and executions by itself.
 type bank struct {
 	mu       sync.Mutex
 	arrivals []time.Time
@@ -58,7 +58,7 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.arrivals = append(b.arrivals, now)
 	key := r.URL.Query().Get("key")
 	b.keys[key] = append(b.keys[key], now)
-	if !strings.HasPrefix(r.URL.Path, "/safe") || b.executed[r.URL.Path] == 0 { // a repeat that it recognises
+	if !strings.HasPrefix(r.URL.Path, "/safe") || b.executed[r.URL.Path] == 0 { // a repeat of /safe is recognised
 		b.executed[r.URL.Path]++
 	}
 	b.mu.Unlock()
@@ -114,9 +114,9 @@ func (l *lives) kill() {
 	l.cmd.Wait()
 }
 
-// TestKill ends the sidecar by kill -9 again and again while it works. Over all
-// lives nothing that was acknowledged is lost, nothing is executed twice, and no
-// window is over at the upstream.
+// TestKill ends the sidecar by kill -9 again and again under load. Over all lives no
+// acknowledged call is lost, none is executed twice, and no window is over its limit
+// at the upstream.
 func TestKill(t *testing.T) {
 	path, err := binary()
 	if err != nil {
@@ -173,7 +173,7 @@ func (b *bank) check(t *testing.T, load *killLoad) {
 		*kills, len(load.acked), load.lost, len(b.arrivals), twice, over, load.unknown)
 }
 
-// killLoad hands over calls of all kinds while the sidecar lives.
+// killLoad sends and submits calls of all kinds while the sidecar lives.
 type killLoad struct {
 	*lives
 	next    atomic.Int64
@@ -235,7 +235,7 @@ func (k *killLoad) call() {
 	time.Sleep(rand.N(10 * time.Millisecond))
 }
 
-// drain waits until all that was acknowledged has ended.
+// drain waits until all acknowledged calls have ended.
 func (k *killLoad) drain() {
 	deadline := time.Now().Add(5 * time.Minute)
 	for id, path := range k.acked {

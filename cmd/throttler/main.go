@@ -1,5 +1,5 @@
-// Command throttler is the sidecar: it stands between clients and the
-// rate-limited APIs that they call, and keeps the APIs' limits for them.
+// Command throttler is the sidecar between clients and the rate-limited APIs that they
+// call: it keeps the APIs' limits for them.
 package main
 
 import (
@@ -36,13 +36,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	var faults config.Errors
 	if errors.As(err, &faults) {
-		file := strings.TrimSuffix(err.Error(), faults.Error()) // where there are several
+		file := strings.TrimSuffix(err.Error(), faults.Error()) // empty if there is only one
 		fmt.Fprintf(stderr, "throttler: %sthe configuration has faults:\n", file)
 		for _, f := range faults {
 			fmt.Fprintf(stderr, "  %v\n", f)
 		}
 	} else {
-		for line := range strings.Lines(err.Error()) { // one for each error that was joined
+		for line := range strings.Lines(err.Error()) { // one for each joined error
 			fmt.Fprintf(stderr, "throttler: %s\n", strings.TrimSuffix(line, "\n"))
 		}
 	}
@@ -53,9 +53,9 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "throttler",
 		Short: "Call rate-limited APIs without breaking their limits, wasting quota or losing a call",
-		Long: `Throttler stands between clients and the rate-limited APIs that they call.
+		Long: `Throttler sends the requests of clients to the rate-limited APIs that they call.
 It gives each request the slot at which the API's limits have room for it,
-sends it then, and passes the answer back.`,
+sends it then, and passes the response back.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -72,14 +72,14 @@ func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
-// configFlag adds the flag that names the configuration file.
+// configFlag adds the flag of the configuration file.
 func configFlag(cmd *cobra.Command) {
 	cmd.Flags().StringP("config", "c", "", "configuration `file` (YAML)")
 	cmd.MarkFlagRequired("config")
 	config.AddFlags(cmd.Flags())
 }
 
-// load reads the configuration that a command's flags name.
+// load reads the configuration of a command's flags.
 func load(cmd *cobra.Command) (*config.Config, error) {
 	path, err := cmd.Flags().GetString("config")
 	if err != nil {

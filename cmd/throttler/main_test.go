@@ -35,15 +35,15 @@ func (c cleaner) Run() int {
 	return c.M.Run()
 }
 
-// TestScripts runs what users type: testdata/*.txtar.
+// TestScripts runs command lines as users type them: testdata/*.txtar.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata", Setup: func(e *testscript.Env) error {
-		return leave(filepath.Join(e.WorkDir, "throttler.db"))
+		return makeStore(filepath.Join(e.WorkDir, "throttler.db"))
 	}})
 }
 
-// leave makes a store with one call that is done and one that waits.
-func leave(path string) error {
+// makeStore makes a store with one call that is done and one that waits.
+func makeStore(path string) error {
 	d, err := store.Open(path, store.Options{})
 	if err != nil {
 		return err

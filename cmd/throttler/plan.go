@@ -26,13 +26,13 @@ import (
 func newPlan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan -c FILE --load WORKLOAD",
-		Short: "Preview what a configuration makes of a load",
-		Long: `Preview what a configuration makes of a load: the planner of the sidecar plays
-it in virtual time, and nothing is sent.
+		Short: "Preview a load under a configuration",
+		Long: `Preview a load under a configuration: the planner of the sidecar plays it in
+virtual time, and nothing is sent.
 
 A load is a file that throttler record wrote, or any .csv or .jsonl with the
-column at and what the limits look at (param.app_id, header.X-Tenant, …). Or it
-is settings, to be drawn at random; several --load make several streams:
+column at and the fields that the limits read (param.app_id, header.X-Tenant, …).
+Or it is settings, to be drawn at random; several --load make several streams:
 
 ` + indent(workload.Settings),
 		Example: `  throttler plan -c throttler.yaml --load load.csv --rtt 80ms --chart plan.png
@@ -41,7 +41,7 @@ is settings, to be drawn at random; several --load make several streams:
   throttler plan -c throttler.yaml --load load.jsonl --fail-if 'wait.p99 > 5s' --fail-if 'refused > 0'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := newPlanning(cmd)
+			p, err := parsePlan(cmd)
 			if err != nil {
 				return err
 			}
@@ -53,9 +53,9 @@ is settings, to be drawn at random; several --load make several streams:
 	flags := cmd.Flags()
 	flags.StringArray("load", nil, "`workload`: a file, or settings such as rate=100/s")
 	flags.String("compare", "", "another configuration `file`, side by side")
-	flags.Duration("rtt", 50*time.Millisecond, "how long an answer takes at least")
-	flags.Duration("rtt-spread", 0, "how much longer it takes on average")
-	flags.Uint64("seed", 1, "of what is drawn at random")
+	flags.Duration("rtt", 50*time.Millisecond, "least round trip of a call")
+	flags.Duration("rtt-spread", 0, "mean of the random time on top of --rtt")
+	flags.Uint64("seed", 1, "seed of all that is drawn at random")
 	flags.String("chart", "", "draw into this `file`: .png or .svg")
 	flags.StringArray("fail-if", nil, "fail if this `expression` holds, such as wait.p99 > 5s")
 	cmd.MarkFlagRequired("load")
@@ -64,9 +64,9 @@ is settings, to be drawn at random; several --load make several streams:
 
 func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ") }
 
-// A planning is what the flags of plan ask for.
-type planning struct {
-	files      []string // of configurations
+// A plan has the flags of throttler plan.
+type plan struct {
+	files      []string // configurations
 	configs    []*config.Config
 	load       []string
 	options    preview.Options
@@ -75,15 +75,15 @@ type planning struct {
 	conditions []*preview.Condition
 }
 
-// newPlanning reads the flags: what is wrong with them is told before a long load is played.
-func newPlanning(cmd *cobra.Command) (*planning, error) {
-	flags, p := cmd.Flags(), &planning{}
+// parsePlan reads the flags, and finds their faults before a long load is played.
+func parsePlan(cmd *cobra.Command) (*plan, error) {
+	flags, p := cmd.Flags(), &plan{}
 	file, _ := flags.GetString("config")
 	p.files = []string{file}
 	if other, _ := flags.GetString("compare"); other != "" {
 		p.files = append(p.files, other)
 	}
-	p.load = texts(flags, "load")
+	p.load = values(flags, "load")
 	p.options.RoundTrip, _ = flags.GetDuration("rtt")
 	p.options.Spread, _ = flags.GetDuration("rtt-spread")
 	p.options.Seed, _ = flags.GetUint64("seed")
@@ -106,7 +106,7 @@ func newPlanning(cmd *cobra.Command) (*planning, error) {
 	if p.json, err = wantsJSON(cmd); err != nil {
 		return nil, err
 	}
-	for _, source := range texts(flags, "fail-if") {
+	for _, source := range values(flags, "fail-if") {
 		c, err := preview.Compile(source)
 		if err != nil {
 			return nil, fmt.Errorf("--fail-if: %w", err)
@@ -123,13 +123,13 @@ func newPlanning(cmd *cobra.Command) (*planning, error) {
 	return p, nil
 }
 
-// texts returns the values of a flag that may be given more than once. GetStringArray
-// takes a single empty one for none.
-func texts(flags *pflag.FlagSet, name string) []string {
+// values returns the values of a flag that may be given more than once. GetStringArray
+// returns none for a single empty one.
+func values(flags *pflag.FlagSet, name string) []string {
 	return flags.Lookup(name).Value.(pflag.SliceValue).GetSlice()
 }
 
-// inFile says in which of two files the faults are.
+// inFile adds the file to an error if there are several files.
 func inFile(file string, err error, several bool) error {
 	if several {
 		return fmt.Errorf("%s: %w", file, err)
@@ -137,7 +137,7 @@ func inFile(file string, err error, several bool) error {
 	return err
 }
 
-func (p *planning) run(cmd *cobra.Command) error {
+func (p *plan) run(cmd *cobra.Command) error {
 	ctx, stop := interruptible(cmd)
 	defer stop()
 	var reports []*preview.Report
@@ -156,11 +156,11 @@ func (p *planning) run(cmd *cobra.Command) error {
 	if err := p.print(cmd.OutOrStdout(), reports); err != nil {
 		return err
 	}
-	return p.judge(reports[0])
+	return p.checkConditions(reports[0])
 }
 
 // play plays the load under one of the configurations.
-func (p *planning) play(ctx context.Context, i int, progress io.Writer) (*preview.Report, error) {
+func (p *plan) play(ctx context.Context, i int, progress io.Writer) (*preview.Report, error) {
 	load, err := p.open(i)
 	if err != nil {
 		return nil, err
@@ -175,12 +175,12 @@ func (p *planning) play(ctx context.Context, i int, progress io.Writer) (*previe
 	return report, err
 }
 
-func (p *planning) open(i int) (*workload.Load, error) {
+func (p *plan) open(i int) (*workload.Load, error) {
 	c := p.configs[i].Scheduler
 	if workload.IsGenerated(p.load[0]) {
 		return workload.Generate(p.load, p.options.Seed, c)
 	}
-	var others []scheduler.Config // a recording has keys of limits that one of two does not have
+	var others []scheduler.Config // a recording may have keys of limits of the other configuration only
 	for _, other := range p.configs {
 		others = append(others, other.Scheduler)
 	}
@@ -195,7 +195,7 @@ func draw(path string, reports []*preview.Report) error {
 	return cmp.Or(preview.Draw(f, strings.TrimPrefix(filepath.Ext(path), "."), reports...), f.Close())
 }
 
-func (p *planning) print(w io.Writer, reports []*preview.Report) error {
+func (p *plan) print(w io.Writer, reports []*preview.Report) error {
 	if !p.json {
 		return preview.Text(w, reports...)
 	}
@@ -204,8 +204,8 @@ func (p *planning) print(w io.Writer, reports []*preview.Report) error {
 	return encoder.Encode(map[string]any{"load": strings.Join(p.load, "; "), "reports": reports})
 }
 
-// judge fails if a condition holds for the first configuration.
-func (p *planning) judge(r *preview.Report) error {
+// checkConditions fails if a condition holds for the first configuration.
+func (p *plan) checkConditions(r *preview.Report) error {
 	var errs []error
 	for _, c := range p.conditions {
 		holds, err := c.Holds(r)
@@ -217,10 +217,10 @@ func (p *planning) judge(r *preview.Report) error {
 	return errors.Join(errs...)
 }
 
-// A bar shows on a terminal how much is done, and nothing elsewhere.
+// A bar shows progress on a terminal, and nothing elsewhere.
 type bar struct{ *progressbar.ProgressBar }
 
-// barUnits is what a bar counts to.
+// barUnits is the end of a bar's count.
 const barUnits = 1000
 
 func newBar(w io.Writer, name string) bar {
@@ -233,7 +233,7 @@ func newBar(w io.Writer, name string) bar {
 
 func (b bar) set(done float64) {
 	if b.ProgressBar != nil {
-		b.Set(int(done * barUnits)) // it fails only where the terminal does
+		b.Set(int(done * barUnits)) // it fails only if the terminal does
 	}
 }
 

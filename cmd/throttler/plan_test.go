@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -147,4 +148,59 @@ func sendLoad(t *testing.T, yaml string, load []offered) realRun {
 	}
 	slices.Sort(waits)
 	return realRun{end.Sub(begin) - load[0].at, waits[len(waits)*99/100-1], trips / time.Duration(len(ids))}
+}
+
+// example matches the first command of a document, and its output there.
+var example = regexp.MustCompile("(?s)```sh\ncd docs\nthrottler (.*?)\n```\n\n```\n(.*?)```")
+
+// TestPreviewExample runs the command of docs/preview.md. UPDATE=1 writes its output,
+// and the picture, into docs.
+func TestPreviewExample(t *testing.T) {
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := filepath.Abs("../../docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := filepath.Join(docs, "preview.md")
+	text, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := example.FindSubmatchIndex(text)
+	if at == nil {
+		t.Fatal("there is no example in docs/preview.md")
+	}
+	args := words(string(text[at[2]:at[3]]))
+	update := os.Getenv("UPDATE") != ""
+	if !update {
+		args[len(args)-1] = filepath.Join(t.TempDir(), "preview.png")
+	}
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd.Dir = docs
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	want := string(text[at[4]:at[5]])
+	if update {
+		if err := os.WriteFile(doc, []byte(strings.Replace(string(text), want, string(out), 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if string(out) != want {
+		t.Errorf("docs/preview.md says\n%s\nand the command prints\n%s\nUPDATE=1 go test ./cmd/throttler -run PreviewExample writes it anew", want, out)
+	}
+}
+
+// words splits a command line with single quotes and line ends.
+func words(line string) []string {
+	var all []string
+	for _, w := range regexp.MustCompile(`'[^']*'|[^\s\\]+`).FindAllString(line, -1) {
+		all = append(all, strings.Trim(w, "'"))
+	}
+	return all
 }

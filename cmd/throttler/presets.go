@@ -11,10 +11,10 @@ import (
 func newPresets() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "presets",
-		Short: "Tell what presets know of payment platforms",
-		Long: `Tell what presets know of payment platforms: outcome rules, safe retries, the
-shape of refusals. A preset lies beneath the keys of an upstream that names it;
-each line of it can be written in the configuration, and stands above it there.`,
+		Short: "Show the presets for payment platforms",
+		Long: `Show the presets for payment platforms: outcome rules, safe retries, the shape of
+refusals. A preset has the defaults of an upstream that names it; each line of it can
+be overridden in the configuration.`,
 	}
 	list := &cobra.Command{
 		Use:   "list",

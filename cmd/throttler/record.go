@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/tmaxmax/go-sse"
 
-	"github.com/seed-30fe103d/throttler/internal/server"
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/internal/workload"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
@@ -21,11 +21,11 @@ import (
 func newRecord() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "record FILE.jsonl",
-		Short: "Record which calls come in to a running sidecar, as a load for throttler plan",
-		Long: `Record which calls come in to a running sidecar, as a load for throttler plan.
+		Short: "Record the calls that come in to a running sidecar, as a load for throttler plan",
+		Long: `Record the calls that come in to a running sidecar, as a load for throttler plan.
 
-Of a call it writes when it came, its upstream and priority, how long its caller
-waits, how long it is not to be sent yet, and what the limits' expressions came to: nothing else of the request.
+A recorded call has its instant, upstream, priority, max wait and delay (until its
+not_before), and the values of the limits' expressions: nothing else of the request.
 Keys and flows are written as hashes that differ from one recording to the next;
 --plain writes them as they are. Ctrl-C ends the recording, or --for does.`,
 		Args: cobra.ExactArgs(1),
@@ -39,7 +39,7 @@ Keys and flows are written as hashes that differ from one recording to the next;
 			}
 			n, err := record(cmd, file)
 			err = errors.Join(err, file.Close())
-			if n == 0 { // an empty file is no load, and would be in the way
+			if n == 0 { // an empty file is no load, and would block the next recording
 				return errors.Join(err, os.Remove(args[0]))
 			}
 			return err
@@ -52,17 +52,17 @@ Keys and flows are written as hashes that differ from one recording to the next;
 	return cmd
 }
 
-// record writes what comes in, and returns how many calls that were.
+// record writes the calls that come in, and returns their number.
 func record(cmd *cobra.Command, w io.Writer) (n int, err error) {
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	api := adminOf(cmd)
+	c := newClient(cmd)
 	if length, _ := cmd.Flags().GetDuration("for"); length > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, length)
 		defer cancel()
 	}
-	limits, err := limitsOf(ctx, api)
+	limits, err := limitNames(ctx, c)
 	if err != nil {
 		return 0, err
 	}
@@ -73,12 +73,12 @@ func record(cmd *cobra.Command, w io.Writer) (n int, err error) {
 		query.Set("upstream", v)
 	}
 	lost := ""
-	err = api.follow(ctx, query, func(ev sse.Event) error {
-		if ev.Type == "lost" {
+	err = c.subscribe(ctx, query, func(ev sse.Event) error {
+		if ev.Type == api.EventLost {
 			lost = ev.Data
 			return nil
 		}
-		var e server.Event
+		var e api.Event
 		if err := json.Unmarshal([]byte(ev.Data), &e); err != nil || e.Route == nil {
 			return err
 		}
@@ -94,9 +94,12 @@ func record(cmd *cobra.Command, w io.Writer) (n int, err error) {
 	return n, err
 }
 
-// arrival returns the call that an event tells of.
-func arrival(e *server.Event) scheduler.Arrival {
-	a := scheduler.Arrival{Upstream: e.Upstream, Route: e.Route, Priority: e.Priority}
+// arrival returns the call of an event with a route.
+func arrival(e *api.Event) scheduler.Arrival {
+	a := scheduler.Arrival{
+		Upstream: e.Upstream, Priority: e.Priority,
+		Route: &scheduler.Route{Keys: e.Route.Keys, Costs: e.Route.Costs, Flow: e.Route.Flow, Weighted: e.Route.Weighted},
+	}
 	if !e.Deadline.IsZero() {
 		a.MaxWait = max(time.Millisecond, e.Deadline.Sub(e.At).Round(time.Millisecond))
 	}
@@ -106,21 +109,21 @@ func arrival(e *server.Event) scheduler.Arrival {
 	return a
 }
 
-// limitsOf asks for the names of the limits of each upstream.
-func limitsOf(ctx context.Context, api adminAPI) (map[string][]string, error) {
-	body, err := api.get(ctx, "/v1/limits", nil)
+// limitNames returns the names of the limits of each upstream.
+func limitNames(ctx context.Context, c client) (map[string][]string, error) {
+	body, err := c.get(ctx, "/v1/limits", nil)
 	if err != nil {
 		return nil, err
 	}
-	var all []scheduler.LimitStatus
+	var all []api.Limit
 	if err := json.Unmarshal(body, &all); err != nil {
 		return nil, fmt.Errorf("the admin API's answer is not a list of limits: %w", err)
 	}
-	limits := make(map[string][]string)
+	names := make(map[string][]string)
 	for _, l := range all {
-		if l.Limit != scheduler.ConcurrencyLimit {
-			limits[l.Upstream] = append(limits[l.Upstream], l.Limit)
+		if l.Limit != api.ConcurrencyLimit {
+			names[l.Upstream] = append(names[l.Upstream], l.Limit)
 		}
 	}
-	return limits, nil
+	return names, nil
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestRecordHoldsNoSecret plants canaries in every part of requests, also in those
-// that keys and flows are made of, and looks for them in the recording.
+// TestRecordHoldsNoSecret puts canaries into every part of requests, also into those
+// that keys and flows are computed from, and looks for them in the recording.
 func TestRecordHoldsNoSecret(t *testing.T) {
 	url, _, answer := stall(t)
 	close(answer)
@@ -73,7 +73,7 @@ func TestRecordHoldsNoSecret(t *testing.T) {
 		t.Errorf("the recording has mode %v, %v", info.Mode(), err)
 	}
 
-	// What was recorded can be played, under the configuration that it came from.
+	// The recording can be played under its own configuration.
 	yaml := fmt.Sprintf("upstreams:\n  alipay:\n    url: %s\n    %s\n", url, strings.Join(lines, "\n    "))
 	config := filepath.Join(t.TempDir(), "throttler.yaml")
 	if err := os.WriteFile(config, []byte(yaml), 0o600); err != nil {
@@ -83,14 +83,14 @@ func TestRecordHoldsNoSecret(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), fmt.Sprintf("calls                    %d in ", strings.Count(text, "\n"))) || !strings.Contains(string(out), "gold") {
 		t.Errorf("plan of the recording: %v\n%s", err, out)
 	}
-	// And it is not written over.
+	// It is not overwritten.
 	if out, err := p.throttler(t, "record", file).CombinedOutput(); err == nil || !strings.Contains(string(out), "file exists") {
 		t.Errorf("a second recording: %v, %s", err, out)
 	}
 }
 
-// TestRecordOfSubmittedCalls: how long they wait, and what is not to be sent yet, is
-// in the recording, and a preview does as the sidecar does.
+// TestRecordOfSubmittedCalls: deadlines and not_before are in the recording, and a
+// preview does the same as the sidecar.
 func TestRecordOfSubmittedCalls(t *testing.T) {
 	url, _, answer := stall(t)
 	close(answer)
@@ -120,7 +120,7 @@ func TestRecordOfSubmittedCalls(t *testing.T) {
 		return strings.Contains(recorded(), `"upstream":"alipay"`)
 	})
 	if text := recorded(); strings.Contains(text, "wait") || strings.Contains(text, "delay") {
-		t.Errorf("a call that nobody waits for, and at once:\n%s", text)
+		t.Errorf("a call without a deadline and not_before:\n%s", text)
 	}
 	now := time.Now()
 	submit(fmt.Sprintf(`,"not_before":%q,"deadline":%q`, now.Add(90*time.Minute).Format(time.RFC3339Nano), now.Add(2*time.Hour).Format(time.RFC3339Nano)))
@@ -142,7 +142,7 @@ func TestRecordOfSubmittedCalls(t *testing.T) {
 	}
 }
 
-// TestRecordOfNothing: what fails, or has nothing to record, leaves no file.
+// TestRecordOfNothing: a recording that fails, or of nothing, leaves no file.
 func TestRecordOfNothing(t *testing.T) {
 	p := start(t, "http://127.0.0.1:1")
 	file := filepath.Join(t.TempDir(), "load.jsonl")

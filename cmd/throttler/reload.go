@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -16,17 +17,17 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/config"
 )
 
-// lookEvery is how often a watched file is looked at.
-const lookEvery = 500 * time.Millisecond
+// pollInterval is the time between two reads of a watched file.
+const pollInterval = 500 * time.Millisecond
 
-// reload loads the configuration anew and returns what has changed. It is checked
-// first, and taken as a whole or not at all.
+// reload loads the configuration anew and returns the changes. The configuration is
+// checked first, and applied as a whole or not at all.
 func (sc *sidecar) reload() ([]string, error) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	changes, err := sc.take()
+	changes, err := sc.apply()
 	if err != nil {
-		err = inFull(err)
+		err = reloadError(err)
 		sc.log.Error("reload: " + err.Error())
 		return nil, err
 	}
@@ -37,52 +38,52 @@ func (sc *sidecar) reload() ([]string, error) {
 	return changes, nil
 }
 
-func (sc *sidecar) take() ([]string, error) {
+func (sc *sidecar) apply() ([]string, error) {
 	next, err := sc.load()
 	if err != nil {
 		return nil, err
 	}
 	changes := sc.cfg.Diff(next)
-	ports, opened, err := sc.claim(next)
+	listeners, opened, err := sc.listen(next)
 	if err == nil {
 		err = sc.scheduler.Reload(context.Background(), next.Scheduler)
 	}
 	if err != nil {
-		for _, p := range opened {
-			p.close()
+		for _, l := range opened {
+			l.close()
 		}
 		return nil, err
 	}
-	sc.replace(next, ports)
+	sc.replace(next, listeners)
 	return changes, nil
 }
 
-// claim returns the data listeners of a configuration: what listens at their
-// addresses already, whichever upstream's it was, and new ones, which it opens.
-func (sc *sidecar) claim(next *config.Config) (ports map[string]*port, opened []*port, err error) {
-	ports = make(map[string]*port)
+// listen returns the data listeners of a configuration: those that are open at their
+// addresses already, of whichever upstream, and new ones, which it opens.
+func (sc *sidecar) listen(next *config.Config) (listeners map[string]*listener, opened []*listener, err error) {
+	listeners = make(map[string]*listener)
 	for _, name := range slices.Sorted(maps.Keys(next.Listeners)) {
 		addr, key := next.Listeners[name].Listen, "upstreams."+name+".listen"
-		owner := sc.listensAt(addr, name)
+		owner := sc.ownerOf(addr, name)
 		if owner == "" {
-			p, err := sc.open(key, addr, connections(next, name))
+			l, err := sc.open(key, addr, maxConnections(next, name))
 			if err != nil {
-				return nil, opened, sc.ownClash(addr, err)
+				return nil, opened, sc.addClash(addr, err)
 			}
-			ports[name], opened = p, append(opened, p)
+			listeners[name], opened = l, append(opened, l)
 			continue
 		}
-		ports[name] = sc.ports[owner]
+		listeners[name] = sc.listeners[owner]
 		if owner != name {
-			sc.log.Info("listening", "key", key, "addr", ports[name].addr)
+			sc.log.Info("listening", "key", key, "addr", listeners[name].addr)
 		}
 	}
-	return ports, opened, nil
+	return listeners, opened, nil
 }
 
-// listensAt returns the upstream whose listener has an address, empty if none has:
-// the one of that name before others. At port 0 each listens at one of its own.
-func (sc *sidecar) listensAt(addr, name string) string {
+// ownerOf returns the upstream of the listener at an address, empty if there is none.
+// The named upstream comes before others. Listeners at port 0 have different ports.
+func (sc *sidecar) ownerOf(addr, name string) string {
 	if sc.cfg.Listeners[name].Listen == addr {
 		return name
 	}
@@ -94,47 +95,46 @@ func (sc *sidecar) listensAt(addr, name string) string {
 	return ""
 }
 
-// ownClash adds to an error of listening that it is Throttler itself which holds the
-// port, at an address that is written in another way.
-func (sc *sidecar) ownClash(addr string, err error) error {
+// addClash adds to an error of net.Listen that Throttler's own listener has the port,
+// under another spelling of the address.
+func (sc *sidecar) addClash(addr string, err error) error {
 	_, port, _ := net.SplitHostPort(addr)
-	for name, p := range sc.ports {
-		if _, held, _ := net.SplitHostPort(p.addr); held == port {
-			return fmt.Errorf("%w (Throttler itself listens at %s, as upstreams.%s.listen: give that another port in a reload of its own, or restart)", err, p.addr, name)
+	for name, l := range sc.listeners {
+		if _, own, _ := net.SplitHostPort(l.addr); own == port {
+			return fmt.Errorf("%w (Throttler itself listens at %s, as upstreams.%s.listen: give that another port in a reload of its own, or restart)", err, l.addr, name)
 		}
 	}
 	return err
 }
 
-// replace lets the listeners follow a configuration that has been taken.
-func (sc *sidecar) replace(next *config.Config, ports map[string]*port) {
-	was := slices.Collect(maps.Values(sc.ports))
-	for name, p := range ports {
-		if slices.Contains(was, p) {
-			p.handle(sc.data(next, name))
+// replace serves the listeners of a configuration, and retires the others.
+func (sc *sidecar) replace(next *config.Config, listeners map[string]*listener) {
+	before := slices.Collect(maps.Values(sc.listeners))
+	for name, l := range listeners {
+		if slices.Contains(before, l) {
+			l.handle(sc.data(next, name))
 		} else {
-			sc.run(p, sc.data(next, name))
+			sc.run(l, sc.data(next, name))
 		}
 	}
-	stays := slices.Collect(maps.Values(ports))
-	for _, p := range was {
-		if !slices.Contains(stays, p) {
-			sc.retire(p, next.Grace)
+	after := slices.Collect(maps.Values(listeners))
+	for _, l := range before {
+		if !slices.Contains(after, l) {
+			sc.retire(l, next.Grace)
 		}
 	}
-	sc.cfg, sc.ports = next, ports
+	sc.cfg, sc.listeners = next, listeners
 }
 
-// reloads reloads on SIGHUP and, if it is watched, when the file has changed,
-// until ctx ends.
-func (sc *sidecar) reloads(ctx context.Context) {
+// reloadLoop reloads on SIGHUP and after each change of a watched file, until ctx ends.
+func (sc *sidecar) reloadLoop(ctx context.Context) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
-	var looks <-chan time.Time
+	var poll <-chan time.Time
 	if sc.watched != "" {
-		looks = time.Tick(lookEvery)
+		poll = time.Tick(pollInterval)
 	}
-	file := newWatched(sc.watched)
+	file := newWatchedFile(sc.watched)
 	sc.running.Go(func() {
 		defer signal.Stop(hup)
 		for {
@@ -143,7 +143,7 @@ func (sc *sidecar) reloads(ctx context.Context) {
 				return
 			case <-hup:
 				sc.reload()
-			case <-looks:
+			case <-poll:
 				if file.changed() {
 					sc.reload()
 				}
@@ -152,33 +152,41 @@ func (sc *sidecar) reloads(ctx context.Context) {
 	})
 }
 
-// A watched file is read now and then. To be told of its changes by the system
-// looks cheaper, but would have to follow each link on the way to it, does not work
-// on every file system, and tells of all else that happens in the directory, where
-// the store is written to.
-type watched struct {
-	path        string
-	known, last []byte // as it was last told of, and as it was last read
+// A watchedFile is polled. Notifications by the system look cheaper, but would need a
+// watch on each link on the way to the file, do not work on every file system, and
+// report each write to the store in the same directory.
+type watchedFile struct {
+	path           string
+	reported, last []byte // text at the last report, and at the last read
 }
 
-// newWatched returns a file whose text is known.
-func newWatched(path string) *watched {
+// newWatchedFile returns a file; its present text is no change.
+func newWatchedFile(path string) *watchedFile {
 	text, _ := os.ReadFile(path)
-	return &watched{path, text, text}
+	return &watchedFile{path, text, text}
 }
 
-// changed tells, once, that the file has another text, and has had it for two looks:
-// editors write in several steps.
-func (w *watched) changed() bool {
+// changed reports, once, that the file has a new text, when two reads in a row have
+// found it: editors write in several steps.
+func (w *watchedFile) changed() bool {
 	text, err := os.ReadFile(w.path)
 	if err != nil {
-		return false // it is being replaced
+		return false // the file is being replaced
 	}
-	settled := bytes.Equal(text, w.last)
+	stable := bytes.Equal(text, w.last)
 	w.last = text
-	if !settled || bytes.Equal(text, w.known) {
+	if !stable || bytes.Equal(text, w.reported) {
 		return false
 	}
-	w.known = text
+	w.reported = text
 	return true
+}
+
+// reloadError adds to the error of a reload that nothing has changed.
+func reloadError(err error) error {
+	var faults config.Errors
+	if errors.As(err, &faults) {
+		return fmt.Errorf("the configuration has faults, everything stays as it is:\n%w", faults)
+	}
+	return fmt.Errorf("everything stays as it is: %w", err)
 }

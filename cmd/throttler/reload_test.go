@@ -17,7 +17,7 @@ import (
 )
 
 // TestReload changes the configuration of a running sidecar in each of the three
-// ways: permits that are out stay out, and what is faulty changes nothing.
+// ways: permits that are out stay out, and a faulty configuration changes nothing.
 func TestReload(t *testing.T) {
 	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "paid") }))
 	defer platform.Close()
@@ -91,8 +91,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestWatchInABusyDirectory: what else is written beside the file keeps no change
-// from being seen, and links to it are followed.
+// TestWatchInABusyDirectory: writes to other files of the directory hide no change of
+// the file, and links to it are followed.
 func TestWatchInABusyDirectory(t *testing.T) {
 	p := start(t, "http://127.0.0.1:1", "limits: [{name: app, calls: 1, window: 1h}]")
 	stop, ended := make(chan struct{}), make(chan struct{})
@@ -152,8 +152,8 @@ func TestWatchInABusyDirectory(t *testing.T) {
 	sees("4 → 5")
 }
 
-// TestReloadMovesListeners: an address goes from one upstream to another, though
-// Throttler itself listens there.
+// TestReloadMovesListeners: an address moves from one upstream to another while
+// Throttler listens there.
 func TestReloadMovesListeners(t *testing.T) {
 	name := func(name string) string {
 		platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, name) }))
@@ -196,7 +196,7 @@ func TestReloadMovesListeners(t *testing.T) {
 	}
 
 	if changes := reload(200, upstream("one", a, one), upstream("two", b, two)); !strings.Contains(changes, "keep_calls: new, 24h; stays as it is until a restart") {
-		t.Errorf("what needs a restart: %s", changes)
+		t.Errorf("a change that needs a restart: %s", changes)
 	}
 	answers(a, "one")
 	answers(b, "two")
@@ -206,7 +206,7 @@ func TestReloadMovesListeners(t *testing.T) {
 	reload(200, upstream("one", b, one), upstream("two", a, two)) // they change places
 	answers(a, "two")
 	answers(b, "one")
-	reload(200, upstream("uno", b, one), upstream("two", a, two)) // one has another name
+	reload(200, upstream("uno", b, one), upstream("two", a, two)) // one gets another name
 	answers(b, "one")
 	reload(200, upstream("two", a, two))
 	p.until(t, "deaf at an address that is no upstream's any more", func() bool {
@@ -223,8 +223,8 @@ func TestReloadMovesListeners(t *testing.T) {
 	answers(a, "two")
 }
 
-// freeAddresses returns two at which nobody listens. Their ports are below those
-// that the system hands out, so nobody gets them meanwhile.
+// freeAddresses returns two addresses without a listener. Their ports are below those
+// that the system assigns, so they stay free.
 func freeAddresses(t *testing.T) (a, b string) {
 	t.Helper()
 	var found []string

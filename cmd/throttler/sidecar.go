@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -17,27 +16,27 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/store"
 )
 
-// lastWords is how long answers may take to reach their clients after the
+// drainTimeout is the time that responses have to reach their clients after the
 // scheduler has stopped.
-const lastWords = 5 * time.Second
+const drainTimeout = 5 * time.Second
 
-// sidecar is a scheduler with its listeners.
+// A sidecar is a scheduler with its listeners.
 type sidecar struct {
 	log     *slog.Logger
-	load    func() (*config.Config, error) // what the file says now
-	watched string                         // the file, if a change of it is a reload
+	load    func() (*config.Config, error) // reads the file as it is now
+	watched string                         // path of the file, if a change of it is a reload
 
 	scheduler *scheduler.Scheduler
 	events    *server.Events
 	observe   func(scheduler.Event)
-	admin     *port
-	running   sync.WaitGroup // all that serves, reloads and ends
-	failed    chan error     // of a port
+	admin     *listener
+	running   sync.WaitGroup // servers, the reload loop, and listeners that end
+	failed    chan error     // of a listener
 	stopping  atomic.Bool
 
-	mu    sync.Mutex // one reload at a time; guards the rest
-	cfg   *config.Config
-	ports map[string]*port // data listeners, by upstream
+	mu        sync.Mutex // held during a reload; guards the rest
+	cfg       *config.Config
+	listeners map[string]*listener // data listeners, by upstream
 }
 
 // serve runs the sidecar until ctx ends. It then releases the signals, so that
@@ -49,19 +48,19 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	for _, w := range sc.cfg.Warnings {
 		sc.log.Warn(w)
 	}
-	reloads, end := context.WithCancel(ctx)
-	defer end()
-	sc.reloads(reloads)
-	sc.log.Info("ready", "version", version, "admin", sc.admin.addr, "upstreams", len(sc.ports))
+	reloading, stopReloads := context.WithCancel(ctx)
+	defer stopReloads()
+	sc.reloadLoop(reloading)
+	sc.log.Info("ready", "version", version, "admin", sc.admin.addr, "upstreams", len(sc.listeners))
 
 	var err error
 	select {
 	case <-ctx.Done():
 	case err = <-sc.failed:
-	case <-sc.scheduler.Failed(): // Shutdown says why
+	case <-sc.scheduler.Failed(): // Shutdown returns its error
 	}
-	release() // before anybody can know of the stop
-	end()
+	release() // before the stop can be seen from outside
+	stopReloads()
 	grace := sc.grace()
 	if err != nil {
 		sc.log.Error("stopping", "err", err)
@@ -71,8 +70,8 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	return errors.Join(err, sc.stop(grace))
 }
 
-// start opens all listeners before anything is served, so that nothing runs
-// unless everything can.
+// start opens all listeners before it serves any: the sidecar runs as a whole or not
+// at all.
 func (sc *sidecar) start() error {
 	metrics, events, trace := server.NewMetrics(), server.NewEvents(), server.Trace(sc.log)
 	sc.observe = func(e scheduler.Event) {
@@ -95,28 +94,27 @@ func (sc *sidecar) start() error {
 		return err
 	}
 	metrics.Watch(s)
-	sc.scheduler, sc.events, sc.ports, sc.failed = s, events, make(map[string]*port), make(chan error, 1)
+	sc.scheduler, sc.events, sc.listeners, sc.failed = s, events, make(map[string]*listener), make(chan error, 1)
 
-	admin := server.NewAdmin(s, metrics, sc.log, sc.observe, sc.ready)
-	admin.Serve(events)
-	admin.Reload(sc.reload)
 	sc.admin, err = sc.open("admin", sc.cfg.Admin, adminConnections)
-	opened := []*port{sc.admin}
+	opened := []*listener{sc.admin}
 	for _, name := range slices.Sorted(maps.Keys(sc.cfg.Listeners)) {
-		p, portErr := sc.open("upstreams."+name+".listen", sc.cfg.Listeners[name].Listen, connections(sc.cfg, name))
-		err = errors.Join(err, portErr)
-		sc.ports[name] = p
-		opened = append(opened, p)
+		l, listenErr := sc.open("upstreams."+name+".listen", sc.cfg.Listeners[name].Listen, maxConnections(sc.cfg, name))
+		err = errors.Join(err, listenErr)
+		sc.listeners[name] = l
+		opened = append(opened, l)
 	}
 	if err != nil {
-		for _, p := range opened {
-			p.close()
+		for _, l := range opened {
+			l.close()
 		}
 		return errors.Join(err, s.Close())
 	}
-	sc.run(sc.admin, admin)
-	for name, p := range sc.ports {
-		sc.run(p, sc.data(sc.cfg, name))
+	sc.run(sc.admin, server.NewAdmin(server.AdminConfig{
+		Scheduler: s, Metrics: metrics, Events: events, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reload,
+	}))
+	for name, l := range sc.listeners {
+		sc.run(l, sc.data(sc.cfg, name))
 	}
 	return nil
 }
@@ -134,8 +132,8 @@ func (sc *sidecar) grace() time.Duration {
 	return sc.cfg.Grace
 }
 
-// stop ends the scheduler first, while the listeners still tell clients why
-// their calls do not go, and then the listeners.
+// stop ends the scheduler first, while the listeners can still refuse the calls that
+// wait, and then the listeners.
 func (sc *sidecar) stop(grace time.Duration) error {
 	sc.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
@@ -145,11 +143,11 @@ func (sc *sidecar) stop(grace time.Duration) error {
 	if ctx.Err() != nil {
 		sc.log.Warn("the grace period is over; the outcome of attempts that were cut off is unknown", "grace", grace.String())
 	}
-	sc.mu.Lock() // a reload that is under way ends first; the next one is refused
-	for _, p := range sc.ports {
-		sc.retire(p, lastWords)
+	sc.mu.Lock() // a reload in progress ends first; the next one is refused
+	for _, l := range sc.listeners {
+		sc.retire(l, drainTimeout)
 	}
-	sc.retire(sc.admin, lastWords)
+	sc.retire(sc.admin, drainTimeout)
 	sc.mu.Unlock()
 	sc.running.Wait()
 	sc.log.Info("stopped")
@@ -162,13 +160,4 @@ func (sc *sidecar) fail(err error) {
 	case sc.failed <- err:
 	default:
 	}
-}
-
-// inFull says what a reload found wrong, fault by fault.
-func inFull(err error) error {
-	var faults config.Errors
-	if errors.As(err, &faults) {
-		return fmt.Errorf("the configuration has faults, everything stays as it is:\n%w", faults)
-	}
-	return fmt.Errorf("everything stays as it is: %w", err)
 }

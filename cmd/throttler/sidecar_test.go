@@ -33,7 +33,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// A process is the real binary, running.
+// A process is a running sidecar: the real binary.
 type process struct {
 	cmd         *exec.Cmd
 	data, admin string // base URLs
@@ -59,8 +59,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// start runs the sidecar in front of an upstream; limits and the like are YAML
-// lines of the upstream.
+// start runs the sidecar in front of an upstream. The lines are YAML of the upstream, its
+// limits for instance.
 func start(t *testing.T, upstream string, lines ...string) *process {
 	t.Helper()
 	path, err := binary()
@@ -97,17 +97,17 @@ func start(t *testing.T, upstream string, lines ...string) *process {
 	return p
 }
 
-// url returns where the listener of a key is, by the log.
+// url returns the URL of the listener of a configuration key, by the log.
 func (p *process) url(t *testing.T, key string) string {
 	t.Helper()
 	url := listening(p.log.String(), key)
 	if url == "" {
-		t.Fatalf("the log does not tell of %s", key)
+		t.Fatalf("the log has no listener of %s", key)
 	}
 	return url
 }
 
-// listening returns where a log says that the listener of a key is, empty if it does not.
+// listening returns the URL of the listener of a key, by a log; empty if it is not there.
 func listening(log, key string) string {
 	line := regexp.MustCompile(`msg=listening key=` + regexp.QuoteMeta(key) + ` addr=(\S+)`).FindStringSubmatch(log)
 	if line == nil {
@@ -116,22 +116,22 @@ func listening(log, key string) string {
 	return "http://" + line[1]
 }
 
-// until waits for a condition, and not longer than the process lives.
-func (p *process) until(t *testing.T, what string, ok func() bool) {
+// until waits for a condition, at most until the process ends.
+func (p *process) until(t *testing.T, state string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
 	for !ok() {
 		select {
 		case <-p.done:
-			t.Fatalf("the sidecar ended before it was %s", what)
+			t.Fatalf("the sidecar ended before it was %s", state)
 		case <-deadline:
-			t.Fatalf("the sidecar never was %s", what)
+			t.Fatalf("the sidecar never was %s", state)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// body fetches a page of the admin API.
+// body returns the body of a response of the admin API.
 func (p *process) body(path string) string {
 	resp, err := http.Get(p.admin + path)
 	if err != nil {
@@ -228,11 +228,12 @@ func TestSDKThroughTheSidecar(t *testing.T) {
 		t.Errorf("%d trades were refunded, %d of them not once", n, twice)
 	}
 	if metrics := p.body("/metrics"); !strings.Contains(metrics, `throttler_calls_ended_total{state="done",upstream="alipay"} 500`) {
-		t.Error("the metrics do not tell of 500 calls done")
+		t.Error("the metrics do not count 500 calls done")
 	}
 }
 
-// stall is an upstream that says when a request has come in, and answers when it may.
+// stall returns the URL of an upstream that reports each request, and answers when answer
+// is closed.
 func stall(t *testing.T) (url string, arrived chan struct{}, answer chan struct{}) {
 	t.Helper()
 	arrived, answer = make(chan struct{}, 10), make(chan struct{})
@@ -340,7 +341,7 @@ func TestGracePeriodIsBounded(t *testing.T) {
 	}
 }
 
-// TestAddressesInUse names each address that is taken, on a line of its own.
+// TestAddressesInUse: each address that is in use is named on a line of its own.
 func TestAddressesInUse(t *testing.T) {
 	var taken [2]string
 	for i := range taken {

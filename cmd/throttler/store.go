@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/store"
 )
@@ -15,12 +16,12 @@ import (
 func newStore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "Look into the file that keeps calls",
-		Long: `Look into the file that keeps calls, also while the sidecar runs. Nothing is changed.
+		Short: "Read the file that keeps calls",
+		Long: `Read the file that keeps calls, also while the sidecar runs. Nothing is changed.
 It is an SQLite file: sqlite3 throttler.db 'SELECT * FROM readable' shows it as well.`,
 	}
 	cmd.AddCommand(
-		storeCommand("check", "Read every record and report what is damaged", storeCheck),
+		storeCommand("check", "Read every record and report damaged ones", storeCheck),
 		storeCommand("stats", "Count calls by upstream and state", storeStats),
 		storeCommand("export", "Write every call as a line of JSON, with its answer and without its request", storeExport),
 	)
@@ -75,5 +76,5 @@ func storeStats(w io.Writer, f *store.File) error {
 func storeExport(w io.Writer, f *store.File) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
-	return f.Calls(func(c *scheduler.Call) error { return encoder.Encode(c) })
+	return f.Calls(func(c *scheduler.Call) error { return encoder.Encode(server.APICall(c)) })
 }

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -25,7 +27,7 @@ func TestAdmin(t *testing.T) {
 	base := r.admin.URL
 
 	resp, body := send(t, "POST", base+"/v1/calls", `{"upstream":"pay","method":"POST","path":"/refunds?a=1","headers":{"X-A":"1"},"body":"x=1"}`)
-	var call scheduler.Call
+	var call api.Call
 	if err := json.Unmarshal([]byte(body), &call); err != nil || resp.StatusCode != 202 || resp.Header.Get("Location") != "/v1/calls/"+call.ID || call.ETA.IsZero() || call.Priority != 0 {
 		t.Fatalf("submit: %d %v %s", resp.StatusCode, resp.Header, body)
 	}
@@ -38,9 +40,9 @@ func TestAdmin(t *testing.T) {
 	}
 
 	_, body = send(t, "POST", base+"/v1/calls", `{"upstream":"pay","path":"/","body_base64":"AAE=","priority":7}`)
-	var waiting scheduler.Call
+	var waiting api.Call
 	json.Unmarshal([]byte(body), &waiting)
-	if waiting.State != scheduler.Waiting || waiting.WaitingFor == nil || waiting.WaitingFor.Limit != "app" || time.Until(waiting.ETA) < 59*time.Minute {
+	if waiting.State != api.Waiting || waiting.WaitingFor == nil || waiting.WaitingFor.Limit != "app" || time.Until(waiting.ETA) < 59*time.Minute {
 		t.Errorf("a call that waits: %s", body)
 	}
 	_, body = send(t, "GET", base+"/v1/calls?state=waiting&limit=1", "")
@@ -48,7 +50,7 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("list: %s", body)
 	}
 	_, body = send(t, "GET", base+"/v1/calls?limit=1", "")
-	var first Page
+	var first api.Page
 	json.Unmarshal([]byte(body), &first)
 	_, body = send(t, "GET", base+"/v1/calls?limit=1&cursor="+first.Next, "")
 	if len(first.Calls) != 1 || first.Calls[0].ID != call.ID || !strings.Contains(body, waiting.ID) {
@@ -70,7 +72,7 @@ func TestAdmin(t *testing.T) {
 	}
 	resp, body = send(t, "DELETE", base+"/v1/calls/"+call.ID, "")
 	if resp.StatusCode != 409 || resp.Header.Get("Throttler-Outcome") != "done" || !strings.Contains(body, `"outcome":"done"`) {
-		t.Errorf("cancelling what is done: %d, %v, %s", resp.StatusCode, resp.Header, body)
+		t.Errorf("cancelling a call that is done: %d, %v, %s", resp.StatusCode, resp.Header, body)
 	}
 	if resp, body := send(t, "POST", base+"/v1/upstreams/pay/pause", `{"for":"1h"}`); resp.StatusCode != 200 || !strings.Contains(body, `"state":"paused"`) {
 		t.Errorf("pause: %d %s", resp.StatusCode, body)
@@ -81,6 +83,9 @@ func TestAdmin(t *testing.T) {
 	if resp, body := send(t, "POST", base+"/v1/upstreams/pay/resume", ""); resp.StatusCode != 200 || !strings.Contains(body, `"state":"up"`) {
 		t.Errorf("resume: %d %s", resp.StatusCode, body)
 	}
+	if resp, body := send(t, "POST", base+"/v1/reload", ""); resp.StatusCode != 200 || body != `{"changes":[]}`+"\n" {
+		t.Errorf("reload: %d %s", resp.StatusCode, body)
+	}
 	for _, want := range []string{
 		`msg="admin: a call was cancelled" call=` + waiting.ID + " upstream=pay from=127.0.0.1:",
 		`msg="admin: paused" upstream=pay limit="" key="" until=`,
@@ -89,6 +94,19 @@ func TestAdmin(t *testing.T) {
 	} {
 		if !strings.Contains(r.logs.String(), want) {
 			t.Errorf("no %q in the log:\n%s", want, r.logs)
+		}
+	}
+}
+
+// TestOperationsAreDocumented looks for each operation in the package doc of internal/api.
+func TestOperationsAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../api/doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range (&Admin{AdminConfig: AdminConfig{Metrics: NewMetrics()}}).operations() {
+		if line := fmt.Sprintf("//	%-6s %s ", op.method, op.path); strings.HasPrefix(op.path, "/v1/") && !strings.Contains(string(doc), line) {
+			t.Errorf("no %q in the package doc of internal/api", line)
 		}
 	}
 }
@@ -126,7 +144,7 @@ func TestAdminRefusesBadInput(t *testing.T) {
 		{"limits of an unknown upstream", "GET", "/v1/limits?upstream=nope", "", nil, 404, `upstream \"nope\" is not configured`},
 		{"bad limit", "GET", "/v1/calls?limit=0", "", nil, 400, "limit"},
 		{"limit twice", "GET", "/v1/calls?limit=1&limit=5000", "", nil, 400, "2 times"},
-		{"cursor of nobody", "GET", "/v1/calls?cursor=x", "", nil, 400, "cursor"},
+		{"cursor that is none", "GET", "/v1/calls?cursor=x", "", nil, 400, "cursor"},
 		{"calls of no upstream", "GET", "/v1/calls?upstream=nope", "", nil, 404, "nope"},
 		{"wrong method", "PUT", "/v1/calls", "", nil, 405, "takes GET, HEAD, POST"},
 		{"no such path", "GET", "/v2/calls", "", nil, 404, "/v2/calls"},
@@ -146,7 +164,7 @@ func TestAdminRefusesBadInput(t *testing.T) {
 				t.Errorf("%d %s; want %d and %q", resp.StatusCode, body, tt.status, tt.want)
 			}
 			if resp.Header.Get("Content-Type") != "application/problem+json" || resp.Header.Get("Throttler-Outcome") != "" || strings.Contains(body, `"outcome"`) {
-				t.Errorf("%v, %s: want a problem that tells nothing of execution", resp.Header, body)
+				t.Errorf("%v, %s: want a problem without an outcome", resp.Header, body)
 			}
 			if allow := resp.Header.Get("Allow"); (allow != "") != (tt.status == 405) {
 				t.Errorf("Allow %q", allow)

@@ -10,114 +10,99 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// submission is the body of POST /v1/calls.
-type submission struct {
-	Upstream       string  `json:"upstream"`
-	Method         string  `json:"method"`
-	Path           string  `json:"path"`
-	Headers        headers `json:"headers"`
-	Body           *string `json:"body"`
-	BodyBase64     []byte  `json:"body_base64"`
-	NotBefore      instant `json:"not_before"`
-	Deadline       instant `json:"deadline"`
-	Priority       int     `json:"priority"`
-	IdempotencyKey string  `json:"idempotency_key"`
-	Callback       string  `json:"callback"`
-}
-
-func (a *Admin) submit(r *http.Request) (*reply, error) {
-	var s submission
-	call, err := (*scheduler.Call)(nil), readJSON(r, &s)
+func (a *Admin) submit(r request[api.Submission]) (*api.Call, error) {
+	s, err := r.body()
+	var call *scheduler.Call
 	if err == nil {
 		var req scheduler.Request
-		if req, err = s.request(); err == nil {
-			call, err = a.s.Submit(r.Context(), req)
+		if req, err = submitted(&s); err == nil {
+			call, err = a.Scheduler.Submit(r.Context(), req)
 		}
 	}
 	if err != nil {
 		name := s.Upstream
-		if _, known := a.s.Upstream(name); !known {
-			name = "" // what is observed has names of the configuration only
+		if _, known := a.Scheduler.Upstream(name); !known {
+			name = "" // labels of metrics are names of the configuration
 		}
-		turnAway(a.observe, name, err)
+		refused(a.Observe, name, err)
 		return nil, err
 	}
-	return &reply{status: http.StatusAccepted, call: call}, nil
+	setAccepted(r.responseHeader, call, "")
+	return APICall(call), nil
 }
 
-// request returns the call that is submitted.
-func (s *submission) request() (scheduler.Request, error) {
+// submitted returns the request of a submission.
+func submitted(s *api.Submission) (scheduler.Request, error) {
 	req := scheduler.Request{
 		Upstream: s.Upstream, Method: s.Method, Target: s.Path, Header: upstream.EndToEnd(http.Header(s.Headers)), Body: s.BodyBase64,
 		Priority: s.Priority, NotBefore: s.NotBefore.Time, Deadline: s.Deadline.Time, IdempotencyKey: s.IdempotencyKey, Callback: s.Callback,
 	}
 	if s.Upstream == "" {
-		return req, bad("upstream is missing; name one of the configuration's upstreams")
+		return req, badRequest("upstream is missing; name one of the configuration's upstreams")
 	}
 	if s.Body != nil {
 		if s.BodyBase64 != nil {
-			return req, bad("body and body_base64 are both there; send one of them")
+			return req, badRequest("body and body_base64 are both there; send one of them")
 		}
 		req.Body = []byte(*s.Body)
 	}
 	for name := range s.Headers {
 		if _, kept := req.Header[name]; !kept {
-			return req, bad("headers: %s cannot be given; Throttler sets it, or it concerns one connection only", name)
+			return req, badRequest("headers: %s cannot be given; Throttler sets it, or it concerns one connection only", name)
 		}
 	}
 	return req, checkIdempotencyKey(s.IdempotencyKey)
 }
 
-func (a *Admin) get(r *http.Request) (*reply, error) {
-	id, re := r.PathValue("id"), &reply{}
-	var call *scheduler.Call
-	var err error
-	if v := prefers(r.Header, "wait"); v != "" {
-		seconds, bad := strconv.ParseUint(v, 10, 31)
-		if bad == nil {
-			wait := min(time.Duration(seconds)*time.Second, maxLongPoll)
-			ctx, cancel := context.WithTimeout(r.Context(), wait)
-			defer cancel()
-			call, err = a.s.Wait(ctx, id)
-			re.applied = fmt.Sprintf("wait=%d", wait/time.Second)
-		}
+// get returns a call, after a long poll if the request prefers one.
+func (a *Admin) get(r request[none]) (*api.Call, error) {
+	id := r.PathValue("id")
+	seconds, err := strconv.ParseUint(preference(r.Header, "wait"), 10, 31)
+	if err != nil {
+		return withCall(a.Scheduler.Get(r.Context(), id))
 	}
-	if re.applied == "" {
-		call, err = a.s.Get(r.Context(), id)
+	wait := min(time.Duration(seconds)*time.Second, maxLongPoll)
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	call, err := a.Scheduler.Wait(ctx, id)
+	if err == nil {
+		r.responseHeader.Set("Preference-Applied", fmt.Sprintf("wait=%d", wait/time.Second))
 	}
-	re.body = call
-	return re, err
+	return withCall(call, err)
 }
 
-// Page is the body of GET /v1/calls.
-type Page struct {
-	Calls []*scheduler.Call `json:"calls"`
-	Next  string            `json:"next,omitempty"` // the cursor of the next page
-}
-
-func (a *Admin) list(r *http.Request) (*reply, error) {
-	f, err := a.filter(r)
+// withCall returns the result of a method of the scheduler.
+func withCall(c *scheduler.Call, err error) (*api.Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.Max++ // one more tells whether there is a next page
-	calls, err := a.s.List(r.Context(), f)
+	return APICall(c), nil
+}
+
+func (a *Admin) list(r request[none]) (*api.Page, error) {
+	f, err := a.filter(r.Request)
 	if err != nil {
 		return nil, err
 	}
-	p := Page{Calls: calls}
+	f.Max++ // one call more tells whether there is a next page
+	calls, err := a.Scheduler.List(r.Context(), f)
+	if err != nil {
+		return nil, err
+	}
+	page := &api.Page{Calls: []*api.Call{}}
 	if len(calls) == f.Max {
-		p.Calls = calls[:f.Max-1]
-		p.Next = p.Calls[f.Max-2].ID
+		calls = calls[:f.Max-1]
+		page.Next = calls[f.Max-2].ID
 	}
-	if p.Calls == nil {
-		p.Calls = []*scheduler.Call{}
+	for _, c := range calls {
+		page.Calls = append(page.Calls, APICall(c))
 	}
-	return &reply{body: p}, nil
+	return page, nil
 }
 
 // filter reads the parameters of a list.
@@ -128,47 +113,44 @@ func (a *Admin) filter(r *http.Request) (f scheduler.Filter, err error) {
 	}
 	f = scheduler.Filter{Upstream: q.Get("upstream"), State: scheduler.State(q.Get("state")), After: q.Get("cursor"), Max: defaultPage}
 	if f.State != "" && !slices.Contains(scheduler.States, f.State) {
-		return f, bad("state %q is unknown; there are %v", f.State, scheduler.States)
+		return f, badRequest("state %q is unknown; there are %v", f.State, scheduler.States)
 	}
 	if v := q.Get("limit"); v != "" {
 		if f.Max, err = strconv.Atoi(v); err != nil || f.Max < 1 || f.Max > maxPage {
-			return f, bad("limit %q is not a whole number from 1 to %d", v, maxPage)
+			return f, badRequest("limit %q is not a whole number from 1 to %d", v, maxPage)
 		}
 	}
 	if f.After != "" && uuid.Validate(f.After) != nil {
-		return f, bad("cursor %q is none of ours; take next of the page before", f.After)
+		return f, badRequest("cursor %q is none of ours; take next of the page before", f.After)
 	}
 	return f, nil
 }
 
-func (a *Admin) cancel(r *http.Request) (*reply, error) {
-	call, err := a.s.Cancel(r.Context(), r.PathValue("id"))
+func (a *Admin) cancel(r request[none]) (*api.Call, error) {
+	call, err := a.Scheduler.Cancel(r.Context(), r.PathValue("id"))
 	if err == nil {
-		a.audit(r, "a call was cancelled", "call", call.ID, "upstream", call.Upstream)
+		a.audit(r.Request, "a call was cancelled", "call", call.ID, "upstream", call.Upstream)
 	}
-	return &reply{body: call}, err
+	return withCall(call, err)
 }
 
-func (a *Admin) retry(r *http.Request) (*reply, error) {
-	return a.decide(r, scheduler.Waiting, "sent again by request")
+func (a *Admin) retry(r request[none]) (*api.Call, error) {
+	return a.decide(r.Request, scheduler.Waiting, "sent again by request")
 }
 
-func (a *Admin) resolve(r *http.Request) (*reply, error) {
-	var body struct {
-		As     scheduler.State `json:"as"`
-		Reason string          `json:"reason"`
-	}
-	if err := readJSON(r, &body); err != nil {
+func (a *Admin) resolve(r request[api.Resolution]) (*api.Call, error) {
+	resolution, err := r.body()
+	if err != nil {
 		return nil, err
 	}
-	return a.decide(r, body.As, body.Reason)
+	return a.decide(r.Request, scheduler.State(resolution.As), resolution.Reason)
 }
 
 // decide resolves an unknown call.
-func (a *Admin) decide(r *http.Request, as scheduler.State, reason string) (*reply, error) {
-	call, err := a.s.Resolve(r.Context(), r.PathValue("id"), as, reason)
+func (a *Admin) decide(r *http.Request, as scheduler.State, reason string) (*api.Call, error) {
+	call, err := a.Scheduler.Resolve(r.Context(), r.PathValue("id"), as, reason)
 	if err == nil {
 		a.audit(r, "an unknown call was resolved", "call", call.ID, "upstream", call.Upstream, "as", as, "reason", reason)
 	}
-	return &reply{body: call}, err
+	return withCall(call, err)
 }

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -21,7 +24,7 @@ func TestUpstreamFaultsAtTheDataListener(t *testing.T) {
 	u.Retry.Min, u.Retry.Max = 10*time.Millisecond, 10*time.Millisecond
 	tests := []struct {
 		name     string
-		platform http.HandlerFunc // nil: nobody listens
+		platform http.HandlerFunc // nil: no listener
 		status   int
 		outcome  string
 		reason   string
@@ -63,7 +66,7 @@ func TestUpstreamFaultsAtTheDataListener(t *testing.T) {
 	}
 }
 
-// TestClientDisconnects goes away before the slot and after the first byte.
+// TestClientDisconnects disconnects before the slot and after the first byte.
 func TestClientDisconnects(t *testing.T) {
 	var mu sync.Mutex
 	var arrived []string
@@ -127,7 +130,7 @@ func TestAsyncOnTheDataListener(t *testing.T) {
 	if resp.StatusCode != 202 || resp.Header.Get("Preference-Applied") != "respond-async" || !strings.HasPrefix(resp.Header.Get("Location"), r.admin.URL+"/v1/calls/") {
 		t.Fatalf("status %d, header %v: %s", resp.StatusCode, resp.Header, body)
 	}
-	var call scheduler.Call
+	var call api.Call
 	json.Unmarshal([]byte(body), &call)
 	again, _ := send(t, "POST", r.data.URL+"/refund", "x=1", "Prefer: respond-async", "Idempotency-Key: k1")
 	if again.Header.Get("Throttler-Call") != call.ID {
@@ -138,13 +141,13 @@ func TestAsyncOnTheDataListener(t *testing.T) {
 	}
 	resp, body = send(t, "GET", r.admin.URL+"/v1/calls/"+call.ID, "", "Prefer: wait=10")
 	json.Unmarshal([]byte(body), &call)
-	if resp.Header.Get("Preference-Applied") != "wait=10" || call.State != scheduler.Done || string(call.Response.Body) != "late answer" {
+	if resp.Header.Get("Preference-Applied") != "wait=10" || call.State != api.Done || string(call.Response.Body) != "late answer" {
 		t.Errorf("%v %s", resp.Header, body)
 	}
 }
 
-// TestWhereTheAdminAPIIs tells a client of an address that it can reach.
-func TestWhereTheAdminAPIIs(t *testing.T) {
+// TestAdminURL: the Location of a 202 is an address that the client can reach.
+func TestAdminURL(t *testing.T) {
 	local := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 8081}
 	r := httptest.NewRequest("GET", "/", nil)
 	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(local)))
@@ -157,5 +160,52 @@ func TestWhereTheAdminAPIIs(t *testing.T) {
 		if got := (&Data{Admin: admin}).adminURL(r); got != want {
 			t.Errorf("admin %s: %s, want %s", admin, got, want)
 		}
+	}
+}
+
+// TestHalfClosedClientIsRefused: a client that has closed its half of the connection
+// still reads, and must not take an empty 200 for a response.
+func TestHalfClosedClientIsRefused(t *testing.T) {
+	release := make(chan struct{})
+	r := newRig(t, scheduler.Upstream{Concurrency: 1}, Refusal{}, func(http.ResponseWriter, *http.Request) { <-release })
+	defer close(release)
+	begin := func(path string) net.Conn {
+		c, err := net.Dial("tcp", r.data.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		return c
+	}
+	sending := begin("/first")
+	r.until(t, "the first is being sent", func(st scheduler.UpstreamStatus) bool { return st.Sending == 1 })
+	waiting := begin("/second")
+	r.until(t, "the second waits", func(st scheduler.UpstreamStatus) bool { return st.Waiting == 1 })
+	for _, tt := range []struct {
+		c       net.Conn
+		status  int
+		outcome string
+	}{{waiting, 503, "not_executed"}, {sending, 504, "unknown"}} {
+		tt.c.(*net.TCPConn).CloseWrite()
+		resp, err := http.ReadResponse(bufio.NewReader(tt.c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != tt.status || resp.Header.Get("Throttler-Outcome") != tt.outcome {
+			t.Errorf("status %d, outcome %q; want %d, %s", resp.StatusCode, resp.Header.Get("Throttler-Outcome"), tt.status, tt.outcome)
+		}
+	}
+}
+
+// TestABugIsAnswered: after a closed connection a client may send the request again.
+func TestABugIsAnswered(t *testing.T) {
+	srv := httptest.NewServer(&Data{Upstream: "pay", Log: slog.New(slog.DiscardHandler)}) // without a scheduler
+	defer srv.Close()
+	resp, body := send(t, "GET", srv.URL+"/", "")
+	if resp.StatusCode != 504 || resp.Header.Get("Throttler-Outcome") != "unknown" || !strings.Contains(body, "internal error") {
+		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, body)
 	}
 }

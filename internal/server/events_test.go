@@ -15,11 +15,13 @@ import (
 
 	"github.com/tmaxmax/go-sse"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// newEventRig is a scheduler whose platform answers when it may, with its events.
+// newEventRig returns a scheduler with a platform, its events, and the URL of its admin
+// API.
 func newEventRig(t *testing.T, u scheduler.Upstream, answer http.HandlerFunc) (*scheduler.Scheduler, *Events, string) {
 	t.Helper()
 	platform := httptest.NewServer(answer)
@@ -30,9 +32,7 @@ func newEventRig(t *testing.T, u scheduler.Upstream, answer http.HandlerFunc) (*
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := NewAdmin(s, NewMetrics(), slog.New(slog.DiscardHandler), func(scheduler.Event) {}, func() error { return nil })
-	a.Serve(events)
-	admin := httptest.NewServer(a)
+	admin := httptest.NewServer(newAdmin(s, NewMetrics(), events, slog.New(slog.DiscardHandler), nil))
 	t.Cleanup(func() {
 		s.Close()
 		events.Close()
@@ -41,8 +41,8 @@ func newEventRig(t *testing.T, u scheduler.Upstream, answer http.HandlerFunc) (*
 	return s, events, admin.URL
 }
 
-// follow reads events of a stream into a channel until the test ends.
-func follow(t *testing.T, url string, header ...string) <-chan sse.Event {
+// subscribe reads the events of a stream into a channel until the test ends.
+func subscribe(t *testing.T, url string, header ...string) <-chan sse.Event {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
 	if err != nil {
@@ -73,14 +73,14 @@ func follow(t *testing.T, url string, header ...string) <-chan sse.Event {
 	return ch
 }
 
-func next(t *testing.T, ch <-chan sse.Event) (sse.Event, Event) {
+func next(t *testing.T, ch <-chan sse.Event) (sse.Event, api.Event) {
 	t.Helper()
 	select {
 	case ev, ok := <-ch:
 		if !ok {
 			t.Fatal("the stream has ended")
 		}
-		var e Event
+		var e api.Event
 		if ev.Type != "lost" {
 			if err := json.Unmarshal([]byte(ev.Data), &e); err != nil {
 				t.Fatalf("%s: %v", ev.Data, err)
@@ -93,27 +93,27 @@ func next(t *testing.T, ch <-chan sse.Event) (sse.Event, Event) {
 	panic("unreachable")
 }
 
-// TestEventsOfALife follows two calls, of which the second waits for the first's permit.
+// TestEventsOfALife submits two calls; the second waits for the permit of the first.
 func TestEventsOfALife(t *testing.T) {
 	answer := make(chan struct{})
 	s, _, url := newEventRig(t, scheduler.Upstream{Concurrency: 1}, func(http.ResponseWriter, *http.Request) { <-answer })
-	ch := follow(t, url+"/v1/events")
+	ch := subscribe(t, url+"/v1/events")
 	one, err := s.Submit(t.Context(), scheduler.Request{Upstream: "pay", Target: "/1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	take := func(n int) (last Event) {
+	take := func(n int) (last api.Event) {
 		for range n {
 			raw, e := next(t, ch)
 			if raw.Type != e.Event || raw.LastEventID == "" || e.Upstream != "pay" || e.At.IsZero() {
 				t.Errorf("event %+v, %+v", raw, e)
 			}
-			who := "two"
+			call := "two"
 			if e.Call == one.ID {
-				who = "one"
+				call = "one"
 			}
-			got = append(got, who+" "+e.Event+" "+string(e.State))
+			got = append(got, call+" "+e.Event+" "+string(e.State))
 			last = e
 		}
 		return last
@@ -142,7 +142,7 @@ func TestEventsTellTheETAAndThePause(t *testing.T) {
 		w.Header().Set("Retry-After", "60")
 		w.WriteHeader(429)
 	})
-	ch := follow(t, url+"/v1/events?upstream=pay")
+	ch := subscribe(t, url+"/v1/events?upstream=pay")
 	if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "pay", Target: "/"}); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestEventsTellTheETAAndThePause(t *testing.T) {
 			}
 		case "waiting":
 			if in := time.Until(e.ETA); in < 50*time.Second {
-				t.Errorf("the ETA is in %v, want what the pause and the limit say", in)
+				t.Errorf("the ETA is in %v, want it after the pause", in)
 			}
 		}
 	}
@@ -175,22 +175,22 @@ func TestEventsOfOneCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp, body := send(t, "GET", url+"/v1/events?call=nobody", ""); resp.StatusCode != 404 {
+	if resp, body := send(t, "GET", url+"/v1/events?call=none", ""); resp.StatusCode != 404 {
 		t.Errorf("a call that is not known: %s\n%s", resp.Status, body)
 	}
-	ch := follow(t, url+"/v1/events?call="+one.ID)
-	if _, e := next(t, ch); e.Call != one.ID || e.Event != "state" || e.State != scheduler.Waiting || e.ETA.Before(later.Add(-time.Second)) {
+	ch := subscribe(t, url+"/v1/events?call="+one.ID)
+	if _, e := next(t, ch); e.Call != one.ID || e.Event != "state" || e.State != api.Waiting || e.ETA.Before(later.Add(-time.Second)) {
 		t.Errorf("event %+v, want the state of %s", e, one.ID)
 	}
 	if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "pay", Target: "/"}); err != nil {
 		t.Fatal(err)
 	}
-	all := follow(t, url+"/v1/events")
+	all := subscribe(t, url+"/v1/events")
 	if err := s.Pause(t.Context(), "pay", "", "", later.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	_, e := next(t, all)
-	for e.Call != "" { // what the other call does
+	for e.Call != "" { // events of the other call
 		_, e = next(t, all)
 	}
 	if e.Event != "paused" || e.Upstream != "pay" || !e.Until.Equal(later.Add(time.Hour)) {
@@ -202,31 +202,31 @@ func TestEventsOfOneCall(t *testing.T) {
 	if _, err := s.Cancel(t.Context(), one.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, e := next(t, ch); e.Call != one.ID || e.Event != "ended" || e.State != scheduler.Cancelled {
+	if _, e := next(t, ch); e.Call != one.ID || e.Event != "ended" || e.State != api.Cancelled {
 		t.Errorf("event %+v, want the end of %s", e, one.ID)
 	}
 }
 
-// TestSlowSubscriberIsToldWhatItLost overruns the ring, and counts.
-func TestSlowSubscriberIsToldWhatItLost(t *testing.T) {
+// TestLostEvents overruns the ring, and counts the events that are lost.
+func TestLostEvents(t *testing.T) {
 	_, events, url := newEventRig(t, scheduler.Upstream{}, func(http.ResponseWriter, *http.Request) {})
-	tell := func(n int) {
+	observe := func(n int) {
 		for range n {
 			events.Observe(scheduler.Event{Kind: scheduler.EventSending, Call: &scheduler.Call{ID: "c", Upstream: "pay", State: scheduler.Sending}})
 		}
 	}
-	tell(1)
-	first, _ := next(t, follow(t, url+"/v1/events", "Last-Event-ID: "+events.epoch+"-999"))
+	observe(1)
+	first, _ := next(t, subscribe(t, url+"/v1/events", "Last-Event-ID: "+events.epoch+"-999"))
 	if first.Type != "lost" || !strings.Contains(first.Data, `"restarted":true`) {
-		t.Errorf("an id that nobody gave: %+v, want to be told of a restart", first)
+		t.Errorf("an id of another process: %+v, want a restart", first)
 	}
-	tell(remembered + 10)
-	ch := follow(t, url+"/v1/events", "Last-Event-ID: "+events.epoch+"-0")
+	observe(ringSize + 10)
+	ch := subscribe(t, url+"/v1/events", "Last-Event-ID: "+events.epoch+"-0")
 	lost, _ := next(t, ch)
 	if lost.Type != "lost" || lost.Data != `{"lost":10}` {
-		t.Errorf("told %+v, want a loss of 10", lost)
+		t.Errorf("got %+v, want a loss of 10", lost)
 	}
-	for i := range remembered {
+	for i := range ringSize {
 		if raw, _ := next(t, ch); i == 0 && raw.LastEventID != events.epoch+"-11" || raw.Type == "lost" {
 			t.Fatalf("event %d: %+v", i, raw)
 		}
@@ -258,10 +258,10 @@ func TestEventsAreBounded(t *testing.T) {
 	if resp, body := send(t, "GET", url+"/v1/events?cal=1", ""); resp.StatusCode != 400 {
 		t.Errorf("an unknown parameter: %s\n%s", resp.Status, body)
 	}
-	follow(t, url+"/v1/events") // there is room again
+	subscribe(t, url+"/v1/events") // there is room again
 }
 
-// TestEventsEndWithTheProcess: a stream must not hold up the stop of its listener.
+// TestEventsEndWithTheProcess: a stream must not delay the stop of its listener.
 func TestEventsEndWithTheProcess(t *testing.T) {
 	s, events, url := newEventRig(t, scheduler.Upstream{}, func(http.ResponseWriter, *http.Request) {})
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", url+"/v1/events", nil)
@@ -280,7 +280,7 @@ func TestEventsEndWithTheProcess(t *testing.T) {
 		lines = append(lines, scan.Text())
 	}
 	if !slices.Contains(lines, "event: accepted") {
-		t.Errorf("the stream ended with %q, want what happened before", lines)
+		t.Errorf("the stream ended with %q, want the events before", lines)
 	}
 	if _, _, err := events.subscribe(""); !isReason(err, scheduler.Stopping) {
 		t.Errorf("a subscriber after the end: %v", err)

@@ -2,21 +2,23 @@ package server
 
 import (
 	"context"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// Metrics counts a scheduler's events. Label values come from the configuration
-// alone: no keys, no paths.
+// Metrics counts a scheduler's events. Label values are names of the configuration
+// and constants: never keys or paths.
 type Metrics struct {
 	*prometheus.Registry
 	accepted, refused, ended, attempts, limited, pauses *prometheus.CounterVec
 	wait, attempt                                       *prometheus.HistogramVec
 }
 
-// NewMetrics returns metrics whose Observe is for scheduler.Config, Data and Admin.
+// NewMetrics returns metrics; their Observe is for scheduler.Config, Data and Admin.
 func NewMetrics() *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "throttler_" + name, Help: help}, append([]string{"upstream"}, labels...))
@@ -29,14 +31,14 @@ func NewMetrics() *Metrics {
 	}
 	m := &Metrics{
 		Registry: prometheus.NewRegistry(),
-		accepted: counter("calls_accepted_total", "Calls taken over from callers."),
-		refused:  counter("calls_refused_total", "Calls turned away by Throttler itself.", "reason"),
-		ended:    counter("calls_ended_total", "Calls that finished, or whose outcome is unknown.", "state"),
-		attempts: counter("attempts_total", "Sendings, by what they came to.", "outcome"),
-		limited:  counter("attempts_limited_total", "Sendings that the upstream limited: there should be none."),
-		pauses:   counter("pauses_total", "Pauses by an answer of the upstream; an empty limit is the whole upstream.", "limit"),
-		wait:     histogram("wait_seconds", "From the acceptance of a call to each of its sendings."),
-		attempt:  histogram("attempt_seconds", "From a sending to its end."),
+		accepted: counter("calls_accepted_total", "Calls accepted from callers."),
+		refused:  counter("calls_refused_total", "Calls refused by Throttler itself.", "reason"),
+		ended:    counter("calls_ended_total", "Calls that finished, or became unknown.", "state"),
+		attempts: counter("attempts_total", "Attempts, by outcome.", "outcome"),
+		limited:  counter("attempts_limited_total", "Attempts that the upstream limited: there should be none."),
+		pauses:   counter("pauses_total", "Pauses by a response of the upstream or by an operator; an empty limit is the whole upstream.", "limit"),
+		wait:     histogram("wait_seconds", "From the acceptance of a call to the start of each attempt."),
+		attempt:  histogram("attempt_seconds", "From the start of an attempt to its end."),
 	}
 	m.MustRegister(m.accepted, m.refused, m.ended, m.attempts, m.limited, m.pauses, m.wait, m.attempt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
@@ -53,12 +55,12 @@ func (m *Metrics) Observe(e scheduler.Event) {
 		m.refused.WithLabelValues(up, string(e.Reason)).Inc()
 	case scheduler.EventAttempt:
 		m.attempts.WithLabelValues(up, string(e.Attempt.Outcome)).Inc()
-		if e.Attempt.Outcome == notExecuted && e.Attempt.Status != 0 {
+		if e.Attempt.Outcome == upstream.NotExecuted && e.Attempt.Status != 0 {
 			m.limited.WithLabelValues(up).Inc()
 		}
 		m.wait.WithLabelValues(up).Observe(e.Attempt.SentAt.Sub(e.Call.AcceptedAt).Seconds())
 		m.attempt.WithLabelValues(up).Observe(e.Attempt.EndedAt.Sub(e.Attempt.SentAt).Seconds())
-	case scheduler.EventPaused: // by an answer, or by somebody
+	case scheduler.EventPaused:
 		m.pauses.WithLabelValues(up, e.Limit).Inc()
 	case scheduler.EventEnded:
 		m.ended.WithLabelValues(up, string(e.Call.State)).Inc()
@@ -66,53 +68,52 @@ func (m *Metrics) Observe(e scheduler.Event) {
 }
 
 // Outcomes of attempts, and reasons of refusals, as labels.
-const notExecuted = "not_executed"
-
 var (
-	outcomes = []string{"done", "failed", notExecuted, "unknown"}
+	outcomes = []upstream.Outcome{upstream.Done, upstream.Failed, upstream.NotExecuted, upstream.Unknown}
 	refusals = []scheduler.Reason{
 		scheduler.BadRequest, scheduler.BadKey, bodyTimedOut, scheduler.TooLarge, scheduler.CostTooHigh, scheduler.KeyReused,
 		scheduler.PastDeadline, scheduler.Full, scheduler.Stopping, scheduler.Paused, scheduler.StoreFailed,
 	}
 )
 
-// Watch adds how the scheduler stands at the moment of a scrape, and lets all
-// counters of its upstreams begin at 0: what was never counted has no rate.
+// Watch adds the state of the scheduler at each scrape, and starts all counters of its
+// upstreams at 0: a counter that does not exist has no rate.
 func (m *Metrics) Watch(s *scheduler.Scheduler) {
-	m.MustRegister(standing{s})
+	m.MustRegister(stateCollector{s})
 	upstreams, _ := s.Upstreams(context.Background())
 	for _, u := range upstreams {
-		m.begin(u.Name)
+		m.start(u.Name)
 	}
 	limits, _ := s.Limits(context.Background())
 	for _, l := range limits {
-		if l.Limit != scheduler.ConcurrencyLimit { // a pause of that is one of the upstream
+		if l.Limit != scheduler.ConcurrencyLimit { // a pause of it is one of the upstream
 			m.pauses.WithLabelValues(l.Upstream, l.Limit)
 		}
 	}
 }
 
-func (m *Metrics) begin(upstream string) {
-	m.accepted.WithLabelValues(upstream)
-	m.limited.WithLabelValues(upstream)
-	m.pauses.WithLabelValues(upstream, "")
-	m.wait.WithLabelValues(upstream)
-	m.attempt.WithLabelValues(upstream)
+// start creates the counters of an upstream, at 0.
+func (m *Metrics) start(name string) {
+	m.accepted.WithLabelValues(name)
+	m.limited.WithLabelValues(name)
+	m.pauses.WithLabelValues(name, "")
+	m.wait.WithLabelValues(name)
+	m.attempt.WithLabelValues(name)
 	for _, reason := range refusals {
-		m.refused.WithLabelValues(upstream, string(reason))
+		m.refused.WithLabelValues(name, string(reason))
 	}
 	for _, outcome := range outcomes {
-		m.attempts.WithLabelValues(upstream, outcome)
+		m.attempts.WithLabelValues(name, string(outcome))
 	}
-	for _, state := range scheduler.States {
-		if state.Finished() || state == scheduler.Unknown {
-			m.ended.WithLabelValues(upstream, string(state))
+	for _, s := range scheduler.States {
+		if s.Finished() || s == scheduler.Unknown {
+			m.ended.WithLabelValues(name, string(s))
 		}
 	}
 }
 
-// standing collects the state of upstreams and limits.
-type standing struct{ s *scheduler.Scheduler }
+// stateCollector collects the current state of upstreams and limits.
+type stateCollector struct{ s *scheduler.Scheduler }
 
 var (
 	ofUpstream = []string{"upstream"}
@@ -128,21 +129,21 @@ var (
 	outDesc      = prometheus.NewDesc("throttler_limit_permits_out", "Permits that are out, of all keys.", ofLimit, nil)
 	inFlightDesc = prometheus.NewDesc("throttler_limit_permits_in_flight", "Permits of attempts that have not ended, of all keys.", ofLimit, nil)
 	neededDesc   = prometheus.NewDesc("throttler_limit_permits_waited_for", "Permits that waiting calls will take, of all keys.", ofLimit, nil)
-	mostDesc     = prometheus.NewDesc("throttler_limit_most_in_window", "Most permits of one key whose calls may have arrived within one window.", ofLimit, nil)
+	mostDesc     = prometheus.NewDesc("throttler_limit_most_in_window", "Most permits of one key with calls that may have arrived within one window.", ofLimit, nil)
 	holdDesc     = prometheus.NewDesc("throttler_limit_hold_cost_ratio", "Share of a saturated quota that holding permits until the response costs.", ofLimit, nil)
 	guardDesc    = prometheus.NewDesc("throttler_limit_guard_win_ratio", "Share of a saturated quota that a guard would win back.", append(ofLimit, "guard"), nil)
 	keysDesc     = prometheus.NewDesc("throttler_limit_live_keys", "Keys with permits out, a pause or calls waiting.", ofLimit, nil)
 )
 
 // Describe implements prometheus.Collector.
-func (standing) Describe(ch chan<- *prometheus.Desc) {
+func (stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{waitingDesc, bytesDesc, unknownDesc, sendingDesc, upDesc, callsDesc, outDesc, inFlightDesc, neededDesc, keysDesc, mostDesc, holdDesc, guardDesc} {
 		ch <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (c standing) Collect(ch chan<- prometheus.Metric) {
+func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}

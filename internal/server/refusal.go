@@ -2,45 +2,32 @@ package server
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// A Refusal is the shape of the answers that are Throttler's own. Its zero value
-// is application/problem+json (RFC 9457).
+// A Refusal is the shape of Throttler's own answers. Its zero value is
+// application/problem+json (RFC 9457).
 type Refusal struct {
 	// Status, if not 0, replaces the status.
 	Status int
 	// Header is set on the answer.
 	Header http.Header
-	// Body, if not nil, makes the body; if it fails, the problem is told in JSON.
-	Body func(Problem) ([]byte, error)
+	// Body, if not nil, renders the body; if it fails, the body is the problem in
+	// JSON. The request is the one that is refused, nil if it was not read.
+	Body func(p api.Problem, r *upstream.Request) ([]byte, error)
 }
 
-// A Problem is what the body of a refusal can tell. The embedded members are
-// those of RFC 9457.
-type Problem struct {
-	Type             string   `json:"type"`
-	Title            string   `json:"title"`
-	Status           int      `json:"status"`
-	Detail           string   `json:"detail"`
-	Reason           string   `json:"reason"`
-	Outcome          string   `json:"outcome,omitempty"`     // what the call came to so far; empty if there is no call
-	Call             string   `json:"call,omitempty"`        // its id
-	RetryAfter       int      `json:"retry_after,omitempty"` // seconds
-	ViolatedPolicies []string `json:"violated-policies,omitempty"`
-
-	Request *scheduler.Request `json:"-"` // that is refused; nil if it was not read
-}
-
-// Reasons that only HTTP knows.
+// Reasons of this package, beside the scheduler's.
 const (
 	bodyTimedOut scheduler.Reason = "body_timeout"
 	forbidden    scheduler.Reason = "forbidden"
@@ -48,7 +35,7 @@ const (
 	badConfig    scheduler.Reason = "bad_config"
 )
 
-// statuses of the reasons, with the titles of their problems.
+// statuses are the status codes of the reasons, with the titles of their problems.
 var statuses = map[scheduler.Reason]struct {
 	status int
 	title  string
@@ -68,7 +55,7 @@ var statuses = map[scheduler.Reason]struct {
 	scheduler.Unreachable:  {http.StatusBadGateway, "The upstream cannot be reached"},
 	scheduler.Full:         {http.StatusServiceUnavailable, "Too many calls wait"},
 	scheduler.Stopping:     {http.StatusServiceUnavailable, "Throttler is stopping"},
-	scheduler.Paused:       {http.StatusServiceUnavailable, "The upstream is shut for now"},
+	scheduler.Paused:       {http.StatusServiceUnavailable, "The upstream is paused or down"},
 	scheduler.NoAnswer:     {http.StatusGatewayTimeout, "There is no answer; the call may have been executed"},
 	scheduler.Gone:         {http.StatusServiceUnavailable, "The client has gone"},
 	scheduler.NotSent:      {http.StatusInternalServerError, "The request could not be completed for sending"},
@@ -82,33 +69,15 @@ const (
 	reducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 )
 
-// problemOf tells an error. Of execution it says what is known of its call.
-func problemOf(e *scheduler.Error) Problem {
-	s, ok := statuses[e.Reason]
-	if !ok {
-		s.status, s.title = http.StatusInternalServerError, "Internal error"
-	}
-	p := Problem{
-		Type: "about:blank", Title: s.title, Status: s.status, Detail: e.Detail, Reason: string(e.Reason),
-		RetryAfter: int((e.RetryAfter + time.Second - 1) / time.Second),
-	}
-	switch s.status {
-	case http.StatusTooManyRequests:
-		p.Type = quotaExceeded
-		if e.Limit != "" {
-			p.ViolatedPolicies = []string{e.Limit}
-		}
-	case http.StatusServiceUnavailable:
-		p.Type = reducedCapacity
-		p.RetryAfter = max(p.RetryAfter, 1) // it passes; nobody knows when
-	}
-	if e.Call != nil {
-		p.Call, p.Outcome = e.Call.ID, string(e.Call.Outcome())
-	}
-	return p
+func badRequest(format string, args ...any) error {
+	return &scheduler.Error{Reason: scheduler.BadRequest, Detail: fmt.Sprintf(format, args...)}
 }
 
-// asError returns an error as the scheduler's; others are our own fault.
+func notConfigured(name string) error {
+	return &scheduler.Error{Reason: scheduler.NotFound, Upstream: name, Detail: fmt.Sprintf("upstream %q is not configured", name)}
+}
+
+// asError returns an error as the scheduler's. Any other one is an internal error.
 func asError(err error) *scheduler.Error {
 	var e *scheduler.Error
 	if errors.As(err, &e) {
@@ -117,16 +86,16 @@ func asError(err error) *scheduler.Error {
 	return &scheduler.Error{Detail: err.Error()}
 }
 
-// turnAway makes an error the answer to a request that is a call. One that never
-// came to the scheduler's loop has no call yet, and nobody has observed it.
-func turnAway(observe func(scheduler.Event), upstream string, err error) *scheduler.Error {
+// refused returns the error of a request to the named upstream, with a call. A request
+// that was refused before the scheduler's loop has no call yet, and was not observed.
+func refused(observe func(scheduler.Event), name string, err error) *scheduler.Error {
 	e := *asError(err)
 	if e.Call != nil {
 		return &e
 	}
-	e.Call = &scheduler.Call{ID: uuid.Must(uuid.NewV7()).String(), Upstream: upstream, AcceptedAt: time.Now()}
+	e.Call = &scheduler.Call{ID: uuid.Must(uuid.NewV7()).String(), Upstream: name, AcceptedAt: time.Now()}
 	switch {
-	case e.Reason == scheduler.NoAnswer: // it was not turned away
+	case e.Reason == scheduler.NoAnswer: // that is no refusal
 		e.Call.State = scheduler.Unknown
 	case observe != nil:
 		observe(scheduler.Event{Kind: scheduler.EventRefused, Call: e.Call, Reason: e.Reason})
@@ -134,10 +103,9 @@ func turnAway(observe func(scheduler.Event), upstream string, err error) *schedu
 	return &e
 }
 
-// write answers with an error; r is the request that it is about, nil if there is none.
-func (f Refusal) write(w http.ResponseWriter, e *scheduler.Error, r *scheduler.Request) {
-	p := problemOf(e)
-	p.Request = r
+// write answers with an error about a request; nil if the error is about none.
+func (f Refusal) write(w http.ResponseWriter, e *scheduler.Error, r *upstream.Request) {
+	p := apiProblem(e)
 	status := p.Status
 	if f.Status != 0 {
 		status = f.Status
@@ -147,21 +115,19 @@ func (f Refusal) write(w http.ResponseWriter, e *scheduler.Error, r *scheduler.R
 	for name, values := range f.Header {
 		h[name] = values
 	}
-	tell(h, e.Call)
+	setCallHeaders(h, e.Call)
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
 	var body []byte
 	err := errors.ErrUnsupported
 	if f.Body != nil {
-		body, err = f.Body(p)
+		body, err = f.Body(p, r)
 	}
 	if err != nil {
 		h.Set("Content-Type", "application/problem+json")
 		var plain bytes.Buffer
-		encoder := json.NewEncoder(&plain)
-		encoder.SetEscapeHTML(false)
-		encoder.Encode(p)
+		encodeJSON(&plain, p)
 		body = plain.Bytes()
 	}
 	w.WriteHeader(status)

@@ -1,16 +1,21 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 func TestRefusals(t *testing.T) {
@@ -21,7 +26,7 @@ func TestRefusals(t *testing.T) {
 			{Name: "dear", When: `path == "/dear"`, Calls: 1, Window: time.Hour, Cost: "2"},
 		},
 	}
-	alipay := Refusal{Header: http.Header{"Content-Type": {"text/html;charset=utf-8"}}, Body: func(p Problem) ([]byte, error) {
+	alipay := Refusal{Header: http.Header{"Content-Type": {"text/html;charset=utf-8"}}, Body: func(p api.Problem, _ *upstream.Request) ([]byte, error) {
 		return fmt.Appendf(nil, `{"error_response":{"code":"40005","sub_msg":"%s %d %s"}}`, p.Reason, p.Status, p.Outcome), nil
 	}}
 	tests := []struct {
@@ -66,7 +71,7 @@ func TestRefusals(t *testing.T) {
 					}
 					return
 				}
-				var p Problem
+				var p api.Problem
 				if err := json.Unmarshal([]byte(body), &p); err != nil || resp.Header.Get("Content-Type") != "application/problem+json" {
 					t.Fatalf("%v in %s", err, body)
 				}
@@ -75,5 +80,51 @@ func TestRefusals(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+type signFunc func(*upstream.Request) error
+
+func (f signFunc) Sign(_ context.Context, r *upstream.Request) error { return f(r) }
+
+// TestOutcomesOfRefusals: the outcome of Throttler's own answer is not_executed or
+// unknown, also of a call that cannot be signed, and of one that is done but without a
+// stored response.
+func TestOutcomesOfRefusals(t *testing.T) {
+	u := scheduler.Upstream{}
+	u.MaxInspect = 10
+	u.Signer = signFunc(func(r *upstream.Request) error {
+		if r.Target == "/unsigned" {
+			return errors.New("no such app")
+		}
+		return nil
+	})
+	r := newRig(t, u, Refusal{}, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "more than ten bytes") })
+	srv := httptest.NewServer(&Data{Scheduler: r.s, Upstream: "pay", Replay: true})
+	defer srv.Close()
+	for _, tt := range []struct {
+		path, header string
+		status       int
+		outcome      string
+	}{
+		{"/unsigned", "X-A: b", 500, "not_executed"},
+		{"/unsigned", "Idempotency-Key: k1", 500, "not_executed"},
+		{"/long", "Idempotency-Key: k2", 504, "unknown"},
+	} {
+		resp, body := send(t, "POST", srv.URL+tt.path, "a", tt.header)
+		var p api.Problem
+		if err := json.Unmarshal([]byte(body), &p); err != nil || resp.StatusCode != tt.status || p.Outcome != tt.outcome || resp.Header.Get("Throttler-Outcome") != tt.outcome {
+			t.Errorf("%s: %d, %s, %s, %v; want %d, %s", tt.path, resp.StatusCode, resp.Header.Get("Throttler-Outcome"), body, err, tt.status, tt.outcome)
+		}
+	}
+}
+
+func TestUnknownCallback(t *testing.T) {
+	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(http.ResponseWriter, *http.Request) {})
+	if resp, body := send(t, "POST", r.data.URL+"/", "a", "Prefer: respond-async", "Throttler-Callback: shop"); resp.StatusCode != 400 || !strings.Contains(body, `callback \"shop\" is not one of`) {
+		t.Errorf("data: %d %s", resp.StatusCode, body)
+	}
+	if resp, body := send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"pay","path":"/","callback":"shop"}`); resp.StatusCode != 400 {
+		t.Errorf("admin: %d %s", resp.StatusCode, body)
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// replayed marks an answer that another request with the same Idempotency-Key had
-// already, as the IETF's draft and Stripe do.
+// replayed is the header of a response that an earlier request with the same
+// Idempotency-Key had already, as in the IETF's draft and at Stripe.
 const replayed = "Idempotent-Replayed"
 
-// once hands a call over under its Idempotency-Key and waits for its end. A second
-// request with the key waits for the same call, or gets its stored answer.
-func (d *Data) once(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
+// replay submits a call under its Idempotency-Key and waits for its end. A second
+// request with the key waits for the same call, or gets its stored response.
+func (d *Data) replay(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
 	u, known := d.Scheduler.Upstream(d.Upstream)
 	if !known {
 		d.refuse(w, &req, notConfigured(d.Upstream))
@@ -26,7 +26,7 @@ func (d *Data) once(w http.ResponseWriter, r *http.Request, req scheduler.Reques
 	if latest := began.Add(u.MaxWait); req.Deadline.IsZero() || latest.Before(req.Deadline) {
 		req.Deadline = latest
 	}
-	call, err := d.handOver(r, req)
+	call, err := d.submitWithKey(r, req)
 	if err != nil {
 		d.refuse(w, &req, err)
 		return
@@ -37,16 +37,16 @@ func (d *Data) once(w http.ResponseWriter, r *http.Request, req scheduler.Reques
 	}
 	switch {
 	case call.Response != nil && !call.Response.Truncated && (call.State.Finished() || call.State == scheduler.Unknown && call.Last().Outcome == call.Outcome()):
-		d.stored(w, call, again)
+		writeStored(w, call, again)
 	case call.State.Finished() || call.State == scheduler.Unknown:
-		d.refuse(w, &req, d.ended(r.Context(), call))
-	default: // the client has gone, or Throttler stops
-		d.refuse(w, &req, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.Upstream, Call: undecided(call), Detail: fmt.Sprintf("call %s has not ended, and may be executed; send the same request with the same Idempotency-Key for its answer", call.ID)})
+		d.refuse(w, &req, d.withoutResponse(r.Context(), call))
+	default: // the client has disconnected, or Throttler stops
+		d.refuse(w, &req, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.Upstream, Call: unfinishedAsUnknown(call), Detail: fmt.Sprintf("call %s has not ended, and may be executed; send the same request with the same Idempotency-Key for its answer", call.ID)})
 	}
 }
 
-// stored writes the answer of a call as it was kept.
-func (d *Data) stored(w http.ResponseWriter, call *scheduler.Call, again bool) {
+// writeStored writes the stored response of a call.
+func writeStored(w http.ResponseWriter, call *scheduler.Call, again bool) {
 	h := w.Header()
 	for name, values := range upstream.EndToEnd(call.Response.Headers) {
 		h[name] = values
@@ -54,7 +54,7 @@ func (d *Data) stored(w http.ResponseWriter, call *scheduler.Call, again bool) {
 	if h["Content-Type"] == nil {
 		h["Content-Type"] = nil // keeps net/http from guessing
 	}
-	tell(h, call)
+	setCallHeaders(h, call)
 	if again {
 		h.Set(replayed, "true")
 	}
@@ -62,22 +62,22 @@ func (d *Data) stored(w http.ResponseWriter, call *scheduler.Call, again bool) {
 	w.Write(call.Response.Body)
 }
 
-// ended says why a call has no answer that could be handed out. One that could not
-// wait until the upstream opens is told so as long as it is shut.
-func (d *Data) ended(ctx context.Context, call *scheduler.Call) error {
+// withoutResponse returns the error of a call that has ended and has no complete
+// response. A call that expired in a pause is refused as paused while the pause lasts.
+func (d *Data) withoutResponse(ctx context.Context, call *scheduler.Call) error {
 	e := &scheduler.Error{Reason: scheduler.PastDeadline, Upstream: call.Upstream, Call: call, Detail: fmt.Sprintf("call %s is %s; nothing was executed", call.ID, call.State)}
 	switch {
 	case call.State == scheduler.Unknown:
 		e.Reason, e.Detail = scheduler.NoAnswer, fmt.Sprintf("call %s was sent and may have been executed; query before you send it again", call.ID)
 	case call.State == scheduler.Failed && call.Response == nil:
 		e.Reason, e.Detail = scheduler.NotSent, fmt.Sprintf("call %s was not sent: %s", call.ID, call.Last().Reason)
-	case call.Response != nil: // too long to be kept
+	case call.Response != nil: // truncated
 		e.Reason, e.Detail = scheduler.NoAnswer, fmt.Sprintf("call %s is %s, but its answer was too long to be kept", call.ID, call.State)
 	case call.State == scheduler.Expired:
 		if st, err := d.Scheduler.Status(ctx, call.Upstream); err == nil && !st.PausedUntil.IsZero() {
 			until := st.PausedUntil
 			e.Reason, e.RetryAfter = scheduler.Paused, time.Until(until)
-			e.Detail = fmt.Sprintf("call %s could wait no longer, and upstream %q is shut until %s; nothing was executed: send it again then", call.ID, call.Upstream, until.UTC().Format(time.RFC3339))
+			e.Detail = fmt.Sprintf("call %s could wait no longer, and upstream %q is paused or down until %s; nothing was executed: send it again then", call.ID, call.Upstream, until.UTC().Format(time.RFC3339))
 		}
 	}
 	return e

@@ -1,14 +1,8 @@
 package server
 
 import (
-	"bufio"
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -20,7 +14,6 @@ import (
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/store"
-	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 func TestStoredAnswersWhereAllowed(t *testing.T) {
@@ -74,8 +67,8 @@ func TestStoredAnswersWhereAllowed(t *testing.T) {
 	}
 }
 
-// On a durable route the key counts too, and who gets an answer that somebody else
-// had is told so.
+// TestDurableAnswerAgain: the key counts on a durable route too, and the response to
+// its second request is marked.
 func TestDurableAnswerAgain(t *testing.T) {
 	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "paid") }))
 	defer platform.Close()
@@ -99,8 +92,8 @@ func TestDurableAnswerAgain(t *testing.T) {
 	}
 }
 
-// A call that expired because its upstream is shut says so, and when to come again,
-// to whoever waited for it and to whoever comes with its key later.
+// TestExpiredInAPauseUnderAKey: a call that expired in a pause is refused as paused, with
+// a Retry-After, to the client that waited for it and to a later one with its key.
 func TestExpiredInAPauseUnderAKey(t *testing.T) {
 	release := make(chan struct{})
 	r := newRig(t, scheduler.Upstream{Concurrency: 1, MaxWait: 2 * time.Second}, Refusal{}, func(http.ResponseWriter, *http.Request) { <-release })
@@ -118,11 +111,11 @@ func TestExpiredInAPauseUnderAKey(t *testing.T) {
 		}
 		paused <- r.s.Pause(t.Context(), "pay", "", "", time.Now().Add(time.Hour))
 	}()
-	for _, who := range []string{"who waited", "who came later"} {
+	for _, client := range []string{"the one that waited", "a later one"} {
 		resp, body := send(t, "POST", srv.URL+"/pay", "a", "Idempotency-Key: k1")
 		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 		if resp.StatusCode != 503 || seconds < 3000 || !strings.Contains(body, `"reason":"paused"`) || resp.Header.Get("Throttler-Outcome") != "not_executed" {
-			t.Errorf("%s: %d, Retry-After %d, %s", who, resp.StatusCode, seconds, body)
+			t.Errorf("%s: %d, Retry-After %d, %s", client, resp.StatusCode, seconds, body)
 		}
 	}
 	if err := <-paused; err != nil {
@@ -132,85 +125,12 @@ func TestExpiredInAPauseUnderAKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	if resp, body := send(t, "POST", srv.URL+"/pay", "a", "Idempotency-Key: k1"); resp.StatusCode != 429 {
-		t.Errorf("when it is open again: %d, %s", resp.StatusCode, body)
+		t.Errorf("after the pause: %d, %s", resp.StatusCode, body)
 	}
 }
 
-type signFunc func(*upstream.Request) error
-
-func (f signFunc) Sign(_ context.Context, r *upstream.Request) error { return f(r) }
-
-// An answer that is not the upstream's says not_executed, or unknown, and nothing
-// else: neither that of a call that cannot be signed, nor that of one which is done,
-// and whose answer was not kept.
-func TestOutcomesOfRefusals(t *testing.T) {
-	u := scheduler.Upstream{}
-	u.MaxInspect = 10
-	u.Signer = signFunc(func(r *upstream.Request) error {
-		if r.Target == "/unsigned" {
-			return errors.New("no such app")
-		}
-		return nil
-	})
-	r := newRig(t, u, Refusal{}, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "more than ten bytes") })
-	srv := httptest.NewServer(&Data{Scheduler: r.s, Upstream: "pay", Replay: true})
-	defer srv.Close()
-	for _, tt := range []struct {
-		path, header string
-		status       int
-		outcome      string
-	}{
-		{"/unsigned", "X-A: b", 500, "not_executed"},
-		{"/unsigned", "Idempotency-Key: k1", 500, "not_executed"},
-		{"/long", "Idempotency-Key: k2", 504, "unknown"},
-	} {
-		resp, body := send(t, "POST", srv.URL+tt.path, "a", tt.header)
-		var p Problem
-		if err := json.Unmarshal([]byte(body), &p); err != nil || resp.StatusCode != tt.status || p.Outcome != tt.outcome || resp.Header.Get("Throttler-Outcome") != tt.outcome {
-			t.Errorf("%s: %d, %s, %s, %v; want %d, %s", tt.path, resp.StatusCode, resp.Header.Get("Throttler-Outcome"), body, err, tt.status, tt.outcome)
-		}
-	}
-}
-
-// A client that has closed its half of the connection reads on, and must not take
-// an empty 200 for an answer.
-func TestHalfClosedClientIsRefused(t *testing.T) {
-	release := make(chan struct{})
-	r := newRig(t, scheduler.Upstream{Concurrency: 1}, Refusal{}, func(http.ResponseWriter, *http.Request) { <-release })
-	defer close(release)
-	begin := func(path string) net.Conn {
-		c, err := net.Dial("tcp", r.data.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		c.SetDeadline(time.Now().Add(20 * time.Second))
-		io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
-		return c
-	}
-	sending := begin("/first")
-	r.until(t, "the first is being sent", func(st scheduler.UpstreamStatus) bool { return st.Sending == 1 })
-	waiting := begin("/second")
-	r.until(t, "the second waits", func(st scheduler.UpstreamStatus) bool { return st.Waiting == 1 })
-	for _, tt := range []struct {
-		c       net.Conn
-		status  int
-		outcome string
-	}{{waiting, 503, "not_executed"}, {sending, 504, "unknown"}} {
-		tt.c.(*net.TCPConn).CloseWrite()
-		resp, err := http.ReadResponse(bufio.NewReader(tt.c), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != tt.status || resp.Header.Get("Throttler-Outcome") != tt.outcome {
-			t.Errorf("status %d, outcome %q; want %d, %s", resp.StatusCode, resp.Header.Get("Throttler-Outcome"), tt.status, tt.outcome)
-		}
-	}
-}
-
-// Of a call that outlives its client, nobody says at a stop that it was not executed:
-// the client would send it to another instance.
+// TestStopWhileAStoredAnswerIsWaitedFor: at a stop, the outcome of a call that outlives
+// its client is unknown. After not_executed the client would send it to another instance.
 func TestStopWhileAStoredAnswerIsWaitedFor(t *testing.T) {
 	u := scheduler.Upstream{MaxWait: 2 * time.Hour, Limits: []scheduler.Limit{{Name: "one", Calls: 1, Window: time.Hour}}}
 	r := newRig(t, u, Refusal{}, func(http.ResponseWriter, *http.Request) {})
@@ -231,26 +151,5 @@ func TestStopWhileAStoredAnswerIsWaitedFor(t *testing.T) {
 	r.s.Close()
 	if resp := <-second; resp == nil || resp.StatusCode != 504 || resp.Header.Get("Throttler-Outcome") != "unknown" {
 		t.Errorf("%+v, want 504, unknown", resp)
-	}
-}
-
-// A bug is answered too: a closed connection would be taken for an invitation to
-// send the request again.
-func TestABugIsAnswered(t *testing.T) {
-	srv := httptest.NewServer(&Data{Upstream: "pay", Log: slog.New(slog.DiscardHandler)}) // without a scheduler
-	defer srv.Close()
-	resp, body := send(t, "GET", srv.URL+"/", "")
-	if resp.StatusCode != 504 || resp.Header.Get("Throttler-Outcome") != "unknown" || !strings.Contains(body, "internal error") {
-		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, body)
-	}
-}
-
-func TestCallbackThatNobodyConfigured(t *testing.T) {
-	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(http.ResponseWriter, *http.Request) {})
-	if resp, body := send(t, "POST", r.data.URL+"/", "a", "Prefer: respond-async", "Throttler-Callback: shop"); resp.StatusCode != 400 || !strings.Contains(body, `callback \"shop\" is not one of`) {
-		t.Errorf("data: %d %s", resp.StatusCode, body)
-	}
-	if resp, body := send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"pay","path":"/","callback":"shop"}`); resp.StatusCode != 400 {
-		t.Errorf("admin: %d %s", resp.StatusCode, body)
 	}
 }

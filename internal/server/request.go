@@ -10,13 +10,13 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// atOnce is how long a call is given that must not wait at all.
+// atOnce is the time that a call with a max wait of 0 gets to be sent in.
 const atOnce = 5 * time.Millisecond
 
 // maxIdempotencyKey bounds an idempotency key, in bytes.
 const maxIdempotencyKey = 255
 
-// request reads what the client sent.
+// request reads a client's request.
 func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Request, error) {
 	req := scheduler.Request{
 		Upstream: d.Upstream, Method: r.Method, Target: target(r),
@@ -32,20 +32,16 @@ func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Reques
 	if err != nil {
 		return req, err
 	}
-	release() // from here on the call counts
+	release() // from here on the call itself counts as waiting
 	req.Body = body
 	if r.Header.Get("Upgrade") != "" {
-		return req, bad("Upgrade is not forwarded: a call is one request and one answer")
+		return req, badRequest("Upgrade is not forwarded: a call is one request and one answer")
 	}
 	return req, schedule(&req, r.Header, time.Now())
 }
 
-func notConfigured(upstream string) error {
-	return &scheduler.Error{Reason: scheduler.NotFound, Upstream: upstream, Detail: "upstream " + strconv.Quote(upstream) + " is not configured"}
-}
-
-// target returns the target in its origin form, byte for byte as it came. Clients
-// of proxies send the absolute one.
+// target returns the request target in its origin form, byte for byte. Clients of
+// proxies send the absolute form.
 func target(r *http.Request) string {
 	t := r.RequestURI
 	if r.URL.Scheme == "" || !strings.HasPrefix(t[len(r.URL.Scheme):], "://") {
@@ -60,19 +56,19 @@ func target(r *http.Request) string {
 	return t
 }
 
-// schedule reads the request's wishes from its headers.
+// schedule reads the deadline, the callback and the priority from the headers.
 func schedule(req *scheduler.Request, h http.Header, now time.Time) error {
 	if v := h.Get("Throttler-Max-Wait"); v != "" {
 		wait, err := time.ParseDuration(v)
 		if err != nil || wait < 0 {
-			return bad("Throttler-Max-Wait %q is not a duration such as 1.5s or 300ms", v)
+			return badRequest("Throttler-Max-Wait %q is not a duration such as 1.5s or 300ms", v)
 		}
 		req.Deadline = now.Add(max(wait, atOnce))
 	}
 	if v := h.Get("Throttler-Deadline"); v != "" {
 		at, err := time.Parse(time.RFC3339, v)
 		if err != nil {
-			return bad("Throttler-Deadline %q is not an instant of RFC 3339 such as 2026-11-21T09:00:00Z", v)
+			return badRequest("Throttler-Deadline %q is not an instant of RFC 3339 such as 2026-11-21T09:00:00Z", v)
 		}
 		if req.Deadline.IsZero() || at.Before(req.Deadline) {
 			req.Deadline = at
@@ -82,7 +78,7 @@ func schedule(req *scheduler.Request, h http.Header, now time.Time) error {
 	if v := h.Get("Throttler-Priority"); v != "" {
 		p, err := strconv.Atoi(v)
 		if err != nil || p < -scheduler.MaxPriority || p > scheduler.MaxPriority {
-			return bad("Throttler-Priority %q is not a whole number from %d to %d", v, -scheduler.MaxPriority, scheduler.MaxPriority)
+			return badRequest("Throttler-Priority %q is not a whole number from %d to %d", v, -scheduler.MaxPriority, scheduler.MaxPriority)
 		}
 		req.Priority = p
 	}
@@ -91,14 +87,14 @@ func schedule(req *scheduler.Request, h http.Header, now time.Time) error {
 
 func checkIdempotencyKey(key string) error {
 	if len(key) > maxIdempotencyKey {
-		return bad("the idempotency key has %d bytes, at most %d are taken; a UUID has 36", len(key), maxIdempotencyKey)
+		return badRequest("the idempotency key has %d bytes, at most %d are taken; a UUID has 36", len(key), maxIdempotencyKey)
 	}
 	return nil
 }
 
-// prefers returns the value of a preference (RFC 7240): "" if it is not there, and
+// preference returns the value of a preference (RFC 7240): "" if it is absent, and
 // its own name if it has no value.
-func prefers(h http.Header, name string) string {
+func preference(h http.Header, name string) string {
 	for _, line := range h["Prefer"] {
 		for p := range strings.SplitSeq(line, ",") {
 			p, _, _ = strings.Cut(p, ";")

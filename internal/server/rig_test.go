@@ -14,7 +14,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// rig is a platform, a scheduler in front of it, and its two listeners.
+// A rig is a platform, a scheduler in front of it, and the two listeners.
 type rig struct {
 	s           *scheduler.Scheduler
 	metrics     *Metrics
@@ -48,7 +48,7 @@ func newRig(t *testing.T, u scheduler.Upstream, refusal Refusal, platform http.H
 		srv.Start()
 		return srv
 	}
-	r.admin = serve(NewAdmin(r.s, r.metrics, log, observe, func() error { return nil }))
+	r.admin = serve(newAdmin(r.s, r.metrics, NewEvents(), log, observe))
 	r.data = serve(&Data{Scheduler: r.s, Upstream: "pay", Admin: r.admin.Listener.Addr().String(), Refusal: refusal, Observe: observe})
 	t.Cleanup(func() {
 		r.s.Close()
@@ -58,13 +58,22 @@ func newRig(t *testing.T, u scheduler.Upstream, refusal Refusal, platform http.H
 	return r
 }
 
+// newAdmin returns an admin API that is ready; its reloads change nothing.
+func newAdmin(s *scheduler.Scheduler, metrics *Metrics, events *Events, log *slog.Logger, observe func(scheduler.Event)) *Admin {
+	return NewAdmin(AdminConfig{
+		Scheduler: s, Metrics: metrics, Events: events, Log: log, Observe: observe,
+		Ready:  func() error { return nil },
+		Reload: func() ([]string, error) { return nil, nil },
+	})
+}
+
 // until waits for a condition of the one upstream.
-func (r *rig) until(t *testing.T, what string, ok func(scheduler.UpstreamStatus) bool) {
+func (r *rig) until(t *testing.T, condition string, ok func(scheduler.UpstreamStatus) bool) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for !ok(r.upstream(t)) {
 		if time.Now().After(deadline) {
-			t.Fatalf("never: %s; %+v", what, r.upstream(t))
+			t.Fatalf("never: %s; %+v", condition, r.upstream(t))
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// Trace returns an observer that logs a line for each call, at level debug. It
-// tells nothing of the request.
+// Trace returns an observer that logs a line for each call at level debug, without
+// anything of the request.
 func Trace(log *slog.Logger) func(scheduler.Event) {
 	return func(e scheduler.Event) {
 		if !log.Enabled(context.Background(), slog.LevelDebug) {

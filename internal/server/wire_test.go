@@ -1,166 +1,128 @@
 package server
 
 import (
-	"bufio"
-	"bytes"
+	"fmt"
+	"hash/fnv"
 	"io"
-	"net"
-	"net/http"
-	"regexp"
-	"strings"
+	"reflect"
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
-	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// wireUpstream answers every request with the same bytes and tells which came.
-func wireUpstream(t *testing.T, answer string) (addr string, requests chan string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+// fill sets each exported field of a value to one that differs from zero and depends on
+// the names on the path to the field.
+func fill(v reflect.Value, path string) {
+	hash := fnv.New32()
+	io.WriteString(hash, path)
+	n := int(hash.Sum32()%10_000) + 1
+	if at, ok := v.Addr().Interface().(*time.Time); ok {
+		*at = time.Unix(int64(n), 0)
+		return
 	}
-	requests = make(chan string, 1)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			var raw bytes.Buffer
-			if req, err := http.ReadRequest(bufio.NewReader(io.TeeReader(c, &raw))); err == nil {
-				io.Copy(io.Discard, req.Body)
-			}
-			requests <- raw.String()
-			io.WriteString(c, answer)
-			c.Close()
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(path)
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int16, reflect.Int64:
+		v.SetInt(int64(n))
+	case reflect.Uint8:
+		v.SetUint(uint64(n%255 + 1))
+	case reflect.Float64:
+		v.SetFloat(float64(n))
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), path)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		for i := range 2 {
+			fill(v.Index(i), fmt.Sprint(path, i))
 		}
-	}()
-	t.Cleanup(func() { l.Close(); <-done })
-	return l.Addr().String(), requests
-}
-
-// talk sends bytes on a connection of their own and returns what comes back until
-// the server ends it.
-func talk(t *testing.T, addr, request string) string {
-	t.Helper()
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second)) // a server that hangs fails the test, not the suite
-	if _, err := io.WriteString(c, request); err != nil {
-		t.Fatal(err)
-	}
-	b, err := io.ReadAll(c)
-	if err != nil {
-		t.Errorf("after %q: %v", b, err)
-	}
-	return string(b)
-}
-
-// varying are the values that differ each time.
-var varying = regexp.MustCompile(`(Throttler-(?:Call|Wait)): [^\r]+`)
-
-// TestBytesPassUnchangedBothWays compares the bytes on both sides. HOST stands for
-// the upstream's address.
-func TestBytesPassUnchangedBothWays(t *testing.T) {
-	const own = "Throttler-Call: *\r\nThrottler-Outcome: done\r\nThrottler-Wait: *\r\n"
-	tests := []struct{ name, request, arrives, answer, comes string }{
-		{
-			"odd bytes",
-			"POST /gateway.do?b=%7b&a=1&&x HTTP/1.1\r\nHost: sidecar\r\nContent-Length: 5\r\nX-Custom: a,  b\r\nConnection: close, X-Private\r\nX-Private: 1\r\nThrottler-Priority: 5\r\nTE: trailers\r\n\r\n\xff&=\x00z",
-			"POST /gateway.do?b=%7b&a=1&&x HTTP/1.1\r\nHost: HOST\r\nContent-Length: 5\r\nX-Custom: a,  b\r\n\r\n\xff&=\x00z",
-			"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nX-Odd:  two  spaces \r\nConnection: X-Hop\r\nX-Hop: 1\r\nAlipay-Signature: a+b==\r\n\r\n\xc4\xe3{ }\r\n",
-			"HTTP/1.1 200 OK\r\nAlipay-Signature: a+b==\r\nContent-Length: 7\r\n" + own + "X-Odd: two  spaces\r\nConnection: close\r\n\r\n\xc4\xe3{ }\r\n",
-		},
-		{
-			"HEAD",
-			"HEAD / HTTP/1.1\r\nHost: sidecar\r\nConnection: close\r\n\r\n",
-			"HEAD / HTTP/1.1\r\nHost: HOST\r\n\r\n",
-			"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nDate: Sat, 21 Nov 2026 09:00:00 GMT\r\n\r\n",
-			"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nDate: Sat, 21 Nov 2026 09:00:00 GMT\r\n" + own + "Connection: close\r\n\r\n",
-		},
-		{
-			"chunked, with trailers",
-			"POST / HTTP/1.1\r\nHost: sidecar\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\nConnection: close\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nX-T: 1\r\n\r\n",
-			"POST / HTTP/1.1\r\nHost: HOST\r\nContent-Length: 5\r\n\r\nabcde",
-			"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n2\r\nno\r\n0\r\nX-T: 1\r\n\r\n",
-			"HTTP/1.1 201 Created\r\n" + own + "Content-Length: 2\r\nConnection: close\r\n\r\nno",
-		},
-		{
-			"absolute form",
-			"GET http://sidecar/a%2fb//c?x=%7b%7D&y HTTP/1.1\r\nHost: sidecar\r\nConnection: close\r\n\r\n",
-			"GET /a%2fb//c?x=%7b%7D&y HTTP/1.1\r\nHost: HOST\r\n\r\n",
-			"HTTP/1.1 204 No Content\r\n\r\n",
-			"HTTP/1.1 204 No Content\r\n" + own + "Connection: close\r\n\r\n",
-		},
-		{
-			"absolute form without a path",
-			"GET HTTP://sidecar?x=%7b HTTP/1.1\r\nHost: sidecar\r\nConnection: close\r\n\r\n",
-			"GET /?x=%7b HTTP/1.1\r\nHost: HOST\r\n\r\n",
-			"HTTP/1.1 204 No Content\r\n\r\n",
-			"HTTP/1.1 204 No Content\r\n" + own + "Connection: close\r\n\r\n",
-		},
-		{
-			"expectation",
-			"POST / HTTP/1.1\r\nHost: sidecar\r\nContent-Length: 2\r\nExpect: 100-continue\r\nConnection: close\r\n\r\nhi",
-			"POST / HTTP/1.1\r\nHost: HOST\r\nContent-Length: 2\r\n\r\nhi",
-			"HTTP/1.1 204 No Content\r\n\r\n",
-			"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n" + own + "Connection: close\r\n\r\n",
-		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			host, requests := wireUpstream(t, tt.answer)
-			r := newRig(t, scheduler.Upstream{Config: upstream.Config{URL: "http://" + host}}, Refusal{}, nil)
-			comes := varying.ReplaceAllString(talk(t, r.data.Listener.Addr().String(), tt.request), "$1: *")
-			if comes != tt.comes {
-				t.Errorf("the client got\n%q\nwant\n%q", comes, tt.comes)
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, path+".key")
+		fill(value, path+".value")
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() && !f.Anonymous {
+				fill(v.Field(i), path+"."+f.Name)
 			}
-			if arrives := strings.ReplaceAll(<-requests, host, "HOST"); arrives != tt.arrives {
-				t.Errorf("the upstream got\n%q\nwant\n%q", arrives, tt.arrives)
-			}
-		})
+		}
+	default:
+		panic("a field of kind " + v.Kind().String())
 	}
 }
 
-// TestRefusalsOnTheWire sends what no ordinary client does.
-func TestRefusalsOnTheWire(t *testing.T) {
-	r := newRig(t, scheduler.Upstream{MaxBody: 100}, Refusal{}, func(http.ResponseWriter, *http.Request) { t.Error("something was sent") })
-	long := strings.Repeat("x", 101)
-	for _, tt := range []struct{ name, request, status, want string }{
-		{"OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n", "400", "must begin with a slash"},
-		{"fragment", "GET http://s/a#b HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n", "400", "a #"},
-		{"too large, and nothing of it is there", "POST / HTTP/1.1\r\nHost: s\r\nContent-Length: 101\r\n\r\n", "413", "more than 100 bytes"},
-		{"too large, and asks first", "POST / HTTP/1.1\r\nHost: s\r\nContent-Length: 101\r\nExpect: 100-continue\r\n\r\n", "413", "more than 100 bytes"},
-		{"too large in chunks", "POST / HTTP/1.1\r\nHost: s\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + long + "\r\n0\r\n\r\n", "413", "more than 100 bytes"},
-		{"broken chunks", "POST / HTTP/1.1\r\nHost: s\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n", "400", "the body broke off"},
+func filled[T any]() (v T) {
+	fill(reflect.ValueOf(&v).Elem(), "")
+	return v
+}
+
+// TestWireLosesNothing converts values without a zero field: a field of internal/api has
+// the value of the scheduler's field with its name.
+func TestWireLosesNothing(t *testing.T) {
+	call, route := filled[scheduler.Call](), filled[scheduler.Route]()
+	for _, tt := range []struct {
+		name      string
+		got, want any
+	}{
+		{"call", *APICall(&call), filled[api.Call]()},
+		{"attempt", apiAttempt(filled[scheduler.Attempt]()), filled[api.Attempt]()},
+		{"upstream", apiUpstream(filled[scheduler.UpstreamStatus]()), filled[api.Upstream]()},
+		{"limit", apiLimit(filled[scheduler.LimitStatus]()), filled[api.Limit]()},
+		{"key", apiKey(filled[scheduler.KeyStatus]()), filled[api.Key]()},
+		{"route", *apiRoute(&route), filled[api.Route]()},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c, err := net.Dial("tcp", r.data.Listener.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			c.SetDeadline(time.Now().Add(20 * time.Second))
-			io.WriteString(c, tt.request)
-			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, _ := io.ReadAll(resp.Body)
-			if !strings.HasPrefix(resp.Status, tt.status) || !strings.Contains(string(body), tt.want) || !resp.Close {
-				t.Errorf("%s, close %v: %s; want %s and %q", resp.Status, resp.Close, body, tt.status, tt.want)
-			}
-			if resp.Header.Get("Throttler-Call") == "" || resp.Header.Get("Throttler-Outcome") != "not_executed" {
-				t.Errorf("Throttler's own headers: %v", resp.Header)
-			}
-		})
+		if !reflect.DeepEqual(tt.got, tt.want) {
+			t.Errorf("%s: got\n%+v\nwant\n%+v", tt.name, tt.got, tt.want)
+		}
+	}
+	attempt := filled[scheduler.Attempt]()
+	event := filled[scheduler.Event]()
+	event.Kind, event.Call, event.Attempt = scheduler.EventAccepted, &call, &attempt
+	e, apiAttempt := apiEvent(event, time.Unix(1, 0)), apiAttempt(attempt)
+	want := api.Event{
+		At: time.Unix(1, 0), Event: api.EventAccepted, Call: call.ID, Upstream: call.Upstream, State: api.State(call.State), Priority: int(call.Priority),
+		Attempt: &apiAttempt, Reason: string(event.Reason), Limit: event.Limit, Key: event.Key, Until: event.Until, NotBefore: call.NotBefore,
+	}
+	if !reflect.DeepEqual(e, want) {
+		t.Errorf("event: got\n%+v\nwant\n%+v", e, want)
+	}
+}
+
+// TestWireKeepsNil: null stays null and [] stays [].
+func TestWireKeepsNil(t *testing.T) {
+	if APICall(nil) != nil || apiRoute(nil) != nil || APICall(&scheduler.Call{}).Attempts != nil {
+		t.Error("nil became a value")
+	}
+	if a := APICall(&scheduler.Call{Attempts: []scheduler.Attempt{}}).Attempts; a == nil || len(a) != 0 {
+		t.Errorf("no attempts became %v", a)
+	}
+}
+
+// TestWireWords compares the words that internal/api and the scheduler both define.
+func TestWireWords(t *testing.T) {
+	states := []api.State{api.Waiting, api.Sending, api.Done, api.Failed, api.Unknown, api.Expired, api.Exhausted, api.Cancelled}
+	for i, s := range scheduler.States {
+		if api.State(s) != states[i] || states[i].Finished() != s.Finished() {
+			t.Errorf("state %s of the scheduler is %s in internal/api", s, states[i])
+		}
+	}
+	for kind, want := range map[scheduler.EventKind]string{
+		scheduler.EventAccepted: api.EventAccepted, scheduler.EventRefused: api.EventRefused, scheduler.EventSending: api.EventSending,
+		scheduler.EventAttempt: api.EventAttempt, scheduler.EventWaiting: api.EventWaiting, scheduler.EventPaused: api.EventPaused,
+		scheduler.EventEnded: api.EventEnded, scheduler.EventResumed: api.EventResumed,
+	} {
+		if kind.String() != want {
+			t.Errorf("event %s of the scheduler is %s in internal/api", kind, want)
+		}
+	}
+	if api.ConcurrencyLimit != scheduler.ConcurrencyLimit {
+		t.Errorf("the concurrency limit is %s, and %s in internal/api", scheduler.ConcurrencyLimit, api.ConcurrencyLimit)
 	}
 }

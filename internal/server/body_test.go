@@ -12,8 +12,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// announce sends the head of a request with a body of so many bytes, none of which
-// it sends, and returns the connection.
+// announce sends the head of a request with a body, and nothing of the body. It
+// returns the connection.
 func announce(t *testing.T, addr, length string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -26,7 +26,7 @@ func announce(t *testing.T, addr, length string) net.Conn {
 	return c
 }
 
-// TestBodiesBeingReadAreBounded announces bodies that are never sent: what would
+// TestBodiesBeingReadAreBounded announces bodies that are never sent: a body that does
 // not fit beside them is refused before any of it is read.
 func TestBodiesBeingReadAreBounded(t *testing.T) {
 	r := newRig(t, scheduler.Upstream{MaxBody: 60_000, MaxWaitingBytes: 100_000}, Refusal{}, func(http.ResponseWriter, *http.Request) {})
@@ -36,7 +36,7 @@ func TestBodiesBeingReadAreBounded(t *testing.T) {
 		deadline := time.Now().Add(10 * time.Second)
 		for r.upstream(t).Bytes != want {
 			if time.Now().After(deadline) {
-				t.Fatalf("%d bytes are in hand, want %d", r.upstream(t).Bytes, want)
+				t.Fatalf("%d bytes are in memory, want %d", r.upstream(t).Bytes, want)
 			}
 			time.Sleep(time.Millisecond)
 		}
@@ -55,8 +55,8 @@ func TestBodiesBeingReadAreBounded(t *testing.T) {
 	first := announce(t, addr, "Content-Length: 50000")
 	bytes(50_000)
 	refused(announce(t, addr, "Content-Length: 50001"))
-	refused(announce(t, addr, "Transfer-Encoding: chunked")) // as large as it may be
-	announce(t, addr, "Content-Length: 4096").Close()        // needs no room
+	refused(announce(t, addr, "Transfer-Encoding: chunked")) // counts as max_body
+	announce(t, addr, "Content-Length: 4096").Close()        // needs no reservation
 	first.Close()
 	bytes(0)
 	chunked := announce(t, addr, "Transfer-Encoding: chunked")

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// pipes is a listener whose connections are in memory, so that a bubble's clock runs.
+// pipes is a listener with connections in memory, so that a bubble's clock runs.
 type pipes struct{ conns chan net.Conn }
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -29,19 +29,19 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p.conns); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// bubble serves a data listener or the admin API in a bubble, in front of an
-// upstream whose answer has length bytes, and gives test a connection to it.
+// bubble serves a data listener or the admin API in a bubble, in front of an upstream
+// with responses of length bytes, and gives test a connection to it.
 func bubble(t *testing.T, length int, admin bool, test func(t *testing.T, c net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		up := scheduler.Upstream{Config: upstream.Config{URL: "http://api.test", Transport: answers(length)}}
+		up := scheduler.Upstream{Config: upstream.Config{URL: "http://api.test", Transport: platform(length)}}
 		s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"pay": up}, Log: log})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var h http.Handler = &Data{Scheduler: s, Upstream: "pay"}
 		if admin {
-			h = NewAdmin(s, NewMetrics(), log, nil, func() error { return nil })
+			h = newAdmin(s, NewMetrics(), NewEvents(), log, nil)
 		}
 		l, srv, ended := pipes{make(chan net.Conn)}, New(h, log), make(chan struct{})
 		go func() {
@@ -58,14 +58,14 @@ func bubble(t *testing.T, length int, admin bool, test func(t *testing.T, c net.
 	})
 }
 
-// answers is a platform that answers everything at once, with so many bytes.
-type answers int
+// platform answers each request at once, with so many bytes.
+type platform int
 
-func (n answers) RoundTrip(*http.Request) (*http.Response, error) {
+func (n platform) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(make([]byte, n)))}, nil
 }
 
-// TestSlowBody sends a part of a body and then nothing.
+// TestSlowBody sends a part of a body and then nothing more.
 func TestSlowBody(t *testing.T) {
 	for name, admin := range map[string]bool{"data": false, "admin": true} {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
-// TestSlowReader takes the head of a long answer and then nothing.
+// TestSlowReader takes the head of a long response and then nothing more.
 func TestSlowReader(t *testing.T) {
 	bubble(t, 1<<20, false, func(t *testing.T, c net.Conn) {
 		began := time.Now()
@@ -98,7 +98,7 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// TestPatientReader takes a long answer in pieces, none of them too late, and then
+// TestPatientReader takes a long response in chunks, none of them too late, and then
 // sends the next request on the same connection.
 func TestPatientReader(t *testing.T) {
 	bubble(t, 1<<20, false, func(t *testing.T, c net.Conn) {

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/internal/server"
+	"github.com/seed-30fe103d/throttler/pkg/config"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// Bounds of a listener's connections; further ones wait for one of them to end. A
+// data listener has the spare ones beside one for each call that may wait or be sent.
+const (
+	adminConnections = 1024
+	spareConnections = 1024
+)
+
+func maxConnections(cfg *config.Config, name string) int {
+	u := cfg.Scheduler.Upstreams[name]
+	return cmp.Or(u.MaxWaiting, scheduler.DefaultMaxWaiting) + cmp.Or(u.Concurrency, scheduler.DefaultConcurrency) + spareConnections
+}
+
+// A listener is an open socket with its server. Its handler may be replaced while it
+// serves.
+type listener struct {
+	addr    string // with the real port, also for port 0
+	socket  net.Listener
+	server  *http.Server
+	handler atomic.Pointer[http.Handler]
+}
+
+func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	(*l.handler.Load()).ServeHTTP(w, r)
+}
+
+func (l *listener) handle(h http.Handler) { l.handler.Store(&h) }
+
+func (l *listener) close() {
+	if l != nil {
+		l.socket.Close()
+	}
+}
+
+// open opens the listener of a configuration key.
+func (sc *sidecar) open(key, addr string, connections int) (*listener, error) {
+	socket, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: cannot listen on %s: %w; free the address or choose another one", key, addr, err)
+	}
+	l := &listener{addr: socket.Addr().String(), socket: netutil.LimitListener(socket, connections)}
+	l.server = server.New(l, sc.log)
+	sc.log.Info("listening", "key", key, "addr", l.addr)
+	return l, nil
+}
+
+// run serves a listener until it is retired.
+func (sc *sidecar) run(l *listener, h http.Handler) {
+	l.handle(h)
+	sc.running.Go(func() {
+		if err := l.server.Serve(l.socket); !errors.Is(err, http.ErrServerClosed) {
+			sc.fail(fmt.Errorf("listener %s: %w", l.addr, err))
+		}
+	})
+}
+
+// retire closes a listener and gives the requests in flight a time to end.
+func (sc *sidecar) retire(l *listener, grace time.Duration) {
+	sc.running.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		if l.server.Shutdown(ctx) != nil {
+			l.server.Close()
+		}
+	})
+}
+
+// data returns the handler of an upstream's clients.
+func (sc *sidecar) data(cfg *config.Config, name string) *server.Data {
+	l := cfg.Listeners[name]
+	return &server.Data{
+		Scheduler: sc.scheduler, Upstream: name, Admin: sc.admin.addr, Refusal: refusal(l.Refusal), Replay: l.Replay,
+		Log: sc.log, Observe: sc.observe,
+	}
+}
+
+// refusal returns the configured shape of an upstream's refusals for the server.
+func refusal(r *config.Refusal) server.Refusal {
+	if r == nil {
+		return server.Refusal{}
+	}
+	return server.Refusal{Status: r.Status, Header: r.Header, Body: func(p api.Problem, about *upstream.Request) ([]byte, error) {
+		return r.Body(config.Problem{
+			Status: p.Status, Title: p.Title, Detail: p.Detail, Outcome: upstream.Outcome(p.Outcome), Call: p.Call, RetryAfter: p.RetryAfter,
+			Request: about,
+		})
+	}}
+}

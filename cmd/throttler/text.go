@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+)
+
+// writeCall writes the state of a call, and the reason why it waits.
+func writeCall(w io.Writer, c *api.Call, now time.Time) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(t, "%s\t"+format+"\n", append([]any{name}, args...)...)
+	}
+	line("call", "%s", c.ID)
+	line("upstream", "%s, priority %d", c.Upstream, c.Priority)
+	switch {
+	case c.State == api.Waiting:
+		line("state", "waiting, accepted %s", instantText(c.AcceptedAt, now))
+	case c.State.Finished():
+		line("state", "%s, %s; accepted %s", c.State, instantText(c.FinishedAt, now), instantText(c.AcceptedAt, now))
+	default:
+		line("state", "%s, accepted %s", c.State, instantText(c.AcceptedAt, now))
+	}
+	if c.State == api.Waiting {
+		line("goes", "%s", etaText(c, now))
+		if f := c.WaitingFor; f != nil {
+			line("held by", "%s", waitingForText(f, now))
+			if f.Limit != "" {
+				line("ahead", "%d permit(s) of it for calls that go before", f.Ahead)
+			}
+			if f.Next != "" {
+				line("next there", "%s", f.Next)
+			}
+		}
+		line("latest", "%s", instantText(c.Deadline, now))
+	}
+	for _, a := range c.Attempts {
+		line(fmt.Sprintf("attempt %d", a.N), "%s", attemptText(&a, now))
+	}
+	return t.Flush()
+}
+
+func etaText(c *api.Call, now time.Time) string {
+	if !c.ETA.After(now) {
+		return "at once"
+	}
+	return "about " + instantText(c.ETA, now)
+}
+
+func waitingForText(f *api.WaitingFor, now time.Time) string {
+	until := ", until " + instantText(f.Until, now)
+	limit := "limit " + f.Limit
+	if f.Key != "" {
+		limit += fmt.Sprintf(", key %q", f.Key)
+	}
+	switch {
+	case f.Limit == "":
+		return "its own time: not before " + instantText(f.Until, now)
+	case f.Paused && f.Limit == api.ConcurrencyLimit:
+		return "the upstream, which is paused or down" + until
+	case f.Paused:
+		return "a pause of " + limit + until
+	}
+	return limit + until
+}
+
+func attemptText(a *api.Attempt, now time.Time) string {
+	if a.EndedAt.IsZero() {
+		return "sent " + instantText(a.SentAt, now) + ", no answer yet"
+	}
+	s := fmt.Sprintf("sent %s, %s after %s", instantText(a.SentAt, now), a.Outcome, durationText(a.EndedAt.Sub(a.SentAt)))
+	if a.Status > 0 {
+		s += fmt.Sprintf(", status %d", a.Status)
+	}
+	if a.Reason != "" {
+		s += ": " + a.Reason
+	}
+	return s
+}
+
+// instantText writes an instant, with its date if that is not today's, and its distance
+// from now.
+func instantText(at, now time.Time) string {
+	clock := at.Local().Format("15:04:05.000")
+	if at.Local().Format(time.DateOnly) != now.Local().Format(time.DateOnly) {
+		clock = at.Local().Format(time.DateTime)
+	}
+	if at.After(now) {
+		return fmt.Sprintf("%s (in %s)", clock, durationText(at.Sub(now)))
+	}
+	return fmt.Sprintf("%s (%s ago)", clock, durationText(now.Sub(at)))
+}
+
+// durationText writes a duration with about three digits.
+func durationText(d time.Duration) string {
+	for _, step := range []time.Duration{time.Minute, time.Second, time.Millisecond, time.Microsecond} {
+		if d >= 100*step {
+			return d.Round(step).String()
+		}
+		if d >= step {
+			return d.Round(step / 100).String()
+		}
+	}
+	return d.String()
+}
+
+// writePage writes calls as a table.
+func writePage(w io.Writer, p *api.Page, now time.Time) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "CALL\tUPSTREAM\tSTATE\tPRIORITY\tACCEPTED\tATTEMPTS\tGOES\tHELD BY")
+	for _, c := range p.Calls {
+		eta, by := "", ""
+		if c.State == api.Waiting {
+			if eta = "at once"; c.ETA.After(now) {
+				eta = "in " + durationText(c.ETA.Sub(now))
+			}
+			if f := c.WaitingFor; f != nil {
+				switch by = f.Limit; {
+				case f.Paused && f.Limit == api.ConcurrencyLimit:
+					by = "the upstream"
+				case f.Key != "":
+					by += " " + strconv.Quote(f.Key)
+				}
+			}
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", c.ID, c.Upstream, c.State, c.Priority, instantText(c.AcceptedAt, now), len(c.Attempts), eta, by)
+	}
+	err := t.Flush()
+	if p.Next != "" {
+		fmt.Fprintf(w, "more: --cursor %s\n", p.Next)
+	}
+	return err
+}
+
+// eventText writes an event as a line.
+func eventText(e *api.Event) string {
+	s := fmt.Sprintf("%s  %s  %s  %-8s", e.At.Local().Format("15:04:05.000"), e.Call, e.Upstream, e.Event)
+	switch e.Event {
+	case api.EventRefused:
+		s += "  " + e.Reason
+	case api.EventState, api.EventAccepted, api.EventWaiting:
+		if e.Event == api.EventState {
+			s += "  " + string(e.State)
+		}
+		if !e.ETA.IsZero() {
+			s += "  goes " + instantText(e.ETA, e.At)
+		}
+	case api.EventAttempt:
+		s += fmt.Sprintf("  %s after %s", e.Attempt.Outcome, durationText(e.Attempt.EndedAt.Sub(e.Attempt.SentAt)))
+		if e.Attempt.Status > 0 {
+			s += fmt.Sprintf(", status %d", e.Attempt.Status)
+		}
+	case api.EventPaused:
+		s += fmt.Sprintf("  %s until %s", pausedText(e), instantText(e.Until, e.At))
+	case api.EventResumed:
+		s += "  " + pausedText(e)
+	case api.EventEnded:
+		s += "  " + string(e.State)
+	}
+	return s
+}
+
+// pausedText names the upstream, limit or key of a pause.
+func pausedText(e *api.Event) string {
+	switch {
+	case e.Limit == "":
+		return "the upstream"
+	case e.Key == "":
+		return "limit " + e.Limit
+	}
+	return fmt.Sprintf("limit %s, key %q", e.Limit, e.Key)
+}

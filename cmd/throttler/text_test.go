@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+)
+
+func TestInstantText(t *testing.T) {
+	now := time.Date(2026, 11, 21, 23, 30, 0, 0, time.Local)
+	for want, d := range map[string]time.Duration{
+		"23:30:01.000 (in 1s)":              time.Second,
+		"00:30:00.000 (23h0m0s ago)":        -23 * time.Hour,
+		"2026-11-20 23:29:59 (24h0m0s ago)": -24*time.Hour - time.Second,
+		"2026-11-22 00:00:00 (in 30m0s)":    30 * time.Minute,
+		"2026-11-22 23:30:00 (in 24h0m0s)":  24 * time.Hour,
+	} {
+		if got := instantText(now.Add(d), now); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestWaitingForText(t *testing.T) {
+	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.Local)
+	until := now.Add(1500 * time.Millisecond)
+	for want, f := range map[string]api.WaitingFor{
+		`limit app, until 09:00:01.500 (in 1.5s)`:                             {Limit: "app"},
+		`limit app, key "a", until 09:00:01.500 (in 1.5s)`:                    {Limit: "app", Key: "a"},
+		`a pause of limit app, key "a", until 09:00:01.500 (in 1.5s)`:         {Limit: "app", Key: "a", Paused: true},
+		`the upstream, which is paused or down, until 09:00:01.500 (in 1.5s)`: {Limit: api.ConcurrencyLimit, Paused: true},
+		`its own time: not before 09:00:01.500 (in 1.5s)`:                     {},
+	} {
+		f.Until = until
+		if got := waitingForText(&f, now); got != want {
+			t.Errorf("%+v: %s, want %s", f, got, want)
+		}
+	}
+	var out bytes.Buffer
+	paused := &api.Call{ID: "c", State: api.Waiting, ETA: until, WaitingFor: &api.WaitingFor{Limit: api.ConcurrencyLimit, Paused: true}}
+	if err := writePage(&out, &api.Page{Calls: []*api.Call{paused}}, now); err != nil || !strings.HasSuffix(out.String(), "in 1.5s  the upstream\n") {
+		t.Errorf("list: %v, %s", err, &out)
+	}
+}

@@ -1,0 +1,86 @@
+package api
+
+import "time"
+
+// A State is where a call is in its life.
+type State string
+
+const (
+	Waiting   State = "waiting"   // for its slot, or for its not_before
+	Sending   State = "sending"   // an attempt is in flight
+	Done      State = "done"      // executed
+	Failed    State = "failed"    // refused by the upstream for good
+	Unknown   State = "unknown"   // may have been executed; not finished
+	Expired   State = "expired"   // its deadline, or max_age, passed before it was sent
+	Exhausted State = "exhausted" // not executed, and its attempts are used up
+	Cancelled State = "cancelled" // by its caller, before it was sent
+)
+
+// Finished reports whether the state is final.
+func (s State) Finished() bool { return s != Waiting && s != Sending && s != Unknown }
+
+// A Call is a call as it is at one moment.
+type Call struct {
+	ID         string      `json:"id"`
+	Upstream   string      `json:"upstream"`
+	State      State       `json:"state"`
+	Priority   int         `json:"priority"`
+	Async      bool        `json:"async"`              // it was submitted: no client waits for the response
+	Durable    bool        `json:"durable"`            // it survives the process
+	Callback   string      `json:"callback,omitempty"` // target of the webhook about its end
+	Resolves   string      `json:"resolves,omitempty"` // id of the unknown call that it asks about
+	AcceptedAt time.Time   `json:"accepted_at"`
+	NotBefore  time.Time   `json:"not_before,omitzero"`
+	Deadline   time.Time   `json:"deadline,omitzero"`
+	FinishedAt time.Time   `json:"finished_at,omitzero"`
+	ETA        time.Time   `json:"eta,omitzero"` // only while it waits
+	Attempts   []Attempt   `json:"attempts"`     // a bounded number: the first, those of unknown outcome, the last
+	WaitingFor *WaitingFor `json:"waiting_for,omitempty"`
+	Response   *Response   `json:"response,omitempty"`
+}
+
+// An Attempt is one sending of a call on the wire.
+type Attempt struct {
+	N       int       `json:"n"` // from 1
+	SentAt  time.Time `json:"sent_at"`
+	EndedAt time.Time `json:"ended_at,omitzero"`
+	Status  int       `json:"status,omitzero"`   // of the response; none: there was no response
+	Outcome string    `json:"outcome,omitempty"` // done, failed, not_executed or unknown; none: it is in flight
+	Reason  string    `json:"reason,omitempty"`
+	// Resolved marks an unknown attempt that was decided later to be not executed.
+	Resolved bool `json:"resolved,omitempty"`
+}
+
+// ConcurrencyLimit is the name of the limit that every upstream has: its
+// concurrency. A pause of it is a pause of the upstream.
+const ConcurrencyLimit = "concurrency"
+
+// WaitingFor is the reason why a call waits.
+type WaitingFor struct {
+	Limit  string    `json:"limit"` // empty: the call waits for the instant Until, not for a limit
+	Key    string    `json:"key"`
+	Until  time.Time `json:"until,omitzero"`
+	Ahead  int       `json:"ahead"`            // permits that calls ahead of it will take
+	Next   string    `json:"next,omitempty"`   // id of the first call in line there, if it is another one
+	Paused bool      `json:"paused,omitempty"` // the limit or its key is paused, whether permits are free or not
+}
+
+// A Response is the upstream's response to a call, as it is kept.
+type Response struct {
+	Status    int     `json:"status"`
+	Headers   Headers `json:"headers"`
+	Body      []byte  `json:"body_base64"`
+	Truncated bool    `json:"truncated,omitempty"` // Body is only the beginning
+}
+
+// A Page is one page of a list of calls.
+type Page struct {
+	Calls []*Call `json:"calls"`
+	Next  string  `json:"next,omitempty"` // cursor of the next page; none: this is the last one
+}
+
+// A Resolution is a decision about an unknown call.
+type Resolution struct {
+	As     State  `json:"as"` // done, failed or waiting
+	Reason string `json:"reason,omitempty"`
+}

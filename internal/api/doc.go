@@ -1,0 +1,33 @@
+// Package api holds the types of the JSON that the admin API reads and writes: one
+// Go type for each body, for each event of GET /v1/events, and for problems.
+//
+//	submission := api.Submission{Upstream: "pay", Method: "POST", Path: "/refunds"}
+//	body, err := json.Marshal(submission) // of POST /v1/calls
+//	…
+//	var call api.Call
+//	err = json.NewDecoder(response.Body).Decode(&call) // of its 202
+//
+// The types are a contract of their own: the scheduler's types, the store's records
+// and the bodies of webhooks change without them. The server makes them from the
+// scheduler's types, and the command line reads them. Golden files in testdata fix
+// the names of the members, their order, and the conditions under which they are left
+// out.
+//
+//	POST   /v1/calls                     Submission → Call
+//	GET    /v1/calls                     → Page
+//	GET    /v1/calls/{id}                → Call
+//	DELETE /v1/calls/{id}                → Call
+//	POST   /v1/calls/{id}/retry          → Call
+//	POST   /v1/calls/{id}/resolve        Resolution → Call
+//	GET    /v1/events                    → a stream of Event and Lost
+//	GET    /v1/upstreams                 → list of Upstream
+//	POST   /v1/upstreams/{name}/pause    Pause → Upstream
+//	POST   /v1/upstreams/{name}/resume   Resume → Upstream
+//	GET    /v1/limits                    → list of Limit
+//	POST   /v1/reload                    → Reload
+//	any of them, refused or failed       → Problem
+//
+// Instants are in RFC 3339, bodies of calls in base64. A reader should ignore
+// members that it does not know: new ones may be added. Headers of requests and
+// bodies that a client sends are checked by the server, not by these types.
+package api

@@ -1,0 +1,80 @@
+// Package server puts a scheduler behind HTTP: a data listener for each upstream,
+// through which ordinary clients and SDKs send their requests, and the admin API
+// with its metrics.
+//
+//	data := &server.Data{Scheduler: s, Upstream: "alipay", Admin: adminAddr}
+//	admin := server.NewAdmin(server.AdminConfig{Scheduler: s, …})
+//	go server.New(data, log).Serve(listener)
+//
+// Requests and responses pass byte for byte. Throttler's own messages are
+// Throttler-* headers or, where there is no response of the upstream, refusals in
+// the shape that the platform's SDKs understand. Bodies of the admin API are types
+// of internal/api; wire.go makes them from the scheduler's.
+//
+// # Not forwarded
+//
+// The header fields of one connection (RFC 9110, section 7.6.1), interim responses
+// (1xx), and trailers in either direction. A request that cannot be parsed, such as
+// the target /%zz or a head above 16 KiB, gets net/http's own answer in plain text.
+package server
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+)
+
+// Time-outs of a client. None runs while its call waits for a slot.
+const (
+	headerTimeout = 10 * time.Second // to send a request's head
+	bodyTimeout   = 30 * time.Second // to send the whole body
+	writeTimeout  = 30 * time.Second // to take each chunk of the response
+	chunkSize     = 16 << 10         // bytes
+	idleTimeout   = 2 * time.Minute  // to send the next request
+)
+
+// New returns a server for a [Data] or an [Admin]. No client can hold a connection
+// for longer than the time-outs allow.
+func New(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           deadlineHandler{h},
+		ReadHeaderTimeout: headerTimeout,
+		WriteTimeout:      writeTimeout, // from the head of each request; deadlineHandler restarts it
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		// OPTIONS * is a request like others, and gets an answer of this package.
+		DisableGeneralOptionsHandler: true,
+	}
+}
+
+// deadlineHandler gives each write a deadline of its own: a response may begin late
+// and be long, but the client must take it.
+type deadlineHandler struct{ http.Handler }
+
+func (h deadlineHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.Handler.ServeHTTP(deadlineWriter{w, http.NewResponseController(w)}, r)
+}
+
+type deadlineWriter struct {
+	http.ResponseWriter
+	controller *http.ResponseController
+}
+
+func (w deadlineWriter) WriteHeader(status int) {
+	w.controller.SetWriteDeadline(time.Now().Add(writeTimeout))
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w deadlineWriter) Write(p []byte) (n int, err error) {
+	for err == nil && n < len(p) {
+		var m int
+		w.controller.SetWriteDeadline(time.Now().Add(writeTimeout))
+		m, err = w.ResponseWriter.Write(p[n:min(n+chunkSize, len(p))])
+		n += m
+	}
+	return n, err
+}
+
+// Unwrap is for [http.ResponseController].
+func (w deadlineWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,147 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+const (
+	eventBatch = 128 // events that are written before they are flushed
+	heartbeat  = 15 * time.Second
+)
+
+// subscriptions serves GET /v1/events.
+type subscriptions struct{ admin *Admin }
+
+func (h subscriptions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := h.subscribe(w, r); err != nil {
+		Refusal{}.write(w, asError(err), nil)
+	}
+}
+
+// subscribe streams events until the client disconnects or the process stops. Its
+// errors are from before the stream.
+func (h subscriptions) subscribe(w http.ResponseWriter, r *http.Request) error {
+	q, err := h.admin.query(r, "upstream", "call", "routes")
+	if err != nil {
+		return err
+	}
+	s := &subscription{scheduler: h.admin.Scheduler, events: h.admin.Events, upstream: q.Get("upstream"), call: q.Get("call"), routes: q.Get("routes") != ""}
+	var restarted bool
+	if s.next, restarted, err = s.events.subscribe(r.Header.Get("Last-Event-ID")); err != nil {
+		return err
+	}
+	defer s.events.unsubscribe()
+	var state api.Event
+	if s.call != "" { // read after subscribing: each later change is an event
+		if state, err = s.state(r.Context()); err != nil {
+			return err
+		}
+		s.upstreamOfCall = state.Upstream
+	}
+	if s.stream, err = newStream(w, r); err != nil {
+		return err
+	}
+	if s.call != "" {
+		s.stream.send(state.Event, "", state)
+	}
+	if restarted {
+		s.stream.send(api.EventLost, "", api.Lost{Restarted: true})
+	}
+	s.run(r.Context())
+	return nil
+}
+
+// A subscription is one client's stream of events.
+type subscription struct {
+	scheduler *scheduler.Scheduler
+	events    *Events
+	stream    *stream
+
+	upstream, call string // filters; empty: all
+	upstreamOfCall string // empty without call
+	routes         bool   // accepted and refused calls come with their route
+
+	next uint64 // number of the next event
+}
+
+func (s *subscription) run(ctx context.Context) {
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	batch := make([]record, eventBatch)
+	for s.stream.flush() == nil {
+		n, lost, more := s.events.after(s.next, batch)
+		if s.next += lost; lost > 0 {
+			s.stream.send(api.EventLost, "", api.Lost{Lost: lost})
+		}
+		s.send(ctx, batch[:n])
+		if n > 0 || lost > 0 {
+			continue
+		}
+		if more == nil {
+			return
+		}
+		select {
+		case <-more:
+		case <-beat.C:
+			s.stream.comment("still here")
+			s.sendState(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// send writes the events of a batch that the filters let through.
+func (s *subscription) send(ctx context.Context, batch []record) {
+	moved := false // the call may go at another time
+	for _, r := range batch {
+		e := r.event
+		moved = moved || e.Call == "" && s.call != "" && e.Upstream == s.upstreamOfCall
+		if (s.upstream == "" || e.Upstream == s.upstream) && (s.call == "" || e.Call == s.call) {
+			if s.routes {
+				e.Route = apiRoute(r.source.Route())
+			}
+			s.addETA(ctx, &e)
+			s.stream.send(e.Event, s.events.id(s.next), e)
+		}
+		s.next++
+	}
+	if moved {
+		s.sendState(ctx)
+	}
+}
+
+// state returns the current state of the call.
+func (s *subscription) state(ctx context.Context) (api.Event, error) {
+	c, err := s.scheduler.Get(ctx, s.call)
+	if err != nil {
+		return api.Event{}, err
+	}
+	return apiState(c, time.Now()), nil
+}
+
+// sendState writes the current state of the call, with its ETA, while it waits.
+func (s *subscription) sendState(ctx context.Context) {
+	if s.call == "" {
+		return
+	}
+	if e, err := s.state(ctx); err == nil && e.State == api.Waiting {
+		s.stream.send(e.Event, "", e)
+	}
+}
+
+// addETA adds the ETA of a call that has begun to wait. The scheduler computes it in
+// its loop, once for each event and subscription.
+func (s *subscription) addETA(ctx context.Context, e *api.Event) {
+	if e.State != api.Waiting || e.Event == api.EventRefused {
+		return
+	}
+	if c, err := s.scheduler.Get(ctx, e.Call); err == nil {
+		e.ETA = c.ETA
+	}
+}
