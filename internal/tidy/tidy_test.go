@@ -62,6 +62,7 @@ var mayImport = map[string][]string{
 	"internal/server":         {"pkg/scheduler", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
 	"internal/workload":       {"pkg/scheduler", "pkg/upstream", "github.com/expr-lang/expr*", "github.com/tidwall/gjson"},
 	"internal/preview":        {"pkg/scheduler", "pkg/quota", "pkg/upstream", "internal/workload", "github.com/expr-lang/expr*", "gonum.org/v1/plot*"},
+	"internal/chart":          {"golang.org/x/image/*"},
 	"internal/gateway":        {}, // it stands for the platform: it must know nothing of us
 	"internal/tidy":           {},
 	"internal/planted":        {},
