@@ -61,12 +61,12 @@ var mayImport = map[string][]string{
 	"pkg/config":              {"pkg/*", "github.com/spf13/*", "github.com/go-viper/mapstructure/v2", "go.yaml.in/yaml/v3"},
 	"internal/server":         {"pkg/scheduler", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
 	"internal/workload":       {"pkg/scheduler", "pkg/upstream", "github.com/expr-lang/expr*", "github.com/tidwall/gjson"},
-	"internal/preview":        {"pkg/scheduler", "pkg/quota", "pkg/upstream", "internal/workload", "github.com/expr-lang/expr*", "gonum.org/v1/plot*"},
+	"internal/preview":        {"pkg/scheduler", "pkg/quota", "pkg/upstream", "internal/workload", "internal/chart", "github.com/expr-lang/expr*"},
 	"internal/chart":          {"golang.org/x/image/*"},
 	"internal/gateway":        {}, // it stands for the platform: it must know nothing of us
 	"internal/tidy":           {},
 	"internal/planted":        {},
-	"cmd/throttler":           {"pkg/*", "internal/server", "internal/workload", "internal/preview", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/net/netutil", "golang.org/x/term"},
+	"cmd/throttler":           {"pkg/*", "internal/server", "internal/workload", "internal/preview", "internal/chart", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/net/netutil", "golang.org/x/term"},
 	"cmd/demo":                {"internal/gateway", "github.com/smartwalle/alipay/v3", "golang.org/x/term"}, // it drives the built sidecar from outside
 	"examples/alipay":         {"pkg/*", "github.com/smartwalle/alipay/v3"},                                 // proof that embedding works
 }
