@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/seed-30fe103d/throttler/internal/chart"
 	"github.com/seed-30fe103d/throttler/internal/preview"
 	"github.com/seed-30fe103d/throttler/internal/workload"
 	"github.com/seed-30fe103d/throttler/pkg/config"
@@ -35,7 +35,7 @@ column at and the fields that the limits read (param.app_id, header.X-Tenant, â€
 Or it is settings, to be drawn at random; several --load make several streams:
 
 ` + indent(workload.Settings),
-		Example: `  throttler plan -c throttler.yaml --load load.csv --rtt 80ms --chart plan.png
+		Example: `  throttler plan -c throttler.yaml --load load.csv --rtt 80ms --chart plan.svg
   throttler plan -c throttler.yaml --load 'rate=120/s for=10m bursts=500/1m tenants=5 keys=1000'
   throttler plan -c throttler.yaml --load load.jsonl --compare wanted.yaml
   throttler plan -c throttler.yaml --load load.jsonl --fail-if 'wait.p99 > 5s' --fail-if 'refused > 0'`,
@@ -56,7 +56,7 @@ Or it is settings, to be drawn at random; several --load make several streams:
 	flags.Duration("rtt", 50*time.Millisecond, "least round trip of a call")
 	flags.Duration("rtt-spread", 0, "mean of the random time on top of --rtt")
 	flags.Uint64("seed", 1, "seed of all that is drawn at random")
-	flags.String("chart", "", "draw into this `file`: .png or .svg")
+	flags.String("chart", "", "draw into this `file`: .svg, or .png (Latin, Greek and Cyrillic letters only)")
 	flags.StringArray("fail-if", nil, "fail if this `expression` holds, such as wait.p99 > 5s")
 	cmd.MarkFlagRequired("load")
 	return cmd
@@ -91,7 +91,7 @@ func parsePlan(cmd *cobra.Command) (*plan, error) {
 	if p.options.RoundTrip < 0 || p.options.Spread < 0 {
 		return nil, errors.New("--rtt and --rtt-spread must not be negative")
 	}
-	if p.chart != "" && !preview.Draws(p.chart) {
+	if p.chart != "" && formats[extension(p.chart)] == nil {
 		return nil, fmt.Errorf("--chart %s: the name must end in .png or .svg", p.chart)
 	}
 	for _, load := range p.load {
@@ -187,12 +187,23 @@ func (p *plan) open(i int) (*workload.Load, error) {
 	return workload.Open(p.load[0], c, others...)
 }
 
+// formats draw a chart, by the ending of its file's name.
+var formats = map[string]func(chart.Chart) ([]byte, error){
+	".png": chart.Chart.PNG,
+	".svg": func(c chart.Chart) ([]byte, error) { return c.SVG(chart.Style()), nil },
+}
+
+func extension(path string) string { return strings.ToLower(filepath.Ext(path)) }
+
 func draw(path string, reports []*preview.Report) error {
-	f, err := os.Create(path)
+	picture, err := formats[extension(path)](preview.Chart(reports...))
+	if err == nil {
+		err = os.WriteFile(path, picture, 0o666)
+	}
 	if err != nil {
 		return fmt.Errorf("--chart: %w", err)
 	}
-	return cmp.Or(preview.Draw(f, strings.TrimPrefix(filepath.Ext(path), "."), reports...), f.Close())
+	return nil
 }
 
 func (p *plan) print(w io.Writer, reports []*preview.Report) error {

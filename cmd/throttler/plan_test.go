@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -175,8 +176,9 @@ func TestPreviewExample(t *testing.T) {
 	}
 	args := words(string(text[at[2]:at[3]]))
 	update := os.Getenv("UPDATE") != ""
+	picture := filepath.Join(docs, args[len(args)-1])
 	if !update {
-		args[len(args)-1] = filepath.Join(t.TempDir(), "preview.png")
+		args[len(args)-1] = filepath.Join(t.TempDir(), "preview.svg")
 	}
 	cmd := exec.CommandContext(t.Context(), path, args...)
 	cmd.Dir = docs
@@ -193,6 +195,13 @@ func TestPreviewExample(t *testing.T) {
 	}
 	if string(out) != want {
 		t.Errorf("docs/preview.md says\n%s\nand the command prints\n%s\nUPDATE=1 go test ./cmd/throttler -run PreviewExample writes it anew", want, out)
+	}
+	kept, err := os.ReadFile(picture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if drawn, err := os.ReadFile(args[len(args)-1]); err != nil || !bytes.Equal(drawn, kept) {
+		t.Errorf("the command draws another picture than %s, %v; UPDATE=1 writes it anew", picture, err)
 	}
 }
 

@@ -3,7 +3,7 @@
 //
 //	report, err := preview.Run(ctx, cfg, load, preview.Options{RoundTrip: 50 * time.Millisecond})
 //	preview.Text(w, report)                    // for people; a Report is JSON for programs
-//	preview.Draw(w, "png", report, other)      // side by side
+//	preview.Chart(report, other).SVG(style)    // side by side
 //	condition, err := preview.Compile("wait.p99 > 5s")
 //
 // # What is played

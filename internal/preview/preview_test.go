@@ -1,10 +1,8 @@
 package preview
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"image/png"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -232,39 +230,55 @@ func TestConditionsOfSeveralUpstreams(t *testing.T) {
 	}
 }
 
-func TestDraw(t *testing.T) {
+// TestChart holds what panels there are, that those of two reports side by side are of
+// the same limits, and that lines end where the series of the report do.
+func TestChart(t *testing.T) {
 	limits := []scheduler.Limit{{Name: "app", Calls: 10, Window: sec}, {Name: "key", PerKey: `header("K")`, Calls: 5, Window: sec}}
 	one := play(t, configOf(scheduler.Upstream{Limits: limits}), Options{}, "rate=11 for=30s keys=4 zipf=1.3")
 	limits[0].Calls = 20
-	two := play(t, configOf(scheduler.Upstream{Limits: limits}), Options{}, "rate=11 for=30s keys=4 zipf=1.3")
-	idle := play(t, configOf(scheduler.Upstream{Limits: limits}), Options{}, "bursts=1/1m for=1s")
-	var alone, both, svg bytes.Buffer
-	for _, d := range []struct {
-		to      *bytes.Buffer
-		format  string
-		reports []*Report
-	}{{&alone, "png", []*Report{one}}, {&both, "PNG", []*Report{one, two}}, {&svg, "svg", []*Report{one, idle}}} {
-		if err := Draw(d.to, d.format, d.reports...); err != nil {
-			t.Fatal(err)
+	two := play(t, configOf(scheduler.Upstream{Limits: limits[:1]}), Options{}, "bursts=1/1m for=1s")
+	c := Chart(one, two)
+	titles := [][]string{
+		{"test: calls that have come in and gone", "backlog", "limit app: 10 per 1s", "limit key: 5 per 1s, for each of 4 keys"},
+		{"test: calls that have come in and gone", "backlog", "limit app: 20 per 1s", "limit key"},
+	}
+	for x, column := range c.Columns {
+		var got []string
+		for _, p := range column {
+			got = append(got, p.Title)
+		}
+		if !slices.Equal(got, titles[x]) {
+			t.Errorf("column %d has %q, want %q", x, got, titles[x])
 		}
 	}
-	a, err := png.Decode(&alone)
-	if err != nil {
-		t.Fatal(err)
+	for _, p := range c.Columns[0] {
+		for _, s := range p.Series {
+			n, end := len(s.Values), float64(len(one.Series.Arrivals))*one.Series.Step.Duration().Seconds()
+			if n > points || n < points/2 || float64(n)*p.Step < end || float64(n-1)*p.Step > end {
+				t.Errorf("%s of %s: %d points of %vs, and the report has %vs", s.Name, p.Title, n, p.Step, end)
+			}
+		}
 	}
-	b, err := png.Decode(&both)
-	if err != nil {
-		t.Fatal(err)
+	flow, backlog := c.Columns[0][0], c.Columns[0][1]
+	for i, calls := range []int{one.Calls, one.Sent} {
+		if last := flow.Series[i].Values; last[len(last)-1] != float64(calls) {
+			t.Errorf("%s end at %v, want %d", flow.Series[i].Name, last[len(last)-1], calls)
+		}
 	}
-	if a.Bounds().Dx() < 500 || b.Bounds().Dx() < 3*a.Bounds().Dx()/2 || a.Bounds().Dy() != b.Bounds().Dy() {
-		t.Errorf("one is %v, both are %v", a.Bounds(), b.Bounds())
+	if peak := slices.Max(backlog.Series[0].Values); peak != float64(one.Backlog.Peak) || backlog.Series[1].Name != "for app" {
+		t.Errorf("the backlog is %v at most, want %d; series %v", peak, one.Backlog.Peak, backlog.Series[1].Name)
 	}
+	svg := string(c.SVG(""))
 	for _, want := range []string{"time since the first call (seconds)", "calls waiting", "permits in a window", "limit app: 10 per 1s", "limit: 10", "limit: 5", "arrivals", "sends", "busiest key"} {
-		if !strings.Contains(svg.String(), ">"+want+"<") {
+		if !strings.Contains(svg, ">"+want+"<") {
 			t.Errorf("%q is not in the picture", want)
 		}
 	}
-	if err := Draw(&svg, "gif", one); err == nil || Draws("a.gif") || !Draws("A.PNG") || !Draws("a.svg") {
-		t.Errorf("other formats: %v", err)
+}
+
+// TestChartOfNothing: a report without steps, limits or calls is drawn too.
+func TestChartOfNothing(t *testing.T) {
+	if svg := string(Chart(&Report{Config: "empty"}).SVG("")); !strings.Contains(svg, ">empty: calls that have come in and gone<") {
+		t.Errorf("the picture is %s", svg)
 	}
 }
