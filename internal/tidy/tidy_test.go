@@ -53,28 +53,28 @@ var mayImport = map[string][]string{
 	"pkg/wheel":                     {},
 	"pkg/quota":                     {"golang.org/x/time/rate"},
 	"pkg/retry":                     {"github.com/hashicorp/go-retryablehttp"},
-	"pkg/planner":                   {"pkg/quota", "pkg/wheel", "internal/heap"},
+	"pkg/planner":                   {"pkg/quota", "pkg/wheel", "pkg/internal/heap"},
 	"pkg/upstream":                  {"github.com/expr-lang/expr*", "github.com/tidwall/gjson", "github.com/dunglas/httpsfv"},
 	"pkg/signer":                    {"pkg/upstream", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs what upstream sends
 	"pkg/lease":                     {"pkg/quota"},
-	"pkg/scheduler":                 {"pkg/planner", "pkg/lease", "pkg/wheel", "pkg/quota", "pkg/retry", "pkg/upstream", "pkg/scheduler/internal/*", "internal/heap", "github.com/google/uuid"},
+	"pkg/scheduler":                 {"pkg/planner", "pkg/lease", "pkg/wheel", "pkg/quota", "pkg/retry", "pkg/upstream", "pkg/scheduler/internal/*", "pkg/internal/heap", "github.com/google/uuid"},
 	"pkg/scheduler/internal/alarm":  {"golang.org/x/sys/unix"},
 	"pkg/scheduler/internal/paging": {},
 	"pkg/scheduler/storetest":       {"pkg/scheduler", "pkg/lease", "pkg/upstream", "github.com/google/uuid"},
 	"pkg/store":                     {"pkg/scheduler", "pkg/lease", "pkg/upstream", "modernc.org/sqlite*", "github.com/pressly/goose/v3", "github.com/gofrs/flock"},
 	"pkg/config":                    {"pkg/*", "github.com/spf13/*", "github.com/go-viper/mapstructure/v2", "go.yaml.in/yaml/v3"},
-	"internal/heap":                 {},
-	"internal/api":                  {}, // JSON of the admin API: a contract of its own
-	"internal/server":               {"internal/api", "pkg/scheduler", "pkg/upstream", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
-	"internal/workload":             {"pkg/scheduler", "pkg/upstream", "github.com/expr-lang/expr*", "github.com/tidwall/gjson"},
-	"internal/preview":              {"pkg/scheduler", "pkg/quota", "pkg/upstream", "internal/workload", "internal/chart", "github.com/expr-lang/expr*"},
-	"internal/chart":                {"golang.org/x/image/*"},
-	"internal/gateway":              {}, // it stands for the platform: it must know nothing of us
-	"internal/tidy":                 {},
-	"internal/planted":              {},
-	"cmd/throttler":                 {"pkg/config", "pkg/scheduler", "pkg/store", "pkg/upstream", "internal/api", "internal/server", "internal/workload", "internal/preview", "internal/chart", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/net/netutil", "golang.org/x/term"}, // clients of the admin API read internal/api; serve and store export need internal/server
-	"cmd/demo":                      {"internal/gateway", "github.com/smartwalle/alipay/v3", "golang.org/x/term"},                                                                                                                                                                                                                                                      // it drives the built sidecar from outside
-	"examples/alipay":               {"pkg/*", "github.com/smartwalle/alipay/v3"},                                                                                                                                                                                                                                                                                      // proof that embedding works
+
+	"internal/api":      {}, // JSON of the admin API: a contract of its own
+	"internal/server":   {"internal/api", "pkg/scheduler", "pkg/upstream", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
+	"internal/workload": {"pkg/scheduler", "pkg/upstream", "github.com/expr-lang/expr*", "github.com/tidwall/gjson"},
+	"internal/preview":  {"pkg/scheduler", "pkg/quota", "pkg/upstream", "internal/workload", "internal/chart", "github.com/expr-lang/expr*"},
+	"internal/chart":    {"golang.org/x/image/*"},
+	"internal/gateway":  {}, // it stands for the platform: it must know nothing of us
+	"internal/tidy":     {},
+	"internal/planted":  {},
+	"cmd/throttler":     {"pkg/config", "pkg/scheduler", "pkg/store", "pkg/upstream", "internal/api", "internal/server", "internal/workload", "internal/preview", "internal/chart", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/net/netutil", "golang.org/x/term"}, // clients of the admin API read internal/api; serve and store export need internal/server
+	"cmd/demo":          {"internal/gateway", "github.com/smartwalle/alipay/v3", "golang.org/x/term"},                                                                                                                                                                                                                                                      // it drives the built sidecar from outside
+	"examples/alipay":   {"pkg/*", "github.com/smartwalle/alipay/v3"},                                                                                                                                                                                                                                                                                      // proof that embedding works
 }
 
 func TestImportsPointOneWay(t *testing.T) {

@@ -1,6 +1,6 @@
 package planner
 
-import "github.com/seed-30fe103d/throttler/internal/heap"
+import "github.com/seed-30fe103d/throttler/pkg/internal/heap"
 
 // A flow is the calls that share fairly as one party, by start-time fair queueing.
 type flow struct {

@@ -58,7 +58,7 @@ package planner
 import (
 	"time"
 
-	"github.com/seed-30fe103d/throttler/internal/heap"
+	"github.com/seed-30fe103d/throttler/pkg/internal/heap"
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )

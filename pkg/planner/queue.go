@@ -3,7 +3,7 @@ package planner
 import (
 	"slices"
 
-	"github.com/seed-30fe103d/throttler/internal/heap"
+	"github.com/seed-30fe103d/throttler/pkg/internal/heap"
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 

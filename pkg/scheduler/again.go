@@ -2,6 +2,8 @@ package scheduler
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/retry"
@@ -126,4 +128,28 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// outgoing is the call's request with the instant at which it is stale. It is a repeat
+// if an earlier attempt may have executed the call, also one that was resolved since.
+func (sv *service) outgoing(c *Call, request *upstream.Request) *upstream.Request {
+	r := *request
+	if sv.Signer == nil && sv.Signature.Life > 0 {
+		r.Latest = c.AcceptedAt.Add(sv.Signature.Life)
+	}
+	r.Repeat = slices.ContainsFunc(c.Attempts, func(a Attempt) bool { return a.Outcome == upstream.Unknown })
+	return &r
+}
+
+// stale says why an unknown call cannot be sent again; nil if it can.
+func stale(now time.Time, sv *service, c *call) *Error {
+	switch {
+	case sv.Signer != nil:
+		return nil
+	case sv.Signature.Once && c.history().used:
+		return wrongState(c.Call, "its signature was good for one sending, and upstream "+sv.Name+" has no signer; query it, and submit it anew with the same business numbers")
+	case sv.Signature.Life > 0 && !now.Before(c.AcceptedAt.Add(sv.Signature.Life)):
+		return wrongState(c.Call, fmt.Sprintf("its signature is older than %v (signature.life), and upstream %s has no signer; query it, and submit it anew with the same business numbers", sv.Signature.Life, sv.Name))
+	}
+	return nil
 }

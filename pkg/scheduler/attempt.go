@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -135,17 +133,6 @@ func (a *attempt) log(r *upstream.Result) {
 	}
 }
 
-// outgoing is the call's request with the instant at which it is stale. It is a repeat
-// if an earlier attempt may have executed the call, also one that was resolved since.
-func (sv *service) outgoing(c *Call, request *upstream.Request) *upstream.Request {
-	r := *request
-	if sv.Signer == nil && sv.Signature.Life > 0 {
-		r.Latest = c.AcceptedAt.Add(sv.Signature.Life)
-	}
-	r.Repeat = slices.ContainsFunc(c.Attempts, func(a Attempt) bool { return a.Outcome == upstream.Unknown })
-	return &r
-}
-
 // keep reads the answer to a call for which no caller waits, up to max bytes.
 func keep(r *upstream.Result, max int64) *Response {
 	defer r.Response.Body.Close()
@@ -165,19 +152,6 @@ func keepCopy(r *upstream.Result, max int64) *Response {
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(kept.Body), body), body}
 	return kept
-}
-
-// stale says why an unknown call cannot be sent again; nil if it can.
-func (u *upstreamState) stale(now time.Time, c *call) *Error {
-	switch {
-	case u.Signer != nil:
-		return nil
-	case u.Signature.Once && c.history().used:
-		return wrongState(c.Call, "its signature was good for one sending, and upstream "+u.Name+" has no signer; query it, and submit it anew with the same business numbers")
-	case u.Signature.Life > 0 && !now.Before(c.AcceptedAt.Add(u.Signature.Life)):
-		return wrongState(c.Call, fmt.Sprintf("its signature is older than %v (signature.life), and upstream %s has no signer; query it, and submit it anew with the same business numbers", u.Signature.Life, u.Name))
-	}
-	return nil
 }
 
 // reachOf returns the result as the circuit breaker sees it.

@@ -3,7 +3,7 @@ package scheduler
 import (
 	"time"
 
-	"github.com/seed-30fe103d/throttler/internal/heap"
+	"github.com/seed-30fe103d/throttler/pkg/internal/heap"
 	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )

@@ -82,7 +82,7 @@ type Call struct {
 	Deadline   time.Time
 	FinishedAt time.Time
 	ETA        time.Time // only while it waits
-	Attempts   []Attempt // MaxAttempts of them: the first, those of unknown outcome, the last
+	Attempts   []Attempt // maxAttempts of them: the first, those of unknown outcome, the last
 	WaitingFor *WaitingFor
 	Response   *Response
 
@@ -151,7 +151,7 @@ func headerSize(h http.Header) int64 {
 // have been executed: the decision about a repeat depends on them, also in another
 // process.
 func abridged(attempts []Attempt) []Attempt {
-	if len(attempts) < MaxAttempts {
+	if len(attempts) < maxAttempts {
 		return attempts
 	}
 	i := 1 + slices.IndexFunc(attempts[1:], func(a Attempt) bool { return a.Outcome != upstream.Unknown })
@@ -216,5 +216,19 @@ func (c *Call) snapshot() *Call {
 func (c *Call) delayUntil(due time.Time) {
 	if c.Stored != nil {
 		c.Due = due
+	}
+}
+
+// spent returns the holds that are stored with a call, and setSpent replaces them.
+func (c *Call) spent() []lease.Hold {
+	if c.Stored == nil {
+		return nil
+	}
+	return c.Spent
+}
+
+func (c *Call) setSpent(holds []lease.Hold) {
+	if c.Stored != nil {
+		c.Spent = holds
 	}
 }

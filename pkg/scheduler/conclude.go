@@ -47,20 +47,6 @@ func (u *upstreamState) send(now time.Time, c *call) {
 	l.work.Go(a.run)
 }
 
-// spent returns the holds that are stored with a call, and setSpent replaces them.
-func (c *Call) spent() []lease.Hold {
-	if c.Stored == nil {
-		return nil
-	}
-	return c.Spent
-}
-
-func (c *Call) setSpent(holds []lease.Hold) {
-	if c.Stored != nil {
-		c.Spent = holds
-	}
-}
-
 // complete takes in the end of an attempt and does what follows.
 func (u *upstreamState) complete(now time.Time, c *call, e ending) {
 	r := e.result

@@ -80,7 +80,7 @@ func (s *Scheduler) resolve(ctx context.Context, id string, as State, reason str
 			refused = wrongState(c.Call, "it has been sent again since it was asked about")
 		default:
 			if as == Waiting {
-				if stale := c.up.stale(now, c); stale != nil {
+				if stale := stale(now, c.up.service, c); stale != nil {
 					refused = stale
 					return
 				}
@@ -157,6 +157,9 @@ func (s *Scheduler) Resume(ctx context.Context, upstream, limit, key string) err
 }
 
 func (s *Scheduler) pause(ctx context.Context, upstream, limit, key string, until time.Time) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	s.pausing.Lock() // the pause that is stored last is the one that counts
 	defer s.pausing.Unlock()
 	var refused error

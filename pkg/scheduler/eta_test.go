@@ -124,7 +124,7 @@ func TestETAOfCallsThatComeAtOnce(t *testing.T) {
 		s.loop.ask(t.Context(), func(now time.Time) {
 			for i := range 10 {
 				c := hand(t, s, Request{Target: "/", Header: tenant(fmt.Sprint(i))})
-				told := c.up.describe(now, c)
+				told := describe(now, c.up, c)
 				if want := f.start.Add(time.Duration(i) * 500 * ms); told.State != Waiting || told.ETA.Sub(want).Abs() > 10*ms {
 					t.Errorf("call %d is %s and told to go at %v, want %v", i, told.State, told.ETA.Sub(f.start), want.Sub(f.start))
 				}

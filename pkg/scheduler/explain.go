@@ -11,13 +11,13 @@ import (
 // Why a call waits, is refused or has no answer, in words for people.
 
 // look returns a call as it stands when all calls that came have got their place.
-func (u *upstreamState) look(now time.Time, c *call) *Call {
+func look(now time.Time, u *upstreamState, c *call) *Call {
 	u.catchUp(now)
-	return u.describe(now, c)
+	return describe(now, u, c)
 }
 
 // describe returns a call with its ETA and the reason why it waits.
-func (u *upstreamState) describe(now time.Time, c *call) *Call {
+func describe(now time.Time, u *upstreamState, c *call) *Call {
 	d := c.Call.snapshot()
 	if d.State != Waiting {
 		return d
@@ -29,13 +29,13 @@ func (u *upstreamState) describe(now time.Time, c *call) *Call {
 	case !d.ETA.After(now):
 		d.WaitingFor = nil // it goes at once
 	default:
-		u.tellFirst(d.WaitingFor, c)
+		tellFirst(u, d.WaitingFor, c)
 	}
 	return d
 }
 
 // tellFirst adds the call that is first in line to the reason why another one waits.
-func (u *upstreamState) tellFirst(f *WaitingFor, c *call) {
+func tellFirst(u *upstreamState, f *WaitingFor, c *call) {
 	limit := u.limitNamed(f.Limit)
 	if limit < 0 {
 		return
@@ -46,7 +46,7 @@ func (u *upstreamState) tellFirst(f *WaitingFor, c *call) {
 }
 
 // refusal says why a new call cannot be taken; nil if it can.
-func (u *upstreamState) refusal(now time.Time, c *call) *Error {
+func refusal(now time.Time, u *upstreamState, c *call) *Error {
 	if u.loop.stopping {
 		return errStopping(c.Upstream)
 	}

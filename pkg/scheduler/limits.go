@@ -174,3 +174,12 @@ func (l *limit) counted(o upstream.Outcome) bool {
 func (l *limit) sameAs(o limit) bool {
 	return l.Name == o.Name && l.When == o.When && l.PerKey == o.PerKey && l.Kind().Equal(o.Kind())
 }
+
+// keeps returns for each limit the index of the old one whose permits it keeps, or -1.
+func (sv *service) keeps(old *service) []int {
+	kept := make([]int, len(sv.limits))
+	for i := range sv.limits {
+		kept[i] = slices.IndexFunc(old.limits, sv.limits[i].sameAs)
+	}
+	return kept
+}

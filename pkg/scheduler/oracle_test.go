@@ -117,9 +117,7 @@ func (o *oracle) run() {
 				o.wait(c)
 			}
 		}
-		for o.send(now) {
-		}
-		for _, c := range again { // an attempt is recorded before its call waits again
+		for _, c := range again {
 			o.wait(c)
 		}
 		for o.send(now) {

@@ -12,7 +12,7 @@ func (s *Scheduler) Get(ctx context.Context, id string) (*Call, error) {
 	var live *Call
 	if err := s.loop.ask(ctx, func(now time.Time) {
 		if c := s.loop.calls[id]; c != nil {
-			live = c.up.look(now, c)
+			live = look(now, c.up, c)
 		}
 	}); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (s *Scheduler) forecastStored(ctx context.Context, told *Call) *Call {
 	if s.loop.ask(ctx, func(now time.Time) {
 		if u := s.loop.upstreams[c.Upstream]; u != nil {
 			c.up = u
-			live = u.look(now, c)
+			live = look(now, u, c)
 		}
 	}) != nil || live == nil {
 		return told
@@ -103,7 +103,7 @@ func (s *Scheduler) List(ctx context.Context, f Filter) ([]*Call, error) {
 	if err := s.loop.ask(ctx, func(now time.Time) {
 		for i, stored := range calls {
 			if c := s.loop.calls[stored.ID]; c != nil {
-				live[i] = c.up.look(now, c)
+				live[i] = look(now, c.up, c)
 			}
 		}
 	}); err != nil {

@@ -80,8 +80,8 @@ func compileResolve(c Resolve, fault func(field string, err error)) *resolver {
 	return r
 }
 
-// resolverOf returns what settles a call, nil if nothing does.
-func (sv *service) resolverOf(in *upstream.Input) *resolver {
+// resolverOf returns the first resolver that settles a call, nil if none does.
+func resolverOf(sv *service, in *upstream.Input) *resolver {
 	for _, r := range sv.resolvers {
 		if r.Signed && sv.Signer == nil {
 			continue
@@ -121,7 +121,7 @@ func (r *resolver) query(in *upstream.Input) (q Request, err error) {
 // a stop at the latest.
 func (f *followUps) settle(ctx context.Context, sv *service, c *Call, request *upstream.Request) {
 	in := upstream.NewInput(request)
-	r := sv.resolverOf(in)
+	r := resolverOf(sv, in)
 	if r == nil {
 		return
 	}

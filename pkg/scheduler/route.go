@@ -2,6 +2,8 @@ package scheduler
 
 import (
 	"fmt"
+	"hash/fnv"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,6 +118,15 @@ func (sv *service) limitNamed(name string) int {
 	return slices.IndexFunc(sv.limits, func(l limit) bool { return l.Name == name })
 }
 
+// pausable returns the index of the limit that a pause names, -1 if there is none. A
+// pause of the upstream is one of the first limit, which counts all calls.
+func (sv *service) pausable(limit string) int {
+	if limit == "" {
+		return 0
+	}
+	return sv.limitNamed(limit)
+}
+
 func (sv *service) limitNames() string {
 	var names []string
 	for _, l := range sv.limits {
@@ -144,6 +155,17 @@ func (sv *service) weight(flow string) float64 {
 		return sv.Weights[flow]
 	}
 	return 1
+}
+
+// lane returns a number that is equal for calls of one flow with equal demands, in each
+// process: it depends on the names of limits, not on their order.
+func (sv *service) lane(d *planner.Demand) int64 {
+	h := fnv.New64a()
+	io.WriteString(h, strconv.Quote(d.Flow))
+	for _, n := range d.Needs {
+		fmt.Fprintf(h, " %s*%d%q", sv.limits[n.Limit].Name, n.Cost, n.Key)
+	}
+	return int64(h.Sum64())
 }
 
 // A Route is the limits and the flow of a call, by their names: a demand that is

@@ -5,21 +5,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/seed-30fe103d/throttler/pkg/planner"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // Submit hands over a call and returns when it is stored, with its ETA. The error
-// is an [*Error].
+// is an [*Error], or that of ctx: the call may then be accepted all the same.
 func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	sv, c, refused := s.newCall(r)
 	if refused != nil {
 		return nil, refused
@@ -27,7 +27,7 @@ func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
 	c.Async, c.Durable = true, s.journal.durable != nil && (r.origin == nil || r.origin.resolves == "") // the next process queries by itself
 	var accepted *Call
 	known, refused := s.accept(ctx, sv, c, &r, func(now time.Time) {
-		accepted = c.up.describe(now, c)
+		accepted = describe(now, c.up, c)
 	})
 	switch {
 	case refused != nil:
@@ -180,7 +180,7 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 	// The call outlives its caller, who may use the memory otherwise.
 	r.Header, r.Body = r.Header.Clone(), bytes.Clone(r.Body)
 	wire := r.wire()
-	if refused := sv.check(&r, wire); refused != nil {
+	if refused := checkRequest(sv, &r, wire); refused != nil {
 		return nil, nil, refused
 	}
 	in := upstream.NewInput(wire)
@@ -190,7 +190,7 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 		return nil, nil, refused
 	}
 	now := time.Now()
-	earliest, deadline, refused := sv.span(now, &r)
+	earliest, deadline, refused := spanOf(sv, now, &r)
 	if refused != nil {
 		return nil, nil, refused
 	}
@@ -220,8 +220,8 @@ func badRequest(upstream, format string, args ...any) *Error {
 	return &Error{Reason: BadRequest, Upstream: upstream, Detail: fmt.Sprintf(format, args...)}
 }
 
-// check refuses a request that can never be a call.
-func (sv *service) check(r *Request, wire *upstream.Request) *Error {
+// checkRequest refuses a request that can never be a call.
+func checkRequest(sv *service, r *Request, wire *upstream.Request) *Error {
 	if r.Priority < -MaxPriority || r.Priority > MaxPriority {
 		return badRequest(r.Upstream, "priority is %d, must be from %d to %d", r.Priority, -MaxPriority, MaxPriority)
 	}
@@ -237,10 +237,10 @@ func (sv *service) check(r *Request, wire *upstream.Request) *Error {
 	return nil
 }
 
-// span returns the earliest and the latest instant at which a call may be sent. Instants
+// spanOf returns the earliest and the latest instant at which a call may be sent. Instants
 // of a request are on the wall clock; the results are on the monotonic one, which no
 // clock step moves.
-func (sv *service) span(now time.Time, r *Request) (earliest, deadline time.Time, refused *Error) {
+func spanOf(sv *service, now time.Time, r *Request) (earliest, deadline time.Time, refused *Error) {
 	earliest = now
 	if r.NotBefore.After(now) {
 		earliest = now.Add(r.NotBefore.Sub(now))
@@ -350,15 +350,4 @@ func (s *Scheduler) unstored(r *Request, err error) *Error {
 	}
 	s.journal.check(err)
 	return &Error{Reason: StoreFailed, Upstream: r.Upstream, cause: err, Detail: "the call could not be stored: " + err.Error()}
-}
-
-// lane returns a number that is equal for calls of one flow with equal demands, in each
-// process: it depends on the names of limits, not on their order.
-func (sv *service) lane(d *planner.Demand) int64 {
-	h := fnv.New64a()
-	io.WriteString(h, strconv.Quote(d.Flow))
-	for _, n := range d.Needs {
-		fmt.Fprintf(h, " %s*%d%q", sv.limits[n.Limit].Name, n.Cost, n.Key)
-	}
-	return int64(h.Sum64())
 }

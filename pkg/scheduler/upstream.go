@@ -135,15 +135,6 @@ func (u *upstreamState) pausedUntil(now time.Time) time.Time {
 	return until
 }
 
-// pausable returns the index of the limit that a pause names, -1 if there is none. A
-// pause of the upstream is one of the first limit, which counts all calls.
-func (sv *service) pausable(limit string) int {
-	if limit == "" {
-		return 0
-	}
-	return sv.limitNamed(limit)
-}
-
 // pause pauses a limit, or a key of it if one is given, until an instant; the zero
 // instant ends the pause.
 func (u *upstreamState) pause(now time.Time, limit int, key string, until time.Time) error {
@@ -295,13 +286,4 @@ func (u *upstreamState) restorePauses(now time.Time, pauses []limitPause) {
 			u.ledger.PauseKey(now, i, was.key, was.until)
 		}
 	}
-}
-
-// keeps returns for each limit the index of the old one whose permits it keeps, or -1.
-func (sv *service) keeps(old *service) []int {
-	kept := make([]int, len(sv.limits))
-	for i := range sv.limits {
-		kept[i] = slices.IndexFunc(old.limits, sv.limits[i].sameAs)
-	}
-	return kept
 }

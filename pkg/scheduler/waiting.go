@@ -17,7 +17,7 @@ func (u *upstreamState) admit(now time.Time, c *call) *Error {
 	c.up = u
 	u.reroute(c)
 	u.catchUp(now)
-	if refused := u.refusal(now, c); refused != nil {
+	if refused := refusal(now, u, c); refused != nil {
 		refused.Upstream = c.Upstream
 		refused.Call = c.Call.snapshot()
 		u.loop.observe(Event{Kind: EventRefused, Call: c.Call, Reason: refused.Reason, service: u.service, demand: c.item.Demand})

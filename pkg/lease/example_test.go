@@ -1,0 +1,36 @@
+package lease_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+)
+
+// A limit of 500 per day is leased in fives: the store is told of five permits before the
+// first call, and of the next five before the sixth.
+func Example() {
+	id := int64(0)
+	book := lease.NewBook("api", func() int64 { id++; return id })
+	book.SetLimits([]lease.Limit{{Name: "day", Calls: 500, Long: true}})
+	now := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+	midnight := now.Add(15 * time.Hour)
+	needs := []quota.Need{{Limit: 0, Cost: 1}}
+
+	for n := 1; n <= 6; n++ {
+		_, take, used := book.Take(now, needs, false)
+		for _, h := range take {
+			fmt.Printf("call %d: store lease %d, %d permits\n", n, h.ID, h.Permits)
+		}
+		book.Stored(used)
+		_, over := book.Return(now, needs, used, false, func(quota.Need) time.Time { return midnight })
+		for _, h := range over {
+			fmt.Printf("call %d: lease %d is back at %s\n", n, h.ID, h.Back.Format(time.TimeOnly))
+		}
+	}
+	// Output:
+	// call 1: store lease 1, 5 permits
+	// call 6: store lease 2, 5 permits
+	// call 6: lease 1 is back at 00:00:00
+}

@@ -1,0 +1,93 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+)
+
+func TestErrorsAreFoundByIs(t *testing.T) {
+	full := fmt.Errorf("%w: no space left on device", ErrFull)
+	for _, tt := range []struct {
+		err   error
+		is    []error
+		isNot []error
+	}{
+		{&Error{Reason: NotFound}, []error{NotFound, ErrNotFound}, []error{Full, ErrFull}},
+		{&Error{Reason: Full}, []error{Full}, []error{ErrFull, NotFound}},
+		{&Error{Reason: DiskFull, cause: full}, []error{DiskFull, ErrFull, full}, []error{ErrBroken}},
+		{&Error{Reason: KeyReused, cause: ErrKeyReused}, []error{KeyReused, ErrKeyReused}, nil},
+		{fmt.Errorf("wrapped: %w", &Error{Reason: Paused}), []error{Paused}, []error{PastDeadline}},
+	} {
+		for _, target := range tt.is {
+			if !errors.Is(tt.err, target) {
+				t.Errorf("%#v is not %v", tt.err, target)
+			}
+		}
+		for _, target := range tt.isNot {
+			if errors.Is(tt.err, target) {
+				t.Errorf("%#v is %v", tt.err, target)
+			}
+		}
+	}
+}
+
+func TestErrorTimeout(t *testing.T) {
+	var late error = &url.Error{Op: "Get", URL: "http://x/", Err: &Error{Reason: PastDeadline}}
+	var timeout net.Error
+	if !errors.As(late, &timeout) || !timeout.Timeout() {
+		t.Error("a slot past the deadline is no time-out for net/http")
+	}
+	if (&Error{Reason: Paused}).Timeout() {
+		t.Error("a pause is a time-out")
+	}
+}
+
+// TestEndedContext: each method that may wait returns the context's error, and the
+// scheduler goes on.
+func TestEndedContext(t *testing.T) {
+	bubble(t, Upstream{Limits: perSecond(1)}, func(t *testing.T, s *Scheduler, f *fake) {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		c := submit(t, s, Request{})
+		for name, err := range map[string]error{
+			"Do":        second(second3(s.Do(ended, Request{Upstream: "api", Target: "/"}))),
+			"Submit":    second(s.Submit(ended, Request{Upstream: "api", Target: "/"})),
+			"Pause":     s.Pause(ended, "api", "", "", time.Now().Add(time.Hour)),
+			"Get":       second(s.Get(ended, c.ID)),
+			"List":      second(s.List(ended, Filter{})),
+			"Cancel":    second(s.Cancel(ended, c.ID)),
+			"Resolve":   second(s.Resolve(ended, c.ID, Done, "")),
+			"Reload":    s.Reload(ended, Config{Upstreams: s.Config()}),
+			"Reserve":   second(s.Reserve(ended, "api", 1)),
+			"Status":    second(s.Status(ended, "api")),
+			"Upstreams": second(s.Upstreams(ended)),
+			"Limits":    second(s.Limits(ended)),
+		} {
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v, want that the context is cancelled", name, err)
+			}
+		}
+		if got := s.mustGet(t, wait(t, s, c.ID).ID); got.State != Done {
+			t.Errorf("the call is %s", got.State)
+		}
+	})
+}
+
+func second3(_ *http.Response, c *Call, err error) (*Call, error) { return c, err }
+
+func TestListOfAnEmptyFilter(t *testing.T) {
+	bubble(t, Upstream{}, func(t *testing.T, s *Scheduler, f *fake) {
+		for range 3 {
+			submit(t, s, Request{})
+		}
+		if all, err := s.List(t.Context(), Filter{}); err != nil || len(all) != 3 {
+			t.Errorf("%d calls, %v; want all three", len(all), err)
+		}
+	})
+}
