@@ -30,7 +30,7 @@ const (
 	DiskFull     Reason = "disk_full"     // there is no room to store the call
 )
 
-func (r Reason) Error() string { return "throttler: " + string(r) }
+func (r Reason) Error() string { return string(r) }
 
 // An Error says why a call was refused, or why there is no answer to it. It wraps its
 // Reason and, where there is one, the error of the store: errors.Is finds [ErrNotFound],
