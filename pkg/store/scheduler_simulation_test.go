@@ -80,17 +80,6 @@ func emptyFile(t *testing.T) []byte {
 	return text
 }
 
-// scratch returns a directory, in memory if there is one: a crash of the process
-// leaves what was written, also without a sync.
-func scratch(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "throttler-sim")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 const (
 	ms   = time.Millisecond
 	late = 2 * time.Second

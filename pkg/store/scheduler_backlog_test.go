@@ -1,66 +1,15 @@
 package store
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
-
-// log is an upstream that writes down what comes in.
-type log struct {
-	mu    sync.Mutex
-	paths []string
-	at    []time.Time
-}
-
-func (l *log) RoundTrip(r *http.Request) (*http.Response, error) {
-	l.mu.Lock()
-	l.paths = append(l.paths, r.URL.Path)
-	l.at = append(l.at, time.Now())
-	l.mu.Unlock()
-	return &http.Response{StatusCode: 200, Header: http.Header{"X-N": {"1"}}, Body: io.NopCloser(strings.NewReader("answer to " + r.URL.Path)), Request: r}, nil
-}
-
-func (l *log) sent() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append([]string(nil), l.paths...)
-}
-
-// process opens a store in a bubble and a scheduler over it.
-func startProcess(t *testing.T, path string, up http.RoundTripper, limits ...scheduler.Limit) *scheduler.Scheduler {
-	t.Helper()
-	d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
-	u := scheduler.Upstream{MaxWaiting: 1 << 20, Limits: limits, Durable: `path startsWith "/durable"`, NoBody: `path startsWith "/card"`}
-	u.URL, u.Transport = "http://api.test", up
-	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, Log: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func hand(t *testing.T, s *scheduler.Scheduler, r scheduler.Request) *scheduler.Call {
-	t.Helper()
-	r.Upstream, r.Method = "api", "POST"
-	c, err := s.Submit(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
 
 // TestBacklogOnDisk hands over far more calls of one key than are kept in memory.
 // They go in their order, over a restart as well, and keep nobody else: another
@@ -132,13 +81,6 @@ func TestBacklogOnDisk(t *testing.T) {
 	})
 }
 
-func must(c *scheduler.Call, err error) *scheduler.Call {
-	if err != nil {
-		panic(err)
-	}
-	return c
-}
-
 // TestPutOff: a call for later waits on disk, and goes when its time has come.
 func TestPutOff(t *testing.T) {
 	dir := scratch(t)
@@ -154,82 +96,6 @@ func TestPutOff(t *testing.T) {
 		time.Sleep(3 * time.Hour)
 		if got := must(s.Get(t.Context(), c.ID)); got.State != scheduler.Done || len(up.at) != 1 || up.at[0].Sub(at).Abs() > time.Millisecond {
 			t.Errorf("%s, sent at %v, want %v", got.State, up.at, at)
-		}
-	})
-}
-
-// TestKeysAndAnswers: a caller who comes again with the key of a durable call, in
-// another life too, gets the answer that there was.
-func TestKeysAndAnswers(t *testing.T) {
-	dir := scratch(t)
-	synctest.Test(t, func(t *testing.T) {
-		path, up := filepath.Join(dir, "keys.db"), &log{}
-		s := startProcess(t, path, up)
-		do := func(target, key, body string) (string, error) {
-			resp, _, err := s.Do(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: target, IdempotencyKey: key, Body: []byte(body)})
-			if err != nil {
-				return "", err
-			}
-			defer resp.Body.Close()
-			b, err := io.ReadAll(resp.Body)
-			return fmt.Sprint(resp.StatusCode, resp.Header.Get("X-N"), string(b)), err
-		}
-		for life := range 2 {
-			for range 2 {
-				if got, err := do("/durable/1", "k", "x"); err != nil || got != "2001answer to /durable/1" {
-					t.Errorf("life %d: %q, %v", life, got, err)
-				}
-			}
-			if _, err := do("/durable/1", "k", "y"); err == nil || !strings.Contains(err.Error(), "another request") {
-				t.Errorf("life %d: other content: %v", life, err)
-			}
-			s.Close()
-			s = startProcess(t, path, up)
-		}
-		defer s.Close()
-		if got := up.sent(); len(got) != 1 {
-			t.Errorf("sent %v, want once", got)
-		}
-		for range 2 { // its key is forwarded, and is nothing to us
-			if _, err := do("/plain", "k", "x"); err != nil {
-				t.Error(err)
-			}
-		}
-		if got := up.sent(); len(got) != 3 {
-			t.Errorf("sent %v, want /plain twice", got)
-		}
-	})
-}
-
-// TestKeyOfAWaitingCall: who comes with the key of a call that waits for long is told
-// so when its own time is over; and a key is kept, over a crash as well, for its time
-// and not longer.
-func TestKeyOfAWaitingCall(t *testing.T) {
-	dir := scratch(t)
-	synctest.Test(t, func(t *testing.T) {
-		path, up := filepath.Join(dir, "waits.db"), &log{}
-		s := startProcess(t, path, up)
-		r := scheduler.Request{Target: "/durable/1", IdempotencyKey: "k", NotBefore: time.Now().Add(time.Hour)}
-		c := hand(t, s, r)
-		for range 2 {
-			begin := time.Now()
-			r.NotBefore = time.Time{}
-			_, known, err := s.Do(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: r.Target, IdempotencyKey: "k"})
-			var refused *scheduler.Error
-			if !errors.As(err, &refused) || refused.Reason != scheduler.WrongState || known.ID != c.ID || time.Since(begin) > time.Minute {
-				t.Errorf("%+v, %v after %v; want the call that waits, and wrong_state", known, err, time.Since(begin))
-			}
-			s.Close()
-			s = startProcess(t, path, up)
-		}
-		defer s.Close()
-		time.Sleep(time.Until(c.NotBefore) + DefaultKeepKeys - 10*time.Minute) // from its end on
-		if again := hand(t, s, r); again.ID != c.ID {
-			t.Error("the key is not known any more before its time is over")
-		}
-		time.Sleep(20 * time.Minute)
-		if again := hand(t, s, r); again.ID == c.ID {
-			t.Error("the key is known longer than its time")
 		}
 	})
 }
@@ -251,7 +117,7 @@ func TestNoBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		bodies := -1
-		if err := f.d.read.QueryRow("SELECT count(*) FROM calls WHERE request_sum IS NOT NULL").Scan(&bodies); err != nil || bodies != 0 {
+		if err := f.db.QueryRow("SELECT count(*) FROM calls WHERE request_sum IS NOT NULL").Scan(&bodies); err != nil || bodies != 0 {
 			t.Errorf("%d requests are stored, %v", bodies, err)
 		}
 		f.Close()

@@ -109,7 +109,7 @@ func TestUpstreamReturns(t *testing.T) {
 func copyOf(t *testing.T, d *DB, path string) string {
 	t.Helper()
 	for _, part := range []string{"", "-wal"} {
-		text, err := os.ReadFile(d.path + part)
+		text, err := os.ReadFile(d.writer.path + part)
 		if err == nil {
 			err = os.WriteFile(path+part, text, 0o600)
 		}

@@ -78,7 +78,7 @@ func aftermathOfACrash(t *testing.T, first string) {
 		Callbacks: map[string]scheduler.Callback{"shop": {Config: upstream.Config{URL: hook.URL, Signer: unsigned{}}}},
 	}
 	for life := range 2 {
-		d = open(t, d.path, Options{})
+		d = open(t, d.writer.path, Options{})
 		sch, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{first: up}, Store: d, Log: quiet})
 		if err == nil && first != "api" {
 			err = sch.Reload(t.Context(), scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": up}, Log: quiet})

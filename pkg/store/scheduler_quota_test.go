@@ -181,11 +181,6 @@ func TestCrashWastesLateAndWindow(t *testing.T) {
 	}
 }
 
-// roundTripper is an upstream that is a function.
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 // crashes is a store that does not hear of a clean end once the process is dead.
 type crashes struct {
 	*DB
