@@ -55,7 +55,7 @@ func (c *conn) begin(r *row) (waiting bool, err error) {
 	return n > 0, err
 }
 
-// A transition is what an update of a call changes besides its state.
+// A transition selects the columns that an update changes.
 type transition struct {
 	ends     bool // the call is finished: its request goes
 	answered bool // it has a response

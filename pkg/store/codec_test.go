@@ -10,8 +10,8 @@ import (
 
 var key = []byte("0123456789abcdef0123456789abcdef")
 
-// TestSeal: what is sealed is not in the file, and opens with its key alone.
-func TestSeal(t *testing.T) {
+// TestEncryption: an encrypted file has nothing in the clear, and only its key opens it.
+func TestEncryption(t *testing.T) {
 	path := file(t)
 	d := open(t, path, Options{SealKey: key})
 	e := storetest.NewEntry(1)

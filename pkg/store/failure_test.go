@@ -8,9 +8,9 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
 
-// TestBrokenIsNotClean: the next Open checks a file of which a reader saw that it is
-// damaged.
-func TestBrokenIsNotClean(t *testing.T) {
+// TestFailureIsNotClean: after a reader has met damage, the file does not count as
+// closed, so the next Open checks it.
+func TestFailureIsNotClean(t *testing.T) {
 	path := file(t)
 	d := open(t, path, Options{})
 	if _, err := d.Recover(t.Context(), 0, nil); err != nil {

@@ -32,7 +32,7 @@ func resolved(path string) (string, error) {
 }
 
 // open locks and checks the file, and starts the writer and the sweeper. If it
-// fails, release frees what it took.
+// fails, release closes the rest.
 func (d *DB) open(path string, o Options) error {
 	if err := create(path + "-lock"); err != nil {
 		return err

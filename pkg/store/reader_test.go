@@ -14,8 +14,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
 
-// A countdown is a context that is cancelled when its user looks at it for the n-th
-// time.
+// A countdown is a context that is cancelled when it is looked at for the n-th time.
 type countdown struct {
 	context.Context
 	cancel context.CancelFunc

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// reserveSize is what the outcomes of calls in flight can use on a full disk, bytes.
+// reserveSize is the room for the outcomes of attempts in flight on a full disk, bytes.
 const reserveSize = 16 << 20
 
-// A reserve is a file that is given up when the disk is full. It is owned by the writer.
+// A reserve is a file that is deleted when the disk is full. The writer owns it.
 type reserve struct {
 	path  string
 	size  int64
-	spent bool      // it was given up
-	tried time.Time // to take it again
+	spent bool      // the file was deleted
+	tried time.Time // when take last ran
 }
 
-// take makes the file if it is not there, full of bytes that no file system leaves out.
+// take makes the file if there is none, of bytes that no file system can compress.
 func (r *reserve) take() error {
 	r.spent = true
 	if info, err := os.Stat(r.path); err == nil && info.Size() == r.size {
@@ -44,13 +44,13 @@ func (r *reserve) take() error {
 	return nil
 }
 
-// give frees the room.
+// give deletes the file.
 func (r *reserve) give() {
 	os.Remove(r.path)
 	r.spent, r.tried = true, time.Now()
 }
 
-// lacking tells whether the disk is still full: once a second it is tried.
+// lacking reports whether the file is still deleted. It tries to make it once a second.
 func (r *reserve) lacking() bool {
 	if r.spent && time.Since(r.tried) > time.Second {
 		r.tried = time.Now()

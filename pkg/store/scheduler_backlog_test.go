@@ -11,9 +11,9 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// TestBacklogOnDisk hands over far more calls of one key than are kept in memory.
-// They go in their order, over a restart as well, and keep nobody else: another
-// key, an urgent call, one that is cancelled.
+// TestBacklogOnDisk submits far more calls of one key than are kept in memory. They
+// go in their order, over a restart as well. They delay neither another key nor an
+// urgent call, and one of them can be cancelled.
 func TestBacklogOnDisk(t *testing.T) {
 	dir := scratch(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestBacklogOnDisk(t *testing.T) {
 				continue
 			}
 			n++
-			if latest = max(latest, number); number <= latest-limit.Calls { // those of one window go at once
+			if latest = max(latest, number); number <= latest-limit.Calls { // those of one window go in any order
 				t.Fatalf("%s went after /a%05d", path, latest)
 			}
 		}
@@ -81,8 +81,8 @@ func TestBacklogOnDisk(t *testing.T) {
 	})
 }
 
-// TestPutOff: a call for later waits on disk, and goes when its time has come.
-func TestPutOff(t *testing.T) {
+// TestNotBefore: a call for later waits on disk, and goes at its time.
+func TestNotBefore(t *testing.T) {
 	dir := scratch(t)
 	synctest.Test(t, func(t *testing.T) {
 		path, up := filepath.Join(dir, "off.db"), &log{}
@@ -100,8 +100,8 @@ func TestPutOff(t *testing.T) {
 	})
 }
 
-// TestNoBody: the request of such a call is in no file, and the call ends with the
-// process, which is told.
+// TestNoBody: a request with no_body is in no file, and its call ends with the
+// process: it is cancelled.
 func TestNoBody(t *testing.T) {
 	dir := scratch(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
 
-// counter is an upstream that counts.
+// counter is an upstream that counts requests.
 type counter struct{ n atomic.Int64 }
 
 func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -94,9 +94,9 @@ func TestSchedulerEndsWithItsStore(t *testing.T) {
 	}
 }
 
-// TestDamage changes single bytes of a file at random, and in every third one a
-// byte of a request: what was damaged is not sent, and nothing is sent that nobody
-// handed over.
+// TestDamage changes single bytes of a file at random, and in every third file a
+// byte of a request. A damaged request is not sent, and every request that is sent
+// was submitted.
 func TestDamage(t *testing.T) {
 	path := file(t)
 	d := open(t, path, Options{})
@@ -143,8 +143,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// opensAndSends tells whether a store goes on with all of its calls; what is sent
-// must be intact.
+// opensAndSends reports whether a store goes on with all of its calls. Every request
+// that it sends must be intact.
 func opensAndSends(t *testing.T, path string) bool {
 	d, err := Open(path, Options{Log: quiet})
 	if err != nil {
@@ -169,7 +169,7 @@ func opensAndSends(t *testing.T, path string) bool {
 			return true
 		}
 	}
-	return false // some calls are not seen any more: an index is damaged
+	return false // an index is damaged: some calls are not found
 }
 
 type checker struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// TestKeysAndAnswers: a caller who comes again with the key of a durable call, in
-// another life too, gets the answer that there was.
+// TestKeysAndAnswers: a request with the key of a durable call gets the response of
+// that call, from another process too.
 func TestKeysAndAnswers(t *testing.T) {
 	dir := scratch(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -29,14 +29,14 @@ func TestKeysAndAnswers(t *testing.T) {
 			b, err := io.ReadAll(resp.Body)
 			return fmt.Sprint(resp.StatusCode, resp.Header.Get("X-N"), string(b)), err
 		}
-		for life := range 2 {
+		for process := range 2 {
 			for range 2 {
 				if got, err := do("/durable/1", "k", "x"); err != nil || got != "2001answer to /durable/1" {
-					t.Errorf("life %d: %q, %v", life, got, err)
+					t.Errorf("process %d: %q, %v", process, got, err)
 				}
 			}
 			if _, err := do("/durable/1", "k", "y"); err == nil || !strings.Contains(err.Error(), "another request") {
-				t.Errorf("life %d: other content: %v", life, err)
+				t.Errorf("process %d: other content: %v", process, err)
 			}
 			s.Close()
 			s = startProcess(t, path, up)
@@ -45,7 +45,7 @@ func TestKeysAndAnswers(t *testing.T) {
 		if got := up.sent(); len(got) != 1 {
 			t.Errorf("sent %v, want once", got)
 		}
-		for range 2 { // its key is forwarded, and is nothing to us
+		for range 2 { // not durable: its key is only forwarded
 			if _, err := do("/plain", "k", "x"); err != nil {
 				t.Error(err)
 			}
@@ -56,9 +56,9 @@ func TestKeysAndAnswers(t *testing.T) {
 	})
 }
 
-// TestKeyOfAWaitingCall: who comes with the key of a call that waits for long is told
-// so when its own time is over; and a key is kept, over a crash as well, for its time
-// and not longer.
+// TestKeyOfAWaitingCall: a request with the key of a call that waits for long is
+// refused at the end of its own max_wait. A key is kept for its time and not longer,
+// over a restart as well.
 func TestKeyOfAWaitingCall(t *testing.T) {
 	dir := scratch(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestKeyOfAWaitingCall(t *testing.T) {
 			s = startProcess(t, path, up)
 		}
 		defer s.Close()
-		time.Sleep(time.Until(c.NotBefore) + DefaultKeepKeys - 10*time.Minute) // from its end on
+		time.Sleep(time.Until(c.NotBefore) + DefaultKeepKeys - 10*time.Minute) // counted from its end
 		if again := hand(t, s, r); again.ID != c.ID {
 			t.Error("the key is not known any more before its time is over")
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// A gate is a store whose intents wait until it is opened.
+// A gate is a store that holds intents back until it is opened.
 type gate struct {
 	*DB
 	open    chan struct{}
@@ -28,9 +28,9 @@ func (g *gate) Intend(ctx context.Context, c *scheduler.Call, take []scheduler.H
 	return g.DB.Intend(ctx, c, take)
 }
 
-// TestBlocksComeFirst: no call goes out on permits that the store does not know
-// of, also if another call has taken them; and calls whose callers wait cost no
-// sync but the first, and one for each block.
+// TestBlocksComeFirst: no call goes out on permits of a block that is not stored yet,
+// even if another call has taken the block. A call with a waiting caller costs no sync
+// of its own, only its share of a block's.
 func TestBlocksComeFirst(t *testing.T) {
 	dir := scratch(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -80,8 +80,8 @@ func TestBlocksComeFirst(t *testing.T) {
 	})
 }
 
-// TestCrashWastesOneBlock: what a crash costs of a long limit is what was taken
-// and not used.
+// TestCrashWastesOneBlock: a crash costs a long limit the unused permits of the blocks
+// that were taken.
 func TestCrashWastesOneBlock(t *testing.T) {
 	dir := scratch(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -127,8 +127,8 @@ func TestCrashWastesOneBlock(t *testing.T) {
 	})
 }
 
-// TestCrashWastesLateAndWindow: what a crash costs of a short limit, with all of its
-// permits out and no answer heard, is late + window from the restart on, and no more.
+// TestCrashWastesLateAndWindow: a crash while all permits of a short limit are out,
+// without a response, costs late + window from the restart on, and no more.
 func TestCrashWastesLateAndWindow(t *testing.T) {
 	const late, window = 200 * time.Millisecond, 200 * time.Millisecond
 	for _, async := range []bool{true, false} {
@@ -152,7 +152,7 @@ func TestCrashWastesLateAndWindow(t *testing.T) {
 			}
 			ctx, cut := context.WithCancel(t.Context())
 			s := start(func(r *http.Request) (*http.Response, error) {
-				<-ctx.Done() // nothing is heard before the crash
+				<-ctx.Done() // no response before the crash
 				return nil, errDead
 			})
 			for range 20 {
@@ -181,7 +181,7 @@ func TestCrashWastesLateAndWindow(t *testing.T) {
 	}
 }
 
-// crashes is a store that does not hear of a clean end once the process is dead.
+// crashes is a store that gets no change of a dead process.
 type crashes struct {
 	*DB
 	dead *atomic.Bool

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// log is an upstream that writes down what comes in.
+// log is an upstream that records the requests.
 type log struct {
 	mu    sync.Mutex
 	paths []string
@@ -32,7 +32,7 @@ func (l *log) sent() []string {
 	return append([]string(nil), l.paths...)
 }
 
-// process opens a store in a bubble and a scheduler over it.
+// startProcess opens a store in a bubble and a scheduler over it.
 func startProcess(t *testing.T, path string, up http.RoundTripper, limits ...scheduler.Limit) *scheduler.Scheduler {
 	t.Helper()
 	d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
@@ -65,7 +65,7 @@ func must(c *scheduler.Call, err error) *scheduler.Call {
 	return c
 }
 
-// first returns the status of the first upstream.
+// first returns the status of the first upstream by name.
 func first(t *testing.T, s *scheduler.Scheduler) scheduler.UpstreamStatus {
 	t.Helper()
 	all, err := s.Upstreams(t.Context())

@@ -14,7 +14,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// open opens a file, as tests want it.
+// open opens a file, and closes it after the test.
 func open(t testing.TB, path string, o Options) *DB {
 	t.Helper()
 	o.Log = quiet
@@ -28,8 +28,8 @@ func open(t testing.TB, path string, o Options) *DB {
 
 func file(t testing.TB) string { return filepath.Join(t.TempDir(), "throttler.db") }
 
-// scratch returns a directory, in memory if there is one: a crash of the process
-// leaves what was written, also without a sync.
+// scratch returns a directory, in memory if possible: a crash of the process alone
+// keeps its writes, synced or not.
 func scratch(t testing.TB) string {
 	dir, err := os.MkdirTemp("/dev/shm", "throttler-sim")
 	if err != nil {
@@ -39,7 +39,7 @@ func scratch(t testing.TB) string {
 	return dir
 }
 
-// TestNothingIsLeftOpen: a file that is closed is no more in use.
+// TestNothingIsLeftOpen: after Close no process has the file open.
 func TestNothingIsLeftOpen(t *testing.T) {
 	path := file(t)
 	d := open(t, path, Options{})
@@ -63,8 +63,8 @@ func TestNothingIsLeftOpen(t *testing.T) {
 	}
 }
 
-// TestOneProcess: a second one is refused, by whatever name it opens the file, with
-// what to do.
+// TestOneProcess: a second process is refused under every name of the file, with a
+// next step.
 func TestOneProcess(t *testing.T) {
 	dir := t.TempDir()
 	link := func(name, to string) string {
@@ -78,7 +78,7 @@ func TestOneProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	byDir := filepath.Join(link("dir", "data"), "throttler.db")
-	open(t, byDir, Options{}) // it is made
+	open(t, byDir, Options{}) // makes it
 	path := filepath.Join(dir, "data", "throttler.db")
 	for _, name := range []string{path, byDir, link("file.db", path)} {
 		if _, err := Open(name, Options{Log: quiet}); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "in use by another process") {

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
 
-// TestPowerCut takes away all that was not synced, at random moments.
+// TestPowerCut takes away all writes that were not synced, at random moments.
 func TestPowerCut(t *testing.T) {
 	cuts := 10 * *faults
 	for _, mode := range []string{"FULL", "NORMAL"} {
@@ -30,7 +30,7 @@ func TestPowerCut(t *testing.T) {
 			syncs := int64(0)
 			disk.synced = s.take
 			path, after := file(t), t.TempDir()
-			o := Options{vfs: disk.name, longLog: 40} // else as it comes
+			o := Options{vfs: disk.name, longLog: 40} // not only in idle moments
 			if mode != "FULL" {
 				o.longLog = 0 // each move of the log is a sync
 				o.raw = "_pragma=synchronous(" + mode + ")"
@@ -53,7 +53,7 @@ func TestPowerCut(t *testing.T) {
 						mu.Lock()
 						acked[e.Call.ID] = true
 						if syncs++; syncs == cut {
-							once.Do(func() { // what is acknowledged is on disk now
+							once.Do(func() { // the acknowledged calls are on disk now
 								before = make(map[string]bool)
 								for id := range acked {
 									before[id] = true
@@ -82,8 +82,8 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// TestFailedSync lets one sync fail, at random places: once so that nothing of
-// it is on disk, once so that it is. Nothing is acknowledged after it.
+// TestFailedSync lets one sync fail, at a random place: with nothing of it on disk, or
+// with all of it. No change is acknowledged after it.
 func TestFailedSync(t *testing.T) {
 	for place := range 17 * *faults {
 		does := []fault{fails, written}[place%2]
@@ -137,14 +137,14 @@ func TestFailedSync(t *testing.T) {
 	}
 }
 
-// TestDiskFull fills the disk: new calls are refused, what is in flight is
-// recorded, and all is well again when there is room.
+// TestDiskFull fills the disk. New calls are refused, the outcomes of attempts in
+// flight are recorded, and the store goes on when there is room again.
 func TestDiskFull(t *testing.T) {
 	t.Run("simulated", func(t *testing.T) {
 		disk.use()
 		var full atomic.Bool
 		path := file(t)
-		disk.write = func() fault { // the reserve is what room there is
+		disk.write = func() fault { // without the reserve there is room
 			if _, err := os.Stat(path + "-reserve"); full.Load() && err == nil {
 				return fails
 			}
@@ -181,7 +181,7 @@ func diskFull(t *testing.T, path string, o Options, fill func() (free func())) {
 	var flying []*scheduler.Call
 	for n := range int64(60) {
 		e := storetest.NewEntry(n + 1)
-		e.Request.Body = make([]byte, 512<<10) // what is not written anew needs no room
+		e.Request.Body = make([]byte, 512<<10) // big: not written anew with the outcome
 		if _, err := d.Accept(context.Background(), e); err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +211,7 @@ func diskFull(t *testing.T, path string, o Options, fill func() (free func())) {
 		acked[c.ID] = true
 	}
 	free()
-	deadline := time.Now().Add(10 * time.Second) // it is tried once a second
+	deadline := time.Now().Add(10 * time.Second) // it tries once a second
 	for err = scheduler.ErrFull; errors.Is(err, scheduler.ErrFull) && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		_, err = d.Accept(context.Background(), storetest.NewEntry(30_000))
 	}
