@@ -32,7 +32,7 @@ func resolved(path string) (string, error) {
 }
 
 // open locks and checks the file, and starts the writer and the sweeper. If it
-// fails, release closes the rest.
+// fails, release closes its connections and the lock.
 func (d *DB) open(path string, o Options) error {
 	if err := create(path + "-lock"); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (d *DB) open(path string, o Options) error {
 		return err
 	}
 	reserve := &reserve{path: path + "-reserve", size: o.reserve}
-	if err := reserve.take(); err != nil {
+	if err := reserve.allocate(); err != nil {
 		o.Log.Warn("the disk is full; nothing new is accepted", "store", path)
 	}
 	if d.writer, err = newWriter(path, o, d.writePool, d.failure, reserve); err != nil {

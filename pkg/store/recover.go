@@ -104,8 +104,8 @@ func (r *recovery) put(c *scheduler.Call) error {
 	return err
 }
 
-// endBound ends the calls that were bound to their process. An attempt of one may
-// have been executed; else the call is cancelled.
+// endBound ends the calls that were bound to their process: they are unknown if an
+// attempt may have been executed, else cancelled.
 func (r *recovery) endBound() (ended int, err error) {
 	rows, err := r.rows("seq IN (SELECT seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND wake <> 0 AND wake = ?) AND state = 'waiting'", boundToProcess)
 	for _, row := range rows {

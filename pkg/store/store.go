@@ -24,7 +24,7 @@
 // On a full disk new calls get scheduler.ErrFull. The store then deletes a file of
 // 16 MiB beside it (-reserve), so that the outcomes of attempts in flight can be
 // recorded. It makes the file again when there is room; until then it accepts no
-// call and no attempt.
+// call, and no attempt begins.
 //
 // # What it does not promise
 //

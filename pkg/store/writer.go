@@ -18,8 +18,8 @@ const (
 	maxBatch  = 1024 // changes of one transaction
 	fullBatch = 100  // so many take longer than a sync: the writer waits for no more
 
-	// The writer moves the log into the file in an idle moment from idleLog pages of
-	// 4 KiB on, and at once from longLog pages on.
+	// The writer checkpoints a log of more than idleLog pages of 4 KiB in an idle
+	// moment, and one of more than longLog pages at once.
 	idleLog  = 500
 	longLog  = 8000
 	idleTime = 20 * time.Millisecond
@@ -49,7 +49,7 @@ type writer struct {
 	// Owned by run.
 	conn    *conn
 	reserve *reserve
-	logged  int   // pages since the log was moved
+	logged  int   // pages since the last checkpoint
 	closed  error // of the last change
 }
 
@@ -117,14 +117,14 @@ func (w *writer) run() {
 			batch = w.gather(append(batch, c))
 			err = w.handle(batch)
 		case <-idle.C:
-			err = w.moveLog()
+			err = w.checkpoint()
 		case <-w.failure.ended: // a reader has met it
 		case <-w.stop:
 			switch batch = w.drain(batch); {
 			case len(batch) > 0:
 				err = w.handle(batch)
 			case w.failure.get() == nil:
-				w.closed = errors.Join(w.finish(), w.moveLog())
+				w.closed = errors.Join(w.finish(), w.checkpoint())
 				return
 			}
 		}
@@ -140,7 +140,7 @@ func (w *writer) run() {
 			close(c.done)
 		}
 		if w.logged > w.longLog {
-			if err := w.moveLog(); err != nil {
+			if err := w.checkpoint(); err != nil {
 				w.failure.set(err)
 				return
 			}
@@ -175,7 +175,7 @@ func (w *writer) drain(batch []*change) []*change {
 
 // handle commits a batch; on a full disk only the essential part of it.
 func (w *writer) handle(batch []*change) error {
-	if w.reserve.spent && w.reserve.lacking() {
+	if w.reserve.released && !w.reserve.restored() {
 		return w.commitEssential(batch)
 	}
 	err := w.commit(batch)
@@ -183,7 +183,7 @@ func (w *writer) handle(batch []*change) error {
 		return err
 	}
 	w.log.Warn("the disk is full; nothing new is accepted until there is room", "store", w.path)
-	w.reserve.give()
+	w.reserve.release()
 	return w.commitEssential(batch)
 }
 
@@ -247,14 +247,14 @@ func (w *writer) rollback(err error) error {
 	return err
 }
 
-// moveLog moves the log into the file. SQLite would do it by itself, without a word
-// of a sync that failed.
-func (w *writer) moveLog() error {
+// checkpoint moves the log into the file. SQLite would do so by itself, but would not
+// report a failed sync.
+func (w *writer) checkpoint() error {
 	w.logged = 0
 	var busy, log, moved int
 	err := w.conn.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)").Scan(&busy, &log, &moved)
 	if isFull(err) {
-		w.reserve.give()
+		w.reserve.release()
 		return nil
 	}
 	return err

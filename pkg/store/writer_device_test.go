@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	if mode, path, ok := strings.Cut(os.Getenv(powerCut), " "); ok {
 		o := Options{Log: quiet, longLog: 40} // not only in idle moments
 		if mode != "FULL" {
-			o.longLog = 0 // each move of the log is a sync
+			o.longLog = 0 // each checkpoint is a sync
 			o.raw = "_pragma=synchronous(" + mode + ")"
 		}
 		d, err := Open(path, o)

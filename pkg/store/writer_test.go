@@ -32,7 +32,7 @@ func TestPowerCut(t *testing.T) {
 			path, after := file(t), t.TempDir()
 			o := Options{vfs: disk.name, longLog: 40} // not only in idle moments
 			if mode != "FULL" {
-				o.longLog = 0 // each move of the log is a sync
+				o.longLog = 0 // each checkpoint is a sync
 				o.raw = "_pragma=synchronous(" + mode + ")"
 			}
 			d := open(t, path, o)
