@@ -9,7 +9,7 @@ import (
 )
 
 // repairHint is the advice for a damaged file.
-const repairHint = "restore it from a copy, or see what can be saved with sqlite3 .recover"
+const repairHint = "restore it from a copy, or save the rest with sqlite3 .recover"
 
 // explain adds to an error of SQLite its meaning for the file, and the next step.
 func explain(err error) error {

@@ -173,7 +173,7 @@ func strayFlights(ctx context.Context, q querier) error {
 	n := 0
 	err := q.QueryRowContext(ctx, "SELECT count(*) FROM flights WHERE seq NOT IN (SELECT seq FROM calls)").Scan(&n)
 	if n > 0 {
-		err = fmt.Errorf("%d of what was being sent are of no call: %w", n, errChecksum)
+		err = fmt.Errorf("attempts in flight without a call: %d: %w", n, errChecksum)
 	}
 	return err
 }

@@ -181,7 +181,7 @@ func (c *checker) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.n.Add(1)
 	body, _ := io.ReadAll(r.Body)
 	if want := "intact " + strings.TrimPrefix(r.URL.Path, "/"); r.Method != "POST" || string(body) != want || r.Header.Get("X-A") != "1" {
-		c.t.Errorf("what was sent is damaged: %s %s %q", r.Method, r.URL.Path, body)
+		c.t.Errorf("a request that was sent is damaged: %s %s %q", r.Method, r.URL.Path, body)
 	}
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("ok")), Request: r}, nil
 }
