@@ -25,6 +25,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/store"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -200,7 +201,7 @@ func openStore(path string) *store.DB {
 var (
 	body     = make([]byte, 450) // makes a record of 600 bytes, about
 	request  = &upstream.Request{Method: "POST", Target: "/pay?n=1", Header: http.Header{"X-A": {"1", "2"}}, Body: body}
-	permits  = []scheduler.Hold{{Upstream: "api", Limit: "app", Permits: 1}}
+	permits  = []lease.Hold{{Upstream: "api", Limit: "app", Permits: 1}}
 	response = &scheduler.Response{Status: 200, Headers: http.Header{"X-B": {"3"}}, Body: answer}
 )
 

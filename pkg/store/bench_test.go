@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
@@ -34,12 +35,12 @@ func BenchmarkLife(b *testing.B) {
 				if _, err := d.Accept(b.Context(), e); err != nil {
 					b.Error(err)
 				}
-				sent := storetest.Sent(e.Call, scheduler.Hold{Upstream: "api", Limit: "app", Permits: 1})
+				sent := storetest.Sent(e.Call, lease.Hold{Upstream: "api", Limit: "app", Permits: 1})
 				if err := d.Intend(b.Context(), sent, nil); err != nil {
 					b.Error(err)
 				}
 				ended := storetest.Ended(sent, scheduler.Done)
-				ended.Spent = []scheduler.Hold{{Upstream: "api", Limit: "app", Permits: 1, Back: time.Now()}}
+				ended.Spent = []lease.Hold{{Upstream: "api", Limit: "app", Permits: 1, Back: time.Now()}}
 				if err := d.Record(b.Context(), ended); err != nil {
 					b.Error(err)
 				}
@@ -79,7 +80,7 @@ func BenchmarkRead(b *testing.B) {
 	if _, err := d.Accept(b.Context(), ended); err != nil {
 		b.Fatal(err)
 	}
-	sent := storetest.Sent(ended.Call, scheduler.Hold{Upstream: "api", Limit: "app", Permits: 1})
+	sent := storetest.Sent(ended.Call, lease.Hold{Upstream: "api", Limit: "app", Permits: 1})
 	if err := d.Intend(b.Context(), sent, nil); err != nil {
 		b.Fatal(err)
 	}

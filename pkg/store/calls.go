@@ -100,14 +100,14 @@ func (c *conn) update(call *scheduler.Call, r *row, response *content, stayBound
 }
 
 // backlog counts, by upstream, the calls that wait or are unknown.
-func (c *conn) backlog() (map[string]scheduler.UpstreamStatus, error) {
+func (c *conn) backlog() (map[string]scheduler.Backlog, error) {
 	rows, err := c.query(`SELECT 1, upstream, count(*), sum(bytes) FROM calls INDEXED BY waiting WHERE state = 'waiting' GROUP BY upstream
 		UNION ALL SELECT 0, upstream, count(*), sum(bytes) FROM calls INDEXED BY unsettled WHERE state = 'unknown' AND async GROUP BY upstream`)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	all := make(map[string]scheduler.UpstreamStatus)
+	all := make(map[string]scheduler.Backlog)
 	for rows.Next() {
 		var waits bool
 		var name string

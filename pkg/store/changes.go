@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -47,7 +48,7 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 }
 
 // Intend implements [scheduler.Store].
-func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []scheduler.Hold) error {
+func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) error {
 	var r *row
 	if c != nil {
 		var err error
@@ -108,14 +109,14 @@ func (d *DB) Recover(ctx context.Context, recent time.Duration, repeat func(*sch
 }
 
 // Restate implements [scheduler.Durable].
-func (d *DB) Restate(ctx context.Context, holds []scheduler.Hold) error {
+func (d *DB) Restate(ctx context.Context, holds []lease.Hold) error {
 	return d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
 		return nil, c.replaceHolds(holds)
 	}})
 }
 
 // Settle implements [scheduler.Durable].
-func (d *DB) Settle(ctx context.Context, holds []scheduler.Hold) error {
+func (d *DB) Settle(ctx context.Context, holds []lease.Hold) error {
 	return d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
 		return nil, c.settleHolds(holds)
 	}})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -69,7 +70,7 @@ type storedHold struct {
 }
 
 // encodeHolds returns the text of the column spent.
-func encodeHolds(holds []scheduler.Hold) (string, error) {
+func encodeHolds(holds []lease.Hold) (string, error) {
 	if len(holds) == 0 {
 		return "", nil
 	}
@@ -82,7 +83,7 @@ func encodeHolds(holds []scheduler.Hold) (string, error) {
 	return string(text), err
 }
 
-func decodeHolds(text, upstream string) ([]scheduler.Hold, error) {
+func decodeHolds(text, upstream string) ([]lease.Hold, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -90,10 +91,10 @@ func decodeHolds(text, upstream string) ([]scheduler.Hold, error) {
 	if err := json.Unmarshal([]byte(text), &stored); err != nil {
 		return nil, err
 	}
-	holds := make([]scheduler.Hold, len(stored))
+	holds := make([]lease.Hold, len(stored))
 	for i := range stored {
 		h := &stored[i]
-		holds[i] = scheduler.Hold{Upstream: upstream, Limit: h.Limit, Key: h.Key, Every: h.Every, Permits: h.Permits, Back: h.Back}
+		holds[i] = lease.Hold{Upstream: upstream, Limit: h.Limit, Key: h.Key, Every: h.Every, Permits: h.Permits, Back: h.Back}
 	}
 	return holds, nil
 }
@@ -111,7 +112,7 @@ type storedBacklog struct {
 }
 
 // encodeBacklog returns the value of meta 'backlog'.
-func encodeBacklog(backlog map[string]scheduler.UpstreamStatus) ([]byte, error) {
+func encodeBacklog(backlog map[string]scheduler.Backlog) ([]byte, error) {
 	stored := make(map[string]storedBacklog, len(backlog))
 	for name, b := range backlog {
 		stored[name] = storedBacklog{Waiting: b.Waiting, Unknown: b.Unknown, Bytes: b.Bytes}
@@ -119,14 +120,14 @@ func encodeBacklog(backlog map[string]scheduler.UpstreamStatus) ([]byte, error) 
 	return json.Marshal(stored)
 }
 
-func decodeBacklog(text []byte) (map[string]scheduler.UpstreamStatus, error) {
+func decodeBacklog(text []byte) (map[string]scheduler.Backlog, error) {
 	var stored map[string]storedBacklog
 	if err := json.Unmarshal(text, &stored); err != nil {
 		return nil, err
 	}
-	backlog := make(map[string]scheduler.UpstreamStatus, len(stored))
+	backlog := make(map[string]scheduler.Backlog, len(stored))
 	for name, b := range stored {
-		backlog[name] = scheduler.UpstreamStatus{Waiting: b.Waiting, Unknown: b.Unknown, Bytes: b.Bytes}
+		backlog[name] = scheduler.Backlog{Waiting: b.Waiting, Unknown: b.Unknown, Bytes: b.Bytes}
 	}
 	return backlog, nil
 }

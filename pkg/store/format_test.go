@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -46,7 +47,7 @@ var (
 		{N: 1, SentAt: sampleTime, EndedAt: sampleTime.Add(time.Second), Status: 429, Outcome: upstream.NotExecuted, Reason: `limited: "<slow> & down"`, Resolved: true},
 		{N: 2, SentAt: sampleTime.Add(time.Minute)},
 	}
-	fullHolds = []scheduler.Hold{
+	fullHolds = []lease.Hold{
 		{Upstream: "api", Limit: "app", Key: `id "1"`, Every: true, Permits: 2, Back: sampleTime.Add(time.Second)},
 		{Upstream: "api", Limit: "refund", Permits: 1},
 	}
@@ -78,7 +79,7 @@ func TestFormatOfAttempts(t *testing.T) {
 
 // TestFormatOfHolds holds the bytes of the column spent. Instants are rounded up.
 func TestFormatOfHolds(t *testing.T) {
-	for name, holds := range map[string][]scheduler.Hold{
+	for name, holds := range map[string][]lease.Hold{
 		"full":    fullHolds,
 		"minimal": {{Upstream: "api", Limit: "app", Permits: 1}},
 		"none":    nil,
@@ -100,7 +101,7 @@ func TestFormatOfHolds(t *testing.T) {
 
 // TestFormatOfBacklog holds the bytes of meta 'backlog'.
 func TestFormatOfBacklog(t *testing.T) {
-	for name, backlog := range map[string]map[string]scheduler.UpstreamStatus{
+	for name, backlog := range map[string]map[string]scheduler.Backlog{
 		"full":    {"api": {Waiting: 3, Unknown: 2, Bytes: 1000}, "pay": {Waiting: 1}},
 		"minimal": {"api": {}},
 		"none":    {},
@@ -131,13 +132,13 @@ func TestFormatOfRows(t *testing.T) {
 		call     *scheduler.Call
 		request  *upstream.Request
 		response *scheduler.Response
-		hold     scheduler.Hold
+		hold     lease.Hold
 	}{
 		"full": {full,
 			&upstream.Request{Method: "POST", Target: "/pay?n=1", Header: http.Header{"X-A": {"1", `"<2>"`}}, Body: []byte("body \x00\xff")},
 			&scheduler.Response{Status: 200, Headers: http.Header{"X-B": {"3"}}, Body: []byte("answer"), Truncated: true},
-			scheduler.Hold{ID: 7, Upstream: "api", Limit: "app", Key: "k", Every: true, Permits: 2, Back: sampleTime, Paused: true}},
-		"minimal": {minimal, &upstream.Request{Method: "GET", Target: "/"}, &scheduler.Response{Status: 204}, scheduler.Hold{ID: 8, Upstream: "api", Limit: "app", Permits: 1}},
+			lease.Hold{ID: 7, Upstream: "api", Limit: "app", Key: "k", Every: true, Permits: 2, Back: sampleTime, Paused: true}},
+		"minimal": {minimal, &upstream.Request{Method: "GET", Target: "/"}, &scheduler.Response{Status: 204}, lease.Hold{ID: 8, Upstream: "api", Limit: "app", Permits: 1}},
 	} {
 		var text strings.Builder
 		line := func(column string, value reflect.Value) { fmt.Fprintf(&text, "%s: %#v\n", column, value) }

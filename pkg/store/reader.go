@@ -68,8 +68,12 @@ func (r *reader) List(ctx context.Context, f scheduler.Filter) ([]*scheduler.Cal
 	default:
 		where += " AND state = ?3"
 	}
+	most := f.Max
+	if most == 0 {
+		most = -1 // no limit
+	}
 	rows, err := r.db.QueryContext(ctx, "SELECT "+columns+" FROM current WHERE "+where+" ORDER BY id LIMIT ?4",
-		f.After, f.Upstream, string(f.State), f.Max)
+		f.After, f.Upstream, string(f.State), most)
 	if err != nil {
 		return nil, r.check(ctx, err)
 	}

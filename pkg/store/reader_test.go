@@ -14,6 +14,15 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
 
+// TestListAll: a filter without Max lists all calls.
+func TestListAll(t *testing.T) {
+	d := open(t, file(t), Options{})
+	mixed(t, d, 3)
+	if calls, err := d.List(t.Context(), scheduler.Filter{}); err != nil || len(calls) != 5 {
+		t.Errorf("%d calls, %v; want 5", len(calls), err)
+	}
+}
+
 // A countdown is a context that is cancelled when it is looked at for the n-th time.
 type countdown struct {
 	context.Context

@@ -35,7 +35,7 @@ type recovery struct {
 }
 
 func (r *recovery) run(recent time.Duration) (*scheduler.Past, error) {
-	r.state = &scheduler.Past{Backlog: make(map[string]scheduler.UpstreamStatus)}
+	r.state = &scheduler.Past{Backlog: make(map[string]scheduler.Backlog)}
 	if err := r.readMeta(); err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (r *recovery) endBound() (ended int, err error) {
 // wait again. Their permits go over to the table quota.
 func (r *recovery) interruptAttempts() error {
 	ctx := context.Background()
-	held := int64(1) << 31 // ids that no block of this process has
+	held := int64(1) << 31 // above the ids of this process's leases
 	if err := strayFlights(ctx, r); err != nil {
 		return err
 	}

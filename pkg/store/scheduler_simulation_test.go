@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -207,16 +208,16 @@ func (f *fuse) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedu
 	}
 	return existing, err
 }
-func (f *fuse) Intend(ctx context.Context, c *scheduler.Call, take []scheduler.Hold) error {
+func (f *fuse) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) error {
 	return f.change(func() error { return f.DB.Intend(ctx, c, take) })
 }
 func (f *fuse) Record(ctx context.Context, c *scheduler.Call) error {
 	return f.change(func() error { return f.DB.Record(ctx, c) })
 }
-func (f *fuse) Settle(ctx context.Context, h []scheduler.Hold) error {
+func (f *fuse) Settle(ctx context.Context, h []lease.Hold) error {
 	return f.change(func() error { return f.DB.Settle(ctx, h) })
 }
-func (f *fuse) Restate(ctx context.Context, h []scheduler.Hold) error {
+func (f *fuse) Restate(ctx context.Context, h []lease.Hold) error {
 	return f.change(func() error { return f.DB.Restate(ctx, h) })
 }
 func (f *fuse) Recover(ctx context.Context, d time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (past *scheduler.Past, err error) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
@@ -23,7 +24,7 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 		sent := storetest.Sent(e.Call)
-		if err := d.Intend(t.Context(), sent, []scheduler.Hold{{ID: 1 << 40, Upstream: "api", Limit: "app", Permits: 1, Back: time.Now()}}); err != nil {
+		if err := d.Intend(t.Context(), sent, []lease.Hold{{ID: 1 << 40, Upstream: "api", Limit: "app", Permits: 1, Back: time.Now()}}); err != nil {
 			t.Fatal(err)
 		}
 		end := scheduler.Done

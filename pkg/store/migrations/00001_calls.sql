@@ -100,8 +100,8 @@ CREATE TABLE keys (
 ) WITHOUT ROWID;
 CREATE INDEX keys_until ON keys (until);
 
--- Permits that may be out and belong to no call: blocks taken ahead of the attempts
--- that they cover, permits that earlier processes left, and pauses.
+-- Permits that may be out and belong to no call: leases taken ahead of the attempts
+-- that use them, permits that earlier processes left, and pauses.
 CREATE TABLE quota (
 	id       INTEGER PRIMARY KEY,
 	upstream TEXT NOT NULL,
