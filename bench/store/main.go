@@ -25,6 +25,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/store"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -51,7 +52,7 @@ func main() {
 	p50, p99 := fdatasync(filepath.Join(dir, "plain"))
 	say("# The store, measured\n\n%s, %s, %d cores, %s; `make bench-store` writes this page.\n\n%s\n\n", time.Now().UTC().Format("2006-01-02 15:04 MST"), runtime.Version(), runtime.NumCPU(), processor(), about)
 	rates(dir)
-	say("## Times\n\n| what | p50 | p99 | must be | |\n| --- | --- | --- | --- | --- |\n| write and sync of 4 KiB, one after the other | %v | %v | | |\n", p50, p99)
+	say("## Times\n\n| time of | p50 | p99 | must be | |\n| --- | --- | --- | --- | --- |\n| write and sync of 4 KiB, one after the other | %v | %v | | |\n", p50, p99)
 	steady(filepath.Join(dir, "steady.db"), p99)
 	due(dir)
 	if *pending > 0 {
@@ -67,42 +68,43 @@ func main() {
 }
 
 const about = `The floor of the rates is a bare SQLite writer of the same run: one goroutine,
-natural batching, synchronous=FULL, and only the rows that a life must have on disk,
-as bench/store/bare.go says. Both run in turns. Ratios count: this machine's disk and
-its other work are in all of the figures.`
+natural batching, synchronous=FULL, and only the rows that a call needs on disk, as
+bench/store/bare.go says. Both run in turns. Ratios count: this machine's disk and its
+other work are in all of the figures.`
 
 const reasons = `
 ## What it costs, and why
 
 The writer is one goroutine, and with many callers most of its time is SQLite's own
-work: a life has 8 changes of b-trees in 5 statements here, 9 in 6 in the floor, but
-wider rows, more values to hand over, checksums, and callers who make JSON, which on
-few cores competes with the writer. What helped: one row for a call, its request (if
-its body is not above 2 KiB) and its answer; a small table for what is being sent, so
-that an intent is one insert at the end of it; changes on the driver's own connection
-(database/sql took 8%); fewer values for each statement, since the driver looks for
-each among all of them; statements that are constants; batches of at most some 100, so that callers prepare
-while others' changes are written, and no fewer than those who were just answered. No
-trigger and no IN list: each made SQLite build a table for every change.
+work. A call from accept to outcome makes 8 changes of b-trees in 5 statements here, 9
+in 6 in the floor; but the store has wider rows, more values for each statement,
+checksums, and callers that make JSON, which on few cores competes with the writer.
+These measures helped: one row for a call, its request (if its body is not above 2 KiB)
+and its response; a small table for attempts in flight, so that an intent is one insert
+at the end of it; changes on the driver's own connection (database/sql took 8%); fewer
+values for each statement, since the driver looks for each among all of them; constant
+statements; batches of some 100 changes, so that callers prepare while others' changes
+are written, and of no fewer than the callers just released. No trigger and no IN list:
+each made SQLite build a table for every change.
 
 Accept at 1,000/s: there is no idle moment at that pace, so the writer moves the log
-into the file every 8,000 pages, and what comes meanwhile waits: that is just below 1%
-of the accepts, and in some runs above. A second connection that moves it beside the
+into the file every 8,000 pages, and the accepts meanwhile wait: just below 1% of all,
+and in some runs more. A second connection that moves it beside the
 writer was tried (p99 0.7 to 0.9 ms in four runs, instead of 0.8 to 1.0 ms in three and
 3.4 ms in one) and taken back: while its sync fails, others' changes are acknowledged.
 
 Due to first byte: the intent is one commit, and a sync after an idle moment takes
-longer than one of a row of them. The line above it has what a timer of the runtime and
-a sync cost by themselves at the same pace: such a timer is up to a millisecond late in an
-idle process, since its poller rounds up. The sidecar has its slots fire by a timerfd,
+longer than one of a row of them. The line above it has the cost of a timer of the
+runtime and a sync alone, at the same pace: such a timer is up to a millisecond late in
+an idle process, since its poller rounds up. The slots of the sidecar fire by a timerfd,
 as here (scheduler.Config.Precise). In alternating runs, p50 and p99: 1.1 to 1.3 ms and 1.7
 to 2.1 ms with it, 1.4 to 1.8 ms and 2.2 to 2.6 ms without; five more runs with it had p99
 from 1.9 to 2.5 ms, where the line above had up to 4.9 ms. Of the 1.2 ms 0.6 are the sync, 0.1
-SQLite, 0.2 the slot, the rest goroutines that wake each other. Where the line above has
+SQLite, 0.2 the slot, and the rest goroutines that wake each other. Where the line above has
 tens of milliseconds the disk stalled, and the 99th percentiles beside it are of that.
 `
 
-// say prints, and keeps what it prints for the page.
+// say prints a text, and keeps it for the page.
 func say(format string, args ...any) {
 	fmt.Fprintf(io.MultiWriter(os.Stdout, &written), format, args...)
 }
@@ -147,32 +149,32 @@ func fdatasync(path string) (p50, p99 time.Duration) {
 	return quantiles(all)
 }
 
-// rates prints how many accepts and how many whole lives a second there are.
+// rates prints the rate of accepts, and that of whole calls: accept, intent and outcome.
 func rates(dir string) {
 	say("## Rates\n\n| | callers | bare SQLite writer | store | ratio | |\n| --- | --- | --- | --- | --- | --- |\n")
-	for _, what := range []string{"accepts/s", "lives/s"} {
+	for _, rated := range []string{"accepts/s", "calls/s"} {
 		for _, text := range strings.Split(*callers, ",") {
 			callers, err := strconv.Atoi(text)
 			check(err)
-			life := what == "lives/s"
+			whole := rated == "calls/s"
 			// In turns: a noisy machine is as noisy for both.
 			var floor, ours float64
 			const rounds = 3
 			for round := range rounds {
-				b := newBare(filepath.Join(dir, fmt.Sprint("bare", life, callers, round)))
-				floor += rate(callers, func(n int64) { b.one(n, life) }) / rounds
+				b := newBare(filepath.Join(dir, fmt.Sprint("bare", whole, callers, round)))
+				floor += rate(callers, func(n int64) { b.one(n, whole) }) / rounds
 				b.close()
-				d := openStore(filepath.Join(dir, fmt.Sprint("store", life, callers, round)))
-				ours += rate(callers, func(n int64) { one(d, n, life) }) / rounds
+				d := openStore(filepath.Join(dir, fmt.Sprint("store", whole, callers, round)))
+				ours += rate(callers, func(n int64) { one(d, n, whole) }) / rounds
 				check(d.Close())
 			}
-			say("| %s | %d | %.0f | %.0f | %.2f | %s |\n", what, callers, floor, ours, ours/floor, verdict(ours >= 0.7*floor))
+			say("| %s | %d | %.0f | %.0f | %.2f | %s |\n", rated, callers, floor, ours, ours/floor, verdict(ours >= 0.7*floor))
 		}
 	}
 	say("\nMust be ≥ 0.7.\n\n")
 }
 
-// rate runs callers for a while and returns how often they came through, a second.
+// rate runs callers for a while and returns how many changes a second they made.
 func rate(callers int, one func(n int64)) float64 {
 	var n atomic.Int64
 	var wg sync.WaitGroup
@@ -191,7 +193,7 @@ func rate(callers int, one func(n int64)) float64 {
 func openStore(path string) *store.DB {
 	d, err := store.Open(path, store.Options{Log: slog.New(slog.DiscardHandler)})
 	check(err)
-	_, err = d.Recover(0, nil)
+	_, err = d.Recover(context.Background(), 0, nil)
 	check(err)
 	return d
 }
@@ -199,13 +201,13 @@ func openStore(path string) *store.DB {
 var (
 	body     = make([]byte, 450) // makes a record of 600 bytes, about
 	request  = &upstream.Request{Method: "POST", Target: "/pay?n=1", Header: http.Header{"X-A": {"1", "2"}}, Body: body}
-	permits  = []scheduler.Hold{{Upstream: "api", Limit: "app", Permits: 1}}
+	permits  = []lease.Hold{{Upstream: "api", Limit: "app", Permits: 1}}
 	response = &scheduler.Response{Status: 200, Headers: http.Header{"X-B": {"3"}}, Body: answer}
 )
 
-// one hands over what the scheduler would, of which all that can be is shared by
-// all calls: the floor's callers make nothing either.
-func one(d *store.DB, n int64, life bool) {
+// one makes the changes of the scheduler. Its calls share most values, since the
+// callers of the floor make none either.
+func one(d *store.DB, n int64, whole bool) {
 	now := time.Now()
 	c := &scheduler.Call{
 		ID: uuid.Must(uuid.NewV7()).String(), Upstream: "api", State: scheduler.Waiting, Async: true, Durable: true,
@@ -213,15 +215,15 @@ func one(d *store.DB, n int64, life bool) {
 	}
 	_, err := d.Accept(context.Background(), &scheduler.Entry{Call: c, Request: request, Bytes: 500})
 	check(err)
-	if !life {
+	if !whole {
 		return
 	}
 	c.State, c.Spent = scheduler.Sending, permits
 	c.Attempts = []scheduler.Attempt{{N: 1, SentAt: now}}
-	check(d.Intend(c, nil))
+	check(d.Intend(context.Background(), c, nil))
 	c.State, c.FinishedAt, c.Response = scheduler.Done, now, response
 	c.Attempts[0].EndedAt, c.Attempts[0].Status, c.Attempts[0].Outcome = now, 200, upstream.Done
-	check(d.Record(c))
+	check(d.Record(context.Background(), c))
 }
 
 // steady prints how long an accept takes at 1,000 a second.

@@ -19,16 +19,16 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/store"
 )
 
-// workers is how many enqueue, and how many jobs are handled, at once.
+// workers enqueue, and as many handle jobs, at once.
 const workers = 64
 
-// A queue takes jobs and hands each to handle, durably in between.
+// A queue stores jobs durably and hands each to handle.
 type queue struct {
 	enqueue func() error
 	close   func()
 }
 
-// A contender is a job queue, with what it promises of a job that was enqueued.
+// A contender is a job queue, with its promise about an enqueued job.
 type contender struct {
 	name, promise string
 	needs         string // a program
@@ -43,7 +43,7 @@ var contenders = []contender{
 	{"River, polled every ms", "synced", "postgres", openRiver(time.Millisecond)},
 }
 
-// peers measures the job queues that people know, and this one as one of them.
+// peers measures well-known job queues, and this store as one of them.
 func peers(dir string) {
 	say("\n## Enqueue to finish\n\n%d jobs of 450 bytes that do nothing, %d enqueue and %d handle at once; then one at a time.\n\n", *jobs, workers, workers)
 	say("| queue | a job that was enqueued is | jobs/s | idle: enqueue to handler p50 | p99 |\n| --- | --- | --- | --- | --- |\n")
@@ -97,7 +97,7 @@ func (c contender) measure(dir string) (rate float64, p50, p99 time.Duration, er
 		return 0, 0, 0, fmt.Errorf("only %d of %d jobs were handled in two minutes", handled.Load(), *jobs)
 	}
 	rate = float64(*jobs) / time.Since(begin).Seconds()
-	time.Sleep(2 * time.Second) // it comes to rest
+	time.Sleep(2 * time.Second) // until it is idle
 	var waits []time.Duration
 	for range 50 {
 		begin := time.Now()
@@ -138,7 +138,7 @@ func openThrottler(dir string, handle func()) (*queue, error) {
 	}, nil
 }
 
-// serve starts a server of a peer, and returns when it listens.
+// serve starts the server of a peer, and returns when it listens.
 func serve(cmd *exec.Cmd, addr string) (stop func(), err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err

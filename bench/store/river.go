@@ -31,8 +31,8 @@ type worker struct {
 
 func (w *worker) Work(context.Context, *river.Job[job]) error { w.handle(); return nil }
 
-// openRiver returns River on a PostgreSQL of its own; poll is how often it looks for
-// jobs, 0 for its default.
+// openRiver returns River on a PostgreSQL of its own; poll is its poll interval, 0 for
+// its default.
 func openRiver(poll time.Duration) func(dir string, handle func()) (*queue, error) {
 	return func(dir string, handle func()) (*queue, error) {
 		addr, stop, err := startPostgres()
@@ -70,8 +70,8 @@ func openRiver(poll time.Duration) func(dir string, handle func()) (*queue, erro
 	}
 }
 
-// startPostgres makes a database as it comes and starts its server, which does not
-// want to be root.
+// startPostgres makes a database with the default settings and starts its server, which
+// refuses to run as root.
 func startPostgres() (addr string, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "bench-postgres")
 	if err != nil {

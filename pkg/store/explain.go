@@ -1,64 +1,34 @@
 package store
 
 import (
-	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 
-	"github.com/pressly/goose/v3"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// mend is what can be done about a damaged file.
-const mend = "restore it from a copy, or see what can be saved with sqlite3 .recover"
+// repairHint is the advice for a damaged file.
+const repairHint = "restore it from a copy, or save the rest with sqlite3 .recover"
 
-// errForeign is said of an SQLite file that no store has made.
-var errForeign = errors.New("is no store of this program; name another file")
-
-// explain says of an error of SQLite what it means for the file, and what to do.
+// explain adds to an error of SQLite its meaning for the file, and the next step.
 func explain(err error) error {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	switch e.Code() & 0xff {
+	switch sqliteCode(err) {
 	case sqlite3.SQLITE_NOTADB:
 		return fmt.Errorf("is no SQLite file, or its head is damaged: %w; name another file, or, if it was a store, restore it from a copy", err)
 	case sqlite3.SQLITE_CORRUPT:
-		return fmt.Errorf("is damaged: %w; %s", err, mend)
+		return fmt.Errorf("is damaged: %w; %s", err, repairHint)
 	}
 	return err
 }
 
-// newer refuses a file that a newer program has written.
-func newer(schema, known int64) error {
-	if schema > known {
-		return fmt.Errorf("has schema %d, this program knows %d; run the newer program", schema, known)
-	}
-	return nil
-}
+func isFull(err error) bool { return sqliteCode(err) == sqlite3.SQLITE_FULL }
 
-// knowSchema makes sure that this program can read the file.
-func knowSchema(db *sql.DB) error {
-	files, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return err
+// sqliteCode returns the primary result code of an error of SQLite, 0 of another.
+func sqliteCode(err error) int {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return 0
 	}
-	known, err := goose.NumericComponent(files[len(files)-1])
-	if err != nil {
-		return err
-	}
-	tables, schema := 0, int64(0)
-	if err := db.QueryRow("SELECT count(*) FROM sqlite_schema WHERE name IN ('calls', 'goose_db_version')").Scan(&tables); err != nil {
-		return err
-	}
-	if tables != 2 {
-		return errForeign
-	}
-	if err := db.QueryRow("SELECT max(version_id) FROM goose_db_version").Scan(&schema); err != nil {
-		return err
-	}
-	return newer(schema, known)
+	return e.Code() & 0xff
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
 
-// TestExplain: a file that cannot be used is named, with what it is and what to do,
-// to whoever serves from it and to whoever reads it.
+// TestExplain: the error for a file that cannot be used names the file, the fault
+// and the next step, to Open as to Check.
 func TestExplain(t *testing.T) {
 	change := func(statements string) func(t *testing.T, path string) {
 		return func(t *testing.T, path string) {
@@ -33,13 +33,13 @@ func TestExplain(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		damage       func(t *testing.T, path string)
-		serve, check string // what is said; empty: nothing
+		serve, check string // part of the error; empty: no error
 	}{
 		"text":             {overwrite(strings.Repeat("no database ", 100)), "name another file", "name another file"},
 		"an empty file":    {overwrite(""), "", "is no store of this program"},
 		"a damaged schema": {change("PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = 'CREATE nothing' WHERE name = 'calls'"), "sqlite3 .recover", "sqlite3 .recover"},
 		"a newer schema":   {change("INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, 1)"), "has schema 99, this program knows 1; run the newer program", "has schema 99, this program knows 1"},
-		"a flight alone":   {change("INSERT INTO flights VALUES (99, 1, 1, 0, 0, '', '', 0)"), "", "1 of what was being sent are of no call"},
+		"a flight alone":   {change("INSERT INTO flights VALUES (99, 1, 1, 0, 0, '', '', 0)"), "", "attempts in flight without a call: 1"},
 		"a changed call":   {change("UPDATE calls SET state = 'done'"), "", "sqlite3 .recover"},
 		"nothing wrong":    {func(*testing.T, string) {}, "", ""},
 	} {
@@ -71,18 +71,18 @@ func check(path string, o Options) error {
 	return err
 }
 
-func says(t *testing.T, who string, err error, path, want string) {
+func says(t *testing.T, method string, err error, path, want string) {
 	t.Helper()
 	if want == "" && err == nil {
 		return
 	}
 	if want == "" || err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), want) {
-		t.Errorf("%s: %v, want the path and %q", who, err, want)
+		t.Errorf("%s: %v, want the path and %q", method, err, want)
 	}
 }
 
-// TestCheckSealed: another key is not taken for damage.
-func TestCheckSealed(t *testing.T) {
+// TestCheckEncrypted: a wrong key is not reported as damage.
+func TestCheckEncrypted(t *testing.T) {
 	path := file(t)
 	open(t, path, Options{SealKey: key}).Close()
 	for want, k := range map[string][]byte{"": key, "give the key": nil, "sealed with another key": []byte("f123456789abcdef0123456789abcdef")} {

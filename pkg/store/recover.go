@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,312 +13,193 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// What is said of calls that a life of the store left behind.
+// Reasons of attempts that a process left behind.
 const (
 	endedBefore = "the process ended before the answer was recorded"
 	wentWithIt  = "the process that accepted it ended, and with it its caller or its request"
 )
 
-// Recover implements [scheduler.Durable].
-func (d *DB) Recover(ctx context.Context, recent time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (*scheduler.Past, error) {
-	var past *scheduler.Past
-	err := d.do(ctx, &op{essential: true, run: func(w *writer) (answer, err error) {
-		past = &scheduler.Past{Backlog: make(map[string]scheduler.UpstreamStatus)}
-		return nil, w.recover(past, recent, repeat)
-	}})
+// A recovery is the first transaction of a process. It decides about the calls of
+// earlier processes, and collects the state that it recovers.
+type recovery struct {
+	*conn
+	codec  *codec
+	now    time.Time
+	repeat func(*scheduler.Entry) (time.Time, bool)
+	state  *scheduler.Past
+
+	// Read from meta.
+	folded, mark int64
+	clean        bool
+	counted      []byte // the backlog at the last clean close
+}
+
+func (r *recovery) run(recent time.Duration) (*scheduler.Past, error) {
+	r.state = &scheduler.Past{Backlog: make(map[string]scheduler.Backlog)}
+	if err := r.readMeta(); err != nil {
+		return nil, err
+	}
+	cancelled, err := r.endBound()
 	if err != nil {
 		return nil, err
 	}
-	return past, nil
+	if err := r.interruptAttempts(); err != nil {
+		return nil, err
+	}
+	if err := r.recentHolds(max(r.mark, micros(r.now)) - recent.Microseconds()); err != nil {
+		return nil, err
+	}
+	holds, err := r.holds()
+	if err != nil {
+		return nil, err
+	}
+	r.state.Holds = append(r.state.Holds, holds...)
+	if err := r.readBacklog(cancelled); err != nil {
+		return nil, err
+	}
+	if err := r.set("epoch", r.epoch); err != nil {
+		return nil, err
+	}
+	return r.state, r.set("clean", false)
 }
 
-// recover runs in the writer's transaction.
-func (w *writer) recover(past *scheduler.Past, recent time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) error {
-	var last, folded, mark int64
-	var clean bool
-	var id, backlog []byte
+// readMeta reads the table meta and begins the epoch of this process.
+func (r *recovery) readMeta() error {
+	var last int64
+	var id []byte
 	for _, m := range []struct {
 		name string
 		to   any
-	}{{"epoch", &last}, {"folded", &folded}, {"mark", &mark}, {"clean", &clean}, {"id", &id}, {"backlog", &backlog}} {
-		if err := w.one("SELECT value FROM meta WHERE name = ?", []any{m.name}, m.to); err != nil && !errors.Is(err, sql.ErrNoRows) {
+	}{{"epoch", &last}, {"folded", &r.folded}, {"mark", &r.mark}, {"clean", &r.clean}, {"id", &id}, {"backlog", &r.counted}} {
+		if err := r.one("SELECT value FROM meta WHERE name = ?", []any{m.name}, m.to); err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
 	}
 	if id == nil {
-		if err := w.set("id", rand.Text()); err != nil {
+		if err := r.set("id", rand.Text()); err != nil {
 			return err
 		}
 	}
-	w.epoch = last + 1
-	past.Epoch, past.Mark = w.epoch, instant(mark)
-	if err := w.one("SELECT coalesce(max(seq), 0) FROM calls", nil, &past.Seq); err != nil {
-		return err
-	}
-	now, ended := time.Now(), 0
-	for _, step := range []func() error{
-		func() (err error) { ended, err = w.endFragile(now); return err },
-		func() error { return w.breakSending(past, now, repeat) },
-		func() error { return w.recentHolds(past, folded, max(mark, micros(now))-recent.Microseconds()) },
-		func() error { return w.quotaHolds(past) },
-		func() error { return w.backlog(past, clean && ended == 0 && past.Broken == 0, backlog) },
-		func() error { return w.set("epoch", w.epoch) },
-		func() error { return w.set("clean", false) },
-	} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (w *writer) set(name string, value any) error {
-	return w.exec("INSERT OR REPLACE INTO meta VALUES (?, ?)", name, value)
+	r.epoch = last + 1
+	r.state.Epoch, r.state.Mark = r.epoch, instant(r.mark)
+	return r.one("SELECT coalesce(max(seq), 0) FROM calls", nil, &r.state.Seq)
 }
 
 // rows reads rows of calls.
-func (w *writer) rows(where string, args ...any) ([]*row, error) {
-	s, err := w.prepared("SELECT " + columns + " FROM current WHERE " + where)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := s.Query(args...)
+func (r *recovery) rows(where string, args ...any) ([]*row, error) {
+	rows, err := r.query("SELECT "+columns+" FROM current WHERE "+where, args...)
 	if err != nil {
 		return nil, err
 	}
 	return scan(rows)
 }
 
-// put stores what recovery decided about a call.
-func (w *writer) put(c *scheduler.Call) error {
-	r, err := rowOf(c)
+// put stores the decision about a call.
+func (r *recovery) put(c *scheduler.Call) error {
+	row, err := rowOf(c)
 	if err != nil {
 		return err
 	}
-	_, err = w.update(c, r, nil, false)
+	_, err = r.update(c, row, nil, false)
 	return err
 }
 
-// endFragile ends calls that cannot go on: nobody has an answer that they were
-// accepted, or their request was not kept. One that was sent may have been executed.
-func (w *writer) endFragile(now time.Time) (ended int, err error) {
-	rows, err := w.rows("seq IN (SELECT seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND wake <> 0 AND wake = ?) AND state = 'waiting'", fragile)
-	for _, r := range rows {
-		c, err := r.call()
+// endBound ends the calls that were bound to their process: they are unknown if an
+// attempt may have been executed, else cancelled.
+func (r *recovery) endBound() (ended int, err error) {
+	rows, err := r.rows("seq IN (SELECT seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND wake <> 0 AND wake = ?) AND state = 'waiting'", boundToProcess)
+	for _, row := range rows {
+		c, err := row.call()
 		if err != nil {
 			return 0, err
 		}
-		c.State, c.FinishedAt = scheduler.Cancelled, now
+		c.State, c.FinishedAt = scheduler.Cancelled, r.now
 		if slices.ContainsFunc(c.Attempts, func(a scheduler.Attempt) bool { return a.Outcome == upstream.Unknown }) {
 			c.State, c.FinishedAt = scheduler.Unknown, time.Time{}
 		}
 		if last := c.Last(); last != nil {
 			last.Reason += "; " + wentWithIt
 		}
-		if err := w.put(c); err != nil {
+		if err := r.put(c); err != nil {
 			return 0, err
 		}
 	}
 	return len(rows), err
 }
 
-// breakSending decides about what was being sent. Its permits go over to the quota table.
-func (w *writer) breakSending(past *scheduler.Past, now time.Time, repeat func(*scheduler.Entry) (time.Time, bool)) error {
-	held := int64(1) << 31 // ids that no block of this life has
-	if err := strayFlights(conn{w}); err != nil {
+// interruptAttempts decides about the calls that were in flight: they are unknown, or
+// wait again. Their permits go over to the table quota.
+func (r *recovery) interruptAttempts() error {
+	ctx := context.Background()
+	held := int64(1) << 31 // above the ids of this process's leases
+	if err := strayFlights(ctx, r); err != nil {
 		return err
 	}
-	rows, err := w.rows("seq IN (SELECT seq FROM flights)")
-	for _, r := range rows {
-		c, err := r.call()
+	rows, err := r.rows("seq IN (SELECT seq FROM flights)")
+	for _, row := range rows {
+		c, err := row.call()
 		if err != nil {
 			return err
 		}
-		for _, h := range c.Spent { // quotaHolds finds them there
+		for _, h := range c.Spent {
 			held++
-			if h.ID = w.epoch<<32 + held; !h.Back.IsZero() {
-				h.Back = ceil(h.Back)
-			}
-			if err := w.hold("INSERT", h); err != nil {
+			h.ID = r.epoch<<32 + held
+			if err := r.insertHold("INSERT", h); err != nil {
 				return err
 			}
 		}
 		c.State, c.Spent = scheduler.Unknown, nil
 		if last := c.Last(); last != nil {
-			last.EndedAt, last.Outcome, last.Reason = now, upstream.Unknown, endedBefore
+			last.EndedAt, last.Outcome, last.Reason = r.now, upstream.Unknown, endedBefore
 		}
-		e, err := w.entry(conn{w}, r)
+		e, err := row.entry(ctx, r, r.codec)
 		if err != nil {
 			return err
 		}
 		*e.Call = *c // repeat may change its copy
-		if at, ok := repeat(e); ok {
+		if at, ok := r.repeat(e); ok {
 			c.State, c.Due = scheduler.Waiting, at
 		}
-		if err := w.put(c); err != nil {
+		if err := r.put(c); err != nil {
 			return err
 		}
-		past.Broken++
+		r.state.Broken++
 	}
 	return err
 }
 
-// strayFlights looks for what was being sent and is of no call.
-func strayFlights(q querier) error {
+// strayFlights fails if there are attempts in flight without a call.
+func strayFlights(ctx context.Context, q querier) error {
 	n := 0
-	err := q.QueryRow("SELECT count(*) FROM flights WHERE seq NOT IN (SELECT seq FROM calls)").Scan(&n)
+	err := q.QueryRowContext(ctx, "SELECT count(*) FROM flights WHERE seq NOT IN (SELECT seq FROM calls)").Scan(&n)
 	if n > 0 {
-		err = fmt.Errorf("%d of what was being sent are of no call: %w", n, errSum)
+		err = fmt.Errorf("attempts in flight without a call: %d: %w", n, errChecksum)
 	}
 	return err
 }
 
-// conn is the writer's connection, inside its transaction.
-type conn struct{ w *writer }
-
-func (c conn) QueryRow(query string, args ...any) *sql.Row {
-	return c.w.conn.QueryRowContext(context.Background(), query, args...)
-}
-
-func (c conn) Query(query string, args ...any) (*sql.Rows, error) {
-	return c.w.conn.QueryContext(context.Background(), query, args...)
-}
-
-// recentHolds adds the permits of attempts that ended since an instant, of lives
-// whose use of the quota was not folded into the quota table.
-func (w *writer) recentHolds(past *scheduler.Past, folded, since int64) error {
-	rows, err := w.rows("seq IN (SELECT seq FROM calls INDEXED BY ended WHERE ended_at > 0 AND ended_at > ? AND epoch > ? AND spent <> '')", since, folded)
-	for _, r := range rows {
-		c, err := r.call()
+// recentHolds adds the permits of attempts that ended since an instant, in epochs
+// that the table quota does not include.
+func (r *recovery) recentHolds(since int64) error {
+	rows, err := r.rows("seq IN (SELECT seq FROM calls INDEXED BY ended WHERE ended_at > 0 AND ended_at > ? AND epoch > ? AND spent <> '')", since, r.folded)
+	for _, row := range rows {
+		c, err := row.call()
 		if err != nil {
 			return err
 		}
-		past.Holds = append(past.Holds, c.Spent...)
+		r.state.Holds = append(r.state.Holds, c.Spent...)
 	}
 	return err
 }
 
-func (w *writer) quotaHolds(past *scheduler.Past) error {
-	s, err := w.prepared("SELECT id, upstream, name, key, every, permits, back, paused, sum FROM quota")
-	if err != nil {
-		return err
+// readBacklog takes the count of the last clean close, if this recovery has decided
+// about no call; else it counts.
+func (r *recovery) readBacklog(cancelled int) (err error) {
+	if r.clean && cancelled == 0 && r.state.Broken == 0 {
+		if r.state.Backlog, err = decodeBacklog(r.counted); err == nil {
+			return nil
+		}
 	}
-	rows, err := s.Query()
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var h scheduler.Hold
-		var back, found int64
-		if err := rows.Scan(&h.ID, &h.Upstream, &h.Limit, &h.Key, &h.Every, &h.Permits, &back, &h.Paused, &found); err != nil {
-			return err
-		}
-		h.Back = instant(back)
-		if sumOf(h) != found {
-			return fmt.Errorf("quota %d: %w", h.ID, errSum)
-		}
-		past.Holds = append(past.Holds, h)
-	}
-	return rows.Err()
-}
-
-// backlog counts what waits and what is unknown; after a clean end it was counted, and
-// is so still if nothing was decided since.
-func (w *writer) backlog(past *scheduler.Past, known bool, counted []byte) error {
-	if known && json.Unmarshal(counted, &past.Backlog) == nil {
-		return nil
-	}
-	return w.count(past.Backlog)
-}
-
-func (w *writer) count(backlog map[string]scheduler.UpstreamStatus) error {
-	s, err := w.prepared(`SELECT 1, upstream, count(*), sum(bytes) FROM calls INDEXED BY waiting WHERE state = 'waiting' GROUP BY upstream
-		UNION ALL SELECT 0, upstream, count(*), sum(bytes) FROM calls INDEXED BY unsettled WHERE state = 'unknown' AND async GROUP BY upstream`)
-	if err != nil {
-		return err
-	}
-	rows, err := s.Query()
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var waits bool
-		var name string
-		var n int
-		var bytes int64
-		if err := rows.Scan(&waits, &name, &n, &bytes); err != nil {
-			return err
-		}
-		b := backlog[name]
-		b.Bytes += bytes
-		if waits {
-			b.Waiting = n
-		} else {
-			b.Unknown = n
-		}
-		backlog[name] = b
-	}
-	return rows.Err()
-}
-
-// finish is the last change of a life that ends cleanly.
-func (w *writer) finish() error {
-	backlog := make(map[string]scheduler.UpstreamStatus)
-	return w.commit([]*op{{run: func(w *writer) (answer, err error) {
-		if err := w.count(backlog); err != nil {
-			return nil, err
-		}
-		text, err := json.Marshal(backlog)
-		if err != nil {
-			return nil, err
-		}
-		return nil, errors.Join(w.set("backlog", text), w.set("clean", true))
-	}}})
-}
-
-// Restate implements [scheduler.Durable].
-func (d *DB) Restate(ctx context.Context, holds []scheduler.Hold) error {
-	return d.do(ctx, &op{essential: true, run: func(w *writer) (answer, err error) {
-		if err := w.exec("DELETE FROM quota"); err != nil {
-			return nil, err
-		}
-		for i, h := range holds {
-			if !h.Paused {
-				h.ID = int64(i + 1) // below those of any block
-			}
-			if err := w.hold("INSERT", h); err != nil {
-				return nil, err
-			}
-		}
-		// What is sent from now on is not among them: it has a new epoch.
-		folded := w.epoch
-		w.epoch++
-		return nil, errors.Join(w.set("folded", folded), w.set("epoch", w.epoch))
-	}})
-}
-
-func sumOf(h scheduler.Hold) int64 {
-	return sum(h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), h.Paused)
-}
-
-func (w *writer) hold(insert string, h scheduler.Hold) error {
-	if !h.Back.IsZero() {
-		h.Back = ceil(h.Back)
-	}
-	return w.exec(insert+" INTO quota VALUES (?,?,?,?,?,?,?,?,?)", h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), h.Paused, sumOf(h))
-}
-
-// Settle implements [scheduler.Durable].
-func (d *DB) Settle(ctx context.Context, holds []scheduler.Hold) error {
-	return d.do(ctx, &op{essential: true, run: func(w *writer) (answer, err error) {
-		for _, h := range holds {
-			h.Back = ceil(h.Back)
-			if err := w.exec("UPDATE quota SET back = ?, sum = ? WHERE id = ?", micros(h.Back), sumOf(h), h.ID); err != nil {
-				return nil, err
-			}
-		}
-		return nil, nil
-	}})
+	r.state.Backlog, err = r.backlog()
+	return err
 }

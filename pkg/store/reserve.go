@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// reserveSize is what the outcomes of calls in flight can use on a full disk, bytes.
+// reserveSize is the room for the outcomes of attempts in flight on a full disk, bytes.
 const reserveSize = 16 << 20
 
-// A reserve is a file that is given up when the disk is full. It is owned by the writer.
+// A reserve is a file that is deleted when the disk is full. The writer owns it.
 type reserve struct {
-	path  string
-	size  int64
-	spent bool      // it was given up
-	tried time.Time // to take it again
+	path     string
+	size     int64
+	released bool      // the file was deleted, or could not be made
+	tried    time.Time // by restored
 }
 
-// take makes the file if it is not there, full of bytes that no file system leaves out.
-func (r *reserve) take() error {
-	r.spent = true
+// allocate makes the file if there is none, of bytes that no file system can compress.
+func (r *reserve) allocate() error {
+	r.released = true
 	if info, err := os.Stat(r.path); err == nil && info.Size() == r.size {
-		r.spent = false
+		r.released = false
 		return nil
 	}
 	f, err := os.OpenFile(r.path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
@@ -40,21 +40,21 @@ func (r *reserve) take() error {
 		os.Remove(r.path)
 		return err
 	}
-	r.spent = false
+	r.released = false
 	return nil
 }
 
-// give frees the room.
-func (r *reserve) give() {
+// release deletes the file.
+func (r *reserve) release() {
 	os.Remove(r.path)
-	r.spent, r.tried = true, time.Now()
+	r.released, r.tried = true, time.Now()
 }
 
-// lacking tells whether the disk is still full: once a second it is tried.
-func (r *reserve) lacking() bool {
-	if r.spent && time.Since(r.tried) > time.Second {
+// restored reports whether the file is there. It tries to make it once a second.
+func (r *reserve) restored() bool {
+	if r.released && time.Since(r.tried) > time.Second {
 		r.tried = time.Now()
-		r.take()
+		r.allocate()
 	}
-	return r.spent
+	return !r.released
 }

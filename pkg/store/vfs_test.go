@@ -13,8 +13,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// disk is a layer between SQLite and the files: it knows what is certain to be on
-// disk, and can fail. Its shape is that of SQLite's C interface
+// disk is a layer between SQLite and the files. It sees which files were synced, and
+// its syncs and writes can fail. Its shape is that of SQLite's C interface
 // (https://sqlite.org/c3ref/vfs.html) on a 64-bit machine.
 var disk = &faultyDisk{name: "faulty"}
 
@@ -26,7 +26,7 @@ type faultyDisk struct {
 	methods  map[uintptr]uintptr // ours, by those of the real files
 	paths    map[uintptr]string  // of open files
 
-	// What is to happen. A test sets it before it opens a store.
+	// The plan of a test, which sets it before it opens a store.
 	synced func(path string) // a file has been synced
 	sync   func() fault      // asked at each sync
 	write  func() fault      // asked at each write
@@ -36,8 +36,8 @@ type fault uint8
 
 const (
 	works   fault = iota
-	fails         // and nothing of it is on disk
-	written       // but it is on disk
+	fails         // and nothing is on disk
+	written       // fails, but all is on disk
 )
 
 // methods is sqlite3_io_methods: a version and 18 functions, of which xClose is the
@@ -69,7 +69,7 @@ type (
 	closeFunc = func(tls *libc.TLS, file uintptr) int32
 )
 
-// pointer and call are how functions are held in C's structures.
+// pointer and call convert between functions and their form in C's structures.
 func pointer[F any](f *F) uintptr { return *(*uintptr)(unsafe.Pointer(f)) }
 
 func call[F any](p uintptr) F { h := struct{ uintptr }{p}; return *(*F)(unsafe.Pointer(&h)) }
@@ -81,7 +81,7 @@ var (
 	ourClose closeFunc = diskClose
 )
 
-// use makes SQLite know the disk, and resets what is to happen on it.
+// use registers the disk with SQLite, and resets its plan.
 func (d *faultyDisk) use() {
 	d.register.Do(func() {
 		d.methods, d.paths = make(map[uintptr]uintptr), make(map[uintptr]string)
@@ -100,7 +100,7 @@ func (d *faultyDisk) use() {
 	d.synced, d.sync, d.write = nil, nil, nil
 }
 
-// fail sets what is asked at each sync from now on.
+// fail sets the plan for each sync from now on.
 func (d *faultyDisk) fail(sync func() fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,7 +182,7 @@ func diskClose(tls *libc.TLS, file uintptr) int32 {
 	return call[closeFunc](m.close)(tls, file)
 }
 
-// A shadow is what would be left of files after a power cut: what was synced.
+// A shadow has the files as a power cut would leave them: as of their last sync.
 type shadow struct {
 	mu    sync.Mutex
 	files map[string][]byte
@@ -198,7 +198,7 @@ func (s *shadow) take(path string) {
 	s.files[path] = b
 }
 
-// leave writes it into a directory.
+// leave writes the files into a directory.
 func (s *shadow) leave(dir string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,95 +3,107 @@ package store
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"time"
 
 	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 const (
-	maxBatch  = 1024 // changes of one transaction, at most
-	fullBatch = 100  // so many take longer than a sync: what is not there yet is not waited for
+	maxBatch  = 1024 // changes of one transaction
+	fullBatch = 100  // so many take longer than a sync: the writer waits for no more
 
-	// The log is moved into the file when it has so many pages of 4 KiB: in an idle
-	// moment, or at the latest.
+	// The writer checkpoints a log of more than idleLog pages of 4 KiB in an idle
+	// moment, and one of more than longLog pages at once.
 	idleLog  = 500
 	longLog  = 8000
 	idleTime = 20 * time.Millisecond
 )
 
-// An op is a change. Its run returns the answer for whoever handed it over, and the
-// error that ends the transaction.
-type op struct {
-	run       func(w *writer) (answer, err error)
-	essential bool // has room when the disk is full
-	answer    error
-	done      chan struct{}
+// A change is a part of a transaction.
+type change struct {
+	// apply returns the error for its caller, and the error that ends the
+	// transaction. It runs again if the transaction is tried again.
+	apply     func(c *conn) (refused, err error)
+	essential bool // it has room when the disk is full
+
+	refused error
+	done    chan struct{} // closed when it is on disk, or refused
 }
 
 // A writer is the one goroutine that changes the file.
 type writer struct {
-	*DB
-	conn    *sql.Conn
-	queries map[string]*sql.Stmt   // compiled
-	changes map[string]driver.Stmt // likewise
-	args    []driver.NamedValue    // of the change that is made
-	logged  int                    // pages since the log was moved
-	tight   bool                   // leave out what is not needed: the reserve is used up
+	path    string
+	log     *slog.Logger
+	longLog int
+	failure *failure
+	changes chan *change
+	stop    chan struct{} // closed by Close
+	ended   chan struct{} // closed when run has returned
+
+	// Owned by run.
+	conn    *conn
+	reserve *reserve
+	logged  int   // pages since the last checkpoint
+	closed  error // of the last change
 }
 
-func newWriter(d *DB) (*writer, error) {
-	conn, err := d.write.Conn(context.Background())
+func newWriter(path string, o Options, pool *sql.DB, f *failure, reserve *reserve) (*writer, error) {
+	c, err := newConn(pool)
 	if err != nil {
 		return nil, err
 	}
-	return &writer{DB: d, conn: conn, queries: make(map[string]*sql.Stmt), changes: make(map[string]driver.Stmt)}, nil
+	return &writer{
+		path: path, log: o.Log, longLog: o.longLog, failure: f, conn: c, reserve: reserve,
+		changes: make(chan *change, maxBatch), stop: make(chan struct{}), ended: make(chan struct{}),
+	}, nil
 }
 
-// do hands a change over and waits until it is on disk.
-func (d *DB) do(ctx context.Context, o *op) error {
-	o.done = make(chan struct{})
-	if d.isBroken() {
-		return d.failure
+// do hands a change over and waits until it is on disk. Its ctx ends only the wait
+// for a place in the queue.
+func (w *writer) do(ctx context.Context, c *change) error {
+	c.done = make(chan struct{})
+	if err := w.failure.get(); err != nil {
+		return err
 	}
 	select {
-	case d.ops <- o:
+	case w.changes <- c:
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-d.ended:
-		return d.gone()
+	case <-w.ended:
+		return w.gone()
 	}
 	select {
-	case <-o.done:
-		return o.answer
-	case <-d.ended:
-		select { // it may have been the last
-		case <-o.done:
-			return o.answer
+	case <-c.done:
+		return c.refused
+	case <-w.ended:
+		select { // the last batch may have had it
+		case <-c.done:
+			return c.refused
 		default:
-			return d.gone()
+			return w.gone()
 		}
 	}
 }
 
-func (d *DB) gone() error {
-	if d.isBroken() {
-		return d.failure
+// gone returns why the writer has ended.
+func (w *writer) gone() error {
+	if err := w.failure.get(); err != nil {
+		return err
 	}
-	return fmt.Errorf("store: %s: is closed", d.path)
+	return fmt.Errorf("store: %s: is closed", w.path)
 }
 
-// run writes batches until the store is closed or has failed.
+// run commits batches until the store is closed or has failed.
 func (w *writer) run() {
 	defer close(w.ended)
-	defer w.release()
-	batch := make([]*op, 0, maxBatch)
+	defer w.conn.close()
+	batch := make([]*change, 0, maxBatch)
 	idle := time.NewTimer(idleTime)
 	defer idle.Stop()
 	for {
@@ -101,68 +113,45 @@ func (w *writer) run() {
 		}
 		var err error
 		select {
-		case o := <-w.ops:
-			batch = w.gather(append(batch, o))
+		case c := <-w.changes:
+			batch = w.gather(append(batch, c))
 			err = w.handle(batch)
 		case <-idle.C:
-			err = w.moveLog()
-		case <-w.broken: // by a reader
+			err = w.checkpoint()
+		case <-w.failure.ended: // a reader has met it
 		case <-w.stop:
 			switch batch = w.drain(batch); {
 			case len(batch) > 0:
 				err = w.handle(batch)
-			case !w.isBroken():
-				w.unclean = errors.Join(w.finish(), w.moveLog())
+			case w.failure.get() == nil:
+				w.closed = errors.Join(w.finish(), w.checkpoint())
 				return
 			}
 		}
-		if w.isBroken() {
-			err = errors.Join(err, w.failure)
-		}
-		if err != nil {
-			w.fail(err)
-			for _, o := range append(batch, w.drain(nil)...) {
-				o.answer = w.failure
-				close(o.done)
+		if err = errors.Join(err, w.failure.get()); err != nil {
+			w.failure.set(err)
+			for _, c := range append(batch, w.drain(nil)...) {
+				c.refused = w.failure.get()
+				close(c.done)
 			}
 			return
 		}
-		for _, o := range batch {
-			close(o.done)
+		for _, c := range batch {
+			close(c.done)
 		}
-		if w.logged > w.options.longLog {
-			if err := w.moveLog(); err != nil {
-				w.fail(err)
+		if w.logged > w.longLog {
+			if err := w.checkpoint(); err != nil {
+				w.failure.set(err)
 				return
 			}
 		}
 	}
 }
 
-func (d *DB) isBroken() bool {
-	select {
-	case <-d.broken:
-		return true
-	default:
-		return false
-	}
-}
-
-// release gives the connection back. A statement left open would keep the file open.
-func (w *writer) release() {
-	for _, s := range w.queries {
-		s.Close()
-	}
-	for _, s := range w.changes {
-		s.Close()
-	}
-	w.conn.Close()
-}
-
-// gather takes what queued while the last transaction was synced, and what those
-// hand over next who have just been answered: else they would wait while the first
-// few of them are synced.
-func (w *writer) gather(batch []*op) []*op {
+// gather adds the changes that queued during the last sync, and the next ones of
+// the callers that it has released: else those would wait while the first few of
+// them are synced.
+func (w *writer) gather(batch []*change) []*change {
 	for before := 0; len(batch) > before && len(batch) < fullBatch; {
 		before = len(batch)
 		runtime.Gosched()
@@ -171,12 +160,12 @@ func (w *writer) gather(batch []*op) []*op {
 	return batch
 }
 
-// drain takes what is there.
-func (w *writer) drain(batch []*op) []*op {
+// drain adds the changes that are queued.
+func (w *writer) drain(batch []*change) []*change {
 	for len(batch) < maxBatch {
 		select {
-		case o := <-w.ops:
-			batch = append(batch, o)
+		case c := <-w.changes:
+			batch = append(batch, c)
 		default:
 			return batch
 		}
@@ -184,28 +173,29 @@ func (w *writer) drain(batch []*op) []*op {
 	return batch
 }
 
-// handle commits a batch, of which on a full disk only what is essential.
-func (w *writer) handle(batch []*op) error {
-	if w.reserve.spent && w.reserve.lacking() {
-		return w.squeeze(batch)
+// handle commits a batch; on a full disk only the essential part of it.
+func (w *writer) handle(batch []*change) error {
+	if w.reserve.released && !w.reserve.restored() {
+		return w.commitEssential(batch)
 	}
 	err := w.commit(batch)
 	if !isFull(err) {
 		return err
 	}
-	w.options.Log.Warn("the disk is full; nothing new is accepted until there is room", "store", w.path)
-	w.reserve.give()
-	return w.squeeze(batch)
+	w.log.Warn("the disk is full; nothing new is accepted until there is room", "store", w.path)
+	w.reserve.release()
+	return w.commitEssential(batch)
 }
 
-// squeeze commits what is essential, if need be without the answers' bodies.
-func (w *writer) squeeze(batch []*op) error {
-	var rest []*op
-	for _, o := range batch {
-		if o.essential {
-			rest = append(rest, o)
+// commitEssential commits the essential changes of a batch, if need be without the
+// responses.
+func (w *writer) commitEssential(batch []*change) error {
+	var rest []*change
+	for _, c := range batch {
+		if c.essential {
+			rest = append(rest, c)
 		} else {
-			o.answer = scheduler.ErrFull
+			c.refused = scheduler.ErrFull
 		}
 	}
 	if len(rest) == 0 {
@@ -213,35 +203,35 @@ func (w *writer) squeeze(batch []*op) error {
 	}
 	err := w.commit(rest)
 	if isFull(err) {
-		w.tight = true
+		w.conn.lowSpace = true
 		err = w.commit(rest)
-		w.tight = false
+		w.conn.lowSpace = false
 	}
 	if isFull(err) {
-		for _, o := range rest {
-			o.answer = scheduler.ErrFull
+		for _, c := range rest {
+			c.refused = scheduler.ErrFull
 		}
 		return nil
 	}
 	return err
 }
 
-// commit runs a batch as one transaction. An error that is not a full disk leaves
-// it open whether the batch is on disk.
-func (w *writer) commit(batch []*op) error {
-	if err := w.exec("BEGIN IMMEDIATE"); err != nil {
+// commit runs a batch as one transaction. After an error other than a full disk it
+// is unknown whether the batch is on disk.
+func (w *writer) commit(batch []*change) error {
+	if err := w.conn.exec("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
-	for _, o := range batch {
+	for _, c := range batch {
 		var err error
-		if o.answer, err = o.run(w); err != nil {
+		if c.refused, err = c.apply(w.conn); err != nil {
 			return w.rollback(err)
 		}
 	}
-	if err := w.exec("INSERT INTO meta VALUES ('mark', ?1) ON CONFLICT DO UPDATE SET value = max(value, ?1)", micros(time.Now())); err != nil {
+	if err := w.conn.exec("INSERT INTO meta VALUES ('mark', ?1) ON CONFLICT DO UPDATE SET value = max(value, ?1)", micros(time.Now())); err != nil {
 		return w.rollback(err)
 	}
-	if err := w.exec("COMMIT"); err != nil {
+	if err := w.conn.exec("COMMIT"); err != nil {
 		return w.rollback(err)
 	}
 	return w.conn.Raw(func(c any) error {
@@ -251,82 +241,36 @@ func (w *writer) commit(batch []*op) error {
 	})
 }
 
-// rollback ends a transaction that met an error; one may have ended by itself.
+// rollback ends a transaction after an error, unless SQLite has done so.
 func (w *writer) rollback(err error) error {
-	w.exec("ROLLBACK")
+	w.conn.exec("ROLLBACK")
 	return err
 }
 
-// moveLog moves the log into the file. SQLite would do it by itself, and say nothing of
-// a sync that failed.
-func (w *writer) moveLog() error {
+// checkpoint moves the log into the file. SQLite would do so by itself, but would not
+// report a failed sync.
+func (w *writer) checkpoint() error {
 	w.logged = 0
 	var busy, log, moved int
 	err := w.conn.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)").Scan(&busy, &log, &moved)
 	if isFull(err) {
-		w.reserve.give()
+		w.reserve.release()
 		return nil
 	}
 	return err
 }
 
-func isFull(err error) bool {
-	var e *sqlite.Error
-	return errors.As(err, &e) && e.Code()&0xff == sqlite3.SQLITE_FULL
-}
-
-// prepared returns a query, compiled once.
-func (w *writer) prepared(query string) (*sql.Stmt, error) {
-	s := w.queries[query]
-	if s == nil {
-		var err error
-		if s, err = w.conn.PrepareContext(context.Background(), query); err != nil {
+// finish commits the last change of a process that closes the file.
+func (w *writer) finish() error {
+	return w.commit([]*change{{apply: func(c *conn) (refused, err error) {
+		backlog, err := c.backlog()
+		if err != nil {
 			return nil, err
 		}
-		w.queries[query] = s
-	}
-	return s, nil
-}
-
-func (w *writer) exec(query string, args ...any) error {
-	_, err := w.changed(query, args...)
-	return err
-}
-
-// changed runs a statement and returns how many rows it changed. It does so on the
-// driver's own connection: a change has many values, and most of what database/sql
-// does for each is not needed.
-func (w *writer) changed(query string, args ...any) (n int64, err error) {
-	w.args = w.args[:0]
-	for i, a := range args {
-		v, err := driver.DefaultParameterConverter.ConvertValue(a)
+		text, err := encodeBacklog(backlog)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		w.args = append(w.args, driver.NamedValue{Ordinal: i + 1, Value: v})
-	}
-	err = w.conn.Raw(func(c any) (err error) {
-		s := w.changes[query]
-		if s == nil {
-			if s, err = c.(driver.ConnPrepareContext).PrepareContext(context.Background(), query); err != nil {
-				return err
-			}
-			w.changes[query] = s
-		}
-		r, err := s.(driver.StmtExecContext).ExecContext(context.Background(), w.args)
-		if err == nil {
-			n, err = r.RowsAffected()
-		}
-		return err
-	})
-	return n, err
-}
-
-// one reads one row; sql.ErrNoRows if there is none.
-func (w *writer) one(query string, args []any, to ...any) error {
-	s, err := w.prepared(query)
-	if err != nil {
-		return err
-	}
-	return s.QueryRow(args...).Scan(to...)
+		return nil, errors.Join(c.set("backlog", text), c.set("clean", true))
+	}}})
 }

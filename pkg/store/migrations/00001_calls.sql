@@ -3,48 +3,50 @@
 
 -- +goose Up
 
--- What is known of the store as a whole: id, epoch (grows with each process and each
--- restatement of quota), folded (the epoch up to which quota holds all that was spent),
--- mark (the latest wall clock of any commit), clean, backlog.
+-- Facts about the whole store: id; epoch (grows with each process and each
+-- replacement of quota); folded (the epoch up to which quota has all permits that may
+-- be out); mark (the latest wall clock of any commit); clean (the last process closed
+-- the file); backlog (JSON: the calls that waited then, by upstream); seal (a text
+-- that only the key of an encrypted file decrypts).
 CREATE TABLE meta (
 	name  TEXT PRIMARY KEY,
 	value BLOB
 ) WITHOUT ROWID;
 
--- A row is written when its call is accepted, and again when an attempt of it has
--- ended: a change in one place costs less than many small ones.
+-- A row is written when its call is accepted, and again after each attempt: one
+-- change in one place costs less than many small ones.
 CREATE TABLE calls (
 	seq         INTEGER PRIMARY KEY, -- age
 	id          TEXT NOT NULL UNIQUE,
 	upstream    TEXT NOT NULL,
-	lane        INTEGER NOT NULL,    -- equal for calls that take the same permits
-	state       TEXT NOT NULL,       -- waiting also while it is being sent
+	lane        INTEGER NOT NULL,    -- equal for calls of a flow that take the same permits
+	state       TEXT NOT NULL,       -- waiting also while an attempt is in flight
 	rank        INTEGER NOT NULL,    -- priority, negated
-	async       INTEGER NOT NULL,    -- nobody waits for the answer
-	callback    TEXT NOT NULL,       -- who is told of its end
-	resolves    TEXT NOT NULL,       -- the unknown call that it asks about
-	epoch       INTEGER NOT NULL,    -- that accepted it, or sent it last
+	async       INTEGER NOT NULL,    -- no caller waits for the response
+	callback    TEXT NOT NULL,       -- the callback that its end is reported to
+	resolves    TEXT NOT NULL,       -- the unknown call that it queries
+	epoch       INTEGER NOT NULL,    -- in which it was accepted, or sent last
 	bytes       INTEGER NOT NULL,
 	accepted_at INTEGER NOT NULL,
 	not_before  INTEGER NOT NULL,
-	due         INTEGER NOT NULL,    -- not before when it is sent, retries included
+	due         INTEGER NOT NULL,    -- the earliest instant of the next attempt
 	deadline    INTEGER NOT NULL,
-	wake        INTEGER NOT NULL,    -- due or deadline, what comes first, if it was put off;
-	                                 -- -1: cannot go on without the process that accepted it; else 0
-	ended_at    INTEGER NOT NULL,    -- of its last attempt that has ended, or of the call
+	wake        INTEGER NOT NULL,    -- due or deadline, the earlier one, if due is not 0;
+	                                 -- -1: ends with the process that accepted it; else 0
+	ended_at    INTEGER NOT NULL,    -- the end of the call, or of the last attempt that has ended
 	attempts    TEXT NOT NULL,       -- JSON
-	spent       TEXT NOT NULL,       -- JSON: permits that its attempts may have out
+	spent       TEXT NOT NULL,       -- JSON: the permits of its attempts that may be out
 	sum         INTEGER NOT NULL,
-	-- What goes on the wire, until the call is finished. If sealed is not null it
-	-- holds nonce and AES-256-GCM of all of it, and the rest is empty. If both are
-	-- null they are in bodies.
+	-- The request, until the call is finished. In an encrypted file sealed has the
+	-- nonce and the ciphertext (AES-256-GCM) of all of it, and the rest is empty. If
+	-- body and sealed are null, one of them is in bodies.
 	method      TEXT,
 	target      TEXT,
 	headers     TEXT,                -- JSON
 	body        BLOB,
 	sealed      BLOB,
 	request_sum INTEGER,
-	-- What came back.
+	-- The response.
 	status         INTEGER,
 	answer_headers TEXT,             -- JSON
 	answer         BLOB,
@@ -57,14 +59,14 @@ CREATE INDEX waking   ON calls (wake) WHERE state = 'waiting' AND wake <> 0;
 CREATE INDEX unsettled ON calls (upstream, bytes) WHERE state = 'unknown';
 CREATE INDEX ended    ON calls (ended_at) WHERE ended_at > 0;
 
--- Bodies that are too big to be written with every change of their call.
+-- Bodies too big to be written with every change of their call.
 CREATE TABLE bodies (
 	seq    INTEGER PRIMARY KEY,
 	body   BLOB,
 	sealed BLOB
 );
 
--- What is being sent, as of its intent.
+-- Attempts in flight, as of their intents.
 CREATE TABLE flights (
 	seq      INTEGER PRIMARY KEY,
 	async    INTEGER NOT NULL,
@@ -76,14 +78,14 @@ CREATE TABLE flights (
 	sum      INTEGER NOT NULL
 );
 
--- Calls as they are.
+-- Calls with their attempts in flight.
 CREATE VIEW current AS SELECT c.seq, id, upstream, lane, iif(f.seq IS NULL, state, 'sending') AS state, rank, coalesce(f.async, c.async) AS async,
 	callback, resolves, coalesce(f.epoch, c.epoch) AS epoch, bytes, accepted_at, not_before, coalesce(f.due, c.due) AS due,
 	coalesce(f.deadline, c.deadline) AS deadline, wake, ended_at, coalesce(f.attempts, c.attempts) AS attempts,
 	coalesce(f.spent, c.spent) AS spent, coalesce(f.sum, c.sum) AS sum
 	FROM calls c LEFT JOIN flights f ON f.seq = c.seq;
 
--- Notices that nobody has handed over yet as a webhook.
+-- Notices without a webhook call yet.
 CREATE TABLE untold (
 	notice TEXT PRIMARY KEY,
 	seq    INTEGER NOT NULL
@@ -94,12 +96,12 @@ CREATE TABLE keys (
 	key         BLOB PRIMARY KEY,
 	fingerprint TEXT NOT NULL,
 	seq         INTEGER NOT NULL,
-	until       INTEGER NOT NULL  -- kept at least; and longer, until its call has ended long ago
+	until       INTEGER NOT NULL  -- kept until then, and for KeepKeys after the end of its call
 ) WITHOUT ROWID;
 CREATE INDEX keys_until ON keys (until);
 
--- Permits that may be out and are not among those of a call: blocks taken ahead of
--- the sends that they cover, and what the last process left.
+-- Permits that may be out and belong to no call: leases taken ahead of the attempts
+-- that use them, permits that earlier processes left, and pauses.
 CREATE TABLE quota (
 	id       INTEGER PRIMARY KEY,
 	upstream TEXT NOT NULL,
@@ -107,8 +109,8 @@ CREATE TABLE quota (
 	key      TEXT NOT NULL,
 	every    INTEGER NOT NULL, -- all permits of all keys
 	permits  INTEGER NOT NULL,
-	back     INTEGER NOT NULL, -- when they come back; 0 while nobody knows
-	paused   INTEGER NOT NULL, -- somebody has shut the limit, or the key, until then
+	back     INTEGER NOT NULL, -- when they come back; 0 while that is unknown
+	paused   INTEGER NOT NULL, -- 1: a pause of the upstream, the limit or the key until back
 	sum      INTEGER NOT NULL
 );
 CREATE INDEX quota_back ON quota (back) WHERE back > 0;
@@ -125,4 +127,4 @@ CREATE VIEW out_now AS SELECT upstream, name AS "limit", key, every, permits, pa
 	FROM quota;
 
 -- +goose Down
--- There is no way back: an older program refuses the file.
+-- There is no downgrade: an older program refuses the file.

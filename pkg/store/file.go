@@ -12,7 +12,11 @@ import (
 )
 
 // A File is a store that is only read, also while another process has it.
-type File struct{ d *DB }
+type File struct {
+	path  string
+	db    *sql.DB
+	codec *codec
+}
 
 // Read opens a file for reading. It fails if that is no store, or if it was written
 // by a newer program. Of the options only SealKey matters.
@@ -22,86 +26,92 @@ func Read(path string, o Options) (*File, error) {
 	} else if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("store: %s: is not a file", path)
 	}
-	d := &DB{path: path, options: o, broken: make(chan struct{})}
-	var err error
-	if d.seal, err = newSeal(o.SealKey); err != nil {
+	codec, err := newCodec(o.SealKey)
+	if err != nil {
 		return nil, err
 	}
-	if d.read, err = sql.Open("sqlite", d.dsn("mode=ro&_pragma=query_only(1)")); err != nil {
+	db, err := sql.Open("sqlite", dsn(path, o.vfs, "mode=ro&_pragma=query_only(1)"))
+	if err != nil {
 		return nil, err
 	}
-	f := &File{d}
-	if err := knowSchema(d.read); err != nil {
+	f := &File{path, db, codec}
+	if err := checkSchema(db); err != nil {
 		f.Close()
-		return nil, f.says(err)
+		return nil, f.explain(err)
 	}
 	return f, nil
 }
 
-// says names the file in front of an error.
-func (f *File) says(err error) error {
+// explain names the file in front of an error.
+func (f *File) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("store: %s: %w", f.d.path, explain(err))
+	return fmt.Errorf("store: %s: %w", f.path, explain(err))
 }
 
 // Close closes the file.
-func (f *File) Close() error { return f.d.read.Close() }
+func (f *File) Close() error { return f.db.Close() }
 
-// Check reads everything, and returns how many calls there are. The error joins
-// what is damaged.
+// Check reads everything, and returns how many calls there are. The error joins all
+// damage.
 func (f *File) Check() (calls int, err error) {
-	if _, err := f.d.knowKey(f.d.read); err != nil {
-		return 0, f.says(err)
+	if _, err := checkKey(f.db, f.codec); err != nil {
+		return 0, f.explain(err)
 	}
-	rows, err := f.d.read.Query("PRAGMA integrity_check")
+	faults, err := f.integrity()
 	if err != nil {
-		return 0, f.says(err)
+		return 0, f.explain(err)
 	}
-	defer rows.Close()
-	var faults []error
-	for rows.Next() {
-		var found string
-		if err := rows.Scan(&found); err != nil {
-			return 0, f.says(err)
-		}
-		if found != "ok" {
-			faults = append(faults, errors.New(found))
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return 0, f.says(err)
-	}
-	if err := strayFlights(f.d.read); err != nil {
+	ctx := context.Background()
+	if err := strayFlights(ctx, f.db); err != nil {
 		faults = append(faults, err)
 	}
 	err = f.each(func(r *row) error {
 		calls++
-		if _, err := f.d.whole(context.Background(), r); err != nil {
+		if _, err := r.withResponse(ctx, f.db, f.codec); err != nil {
 			faults = append(faults, err)
 		}
-		if _, err := f.d.entry(f.d.read, r); err != nil {
+		if _, err := r.entry(ctx, f.db, f.codec); err != nil {
 			faults = append(faults, err)
 		}
 		return nil
 	})
 	if len(faults) > 0 {
-		err = errors.Join(fmt.Errorf("store: %s is damaged: %w; %s", f.d.path, errors.Join(faults...), mend), err)
+		err = errors.Join(fmt.Errorf("store: %s is damaged: %w; %s", f.path, errors.Join(faults...), repairHint), err)
 	}
 	return calls, err
+}
+
+// integrity returns the faults that SQLite finds.
+func (f *File) integrity() (faults []error, err error) {
+	rows, err := f.db.Query("PRAGMA integrity_check")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var found string
+		if err := rows.Scan(&found); err != nil {
+			return nil, err
+		}
+		if found != "ok" {
+			faults = append(faults, errors.New(found))
+		}
+	}
+	return faults, rows.Err()
 }
 
 // each calls do with every call, the oldest first.
 func (f *File) each(do func(r *row) error) error {
 	for seq := int64(0); ; {
-		rows, err := f.d.read.Query("SELECT "+columns+" FROM current WHERE seq > ? ORDER BY seq LIMIT 500", seq)
+		rows, err := f.db.Query("SELECT "+columns+" FROM current WHERE seq > ? ORDER BY seq LIMIT 500", seq)
 		if err != nil {
-			return f.says(err)
+			return f.explain(err)
 		}
 		page, err := scan(rows)
 		if err != nil || len(page) == 0 {
-			return f.says(err)
+			return f.explain(err)
 		}
 		for _, r := range page {
 			if err := do(r); err != nil {
@@ -115,9 +125,9 @@ func (f *File) each(do func(r *row) error) error {
 // Calls calls do with every call, the oldest first, until it returns an error.
 func (f *File) Calls(do func(*scheduler.Call) error) error {
 	return f.each(func(r *row) error {
-		c, err := f.d.whole(context.Background(), r)
+		c, err := r.withResponse(context.Background(), f.db, f.codec)
 		if err != nil {
-			return f.says(err)
+			return f.explain(err)
 		}
 		return do(c)
 	})
@@ -133,9 +143,9 @@ type Stat struct {
 
 // Stats counts all calls.
 func (f *File) Stats() ([]Stat, error) {
-	rows, err := f.d.read.Query("SELECT upstream, state, count(*), min(accepted_at) FROM current GROUP BY upstream, state ORDER BY upstream, state")
+	rows, err := f.db.Query("SELECT upstream, state, count(*), min(accepted_at) FROM current GROUP BY upstream, state ORDER BY upstream, state")
 	if err != nil {
-		return nil, f.says(err)
+		return nil, f.explain(err)
 	}
 	defer rows.Close()
 	var all []Stat
@@ -143,10 +153,10 @@ func (f *File) Stats() ([]Stat, error) {
 		var s Stat
 		var oldest int64
 		if err := rows.Scan(&s.Upstream, &s.State, &s.Calls, &oldest); err != nil {
-			return nil, f.says(err)
+			return nil, f.explain(err)
 		}
 		s.Oldest = instant(oldest)
 		all = append(all, s)
 	}
-	return all, f.says(rows.Err())
+	return all, f.explain(rows.Err())
 }

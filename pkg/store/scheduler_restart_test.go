@@ -49,9 +49,8 @@ func (w *site) reload(t *testing.T, s *scheduler.Scheduler, names ...string) {
 	}
 }
 
-// TestUpstreamReturns: an upstream that a reload, or a restart, leaves out and
-// another reload takes in again has its calls in the store still, and its permits
-// are out as they were.
+// TestUpstreamReturns: a reload, or a restart, leaves an upstream out, and another
+// reload takes it in again. It still has its calls, and its permits are out as before.
 func TestUpstreamReturns(t *testing.T) {
 	for _, how := range []string{"reload", "restart", "crash"} {
 		t.Run(how, func(t *testing.T) {
@@ -80,7 +79,7 @@ func TestUpstreamReturns(t *testing.T) {
 				}
 				defer func() { s.Close() }()
 				time.Sleep(10 * time.Minute)
-				if how == "restart" { // once more without it
+				if how == "restart" { // once more without the upstream
 					s.Close()
 					s, _ = w.start(t, path)
 				}
@@ -105,11 +104,11 @@ func TestUpstreamReturns(t *testing.T) {
 	}
 }
 
-// copyOf is the file as a crash leaves it.
+// copyOf copies the file as a crash leaves it.
 func copyOf(t *testing.T, d *DB, path string) string {
 	t.Helper()
 	for _, part := range []string{"", "-wal"} {
-		text, err := os.ReadFile(d.path + part)
+		text, err := os.ReadFile(d.writer.path + part)
 		if err == nil {
 			err = os.WriteFile(path+part, text, 0o600)
 		}
@@ -120,8 +119,8 @@ func copyOf(t *testing.T, d *DB, path string) string {
 	return path
 }
 
-// TestPauseOverRestart: what a person has shut stays shut, after a crash as well,
-// until its time, or until it is opened again.
+// TestPauseOverRestart: a pause lasts over a restart, and over a crash, until its time
+// or until it is resumed.
 func TestPauseOverRestart(t *testing.T) {
 	for _, how := range []string{"restart", "crash"} {
 		t.Run(how, func(t *testing.T) {
@@ -130,11 +129,11 @@ func TestPauseOverRestart(t *testing.T) {
 				path := filepath.Join(dir, "pause.db")
 				w := &site{up: &log{}, limits: []scheduler.Limit{{Name: "key", PerKey: `query("key")`, Calls: 3, Window: time.Second}}}
 				s, d := w.start(t, path, "api")
-				lives := 0
+				restarts := 0
 				again := func() {
 					t.Helper()
-					if lives++; how == "crash" {
-						path = copyOf(t, d, filepath.Join(dir, fmt.Sprint(lives, ".db")))
+					if restarts++; how == "crash" {
+						path = copyOf(t, d, filepath.Join(dir, fmt.Sprint(restarts, ".db")))
 					}
 					s.Close()
 					s, d = w.start(t, path, "api")
@@ -161,12 +160,12 @@ func TestPauseOverRestart(t *testing.T) {
 				defer func() { s.Close() }()
 				time.Sleep(59 * time.Minute)
 				if n := len(w.up.sent()); n != 0 {
-					t.Errorf("%d calls were sent, the upstream is shut", n)
+					t.Errorf("%d calls were sent, the upstream is paused", n)
 				}
 				time.Sleep(2 * time.Minute)
 				again()
 				if a, b := must(s.Get(t.Context(), calls["a"].ID)), must(s.Get(t.Context(), calls["b"].ID)); a.State != scheduler.Waiting || b.State != scheduler.Done {
-					t.Errorf("key a is shut, b open: a is %s, b %s", a.State, b.State)
+					t.Errorf("key a is paused, b is not: a is %s, b %s", a.State, b.State)
 				}
 				time.Sleep(time.Hour)
 				if a := must(s.Get(t.Context(), calls["a"].ID)); a.State != scheduler.Done {

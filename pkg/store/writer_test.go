@@ -3,17 +3,12 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,7 +18,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
 
-// TestPowerCut takes away all that was not synced, at random moments.
+// TestPowerCut takes away all writes that were not synced, at random moments.
 func TestPowerCut(t *testing.T) {
 	cuts := 10 * *faults
 	for _, mode := range []string{"FULL", "NORMAL"} {
@@ -35,9 +30,9 @@ func TestPowerCut(t *testing.T) {
 			syncs := int64(0)
 			disk.synced = s.take
 			path, after := file(t), t.TempDir()
-			o := Options{vfs: disk.name, longLog: 40} // else as it comes
+			o := Options{vfs: disk.name, longLog: 40} // not only in idle moments
 			if mode != "FULL" {
-				o.longLog = 0 // each move of the log is a sync
+				o.longLog = 0 // each checkpoint is a sync
 				o.raw = "_pragma=synchronous(" + mode + ")"
 			}
 			d := open(t, path, o)
@@ -58,7 +53,7 @@ func TestPowerCut(t *testing.T) {
 						mu.Lock()
 						acked[e.Call.ID] = true
 						if syncs++; syncs == cut {
-							once.Do(func() { // what is acknowledged is on disk now
+							once.Do(func() { // the acknowledged calls are on disk now
 								before = make(map[string]bool)
 								for id := range acked {
 									before[id] = true
@@ -87,8 +82,8 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// TestFailedSync lets one sync fail, at random places: once so that nothing of
-// it is on disk, once so that it is. Nothing is acknowledged after it.
+// TestFailedSync lets one sync fail, at a random place: with nothing of it on disk, or
+// with all of it. No change is acknowledged after it.
 func TestFailedSync(t *testing.T) {
 	for place := range 17 * *faults {
 		does := []fault{fails, written}[place%2]
@@ -142,88 +137,14 @@ func TestFailedSync(t *testing.T) {
 	}
 }
 
-// counter is an upstream that counts.
-type counter struct{ n atomic.Int64 }
-
-func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
-	c.n.Add(1)
-	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("ok")), Request: r}, nil
-}
-
-func run(t *testing.T, d scheduler.Store, transport http.RoundTripper) *scheduler.Scheduler {
-	t.Helper()
-	u := scheduler.Upstream{}
-	u.URL, u.Transport = "http://api.test", transport
-	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, Log: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func submit(t *testing.T, s *scheduler.Scheduler) (*scheduler.Call, scheduler.Reason) {
-	t.Helper()
-	c, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/"})
-	var refused *scheduler.Error
-	if errors.As(err, &refused) {
-		return nil, refused.Reason
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	return c, ""
-}
-
-// TestSchedulerEndsWithItsStore: after a failed sync nothing is accepted or sent.
-func TestSchedulerEndsWithItsStore(t *testing.T) {
-	disk.use()
-	var failing atomic.Bool
-	disk.sync = func() fault {
-		if failing.Load() {
-			return fails
-		}
-		return works
-	}
-	up := &counter{}
-	s := run(t, open(t, file(t), Options{vfs: disk.name}), up)
-	if c, why := submit(t, s); why != "" {
-		t.Fatal(why)
-	} else if c, err := s.Wait(t.Context(), c.ID); err != nil || c.State != scheduler.Done {
-		t.Fatalf("%+v, %v", c, err)
-	}
-	failing.Store(true)
-	if _, why := submit(t, s); why != scheduler.StoreFailed {
-		t.Errorf("refused because %q, want %q", why, scheduler.StoreFailed)
-	}
-	select {
-	case <-s.Failed():
-	case <-time.After(10 * time.Second):
-		t.Fatal("the scheduler goes on without its store")
-	}
-	before := up.n.Load()
-	for range 10 {
-		if _, why := submit(t, s); why != scheduler.StoreFailed && why != scheduler.Stopping {
-			t.Errorf("refused because %q", why)
-		}
-		if _, _, err := s.Do(t.Context(), scheduler.Request{Upstream: "api", Target: "/"}); err == nil {
-			t.Error("a call whose caller waits was sent")
-		}
-	}
-	if n := up.n.Load(); n != before {
-		t.Errorf("%d calls were sent after it", n-before)
-	}
-	if err := s.Close(); !errors.Is(err, scheduler.ErrBroken) {
-		t.Errorf("Close: %v, want why", err)
-	}
-}
-
-// TestDiskFull fills the disk: new calls are refused, what is in flight is
-// recorded, and all is well again when there is room.
+// TestDiskFull fills the disk. New calls are refused, the outcomes of attempts in
+// flight are recorded, and the store goes on when there is room again.
 func TestDiskFull(t *testing.T) {
 	t.Run("simulated", func(t *testing.T) {
 		disk.use()
 		var full atomic.Bool
 		path := file(t)
-		disk.write = func() fault { // the reserve is what room there is
+		disk.write = func() fault { // without the reserve there is room
 			if _, err := os.Stat(path + "-reserve"); full.Load() && err == nil {
 				return fails
 			}
@@ -260,7 +181,7 @@ func diskFull(t *testing.T, path string, o Options, fill func() (free func())) {
 	var flying []*scheduler.Call
 	for n := range int64(60) {
 		e := storetest.NewEntry(n + 1)
-		e.Request.Body = make([]byte, 512<<10) // what is not written anew needs no room
+		e.Request.Body = make([]byte, 512<<10) // big: not written anew with the outcome
 		if _, err := d.Accept(context.Background(), e); err != nil {
 			t.Fatal(err)
 		}
@@ -290,7 +211,7 @@ func diskFull(t *testing.T, path string, o Options, fill func() (free func())) {
 		acked[c.ID] = true
 	}
 	free()
-	deadline := time.Now().Add(10 * time.Second) // it is tried once a second
+	deadline := time.Now().Add(10 * time.Second) // it tries once a second
 	for err = scheduler.ErrFull; errors.Is(err, scheduler.ErrFull) && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		_, err = d.Accept(context.Background(), storetest.NewEntry(30_000))
 	}
@@ -309,96 +230,4 @@ func diskFull(t *testing.T, path string, o Options, fill func() (free func())) {
 	if n := lost(t, path, acked); n > 0 {
 		t.Errorf("%d of %d acknowledged calls were lost", n, len(acked))
 	}
-}
-
-// TestDamage changes single bytes of a file at random, and in every third one a
-// byte of a request: what was damaged is not sent, and nothing is sent that nobody
-// handed over.
-func TestDamage(t *testing.T) {
-	path := file(t)
-	d := open(t, path, Options{})
-	if _, err := d.Recover(t.Context(), 0, nil); err != nil {
-		t.Fatal(err)
-	}
-	for n := range int64(40) {
-		e := storetest.NewEntry(n + 1)
-		e.Request.Body = fmt.Appendf(nil, "intact %d", n+1)
-		e.Request.Target = fmt.Sprintf("/%d", n+1)
-		if _, err := d.Accept(context.Background(), e); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	refused, harmless := 0, 0
-	for n := range 30 * *faults {
-		path := file(t)
-		damaged := append([]byte(nil), whole...)
-		if n%3 == 0 {
-			damaged = bytes.ReplaceAll(damaged, fmt.Appendf(nil, "intact %d", 1+n%40), fmt.Appendf(nil, "Intact %d", 1+n%40))
-		}
-		for range rand.N(3) {
-			damaged[rand.N(len(damaged))] ^= byte(1 + rand.N(255))
-		}
-		if err := os.WriteFile(path, damaged, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if opensAndSends(t, path) {
-			harmless++
-		} else {
-			refused++
-		}
-	}
-	t.Logf("%d files were refused or their store ended; in %d the damage hit nothing that is used", refused, harmless)
-	if refused < 3**faults {
-		t.Error("damage is hardly ever seen: the test does not work")
-	}
-}
-
-// opensAndSends tells whether a store goes on with all of its calls; what is sent
-// must be intact.
-func opensAndSends(t *testing.T, path string) bool {
-	d, err := Open(path, Options{Log: quiet})
-	if err != nil {
-		return false
-	}
-	up := &checker{t: t}
-	u := scheduler.Upstream{}
-	u.URL, u.Transport = "http://api.test", up
-	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, Log: quiet})
-	if err != nil {
-		d.Close()
-		return false
-	}
-	defer s.Close()
-	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		select {
-		case <-s.Failed():
-			return false
-		default:
-		}
-		if up.n.Load() == 40 {
-			return true
-		}
-	}
-	return false // some calls are not seen any more: an index is damaged
-}
-
-type checker struct {
-	t *testing.T
-	n atomic.Int64
-}
-
-func (c *checker) RoundTrip(r *http.Request) (*http.Response, error) {
-	c.n.Add(1)
-	body, _ := io.ReadAll(r.Body)
-	if want := "intact " + strings.TrimPrefix(r.URL.Path, "/"); r.Method != "POST" || string(body) != want || r.Header.Get("X-A") != "1" {
-		c.t.Errorf("what was sent is damaged: %s %s %q", r.Method, r.URL.Path, body)
-	}
-	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("ok")), Request: r}, nil
 }

@@ -10,10 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// A gate is a store whose intents wait until it is opened.
+// A gate is a store that holds intents back until it is opened.
 type gate struct {
 	*DB
 	open    chan struct{}
@@ -21,16 +22,16 @@ type gate struct {
 	holds   atomic.Int64
 }
 
-func (g *gate) Intend(ctx context.Context, c *scheduler.Call, take []scheduler.Hold) error {
+func (g *gate) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) error {
 	g.intents.Add(1)
 	g.holds.Add(int64(len(take)))
 	<-g.open
 	return g.DB.Intend(ctx, c, take)
 }
 
-// TestBlocksComeFirst: no call goes out on permits that the store does not know
-// of, also if another call has taken them; and calls whose callers wait cost no
-// sync but the first, and one for each block.
+// TestBlocksComeFirst: no call goes out on a lease that is not stored yet, even if
+// another call has taken the lease. A call with a waiting caller costs no sync of its
+// own, only its share of a lease's.
 func TestBlocksComeFirst(t *testing.T) {
 	dir := scratch(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -71,22 +72,22 @@ func TestBlocksComeFirst(t *testing.T) {
 		close(g.open)
 		first.Wait()
 		before := g.intents.Load()
-		for range 100 { // five blocks of 20, of which 3 permits are used
+		for range 100 { // five leases of 20, of which 3 permits are used
 			do(1).Wait()
 		}
 		if n := g.intents.Load() - before; n != 5 {
-			t.Errorf("100 calls made %d intents, want one for each block of 20", n)
+			t.Errorf("100 calls made %d intents, want one for each lease of 20", n)
 		}
 	})
 }
 
-// TestCrashWastesOneBlock: what a crash costs of a long limit is what was taken
-// and not used.
-func TestCrashWastesOneBlock(t *testing.T) {
+// TestCrashWastesOneLease: a crash costs a long limit the unused permits of the leases
+// that were taken.
+func TestCrashWastesOneLease(t *testing.T) {
 	dir := scratch(t)
 	synctest.Test(t, func(t *testing.T) {
 		path, up := filepath.Join(dir, "waste.db"), &log{}
-		limit := scheduler.Limit{Name: "long", Calls: 500, Window: time.Hour} // blocks of 5
+		limit := scheduler.Limit{Name: "long", Calls: 500, Window: time.Hour} // leases of 5
 		d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
 		if err != nil {
 			t.Fatal(err)
@@ -121,14 +122,14 @@ func TestCrashWastesOneBlock(t *testing.T) {
 		}
 		for _, l := range limits {
 			if l.Limit == "long" && (l.Out < 12 || l.Out > 15) {
-				t.Errorf("%d permits are out after a crash, 12 were used, in blocks of 5", l.Out)
+				t.Errorf("%d permits are out after a crash, 12 were used, in leases of 5", l.Out)
 			}
 		}
 	})
 }
 
-// TestCrashWastesLateAndWindow: what a crash costs of a short limit, with all of its
-// permits out and no answer heard, is late + window from the restart on, and no more.
+// TestCrashWastesLateAndWindow: a crash while all permits of a short limit are out,
+// without a response, costs late + window from the restart on, and no more.
 func TestCrashWastesLateAndWindow(t *testing.T) {
 	const late, window = 200 * time.Millisecond, 200 * time.Millisecond
 	for _, async := range []bool{true, false} {
@@ -152,7 +153,7 @@ func TestCrashWastesLateAndWindow(t *testing.T) {
 			}
 			ctx, cut := context.WithCancel(t.Context())
 			s := start(func(r *http.Request) (*http.Response, error) {
-				<-ctx.Done() // nothing is heard before the crash
+				<-ctx.Done() // no response before the crash
 				return nil, errDead
 			})
 			for range 20 {
@@ -181,12 +182,7 @@ func TestCrashWastesLateAndWindow(t *testing.T) {
 	}
 }
 
-// roundTripper is an upstream that is a function.
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// crashes is a store that does not hear of a clean end once the process is dead.
+// crashes is a store that gets no change of a dead process.
 type crashes struct {
 	*DB
 	dead *atomic.Bool
@@ -199,7 +195,7 @@ func (c crashes) Record(ctx context.Context, call *scheduler.Call) error {
 	return c.DB.Record(ctx, call)
 }
 
-func (c crashes) Restate(ctx context.Context, h []scheduler.Hold) error {
+func (c crashes) Restate(ctx context.Context, h []lease.Hold) error {
 	if c.dead.Load() {
 		return nil
 	}

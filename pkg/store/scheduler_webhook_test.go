@@ -17,7 +17,7 @@ type unsigned struct{}
 
 func (unsigned) Sign(context.Context, *upstream.Request) error { return nil }
 
-// A shop counts the webhooks that it gets, by their id.
+// A shop counts the webhooks that it gets, by id.
 type shop struct {
 	mu   sync.Mutex
 	told map[string]int
@@ -32,16 +32,17 @@ func (s *shop) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	s.news <- id
 }
 
-// TestAftermathOfACrash: a call that a crash made unknown, or that ended just before
-// it, is told of and asked about by the next process, and what was told is not told
-// by the one after it. It may be that a reload gives that process the upstream.
-func TestAftermathOfACrash(t *testing.T) {
+// TestWebhooksAfterACrash: for a call that a crash made unknown, and for one that
+// ended just before it, the next process sends the webhook, and the query for an
+// unknown one. The process after that sends none again. The upstream may also come
+// with a reload.
+func TestWebhooksAfterACrash(t *testing.T) {
 	for _, first := range []string{"api", "other"} {
-		t.Run(first, func(t *testing.T) { aftermathOfACrash(t, first) })
+		t.Run(first, func(t *testing.T) { webhooksAfterACrash(t, first) })
 	}
 }
 
-func aftermathOfACrash(t *testing.T, first string) {
+func webhooksAfterACrash(t *testing.T, first string) {
 	d := open(t, file(t), Options{})
 	if _, err := d.Recover(t.Context(), 0, nil); err != nil {
 		t.Fatal(err)
@@ -77,8 +78,8 @@ func aftermathOfACrash(t *testing.T, first string) {
 		}},
 		Callbacks: map[string]scheduler.Callback{"shop": {Config: upstream.Config{URL: hook.URL, Signer: unsigned{}}}},
 	}
-	for life := range 2 {
-		d = open(t, d.path, Options{})
+	for process := range 2 {
+		d = open(t, d.writer.path, Options{})
 		sch, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{first: up}, Store: d, Log: quiet})
 		if err == nil && first != "api" {
 			err = sch.Reload(t.Context(), scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": up}, Log: quiet})
@@ -86,7 +87,7 @@ func aftermathOfACrash(t *testing.T, first string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for heard := 0; life == 0 && heard < 4; heard++ {
+		for heard := 0; process == 0 && heard < 4; heard++ {
 			select {
 			case <-s.news:
 			case <-time.After(10 * time.Second):

@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -28,12 +29,12 @@ var (
 	from  = flag.Uint64("sim.seed", 0, "the first of them; with -sim.seeds 1, the one to replay")
 )
 
-// TestSimulation runs scheduler, store and a platform through several lives each,
-// on a clock that is not real. A life ends cleanly or by a crash at some change of
-// the store: before it was written, or after it was written and before anybody
-// heard of it. Over all lives, no window is over, what was acknowledged ends, and
-// nothing is executed twice. The same seed is the same simulation, but for the
-// order in which goroutines run:
+// TestSimulation runs a scheduler, a store and a platform through several processes,
+// on the clock of a bubble. A process ends cleanly, or by a crash at some change of
+// the store: before the change was written, or between its write and its
+// acknowledgement. Over all processes no window has too many arrivals, every
+// acknowledged call ends, and no call is executed twice. The same seed is the same
+// simulation, except for the order in which goroutines run:
 //
 //	go test ./pkg/store -run TestSimulation -sim.seeds 1 -sim.seed N
 func TestSimulation(t *testing.T) {
@@ -55,7 +56,7 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// emptyFile returns a file that no process has used: to make one takes longer than
+// emptyFile returns a file that no process has used. To make it takes longer than
 // most simulations.
 func emptyFile(t *testing.T) []byte {
 	path := file(t)
@@ -65,7 +66,7 @@ func emptyFile(t *testing.T) []byte {
 	}
 	db, err := sql.Open("sqlite", "file:"+path)
 	if err == nil {
-		_, err = db.Exec("DELETE FROM meta") // the clock of the simulation is another one
+		_, err = db.Exec("DELETE FROM meta") // it has times of the real clock
 	}
 	if err == nil {
 		err = db.Close()
@@ -80,32 +81,21 @@ func emptyFile(t *testing.T) []byte {
 	return text
 }
 
-// scratch returns a directory, in memory if there is one: a crash of the process
-// leaves what was written, also without a sync.
-func scratch(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "throttler-sim")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 const (
 	ms   = time.Millisecond
 	late = 2 * time.Second
 )
 
-// A platform counts arrivals and executions by itself. What it recognises as a
-// repeat it executes once.
+// A platform counts arrivals and executions by itself. It executes a repeat that it
+// recognises once.
 type platform struct {
 	r        *rand.Rand
 	mu       sync.Mutex
-	arrivals map[string][]*time.Time // by what a limit counts
+	arrivals map[string][]*time.Time // by limit and key
 	executed map[string]int          // by path
 }
 
-// A process is one life of a sidecar: when it is dead it neither sends nor hears.
+// A process is one run of a sidecar. A dead one sends nothing and gets no response.
 type process struct {
 	p    *platform
 	dead chan struct{}
@@ -123,7 +113,7 @@ func (pr *process) kill() { pr.die.Do(func() { close(pr.dead) }) }
 func (pr *process) RoundTrip(req *http.Request) (*http.Response, error) {
 	select {
 	case <-pr.dead:
-		return nil, errors.New("nobody sends")
+		return nil, errors.New("the process is dead")
 	default:
 	}
 	p := pr.p
@@ -135,7 +125,7 @@ func (pr *process) RoundTrip(req *http.Request) (*http.Response, error) {
 	if kind == 0 {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("refused")}
 	}
-	if kind == 5 { // it never answers, and reads what it was sent when it likes
+	if kind == 5 { // no response, and an arrival at any time up to late
 		trip, way = time.Hour, time.Duration(p.random(int64(time.Second+late)))
 	}
 	arrival := time.Now().Add(way)
@@ -151,13 +141,13 @@ func (pr *process) RoundTrip(req *http.Request) (*http.Response, error) {
 	p.mu.Unlock()
 	select {
 	case <-time.After(trip):
-	case <-pr.dead: // what it had sent arrives all the same, but not later than late
+	case <-pr.dead: // a request that was sent still arrives, within late
 		if last := time.Now().Add(late); arrival.After(last) {
 			p.mu.Lock()
 			arrival = last
 			p.mu.Unlock()
 		}
-		return nil, errors.New("nobody listens")
+		return nil, errors.New("the process has died")
 	case <-req.Context().Done():
 		return nil, context.Cause(req.Context())
 	}
@@ -175,13 +165,13 @@ type fuse struct {
 	*DB
 	pr    *process
 	mu    sync.Mutex
-	left  int  // changes until then; below 0: never
-	after bool // it is written first
+	left  int  // changes until the crash; below 0: no crash
+	after bool // the last change is written
 }
 
 var errDead = fmt.Errorf("%w: the process is dead", scheduler.ErrBroken)
 
-// change does a change, unless the process dies before it.
+// change makes a change, unless the process dies before it.
 func (f *fuse) change(do func() error) error {
 	time.Sleep(time.Duration(f.pr.p.random(int64(10 * ms)))) // the disk is slow
 	f.mu.Lock()
@@ -204,7 +194,7 @@ func (f *fuse) change(do func() error) error {
 	f.mu.Unlock()
 	err := do()
 	select {
-	case <-f.pr.dead: // written, but nobody hears of it
+	case <-f.pr.dead: // written, and not acknowledged
 		return errDead
 	default:
 		return err
@@ -218,16 +208,16 @@ func (f *fuse) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedu
 	}
 	return existing, err
 }
-func (f *fuse) Intend(ctx context.Context, c *scheduler.Call, take []scheduler.Hold) error {
+func (f *fuse) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) error {
 	return f.change(func() error { return f.DB.Intend(ctx, c, take) })
 }
 func (f *fuse) Record(ctx context.Context, c *scheduler.Call) error {
 	return f.change(func() error { return f.DB.Record(ctx, c) })
 }
-func (f *fuse) Settle(ctx context.Context, h []scheduler.Hold) error {
+func (f *fuse) Settle(ctx context.Context, h []lease.Hold) error {
 	return f.change(func() error { return f.DB.Settle(ctx, h) })
 }
-func (f *fuse) Restate(ctx context.Context, h []scheduler.Hold) error {
+func (f *fuse) Restate(ctx context.Context, h []lease.Hold) error {
 	return f.change(func() error { return f.DB.Restate(ctx, h) })
 }
 func (f *fuse) Recover(ctx context.Context, d time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (past *scheduler.Past, err error) {
@@ -236,14 +226,14 @@ func (f *fuse) Recover(ctx context.Context, d time.Duration, repeat func(*schedu
 }
 func (f *fuse) Close() error { return nil }
 
-// A simulation is what the lives of one seed have in common.
+// A simulation has the state that the processes of one seed share.
 type simulation struct {
 	*testing.T
 	r     *rand.Rand
 	p     *platform
 	path  string
 	db    *DB
-	acked map[string]string // ids of calls that somebody was told of, and their paths
+	acked map[string]string // paths of acknowledged calls, by id
 	next  int
 }
 
@@ -253,12 +243,12 @@ func simulate(t *testing.T, seed uint64, path string) {
 	sim.reopen()
 	defer func() { sim.db.Close() }()
 	for range 2 + sim.r.IntN(4) {
-		sim.life(1+sim.r.IntN(40), sim.r.IntN(2) == 0)
+		sim.process(1+sim.r.IntN(40), sim.r.IntN(2) == 0)
 		if sim.r.IntN(2) == 0 { // else the next process comes at once
 			time.Sleep(time.Duration(sim.r.Int64N(int64(5 * time.Second))))
 		}
 	}
-	sim.life(-1, false)
+	sim.process(-1, false)
 	sim.check()
 	if *seeds == 1 {
 		t.Logf("%d calls, %d acknowledged, %d executed, %d arrivals", sim.next, len(sim.acked), len(sim.p.executed), len(sim.p.arrivals["app"]))
@@ -288,8 +278,8 @@ var limits = []scheduler.Limit{
 	{Name: "day", Calls: 45, Calendar: &quota.Calendar{Unit: quota.Minute, Skew: 0}},
 }
 
-// life runs one process until it dies at its n-th change, or ends cleanly.
-func (sim *simulation) life(n int, after bool) {
+// process runs a process until it dies at its n-th change, or ends cleanly.
+func (sim *simulation) process(n int, after bool) {
 	pr := &process{p: sim.p, dead: make(chan struct{})}
 	f := &fuse{DB: sim.db, pr: pr, left: n, after: after}
 	u := scheduler.Upstream{Limits: limits, Late: late, Resend: true, Durable: `path startsWith "/keyed" || path startsWith "/safe-keyed"`}
@@ -311,7 +301,7 @@ func (sim *simulation) life(n int, after bool) {
 				time.Sleep(time.Duration(sim.r.Int64N(int64(400 * ms))))
 			}
 		}
-		select { // it lives on for a while, if it does
+		select { // it goes on for a while
 		case <-pr.dead:
 		case <-time.After(time.Duration(sim.r.Int64N(int64(20 * time.Second)))):
 		}
@@ -339,7 +329,7 @@ func (sim *simulation) life(n int, after bool) {
 	}
 }
 
-// call hands over a call of some kind.
+// call submits a call of a random kind.
 func (sim *simulation) call(s *scheduler.Scheduler, callers *sync.WaitGroup) {
 	sim.next++
 	kind := []string{"/once", "/safe", "/keyed", "/safe-keyed"}[sim.r.IntN(4)]
@@ -378,7 +368,7 @@ func (sim *simulation) call(s *scheduler.Scheduler, callers *sync.WaitGroup) {
 	}
 }
 
-// drain waits until every call that was acknowledged has ended.
+// drain waits until every acknowledged call has ended.
 func (sim *simulation) drain(s *scheduler.Scheduler) {
 	deadline := time.Now().Add(2 * time.Hour)
 	for id, path := range sim.acked {
@@ -403,7 +393,7 @@ func (sim *simulation) drain(s *scheduler.Scheduler) {
 	}
 }
 
-// check looks at what the platform has seen.
+// check compares the records of the platform with the limits.
 func (sim *simulation) check() {
 	sim.p.mu.Lock()
 	defer sim.p.mu.Unlock()

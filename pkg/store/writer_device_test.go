@@ -24,16 +24,16 @@ import (
 
 var faults = flag.Int("faults", 1, "how many times more faults the tests put in; CI has 3")
 
-// powerCut makes this test binary the process whose power is cut: it hands over
-// calls and prints the id of each that was acknowledged.
+// powerCut makes this test binary the process that loses its power. It submits calls
+// and prints the id of each that was acknowledged.
 const powerCut = "THROTTLER_TEST_POWERCUT" // mode and path
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if mode, path, ok := strings.Cut(os.Getenv(powerCut), " "); ok {
-		o := Options{Log: quiet, longLog: 40} // else as it comes
+		o := Options{Log: quiet, longLog: 40} // not only in idle moments
 		if mode != "FULL" {
-			o.longLog = 0 // each move of the log is a sync
+			o.longLog = 0 // each checkpoint is a sync
 			o.raw = "_pragma=synchronous(" + mode + ")"
 		}
 		d, err := Open(path, o)
@@ -57,9 +57,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestPowerCutOfADevice cuts the power of a file system on a loop device: what the
-// device was given by then is looked at. TestPowerCut does it where that is not
-// allowed, without a file system.
+// TestPowerCutOfADevice cuts the power of a file system on a loop device: it reads
+// the device as it was at that moment. TestPowerCut needs no device, and so no
+// privilege.
 func TestPowerCutOfADevice(t *testing.T) {
 	for mode, cuts := range map[string]int{"FULL": 7 * *faults, "NORMAL": *faults} {
 		gone, all := 0, 0
@@ -144,7 +144,7 @@ func cutDevice(t *testing.T, mode string) (acked, gone int) {
 	case <-time.After(20 * time.Second):
 		t.Error("the process is too slow")
 	}
-	// What it has acknowledged by the time it stands still must be there.
+	// The calls that it has acknowledged by the time it stands still must be there.
 	cmd.Process.Signal(syscall.SIGSTOP)
 	for until := time.Now().Add(20 * time.Second); !standsStill(t, cmd.Process.Pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
@@ -167,8 +167,8 @@ func cutDevice(t *testing.T, mode string) (acked, gone int) {
 	return len(ids), lost(t, filepath.Join(mounted, "throttler.db"), ids)
 }
 
-// standsStill reports whether every thread of a process has stopped: one that was in a
-// system call goes on to its end.
+// standsStill reports whether every thread of a process has stopped. A thread in a
+// system call goes on to the end of the call.
 func standsStill(t *testing.T, pid int) bool {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))

@@ -1,0 +1,123 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// Accept implements [scheduler.Store].
+func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *scheduler.Call, err error) {
+	r, err := rowOf(e.Call)
+	if err != nil {
+		return nil, err
+	}
+	r.lane, r.bytes = e.Call.Lane, e.Bytes
+	if e.NoBody || !e.Call.Async && e.Key == "" {
+		r.wake = boundToProcess
+	}
+	var request *content
+	if !e.NoBody {
+		if request, err = d.codec.encodeRequest(r.id, e.Request); err != nil {
+			return nil, err
+		}
+	}
+	owner := ""
+	err = d.writer.do(ctx, &change{apply: func(c *conn) (refused, err error) {
+		owner = ""
+		if e.Tells != "" {
+			if err := c.exec("DELETE FROM untold WHERE notice = ?", e.Tells); err != nil {
+				return nil, err
+			}
+		}
+		if e.Key != "" {
+			owner, refused, err = c.claim(hashOf(e.Key), e.Fingerprint, r, d.keepKeys.Microseconds())
+			if owner != "" || refused != nil || err != nil {
+				return refused, err
+			}
+		}
+		return nil, c.insert(r, request)
+	}})
+	if err != nil || owner == "" {
+		return nil, err
+	}
+	return d.Get(ctx, owner)
+}
+
+// Intend implements [scheduler.Store].
+func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) error {
+	var r *row
+	if c != nil {
+		var err error
+		if r, err = rowOf(c); err != nil {
+			return err
+		}
+	}
+	return d.writer.do(ctx, &change{apply: func(c *conn) (refused, err error) {
+		if r != nil {
+			if waiting, err := c.begin(r); err != nil {
+				return nil, err
+			} else if !waiting {
+				return fmt.Errorf("%w: %s", scheduler.ErrNotWaiting, r.id), nil
+			}
+		}
+		for _, h := range take {
+			if err := c.insertHold("INSERT OR IGNORE", h); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	}})
+}
+
+// Record implements [scheduler.Store].
+func (d *DB) Record(ctx context.Context, call *scheduler.Call) error {
+	r, err := rowOf(call)
+	if err != nil {
+		return err
+	}
+	var response *content
+	if call.Response != nil && call.State != scheduler.Waiting {
+		if response, err = d.codec.encodeResponse(r.id, call.Response); err != nil {
+			return err
+		}
+	}
+	return d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
+		known, err := c.update(call, r, response, true)
+		if !known && err == nil {
+			refused = fmt.Errorf("%w, or it is finished: %s", scheduler.ErrNotFound, r.id)
+		}
+		return refused, err
+	}})
+}
+
+// Recover implements [scheduler.Durable].
+func (d *DB) Recover(ctx context.Context, recent time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (*scheduler.Past, error) {
+	var state *scheduler.Past
+	err := d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
+		r := &recovery{conn: c, codec: d.codec, now: time.Now(), repeat: repeat}
+		state, err = r.run(recent)
+		return nil, err
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return state, nil
+}
+
+// Restate implements [scheduler.Durable].
+func (d *DB) Restate(ctx context.Context, holds []lease.Hold) error {
+	return d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
+		return nil, c.replaceHolds(holds)
+	}})
+}
+
+// Settle implements [scheduler.Durable].
+func (d *DB) Settle(ctx context.Context, holds []lease.Hold) error {
+	return d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
+		return nil, c.settleHolds(holds)
+	}})
+}

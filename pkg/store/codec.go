@@ -1,0 +1,162 @@
+package store
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// A codec turns requests and responses into columns and back. It encrypts them if it
+// has a key, and it checks their checksums.
+type codec struct {
+	aead cipher.AEAD // nil: in the clear
+}
+
+// newCodec returns a codec; a nil key leaves bodies in the clear.
+func newCodec(key []byte) (*codec, error) {
+	if key == nil {
+		return &codec{}, nil
+	}
+	if len(key) != 32 {
+		return nil, fmt.Errorf("store: the sealing key has %d bytes, must have 32 (AES-256)", len(key))
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	aead, err := cipher.NewGCM(block)
+	return &codec{aead}, err
+}
+
+// A content is the columns of a request, or of a response.
+type content struct {
+	method, target string // of a request
+	status         int    // of a response
+	truncated      bool   // likewise
+	headers        string // JSON
+	body           []byte
+	encrypted      []byte // nonce and ciphertext of a storedContent; nil: in the clear
+	sum            int64
+}
+
+// A kind of content is authenticated with it, so none passes for another.
+type kind string
+
+const (
+	requestKind  kind = "request"
+	responseKind kind = "answer"
+	proofKind    kind = "proof"
+)
+
+func (p *content) checksum(id string, k kind) int64 {
+	return checksum(id, string(k), p.method, p.target, p.status, p.truncated, p.headers, p.body, p.encrypted)
+}
+
+// encode encrypts a content, if there is a key, and sets its checksum.
+func (c *codec) encode(p *content, id string, k kind) error {
+	if c.aead != nil {
+		text, err := json.Marshal(storedContent{p.method, p.target, p.headers, p.body})
+		if err != nil {
+			return err
+		}
+		p.encrypted = c.encrypt(text, id, k)
+		p.method, p.target, p.headers, p.body = "", "", "", nil
+	}
+	if p.body == nil {
+		p.body = []byte{}
+	}
+	p.sum = p.checksum(id, k)
+	return nil
+}
+
+// decode checks a content, and decrypts it if it is encrypted.
+func (c *codec) decode(p *content, id string, k kind) error {
+	if p.checksum(id, k) != p.sum {
+		return fmt.Errorf("%s of call %s: %w", k, id, errChecksum)
+	}
+	if p.encrypted == nil {
+		return nil
+	}
+	if c.aead == nil {
+		return fmt.Errorf("%s of call %s is sealed, and there is no key", k, id)
+	}
+	text, err := c.decrypt(p.encrypted, id, k)
+	if err != nil {
+		return fmt.Errorf("%s of call %s: %w", k, id, err)
+	}
+	var stored storedContent
+	if err := json.Unmarshal(text, &stored); err != nil {
+		return err
+	}
+	p.method, p.target, p.headers, p.body = stored.Method, stored.Target, stored.Headers, stored.Body
+	return nil
+}
+
+// encrypt returns a new nonce and the ciphertext.
+func (c *codec) encrypt(text []byte, id string, k kind) []byte {
+	nonce := make([]byte, c.aead.NonceSize(), c.aead.NonceSize()+len(text)+c.aead.Overhead())
+	rand.Read(nonce) // never fails
+	return c.aead.Seal(nonce, nonce, text, []byte(string(k)+" "+id))
+}
+
+func (c *codec) decrypt(encrypted []byte, id string, k kind) ([]byte, error) {
+	if n := c.aead.NonceSize(); len(encrypted) >= n {
+		if text, err := c.aead.Open(nil, encrypted[:n], encrypted[n:], []byte(string(k)+" "+id)); err == nil {
+			return text, nil
+		}
+	}
+	return nil, errors.New("cannot be decrypted: another key, or a damaged file")
+}
+
+// proof returns a content by which a file recognises its key.
+func (c *codec) proof() ([]byte, error) {
+	p := &content{}
+	err := c.encode(p, "store", proofKind)
+	return p.encrypted, err
+}
+
+func (c *codec) proves(proof []byte) bool {
+	_, err := c.decrypt(proof, "store", proofKind)
+	return err == nil
+}
+
+func (c *codec) encodeRequest(id string, r *upstream.Request) (*content, error) {
+	p := &content{method: r.Method, target: r.Target, headers: encodeHeader(r.Header), body: r.Body}
+	return p, c.encode(p, id, requestKind)
+}
+
+func (c *codec) decodeRequest(id string, p *content) (*upstream.Request, error) {
+	if err := c.decode(p, id, requestKind); err != nil {
+		return nil, err
+	}
+	r := &upstream.Request{Method: p.method, Target: p.target, Body: p.body}
+	return r, json.Unmarshal([]byte(p.headers), &r.Header)
+}
+
+func (c *codec) encodeResponse(id string, r *scheduler.Response) (*content, error) {
+	p := &content{status: r.Status, truncated: r.Truncated, headers: encodeHeader(r.Headers), body: r.Body}
+	return p, c.encode(p, id, responseKind)
+}
+
+func (c *codec) decodeResponse(id string, p *content) (*scheduler.Response, error) {
+	if err := c.decode(p, id, responseKind); err != nil {
+		return nil, err
+	}
+	r := &scheduler.Response{Status: p.status, Truncated: p.truncated, Body: p.body}
+	return r, json.Unmarshal([]byte(p.headers), &r.Headers)
+}
+
+func encodeHeader(h http.Header) string {
+	if len(h) == 0 {
+		return "{}"
+	}
+	b, _ := json.Marshal(h) // texts only
+	return string(b)
+}

@@ -1,0 +1,140 @@
+package store
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// The types of this file lie on disk as JSON. Their fields, names and omissions are
+// the format of the schema: a change of one needs a migration. They are apart from
+// the scheduler's types, which may change freely.
+
+// A storedAttempt is an element of the column attempts.
+type storedAttempt struct {
+	N        int       `json:"n"`
+	SentAt   time.Time `json:"sent_at"`
+	EndedAt  time.Time `json:"ended_at,omitzero"`
+	Status   int       `json:"status,omitzero"`
+	Outcome  string    `json:"outcome,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+	Resolved bool      `json:"resolved,omitempty"`
+}
+
+// encodeAttempts returns the text of the column attempts.
+func encodeAttempts(attempts []scheduler.Attempt) (string, error) {
+	if len(attempts) == 0 {
+		return "[]", nil
+	}
+	stored := make([]storedAttempt, len(attempts))
+	for i := range attempts {
+		a := &attempts[i]
+		stored[i] = storedAttempt{
+			N: a.N, SentAt: a.SentAt, EndedAt: a.EndedAt,
+			Status: a.Status, Outcome: string(a.Outcome), Reason: a.Reason, Resolved: a.Resolved,
+		}
+	}
+	text, err := json.Marshal(stored)
+	return string(text), err
+}
+
+func decodeAttempts(text string) ([]scheduler.Attempt, error) {
+	if text == "[]" {
+		return []scheduler.Attempt{}, nil
+	}
+	var stored []storedAttempt
+	if err := json.Unmarshal([]byte(text), &stored); err != nil {
+		return nil, err
+	}
+	attempts := make([]scheduler.Attempt, len(stored))
+	for i := range stored {
+		a := &stored[i]
+		attempts[i] = scheduler.Attempt{
+			N: a.N, SentAt: a.SentAt, EndedAt: a.EndedAt,
+			Status: a.Status, Outcome: upstream.Outcome(a.Outcome), Reason: a.Reason, Resolved: a.Resolved,
+		}
+	}
+	return attempts, nil
+}
+
+// A storedHold is an element of the column spent. Its upstream is the call's.
+type storedHold struct {
+	Limit   string    `json:"limit"`
+	Key     string    `json:"key,omitempty"`
+	Every   bool      `json:"every,omitempty"`
+	Permits int       `json:"permits"`
+	Back    time.Time `json:"back,omitzero"` // in whole microseconds, rounded up
+}
+
+// encodeHolds returns the text of the column spent.
+func encodeHolds(holds []lease.Hold) (string, error) {
+	if len(holds) == 0 {
+		return "", nil
+	}
+	stored := make([]storedHold, len(holds))
+	for i := range holds {
+		h := &holds[i]
+		stored[i] = storedHold{Limit: h.Limit, Key: h.Key, Every: h.Every, Permits: h.Permits, Back: ceil(h.Back)}
+	}
+	text, err := json.Marshal(stored)
+	return string(text), err
+}
+
+func decodeHolds(text, upstream string) ([]lease.Hold, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var stored []storedHold
+	if err := json.Unmarshal([]byte(text), &stored); err != nil {
+		return nil, err
+	}
+	holds := make([]lease.Hold, len(stored))
+	for i := range stored {
+		h := &stored[i]
+		holds[i] = lease.Hold{Upstream: upstream, Limit: h.Limit, Key: h.Key, Every: h.Every, Permits: h.Permits, Back: h.Back}
+	}
+	return holds, nil
+}
+
+// A storedBacklog counts the calls of an upstream; meta 'backlog' maps names to it.
+type storedBacklog struct {
+	Name       string `json:"name"`  // always empty
+	URL        string `json:"url"`   // always empty
+	State      string `json:"state"` // always empty
+	Waiting    int    `json:"waiting"`
+	Sending    int    `json:"sending"` // always 0
+	Unknown    int    `json:"unknown"`
+	MaxWaiting int    `json:"max_waiting"` // always 0
+	Bytes      int64  `json:"bytes"`
+}
+
+// encodeBacklog returns the value of meta 'backlog'.
+func encodeBacklog(backlog map[string]scheduler.Backlog) ([]byte, error) {
+	stored := make(map[string]storedBacklog, len(backlog))
+	for name, b := range backlog {
+		stored[name] = storedBacklog{Waiting: b.Waiting, Unknown: b.Unknown, Bytes: b.Bytes}
+	}
+	return json.Marshal(stored)
+}
+
+func decodeBacklog(text []byte) (map[string]scheduler.Backlog, error) {
+	var stored map[string]storedBacklog
+	if err := json.Unmarshal(text, &stored); err != nil {
+		return nil, err
+	}
+	backlog := make(map[string]scheduler.Backlog, len(stored))
+	for name, b := range stored {
+		backlog[name] = scheduler.Backlog{Waiting: b.Waiting, Unknown: b.Unknown, Bytes: b.Bytes}
+	}
+	return backlog, nil
+}
+
+// A storedContent is encrypted as a whole, into sealed or answer_sealed.
+type storedContent struct {
+	Method, Target string // empty in a response
+	Headers        string // JSON
+	Body           []byte
+}

@@ -1,0 +1,178 @@
+package store
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	_ "modernc.org/sqlite" // the driver: no C compiler, no server
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+const (
+	// oldest is the first SQLite without the bug that loses a reset of the log.
+	oldest = 3_051_003
+	// smallFile is the size up to which a file is checked at every start, bytes.
+	smallFile = 8 << 20
+)
+
+// resolved returns the path without symbolic links: a file has one lock under all
+// of its names.
+func resolved(path string) (string, error) {
+	file, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return file, err
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path)) // the file is still to be made
+	return filepath.Join(dir, filepath.Base(path)), err
+}
+
+// open locks and checks the file, and starts the writer and the sweeper. If it
+// fails, release closes its connections and the lock.
+func (d *DB) open(path string, o Options) error {
+	if err := create(path + "-lock"); err != nil {
+		return err
+	}
+	if ours, err := d.lock.TryLock(); err != nil {
+		return err
+	} else if !ours {
+		return errors.New("is in use by another process; stop that one, or give this one a file of its own")
+	}
+	if err := create(path); err != nil {
+		return err
+	}
+	if err := d.connect(path, o); err != nil {
+		return err
+	}
+	clean, err := prepare(d.writePool, d.codec)
+	if err != nil {
+		return err
+	}
+	if err := verify(d.writePool, path, clean); err != nil {
+		return err
+	}
+	reserve := &reserve{path: path + "-reserve", size: o.reserve}
+	if err := reserve.allocate(); err != nil {
+		o.Log.Warn("the disk is full; nothing new is accepted", "store", path)
+	}
+	if d.writer, err = newWriter(path, o, d.writePool, d.failure, reserve); err != nil {
+		return err
+	}
+	go d.writer.run()
+	d.sweeper.Go((&sweeper{writer: d.writer, keepCalls: o.KeepCalls, keepKeys: o.KeepKeys}).run)
+	return nil
+}
+
+// create makes an empty file that only its owner can read, if there is none.
+func create(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return os.Chmod(path, 0o600)
+	} else if err != nil {
+		return err
+	}
+	f.Close()
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync() // the name must survive as well
+}
+
+// connect opens a connection to write and up to four to read.
+func (d *DB) connect(path string, o Options) error {
+	sync := "_pragma=synchronous(FULL)"
+	if o.raw != "" {
+		sync = o.raw
+	}
+	var err error
+	// A log that grew during a long read is cut to 64 MiB afterwards.
+	write := "_pragma=journal_mode(WAL)&_pragma=wal_autocheckpoint(0)&_pragma=journal_size_limit(67108864)&" + sync
+	if d.writePool, err = sql.Open("sqlite", dsn(path, o.vfs, write)); err != nil {
+		return err
+	}
+	d.writePool.SetMaxOpenConns(1)
+	if d.reader.db, err = sql.Open("sqlite", dsn(path, o.vfs, "_pragma=query_only(1)")); err != nil {
+		return err
+	}
+	d.reader.db.SetMaxOpenConns(4)
+	d.reader.db.SetMaxIdleConns(4)
+	return nil
+}
+
+func dsn(path, vfs, more string) string {
+	dsn := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(10000)&" + more
+	if vfs != "" {
+		dsn += "&vfs=" + vfs
+	}
+	return dsn
+}
+
+// prepare brings the file to this program's schema and checks its key. It reports
+// whether the last process closed the file.
+func prepare(db *sql.DB, c *codec) (clean bool, err error) {
+	if sqlite3.SQLITE_VERSION_NUMBER < oldest {
+		return false, fmt.Errorf("this program was built with SQLite %s, whose log can lose changes; it needs 3.51.3", sqlite3.SQLITE_VERSION)
+	}
+	var mode string
+	if err := db.QueryRow("PRAGMA journal_mode").Scan(&mode); err != nil {
+		return false, err
+	}
+	if mode != "wal" { // SQLite reports no error
+		return false, fmt.Errorf("cannot be given a write-ahead log (its journal is %q): the disk fails, or another program has the file open", mode)
+	}
+	if db.QueryRow("SELECT value FROM meta WHERE name = 'clean'").Scan(&clean) != nil {
+		clean = false // a new file, or a damaged one
+	}
+	if err := migrate(db); err != nil {
+		return false, err
+	}
+	if encrypted, err := checkKey(db, c); encrypted || err != nil || c.aead == nil {
+		return clean, err
+	}
+	proof, err := c.proof()
+	if err != nil {
+		return false, err
+	}
+	_, err = db.Exec("INSERT INTO meta VALUES ('seal', ?)", proof)
+	return clean, err
+}
+
+// checkKey reports whether the file is encrypted. It fails if that was done with
+// another key than the codec's.
+func checkKey(db *sql.DB, c *codec) (encrypted bool, err error) {
+	var proof []byte
+	err = db.QueryRow("SELECT value FROM meta WHERE name = 'seal'").Scan(&proof)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return false, nil
+	case err != nil:
+		return false, err
+	case c.aead == nil:
+		return true, errors.New("holds sealed calls; give the key with which they were sealed")
+	case !c.proves(proof):
+		return true, errors.New("was sealed with another key; give that one")
+	}
+	return true, nil
+}
+
+// verify looks for damage in a small file, and in one that the last process did not
+// close. The rows' checksums find the rest.
+func verify(db *sql.DB, path string, clean bool) error {
+	if info, err := os.Stat(path); err != nil || clean && info.Size() > smallFile {
+		return err
+	}
+	var found string
+	if err := db.QueryRow("PRAGMA quick_check(1)").Scan(&found); err != nil {
+		return err
+	}
+	if found != "ok" {
+		return fmt.Errorf("is damaged: %s; nothing was sent: %s", found, repairHint)
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+)
+
+// holdSum is the checksum of a row of quota.
+func holdSum(h lease.Hold) int64 {
+	return checksum(h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), h.Paused)
+}
+
+// insertHold adds a row to quota; insert is INSERT or INSERT OR IGNORE.
+func (c *conn) insertHold(insert string, h lease.Hold) error {
+	h.Back = ceil(h.Back)
+	return c.exec(insert+" INTO quota VALUES (?,?,?,?,?,?,?,?,?)", h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), h.Paused, holdSum(h))
+}
+
+// settleHolds stores when permits come back.
+func (c *conn) settleHolds(holds []lease.Hold) error {
+	for _, h := range holds {
+		h.Back = ceil(h.Back)
+		if err := c.exec("UPDATE quota SET back = ?, sum = ? WHERE id = ?", micros(h.Back), holdSum(h), h.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceHolds replaces all of quota. Later attempts are in a new epoch: quota does
+// not include them.
+func (c *conn) replaceHolds(holds []lease.Hold) error {
+	if err := c.exec("DELETE FROM quota"); err != nil {
+		return err
+	}
+	for i, h := range holds {
+		if !h.Paused {
+			h.ID = int64(i + 1) // below those of any lease
+		}
+		if err := c.insertHold("INSERT", h); err != nil {
+			return err
+		}
+	}
+	folded := c.epoch
+	c.epoch++
+	if err := c.set("folded", folded); err != nil {
+		return err
+	}
+	return c.set("epoch", c.epoch)
+}
+
+// holds returns all of quota.
+func (c *conn) holds() ([]lease.Hold, error) {
+	rows, err := c.query("SELECT id, upstream, name, key, every, permits, back, paused, sum FROM quota")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []lease.Hold
+	for rows.Next() {
+		var h lease.Hold
+		var back, sum int64
+		if err := rows.Scan(&h.ID, &h.Upstream, &h.Limit, &h.Key, &h.Every, &h.Permits, &back, &h.Paused, &sum); err != nil {
+			return nil, err
+		}
+		h.Back = instant(back)
+		if holdSum(h) != sum {
+			return nil, fmt.Errorf("quota %d: %w", h.ID, errChecksum)
+		}
+		all = append(all, h)
+	}
+	return all, rows.Err()
+}

@@ -1,0 +1,122 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// A reader reads the file on connections of its own.
+type reader struct {
+	db       *sql.DB
+	codec    *codec
+	failure  *failure
+	keepKeys time.Duration
+}
+
+// check ends the store if the error of a read says that the file cannot be trusted.
+// A read that its ctx cut short says nothing of the file.
+func (r *reader) check(ctx context.Context, err error) error {
+	switch {
+	case err == nil, errors.Is(err, scheduler.ErrNotFound), errors.Is(err, sql.ErrConnDone):
+		return err
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	r.failure.set(err)
+	return r.failure.get()
+}
+
+// within reads at one point in time.
+func within[T any](ctx context.Context, r *reader, read func(tx *sql.Tx) (T, error)) (T, error) {
+	tx, err := r.db.BeginTx(ctx, nil)
+	if err != nil {
+		return *new(T), r.check(ctx, err)
+	}
+	defer tx.Rollback()
+	v, err := read(tx)
+	return v, r.check(ctx, err)
+}
+
+// Get implements [scheduler.Store].
+func (r *reader) Get(ctx context.Context, id string) (*scheduler.Call, error) {
+	found := &row{}
+	err := r.db.QueryRowContext(ctx, "SELECT "+columns+" FROM current WHERE id = ?", id).Scan(found.fields()...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, fmt.Errorf("%w: %s", scheduler.ErrNotFound, id)
+	}
+	if err != nil {
+		return nil, r.check(ctx, err)
+	}
+	c, err := found.withResponse(ctx, r.db, r.codec)
+	return c, r.check(ctx, err)
+}
+
+// List implements [scheduler.Store].
+func (r *reader) List(ctx context.Context, f scheduler.Filter) ([]*scheduler.Call, error) {
+	where := "id > ?1 AND (?2 = '' OR upstream = ?2)"
+	switch f.State {
+	case "":
+	case scheduler.Sending: // few of many
+		where += " AND seq IN (SELECT seq FROM flights)"
+	case scheduler.Unknown:
+		where += " AND seq IN (SELECT seq FROM calls INDEXED BY unsettled WHERE state = 'unknown')"
+	default:
+		where += " AND state = ?3"
+	}
+	most := f.Max
+	if most == 0 {
+		most = -1 // no limit
+	}
+	rows, err := r.db.QueryContext(ctx, "SELECT "+columns+" FROM current WHERE "+where+" ORDER BY id LIMIT ?4",
+		f.After, f.Upstream, string(f.State), most)
+	if err != nil {
+		return nil, r.check(ctx, err)
+	}
+	found, err := scan(rows)
+	if err != nil {
+		return nil, r.check(ctx, err)
+	}
+	var calls []*scheduler.Call
+	for _, row := range found {
+		c, err := row.withResponse(ctx, r.db, r.codec)
+		if err != nil {
+			return nil, r.check(ctx, err)
+		}
+		calls = append(calls, c)
+	}
+	return calls, nil
+}
+
+// Find implements [scheduler.Store].
+func (r *reader) Find(ctx context.Context, key, fingerprint string) (*scheduler.Call, error) {
+	owner := &keyOwner{}
+	err := r.db.QueryRowContext(ctx, selectOwner, hashOf(key)).Scan(owner.fields()...)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, r.check(ctx, err)
+	}
+	id, reused := owner.claim(fingerprint, micros(time.Now().Add(-r.keepKeys)))
+	if id == "" {
+		return nil, reused
+	}
+	return r.Get(ctx, id)
+}
+
+// Fetch implements [scheduler.Durable].
+func (r *reader) Fetch(ctx context.Context, id string) (*scheduler.Entry, error) {
+	return within(ctx, r, func(tx *sql.Tx) (*scheduler.Entry, error) {
+		found := &row{}
+		err := tx.QueryRowContext(ctx, "SELECT "+columns+" FROM current WHERE id = ? AND state IN ('waiting', 'unknown')", id).Scan(found.fields()...)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil, fmt.Errorf("%w: %s", scheduler.ErrNotFound, id)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return found.entry(ctx, tx, r.codec)
+	})
+}

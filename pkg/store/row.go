@@ -1,0 +1,172 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// A row has the columns of a call, without its request and its response.
+type row struct {
+	seq, lane, rank, epoch, bytes                   int64
+	id, upstream, state                             string
+	async                                           bool
+	callback, resolves                              string
+	accepted, notBefore, due, deadline, wake, ended int64
+	attempts, spent                                 string
+	sum                                             int64
+}
+
+// The columns of calls, in the order in which a row, a request and a response are read.
+const (
+	columns         = "seq, id, upstream, lane, state, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before, due, deadline, wake, ended_at, attempts, spent, sum"
+	requestColumns  = "method, target, headers, body, sealed, request_sum"
+	responseColumns = "status, answer_headers, answer, truncated, answer_sealed, answer_sum"
+)
+
+// boundToProcess is the wake of a call that ends with the process that accepted it:
+// only that process has its request, or its caller.
+const boundToProcess = -1
+
+func (r *row) fields() []any {
+	return []any{&r.seq, &r.id, &r.upstream, &r.lane, &r.state, &r.rank, &r.async, &r.callback, &r.resolves, &r.epoch, &r.bytes,
+		&r.accepted, &r.notBefore, &r.due, &r.deadline, &r.wake, &r.ended, &r.attempts, &r.spent, &r.sum}
+}
+
+// checksum covers the columns that every change has at hand: all that decide
+// whether, when and with which permits the call is sent.
+func (r *row) checksum() int64 {
+	return checksum(r.id, r.upstream, r.state, r.rank, r.async, r.callback, r.resolves, r.accepted, r.notBefore, r.due, r.deadline, r.ended, r.attempts, r.spent)
+}
+
+// rowOf returns the columns that change with a call.
+func rowOf(c *scheduler.Call) (*row, error) {
+	attempts, err := encodeAttempts(c.Attempts)
+	if err != nil {
+		return nil, err
+	}
+	spent, err := encodeHolds(c.Spent)
+	if err != nil {
+		return nil, err
+	}
+	r := &row{
+		seq: c.Seq, id: c.ID, upstream: c.Upstream, state: string(c.State), rank: -int64(c.Priority), async: c.Async,
+		callback: c.Callback, resolves: c.Resolves,
+		accepted: micros(c.AcceptedAt), notBefore: micros(c.NotBefore), due: micros(c.Due), deadline: micros(c.Deadline),
+		ended: micros(c.FinishedAt), attempts: attempts, spent: spent,
+	}
+	for n := len(c.Attempts); n > 0 && r.ended == 0; n-- { // of the last attempt that has ended: an intent leaves it
+		r.ended = micros(c.Attempts[n-1].EndedAt)
+	}
+	if r.due != 0 {
+		r.wake = min(r.due, r.deadline)
+	}
+	r.sum = r.checksum()
+	return r, nil
+}
+
+// call returns the call of a row, without its response.
+func (r *row) call() (*scheduler.Call, error) {
+	if r.checksum() != r.sum {
+		return nil, fmt.Errorf("call %s: %w", r.id, errChecksum)
+	}
+	c := &scheduler.Call{
+		ID: r.id, Upstream: r.upstream, State: scheduler.State(r.state), Priority: int16(-r.rank), Async: r.async, Durable: true,
+		Callback: r.callback, Resolves: r.resolves,
+		AcceptedAt: instant(r.accepted), NotBefore: instant(r.notBefore), Deadline: instant(r.deadline),
+		Stored: &scheduler.Stored{Seq: r.seq, Lane: r.lane, Due: instant(r.due)},
+	}
+	if c.State.Finished() {
+		c.FinishedAt = instant(r.ended)
+	}
+	var err error
+	if c.Attempts, err = decodeAttempts(r.attempts); err != nil {
+		return nil, err
+	}
+	c.Spent, err = decodeHolds(r.spent, r.upstream)
+	return c, err
+}
+
+// A querier is a pool, a connection or a transaction.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// withResponse returns the call of a row with its response.
+func (r *row) withResponse(ctx context.Context, q querier, d *codec) (*scheduler.Call, error) {
+	c, err := r.call()
+	if err != nil || c.State == scheduler.Waiting || c.State == scheduler.Sending {
+		return c, err
+	}
+	a := &content{}
+	err = q.QueryRowContext(ctx, "SELECT "+responseColumns+" FROM calls WHERE seq = ? AND answer_sum IS NOT NULL", r.seq).
+		Scan(&a.status, &a.headers, &a.body, &a.truncated, &a.encrypted, &a.sum)
+	if errors.Is(err, sql.ErrNoRows) {
+		return c, nil
+	}
+	if err == nil {
+		c.Response, err = d.decodeResponse(r.id, a)
+	}
+	return c, err
+}
+
+const selectRequest = `SELECT method, target, headers, coalesce(c.body, b.body), coalesce(c.sealed, b.sealed), request_sum
+	FROM calls c LEFT JOIN bodies b USING (seq) WHERE seq = ? AND request_sum IS NOT NULL`
+
+// entry returns the call of a row with its request, nil if that was not kept.
+func (r *row) entry(ctx context.Context, q querier, d *codec) (*scheduler.Entry, error) {
+	c, err := r.call()
+	if err != nil {
+		return nil, err
+	}
+	e := &scheduler.Entry{Call: c, Bytes: r.bytes}
+	b := &content{}
+	err = q.QueryRowContext(ctx, selectRequest, r.seq).Scan(&b.method, &b.target, &b.headers, &b.body, &b.encrypted, &b.sum)
+	if errors.Is(err, sql.ErrNoRows) {
+		e.NoBody = true
+		return e, nil
+	}
+	if err == nil {
+		e.Request, err = d.decodeRequest(r.id, b)
+	}
+	return e, err
+}
+
+// scan reads all rows of a query.
+func scan(rows *sql.Rows) ([]*row, error) {
+	defer rows.Close()
+	var all []*row
+	for rows.Next() {
+		r := &row{}
+		if err := rows.Scan(r.fields()...); err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, rows.Err()
+}
+
+// micros returns an instant as the file has it: microseconds since the Unix epoch,
+// 0 for none.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+func instant(micros int64) time.Time {
+	if micros == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(micros)
+}
+
+// ceil rounds up to whole microseconds: a permit never comes back early. The zero
+// time, which stands for no instant, stays.
+func ceil(t time.Time) time.Time { return t.Add(time.Microsecond - 1).Truncate(time.Microsecond) }

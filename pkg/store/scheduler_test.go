@@ -1,0 +1,81 @@
+package store
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// log is an upstream that records the requests.
+type log struct {
+	mu    sync.Mutex
+	paths []string
+	at    []time.Time
+}
+
+func (l *log) RoundTrip(r *http.Request) (*http.Response, error) {
+	l.mu.Lock()
+	l.paths = append(l.paths, r.URL.Path)
+	l.at = append(l.at, time.Now())
+	l.mu.Unlock()
+	return &http.Response{StatusCode: 200, Header: http.Header{"X-N": {"1"}}, Body: io.NopCloser(strings.NewReader("answer to " + r.URL.Path)), Request: r}, nil
+}
+
+func (l *log) sent() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string(nil), l.paths...)
+}
+
+// startProcess opens a store in a bubble and a scheduler over it.
+func startProcess(t *testing.T, path string, up http.RoundTripper, limits ...scheduler.Limit) *scheduler.Scheduler {
+	t.Helper()
+	d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := scheduler.Upstream{MaxWaiting: 1 << 20, Limits: limits, Durable: `path startsWith "/durable"`, NoBody: `path startsWith "/card"`}
+	u.URL, u.Transport = "http://api.test", up
+	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func hand(t *testing.T, s *scheduler.Scheduler, r scheduler.Request) *scheduler.Call {
+	t.Helper()
+	r.Upstream, r.Method = "api", "POST"
+	c, err := s.Submit(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func must(c *scheduler.Call, err error) *scheduler.Call {
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// first returns the status of the first upstream by name.
+func first(t *testing.T, s *scheduler.Scheduler) scheduler.UpstreamStatus {
+	t.Helper()
+	all, err := s.Upstreams(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[0]
+}
+
+// roundTripper is an upstream that is a function.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

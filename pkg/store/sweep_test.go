@@ -1,0 +1,56 @@
+package store
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
+)
+
+// TestSweep: finished calls, keys and permits go when their time is over, and
+// unknown calls never.
+func TestSweep(t *testing.T) {
+	d := open(t, file(t), Options{KeepCalls: time.Hour})
+	s := &sweeper{writer: d.writer, keepCalls: time.Hour, keepKeys: time.Hour}
+	known := storetest.NewEntry(1)
+	known.Key, known.Fingerprint = "k", "f"
+	known.Call.AcceptedAt = time.Now().Add(-5 * time.Hour) // the time of its key begins at its end
+	unknown := storetest.NewEntry(2)
+	for _, e := range []*scheduler.Entry{known, unknown} {
+		if _, err := d.Accept(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		sent := storetest.Sent(e.Call)
+		if err := d.Intend(t.Context(), sent, []lease.Hold{{ID: 1 << 40, Upstream: "api", Limit: "app", Permits: 1, Back: time.Now()}}); err != nil {
+			t.Fatal(err)
+		}
+		end := scheduler.Done
+		if e == unknown {
+			end = scheduler.Unknown
+		}
+		if err := d.Record(t.Context(), storetest.Ended(sent, end)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func(table string) (n int) {
+		if err := d.db.QueryRow("SELECT count(*) FROM " + table).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, step := range []struct {
+		after                                time.Duration
+		calls, results, bodies, keys, quotas int
+	}{{59 * time.Minute, 2, 2, 1, 1, 0}, {2 * time.Hour, 1, 1, 1, 0, 0}, {1000 * time.Hour, 1, 1, 1, 0, 0}} {
+		if _, err := s.step(time.Now().Add(step.after)); err != nil {
+			t.Fatal(err)
+		}
+		got := []int{count("calls"), count("calls WHERE answer IS NOT NULL"), count("calls WHERE body IS NOT NULL"), count("keys"), count("quota")}
+		if want := []int{step.calls, step.results, step.bodies, step.keys, step.quotas}; !slices.Equal(got, want) {
+			t.Errorf("after %v: calls, results, bodies, keys, quota %v; want %v", step.after, got, want)
+		}
+	}
+}
