@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/store"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -24,7 +25,7 @@ type fullable struct {
 	full atomic.Bool
 }
 
-func (f *fullable) Intend(ctx context.Context, c *scheduler.Call, take []scheduler.Hold) error {
+func (f *fullable) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) error {
 	if f.full.Load() {
 		return scheduler.ErrFull
 	}

@@ -391,7 +391,7 @@ func backlog(t *durable) {
 	t.intend(sent)
 	t.record(Ended(sent, scheduler.Unknown))
 	t.lives(func(how string, past *scheduler.Past) {
-		want := map[string]scheduler.UpstreamStatus{"api": {Waiting: 3, Unknown: 1, Bytes: 400}, "other": {Waiting: 1, Bytes: 100}}
+		want := map[string]scheduler.Backlog{"api": {Waiting: 3, Unknown: 1, Bytes: 400}, "other": {Waiting: 1, Bytes: 100}}
 		if !reflect.DeepEqual(past.Backlog, want) {
 			t.Errorf("%s: %+v, want %+v", how, past.Backlog, want)
 		}
