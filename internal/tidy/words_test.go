@@ -17,7 +17,7 @@ const (
 
 var (
 	word = regexp.MustCompile(`[A-Za-z]+(?:['’][a-z]+)?`)
-	who  = []string{"who", "whom", "whose", "whoever", "somebody", "someone", "nobody", "anybody", "anyone", "everybody", "everyone"}
+	who  = []string{"who", "whoever", "somebody", "someone", "nobody", "anybody", "anyone", "everybody", "everyone"}
 	what = []string{"what", "whatever"}
 )
 
