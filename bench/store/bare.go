@@ -9,20 +9,20 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// bare is the floor: what a life must have on disk, written by the shortest
-// program that does so. One goroutine, natural batching, prepared statements, the
-// same pragmas; a row for the call and one for its request, an intent that changes
-// the call's row, an outcome that changes it, drops the request and adds the answer.
-// The call can be found by id, and by rank while it waits. There are no checksums,
-// no epochs, no idempotency keys, and nothing that tells what is being sent, what
-// has ended and when, or what is due; texts are constants.
+// bare is the floor: the shortest program that writes the rows that a life must have
+// on disk. It has one goroutine, natural batching, prepared statements and the same
+// pragmas. A call has a row, and so has its request; an intent changes the call's
+// row; an outcome changes it too, deletes the request and adds the answer. The call
+// can be found by id, and by rank while it waits. There are no checksums, no epochs,
+// no idempotency keys, and no indexes of calls that are being sent, ended or due;
+// texts are constants.
 type bare struct {
 	db   *sql.DB
 	ops  chan bareOp
 	done chan struct{}
 }
 
-// What a life has in texts.
+// Texts of a life.
 const (
 	aHeader  = `{"X-A":["1","2"]}`
 	anIntent = `[{"n":1,"sent_at":"2026-01-01T00:00:00.123456789Z"}]`

@@ -1,6 +1,6 @@
 // Command store measures the durable store beside its floor, a bare SQLite writer
-// of the same run, and the start with a million pending calls. Ratios count: this
-// machine's disk is in all of them.
+// in the same run, and the start with a million pending calls. Ratios count: this
+// machine's disk affects both sides.
 //
 //	make bench-store
 package main
@@ -31,12 +31,12 @@ import (
 )
 
 var (
-	length  = flag.Duration("for", 2*time.Second, "how long each rate is measured")
-	pending = flag.Int("pending", 1_000_000, "calls that wait at the start; 0 leaves that out")
-	callers = flag.String("callers", "1,16,64,256", "how many call at once")
+	length  = flag.Duration("for", 2*time.Second, "time to measure each rate")
+	pending = flag.Int("pending", 1_000_000, "waiting calls at the start; 0 leaves the start out")
+	callers = flag.String("callers", "1,16,64,256", "numbers of concurrent callers")
 	jobs    = flag.Int("jobs", 20_000, "jobs for each queue; 0 leaves the peers out")
 	page    = flag.String("o", "", "write the page to this file as well")
-	child   = flag.String("start", "", "internal: start on this store and tell how long it takes")
+	child   = flag.String("start", "", "internal: start on this store and print the times")
 )
 
 func main() {
@@ -51,7 +51,7 @@ func main() {
 	p50, p99 := fdatasync(filepath.Join(dir, "plain"))
 	say("# The store, measured\n\n%s, %s, %d cores, %s; `make bench-store` writes this page.\n\n%s\n\n", time.Now().UTC().Format("2006-01-02 15:04 MST"), runtime.Version(), runtime.NumCPU(), processor(), about)
 	rates(dir)
-	say("## Times\n\n| what | p50 | p99 | must be | |\n| --- | --- | --- | --- | --- |\n| write and sync of 4 KiB, one after the other | %v | %v | | |\n", p50, p99)
+	say("## Times\n\n| measure | p50 | p99 | must be | |\n| --- | --- | --- | --- | --- |\n| write and sync of 4 KiB, one after the other | %v | %v | | |\n", p50, p99)
 	steady(filepath.Join(dir, "steady.db"), p99)
 	due(dir)
 	if *pending > 0 {
@@ -72,37 +72,39 @@ as bench/store/bare.go says. Both run in turns. Ratios count: this machine's dis
 its other work are in all of the figures.`
 
 const reasons = `
-## What it costs, and why
+## Costs and their reasons
 
 The writer is one goroutine, and with many callers most of its time is SQLite's own
 work: a life has 8 changes of b-trees in 5 statements here, 9 in 6 in the floor, but
-wider rows, more values to hand over, checksums, and callers who make JSON, which on
-few cores competes with the writer. What helped: one row for a call, its request (if
-its body is not above 2 KiB) and its answer; a small table for what is being sent, so
-that an intent is one insert at the end of it; changes on the driver's own connection
-(database/sql took 8%); fewer values for each statement, since the driver looks for
-each among all of them; statements that are constants; batches of at most some 100, so that callers prepare
-while others' changes are written, and no fewer than those who were just answered. No
-trigger and no IN list: each made SQLite build a table for every change.
+wider rows, more values to bind, checksums, and callers that make JSON, which on few
+cores competes with the writer. These measures helped: one row for a call, its request
+(if its body is not above 2 KiB) and its answer; a small table for calls being sent, so
+that an intent is one insert at its end; changes on the driver's own connection
+(database/sql took 8%); fewer values for each statement, since the driver searches
+each among all of them; constant statements; batches of at most some 100 calls, so that
+callers prepare while other changes are written, and no smaller than the last batch of
+answers. There is no trigger and no IN list: each made SQLite build a table for every
+change.
 
 Accept at 1,000/s: there is no idle moment at that pace, so the writer moves the log
-into the file every 8,000 pages, and what comes meanwhile waits: that is just below 1%
-of the accepts, and in some runs above. A second connection that moves it beside the
-writer was tried (p99 0.7 to 0.9 ms in four runs, instead of 0.8 to 1.0 ms in three and
-3.4 ms in one) and taken back: while its sync fails, others' changes are acknowledged.
+into the file every 8,000 pages, and accepts wait meanwhile: just below 1% of them, and
+in some runs more. A second connection that moves the log beside the writer was tried
+(p99 0.7 to 0.9 ms in four runs, instead of 0.8 to 1.0 ms in three and 3.4 ms in one)
+and taken back: while its sync fails, changes of others are acknowledged.
 
 Due to first byte: the intent is one commit, and a sync after an idle moment takes
-longer than one of a row of them. The line above it has what a timer of the runtime and
-a sync cost by themselves at the same pace: such a timer is up to a millisecond late in an
-idle process, since its poller rounds up. The sidecar has its slots fire by a timerfd,
-as here (scheduler.Config.Precise). In alternating runs, p50 and p99: 1.1 to 1.3 ms and 1.7
-to 2.1 ms with it, 1.4 to 1.8 ms and 2.2 to 2.6 ms without; five more runs with it had p99
-from 1.9 to 2.5 ms, where the line above had up to 4.9 ms. Of the 1.2 ms 0.6 are the sync, 0.1
-SQLite, 0.2 the slot, the rest goroutines that wake each other. Where the line above has
-tens of milliseconds the disk stalled, and the 99th percentiles beside it are of that.
+longer than one of a series. The line above it has the cost of a runtime timer and a
+sync alone at the same pace: such a timer is up to a millisecond late in an idle
+process, since its poller rounds up. The sidecar fires its slots by a timerfd, as here
+(scheduler.Config.Precise). In alternating runs, p50 and p99: 1.1 to 1.3 ms and 1.7 to
+2.1 ms with it, 1.4 to 1.8 ms and 2.2 to 2.6 ms without; five more runs with it had p99
+from 1.9 to 2.5 ms, where the line above had up to 4.9 ms. Of the 1.2 ms, 0.6 are the
+sync, 0.1 SQLite, 0.2 the slot, the rest goroutines that wake each other. If the line
+above has tens of milliseconds, the disk stalled, and the 99th percentiles beside it
+show that stall.
 `
 
-// say prints, and keeps what it prints for the page.
+// say prints a text, and keeps it for the page.
 func say(format string, args ...any) {
 	fmt.Fprintf(io.MultiWriter(os.Stdout, &written), format, args...)
 }
@@ -147,14 +149,14 @@ func fdatasync(path string) (p50, p99 time.Duration) {
 	return quantiles(all)
 }
 
-// rates prints how many accepts and how many whole lives a second there are.
+// rates prints the accepts and the whole lives per second.
 func rates(dir string) {
 	say("## Rates\n\n| | callers | bare SQLite writer | store | ratio | |\n| --- | --- | --- | --- | --- | --- |\n")
-	for _, what := range []string{"accepts/s", "lives/s"} {
+	for _, unit := range []string{"accepts/s", "lives/s"} {
 		for _, text := range strings.Split(*callers, ",") {
 			callers, err := strconv.Atoi(text)
 			check(err)
-			life := what == "lives/s"
+			life := unit == "lives/s"
 			// In turns: a noisy machine is as noisy for both.
 			var floor, ours float64
 			const rounds = 3
@@ -166,13 +168,13 @@ func rates(dir string) {
 				ours += rate(callers, func(n int64) { one(d, n, life) }) / rounds
 				check(d.Close())
 			}
-			say("| %s | %d | %.0f | %.0f | %.2f | %s |\n", what, callers, floor, ours, ours/floor, verdict(ours >= 0.7*floor))
+			say("| %s | %d | %.0f | %.0f | %.2f | %s |\n", unit, callers, floor, ours, ours/floor, verdict(ours >= 0.7*floor))
 		}
 	}
 	say("\nMust be ≥ 0.7.\n\n")
 }
 
-// rate runs callers for a while and returns how often they came through, a second.
+// rate runs callers for a while and returns their operations per second.
 func rate(callers int, one func(n int64)) float64 {
 	var n atomic.Int64
 	var wg sync.WaitGroup
@@ -197,14 +199,14 @@ func openStore(path string) *store.DB {
 }
 
 var (
-	body     = make([]byte, 450) // makes a record of 600 bytes, about
+	body     = make([]byte, 450) // for a record of about 600 bytes
 	request  = &upstream.Request{Method: "POST", Target: "/pay?n=1", Header: http.Header{"X-A": {"1", "2"}}, Body: body}
 	permits  = []scheduler.Hold{{Upstream: "api", Limit: "app", Permits: 1}}
 	response = &scheduler.Response{Status: 200, Headers: http.Header{"X-B": {"3"}}, Body: answer}
 )
 
-// one hands over what the scheduler would, of which all that can be is shared by
-// all calls: the floor's callers make nothing either.
+// one calls the store like the scheduler. Calls share as much as possible,
+// because the floor's callers prepare nothing either.
 func one(d *store.DB, n int64, life bool) {
 	now := time.Now()
 	c := &scheduler.Call{
@@ -224,7 +226,7 @@ func one(d *store.DB, n int64, life bool) {
 	check(d.Record(c))
 }
 
-// steady prints how long an accept takes at 1,000 a second.
+// steady prints the time of an accept at 1,000 a second.
 func steady(path string, floor time.Duration) {
 	d := openStore(path)
 	defer d.Close()

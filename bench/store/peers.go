@@ -19,16 +19,16 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/store"
 )
 
-// workers is how many enqueue, and how many jobs are handled, at once.
+// workers is the number of concurrent producers, and that of handlers.
 const workers = 64
 
-// A queue takes jobs and hands each to handle, durably in between.
+// A queue stores jobs durably, and calls handle for each.
 type queue struct {
 	enqueue func() error
 	close   func()
 }
 
-// A contender is a job queue, with what it promises of a job that was enqueued.
+// A contender is a job queue, with its promise for an enqueued job.
 type contender struct {
 	name, promise string
 	needs         string // a program
@@ -43,7 +43,7 @@ var contenders = []contender{
 	{"River, polled every ms", "synced", "postgres", openRiver(time.Millisecond)},
 }
 
-// peers measures the job queues that people know, and this one as one of them.
+// peers measures well-known job queues, and this one beside them.
 func peers(dir string) {
 	say("\n## Enqueue to finish\n\n%d jobs of 450 bytes that do nothing, %d enqueue and %d handle at once; then one at a time.\n\n", *jobs, workers, workers)
 	say("| queue | a job that was enqueued is | jobs/s | idle: enqueue to handler p50 | p99 |\n| --- | --- | --- | --- | --- |\n")
@@ -97,7 +97,7 @@ func (c contender) measure(dir string) (rate float64, p50, p99 time.Duration, er
 		return 0, 0, 0, fmt.Errorf("only %d of %d jobs were handled in two minutes", handled.Load(), *jobs)
 	}
 	rate = float64(*jobs) / time.Since(begin).Seconds()
-	time.Sleep(2 * time.Second) // it comes to rest
+	time.Sleep(2 * time.Second) // becomes idle
 	var waits []time.Duration
 	for range 50 {
 		begin := time.Now()
@@ -138,7 +138,7 @@ func openThrottler(dir string, handle func()) (*queue, error) {
 	}, nil
 }
 
-// serve starts a server of a peer, and returns when it listens.
+// serve starts the server of a peer, and returns when it listens.
 func serve(cmd *exec.Cmd, addr string) (stop func(), err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func serve(cmd *exec.Cmd, addr string) (stop func(), err error) {
 	return nil, fmt.Errorf("%s does not listen on %s", cmd.Path, addr)
 }
 
-// free returns a port that is free now.
+// free returns a free port.
 func free() string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(err)

@@ -31,8 +31,8 @@ type worker struct {
 
 func (w *worker) Work(context.Context, *river.Job[job]) error { w.handle(); return nil }
 
-// openRiver returns River on a PostgreSQL of its own; poll is how often it looks for
-// jobs, 0 for its default.
+// openRiver returns River on a PostgreSQL of its own; poll is the interval at which
+// it polls for jobs, 0 for the default.
 func openRiver(poll time.Duration) func(dir string, handle func()) (*queue, error) {
 	return func(dir string, handle func()) (*queue, error) {
 		addr, stop, err := startPostgres()
@@ -45,7 +45,7 @@ func openRiver(poll time.Duration) func(dir string, handle func()) (*queue, erro
 		config.MaxConns = workers
 		pool, err := pgxpool.NewWithConfig(ctx, config)
 		check(err)
-		for begin := time.Now(); pool.Ping(ctx) != nil && time.Since(begin) < 20*time.Second; { // it listens before it is ready
+		for begin := time.Now(); pool.Ping(ctx) != nil && time.Since(begin) < 20*time.Second; { // the server listens before it is ready
 			time.Sleep(50 * time.Millisecond)
 		}
 		m, err := rivermigrate.New(riverpgxv5.New(pool), nil)
@@ -70,8 +70,8 @@ func openRiver(poll time.Duration) func(dir string, handle func()) (*queue, erro
 	}
 }
 
-// startPostgres makes a database as it comes and starts its server, which does not
-// want to be root.
+// startPostgres makes a database with default settings and starts its server,
+// which refuses to run as root.
 func startPostgres() (addr string, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "bench-postgres")
 	if err != nil {
@@ -81,7 +81,7 @@ func startPostgres() (addr string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	if binary, err = filepath.EvalSymlinks(binary); err != nil { // initdb lies beside it
+	if binary, err = filepath.EvalSymlinks(binary); err != nil { // initdb is in the same directory
 		return "", nil, err
 	}
 	as := &syscall.SysProcAttr{}

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/store"
 )
 
-// first is an upstream that tells when something comes in.
+// first is an upstream that reports the time of a request.
 type first struct{ sent chan time.Time }
 
 func (f first) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -37,7 +37,7 @@ func on(d *store.DB, f first) *scheduler.Scheduler {
 	return s
 }
 
-// start fills a store, and lets new processes start on it.
+// start fills a store, and starts new processes on it.
 func start(path string) {
 	d := openStore(path)
 	var wg sync.WaitGroup
@@ -64,7 +64,7 @@ func start(path string) {
 	}
 }
 
-// startOn is what a process does that was started on a store.
+// startOn is the part of a process that was started on a store.
 func startOn(path string) {
 	begin := time.Now()
 	d, err := store.Open(path, store.Options{Log: slog.New(slog.DiscardHandler)})
@@ -74,7 +74,7 @@ func startOn(path string) {
 	s := on(d, f)
 	ready := time.Since(begin)
 	sent := (<-f.sent).Sub(begin)
-	time.Sleep(2 * time.Second) // the rest of what is near is read
+	time.Sleep(2 * time.Second) // the rest of the near calls is read
 	peak := 0                   // KiB
 	if status, err := os.ReadFile("/proc/self/status"); err == nil {
 		for line := range strings.Lines(string(status)) {
@@ -89,8 +89,8 @@ func startOn(path string) {
 	check(s.Close())
 }
 
-// due prints how long after its due a call goes out when nothing else happens, and
-// what of that a timer, a write and a sync take by themselves at the same pace.
+// due prints the time from a call's due instant to its sending in an idle process,
+// and that of a timer, a write and a sync alone at the same pace.
 func due(dir string) {
 	const pace = 15 * time.Millisecond
 	plain, err := os.Create(filepath.Join(dir, "paced"))
