@@ -6,8 +6,8 @@ import (
 	"os/exec"
 )
 
-// A child is this program again, in another part. It ends when its standard
-// input does, so it never outlives us, however we end.
+// A child is another process of this program, in another part. It ends with
+// its standard input, so it never outlives its parent.
 type child struct {
 	cmd *exec.Cmd
 	in  io.Closer

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// body is what a call carries, 500 bytes.
+// body is the body of a call, 500 bytes.
 var body = bytes.Repeat([]byte("biz=1&"), 84)[:500]
 
-// A driver hands over calls, one at each due instant after origin, and returns
-// when all are answered.
+// A driver sends calls, one at each due instant after origin, and returns when
+// all are answered.
 type driver interface {
 	drive(origin time.Time, due []time.Duration) error
 	close() error
@@ -48,8 +48,8 @@ func (c *client) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	}
 }
 
-// warm dials n connections ahead, so that calls that are due at once are not due
-// at the speed of dialling.
+// warm dials n connections ahead, so that dialling does not delay calls that are
+// due at once.
 func (c *client) warm(n int) error {
 	for range n {
 		conn, err := net.Dial("tcp", c.url[len("http://"):])
@@ -61,7 +61,7 @@ func (c *client) warm(n int) error {
 	return nil
 }
 
-// call sends one call and returns when its answer began.
+// call sends one call and returns the time at which its answer began.
 func (c *client) call() (time.Time, error) {
 	req, err := http.NewRequest("POST", c.url+"/gateway.do", bytes.NewReader(body))
 	if err != nil {
@@ -74,8 +74,8 @@ func (c *client) call() (time.Time, error) {
 	}
 	answered := time.Now()
 	defer resp.Body.Close()
-	if said, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-		return answered, fmt.Errorf("status %d, %v: %s", resp.StatusCode, err, said)
+	if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+		return answered, fmt.Errorf("status %d, %v: %s", resp.StatusCode, err, text)
 	}
 	return answered, nil
 }
@@ -104,21 +104,21 @@ func (f *failure) set(err error) {
 	}
 }
 
-// A gate is a limiter in this process: wait returns when the next call may go,
-// ended is told when it was answered. Wait is called by one goroutine.
+// A gate is a limiter in this process. wait returns when the next call may be
+// sent; one goroutine calls it. ended is called after each answer.
 type gate interface {
 	wait() error
 	ended(sent, answered time.Time)
 }
 
-// waiter is a gate that does not care for answers.
+// waiter is a gate that ignores answers.
 type waiter func() error
 
 func (w waiter) wait() error                { return w() }
 func (w waiter) ended(time.Time, time.Time) {}
 
-// inProcess drives a gate the cheapest way: one goroutine asks for all calls,
-// first in, first out, and each call is sent on its own.
+// inProcess drives a gate in the cheapest way: one goroutine waits for all
+// calls, first in, first out, and each call is sent on its own.
 type inProcess struct {
 	gate   gate
 	client *client
@@ -149,8 +149,8 @@ func (d *inProcess) close() error {
 	return nil
 }
 
-// through drives a limiter that stands between client and receiver: every call
-// goes out when it is due, on a connection of its own.
+// through drives a proxy between client and receiver: every call is sent when
+// it is due, on a connection of its own.
 type through struct {
 	client *client
 	proxy  *process

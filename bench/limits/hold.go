@@ -6,8 +6,9 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 )
 
-// hold is the least that keeps a limit on arrival: a ledger and a loop, in the
-// process of the caller. What the sidecar adds to it is what it costs.
+// hold is the smallest limiter that is exact on arrival: a ledger and a loop
+// in the caller's process. The difference between it and the sidecar is the
+// cost of the sidecar.
 type hold struct {
 	ledger  *quota.Ledger
 	needs   []quota.Need
@@ -41,7 +42,7 @@ func (h *hold) wait() error {
 	}
 }
 
-// drain takes in the answers that are there.
+// drain reads the answers received so far.
 func (h *hold) drain() {
 	for {
 		select {

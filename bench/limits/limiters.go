@@ -13,8 +13,8 @@ import (
 // A limiter is one row of a table.
 type limiter struct {
 	name string
-	// shape tells limiters apart that would disturb each other: those of one shape
-	// run at a time, their phases apart.
+	// shape groups limiters that do not disturb each other: those of one shape run at
+	// the same time, with shifted phases.
 	shape shape
 	// open puts the limiter in front of a receiver.
 	open func(w workload, receiver string) (driver, error)
@@ -23,20 +23,20 @@ type limiter struct {
 type shape int
 
 const (
-	proxied shape = iota // ours, which does more than decide
-	held                 // what ours is held to
-	packed               // calls go as soon as they may
-	smooth               // calls go at even distances
+	proxied shape = iota // ours, a proxy
+	held                 // the reference for ours
+	packed               // calls are sent as early as possible
+	smooth               // calls are sent at even distances
 )
 
-// The two that are held to each other.
+// Names of the limiters that the verdict compares.
 const (
 	ours = "throttler"
 	bare = "bare hold ledger"
 )
 
-// limiters returns those that this machine has, and a line for each that it has not.
-func limiters(binary string) (all []limiter, left []string) {
+// limiters returns the limiters that this machine has, and a line for each other one.
+func limiters(binary string) (all []limiter, missing []string) {
 	all = []limiter{
 		{ours, proxied, func(w workload, receiver string) (driver, error) { return openThrottler(binary, w, receiver) }},
 		{bare, held, local(func(w workload) gate { return newHold(w) })},
@@ -54,14 +54,14 @@ func limiters(binary string) (all []limiter, left []string) {
 	}
 	all = slices.DeleteFunc(all, func(l limiter) bool {
 		if l.open == nil {
-			left = append(left, l.name+" is left out: its server is not on PATH")
+			missing = append(missing, l.name+" is left out: its server is not on PATH")
 		}
 		return l.open == nil
 	})
-	return all, left
+	return all, missing
 }
 
-// groups returns the limiters that run at a time.
+// groups returns the limiters in groups that run at the same time.
 func (w workload) groups(all []limiter) (groups [][]limiter) {
 	for i, l := range all {
 		if i > 0 && (!w.dense || l.shape == all[i-1].shape) {
@@ -74,7 +74,7 @@ func (w workload) groups(all []limiter) (groups [][]limiter) {
 	return groups
 }
 
-// program opens a limiter that needs a program on PATH; nil if there is none.
+// program returns a function that opens a limiter with a program on PATH; nil if there is no such program.
 func program(name string, open func(path string, w workload, receiver string) (driver, error)) func(workload, string) (driver, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -83,7 +83,7 @@ func program(name string, open func(path string, w workload, receiver string) (d
 	return func(w workload, receiver string) (driver, error) { return open(path, w, receiver) }
 }
 
-// local opens a limiter of this process.
+// local returns a function that opens a limiter of this process.
 func local(make func(workload) gate) func(workload, string) (driver, error) {
 	return func(w workload, receiver string) (driver, error) {
 		return &inProcess{make(w), newClient(receiver)}, nil

@@ -53,7 +53,7 @@ func TestBurstyIsEightyPerCent(t *testing.T) {
 	}
 }
 
-// TestVerdict holds what fails a run, and what does not.
+// TestVerdict tests the rows that fail a run, and those that do not.
 func TestVerdict(t *testing.T) {
 	w := workload{name: "test", calls: 2, window: 100 * ms, due: make([]time.Duration, 4), backlog: true}
 	good := row{limiter: ours, worst: 2, makespan: 1004 * ms, late: 14 * ms}

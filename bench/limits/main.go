@@ -1,14 +1,14 @@
-// Command limits measures limiters as the receiver of the calls sees them: the
-// most arrivals in any window, what a receiver with a sliding log would refuse,
-// how long a backlog takes, and how late calls are against a greedy oracle.
+// Command limits measures limiters at the receiver of the calls: the most
+// arrivals in any window, the refusals of a receiver with a sliding log, the
+// time of a backlog, and the lateness of calls compared with a greedy oracle.
 //
 //	make bench-limits                                   # all, eight to nine minutes
 //	make bench-limits ARGS='-workload 200ms -busy-runs 0'
 //
 // The sidecar is the real binary; the receiver is an HTTP server on loopback that
 // stamps arrivals with its own monotonic clock. The command fails if the sidecar
-// is over a limit in any run, or falls behind a bare hold ledger of the same runs
-// by more than is asked.
+// exceeds a limit in any run, or is much slower than a bare hold ledger in the
+// same runs.
 package main
 
 import (
@@ -29,10 +29,10 @@ func main() {
 	flag.StringVar(&p.binary, "throttler", "bin/throttler", "the sidecar's `binary`")
 	flag.IntVar(&p.runs, "runs", 5, "runs of each limiter on a quiet machine; 0 for none")
 	flag.IntVar(&p.busyRuns, "busy-runs", 1, "runs of each limiter beside busy loops; 0 for none")
-	flag.StringVar(&p.workload, "workload", "", "only workloads whose name matches the `regexp`")
-	flag.StringVar(&p.limiter, "limiter", "", "only limiters whose name matches the `regexp`")
+	flag.StringVar(&p.workload, "workload", "", "only workloads with a name that matches the `regexp`")
+	flag.StringVar(&p.limiter, "limiter", "", "only limiters with a name that matches the `regexp`")
 	flag.StringVar(&p.out, "out", "", "write the tables to this Markdown `file` too")
-	part := flag.String("as", "", "what this process is to the whole: used by the command itself")
+	part := flag.String("as", "", "internal: the part of this process")
 	flag.Parse()
 	var err error
 	switch *part {
@@ -51,10 +51,10 @@ func main() {
 	}
 }
 
-// busyLoops is how many run beside the second half.
+// busyLoops is the number of busy loops beside the second half of the runs.
 const busyLoops = 4
 
-// A plan is what to measure.
+// A plan has the measurements to make.
 type plan struct {
 	binary            string
 	runs, busyRuns    int
@@ -62,25 +62,25 @@ type plan struct {
 	out               string
 }
 
-var errMissed = errors.New("not everything that is asked is met")
+var errMissed = errors.New("a requirement is not met")
 
 // choose returns the workloads and limiters that the plan names, and a line for
-// each limiter that this machine does not have.
-func (p *plan) choose() (ws []workload, ls []limiter, left []string, err error) {
+// each limiter that this machine lacks.
+func (p *plan) choose() (ws []workload, ls []limiter, missing []string, err error) {
 	if p.binary, err = filepath.Abs(p.binary); err != nil {
 		return nil, nil, nil, err
 	}
 	if ws, err = named(workloads(), p.workload, func(w workload) string { return w.name }); err != nil {
 		return nil, nil, nil, fmt.Errorf("-workload: %w", err)
 	}
-	ls, left = limiters(p.binary)
+	ls, missing = limiters(p.binary)
 	if ls, err = named(ls, p.limiter, func(l limiter) string { return l.name }); err != nil {
 		return nil, nil, nil, fmt.Errorf("-limiter: %w", err)
 	}
-	return ws, ls, left, nil
+	return ws, ls, missing, nil
 }
 
-// named returns those whose name matches an expression; none is an error.
+// named returns the values with a name that matches an expression; none is an error.
 func named[T any](all []T, expression string, name func(T) string) (some []T, err error) {
 	r, err := regexp.Compile(expression)
 	if err != nil {
@@ -99,10 +99,10 @@ func named[T any](all []T, expression string, name func(T) string) (some []T, er
 	return some, nil
 }
 
-// exactly is the expression of one name.
+// exactly returns an expression for one name.
 func exactly(name string) string { return "^" + regexp.QuoteMeta(name) + "$" }
 
-// one measures one limiter once, for a process that does only that.
+// one measures one limiter once; it is the part of a child process.
 func (p plan) one(stdout io.Writer) error {
 	ws, ls, _, err := p.choose()
 	if err != nil {
@@ -115,9 +115,9 @@ func (p plan) one(stdout io.Writer) error {
 	return json.NewEncoder(stdout).Encode(m)
 }
 
-// all measures everything, table by table, and judges at the end.
+// all measures all tables, and judges them at the end.
 func (p plan) all(stdout io.Writer) error {
-	ws, ls, left, err := p.choose()
+	ws, ls, missing, err := p.choose()
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (p plan) all(stdout io.Writer) error {
 		}
 	}
 	lines, ok := verdict(tables)
-	lines = append(lines, left...)
+	lines = append(lines, missing...)
 	fmt.Fprintln(stdout, strings.Join(lines, "\n"))
 	if p.out != "" {
 		old, err := os.ReadFile(p.out)

@@ -25,11 +25,11 @@ type process struct {
 	name   string
 	dir    string
 	cmd    *exec.Cmd
-	said   output
+	output output
 	exited chan struct{}
 }
 
-// output is what a process wrote.
+// output collects the output of a process.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -47,8 +47,8 @@ func (o *output) String() string {
 	return strings.TrimSpace(o.b.String())
 }
 
-// start runs a program in a new directory that holds one file, which its
-// arguments may name.
+// start runs a program in a new directory with one file, which the arguments
+// may name.
 func start(name, file, text, path string, args ...string) (*process, error) {
 	dir, err := os.MkdirTemp("", "bench-limits-")
 	if err != nil {
@@ -60,7 +60,7 @@ func start(name, file, text, path string, args ...string) (*process, error) {
 	p := &process{name: name, dir: dir, exited: make(chan struct{})}
 	p.cmd = exec.Command(path, args...)
 	p.cmd.Dir = dir
-	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
+	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
 	if err := p.cmd.Start(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -71,15 +71,15 @@ func start(name, file, text, path string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// until waits for the process to be ready; if it never is, it is stopped.
+// until waits until the process is ready; if it is not ready in time, it is stopped.
 func (p *process) until(ready func() bool) error {
 	deadline := time.After(readyTimeout)
 	for !ready() {
 		select {
 		case <-p.exited:
-			return errors.Join(fmt.Errorf("%s ended at its start: %s", p.name, &p.said), p.stop())
+			return errors.Join(fmt.Errorf("%s ended at its start: %s", p.name, &p.output), p.stop())
 		case <-deadline:
-			return errors.Join(fmt.Errorf("%s is not ready after %v: %s", p.name, readyTimeout, &p.said), p.stop())
+			return errors.Join(fmt.Errorf("%s is not ready after %v: %s", p.name, readyTimeout, &p.output), p.stop())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -109,7 +109,7 @@ func answers(url string) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// freeAddr returns an address on the loopback interface at which nobody listens.
+// freeAddr returns a free address on the loopback interface.
 func freeAddr() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -40,7 +40,7 @@ func openThrottler(binary string, w workload, receiver string) (driver, error) {
 	return &through{newClient("http://" + data), p}, nil
 }
 
-// nginx delays what comes too early, up to burst calls.
+// nginx delays calls that come too early, up to burst calls.
 const nginxConf = `daemon off;
 master_process off;
 pid nginx.pid;

@@ -15,15 +15,15 @@ import (
 )
 
 // A receiver is the upstream: it stamps each arrival by its own monotonic clock,
-// and refuses nothing. It runs in a process of its own, so that what sends does
-// not hold up what counts.
+// and refuses nothing. It runs in a process of its own, so that the sender does
+// not delay it.
 type receiver struct {
 	mu       sync.Mutex
 	origin   time.Time
 	arrivals []time.Duration // since origin
 }
 
-// receive is the process: it prints its URL, and ends when standard input does.
+// receive is the part of the receiver's process: it prints its URL, and ends with its standard input.
 func receive() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -53,7 +53,7 @@ func (r *receiver) arrive(w http.ResponseWriter, req *http.Request) {
 	io.WriteString(w, `{"code":"10000","msg":"Success"}`)
 }
 
-// mark forgets what arrived until now, which is the origin of what follows.
+// mark forgets all arrivals; now is the origin of later ones.
 func (r *receiver) mark(http.ResponseWriter, *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +67,7 @@ func (r *receiver) report(w http.ResponseWriter, _ *http.Request) {
 	json.NewEncoder(w).Encode(r.arrivals)
 }
 
-// A counter is a receiver seen from outside.
+// A counter controls a receiver in another process.
 type counter struct {
 	url   string
 	child *child
@@ -94,7 +94,7 @@ func (c *counter) mark() error {
 	return resp.Body.Close()
 }
 
-// arrivals returns those since the mark, in order.
+// arrivals returns the arrivals since the mark, in order.
 func (c *counter) arrivals() (since []time.Duration, err error) {
 	resp, err := http.Get(c.url + "/arrivals")
 	if err != nil {

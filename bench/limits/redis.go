@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisRate is redis_rate with a server of its own.
+// redisRate drives redis_rate with a Redis server of its own.
 type redisRate struct {
 	inProcess
 	db     *redis.Client
@@ -32,7 +32,7 @@ func openRedis(path string, w workload, receiver string) (driver, error) {
 		return nil, err
 	}
 	ctx := context.Background()
-	redis.SetLogger(silent{}) // of dials before the server is ready; errors come back all the same
+	redis.SetLogger(silent{}) // about dials before the server is ready; errors are returned anyway
 	db := redis.NewClient(&redis.Options{Addr: addr})
 	if err := server.until(func() bool { return db.Ping(ctx).Err() == nil }); err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A row is what a limiter came to under one workload.
+// A row has the results of a limiter under one workload.
 type row struct {
 	limiter  string
 	worst    int // of all runs
@@ -19,7 +19,7 @@ type row struct {
 	late     time.Duration
 }
 
-// A table is one workload, quiet or beside busy loops.
+// A table has the results of one workload, on a quiet machine or beside busy loops.
 type table struct {
 	workload
 	busy int
@@ -54,7 +54,7 @@ func median[T cmp.Ordered](runs []measure, of func(measure) T) T {
 	return values[len(values)/2]
 }
 
-// String is the table in Markdown.
+// String returns the table in Markdown.
 func (t table) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### %s\n\n", t.title())
@@ -81,7 +81,7 @@ func (t table) title() string {
 	return fmt.Sprintf("%s, beside %d busy loops", t.name, t.busy)
 }
 
-// What is asked of ours, against the bare ledger of the same run.
+// Requirements of ours, as ratios to the bare ledger of the same run.
 const (
 	makespanAtMost = 1.005
 	lateAtMost     = 1.5
@@ -97,7 +97,7 @@ func verdict(tables []table) (lines []string, ok bool) {
 	return lines, ok
 }
 
-// verdict says what is asked of a table, one line each, and whether all is met.
+// verdict returns one line for each requirement of a table, and false if one is not met.
 func (t table) verdict() (lines []string, ok bool) {
 	ok = true
 	judge := func(met bool, format string, args ...any) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A measure is what the receiver saw of one run.
+// A measure has the receiver's figures of one run.
 type measure struct {
 	Most     int           // arrivals in any window
 	Refused  int           // by a receiver that keeps a sliding log
@@ -17,10 +17,10 @@ type measure struct {
 	Late     time.Duration // beyond the greedy oracle, 99th percentile
 }
 
-// rest is how much longer than a window a limiter rests after its warm-up.
+// rest is the time that a limiter rests after its warm-up, beyond a window.
 const rest = 200 * time.Millisecond
 
-// run measures one limiter once. A first window of calls, which nobody counts,
+// run measures one limiter once. A first window of calls, which are not counted,
 // opens the connections; then the limiter rests until all of its permits are back.
 func run(w workload, l limiter) (m measure, err error) {
 	r, err := startReceiver()
@@ -63,8 +63,8 @@ func run(w workload, l limiter) (m measure, err error) {
 	}, nil
 }
 
-// runApart is run in a process of its own, so that limiters share the machine,
-// and nothing else.
+// runApart is run in a process of its own, so that limiters share only the
+// machine.
 func runApart(binary string, w workload, l limiter) (m measure, err error) {
 	c, err := fork("-as", "run", "-throttler", binary, "-workload", exactly(w.name), "-limiter", exactly(l.name))
 	if err != nil {
@@ -78,8 +78,9 @@ func runApart(binary string, w workload, l limiter) (m measure, err error) {
 	return m, nil
 }
 
-// round measures all limiters once, a group at a time, the phases of a group
-// apart: all see the same weather, and their bursts do not meet.
+// round measures all limiters once, a group at a time. The limiters of a
+// group run at the same time, so that other load meets all alike; their
+// phases are shifted, so that their bursts do not coincide.
 func round(binary string, w workload, ls []limiter) ([]measure, error) {
 	var all []measure
 	for _, group := range w.groups(ls) {
@@ -100,7 +101,7 @@ func round(binary string, w workload, ls []limiter) ([]measure, error) {
 	return all, nil
 }
 
-// beside runs f beside n processes that keep a core busy each.
+// beside runs f beside n busy processes.
 func beside(n int, f func() error) error {
 	for range n {
 		c, err := fork("-as", "spinner")

@@ -14,10 +14,10 @@ type workload struct {
 	window  time.Duration
 	due     []time.Duration // sorted, from the start
 	backlog bool            // all due at once: its makespan has an optimum
-	dense   bool            // too much for one machine to have all limiters run at a time
+	dense   bool            // all limiters at the same time would be too much for one machine
 }
 
-// workloads are the ones of the table.
+// workloads returns the workloads of the tables.
 func workloads() []workload {
 	return []workload{
 		backlog(100, time.Second, false),
@@ -27,7 +27,7 @@ func workloads() []workload {
 	}
 }
 
-// backlog is ten windows' worth of calls, due at once.
+// backlog returns ten windows of calls, all due at once.
 func backlog(calls int, window time.Duration, dense bool) workload {
 	return workload{
 		name:  fmt.Sprintf("backlog %d per %v", calls, window),
@@ -36,9 +36,9 @@ func backlog(calls int, window time.Duration, dense bool) workload {
 	}
 }
 
-// bursty is an open loop of ten windows at 80% of the quota: bursts of N/10 to N
-// calls that are due at once, at instants that have no pattern. It is the same
-// in every run.
+// bursty returns an open loop of ten windows at 80% of the quota: bursts of N/10
+// to N calls that are due at once, at random instants. It is the same in every
+// run.
 func bursty(calls int, window time.Duration) workload {
 	w := workload{
 		name:  fmt.Sprintf("bursty %d per %v", calls, window),
@@ -57,14 +57,14 @@ func bursty(calls int, window time.Duration) workload {
 	return w
 }
 
-// optimal is the least time from the first arrival of a backlog to the last.
+// optimal returns the least time from the first arrival of a backlog to the last.
 func (w workload) optimal() time.Duration {
 	full := (len(w.due) + w.calls - 1) / w.calls
 	return time.Duration(full-1) * w.window
 }
 
-// oracle returns when a greedy scheduler would send the calls that knows the
-// limit, and whose calls arrive and are answered in no time.
+// oracle returns the instants at which a greedy scheduler sends the calls: it
+// knows the limit, and its calls arrive and are answered in no time.
 func (w workload) oracle() []time.Duration {
 	sent := slices.Clone(w.due)
 	for k := w.calls; k < len(sent); k++ {
@@ -73,7 +73,7 @@ func (w workload) oracle() []time.Duration {
 	return sent
 }
 
-// most is the most arrivals in any window (t−W, t].
+// most returns the greatest number of arrivals in any window (t−W, t].
 func (w workload) most(arrivals []time.Duration) int {
 	most, first := 0, 0
 	for last, at := range arrivals {
@@ -85,20 +85,20 @@ func (w workload) most(arrivals []time.Duration) int {
 	return most
 }
 
-// refused is how many arrivals a receiver turns away that keeps a sliding log of
-// those it let through.
+// refused returns the number of refusals of a receiver that keeps a sliding log of
+// admitted calls.
 func (w workload) refused(arrivals []time.Duration) int {
-	var through []time.Duration
+	var admitted []time.Duration
 	for _, at := range arrivals {
-		if n := len(through); n < w.calls || at-through[n-w.calls] >= w.window {
-			through = append(through, at)
+		if n := len(admitted); n < w.calls || at-admitted[n-w.calls] >= w.window {
+			admitted = append(admitted, at)
 		}
 	}
-	return len(arrivals) - len(through)
+	return len(arrivals) - len(admitted)
 }
 
-// late is how long after the oracle's calls these arrived, the 99th percentile:
-// the k-th arrival against the k-th instant of the oracle, for the calls are all alike.
+// late returns the 99th percentile of the arrivals' lateness: that of the k-th arrival
+// after the k-th instant of the oracle, since all calls are alike.
 func (w workload) late(arrivals []time.Duration) time.Duration {
 	waits := w.oracle()
 	for k := range waits {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// cell is what one process measures.
+// cell is the measurement of one process.
 type cell struct {
 	kind  string // ops, late, idle, lock
 	peer  string
@@ -23,7 +23,7 @@ type cell struct {
 
 func (c cell) String() string { return fmt.Sprintf("%s %s %d", c.kind, c.peer, c.n) }
 
-// samples is how many a cell takes of each operation: five if it runs only once.
+// samples returns the number of samples of each operation: five if the cell runs only once.
 func (c cell) samples() int {
 	if c.once() {
 		return 5
@@ -31,19 +31,19 @@ func (c cell) samples() int {
 	return 2
 }
 
-// once reports whether a cell runs in one round only, as it takes long to fill.
+// once reports whether a cell runs in one round only, because it takes long to fill.
 func (c cell) once() bool { return c.n == 10_000_000 }
 
-// results are the figures of a cell by name: one sample each, or more.
+// results are the samples of a cell's figures by name, at least one each.
 type results map[string][]float64
 
 func (r results) add(name string, sample float64) { r[name] = append(r[name], sample) }
 
-// chunk is how many operations are timed together, and how many timeouts "schedule"
-// adds before they are cancelled again.
+// chunk is the number of operations timed together; "schedule" cancels its timeouts
+// after each chunk.
 const chunk = 10_000
 
-// delays are up to an hour, so that several levels of a wheel are in use.
+// delays returns delays of a minute to an hour, so that several levels of a wheel are in use.
 func delays() []time.Duration {
 	random := rand.New(rand.NewPCG(1, 2))
 	all := make([]time.Duration, 1<<16)
@@ -53,111 +53,131 @@ func delays() []time.Duration {
 	return all
 }
 
-// operations measures what the calls of a peer cost while c.n timeouts wait, and what
-// those cost memory and garbage collector.
+// operations measures the calls of a peer while c.n timeouts wait, and the memory and
+// garbage collection that those cost.
 func operations[H any](t timers[H], c cell, out results) {
-	budget := 150 * time.Millisecond
+	o := &calls[H]{
+		timers: t, cell: c, out: out, budget: 150 * time.Millisecond, delays: delays(),
+		pending: make([]H, max(c.n, 1)), added: make([]H, chunk), random: 1,
+	}
 	if c.quick {
-		budget /= 10
+		o.budget /= 10
 	}
-	d := delays()
-	random := uint64(1)
-	pick := func(n int) int { // xorshift: a generator that costs next to nothing
-		random ^= random << 13
-		random ^= random >> 7
-		random ^= random << 17
-		return int(random % uint64(n))
+	for i := range o.pending { // touches the memory, so that filling does not wait for pages
+		o.pending[i] = *new(H)
 	}
-	pending := make([]H, max(c.n, 1))
-	for i := range pending {
-		pending[i] = *new(H)
-	}
-	added := make([]H, chunk)
-
-	t.cancel(t.after(time.Hour)) // what a peer allocates once is not counted below
+	t.cancel(t.after(time.Hour)) // allocations that a peer makes only once are not counted below
 	before := heap()
 	start := time.Now()
-	fill(t, c, pending, d)
+	fill(t, c, o.pending, o.delays)
 	if c.n > 0 {
 		out.add("fill", float64(time.Since(start))/float64(c.n))
 		out.add("heap", (heap()-before)/float64(c.n))
 	}
-
-	// timed calls do, and after each time undo, until what do took adds up to the budget.
-	// It stops the world only before and after: else the goroutine would come to another
-	// processor each time, where time.AfterFunc finds an empty heap of timers.
-	timed := func(name string, do, undo func()) {
-		do()
-		undo()
-		for range c.samples() {
-			var wall, cpu time.Duration
-			var mem, memAfter runtime.MemStats
-			runtime.ReadMemStats(&mem)
-			calls := 0
-			for wall < budget {
-				cpuBefore, _ := usage()
-				start := time.Now()
-				do()
-				wall += time.Since(start)
-				cpuAfter, _ := usage()
-				cpu += cpuAfter - cpuBefore
-				undo()
-				calls += chunk
-			}
-			runtime.ReadMemStats(&memAfter)
-			out.add(name, float64(wall)/float64(calls))
-			out.add(name+" cpu", float64(cpu)/float64(calls))
-			out.add(name+" allocs", float64(memAfter.Mallocs-mem.Mallocs)/float64(calls))
-		}
-	}
-	timed("schedule", func() {
-		for i := range added {
-			added[i] = t.after(d[i])
-		}
-	}, func() {
-		for _, h := range added {
-			t.cancel(h)
-		}
-	})
-	timed("schedule+cancel", func() {
-		for i := range chunk {
-			t.cancel(t.after(d[i]))
-		}
-	}, nothing)
-	timed("reschedule", func() {
-		for i := range chunk {
-			k := pick(len(pending))
-			pending[k] = t.reset(pending[k], d[i])
-		}
-	}, nothing)
-	timed("churn", func() {
-		for i := range chunk {
-			k := pick(len(pending))
-			t.cancel(pending[k])
-			pending[k] = t.after(d[i])
-		}
-	}, nothing)
+	o.measure()
 	if c.n == 1_000_000 && c.peer != passive {
 		for _, goroutines := range []int{1, 2, 8} {
-			out.add(fmt.Sprint("goroutines ", goroutines), contend(t, goroutines, budget, d))
+			out.add(fmt.Sprint("goroutines ", goroutines), contend(t, goroutines, o.budget, o.delays))
 		}
 	}
-	// The peer's memory, not that of the handles that a caller may or may not keep.
-	pending, added = nil, nil
-	collect := func() float64 {
-		start := time.Now()
-		runtime.GC()
-		return float64(time.Since(start)) / 1e6
-	}
-	collect()
+	// The peer's memory, not that of the handles: a caller need not keep them.
+	o.pending, o.added = nil, nil
+	forcedGC()
 	for range c.samples() {
-		out.add("gc", collect())
+		out.add("gc", forcedGC())
 	}
 	runtime.KeepAlive(t)
 }
 
-// fill schedules all pending timeouts, from all processors where the peer allows, as
-// their owners would in a server: time.AfterFunc has a heap for each.
+// forcedGC returns the milliseconds of a forced garbage collection.
+func forcedGC() float64 {
+	start := time.Now()
+	runtime.GC()
+	return float64(time.Since(start)) / 1e6
+}
+
+// calls measures the calls of one peer.
+type calls[H any] struct {
+	timers  timers[H]
+	cell    cell
+	out     results
+	budget  time.Duration // of a sample
+	delays  []time.Duration
+	pending []H
+	added   []H    // chunk handles
+	random  uint64 // state of pick
+}
+
+func (o *calls[H]) measure() {
+	t, d := o.timers, o.delays
+	o.sample("schedule", func() {
+		for i := range o.added {
+			o.added[i] = t.after(d[i])
+		}
+	}, func() {
+		for _, h := range o.added {
+			t.cancel(h)
+		}
+	})
+	o.sample("schedule+cancel", func() {
+		for i := range chunk {
+			t.cancel(t.after(d[i]))
+		}
+	}, nothing)
+	o.sample("reschedule", func() {
+		for i := range chunk {
+			k := o.pick()
+			o.pending[k] = t.reset(o.pending[k], d[i])
+		}
+	}, nothing)
+	o.sample("churn", func() {
+		for i := range chunk {
+			k := o.pick()
+			t.cancel(o.pending[k])
+			o.pending[k] = t.after(d[i])
+		}
+	}, nothing)
+}
+
+// sample calls do, and after each time undo, until the calls of do have used the budget.
+// It stops the world only before and after the loop: otherwise the goroutine would move to
+// another processor each time, and time.AfterFunc would find an empty heap of timers there.
+func (o *calls[H]) sample(name string, do, undo func()) {
+	do()
+	undo()
+	for range o.cell.samples() {
+		var wall, cpu time.Duration
+		var mem, memAfter runtime.MemStats
+		runtime.ReadMemStats(&mem)
+		n := 0
+		for wall < o.budget {
+			cpuBefore, _ := usage()
+			start := time.Now()
+			do()
+			wall += time.Since(start)
+			cpuAfter, _ := usage()
+			cpu += cpuAfter - cpuBefore
+			undo()
+			n += chunk
+		}
+		runtime.ReadMemStats(&memAfter)
+		o.out.add(name, float64(wall)/float64(n))
+		o.out.add(name+" cpu", float64(cpu)/float64(n))
+		o.out.add(name+" allocs", float64(memAfter.Mallocs-mem.Mallocs)/float64(n))
+	}
+}
+
+// pick returns the index of a random pending timeout, by xorshift, which costs next to
+// nothing.
+func (o *calls[H]) pick() int {
+	o.random ^= o.random << 13
+	o.random ^= o.random >> 7
+	o.random ^= o.random << 17
+	return int(o.random % uint64(len(o.pending)))
+}
+
+// fill schedules all pending timeouts, from all processors if the peer allows, like
+// the callers of a server: time.AfterFunc has a heap per processor.
 func fill[H any](t timers[H], c cell, pending []H, d []time.Duration) {
 	fillers := runtime.GOMAXPROCS(0)
 	if c.peer == passive {
@@ -174,7 +194,7 @@ func fill[H any](t timers[H], c cell, pending []H, d []time.Duration) {
 	all.Wait()
 }
 
-// contend returns the nanoseconds per schedule+cancel of all goroutines together.
+// contend returns the nanoseconds per schedule+cancel, of all goroutines together.
 func contend[H any](t timers[H], goroutines int, budget time.Duration, d []time.Duration) float64 {
 	var all sync.WaitGroup
 	counts := make([]int, goroutines)
@@ -200,7 +220,7 @@ func contend[H any](t timers[H], goroutines int, budget time.Duration, d []time.
 	return float64(wall) / float64(n)
 }
 
-// lateness is that of c.n timeouts a second, all scheduled beforehand.
+// lateness measures the lateness of c.n timeouts a second, all scheduled beforehand.
 type lateness struct {
 	start time.Time
 	lead  time.Duration // before the first is due
@@ -235,11 +255,11 @@ func (l *lateness) due(id int) time.Duration { return l.lead + time.Duration(id)
 func (l *lateness) fired(id int) { l.late[id] = time.Since(l.start) - l.due(id) }
 
 func (l *lateness) run(fire func(time.Duration, int), out results) {
-	// The deadlines spread evenly and come in at random, as those of many clients would.
+	// Evenly spread deadlines, scheduled in random order, like those of many clients.
 	order := rand.New(rand.NewPCG(1, 2)).Perm(len(l.late))
 	l.start = time.Now()
 	for _, id := range order {
-		// Due now + d by the peer's own, later, reading of the clock: never too early.
+		// The peer reads the clock later and adds the delay, so the timeout is never early.
 		fire(l.due(id)-time.Since(l.start), id)
 	}
 	order = nil
@@ -278,11 +298,12 @@ func (l *lateness) run(fire func(time.Duration, int), out results) {
 	out.add("cpu", (after - before).Seconds())
 }
 
-// settle is how long a process has to start and its collector's threads to come to rest.
+// settle is the time for a process to start, and for its collector's threads to become
+// idle.
 const settle = 3 * time.Second
 
-// idle waits until the parent closes standard input, so that no timer but the peer's
-// waits in this process, and counts how often a thread of it was switched.
+// idle waits until the parent closes standard input, so that the process has no
+// timer except the peer's, and counts the context switches of its threads.
 func idle(out results) {
 	debug.FreeOSMemory()
 	time.Sleep(settle)
@@ -292,9 +313,9 @@ func idle(out results) {
 	out.add("switches", float64(after-before))
 }
 
-// longestCall is the longest that a caller had to wait for the peer while c.n timeouts
-// a second fired. It is not less than the longest time that the peer held a lock, and
-// more where the machine took the processor away.
+// longestCall measures a caller's longest wait for the peer while c.n timeouts a
+// second fire. It is at least the longest time that the peer held a lock, and more if
+// the system took the processor away.
 func longestCall[H any](t timers[H], c cell, out results) {
 	seconds := 5
 	if c.quick {
@@ -308,7 +329,7 @@ func longestCall[H any](t timers[H], c cell, out results) {
 	}
 	order = nil
 	runtime.GC()
-	seconds = min(seconds, 3) // are enough to see
+	seconds = min(seconds, 3) // enough to show it
 	var longest time.Duration
 	for end := time.Duration(seconds)*time.Second + 600*time.Millisecond; time.Since(start) < end; {
 		from := time.Now()
@@ -330,8 +351,8 @@ func heap() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// usage returns the processor time of this process, and how often its threads gave up
-// or lost the processor.
+// usage returns the processor time of this process, and the number of its threads'
+// context switches, voluntary or not.
 func usage() (cpu time.Duration, switches int64) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

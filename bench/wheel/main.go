@@ -1,12 +1,12 @@
-// Command wheel measures pkg/wheel against the timers that a Go or Java user could pick
-// instead: one table with ratios to time.AfterFunc, and the targets.
+// Command wheel measures pkg/wheel and other timers for Go and Java: one table with
+// ratios to time.AfterFunc, and the targets.
 //
 // Each cell of the table runs in a process of its own. All cells run once, then all
-// again, in the opposite order: what else the machine does meets all peers alike.
-// Figures are medians of all samples, ratios medians of each round's ratio.
+// again in the opposite order, so that other load of the machine meets all peers
+// alike. Figures are medians of all samples, ratios medians of each round's ratio.
 //
 //	go run . -only '^late (time.AfterFunc|wheel) '    some cells: kind, peer, number
-//	go run . -quick                                   see that everything runs
+//	go run . -quick                                   check that everything runs
 package main
 
 import (
@@ -27,15 +27,15 @@ import (
 	"time"
 )
 
-// handWritten is the line of the document from which on it is kept as it is.
+// handWritten is a line of the document: the text after it is kept.
 const handWritten = "<!-- From here on written by hand. -->\n"
 
 func main() {
 	var c cell
 	flag.BoolVar(&c.quick, "quick", false, "a smoke run: one round, short, at most 100,000 pending")
-	rounds := flag.Int("rounds", 5, "rounds of which the medians are taken")
+	rounds := flag.Int("rounds", 5, "number of rounds; figures are medians over them")
 	only := flag.String("only", "", "measure only cells, as `ops wheel 1000000`, that match this expression")
-	document := flag.String("o", "", "write the tables to this file, above what is written by hand in it")
+	document := flag.String("o", "", "write the tables to this file, above its hand-written part")
 	flag.StringVar(&c.kind, "cell", "", "measure one cell of this kind, in this process")
 	flag.StringVar(&c.peer, "peer", "", "with -cell: the peer")
 	flag.IntVar(&c.n, "n", 0, "with -cell: pending timeouts, or timeouts a second")
@@ -93,18 +93,18 @@ func run(quick bool, rounds int, only, document string) error {
 // a cell did not run, or failed, has nil.
 type bench struct {
 	start        time.Time
-	java         []string // command that runs Netty.java, without its arguments; nil if there is none
+	java         []string // command for Netty.java without its arguments; nil if Netty is not available
 	withoutNetty error
 	quick        bool
 	figures      map[cell][]results
 }
 
-// patience is how long one cell may take, before its process is ended as stuck.
-const patience = 90 * time.Second
+// cellTimeout is the longest time of a cell; then its process is killed as stuck.
+const cellTimeout = 90 * time.Second
 
 const nettyJar = "/usr/share/java/netty-common.jar"
 
-// compileNetty compiles Netty.java into dir, where there is a JDK and Debian's
+// compileNetty compiles Netty.java into dir. It needs a JDK and Debian's
 // libnetty-java.
 func compileNetty(dir string) ([]string, error) {
 	if _, err := os.Stat(nettyJar); err != nil {
@@ -119,7 +119,7 @@ func compileNetty(dir string) ([]string, error) {
 	return []string{"java", "-Xmx6g", "-cp", nettyJar + string(filepath.ListSeparator) + dir, "Netty"}, nil
 }
 
-// cells are what the table needs, in the order in which they run.
+// cells returns the cells of the table, in the order of their runs.
 func cells(quick bool) (all []cell) {
 	add := func(kind string, n int, peers ...string) {
 		for _, peer := range peers {
@@ -146,7 +146,7 @@ func cells(quick bool) (all []cell) {
 	return all
 }
 
-// round measures all cells once; what is idle, five times at once in the first round.
+// round measures all cells once, and idle cells five times at once in the first round.
 func (b *bench) round(turn int, match *regexp.Regexp) {
 	var idlers sync.WaitGroup
 	var mu sync.Mutex
@@ -194,7 +194,7 @@ func (b *bench) process(c cell) (results, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), cellTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self, "-cell", c.kind, "-peer", c.peer, "-n", strconv.Itoa(c.n), "-quick="+quick)
 	if c.peer == netty {
@@ -210,7 +210,7 @@ func (b *bench) process(c cell) (results, error) {
 		return nil, err
 	}
 	if c.kind == "idle" {
-		// The cell begins to count after it has settled, and ends when its input does.
+		// The cell counts after it has settled, until its input ends.
 		idle := 10*time.Second + settle
 		if c.quick {
 			idle = 2*time.Second + settle

@@ -11,16 +11,15 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
-// timers is what a peer can do. H is its handle of a timeout.
+// timers has the operations of a peer. H is its handle of a timeout.
 type timers[H any] interface {
 	after(d time.Duration) H      // fires a function that does nothing
 	fire(d time.Duration, id int) // calls the function given to open with id
 	cancel(h H)                   //
-	reset(h H, d time.Duration) H // in place where the peer can, else cancel and after
+	reset(h H, d time.Duration) H // in place if the peer can, otherwise cancel and after
 }
 
-// peers are the columns of the table, in their order. The first is what the ratios
-// relate to.
+// peers are the columns of the table, in order. Ratios are to the first.
 var peers = []string{afterFunc, handler, function, passive, "RussellLuo", "antlabs", "go-zero", netty}
 
 const (
@@ -29,12 +28,12 @@ const (
 	function  = "wheel func"
 	passive   = "wheel passive"
 	netty     = "Netty"
-	none      = "no timer" // in the idle row only: what the Go runtime does by itself
+	none      = "no timer" // in the idle row only: the Go runtime itself
 )
 
-// measure runs one cell for a peer that is written in Go.
+// measure runs one cell of a peer in Go.
 func measure(c cell, out results) {
-	// Lateness, of which the fire functions report, is set up before the peer.
+	// The peer needs the function that records lateness.
 	fired := func(int) {}
 	var l *lateness
 	if c.kind == "late" {
@@ -129,7 +128,7 @@ func (p ourFunc) reset(o wheel.Timeout[func()], d time.Duration) wheel.Timeout[f
 	return o
 }
 
-// ourPassive is the wheel whose owner has the time at hand and needs no lock.
+// ourPassive is a wheel with an owner that knows the time and needs no lock.
 type ourPassive struct{ w *wheel.Wheel[int] }
 
 func (p ourPassive) after(d time.Duration) wheel.Handle { return p.w.Insert(d, 0) }
@@ -162,8 +161,8 @@ func (p ant) after(d time.Duration) antlabs.TimeNoder { return p.w.AfterFunc(d, 
 func (p ant) fire(d time.Duration, id int)            { p.w.AfterFunc(d, func() { p.fired(id) }) }
 func (p ant) cancel(t antlabs.TimeNoder)              { t.Stop() }
 
-// reset is not antlabs' Reset: that takes the lock of the new slot under the lock of the
-// old one, and so hangs where both are the same.
+// reset does not call antlabs' Reset: it takes the lock of the new slot under the lock
+// of the old one, and so hangs if both are the same.
 func (p ant) reset(t antlabs.TimeNoder, d time.Duration) antlabs.TimeNoder {
 	t.Stop()
 	return p.after(d)

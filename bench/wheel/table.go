@@ -32,7 +32,7 @@ func (b *bench) print(w io.Writer, rounds int) {
 	b.printTargets(w)
 }
 
-// machine is what the figures were taken on, as far as the system tells.
+// machine describes the machine, as far as the system reports it.
 func machine() string {
 	model := "unknown processor"
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -43,8 +43,8 @@ func machine() string {
 	return fmt.Sprintf("%d processors, %s", runtime.NumCPU(), model)
 }
 
-// load is how many threads wanted to run in the last fifteen minutes, ours among them: on
-// a machine that is not idle figures are too high, and ratios too uneven.
+// load returns the load average of the last fifteen minutes, which includes this command:
+// on a busy machine figures are too high, and ratios vary too much.
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if fields := strings.Fields(string(text)); err == nil && len(fields) > 2 {
@@ -53,7 +53,7 @@ func load() string {
 	return "unknown"
 }
 
-// versions are those of the peers.
+// versions returns the versions of the peers.
 func versions() string {
 	var all []string
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -189,7 +189,7 @@ func (b *bench) printTargets(w io.Writer) {
 	for _, op := range []string{"schedule", "schedule+cancel"} {
 		target(op+", 10M pending / none", b.ratio(ops(handler, tenMillion), op, ops(handler, 0), op), 1.3, 1.1)
 	}
-	// The runtime allocates now and then by itself; a hundredth is none.
+	// The runtime itself allocates now and then: less than a hundredth counts as none.
 	target("allocations per schedule", math.Floor(100*b.figure(ops(handler, million), "schedule allocs"))/100, 0, 0)
 	target("the same with a func", math.Floor(100*b.figure(ops(function, million), "schedule allocs"))/100, 0, 0)
 	to("churn, 1M pending / time.AfterFunc", handler, million, "churn", .8, .5)
@@ -203,7 +203,7 @@ func (b *bench) printTargets(w io.Writer) {
 	to("heap per timeout, 1M pending / time.AfterFunc", handler, million, "heap", .33, .25)
 	to("the same with a func", function, million, "heap", .33, .31)
 	to("a forced GC, 10M pending / time.AfterFunc", handler, tenMillion, "gc", .01, .002)
-	// Two switches are the coming and going of what ends the measurement.
+	// Two switches belong to the end of the measurement itself.
 	target("idle 10 s: context switches beyond those of a process without timer",
 		max(0, b.figure(idle(handler), "switches")-b.figure(idle(none), "switches")), 2, 2)
 	target("longest call with 1M due in 5 s: ms (no less than a lock is held)",

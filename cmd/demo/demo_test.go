@@ -26,8 +26,8 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/gateway"
 )
 
-// TestMain makes the test binary a stand-in for the sidecar when a test starts it as one.
-// What it is then to do is in the environment.
+// TestMain makes the test binary a stand-in for the sidecar if the environment has a
+// mode.
 func TestMain(m *testing.M) {
 	if mode := os.Getenv("STAND_IN"); mode != "" {
 		standIn(mode, os.Args[len(os.Args)-1])
@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// standIn takes the config of the demo and does what the sidecar must not, as mode says:
-// open keeps no limit, silent never answers, broken does not start. SIGTERM ends it.
+// standIn takes the config of the demo and misbehaves by mode: open keeps no limit,
+// silent never answers, broken does not start. SIGTERM ends it.
 func standIn(mode, config string) {
 	b, err := os.ReadFile(config)
 	if err != nil {
@@ -88,8 +88,8 @@ func build(t *testing.T) string {
 	return path
 }
 
-// withStandIn makes this test binary the sidecar and returns its path; temporary files
-// must be gone at the end.
+// withStandIn makes the test binary the sidecar and returns its path. It checks that
+// no temporary files are left at the end.
 func withStandIn(t *testing.T, mode string) string {
 	t.Helper()
 	t.Setenv("STAND_IN", mode)
@@ -114,7 +114,7 @@ var quick = scenario{
 	refund: gateway.Limit{Calls: 5, Window: 100 * time.Millisecond},
 }
 
-// TestThrough runs the second half of the demo. How fast that is, is not asked here.
+// TestThrough runs the second half of the demo, without a check of its speed.
 func TestThrough(t *testing.T) {
 	var out strings.Builder
 	r, err := quick.through(t.Context(), gateway.NewKeys(), build(t), &out)
@@ -144,12 +144,12 @@ func TestWhatWaits(t *testing.T) {
 	})
 }
 
-// TestCompare shows what is said of a sidecar that lets everything through. In an hour's
-// window the numbers are exact.
+// TestCompare shows the verdict on a sidecar without limits. With a window of an hour
+// the numbers are exact.
 func TestCompare(t *testing.T) {
 	s := quick
 	s.app.Window, s.refund.Window = time.Hour, time.Hour
-	s.app.Calls = 100 // never reached: what is limited does not depend on the order
+	s.app.Calls = 100 // never reached, so that the limited calls do not depend on the order
 	var out strings.Builder
 	err := compare(t.Context(), s, withStandIn(t, "open"), &out)
 	const want = `through Throttler:
@@ -180,8 +180,8 @@ func TestSidecarThatDoesNotStart(t *testing.T) {
 	}
 }
 
-// TestInterrupt ends a run that waits for answers, wherever it is by then; that nothing is
-// left behind is withStandIn's to check.
+// TestInterrupt ends a run that waits for answers, at any point. withStandIn checks that
+// nothing is left behind.
 func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -191,7 +191,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestServeGateway makes a call with nothing but what is printed.
+// TestServeGateway makes a call with the printed information alone.
 func TestServeGateway(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)

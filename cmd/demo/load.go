@@ -18,8 +18,8 @@ import (
 // loadTimeout ends a load that would hang; the demo's takes some 20 seconds.
 const loadTimeout = 2 * time.Minute
 
-// A load is the merchant: all its calls, made at once with the SDK. Both runs use the
-// same, only the base URL differs.
+// A load has the merchant's calls and makes them at once with the SDK. Only the base
+// URL differs between the two runs.
 type load struct {
 	calls  []func(context.Context, *alipay.Client) error
 	client *alipay.Client
@@ -29,7 +29,7 @@ type load struct {
 
 	mu        sync.Mutex
 	succeeded int
-	reasons   map[string]int // why the others did not
+	reasons   map[string]int // failures of the other calls
 }
 
 // newLoad prepares the calls of s to the API at baseURL.
@@ -59,8 +59,8 @@ func newLoad(s scenario, keys gateway.Keys, gatewayKey, baseURL string) *load {
 	return l
 }
 
-// run makes all calls and returns when each has ended. What became of them is in l; the
-// error says why ctx ended before they did.
+// run makes all calls and returns when each has ended. l has the results. The error is
+// the cause of ctx, if it ended before the calls.
 func (l *load) run(ctx context.Context) error {
 	defer l.close()
 	ctx, cancel := context.WithTimeoutCause(ctx, loadTimeout,
@@ -90,12 +90,12 @@ func (l *load) note(err error) {
 	l.succeeded++
 }
 
-// String says how far the load is.
+// String returns the progress of the load.
 func (l *load) String() string {
 	return fmt.Sprintf("%d of %d calls answered", l.done.Load(), len(l.calls))
 }
 
-// refundCall refunds trade i, under the one request number that it will ever have.
+// refundCall refunds trade i. The trade has only one request number.
 func refundCall(i int) func(context.Context, *alipay.Client) error {
 	return func(ctx context.Context, c *alipay.Client) error {
 		rsp, err := c.TradeRefund(ctx, alipay.TradeRefund{
@@ -121,7 +121,7 @@ func queryCall(i int) func(context.Context, *alipay.Client) error {
 	}
 }
 
-// failure is the error in an answer that the SDK returns without one.
+// failure returns the error in an answer, which the SDK does not return as an error.
 func failure(e alipay.Error) error {
 	if e.Code.IsSuccess() {
 		return nil
@@ -129,7 +129,7 @@ func failure(e alipay.Error) error {
 	return &e
 }
 
-// reason is err without what differs from call to call, such as port numbers.
+// reason returns err without the parts that differ between calls, such as port numbers.
 func reason(err error) string {
 	if e, ok := errors.AsType[*alipay.Error](err); ok {
 		return fmt.Sprintf("%s %s", e.Code, e.SubCode)
@@ -140,8 +140,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// A start holds requests back until all of them are signed, and then lets them go, so
-// that "at once" is at once: signing thousands takes the SDK a second or two.
+// A start holds requests back until all of them are signed, and then sends them at
+// once: signing thousands takes the SDK a second or two.
 type start struct {
 	next    http.RoundTripper
 	missing atomic.Int64
@@ -166,8 +166,8 @@ func (s *start) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// newTransport returns one for so many calls in flight, each on its own connection. It
-// dials a few at a time: a listener's backlog may be as short as 128.
+// newTransport returns a transport for a number of calls in flight, each on its own
+// connection. It dials a few at a time: a listener's backlog may be as short as 128.
 func newTransport(calls int) *http.Transport {
 	var dialer net.Dialer
 	dialing := make(chan struct{}, 16)

@@ -4,12 +4,12 @@
 //
 //	go run ./cmd/demo -throttler bin/throttler
 //
-// The gateway is a local one that counts arrivals itself; the verdict is drawn from its
-// log. The client is an SDK that is used with Alipay itself, and only its base URL differs
-// between the two runs. It takes about 25 seconds and ends with exit code 0 if, through
-// Throttler, no call was limited, no window held more arrivals than its limit, every call
-// succeeded, no trade was refunded twice, and it took at most 1/0.95 of the best time
-// that the limits allow; and if the gateway limited most calls that came straight.
+// The gateway is local and counts arrivals itself; the verdict comes from its log. The
+// client is an SDK for the real Alipay, and only its base URL differs between the two
+// runs. The demo takes about 25 seconds. Its exit code is 0 if, through Throttler, no
+// call was limited, no window held more arrivals than its limit, every call succeeded, no
+// trade was refunded twice, and the run took at most 1/0.95 of the best time that the
+// limits allow; and if the gateway limited most calls that came straight.
 //
 //	go run ./cmd/demo -gateway 127.0.0.1:8090
 //
@@ -43,16 +43,17 @@ func main() {
 // appID is the merchant's app at the local gateway.
 const appID = "2021000000000001"
 
-// A scenario is what the gateway allows and what the merchant wants of it, at once.
+// A scenario has the limits of the gateway and the calls that the merchant makes at
+// once.
 type scenario struct {
 	refunds, queries int
 	app, refund      gateway.Limit
 	latency          time.Duration // of the gateway
 }
 
-// The calls of the demo fill 19 windows and a fifth of the next. With whole windows a
-// single permit that the first calls leave unused (60 queries may come before 40 refunds)
-// would cost a window at the end, and the percentage would tell of that coincidence.
+// The calls of the demo fill 19 windows and a fifth of the next. With whole windows, one
+// permit left unused by the first calls (60 queries may come before 40 refunds) would
+// cost a window at the end, and the percentage would depend on chance.
 var demo = scenario{
 	refunds: 960, queries: 960,
 	app:     gateway.Limit{Calls: 100, Window: time.Second},
@@ -78,8 +79,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return compare(ctx, demo, *binary, stdout)
 }
 
-// compare runs the scenario both ways and prints the verdict; its error says what in the
-// second run is not as promised.
+// compare runs the scenario both ways and prints the verdict. The error lists the broken
+// promises of the second run.
 func compare(ctx context.Context, s scenario, binary string, out io.Writer) error {
 	if _, err := os.Stat(binary); err != nil { // before the first run, not after it
 		return fmt.Errorf("no sidecar to compare with: %w", err)
@@ -128,7 +129,7 @@ func (s scenario) straight(ctx context.Context, keys gateway.Keys, out io.Writer
 	return s.report(l, g), err
 }
 
-// through runs the scenario against a fresh gateway, with a sidecar before it.
+// through runs the scenario against a fresh gateway, with a sidecar in front of it.
 func (s scenario) through(ctx context.Context, keys gateway.Keys, binary string, out io.Writer) (_ report, err error) {
 	g, srv, err := s.startGateway("", keys)
 	if err != nil {
@@ -152,7 +153,7 @@ func (s scenario) through(ctx context.Context, keys gateway.Keys, binary string,
 	return r, err
 }
 
-// startGateway serves a gateway with fresh counters; addr empty: at a free port.
+// startGateway serves a gateway with fresh counters, at a free port if addr is empty.
 func (s scenario) startGateway(addr string, keys gateway.Keys) (*gateway.Gateway, *gateway.Server, error) {
 	g, err := gateway.New(gateway.Config{
 		Apps:         map[string]string{appID: keys.Public},

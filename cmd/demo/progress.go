@@ -9,8 +9,8 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows a changing line: rewritten in place on a terminal, else a new one every
-// two seconds.
+// progress shows a changing line: rewritten in place on a terminal, otherwise a new one
+// every two seconds.
 type progress struct {
 	out      io.Writer
 	every    time.Duration
@@ -24,7 +24,7 @@ func newProgress(out io.Writer) progress {
 	return progress{out, 2 * time.Second, false}
 }
 
-// watch shows line until stop is called, and once more then.
+// watch shows line until stop is called, and then once more.
 func (p progress) watch(line func() string) (stop func()) {
 	quit, ended := make(chan struct{}), make(chan struct{})
 	go func() {

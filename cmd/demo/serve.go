@@ -10,8 +10,8 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/gateway"
 )
 
-// serveGateway serves the gateway of s at addr until ctx ends, with the keys that a
-// caller needs in files that it removes at the end.
+// serveGateway serves the gateway of s at addr until ctx ends. It writes the keys
+// that a caller needs to files, and removes them at the end.
 func serveGateway(ctx context.Context, s scenario, addr string, out io.Writer) error {
 	keys := gateway.NewKeys()
 	g, srv, err := s.startGateway(addr, keys)

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// configYAML is what the sidecar is given: gateway URL, and the two limits as calls and
-// window. It takes free ports, and its log says which.
+// configYAML is the sidecar's configuration: gateway URL, and the two limits as calls
+// and window. The sidecar takes free ports and logs them.
 const configYAML = `admin: 127.0.0.1:0
 store: memory
 upstreams:
@@ -44,7 +44,7 @@ type sidecar struct {
 	admin  string // URL
 	dir    string // config and log
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when it has ended, with waited set
+	exited chan struct{} // closed when the process has ended, after waited was set
 	waited error
 }
 
@@ -64,13 +64,13 @@ func startSidecar(ctx context.Context, binary string, s scenario, gatewayURL str
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	if err := c.ready(ctx); err != nil {
-		c.stop() // its log says more than its exit code, and err has it
+		c.stop() // err has the log, which says more than the exit code
 		return nil, err
 	}
 	return c, nil
 }
 
-// start starts the process, its output going to the log file.
+// start starts the process with its output in the log file.
 func (c *sidecar) start(binary, config string) error {
 	file := filepath.Join(c.dir, "throttler.yaml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -101,10 +101,11 @@ func (c *sidecar) start(binary, config string) error {
 	return nil
 }
 
-// listening is a line of the log that tells the address of the listener of a key.
+// listening matches the log line with the address of a key's listener.
 var listening = regexp.MustCompile(`msg=listening key=(\S+) addr=(\S+)`)
 
-// findListeners reads from the log where the sidecar listens; ok if it knows of both.
+// findListeners reads the addresses of the sidecar's listeners from the log; ok if both
+// are known.
 func (c *sidecar) findListeners() (ok bool) {
 	log, err := os.ReadFile(c.logFile())
 	if err != nil || !strings.Contains(string(log), "msg=ready") {
@@ -121,7 +122,7 @@ func (c *sidecar) findListeners() (ok bool) {
 	return c.admin != "" && c.url != ""
 }
 
-// ready waits until the sidecar says that it is.
+// ready waits until the sidecar is ready.
 func (c *sidecar) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -143,10 +144,10 @@ func (c *sidecar) ready(ctx context.Context) error {
 	}
 }
 
-// stop asks the sidecar to end, waits until it has, and removes its directory.
+// stop ends the sidecar, waits for its end, and removes its directory.
 func (c *sidecar) stop() error {
 	defer os.RemoveAll(c.dir)
-	c.cmd.Process.Signal(syscall.SIGTERM) // no error matters: it may have ended already
+	c.cmd.Process.Signal(syscall.SIGTERM) // an error does not matter: the process may have ended
 	select {
 	case <-c.exited:
 	case <-time.After(stopTimeout):
@@ -159,8 +160,8 @@ func (c *sidecar) stop() error {
 	return nil
 }
 
-// status says what waits in the sidecar, for the line of progress; empty if it cannot be
-// had just now.
+// status returns the sidecar's waiting calls for the line of progress; empty if the API
+// does not answer.
 func (c *sidecar) status(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -176,11 +177,11 @@ func (c *sidecar) status(ctx context.Context) string {
 	return upstreams[0].String()
 }
 
-// An upstream is what the admin API says of one.
+// An upstream is the state of an upstream in the admin API.
 type upstream struct {
 	Name             string
 	Waiting, Sending int
-	ETA              time.Time // of the last that waits
+	ETA              time.Time // of the last waiting call
 }
 
 func (u upstream) String() string {
@@ -208,12 +209,12 @@ func (c *sidecar) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	return rsp.Body, nil
 }
 
-// adminClient keeps no connection open: that would only delay the sidecar's stop.
+// adminClient keeps no connection open: an open one would delay the sidecar's stop.
 var adminClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func (c *sidecar) logFile() string { return filepath.Join(c.dir, "throttler.log") }
 
-// logTail is the end of the log, indented.
+// logTail returns the end of the log, indented.
 func (c *sidecar) logTail() string {
 	b, err := os.ReadFile(c.logFile())
 	if err != nil {

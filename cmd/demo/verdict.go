@@ -14,16 +14,16 @@ import (
 // minSpeed is the share of the best possible speed that passes.
 const minSpeed = 0.95
 
-// A report is what one run came to: the merchant's side, and the gateway's own log.
+// A report is the result of one run: the merchant's side, and the gateway's own log.
 type report struct {
 	calls, succeeded int
-	reasons          map[string]int // why the other calls did not succeed
+	reasons          map[string]int // failures of the other calls
 	app, refund      gateway.Tally
 	refundedTwice    int    // trades
-	log              string // of the sidecar, where there are faults
+	log              string // of the sidecar, if there are faults
 }
 
-// report reads what l and g counted.
+// report reads the counts of l and g.
 func (s scenario) report(l *load, g *gateway.Gateway) report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,29 +44,29 @@ func (s scenario) report(l *load, g *gateway.Gateway) report {
 
 func (r report) limited() int { return r.app.Limited + r.refund.Limited }
 
-// best is the shortest time from the first arrival to the last that the limits allow.
+// best returns the shortest time from the first arrival to the last within the limits.
 func (s scenario) best() time.Duration {
 	return max(best(s.refunds+s.queries, s.app), best(s.refunds, s.refund))
 }
 
-// best is (⌈calls/N⌉ − 1)·W: a full burst at once, another each W later.
+// best returns (⌈calls/N⌉ − 1)·W: a full burst at once, another after each W.
 func best(calls int, l gateway.Limit) time.Duration {
 	return time.Duration((calls+l.Calls-1)/l.Calls-1) * l.Window
 }
 
-// speed is the share of the best possible speed, 1 at most where no limit was exceeded.
+// speed returns the share of the best possible speed, at most 1 if no limit was exceeded.
 func (s scenario) speed(r report) float64 {
 	return s.best().Seconds() / r.app.Span().Seconds()
 }
 
-// used is the share of the permits between the first and the last arrival that calls were
-// executed with: N for each window begun.
+// used returns the share of permits used by executed calls between the first and the last
+// arrival. There are N permits for each window begun.
 func used(t gateway.Tally) float64 {
 	windows := int(t.Span()/t.Limit.Window) + 1
 	return float64(t.Executed) / float64(windows*t.Limit.Calls)
 }
 
-// faults says where a run through Throttler is not as promised.
+// faults returns the broken promises of a run through Throttler.
 func (r report) faults(s scenario) []string {
 	var f []string
 	add := func(format string, args ...any) { f = append(f, fmt.Sprintf(format, args...)) }
@@ -82,8 +82,8 @@ func (r report) faults(s scenario) []string {
 	if r.succeeded != r.calls {
 		add("%d of %d calls succeeded", r.succeeded, r.calls)
 	}
-	for _, why := range slices.Sorted(maps.Keys(r.reasons)) {
-		add("%d calls failed: %s", r.reasons[why], why)
+	for _, reason := range slices.Sorted(maps.Keys(r.reasons)) {
+		add("%d calls failed: %s", r.reasons[reason], reason)
 	}
 	if r.refundedTwice > 0 {
 		add("%d trades were refunded twice", r.refundedTwice)
@@ -94,8 +94,8 @@ func (r report) faults(s scenario) []string {
 	return f
 }
 
-// idle says what is wrong with a straight run: one that the gateway hardly limits
-// leaves nothing to compare with.
+// idle returns an error if the gateway limited less than half of a straight run:
+// then the comparison proves nothing.
 func (r report) idle() error {
 	if n := r.limited(); 2*n < r.calls {
 		return fmt.Errorf("straight at the gateway only %d of %d calls were limited: the comparison says nothing", n, r.calls)
@@ -112,8 +112,8 @@ func writeVerdict(out io.Writer, s scenario, straight, through report) error {
 	number := func(label string, of func(report) int) {
 		row(label, func(r report) string { return fmt.Sprint(of(r)) })
 	}
-	most := func(what string, of func(report) gateway.Tally) {
-		row(fmt.Sprintf("most %s in any %v", what, of(through).Limit.Window), func(r report) string {
+	most := func(arrivals string, of func(report) gateway.Tally) {
+		row(fmt.Sprintf("most %s in any %v", arrivals, of(through).Limit.Window), func(r report) string {
 			return fmt.Sprintf("%d of %d", of(r).Most(), of(r).Limit.Calls)
 		})
 	}

@@ -96,7 +96,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestIdle wants a straight run of which the gateway limits the most.
+// TestIdle: the gateway must limit most calls of a straight run.
 func TestIdle(t *testing.T) {
 	for limited, want := range map[int]string{
 		13: "", 12: "straight at the gateway only 12 of 25 calls were limited: the comparison says nothing",
@@ -141,7 +141,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestDemoIsLongEnough holds the scenario to what makes its verdict mean something.
+// TestDemoIsLongEnough checks that the scenario is long enough for a meaningful
+// verdict.
 func TestDemoIsLongEnough(t *testing.T) {
 	for name, l := range map[string]struct {
 		calls int

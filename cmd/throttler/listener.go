@@ -28,7 +28,7 @@ const (
 
 func maxConnections(cfg *config.Config, name string) int {
 	u := cfg.Scheduler.Upstreams[name]
-	return cmp.Or(u.MaxWaiting, scheduler.DefaultMaxWaiting) + cmp.Or(u.Concurrency, scheduler.DefaultConcurrency) + spareConnections
+	return cmp.Or(u.MaxWaiting, scheduler.Defaults().MaxWaiting) + cmp.Or(u.Concurrency, scheduler.Defaults().Concurrency) + spareConnections
 }
 
 // A listener is an open socket with its server. Its handler may be replaced while it

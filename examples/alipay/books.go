@@ -11,18 +11,18 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// books are Throttler's and the platform's.
+// books compares Throttler's state with the platform's.
 type books struct {
 	throttler *scheduler.Scheduler
 	platform  *alipay.Client
-	after     time.Duration // a refund may not be seen before
+	after     time.Duration // from an attempt until the platform can show its refund
 }
 
-// reconcile compares what Throttler knows of a refund with what the platform says,
-// and lets the platform decide what is unknown: the refund was made, or it goes
-// again under its number, and what comes of that is waited for. What is unknown then
-// is for the next run, or a person. Without an error both say that the money has
-// moved: the answer to the refund alone does not say so.
+// reconcile compares Throttler's state of a refund with the platform's. The platform
+// decides an unknown call: the refund was made, or the call is sent again under its
+// number, and reconcile waits for its end. A call that is unknown again is left to
+// the next run, or to a person. Without an error both agree that the money has
+// moved; the answer to the refund alone does not prove it.
 func (b books) reconcile(ctx context.Context, r *refund) error {
 	if r.call == "" {
 		return errors.New("it was not accepted, and is not made")
@@ -47,7 +47,7 @@ func (b books) reconcile(ctx context.Context, r *refund) error {
 			_, err := b.throttler.Resolve(ctx, call.ID, as, "reconciled with the refund query")
 			var refused *scheduler.Error
 			if errors.As(err, &refused) && refused.Reason == scheduler.WrongState {
-				err = nil // Throttler asks about it too, and was first
+				err = nil // Throttler's own query was first
 			}
 			if err != nil {
 				return err
@@ -62,7 +62,7 @@ func (b books) reconcile(ctx context.Context, r *refund) error {
 	}
 }
 
-// ask looks a refund up, when the platform can know of it.
+// ask queries a refund, as soon as the platform can show it.
 func (b books) ask(ctx context.Context, call *scheduler.Call, r *refund) (*alipay.TradeFastPayRefundQueryRsp, error) {
 	if last := call.Last(); last != nil {
 		select {

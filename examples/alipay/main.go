@@ -1,8 +1,8 @@
-// Command alipay shows Throttler embedded in a merchant's program: it makes the
-// refunds of a file, with an SDK that knows nothing of Throttler, under the limits
-// of alipay.yaml, and then reconciles: each refund is looked up, and what Throttler
-// could not know is settled by what the platform says. Run again with the same
-// file, it goes on where it was. README.md walks through it.
+// Command alipay shows Throttler embedded in a merchant's program. It makes the
+// refunds of a file under the limits of alipay.yaml, with an SDK that does not know
+// of Throttler. Then it reconciles: it queries each refund, and the platform's
+// answer settles unknown calls. Another run with the same file continues the first.
+// README.md walks through it.
 package main
 
 import (
@@ -27,13 +27,13 @@ import (
 )
 
 func main() {
-	// The first signal ends the queries, the second one everything.
+	// The first signal ends the queries, the second one the process.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	var j job
 	flag.StringVar(&j.config, "config", "examples/alipay/alipay.yaml", "limits, signer and store, as YAML")
-	flag.StringVar(&j.refunds, "refunds", "examples/alipay/refunds.csv", "what to refund: trade, refund number, amount")
-	flag.DurationVar(&j.after, "after", 10*time.Second, "how long after a refund the platform is asked about it")
+	flag.StringVar(&j.refunds, "refunds", "examples/alipay/refunds.csv", "CSV file of refunds: trade, refund number, amount")
+	flag.DurationVar(&j.after, "after", 10*time.Second, "wait between a refund and the query about it")
 	flag.Parse()
 	if err := j.run(ctx, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "alipay:", err)
@@ -41,16 +41,15 @@ func main() {
 	}
 }
 
-// A job is a file of refunds to be made.
+// A job makes the refunds of a file.
 type job struct {
 	config, refunds string
 	after           time.Duration
 }
 
-// run makes the refunds, reconciles, and prints those on which the books agree that
-// the money has moved; the error joins all others. When ctx ends, refunds that
-// Throttler has accepted go on for as long as an attempt takes; what waits is in the
-// store, for the next run.
+// run makes the refunds, reconciles, and prints those for which both books agree
+// that the money has moved; the error joins all others. When ctx ends, attempts in
+// flight still end, and waiting refunds stay in the store for the next run.
 func (j job) run(ctx context.Context, out io.Writer) error {
 	cfg, cfgErr := config.Load(j.config, nil)
 	m, err := newMerchant()
@@ -67,12 +66,12 @@ func (j job) run(ctx context.Context, out io.Writer) error {
 	}
 	defer s.Close()
 
-	// A refund moves money: submitted, it goes on whatever becomes of its caller.
+	// A refund moves money: it is submitted, and does not end with its caller.
 	refunds, err := m.sdk(submitted{s})
 	if err != nil {
 		return err
 	}
-	// A query moves nothing: it waits for its slot, and is gone if its caller is.
+	// A query moves no money: it waits for its slot, and ends with its caller.
 	queries, err := m.sdk(s.Transport("alipay"))
 	if err != nil {
 		return err
@@ -98,7 +97,7 @@ func (j job) run(ctx context.Context, out io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// A refund has one number, however often it is sent, and whichever run sends it.
+// A refund keeps its number over all its attempts and all runs.
 type refund struct {
 	trade, number, amount string
 	call                  string // Throttler's; empty if it was not accepted
@@ -124,7 +123,7 @@ func read(file string) ([]*refund, error) {
 	return list, nil
 }
 
-// make asks for the refund and says what is known of it then.
+// make makes the refund and describes its result.
 func (r *refund) make(ctx context.Context, sdk *alipay.Client) string {
 	a, err := sdk.TradeRefund(withRefund(ctx, r), alipay.TradeRefund{OutTradeNo: r.trade, OutRequestNo: r.number, RefundAmount: r.amount, RefundReason: "returned"})
 	switch {
@@ -136,7 +135,7 @@ func (r *refund) make(ctx context.Context, sdk *alipay.Client) string {
 	return r.trade + ": refunded"
 }
 
-// A merchant is who calls.
+// A merchant is the caller.
 type merchant struct{ id, privateKey, platformKey string }
 
 // newMerchant reads ALIPAY_APP_ID, ALIPAY_PRIVATE_KEY_FILE and ALIPAY_PUBLIC_KEY_FILE.
@@ -164,7 +163,7 @@ func newMerchant() (merchant, error) {
 	return m, errors.Join(errs...)
 }
 
-// sdk returns the merchant's client over a transport. It signs, as it always does;
+// sdk returns the merchant's client over a transport. The client signs as usual;
 // Throttler's signer signs again at the moment of sending.
 func (m merchant) sdk(t http.RoundTripper) (*alipay.Client, error) {
 	sdk, err := alipay.New(m.id, m.privateKey, true, alipay.WithHTTPClient(&http.Client{Transport: t}))

@@ -20,8 +20,8 @@ import (
 
 const appID = "2021000000000001"
 
-// start serves a gateway that counts arrivals by itself, with front before it, and
-// puts the merchant's environment in place.
+// start serves a gateway that counts arrivals itself, with front in front of it,
+// and sets the merchant's environment.
 func start(t *testing.T, front func(w http.ResponseWriter, r *http.Request, g http.Handler)) (*gateway.Gateway, gateway.Keys) {
 	t.Helper()
 	keys := gateway.NewKeys()
@@ -57,7 +57,7 @@ func start(t *testing.T, front func(w http.ResponseWriter, r *http.Request, g ht
 	return g, keys
 }
 
-// refundAll runs the program for so many trades and returns what it prints.
+// refundAll runs the program for n trades and returns its output.
 func refundAll(t *testing.T, ctx context.Context, n int) (printed string, err error) {
 	t.Helper()
 	var list, out strings.Builder
@@ -72,9 +72,9 @@ func refundAll(t *testing.T, ctx context.Context, n int) (printed string, err er
 	return out.String(), err
 }
 
-// TestRefunds looks at the time stamps: the last refunds wait 3 s, and are signed
-// then. The answers to one refund are lost, and another one is never executed: the
-// program says so, and when it is run again, that one alone is made.
+// TestRefunds checks the time stamps: the last refunds wait 3 s, and are signed
+// after it. The answers to one refund are lost, and another one is never executed:
+// the program reports it, and its second run makes that one only.
 func TestRefunds(t *testing.T) {
 	beijing := time.FixedZone("Beijing", 8*60*60)
 	var mu sync.Mutex
@@ -92,10 +92,10 @@ func TestRefunds(t *testing.T) {
 			defer mu.Unlock()
 			sent[trade]++
 			switch trade {
-			case "T0003": // executed, and the answer is lost
+			case "T0003": // executed, but the answer is lost
 				g.ServeHTTP(httptest.NewRecorder(), r)
 				panic(http.ErrAbortHandler)
-			case "T0005": // refused by something in front of the gateway
+			case "T0005": // refused by a proxy in front of the gateway
 				if !repaired {
 					w.WriteHeader(http.StatusBadGateway)
 					return
@@ -133,7 +133,7 @@ func TestRefunds(t *testing.T) {
 			t.Errorf("%s was refunded %d times", trade, n)
 		}
 	}
-	// Each round of what is unknown is two attempts.
+	// An unknown refund has two attempts in each round.
 	if len(made) != refunds-1 || sent["T0003"] != 2 || sent["T0001"] != 1 || sent["T0005"] != 2*2 {
 		t.Errorf("%d trades were refunded; sent: %v", len(made), sent)
 	}
@@ -150,7 +150,7 @@ func TestRefunds(t *testing.T) {
 	}
 }
 
-// TestFailingRefund has a refund whose number was used for another amount.
+// TestFailingRefund makes a refund under a number used for another amount.
 func TestFailingRefund(t *testing.T) {
 	g, keys := start(t, func(w http.ResponseWriter, r *http.Request, g http.Handler) { g.ServeHTTP(w, r) })
 	sdk, err := alipay.New(appID, keys.Private, true, alipay.WithProductionGateway(os.Getenv("THROTTLER_UPSTREAMS_ALIPAY_URL")+gateway.Path))
@@ -173,7 +173,7 @@ func TestFailingRefund(t *testing.T) {
 }
 
 // TestInterrupted ends the program while a refund waits for its slot. The next run
-// makes what is left, and nothing twice.
+// makes the remaining refunds, and none twice.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	g, _ := start(t, func(w http.ResponseWriter, r *http.Request, g http.Handler) {
@@ -183,7 +183,7 @@ func TestInterrupted(t *testing.T) {
 	const refunds = 6 // the last one waits a window
 	_, err := refundAll(t, ctx, refunds)
 	if err == nil || strings.Count(err.Error(), "\n") != refunds-1 || !strings.Contains(err.Error(), "context canceled") {
-		t.Errorf("run = %v, want to hear that nothing could be looked up", err)
+		t.Errorf("run = %v, want errors of all queries", err)
 	}
 	if n := len(g.Refunds(appID)); n == refunds {
 		t.Errorf("all %d refunds were made before the program ended", n)

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// submitted is an http.RoundTripper over Submit and Wait: what an SDK sends becomes
+// submitted is an http.RoundTripper over Submit and Wait: an SDK's request becomes
 // a call that outlives its caller, and this process. The refund's number is its
 // idempotency key: another run that makes the same refund gets the same call.
 type submitted struct{ s *scheduler.Scheduler }
@@ -38,7 +38,7 @@ func (t submitted) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	r.call = call.ID
-	// It is under way, whatever becomes of its caller.
+	// From here on the call does not depend on its caller.
 	if call, err = t.s.Wait(req.Context(), call.ID); err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (t submitted) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.Status, Header: a.Headers, Body: io.NopCloser(bytes.NewReader(a.Body)), Request: req}, nil
 }
 
-// refundKey is where a context says which refund a request is for.
+// refundKey is the context key of a request's refund.
 type refundKey struct{}
 
 func withRefund(ctx context.Context, r *refund) context.Context {

@@ -328,7 +328,7 @@ func TestPNG(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := c.layout()
+	l := layoutOf(c)
 	if want := image.Pt(int(l.width*scale), int(l.height*scale)); picture.Bounds().Size() != want {
 		t.Errorf("the size is %v, want %v", picture.Bounds().Size(), want)
 	}

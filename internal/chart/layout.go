@@ -63,7 +63,7 @@ type layout struct {
 }
 
 // layout measures the chart.
-func (c Chart) layout() layout {
+func layoutOf(c Chart) layout {
 	l := layout{names: nameMin, height: margin}
 	for y := 0; ; y++ {
 		var panels []Panel
@@ -115,8 +115,8 @@ func (p Panel) names() []string {
 	return all
 }
 
-// draw draws the chart.
-func (c Chart) draw(on canvas, l layout) {
+// paint draws the chart.
+func paint(c Chart, on canvas, l layout) {
 	for x, column := range c.Columns {
 		for y, p := range column {
 			r := l.rows[y]

@@ -27,7 +27,7 @@ const scale = 2
 
 // PNG draws the chart as PNG, twice as large as the SVG.
 func (c Chart) PNG() ([]byte, error) {
-	l := c.layout()
+	l := layoutOf(c)
 	parsed, err := opentype.Parse(goregular.TTF)
 	if err != nil {
 		return nil, fmt.Errorf("chart: the font cannot be read: %w", err)
@@ -39,7 +39,7 @@ func (c Chart) PNG() ([]byte, error) {
 		}
 	}
 	draw.Draw(r.image, r.image.Rect, image.NewUniform(paper.light()), image.Point{}, draw.Src)
-	c.draw(r, l)
+	paint(c, r, l)
 	var b bytes.Buffer
 	if err := png.Encode(&b, r.image); err != nil {
 		return nil, fmt.Errorf("chart: %w", err)

@@ -11,7 +11,7 @@ import (
 // SVG draws the chart as an svg element with a style in it. A file needs Style; a
 // page that has the rules in its own style sheet needs none.
 func (c Chart) SVG(style string) []byte {
-	l := c.layout()
+	l := layoutOf(c)
 	s := &svg{}
 	w, h := num(l.width), num(l.height)
 	fmt.Fprintf(s, `<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 %s %s" width="%s" height="%s" role="img" font-family="system-ui,sans-serif" fill="currentColor">`+"\n", w, h, w, h)
@@ -20,7 +20,7 @@ func (c Chart) SVG(style string) []byte {
 		fmt.Fprintf(s, "<style>\n%s\n</style>\n", escape(style))
 	}
 	fmt.Fprintf(s, `<rect class="%s" width="%s" height="%s" fill="none"/>`+"\n", colors[paper].class, w, h)
-	c.draw(s, l)
+	paint(c, s, l)
 	s.WriteString("</svg>\n")
 	return s.Bytes()
 }

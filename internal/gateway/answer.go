@@ -7,9 +7,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"strings"
+	"sync"
 )
 
-// An answer is the object inside the envelope. Callers decide on Code and SubCode alone.
+// An answer is the object inside the envelope. Callers decide by Code and SubCode
+// alone.
 type answer struct {
 	Code    string `json:"code"`
 	Msg     string `json:"msg"`
@@ -22,19 +24,19 @@ type answer struct {
 	TradeStatus  string `json:"trade_status,omitempty"`
 	TotalAmount  string `json:"total_amount,omitempty"`
 	FundChange   string `json:"fund_change,omitempty"`
-	RefundFee    string `json:"refund_fee,omitempty"` // of the trade, all refunds together
+	RefundFee    string `json:"refund_fee,omitempty"` // sum of the trade's refunds
 	RefundAmount string `json:"refund_amount,omitempty"`
 	RefundStatus string `json:"refund_status,omitempty"`
 
 	bare bool // goes out without a signature
 }
 
-func missing(what string) answer {
-	return answer{Code: "40001", Msg: "Missing Required Arguments", SubCode: "isv.missing-" + what, SubMsg: "缺少参数"}
+func missing(name string) answer {
+	return answer{Code: "40001", Msg: "Missing Required Arguments", SubCode: "isv.missing-" + name, SubMsg: "缺少参数"}
 }
 
-func invalid(what string) answer {
-	return answer{Code: "40002", Msg: "Invalid Arguments", SubCode: "isv.invalid-" + what, SubMsg: "无效的参数"}
+func invalid(name string) answer {
+	return answer{Code: "40002", Msg: "Invalid Arguments", SubCode: "isv.invalid-" + name, SubMsg: "无效的参数"}
 }
 
 func businessFailed(subCode, subMsg string) answer {
@@ -49,15 +51,23 @@ var (
 	methodLimited = answer{Code: "40005", Msg: "Call Limited", SubCode: "isv.method-call-limited", SubMsg: "API调用次数超限"}
 )
 
-// unsigned is a as the platform gives it to an app that it does not know.
+// unsigned returns the answer as the platform gives it to an unknown app.
 func (a answer) unsigned() answer {
 	a.bare = true
 	return a
 }
 
+// A signer signs answers. Signatures of refusals are kept, because most refusals are
+// equal: otherwise a gateway that limits thousands of calls at once would starve the
+// client beside it of CPU.
+type signer struct {
+	key  *rsa.PrivateKey
+	kept sync.Map // signatures by signed bytes
+}
+
 // encode puts a into its envelope: {"<method>_response":{…},"sign":"…"}. The signature
-// is over the bytes of the object as they stand there.
-func (g *Gateway) encode(method string, a answer) []byte {
+// is over the bytes of the object in the envelope.
+func (s *signer) encode(method string, a answer) []byte {
 	name := "error_response"
 	if method != "" {
 		name = strings.ReplaceAll(method, ".", "_") + "_response"
@@ -69,26 +79,23 @@ func (g *Gateway) encode(method string, a answer) []byte {
 	b = append(b, ':')
 	b = append(b, object...)
 	if !a.bare {
-		b = append(b, `,"sign":"`+g.sign(object, a.Code != "10000")+`"`...)
+		b = append(b, `,"sign":"`+s.sign(object, a.Code != "10000")+`"`...)
 	}
 	return append(b, '}')
 }
 
-// sign signs the bytes of an object. Equal bytes have equal signatures, and refusals are
-// mostly equal: with those remembered, a gateway that limits thousands of calls at once
-// does not starve the client beside it of CPU.
-func (g *Gateway) sign(object []byte, remember bool) string {
-	if s, ok := g.signatures.Load(string(object)); ok {
-		return s.(string)
+func (s *signer) sign(object []byte, keep bool) string {
+	if signature, ok := s.kept.Load(string(object)); ok {
+		return signature.(string)
 	}
 	sum := sha256.Sum256(object)
-	signature, err := rsa.SignPKCS1v15(nil, g.private, crypto.SHA256, sum[:])
+	signature, err := rsa.SignPKCS1v15(nil, s.key, crypto.SHA256, sum[:])
 	if err != nil {
 		panic("BUG: gateway: a valid key cannot sign: " + err.Error())
 	}
-	s := base64.StdEncoding.EncodeToString(signature)
-	if remember {
-		g.signatures.Store(string(object), s)
+	text := base64.StdEncoding.EncodeToString(signature)
+	if keep {
+		s.kept.Store(string(object), text)
 	}
-	return s
+	return text
 }

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// A Fault is what goes wrong with one call that was let through. The zero Fault: nothing.
+// A Fault is the fault of one admitted call. The zero Fault is none.
 type Fault struct {
 	Answer Answer
 
-	// Executed: the call is carried out although its answer is lost or wrong. Right, Slow
-	// and Truncated carry the right answer and are executed anyway.
+	// Executed makes the gateway execute the call although its answer is lost or wrong.
+	// With Right, Slow and Truncated it is always executed.
 	Executed bool
 
-	Status int           // HTTP status of what is answered; 0 is 200
+	Status int           // HTTP status of the answer; 0 is 200
 	Delay  time.Duration // before the answer; of a slow one, between its halves
 }
 
-// An Answer is what goes back in place of the right answer.
+// An Answer replaces the right answer.
 type Answer int
 
 const (
@@ -31,15 +31,15 @@ const (
 	Reset                // nothing: the connection is reset
 	Truncated            // half of the right answer, then the connection is closed
 	Slow                 // the right answer in two halves, Delay apart
-	HTML                 // a page, as a proxy in front of the gateway gives; mostly with a Status
+	HTML                 // a page, like that of a proxy in front of the gateway; mostly with a Status
 	UnknownError         // 20000 isp.unknow-error
 	SlowUnknown          // the same in two halves, Delay apart
 	SystemError          // 40004 ACQ.SYSTEM_ERROR
-	AppLimited           // 40005 isv.app-call-limited, whatever the limit says; not in Tally.Limited
+	AppLimited           // 40005 isv.app-call-limited, without regard to the limit; not in Tally.Limited
 	MethodLimited        // 40005 isv.method-call-limited, likewise
 )
 
-// wrongAnswers are the answers that have the platform's own shape.
+// wrongAnswers are the wrong answers in the platform's own shape.
 var wrongAnswers = map[Answer]answer{
 	UnknownError:  unknownError,
 	SlowUnknown:   unknownError,
@@ -54,13 +54,7 @@ func (f Fault) executes() bool {
 	return f.Executed || f.Answer == Right || f.Answer == Slow || f.Answer == Truncated
 }
 
-// write sends body, or what the fault makes of it.
-func (g *Gateway) write(w http.ResponseWriter, r *http.Request, body []byte, f Fault) {
-	w.Header().Set("Content-Type", "text/html;charset=utf-8")
-	respond(w, r, http.StatusOK, body, f, g.config.Latency)
-}
-
-// respond sends a status and a body, or what the fault makes of them.
+// respond sends a status and a body, with the fault.
 func respond(w http.ResponseWriter, r *http.Request, status int, body []byte, f Fault, latency time.Duration) {
 	delay, slow := latency, f.Answer == Slow || f.Answer == SlowUnknown
 	if !slow {
@@ -97,7 +91,7 @@ func respond(w http.ResponseWriter, r *http.Request, status int, body []byte, f 
 	w.Write(body)
 }
 
-// reset closes the connection so that the other side sees an RST instead of an end.
+// reset closes the connection with an RST.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -109,7 +103,7 @@ func reset(w http.ResponseWriter) {
 	conn.Close()
 }
 
-// wait reports whether the client was still there after d.
+// wait waits for d, and reports false if the client left before.
 func wait(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return true

@@ -14,15 +14,16 @@ import (
 
 func base64Std(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 
-// TestFaults looks at each fault twice, with the call executed and not: the first call
-// has it, the second, a repeat, is answered well and shows what the first one did.
+// TestFaults tests each fault twice, with the call executed and not. The first call
+// has the fault. The second, a repeat, gets the right answer, which shows the effect
+// of the first.
 func TestFaults(t *testing.T) {
 	const delay = 20 * time.Millisecond
 	for _, tt := range []struct {
 		name  string
 		fault Fault
-		want  string // what the SDK makes of it
-		runs  bool   // executed without being asked to
+		want  string // the SDK's result
+		runs  bool   // executed even if Executed is false
 	}{
 		{"hang", Fault{Answer: Hang}, "context canceled", false},
 		{"cut", Fault{Answer: Cut}, "EOF", false},
@@ -85,7 +86,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestStatus shows what a fault gives a client that looks at HTTP.
+// TestStatus shows the HTTP status of faults.
 func TestStatus(t *testing.T) {
 	g, srv := start(t, Config{Fault: func(string, int) Fault { return Fault{Answer: HTML, Status: 503} }})
 	v, err := sdk(t, srv, g).URLValues(refundOf("t1", "r1", "1"))
@@ -103,7 +104,7 @@ func TestStatus(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// TestClose ends a hanging call, waits for it, and leaves a gateway that can go on.
+// TestClose ends a hanging call and waits for it; the gateway can be started again.
 func TestClose(t *testing.T) {
 	arrived := make(chan struct{})
 	g, _ := start(t, Config{Fault: func(_ string, n int) Fault {
@@ -113,7 +114,7 @@ func TestClose(t *testing.T) {
 		close(arrived)
 		return Fault{Answer: Hang}
 	}})
-	// A port below those that the system hands out: nobody gets it between the two.
+	// Below the system's ephemeral ports, so that it stays free between the two starts.
 	srv, err := Start(fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)), g)
 	for tries := 0; err != nil; tries++ {
 		if tries == 100 {

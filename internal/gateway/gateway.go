@@ -1,38 +1,38 @@
 // Package gateway is a local payment gateway for the demo and the tests. It answers
 // as Alipay's gateway.do does: it checks the app id, then the RSA2 signature, then
-// its limits, and says all that it has to say with HTTP 200 and a signed JSON object.
+// its limits. All answers are signed JSON objects with HTTP 200.
 //
 //	app := gateway.NewKeys()
 //	g, err := gateway.New(gateway.Config{
 //		Apps:     map[string]string{"2021000000000001": app.Public},
 //		AppLimit: gateway.Limit{Calls: 100, Window: time.Second},
 //	})
-//	srv, err := gateway.Start("", g) // srv.URL + gateway.Path is what an SDK is given
+//	srv, err := gateway.Start("", g) // an SDK's gateway is srv.URL + gateway.Path
 //	…
 //	g.App("2021000000000001").Most() // most arrivals in any second, refused ones included
 //
-// # What it counts
+// # Counting
 //
-// The instant of a call is taken when its handler begins, on the monotonic clock. Every
-// call that names a known app arrives under two limits, the app's and the method's,
-// whatever becomes of it: [Tally] keeps all arrivals. Windows are half-open, (t−W, t].
-// A call goes through if no window then holds more than N calls that were let through;
-// else it is answered with code 40005 and not executed, and counts as an arrival only.
+// The instant of a call is the begin of its handler, on the monotonic clock. Every call
+// that names a known app arrives under two limits, the app's and the method's, refused
+// calls too: [Tally] keeps all arrivals. Windows are half-open, (t−W, t]. A call is
+// admitted if no window then holds more than N admitted calls. Otherwise it is answered
+// with code 40005 and not executed, and counts as an arrival only.
 //
-// # What it executes
+// # Execution
 //
 // [Refund], [Query] and [RefundQuery]; other methods are 40002 isv.invalid-method.
-// Every trade number is a paid trade of 100.00. A refund is known by its trade number
-// and out_request_no: a repeat succeeds and moves no money, one with another amount is
-// ACQ.DISCORDANT_REPEAT_REQUEST, and a new out_request_no refunds again, which
-// [Gateway.Refunds] shows, even beyond what was paid.
+// Every trade number is a paid trade of 100.00. A refund is identified by its trade
+// number and out_request_no: a repeat succeeds and moves no money, one with another
+// amount is ACQ.DISCORDANT_REPEAT_REQUEST. A new out_request_no refunds again, even
+// beyond the paid amount; [Gateway.Refunds] counts the refunds.
 //
-// [Config.Fault] makes it misbehave: lost answers, garbage, errors, slowness. It is no
-// model of Alipay's business, keeps all it saw in memory for good, and is safe for
-// concurrent use.
+// [Config.Fault] makes the gateway misbehave: lost answers, garbage, errors, slowness.
+// The gateway is no model of Alipay's business. It never forgets a call, and is safe
+// for concurrent use.
 //
-// [NewREST] makes platforms that speak HTTP as it is written: Alipay v3, WeChat Pay
-// v3, Stripe. They refund, and count what they refunded.
+// [NewREST] makes platforms with REST APIs: Alipay v3, WeChat Pay v3, Stripe. They
+// refund, and count their refunds.
 package gateway
 
 import (
@@ -41,11 +41,10 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"sync"
 	"time"
 )
 
-// Path is where the gateway answers; everything else is a 404.
+// Path is the path of the gateway; any other path is a 404.
 const Path = "/gateway.do"
 
 // The methods that the gateway executes.
@@ -55,47 +54,40 @@ const (
 	RefundQuery = "alipay.trade.fastpay.refund.query"
 )
 
-// Config says who may call and how often. Only Apps is required.
+// Config has the apps that may call, and their limits. Only Apps is required.
 type Config struct {
 	Apps         map[string]string // app id → the app's public key, PEM or bare base64 (PKIX)
 	Keys         Keys              // the gateway's own pair; zero: a new one
 	AppLimit     Limit             // per app id; zero: no limit
 	MethodLimits map[string]Limit  // per app id and method; absent: no limit
 
-	// Latency is waited before each answer, after the call was executed.
+	// Latency is a wait before each answer, after the call was executed.
 	Latency time.Duration
 
-	// Fault, if set, is asked about each call that passed the checks and the limits: the
-	// n-th of its app and method, from 1. It may be called from several goroutines.
+	// Fault, if set, is called for each call that passed the checks and the limits: the
+	// n-th of its app and method, from 1. It may be called concurrently.
 	Fault func(method string, n int) Fault
 }
 
 // A Gateway is an [http.Handler]. Make one with [New], serve it with [Start].
 type Gateway struct {
-	// PublicKey is what clients verify answers with ("the Alipay public key"), PEM.
+	// PublicKey verifies answers ("the Alipay public key"), PEM.
 	PublicKey string
 
 	config  Config
-	private *rsa.PrivateKey
 	apps    map[string]*rsa.PublicKey
-
-	mu      sync.Mutex
-	tallies map[party]*tally
-	trades  map[tradeID]*trade
-
-	signatures sync.Map // of refusals, by their bytes; see sign
+	signer  signer
+	tallies tallies
+	trades  trades
 }
 
-// A party is whose arrivals a limit counts together; no method: the whole app.
-type party struct{ app, method string }
-
-// New returns a gateway, or says which key or limit of config is not usable.
+// New returns a gateway. The error names the unusable keys and limits of config.
 func New(config Config) (*Gateway, error) {
 	g := &Gateway{
 		config:  config,
 		apps:    make(map[string]*rsa.PublicKey),
-		tallies: make(map[party]*tally),
-		trades:  make(map[tradeID]*trade),
+		tallies: tallies{config: config, byParty: make(map[party]*tally)},
+		trades:  trades{byID: make(map[tradeID]*trade)},
 	}
 	if g.config.Keys == (Keys{}) {
 		g.config.Keys = NewKeys()
@@ -104,7 +96,7 @@ func New(config Config) (*Gateway, error) {
 
 	var errs []error
 	var err error
-	if g.private, err = parsePrivate(g.config.Keys.Private); err != nil {
+	if g.signer.key, err = parsePrivate(g.config.Keys.Private); err != nil {
 		errs = append(errs, fmt.Errorf("gateway: Keys.Private: %w", err))
 	}
 	for id, key := range config.Apps {
@@ -130,17 +122,18 @@ func New(config Config) (*Gateway, error) {
 
 // ServeHTTP answers one call.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	at := time.Now() // the instant that counts, before anything is read
+	at := time.Now() // the instant of arrival, before the request is read
 	if r.URL.Path != Path {
 		http.NotFound(w, r)
 		return
 	}
 	p, err := readParams(w, r)
 	a, fault := g.handle(at, p, err)
-	g.write(w, r, g.encode(p["method"], a), fault)
+	w.Header().Set("Content-Type", "text/html;charset=utf-8")
+	respond(w, r, http.StatusOK, g.signer.encode(p["method"], a), fault, g.config.Latency)
 }
 
-// handle takes one call through the checks, in the platform's order, and executes it.
+// handle checks one call, in the platform's order, and executes it.
 func (g *Gateway) handle(at time.Time, p params, unreadable error) (answer, Fault) {
 	key := g.apps[p["app_id"]]
 	switch {
@@ -151,7 +144,7 @@ func (g *Gateway) handle(at time.Time, p params, unreadable error) (answer, Faul
 	case key == nil:
 		return invalid("app-id").unsigned(), Fault{}
 	}
-	g.arrive(at, p)
+	g.tallies.arrive(at, p)
 
 	if unreadable != nil {
 		return invalid("parameter"), Fault{}
@@ -162,7 +155,7 @@ func (g *Gateway) handle(at time.Time, p params, unreadable error) (answer, Faul
 	if methods[p["method"]] == nil {
 		return invalid("method"), Fault{}
 	}
-	n, refusal, ok := g.admit(at, p)
+	n, refusal, ok := g.tallies.admit(at, p)
 	if !ok {
 		return refusal, Fault{}
 	}
@@ -173,10 +166,24 @@ func (g *Gateway) handle(at time.Time, p params, unreadable error) (answer, Faul
 	}
 	var a answer
 	if fault.executes() {
-		a = g.execute(p)
+		var executed bool
+		if a, executed = g.trades.execute(p); executed {
+			g.tallies.execute(p)
+		}
 	}
 	if wrong, ok := wrongAnswers[fault.Answer]; ok {
 		a = wrong
 	}
 	return a, fault
 }
+
+// App returns the tally of an app, all its methods together.
+func (g *Gateway) App(appID string) Tally { return g.tallies.snapshot(party{appID, ""}) }
+
+// Method returns the tally of one method of an app.
+func (g *Gateway) Method(appID, method string) Tally {
+	return g.tallies.snapshot(party{appID, method})
+}
+
+// Refunds returns the number of refunds of each trade of an app, without repeats.
+func (g *Gateway) Refunds(appID string) map[string]int { return g.trades.refunds(appID) }

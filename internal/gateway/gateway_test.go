@@ -19,7 +19,7 @@ import (
 
 const appID = "2021000000000001"
 
-// One pair for each side is enough for all tests: making them is what takes time.
+// One pair of keys for each side serves all tests, because generating keys is slow.
 var appKeys, gatewayKeys = NewKeys(), NewKeys()
 
 // start serves a gateway with one app, and closes it with the test.
@@ -39,7 +39,7 @@ func start(t testing.TB, config Config) (*Gateway, *Server) {
 	return g, srv
 }
 
-// sdk returns a client of srv as a merchant sets it up.
+// sdk returns a client of srv, configured as by a merchant.
 func sdk(t testing.TB, srv *Server, g *Gateway, opts ...alipay.OptionFunc) *alipay.Client {
 	t.Helper()
 	transport := &http.Transport{}
@@ -76,7 +76,7 @@ func TestRefundsAreIdempotentByNumber(t *testing.T) {
 		code            alipay.Code
 		sub             string
 		change, fee     string
-		refunds         int // made of the trade so far
+		refunds         int // of the trade so far
 	}{
 		{"r1", "1.50", "10000", "", "Y", "1.50", 1},
 		{"r1", "1.50", "10000", "", "N", "1.50", 1},
@@ -84,7 +84,7 @@ func TestRefundsAreIdempotentByNumber(t *testing.T) {
 		{"r1", "1.51", "40004", "ACQ.DISCORDANT_REPEAT_REQUEST", "", "", 1},
 		{"r2", "2", "10000", "", "Y", "3.50", 2},
 		{"", "3", "10000", "", "Y", "6.50", 3},
-		{"t1", "3", "10000", "", "N", "6.50", 3}, // without a number it was the trade's own
+		{"t1", "3", "10000", "", "N", "6.50", 3}, // a refund without a number has the trade's own
 		{"r3", "0", "40004", "ACQ.INVALID_PARAMETER", "", "", 3},
 		{"r3", "1.001", "40004", "ACQ.INVALID_PARAMETER", "", "", 3},
 		{"r3", "-1", "40004", "ACQ.INVALID_PARAMETER", "", "", 3},
@@ -133,8 +133,9 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// TestLimitsAtOnce sends far more than the limits at once and expects exactly N let
-// through under each: a window of an hour does not slide meanwhile.
+// TestLimitsAtOnce sends far more calls at once than the limits allow, and expects
+// exactly N admitted under each: a window of an hour does not slide during the
+// test.
 func TestLimitsAtOnce(t *testing.T) {
 	g, srv := start(t, Config{
 		AppLimit:     Limit{30, time.Hour},
@@ -224,7 +225,8 @@ func TestSignaturesBothWays(t *testing.T) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 
-// TestWhereParametersTravel puts the same signed parameters into query, form and parts.
+// TestWhereParametersTravel sends the same signed parameters in query, form and
+// multipart body.
 func TestWhereParametersTravel(t *testing.T) {
 	g, srv := start(t, Config{})
 	values, err := sdk(t, srv, g).URLValues(alipay.TradeQuery{OutTradeNo: "t1"})
@@ -273,7 +275,7 @@ func request(method, target, contentType, body string) *http.Request {
 	return r
 }
 
-// TestRefusals checks what is said before any limit, and that app_id comes first.
+// TestRefusals checks the refusals before any limit, and that app_id comes first.
 func TestRefusals(t *testing.T) {
 	g, srv := start(t, Config{})
 	c := sdk(t, srv, g)

@@ -9,7 +9,7 @@ import (
 	"errors"
 )
 
-// Keys is an RSA key pair, each in PEM: the private one PKCS #1, the public one PKIX.
+// Keys is an RSA key pair in PEM: the private key in PKCS #1, the public one in PKIX.
 type Keys struct {
 	Private, Public string
 }

@@ -16,14 +16,15 @@ import (
 // maxBody bounds a request body, in bytes.
 const maxBody = 1 << 20
 
-// params are the parameters of a call, wherever they travelled; absent ones are empty.
+// params are the parameters of a call, from query and body; absent ones are empty.
 type params map[string]string
 
-// readParams reads query, urlencoded body and multipart body: SDKs differ in which they
-// use. A name in both has the query's value. With an error come those that were readable.
+// readParams reads query, urlencoded body and multipart body: SDKs differ in their use.
+// The query's value counts for a name in both. With an error it returns the readable
+// parameters.
 func readParams(w http.ResponseWriter, r *http.Request) (params, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	err := r.ParseForm() // its own call: ParseMultipartForm loses its error
+	err := r.ParseForm() // called here because ParseMultipartForm drops its error
 	if err == nil {
 		err = r.ParseMultipartForm(maxBody)
 	}
@@ -46,7 +47,8 @@ func (p params) add(values map[string][]string) {
 	}
 }
 
-// signedText is what the caller signed: all non-empty parameters but sign, by name.
+// signedText returns the text that the caller signed: all non-empty parameters except
+// sign, sorted by name.
 func (p params) signedText() string {
 	var pairs []string
 	for _, name := range slices.Sorted(maps.Keys(p)) {
@@ -57,7 +59,7 @@ func (p params) signedText() string {
 	return strings.Join(pairs, "&")
 }
 
-// check verifies what precedes the limits; where it is not ok, it says what to answer.
+// check makes the checks before the limits. If ok is false, it returns the refusal.
 func (p params) check(key *rsa.PublicKey) (refusal answer, ok bool) {
 	switch {
 	case p["sign"] == "":

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Kind is which platform a REST stands for.
+// Kind is the platform of a REST.
 type Kind string
 
 const (
@@ -24,24 +24,24 @@ const (
 	Stripe    Kind = "stripe"
 )
 
-// RESTConfig says what a REST is. Only Kind is required, and Client but for Stripe.
+// RESTConfig describes a REST. Kind is required, and Client except for Stripe.
 type RESTConfig struct {
 	Kind   Kind
 	Client string        // the caller's public key, PEM
 	Keys   Keys          // the platform's own pair; zero: a new one
 	Limit  Limit         // of all calls; zero: none
-	Fresh  time.Duration // how old a signature may be; zero: the platform's own bound
-	// Fault, if set, is asked about each call that passed the checks and the limit,
-	// the n-th of its route, from 1. Of answers in the platform's shape it may give
-	// UnknownError, SystemError and AppLimited.
+	Fresh  time.Duration // greatest age of a signature; zero: the platform's own bound
+	// Fault, if set, is called for each call that passed the checks and the limit,
+	// the n-th of its route, from 1. Of the answers in the platform's shape it may
+	// return UnknownError, SystemError and AppLimited.
 	Fault func(route string, n int) Fault
 }
 
-// A REST is an [http.Handler] that refunds, as one of three platforms does: it
-// verifies signatures, their age and that no nonce comes twice, limits, signs its
-// answers, and counts by itself. It lacks everything else of theirs.
+// A REST is an [http.Handler] that refunds as one of three platforms does. It
+// verifies signatures, their age and that no nonce comes twice; it limits, signs
+// its answers, and counts. The rest of the platforms' APIs is missing.
 type REST struct {
-	PublicKey string // what clients verify answers with, PEM
+	PublicKey string // verifies answers, PEM
 	config    RESTConfig
 	shape     shape
 	client    *rsa.PublicKey
@@ -50,11 +50,11 @@ type REST struct {
 	mu       sync.Mutex
 	all      tally
 	arrivals map[string]int    // by route
-	through  map[string]int    // by route
+	admitted map[string]int    // by route
 	refunds  map[string]int    // money moved, by number
 	replay   map[string]reply  // Stripe: by idempotency key
-	nonces   map[string]bool   // seen
-	stamps   []time.Duration   // ages of signatures as they came
+	nonces   map[string]bool   // of earlier requests
+	ages     []time.Duration   // of signatures on arrival
 	known    map[string]string // request fingerprints, by number
 }
 
@@ -65,7 +65,7 @@ type reply struct {
 	header map[string]string
 }
 
-// A shape is what differs between the platforms.
+// A shape has the differences between the platforms.
 type shape struct {
 	refund, query string // path prefixes
 	fresh         time.Duration
@@ -77,11 +77,11 @@ type shape struct {
 	sign          func(*REST, http.Header, []byte)
 }
 
-// NewREST returns a platform, or says which key is not usable.
+// NewREST returns a platform. The error names an unusable key.
 func NewREST(c RESTConfig) (*REST, error) {
 	p := &REST{
 		config: c, shape: shapes[c.Kind], all: tally{limit: c.Limit},
-		arrivals: make(map[string]int), through: make(map[string]int), refunds: make(map[string]int),
+		arrivals: make(map[string]int), admitted: make(map[string]int), refunds: make(map[string]int),
 		replay: make(map[string]reply), nonces: make(map[string]bool), known: make(map[string]string),
 	}
 	if p.shape.refund == "" {
@@ -107,7 +107,7 @@ func NewREST(c RESTConfig) (*REST, error) {
 }
 
 func (p *REST) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	at := time.Now() // the instant that counts, before anything is read
+	at := time.Now() // the instant of arrival, before the body is read
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		http.Error(w, "unreadable", http.StatusBadRequest)
@@ -129,7 +129,7 @@ func failed(status int, code string) reply {
 	return reply{status, map[string]any{"code": code, "message": code, "error": map[string]any{"code": code, "message": code, "type": "invalid_request_error"}}, nil}
 }
 
-// handle takes one call through the checks and executes it.
+// handle checks one call and executes it.
 func (p *REST) handle(at time.Time, r *http.Request, raw []byte) (reply, Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +149,7 @@ func (p *REST) handle(at time.Time, r *http.Request, raw []byte) (reply, Fault) 
 		return p.shape.limited, Fault{}
 	}
 	p.all.take(at)
-	p.through[route]++
+	p.admitted[route]++
 
 	body := readBody(r, raw)
 	number := p.shape.number(r, body)
@@ -163,7 +163,7 @@ func (p *REST) handle(at time.Time, r *http.Request, raw []byte) (reply, Fault) 
 	}
 	var fault Fault
 	if p.config.Fault != nil {
-		fault = p.config.Fault(route, p.through[route])
+		fault = p.config.Fault(route, p.admitted[route])
 	}
 	re := reply{status: http.StatusOK, body: map[string]any{}}
 	if fault.executes() {
@@ -183,7 +183,7 @@ func (p *REST) handle(at time.Time, r *http.Request, raw []byte) (reply, Fault) 
 	return re, fault
 }
 
-// execute refunds a number once, or tells of it.
+// execute makes the refund of a number once, or answers a query about it.
 func (p *REST) execute(route, number, request string) reply {
 	ok := map[string]any{
 		"id": number, "object": "refund", "status": "SUCCESS", "refund_id": "50" + number, "out_refund_no": number,
@@ -191,7 +191,7 @@ func (p *REST) execute(route, number, request string) reply {
 	}
 	_, done := p.known[number]
 	switch {
-	case route == "query" && !done && p.config.Kind == AlipayV3: // as if it were none
+	case route == "query" && !done && p.config.Kind == AlipayV3: // success without a status, like the gateway's
 		return reply{http.StatusOK, map[string]any{"out_request_no": number}, nil}
 	case route == "query" && !done:
 		return failed(http.StatusNotFound, "RESOURCE_NOT_EXISTS")
@@ -200,7 +200,7 @@ func (p *REST) execute(route, number, request string) reply {
 		return failed(http.StatusBadRequest, "PARAM_ERROR")
 	case done && p.known[number] != request && p.config.Kind != Stripe:
 		return failed(http.StatusBadRequest, "ACQ.DISCORDANT_REPEAT_REQUEST")
-	case !done || p.config.Kind == Stripe: // which knows repeats by their key alone
+	case !done || p.config.Kind == Stripe: // Stripe recognises repeats by their key alone
 		p.known[number] = request
 		p.refunds[number]++
 	}
@@ -219,8 +219,8 @@ func readBody(r *http.Request, raw []byte) map[string]any {
 	return body
 }
 
-// Refunds returns how often money was moved, by the number of the refund: the
-// merchant's own, and of Stripe the charge.
+// Refunds counts the executed refunds by their number: the merchant's own,
+// for Stripe that of the charge.
 func (p *REST) Refunds() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -231,25 +231,25 @@ func (p *REST) Refunds() map[string]int {
 	return n
 }
 
-// Arrivals returns how many calls came in for "refund" or "query", refused ones included.
+// Arrivals returns the number of calls for "refund" or "query", refused ones included.
 func (p *REST) Arrivals(route string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.arrivals[route]
 }
 
-// Tally returns what arrived, all calls together.
+// Tally returns the tally of all calls.
 func (p *REST) Tally() Tally {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return Tally{p.config.Limit, slices.SortedFunc(slices.Values(p.all.arrivals), time.Time.Compare), p.all.limited, len(p.refunds)}
 }
 
-// Oldest returns the age of the oldest signature that came, stale ones included.
+// Oldest returns the age of the oldest signature on arrival, stale ones included.
 func (p *REST) Oldest() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Max(append(p.stamps, 0))
+	return slices.Max(append(p.ages, 0))
 }
 
 var errStale = errors.New("the signature is too old")

@@ -13,13 +13,13 @@ type Server struct {
 	http  *http.Server
 	ended chan struct{} // closed when the accept loop has ended
 
-	// Handlers hold handling for reading; Close takes it for writing, which waits for them.
+	// Handlers hold handling for reading; Close locks it for writing and so waits for them.
 	handling sync.RWMutex
 	closed   bool // guarded by handling
 }
 
-// Start serves g at addr, a free port of 127.0.0.1 if addr is empty. A gateway keeps what
-// it counted when its server is closed, and may be started again, at the same address too.
+// Start serves g at addr, a free port of 127.0.0.1 if addr is empty. A gateway keeps its
+// counts when its server is closed, and may be started again, also at the same address.
 func Start(addr string, g http.Handler) (*Server, error) {
 	if addr == "" {
 		addr = "127.0.0.1:0"
@@ -43,8 +43,8 @@ func Start(addr string, g http.Handler) (*Server, error) {
 	return s, nil
 }
 
-// Close closes the listener and all connections, calls in work included, and returns
-// when their handlers have ended.
+// Close closes the listener and all connections, also those with calls in progress,
+// and returns when the handlers have ended.
 func (s *Server) Close() error {
 	err := s.http.Close()
 	<-s.ended

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// WechatKeyID is the id of the platform's public key, as answers name it.
+// WechatKeyID is the id of the platform's public key in answers.
 const WechatKeyID = "PUB_KEY_ID_0000000000000024101100397200000006"
 
 var shapes = map[Kind]shape{
@@ -22,13 +22,13 @@ var shapes = map[Kind]shape{
 		refund: "/v3/alipay/trade/refund", query: "/v3/alipay/trade/fastpay/refund/query", fresh: 10 * time.Minute,
 		limited: failed(http.StatusTooManyRequests, "app-call-limited"),
 		unknown: failed(http.StatusInternalServerError, "unknow-error"), system: failed(http.StatusBadRequest, "ACQ.SYSTEM_ERROR"),
-		number: field("out_request_no"), authenticate: (*REST).alipay, sign: signer("Alipay-Timestamp", "Alipay-Nonce", "Alipay-Signature", time.Millisecond),
+		number: field("out_request_no"), authenticate: (*REST).alipay, sign: signHeaders("Alipay-Timestamp", "Alipay-Nonce", "Alipay-Signature", time.Millisecond),
 	},
 	WechatPay: {
 		refund: "/v3/refund/domestic/refunds", query: "/v3/refund/domestic/refunds/", fresh: 5 * time.Minute,
 		limited: failed(http.StatusTooManyRequests, "RATELIMIT_EXCEEDED"),
 		unknown: failed(http.StatusInternalServerError, "SYSTEM_ERROR"), system: failed(http.StatusInternalServerError, "SYSTEM_ERROR"),
-		number: field("out_refund_no"), authenticate: (*REST).wechat, sign: signer("Wechatpay-Timestamp", "Wechatpay-Nonce", "Wechatpay-Signature", time.Second),
+		number: field("out_refund_no"), authenticate: (*REST).wechat, sign: signHeaders("Wechatpay-Timestamp", "Wechatpay-Nonce", "Wechatpay-Signature", time.Second),
 	},
 	Stripe: {
 		refund: "/v1/refunds", query: "/v1/refunds/",
@@ -51,7 +51,7 @@ func field(name string) func(*http.Request, map[string]any) string {
 	}
 }
 
-// authorization reads name=value or name="value" pairs behind a scheme.
+// authorization reads the name=value or name="value" pairs after a scheme.
 func authorization(r *http.Request, scheme string) (map[string]string, error) {
 	rest, ok := strings.CutPrefix(r.Header.Get("Authorization"), scheme+" ")
 	if !ok {
@@ -65,14 +65,14 @@ func authorization(r *http.Request, scheme string) (map[string]string, error) {
 	return p, nil
 }
 
-// fresh checks the age of a signature and that its nonce is new.
+// fresh checks the age of a signature, and that its nonce is new.
 func (p *REST) fresh(stamp string, unit time.Duration, nonce string) error {
 	n, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil {
 		return errors.New("no time stamp")
 	}
 	age := time.Since(time.Unix(0, n*int64(unit)))
-	if p.stamps = append(p.stamps, age); age > p.config.Fresh {
+	if p.ages = append(p.ages, age); age > p.config.Fresh {
 		return errStale
 	}
 	if nonce == "" || p.nonces[nonce] {
@@ -126,8 +126,8 @@ func (p *REST) bearer(r *http.Request, _ []byte) error {
 	return nil
 }
 
-// signer signs answers in three headers, the time in units.
-func signer(stamp, nonce, signature string, unit time.Duration) func(*REST, http.Header, []byte) {
+// signHeaders returns a function that signs an answer in three headers, the time in units.
+func signHeaders(stamp, nonce, signature string, unit time.Duration) func(*REST, http.Header, []byte) {
 	return func(p *REST, h http.Header, body []byte) {
 		at, random := fmt.Sprint(time.Now().UnixNano()/int64(unit)), rand.Text()
 		sum := sha256.Sum256([]byte(at + "\n" + random + "\n" + string(body) + "\n"))

@@ -2,25 +2,26 @@ package gateway
 
 import (
 	"slices"
+	"sync"
 	"time"
 )
 
-// A Limit is at most Calls in any window (t−Window, t]. The zero Limit limits nothing.
+// A Limit is at most Calls in any window (t−Window, t]. The zero Limit is none.
 type Limit struct {
 	Calls  int
 	Window time.Duration
 }
 
-// A Tally is what arrived under one limit for one key, as the gateway itself counted it.
+// A Tally has the gateway's own counts for one key of one limit.
 type Tally struct {
 	Limit    Limit
 	Arrivals []time.Time // every arrival, refused ones too, in order of time
-	Limited  int         // turned away by this limit
-	Executed int         // by their method, whatever it said; not those without usable content
+	Limited  int         // refused by this limit
+	Executed int         // calls that their method answered, also with an error; not those without usable content
 }
 
-// Most is the most arrivals in any window of the limit, refused ones included; 0 where
-// there is no limit, hence no window.
+// Most is the greatest number of arrivals in any window of the limit, refused ones
+// included; 0 without a limit.
 func (t Tally) Most() int {
 	if t.Limit.Window <= 0 {
 		return 0
@@ -43,65 +44,71 @@ func (t Tally) Span() time.Duration {
 	return t.Arrivals[len(t.Arrivals)-1].Sub(t.Arrivals[0])
 }
 
-// App returns the tally of an app, all its methods together.
-func (g *Gateway) App(appID string) Tally { return g.snapshot(party{appID, ""}) }
+// A party is the key of a limit: an app, or a method of it. Without a method it is the
+// whole app.
+type party struct{ app, method string }
 
-// Method returns the tally of one method of an app.
-func (g *Gateway) Method(appID, method string) Tally { return g.snapshot(party{appID, method}) }
+// tallies counts for all parties. It is safe for concurrent use.
+type tallies struct {
+	config Config // limits
 
-func (g *Gateway) snapshot(p party) Tally {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	t := g.tallyLocked(p)
+	mu      sync.Mutex
+	byParty map[party]*tally
+}
+
+func (all *tallies) snapshot(p party) Tally {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	t := all.tallyLocked(p)
 	arrivals := slices.SortedFunc(slices.Values(t.arrivals), time.Time.Compare)
 	return Tally{t.limit, arrivals, t.limited, t.executed}
 }
 
-// A tally counts for one party. Its fields are guarded by Gateway.mu.
+// A tally counts for one party. It is not safe for concurrent use.
 type tally struct {
 	limit    Limit
-	arrivals []time.Time // as they were noted
-	through  []time.Time // let through, in order of time
+	arrivals []time.Time // in the order of their handling
+	admitted []time.Time // in order of time
 	limited  int
 	executed int
 }
 
-// tallyLocked returns the tally of p, an empty one at first.
-func (g *Gateway) tallyLocked(p party) *tally {
-	t := g.tallies[p]
+// tallyLocked returns the tally of p; it makes an empty one for a new party.
+func (all *tallies) tallyLocked(p party) *tally {
+	t := all.byParty[p]
 	if t == nil {
-		t = &tally{limit: g.config.AppLimit}
+		t = &tally{limit: all.config.AppLimit}
 		if p.method != "" {
-			t.limit = g.config.MethodLimits[p.method]
+			t.limit = all.config.MethodLimits[p.method]
 		}
-		g.tallies[p] = t
+		all.byParty[p] = t
 	}
 	return t
 }
 
-// talliesLocked returns the two tallies under which a call stands; they are the same one
-// for a call without a method, which is never let through.
-func (g *Gateway) talliesLocked(p params) (app, method *tally) {
-	return g.tallyLocked(party{p["app_id"], ""}), g.tallyLocked(party{p["app_id"], p["method"]})
+// ofLocked returns the two tallies of a call. For a call without a method, which is
+// never admitted, both are the app's.
+func (all *tallies) ofLocked(p params) (app, method *tally) {
+	return all.tallyLocked(party{p["app_id"], ""}), all.tallyLocked(party{p["app_id"], p["method"]})
 }
 
 // arrive notes an arrival under both limits.
-func (g *Gateway) arrive(at time.Time, p params) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	app, method := g.talliesLocked(p)
+func (all *tallies) arrive(at time.Time, p params) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	app, method := all.ofLocked(p)
 	app.arrivals = append(app.arrivals, at)
 	if method != app {
 		method.arrivals = append(method.arrivals, at)
 	}
 }
 
-// admit lets a call through that fits under both limits, as the n-th of its app and
-// method, or says what to answer.
-func (g *Gateway) admit(at time.Time, p params) (n int, refusal answer, ok bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	app, method := g.talliesLocked(p)
+// admit admits a call that fits under both limits, as the n-th of its app and
+// method. Otherwise it returns the refusal.
+func (all *tallies) admit(at time.Time, p params) (n int, refusal answer, ok bool) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	app, method := all.ofLocked(p)
 	switch {
 	case !app.fits(at):
 		app.limited++
@@ -112,28 +119,37 @@ func (g *Gateway) admit(at time.Time, p params) (n int, refusal answer, ok bool)
 	}
 	app.take(at)
 	method.take(at)
-	return len(method.through), answer{}, true
+	return len(method.admitted), answer{}, true
 }
 
-// fits reports whether no window holds more than N calls let through once the one that
-// arrived at is among them. Later arrivals may have been decided before it, so all
-// windows that hold it are looked at, not only the one that ends at it.
+// execute notes an executed call under both limits.
+func (all *tallies) execute(p params) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	app, method := all.ofLocked(p)
+	app.executed++
+	method.executed++
+}
+
+// fits reports whether no window holds more than N admitted calls if one that arrived
+// at is added. Later arrivals may have been admitted before it, so all windows that
+// contain it are checked, not only the one that ends at it.
 func (t *tally) fits(at time.Time) bool {
 	n := t.limit.Calls
 	if n == 0 {
 		return true
 	}
 	i := t.index(at)
-	with := func(k int) time.Time { // through, with the new one at i
+	with := func(k int) time.Time { // admitted, with the new one at i
 		switch {
 		case k < i:
-			return t.through[k]
+			return t.admitted[k]
 		case k == i:
 			return at
 		}
-		return t.through[k-1]
+		return t.admitted[k-1]
 	}
-	for first := max(0, i-n); first <= i && first+n <= len(t.through); first++ {
+	for first := max(0, i-n); first <= i && first+n <= len(t.admitted); first++ {
 		if with(first+n).Sub(with(first)) < t.limit.Window {
 			return false
 		}
@@ -141,9 +157,9 @@ func (t *tally) fits(at time.Time) bool {
 	return true
 }
 
-func (t *tally) take(at time.Time) { t.through = slices.Insert(t.through, t.index(at), at) }
+func (t *tally) take(at time.Time) { t.admitted = slices.Insert(t.admitted, t.index(at), at) }
 
 func (t *tally) index(at time.Time) int {
-	i, _ := slices.BinarySearchFunc(t.through, at, time.Time.Compare)
+	i, _ := slices.BinarySearchFunc(t.admitted, at, time.Time.Compare)
 	return i
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// most is Tally.Most as it is defined: the arrivals in (t−w, t] for each arrival t.
+// most is the definition of Tally.Most: the arrivals in (t−w, t] for each arrival t.
 func most(at []time.Time, w time.Duration) int {
 	n := 0
 	for _, t := range at {
@@ -22,8 +22,8 @@ func most(at []time.Time, w time.Duration) int {
 	return n
 }
 
-// TestWindows draws arrivals, decided in another order than they arrived, and compares
-// both what is let through and what is counted with the definition. Instants are whole
+// TestWindows draws arrivals, handled in another order than that of their instants,
+// and compares admissions and counts with the definition. Instants are whole
 // milliseconds, so that many fall on the edge of a window.
 func TestWindows(t *testing.T) {
 	seed := rand.Uint64()
@@ -34,19 +34,19 @@ func TestWindows(t *testing.T) {
 	for range 500 {
 		limit := Limit{1 + random.IntN(5), time.Duration(1+random.IntN(10)) * time.Millisecond}
 		book := &tally{limit: limit}
-		var arrivals, through []time.Time
+		var arrivals, admitted []time.Time
 		for range 60 {
 			at := origin.Add(time.Duration(random.IntN(60)) * time.Millisecond)
 			arrivals = append(arrivals, at)
 
-			with := append(slices.Clone(through), at)
+			with := append(slices.Clone(admitted), at)
 			want := most(with, limit.Window) <= limit.Calls
 			if got := book.fits(at); got != want {
-				t.Fatalf("limit %+v, through %v: fits(%v) = %v", limit, through, at, got)
+				t.Fatalf("limit %+v, admitted %v: fits(%v) = %v", limit, admitted, at, got)
 			}
 			if want {
 				book.take(at)
-				through = with
+				admitted = with
 			}
 		}
 		slices.SortFunc(arrivals, time.Time.Compare)

@@ -6,21 +6,23 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 )
 
-// tradeTotal is what every trade was paid with, in fen.
+// tradeTotal is the paid amount of every trade, in fen.
 const tradeTotal = 100_00
 
-// A tradeID names a trade by the number that its callers use, theirs or the platform's.
+// A tradeID names a trade by the number that its callers use: the merchant's or the
+// platform's.
 type tradeID struct{ app, number string }
 
 // A trade keeps its refunds by out_request_no, amounts in fen.
 type trade struct {
 	refunds  map[string]int64
-	refunded int64 // all of them
+	refunded int64 // sum
 }
 
-// bizContent is what the methods read of biz_content.
+// bizContent has the fields of biz_content that the methods read.
 type bizContent struct {
 	OutTradeNo   string      `json:"out_trade_no"`
 	TradeNo      string      `json:"trade_no"`
@@ -28,38 +30,42 @@ type bizContent struct {
 	RefundAmount json.Number `json:"refund_amount"`
 }
 
-// methods is what the gateway executes; each has the trade to itself.
+// methods are the methods that the gateway executes, each with exclusive access to the trade.
 var methods = map[string]func(*trade, bizContent) answer{
 	Refund:      (*trade).refund,
 	Query:       (*trade).query,
 	RefundQuery: (*trade).refundQuery,
 }
 
-// execute carries out a call that was let through.
-func (g *Gateway) execute(p params) answer {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+// trades are the trades of all apps. It is safe for concurrent use.
+type trades struct {
+	mu   sync.Mutex
+	byID map[tradeID]*trade
+}
+
+// execute executes an admitted call. A call without usable content counts as not
+// executed.
+func (all *trades) execute(p params) (a answer, executed bool) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
 	var b bizContent
 	if json.Unmarshal([]byte(cmp.Or(p["biz_content"], "{}")), &b) != nil {
-		return illegalJSON
+		return illegalJSON, false
 	}
 	id := tradeID{p["app_id"], cmp.Or(b.OutTradeNo, b.TradeNo)}
 	if id.number == "" {
-		return businessFailed("ACQ.INVALID_PARAMETER", "参数无效")
+		return businessFailed("ACQ.INVALID_PARAMETER", "参数无效"), false
 	}
-	t := g.trades[id]
+	t := all.byID[id]
 	if t == nil {
 		t = &trade{refunds: make(map[string]int64)}
-		g.trades[id] = t
+		all.byID[id] = t
 	}
-	app, method := g.talliesLocked(p)
-	app.executed++
-	method.executed++
-	a := methods[p["method"]](t, b)
+	a = methods[p["method"]](t, b)
 	if a.Code == "10000" {
 		a.Msg, a.OutTradeNo, a.TradeNo = "Success", b.OutTradeNo, id.number
 	}
-	return a
+	return a, true
 }
 
 func (t *trade) refund(b bizContent) answer {
@@ -87,8 +93,8 @@ func (t *trade) query(bizContent) answer {
 	return answer{Code: "10000", TradeStatus: status, TotalAmount: yuan(tradeTotal)}
 }
 
-// refundQuery answers success without a status for a refund that it does not know, as
-// the platform does.
+// refundQuery answers success without a status for an unknown refund, as the platform
+// does.
 func (t *trade) refundQuery(b bizContent) answer {
 	a := answer{Code: "10000", OutRequestNo: b.request()}
 	if amount, ok := t.refunds[b.request()]; ok {
@@ -97,17 +103,16 @@ func (t *trade) refundQuery(b bizContent) answer {
 	return a
 }
 
-// request is the number of the refund; without one it is the trade's own.
+// request returns the number of the refund; without one it is the trade's own.
 func (b bizContent) request() string {
 	return cmp.Or(b.OutRequestNo, b.OutTradeNo, b.TradeNo)
 }
 
-// Refunds returns how often each trade of an app was refunded, repeats not counted.
-func (g *Gateway) Refunds(appID string) map[string]int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (all *trades) refunds(appID string) map[string]int {
+	all.mu.Lock()
+	defer all.mu.Unlock()
 	n := make(map[string]int)
-	for id, t := range g.trades {
+	for id, t := range all.byID {
 		if id.app == appID && len(t.refunds) > 0 {
 			n[id.number] = len(t.refunds)
 		}

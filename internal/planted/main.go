@@ -1,5 +1,5 @@
 // Command planted puts bugs into the store and the scheduler, one at a time and
-// only for the compiler (go test -overlay), and looks whether the tests see them.
+// only for the compiler (go test -overlay), and checks that the tests fail.
 //
 //	make planted
 package main
@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", "plant the bugs whose names hold this")
+	only := flag.String("only", "", "plant only bugs with a name that contains this text")
 	flag.Parse()
 	seen, all := 0, 0
 	for _, b := range bugs {
@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// plant runs the tests with the bug and returns which of them saw it.
+// plant runs the tests with the bug and returns the test that failed, empty if none did.
 func (b bug) plant() (by string, err error) {
 	dir, err := os.MkdirTemp("", "planted")
 	if err != nil {

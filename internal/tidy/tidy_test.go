@@ -1,5 +1,5 @@
-// Package tidy holds the rules of the project that a test can hold: who may
-// import whom, and how packages explain themselves.
+// Package tidy holds the rules of the project that a test can hold: imports, the
+// first screen of packages, the size of files and functions, and words in comments.
 package tidy
 
 import (
@@ -46,16 +46,17 @@ func packages(t *testing.T) map[string]pkg {
 	}
 }
 
-// Who may import what, besides the standard library: of the module one way, from
-// the command to the leaves, and of others only what is named here. A trailing *
-// stands for anything.
+// mayImport has the imports that each package may have besides the standard library: of
+// the module one way, from the command to the leaves, and of other modules the packages
+// that are named. A trailing * stands for anything.
 var mayImport = map[string][]string{
+	"pkg/internal/heap":             {},
 	"pkg/wheel":                     {},
 	"pkg/quota":                     {"golang.org/x/time/rate"},
 	"pkg/retry":                     {"github.com/hashicorp/go-retryablehttp"},
 	"pkg/planner":                   {"pkg/quota", "pkg/wheel", "pkg/internal/heap"},
 	"pkg/upstream":                  {"github.com/expr-lang/expr*", "github.com/tidwall/gjson", "github.com/dunglas/httpsfv"},
-	"pkg/signer":                    {"pkg/upstream", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs what upstream sends
+	"pkg/signer":                    {"pkg/upstream", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs the requests that upstream sends
 	"pkg/lease":                     {"pkg/quota"},
 	"pkg/scheduler":                 {"pkg/planner", "pkg/lease", "pkg/wheel", "pkg/quota", "pkg/retry", "pkg/upstream", "pkg/scheduler/internal/*", "pkg/internal/heap", "github.com/google/uuid"},
 	"pkg/scheduler/internal/alarm":  {"golang.org/x/sys/unix"},

@@ -8,21 +8,21 @@ import (
 	"github.com/expr-lang/expr/parser"
 )
 
-// readers are the functions by which request expressions read a field.
+// readers are the functions of request expressions that read a field.
 var readers = []string{"query", "form", "param", "header", "json"}
 
 // A field is one part of a request that an expression reads.
 type field struct {
 	name string   // the column that has it
-	as   []string // all columns that would do
+	as   []string // all columns that may replace it
 }
 
-// fieldsOf returns the fields that a request expression reads. Names that it
-// computes are not among them.
+// fieldsOf returns the fields that a request expression reads by constant
+// names.
 func fieldsOf(source string) []field {
 	tree, err := parser.Parse(source)
 	if err != nil {
-		return nil // it has been compiled before: that would have told
+		return nil // cannot happen: the expression has been compiled
 	}
 	v := &fieldVisitor{}
 	ast.Walk(&tree.Node, v)
@@ -61,7 +61,7 @@ func newField(reader, name string) field {
 		f.as = []string{f.name, "query." + name, "form." + name}
 	case "query", "form":
 		f.as = []string{f.name, "param." + name}
-	case "json": // a part of it has it too
+	case "json": // a column above the path contains it
 		for path := name; path != ""; {
 			f.as = append(f.as, "json."+path)
 			path = path[:max(0, strings.LastIndexByte(path, '.'))]
@@ -72,7 +72,7 @@ func newField(reader, name string) field {
 	return f
 }
 
-// in reports whether rows of these columns have the field.
+// in reports whether rows with these columns have the field.
 func (f field) in(c *columns) bool {
 	return slices.ContainsFunc(f.as, func(name string) bool {
 		_, ok := c.index[name]

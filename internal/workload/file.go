@@ -13,10 +13,10 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// maxLine is how long a line may be, in bytes.
+// maxLine is the greatest length of a line, in bytes.
 const maxLine = 1 << 20
 
-// csvSource reads CSV (RFC 4180) whose first line names the columns.
+// csvSource reads CSV (RFC 4180). The first line names the columns.
 type csvSource struct {
 	*counter
 	r       *csv.Reader
@@ -63,7 +63,7 @@ func (s *csvSource) header(r *row) error {
 	if err != nil {
 		return csvFault(err, r)
 	}
-	names[0] = strings.TrimPrefix(names[0], "\ufeff") // as spreadsheets write it
+	names[0] = strings.TrimPrefix(names[0], "\ufeff") // spreadsheets write a byte order mark
 	if s.columns, err = newColumns(slices.Clone(names), s.limits); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (s *csvSource) header(r *row) error {
 	return nil
 }
 
-// csvFault returns an error without its line, which goes into the row.
+// csvFault returns an error without its line, and sets the row's line.
 func csvFault(err error, r *row) error {
 	var at *csv.ParseError
 	if errors.As(err, &at) {
@@ -83,7 +83,7 @@ func csvFault(err error, r *row) error {
 	return err
 }
 
-// jsonOf returns a cell as JSON: a number, true and false are meant as such.
+// jsonOf returns a cell as JSON: numbers, true and false as such, others as texts.
 func jsonOf(cell string) string {
 	if cell != "" && (cell[0] == '-' || cell[0] >= '0' && cell[0] <= '9' || cell == "true" || cell == "false") && gjson.Valid(cell) {
 		return cell
@@ -97,7 +97,7 @@ type jsonlSource struct {
 	scan    *bufio.Scanner
 	line    int
 	limits  limitNames
-	columns *columns // of the last line, which are mostly those of the next
+	columns *columns // of the last line; mostly the next line has the same
 	names   []string
 	id      []byte
 }

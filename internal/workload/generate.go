@@ -14,20 +14,21 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// Settings is what Generate takes, for people.
+// Settings describes the settings of Generate, for help texts.
 const Settings = `rate=100/s    calls per second (/m: minute, /h: hour), Poisson
-for=60s       how long; 1m if left out
-bursts=50/10s so many calls at once, so often, besides
+for=60s       length; 1m if left out
+bursts=50/10s besides, 50 calls at once every 10s
 tenants=3     {tenant} is 1 to 3
 keys=1000     {key} is 1 to 1000
-zipf=1.1      lets low tenants and keys come more often than high ones
+zipf=1.1      makes low tenants and keys more frequent than high ones
 upstream=, priority=, wait=, delay=, flow=, key.LIMIT=, cost.LIMIT=, method=, path=,
 query.NAME=, form.NAME=, param.NAME=, header.NAME=, json.PATH=
               columns of a load, with {tenant}, {key} and {n} (1, 2, …) filled in;
-              a limit of whose fields none is given has each call under {key}`
+              if no field of a limit is given, each call is under it with {key}`
 
-// Generate makes a load of streams for a configuration without faults, each of
-// settings with spaces between: see [Settings]. Equal seeds give equal loads.
+// Generate makes a load of streams, for a valid configuration. A stream is a
+// text of settings with spaces between: see [Settings]. Equal seeds give equal
+// loads.
 func Generate(streams []string, seed uint64, c scheduler.Config) (*Load, error) {
 	g := &generator{}
 	for i, text := range streams {
@@ -40,7 +41,7 @@ func Generate(streams []string, seed uint64, c scheduler.Config) (*Load, error) 
 	return newLoad(strings.Join(streams, "; "), g, c)
 }
 
-// IsGenerated tells settings from the name of a file.
+// IsGenerated reports whether a text is settings, not the name of a file.
 func IsGenerated(text string) bool { return strings.Contains(text, "=") }
 
 // generator merges streams.
@@ -75,7 +76,7 @@ func (g *generator) done() float64 {
 // A stream gives rows at random instants, and in bursts.
 type stream struct {
 	length time.Duration
-	gap    float64 // mean, in nanoseconds; 0: no such calls
+	gap    float64 // mean, in nanoseconds; 0: no random instants
 	burst  int
 	every  time.Duration
 
@@ -87,14 +88,14 @@ type stream struct {
 	rows        map[[2]int]*made
 
 	poisson, bursting time.Duration // the next instants
-	left              int           // of the present burst
-	n                 int
+	left              int           // calls of the present burst
+	n                 int           // rows given
 }
 
-// made is a row's values, by tenant and key.
+// made has the values of the rows of a tenant and key.
 type made struct {
 	values []value
-	again  again
+	known  known
 }
 
 const forever = time.Duration(1<<63 - 1)
@@ -149,7 +150,7 @@ func newStream(text string, random *rand.Rand, c scheduler.Config) (*stream, err
 	return s, s.begin(given, limitsOf(c))
 }
 
-// begin lays out the columns, and draws the first instants.
+// begin sets the columns, and draws the first instants.
 func (s *stream) begin(given map[string]string, limits limitNames) (err error) {
 	names := slices.Sorted(maps.Keys(given))
 	if s.columns, err = newColumns(names, limits); err != nil {
@@ -169,7 +170,7 @@ func (s *stream) begin(given map[string]string, limits limitNames) (err error) {
 	return nil
 }
 
-// assume adds what nothing is said of: each call is under each limit.
+// assume adds columns for limits without a given field: each call is under each limit.
 func assume(given map[string]string, c scheduler.Config) error {
 	name := given["upstream"]
 	if name == "" && len(c.Upstreams) == 1 {
@@ -183,7 +184,7 @@ func assume(given map[string]string, c scheduler.Config) error {
 	for name := range given {
 		columns.index[name] = 0
 	}
-	none := func(sources ...string) bool { // of the fields that these read is given
+	none := func(sources ...string) bool { // true if none of their fields is given
 		for _, source := range sources {
 			if source != "" && slices.ContainsFunc(fieldsOf(source), func(f field) bool { return f.in(columns) }) {
 				return false
@@ -244,7 +245,7 @@ func draw(r *rand.Rand, n int, zipf float64) func() int {
 	return func() int { return r.IntN(n) + 1 }
 }
 
-// at returns when the next row comes; forever: there is none.
+// at returns the instant of the next row, forever if there is none.
 func (s *stream) at() time.Duration {
 	if at := min(s.poisson, s.bursting); at < s.length {
 		return at
@@ -252,10 +253,10 @@ func (s *stream) at() time.Duration {
 	return forever
 }
 
-// step draws the instant after the present one.
+// step draws the next random instant.
 func (s *stream) step() { s.poisson += time.Duration(s.random.ExpFloat64() * s.gap) }
 
-// give fills in the next row.
+// give sets the next row.
 func (s *stream) give(r *row) {
 	s.n++
 	r.offset, r.instant, r.at = s.at(), time.Time{}, s.at().String()
@@ -267,7 +268,7 @@ func (s *stream) give(r *row) {
 		s.step()
 	}
 	m := s.make(s.tenant(), s.key())
-	r.columns, r.values, r.again = s.columns, m.values, &m.again
+	r.columns, r.values, r.known = s.columns, m.values, &m.known
 }
 
 func (s *stream) make(tenant, key int) *made {

@@ -12,21 +12,21 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// A Recorder writes arrivals as a JSONL load. Of a call it writes when it came, to
-// which upstream, its priority, how long its caller waits, its delay, and what the limits'
-// expressions came to; nothing else of the request. Keys and flows may be personal
-// or secret, so they are written as a keyed hash: equal ones stay equal inside a
-// recording, and cannot be guessed, nor matched with another recording. A flow that
-// has a weight stays as it is: its name stands in the configuration.
+// A Recorder writes arrivals as a JSONL load. Of a call it writes the instant, the
+// upstream, the priority, the caller's longest wait, the delay, and the values of the
+// limits' expressions; nothing else of the request. Keys and flows may be personal or
+// secret, so they are written as a keyed hash: equal ones stay equal inside a recording,
+// and cannot be guessed, nor matched with another recording. A flow with a weight is not
+// hashed: its name is in the configuration.
 type Recorder struct {
 	w      *json.Encoder
-	secret []byte // nil: keys are written as they are
+	secret []byte // nil: keys are not hashed
 	limits map[string][]string
 	last   time.Time
 }
 
 // NewRecorder returns a recorder for upstreams with these limits, by name. Plain
-// writes keys and flows as they are.
+// writes keys and flows without hashing.
 func NewRecorder(w io.Writer, limits map[string][]string, plain bool) *Recorder {
 	r := &Recorder{w: json.NewEncoder(w), limits: limits}
 	if !plain {
@@ -36,8 +36,8 @@ func NewRecorder(w io.Writer, limits map[string][]string, plain bool) *Recorder 
 	return r
 }
 
-// Write writes an arrival. One that comes before the last, by a wall clock that was
-// put back, counts as of the same instant.
+// Write writes an arrival. If the wall clock was put back, it writes the instant of
+// the last arrival.
 func (r *Recorder) Write(at time.Time, a scheduler.Arrival) error {
 	if at.Before(r.last) {
 		at = r.last
@@ -54,7 +54,7 @@ func (r *Recorder) Write(at time.Time, a scheduler.Arrival) error {
 		line["delay"] = a.Delay.String()
 	}
 	for _, limit := range r.limits[a.Upstream] {
-		line["key."+limit] = nil // it is not under it
+		line["key."+limit] = nil // not under the limit
 	}
 	for limit, key := range a.Route.Keys {
 		line["key."+limit] = r.hide(key)
@@ -69,10 +69,10 @@ func (r *Recorder) Write(at time.Time, a scheduler.Arrival) error {
 	if !a.Route.Weighted && a.Route.Flow != "" {
 		line["flow"] = r.hide(a.Route.Flow)
 	}
-	return r.w.Encode(line) // in the order of the names, and in one write
+	return r.w.Encode(line) // with sorted names, in one write
 }
 
-// hide returns what is written of a key.
+// hide returns the hash of a key, or the key itself if plain.
 func (r *Recorder) hide(key string) string {
 	if r.secret == nil {
 		return key

@@ -16,14 +16,14 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// OneKey stands for the key of a limit that has only one.
+// OneKey is the key of a limit with only one.
 const OneKey = "*"
 
-// maxArrivals is how many different arrivals are kept, so that equal rows are
-// computed once.
+// maxArrivals is the number of different arrivals kept, so that equal rows
+// are computed once.
 const maxArrivals = 100_000
 
-// A router tells what a row's call takes, under one configuration.
+// A router computes the keys, costs and flow of a row's call, under one configuration.
 type router struct {
 	upstreams map[string]*rules
 	known     map[string]scheduler.Arrival // by the rows' ids
@@ -41,23 +41,23 @@ type limitRules struct {
 	when, key, cost *expression
 }
 
-// An expression is compiled, with the fields that it reads.
+// An expression is a compiled expression with the fields that it reads.
 type expression struct {
 	*upstream.Expr
-	what, source string
-	fields       []field
+	setting, source string
+	fields          []field
 }
 
 func newRouter(c scheduler.Config) (*router, error) {
 	r := &router{upstreams: make(map[string]*rules), known: make(map[string]scheduler.Arrival)}
 	var errs []error
-	compile := func(what, source string, kind upstream.Kind) *expression {
+	compile := func(setting, source string, kind upstream.Kind) *expression {
 		if source == "" {
 			return nil
 		}
 		e, err := upstream.Compile(source, kind)
 		errs = append(errs, err)
-		return &expression{e, what, source, fieldsOf(source)}
+		return &expression{e, setting, source, fieldsOf(source)}
 	}
 	for name, u := range c.Upstreams {
 		rs := &rules{name: name, share: compile("share_by", u.ShareBy, upstream.Key)}
@@ -73,15 +73,15 @@ func newRouter(c scheduler.Config) (*router, error) {
 
 // arrival returns the call of a row.
 func (r *router) arrival(in *row) (scheduler.Arrival, error) {
-	if in.again != nil {
-		if !in.again.known {
+	if in.known != nil {
+		if !in.known.computed {
 			a, err := r.compute(in)
 			if err != nil {
 				return a, err
 			}
-			*in.again = again{a, true}
+			*in.known = known{a, true}
 		}
-		return in.again.arrival, nil
+		return in.known.arrival, nil
 	}
 	if a, ok := r.known[string(in.id)]; ok {
 		return a, nil
@@ -134,7 +134,7 @@ func (r *router) compute(in *row) (a scheduler.Arrival, err error) {
 	return a, err
 }
 
-// rules returns those of the row's upstream.
+// rules returns the rules of the row's upstream.
 func (r *router) rules(in *row) (*rules, error) {
 	name := in.text("upstream")
 	names := slices.Sorted(maps.Keys(r.upstreams))
@@ -149,7 +149,7 @@ func (r *router) rules(in *row) (*rules, error) {
 	return r.upstreams[name], nil
 }
 
-// put adds what a call takes of the limit, if it stands under it.
+// put adds the call's key and cost, if the call is under the limit.
 func (l *limitRules) put(to *scheduler.Route, in *row, request *upstream.Input) error {
 	key, recorded := in.get("key." + l.name)
 	switch {
@@ -168,7 +168,7 @@ func (l *limitRules) put(to *scheduler.Route, in *row, request *upstream.Input) 
 	return l.putCost(to, in, request, recorded)
 }
 
-// evaluate computes whether the call is under the limit, and under which key.
+// evaluate adds the call's key, and returns false if the call is not under the limit.
 func (l *limitRules) evaluate(to *scheduler.Route, in *row, request *upstream.Input) (bool, error) {
 	for _, e := range []*expression{l.when, l.key} {
 		if err := l.lacking(e, in); err != nil {
@@ -218,10 +218,10 @@ func (l *limitRules) fault(err error) error {
 	return err
 }
 
-// lacking says which field of an expression the row has not.
+// lacking returns an error that names a field of an expression that the row lacks.
 func (l *limitRules) lacking(e *expression, in *row) error {
 	if f := e.lacks(in); f != "" {
-		return fmt.Errorf("%s is missing: limit %q reads it (%s: %s); or give key.%s, what the expressions come to", f, l.name, e.what, e.source, l.name)
+		return fmt.Errorf("%s is missing: limit %q reads it (%s: %s); or give key.%s, the expressions' value", f, l.name, e.setting, e.source, l.name)
 	}
 	return nil
 }
@@ -238,7 +238,7 @@ func (e *expression) lacks(in *row) string {
 	return ""
 }
 
-// flow returns whose share the call is of.
+// flow returns the call's flow.
 func (rs *rules) flow(in *row, request *upstream.Input) (string, error) {
 	if rs.share == nil {
 		return "", nil
@@ -247,7 +247,7 @@ func (rs *rules) flow(in *row, request *upstream.Input) (string, error) {
 		return v.text, nil
 	}
 	if f := rs.share.lacks(in); f != "" {
-		return "", fmt.Errorf("%s is missing: share_by of upstream %q reads it (%s); or give flow, what it comes to", f, rs.name, rs.share.source)
+		return "", fmt.Errorf("%s is missing: share_by of upstream %q reads it (%s); or give flow, its value", f, rs.name, rs.share.source)
 	}
 	flow, err := rs.share.Key(request)
 	if err != nil {
@@ -256,7 +256,7 @@ func (rs *rules) flow(in *row, request *upstream.Input) (string, error) {
 	return flow, err
 }
 
-// request returns a request that has the row's fields.
+// request returns a request with the row's fields.
 func (r *row) request() (*upstream.Input, error) {
 	query, form, body := url.Values{}, url.Values{}, map[string]any{}
 	req := &upstream.Request{Method: http.MethodPost, Target: "/", Header: http.Header{}}
@@ -290,7 +290,7 @@ func (r *row) request() (*upstream.Input, error) {
 		req.Target += "?" + query.Encode()
 	}
 	if len(body) > 0 {
-		req.Body, _ = json.Marshal(body) // made of valid JSON
+		req.Body, _ = json.Marshal(body) // consists of valid JSON
 	} else if len(form) > 0 {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		req.Body = []byte(form.Encode())
@@ -298,7 +298,7 @@ func (r *row) request() (*upstream.Input, error) {
 	return upstream.NewInput(req), nil
 }
 
-// nest puts a value into an object, at a path of names with dots between.
+// nest puts a value into an object, at a path of names separated by dots.
 func nest(object map[string]any, path string, v json.RawMessage) error {
 	name, rest, deeper := strings.Cut(path, ".")
 	if !deeper {

@@ -15,36 +15,36 @@ import (
 // A row is one arrival as its source gives it.
 type row struct {
 	line    int
-	at      string        // as it was written
-	instant time.Time     // zero: offset is meant
-	offset  time.Duration // since the beginning
+	at      string        // as written
+	instant time.Time     // zero: offset counts
+	offset  time.Duration // from the begin of the load
 
 	columns *columns
 	values  []value // by column
-	id      []byte  // equal for rows whose values are, but for at
-	again   *again  // instead of id, of a source that knows its equal rows
+	id      []byte  // equal for rows with equal values, at apart
+	known   *known  // replaces id if the source itself knows its equal rows
 }
 
-// again is what equal rows have come to, once one of them was computed.
-type again struct {
-	arrival scheduler.Arrival
-	known   bool
+// known is the arrival of equal rows.
+type known struct {
+	arrival  scheduler.Arrival
+	computed bool
 }
 
-// A value is what a row has in a column.
+// A value is a row's value in a column.
 type value struct {
 	text string // of a JSON text or number
 	json string // as JSON
-	null bool   // there is none
+	null bool   // the row has no value
 }
 
-// columns are the names that rows have in common.
+// columns are the column names of some rows.
 type columns struct {
 	names []string
 	index map[string]int
 }
 
-// Columns that are not a field of the request, and what those begin with.
+// Columns with a fixed name, and prefixes of the others.
 var (
 	plainColumns = []string{"at", "upstream", "priority", "wait", "delay", "flow", "method", "path"}
 	columnGroups = []string{"key.", "cost.", "query.", "form.", "param.", "header.", "json."}
@@ -82,12 +82,12 @@ func newColumns(names []string, limits limitNames) (*columns, error) {
 		c.index[name] = i
 	}
 	if _, ok := c.index["at"]; !ok {
-		return nil, errors.New(`column "at" is missing: when does the call come in?`)
+		return nil, errors.New(`column "at" is missing: it is the instant of the arrival`)
 	}
 	return c, nil
 }
 
-// get returns the value in a column, and whether there is such a column.
+// get returns the value in a column, and false if there is no such column.
 func (r *row) get(name string) (value, bool) {
 	i, ok := r.columns.index[name]
 	if !ok {
@@ -102,8 +102,8 @@ func (r *row) text(name string) string {
 	return v.text
 }
 
-// unixSeconds is from where on seconds are not since the beginning of a load: it is
-// 31 years of those, and September 2001 of a Unix time.
+// unixSeconds bounds seconds since the beginning of a load. It is 31 years, but
+// September 2001 as a Unix time: greater numbers are probably Unix times.
 const unixSeconds = 1e9
 
 // setAt reads the row's instant.

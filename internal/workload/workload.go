@@ -1,8 +1,8 @@
-// Package workload reads, makes and writes loads: which calls come in, and when.
+// Package workload reads, generates and writes loads: arrivals of calls with their instants.
 //
 //	load, err := workload.Open("load.csv", cfg)          // or Generate("rate=100 for=60s", cfg)
 //	for at, arrival, err := load.Next(); err == nil; …   // io.EOF at the end
-//	recorder.Write(at, upstream, route)                  // what Open reads
+//	recorder.Write(at, arrival)                          // a line for Open
 //
 // # Files
 //
@@ -13,24 +13,24 @@
 //	2026-11-21T09:00:00.000Z,alipay.trade.refund,2021001
 //
 //	at        instant (RFC 3339), or seconds since the beginning of 2026 in UTC
-//	upstream  its name; may be left out if the configuration has one
+//	upstream  its name; optional if the configuration has one upstream
 //	priority  a whole number; 0 if left out
-//	wait      how long the caller waits, a duration; it waits for ever if left out
-//	delay     how long after it came in it is sent at the earliest, a duration
+//	wait      a duration, the longest wait of the caller; no bound if left out
+//	delay     a duration, the least time from arrival to sending
 //
-// The rest is what limits and share_by look at, in one of two forms. Either the
-// fields that their expressions read, named as they are read: method, path,
-// query.NAME, form.NAME, param.NAME, header.NAME, json.PATH. Or what the
-// expressions came to, as a recording has it:
+// The other columns are for limits and share_by, in one of two forms. The first
+// form has the fields that the expressions read: method, path, query.NAME,
+// form.NAME, param.NAME, header.NAME, json.PATH. The second form, that of a
+// recording, has the values of the expressions:
 //
-//	key.LIMIT   the call's key; empty (in JSON null): it is not under that limit;
-//	            * where all its calls have one key
-//	cost.LIMIT  permits that it takes; 1 if left out
-//	flow        whose share it is of
+//	key.LIMIT   the call's key; empty (in JSON null) if it is not under that limit;
+//	            * if all calls have one key
+//	cost.LIMIT  permits of the call; 1 if left out
+//	flow        the call's flow
 //
-// A field that an expression reads must be there, if empty, on each line: a load
-// that does not say what a limit needs to know previews nothing. What is wrong
-// with a file is an [*Error], with its line.
+// A field that an expression reads must be on each line, even if it is empty:
+// without it the limit cannot be computed. A fault of a file is an [*Error] with
+// its line.
 package workload
 
 import (
@@ -46,10 +46,10 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// An Error tells what is wrong with a load, and where.
+// An Error is a fault of a load.
 type Error struct {
 	Name string // of the file, or the text of a generated load
-	Line int    // 0: of no line
+	Line int    // 0: not of a line
 	Err  error
 }
 
@@ -69,26 +69,26 @@ type Load struct {
 	router *router
 	close  func() error
 
-	row   row // the next
+	row   row // the next row
 	begin time.Time
 	last  time.Duration
-	err   error // instead of the next
+	err   error // instead of a next row
 }
 
-// A source gives rows. The row belongs to the source, and is good until the next.
+// A source gives rows. The row belongs to the source, and is valid until the next call.
 type source interface {
-	// next fills in the next row; io.EOF after the last one.
+	// next sets the next row; the error after the last one is io.EOF.
 	next(*row) error
-	// done is how much of all rows has been given, from 0 to 1.
+	// done returns the part of the load that has been given, from 0 to 1.
 	done() float64
 }
 
-// epoch is the beginning where instants are seconds: calendars need a date.
+// epoch is the begin of a load with seconds as instants: calendars need a date.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Open reads a file, for a configuration without faults: .csv, or .jsonl (.ndjson).
-// It may have columns of limits that only others of the configurations have, with
-// which this one is compared. The error is an [*Error] or that of opening the file.
+// Open reads a file, for a valid configuration: .csv, or .jsonl (.ndjson). The file
+// may also have columns for limits of the other configurations, with which this one
+// is compared. The error is an [*Error] or that of opening the file.
 func Open(path string, c scheduler.Config, others ...scheduler.Config) (*Load, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -137,18 +137,18 @@ func newLoad(name string, s source, c scheduler.Config) (*Load, error) {
 	return l, nil
 }
 
-// Begin returns the instant from which arrivals are counted: that of the first, or
-// the beginning of 2026 where instants are seconds.
+// Begin returns the instant at which the load begins: that of the first arrival,
+// or the beginning of 2026 if instants are seconds.
 func (l *Load) Begin() time.Time { return l.begin }
 
-// Done returns how much of the load has been given, from 0 to 1.
+// Done returns the part of the load that has been given, from 0 to 1.
 func (l *Load) Done() float64 { return l.source.done() }
 
 // Close ends the reading.
 func (l *Load) Close() error { return l.close() }
 
-// Next returns the next arrival and when it comes, since the beginning. The error
-// is io.EOF after the last one, or an [*Error].
+// Next returns the next arrival and its instant, counted from Begin. The error is
+// io.EOF after the last one, or an [*Error].
 func (l *Load) Next() (time.Duration, scheduler.Arrival, error) {
 	if l.err != nil {
 		return 0, scheduler.Arrival{}, l.err
@@ -166,7 +166,7 @@ func (l *Load) Next() (time.Duration, scheduler.Arrival, error) {
 	return at, a, nil
 }
 
-// read reads the next row, or notes why there is none.
+// read reads the next row or sets err.
 func (l *Load) read() {
 	if err := l.source.next(&l.row); err == io.EOF {
 		l.err = io.EOF
@@ -175,7 +175,7 @@ func (l *Load) read() {
 	}
 }
 
-// offset returns when the row comes, since the beginning.
+// offset returns the row's instant, counted from begin.
 func (l *Load) offset() (time.Duration, error) {
 	at := l.row.offset
 	if !l.row.instant.IsZero() {
@@ -189,7 +189,7 @@ func (l *Load) offset() (time.Duration, error) {
 
 func (l *Load) fault(err error) error { return &Error{l.name, l.row.line, err} }
 
-// counter counts what is read of a file.
+// counter counts the bytes read of a file.
 type counter struct {
 	r          io.Reader
 	read, size int64

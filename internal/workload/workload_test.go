@@ -19,7 +19,7 @@ func config(share string, limits ...scheduler.Limit) scheduler.Config {
 	return scheduler.Config{Upstreams: map[string]scheduler.Upstream{"pay": {ShareBy: share, Limits: limits}}}
 }
 
-// app is one limit with a key, a condition and a cost.
+// app is a limit with a key, a condition and a cost.
 var app = scheduler.Limit{Name: "app", When: `method == "POST"`, PerKey: `param("app")`, Cost: `json("n") ?? 1`}
 
 func write(t *testing.T, name, text string) string {
@@ -91,13 +91,13 @@ func TestReadsWhatTheExpressionsCameTo(t *testing.T) {
 	}
 }
 
-// TestFaults: each has the line of the file, what is wrong, and what would be right.
+// TestFaults: each fault has the line of the file, the mistake, and the correct form.
 func TestFaults(t *testing.T) {
 	two := scheduler.Config{Upstreams: map[string]scheduler.Upstream{"a": {}, "b": {}}}
 	c, shared := config("", app), config(`header("X-Tenant")`)
 	const head, ok = "at,method,param.app,json.n\n", "1,POST,a,1\n"
 	for _, f := range []struct {
-		what, name, text string
+		fault, name, text string
 		c                scheduler.Config
 		want             string
 	}{
@@ -138,10 +138,10 @@ func TestFaults(t *testing.T) {
 	} {
 		_, err := read(Open(write(t, f.name, f.text), f.c))
 		if err == nil || !strings.Contains(err.Error(), f.want) {
-			t.Errorf("%s: %v, want %s", f.what, err, f.want)
+			t.Errorf("%s: %v, want %s", f.fault, err, f.want)
 		}
 	}
-	// What it is compared with may have the limit.
+	// Only the other configuration has the limit.
 	other := config("", scheduler.Limit{Name: "ap"})
 	if got, err := read(Open(write(t, "l.csv", "at,key.app,key.ap\n1,a,k\n"), c, other)); err != nil || len(got) != 1 {
 		t.Errorf("a key of the other configuration's limit: %q, %v", got, err)
@@ -243,7 +243,7 @@ func TestFaultsOfSettings(t *testing.T) {
 	}
 }
 
-// TestRecorder reads back what was written.
+// TestRecorder reads its recording back.
 func TestRecorder(t *testing.T) {
 	c := config(`header("X-Tenant")`, app, scheduler.Limit{Name: "all"}, scheduler.Limit{Name: "rare", When: `path == "/r"`})
 	at := time.Date(2026, 11, 21, 9, 0, 0, 123456789, time.UTC)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"flag"
-
 	"maps"
 	"net"
 	"net/http"
@@ -29,7 +28,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/*.golden anew")
 
-// Every faulty file has its messages beside it.
+// The messages of each faulty file are in a golden file.
 func TestFaults(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) < 12 {
@@ -86,21 +85,21 @@ func read(t *testing.T, name string) []byte {
 	return text
 }
 
-// The reference and the types name the same keys: Load refuses those that the
-// types do not have, and none of the types' may be missing.
+// The reference and the types have the same keys: Load refuses keys that the types do
+// not have, and the test finds keys that the reference lacks.
 func TestReferenceHasEveryKey(t *testing.T) {
 	const name = "../../configs/throttler.yaml"
 	if _, err := Load(name, nil); err != nil {
 		t.Fatal(err)
 	}
-	// What needs files or secrets stands behind #: and is not loaded.
+	// Lines behind #: need files or secrets; they are checked but not loaded.
 	doc, err := parse(bytes.ReplaceAll(read(t, name), []byte("#: "), nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reader{}
-	if r.check("", doc, reflect.TypeFor[file]()); len(r.faults) > 0 {
-		t.Error(r.errors())
+	faults := &faultList{}
+	if checkKeys(faults, "", doc, reflect.TypeFor[file]()); len(faults.faults) > 0 {
+		t.Error(faults.errors())
 	}
 	missing := everyKey("", reflect.TypeFor[file]())
 	strike(missing, "", doc)
@@ -127,7 +126,7 @@ func everyKey(path string, t reflect.Type) map[string]bool {
 	return all
 }
 
-// strike takes the keys that a document has off a list.
+// strike removes the keys of a document from a list.
 func strike(list map[string]bool, path string, doc any) {
 	switch doc := doc.(type) {
 	case map[string]any:
@@ -146,7 +145,7 @@ func strike(list map[string]bool, path string, doc any) {
 	}
 }
 
-// What the reference calls a default is the default of the code.
+// The defaults in the reference are those of the code.
 func TestReferenceShowsDefaults(t *testing.T) {
 	c, err := Parse(read(t, "../../configs/throttler.yaml"))
 	if err != nil {
@@ -164,8 +163,8 @@ func TestReferenceShowsDefaults(t *testing.T) {
 	}
 	u := c.Scheduler.Upstreams["example"]
 	got := []any{u.Timeout, u.Late, u.MaxWait, u.MaxAge, u.MaxWaiting, u.MaxWaitingBytes, u.MaxBody, u.Concurrency, u.Retry.Attempts, u.Retry.Min, u.Retry.Max, u.Resend}
-	want := []any{upstream.DefaultTimeout, scheduler.DefaultLate, scheduler.DefaultMaxWait, scheduler.DefaultMaxAge, scheduler.DefaultMaxWaiting,
-		int64(scheduler.DefaultMaxWaitingBytes), int64(scheduler.DefaultMaxBody), scheduler.DefaultConcurrency,
+	want := []any{upstream.DefaultTimeout, scheduler.Defaults().Late, scheduler.Defaults().MaxWait, scheduler.Defaults().MaxAge, scheduler.Defaults().MaxWaiting,
+		scheduler.Defaults().MaxWaitingBytes, scheduler.Defaults().MaxBody, scheduler.Defaults().Concurrency,
 		retry.DefaultAttempts, retry.DefaultMin, retry.DefaultMax, least.Scheduler.Upstreams["example"].Resend}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("reference %v\ndefaults  %v", got, want)
@@ -188,7 +187,7 @@ func TestAlipayExample(t *testing.T) {
 	if day.Calendar == nil || day.Calendar.Unit != quota.Day || day.Calendar.Zone.String() != "Asia/Shanghai" || day.Calendar.Skew != time.Second || day.Window != 0 {
 		t.Errorf("limit day is %+v", day)
 	}
-	if l := c.Listeners["alipay"]; l.Listen != "127.0.0.1:8081" || l.MaxBody != scheduler.DefaultMaxBody || l.Refusal.Status != 200 {
+	if l := c.Listeners["alipay"]; l.Listen != "127.0.0.1:8081" || l.MaxBody != scheduler.Defaults().MaxBody || l.Refusal.Status != 200 {
 		t.Errorf("listener %+v", l)
 	}
 	if len(c.Warnings) != 0 {
@@ -203,7 +202,7 @@ func TestAlipayExample(t *testing.T) {
 	}
 }
 
-// A document as people write it: every form of a value arrives as what it means.
+// Each form of a value is read.
 func TestValues(t *testing.T) {
 	c, err := Parse([]byte(`
 admin: localhost:0
@@ -262,7 +261,7 @@ func write(t *testing.T, text string) string {
 	return name
 }
 
-func TestWhatStandsAboveWhat(t *testing.T) {
+func TestPrecedence(t *testing.T) {
 	name := write(t, `
 admin: 127.0.0.1:1
 log: {level: warn}
@@ -273,14 +272,14 @@ upstreams:
 	t.Setenv("THROTTLER_ADMIN", "127.0.0.1:2")
 	t.Setenv("THROTTLER_LOG_LEVEL", "error")
 	t.Setenv("THROTTLER_LOG_FORMAT", "json")
-	t.Setenv("THROTTLER_GRACE", "") // as good as none
+	t.Setenv("THROTTLER_GRACE", "") // counts as unset
 	t.Setenv("THROTTLER_UPSTREAMS_ALI_PAY_CONCURRENCY", "3")
 	t.Setenv("THROTTLER_UPSTREAMS_ALI_PAY_RESEND", "false")
 	t.Setenv("THROTTLER_UPSTREAMS_ALI_PAY_RETRY_ATTEMPTS", "7")
 	t.Setenv("THROTTLER_UPSTREAMS_ALI_PAY_REFUSAL_STATUS", "429")
 	t.Setenv("THROTTLER_UPSTREAMS_EMPTY_URL", "http://environment.test")
 	t.Setenv("THROTTLER_UPSTREAMS_EMPTY_PRESET", "alipay")
-	t.Setenv("THROTTLER_UPSTREAMS_OTHER_URL", "http://nobody.test")
+	t.Setenv("THROTTLER_UPSTREAMS_OTHER_URL", "http://unlisted.test")
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	AddFlags(flags)
 	if err := flags.Parse([]string{"--admin", "127.0.0.1:3"}); err != nil {
@@ -313,11 +312,11 @@ upstreams:
 			t.Errorf("%s: %v, want %v", tt.name, tt.got, tt.want)
 		}
 	}
-	if w := c.Warnings[0]; !strings.Contains(w, "THROTTLER_UPSTREAMS_OTHER_URL") || strings.Contains(w, "nobody") {
+	if w := c.Warnings[0]; !strings.Contains(w, "THROTTLER_UPSTREAMS_OTHER_URL") || strings.Contains(w, "unlisted") {
 		t.Errorf("warning %q", w)
 	}
 	if c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test'}}")); err != nil || c.Admin != DefaultAdmin {
-		t.Errorf("Parse looks at the environment: %v, %v", c, err)
+		t.Errorf("Parse reads the environment: %v, %v", c, err)
 	}
 }
 
@@ -338,7 +337,7 @@ upstreams.a.concurrency: is a text, must be a whole number (set by THROTTLER_UPS
 	}
 }
 
-// Every key that holds one value has a variable that reaches it.
+// A variable can set each key that holds one value.
 func TestEveryScalarHasAVariable(t *testing.T) {
 	name := write(t, "upstreams: {a: {url: 'http://a.test'}}")
 	var variables []string
@@ -349,12 +348,12 @@ func TestEveryScalarHasAVariable(t *testing.T) {
 		path = strings.Replace(path, "*", "a", 1)
 		variables = append(variables, path)
 		t.Run(path, func(t *testing.T) {
-			t.Setenv(variablePrefix+strings.ToUpper(strings.ReplaceAll(path, ".", "_")), "{{ (") // no value of any kind
+			t.Setenv(variablePrefix+strings.ToUpper(strings.ReplaceAll(path, ".", "_")), "{{ (") // not a valid value of any kind
 			c, err := Load(name, nil)
 			if path == "store" && err == nil && c.Store == "{{ (" {
-				return // the name of a file may be anything
+				return // any text is a file name
 			}
-			if freeText.MatchString(path) { // any text is one; it arrives, or the section tells of it
+			if freeText.MatchString(path) { // any text is valid; it has an effect, or the section has a fault
 				if err == nil && len(c.Warnings) > 1 {
 					t.Errorf("warnings %q", c.Warnings)
 				} else if err != nil && !strings.Contains(err.Error(), path[:strings.LastIndex(path, ".")]) {
@@ -444,7 +443,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// What clashes says of two addresses is what the system does.
+// clashes agrees with the system.
 func TestClashes(t *testing.T) {
 	for _, hosts := range [][2]string{{"127.0.0.1", "127.0.0.1"}, {"", "127.0.0.1"}, {"0.0.0.0", "127.0.0.1"}, {"127.0.0.1", "127.0.0.2"}, {"localhost", "127.0.0.1"}} {
 		first, err := net.Listen("tcp", net.JoinHostPort(hosts[0], "0"))
@@ -458,9 +457,9 @@ func TestClashes(t *testing.T) {
 		}
 		first.Close()
 		var taken []listenAddress
-		r := &reader{}
-		r.listen("a", net.JoinHostPort(hosts[0], port), &taken)
-		_, ok := r.listen("b", net.JoinHostPort(hosts[1], port), &taken)
+		faults := &faultList{}
+		listen(faults, "a", net.JoinHostPort(hosts[0], port), &taken)
+		_, ok := listen(faults, "b", net.JoinHostPort(hosts[1], port), &taken)
 		if clash := errors.Is(err, syscall.EADDRINUSE); ok == clash {
 			t.Errorf("%q and %q: taken as free %v, the system says %v", hosts[0], hosts[1], ok, err)
 		}
@@ -478,7 +477,7 @@ func TestDidYouMean(t *testing.T) {
 	}
 }
 
-// No text, however strange, makes Parse panic, or fail without saying where.
+// Parse never panics, and its faults always have a path.
 func FuzzParse(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.yaml")
 	for _, name := range append(files, "../../configs/throttler.yaml", "../../configs/alipay.yaml") {

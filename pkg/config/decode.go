@@ -15,12 +15,12 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// parse reads YAML. Its faults have the line for a path.
+// parse reads YAML. The path of its faults is a line.
 func parse(text []byte) (map[string]any, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	var doc any
 	if err := decoder.Decode(&doc); errors.Is(err, io.EOF) {
-		return map[string]any{}, nil // the scheduler says what an empty file lacks
+		return map[string]any{}, nil // the scheduler reports the keys that an empty file lacks
 	} else if err != nil {
 		return nil, syntax(err)
 	}
@@ -56,30 +56,30 @@ func syntax(err error) Errors {
 }
 
 // decode fills the types of the file from viper's settings. Each upstream is
-// decoded by itself: mapstructure leaves out a map's element that has a fault, and
-// with it all that is to be said of the rest of it.
-func (r *reader) decode(settings map[string]any, presets map[string][]fileRule) *file {
+// decoded by itself: mapstructure drops a map's element with a fault, and then the
+// other faults of the element would not be reported.
+func decode(faults *faultList, settings map[string]any, presets map[string][]fileRule) *file {
 	f := &file{Admin: DefaultAdmin, Store: DefaultStore, Log: fileLog{"info", "text"}, Upstreams: make(map[string]fileUpstream)}
 	upstreams, ok := settings["upstreams"].(map[string]any)
 	if !ok && settings["upstreams"] != nil {
-		r.fault("upstreams", "must be a section of keys, one for each upstream")
+		faults.add("upstreams", "must be a section of keys, one for each upstream")
 	}
 	delete(settings, "upstreams")
-	r.into("", settings, f)
+	decodeInto(faults, "", settings, f)
 	for _, name := range slices.Sorted(maps.Keys(upstreams)) {
 		var u fileUpstream
-		r.into("upstreams."+name, upstreams[name], &u)
+		decodeInto(faults, "upstreams."+name, upstreams[name], &u)
 		u.Outcomes = append(u.Outcomes, presets[name]...)
 		f.Upstreams[name] = u
 	}
 	return f
 }
 
-// named finds, in a path of mapstructure, the names that are keys of a map.
+// named matches the map keys in a path of mapstructure.
 var named = regexp.MustCompile(`^(weights|keys|callbacks|refusal\.headers|resolve\[\d+\]\.headers)\[([^\]]*)\]`)
 
-// into decodes settings, all that can be, and adds what cannot to the faults.
-func (r *reader) into(path string, settings, to any) {
+// decodeInto decodes the valid settings, and adds a fault for each of the others.
+func decodeInto(faults *faultList, path string, settings, to any) {
 	decoder, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{Result: to, TagName: "key", DecodeHook: strict})
 	if err == nil {
 		err = decoder.Decode(settings)
@@ -93,6 +93,6 @@ func (r *reader) into(path string, settings, to any) {
 				at = join(path, named.ReplaceAllString(e.Name(), "$1.$2"))
 			}
 		}
-		r.fault(at, "%w", err)
+		faults.add(at, "%w", err)
 	}
 }

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Diff returns what differs in another configuration, one line for each path:
+// Diff returns the changes in another configuration, one line per path:
 //
 //	upstreams.alipay.limits[app].calls: 100 → 200
 //
-// A limit is known by its name, wherever it stands. Of what a running process does
-// not take anew the line says so.
+// A limit is identified by its name, not by its place in the list. The line says
+// if a change needs a restart.
 //
-// Values are shown where they are limits, numbers, durations or switches; of
-// others only that they have changed, since they may hold what nobody should read.
+// Values of limits, numbers, durations and truth values are shown. Other values
+// are hidden, since they may hold secrets.
 func (c *Config) Diff(next *Config) []string {
 	paths := make(map[string]bool)
 	for path := range c.settings {
@@ -45,7 +45,7 @@ func (c *Config) Diff(next *Config) []string {
 	return lines
 }
 
-// fixed says of keys that count from the start of the process that they do.
+// fixed returns a remark for keys that are read at the start of the process only.
 func fixed(path string) string {
 	switch path {
 	case "admin", "store", "keep_calls", "keep_keys", "long_window", "seal_key", "log.level", "log.format":
@@ -66,7 +66,7 @@ func shown(path, value string) string {
 	return hidden
 }
 
-// flatten writes what viper has under a path, one entry for each scalar.
+// flatten writes viper's settings under a path, one entry per scalar.
 func flatten(into map[string]string, path string, v any) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestDiff: a limit is the same wherever it stands, what needs a restart says so,
-// and what may be secret is not shown.
+// TestDiff: the place of a limit does not matter, changes that need a restart say
+// so, and possible secrets are not shown.
 func TestDiff(t *testing.T) {
 	parse := func(text string) *Config {
 		t.Helper()

@@ -6,7 +6,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/config"
 )
 
-// A file for one upstream, and what is said of a faulty one.
+// A file for one upstream, and the faults of another.
 func Example() {
 	c, err := config.Parse([]byte(`
 upstreams:

@@ -19,17 +19,17 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// What follows an attempt.
+// The step after an attempt.
 const (
 	nothing = "nothing"          // the call is done or failed
-	again   = "again"            // it goes again, and what it is under pauses
-	alone   = "again, alone"     // it goes again, and nothing else waits
-	repeat  = "repeat"           // it goes again, the platform recognises it
-	query   = "query"            // the platform is asked about it
-	person  = "somebody decides" // it stays unknown
+	again   = "again"            // the call is sent again, after a pause of its limit or upstream
+	alone   = "again, alone"     // the call is sent again, without a pause
+	repeat  = "repeat"           // the call is sent again, and the platform recognises the repeat
+	query   = "query"            // a query resolves the call
+	person  = "a person decides" // the call stays unknown
 )
 
-// A fact is a row of what payment platforms answer, and what is made of it.
+// A fact is an answer of a payment platform, with its outcome and the next step.
 type fact struct {
 	row     string
 	call    *upstream.Request
@@ -37,7 +37,7 @@ type fact struct {
 	err     error // instead of an answer
 	outcome upstream.Outcome
 	next    string
-	after   time.Duration // not before
+	after   time.Duration // least wait before the next step
 }
 
 var (
@@ -71,11 +71,12 @@ func failure(status int, code string, headers ...string) answer {
 	return answered(status, `{"code":"`+code+`","message":"m"}`, headers...)
 }
 
-// The rows of what is known of payment platforms, section by section.
+// Known answers of payment platforms. The numbers are: 1 Alipay's gateway, 2 Alipay v3,
+// 3 WeChat Pay, 4 other platforms, 5 steps by kind of call.
 var facts = map[string][]fact{
 	"alipay": alipayFacts(), "alipay-v3": alipayV3Facts(), "wechatpay-v3": wechatFacts(), "stripe": stripeFacts(),
-	// PayPal, Adyen, Square, Razorpay, Checkout.com, Klarna and Vipps speak HTTP,
-	// and are told in the file what header makes their calls repeatable.
+	// PayPal, Adyen, Square, Razorpay, Checkout.com, Klarna and Vipps follow
+	// HTTP; the file names the header that makes their calls repeatable.
 	"generic": genericFacts(),
 }
 
@@ -240,12 +241,12 @@ func genericFacts() []fact {
 	}
 }
 
-// signs stands for a signer: presets ask only when there is one.
+// signs is a signer without effect: the presets' queries need one.
 type signs struct{}
 
 func (signs) Sign(context.Context, *upstream.Request) error { return nil }
 
-// TestFacts sends each call through the whole scheduler with the preset: the first
+// TestFacts sends each call through the whole scheduler with the preset. The first
 // answer is that of the row, and the request after it, if any, is the next step.
 func TestFacts(t *testing.T) {
 	for preset, rows := range facts {
@@ -257,7 +258,7 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// The others of section 4, with the key that the file names for them.
+// Other platforms, with an idempotency key that the file names.
 func TestFactsOfKeys(t *testing.T) {
 	for name, header := range map[string]string{
 		"PayPal": "PayPal-Request-Id", "Adyen": "Idempotency-Key", "Razorpay payouts": "X-Payout-Idempotency",
@@ -349,8 +350,8 @@ func testFact(t *testing.T, preset, more string, f fact) {
 	}
 }
 
-// What is said to a repeat of a call that may have been executed, "paid already"
-// for instance, does not make it failed: the platform is asked whose doing it was.
+// The call may have been executed, and its repeat gets a refusal such as "already
+// paid". The call is not failed then: a query asks the platform.
 func TestAlreadyDone(t *testing.T) {
 	wechat := rest("POST", "/v3/pay/transactions/jsapi", `{"mchid":"190","out_trade_no":"T1"}`)
 	for _, tt := range []struct {
@@ -381,7 +382,7 @@ func TestAlreadyDone(t *testing.T) {
 						switch {
 						case strings.Contains(r.URL.Path+string(body), tt.query):
 							if asked++; asked == 1 {
-								return tt.absent.RoundTrip(r) // not yet to be seen
+								return tt.absent.RoundTrip(r) // the payment is not visible yet
 							}
 							return tt.paid.RoundTrip(r)
 						case first || sent > 0:
@@ -398,7 +399,7 @@ func TestAlreadyDone(t *testing.T) {
 					time.Sleep(time.Hour)
 					want, sends := scheduler.Done, 2
 					if tt.preset == "wechatpay-v3" {
-						sends = 3 // it is repeated before it is asked about
+						sends = 3 // repeated before the first query
 					}
 					if first {
 						want, sends = scheduler.Failed, 1
@@ -412,7 +413,7 @@ func TestAlreadyDone(t *testing.T) {
 	}
 }
 
-// facing starts a scheduler with one upstream, "a", of a preset and with a signer.
+// facing starts a scheduler with one upstream, "a", with a preset and a signer.
 func facing(t *testing.T, preset string, serve transport) *scheduler.Scheduler {
 	t.Helper()
 	c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test', preset: " + preset + "}}"))
@@ -435,8 +436,8 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// same reports whether two requests are the same call: of a query of Alipay's
-// gateway only the body tells.
+// same reports whether two requests are the same call. At Alipay's gateway,
+// only the body distinguishes a query.
 func same(a, b *http.Request) bool {
 	method := func(r *http.Request) string {
 		text, _ := io.ReadAll(r.Body)

@@ -12,12 +12,12 @@ import (
 //go:embed presets/*.yaml
 var presetFiles embed.FS
 
-// defaultPreset lies beneath an upstream that names none.
+// defaultPreset is the preset of an upstream that names none.
 const defaultPreset = "generic"
 
 // Presets returns the names of the presets, sorted.
 func Presets() []string {
-	entries, _ := presetFiles.ReadDir("presets") // is there: it is embedded
+	entries, _ := presetFiles.ReadDir("presets") // cannot fail: it is embedded
 	var names []string
 	for _, e := range entries {
 		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
@@ -26,7 +26,7 @@ func Presets() []string {
 	return names
 }
 
-// Preset returns the keys that a preset lays beneath an upstream, as YAML.
+// Preset returns a preset: defaults of an upstream's keys, as YAML.
 func Preset(name string) ([]byte, error) {
 	text, err := presetFiles.ReadFile("presets/" + name + ".yaml")
 	if err != nil {
@@ -35,26 +35,26 @@ func Preset(name string) ([]byte, error) {
 	return text, nil
 }
 
-// preset lays the preset of an upstream beneath it, as defaults of viper, so that
-// each key of it can be overridden. Its outcomes are returned: they go behind those
-// of the file, where viper would let the file's list replace them.
-func (r *reader) preset(v *viper.Viper, upstream string) []fileRule {
+// addPreset makes the preset of an upstream viper's defaults, so that each of its
+// keys can be overridden. It returns the preset's outcomes: they come after those
+// of the file, but in viper the file's list would replace them.
+func addPreset(faults *faultList, v *viper.Viper, upstream string) []fileRule {
 	name := defaultPreset
 	if given, ok := v.Get("upstreams" + separator + upstream + separator + "preset").(string); ok {
 		name = given
 	}
 	text, err := Preset(name)
 	if err != nil {
-		r.fault("upstreams."+upstream+".preset", "%w", err)
+		faults.add("upstreams."+upstream+".preset", "%w", err)
 		text, _ = Preset(defaultPreset)
 	}
 	doc, err := parse(text)
 	if err != nil {
 		panic("BUG: preset " + name + ": " + err.Error())
 	}
-	var beneath fileUpstream
-	r.into("preset "+name, doc, &beneath)
+	var preset fileUpstream
+	decodeInto(faults, "preset "+name, doc, &preset)
 	delete(doc, "outcomes")
 	v.SetDefault("upstreams"+separator+upstream, doc)
-	return beneath.Outcomes
+	return preset.Outcomes
 }

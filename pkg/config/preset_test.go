@@ -25,8 +25,8 @@ func (a answer) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(strings.NewReader(a.body))}, nil
 }
 
-// outcome is what an upstream with a preset makes of an answer, and the rule that
-// decided (its index, -1 if none).
+// outcome returns the result of an answer for an upstream with a preset, and the index
+// of the rule that decided, -1 if none.
 func outcome(t *testing.T, preset, more string, r *upstream.Request, a answer) (*upstream.Result, int) {
 	t.Helper()
 	c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test', preset: " + preset + more + "}}"))
@@ -46,7 +46,7 @@ func outcome(t *testing.T, preset, more string, r *upstream.Request, a answer) (
 	return res, slices.IndexFunc(config.Outcomes, func(rule upstream.Rule) bool { return rule.When == res.Reason })
 }
 
-// call is a request in the gateway form, everything in the body as smartwalle's SDK has it.
+// call returns a request in the gateway form, all parameters in the body as in smartwalle's SDK.
 func call(method, content string) *upstream.Request {
 	form := url.Values{"app_id": {"2021"}, "method": {method}, "biz_content": {content}}
 	return &upstream.Request{
@@ -92,7 +92,7 @@ func TestAlipayOutcomes(t *testing.T) {
 		{"page that was limited", "alipay.trade.page.pay", 200, refund("40005", ""), upstream.NotExecuted, 1},
 		{"page of another method", "alipay.trade.refund", 200, html, upstream.Unknown, 8},
 		{"no code", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{}}`, upstream.Unknown, 8},
-		{"a code that nobody knows", "alipay.trade.refund", 200, refund("10001", ""), upstream.Unknown, 8},
+		{"an unknown code", "alipay.trade.refund", 200, refund("10001", ""), upstream.Unknown, 8},
 		{"cut off", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{"code":"100`, upstream.Unknown, 8},
 		{"nothing", "alipay.trade.refund", 204, "", upstream.Unknown, 8},
 		{"redirect", "alipay.trade.refund", 302, "", upstream.Failed, -1},
@@ -147,7 +147,7 @@ func TestAlipayIdempotent(t *testing.T) {
 		{"alipay.trade.close", `{"out_trade_no":"1"}`, true},
 		{"alipay.trade.refund", `{"out_trade_no":"1","refund_amount":"1.00","out_request_no":"r1"}`, true},
 		{"alipay.trade.refund", `{"out_trade_no":"1","refund_amount":"1.00","out_request_no":""}`, false},
-		{"alipay.trade.refund", `{"out_trade_no":"1","refund_amount":"1.00"}`, false}, // a second one refunds again
+		{"alipay.trade.refund", `{"out_trade_no":"1","refund_amount":"1.00"}`, false}, // a repeat would be a second refund
 		{"alipay.trade.refund", "encrypted", false},
 		{"alipay.trade.refund", "", false},
 		{"alipay.trade.pay", `{"out_trade_no":"1"}`, false},
@@ -197,7 +197,7 @@ func TestAlipayRefusal(t *testing.T) {
 	}
 }
 
-// Without a method, or with one that would break out of its quotes, it is an error all the same.
+// The refusal is an error object also without a method, or with one that needs escaping.
 func TestAlipayRefusalOfNoMethod(t *testing.T) {
 	refusal := refusalOf(t, "preset: alipay")
 	for _, r := range []*upstream.Request{nil, call("", ""), call(`a":{"code":"10000"},"b`, "")} {
@@ -254,14 +254,14 @@ func TestGenericPreset(t *testing.T) {
 	}
 }
 
-// Each line of a preset can be overridden; what is not stays.
-func TestPresetLiesBeneath(t *testing.T) {
+// Each key of a preset can be overridden; the others stay.
+func TestPresetIsOverridden(t *testing.T) {
 	limited := answer{200, nil, `{"error_response":{"code":"40005"}}`}
 	if got, rule := outcome(t, "alipay", `, outcomes: [{when: 'status == 200', is: failed}]`, call("", ""), limited); got.Outcome != upstream.Failed || rule != 0 {
-		t.Errorf("the file's rule is not asked first: %s by rule %d", got.Outcome, rule)
+		t.Errorf("the file's rule does not come first: %s by rule %d", got.Outcome, rule)
 	}
 	if got, _ := outcome(t, "alipay", `, outcomes: [{when: 'status == 500', is: failed}]`, call("", ""), limited); got.Outcome != upstream.NotExecuted {
-		t.Errorf("the preset's rules are not asked after the file's: %s", got.Outcome)
+		t.Errorf("the preset's rules do not come after the file's: %s", got.Outcome)
 	}
 	c, err := Parse([]byte(`
 upstreams:

@@ -13,32 +13,45 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// A Refusal is the shape of Throttler's own answers on a data listener: that of
-// the platform's errors, so that the platform's client libraries understand them.
+// A Refusal is the shape of Throttler's own answers on a data listener. It is
+// that of the platform's errors, so that the platform's client libraries
+// understand them.
 type Refusal struct {
 	// Status replaces the status of the answer; 0 keeps it.
 	Status int
-	// Header is added to what every answer has.
+	// Header is added to the header of every answer.
 	Header http.Header
 
 	literal string
 	body    *template.Template // nil: literal
 }
 
-// A Problem is what a refusal has to say; the fields are those of its template.
-type Problem struct {
-	Status     int    // by Throttler's own rules, whatever Refusal.Status makes of it
-	Title      string // the status in words
-	Detail     string
-	Outcome    upstream.Outcome // not_executed, or unknown where the call may have been executed
-	Call       string           // id; empty if the call was never accepted
-	RetryAfter int              // seconds; 0 if it is not known
-
-	Request *upstream.Request // that is refused; nil if it was not read
+type fileRefusal struct {
+	// Status replaces the status of Throttler's own answers; 0 keeps it.
+	Status int `key:"status"`
+	// Headers are added; names are compared without regard to case. Without a
+	// content-type it is application/problem+json.
+	Headers map[string]string `key:"headers"`
+	// Body is sent unchanged or, if it contains {{, is a text/template over [Problem]
+	// with the functions json and replace. Default: the preset's; an empty one is a
+	// problem of RFC 9457.
+	Body string `key:"body"`
 }
 
-// Param returns a parameter of the request, from its query or form: platforms have
-// errors whose shape depends on it. It is empty where there is none.
+// A Problem is the content of a refusal, and the data of its template.
+type Problem struct {
+	Status     int    // by Throttler's own rules, before Refusal.Status replaces it
+	Title      string // the status in words
+	Detail     string
+	Outcome    upstream.Outcome // not_executed, or unknown if the call may have been executed
+	Call       string           // id; empty if the call was never accepted
+	RetryAfter int              // seconds; 0 if unknown
+
+	Request *upstream.Request // the refused request; nil if it was not read
+}
+
+// Param returns a parameter of the request, from its query or form, or an empty
+// text: the shape of some platforms' errors depends on one.
 func (p Problem) Param(name string) string {
 	if p.Request == nil {
 		return ""
@@ -46,9 +59,9 @@ func (p Problem) Param(name string) string {
 	return upstream.NewInput(p.Request).Param(name)
 }
 
-// Body returns the body of a refusal. Where neither the file nor the preset has
-// one, the error is [errors.ErrUnsupported], and the body is for whoever answers
-// to choose: application/problem+json (RFC 9457) for a sidecar.
+// Body returns the body of a refusal. If neither the file nor the preset has
+// one, the error is [errors.ErrUnsupported], and the server chooses the body:
+// application/problem+json (RFC 9457) in the sidecar.
 func (r *Refusal) Body(p Problem) ([]byte, error) {
 	if r.body == nil {
 		if r.literal == "" {
@@ -63,7 +76,7 @@ func (r *Refusal) Body(p Problem) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// samples are refusals that take different ways through a template.
+// samples are refusals that take different branches of a template.
 var samples = []Problem{
 	{Status: 429, Title: "Too Many Requests", Detail: `a "quoted" detail`, Outcome: upstream.NotExecuted, RetryAfter: 1},
 	{Status: 504, Title: "Gateway Timeout", Detail: "no answer", Outcome: upstream.Unknown, Call: "c1"},
@@ -72,27 +85,27 @@ var samples = []Problem{
 
 var (
 	headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
-	// serverHeaders are set by whoever writes the answer.
+	// serverHeaders are set by the HTTP server.
 	serverHeaders = regexp.MustCompile("^(Connection|Content-Length|Transfer-Encoding|Trailer|Upgrade|Retry-After|Throttler-.*)$")
 )
 
-// refusal compiles a refusal and tries it on the samples: a wrong field shows
-// only when a template is executed.
-func (r *reader) refusal(path string, f fileRefusal) *Refusal {
+// convert compiles a refusal and executes it on the samples: an unknown field
+// is found only in execution.
+func (f fileRefusal) convert(faults *faultList, path string) *Refusal {
 	c := &Refusal{Status: f.Status, Header: make(http.Header), literal: f.Body}
 	if f.Status != 0 && (f.Status < 200 || f.Status > 599) {
-		r.fault(path+".status", "is %d, must be between 200 and 599, or 0 to keep Throttler's own", f.Status)
+		faults.add(path+".status", "is %d, must be between 200 and 599, or 0 to keep Throttler's own", f.Status)
 	}
 	for name, value := range f.Headers {
 		at := path + ".headers." + name
 		canonical := http.CanonicalHeaderKey(name)
 		switch {
 		case !headerName.MatchString(name):
-			r.fault(at, "is not a header name")
+			faults.add(at, "is not a header name")
 		case serverHeaders.MatchString(canonical):
-			r.fault(at, "is set by Throttler itself")
+			faults.add(at, "is set by Throttler itself")
 		case strings.ContainsAny(value, "\r\n\x00"):
-			r.fault(at, "holds a line break or a NUL")
+			faults.add(at, "holds a line break or a NUL")
 		}
 		c.Header.Set(name, value)
 	}
@@ -101,7 +114,7 @@ func (r *reader) refusal(path string, f fileRefusal) *Refusal {
 	}
 	t, err := template.New("body").Funcs(template.FuncMap{"json": toJSON, "replace": strings.ReplaceAll}).Parse(f.Body)
 	if err != nil {
-		r.fault(path+".body", "%s", strings.TrimPrefix(err.Error(), "template: "))
+		faults.add(path+".body", "%s", strings.TrimPrefix(err.Error(), "template: "))
 		return c
 	}
 	c.body = t
@@ -116,7 +129,7 @@ func (r *reader) refusal(path string, f fileRefusal) *Refusal {
 			if errors.As(err, &exec) {
 				err = errors.New(strings.TrimPrefix(exec.Error(), "template: "))
 			}
-			r.fault(path+".body", "%w", err)
+			faults.add(path+".body", "%w", err)
 			break
 		}
 	}

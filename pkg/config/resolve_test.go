@@ -17,7 +17,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// serving is a transport to a platform inside the bubble; what it cuts off is a broken answer.
+// serving is a transport to a platform inside the bubble; an answer cut off by a panic is an error.
 func serving(platform http.Handler) transport {
 	return func(r *http.Request) (resp *http.Response, err error) {
 		defer func() {
@@ -33,9 +33,9 @@ func serving(platform http.Handler) transport {
 	}
 }
 
-// The presets' own queries about a refund whose answer was lost, signed by their
-// signers, at gateways that verify them: the call is done, or goes again under its
-// number, and in the end the money has moved once.
+// The presets' own queries about a refund with a lost answer, signed by their
+// signers, at gateways that verify them. The call is done, or is sent again under
+// its number; in the end the money has moved once.
 func TestPresetsResolveRefunds(t *testing.T) {
 	keys := gateway.NewKeys()
 	file := filepath.Join(t.TempDir(), "key.pem")

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -10,13 +9,11 @@ import (
 	"time"
 
 	"github.com/go-viper/mapstructure/v2"
-
-	"github.com/seed-30fe103d/throttler/pkg/quota"
 )
 
 const durationForm = "write it as 1s, 500ms or 1m30s"
 
-// A duration has its unit with it.
+// A duration is written with its unit.
 type duration time.Duration
 
 func (d *duration) UnmarshalMapstructure(v any) error {
@@ -38,31 +35,6 @@ func unitless(v any) error {
 		return fmt.Errorf("%v has no unit; %s", v, durationForm)
 	}
 	return fmt.Errorf("is %s, must be a duration; %s", noun(reflect.ValueOf(v)), durationForm)
-}
-
-// A window is a duration, or a unit of the calendar.
-type window struct {
-	length time.Duration
-	unit   quota.Unit // 0: length counts
-}
-
-func (w *window) UnmarshalMapstructure(v any) error {
-	const orUnit = ", or as minute, hour, day or month"
-	if s, ok := v.(string); ok {
-		if unit, err := quota.ParseUnit(s); err == nil {
-			w.unit = unit
-			return nil
-		}
-	}
-	var d duration
-	if err := d.UnmarshalMapstructure(v); err != nil {
-		return errors.New(err.Error() + orUnit)
-	}
-	if d <= 0 {
-		return fmt.Errorf("is %v, must be above 0", time.Duration(d))
-	}
-	w.length = time.Duration(d)
-	return nil
 }
 
 // A size is a number of bytes.
@@ -92,22 +64,7 @@ func (z *size) UnmarshalMapstructure(v any) error {
 	return nil
 }
 
-// A cost is an expression, which may be a number alone.
-type cost string
-
-func (c *cost) UnmarshalMapstructure(v any) error {
-	switch v := v.(type) {
-	case int:
-		*c = cost(strconv.Itoa(v))
-	case string:
-		*c = cost(v)
-	default:
-		return fmt.Errorf("is %s, must be a whole number or an expression", noun(reflect.ValueOf(v)))
-	}
-	return nil
-}
-
-// A condition is a truth value, or a request expression that gives one.
+// A condition is a truth value, or a request expression with one.
 type condition string
 
 func (c *condition) UnmarshalMapstructure(v any) error {
@@ -122,9 +79,17 @@ func (c *condition) UnmarshalMapstructure(v any) error {
 	return nil
 }
 
-// strict is asked by mapstructure before it decodes a value. It lets nothing
-// through that would be bent to fit, but a text that reads as the number or
-// truth value wanted: variables of the environment are texts.
+// source returns the condition as an expression for the scheduler, empty for none.
+func (c *condition) source() string {
+	if c == nil || *c == "false" {
+		return ""
+	}
+	return string(*c)
+}
+
+// strict is a hook of mapstructure, called before it decodes a value. It
+// refuses values of another type than the key's. Exception: a text may hold a
+// number or truth value, because environment variables are texts.
 func strict(from, to reflect.Value) (any, error) {
 	value := from.Interface()
 	if _, own := to.Addr().Interface().(mapstructure.Unmarshaler); own {
@@ -167,7 +132,8 @@ func strict(from, to reflect.Value) (any, error) {
 	return value, nil
 }
 
-// noun says what a value of YAML is, without showing it: it may be a secret.
+// noun returns the type of a YAML value in words, without the value: it may be a
+// secret.
 func noun(v reflect.Value) string {
 	switch v.Kind() {
 	case reflect.String:
@@ -183,5 +149,5 @@ func noun(v reflect.Value) string {
 	case reflect.Map:
 		return "a section of keys"
 	}
-	return "a date" // all that is left of YAML
+	return "a date" // the only other type of YAML
 }

@@ -17,8 +17,9 @@ import (
 // beijing is the zone in which Alipay's gateway reads time stamps, on every machine.
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
-// alipay signs for gateway.do: all parameters but sign that are not empty, by
-// name, wherever they travel (opendocs.alipay.com/common/02kf5q).
+// alipay signs for gateway.do: all non-empty parameters except sign, sorted
+// by name, from query, form and multipart body alike
+// (opendocs.alipay.com/common/02kf5q).
 type alipay struct {
 	key *rsa.PrivateKey
 	app string
@@ -60,8 +61,8 @@ func sameApp(want, got string) error {
 	return nil
 }
 
-// alipayV3 signs for /v3/…: authString, method, path with query, body, and the
-// app_auth_token if there is one, each followed by a line break
+// alipayV3 signs for /v3/…: authString, method, path with query, body and, if
+// present, the app_auth_token, each followed by a line break
 // (opendocs.alipay.com/open-v3/054q58).
 type alipayV3 struct {
 	key         *rsa.PrivateKey

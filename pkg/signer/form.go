@@ -14,9 +14,9 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// A form is the parameters of a request where they travel: in the query, in an
-// urlencoded body, or in a multipart one. What is not set keeps its bytes and its
-// place. A name that is in both has the query's value.
+// A form holds the parameters of a request: in the query, in an urlencoded body,
+// or in a multipart one. Parameters that are not set keep their bytes and their
+// place. The query's value counts for a name that is in both.
 type form struct {
 	path        string
 	query, body pairs
@@ -103,7 +103,7 @@ func (f *form) get(name string) string {
 	return ""
 }
 
-// set changes a parameter where it is; a new one goes where app_id is.
+// set changes a parameter in its place; a new one goes to the place of app_id.
 func (f *form) set(name, value string) {
 	for _, at := range []string{name, "app_id"} {
 		switch {
@@ -126,7 +126,7 @@ func (f *form) set(name, value string) {
 	f.query.set(name, value)
 }
 
-// names returns each name once.
+// names returns the distinct names.
 func (f *form) names() []string {
 	var all []string
 	seen := make(map[string]bool)

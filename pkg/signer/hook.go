@@ -15,17 +15,17 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// Bounds of hooks: how many run at once, and how large their answers may be.
+// Bounds of hooks: concurrent runs, and bytes of an answer.
 const (
 	maxHooks  = 32
 	maxAnswer = 16 << 20
 )
 
-// A Hook is what passes between Throttler and a program (on its standard input and
-// output) or a service (as the bodies of a POST and its answer) that signs. What
-// the answer leaves out stays as it was; headers are set, and deleted where empty.
-// The method cannot be changed. A program that fails, or a service that does not
-// answer 200 in time, is asked again later: the calls wait, and one at a time tries.
+// A Hook is the message to and from a program that signs (standard input and output)
+// or a service that signs (the bodies of a POST and its response). Fields absent
+// from the answer stay unchanged; headers are set, and deleted where empty. The
+// method cannot be changed. If a program fails, or a service does not answer 200 in
+// time, the calls wait, and one call at a time tries again.
 type Hook struct {
 	Method  string            `json:"method,omitempty"`
 	Target  string            `json:"target,omitempty"`
@@ -33,20 +33,20 @@ type Hook struct {
 	Body    *[]byte           `json:"body_base64,omitempty"`
 }
 
-// ask hands a question over and returns the answer.
+// ask sends a question to a program or service and returns its answer.
 type ask func(ctx context.Context, question []byte) ([]byte, error)
 
 type hook struct {
 	ask     ask
 	timeout time.Duration
-	running chan struct{} // bounds those at work
+	running chan struct{} // bounds concurrent runs
 }
 
 func newHook(timeout time.Duration, a ask) *hook {
 	return &hook{a, timeout, make(chan struct{}, maxHooks)}
 }
 
-// later is an error after which the call waits and is signed again.
+// later is a temporary error: the call waits and is signed again.
 type later struct{ error }
 
 func (later) Temporary() bool { return true }
@@ -99,7 +99,7 @@ func execute(command []string) ask {
 		cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 		cmd.Stdin = bytes.NewReader(question)
 		out := &bounded{}
-		cmd.Stdout = out // its standard error may show secrets: it goes nowhere
+		cmd.Stdout = out // standard error may show secrets: it is discarded
 		cmd.WaitDelay = time.Second
 		if err := cmd.Run(); err != nil {
 			return nil, fmt.Errorf("program %s: %w", command[0], err)

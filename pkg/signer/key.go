@@ -13,12 +13,12 @@ import (
 	"syscall"
 )
 
-// maxSecret bounds what is read of a key file, in bytes.
+// maxSecret is the largest key file, in bytes.
 const maxSecret = 64 << 10
 
-// Secret returns what a reference names: file:PATH or env:NAME, without white
-// space around it. A file that others than its owner may read is refused. Errors
-// name the reference, never the content.
+// Secret returns the secret of a reference, file:PATH or env:NAME, without
+// surrounding white space. A file accessible to users other than its owner is
+// refused. Errors name the reference, never the content.
 func Secret(reference string) (string, error) {
 	kind, name, ok := strings.Cut(reference, ":")
 	switch {
@@ -35,12 +35,12 @@ func Secret(reference string) (string, error) {
 }
 
 func fromFile(name string) (string, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is refused below, and must not be waited for
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // does not block on a pipe, which is refused below
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	info, err := f.Stat() // of what was opened
+	info, err := f.Stat() // of the opened file, not of its name
 	if err != nil {
 		return "", err
 	}

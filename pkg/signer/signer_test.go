@@ -66,8 +66,8 @@ func verify(t *testing.T, key *rsa.PublicKey, text, signature string) {
 	}
 }
 
-// A gateway that verifies accepts what is signed, wherever the parameters travel;
-// the time stamp is new and what concerns the business stays.
+// A gateway that verifies accepts the signature, in whichever place the
+// parameters are; the time stamp is new and the business parameters stay.
 func TestAlipay(t *testing.T) {
 	ref, _, keys := keyFile(t)
 	g, err := gateway.New(gateway.Config{Apps: map[string]string{app: keys.Public}})
@@ -173,7 +173,7 @@ func TestAlipayV3(t *testing.T) {
 		seen[p["nonce"]] = true
 	}
 	if err := s.Sign(t.Context(), &upstream.Request{Method: "GET", Target: "/v3/x"}); err == nil {
-		t.Error("a request of nobody was signed")
+		t.Error("a request without app_id was signed")
 	}
 	s = newSigner(t, Config{Kind: "alipay-v3", Key: ref, AppID: app, CertSN: "sn"})
 	r := &upstream.Request{Method: "GET", Target: "/v3/x"}
@@ -199,7 +199,7 @@ func TestWechatPay(t *testing.T) {
 	}
 }
 
-// hooked is what a program or service that signs does here: it doubles the body.
+// hooked is the program or service that signs: it doubles the body.
 func hooked(question []byte) []byte {
 	var q Hook
 	if json.Unmarshal(question, &q) != nil || q.Method != "POST" || q.Headers["X-A"] != "1" {
@@ -210,7 +210,7 @@ func hooked(question []byte) []byte {
 	return answer
 }
 
-// TestMain lets this test's own binary be the program that signs.
+// TestMain turns the test binary into the program that signs.
 func TestMain(m *testing.M) {
 	switch os.Getenv("SIGNER_TEST") {
 	case "sign":

@@ -11,9 +11,9 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// NewWebhook returns a signer by Standard Webhooks (standardwebhooks.com), with
-// the secret that a reference names: whsec_ and base64. The request must have a
-// webhook-id; the time stamp is that of the attempt.
+// NewWebhook returns a signer by Standard Webhooks (standardwebhooks.com). The
+// reference must name a secret of the form whsec_ and base64. The request must
+// have a webhook-id; the time stamp is that of the attempt.
 func NewWebhook(reference string) (upstream.Signer, error) {
 	secret, err := Secret(reference)
 	if err != nil {
@@ -21,7 +21,7 @@ func NewWebhook(reference string) (upstream.Signer, error) {
 	}
 	hook, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
-		return nil, fmt.Errorf("what %s names is not a secret of Standard Webhooks: whsec_ and base64", reference)
+		return nil, fmt.Errorf("%s holds no secret of Standard Webhooks: whsec_ and base64", reference)
 	}
 	return &webhook{hook}, nil
 }

@@ -12,8 +12,9 @@ import (
 
 // wechatpay signs for WeChat Pay v3: method, path with query, time stamp, nonce and
 // body, each followed by a line break
-// (pay.weixin.qq.com/doc/v3/merchant/4012365336). A file upload signs its meta
-// part instead of the body, which only its maker knows: it is refused.
+// (pay.weixin.qq.com/doc/v3/merchant/4012365336). For a file upload the platform
+// expects the signature of its meta part instead of the body. Only the sender knows
+// that part: multipart bodies are refused.
 type wechatpay struct {
 	key              *rsa.PrivateKey
 	merchant, serial string

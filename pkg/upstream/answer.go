@@ -12,19 +12,19 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// An answer is what rules look at. It belongs to one goroutine.
+// An answer holds the parts of a response that rules read. It belongs to one goroutine.
 type answer struct {
 	status  int
 	header  http.Header
-	body    []byte // what was inspected of it
+	body    []byte // the inspected beginning
 	partial bool   // the body goes on
-	failure string // what kept the answer away; see Rule.When
+	failure string // error of a missing answer; see Rule.When
 	sent    bool
 
 	kind bodyKind
 }
 
-// bodyKind is what a body was found to be.
+// bodyKind is the format of a body.
 type bodyKind uint8
 
 const (
@@ -34,12 +34,13 @@ const (
 	isOther
 )
 
-// unreadable tells that the body came packed in a way that nobody here unpacks.
+// unreadable reports whether the body has a content encoding that cannot be unpacked
+// here.
 func (a *answer) unreadable() bool {
 	return a.body == nil && a.partial && a.header.Get("Content-Encoding") != ""
 }
 
-func (a *answer) look() bodyKind {
+func (a *answer) bodyKind() bodyKind {
 	if a.kind != unseen {
 		return a.kind
 	}
@@ -57,7 +58,7 @@ func (a *answer) look() bodyKind {
 
 // value returns the value at a path of the body, nil if there is none.
 func (a *answer) value(path string) any {
-	switch a.look() {
+	switch a.bodyKind() {
 	case isJSON:
 		return jsonValue(a.body, path)
 	case isXML:
@@ -67,7 +68,7 @@ func (a *answer) value(path string) any {
 }
 
 // lookup returns the value at a path of a JSON text, nil if there is none. A *
-// in a name of the path stands for any characters.
+// in the path stands for any characters of a name.
 func lookup(json []byte, path string) any {
 	if !gjson.ValidBytes(json) {
 		return nil
@@ -81,14 +82,14 @@ func jsonValue(json []byte, path string) any {
 		if n := v.Int(); v.Raw == fmt.Sprint(n) {
 			return int(n)
 		}
-		return v.Raw // too large for a number that stays itself
+		return v.Raw // an int cannot hold it exactly
 	}
 	return v.Value()
 }
 
-// xmlValue returns the text of the first element at a path of element names, the
-// root's first, such as xml.err_code; nil if there is none. A * in a name stands
-// for any characters, and a last name @id is an attribute's.
+// xmlValue returns the text of the first element at a path of element names from
+// the root, such as xml.err_code; nil if there is none. A * in a name stands for
+// any characters, and a last name @id is an attribute.
 func xmlValue(text []byte, path string) any {
 	names := strings.Split(path, ".")
 	attribute := ""
@@ -97,10 +98,10 @@ func xmlValue(text []byte, path string) any {
 	}
 	d := xml.NewDecoder(bytes.NewReader(text))
 	d.Strict = false
-	// Names and codes are ASCII in every encoding that platforms use; the rest of
-	// a text in another one than UTF-8 is not looked at.
+	// Names and codes are ASCII in every encoding that platforms use; other bytes
+	// of a text that is not UTF-8 are replaced.
 	d.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return ascii{r}, nil }
-	depth, matched := 0, 0 // of the names, how many the open elements match
+	depth, matched := 0, 0 // matched: number of names that the open elements match
 	var found strings.Builder
 	for {
 		token, err := d.Token()

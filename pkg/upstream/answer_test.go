@@ -49,10 +49,10 @@ func TestBodyValues(t *testing.T) {
 	}
 }
 
-// Rules decide also where there is no answer, but only those that say so.
+// Without an answer, only the rules that name error or sent decide.
 func TestRulesWithoutAnAnswer(t *testing.T) {
 	rules := []Rule{
-		{When: `body("code") != "OK" and status < 500 and method != "x"`, Is: Failed}, // holds of any error, and is not asked
+		{When: `body("code") != "OK" and status < 500 and method != "x"`, Is: Failed}, // would hold for any error, but is not evaluated
 		{When: `error == "timeout" and path == "/safe"`, Is: NotExecuted, After: time.Second},
 		{When: `error in ["reset", "closed"] and sent`, Is: Unknown, After: time.Minute, Park: true},
 		{When: `error == "cut" and status == 200`, Is: Done},
@@ -91,13 +91,13 @@ func TestRulesWithoutAnAnswer(t *testing.T) {
 			}
 		})
 	}
-	u := newUpstream(t, Config{URL: nobody, Outcomes: []Rule{{When: `error == "dial" and not sent`, Is: Failed}}})
+	u := newUpstream(t, Config{URL: unusedURL, Outcomes: []Rule{{When: `error == "dial" and not sent`, Is: Failed}}})
 	if res := do(t, u, &Request{Method: "GET", Target: "/"}); res.Outcome != Failed || res.Sent {
 		t.Errorf("failed dial: outcome %s (%s), sent %v; want failed by the rule", res.Outcome, res.Reason, res.Sent)
 	}
 }
 
-// pieces is a body whose pieces come one second apart.
+// pieces is a body that arrives in pieces, one second apart.
 type pieces struct {
 	text []string
 	at   time.Time
@@ -117,8 +117,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 
 func (p *pieces) Close() error { return nil }
 
-// What the rules look into reaches a waiting caller no later than the stated bound,
-// and unchanged.
+// The inspected bytes reach a waiting caller within InspectDelay, and unchanged.
 func TestInspectionIsBounded(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -129,8 +128,8 @@ func TestInspectionIsBounded(t *testing.T) {
 		after   time.Duration
 		err     error // at the end of the body
 	}{
-		{"nobody waits: all of it", false, 100, io.EOF, Done, 9 * time.Second, nil},
-		{"a caller waits: what came in time", true, 100, io.EOF, Unknown, 2500 * time.Millisecond, nil},
+		{"no caller waits: all of it", false, 100, io.EOF, Done, 9 * time.Second, nil},
+		{"a caller waits: bytes that came in time", true, 100, io.EOF, Unknown, 2500 * time.Millisecond, nil},
 		{"a caller waits: enough bytes", true, 10, io.EOF, Unknown, time.Second, nil},
 		{"it breaks off later", true, 100, io.ErrUnexpectedEOF, Unknown, 2500 * time.Millisecond, io.ErrUnexpectedEOF},
 	} {
@@ -167,7 +166,7 @@ func TestInspectionIsBounded(t *testing.T) {
 			u := newUpstream(t, Config{URL: "http://x", InspectDelay: 1500 * time.Millisecond, Transport: roundTrip(func(*http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: 200, Body: body}, nil
 			})})
-			u.Stream(t.Context(), &Request{Method: "GET", Target: "/"}).Response.Body.Close() // the bubble ends only if nothing reads on
+			u.Stream(t.Context(), &Request{Method: "GET", Target: "/"}).Response.Body.Close() // the bubble ends only if no goroutine reads on
 		})
 	})
 }

@@ -16,46 +16,47 @@ import (
 	"time"
 )
 
-// A Result is what one attempt came to.
+// A Result is the result of one attempt.
 type Result struct {
 	Outcome Outcome
-	// Reason says for people what decided: a rule, a status, an error. It holds no
-	// part of the request or of the answer's body.
+	// Reason is the rule, status or error that decided, for people to read. It
+	// holds no part of the request or of the answer's body.
 	Reason string
-	// Unreachable tells that no connection could be had: the upstream is down.
+	// Unreachable is true if no connection could be made: the upstream is down.
 	Unreachable bool
-	// Unsigned tells that the signer could not complete the request for now: until it
-	// can, it need not be asked for every call.
+	// Unsigned is true if the signer failed for now. Until it works again, one call
+	// at a time suffices to try it.
 	Unsigned bool
-	// Unprocessed tells that HTTP/2 has taken the request back: bytes have left,
-	// and the upstream did nothing with them.
+	// Unprocessed is true if bytes have left, but HTTP/2 reports that the
+	// upstream did not process the request.
 	Unprocessed bool
-	// Sent tells that at least one byte may have left.
+	// Sent is true if at least one byte may have left.
 	Sent bool
-	// Answered tells that the host that counts calls has answered.
+	// Answered is true if the host that counts calls has answered.
 	Answered bool
-	// SentAt is when the request had its connection, or was handed to a Transport
-	// that does not tell: its first byte left then, or a moment later.
+	// SentAt is the time at which the request got its connection, or was given to
+	// a Transport that does not report it: its first byte left then, or a moment
+	// later.
 	SentAt time.Time
-	// AnsweredAt is when the answer began, or when the attempt was given up.
+	// AnsweredAt is the time at which the answer began, or the attempt was given up.
 	AnsweredAt time.Time
-	// Pause says what a not_executed answer shuts; nil means the upstream, or
+	// Pause is the pause of a not_executed outcome; nil pauses the upstream, or
 	// nothing if Alone.
 	Pause *Pause
-	// Alone tells that a not_executed answer concerns this call only.
+	// Alone is true if a not_executed answer concerns this call only.
 	Alone bool
-	// Park tells that a repeat would not clear an unknown outcome.
+	// Park is true if a repeat would not clear an unknown outcome.
 	Park bool
-	// RetryAfter is how long the call waits at least: what the answer asks for, or
-	// the rule's After; zero if neither says.
+	// RetryAfter is the least wait before the call is sent again: the greater of
+	// the answer's wish and the rule's After; zero if there is neither.
 	RetryAfter time.Duration
 
-	// Response is the answer, nil if there is none. Its Body begins at the
-	// beginning, whatever was inspected of it; whoever gets the result closes it.
+	// Response is the answer, nil if there is none. Its Body includes the
+	// inspected bytes; the receiver of the result must close it.
 	Response *http.Response
-	// Truncated tells that the body goes on after what was inspected.
+	// Truncated is true if the body goes on after the inspected bytes.
 	Truncated bool
-	// Err is why there is no whole answer.
+	// Err is the reason why there is no whole answer.
 	Err error
 }
 
@@ -67,75 +68,95 @@ var (
 )
 
 // Do sends the request once. It returns when the answer's head and the first
-// MaxInspect bytes of its body are there, or when there will be none.
+// MaxInspect bytes of its body have arrived, or the attempt has failed.
 func (u *Upstream) Do(ctx context.Context, r *Request) *Result { return u.attempt(ctx, r, 0) }
 
-// Stream is Do for a caller who waits for the answer: it returns no later than
-// InspectDelay after the answer's head. Rules then see what has come until then,
-// and the rest streams.
+// Stream is Do for a waiting caller: it returns no later than InspectDelay after
+// the answer's head. Rules read the bytes that have arrived until then, and the
+// rest streams.
 func (u *Upstream) Stream(ctx context.Context, r *Request) *Result {
 	return u.attempt(ctx, r, u.InspectDelay)
 }
 
 func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration) *Result {
-	ctx, cancel := context.WithCancelCause(ctx)
-	timeout := time.AfterFunc(u.Timeout, func() { cancel(errTimeout) })
-	end := func() {
-		cancel(nil)
-		timeout.Stop()
-	}
-	r, err := u.sign(ctx, r)
+	life := newLifetime(ctx, u.Timeout)
+	r, err := u.sign(life.ctx, r)
 	if err != nil {
-		err = causeOf(ctx, err)
-		end()
-		return unsigned(err)
+		return unsigned(life.end(err))
 	}
-	wire := &wire{cancel: cancel, latest: r.Latest}
-	req, err := u.request(httptrace.WithClientTrace(ctx, wire.trace()), r)
+	wire := &wire{cancel: life.cancel, latest: r.Latest}
+	req, err := u.request(httptrace.WithClientTrace(life.ctx, wire.trace()), r)
 	if err != nil {
-		end()
+		life.end(nil)
 		return &Result{Outcome: Failed, Reason: err.Error(), AnsweredAt: time.Now(), Err: err}
 	}
 	wire.at = time.Now() // until a connection is known
 	resp, err := u.transport.RoundTrip(req)
 	res := &Result{SentAt: wire.at, AnsweredAt: time.Now(), Response: resp}
 	if err != nil {
-		err = causeOf(ctx, err)
-		end()
-		u.unanswered(res, NewInput(r), wire, err)
+		u.unanswered(res, NewInput(r), wire, life.end(err))
 		return res
 	}
 	if began := wire.began.Load(); began != nil {
 		res.AnsweredAt = *began
 	}
+	u.answered(res, NewInput(r), life, delay)
+	return res
+}
+
+// answered inspects the body of an answer, for at most delay if that is not zero, and
+// decides the outcome.
+func (u *Upstream) answered(res *Result, in *Input, life *lifetime, delay time.Duration) {
+	resp := res.Response
 	res.Sent, res.Answered = true, !fromGateway(resp.StatusCode)
 	head, start := inspect(resp.Body, u.MaxInspect, delay)
 	ended, err := head.ended()
 	switch {
 	case ended && err != io.EOF:
-		err = causeOf(ctx, err)
-		end()
+		err = life.end(err)
 		head.Close()
-		u.broken(res, NewInput(r), len(start), err)
-		return res
+		u.broken(res, in, len(start), err)
+		return
 	case ended:
-		end()
+		life.end(nil)
 		resp.Body.Close()
 		resp.Body = io.NopCloser(bytes.NewReader(start))
 	default:
-		// The rest may take as long as it moves.
+		// From here on BodyTimeout bounds each read, not Timeout the whole.
 		res.Truncated = true
-		timeout.Reset(u.BodyTimeout)
-		resp.Body = &tail{head: head, cancel: cancel, idle: timeout, timeout: u.BodyTimeout}
+		life.timer.Reset(u.BodyTimeout)
+		resp.Body = &tail{head: head, cancel: life.cancel, idle: life.timer, timeout: u.BodyTimeout}
 	}
 	res.RetryAfter = retryAfter(resp.Header, res.AnsweredAt)
-	body, whole := u.unpack(resp.Header, start)
-	u.judge(res, NewInput(r), &answer{status: resp.StatusCode, header: resp.Header, body: body, partial: res.Truncated || !whole, sent: true})
-	return res
+	body, whole := unpack(resp.Header, start, u.MaxInspect)
+	u.rules.decide(res, in, &answer{status: resp.StatusCode, header: resp.Header, body: body, partial: res.Truncated || !whole, sent: true})
 }
 
-// sign returns the request as the signer completes a copy of it. A signer that
-// panics harms this attempt alone.
+// A lifetime is the context of an attempt and the timer that cancels it.
+type lifetime struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+}
+
+func newLifetime(ctx context.Context, timeout time.Duration) *lifetime {
+	ctx, cancel := context.WithCancelCause(ctx)
+	return &lifetime{ctx, cancel, time.AfterFunc(timeout, func() { cancel(errTimeout) })}
+}
+
+// end cancels the context. It returns the cause of an earlier cancellation, which
+// explains err, and err if there was none.
+func (l *lifetime) end(err error) error {
+	if cause := context.Cause(l.ctx); cause != nil {
+		err = cause
+	}
+	l.cancel(nil)
+	l.timer.Stop()
+	return err
+}
+
+// sign returns a copy of the request that the signer has completed. A panic of
+// the signer fails this attempt only.
 func (u *Upstream) sign(ctx context.Context, r *Request) (signed *Request, err error) {
 	if u.Signer == nil {
 		return r, nil
@@ -149,9 +170,8 @@ func (u *Upstream) sign(ctx context.Context, r *Request) (signed *Request, err e
 	return signed, u.Signer.Sign(ctx, signed)
 }
 
-// unsigned is the result of an attempt whose request the signer did not complete.
-// One that took too long, or says of itself that it is temporary, is asked again;
-// the call lives on.
+// unsigned returns the result of an attempt after an error of the signer. After a
+// time-out, or a temporary error, the call waits and is signed again.
 func unsigned(err error) *Result {
 	var temporary interface{ Temporary() bool }
 	res := &Result{Outcome: Failed, AnsweredAt: time.Now(), Err: fmt.Errorf("signer: %w", err)}
@@ -165,15 +185,7 @@ func unsigned(err error) *Result {
 	return res
 }
 
-// causeOf returns why an attempt was cancelled, where that is what an error means.
-func causeOf(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	return err
-}
-
-// unanswered decides the outcome of an attempt that has no answer.
+// unanswered decides the outcome of an attempt without an answer.
 func (u *Upstream) unanswered(res *Result, in *Input, w *wire, err error) {
 	var op *net.OpError
 	dial := errors.As(err, &op) && op.Op == "dial"
@@ -185,7 +197,7 @@ func (u *Upstream) unanswered(res *Result, in *Input, w *wire, err error) {
 		res.Unreachable = !res.Sent && !errors.Is(err, context.Canceled) && !errors.Is(err, errStale)
 	}
 	res.Err = err
-	if errors.Is(err, errStale) { // it will not get younger: whoever asks again need not hurry
+	if errors.Is(err, errStale) { // sent again at once, it would be stale again
 		res.RetryAfter = time.Second
 	}
 	reason := "no answer: " + plain(err).Error()
@@ -193,12 +205,12 @@ func (u *Upstream) unanswered(res *Result, in *Input, w *wire, err error) {
 	if !res.Sent {
 		res.Outcome, reason = NotExecuted, "never sent: "+plain(err).Error()
 	}
-	if res.Sent && w.unprocessed(err) { // no rule knows better
+	if res.Sent && w.unprocessed(err) { // certain, so no rule is asked
 		res.Outcome, res.Unprocessed = NotExecuted, true
 		res.Reason = "not processed: " + plain(err).Error()
 		return
 	}
-	u.rule(res, in, &answer{failure: failure(err, res.Unreachable), sent: res.Sent})
+	u.rules.apply(res, in, &answer{failure: failure(err, res.Unreachable), sent: res.Sent})
 	res.Reason = reason
 }
 
@@ -207,11 +219,11 @@ func (u *Upstream) broken(res *Result, in *Input, n int, err error) {
 	status, header := res.Response.StatusCode, res.Response.Header
 	res.Response, res.Err = nil, err
 	res.Outcome = Unknown
-	u.rule(res, in, &answer{status: status, header: header, failure: "cut", sent: true})
+	u.rules.apply(res, in, &answer{status: status, header: header, failure: "cut", sent: true})
 	res.Reason = fmt.Sprintf("status %d, but the answer broke off after %d bytes: %v", status, n, plain(err))
 }
 
-// failure names what kept an answer away, for rules.
+// failure returns the value of error in rules.
 func failure(err error, unreachable bool) string {
 	var timeout net.Error
 	switch {
@@ -229,7 +241,7 @@ func failure(err error, unreachable bool) string {
 	return "other"
 }
 
-// plain takes the URL, which may hold secrets, out of an error of net/http.
+// plain removes the URL, which may hold secrets, from an error of net/http.
 func plain(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -238,7 +250,7 @@ func plain(err error) error {
 	return err
 }
 
-// request builds what goes on the wire. Nothing is added to what the caller gave.
+// request returns the request for net/http. Nothing is added to the caller's.
 func (u *Upstream) request(ctx context.Context, r *Request) (*http.Request, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
@@ -254,8 +266,8 @@ func (u *Upstream) request(ctx context.Context, r *Request) (*http.Request, erro
 	path, query, hasQuery := strings.Cut(target, "?")
 	to := &url.URL{Scheme: u.base.Scheme, Host: u.base.Host, RawPath: path, RawQuery: query, ForceQuery: hasQuery}
 	to.Path, _ = url.PathUnescape(path)
-	if !strings.HasPrefix(path, "//") { // such a one would be taken for a host
-		to.Opaque = path // goes out as it is; Path is for transports that look at it
+	if !strings.HasPrefix(path, "//") { // net/url would take it for a host
+		to.Opaque = path // goes out unchanged; Path is for transports that read it
 	}
 	req := &http.Request{
 		Method: r.Method, URL: to, Host: u.base.Host, Header: header,
@@ -268,9 +280,9 @@ func (u *Upstream) request(ctx context.Context, r *Request) (*http.Request, erro
 	return req.WithContext(ctx), nil
 }
 
-// unpack returns the body as rules see it, unpacked if it came packed, and whether
-// that is all of it.
-func (u *Upstream) unpack(header http.Header, body []byte) (plain []byte, whole bool) {
+// unpack returns the body without its content encoding, up to max bytes, and
+// reports whether it is complete.
+func unpack(header http.Header, body []byte, max int64) (plain []byte, whole bool) {
 	switch encoding := header.Get("Content-Encoding"); {
 	case encoding == "" || strings.EqualFold(encoding, "identity"):
 		return body, true
@@ -281,6 +293,6 @@ func (u *Upstream) unpack(header http.Header, body []byte) (plain []byte, whole 
 	if err != nil {
 		return nil, true
 	}
-	plain, err = io.ReadAll(io.LimitReader(zr, u.MaxInspect)) // what can be unpacked of it
-	return plain, err == nil && int64(len(plain)) < u.MaxInspect
+	plain, err = io.ReadAll(io.LimitReader(zr, max)) // keeps the bytes before an error
+	return plain, err == nil && int64(len(plain)) < max
 }

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// rawServer is a listener that hands each request it could read, with its bytes,
-// to serve, which answers on the connection and says whether to keep it.
+// rawServer is a listener that passes each request, with its bytes, to serve.
+// serve answers on the connection and returns true to keep it.
 type rawServer struct {
 	net.Listener
 	requests atomic.Int64
@@ -64,8 +64,8 @@ func newRawServer(t *testing.T, serve func(n int64, request string, c net.Conn) 
 	return s
 }
 
-// nobody is where nobody listens: a port that was just closed may be another test's next.
-const nobody = "http://127.0.0.1:1"
+// unusedURL has a port without a listener. The port of a listener just closed would not do: another test may open it.
+const unusedURL = "http://127.0.0.1:1"
 
 func (s *rawServer) url() string { return "http://" + s.Addr().String() }
 
@@ -135,7 +135,7 @@ func TestOneDoIsOneSending(t *testing.T) {
 			}
 		})
 	}
-	t.Run("net/http alone", func(t *testing.T) { // shows that the rig works
+	t.Run("net/http alone", func(t *testing.T) { // proves that the test detects a second sending
 		s := newRawServer(t, func(n int64, _ string, c net.Conn) bool {
 			if n == 2 {
 				return false
@@ -160,7 +160,7 @@ func TestOneDoIsOneSending(t *testing.T) {
 }
 
 // TestStaleConnection closes an idle connection before the request is written:
-// nothing was sent, and it says so.
+// the result says that nothing was sent.
 func TestStaleConnection(t *testing.T) {
 	client, server := net.Pipe()
 	server.Close()
@@ -246,7 +246,7 @@ func TestFaults(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			url := nobody
+			url := unusedURL
 			var s *rawServer
 			if tt.serve != nil {
 				s = newRawServer(t, func(_ int64, _ string, c net.Conn) bool { tt.serve(c); return false })
@@ -271,7 +271,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestForeignTransport shows what is known of transports that users bring along.
+// TestForeignTransport shows the results of a Config.Transport that reports no
+// connections.
 func TestForeignTransport(t *testing.T) {
 	tests := []struct {
 		err  error
@@ -378,7 +379,7 @@ func TestLimitedWithoutRules(t *testing.T) {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if status > 0 {
 				w.Header().Set("Retry-After", "3")
-			} else { // that the quota is used up says nothing of why a server fails
+			} else { // a used-up quota does not explain the failure of a server
 				w.Header().Set("RateLimit-Remaining", "0")
 				w.Header().Set("RateLimit-Reset", "3")
 				status = -status
@@ -398,7 +399,7 @@ type signerFunc func(context.Context, *Request) error
 
 func (f signerFunc) Sign(ctx context.Context, r *Request) error { return f(ctx, r) }
 
-// TestSignersThatMisbehave: nothing is sent, and nobody else is harmed.
+// TestSignersThatMisbehave: nothing is sent, and other attempts are not affected.
 func TestSignersThatMisbehave(t *testing.T) {
 	for name, tt := range map[string]struct {
 		sign signerFunc
@@ -417,8 +418,8 @@ func TestSignersThatMisbehave(t *testing.T) {
 	}
 }
 
-// An attempt has ended when the first byte of its answer comes, however slow the rest
-// is. An interim answer does not end it: a host on the way may have given that.
+// An attempt has ended when the first byte of its answer comes, even if the rest is
+// slow. An interim answer does not end it: it may come from a proxy.
 func TestAnsweredAt(t *testing.T) {
 	many := make([]string, maxInterim+1)
 	for i := range many {

@@ -11,7 +11,7 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// A Kind is what a request expression gives.
+// A Kind is the type of a request expression's value.
 type Kind uint8
 
 const (
@@ -19,21 +19,21 @@ const (
 	Key                   // a text or a number
 	Cost                  // a whole number
 	Text                  // a text
-	Same                  // anything; sees target, payload and params(without...) too
+	Same                  // any type; has target, payload and params(without...) too
 )
 
-// MaxKey is the length, in bytes, up to which a key is taken.
+// MaxKey is the greatest length of a key, in bytes.
 const MaxKey = 256
 
-// An Expr is a compiled request expression (the language of expr-lang/expr). It
-// sees method, path, query(n), form(n), param(n), header(n) and json(path), and has
+// An Expr is a compiled request expression (the language of expr-lang/expr). It has
+// method, path, query(n), form(n), param(n), header(n), json(path) and
 // urlencode(text or object). It is safe for concurrent use.
 type Expr struct {
 	source  string
 	program *vm.Program
 }
 
-// requestEnv is what request expressions see.
+// requestEnv has the variables of request expressions.
 type requestEnv struct {
 	Method string              `expr:"method"`
 	Path   string              `expr:"path"`
@@ -44,7 +44,8 @@ type requestEnv struct {
 	JSON   func(string) any    `expr:"json"`
 }
 
-// answerEnv is what outcome rules see: the answer, and of the request all but its header.
+// answerEnv has the variables of outcome rules: those of the answer, and those of the
+// request except header, which is the answer's.
 type answerEnv struct {
 	requestEnv
 	Status int              `expr:"status"`
@@ -86,7 +87,7 @@ func Compile(source string, kind Kind) (*Expr, error) {
 func compile(source string, env any, options ...expr.Option) (*vm.Program, error) {
 	program, err := expr.Compile(source, append(options, expr.Env(env), urlencode)...)
 	var at *file.Error
-	if errors.As(err, &at) { // without its drawing of the place, which takes three lines
+	if errors.As(err, &at) { // its text has three lines: they draw the place
 		return nil, fmt.Errorf("%s (in %q, character %d)", at.Message, source, at.Column+1)
 	}
 	if err != nil {
@@ -95,8 +96,8 @@ func compile(source string, env any, options ...expr.Option) (*vm.Program, error
 	return program, nil
 }
 
-// urlencode escapes a text for a query, and makes of an object a query or form
-// without its empty members, in the order of their names.
+// urlencode escapes a text for a query, and turns an object into a query or
+// form: its members sorted by name, without empty ones.
 var urlencode = expr.Function("urlencode", func(params ...any) (any, error) {
 	object, ok := params[0].(map[string]any)
 	if !ok {
@@ -120,8 +121,8 @@ func (e *Expr) Bool(in *Input) (bool, error) {
 	return v.(bool), nil
 }
 
-// Key evaluates a Key. An empty, absent or overlong value is an error: calls that
-// should be counted apart must not fall together.
+// Key evaluates a Key. An empty, absent or overlong value is an error: calls of
+// different keys must not be counted as one.
 func (e *Expr) Key(in *Input) (string, error) {
 	v, err := e.run(in)
 	if err != nil {
@@ -146,7 +147,7 @@ func (e *Expr) Key(in *Input) (string, error) {
 	return key, nil
 }
 
-// Cost evaluates a Cost; below 1 is an error.
+// Cost evaluates a Cost; a value below 1 is an error.
 func (e *Expr) Cost(in *Input) (int, error) {
 	v, err := e.run(in)
 	if err != nil {
@@ -176,7 +177,7 @@ func (e *Expr) run(in *Input) (any, error) { return e.eval(in.env()) }
 func (e *Expr) eval(env any) (any, error) {
 	v, err := expr.Run(e.program, env)
 	if err != nil {
-		// The error may quote the request's values: only the expression is told.
+		// The error may quote values of the request, so it is replaced.
 		return nil, fmt.Errorf("%s cannot be computed for this request", e.source)
 	}
 	return v, nil

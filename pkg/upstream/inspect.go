@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// A head reads the beginning of a body, for rules to look into, and then is the
-// whole body for whoever gets it: nothing of it changes, and none of it is held
-// back once the inspection is over.
+// A head reads the beginning of a body for the rules. Afterwards it is the
+// whole body for its receiver, unchanged; nothing is held back once the
+// inspection is over.
 type head struct {
 	body io.ReadCloser
 	max  int
 
-	done chan struct{} // closed when no more is read ahead
-	err  error         // why, if not for its length; io.EOF at the end of the body. Set before done closes.
+	done chan struct{} // closed when reading ahead has ended
+	err  error         // read error that ended it, io.EOF at the end of the body; nil if enough was read. Set before done closes.
 
 	mu   sync.Mutex
 	buf  []byte // grows until done
-	stop bool   // nobody waits for the inspection any more
+	stop bool   // the inspection is over
 
-	at int // how far the receiver has read
+	at int // bytes of buf that the receiver has read
 }
 
-// inspect reads up to max bytes of a body for up to delay; zero waits for them as
-// long as the attempt may last. It returns what is there. Reading ahead may still
-// go on then: whoever has the head closes it, which waits for that.
+// inspect reads up to max bytes of a body for up to delay; with zero it waits as
+// long as the attempt may last. It returns the bytes read. Reading ahead may go
+// on after it; closing the head waits for its end.
 func inspect(body io.ReadCloser, max int64, delay time.Duration) (*head, []byte) {
 	h := &head{body: body, max: int(max), done: make(chan struct{})}
 	if delay == 0 {
@@ -66,7 +66,8 @@ func (h *head) fill() {
 	}
 }
 
-// ended reports whether the body has been read to an end, and to which.
+// ended reports whether the body has been read to its end or an error, and returns
+// io.EOF or the error.
 func (h *head) ended() (bool, error) {
 	select {
 	case <-h.done:
@@ -76,7 +77,7 @@ func (h *head) ended() (bool, error) {
 	}
 }
 
-// Read gives what was read ahead, and then the rest.
+// Read returns the bytes that were read ahead, and then the rest.
 func (h *head) Read(p []byte) (int, error) {
 	if n := h.read(p); n > 0 || len(p) == 0 {
 		return n, nil
@@ -105,7 +106,8 @@ func (h *head) Close() error {
 	return err
 }
 
-// A tail is a body that goes on after its inspection: each read gives it new time.
+// A tail is the body of an answer that goes on after its inspection: each read restarts
+// its time-out.
 type tail struct {
 	*head
 	cancel  context.CancelCauseFunc
@@ -120,6 +122,6 @@ func (t *tail) Read(p []byte) (int, error) {
 
 func (t *tail) Close() error {
 	t.idle.Stop()
-	t.cancel(nil) // what still reads ahead returns
+	t.cancel(nil) // ends reading ahead
 	return t.head.Close()
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// Outcome is what an attempt came to.
+// Outcome is the outcome of an attempt.
 type Outcome string
 
 const (
@@ -27,43 +27,43 @@ const (
 type Rule struct {
 	// When is an expression over status, header(name) and body(path) of the
 	// answer, error and sent, and method, path, query, form, param and json of
-	// the request; repeat tells that an earlier sending of the call may have been
+	// the request; repeat is true if an earlier sending of the call may have been
 	// executed. An expression that fails on an answer does not hold.
 	//
-	// Only a rule that names error or sent is asked where there is no whole
-	// answer. Error is then dial, timeout, reset, closed, cut (the answer broke
-	// off), cancelled or other, and sent tells that a byte may have gone out;
-	// else error is empty.
+	// Without a whole answer, only rules that name error or sent are evaluated.
+	// Error is then dial, timeout, reset, closed, cut (the answer broke off),
+	// cancelled or other, and sent is true if a byte may have gone out. With a
+	// whole answer, error is empty.
 	When string
-	// Is is the outcome if it holds.
+	// Is is the outcome if When holds.
 	Is Outcome
-	// Pause says what a not_executed answer shuts; nil means the upstream, or
-	// nothing where After is set.
+	// Pause is the pause of a not_executed outcome; nil pauses the upstream, or
+	// nothing if After is set.
 	Pause *Pause
-	// After is how long the call waits at least until it is sent again, where the
-	// answer does not ask for more.
+	// After is the least wait before the call is sent again; the answer may ask
+	// for more.
 	After time.Duration
-	// Park keeps an unknown call from being sent again although the upstream
-	// recognises repeats: a repeat would be answered in the same way.
+	// Park keeps an unknown call from being sent again even if the upstream
+	// recognises repeats: a repeat would get the same answer.
 	Park bool
 }
 
-// A Pause shuts a limit's key, or the upstream, for a while.
+// A Pause pauses a key of a limit, or the upstream.
 type Pause struct {
-	// Limit names the limit whose key refused; empty means the whole upstream.
+	// Limit names the limit that was exceeded; empty means the whole upstream.
 	Limit string
-	// For is how long, where the answer has no Retry-After; zero leaves it to the backoff.
+	// For is the length if the answer has no Retry-After; zero leaves it to the backoff.
 	For time.Duration
 }
 
 type rule struct {
 	Rule
-	program  *vm.Program
-	wordless bool // asked where there is no answer
-	looks    bool // at the body
+	program   *vm.Program
+	onFailure bool // evaluated if there is no whole answer
+	usesBody  bool
 }
 
-// compileRule reports every fault of a rule, by the field of it.
+// compileRule compiles a rule and reports each of its faults with the field.
 func compileRule(r Rule, fault func(field string, err error)) rule {
 	switch r.Is {
 	case Done, Failed, NotExecuted, Unknown:
@@ -100,13 +100,13 @@ func compileRule(r Rule, fault func(field string, err error)) rule {
 // Rules are compiled rules.
 type Rules struct{ rules []rule }
 
-// look reports whether a rule looks at the body.
-func (c *Rules) look() bool {
-	return slices.ContainsFunc(c.rules, func(r rule) bool { return r.looks })
+// useBody reports whether a rule reads the body.
+func (r *Rules) useBody() bool {
+	return slices.ContainsFunc(r.rules, func(r rule) bool { return r.usesBody })
 }
 
-// CompileRules compiles rules. The error joins everything that is wrong with them,
-// each part a [*FieldError] with a field such as [2].when.
+// CompileRules compiles rules. The error joins all faults, each a [*FieldError]
+// with a field such as [2].when.
 func CompileRules(rules []Rule) (*Rules, error) {
 	var errs []error
 	c := &Rules{}
@@ -120,8 +120,8 @@ func CompileRules(rules []Rule) (*Rules, error) {
 	return c, errors.Join(errs...)
 }
 
-// Judge returns the first rule that holds of a whole answer, nil if there is none.
-// What rules see of a request is that of in.
+// Judge returns the first rule that holds for a whole answer to the request of in,
+// nil if none does.
 func (r *Rules) Judge(in *Input, status int, header http.Header, body []byte) *Rule {
 	return r.first(in, &answer{status: status, header: header, body: body, sent: true})
 }
@@ -129,7 +129,7 @@ func (r *Rules) Judge(in *Input, status int, header http.Header, body []byte) *R
 func (r *Rules) first(in *Input, a *answer) *Rule {
 	env := in.answer(a)
 	for i := range r.rules {
-		if a.failure != "" && !r.rules[i].wordless {
+		if a.failure != "" && !r.rules[i].onFailure {
 			continue
 		}
 		if v, err := expr.Run(r.rules[i].program, env); err == nil && v.(bool) {
@@ -160,10 +160,10 @@ func (f *finder) Visit(node *ast.Node) {
 	}
 }
 
-// judge decides the outcome of an answer, by the first rule that holds or else by
-// the status.
-func (u *Upstream) judge(res *Result, in *Input, a *answer) {
-	if u.rule(res, in, a) {
+// decide sets the outcome of an answer, by the first rule that holds or else by the
+// status.
+func (r *Rules) decide(res *Result, in *Input, a *answer) {
+	if r.apply(res, in, a) {
 		return
 	}
 	res.Outcome, res.Reason = Unknown, fmt.Sprintf("status %d", a.status)
@@ -171,7 +171,7 @@ func (u *Upstream) judge(res *Result, in *Input, a *answer) {
 	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "":
 		res.Outcome = NotExecuted // RFC 6585, section 4, and RFC 9110, section 15.6.4
 		return
-	case a.unreadable() && u.rules.look():
+	case a.unreadable() && r.useBody():
 		res.Reason += ", and its body is packed as " + strconv.Quote(a.header.Get("Content-Encoding")) + ", which the rules cannot read"
 		return
 	}
@@ -183,21 +183,22 @@ func (u *Upstream) judge(res *Result, in *Input, a *answer) {
 	}
 }
 
-// rule applies the first rule that holds, and reports whether there is one.
-func (u *Upstream) rule(res *Result, in *Input, a *answer) bool {
-	r := u.rules.first(in, a)
-	if r == nil {
+// apply sets the outcome by the first rule that holds, and reports whether one does.
+func (r *Rules) apply(res *Result, in *Input, a *answer) bool {
+	rule := r.first(in, a)
+	if rule == nil {
 		return false
 	}
-	res.Outcome, res.Reason = r.Is, r.When
-	res.Pause, res.Park = r.Pause, r.Park
-	res.Alone = r.After > 0 && r.Pause == nil
-	res.RetryAfter = max(res.RetryAfter, r.After)
+	res.Outcome, res.Reason = rule.Is, rule.When
+	res.Pause, res.Park = rule.Pause, rule.Park
+	res.Alone = rule.After > 0 && rule.Pause == nil
+	res.RetryAfter = max(res.RetryAfter, rule.After)
 	return true
 }
 
-// fromGateway tells the statuses that a gateway in front of the counting host
-// gives: they do not prove that the call has arrived there yet.
+// fromGateway reports whether a gateway in front of the counting host may
+// have given the status: then it does not prove that the call has arrived
+// there.
 func fromGateway(status int) bool {
 	return status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
 }

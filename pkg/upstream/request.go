@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// A Request is what a call puts on the wire, host and connection aside.
+// A Request is the request of a call, without host and connection.
 type Request struct {
 	Method string
-	// Target is the request target as it goes out: path and query, escaped.
+	// Target is the request target: path and query, escaped.
 	Target string
 	// Header has no Host, no Content-Length and no hop-by-hop fields.
 	Header http.Header
 	Body   []byte
-	// Latest, if not zero, is when the signature that the caller brought is stale:
+	// Latest, if not zero, is the end of the validity of the caller's signature:
 	// no byte is sent later.
 	Latest time.Time
-	// Repeat tells that an earlier sending of the same call may have been executed.
+	// Repeat is true if an earlier sending of the same call may have been executed.
 	Repeat bool
 }
 
@@ -32,7 +32,7 @@ func (r *Request) Clone() *Request {
 	return &Request{r.Method, r.Target, r.Header.Clone(), bytes.Clone(r.Body), r.Latest, r.Repeat}
 }
 
-// Check reports why a request cannot be sent.
+// Check returns an error if the request cannot be sent.
 func (r *Request) Check() error {
 	switch {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace || !token(r.Method):
@@ -77,7 +77,7 @@ func token(s string) bool {
 	})
 }
 
-// printable shortens what an error quotes.
+// printable shortens a text for an error.
 func printable(s string) string {
 	if len(s) > 100 {
 		s = s[:100] + "…"
@@ -85,15 +85,15 @@ func printable(s string) string {
 	return s
 }
 
-// An Input is a request as expressions see it: each part is parsed once, when it
-// is first asked for. It belongs to one goroutine.
+// An Input gives expressions the parts of a request: each part is parsed once,
+// at its first use. It belongs to one goroutine.
 type Input struct {
 	r     *Request
 	query url.Values
 	form  url.Values
 }
 
-// NewInput returns the view of a request.
+// NewInput returns the Input of a request.
 func NewInput(r *Request) *Input { return &Input{r: r} }
 
 func (in *Input) path() string {
@@ -104,7 +104,7 @@ func (in *Input) path() string {
 func (in *Input) queryParam(name string) string {
 	if in.query == nil {
 		_, raw, _ := strings.Cut(in.r.Target, "?")
-		in.query, _ = url.ParseQuery(raw) // what can be parsed, like net/http
+		in.query, _ = url.ParseQuery(raw) // keeps the valid parameters, like net/http
 	}
 	return in.query.Get(name)
 }
@@ -124,7 +124,7 @@ func (in *Input) Param(name string) string {
 	return in.formParam(name)
 }
 
-// has reports whether a parameter, or the value at a JSON path, is there and not empty.
+// has reports whether a parameter, or the value at a JSON path, exists and is not empty.
 func (in *Input) has(name string) bool {
 	if in.Param(name) != "" {
 		return true
@@ -138,7 +138,7 @@ func (in *Input) has(name string) bool {
 	return true
 }
 
-// parseForm reads an urlencoded or multipart body; files in it are left out.
+// parseForm reads an urlencoded or multipart body without its files.
 func parseForm(r *Request) url.Values {
 	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch kind {

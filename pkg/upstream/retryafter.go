@@ -8,11 +8,11 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// maxRetryAfter bounds what is believed of a Retry-After.
+// maxRetryAfter is the longest accepted Retry-After.
 const maxRetryAfter = 24 * time.Hour
 
-// retryAfter reads how long an answer asks to wait: Retry-After, or else, where it
-// says that nothing is left, the RateLimit fields.
+// retryAfter returns the wait that an answer asks for: Retry-After, or else the
+// reset of RateLimit fields with nothing remaining.
 func retryAfter(header http.Header, now time.Time) time.Duration {
 	if v := header.Get("Retry-After"); v != "" {
 		return seconds(v, header, now)
@@ -20,8 +20,8 @@ func retryAfter(header http.Header, now time.Time) time.Duration {
 	return min(rateLimitReset(header), maxRetryAfter)
 }
 
-// seconds reads both forms of RFC 9110, section 10.2.3: seconds, and a date,
-// which is compared with the sender's own Date.
+// seconds reads both forms of Retry-After (RFC 9110, section 10.2.3):
+// seconds, and a date, which is compared with the sender's own Date.
 func seconds(v string, header http.Header, now time.Time) time.Duration {
 	if n, err := strconv.ParseUint(v, 10, 31); err == nil {
 		return min(time.Duration(n)*time.Second, maxRetryAfter)
@@ -36,9 +36,9 @@ func seconds(v string, header http.Header, now time.Time) time.Duration {
 	return min(max(0, at.Sub(now)), maxRetryAfter)
 }
 
-// rateLimitReset reads draft-ietf-httpapi-ratelimit-headers: RateLimit, a list of
-// policies with r (remaining) and t (seconds until the reset), of which those
-// count that have nothing left; and the older RateLimit-Remaining and
+// rateLimitReset reads draft-ietf-httpapi-ratelimit-headers. RateLimit is a list
+// of policies with r (remaining) and t (seconds until the reset); those with
+// nothing remaining count. The older fields are RateLimit-Remaining and
 // RateLimit-Reset.
 func rateLimitReset(header http.Header) time.Duration {
 	var wait int64

@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// newTransport returns the connections of an upstream: HTTP/2 where TLS offers it
-// and HTTP/1.1 else, no proxy, no compression of our own. Every connection counts
-// what is written to it, and idle ones are kept warm: with a probe every 15 s, and
-// for longer than most pauses between calls.
+// newTransport returns the transport of an upstream: HTTP/2 if TLS offers it,
+// HTTP/1.1 otherwise, no proxy, no compression. Every connection counts its
+// writes. Idle ones are kept warm: with a probe every 15 s, and for longer than
+// most pauses between calls.
 func newTransport(c Config, host string) *http.Transport {
 	dialer := &net.Dialer{
 		Timeout: c.ConnectTimeout, KeepAlive: 15 * time.Second,
@@ -58,11 +58,11 @@ func newTransport(c Config, host string) *http.Transport {
 	}
 }
 
-// mayDial checks the address that a name was resolved to, when it is dialled: the
-// network in front of a name must not be able to turn calls inward. Without
-// Addresses, a name may lead to any host but this one and its neighbours on the
-// link, where clouds keep their secrets; an address that the URL itself gives, and
-// localhost, are what they say.
+// mayDial checks the resolved address of a name when it is dialled, so that a
+// forged DNS answer cannot direct calls to an inner network. Without Addresses, a
+// name may lead to any host except this one and its neighbours on the link, where
+// clouds keep their secrets; an address in the URL itself, and localhost, are
+// allowed.
 func (c *Config) mayDial(host, address string) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -103,33 +103,34 @@ func (c *conn) Write(p []byte) (int, error) {
 // wire watches the connections that net/http takes for one request.
 type wire struct {
 	cancel context.CancelCauseFunc
-	latest time.Time // no byte of the request later than this; zero: whenever
+	latest time.Time // no byte of the request leaves later; zero: no bound
 
-	// Owned by the goroutine in RoundTrip, which calls the trace's hooks, but for
-	// header and began, and for interim, which the connection's reader owns.
+	// Owned by the goroutine in RoundTrip, which calls the trace's hooks.
+	// Exceptions: header and began are atomic, and the connection's reader owns
+	// interim.
 	connected bool
-	at        time.Time   // when it was: the first byte leaves then, or later
+	at        time.Time   // of the connection: the first byte leaves then, or later
 	shared    bool        // HTTP/2: the connection carries other requests too
-	first     net.Conn    // that was taken
-	same      bool        // it was taken a second time
-	conn      *conn       // nil if it is not one of ours
+	first     net.Conn    // the connection taken first
+	same      bool        // first was taken a second time
+	conn      *conn       // nil if the connection is not from newTransport
 	before    int64       // writes before this request
 	header    atomic.Bool // the request's header is being written
 	interim   int         // answers 1xx
 
-	began atomic.Pointer[time.Time] // when the answer's first byte came; nil if that is not known
+	began atomic.Pointer[time.Time] // time of the answer's first byte; nil if unknown
 }
 
-// maxInterim is how many answers 1xx may come before the answer: net/http has no bound of
-// its own where somebody listens to them. Some hosts send one every second of a long call.
+// maxInterim bounds the 1xx answers before the answer: net/http has no bound of its own
+// once Got1xxResponse is set. Some hosts send one every second of a long call.
 const maxInterim = 1000
 
-// trace stops net/http when it had a connection and takes another one, or the same
-// again, for the same request: it would send the request again. Cancelling alone is
-// enough in HTTP/2, which looks at it before it writes a header. In HTTP/1.1 an
-// idle connection may be handed over at the same moment: it is closed before a
-// byte of the request is written to it. That it asks a second time without having
-// had one is no matter: an idle HTTP/2 connection was found to be dead.
+// trace stops net/http when it takes a second connection, or the same one again,
+// for one request: it would send the request again. Cancelling the context suffices
+// in HTTP/2, which checks it before it writes a header. In HTTP/1.1 an idle
+// connection may be handed over at the same moment: it is closed before a byte of
+// the request is written to it. A second GetConn before any GotConn is harmless: an
+// idle HTTP/2 connection was found to be dead.
 func (w *wire) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn: func(string) {
@@ -143,14 +144,14 @@ func (w *wire) trace() *httptrace.ClientTrace {
 				c = t.NetConn()
 				w.shared = t.ConnectionState().NegotiatedProtocol == "h2"
 			}
-			var no error
+			var refused error
 			if w.connected {
-				no, w.same = errRepeat, info.Conn == w.first
+				refused, w.same = errRepeat, info.Conn == w.first
 			} else if !w.latest.IsZero() && time.Now().After(w.latest) {
-				no = errStale
+				refused = errStale
 			}
-			if no != nil {
-				w.cancel(no)
+			if refused != nil {
+				w.cancel(refused)
 				if !w.shared {
 					info.Conn.Close()
 				}
@@ -162,8 +163,9 @@ func (w *wire) trace() *httptrace.ClientTrace {
 			}
 		},
 		WroteHeaderField: func(string, []string) { w.header.Store(true) },
-		// Where much runs, RoundTrip returns a good while after the first byte came. What
-		// is interim may come from somebody who has yet to pass the request on.
+		// On a busy machine RoundTrip returns well after the first byte came. A 1xx
+		// answer does not count: it may come from a proxy that has not passed the request
+		// on yet.
 		GotFirstResponseByte: func() {
 			now := time.Now()
 			w.began.Store(&now)
@@ -178,8 +180,8 @@ func (w *wire) trace() *httptrace.ClientTrace {
 	}
 }
 
-// wrote reports whether a byte of the request may have left. On a connection that
-// other requests write to, what counts is whether its header was begun.
+// wrote reports whether a byte of the request may have left. On a shared
+// connection it reports whether the request's header was begun.
 func (w *wire) wrote() bool {
 	if w.shared {
 		return w.header.Load()
@@ -187,11 +189,11 @@ func (w *wire) wrote() bool {
 	return w.conn == nil || w.conn.writes.Load() > w.before
 }
 
-// unprocessed reports whether the peer has said, with a REFUSED_STREAM or with a
-// GOAWAY that leaves the stream out, that it did nothing with the request and will
-// not (RFC 9113, section 8.7). Of a request without a body net/http only shows that
-// it would send it again: on the same connection that is a REFUSED_STREAM. On
-// another one it may also have been reset with PROTOCOL_ERROR, which says nothing.
+// unprocessed reports whether the peer refused the request without processing it:
+// with REFUSED_STREAM, or with a GOAWAY below its stream (RFC 9113, section 8.7).
+// If the request has no body, net/http hides the error and sends it again: on the
+// same connection that means REFUSED_STREAM. On another connection it may also mean
+// PROTOCOL_ERROR, which proves nothing.
 func (w *wire) unprocessed(err error) bool {
 	if !w.shared {
 		return false
@@ -199,13 +201,13 @@ func (w *wire) unprocessed(err error) bool {
 	if errors.Is(err, errRepeat) {
 		return w.same
 	}
-	// These errors have no types: they are texts, or wrapped as such.
+	// net/http has no exported types for these errors.
 	text := err.Error()
 	return strings.Contains(text, "; REFUSED_STREAM;") || strings.Contains(text, "graceful shutdown GOAWAY") ||
 		strings.Contains(text, "received GOAWAY from server ErrCode:")
 }
 
-// timeouts sets those that are zero to their defaults.
+// timeouts replaces zero timeouts by their defaults.
 func (c *Config) timeouts() {
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, min(max(0, c.Timeout), DefaultConnectTimeout))

@@ -26,7 +26,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// secure starts a TLS server that offers HTTP/2, and the config of an upstream that trusts it.
+// secure starts a TLS server that offers HTTP/2, and returns it with the config of an
+// upstream that trusts it.
 func secure(t *testing.T, h http.Handler) (*httptest.Server, Config) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -56,7 +57,7 @@ func TestHTTP2WhereOffered(t *testing.T) {
 	if got := body(t, do(t, u, &Request{Method: "POST", Target: "/a%2Fb?x=%20", Body: []byte("x")})); got != "HTTP/2.0 /a%2Fb?x=%20" {
 		t.Errorf("answer %q", got)
 	}
-	// A time-out resets the stream; the connection and what else it carries live on.
+	// A time-out resets the stream; the connection and its other streams live on.
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		res := do(t, u, &Request{Method: "GET", Target: "/hang"})
@@ -81,8 +82,8 @@ func TestHTTP2WhereOffered(t *testing.T) {
 	}
 }
 
-// peer is an HTTP/2 server that answers each request's header with frames of its
-// choice, upon some of which net/http alone sends a GET again.
+// peer is an HTTP/2 server that calls answer for each request's header. After
+// some of the frames that answer writes, net/http by itself sends a GET again.
 func peer(t *testing.T, answer func(*http2.Framer, uint32)) (addr string, headers *atomic.Int64) {
 	t.Helper()
 	s, _ := secure(t, http.NotFoundHandler()) // for its certificate
@@ -134,14 +135,14 @@ func reset(code http2.ErrCode) func(*http2.Framer, uint32) {
 	return func(f *http2.Framer, stream uint32) { f.WriteRSTStream(stream, code) }
 }
 
-// goAway says that what came up to a stream, counted from the request's own, was
-// or may be processed.
+// goAway writes a GOAWAY that names a last processed stream: from is its
+// distance to the request's own.
 func goAway(code http2.ErrCode, from int) func(*http2.Framer, uint32) {
 	return func(f *http2.Framer, stream uint32) { f.WriteGoAway(uint32(int(stream)+from), code, nil) }
 }
 
-// One Do is one stream, and what HTTP/2 says to have left alone was not executed;
-// no rule makes it unknown.
+// One Do is one stream. A stream that HTTP/2 reports as unprocessed was not
+// executed; no rule makes it unknown.
 func TestOneDoIsOneStream(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -149,7 +150,7 @@ func TestOneDoIsOneStream(t *testing.T) {
 		get, post Outcome
 	}{
 		{"REFUSED_STREAM", reset(http2.ErrCodeRefusedStream), NotExecuted, NotExecuted},
-		// Of a request without a body net/http does not tell why it would send it again.
+		// net/http hides the reason why it would send a request without a body again.
 		{"GOAWAY above the last one", goAway(http2.ErrCodeNo, -1), Unknown, NotExecuted},
 		{"GOAWAY above the last one, with an error", goAway(http2.ErrCodeEnhanceYourCalm, -1), NotExecuted, NotExecuted},
 		{"GOAWAY that may include it", goAway(http2.ErrCodeEnhanceYourCalm, 0), Unknown, Unknown},
@@ -174,7 +175,7 @@ func TestOneDoIsOneStream(t *testing.T) {
 		}
 	}
 
-	t.Run("net/http alone", func(t *testing.T) { // shows that the rig works
+	t.Run("net/http alone", func(t *testing.T) { // proves that the test detects a second sending
 		addr, headers := peer(t, reset(http2.ErrCodeRefusedStream))
 		tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 		defer tr.CloseIdleConnections()
@@ -212,19 +213,19 @@ func TestAnsweredAtOverHTTP2(t *testing.T) {
 	}
 }
 
-// An idle HTTP/2 connection that the upstream has closed does not make it look down:
-// another one is taken, without a byte having been sent.
+// An idle HTTP/2 connection closed by the upstream is not a failed dial: another
+// connection is taken, and no byte was sent on the first.
 func TestIdleConnectionIsClosed(t *testing.T) {
 	s, c := secure(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }))
 	u := newUpstream(t, c)
 	defer u.Close()
 	for range 50 {
 		res := do(t, u, &Request{Method: "POST", Target: "/", Body: []byte("x")})
-		if res.Unreachable || res.Outcome == NotExecuted { // it may have been closed under its hands
+		if res.Unreachable || res.Outcome == NotExecuted { // other outcomes: closed while it was in use
 			t.Fatalf("%s: %s", res.Outcome, res.Reason)
 		}
 		s.CloseClientConnections()
-		time.Sleep(time.Millisecond) // mostly this is noticed
+		time.Sleep(time.Millisecond) // usually long enough for net/http to notice
 	}
 }
 

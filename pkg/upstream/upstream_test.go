@@ -108,7 +108,7 @@ func TestOutcomeRules(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			res := &Result{}
-			u.judge(res, NewInput(&Request{Method: "POST", Target: "/"}), &answer{status: tt.status, header: tt.header, body: []byte(tt.body)})
+			u.rules.decide(res, NewInput(&Request{Method: "POST", Target: "/"}), &answer{status: tt.status, header: tt.header, body: []byte(tt.body)})
 			if res.Outcome != tt.want || tt.pause != "" && (res.Pause == nil || res.Pause.Limit != tt.pause) {
 				t.Errorf("outcome %s, pause %v by %q; want %s, %q", res.Outcome, res.Pause, res.Reason, tt.want, tt.pause)
 			}
@@ -141,7 +141,7 @@ func TestRetryAfter(t *testing.T) {
 		{"the policy that is used up", http.Header{"Ratelimit": {`"day";r=900;t=3600, "burst";r=0;t=2`}}, 2 * time.Second},
 		{"in two lines", http.Header{"Ratelimit": {`"day";r=0;t=3600`, `"burst";r=0;t=2`}}, time.Hour},
 		{"something is left", http.Header{"Ratelimit": {`"day";r=1;t=3600`}}, 0},
-		{"nothing said of what is left", http.Header{"Ratelimit": {`"day";t=3600`}}, 0},
+		{"no remaining quota given", http.Header{"Ratelimit": {`"day";t=3600`}}, 0},
 		{"Retry-After stands above it", http.Header{"Ratelimit": {`"day";r=0;t=3600`}, "Retry-After": {"3"}}, 3 * time.Second},
 		{"the older fields", http.Header{"Ratelimit-Remaining": {"0"}, "Ratelimit-Reset": {"12"}}, 12 * time.Second},
 		{"the older fields, something left", http.Header{"Ratelimit-Remaining": {"5"}, "Ratelimit-Reset": {"12"}}, 0},

@@ -8,20 +8,20 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
-// An owner with a loop of its own sleeps until Next; here time just jumps there.
+// An owner with a loop of its own sleeps until Next; the example jumps there.
 func ExampleWheel() {
 	w := wheel.New[string](time.Millisecond)
 	w.Insert(time.Second, "ping")
 	w.Insert(365*24*time.Hour, "renew the certificate")
 	late := w.Insert(5*time.Second, "give up")
 
-	w.Advance(3*time.Second, func(what string) { fmt.Println("at 3s:", what) })
-	w.Cancel(late) // an answer came
+	w.Advance(3*time.Second, func(task string) { fmt.Println("at 3s:", task) })
+	w.Cancel(late) // the answer arrived
 
 	var now time.Duration
 	for at, ok := w.Next(); ok; at, ok = w.Next() {
 		now = at
-		w.Advance(now, func(what string) { fmt.Printf("at %v: %s\n", now, what) })
+		w.Advance(now, func(task string) { fmt.Printf("at %v: %s\n", now, task) })
 	}
 	// Output:
 	// at 3s: ping

@@ -30,7 +30,7 @@ func TestExecutorRunsTheTasksInBatches(t *testing.T) {
 func TestFullExecutorIsNotAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, queue := 0, make(chan func(), 100)
-		go func() { // one goroutine, which the first task holds for a minute
+		go func() { // one goroutine, blocked by the first task for a minute
 			for run := range queue {
 				run()
 			}

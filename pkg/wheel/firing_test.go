@@ -153,10 +153,10 @@ func TestSlowTaskDelaysNoTick(t *testing.T) {
 			due := time.Now().Add(time.Duration(i) * 10 * time.Millisecond)
 			add(t, timer, func() { late[i] = time.Since(due) }, time.Until(due))
 		}
-		time.Sleep(time.Second + 2*patience)
+		time.Sleep(time.Second + 2*stallTimeout)
 		synctest.Wait()
 		wantLen(t, timer, 0)
-		if worst := slices.Max(late[:]); worst > 2*patience {
+		if worst := slices.Max(late[:]); worst > 2*stallTimeout {
 			t.Errorf("a task was %v late", worst)
 		}
 	})
@@ -174,7 +174,7 @@ func TestManySlowTasksDelayOthersByTheStatedBound(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		wantLen(t, timer, 0)
-		if bound := time.Duration(2 * float64(patience) * (1 + math.Log2(stuck))); late > bound {
+		if bound := time.Duration(2 * float64(stallTimeout) * (1 + math.Log2(stuck))); late > bound {
 			t.Errorf("%v late, more than %v", late, bound)
 		}
 	})
@@ -182,7 +182,7 @@ func TestManySlowTasksDelayOthersByTheStatedBound(t *testing.T) {
 
 func TestTasksTooSlowForOneGoroutineGetMore(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, timer *Timer[func()]) {
-		// 2,000 tasks a second of 2ms each need four goroutines.
+		// 2,000 tasks a second of 2ms each keep four goroutines busy.
 		var begun [2000]time.Duration
 		for i := range begun {
 			due := time.Now().Add(time.Duration(i) * time.Millisecond / 2)
@@ -256,7 +256,7 @@ func TestMoreThan100000InOneTickFireInThatTick(t *testing.T) {
 
 func TestWakesUpOnceATickHoweverManyAreDue(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, timer *Timer[func()]) {
-		var at []time.Time // when something fired
+		var at []time.Time // instants at which timeouts fired
 		var worst time.Duration
 		for i := range 10_000 {
 			due := time.Now().Add(time.Second + time.Duration(i)*10*time.Microsecond)

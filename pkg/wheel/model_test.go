@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// model is the wheel as one would write it without a thought for speed.
+// model is a wheel written for clarity, not speed.
 type model struct {
 	tick    time.Duration
 	reached time.Duration // start of the last tick that was reached
@@ -20,7 +20,7 @@ type model struct {
 type modelTimeout struct {
 	id  int
 	at  time.Duration // start of its tick
-	due bool          // reached when it came in
+	due bool          // its tick was reached before it was inserted
 }
 
 func (m *model) timeout(id int, at time.Duration) modelTimeout {
@@ -37,7 +37,7 @@ func (m *model) remove(id int) bool {
 	return len(m.pending) < n
 }
 
-// advance returns the ids to fire, those of one tick together.
+// advance returns the ids that fire, grouped by tick.
 func (m *model) advance(now time.Duration) (fire [][]int) {
 	if now != math.MaxInt64 {
 		now -= now % m.tick
@@ -93,7 +93,7 @@ func checkAgainstModel(t *testing.T, data []byte) {
 	w, m := New[int](tick), &model{tick: tick}
 	var handles []Handle
 	now := time.Duration(0)
-	scheduled, extra := 0, 0 // deadlines given; wake-ups at Next at which nothing fired
+	scheduled, extra := 0, 0 // deadlines set; wake-ups at Next without a timeout
 	from := func(d time.Duration) time.Duration {
 		if d > math.MaxInt64-now {
 			return math.MaxInt64
@@ -134,7 +134,7 @@ func checkAgainstModel(t *testing.T, data []byte) {
 		case 6:
 			now = from(max(distance(), 0))
 			checkAdvance(t, w, m, now)
-		case 7: // as an owner does
+		case 7: // wake up at Next, as an owner does
 			next, ok := w.Next()
 			if !ok {
 				continue

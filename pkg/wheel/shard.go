@@ -7,46 +7,47 @@ import (
 	"time"
 )
 
-// patience is how long due tasks wait for those ahead of them before more goroutines
-// join in.
-const patience = time.Millisecond
+// stallTimeout is the longest that due tasks wait for running ones before more workers
+// start.
+const stallTimeout = time.Millisecond
 
-// never is an instant at which nothing has to be done.
+// never is the end of time: an alarm set to it is stopped.
 const never = time.Duration(math.MaxInt64)
 
-// budget is how many timeouts move down a level under one lock: some 10µs.
+// budget is the number of timeouts moved down a level while the lock is held once: some
+// 10µs.
 const budget = 256
 
-// shard is a wheel of a Timer, with the alarm that advances it. Shards know nothing of
-// each other, so that processors that schedule and cancel at the same time share no
-// lock.
+// shard is a wheel of a Timer, with the alarm that advances it. Shards are
+// independent: goroutines that schedule and cancel at the same time on two shards
+// share no lock.
 type shard[T any] struct {
 	timer  *Timer[T]
-	runner func() // s.run, bound once: starting one allocates no closure
+	worker func() // s.run, bound once, so that starting a worker allocates no closure
 
-	// mu guards all below. It is held for a few operations on the wheel, never while a
-	// task, Executor or OnPanic runs.
+	// mu guards the fields below. It is held for a few operations on the wheel, never
+	// while a task, Executor or OnPanic runs.
 	mu    sync.Mutex
 	phase phase
 	wheel *Wheel[T]     // nil before the first timeout
-	alarm *time.Timer   // calls work on a goroutine of its own; nil before the first timeout
+	alarm *time.Timer   // calls onAlarm on a goroutine of its own; nil before the first timeout
 	wake  time.Duration // when alarm goes off
-	fired time.Duration // when it last went off for timeouts that were due
+	fired time.Duration // when it last went off for due timeouts
 
-	// Runners are the calls of run. The crew is those that take tasks: one that was
-	// counted out, because it was stuck, ends with its present task.
-	running map[uint64]struct{} // goroutines of all runners
-	crew    int
-	coming  int    // handed to execute, not yet begun
-	shift   uint64 // counts the crews, so that a runner knows when it was counted out
-	taken   uint64 // steps of take: how far the crew has come
+	// A worker is a call of run. When all workers are stuck, a new generation starts:
+	// those of the old one end with their present task.
+	running    map[uint64]struct{} // goroutines of the workers of all generations
+	workers    int                 // workers of the present generation
+	starting   int                 // workers asked for that have not begun
+	generation uint64
+	taken      uint64 // steps of take: the progress of the present generation
 
-	// When work looks after the crew next, and what it saw when it last did. In
-	// between, seenTaken grows by one for each runner that begins: its first task is no
-	// sign that any of the tasks before has ended.
-	look      time.Duration
-	seenTick  uint64
-	seenTaken uint64
+	// When tick checks the workers' progress next, and the state at the last check. In
+	// between, checkedTaken grows by one for each worker that begins: its first task
+	// does not show that an earlier task has ended.
+	nextCheck    time.Duration
+	checkedTick  uint64
+	checkedTaken uint64
 
 	_ [64]byte // the next shard is on another cache line
 }
@@ -66,12 +67,12 @@ func (s *shard[T]) startLocked() {
 	s.fired = -s.timer.tick
 	s.wake = never
 	s.running = make(map[uint64]struct{})
-	s.runner = s.run
+	s.worker = s.run
 	s.timer.goroutines.Add(1)
-	s.alarm = time.AfterFunc(never, s.work)
+	s.alarm = time.AfterFunc(never, s.onAlarm)
 }
 
-// insertLocked adds a timeout to a shard that has started.
+// insertLocked adds a timeout to a started shard.
 func (s *shard[T]) insertLocked(at, now time.Duration, value T) Timeout[T] {
 	sooner := s.soonerLocked(at, now)
 	h := s.wheel.Insert(at, value)
@@ -81,7 +82,7 @@ func (s *shard[T]) insertLocked(at, now time.Duration, value T) Timeout[T] {
 	return Timeout[T]{s, h}
 }
 
-// lenLocked returns the number of timeouts that wait.
+// lenLocked returns the number of waiting timeouts.
 func (s *shard[T]) lenLocked() int {
 	if s.wheel == nil {
 		return 0
@@ -89,7 +90,7 @@ func (s *shard[T]) lenLocked() int {
 	return s.wheel.Len()
 }
 
-// stop ends a shard at once and returns the timeouts that wait.
+// stop ends a shard at once and returns the waiting timeouts.
 func (s *shard[T]) stop() (left []Timeout[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,17 +107,17 @@ func (s *shard[T]) stop() (left []Timeout[T]) {
 	return left
 }
 
-// drain lets a shard end when all its timeouts have fired or were cancelled.
+// drain makes a shard end once all its timeouts have fired or were cancelled.
 func (s *shard[T]) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.phase < draining {
 		s.phase = draining
-		s.settleLocked()
+		s.endIfDrainedLocked()
 	}
 }
 
-// stopLocked ends work, and lets no task begin.
+// stopLocked stops the alarm and lets no further task begin.
 func (s *shard[T]) stopLocked() {
 	s.phase = stopped
 	if s.alarm != nil {
@@ -127,48 +128,48 @@ func (s *shard[T]) stopLocked() {
 	}
 }
 
-// settleLocked ends a shard that has drained.
-func (s *shard[T]) settleLocked() {
+// endIfDrainedLocked ends a draining shard without timeouts and workers.
+func (s *shard[T]) endIfDrainedLocked() {
 	if s.phase == draining && s.lenLocked() == 0 && len(s.running) == 0 {
 		s.stopLocked()
 	}
 }
 
-// work is what the alarm calls. Where there is no Config.Executor, its goroutine becomes
-// the first runner: by then the next alarm is set.
-func (s *shard[T]) work() {
+// onAlarm is called by the alarm. Without a Config.Executor its goroutine becomes the
+// first worker: by then the next alarm is set.
+func (s *shard[T]) onAlarm() {
 	defer s.timer.goroutines.Done()
-	runners, again := s.tick()
+	newWorkers, again := s.tick()
 	for again {
-		runners, again = s.tick()
+		newWorkers, again = s.tick()
 	}
-	if runners == 0 {
+	if newWorkers == 0 {
 		return
 	}
 	if execute := s.timer.execute; execute != nil {
-		for range runners {
-			execute(s.runner)
+		for range newWorkers {
+			execute(s.worker)
 		}
 		return
 	}
-	for range runners - 1 {
-		s.timer.goroutines.Go(s.runner)
+	for range newWorkers - 1 {
+		s.timer.goroutines.Go(s.worker)
 	}
 	s.run()
 }
 
-// tick brings the wheel up to date and returns how many more runners to start, see
-// Config.Executor for the rule; and whether it has to be called again, as it holds the
-// lock for no more than a step.
-func (s *shard[T]) tick() (runners int, again bool) {
+// tick advances the wheel and returns the number of workers to start (Config.Executor
+// gives the rule). It holds the lock for one step only; again says that there is
+// another.
+func (s *shard[T]) tick() (newWorkers int, again bool) {
 	now := s.timer.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.phase == stopped {
 		return 0, false
 	}
-	look := now >= s.look
-	late := look && s.wheel.seek(budget) == due && s.wheel.now <= s.seenTick
+	check := now >= s.nextCheck
+	late := check && s.wheel.seek(budget) == due && s.wheel.now <= s.checkedTick
 	s.wheel.raise(now)
 	found := s.wheel.seek(budget)
 	if found == busy {
@@ -178,54 +179,55 @@ func (s *shard[T]) tick() (runners int, again bool) {
 		s.fired = now
 	}
 	switch {
-	case found == idle || s.coming > 0:
-	case s.crew == 0:
-		runners = 1
-	case look && s.taken == s.seenTaken:
-		runners = min(2*s.crew, s.wheel.Len())
-		s.shift++
-		s.crew = 0
+	case found == idle || s.starting > 0:
+	case s.workers == 0:
+		newWorkers = 1
+	case check && s.taken == s.checkedTaken:
+		newWorkers = min(2*s.workers, s.wheel.Len())
+		s.generation++
+		s.workers = 0
 	case late:
-		runners = 1
+		newWorkers = 1
 	}
-	s.coming += runners
-	if look {
-		s.look = now + patience
-		s.seenTick, s.seenTaken = s.wheel.goal, s.taken
+	s.starting += newWorkers
+	if check {
+		s.nextCheck = now + stallTimeout
+		s.checkedTick, s.checkedTaken = s.wheel.goal, s.taken
 	}
 	s.wake = never // the alarm went off
 	s.setAlarmLocked(now)
-	return runners, false
+	return newWorkers, false
 }
 
-// run takes due tasks straight from the wheel, one by one, so that each can be
-// cancelled until it begins, and none is stuck in a queue behind another.
+// run is a worker. It takes due tasks straight from the wheel, one by one:
+// each can be cancelled until it begins, and none is stuck in a queue behind
+// another.
 func (s *shard[T]) run() {
 	self := goroutineID()
 	s.mu.Lock()
-	s.coming--
+	s.starting--
 	if s.phase == stopped {
 		s.mu.Unlock()
 		return
 	}
 	s.running[self] = struct{}{}
-	s.crew++
-	s.seenTaken++
-	shift := s.shift
+	s.workers++
+	s.checkedTaken++
+	generation := s.generation
 	s.mu.Unlock()
 
-	defer s.leave(self, shift) // deferred, as a task may end its goroutine
-	for value, ok := s.take(shift); ok; value, ok = s.take(shift) {
+	defer s.workerDone(self, generation) // deferred: a task may call runtime.Goexit
+	for value, ok := s.take(generation); ok; value, ok = s.take(generation) {
 		s.call(value)
 	}
 }
 
-// take takes out the next task that is due. The crew also moves timeouts down while none
-// is due, in steps between which others get the lock.
-func (s *shard[T]) take(shift uint64) (value T, ok bool) {
+// take removes the next due task from the wheel. While none is due it moves timeouts
+// down, and releases the lock after each step.
+func (s *shard[T]) take(generation uint64) (value T, ok bool) {
 	for {
 		s.mu.Lock()
-		if s.phase == stopped || s.shift != shift {
+		if s.phase == stopped || s.generation != generation {
 			s.mu.Unlock()
 			return value, false
 		}
@@ -236,7 +238,7 @@ func (s *shard[T]) take(shift uint64) (value T, ok bool) {
 			s.timer.release()
 		}
 		if found == busy {
-			s.wheel.raise(s.timer.now()) // moving is no reason to be late
+			s.wheel.raise(s.timer.now()) // timeouts that came due during the move
 		}
 		s.mu.Unlock()
 		if found != busy {
@@ -254,27 +256,27 @@ func (s *shard[T]) call(value T) {
 	s.timer.handle(value)
 }
 
-// leave signs a runner off, and sees to it that what is left will be run.
-func (s *shard[T]) leave(self, shift uint64) {
+// workerDone removes a worker, and sets the alarm for the remaining timeouts.
+func (s *shard[T]) workerDone(self, generation uint64) {
 	now := s.timer.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.running, self)
-	if s.shift == shift {
-		s.crew--
+	if s.generation == generation {
+		s.workers--
 	}
 	switch {
 	case s.phase != stopped:
 		s.setAlarmLocked(now)
-		s.settleLocked()
+		s.endIfDrainedLocked()
 	case len(s.running) == 0:
 		s.timer.shardDone()
 	}
 }
 
 // soonerLocked reports whether a timeout at the given instant needs an earlier alarm.
-// If so, it first brings the wheel up to date: after a long sleep the timeout would
-// else start on a high level and need alarms only to move down.
+// If so, it first advances the wheel. Otherwise, after a long sleep, the timeout
+// would start on a high level and need alarms only to move down.
 func (s *shard[T]) soonerLocked(at, now time.Duration) bool {
 	if at >= s.wake {
 		return false
@@ -284,10 +286,9 @@ func (s *shard[T]) soonerLocked(at, now time.Duration) bool {
 	return true
 }
 
-// setAlarmLocked sets the alarm to when work has something to do: to the next instant at
-// which the wheel has, or, while the crew has due tasks to run, to the next look after
-// it. What is due soon after others waits until a tick has passed since: there is one
-// alarm a tick, however many come due.
+// setAlarmLocked sets the alarm to the wheel's next instant, or, while workers run due
+// tasks, to the next check of their progress. Timeouts due shortly after others wait
+// until a tick has passed: there is at most one alarm per tick.
 func (s *shard[T]) setAlarmLocked(now time.Duration) {
 	wake := never
 	if at, ok := s.wheel.Next(); ok {
@@ -295,8 +296,8 @@ func (s *shard[T]) setAlarmLocked(now time.Duration) {
 		if at > s.wheel.instant(s.wheel.goal) {
 			wake = max(at, s.fired+s.timer.tick)
 		}
-		if wake <= now && s.crew+s.coming > 0 {
-			wake = s.look
+		if wake <= now && s.workers+s.starting > 0 {
+			wake = s.nextCheck
 		}
 	}
 	if wake == s.wake {
@@ -306,12 +307,12 @@ func (s *shard[T]) setAlarmLocked(now time.Duration) {
 	if wake == never {
 		s.stopAlarm()
 	} else if !s.alarm.Reset(wake - now) {
-		s.timer.goroutines.Add(1) // one more call of work will come
+		s.timer.goroutines.Add(1) // one more call of onAlarm will come
 	}
 }
 
 func (s *shard[T]) stopAlarm() {
 	if s.alarm.Stop() {
-		s.timer.goroutines.Done() // a call of work that will not come
+		s.timer.goroutines.Done() // one call of onAlarm will not come
 	}
 }

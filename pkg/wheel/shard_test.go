@@ -50,8 +50,8 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// busyShards returns a timer of four shards, with timeouts in each: the others were in
-// use as they came.
+// busyShards returns a timer of four shards with timeouts in each: the other shards
+// were locked while one was filled.
 func busyShards(t *testing.T, cfg Config, each int, delay time.Duration) (timer *Timer[func()], ran *atomic.Int32) {
 	timer = newTimer(func(task func()) { task() }, cfg, 4)
 	ran = new(atomic.Int32)
@@ -106,7 +106,7 @@ func TestStopFromInsideATaskOfAnyShardIsRefused(t *testing.T) {
 		timer, _ := busyShards(t, Config{}, 1, time.Hour)
 		var refused atomic.Int32
 		for range 2 {
-			timer.shards[0].mu.Lock() // so that it goes to another
+			timer.shards[0].mu.Lock() // so that the timeout goes to another shard
 			add(t, timer, func() {
 				if _, err := timer.Stop(background); err == ErrInsideTask {
 					refused.Add(1)

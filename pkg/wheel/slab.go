@@ -2,9 +2,9 @@ package wheel
 
 import "math"
 
-// What a node's list field says: below dueLists, the slot that holds it, level by
-// level; then one of the two lists of what was due when it came in; and for a free node
-// how its last timeout ended.
+// Values of a node's list field: below dueLists the slot that holds it, level by level;
+// then one of the two lists of timeouts inserted after their tick; for a free node the
+// end of its last timeout.
 const (
 	dueLists  = levels * ring
 	listCount = dueLists + 2
@@ -14,7 +14,7 @@ const (
 )
 
 // chunkNodes is the number of nodes by which the slab grows. Chunks never move, so
-// growing copies nothing and stalls nobody at ten million timeouts.
+// growing copies nothing, and no call stalls at ten million timeouts.
 const chunkNodes = 1024
 
 // list is a doubly linked list of nodes, by index; 0 is none.
@@ -59,13 +59,13 @@ func (w *Wheel[T]) unlink(n *node[T]) {
 }
 
 // remove ends a timeout and frees its node. A node whose generations are used up is
-// never used again, so that no handle, however old, can name another timeout.
+// never used again, so that an old handle never names another timeout.
 func (w *Wheel[T]) remove(i uint32, n *node[T], end uint16) T {
 	w.unlink(n)
 	w.pending--
 	value := n.value
 	var zero T
-	n.value = zero // what it points to must be able to leave memory
+	n.value = zero // lets the collector free memory that the value points to
 	n.list = end
 	n.generation++
 	if n.generation != math.MaxUint32 {
@@ -96,7 +96,7 @@ func (w *Wheel[T]) node(i uint32) *node[T] {
 	return &w.chunks[i/chunkNodes][i%chunkNodes]
 }
 
-// find returns the node of a timeout that waits, or nil.
+// find returns the node of a pending timeout, or nil.
 func (w *Wheel[T]) find(h Handle) *node[T] {
 	if h.index == 0 || h.index >= w.used {
 		return nil
@@ -107,7 +107,7 @@ func (w *Wheel[T]) find(h Handle) *node[T] {
 	return nil
 }
 
-// handles returns the handles of all timeouts that wait, in no order.
+// handles returns the handles of all pending timeouts, in no order.
 func (w *Wheel[T]) handles() []Handle {
 	all := make([]Handle, 0, w.pending)
 	for i := uint32(1); i < w.used; i++ {

@@ -12,8 +12,8 @@ type Timeout[T any] struct {
 	handle Handle
 }
 
-// Cancel takes the timeout back. It reports true only to the one call that did so, and
-// then the task never begins; false if the task has begun, or another cancelled it.
+// Cancel removes the timeout. It reports true for exactly one call, and then the task
+// never begins; false if the task has begun or the timeout was cancelled before.
 func (o Timeout[T]) Cancel() bool {
 	if o.shard == nil {
 		return false
@@ -23,13 +23,13 @@ func (o Timeout[T]) Cancel() bool {
 	_, ok := o.shard.wheel.Cancel(o.handle)
 	if ok {
 		o.shard.timer.release()
-		o.shard.settleLocked()
+		o.shard.endIfDrainedLocked()
 	}
 	return ok
 }
 
-// Reschedule lets the timeout fire after delay from now instead. It reports false, and
-// does nothing, if it fired, was cancelled, or its timer is stopped. A timer that
+// Reschedule makes the timeout fire after delay, counted from now. It reports false,
+// and does nothing, if it fired, was cancelled, or its timer is stopped. A timer that
 // drains waits for the new deadline.
 func (o Timeout[T]) Reschedule(delay time.Duration) bool {
 	s := o.shard
@@ -66,8 +66,8 @@ func (o Timeout[T]) Deadline() time.Time {
 	return o.shard.timer.origin.Add(o.shard.wheel.instant(n.tick))
 }
 
-// Value returns what was given to NewTimeout, while the timeout waits: after Stop, the
-// tasks that did not run.
+// Value returns the value given to NewTimeout while the timeout waits. After Stop it
+// gives the tasks that did not run.
 func (o Timeout[T]) Value() (value T, ok bool) {
 	if o.shard == nil {
 		return value, false
@@ -81,7 +81,7 @@ func (o Timeout[T]) Value() (value T, ok bool) {
 	return n.value, true
 }
 
-// State returns what has become of the timeout.
+// State returns the state of the timeout.
 func (o Timeout[T]) State() State {
 	if o.shard == nil {
 		return Gone
@@ -91,16 +91,16 @@ func (o Timeout[T]) State() State {
 	return o.shard.wheel.state(o.handle)
 }
 
-// State is what has become of a timeout.
+// State is the state of a timeout.
 type State uint8
 
 const (
-	// Gone is a timeout that fired or was cancelled, and whose place another has taken
-	// since: remembering which of the two for as long as somebody may ask would need
-	// memory for every timeout that ever was. It is also the state of the zero Timeout.
+	// Gone is a timeout that fired or was cancelled, and then gave its memory to
+	// another: keeping the end of each one would need memory for every timeout that
+	// ever was. It is also the state of the zero Timeout.
 	Gone State = iota
-	// Waiting is a timeout whose task has not begun; if Stop gave it back, it never
-	// will.
+	// Waiting is a timeout whose task has not begun. If Stop returned it, the task
+	// never will.
 	Waiting
 	// Fired is a timeout whose task has begun.
 	Fired
@@ -122,7 +122,7 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// state tells how a timeout ended, until its node is used again.
+// state returns the state of a timeout; its end is known until its node is used again.
 func (w *Wheel[T]) state(h Handle) State {
 	switch {
 	case w.find(h) != nil:

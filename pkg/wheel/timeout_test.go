@@ -25,7 +25,7 @@ func TestCancelIsTrueOnlyForTheOneThatDidIt(t *testing.T) {
 			t.Error("Cancel after firing hit")
 		}
 		wantState(t, fired, Fired)
-		wantState(t, o, Gone) // its place was taken
+		wantState(t, o, Gone) // its node is used again
 	})
 }
 
@@ -96,7 +96,7 @@ func TestRescheduleInPlace(t *testing.T) {
 		start := time.Now()
 		var after time.Duration
 		o := add(t, timer, func() { after = time.Since(start) }, time.Second)
-		for range 10 { // as an idle time-out is
+		for range 10 { // like an idle time-out
 			time.Sleep(900 * time.Millisecond)
 			if !o.Reschedule(time.Second) {
 				t.Fatal("Reschedule missed")

@@ -25,21 +25,22 @@ var (
 	ErrInsideTask = errors.New("wheel: called from inside a task of the same timer")
 )
 
-// grains is how many ticks of its wheels a Timer has in one of Config.Tick.
+// grains is the number of ticks of a Timer's wheels in one Config.Tick.
 const grains = 16
 
-// maxShards is how many wheels a Timer has at most. Beyond a few, what they win is less
-// than what their alarms cost.
+// maxShards is the largest number of wheels of a Timer. With more, their alarms cost
+// more time than less contention saves.
 const maxShards = 8
 
 // Config is the configuration of a Timer. The zero value is ready to use.
 type Config struct {
-	// Tick is how often the timer wakes up at most, and so how late it may be: what is
-	// due within a tick of others that fired waits until the tick has passed. Deadlines
-	// round up to a sixteenth of it. 0 means 1ms. NewTimer panics if it is negative.
+	// Tick is the least time between two wake-ups, and so the greatest lateness: a
+	// timeout that is due within a tick of others that fired waits until the tick has
+	// passed. Deadlines round up to a sixteenth of it. 0 means 1ms. NewTimer panics if
+	// it is negative.
 	Tick time.Duration
 
-	// MaxPending is how many timeouts may wait at once; the next is refused with
+	// MaxPending is the greatest number of waiting timeouts; the next is refused with
 	// ErrFull. 0 means that only memory bounds them. NewTimer panics if it is negative.
 	MaxPending int
 
@@ -47,33 +48,33 @@ type Config struct {
 	// run runs the due tasks one after another until none is left. Executor must run
 	// it, once, elsewhere, and return without waiting for it.
 	//
-	// It is called when tasks come due and nobody runs them, and again when a task
-	// holds up others: if no task ended for 1ms, all that run are counted out and twice
-	// as many are called for; if some ended, but others still wait, one more. So one
-	// task, however slow, delays no tick, and others by at most about 2ms; k of them
-	// together by 2ms · (1 + log2 k). An executor that has no room delays them by as
-	// long as that lasts: it is not asked again before it has begun.
+	// It is called when tasks come due while no call of run is active, and again when a
+	// task delays others. If no task ended for 1ms, all active calls count as stuck,
+	// and Executor is called twice as many times. If some tasks ended and others still
+	// wait, it is called once more. So a slow task delays no tick, and other tasks by
+	// at most about 2ms; k slow tasks together delay them by 2ms · (1 + log2 k). An
+	// executor without room delays them until it has room: Executor is not called again
+	// before the last run has begun.
 	Executor func(run func())
 
-	// OnPanic is told, on the goroutine of the task, of each task that panicked; nil
-	// means an error in the default slog.Logger. Other tasks are not affected.
+	// OnPanic is called for each task that panicked, on the goroutine of the task;
+	// nil logs an error to the default slog.Logger. Other tasks are not affected.
 	OnPanic func(value any, stack []byte)
 }
 
 // Timer calls a handler for each timeout, when its delay has passed.
 //
-// Delays count on the monotonic clock: steps of the wall clock do not matter. Where
-// that clock stands still while the machine is suspended, as on Linux, so do the
-// delays: after a second of suspend all fire a second later. An owner that means an
-// instant of the wall clock calls Reschedule when it learns of a step or a resume.
+// Delays count on the monotonic clock: steps of the wall clock do not matter. On
+// Linux that clock stands still while the machine is suspended: after a second of
+// suspend all timeouts fire a second later. For an instant of the wall clock, call
+// Reschedule after a step or a resume.
 //
-// All methods may be called concurrently, also by tasks. A timer is a few wheels, at most
-// one a processor: a goroutine mostly uses the same one, and goes elsewhere while another
-// is just using it. The first timeout starts the timer, and Stop or Drain must end it. It
-// wakes up when a timeout is due or moves down a level, every 1ms while due tasks have
-// to wait, and otherwise not at all; it has goroutines only then. Timeouts that are ticks
-// apart fire in order of their deadlines, save where a slow task or another wheel comes
-// between.
+// All methods may be called concurrently, also by tasks. A timer consists of a few
+// wheels, at most one per processor. A goroutine mostly uses the same wheel, and another
+// one while that is locked. The first timeout starts the timer, and Stop or Drain must
+// end it. The timer wakes up when a timeout is due or moves down a level, and every 1ms
+// while due tasks wait; only then does it have goroutines. Timeouts that are ticks apart
+// fire in order of their deadlines, unless a slow task or another wheel comes between.
 type Timer[T any] struct {
 	handle     func(T)
 	maxPending int64
@@ -83,11 +84,11 @@ type Timer[T any] struct {
 	grain      time.Duration // tick of the wheels
 	origin     time.Time     // instant 0 of the wheels, with its monotonic reading
 
-	goroutines sync.WaitGroup // calls of work, to come too, and runners where there is no Config.Executor
+	goroutines sync.WaitGroup // calls of onAlarm, also those to come; workers, without Config.Executor
 	shards     []shard[T]
-	pending    atomic.Int64  // counted only if there is a maxPending
-	unfinished atomic.Int32  // shards that are not stopped, or have runners
-	done       chan struct{} // closed when there is none
+	pending    atomic.Int64  // counted only if maxPending is set
+	unfinished atomic.Int32  // shards that are not stopped, or have workers
+	done       chan struct{} // closed when unfinished is 0
 }
 
 // NewTimer returns a timer of tasks. It runs nothing before its first timeout.
@@ -96,8 +97,8 @@ func NewTimer(cfg Config) *Timer[func()] {
 }
 
 // NewHandlerTimer returns a timer that calls handle with the value of each timeout.
-// With a value that holds no pointer, as a number that handle looks up, millions of
-// timeouts cost the garbage collector nothing.
+// If T holds no pointer (a number that handle looks up), millions of timeouts cost
+// the garbage collector nothing.
 func NewHandlerTimer[T any](handle func(T), cfg Config) *Timer[T] {
 	return newTimer(handle, cfg, min(maxShards, runtime.GOMAXPROCS(0)))
 }
@@ -135,9 +136,9 @@ func newTimer[T any](handle func(T), cfg Config, shards int) *Timer[T] {
 	return t
 }
 
-// NewTimeout lets value (with NewTimer: a task) be handled once, after delay, and not
-// before. A delay of 0 or less is due at once, one too great for the clock at its end,
-// 292 years from NewTimer. The error is ErrStopped, or wraps ErrFull.
+// NewTimeout has value (with NewTimer: a task) handled once, after delay and never
+// earlier. A delay of 0 or less is due at once; one beyond the clock's end is due
+// there, 292 years from NewTimer. The error is ErrStopped, or wraps ErrFull.
 func (t *Timer[T]) NewTimeout(value T, delay time.Duration) (Timeout[T], error) {
 	now := t.now()
 	at := after(now, delay)
@@ -155,8 +156,8 @@ func (t *Timer[T]) NewTimeout(value T, delay time.Duration) (Timeout[T], error) 
 	return s.insertLocked(at, now, value), nil
 }
 
-// lockShard returns a shard with its lock held: that of the calling goroutine, or,
-// while another is just using it, a free one.
+// lockShard returns a shard with its lock held: that of the calling goroutine, or
+// a free one if that is locked.
 func (t *Timer[T]) lockShard() *shard[T] {
 	own := &t.shards[stackNumber()*uint64(len(t.shards))>>32]
 	if own.mu.TryLock() {
@@ -171,15 +172,15 @@ func (t *Timer[T]) lockShard() *shard[T] {
 	return own
 }
 
-// stackNumber returns a number below 2^32 that is mostly the same for one goroutine and
-// another one for another: where its stack lies, hashed. Unlike asking the runtime for
-// the goroutine or the processor, that costs nothing.
+// stackNumber returns a number below 2^32: the hash of the stack's address. It is
+// mostly stable within a goroutine and differs between goroutines. Asking the runtime
+// for the goroutine or the processor would cost far more.
 func stackNumber() uint64 {
 	var here byte
 	return uint64(uint32(uintptr(unsafe.Pointer(&here))>>13) * 0x9E3779B1)
 }
 
-// admit counts a timeout in, if there is room for it.
+// admit counts a new timeout and reports true if MaxPending leaves room for it.
 func (t *Timer[T]) admit() bool {
 	if t.maxPending == 0 {
 		return true
@@ -195,21 +196,21 @@ func (t *Timer[T]) admit() bool {
 	}
 }
 
-// release counts a timeout out.
+// release counts a timeout as ended.
 func (t *Timer[T]) release() {
 	if t.maxPending != 0 {
 		t.pending.Add(-1)
 	}
 }
 
-// Len returns the number of timeouts that wait, with those that are due and have not
-// begun. After Stop it counts those that Stop gave back.
+// Len returns the number of waiting timeouts, including due ones that have not
+// begun. After Stop it counts those that Stop returned.
 func (t *Timer[T]) Len() int {
 	waiting, _ := t.count()
 	return waiting
 }
 
-// count returns how many timeouts wait and how many runners there are.
+// count returns the numbers of waiting timeouts and of workers.
 func (t *Timer[T]) count() (waiting, running int) {
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -237,13 +238,12 @@ func (t *Timer[T]) insideTask() bool {
 }
 
 // Stop ends the timer at once: from now on no task begins. It returns the timeouts that
-// neither fired nor were cancelled, in no order; they stay as they are, so that their
-// Value and Deadline can be read. A timer that was stopped or drained before gives back
-// none.
+// neither fired nor were cancelled, in no order; their Value and Deadline can still be
+// read. A timer that was stopped or drained before returns none.
 //
-// It then waits for the tasks that run until ctx is done; if they are not, the timeouts
-// come with an error, and another Stop or Drain may wait for them. From inside a task
-// it does nothing and returns ErrInsideTask.
+// It then waits for the running tasks. If ctx ends first, it returns the timeouts with
+// an error, and a later Stop or Drain may wait again. From inside a task it does
+// nothing and returns ErrInsideTask.
 func (t *Timer[T]) Stop(ctx context.Context) ([]Timeout[T], error) {
 	if t.insideTask() {
 		return nil, ErrInsideTask
@@ -259,10 +259,11 @@ func (t *Timer[T]) Stop(ctx context.Context) ([]Timeout[T], error) {
 	return left, nil
 }
 
-// Drain refuses new timeouts, waits until all have fired, or were cancelled, and their
-// tasks have returned, and ends the timer. If ctx is done before, it returns an error
-// and the timer goes on draining. It returns an error that wraps ErrStopped if Stop
-// left some to fire, and from inside a task ErrInsideTask, having done nothing.
+// Drain refuses new timeouts, waits until all have fired or were cancelled and their
+// tasks have returned, and ends the timer. If ctx ends first, Drain returns an error
+// and the timer goes on draining. If Stop was called before and left timeouts, the
+// error wraps ErrStopped. From inside a task Drain does nothing and returns
+// ErrInsideTask.
 func (t *Timer[T]) Drain(ctx context.Context) error {
 	if t.insideTask() {
 		return ErrInsideTask
@@ -281,8 +282,8 @@ func (t *Timer[T]) Drain(ctx context.Context) error {
 	return nil
 }
 
-// wait waits for the end of a timer that is stopped or draining, and reports whether it
-// came.
+// wait waits until a stopped or draining timer has ended, and reports false if ctx
+// ended first.
 func (t *Timer[T]) wait(ctx context.Context) bool {
 	select {
 	case <-t.done:
@@ -293,11 +294,11 @@ func (t *Timer[T]) wait(ctx context.Context) bool {
 			return false
 		}
 	}
-	t.goroutines.Wait() // they wait for nothing any more
+	t.goroutines.Wait() // their work is done; they only return
 	return true
 }
 
-// shardDone is called by each shard once, when nothing of it runs or will.
+// shardDone is called once by each shard, when it is stopped and has no worker.
 func (t *Timer[T]) shardDone() {
 	if t.unfinished.Add(-1) == 0 {
 		close(t.done)
@@ -318,7 +319,7 @@ func after(now, delay time.Duration) time.Duration {
 }
 
 // goroutineID returns the number of the calling goroutine. It serves only to refuse
-// what would be a deadlock; package runtime offers no other way to recognise the
+// a call that would deadlock; package runtime offers no other way to recognise the
 // caller.
 func goroutineID() uint64 {
 	var buf [64]byte

@@ -3,7 +3,8 @@
 // and whether ten others wait or ten million.
 //
 // [Wheel] is passive: no goroutine, clock or lock. Its owner calls Insert, sleeps
-// until Next, and calls Advance. [Timer] runs it: NewTimeout, Stop, Drain.
+// until Next, and calls Advance. [Timer] runs wheels on goroutines of its own:
+// NewTimeout, Stop, Drain. Throttler's scheduler owns a Wheel and needs no Timer.
 //
 // Time is counted in ticks. A slot of a level is 64 times as wide as one of the
 // level below, and a level reaches 64 to 128 slots ahead. With a tick of 1ms:
@@ -26,8 +27,9 @@
 //
 // On level 2 its slot is 45/16 = 2; on level 1 it is 45/4 = 11, place 3 of the ring.
 // Nothing happens in between: a bitmap per level names the next slot in use, so
-// empty ticks cost nothing, and a timeout moves at most once per level. Moving a
-// slot ahead of its time lets Timer do it bit by bit, while others fire.
+// empty ticks cost nothing, and a timeout moves at most once per level. A slot is
+// emptied ahead of its time, so that Timer can spread the work over several steps
+// and fire due timeouts in between.
 //
 // A timeout is never early: deadlines round up to a tick, the clock down. Not
 // promised: firing before the end of that tick, an order within one tick, and
@@ -35,7 +37,7 @@
 //
 // Sources: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels", SOSP
 // 1987; tokio's time wheel (a bitmap per level); Kafka's TimingWheel.java (no
-// empty ticks); Netty's HashedWheelTimer (what Timer does).
+// empty ticks); Netty's HashedWheelTimer (the model of Timer).
 package wheel
 
 import (
@@ -48,11 +50,11 @@ import (
 const (
 	slotBits = 6
 	slots    = 1 << slotBits
-	// ring is how many slots a level has: those of the present turn, and those of the
-	// next, into which the level above is spread ahead of time.
+	// ring is the number of slots of a level: those of the present turn, and those of
+	// the next, into which the level above is spread ahead of time.
 	ring = 2 * slots
-	// levels is the least that covers the 63 bits of a time.Duration, so that no
-	// deadline needs a list of its own for being too far away.
+	// levels is the least number that covers the 63 bits of a time.Duration, so
+	// that no list is needed for deadlines too far away.
 	levels = (63 + slotBits - 1) / slotBits
 )
 
@@ -72,13 +74,13 @@ type Wheel[T any] struct {
 	occupied [levels][2]uint64
 	lists    [listCount]list
 
-	// draining is 0 or 1: the due list that is being fired. What comes in with a
-	// deadline already reached goes to the other, so Advance ends even if every
-	// callback inserts such a timeout.
+	// draining is 0 or 1: the due list that is being fired. A timeout inserted
+	// with a deadline already reached goes to the other, so Advance ends even if
+	// every callback inserts one.
 	draining uint16
 
 	chunks  []*[chunkNodes]node[T]
-	used    uint32 // nodes ever handed out, with node 0, which means none
+	used    uint32 // nodes ever allocated, including node 0, which means none
 	free    uint32 // first free node; they are linked by next
 	pending int
 }
@@ -133,9 +135,9 @@ func (w *Wheel[T]) Reschedule(h Handle, at time.Duration) bool {
 // Advance moves the wheel to now and fires every timeout that is due, in order of
 // ticks. An instant before the last one is taken as the last one.
 //
-// A timeout has left the wheel when fire sees its value, and fire may call any method
-// of the wheel. What it inserts for a later tick up to now still fires in this call;
-// what it inserts for a tick already reached fires in the next, and Next says that it
+// A timeout has left the wheel when fire gets its value, and fire may call any method
+// of the wheel. A timeout that fire inserts for a later tick up to now fires in this
+// call; one for a tick already reached fires in the next call, and Next says that it
 // is due at once.
 func (w *Wheel[T]) Advance(now time.Duration, fire func(value T)) {
 	w.raise(now)
@@ -164,8 +166,8 @@ func (w *Wheel[T]) Next() (at time.Duration, ok bool) {
 	return w.instant(max(tick, w.now)), true
 }
 
-// raise sets the tick up to which seek looks, and lets it see what was inserted too
-// late since the last raise.
+// raise sets the tick up to which seek goes, and makes the timeouts due that were
+// inserted after their tick since the last raise.
 func (w *Wheel[T]) raise(now time.Duration) {
 	w.goal = max(w.goal, w.tickAt(now))
 	if w.lists[dueLists+w.draining].head == 0 {
@@ -173,12 +175,12 @@ func (w *Wheel[T]) raise(now time.Duration) {
 	}
 }
 
-// overdue reports whether there are timeouts whose tick had been reached when they came.
+// overdue reports whether there are timeouts that were inserted after their tick.
 func (w *Wheel[T]) overdue() bool {
 	return w.lists[dueLists].head != 0 || w.lists[dueLists+1].head != 0
 }
 
-// found is what seek came to.
+// found is the result of seek.
 type found uint8
 
 const (
@@ -187,8 +189,8 @@ const (
 	busy              // the budget is spent
 )
 
-// seek moves the wheel on, as far as goal, to the next timeout that is due. Of those on
-// the way that have to move down it moves about budget.
+// seek moves the wheel to the next timeout that is due, no further than goal. On the
+// way it moves about budget timeouts down a level.
 func (w *Wheel[T]) seek(budget int) found {
 	for w.lists[dueLists+w.draining].head == 0 && w.lists[w.now%ring].head == 0 {
 		tick, ok := w.first(0)
@@ -230,8 +232,8 @@ func (w *Wheel[T]) first(level int) (start uint64, ok bool) {
 	return slot << (level * slotBits), occupied != 0
 }
 
-// nextMove returns the slot, of those that may move down by goal, that starts first:
-// before time enters it, it must be empty. The level is 0 if there is none.
+// nextMove returns the earliest slot that opens by goal. Its timeouts must move down
+// before time enters it. The level is 0 if there is none.
 func (w *Wheel[T]) nextMove() (level int, start uint64) {
 	for l := 1; l < levels; l++ {
 		s, ok := w.first(l)
@@ -242,8 +244,8 @@ func (w *Wheel[T]) nextMove() (level int, start uint64) {
 	return level, start
 }
 
-// opens returns when a slot is to be emptied: on level 0 as it starts, elsewhere one
-// slot ahead, from where on the level below reaches all of it.
+// opens returns the tick from which a slot may be emptied: on level 0 its own start,
+// elsewhere one slot earlier, when the level below reaches all of it.
 func opens(level int, start uint64) uint64 {
 	if level == 0 {
 		return start
@@ -251,9 +253,9 @@ func opens(level int, start uint64) uint64 {
 	return start - 1<<(level*slotBits)
 }
 
-// moveDown moves about budget timeouts of a slot that opened to the levels below, and
-// returns how many. It takes the list from both ends, as each step waits for memory:
-// so it waits for two nodes at a time.
+// moveDown moves about budget timeouts of an open slot to the levels below, and
+// returns their number. It takes the list from both ends, so that two nodes are
+// fetched from memory at a time.
 func (w *Wheel[T]) moveDown(level int, start uint64, budget int) (moved int) {
 	slot := start >> (level * slotBits) % ring
 	l := &w.lists[level*ring+int(slot)]
@@ -281,7 +283,7 @@ func (w *Wheel[T]) moveDown(level int, start uint64, budget int) (moved int) {
 	return moved
 }
 
-// schedule puts a node that is in no list where its deadline belongs.
+// schedule puts a node that is in no list into the list of its deadline.
 func (w *Wheel[T]) schedule(i uint32, n *node[T], at time.Duration) {
 	n.tick = w.tickFrom(at)
 	if n.tick <= w.now {
@@ -291,8 +293,8 @@ func (w *Wheel[T]) schedule(i uint32, n *node[T], at time.Duration) {
 	w.place(i, n)
 }
 
-// place puts a node, which is due after now, in its slot: one that has not opened, on the
-// lowest level that has such a slot.
+// place puts a node that is due after now in its slot, on the lowest level where that
+// slot has not opened.
 func (w *Wheel[T]) place(i uint32, n *node[T]) {
 	level := (bits.Len64((n.tick-w.now)|(slots-1)) - 1) / slotBits
 	if level > 0 && n.tick>>(level*slotBits)-w.now>>(level*slotBits) == 1 {

@@ -187,7 +187,7 @@ func TestStaleHandleHitsNothing(t *testing.T) {
 	wantFired(t, w, 0, 1)
 	cancelled := w.Insert(time.Second, 2)
 	w.Cancel(cancelled)
-	w.Insert(time.Second, 3) // in the node of both
+	w.Insert(time.Second, 3) // reuses the node of both
 	for _, h := range []Handle{{}, fired, cancelled, {index: 5}, {index: math.MaxUint32}} {
 		if _, ok := w.Cancel(h); ok {
 			t.Errorf("Cancel(%v) hit", h)
@@ -346,8 +346,8 @@ func TestAdvanceWithNothingDueTouchesNothing(t *testing.T) {
 	}
 }
 
-// A step spreads no more than its budget of a coarse slot, and what is due meanwhile
-// fires first.
+// A step moves no more than its budget out of a coarse slot, and timeouts due
+// meanwhile fire first.
 func TestCoarseSlotMovesInBoundedStepsWhileOthersFire(t *testing.T) {
 	const n, budget = 10_000, 256
 	w := New[int](time.Millisecond)
@@ -371,7 +371,7 @@ func TestCoarseSlotMovesInBoundedStepsWhileOthersFire(t *testing.T) {
 		if steps++; steps == 5 { // time goes on in the middle of it
 			w.raise(opens + 10*time.Millisecond)
 			if w.seek(budget) != due || w.pop() != n+1 || w.find(due1) != nil {
-				t.Fatal("what is due does not come first")
+				t.Fatal("a due timeout does not come first")
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build node
 
-// These need node and what npm installs: make sdk-node.
+// These tests need node and npm packages: make sdk-node.
 
 package sdk
 
@@ -15,7 +15,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/gateway"
 )
 
-// node runs an SDK in JavaScript; each call is one refund.
+// node runs an SDK in JavaScript; each call of the result is one refund.
 func node(kind string) func(*testing.T, string, gateway.Keys, string) func() string {
 	return func(t *testing.T, base string, keys gateway.Keys, public string) func() string {
 		cmd := exec.Command("node", "refund.mjs", kind, base)
@@ -44,7 +44,7 @@ func node(kind string) func(*testing.T, string, gateway.Keys, string) func() str
 				var seen string
 				if json.Unmarshal(lines.Bytes(), &seen) == nil {
 					return seen
-				} // else a library writes its own lines
+				} // other lines are from a library
 			}
 			return "the program ended"
 		}

@@ -27,7 +27,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/gateway"
 )
 
-// to is a transport that replaces the host, for SDKs whose own is fixed.
+// to is a transport that replaces the host, for SDKs with a fixed host.
 type to struct{ base string }
 
 func (t to) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -71,7 +71,7 @@ func TestSmartwalleAlipay(t *testing.T) {
 	}.test(t)
 }
 
-// keyed sends an Idempotency-Key along with each request.
+// keyed adds an Idempotency-Key to each request.
 type keyed struct{ key string }
 
 func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -80,8 +80,8 @@ func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// A program that sends a refund again under its Idempotency-Key lets the SDK sign it
-// anew, with another time: it gets the stored answer, and nothing is sent.
+// A program sends a refund again under its Idempotency-Key, signed anew by the SDK
+// with another time. It gets the stored answer, and nothing is sent.
 func TestSameKeySignedAnew(t *testing.T) {
 	keys := gateway.NewKeys()
 	p, public := newPlatform(t, "alipay", keys, nil)
@@ -91,7 +91,7 @@ func TestSameKeySignedAnew(t *testing.T) {
 	}
 	defer srv.Close()
 	base := sidecar(t, "alipay", srv.URL)
-	for _, zone := range []int{8, 7} { // another hour, sooner than the next second
+	for _, zone := range []int{8, 7} { // another hour, without waiting for the next second
 		sdk, err := alipay.New(appID, keys.Private, true, alipay.WithProductionGateway(base+gateway.Path),
 			alipay.WithHTTPClient(&http.Client{Transport: keyed{"R1"}}), alipay.WithTimeLocation(time.FixedZone("", zone*60*60)))
 		if err != nil {
@@ -156,7 +156,7 @@ func TestGopayV3(t *testing.T) {
 	}.test(t)
 }
 
-// bare is a key's base64 alone, as gopay wants it.
+// bare returns a key's base64 alone, as gopay needs it.
 func bare(key string) string {
 	lines := strings.Split(strings.TrimSpace(key), "\n")
 	return strings.Join(lines[1:len(lines)-1], "")

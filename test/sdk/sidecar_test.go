@@ -20,7 +20,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/gateway"
 )
 
-var binary string // the real one
+var binary string // path of the real binary
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "throttler-sdk")
@@ -56,7 +56,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// listening is where the log tells of the data listener.
+// listening matches the log line with the data listener's address.
 var listening = regexp.MustCompile(`msg=listening key=upstreams\.pay\.listen addr=(\S+)`)
 
 // sidecar runs the binary in front of a platform, with a preset and further lines
@@ -104,14 +104,14 @@ func sidecar(t *testing.T, preset, upstream string, lines ...string) string {
 	}
 }
 
-// A platform is what an SDK is tested against, whichever it is.
+// A platform is the gateway of a test, of any kind.
 type platform interface {
 	http.Handler
 	Arrivals(route string) int
 	Refunds() map[string]int
 }
 
-// gatewayForm counts what Alipay's gateway.do got as the others do.
+// gatewayForm gives the counts of Alipay's gateway.do as the other platforms do.
 type gatewayForm struct{ *gateway.Gateway }
 
 const appID = "2021000000000001"
@@ -122,7 +122,7 @@ func (g gatewayForm) Arrivals(route string) int {
 
 func (g gatewayForm) Refunds() map[string]int { return g.Gateway.Refunds(appID) }
 
-// newPlatform returns one, with its public key.
+// newPlatform returns a platform and its public key.
 func newPlatform(t *testing.T, preset string, client gateway.Keys, fault func(string, int) gateway.Fault) (platform, string) {
 	t.Helper()
 	if preset == "alipay" {
@@ -139,19 +139,19 @@ func newPlatform(t *testing.T, preset string, client gateway.Keys, fault func(st
 	return p, p.PublicKey
 }
 
-// A client is an SDK that is asked for a refund of number R1 through a base URL. It
-// returns what its user sees: the code of an error, "" for success.
+// A client is an SDK that makes a refund with number R1 through a base URL. It
+// returns the error code that its user gets, "" for success.
 type client struct {
 	name, preset string
 	// make returns the refund for a base URL, the caller's keys and the platform's public one.
 	make func(t *testing.T, url string, keys gateway.Keys, public string) func() (code string)
-	// What the user sees; one of these is enough, each a part of the code.
+	// Texts of the user's error code; one of them suffices.
 	limited, refused, down, unknown, lost []string
-	// How often the SDK itself sends what the platform answered with a 5xx; 0 is once.
+	// Sendings by the SDK itself if the platform answers 5xx; 0 is one.
 	tries int
 }
 
-// counting stands between an SDK and the sidecar, and counts what the SDK sends.
+// counting is a proxy between an SDK and the sidecar that counts the SDK's requests.
 func counting(t *testing.T, sidecar string) (*atomic.Int64, string) {
 	t.Helper()
 	to, err := url.Parse(sidecar)
@@ -168,7 +168,7 @@ func counting(t *testing.T, sidecar string) (*atomic.Int64, string) {
 	return n, srv.URL
 }
 
-// once lets a fault happen to the first call only.
+// once gives the fault to the first call only.
 func once(f gateway.Fault) func(string, int) gateway.Fault {
 	return func(_ string, n int) gateway.Fault {
 		if n == 1 {
@@ -189,18 +189,18 @@ func (c client) test(t *testing.T) {
 		name     string
 		fault    func(string, int) gateway.Fault
 		lines    []string
-		calls    int      // refunds asked for, one after the other
-		want     []string // what the user sees of the last
-		arrivals int      // exactly
-		refunds  int      // money moved
-		sent     int      // by the SDK; 0: as many as calls
+		calls    int      // refunds made, one after the other
+		want     []string // the user's error code of the last
+		arrivals int      // exact number
+		refunds  int      // executed
+		sent     int      // requests of the SDK; 0: as many as calls
 		down     bool     // there is no platform
 	}
 	tries := max(c.tries, 1)
-	signed := c.preset == "alipay-v3" || c.preset == "wechatpay-v3" // with a nonce: not to be sent twice
+	signed := c.preset == "alipay-v3" || c.preset == "wechatpay-v3" // with a nonce: must not be sent twice
 	limited := scenario{"limited, sent again", once(gateway.Fault{Answer: gateway.AppLimited}), nil, 1, nil, 2, 1, 0, false}
 	if signed {
-		limited = scenario{"limited, its answer as it is", once(gateway.Fault{Answer: gateway.AppLimited}), nil, 1, c.limited, 1, 0, 0, false}
+		limited = scenario{"limited, its answer passed on", once(gateway.Fault{Answer: gateway.AppLimited}), nil, 1, c.limited, 1, 0, 0, false}
 	}
 	scenarios := []scenario{
 		{name: "success", calls: 1, arrivals: 1, refunds: 1},

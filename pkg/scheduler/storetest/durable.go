@@ -245,13 +245,13 @@ func holds(t *durable) {
 	soon := time.Now().Add(time.Minute + 123*time.Nanosecond)
 	every := lease.Hold{ID: 1<<40 + 3, Upstream: "api", Limit: "day", Every: true, Permits: 3}
 	t.intend(nil, hold(1<<40+1, "a", 1), hold(1<<40+2, "b", 2), every)
-	t.intend(nil, hold(1<<40+1, "a", 1)) // whoever needs it stores it too
+	t.intend(nil, hold(1<<40+1, "a", 1)) // each call that needs it stores it
 	back := hold(1<<40+2, "b", 2)
 	back.Back = soon
 	if err := t.d.Settle(t.Context(), []lease.Hold{back}); err != nil {
 		t.Fatal(err)
 	}
-	t.intend(nil, hold(1<<40+2, "b", 2)) // somebody comes late
+	t.intend(nil, hold(1<<40+2, "b", 2)) // another process comes late
 	t.lives(func(how string, past *scheduler.Past) {
 		t.sameHolds(how, past.Holds, hold(0, "a", 1), back, every)
 	})

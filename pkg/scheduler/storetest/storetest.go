@@ -1,5 +1,5 @@
-// Package storetest holds every scheduler.Store to what the scheduler expects of
-// it, as testing/slogtest does for log handlers.
+// Package storetest holds every scheduler.Store to the scheduler's expectations
+// of it, as testing/slogtest does for log handlers.
 //
 //	func TestStore(t *testing.T)   { storetest.Run(t, open) }
 //	func TestDurable(t *testing.T) { storetest.RunDurable(t, open) }

@@ -1,5 +1,5 @@
-// Asks one SDK for refunds, one for each line of its input, and prints what its user
-// sees as a line of JSON: the code of an error, "" for success.
+// Makes refunds with one SDK, one for each line of input, and prints the user's error
+// code as a line of JSON, "" for success.
 //   node refund.mjs alipay|alipay-v3|stripe BASE_URL
 // The keys are in PRIVATE_KEY and PUBLIC_KEY.
 import readline from 'node:readline';
@@ -55,4 +55,4 @@ for await (const _ of readline.createInterface({ input: process.stdin })) {
   }
   console.log(JSON.stringify(seen));
 }
-process.exit(0); // answers that the SDK did not read keep it alive else
+process.exit(0); // answers that the SDK did not read would keep the process alive

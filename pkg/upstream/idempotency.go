@@ -12,9 +12,47 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
-// sameEnv is what Idempotency.Same sees.
+// Idempotency describes how an upstream recognises a repeat. The zero value is an
+// upstream that does not.
+type Idempotency struct {
+	// Header names the header of an idempotency key: calls that have it are repeatable.
+	Header string
+	// Field names a parameter, or a JSON path of the body: calls that have it are repeatable.
+	Field string
+	// Retention is the time after the first sending within which a repeat is
+	// recognised, for all repeatable calls; zero means without end.
+	Retention time.Duration
+	// Same is a request expression with a value of any type. Two requests under one
+	// idempotency key are the same if their values are equal; otherwise the second
+	// one is refused. It may also use target, payload (the body) and
+	// params(without...), all parameters but those named. It must tell apart all
+	// requests that the upstream tells apart. If it fails, or is empty, method,
+	// target, body and header are compared, without signatures and without the
+	// fields for time, client and trace.
+	Same string
+}
+
+// Repeatable reports whether the upstream itself recognises a repeat of the
+// request, within Idempotency.Retention of its first sending.
+func (u *Upstream) Repeatable(in *Input) bool {
+	by := u.Idempotency
+	if by.Header != "" && in.r.Header.Get(by.Header) != "" {
+		return true
+	}
+	if by.Field != "" && in.has(by.Field) {
+		return true
+	}
+	if u.idempotent == nil {
+		return false
+	}
+	ok, err := u.idempotent.Bool(in)
+	return err == nil && ok
+}
+
+// sameEnv has the variables of Idempotency.Same.
 type sameEnv struct {
 	requestEnv
 	Target  string                 `expr:"target"`
@@ -22,20 +60,21 @@ type sameEnv struct {
 	Params  func(...string) string `expr:"params"`
 }
 
-// Fingerprint returns a hash of what two requests with one idempotency key have in
-// common if they are the same; see Idempotency.Same.
+// Fingerprint returns a hash that is equal for requests that Idempotency.Same
+// takes as the same.
 func (u *Upstream) Fingerprint(r *Request) string {
 	h := sha256.New()
-	if what, ok := u.what(r); ok {
-		h.Write(what)
+	if value, ok := u.sameValue(r); ok {
+		h.Write(value)
 	} else {
-		whole(h, r)
+		writeStable(h, r)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// what returns what Same gives; false if there is none, or it fails.
-func (u *Upstream) what(r *Request) ([]byte, bool) {
+// sameValue returns the value of Idempotency.Same for a request; false if the
+// expression is empty or fails.
+func (u *Upstream) sameValue(r *Request) ([]byte, bool) {
 	if u.same == nil {
 		return nil, false
 	}
@@ -48,17 +87,17 @@ func (u *Upstream) what(r *Request) ([]byte, bool) {
 	return text, err == nil
 }
 
-// volatile are fields that differ from one sending to the next, and say nothing of
-// what is asked for: they tell when, by which client, and under which trace.
+// volatile are header fields that differ between repeats of one request: time,
+// client, trace and signature.
 var volatile = []string{
 	"Date", "User-Agent", "Prefer", "Accept-Encoding", "Traceparent", "Tracestate", "Baggage",
 	"X-Request-Id", "X-Correlation-Id", "Signature", "Signature-Input", // RFC 9421
 }
 
-// whole writes a request but for what is volatile. Credentials belong to it, lest
-// one caller gets the answer to another: but where they sign, with a time and a
-// nonce, only their scheme does.
-func whole(w io.Writer, r *Request) {
+// writeStable writes a request without its volatile fields. Credentials are part of
+// it, so that no caller gets another caller's answer. Of an Authorization that is a
+// signature, with a time and a nonce, only the scheme is written.
+func writeStable(w io.Writer, r *Request) {
 	header := r.Header.Clone()
 	for _, name := range volatile {
 		header.Del(name)
@@ -72,8 +111,8 @@ func whole(w io.Writer, r *Request) {
 	fmt.Fprintf(w, "\r\n%s", r.Body)
 }
 
-// params returns all parameters but those named as one text: of the query and the
-// form, files included. What is not in such a form comes as it is.
+// params returns all parameters but those named as one text: those of the query
+// and the form, files included. A query or body that is no form is taken whole.
 func (in *Input) params(without ...string) string {
 	_, query, _ := strings.Cut(in.r.Target, "?")
 	all, err := url.ParseQuery(query)
@@ -95,8 +134,8 @@ func (in *Input) params(without ...string) string {
 	return all.Encode()
 }
 
-// wholeForm reads a form with the hashes of its files; false if the body is none, or
-// a broken one.
+// wholeForm reads a form with the hashes of its files; false if the body is no form,
+// or a broken one.
 func wholeForm(r *Request) (url.Values, bool) {
 	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch kind {

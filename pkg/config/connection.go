@@ -1,0 +1,104 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/netip"
+	"os"
+
+	"github.com/seed-30fe103d/throttler/pkg/signer"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+type fileTimeouts struct {
+	// Connect bounds dialling, and the TLS handshake. Default 10s.
+	Connect *duration `key:"connect"`
+	// Head bounds the wait for the answer's head. Default: timeout.
+	Head *duration `key:"head"`
+	// Body bounds each wait for more of a streaming body. Default: timeout.
+	Body *duration `key:"body"`
+	// Idle bounds the life of an idle connection. Default 90s.
+	Idle *duration `key:"idle"`
+}
+
+type fileInspect struct {
+	// Bytes is the number of bytes of an answer's body that the rules can read. Default 1MiB.
+	Bytes *size `key:"bytes"`
+	// Delay bounds the time that inspection holds an answer back from a waiting caller.
+	// Default 1s.
+	Delay *duration `key:"delay"`
+}
+
+type fileTLS struct {
+	// CA is a PEM file with the only trusted authorities. Default: the system's.
+	CA string `key:"ca"`
+	// Cert is a PEM file with the client certificate and its chain; Key refers to
+	// its private key: file:PATH (mode 0600) or env:NAME.
+	Cert string `key:"cert"`
+	Key  string `key:"key"`
+	// ServerName is the name that the upstream's certificate must have. Default: the
+	// URL's host.
+	ServerName string `key:"server_name"`
+}
+
+// connection converts the keys that concern connections and the reading of answers.
+func (f fileUpstream) connection(faults *faultList, path string, to *upstream.Config) {
+	positive(faults, path+".timeout", f.Timeout, &to.Timeout)
+	positive(faults, path+".timeouts.connect", f.Timeouts.Connect, &to.ConnectTimeout)
+	positive(faults, path+".timeouts.head", f.Timeouts.Head, &to.HeadTimeout)
+	positive(faults, path+".timeouts.body", f.Timeouts.Body, &to.BodyTimeout)
+	positive(faults, path+".timeouts.idle", f.Timeouts.Idle, &to.IdleTimeout)
+	positive(faults, path+".inspect.bytes", f.Inspect.Bytes, &to.MaxInspect)
+	positive(faults, path+".inspect.delay", f.Inspect.Delay, &to.InspectDelay)
+	to.HTTP1 = f.HTTP2 != nil && !*f.HTTP2
+	to.TLS = f.TLS.convert(faults, path+".tls")
+	for i, text := range f.Addresses {
+		prefix, err := netip.ParsePrefix(text)
+		if ip, e := netip.ParseAddr(text); e == nil {
+			prefix, err = netip.PrefixFrom(ip, ip.BitLen()), nil
+		}
+		if err != nil {
+			faults.add(index(path+".addresses", i), "%q is neither an IP address nor a CIDR such as 10.0.0.0/8", text)
+		}
+		to.Addresses = append(to.Addresses, prefix)
+	}
+}
+
+func (f fileTLS) convert(faults *faultList, path string) *tls.Config {
+	if f == (fileTLS{}) {
+		return nil
+	}
+	c := &tls.Config{ServerName: f.ServerName}
+	if f.CA != "" {
+		text, err := os.ReadFile(f.CA)
+		if err != nil {
+			faults.add(path+".ca", "%w", err)
+		} else if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(text) {
+			faults.add(path+".ca", "%s holds no certificate in PEM", f.CA)
+		}
+	}
+	if (f.Cert == "") != (f.Key == "") {
+		faults.add(path, "cert and key belong together; give both or neither")
+		return c
+	}
+	if f.Cert == "" {
+		return c
+	}
+	cert, err := os.ReadFile(f.Cert)
+	if err != nil {
+		faults.add(path+".cert", "%w", err)
+	}
+	key, keyErr := signer.Secret(f.Key)
+	if keyErr != nil {
+		faults.add(path+".key", "%w", keyErr)
+	}
+	if err != nil || keyErr != nil {
+		return c
+	}
+	pair, err := tls.X509KeyPair(cert, []byte(key))
+	if err != nil {
+		faults.add(path+".cert", "%s and the key do not make a pair in PEM", f.Cert)
+	}
+	c.Certificates = []tls.Certificate{pair}
+	return c
+}

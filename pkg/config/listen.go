@@ -1,0 +1,49 @@
+package config
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A listenAddress is an address to listen on, with the path of its key.
+type listenAddress struct{ path, host, port string }
+
+// listen parses an address and adds it to those taken. It reports false, with a fault,
+// if the address is invalid or taken.
+func listen(faults *faultList, path, address string, taken *[]listenAddress) (listenAddress, bool) {
+	host, port, err := net.SplitHostPort(address)
+	if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || strings.ContainsAny(host, " /@") {
+		faults.add(path, "is not a listen address; write host and port, such as 127.0.0.1:8081, or :8081 for all hosts")
+		return listenAddress{}, false
+	} else if port = strconv.FormatUint(n, 10); host == "localhost" {
+		host = "127.0.0.1"
+	}
+	a := listenAddress{path, host, port}
+	i := slices.IndexFunc(*taken, a.clashes)
+	if i >= 0 {
+		faults.add(path, "%s is taken by %s", address, (*taken)[i].path)
+	}
+	*taken = append(*taken, a)
+	return a, i < 0
+}
+
+// clashes reports whether the system cannot listen on both addresses at once. Port 0 is
+// a free one each time.
+func (a listenAddress) clashes(b listenAddress) bool {
+	return a.port == b.port && a.port != "0" && (a.host == b.host || a.all() || b.all())
+}
+
+// all reports whether the address is on every interface: Go listens on both
+// families for either form.
+func (a listenAddress) all() bool {
+	ip, err := netip.ParseAddr(a.host)
+	return a.host == "" || err == nil && ip.IsUnspecified()
+}
+
+func (a listenAddress) loopback() bool {
+	ip, err := netip.ParseAddr(a.host)
+	return err == nil && ip.IsLoopback()
+}

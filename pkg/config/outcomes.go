@@ -1,0 +1,48 @@
+package config
+
+import (
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+type fileRule struct {
+	// When is an expression over status, header(name) and body(path) of the answer;
+	// error and sent, for an attempt without a whole answer; repeat, true if an earlier
+	// sending may have been executed; and method, path, query, form, param and json of
+	// the request.
+	When string `key:"when"`
+	// Is is done, failed, not_executed or unknown.
+	Is string `key:"is"`
+	// Pause is the pause of a not_executed outcome. Default: the upstream pauses for
+	// its Retry-After or the backoff.
+	Pause *filePause `key:"pause"`
+	// After is the least wait before this call is sent again. Default: that of the
+	// answer, the pause or the backoff.
+	After *duration `key:"after"`
+	// Park keeps an unknown call from being repeated. Default false.
+	Park bool `key:"park"`
+}
+
+type filePause struct {
+	// Limit names the limit of the paused key. Default: the whole upstream pauses.
+	Limit string `key:"limit"`
+	// For is the length if the answer has no Retry-After. Default: the backoff.
+	For *duration `key:"for"`
+}
+
+func convertRules(faults *faultList, path string, from []fileRule) []upstream.Rule {
+	var rules []upstream.Rule
+	for i, f := range from {
+		rules = append(rules, f.convert(faults, index(path, i)))
+	}
+	return rules
+}
+
+func (f fileRule) convert(faults *faultList, path string) upstream.Rule {
+	rule := upstream.Rule{When: f.When, Is: upstream.Outcome(f.Is), Park: f.Park}
+	if f.Pause != nil {
+		rule.Pause = &upstream.Pause{Limit: f.Pause.Limit}
+		positive(faults, path+".pause.for", f.Pause.For, &rule.Pause.For)
+	}
+	positive(faults, path+".after", f.After, &rule.After)
+	return rule
+}

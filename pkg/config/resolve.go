@@ -1,0 +1,48 @@
+package config
+
+import (
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+type fileResolve struct {
+	// When is a request expression, true for the unknown calls that the query resolves.
+	// Default: all.
+	When string `key:"when"`
+	// Signed is true if the query is useless without a signer. Default false.
+	Signed bool `key:"signed"`
+	// Method is the query's. Default GET.
+	Method string `key:"method"`
+	// Target, Headers and Body are request expressions over the unknown call that
+	// give a text. Headers and Body default to none.
+	Target  string            `key:"target"`
+	Headers map[string]string `key:"headers"`
+	Body    string            `key:"body"`
+	// Outcomes are rules over the query's answer, and the unknown call's request.
+	Outcomes []fileVerdict `key:"outcomes"`
+	// After is the wait before the first query. Default 10s.
+	After *duration `key:"after"`
+	// Every is the wait between queries. Default 30s.
+	Every *duration `key:"every"`
+	// Queries is the greatest number of queries. Default 10.
+	Queries *int `key:"queries"`
+}
+
+type fileVerdict struct {
+	// When is an expression over status, header(name) and body(path) of the query's
+	// answer, and method, path, query, form, param and json of the unknown call.
+	When string `key:"when"`
+	// Is is done, failed, not_executed (the call is sent again) or unknown.
+	Is string `key:"is"`
+}
+
+func (f fileResolve) convert(faults *faultList, path string) scheduler.Resolve {
+	to := scheduler.Resolve{When: f.When, Signed: f.Signed, Method: f.Method, Target: f.Target, Header: f.Headers, Body: f.Body}
+	for _, v := range f.Outcomes {
+		to.Outcomes = append(to.Outcomes, upstream.Rule{When: v.When, Is: upstream.Outcome(v.Is)})
+	}
+	positive(faults, path+".after", f.After, &to.After)
+	positive(faults, path+".every", f.Every, &to.Every)
+	positive(faults, path+".queries", f.Queries, &to.Queries)
+	return to
+}

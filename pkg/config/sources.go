@@ -1,0 +1,86 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
+)
+
+// flagKeys maps flags to the keys that they override.
+var flagKeys = map[string]string{"admin": "admin", "log-level": "log.level", "log-format": "log.format"}
+
+// AddFlags defines the flags that override the file.
+func AddFlags(flags *pflag.FlagSet) {
+	flags.String("admin", DefaultAdmin, "listen address of the admin API")
+	flags.String("log-level", "info", "debug, info, warn or error")
+	flags.String("log-format", "text", "text or json")
+}
+
+// leaves calls f with the path of each key that holds one value: lists and the
+// keys of maps have no variable.
+func leaves(path []string, t reflect.Type, f func(path []string)) {
+	for _, k := range keys(t) {
+		at := append(slices.Clip(path), k.name)
+		switch {
+		case keys(k.typ) != nil:
+			leaves(at, k.typ, f)
+		case k.typ.Kind() != reflect.Slice && k.typ.Kind() != reflect.Map:
+			f(at)
+		}
+	}
+}
+
+const variablePrefix = "THROTTLER_"
+
+// variable returns the name of a path's variable.
+func variable(path []string) string {
+	return variablePrefix + strings.ToUpper(strings.ReplaceAll(strings.Join(path, "_"), "-", "_"))
+}
+
+// bindEnvironment binds the variables of all keys, for the given upstreams.
+// It returns a warning for each other variable that begins with the prefix.
+func bindEnvironment(faults *faultList, v *viper.Viper, upstreams map[string]any) (warnings []string) {
+	bound := make(map[string]string) // paths by variable
+	bind := func(path []string) {
+		name, at := variable(path), strings.Join(path, ".")
+		v.BindEnv(strings.Join(path, separator), name) // fails only without a key
+		if bound[name] = at; os.Getenv(name) != "" {
+			faults.sources[at] = name
+		}
+	}
+	leaves(nil, reflect.TypeFor[file](), bind)
+	for _, name := range slices.Sorted(maps.Keys(upstreams)) {
+		at := []string{"upstreams", name}
+		if other, taken := bound[variable(append(at, "url"))]; taken {
+			faults.add(strings.Join(at, "."), "has the variables of %s, %s_…; take names that differ in more than - and _", strings.TrimSuffix(other, ".url"), variable(at))
+			continue
+		}
+		leaves(at, reflect.TypeFor[fileUpstream](), bind)
+	}
+	for _, entry := range slices.Sorted(slices.Values(os.Environ())) {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, variablePrefix) && bound[name] == "" {
+			warnings = append(warnings, fmt.Sprintf("environment: %s is not the variable of any key, nor of an upstream in the file", name))
+		}
+	}
+	return warnings
+}
+
+// bindFlags binds the flags that the user has given.
+func bindFlags(faults *faultList, v *viper.Viper, flags *pflag.FlagSet) {
+	if flags == nil {
+		return
+	}
+	for name, path := range flagKeys {
+		if f := flags.Lookup(name); f != nil && f.Changed {
+			v.BindPFlag(strings.ReplaceAll(path, ".", separator), f) // fails only without a flag
+			faults.sources[path] = "--" + name
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package config
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+type fileUpstream struct {
+	// Listen is the address of the data listener, host:port. Without it calls come
+	// only by the admin API, or from the program that embeds the scheduler.
+	Listen string `key:"listen"`
+	// URL is the API's scheme and host, and the path in front of every target, if any.
+	URL string `key:"url"`
+	// Preset names the preset that gives the defaults of this upstream. Default generic.
+	Preset string `key:"preset"`
+
+	// Timeout bounds an attempt, from dialling to the answer's end. Default 30s.
+	Timeout *duration `key:"timeout"`
+	// Late bounds the time from the end of an unanswered attempt until the upstream
+	// counts it: its permit comes back that much later. Default 5s.
+	Late *duration `key:"late"`
+	// MaxWait bounds a caller's wait for its slot. Default 30s.
+	MaxWait *duration `key:"max_wait"`
+	// MaxAge bounds the time from a call's acceptance to its sending. Default 24h.
+	MaxAge *duration `key:"max_age"`
+	// MaxWaiting is the greatest number of waiting calls. Default 10000.
+	MaxWaiting *int `key:"max_waiting"`
+	// MaxWaitingBytes is the greatest size of all waiting calls together. Default 256MiB.
+	MaxWaitingBytes *size `key:"max_waiting_bytes"`
+	// MaxBody is the greatest size of a request's body. Default 1MiB.
+	MaxBody *size `key:"max_body"`
+	// Concurrency is the greatest number of attempts in flight. Default 1024.
+	Concurrency *int `key:"concurrency"`
+
+	// Durable is true, false or a request expression, true for calls that are stored
+	// although their caller waits. Default false.
+	Durable *condition `key:"durable"`
+	// NoBody is true, false or a request expression, true for calls to be stored without
+	// their request. Such a call ends with the process, and is reported. Default false.
+	NoBody *condition `key:"no_body"`
+
+	// ShareBy is a request expression; calls of one value are one flow, and flows
+	// share fairly. Default: all calls are one flow.
+	ShareBy string `key:"share_by"`
+	// Weights are the shares of flows, above 0; a flow not named has 1. A flow named
+	// here is the same in any case.
+	Weights map[string]float64 `key:"weights"`
+	Spacing fileSpacing        `key:"spacing"`
+
+	// Outcomes are evaluated in order, before those of the preset; the first that
+	// holds decides.
+	Outcomes []fileRule `key:"outcomes"`
+	// Idempotent is a request expression, true if the upstream itself recognises a
+	// repeat of the call. An empty text is false for all. Default: the preset's.
+	Idempotent string `key:"idempotent"`
+	// Resend allows a waiting caller's call to be sent again with the same bytes.
+	// Default: the preset's.
+	Resend      bool            `key:"resend"`
+	Idempotency fileIdempotency `key:"idempotency"`
+	Retry       fileRetry       `key:"retry"`
+	Signature   fileSignature   `key:"signature"`
+	Signer      fileSigner      `key:"signer"`
+	// Resolve are queries about submitted calls of unknown outcome; the first with
+	// a when that holds is sent. Default: the preset's.
+	Resolve []fileResolve `key:"resolve"`
+	// Callbacks are the targets, by name, that a submitted call may name for its webhook.
+	Callbacks map[string]fileCallback `key:"callbacks"`
+	// Replay gives the stored answer to a client that sends an Idempotency-Key a second
+	// time. Default: the preset's.
+	Replay  bool        `key:"replay"`
+	Refusal fileRefusal `key:"refusal"`
+
+	Timeouts fileTimeouts `key:"timeouts"`
+	Inspect  fileInspect  `key:"inspect"`
+	// HTTP2 is used if TLS offers it. Default true.
+	HTTP2 *bool   `key:"http2"`
+	TLS   fileTLS `key:"tls"`
+	// Addresses, as IP or CIDR, are the only ones that may be dialled. Default: any,
+	// except that a name must not lead to this host or its link.
+	Addresses []string `key:"addresses"`
+
+	// Keys are names for request expressions: a limit's per_key, or share_by, may
+	// be one of them. Default: the preset's.
+	Keys map[string]string `key:"keys"`
+	// Limits all hold at once.
+	Limits []fileLimit `key:"limits"`
+}
+
+type fileSpacing struct {
+	// Burst spreads calls evenly inside sliding windows without counts; so many may be
+	// sent at once. Default: calls are sent as soon as permits are free.
+	Burst *int `key:"burst"`
+}
+
+func (f fileUpstream) convert(faults *faultList, path string) scheduler.Upstream {
+	u := scheduler.Upstream{
+		Config:  upstream.Config{URL: f.URL, Idempotent: f.Idempotent},
+		Durable: f.Durable.source(),
+		NoBody:  f.NoBody.source(),
+		Resend:  f.Resend,
+		Weights: f.Weights,
+	}
+	f.connection(faults, path, &u.Config)
+	positive(faults, path+".late", f.Late, &u.Late)
+	atMost(faults, path+".late", u.Late, quota.MaxWindow)
+	positive(faults, path+".max_wait", f.MaxWait, &u.MaxWait)
+	positive(faults, path+".max_age", f.MaxAge, &u.MaxAge)
+	positive(faults, path+".max_waiting", f.MaxWaiting, &u.MaxWaiting)
+	positive(faults, path+".max_waiting_bytes", f.MaxWaitingBytes, &u.MaxWaitingBytes)
+	positive(faults, path+".max_body", f.MaxBody, &u.MaxBody)
+	positive(faults, path+".concurrency", f.Concurrency, &u.Concurrency)
+	positive(faults, path+".spacing.burst", f.Spacing.Burst, &u.Burst)
+
+	u.Outcomes = convertRules(faults, path+".outcomes", f.Outcomes)
+	u.Idempotency = f.Idempotency.convert(faults, path+".idempotency")
+	u.Retry = f.Retry.convert(faults, path+".retry")
+	u.Signature.Once = f.Signature.Once
+	positive(faults, path+".signature.life", f.Signature.Life, &u.Signature.Life)
+	u.Signer = f.Signer.convert(faults, path+".signer")
+	for i, query := range f.Resolve {
+		u.Resolve = append(u.Resolve, query.convert(faults, index(path+".resolve", i)))
+	}
+	if len(f.Callbacks) > 0 {
+		u.Callbacks = make(map[string]scheduler.Callback)
+	}
+	for name, callback := range f.Callbacks {
+		u.Callbacks[name] = callback.convert(faults, path+".callbacks."+name)
+	}
+	f.checkExpressions(faults, path)
+	u.ShareBy = f.expression(f.ShareBy)
+	for i, limit := range f.Limits {
+		limit.PerKey = f.expression(limit.PerKey)
+		u.Limits = append(u.Limits, limit.convert(faults, index(path+".limits", i)))
+	}
+	return u
+}
+
+func (f fileUpstream) checkExpressions(faults *faultList, path string) {
+	for _, name := range slices.Sorted(maps.Keys(f.Keys)) {
+		if _, err := upstream.Compile(f.Keys[name], upstream.Key); err != nil {
+			faults.add(path+".keys."+name, "%w", err)
+		}
+	}
+}
+
+// expression returns the expression of a name in keys. Another text is an expression
+// itself.
+func (f fileUpstream) expression(text string) string {
+	if e, ok := f.Keys[text]; ok {
+		return e
+	}
+	return text
+}
