@@ -74,7 +74,8 @@ func (w workload) groups(all []limiter) (groups [][]limiter) {
 	return groups
 }
 
-// program returns a function that opens a limiter with a program on PATH; nil if there is no such program.
+// program returns a function that opens a limiter with a program on PATH; nil if
+// there is no such program.
 func program(name string, open func(path string, w workload, receiver string) (driver, error)) func(workload, string) (driver, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {

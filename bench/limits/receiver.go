@@ -23,7 +23,8 @@ type receiver struct {
 	arrivals []time.Duration // since origin
 }
 
-// receive is the part of the receiver's process: it prints its URL, and ends with its standard input.
+// receive is the part of the receiver's process: it prints its URL, and ends with its
+// standard input.
 func receive() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

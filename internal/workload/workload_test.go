@@ -98,8 +98,8 @@ func TestFaults(t *testing.T) {
 	const head, ok = "at,method,param.app,json.n\n", "1,POST,a,1\n"
 	for _, f := range []struct {
 		fault, name, text string
-		c                scheduler.Config
-		want             string
+		c                 scheduler.Config
+		want              string
 	}{
 		{"nothing", "l.csv", "", c, `l.csv:1: is empty`},
 		{"only a header", "l.csv", head, c, `l.csv:1: is empty: there is no arrival`},

@@ -46,7 +46,8 @@ func outcome(t *testing.T, preset, more string, r *upstream.Request, a answer) (
 	return res, slices.IndexFunc(config.Outcomes, func(rule upstream.Rule) bool { return rule.When == res.Reason })
 }
 
-// call returns a request in the gateway form, all parameters in the body as in smartwalle's SDK.
+// call returns a request in the gateway form, all parameters in the body as in
+// smartwalle's SDK.
 func call(method, content string) *upstream.Request {
 	form := url.Values{"app_id": {"2021"}, "method": {method}, "biz_content": {content}}
 	return &upstream.Request{

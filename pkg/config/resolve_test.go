@@ -17,7 +17,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// serving is a transport to a platform inside the bubble; an answer cut off by a panic is an error.
+// serving is a transport to a platform inside the bubble; an answer cut off by a
+// panic is an error.
 func serving(platform http.Handler) transport {
 	return func(r *http.Request) (resp *http.Response, err error) {
 		defer func() {

@@ -66,8 +66,9 @@ func verify(t *testing.T, key *rsa.PublicKey, text, signature string) {
 	}
 }
 
-// A gateway that verifies accepts the signature, in whichever place the
-// parameters are; the time stamp is new and the business parameters stay.
+// A gateway that verifies accepts the signature, with the parameters in
+// query, form or multipart body; the time stamp is new and the business
+// parameters stay.
 func TestAlipay(t *testing.T) {
 	ref, _, keys := keyFile(t)
 	g, err := gateway.New(gateway.Config{Apps: map[string]string{app: keys.Public}})

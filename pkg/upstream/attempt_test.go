@@ -64,7 +64,8 @@ func newRawServer(t *testing.T, serve func(n int64, request string, c net.Conn) 
 	return s
 }
 
-// unusedURL has a port without a listener. The port of a listener just closed would not do: another test may open it.
+// unusedURL has a port without a listener. The port of a listener just closed would
+// not do: another test may open it.
 const unusedURL = "http://127.0.0.1:1"
 
 func (s *rawServer) url() string { return "http://" + s.Addr().String() }

@@ -65,8 +65,9 @@ const (
 type Wheel[T any] struct {
 	tick uint64 // nanoseconds
 
-	// now is the tick that the wheel has reached: all slots lie ahead of it, save the
-	// slot of now itself on level 0. goal is the tick up to which Advance was asked.
+	// now is the tick that the wheel has reached: all slots lie ahead of it, except
+	// the slot of now itself on level 0. goal is the tick up to which Advance was
+	// asked.
 	now, goal uint64
 
 	// occupied has a bit for each slot that is not empty, in a word for the even and one
