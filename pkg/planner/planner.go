@@ -285,8 +285,9 @@ func (p *Planner[T]) move(now time.Time, cl *class[T], from, to *keyQueue[T]) {
 	case to == p.parked.queue:
 		p.parked.classes.add(cl)
 		p.parked.expect(now, cl)
-	case cl.demand.Cost > 1 && to != p.entry:
+	case cl.demand.Cost > 1 && to != p.entry: // its reservation may end others, or must respect one
 		p.parked.reserved.add(to)
+		p.parked.reserved.restart()
 	}
 }
 
