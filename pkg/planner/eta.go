@@ -175,7 +175,7 @@ func (p *Planner[T]) line(q *keyQueue[T], it *Item[T], cost int) (l line[T]) {
 		l.apart = cl.calls.size() * cost
 	}
 	for f := range sample(q.flows.Items, maxFlows) {
-		if f == own || l.seen == maxFlows {
+		if f == own {
 			continue
 		}
 		urgent, alike := f.counts.split(r.priority)
@@ -276,9 +276,9 @@ func (f *flowQueue[T]) older(r rank) int {
 // sample yields at most n items, evenly spread over all.
 func sample[T any](items []T, n int) func(yield func(T) bool) {
 	return func(yield func(T) bool) {
-		step := max(1, len(items)/n)
-		for i := 0; i < len(items); i += step {
-			if !yield(items[i]) {
+		n = min(n, len(items))
+		for i := range n {
+			if !yield(items[i*len(items)/n]) {
 				return
 			}
 		}

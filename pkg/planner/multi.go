@@ -106,6 +106,10 @@ func (r rescan[T]) Fire(time.Time) { r.p.changed = true }
 // or of none.
 func (p *Planner[T]) unpark(now time.Time) {
 	k := &p.parked
+	if p.changed {
+		p.changed = false
+		k.restart()
+	}
 	k.classes.look(func(cl *class[T]) bool {
 		if cl.at == nil || cl.at.key != k.queue {
 			return false

@@ -7,41 +7,44 @@
 //	forecast := p.ETA(now, item, planner.Elsewhere{})    // when will it go, and which limit holds it?
 //
 // A Planner is passive: it takes now, owns no goroutine, clock or lock, and knows
-// limits, keys and costs, not requests. Its ledger (package quota) has one owner, who
-// pauses limits and returns permits, and then calls Check. Its wheel wakes the owner,
-// who advances it and dispatches again.
+// limits, keys and costs, not requests. Its owner also owns its ledger (package quota)
+// and its wheel: it calls Check when permits are back or a pause begins or ends, and
+// Dispatch when the wheel is due.
 //
 // # Order
 //
-// The call with the highest priority goes first; then the call of the flow that has
-// had the least for its weight (start-time fair queueing); then the oldest one. A flow
-// pays cost/weight of virtual time for a call. Flows a and b with weights 1 and 2:
+// The call with the highest priority goes first, then the call of the flow that has had
+// the least for its weight, then the oldest (start-time fair queueing: Goyal, Vin and
+// Cheng, SIGCOMM 1996). A flow pays cost/weight of virtual time for a call; one that was
+// idle begins where the others stand. Flows a and b with weights 1 and 2, their calls
+// from the oldest to the youngest:
 //
-//	virtual time of a   0   1   1   1   2   2     what goes     a1 b1 b2 a2 b3 b4
+//	goes                a1  b1  b2  a2  b3  b4
+//	virtual time of a   0   1   1   1   2   2
 //	virtual time of b   0   0   ½   1   1   1½
 //
 // # Where calls wait
 //
-// Calls of one flow that need the same permits are a class. A class waits at one key of
-// one limit, the last that stops it, in the flow queue of its flow there:
+// Calls of one flow that need the same permits are a class. It waits at one key: behind
+// an earlier call that lacks a permit there, or else at the last limit that stops it.
+// Here limit app and key 18 of limit trade are full:
 //
 //	key queue    flow queue   class, by its needs    calls, oldest first
-//	app          a            app, trade:17          #3 #9
-//	             a            app                    #5
+//	app          a            app, trade:17          #5 #9
+//	                          app                    #6
 //	             b            app                    #7
-//	trade:18     b            app, trade:18          #6 #8
+//	trade:18     b            app, trade:18          #3 #8
 //
-// Nothing is booked ahead: a cancelled call leaves no hole. A full key blocks no call of
-// another key, and a permit that comes back wakes the key queue that it opens and no
-// other; there the class with the first call is asked first. If another limit stops
-// that class, it moves to the queue of the other one.
+// Nothing is booked ahead, so a cancelled call leaves no hole. A full key blocks no call
+// of another key. A permit that comes back wakes the key queue that it opens, and no
+// other; the class with the first call takes its permits, or moves on if one is missing.
 //
 // # Calls that need several permits
 //
-// While the first call of a key queue lacks permits of that key only, no younger call
-// may take them, or a call that costs 2 would starve behind calls that cost 1. A call
-// that lacks permits of two limits reserves neither: it is parked, and looked at again
-// when one of them may be enough. X needs 2 of limit a and 2 of limit b, 2 permits each:
+// While the first call of a key queue lacks permits of that key only, no later call may
+// take them: calls that cost 1 must not starve one that costs 2. A call that lacks
+// permits of two limits reserves none: it is parked, and looked at again when one of them
+// may be enough. X needs 2 of limit a and 2 of limit b, which have 2 permits each:
 //
 //	free of a, b   X                           a younger call that needs 1 of a
 //	  1    0       is parked                   goes
@@ -49,10 +52,7 @@
 //	  2    2       goes                        waits for the next permit
 //
 // Not promised: exact estimates where calls of many flows and costs meet at one key,
-// and fairness between calls of one flow and different classes beyond priority and age.
-//
-// Sources: Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996; Seidel and
-// Aragon, "Randomized Search Trees", 1996.
+// and fairness between classes of one flow beyond priority and age.
 package planner
 
 import (
@@ -78,16 +78,18 @@ type Demand struct {
 // An Item is a call as a Planner knows it. It is embedded in the caller's own type,
 // and Value leads back there. While it is queued only the Planner changes it.
 type Item[T any] struct {
-	Value  T
-	Demand *Demand
-	Seq    uint64 // age: a smaller one is older; unique and not 0
-	node[T]
-	Priority int16 // a higher one goes first
-	queued   bool
+	Value    T
+	Demand   *Demand
+	Seq      uint64 // age: a smaller one is older; unique and not 0
+	Priority int16  // a higher one goes first
+
+	count       uint32   // items of the subtree in the treap of its class; 0 outside
+	left, right *Item[T] // subtrees
 }
 
-// Queued reports whether the item waits in a planner.
-func (it *Item[T]) Queued() bool { return it.queued }
+// Queued reports whether the item waits in a planner. One that Replace has forgotten
+// still does.
+func (it *Item[T]) Queued() bool { return it.count > 0 }
 
 // A Timeout is what a planner and its owner put into their wheel.
 type Timeout interface{ Fire(now time.Time) }
@@ -111,12 +113,24 @@ type Planner[T any] struct {
 	changed bool          // since parked calls and reservations were last looked at
 	idle    time.Time     // when a call last left its class
 	trip    time.Duration // of an attempt, smoothed
+
+	// Empty heaps, to be copied: each closure of generic code costs an allocation.
+	noFlows   heap.Heap[*flowQueue[T]]
+	noClasses heap.Heap[*class[T]]
 }
 
 // New returns a planner without calls. Limits are those of the ledger, in its order;
 // weight returns the share of a flow, above 0. Origin is instant 0 of the wheel.
 func New[T any](origin time.Time, w *wheel.Wheel[Timeout], ledger *quota.Ledger, limits []quota.Limit, weight func(flow string) float64) *Planner[T] {
 	p := &Planner[T]{ledger: ledger, wheel: w, origin: origin}
+	p.noFlows = heap.New(
+		func(f *flowQueue[T]) *int { return &f.place },
+		func(a, b *flowQueue[T]) bool { return a.rank().before(b.rank()) },
+	)
+	p.noClasses = heap.New(
+		func(cl *class[T]) *int { return &cl.place },
+		func(a, b *class[T]) bool { return a.rank().before(b.rank()) },
+	)
 	p.Replace(limits, weight)
 	return p
 }
@@ -153,7 +167,6 @@ func (p *Planner[T]) Add(now time.Time, it *Item[T]) {
 	fresh := cl.calls.size() == 0
 	cl.calls.add(it)
 	cl.counts.add(int(it.Priority), 1)
-	it.queued = true
 	q := p.entry
 	if fresh {
 		q.add(cl)
@@ -179,7 +192,6 @@ func (p *Planner[T]) Remove(now time.Time, it *Item[T]) {
 }
 
 func (p *Planner[T]) remove(now time.Time, cl *class[T], it *Item[T]) {
-	it.queued = false
 	q := cl.at.key
 	if cl.calls.size() > 1 {
 		cl.count(int(it.Priority), -1)
@@ -205,10 +217,6 @@ func (p *Planner[T]) Fresh() bool { return !p.entry.empty() }
 // most so many of them, and hands each to send. Send may call Add, Remove and Check.
 // It reports whether there is more to look at, for which the wheel fires at once.
 func (p *Planner[T]) Dispatch(now time.Time, most int, send func(T)) (more bool) {
-	if p.changed {
-		p.changed = false
-		p.parked.restart()
-	}
 	p.unpark(now)
 	for again := true; again; {
 		p.recheck(now)
@@ -220,6 +228,9 @@ func (p *Planner[T]) Dispatch(now time.Time, most int, send func(T)) (more bool)
 			most--
 			send(it.Value)
 			p.parked.reserved.restart()
+			if p.changed { // by send
+				p.unpark(now)
+			}
 		}
 		again = it != nil || p.recheck(now)
 	}
@@ -363,7 +374,7 @@ func (p *Planner[T]) open(q *keyQueue[T]) {
 func (p *Planner[T]) class(it *Item[T]) *class[T] {
 	cl := p.classes[it.Demand.ID]
 	if cl == nil {
-		cl = &class[T]{demand: it.Demand, flow: p.flows.of(it.Demand.Flow)}
+		cl = &class[T]{demand: it.Demand, flow: p.flows.of(it.Demand.Flow), keys: make([]*keyQueue[T], 0, len(it.Demand.Needs))}
 		for _, n := range it.Demand.Needs {
 			id := keyID{n.Limit, n.Key}
 			q := p.keys[id]

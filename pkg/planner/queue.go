@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"math"
 	"slices"
 
 	"github.com/seed-30fe103d/throttler/internal/heap"
@@ -26,7 +27,7 @@ func (r rank) before(o rank) bool {
 }
 
 // lowest is behind every rank.
-var lowest = rank{priority: -1 << 15}
+var lowest = rank{priority: math.MinInt16 - 1}
 
 // A class holds the calls of one flow that have equal demands: they differ in
 // priority and age only.
@@ -122,8 +123,8 @@ func (f *flowQueue[T]) rank() rank {
 type keyQueue[T any] struct {
 	id      keyID
 	flows   heap.Heap[*flowQueue[T]]
-	byFlow  map[*flow]*flowQueue[T]
-	classes int // that need the key, wherever they wait
+	byFlow  map[*flow]*flowQueue[T] // nil until a class waits here
+	classes int                     // that need the key, wherever they wait
 
 	rank     rank // of the first class, when the queue was last put in order
 	place    int  // among the ready ones
@@ -144,13 +145,7 @@ type keyID struct {
 }
 
 func newKeyQueue[T any](p *Planner[T], id keyID) *keyQueue[T] {
-	return &keyQueue[T]{
-		id: id, planner: p, byFlow: make(map[*flow]*flowQueue[T]), waiting: make([]int, len(p.limits)+1),
-		flows: heap.New(
-			func(f *flowQueue[T]) *int { return &f.place },
-			func(a, b *flowQueue[T]) bool { return a.rank().before(b.rank()) },
-		),
-	}
+	return &keyQueue[T]{id: id, planner: p, flows: p.noFlows, waiting: make([]int, len(p.limits)+1)}
 }
 
 // first returns the class that goes first. The virtual time of a flow grows while its
@@ -173,11 +168,10 @@ func (q *keyQueue[T]) empty() bool { return q.flows.Size() == 0 }
 func (q *keyQueue[T]) add(cl *class[T]) {
 	f := q.byFlow[cl.flow]
 	if f == nil {
-		f = &flowQueue[T]{flow: cl.flow, key: q, virtual: cl.flow.virtual}
-		f.classes = heap.New(
-			func(cl *class[T]) *int { return &cl.place },
-			func(a, b *class[T]) bool { return a.rank().before(b.rank()) },
-		)
+		f = &flowQueue[T]{flow: cl.flow, key: q, virtual: cl.flow.virtual, classes: q.planner.noClasses}
+		if q.byFlow == nil {
+			q.byFlow = make(map[*flow]*flowQueue[T])
+		}
 		q.byFlow[cl.flow] = f
 	}
 	cl.at = f
