@@ -65,17 +65,17 @@ import (
 
 // A Demand is what a call takes. Items may share it, and it must not change.
 type Demand struct {
-	// ID is equal for demands that are.
+	// ID names the flow and the needs: equal demands have the same ID, others have not.
 	ID string
 	// Needs are the permits, at most one need per limit.
 	Needs []quota.Need
-	// Flow is the flow whose turn the call takes, and Cost what it pays for it, at
-	// least 1: the most that it needs of one limit.
+	// Flow is the flow whose turn the call takes. Cost is the price of the turn, the
+	// greatest cost of its needs, and at least 1.
 	Flow string
 	Cost int
 }
 
-// An Item is a call as a Planner knows it. It is embedded in the caller's own type,
+// An Item is a call as a Planner knows it. It is embedded in the owner's own type,
 // and Value leads back there. While it is queued only the Planner changes it.
 type Item[T any] struct {
 	Value    T
@@ -87,8 +87,8 @@ type Item[T any] struct {
 	left, right *Item[T] // subtrees
 }
 
-// Queued reports whether the item waits in a planner. One that Replace has forgotten
-// still does.
+// Queued reports whether the item waits in a planner. After Replace, an item that waited
+// before still says so: the owner adds it again, or drops it.
 func (it *Item[T]) Queued() bool { return it.count > 0 }
 
 // A Timeout is what a planner and its owner put into their wheel.
@@ -113,30 +113,19 @@ type Planner[T any] struct {
 	changed bool          // since parked calls and reservations were last looked at
 	idle    time.Time     // when a call last left its class
 	trip    time.Duration // of an attempt, smoothed
-
-	// Empty heaps, to be copied: each closure of generic code costs an allocation.
-	noFlows   heap.Heap[*flowQueue[T]]
-	noClasses heap.Heap[*class[T]]
+	empty   empty[T]
 }
 
 // New returns a planner without calls. Limits are those of the ledger, in its order;
 // weight returns the share of a flow, above 0. Origin is instant 0 of the wheel.
 func New[T any](origin time.Time, w *wheel.Wheel[Timeout], ledger *quota.Ledger, limits []quota.Limit, weight func(flow string) float64) *Planner[T] {
-	p := &Planner[T]{ledger: ledger, wheel: w, origin: origin}
-	p.noFlows = heap.New(
-		func(f *flowQueue[T]) *int { return &f.place },
-		func(a, b *flowQueue[T]) bool { return a.rank().before(b.rank()) },
-	)
-	p.noClasses = heap.New(
-		func(cl *class[T]) *int { return &cl.place },
-		func(a, b *class[T]) bool { return a.rank().before(b.rank()) },
-	)
+	p := &Planner[T]{ledger: ledger, wheel: w, origin: origin, empty: newEmpty[T]()}
 	p.Replace(limits, weight)
 	return p
 }
 
 // Replace begins anew under another set of limits, which the ledger has already. It
-// forgets all calls; those that still wait have to be added again.
+// forgets all calls and flows; the owner adds the calls that still wait again.
 func (p *Planner[T]) Replace(limits []quota.Limit, weight func(flow string) float64) {
 	for _, q := range p.keys {
 		p.wheel.Cancel(q.timeout)
@@ -182,7 +171,7 @@ func (p *Planner[T]) Add(now time.Time, it *Item[T]) {
 	}
 }
 
-// Remove takes a call back that has not gone.
+// Remove takes out a call that is queued.
 func (p *Planner[T]) Remove(now time.Time, it *Item[T]) {
 	p.changed = true
 	cl := p.classes[it.Demand.ID]
@@ -213,9 +202,10 @@ func (p *Planner[T]) remove(now time.Time, cl *class[T], it *Item[T]) {
 // Fresh reports whether calls were added at which no Dispatch has looked yet.
 func (p *Planner[T]) Fresh() bool { return !p.entry.empty() }
 
-// Dispatch takes the permits of the calls that can go now, the first of all first, at
-// most so many of them, and hands each to send. Send may call Add, Remove and Check.
-// It reports whether there is more to look at, for which the wheel fires at once.
+// Dispatch takes the permits of the calls that can go now, the first of all first, and
+// hands each to send. It sends no more calls than most; others that could go are sent by
+// the next Dispatch. Send may call Add, Remove and Check. More reports that there are
+// parked calls or reservations left to look at: the wheel fires at once for them.
 func (p *Planner[T]) Dispatch(now time.Time, most int, send func(T)) (more bool) {
 	p.unpark(now)
 	for again := true; again; {
@@ -244,7 +234,7 @@ func (p *Planner[T]) next(now time.Time) *Item[T] {
 	for p.ready.Size() > 0 {
 		q := p.ready.First()
 		cl := q.first()
-		if r := cl.rank(); r != q.rank { // its flow had a turn elsewhere meanwhile
+		if r := cl.rank(); r != q.rank { // the flow has had a turn elsewhere since
 			q.rank = r
 			p.ready.Fix(q)
 			continue
@@ -253,7 +243,7 @@ func (p *Planner[T]) next(now time.Time) *Item[T] {
 			p.move(now, cl, q, reserved)
 			continue
 		}
-		if p.ready.First() != q { // the look at reservations has opened a queue that goes first
+		if p.ready.First() != q { // reservedFor has opened a queue that goes before
 			continue
 		}
 		short, ok := p.ledger.Take(now, cl.demand.Needs)
@@ -274,7 +264,7 @@ func (p *Planner[T]) next(now time.Time) *Item[T] {
 			p.move(now, cl, q, last)
 		}
 		p.check(now, last)
-		if cl.demand.Cost > 1 { // its reservation may end another one
+		if cl.demand.Cost > 1 { // its reservation may end others
 			p.parked.reserved.restart()
 			p.recheck(now)
 		}
@@ -296,14 +286,14 @@ func (p *Planner[T]) move(now time.Time, cl *class[T], from, to *keyQueue[T]) {
 	case to == p.parked.queue:
 		p.parked.classes.add(cl)
 		p.parked.expect(now, cl)
-	case cl.demand.Cost > 1 && to != p.entry: // its reservation may end others, or must respect one
+	case cl.demand.Cost > 1 && to != p.entry: // its reservation may end others, or respect one
 		p.parked.reserved.add(to)
 		p.parked.reserved.restart()
 	}
 }
 
-// Check looks again at the key queues of some needs: permits have come back, or a
-// pause has begun or ended.
+// Check looks again at the key queues of some needs, after permits have come back or a
+// pause has begun or ended. The next Dispatch sends the calls.
 func (p *Planner[T]) Check(now time.Time, needs []quota.Need) {
 	p.changed = true
 	for _, n := range needs {
@@ -342,8 +332,8 @@ func (p *Planner[T]) check(now time.Time, q *keyQueue[T]) {
 	}
 }
 
-// wake has the wheel make a key queue ready at an instant. Zero means that only a
-// permit that comes back can do it.
+// wake has the wheel make a key queue ready at an instant. Zero means that an attempt
+// has to end first, after which the owner calls Check.
 func (p *Planner[T]) wake(q *keyQueue[T], at time.Time) {
 	p.wheel.Cancel(q.timeout)
 	if !at.IsZero() {

@@ -28,7 +28,9 @@ func docHas(t *testing.T, lines string) {
 // doc draws them.
 func (r *rig) draw() string {
 	var b strings.Builder
-	line := func(queue, flow, needs, calls string) { fmt.Fprintf(&b, "//\t%-12s %-12s %-22s %s\n", queue, flow, needs, calls) }
+	line := func(queue, flow, needs, calls string) {
+		fmt.Fprintf(&b, "//\t%-12s %-12s %-22s %s\n", queue, flow, needs, calls)
+	}
 	line("key queue", "flow queue", "class, by its needs", "calls, oldest first")
 	p := r.planner
 	var queues []*keyQueue[string]
