@@ -84,13 +84,14 @@ func TestETAIsExact(t *testing.T) {
 	}
 }
 
-// wait sends one call and lets others wait behind it. It returns the ETA of each.
-func (r *rig) wait(calls int, name func(i int) string) map[string]time.Duration {
+// wait sends one call and lets others wait behind it, a part of them urgent. It returns
+// the ETA of each.
+func (r *rig) wait(calls, urgent int, name func(i int) string) map[string]time.Duration {
 	r.trip = 0
 	r.add("z", need(0, "", 1))
 	r.dispatch(1)
 	for i := range calls {
-		r.add(name(i), need(0, "", 1))
+		r.urgent(name(i), int16(urgent*i/calls), need(0, "", 1))
 	}
 	r.run(0)
 	told := map[string]time.Duration{}
@@ -105,16 +106,18 @@ func TestETAOfFlows(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		weights map[string]float64
+		urgent  int
 		flow    func(i int) rune
 	}{
-		{"one call each", nil, func(i int) rune { return 'a' + rune(i) }},
-		{"three flows", nil, func(i int) rune { return 'a' + rune(i%3) }},
-		{"weights 1 and 2", map[string]float64{"b": 2}, func(i int) rune { return []rune("abb")[i%3] }},
-		{"one after the other", map[string]float64{"a": 3}, func(i int) rune { return 'a' + rune(i/8) }},
+		{"one call each", nil, 0, func(i int) rune { return 'a' + rune(i) }},
+		{"three flows", nil, 0, func(i int) rune { return 'a' + rune(i%3) }},
+		{"weights 1 and 2", map[string]float64{"b": 2}, 0, func(i int) rune { return []rune("abb")[i%3] }},
+		{"one after the other", map[string]float64{"a": 3}, 0, func(i int) rune { return 'a' + rune(i/8) }},
+		{"half of them urgent", nil, 2, func(i int) rune { return 'a' + rune(i/4) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, tt.weights, quota.Limit{Name: "app", Calls: 1, Window: 500 * ms})
-			told := r.wait(16, func(i int) string { return fmt.Sprint(string(tt.flow(i)), i) })
+			told := r.wait(16, tt.urgent, func(i int) string { return fmt.Sprint(string(tt.flow(i)), i) })
 			r.run(time.Hour)
 			for name, told := range told {
 				if at := r.sent[name]; at != told {
@@ -129,7 +132,7 @@ func TestETAOfFlows(t *testing.T) {
 func TestETAOfManyFlows(t *testing.T) {
 	const calls = 200 // of one flow each
 	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 1, Window: sec})
-	told := r.wait(calls, func(i int) string { return string(rune('一' + i)) })
+	told := r.wait(calls, 0, func(i int) string { return string(rune('一' + i)) })
 	r.run(time.Hour)
 	worst := time.Duration(0)
 	for name, told := range told {

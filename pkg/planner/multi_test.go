@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -64,6 +65,12 @@ func TestSeveralPermits(t *testing.T) {
 // since others came back, but waits behind the reservation of a more urgent call: it
 // reserves none itself.
 func TestReservationEndsBehindAnother(t *testing.T) {
+	for _, priority := range []int16{0, math.MinInt16} {
+		testReservationEndsBehindAnother(t, priority)
+	}
+}
+
+func testReservationEndsBehindAnother(t *testing.T, priority int16) {
 	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 3, Window: sec}, quota.Limit{Name: "b", Calls: 2}, quota.Limit{Name: "c", Calls: 1})
 	r.add("p1", need(0, "", 1))
 	r.add("p2", need(0, "", 2))
@@ -71,8 +78,8 @@ func TestReservationEndsBehindAnother(t *testing.T) {
 	r.add("p4", need(2, "", 1))
 	want(t, "others", r.dispatch(10), "p1 p2 p3 p4")
 	r.back("p1") // its permit of a is back at 1s
-	r.add("X", need(0, "", 3), need(1, "", 1), need(2, "", 1))
-	r.add("young", need(0, "", 1))
+	r.urgent("X", priority, need(0, "", 3), need(1, "", 1), need(2, "", 1))
+	r.urgent("young", priority, need(0, "", 1))
 	want(t, "all limits are full", r.run(500*ms), "")
 	r.urgent("urgent", 1, need(1, "", 2))
 	want(t, "and b is short", r.dispatch(10), "")
@@ -169,6 +176,37 @@ func TestBatch(t *testing.T) {
 	if dispatches < 3 || r.planner.Held(-1) != 0 {
 		t.Errorf("after %d times Dispatch %d calls are parked", dispatches, r.planner.Held(-1))
 	}
+}
+
+// TestBatchDelaysNone: where more reservations than a batch are to be looked at, an urgent
+// call goes at once, and so does the call behind one that is cancelled.
+func TestBatchDelaysNone(t *testing.T) {
+	r := newRig(t, nil, quota.Limit{Name: "m", Calls: 2})
+	const many = 4 * batch
+	for i := range many {
+		key := fmt.Sprint(i)
+		r.add("p"+key, need(0, key, 1))
+		r.dispatch(1)
+		r.add("X"+key, need(0, key, 2))
+		r.add("s"+key, need(0, key, 1))
+	}
+	r.dispatch(1 << 20)
+	if n := len(r.planner.parked.reserved.items); n != many || r.planner.Held(0) != 2*many {
+		t.Fatalf("%d reservations, and %d calls wait", n, r.planner.Held(0))
+	}
+	once := func(what, name string) {
+		t.Helper()
+		sent := ""
+		r.planner.Dispatch(r.time(), 1, func(name string) { sent = name })
+		want(t, what, sent, name)
+		r.dispatch(0) // the other batches
+	}
+	last := func() string { return r.planner.parked.reserved.items[many-1].id.key } // to be looked at
+	r.urgent("s", 1, need(0, last(), 1))
+	once("an urgent call", "s")
+	key := last()
+	r.planner.Remove(r.time(), r.calls["X"+key])
+	once("the call behind a cancelled one", "s"+key)
 }
 
 // TestPauseOfMany: two pauses end at one instant, and all calls that wait for both go at

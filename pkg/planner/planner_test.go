@@ -149,21 +149,22 @@ func TestCheck(t *testing.T) {
 // TestReplace: the planner forgets its calls, timeouts and flows, and takes the other
 // limits and weights.
 func TestReplace(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 1, Window: sec}, quota.Limit{Name: "b", Calls: 2, Window: sec})
+	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 1, Window: sec}, quota.Limit{Name: "b", Calls: 2, Window: sec}, quota.Limit{Name: "c", Calls: 2, Window: sec})
 	r.trip = 0
-	r.add("p", need(0, "", 1), need(1, "", 1))
+	r.add("p", need(0, "", 1), need(1, "", 1), need(2, "", 1))
 	r.run(0)
 	r.add("x1", need(0, "", 1))
 	r.add("x2", need(0, "", 1))
 	r.add("y1", need(0, "", 1))
 	r.add("y2", need(0, "", 1))
-	r.add("parked", need(0, "", 1), need(1, "", 2))
+	r.add("parked", need(1, "", 2), need(2, "", 2))
 	want(t, "while a is full", r.dispatch(10), "")
-	if n := r.wheel.Len(); n == 0 {
-		t.Fatal("no timeout is in the wheel")
+	r.wantAt("parked", "parked")
+	if n := r.wheel.Len(); n != 2 {
+		t.Fatalf("%d timeouts are in the wheel, want one of a and one of parked calls", n)
 	}
 
-	limits := []quota.Limit{{Name: "c", Calls: 3, Window: sec}}
+	limits := []quota.Limit{{Name: "d", Calls: 3, Window: sec}}
 	r.ledger.Replace(r.time(), limits, nil)
 	r.planner.Replace(limits, weight(map[string]float64{"y": 2}))
 	if n := r.wheel.Len(); n != 0 {
