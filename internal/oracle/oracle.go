@@ -1,16 +1,16 @@
 // Package oracle is a brute-force scheduler: tests compare the sends of the real ones
 // with it.
 //
-//	load := oracle.Draw(r)     // limits, calls and what happens to them
+//	load := oracle.Draw(r)     // limits, calls, answers, changes
 //	h := oracle.Run(load)      // which attempt is sent when
 //	h.Sent(7)                  // the instants at which call 7 is sent
 //
 // It has no queues, no ledger of permits and no wheel. At every instant at which
 // anything happens it sorts all calls that wait, and counts for each the permits of all
-// attempts there ever were. It shares no code with what is compared to it, save the
-// names of calendar units.
+// attempts there ever were. It shares no code with the schedulers that are compared to
+// it, save the names of calendar units.
 //
-// # What happens at one instant
+// # Order within an instant
 //
 // Attempts end; then changes are applied, in their order; then calls are cancelled or
 // become due; then calls are sent, one at a time, the first of all that may go; at last
@@ -30,7 +30,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 )
 
-// A Load is what happens: Run plays it.
+// A Load is the input of Run.
 type Load struct {
 	Limits  []Limit
 	Calls   []*Call // the oldest first
@@ -55,7 +55,7 @@ type Limit struct {
 	FailedOnly bool
 }
 
-// A Call is drawn beforehand with everything that becomes of it.
+// A Call is drawn beforehand with the course of each of its attempts.
 type Call struct {
 	Due      time.Duration // when it begins to wait
 	Cancel   time.Duration // 0: never
@@ -72,7 +72,7 @@ type Try struct {
 	Result Result
 }
 
-// A Result is what an attempt comes to. After a limited one the call goes again.
+// A Result is the outcome of an attempt. After a limited one the call goes again.
 type Result string
 
 const (
@@ -93,7 +93,7 @@ type Change struct {
 	Key   string
 	Until time.Duration
 	// Calls, if it is not 0, are those of the limit from now on. Window, if it is not 0,
-	// makes the limit a new one: it counts what is in flight, and what is sent later.
+	// makes the limit a new one: it counts attempts in flight, and later ones.
 	Calls  int
 	Window time.Duration
 }

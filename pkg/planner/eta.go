@@ -14,7 +14,7 @@ const (
 	maxClasses = 16
 )
 
-// Elsewhere tells ETA what a planner does not know of a call.
+// Elsewhere is the part of the wait of a call that a planner does not know.
 type Elsewhere struct {
 	// Ahead is the number of calls that wait outside the planner, as on disk, and go before.
 	Ahead int

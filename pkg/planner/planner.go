@@ -63,7 +63,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
-// A Demand is what a call takes. Items may share it, and it must not change.
+// A Demand is the permits and the turn that a call takes. Items may share it, and it
+// must not change.
 type Demand struct {
 	// ID names the flow and the needs: equal demands have the same ID, others have not.
 	ID string
@@ -91,7 +92,7 @@ type Item[T any] struct {
 // before still says so: the owner adds it again, or drops it.
 func (it *Item[T]) Queued() bool { return it.count > 0 }
 
-// A Timeout is what a planner and its owner put into their wheel.
+// A Timeout is a value of the wheel, which a planner shares with its owner.
 type Timeout interface{ Fire(now time.Time) }
 
 // A Planner holds the calls of one upstream that may go as soon as permits are free.

@@ -49,7 +49,7 @@ func (cl *class[T]) rank() rank {
 	return rank{int(it.Priority), cl.flow.virtual, it.Seq}
 }
 
-// cost is what a call of the class takes at a key.
+// cost is the number of permits that a call of the class takes at a key.
 func (cl *class[T]) cost(at *keyQueue[T]) int {
 	for i, q := range cl.keys {
 		if q == at {
