@@ -3,8 +3,10 @@ package planner
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 )
@@ -207,6 +209,32 @@ func TestBatchDelaysNone(t *testing.T) {
 	key := last()
 	r.planner.Remove(r.time(), r.calls["X"+key])
 	once("the call behind a cancelled one", "s"+key)
+}
+
+// TestManyReservations: thousands of calls that need several permits of several keys meet.
+// Each is sent, and at no instant does Dispatch have more to look at without end.
+func TestManyReservations(t *testing.T) {
+	limits := []quota.Limit{{Name: "a", Calls: 3, Window: sec}, {Name: "b", Calls: 4, Window: sec / 2}, {Name: "c", Calls: 5}}
+	r := newRig(t, nil, limits...)
+	r.trip = 20 * ms
+	random := rand.New(rand.NewPCG(3, 3))
+	const calls, keys = 4000, 300
+	for i := range calls {
+		var needs []quota.Need
+		for limit, l := range limits {
+			if random.IntN(3) > 0 {
+				needs = append(needs, need(limit, fmt.Sprint(random.IntN(keys)), 1+random.IntN(l.Calls)))
+			}
+		}
+		r.urgent(fmt.Sprint(string(rune('a'+i%20)), i), int16(random.IntN(2)), needs...)
+		if i%100 == 0 {
+			r.run(r.now + ms)
+		}
+	}
+	r.run(time.Hour)
+	if n := len(r.sent); n != calls {
+		t.Errorf("%d of %d calls were sent", n, calls)
+	}
 }
 
 // TestPauseOfMany: two pauses end at one instant, and all calls that wait for both go at

@@ -80,7 +80,7 @@ func (r *rig) urgent(name string, priority int16, needs ...quota.Need) *Item[str
 // dispatch sends calls until there is nothing to look at, and returns their names.
 func (r *rig) dispatch(most int) string {
 	var sent []string
-	for {
+	for range 10_000 {
 		more := r.planner.Dispatch(r.time(), most-len(sent), func(name string) {
 			sent = append(sent, name)
 			r.sent[name] = r.now
@@ -95,6 +95,8 @@ func (r *rig) dispatch(most int) string {
 			return strings.Join(sent, " ")
 		}
 	}
+	r.t.Fatalf("at %v: Dispatch has more to look at each time", r.now)
+	return ""
 }
 
 // An ending is in the wheel for the answer to a call.
