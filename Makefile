@@ -42,7 +42,8 @@ again: ## run the Go tests three times: a test that fails once in many runs is a
 	go test -count=3 ./...
 
 .PHONY: seeds
-seeds: ## compare the scheduler with one that looks at everything, over 10,000 random loads
+seeds: ## compare planner and scheduler with one that looks at everything, over 10,000 random loads each
+	go test ./pkg/planner -run AgainstOracle -seeds 10000 -timeout 15m
 	go test ./pkg/scheduler -run OracleWould -seeds 10000 -timeout 15m
 
 .PHONY: sim
@@ -75,9 +76,10 @@ fmt: ## format the code
 	$(GOFMT) -w .
 
 .PHONY: fuzz
-fuzz: ## fuzz the ledger and the wheel for a minute each
+fuzz: ## fuzz the ledger, the wheel and the planner for a minute each
 	go test ./pkg/quota -run '^$$' -fuzz FuzzLedger -fuzztime 1m
 	go test ./pkg/wheel -run '^$$' -fuzz Fuzz -fuzztime 1m
+	go test ./pkg/planner -run '^$$' -fuzz FuzzPlanner -fuzztime 1m -fuzzminimizetime 2s
 
 .PHONY: bench
 bench: ## run the benchmarks

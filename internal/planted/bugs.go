@@ -1,6 +1,7 @@
 package main
 
-// A bug is a text of a file, what is planted instead, and the tests that must see it.
+// A bug is a text of a file, the text that is planted instead, and the tests that must
+// fail.
 type bug struct {
 	name, file string
 	old, new   string
@@ -16,43 +17,52 @@ var (
 	returns    = []string{"-run", "TestUpstreamReturns|TestPauseOverRestart"}
 )
 
-var bugs = []bug{
+// suites are the packages whose tests must see bugs.
+var suites = []struct {
+	pkg  string
+	bugs []bug
+}{
+	{"./pkg/planner", plannerBugs}, {"./pkg/store", storeBugs}, {"./pkg/lease", leaseBugs},
+	{"./pkg/scheduler/internal/paging", pagingBugs}, {"./pkg/retry", retryBugs}, {"./pkg/scheduler", schedulerBugs},
+}
+
+var storeBugs = []bug{
 	{"drop a sync", "pkg/store/open.go",
 		`"_pragma=synchronous(FULL)"`, `"_pragma=synchronous(NORMAL)"`, powerCut},
 	{"acknowledge before the commit", "pkg/store/writer.go",
 		"	case w.changes <- c:\n", "	case w.changes <- c:\n		if !c.essential {\n			return nil\n		}\n", powerCut},
 	{"go on after a failed sync", "pkg/store/writer.go",
 		"	if !isFull(err) {\n		return err\n	}\n", "	if !isFull(err) {\n		return nil\n	}\n", failedSync},
-	{"go on when the store has failed", "pkg/scheduler/recover.go",
+	{"go on when the store has failed", "pkg/scheduler/journal.go",
 		"	if errors.Is(err, ErrBroken) {\n", "	if false && errors.Is(err, ErrBroken) {\n", failedSync},
 	{"an outcome has no room on a full disk", "pkg/store/changes.go",
 		"&change{essential: true, apply: func(c *conn) (refused, err error) {\n		known, err", "&change{apply: func(c *conn) (refused, err error) {\n		known, err", diskFull},
 	{"accept on a full disk", "pkg/store/writer.go",
 		"			c.refused = scheduler.ErrFull\n		}\n	}\n	if len(rest)", "			c.refused = nil\n		}\n	}\n	if len(rest)", diskFull},
-	{"forget the intent", "pkg/scheduler/recover.go",
-		"		err = s.durable.Intend(intent, take)\n", "		err = nil\n", simulation},
-	{"store the intent after the first byte", "pkg/scheduler/follow.go",
-		"	if err := s.intend(c, intent, take); err != nil {", "	go s.intend(c, intent, take)\n	if err := error(nil); err != nil {", simulation},
-	{"give back an unknown permit", "pkg/scheduler/planner.go",
+	{"forget the intent", "pkg/scheduler/journal.go",
+		"	err := j.storeOf(intent).Intend(context.Background(), intent, take)\n", "	err := error(nil)\n", simulation},
+	{"store the intent after the first byte", "pkg/scheduler/attempt.go",
+		"	if err := a.intend(); err != nil {", "	go a.intend()\n	if err := error(nil); err != nil {", simulation},
+	{"give back an unknown permit", "pkg/scheduler/conclude.go",
 		"r.AnsweredAt, Fate: quota.Unanswered}\n", "r.AnsweredAt, Fate: quota.Uncounted}\n", simulation},
-	{"forget the ledger at the restart", "pkg/scheduler/recover.go",
+	{"forget the ledger at the restart", "pkg/scheduler/recovery.go",
 		"range past.Holds {", "range past.Holds[:0] {", simulation},
 	{"forget late at the restart", "pkg/quota/save.go",
 		"		end = end.add(int64(lim.Late))\n", "", simulation},
-	{"forget the use by callers who wait", "pkg/scheduler/spend.go",
-		"		f.blocks = append(f.blocks, b)\n		if !b.stored {", "		f.blocks = append(f.blocks, b)\n		if !b.stored && !b.Every {", simulation},
-	{"forget the blocks", "pkg/scheduler/spend.go",
-		"		f.blocks = append(f.blocks, b)\n		if !b.stored {", "		f.blocks = append(f.blocks, b)\n		if !b.stored && b.Every {", simulation},
-	{"use a block before it is stored", "pkg/scheduler/spend.go",
-		"		if !b.stored { // who else", "		stored := b.stored\n		b.stored = true\n		if !stored { // who else", []string{"-run", "TestBlocksComeFirst"}},
-	{"take a block for each call", "pkg/scheduler/spend.go",
-		"			b.left -= n.Cost\n", "			b.left = 0\n", []string{"-run", "TestBlocksComeFirst"}},
-	{"stop reading the backlog", "pkg/scheduler/backlog.go",
-		"		b.cursor, b.done = last, end\n", "		b.cursor, b.done = last, true\n", []string{"-run", "TestBacklogOnDisk"}},
-	{"read a held lane no more", "pkg/scheduler/backlog.go",
-		"		if b.lanes[lane] <= nearLane/2 && b.near < nearCalls {", "		if false {", []string{"-run", "TestBacklogOnDisk"}},
-	{"send an unknown call again after a crash", "pkg/scheduler/recover.go",
-		"return d.At, d.Again && ", "return d.At, ", simulation},
+	{"forget the use by callers who wait", "pkg/lease/lease.go",
+		"		if !lease.stored {", "		if !lease.stored && !lease.Every {", simulation},
+	{"forget the leases", "pkg/lease/lease.go",
+		"		if !lease.stored {", "		if !lease.stored && lease.Every {", simulation},
+	{"use a lease before it is stored", "pkg/lease/lease.go",
+		"		if !lease.stored {", "		stored := lease.stored\n		lease.stored = true\n		if !stored {", []string{"-run", "TestLeasesComeFirst"}},
+	{"take a lease for each call", "pkg/lease/lease.go",
+		"			lease.left -= n.Cost\n", "			lease.left = 0\n", []string{"-run", "TestLeasesComeFirst"}},
+	{"stop reading the backlog", "pkg/scheduler/internal/paging/paging.go",
+		"		w.cursor, w.complete = last, end\n", "		w.cursor, w.complete = last, true\n", []string{"-run", "TestBacklogOnDisk"}},
+	{"read a held class no more", "pkg/scheduler/internal/paging/paging.go",
+		"		if w.classes[class] <= MaxClass/2 && w.resident < MaxCalls {", "		if false {", []string{"-run", "TestBacklogOnDisk"}},
+	{"send an unknown call again after a crash", "pkg/scheduler/recovery.go",
+		"	return n.at, n.again && ", "	return n.at, ", simulation},
 	{"lose what is repeated after a crash", "pkg/store/recover.go",
 		"c.State, c.Due = scheduler.Waiting, at", "c.Due = at", simulation},
 	{"spend after a restatement in the old epoch", "pkg/store/quota.go",
@@ -69,17 +79,17 @@ var bugs = []bug{
 		"		if e.Key != \"\" {", "		if e.Key == \"never\" {", conforms},
 	{"an unknown call is swept", "pkg/store/sweep.go",
 		"AND state IN ('done',", "AND state IN ('unknown', 'done',", []string{"-run", "TestSweep"}},
-	{"forget the permits of an upstream that is left out", "pkg/scheduler/absent.go",
-		"		all = append(all, a.holds...)\n", "		_ = a\n", returns},
+	{"forget the permits of an upstream that is left out", "pkg/scheduler/reload.go",
+		"		all = append(all, d.holds...)\n", "		_ = d\n", returns},
 	{"an upstream that is there again begins with an empty ledger", "pkg/scheduler/reload.go",
-		"			l.welcome(now, l.planners[name])\n", "", returns},
-	{"begin without the backlog", "pkg/scheduler/absent.go",
-		"		p.backlog = newBacklog(b.Waiting)\n", "		p.backlog = newBacklog(0)\n", []string{"-run", "TestBacklogOnDisk"}},
-	{"forget a pause", "pkg/scheduler/control.go",
-		"		err = s.durable.Intend(nil, begun)\n", "", returns},
-	{"forget that a pause was ended", "pkg/scheduler/control.go",
-		"		err = s.durable.Settle(over)\n", "", returns},
-	{"forget whom to tell", "pkg/store/calls.go",
+		"		l.attach(now, u)\n", "", returns},
+	{"begin without the backlog", "pkg/scheduler/upstream.go",
+		"	u.window = paging.NewWindow(b.Waiting)\n", "	u.window = paging.NewWindow(0)\n", []string{"-run", "TestBacklogOnDisk"}},
+	{"forget a pause", "pkg/scheduler/journal.go",
+		"		err = j.durable.Intend(ctx, nil, begun)\n", "", returns},
+	{"forget that a pause was ended", "pkg/scheduler/journal.go",
+		"		err = j.durable.Settle(ctx, over)\n", "", returns},
+	{"forget the webhook that is due", "pkg/store/calls.go",
 		"notice != \"\" && n > 0", "false && notice != \"\"", conforms},
 	{"send what is damaged", "pkg/store/codec.go",
 		"if p.checksum(id, k) != p.sum {", "if false {", []string{"-run", "TestDamage"}},

@@ -1,5 +1,5 @@
-// Command planted puts bugs into the store and the scheduler, one at a time and
-// only for the compiler (go test -overlay), and checks that the tests fail.
+// Command planted puts bugs into the store, the scheduler and the planner, one at a time
+// and only for the compiler (go test -overlay), and checks that the tests fail.
 //
 //	make planted
 package main
@@ -16,25 +16,27 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", "plant only bugs with a name that contains this text")
+	only := flag.String("only", "", "plant only bugs whose package and name contain this text, such as planner")
 	flag.Parse()
 	seen, all := 0, 0
-	for _, b := range bugs {
-		if !strings.Contains(b.name, *only) {
-			continue
-		}
-		all++
-		begin := time.Now()
-		by, err := b.plant()
-		took := time.Since(begin).Round(time.Second)
-		switch {
-		case err != nil:
-			fmt.Printf("BROKEN  %-52s %v\n", b.name, err)
-		case by == "":
-			fmt.Printf("MISSED  %-52s (%v)\n", b.name, took)
-		default:
-			seen++
-			fmt.Printf("seen    %-52s by %s (%v)\n", b.name, by, took)
+	for _, s := range suites {
+		for _, b := range s.bugs {
+			if !strings.Contains(s.pkg+" "+b.name, *only) {
+				continue
+			}
+			all++
+			begin := time.Now()
+			by, err := b.plant(s.pkg)
+			took := time.Since(begin).Round(time.Second)
+			switch {
+			case err != nil:
+				fmt.Printf("BROKEN  %-52s %v\n", b.name, err)
+			case by == "":
+				fmt.Printf("MISSED  %-52s (%v)\n", b.name, took)
+			default:
+				seen++
+				fmt.Printf("seen    %-52s by %s (%v)\n", b.name, by, took)
+			}
 		}
 	}
 	fmt.Printf("%d of %d planted bugs were seen\n", seen, all)
@@ -43,8 +45,8 @@ func main() {
 	}
 }
 
-// plant runs the tests with the bug and returns the test that failed, empty if none did.
-func (b bug) plant() (by string, err error) {
+// plant runs the tests of a package with the bug and returns which of them saw it.
+func (b bug) plant(pkg string) (by string, err error) {
 	dir, err := os.MkdirTemp("", "planted")
 	if err != nil {
 		return "", err
@@ -72,7 +74,7 @@ func (b bug) plant() (by string, err error) {
 	if err != nil {
 		return "", err
 	}
-	args := append([]string{"test", "-overlay", overlay, "-timeout", "120s", "-failfast", "./pkg/store"}, b.test...)
+	args := append([]string{"test", "-overlay", overlay, "-timeout", "120s", "-failfast", pkg}, b.test...)
 	out, err := exec.Command("go", args...).CombinedOutput()
 	if err == nil {
 		return "", nil

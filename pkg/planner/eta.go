@@ -14,9 +14,9 @@ const (
 	maxClasses = 16
 )
 
-// Elsewhere is what a planner cannot see of the way of a call.
+// Elsewhere is the part of the wait of a call that a planner does not know.
 type Elsewhere struct {
-	// Ahead is the number of calls that wait elsewhere, on disk, and go before.
+	// Ahead is the number of calls that wait outside the planner, as on disk, and go before.
 	Ahead int
 	// Without leaves a limit out of the estimate, by its index plus 1.
 	Without int
@@ -130,13 +130,13 @@ type line[T any] struct {
 	key    *keyQueue[T]
 	flow   *flow   // of the call, nil if it has none waiting
 	weight float64 // of the flow
-	tag    float64 // virtual time at which the flow stands
+	tag    float64 // virtual time of the flow
 	before int     // permits for calls of the flow that go before, and wait here or in the class of the call
-	behind float64 // the part of the flow's calls elsewhere that go before
-	apart  int     // permits of calls elsewhere that are in before already
+	behind float64 // the part of the flow's calls at other keys that go before
+	apart  int     // permits for the class of the call, if it waits at another key
 	rivals [maxFlows]rival
-	seen   int // rivals that were looked at
-	all    int // rivals
+	seen   int // rivals, as many as fit
+	all    int // rivals at the key
 }
 
 // A rival is another flow at the key, with the permits for its calls that are more
@@ -175,7 +175,7 @@ func (p *Planner[T]) line(q *keyQueue[T], it *Item[T], cost int) (l line[T]) {
 		l.apart = cl.calls.size() * cost
 	}
 	for f := range sample(q.flows.Items, maxFlows) {
-		if f == own || l.seen == maxFlows {
+		if f == own {
 			continue
 		}
 		urgent, alike := f.counts.split(r.priority)
@@ -261,8 +261,7 @@ func (f *flowQueue[T]) before(r rank) int {
 }
 
 // older returns how many permits of the key go to calls of the flow queue that are as
-// urgent as a call, and older. Where there are many classes it is all or none, as the
-// first call is.
+// urgent as a call, and older. With more than four classes, the first call stands for all.
 func (f *flowQueue[T]) older(r rank) int {
 	if f.classes.Size() <= 4 {
 		return f.before(r) - f.before(rank{priority: r.priority})
@@ -276,9 +275,9 @@ func (f *flowQueue[T]) older(r rank) int {
 // sample yields at most n items, evenly spread over all.
 func sample[T any](items []T, n int) func(yield func(T) bool) {
 	return func(yield func(T) bool) {
-		step := max(1, len(items)/n)
-		for i := 0; i < len(items); i += step {
-			if !yield(items[i]) {
+		n = min(n, len(items))
+		for i := range n {
+			if !yield(items[i*len(items)/n]) {
 				return
 			}
 		}

@@ -13,7 +13,7 @@ type flow struct {
 }
 
 // A flowTable knows the flows that have calls waiting, and idle ones that are ahead of
-// virtual time: they have had more than their share and must not begin anew.
+// virtual time: these have had more than their share, and must not begin anew.
 type flowTable struct {
 	byName  map[string]*flow
 	idle    heap.Heap[*flow]
@@ -38,7 +38,7 @@ func (t *flowTable) of(name string) *flow {
 	return f
 }
 
-// activate lets a flow take turns. A share that it did not use while it was idle is gone.
+// activate lets a flow take turns. The share that an idle flow has not used is lost.
 func (t *flowTable) activate(f *flow) {
 	if t.idle.Contains(f) {
 		t.idle.Remove(f)
@@ -68,8 +68,8 @@ func (t *flowTable) prune() {
 	}
 }
 
-// reset begins virtual time anew: no call has waited for a while, so no flow has had
-// less because of another.
+// reset begins virtual time anew. No call waits, and none has left at this instant, so no
+// flow has had less because of another.
 func (t *flowTable) reset() {
 	t.virtual = 0
 	clear(t.byName)

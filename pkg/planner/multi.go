@@ -6,21 +6,21 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
-// batch is how many parked classes, and how many reservations, one Dispatch looks at.
-// Where there are more, the wheel fires for the next batch at once, after the messages
-// of the owner.
+// batch is how many parked classes one Dispatch looks at, and how many reservations it
+// looks at before each call that it sends. Where there are more, the wheel fires for the
+// next batch at once, so that the owner can do other things in between.
 const batch = 128
 
-// parked holds the classes that need more than one permit of a limit and lack permits
+// parked holds the classes that need more than one permit of a limit, and lack permits
 // of two limits. At a key queue such a class would keep others from permits that it
-// cannot use yet; here it reserves none. A class of cost 1 needs no such place: while
-// the limit that stops it has no permit, it has none for any call.
+// cannot use yet; here it reserves none. A class of cost 1 needs no such place: a key
+// that lacks one permit has none for any call.
 type parked[T any] struct {
 	queue    *keyQueue[T]
 	planner  *Planner[T]
 	classes  scan[*class[T]]    // that are here, or were
 	reserved scan[*keyQueue[T]] // at which classes wait that need more than one permit, or did
-	soonest  time.Time          // when one of the classes that were looked at may lack less
+	soonest  time.Time          // when one of the classes looked at may lack fewer permits
 	timeout  wheel.Handle
 }
 
@@ -61,7 +61,7 @@ func (s *scan[T]) look(stays func(T) bool) {
 	}
 }
 
-// restart lets everything be looked at: the calls or the permits have changed.
+// restart lets everything be looked at, as the calls or the permits have changed.
 func (k *parked[T]) restart() {
 	k.classes.restart()
 	k.reserved.restart()
@@ -71,7 +71,7 @@ func (k *parked[T]) restart() {
 // unfinished reports whether a scan is not complete.
 func (k *parked[T]) unfinished() bool { return k.classes.left > 0 || k.reserved.left > 0 }
 
-// expect notes when a class may lack less.
+// expect notes when a class may lack fewer permits.
 func (k *parked[T]) expect(now time.Time, cl *class[T]) {
 	for _, n := range cl.demand.Needs {
 		if at := k.planner.ledger.Next(now, n); at.After(now) && (k.soonest.IsZero() || at.Before(k.soonest)) {
@@ -80,7 +80,7 @@ func (k *parked[T]) expect(now time.Time, cl *class[T]) {
 	}
 }
 
-// sleep has the wheel fire when a class may lack less, or for the next batch.
+// sleep has the wheel fire when a class may lack fewer permits, or for the next batch.
 func (k *parked[T]) sleep(now time.Time) {
 	p := k.planner
 	p.wheel.Cancel(k.timeout)
@@ -102,10 +102,14 @@ type rescan[T any] struct{ p *Planner[T] }
 
 func (r rescan[T]) Fire(time.Time) { r.p.changed = true }
 
-// unpark lets parked classes wait at a key queue that lack permits of one limit only,
-// or of none.
+// unpark looks at parked classes. One that lacks permits of one limit only goes to the
+// key queue there, one that lacks none to the entry queue.
 func (p *Planner[T]) unpark(now time.Time) {
 	k := &p.parked
+	if p.changed {
+		p.changed = false
+		k.restart()
+	}
 	k.classes.look(func(cl *class[T]) bool {
 		if cl.at == nil || cl.at.key != k.queue {
 			return false
@@ -124,9 +128,9 @@ func (p *Planner[T]) unpark(now time.Time) {
 	})
 }
 
-// recheck looks again at reservations: since other calls went, the class may lack
-// permits of another limit too, or its flow's turn may come later now. It reports
-// whether a key queue is ready.
+// recheck looks at reservations again. Since other calls went, a class that reserves may
+// lack permits of another limit too, or the turn of its flow may come later. It reports
+// whether it has seen a key queue that is ready.
 func (p *Planner[T]) recheck(now time.Time) (found bool) {
 	p.parked.reserved.look(func(q *keyQueue[T]) bool {
 		if p.reserves(now, q, lowest) {
@@ -150,8 +154,8 @@ func (p *Planner[T]) reservedFor(now time.Time, cl *class[T], at *keyQueue[T]) *
 }
 
 // reserves reports whether the first class of a key queue that is not ready keeps its
-// permits from calls of a rank. A class that lacks permits of another limit too
-// reserves none: it is parked, or waits behind the reservation that it must respect.
+// permits from calls of a rank. A class that lacks permits of another limit too, or
+// must respect a reservation there, reserves none and moves on.
 func (p *Planner[T]) reserves(now time.Time, q *keyQueue[T], r rank) bool {
 	for !q.empty() && !p.ready.Contains(q) {
 		cl := q.first()
@@ -179,8 +183,9 @@ func (p *Planner[T]) reserves(now time.Time, q *keyQueue[T], r rank) bool {
 	return false
 }
 
-// place returns where a class belongs that takes several permits of a limit: the queue
-// of the one key that it lacks, the entry queue if it lacks none, else it is parked.
+// place returns where a class belongs that needs several permits of a limit: at the key
+// queue of the one limit that it lacks, at the entry queue if it lacks none; else it is
+// parked.
 func (p *Planner[T]) place(now time.Time, cl *class[T]) *keyQueue[T] {
 	first := p.lacks(now, cl, nil)
 	switch {
@@ -192,8 +197,8 @@ func (p *Planner[T]) place(now time.Time, cl *class[T]) *keyQueue[T] {
 	return p.parked.queue
 }
 
-// lacks returns a key queue, other than one, whose permits do not suffice for the
-// class now; nil if all do.
+// lacks returns a key queue, but not other, that has too few permits for the class now;
+// nil if there is none.
 func (p *Planner[T]) lacks(now time.Time, cl *class[T], other *keyQueue[T]) *keyQueue[T] {
 	for i, q := range cl.keys {
 		if q == other {

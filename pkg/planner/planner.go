@@ -7,41 +7,44 @@
 //	forecast := p.ETA(now, item, planner.Elsewhere{})    // when will it go, and which limit holds it?
 //
 // A Planner is passive: it takes now, owns no goroutine, clock or lock, and knows
-// limits, keys and costs, not requests. Its ledger (package quota) has one owner, who
-// pauses limits and returns permits, and then calls Check. Its wheel wakes the owner,
-// who advances it and dispatches again.
+// limits, keys and costs, not requests. Its owner also owns its ledger (package quota)
+// and its wheel: it calls Check when permits are back or a pause begins or ends, and
+// Dispatch when the wheel is due.
 //
 // # Order
 //
-// The call with the highest priority goes first; then the call of the flow that has
-// had the least for its weight (start-time fair queueing); then the oldest one. A flow
-// pays cost/weight of virtual time for a call. Flows a and b with weights 1 and 2:
+// The call with the highest priority goes first, then the call of the flow that has had
+// the least for its weight, then the oldest (start-time fair queueing: Goyal, Vin and
+// Cheng, SIGCOMM 1996). A flow pays cost/weight of virtual time for a call; one that was
+// idle begins where the others stand. Flows a and b with weights 1 and 2, their calls
+// from the oldest to the youngest:
 //
-//	virtual time of a   0   1   1   1   2   2     what goes     a1 b1 b2 a2 b3 b4
+//	goes                a1  b1  b2  a2  b3  b4
+//	virtual time of a   0   1   1   1   2   2
 //	virtual time of b   0   0   ½   1   1   1½
 //
 // # Where calls wait
 //
-// Calls of one flow that need the same permits are a class. A class waits at one key of
-// one limit, the last that stops it, in the flow queue of its flow there:
+// Calls of one flow that need the same permits are a class. It waits at one key: behind
+// an earlier call that lacks a permit there, or else at the last limit that stops it.
+// Here limit app and key 18 of limit trade are full:
 //
 //	key queue    flow queue   class, by its needs    calls, oldest first
-//	app          a            app, trade:17          #3 #9
-//	             a            app                    #5
+//	app          a            app, trade:17          #5 #9
+//	                          app                    #6
 //	             b            app                    #7
-//	trade:18     b            app, trade:18          #6 #8
+//	trade:18     b            app, trade:18          #3 #8
 //
-// Nothing is booked ahead: a cancelled call leaves no hole. A full key blocks no call of
-// another key, and a permit that comes back wakes the key queue that it opens and no
-// other; there the class with the first call is asked first. If another limit stops
-// that class, it moves to the queue of the other one.
+// Nothing is booked ahead, so a cancelled call leaves no hole. A full key blocks no call
+// of another key. A permit that comes back wakes the key queue that it opens, and no
+// other; the class with the first call takes its permits, or moves on if one is missing.
 //
 // # Calls that need several permits
 //
-// While the first call of a key queue lacks permits of that key only, no younger call
-// may take them, or a call that costs 2 would starve behind calls that cost 1. A call
-// that lacks permits of two limits reserves neither: it is parked, and looked at again
-// when one of them may be enough. X needs 2 of limit a and 2 of limit b, 2 permits each:
+// While the first call of a key queue lacks permits of that key only, no later call may
+// take them: calls that cost 1 must not starve one that costs 2. A call that lacks
+// permits of two limits reserves none: it is parked, and looked at again when one of them
+// may be enough. X needs 2 of limit a and 2 of limit b, which have 2 permits each:
 //
 //	free of a, b   X                           a younger call that needs 1 of a
 //	  1    0       is parked                   goes
@@ -49,10 +52,7 @@
 //	  2    2       goes                        waits for the next permit
 //
 // Not promised: exact estimates where calls of many flows and costs meet at one key,
-// and fairness between calls of one flow and different classes beyond priority and age.
-//
-// Sources: Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996; Seidel and
-// Aragon, "Randomized Search Trees", 1996.
+// and fairness between classes of one flow beyond priority and age.
 package planner
 
 import (
@@ -63,33 +63,36 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
-// A Demand is what a call takes. Items may share it, and it must not change.
+// A Demand is the permits and the turn that a call takes. Items may share it, and it
+// must not change.
 type Demand struct {
-	// ID is equal for demands that are.
+	// ID names the flow and the needs: equal demands have the same ID, others have not.
 	ID string
 	// Needs are the permits, at most one need per limit.
 	Needs []quota.Need
-	// Flow is the flow whose turn the call takes, and Cost what it pays for it, at
-	// least 1: the most that it needs of one limit.
+	// Flow is the flow whose turn the call takes. Cost is the price of the turn, the
+	// greatest cost of its needs, and at least 1.
 	Flow string
 	Cost int
 }
 
-// An Item is a call as a Planner knows it. It is embedded in the caller's own type,
+// An Item is a call as a Planner knows it. It is embedded in the owner's own type,
 // and Value leads back there. While it is queued only the Planner changes it.
 type Item[T any] struct {
-	Value  T
-	Demand *Demand
-	Seq    uint64 // age: a smaller one is older; unique and not 0
-	node[T]
-	Priority int16 // a higher one goes first
-	queued   bool
+	Value    T
+	Demand   *Demand
+	Seq      uint64 // age: a smaller one is older; unique and not 0
+	Priority int16  // a higher one goes first
+
+	count       uint32   // items of the subtree in the treap of its class; 0 outside
+	left, right *Item[T] // subtrees
 }
 
-// Queued reports whether the item waits in a planner.
-func (it *Item[T]) Queued() bool { return it.queued }
+// Queued reports whether the item waits in a planner. After Replace, an item that waited
+// before still says so: the owner adds it again, or drops it.
+func (it *Item[T]) Queued() bool { return it.count > 0 }
 
-// A Timeout is what a planner and its owner put into their wheel.
+// A Timeout is a value of the wheel, which a planner shares with its owner.
 type Timeout interface{ Fire(now time.Time) }
 
 // A Planner holds the calls of one upstream that may go as soon as permits are free.
@@ -111,18 +114,19 @@ type Planner[T any] struct {
 	changed bool          // since parked calls and reservations were last looked at
 	idle    time.Time     // when a call last left its class
 	trip    time.Duration // of an attempt, smoothed
+	empty   empty[T]
 }
 
 // New returns a planner without calls. Limits are those of the ledger, in its order;
 // weight returns the share of a flow, above 0. Origin is instant 0 of the wheel.
 func New[T any](origin time.Time, w *wheel.Wheel[Timeout], ledger *quota.Ledger, limits []quota.Limit, weight func(flow string) float64) *Planner[T] {
-	p := &Planner[T]{ledger: ledger, wheel: w, origin: origin}
+	p := &Planner[T]{ledger: ledger, wheel: w, origin: origin, empty: newEmpty[T]()}
 	p.Replace(limits, weight)
 	return p
 }
 
 // Replace begins anew under another set of limits, which the ledger has already. It
-// forgets all calls; those that still wait have to be added again.
+// forgets all calls and flows; the owner adds the calls that still wait again.
 func (p *Planner[T]) Replace(limits []quota.Limit, weight func(flow string) float64) {
 	for _, q := range p.keys {
 		p.wheel.Cancel(q.timeout)
@@ -153,7 +157,6 @@ func (p *Planner[T]) Add(now time.Time, it *Item[T]) {
 	fresh := cl.calls.size() == 0
 	cl.calls.add(it)
 	cl.counts.add(int(it.Priority), 1)
-	it.queued = true
 	q := p.entry
 	if fresh {
 		q.add(cl)
@@ -169,7 +172,7 @@ func (p *Planner[T]) Add(now time.Time, it *Item[T]) {
 	}
 }
 
-// Remove takes a call back that has not gone.
+// Remove takes out a call that is queued.
 func (p *Planner[T]) Remove(now time.Time, it *Item[T]) {
 	p.changed = true
 	cl := p.classes[it.Demand.ID]
@@ -179,7 +182,6 @@ func (p *Planner[T]) Remove(now time.Time, it *Item[T]) {
 }
 
 func (p *Planner[T]) remove(now time.Time, cl *class[T], it *Item[T]) {
-	it.queued = false
 	q := cl.at.key
 	if cl.calls.size() > 1 {
 		cl.count(int(it.Priority), -1)
@@ -201,14 +203,11 @@ func (p *Planner[T]) remove(now time.Time, cl *class[T], it *Item[T]) {
 // Fresh reports whether calls were added at which no Dispatch has looked yet.
 func (p *Planner[T]) Fresh() bool { return !p.entry.empty() }
 
-// Dispatch takes the permits of the calls that can go now, the first of all first, at
-// most so many of them, and hands each to send. Send may call Add, Remove and Check.
-// It reports whether there is more to look at, for which the wheel fires at once.
+// Dispatch takes the permits of the calls that can go now, the first of all first, and
+// hands each to send. It sends no more calls than most; others that could go are sent by
+// the next Dispatch. Send may call Add, Remove and Check. More reports that there are
+// parked calls or reservations left to look at: the wheel fires at once for them.
 func (p *Planner[T]) Dispatch(now time.Time, most int, send func(T)) (more bool) {
-	if p.changed {
-		p.changed = false
-		p.parked.restart()
-	}
 	p.unpark(now)
 	for again := true; again; {
 		p.recheck(now)
@@ -220,6 +219,9 @@ func (p *Planner[T]) Dispatch(now time.Time, most int, send func(T)) (more bool)
 			most--
 			send(it.Value)
 			p.parked.reserved.restart()
+			if p.changed { // by send
+				p.unpark(now)
+			}
 		}
 		again = it != nil || p.recheck(now)
 	}
@@ -233,7 +235,7 @@ func (p *Planner[T]) next(now time.Time) *Item[T] {
 	for p.ready.Size() > 0 {
 		q := p.ready.First()
 		cl := q.first()
-		if r := cl.rank(); r != q.rank { // its flow had a turn elsewhere meanwhile
+		if r := cl.rank(); r != q.rank { // the flow has had a turn elsewhere since
 			q.rank = r
 			p.ready.Fix(q)
 			continue
@@ -242,7 +244,7 @@ func (p *Planner[T]) next(now time.Time) *Item[T] {
 			p.move(now, cl, q, reserved)
 			continue
 		}
-		if p.ready.First() != q { // the look at reservations has opened a queue that goes first
+		if p.ready.First() != q { // reservedFor has opened a queue that goes before
 			continue
 		}
 		short, ok := p.ledger.Take(now, cl.demand.Needs)
@@ -263,7 +265,7 @@ func (p *Planner[T]) next(now time.Time) *Item[T] {
 			p.move(now, cl, q, last)
 		}
 		p.check(now, last)
-		if cl.demand.Cost > 1 { // its reservation may end another one
+		if cl.demand.Cost > 1 { // its reservation may end others
 			p.parked.reserved.restart()
 			p.recheck(now)
 		}
@@ -285,13 +287,14 @@ func (p *Planner[T]) move(now time.Time, cl *class[T], from, to *keyQueue[T]) {
 	case to == p.parked.queue:
 		p.parked.classes.add(cl)
 		p.parked.expect(now, cl)
-	case cl.demand.Cost > 1 && to != p.entry:
+	case cl.demand.Cost > 1 && to != p.entry: // its reservation may end others, or respect one
 		p.parked.reserved.add(to)
+		p.parked.reserved.restart()
 	}
 }
 
-// Check looks again at the key queues of some needs: permits have come back, or a
-// pause has begun or ended.
+// Check looks again at the key queues of some needs, after permits have come back or a
+// pause has begun or ended. The next Dispatch sends the calls.
 func (p *Planner[T]) Check(now time.Time, needs []quota.Need) {
 	p.changed = true
 	for _, n := range needs {
@@ -330,8 +333,8 @@ func (p *Planner[T]) check(now time.Time, q *keyQueue[T]) {
 	}
 }
 
-// wake has the wheel make a key queue ready at an instant. Zero means that only a
-// permit that comes back can do it.
+// wake has the wheel make a key queue ready at an instant. Zero means that an attempt
+// has to end first, after which the owner calls Check.
 func (p *Planner[T]) wake(q *keyQueue[T], at time.Time) {
 	p.wheel.Cancel(q.timeout)
 	if !at.IsZero() {
@@ -362,7 +365,7 @@ func (p *Planner[T]) open(q *keyQueue[T]) {
 func (p *Planner[T]) class(it *Item[T]) *class[T] {
 	cl := p.classes[it.Demand.ID]
 	if cl == nil {
-		cl = &class[T]{demand: it.Demand, flow: p.flows.of(it.Demand.Flow)}
+		cl = &class[T]{demand: it.Demand, flow: p.flows.of(it.Demand.Flow), keys: make([]*keyQueue[T], 0, len(it.Demand.Needs))}
 		for _, n := range it.Demand.Needs {
 			id := keyID{n.Limit, n.Key}
 			q := p.keys[id]

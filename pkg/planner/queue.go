@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"math"
 	"slices"
 
 	"github.com/seed-30fe103d/throttler/pkg/internal/heap"
@@ -26,7 +27,7 @@ func (r rank) before(o rank) bool {
 }
 
 // lowest is behind every rank.
-var lowest = rank{priority: -1 << 15}
+var lowest = rank{priority: math.MinInt16 - 1}
 
 // A class holds the calls of one flow that have equal demands: they differ in
 // priority and age only.
@@ -39,7 +40,7 @@ type class[T any] struct {
 	counts priorityCounts // of its calls
 	at     *flowQueue[T]  // where it waits
 	place  int            // there
-	parked bool           // in the scan of parked classes
+	parked bool           // in the scan of parked classes, maybe not parked any more
 }
 
 // rank is that of the first call.
@@ -48,7 +49,7 @@ func (cl *class[T]) rank() rank {
 	return rank{int(it.Priority), cl.flow.virtual, it.Seq}
 }
 
-// cost is what a call of the class takes at a key.
+// cost is the number of permits that a call of the class takes at a key.
 func (cl *class[T]) cost(at *keyQueue[T]) int {
 	for i, q := range cl.keys {
 		if q == at {
@@ -58,7 +59,7 @@ func (cl *class[T]) cost(at *keyQueue[T]) int {
 	return 1
 }
 
-// countAll adds all calls of a class to the counts of the place where it waits; sign
+// countAll adds all calls of a class to the counts of the key queue where it waits; sign
 // is 1, or -1 to take them out.
 func (cl *class[T]) countAll(sign int) {
 	for _, c := range cl.counts {
@@ -66,7 +67,7 @@ func (cl *class[T]) countAll(sign int) {
 	}
 }
 
-// count adds calls of one priority to the counts of the place where the class waits.
+// count adds calls of one priority to the counts of the key queue where the class waits.
 func (cl *class[T]) count(priority, calls int) {
 	held := cl.at.key.id.limit + 1
 	for i, q := range cl.keys {
@@ -90,7 +91,7 @@ func (c *priorityCounts) add(priority, n int) {
 	}
 }
 
-// split returns how many are above a priority, and how many are at it.
+// split returns the counts above a priority, and at it.
 func (c priorityCounts) split(priority int) (above, at int) {
 	for _, e := range c {
 		switch {
@@ -122,14 +123,14 @@ func (f *flowQueue[T]) rank() rank {
 type keyQueue[T any] struct {
 	id      keyID
 	flows   heap.Heap[*flowQueue[T]]
-	byFlow  map[*flow]*flowQueue[T]
-	classes int // that need the key, wherever they wait
+	byFlow  map[*flow]*flowQueue[T] // nil until a class waits here
+	classes int                     // that need the key, wherever they wait
 
 	rank     rank // of the first class, when the queue was last put in order
 	place    int  // among the ready ones
 	timeout  wheel.Handle
 	planner  *Planner[T]
-	reserved bool // in the scan of reservations
+	reserved bool // in the scan of reservations, maybe without one
 
 	// waiting are the permits that waiting calls will take here, by the limit at
 	// whose key queue their class waits, plus 1: those of the entry queue first.
@@ -143,14 +144,28 @@ type keyID struct {
 	key   string
 }
 
-func newKeyQueue[T any](p *Planner[T], id keyID) *keyQueue[T] {
-	return &keyQueue[T]{
-		id: id, planner: p, byFlow: make(map[*flow]*flowQueue[T]), waiting: make([]int, len(p.limits)+1),
+// empty holds the empty heaps of key queues and flow queues, to be copied: each closure
+// of generic code costs an allocation.
+type empty[T any] struct {
+	flows   heap.Heap[*flowQueue[T]]
+	classes heap.Heap[*class[T]]
+}
+
+func newEmpty[T any]() empty[T] {
+	return empty[T]{
 		flows: heap.New(
 			func(f *flowQueue[T]) *int { return &f.place },
 			func(a, b *flowQueue[T]) bool { return a.rank().before(b.rank()) },
 		),
+		classes: heap.New(
+			func(cl *class[T]) *int { return &cl.place },
+			func(a, b *class[T]) bool { return a.rank().before(b.rank()) },
+		),
 	}
+}
+
+func newKeyQueue[T any](p *Planner[T], id keyID) *keyQueue[T] {
+	return &keyQueue[T]{id: id, planner: p, flows: p.empty.flows, waiting: make([]int, len(p.limits)+1)}
 }
 
 // first returns the class that goes first. The virtual time of a flow grows while its
@@ -173,11 +188,10 @@ func (q *keyQueue[T]) empty() bool { return q.flows.Size() == 0 }
 func (q *keyQueue[T]) add(cl *class[T]) {
 	f := q.byFlow[cl.flow]
 	if f == nil {
-		f = &flowQueue[T]{flow: cl.flow, key: q, virtual: cl.flow.virtual}
-		f.classes = heap.New(
-			func(cl *class[T]) *int { return &cl.place },
-			func(a, b *class[T]) bool { return a.rank().before(b.rank()) },
-		)
+		f = &flowQueue[T]{flow: cl.flow, key: q, virtual: cl.flow.virtual, classes: q.planner.empty.classes}
+		if q.byFlow == nil {
+			q.byFlow = make(map[*flow]*flowQueue[T])
+		}
 		q.byFlow[cl.flow] = f
 	}
 	cl.at = f

@@ -1,21 +1,18 @@
 package planner
 
-// A treap holds the calls of a class in order and tells how many go before one. The
-// items are its nodes. Each operation is O(log n), but for the first call, which is at
-// hand.
+// A treap holds the calls of a class in order and tells how many go before one (Seidel
+// and Aragon, "Randomized Search Trees", 1996). The items are its nodes. Each operation
+// is O(log n); the first call is at hand.
 type treap[T any] struct {
 	root, head *Item[T]
 }
 
-// node is the place of an item in its treap.
-type node[T any] struct {
-	left, right *Item[T]
-	count       uint32 // of the subtree
-	weight      uint32 // random; that of a parent is the greatest of its subtree
-}
-
 // rank is that of a call within its class.
 func (it *Item[T]) rank() rank { return rank{priority: int(it.Priority), seq: it.Seq} }
+
+// weight is as good as random, as it scatters the age (Knuth, multiplicative hashing).
+// That of a parent is the greatest of its subtree.
+func (it *Item[T]) weight() uint32 { return uint32((it.Seq * 0x9E3779B97F4A7C15) >> 32) }
 
 func (it *Item[T]) size() uint32 {
 	if it == nil {
@@ -30,8 +27,7 @@ func (t *treap[T]) size() int       { return int(t.root.size()) }
 func (t *treap[T]) first() *Item[T] { return t.head }
 
 func (t *treap[T]) add(it *Item[T]) {
-	// The sequence number, scattered, is as good as random (Knuth, multiplicative hashing).
-	it.node = node[T]{count: 1, weight: uint32((it.Seq * 0x9E3779B97F4A7C15) >> 32)}
+	it.left, it.right, it.count = nil, nil, 1
 	before, after := split(t.root, it.rank())
 	t.root = join(join(before, it), after)
 	if t.head == nil || it.rank().before(t.head.rank()) {
@@ -41,7 +37,7 @@ func (t *treap[T]) add(it *Item[T]) {
 
 func (t *treap[T]) remove(it *Item[T]) {
 	t.root = without(t.root, it)
-	it.node = node[T]{}
+	it.left, it.right, it.count = nil, nil, 0
 	if t.head == it {
 		t.head = leftmost(t.root)
 	}
@@ -90,7 +86,7 @@ func join[T any](a, b *Item[T]) *Item[T] {
 		return b
 	case b == nil:
 		return a
-	case a.weight > b.weight:
+	case a.weight() > b.weight():
 		a.right = join(a.right, b)
 		a.recount()
 		return a

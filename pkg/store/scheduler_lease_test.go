@@ -29,10 +29,10 @@ func (g *gate) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold)
 	return g.DB.Intend(ctx, c, take)
 }
 
-// TestBlocksComeFirst: no call goes out on a lease that is not stored yet, even if
+// TestLeasesComeFirst: no call goes out on a lease that is not stored yet, even if
 // another call has taken the lease. A call with a waiting caller costs no sync of its
 // own, only its share of a lease's.
-func TestBlocksComeFirst(t *testing.T) {
+func TestLeasesComeFirst(t *testing.T) {
 	dir := scratch(t)
 	synctest.Test(t, func(t *testing.T) {
 		d, err := Open(filepath.Join(dir, "gate.db"), Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})

@@ -1,0 +1,338 @@
+package planner
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/oracle"
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/wheel"
+)
+
+const (
+	ms  = time.Millisecond
+	sec = time.Second
+)
+
+var start = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+
+// A player plays a load through a planner, a ledger and a wheel in virtual time, as
+// their owner. Limit 0 of the ledger is the upstream; those of the load follow.
+type player struct {
+	t      *testing.T
+	load   *oracle.Load
+	limits []oracle.Limit // as they are now
+	calls  []*played
+	now    time.Duration
+
+	wheel   *wheel.Wheel[Timeout]
+	ledger  *quota.Ledger
+	planner *Planner[*played]
+	most    int        // calls of one Dispatch
+	r       *rand.Rand // picks the calls whose ETA is asked for
+}
+
+// A played call has its place in the planner.
+type played struct {
+	Item[*played]
+	*oracle.Call
+	sent  []time.Duration
+	state string        // "", waiting, sending, ended
+	end   time.Duration // of the attempt
+	needs []quota.Need  // of the attempt
+}
+
+// wakeup is in the wheel for what the player does at an instant.
+type wakeup struct{}
+
+func (wakeup) Fire(time.Time) {}
+
+func newPlayer(t *testing.T, load *oracle.Load, most int) *player {
+	p := &player{
+		t: t, load: load, limits: slices.Clone(load.Limits), wheel: wheel.New[Timeout](oracle.Grain),
+		most: most, r: rand.New(rand.NewPCG(7, 7)),
+	}
+	p.ledger = quota.New(start, p.quotas()...)
+	p.planner = New[*played](start, p.wheel, p.ledger, p.quotas(), p.weight)
+	for i, c := range load.Calls {
+		pl := &played{Call: c}
+		pl.Value, pl.Seq, pl.Item.Priority = pl, uint64(i+1), int16(c.Priority)
+		p.calls = append(p.calls, pl)
+		p.wheel.Insert(c.Due, wakeup{})
+		if c.Cancel > 0 {
+			p.wheel.Insert(c.Cancel, wakeup{})
+		}
+	}
+	for _, ch := range load.Changes {
+		p.wheel.Insert(ch.At, wakeup{})
+	}
+	return p
+}
+
+func (p *player) weight(flow string) float64 { return p.load.Weights[flow] }
+func (p *player) time() time.Time            { return start.Add(p.now) }
+
+// quotas returns the limits as the ledger knows them.
+func (p *player) quotas() []quota.Limit {
+	all := []quota.Limit{{Name: "upstream", Calls: quota.MaxCalls}}
+	for i, l := range p.limits {
+		all = append(all, quota.Limit{
+			Name: fmt.Sprint(i), Calls: l.Calls, Window: l.Window, Calendar: l.Calendar, Guard: l.Guard, Late: p.load.Late, Partly: l.FailedOnly,
+		})
+	}
+	return all
+}
+
+// demand returns what a call takes under the limits of now.
+func (p *player) demand(c *played) *Demand {
+	d := &Demand{ID: c.Flow, Needs: []quota.Need{{Cost: 1}}, Flow: c.Flow, Cost: 1}
+	for i, key := range c.Keys {
+		if key != "" {
+			n := quota.Need{Limit: i + 1, Key: key, Cost: min(c.Costs[i], p.limits[i].Calls)}
+			d.Needs, d.Cost = append(d.Needs, n), max(d.Cost, n.Cost)
+			d.ID += fmt.Sprint(" ", n)
+		}
+	}
+	return d
+}
+
+// play plays the load to its end.
+func (p *player) play() {
+	for at, ok := p.wheel.Next(); ok; at, ok = p.wheel.Next() {
+		p.now = max(p.now, at)
+		again := p.end()
+		for _, ch := range p.load.Changes {
+			if ch.At == p.now {
+				p.apply(ch)
+			}
+		}
+		for _, c := range p.calls {
+			if c.Cancel > 0 && c.Cancel == p.now && (c.state == "" || c.state == "waiting") {
+				if c.state == "waiting" {
+					p.planner.Remove(p.time(), &c.Item)
+				}
+				c.state = "ended"
+			}
+			if c.Due == p.now && c.state == "" {
+				p.wait(c)
+			}
+		}
+		p.dispatch()
+		for _, c := range again {
+			p.wait(c)
+		}
+		p.dispatch()
+		p.verify()
+	}
+	if n := len(p.planner.classes) + len(p.planner.keys); n > 0 {
+		p.t.Errorf("%d classes and keys are left", n)
+	}
+}
+
+func (p *player) wait(c *played) {
+	c.state, c.Demand = "waiting", p.demand(c)
+	p.planner.Add(p.time(), &c.Item)
+}
+
+// end ends the attempts whose answer comes now, the first sent first, and returns the
+// calls that go again.
+func (p *player) end() (again []*played) {
+	var ends []*played
+	for _, c := range p.calls {
+		if c.state == "sending" && c.end == p.now {
+			ends = append(ends, c)
+		}
+	}
+	slices.SortStableFunc(ends, func(a, b *played) int { return int(a.sent[len(a.sent)-1] - b.sent[len(b.sent)-1]) })
+	for _, c := range ends {
+		try := c.Tries[len(c.sent)-1]
+		for i, n := range c.needs {
+			a := quota.Attempt{Sent: start.Add(c.sent[len(c.sent)-1]), End: p.time(), Fate: quota.Answered}
+			switch {
+			case try.Result == oracle.Lost:
+				a.Fate = quota.Unanswered
+			case n.Limit > 0 && p.limits[n.Limit-1].FailedOnly && try.Result != oracle.Failed:
+				a.Fate = quota.Uncounted
+			}
+			p.ledger.Return(p.time(), c.needs[i:i+1], a)
+		}
+		p.planner.Observe(try.Trip)
+		p.planner.Check(p.time(), c.needs)
+		if c.state = "ended"; try.Result == oracle.Limited {
+			until := p.now + p.load.Pause
+			if key := c.Keys[0]; key != "" {
+				p.pause(1, key, until)
+			} else {
+				p.pause(0, "", until)
+			}
+			again = append(again, c)
+		}
+	}
+	return again
+}
+
+// pause pauses a limit, or one key of it; an instant of 0 ends the pause.
+func (p *player) pause(limit int, key string, until time.Duration) {
+	at := time.Time{}
+	if until > 0 {
+		at = start.Add(until)
+	}
+	if key == "" {
+		p.ledger.PauseLimit(limit, at)
+		p.planner.CheckLimit(p.time(), limit)
+		return
+	}
+	p.ledger.PauseKey(p.time(), limit, key, at)
+	p.planner.Check(p.time(), []quota.Need{{Limit: limit, Key: key, Cost: 1}})
+}
+
+// apply applies a change. Other limits are put in force as by a reload: a limit with
+// another window begins anew, keeps its pauses, and is charged for calls in flight.
+func (p *player) apply(ch oracle.Change) {
+	if ch.Pause {
+		p.pause(ch.Limit+1, ch.Key, ch.Until)
+		return
+	}
+	now, changed := p.time(), ch.Limit+1
+	kept := make([]int, len(p.limits)+1)
+	for i := range kept {
+		kept[i] = i
+	}
+	all := p.ledger.Usage(now, changed, "").PausedUntil
+	pauses := map[string]time.Time{}
+	for u := range p.ledger.Keys(now, changed) {
+		pauses[u.Key] = u.PausedUntil
+	}
+	l := &p.limits[ch.Limit]
+	if ch.Calls > 0 {
+		l.Calls = ch.Calls
+	}
+	if ch.Window > 0 {
+		l.Window = ch.Window
+		kept[changed] = -1
+	}
+	p.ledger.Replace(now, p.quotas(), kept)
+	p.planner.Replace(p.quotas(), p.weight)
+	if ch.Window > 0 {
+		if !all.IsZero() {
+			p.ledger.PauseLimit(changed, all)
+		}
+		for key, until := range pauses {
+			if until.After(all) {
+				p.ledger.PauseKey(now, changed, key, until)
+			}
+		}
+	}
+	for _, c := range p.calls {
+		d := p.demand(c)
+		switch {
+		case c.state == "waiting":
+			c.Demand = d
+			p.planner.Add(now, &c.Item)
+		case c.state == "sending" && ch.Window > 0:
+			c.needs = slices.DeleteFunc(slices.Clone(c.needs), func(n quota.Need) bool { return n.Limit == changed })
+			if i := slices.IndexFunc(d.Needs, func(n quota.Need) bool { return n.Limit == changed }); i >= 0 {
+				p.ledger.Charge(now, d.Needs[i:i+1])
+				c.needs = append(c.needs, d.Needs[i])
+			}
+		}
+	}
+}
+
+// dispatch fires the wheel and sends calls as long as there is anything to do now.
+func (p *player) dispatch() {
+	for range 10_000 {
+		p.wheel.Advance(p.now, func(t Timeout) { t.Fire(p.time()) })
+		sent := 0
+		more := p.planner.Dispatch(p.time(), p.most, func(c *played) { sent++; p.send(c) })
+		next, ok := p.wheel.Next()
+		due := ok && next <= p.now
+		if more && !due {
+			p.t.Fatalf("at %v: there is more to look at, and the wheel fires at %v", p.now, next)
+		}
+		if !due && sent < p.most {
+			return
+		}
+	}
+	p.t.Fatalf("at %v: Dispatch has more to do each time", p.now)
+}
+
+func (p *player) send(c *played) {
+	if c.state != "waiting" || c.Queued() {
+		p.t.Fatalf("at %v: call %d is sent; it was %q and queued: %v", p.now, c.Seq-1, c.state, c.Queued())
+	}
+	if len(c.sent) == len(c.Tries) {
+		p.t.Fatalf("at %v: call %d is sent once too often", p.now, c.Seq-1)
+	}
+	c.state, c.needs, c.end = "sending", c.Demand.Needs, p.now+c.Tries[len(c.sent)].Trip
+	c.sent = append(c.sent, p.now)
+	p.wheel.Insert(c.end, wakeup{})
+}
+
+// verify compares what the planner says of its calls with the calls.
+func (p *player) verify() {
+	waiting, wanted := 0, make(map[keyID]int)
+	var some *played // one that waits
+	for _, c := range p.calls {
+		if (c.state == "waiting") != c.Queued() {
+			p.t.Fatalf("at %v: call %d is %q and queued: %v", p.now, c.Seq-1, c.state, c.Queued())
+		}
+		if !c.Queued() {
+			continue
+		}
+		waiting++
+		for _, n := range c.Demand.Needs {
+			wanted[keyID{n.Limit, n.Key}] += n.Cost
+		}
+		if some == nil || p.r.IntN(4) == 0 {
+			some = c
+		}
+	}
+	held := p.planner.Held(-1)
+	for limit := range p.planner.limits {
+		held += p.planner.Held(limit)
+		for key, n := range p.planner.Keys(limit) {
+			id := keyID{limit, key}
+			if n != wanted[id] || n != p.planner.Wanted(limit, key) {
+				p.t.Fatalf("at %v: limit %d: key %q: %d permits are wanted, want %d", p.now, limit, key, n, wanted[id])
+			}
+			delete(wanted, id)
+		}
+	}
+	if held != waiting || len(wanted) > 0 || p.planner.Fresh() || p.planner.ready.Size() > 0 {
+		p.t.Fatalf("at %v: %d calls wait, %d are held; wanted of keys that are not known: %v; %d key queues are ready", p.now, waiting, held, wanted, p.planner.ready.Size())
+	}
+	if some != nil {
+		if f := p.planner.ETA(p.time(), &some.Item, Elsewhere{}); f.At.Before(p.time()) {
+			p.t.Fatalf("at %v: the ETA of call %d is %v", p.now, some.Seq-1, f.At.Sub(start))
+		}
+	}
+}
+
+// compare plays a load, and tells the first send that is not the oracle's.
+func compare(t *testing.T, load *oracle.Load, most int) {
+	t.Helper()
+	h, p := oracle.Run(load), newPlayer(t, load, most)
+	p.play()
+	var first *played // the others follow from it
+	at := time.Duration(math.MaxInt64)
+	for i, c := range p.calls {
+		want := h.Sent(i)
+		n := 0
+		for n < len(want) && n < len(c.sent) && want[n] == c.sent[n] {
+			n++
+		}
+		for _, list := range [][]time.Duration{want, c.sent} {
+			if n < len(list) && list[n] < at {
+				first, at = c, list[n]
+			}
+		}
+	}
+	if c := first; c != nil {
+		t.Errorf("call %d %+v was sent at %v, the oracle sends it at %v", c.Seq-1, *c.Call, c.sent, h.Sent(int(c.Seq-1)))
+	}
+}
