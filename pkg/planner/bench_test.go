@@ -49,7 +49,7 @@ func (b *bench) back(j *job) {
 // BenchmarkSend is a call from Add to the return of its permits: while no other waits,
 // and while 100,000 do, of which it is the last.
 func BenchmarkSend(b *testing.B) {
-	most := quota.Limit{Calls: quota.MaxCalls, Window: sec}
+	most := quota.Limit{Calls: quota.MaxCalls, Window: quota.Sliding(sec)}
 	b.Run("none waits", func(b *testing.B) {
 		s, j := newBench(most, most, most), new(job)
 		for b.Loop() {
@@ -58,7 +58,7 @@ func BenchmarkSend(b *testing.B) {
 		}
 	})
 	b.Run("100,000 wait", func(b *testing.B) {
-		s := newBench(quota.Limit{Calls: 1}, most, most)
+		s := newBench(quota.Limit{Calls: 1, Window: quota.InFlight()}, most, most)
 		var sent *job
 		send := func(j *job) { sent = j }
 		for range 100_000 {
@@ -79,7 +79,7 @@ func BenchmarkSend(b *testing.B) {
 // BenchmarkETA is an estimate while a million calls wait, and the heap that each takes.
 func BenchmarkETA(b *testing.B) {
 	const n = 1_000_000
-	s := newBench(quota.Limit{Calls: 100, Window: sec}, quota.Limit{Calls: 50, Window: sec}, quota.Limit{Calls: 10, Window: sec})
+	s := newBench(quota.Limit{Calls: 100, Window: quota.Sliding(sec)}, quota.Limit{Calls: 50, Window: quota.Sliding(sec)}, quota.Limit{Calls: 10, Window: quota.Sliding(sec)})
 	s.planner.Observe(20 * ms)
 	before := heapInUse()
 	jobs := make([]job, n)

@@ -19,7 +19,7 @@ func (r *rig) eta(name string) time.Duration {
 func TestETAIsExact(t *testing.T) {
 	const trip = 20 * ms
 	minute := &quota.Calendar{Unit: quota.Minute, Skew: sec}
-	app := quota.Limit{Name: "app", Calls: 5, Window: sec}
+	app := quota.Limit{Name: "app", Calls: 5, Window: quota.Sliding(sec)}
 	one := func(int) []quota.Need { return []quota.Need{need(0, "", 1)} }
 	for _, tt := range []struct {
 		name   string
@@ -29,13 +29,13 @@ func TestETAIsExact(t *testing.T) {
 		again  time.Duration // when they are asked for again
 	}{
 		{"sliding window", []quota.Limit{app}, one, nil, 500 * ms},
-		{"minimum distance", []quota.Limit{{Name: "app", Calls: 1, Window: 3 * sec}}, one, nil, 10 * sec},
-		{"aligned minute", []quota.Limit{{Name: "app", Calls: 7, Calendar: minute}}, one, nil, 100 * sec},
-		{"concurrency", []quota.Limit{{Name: "app", Calls: 3}}, one, nil, 0},
-		{"guard", []quota.Limit{{Name: "app", Calls: 5, Window: sec, Guard: trip}}, one, nil, 500 * ms},
-		{"cost 2 of 4", []quota.Limit{{Name: "app", Calls: 4, Window: sec}}, func(int) []quota.Need { return []quota.Need{need(0, "", 2)} }, nil, 500 * ms},
+		{"minimum distance", []quota.Limit{{Name: "app", Calls: 1, Window: quota.Sliding(3 * sec)}}, one, nil, 10 * sec},
+		{"aligned minute", []quota.Limit{{Name: "app", Calls: 7, Window: quota.Aligned(*minute)}}, one, nil, 100 * sec},
+		{"concurrency", []quota.Limit{{Name: "app", Calls: 3, Window: quota.InFlight()}}, one, nil, 0},
+		{"guard", []quota.Limit{{Name: "app", Calls: 5, Window: quota.Sliding(sec), Guard: trip}}, one, nil, 500 * ms},
+		{"cost 2 of 4", []quota.Limit{{Name: "app", Calls: 4, Window: quota.Sliding(sec)}}, func(int) []quota.Need { return []quota.Need{need(0, "", 2)} }, nil, 500 * ms},
 		{"keys", []quota.Limit{app}, func(i int) []quota.Need { return []quota.Need{need(0, fmt.Sprint(i%3), 1)} }, nil, 1500 * ms},
-		{"a wider limit, too", []quota.Limit{app, {Name: "wide", Calls: 100, Window: 10 * sec}},
+		{"a wider limit, too", []quota.Limit{app, {Name: "wide", Calls: 100, Window: quota.Sliding(10 * sec)}},
 			func(int) []quota.Need { return []quota.Need{need(0, "", 1), need(1, "", 1)} }, nil, 500 * ms},
 		{"a pause of the limit", []quota.Limit{app}, one, func(r *rig) { r.ledger.PauseLimit(0, start.Add(7*sec)) }, 3 * sec},
 		{"a pause of the key", []quota.Limit{app}, one, func(r *rig) { r.ledger.PauseKey(start, 0, "", start.Add(7*sec)) }, 3 * sec},
@@ -116,7 +116,7 @@ func TestETAOfFlows(t *testing.T) {
 		{"half of them urgent", nil, 2, func(i int) rune { return 'a' + rune(i/4) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t, tt.weights, quota.Limit{Name: "app", Calls: 1, Window: 500 * ms})
+			r := newRig(t, tt.weights, quota.Limit{Name: "app", Calls: 1, Window: quota.Sliding(500 * ms)})
 			told := r.wait(16, tt.urgent, func(i int) string { return fmt.Sprint(string(tt.flow(i)), i) })
 			r.run(time.Hour)
 			for name, told := range told {
@@ -131,7 +131,7 @@ func TestETAOfFlows(t *testing.T) {
 // TestETAOfManyFlows: an estimate looks at some of the flows, spread over all.
 func TestETAOfManyFlows(t *testing.T) {
 	const calls = 200 // of one flow each
-	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 1, Window: sec})
+	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 1, Window: quota.Sliding(sec)})
 	told := r.wait(calls, 0, func(i int) string { return string(rune('一' + i)) })
 	r.run(time.Hour)
 	worst := time.Duration(0)
@@ -157,7 +157,7 @@ func TestETAIsNear(t *testing.T) {
 		{"each otherwise", map[string]float64{"b": 2}, "abbc", map[string]float64{"b": .1, "c": .5}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t, tt.weights, quota.Limit{Name: "app", Calls: 100, Window: sec}, quota.Limit{Name: "refund", Calls: 20, Window: sec})
+			r := newRig(t, tt.weights, quota.Limit{Name: "app", Calls: 100, Window: quota.Sliding(sec)}, quota.Limit{Name: "refund", Calls: 20, Window: quota.Sliding(sec)})
 			r.trip = 20 * ms
 			r.planner.Observe(r.trip)
 			random := rand.New(rand.NewPCG(7, 7))
@@ -199,7 +199,7 @@ func TestETAIsNear(t *testing.T) {
 // TestForecast: an estimate tells what the call waits for, and counts what the planner
 // cannot see.
 func TestForecast(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 2, Window: sec}, quota.Limit{Name: "trade", Calls: 1, Window: 3 * sec})
+	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 2, Window: quota.Sliding(sec)}, quota.Limit{Name: "trade", Calls: 1, Window: quota.Sliding(3 * sec)})
 	r.trip = 0
 	needs := []quota.Need{need(0, "", 1), need(1, "17", 1)}
 	free := &Item[string]{Demand: demand("a", needs...)}
@@ -233,7 +233,7 @@ func TestForecast(t *testing.T) {
 
 // TestLast: the last of all calls waits at the key for which most permits are wanted.
 func TestLast(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 10, Window: sec}, quota.Limit{Name: "trade", Calls: 1, Window: sec})
+	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 10, Window: quota.Sliding(sec)}, quota.Limit{Name: "trade", Calls: 1, Window: quota.Sliding(sec)})
 	if last := r.planner.Last(start); !last.IsZero() {
 		t.Errorf("nothing waits, and the last call goes at %v", last)
 	}
@@ -253,7 +253,7 @@ func TestLast(t *testing.T) {
 
 // TestObserve: attempts that take longer make later estimates, by an eighth each.
 func TestObserve(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 1})
+	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 1, Window: quota.InFlight()})
 	r.planner.Observe(80 * ms)
 	r.add("a", need(0, "", 1))
 	r.dispatch(1)

@@ -18,8 +18,8 @@ func Example() {
 
 	start := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 	limits := []quota.Limit{
-		{Name: "app", Calls: 10, Window: time.Second},
-		{Name: "trade", Calls: 1, Window: 3 * time.Second},
+		{Name: "app", Calls: 10, Window: quota.Sliding(time.Second)},
+		{Name: "trade", Calls: 1, Window: quota.Sliding(3 * time.Second)},
 	}
 	ledger, w := quota.New(start, limits...), wheel.New[planner.Timeout](time.Millisecond)
 	p := planner.New[*call](start, w, ledger, limits, func(flow string) float64 { return 1 })

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 )
 
-var plenty = quota.Limit{Name: "plenty", Calls: quota.MaxCalls}
+var plenty = quota.Limit{Name: "plenty", Calls: quota.MaxCalls, Window: quota.InFlight()}
 
 // TestVirtualTime plays the table of the package doc.
 func TestVirtualTime(t *testing.T) {

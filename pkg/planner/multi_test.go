@@ -14,7 +14,7 @@ import (
 // TestSeveralPermits plays each row of the table of the package doc: X needs 2 permits of
 // a and 2 of b, the younger call needs 1 of a.
 func TestSeveralPermits(t *testing.T) {
-	both := []quota.Limit{{Name: "a", Calls: 2, Window: sec}, {Name: "b", Calls: 2, Window: sec}}
+	both := []quota.Limit{{Name: "a", Calls: 2, Window: quota.Sliding(sec)}, {Name: "b", Calls: 2, Window: quota.Sliding(sec)}}
 	big := []quota.Need{need(0, "", 2), need(1, "", 2)}
 	for _, row := range []struct {
 		freeA, freeB int
@@ -73,7 +73,7 @@ func TestReservationEndsBehindAnother(t *testing.T) {
 }
 
 func testReservationEndsBehindAnother(t *testing.T, priority int16) {
-	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 3, Window: sec}, quota.Limit{Name: "b", Calls: 2}, quota.Limit{Name: "c", Calls: 1})
+	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 3, Window: quota.Sliding(sec)}, quota.Limit{Name: "b", Calls: 2, Window: quota.InFlight()}, quota.Limit{Name: "c", Calls: 1, Window: quota.InFlight()})
 	r.add("p1", need(0, "", 1))
 	r.add("p2", need(0, "", 2))
 	r.add("p3", need(1, "", 1))
@@ -99,7 +99,7 @@ func testReservationEndsBehindAnother(t *testing.T, priority int16) {
 // TestReservationEndsWithATurn: X reserves permits of a key. When its flow has had a turn
 // elsewhere, a call of another flow comes before it and takes them.
 func TestReservationEndsWithATurn(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 2}, quota.Limit{Name: "b", Calls: 1})
+	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 2, Window: quota.InFlight()}, quota.Limit{Name: "b", Calls: 1, Window: quota.InFlight()})
 	r.add("p", need(0, "", 1))
 	r.add("q", need(1, "", 1))
 	r.dispatch(10)
@@ -119,8 +119,8 @@ func TestReservationEndsWithATurn(t *testing.T) {
 // permits go all the same, at once, and so does the last parked one when it can.
 func TestManyParked(t *testing.T) {
 	r := newRig(t, nil,
-		quota.Limit{Name: "hour", Calls: 2}, quota.Limit{Name: "day", Calls: 2},
-		quota.Limit{Name: "m", Calls: 2, Window: sec}, quota.Limit{Name: "n", Calls: 2, Window: sec})
+		quota.Limit{Name: "hour", Calls: 2, Window: quota.InFlight()}, quota.Limit{Name: "day", Calls: 2, Window: quota.InFlight()},
+		quota.Limit{Name: "m", Calls: 2, Window: quota.Sliding(sec)}, quota.Limit{Name: "n", Calls: 2, Window: quota.Sliding(sec)})
 	const many = 4*batch + 7
 	for i := range many {
 		for _, name := range []string{"p", "q"} { // the second one lacks both limits
@@ -153,7 +153,7 @@ func TestManyParked(t *testing.T) {
 // TestBatch: one Dispatch looks at a batch of parked calls, and the wheel fires at once
 // for the next one.
 func TestBatch(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "m", Calls: 2}, quota.Limit{Name: "n", Calls: 2})
+	r := newRig(t, nil, quota.Limit{Name: "m", Calls: 2, Window: quota.InFlight()}, quota.Limit{Name: "n", Calls: 2, Window: quota.InFlight()})
 	for i := range 3 * batch {
 		key := fmt.Sprint(i)
 		r.add("p"+key, need(0, key, 2), need(1, key, 2))
@@ -183,7 +183,7 @@ func TestBatch(t *testing.T) {
 // TestBatchDelaysNone: where more reservations than a batch are to be looked at, an urgent
 // call goes at once, and so does the call behind one that is cancelled.
 func TestBatchDelaysNone(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "m", Calls: 2})
+	r := newRig(t, nil, quota.Limit{Name: "m", Calls: 2, Window: quota.InFlight()})
 	const many = 4 * batch
 	for i := range many {
 		key := fmt.Sprint(i)
@@ -214,7 +214,7 @@ func TestBatchDelaysNone(t *testing.T) {
 // TestManyReservations: thousands of calls that need several permits of several keys meet.
 // Each is sent, and at no instant does Dispatch have more to look at without end.
 func TestManyReservations(t *testing.T) {
-	limits := []quota.Limit{{Name: "a", Calls: 3, Window: sec}, {Name: "b", Calls: 4, Window: sec / 2}, {Name: "c", Calls: 5}}
+	limits := []quota.Limit{{Name: "a", Calls: 3, Window: quota.Sliding(sec)}, {Name: "b", Calls: 4, Window: quota.Sliding(sec / 2)}, {Name: "c", Calls: 5, Window: quota.InFlight()}}
 	r := newRig(t, nil, limits...)
 	r.trip = 20 * ms
 	random := rand.New(rand.NewPCG(3, 3))
@@ -241,7 +241,7 @@ func TestManyReservations(t *testing.T) {
 // once, each under a key of its own of which it takes all permits.
 func TestPauseOfMany(t *testing.T) {
 	const many = 4*batch - 12
-	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 2000, Window: sec}, quota.Limit{Name: "m", Calls: 2, Window: sec})
+	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 2000, Window: quota.Sliding(sec)}, quota.Limit{Name: "m", Calls: 2, Window: quota.Sliding(sec)})
 	for limit := range 2 {
 		r.ledger.PauseLimit(limit, start.Add(10*sec))
 		r.planner.CheckLimit(r.time(), limit)

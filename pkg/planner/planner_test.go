@@ -22,7 +22,7 @@ func TestSizeOfItem(t *testing.T) {
 // TestAdd: a call that is first now in a key queue that waits is looked at, as it may need
 // less than the one before it.
 func TestAdd(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 3})
+	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 3, Window: quota.InFlight()})
 	r.add("p", need(0, "", 2))
 	r.dispatch(10)
 	r.add("big", need(0, "", 2))
@@ -46,7 +46,7 @@ func TestAdd(t *testing.T) {
 // TestAddShares: calls with equal demands share one, so that a million calls need one
 // list of needs.
 func TestAddShares(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 1})
+	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 1, Window: quota.InFlight()})
 	x, y := r.add("a1", need(0, "k", 1)), r.add("a2", need(0, "k", 1))
 	if x.Demand != y.Demand {
 		t.Error("two calls with equal demands have two of them")
@@ -56,7 +56,7 @@ func TestAddShares(t *testing.T) {
 // TestRemove: a cancelled call leaves no hole. The permits that it lacked may be enough
 // for the next one.
 func TestRemove(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 3}, quota.Limit{Name: "b", Calls: 1})
+	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 3, Window: quota.InFlight()}, quota.Limit{Name: "b", Calls: 1, Window: quota.InFlight()})
 	r.add("p", need(0, "", 2))
 	r.dispatch(10)
 	big := r.add("big", need(0, "", 2))
@@ -103,7 +103,7 @@ func TestRemove(t *testing.T) {
 
 // TestCheck: permits that are back, and pauses that begin or end, count from the Check on.
 func TestCheck(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 1}, quota.Limit{Name: "b", Calls: 2, Window: sec})
+	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 1, Window: quota.InFlight()}, quota.Limit{Name: "b", Calls: 2, Window: quota.Sliding(sec)})
 	for _, key := range []string{"k", "l", "m"} {
 		r.add("p"+key, need(0, key, 1))
 	}
@@ -149,7 +149,7 @@ func TestCheck(t *testing.T) {
 // TestReplace: the planner forgets its calls, timeouts and flows, and takes the other
 // limits and weights.
 func TestReplace(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 1, Window: sec}, quota.Limit{Name: "b", Calls: 2, Window: sec}, quota.Limit{Name: "c", Calls: 2, Window: sec})
+	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 1, Window: quota.Sliding(sec)}, quota.Limit{Name: "b", Calls: 2, Window: quota.Sliding(sec)}, quota.Limit{Name: "c", Calls: 2, Window: quota.Sliding(sec)})
 	r.trip = 0
 	r.add("p", need(0, "", 1), need(1, "", 1), need(2, "", 1))
 	r.run(0)
@@ -164,7 +164,7 @@ func TestReplace(t *testing.T) {
 		t.Fatalf("%d timeouts are in the wheel, want one of a and one of parked calls", n)
 	}
 
-	limits := []quota.Limit{{Name: "d", Calls: 3, Window: sec}}
+	limits := []quota.Limit{{Name: "d", Calls: 3, Window: quota.Sliding(sec)}}
 	r.ledger.Replace(r.time(), limits, nil)
 	r.planner.Replace(limits, weight(map[string]float64{"y": 2}))
 	if n := r.wheel.Len(); n != 0 {
@@ -203,7 +203,7 @@ func TestMost(t *testing.T) {
 
 // TestSend: send may add, remove and check calls, as an owner does that counts its calls.
 func TestSend(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 4}, quota.Limit{Name: "b", Calls: 2})
+	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 4, Window: quota.InFlight()}, quota.Limit{Name: "b", Calls: 2, Window: quota.InFlight()})
 	r.add("p", need(0, "", 2), need(1, "", 1))
 	r.dispatch(10)
 	r.add("parked", need(0, "", 3), need(1, "", 2))
@@ -227,7 +227,7 @@ func TestSend(t *testing.T) {
 // TestTimeouts: the wheel holds one timeout for a key queue and one for all parked calls,
 // however often they are looked at, and none when nothing waits.
 func TestTimeouts(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 2, Window: sec}, quota.Limit{Name: "b", Calls: 2, Window: sec})
+	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 2, Window: quota.Sliding(sec)}, quota.Limit{Name: "b", Calls: 2, Window: quota.Sliding(sec)})
 	r.add("p", need(0, "k", 1), need(1, "", 1))
 	r.dispatch(10)
 	r.back("p")
@@ -251,7 +251,7 @@ func TestTimeouts(t *testing.T) {
 
 // TestReads: what a planner says of its key queues.
 func TestReads(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 1}, quota.Limit{Name: "trade", Calls: 1, Window: sec})
+	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 1, Window: quota.InFlight()}, quota.Limit{Name: "trade", Calls: 1, Window: quota.Sliding(sec)})
 	app, trade := need(0, "", 1), func(key string) quota.Need { return need(1, key, 1) }
 	r.add("a1", app, trade("17"))
 	r.dispatch(10)

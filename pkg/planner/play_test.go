@@ -78,13 +78,24 @@ func (p *player) time() time.Time            { return start.Add(p.now) }
 
 // quotas returns the limits as the ledger knows them.
 func (p *player) quotas() []quota.Limit {
-	all := []quota.Limit{{Name: "upstream", Calls: quota.MaxCalls}}
+	all := []quota.Limit{{Name: "upstream", Calls: quota.MaxCalls, Window: quota.InFlight()}}
 	for i, l := range p.limits {
 		all = append(all, quota.Limit{
-			Name: fmt.Sprint(i), Calls: l.Calls, Window: l.Window, Calendar: l.Calendar, Guard: l.Guard, Late: p.load.Late, Partly: l.FailedOnly,
+			Name: fmt.Sprint(i), Calls: l.Calls, Window: window(l), Guard: l.Guard, Late: p.load.Late, Partly: l.FailedOnly,
 		})
 	}
 	return all
+}
+
+// window returns the kind of a limit.
+func window(l oracle.Limit) quota.Window {
+	switch {
+	case l.Calendar != nil:
+		return quota.Aligned(*l.Calendar)
+	case l.Window > 0:
+		return quota.Sliding(l.Window)
+	}
+	return quota.InFlight()
 }
 
 // demand returns what a call takes under the limits of now.

@@ -73,7 +73,7 @@ func (r *rig) draw() string {
 
 // TestKeyQueues draws the picture of the package doc, and plays it to its end.
 func TestKeyQueues(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 1, Window: 100 * ms}, quota.Limit{Name: "trade", Calls: 1, Window: sec})
+	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 1, Window: quota.Sliding(100 * ms)}, quota.Limit{Name: "trade", Calls: 1, Window: quota.Sliding(sec)})
 	r.trip = 0
 	app, trade := need(0, "", 1), func(key string) quota.Need { return need(1, key, 1) }
 	r.add("x1", app, trade("18"))
@@ -106,7 +106,7 @@ func TestKeyQueues(t *testing.T) {
 // TestFullKeyBlocksNoOther: calls that wait for a full key keep no other from the limits
 // that both need.
 func TestFullKeyBlocksNoOther(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 100}, quota.Limit{Name: "trade", Calls: 1, Window: sec})
+	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 100, Window: quota.InFlight()}, quota.Limit{Name: "trade", Calls: 1, Window: quota.Sliding(sec)})
 	app, trade := need(0, "", 1), func(key string) quota.Need { return need(1, key, 1) }
 	for i := range 500 {
 		r.add(fmt.Sprint("a", i), app, trade("17"))
@@ -123,7 +123,7 @@ func TestFullKeyBlocksNoOther(t *testing.T) {
 // TestLastLimitThatStops: a class waits at the limit whose permits come back last, and a
 // permit of another limit wakes nothing.
 func TestLastLimitThatStops(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "short", Calls: 1, Window: 100 * ms}, quota.Limit{Name: "long", Calls: 1, Window: sec})
+	r := newRig(t, nil, quota.Limit{Name: "short", Calls: 1, Window: quota.Sliding(100 * ms)}, quota.Limit{Name: "long", Calls: 1, Window: quota.Sliding(sec)})
 	r.trip = 0
 	both := []quota.Need{need(0, "", 1), need(1, "", 1)}
 	r.add("a1", both...)

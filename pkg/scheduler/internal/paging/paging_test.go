@@ -13,6 +13,7 @@ type row struct {
 	Row
 	delayed  bool
 	resident bool
+	known    bool // resident when the page was requested
 }
 
 // A disk holds calls of which a window has the first in memory. Each event takes two
@@ -32,6 +33,7 @@ type disk struct {
 	most    int64 // bytes of a call
 	delay   int   // of 8 calls, the number with a later start
 	delayed int   // written, with a later start
+	again   bool  // a call in memory was read again
 }
 
 func (d *disk) accept(r *rand.Rand, classes int64) {
@@ -96,6 +98,7 @@ func (d *disk) scan() {
 		}
 		if d.last = c.Position; !c.delayed && d.request.Wants(c.Position, c.Class) {
 			d.found = append(d.found, c)
+			d.again = d.again || c.known
 		}
 	}
 }
@@ -119,56 +122,68 @@ func (d *disk) step() bool {
 	case d.request != nil:
 		d.scan()
 	default:
+		for _, c := range d.rows {
+			c.known = c.resident
+		}
 		d.request = d.w.Next()
 		return d.request != nil
 	}
 	return true
 }
 
-// TestWindowForgetsNoCall: every call comes to memory in the end, whichever calls come
-// while pages are read, and in whichever order they are enqueued.
+// TestWindowForgetsNoCall: every call comes to memory in the end, and once, whichever
+// calls come while pages are read, and in whichever order they are enqueued. Few calls
+// make every page one at the end of a priority, where new calls are skipped.
 func TestWindowForgetsNoCall(t *testing.T) {
 	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			r := rand.New(rand.NewPCG(seed, 0))
-			d := &disk{w: NewWindow(0), most: 1 << r.IntN(17), delay: r.IntN(7)}
-			classes := int64(1 + r.IntN(6))
-			calls := r.IntN(3 * MaxCalls)
-			for range calls {
-				d.accept(r, classes)
-			}
-			if d.written = nil; r.IntN(2) == 0 { // of an earlier process
-				d.w = NewWindow(calls)
-			} else {
-				d.written = slices.Clone(d.rows)
-			}
-			for range 4 * MaxCalls {
-				switch k := r.IntN(8); {
-				case k < 1:
-					d.accept(r, classes)
-				case k < 3 && len(d.written) > 0:
-					d.enqueue(r)
-				case k < 5 && len(d.memory) > 0:
-					d.send(r)
-				default:
-					d.step()
-				}
-			}
-			for len(d.written) > 0 || len(d.rows)+len(d.memory) > d.delayed {
-				switch {
-				case len(d.written) > 0:
-					d.enqueue(r)
-				case d.step():
-				case len(d.memory) > 0:
-					d.send(r)
-				default:
-					t.Fatalf("%d calls are on disk, and no page of them is read", len(d.rows)-d.delayed)
-				}
-			}
-			if d.w.OnDisk() != d.delayed || d.w.resident != 0 || d.w.bytes != 0 || len(d.w.known) != 0 {
-				t.Errorf("nothing waits: %d on disk, %d resident, %d bytes, %d known", d.w.OnDisk(), d.w.resident, d.w.bytes, len(d.w.known))
-			}
-		})
+		t.Run(fmt.Sprint("many ", seed), func(t *testing.T) { play(t, seed, 3*MaxCalls, 4*MaxCalls) })
+	}
+	for seed := range uint64(400) {
+		t.Run(fmt.Sprint("few ", seed), func(t *testing.T) { play(t, seed, 2*PageSize, 100) })
+	}
+}
+
+func play(t *testing.T, seed uint64, most, events int) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	d := &disk{w: NewWindow(0), most: 1 << r.IntN(17), delay: r.IntN(7)}
+	classes := int64(1 + r.IntN(6))
+	calls := 1 + r.IntN(most)
+	for range calls {
+		d.accept(r, classes)
+	}
+	if d.written = nil; r.IntN(2) == 0 { // of an earlier process
+		d.w = NewWindow(calls)
+	} else {
+		d.written = slices.Clone(d.rows)
+	}
+	for range events {
+		switch k := r.IntN(8); {
+		case k < 1:
+			d.accept(r, classes)
+		case k < 3 && len(d.written) > 0:
+			d.enqueue(r)
+		case k < 5 && len(d.memory) > 0:
+			d.send(r)
+		default:
+			d.step()
+		}
+	}
+	for len(d.written) > 0 || len(d.rows)+len(d.memory) > d.delayed {
+		switch {
+		case len(d.written) > 0:
+			d.enqueue(r)
+		case d.step():
+		case len(d.memory) > 0:
+			d.send(r)
+		default:
+			t.Fatalf("%d calls are on disk, and no page of them is read", len(d.rows)-d.delayed)
+		}
+	}
+	if d.w.OnDisk() != d.delayed || d.w.resident != 0 || d.w.bytes != 0 || len(d.w.known) != 0 {
+		t.Errorf("nothing waits: %d on disk, %d resident, %d bytes, %d known", d.w.OnDisk(), d.w.resident, d.w.bytes, len(d.w.known))
+	}
+	if d.again {
+		t.Error("a call in memory was read again")
 	}
 }
 
@@ -188,5 +203,26 @@ func TestWindowReachesTheEnd(t *testing.T) {
 			last.Seq = min(q.From.Seq+page, rows)
 		}
 		w.Done(q, last, last.Seq == rows)
+	}
+}
+
+// TestWindowGoesOnFromARestart: a call was left to the disk before the cursor; the pages
+// from there to the cursor follow each other.
+func TestWindowGoesOnFromARestart(t *testing.T) {
+	w := NewWindow(1000)
+	q := w.Next()
+	w.Admit(Row{Position: Position{Priority: 5, Seq: 1001}})
+	w.Done(q, Position{Seq: 500}, false)
+	for n, from := range []Position{{Priority: 5, Seq: 1000}, {Seq: 100}, {Seq: 200}} {
+		q := w.Next()
+		if q == nil || q.From != from {
+			t.Fatalf("page %d: %+v, want one from %+v", n+1, q, from)
+		}
+		w.Done(q, Position{Seq: int64(n+1) * 100}, false)
+	}
+	q = w.Next()
+	w.Done(q, Position{Seq: 500}, false)
+	if q = w.Next(); q.From != (Position{Seq: 500}) || w.restart != nil {
+		t.Errorf("after the restart the next page begins at %+v", q.From)
 	}
 }
