@@ -82,7 +82,7 @@ type Call struct {
 	Deadline   time.Time
 	FinishedAt time.Time
 	ETA        time.Time // only while it waits
-	Attempts   []Attempt // MaxAttempts of them: the first, those of unknown outcome, the last
+	Attempts   []Attempt // at most 20: the first, those of unknown outcome, the last
 	WaitingFor *WaitingFor
 	Response   *Response
 
@@ -147,11 +147,14 @@ func headerSize(h http.Header) int64 {
 	return int64(n)
 }
 
+// maxAttempts is the greatest number of attempts that a Call has.
+const maxAttempts = 20
+
 // abridged makes room for another attempt. The first one stays, as do those that may
 // have been executed: the decision about a repeat depends on them, also in another
 // process.
 func abridged(attempts []Attempt) []Attempt {
-	if len(attempts) < MaxAttempts {
+	if len(attempts) < maxAttempts {
 		return attempts
 	}
 	i := 1 + slices.IndexFunc(attempts[1:], func(a Attempt) bool { return a.Outcome != upstream.Unknown })

@@ -218,7 +218,7 @@ func TestManyAttemptsKeepTheDoubt(t *testing.T) {
 			switch {
 			case n == 2:
 				return answer{status: 500}
-			case n < MaxAttempts+10:
+			case n < maxAttempts+10:
 				return answer{status: 429}
 			}
 			return answer{after: sec, status: 404}
@@ -227,7 +227,7 @@ func TestManyAttemptsKeepTheDoubt(t *testing.T) {
 		time.Sleep(time.Hour)
 		c = s.mustGet(t, c.ID)
 		first, doubt := c.Attempts[0].N, c.Attempts[1]
-		if len(c.Attempts) != MaxAttempts || first != 1 || doubt.N != 2 || doubt.Outcome != upstream.Unknown || c.State != Unknown {
+		if len(c.Attempts) != maxAttempts || first != 1 || doubt.N != 2 || doubt.Outcome != upstream.Unknown || c.State != Unknown {
 			t.Fatalf("%s after %+v; want the first attempt, the doubt, and the last ones", c.State, c.Attempts)
 		}
 		if f := flightOf(time.Now(), c); !f.maybe || f.counted == 0 || !f.firstSent.Equal(c.Attempts[0].SentAt) {
