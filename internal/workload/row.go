@@ -27,7 +27,7 @@ type row struct {
 
 // again is what equal rows have come to, once one of them was computed.
 type again struct {
-	arrival scheduler.Arrival
+	arrival Arrival
 	known   bool
 }
 

@@ -46,6 +46,19 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
+// An Arrival is a call that comes in.
+type Arrival struct {
+	Upstream string
+	Route    *scheduler.Route // may be shared by arrivals that are alike
+	Priority int
+	// MaxWait is how long the caller waits. The call is refused at once if its slot is
+	// later than that. Zero means that no caller waits, and that the call may wait until
+	// MaxAge of its upstream.
+	MaxWait time.Duration
+	// Delay is how long after its arrival the call is sent at the earliest.
+	Delay time.Duration
+}
+
 // An Error tells what is wrong with a load, and where.
 type Error struct {
 	Name string // of the file, or the text of a generated load
@@ -149,17 +162,17 @@ func (l *Load) Close() error { return l.close() }
 
 // Next returns the next arrival and when it comes, since the beginning. The error
 // is io.EOF after the last one, or an [*Error].
-func (l *Load) Next() (time.Duration, scheduler.Arrival, error) {
+func (l *Load) Next() (time.Duration, Arrival, error) {
 	if l.err != nil {
-		return 0, scheduler.Arrival{}, l.err
+		return 0, Arrival{}, l.err
 	}
 	at, err := l.offset()
 	if err != nil {
-		return 0, scheduler.Arrival{}, l.fault(err)
+		return 0, Arrival{}, l.fault(err)
 	}
 	a, err := l.router.arrival(&l.row)
 	if err != nil {
-		return 0, scheduler.Arrival{}, l.fault(err)
+		return 0, Arrival{}, l.fault(err)
 	}
 	l.last = at
 	l.read()
