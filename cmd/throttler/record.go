@@ -95,8 +95,8 @@ func record(cmd *cobra.Command, w io.Writer) (n int, err error) {
 }
 
 // arrival returns the call of an event with a route.
-func arrival(e *api.Event) scheduler.Arrival {
-	a := scheduler.Arrival{
+func arrival(e *api.Event) workload.Arrival {
+	a := workload.Arrival{
 		Upstream: e.Upstream, Priority: e.Priority,
 		Route: &scheduler.Route{Keys: e.Route.Keys, Costs: e.Route.Costs, Flow: e.Route.Flow, Weighted: e.Route.Weighted},
 	}

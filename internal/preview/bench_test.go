@@ -1,6 +1,8 @@
 package preview
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"syscall"
 	"testing"
 	"time"
@@ -9,9 +11,9 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// BenchmarkRun is a call of a preview, from its drawing to its books: three limits,
-// 1,000 keys and 20 flows at 99% of what goes through, so that calls queue at each
-// limit and some hundred lanes at the first.
+// BenchmarkRun measures a call of a preview, from its drawing to its report: three limits,
+// 1,000 keys and 20 flows at 99% of the greatest throughput, so that calls queue at each
+// limit, and some hundred classes at the first.
 func BenchmarkRun(b *testing.B) {
 	c := scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": {
 		MaxWaiting: 1 << 30, ShareBy: `header("X-Tenant")`,
@@ -42,4 +44,27 @@ func BenchmarkRun(b *testing.B) {
 		b.ReportMetric(float64(used.Maxrss)/1024, "MiB-peak") // on Linux it is in KiB
 	}
 	b.ReportMetric(b.Elapsed().Seconds(), "s")
+}
+
+// BenchmarkSimulation measures a call of a simulation under three limits, with a third of
+// the calls late.
+func BenchmarkSimulation(b *testing.B) {
+	const keys = 1000
+	u := scheduler.Upstream{MaxWaiting: 1 << 30, Limits: []scheduler.Limit{
+		{Name: "app", Calls: 1000, Window: sec}, {Name: "method", Calls: 800, Window: sec}, {Name: "merchant", Calls: 10, Window: sec},
+	}}
+	s := simulationOf(b, u)
+	s.roundTrip = func(*workload.Arrival) time.Duration { return 50 * ms }
+	r := rand.New(rand.NewPCG(1, 1))
+	zipf := rand.NewZipf(r, 1.1, 10, keys-1)
+	var routes []*scheduler.Route
+	for i := range keys {
+		routes = append(routes, &scheduler.Route{Keys: map[string]string{"app": "", "method": "", "merchant": fmt.Sprint(i)}})
+	}
+	at := time.Duration(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		at += time.Duration(r.ExpFloat64() * float64(sec/700))
+		arrive(b, s, at, workload.Arrival{Route: routes[zipf.Uint64()]})
+	}
 }

@@ -1,31 +1,29 @@
 package preview
 
 import (
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
-	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// A collector gathers what happens in a simulation.
+// A collector gathers the figures of a report from a simulation.
 type collector struct {
-	begin  time.Time
-	books  map[string]*books // by upstream
-	limits []*limitTally     // of all upstreams, as in Series.Limits
-	flows  map[flowName]*flowTally
-	series Series
+	begin     time.Time
+	receivers map[string]*receiver // by upstream
+	limits    []*limitTally        // of all upstreams, as in Series.Limits
+	flows     map[flowName]*flowTally
+	series    Series
 
 	trip          time.Duration // of an attempt, on average
 	arrived, sent int
 	refused       map[scheduler.Reason]int
-	over          int // calls that the upstream limits all the same
-	without       int // calls that the upstream would have limited
+	over          int // calls that the upstream limits with Throttler
+	without       int // calls that it would limit without
 	firstAt       time.Duration
 	lastAt        time.Duration
-	lastSent, end time.Duration
+	end           time.Duration // of the last attempt
 	peak          int
 	peakAt        time.Duration
 }
@@ -38,152 +36,128 @@ type flowTally struct {
 }
 
 type limitTally struct {
-	scheduler.Limit
+	quota.Limit
 	*LimitSeries
-	own     bool                // the upstream's concurrency, which nobody but us has
-	keys    map[string]struct{} // at most maxKeys of them
-	most    int                 // permits of one key within a window
-	busiest quota.Need          // the key that had most of late
-	without int
+	index    int // among the limits of the upstream; 0 is its concurrency
+	inFlight bool
+	keys     map[string]struct{} // at most maxKeys of them
+	most     int                 // permits of one key within a window
+	busiest  quota.Need          // the key with the most permits of late
+	without  int
 }
 
-// books are the limits of one upstream, as a receiver counts them that knows
-// nothing of us: once what comes in, and once what we send. Every call is answered
-// well, so a limit that does not count those that are done has nothing in them.
-type books struct {
-	limits   []*limitTally
-	straight *quota.Ledger
-	ours     *quota.Ledger
-	needs    map[*scheduler.Route][]quota.Need
+// A receiver counts calls as an upstream does, without Throttler's concurrency, guards
+// and spacing. One ledger has the calls as they come in, the other as they are sent.
+type receiver struct {
+	limits  []*limitTally // by index
+	direct  *quota.Ledger
+	planned *quota.Ledger
 }
 
-// maxKeys is how many keys of a limit are told apart.
+// maxKeys bounds the keys of a limit that are told apart.
 const maxKeys = 100_000
 
-// maxRoutes is how many routes are remembered in the terms of the books.
-const maxRoutes = 100_000
-
-func newCollector(c scheduler.Config, begin time.Time, trip time.Duration) *collector {
+func newCollector(s *simulation, trip time.Duration) *collector {
 	k := &collector{
-		begin: begin, trip: trip, books: make(map[string]*books), flows: make(map[flowName]*flowTally),
+		begin: s.begin, trip: trip, receivers: make(map[string]*receiver), flows: make(map[flowName]*flowTally),
 		refused: make(map[scheduler.Reason]int), firstAt: -1, series: Series{step: firstStep},
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Upstreams)) {
-		k.books[name] = k.newBooks(name, c.Upstreams[name])
+	for _, u := range s.order {
+		k.receivers[u.name] = k.newReceiver(u.router)
 	}
 	return k
 }
 
-func (k *collector) newBooks(name string, u scheduler.Upstream) *books {
-	b := &books{needs: make(map[*scheduler.Route][]quota.Need)}
-	var as []quota.Limit
-	for _, l := range u.Limits {
-		as = append(as, quota.Limit{Name: l.Name, Calls: max(l.Calls, l.Concurrency), Window: l.Kind(), MaxKeys: 1 << 30})
-		b.limits = append(b.limits, k.newLimit(name, l))
+func (k *collector) newReceiver(from *router) *receiver {
+	r := &receiver{}
+	var limits []quota.Limit
+	for i, l := range from.limits {
+		l.Guard, l.Burst, l.MaxKeys = 0, 0, 1<<30
+		limits = append(limits, l)
+		r.limits = append(r.limits, &limitTally{
+			Limit: l, LimitSeries: &LimitSeries{Upstream: from.name, Limit: l.Name},
+			index: i, inFlight: l.Window.Equal(quota.InFlight()), keys: make(map[string]struct{}),
+		})
 	}
-	b.straight, b.ours = quota.New(k.begin, as...), quota.New(k.begin, as...)
-	own := k.newLimit(name, scheduler.Limit{Name: scheduler.ConcurrencyLimit, Concurrency: u.Concurrency})
-	own.own = true
-	if own.Concurrency == 0 {
-		own.Concurrency = scheduler.DefaultConcurrency
+	r.direct, r.planned = quota.New(k.begin, limits...), quota.New(k.begin, limits...)
+	for _, l := range slices.Concat(r.limits[1:], r.limits[:1]) { // in the order of a report
+		k.limits = append(k.limits, l)
+		k.series.Limits = append(k.series.Limits, l.LimitSeries)
 	}
-	return b
+	return r
 }
 
-func (k *collector) newLimit(upstream string, l scheduler.Limit) *limitTally {
-	t := &limitTally{Limit: l, LimitSeries: &LimitSeries{Upstream: upstream, Limit: l.Name}, keys: make(map[string]struct{})}
-	k.limits = append(k.limits, t)
-	k.series.Limits = append(k.series.Limits, t.LimitSeries)
-	return t
-}
-
-// needsOf returns what a route takes, as the books know it.
-func (b *books) needsOf(r *scheduler.Route) []quota.Need {
-	needs, ok := b.needs[r]
-	if ok {
-		return needs
+// tally adds the keys of a demand to those of their limits.
+func (r *receiver) tally(d *demand) {
+	if d.tallied {
+		return
 	}
-	for i, l := range b.limits {
-		if key, under := r.Keys[l.Limit.Name]; under {
-			if len(l.Counts) == 0 || slices.Contains(l.Counts, upstream.Done) {
-				needs = append(needs, quota.Need{Limit: i, Key: key, Cost: max(1, r.Costs[l.Limit.Name])})
-			}
-			if len(l.keys) < maxKeys {
-				l.keys[key] = struct{}{}
-			}
+	d.tallied = true
+	for _, n := range d.Needs[1:] {
+		if keys := r.limits[n.Limit].keys; len(keys) < maxKeys {
+			keys[n.Key] = struct{}{}
 		}
 	}
-	if len(b.needs) >= maxRoutes {
-		clear(b.needs)
-	}
-	b.needs[r] = needs
-	return needs
 }
 
-// arrival counts a call that comes in, and what would become of it without us.
-func (k *collector) arrival(at time.Duration, a *scheduler.Arrival) {
+// arrival counts a call that comes in, and counts it at an upstream without Throttler.
+func (k *collector) arrival(at time.Duration, upstream string, d *demand) {
 	if k.firstAt < 0 {
 		k.firstAt = at
 	}
 	k.arrived++
 	k.lastAt = at
-	step := k.series.at(at)
-	k.series.Arrivals[step]++
-	b := k.books[a.Upstream]
-	if b == nil {
-		return // the simulation refuses it
-	}
-	now, needs := k.begin.Add(at), b.needsOf(a.Route)
-	short, ok := b.straight.Take(now, needs)
+	k.series.Arrivals[k.series.at(at)]++
+	r, now := k.receivers[upstream], k.begin.Add(at)
+	r.tally(d)
+	short, ok := r.direct.Take(now, d.counted)
 	if !ok {
 		k.without++
-		b.limits[needs[short.Need].Limit].without++
+		r.limits[d.counted[short.Need].Limit].without++
 		return
 	}
-	k.count(b.straight, b, now, needs, k.trip)
+	r.giveBack(r.direct, now, d, k.trip)
 }
 
-// count gives permits back as a receiver does: a window after it counted them, or
-// when the call has been answered.
-func (k *collector) count(l *quota.Ledger, b *books, now time.Time, needs []quota.Need, trip time.Duration) {
-	for i, n := range needs {
+// giveBack returns the permits of a call as a receiver does: a window after it has
+// counted them, or with the answer if they bound the calls in flight.
+func (r *receiver) giveBack(l *quota.Ledger, now time.Time, d *demand, trip time.Duration) {
+	for i, n := range d.counted {
 		end := now
-		if b.limits[n.Limit].Concurrency > 0 {
+		if r.limits[n.Limit].inFlight {
 			end = now.Add(trip)
 		}
-		l.Return(now, needs[i:i+1], quota.Attempt{Sent: now, End: end})
+		l.Return(now, d.counted[i:i+1], quota.Attempt{Sent: now, End: end})
 	}
 }
 
-// departure counts a call that was sent or turned away.
-func (k *collector) departure(d scheduler.Departure) {
-	f := k.flow(d.Upstream, d.Route.Flow)
+// departure counts a call that was sent or refused.
+func (k *collector) departure(d departure) {
+	f := k.flow(d.Upstream, d.demand.Flow)
 	f.calls++
-	k.end = max(k.end, d.At+d.RoundTrip)
-	if d.Reason != "" {
-		k.refused[d.Reason]++
+	k.end = max(k.end, d.at+d.roundTrip)
+	if d.reason != "" {
+		k.refused[d.reason]++
 		return
 	}
 	k.sent++
-	k.lastSent = d.At
-	f.waits = append(f.waits, d.At-d.ArrivedAt)
-	step := k.series.at(d.At)
+	f.waits = append(f.waits, d.at-d.arrivedAt)
+	step := k.series.at(d.at)
 	k.series.Sends[step]++
-	b := k.books[d.Upstream]
-	now, needs := k.begin.Add(d.At), b.needsOf(d.Route)
-	if _, within := b.ours.Take(now, needs); !within {
-		b.ours.Charge(now, needs)
+	r, now := k.receivers[d.Upstream], k.begin.Add(d.at)
+	if _, within := r.planned.Take(now, d.demand.counted); !within {
+		r.planned.Charge(now, d.demand.counted)
 		k.over++ // never: see the package doc of quota
 	}
-	for _, n := range needs {
-		l := b.limits[n.Limit]
-		out := b.ours.Usage(now, n.Limit, n.Key).Out
+	for _, n := range d.demand.counted {
+		l := r.limits[n.Limit]
+		out := r.planned.Usage(now, n.Limit, n.Key).Out
 		if out >= l.Most[step] {
 			l.Most[step], l.busiest = out, quota.Need{Limit: n.Limit, Key: n.Key}
 		}
 		l.most = max(l.most, out)
 	}
-	k.count(b.ours, b, now, needs, d.RoundTrip)
+	r.giveBack(r.planned, now, d.demand, d.roundTrip)
 }
 
 func (k *collector) flow(upstream, flow string) *flowTally {
@@ -196,7 +170,7 @@ func (k *collector) flow(upstream, flow string) *flowTally {
 	return f
 }
 
-// backlog takes note of how many calls wait.
+// backlog counts the calls that wait at an instant.
 func (k *collector) backlog(at time.Duration, waiting int) {
 	step := k.series.at(at)
 	k.series.Waiting[step] = max(k.series.Waiting[step], waiting)
@@ -214,17 +188,17 @@ func (k *collector) stepEnd(now time.Duration) time.Duration {
 	return end
 }
 
-// sample looks at the queues at the end of a step.
-func (k *collector) sample(s *scheduler.Simulation) {
-	step := k.series.at(s.Now())
-	now := k.begin.Add(s.Now())
+// sample reads the queues at the end of a step.
+func (k *collector) sample(s *simulation) {
+	step := k.series.at(s.now)
+	now := k.begin.Add(s.now)
 	for _, l := range k.limits {
-		l.Queued[step] = s.Queued(l.Upstream, l.LimitSeries.Limit)
-		if l.most > 0 { // what was sent before the step is still within the window
-			out := k.books[l.Upstream].ours.Usage(now, l.busiest.Limit, l.busiest.Key).Out
+		l.Queued[step] = s.queued(l.Upstream, l.index)
+		if l.most > 0 { // permits of calls that were sent before the step are still out
+			out := k.receivers[l.Upstream].planned.Usage(now, l.index, l.busiest.Key).Out
 			l.Most[step] = max(l.Most[step], out)
 		}
 	}
-	waiting, _ := s.Pending()
-	k.backlog(s.Now(), waiting)
+	waiting, _ := s.pending()
+	k.backlog(s.now, waiting)
 }

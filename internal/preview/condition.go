@@ -21,12 +21,12 @@ import (
 // refused, limited_without, over (calls), length, makespan (durations), wait.p50,
 // .p95, .p99, .max, .mean, backlog.peak, flows["name"].calls, .sent and .wait, and
 // limits["name"].most, .queued, .share and .limited_without. A duration is written
-// as in 1m30s. With several upstreams a flow or limit is "upstream/name"; its name
-// alone will do where no other upstream has it.
+// as in 1m30s. With several upstreams a flow or limit is "upstream/name", or the name
+// alone if no other upstream has it.
 type Condition struct {
 	source  string
 	program *vm.Program
-	asks    names
+	uses    names
 }
 
 type conditionEnv struct {
@@ -68,7 +68,7 @@ type limitEnv struct {
 	LimitedWithout int     `expr:"limited_without"`
 }
 
-// tokens are the texts in an expression, which are left alone, and its durations.
+// tokens matches the durations of an expression, and the texts, which may look like one.
 var tokens = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\b(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))+\b`)
 
 // Compile compiles a condition and checks its types.
@@ -82,16 +82,16 @@ func Compile(source string) (*Condition, error) {
 	if strings.TrimSpace(source) == "" {
 		return nil, errors.New("the condition is empty; write one such as wait.p99 > 5s")
 	}
-	var asks names
-	program, err := expr.Compile(plain, expr.Env(conditionEnv{}), expr.AsBool(), expr.Patch(&asks))
+	var uses names
+	program, err := expr.Compile(plain, expr.Env(conditionEnv{}), expr.AsBool(), expr.Patch(&uses))
 	var at *file.Error
-	if errors.As(err, &at) { // without its drawing of the place
+	if errors.As(err, &at) { // without the picture of the place
 		err = errors.New(at.Message)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("condition %q: %w", source, err)
 	}
-	return &Condition{source, program, asks}, nil
+	return &Condition{source, program, uses}, nil
 }
 
 func (c *Condition) String() string { return c.source }
@@ -99,7 +99,7 @@ func (c *Condition) String() string { return c.source }
 // Holds evaluates the condition.
 func (c *Condition) Holds(r *Report) (bool, error) {
 	env := envOf(r)
-	err := errors.Join(known(c.asks.flows, "flows", env.Flows), known(c.asks.limits, "limits", env.Limits))
+	err := errors.Join(known(c.uses.flows, "flows", env.Flows), known(c.uses.limits, "limits", env.Limits))
 	if err == nil {
 		var v any
 		if v, err = expr.Run(c.program, env); err == nil {
@@ -129,9 +129,10 @@ func (n *names) Visit(node *ast.Node) {
 	}
 }
 
-// known says which of the names a report does not have, and which it has.
-func known[T any](asked []string, what string, has map[string]T) error {
-	for _, name := range asked {
+// known returns an error that names the first name that a report lacks, and those that it
+// has.
+func known[T any](used []string, list string, has map[string]T) error {
+	for _, name := range used {
 		if _, ok := has[name]; !ok {
 			all := slices.Sorted(maps.Keys(has))
 			more := ""
@@ -139,13 +140,13 @@ func known[T any](asked []string, what string, has map[string]T) error {
 				more = fmt.Sprintf(" and %d more", len(all)-maxNames)
 				all = all[:maxNames]
 			}
-			return fmt.Errorf("%s[%q] is not there; there are %q%s", what, name, all, more)
+			return fmt.Errorf("%s[%q] is not there; there are %q%s", list, name, all, more)
 		}
 	}
 	return nil
 }
 
-// maxNames is how many names an error lists.
+// maxNames is the greatest number of names in an error.
 const maxNames = 20
 
 func envOf(r *Report) conditionEnv {
@@ -156,36 +157,36 @@ func envOf(r *Report) conditionEnv {
 	for _, n := range r.Refused {
 		env.Refused += n
 	}
-	env.Flows = keyed(r, r.Flows, func(f *Flow) (upstream, name string, told *flowEnv) {
+	env.Flows = keyed(r, r.Flows, func(f *Flow) (upstream, name string, figures *flowEnv) {
 		return f.Upstream, f.Flow, &flowEnv{f.Calls, f.Sent, f.Wait.env()}
 	})
-	env.Limits = keyed(r, r.allLimits(), func(l *Limit) (upstream, name string, told *limitEnv) {
+	env.Limits = keyed(r, r.allLimits(), func(l *Limit) (upstream, name string, figures *limitEnv) {
 		return l.Upstream, l.Limit, &limitEnv{l.Most, l.Queued, l.Share, l.LimitedWithout}
 	})
 	return env
 }
 
-// keyed returns what is told of flows or limits, by the names that they have in conditions.
-func keyed[S, T any](r *Report, all []S, tell func(*S) (upstream, name string, told *T)) map[string]*T {
+// keyed returns the figures of flows or limits by the names that they have in conditions.
+func keyed[S, T any](r *Report, all []S, of func(*S) (upstream, name string, figures *T)) map[string]*T {
 	times := make(map[string]int)
 	for i := range all {
-		_, name, _ := tell(&all[i])
+		_, name, _ := of(&all[i])
 		times[name]++
 	}
 	by := make(map[string]*T)
 	for i := range all {
-		upstream, name, told := tell(&all[i])
+		upstream, name, figures := of(&all[i])
 		if times[name] == 1 {
-			by[name] = told
+			by[name] = figures
 		}
 		if len(r.upstreams()) > 1 {
-			by[upstream+"/"+name] = told
+			by[upstream+"/"+name] = figures
 		}
 	}
 	return by
 }
 
-// allLimits are the limits of a report, with those of concurrency that did nothing.
+// allLimits returns the limits of a report, with the concurrency that held no call.
 func (r *Report) allLimits() []Limit {
 	all := slices.Clone(r.Limits)
 	for _, u := range r.upstreams() {

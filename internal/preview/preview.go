@@ -1,24 +1,27 @@
-// Package preview says what a configuration would make of a load, before either
-// is real: it plays the load through the scheduler's own planner in virtual time.
+// Package preview plays a load under a configuration, before either is real: through
+// the planner and the ledger of the scheduler, in virtual time.
 //
 //	report, err := preview.Run(ctx, cfg, load, preview.Options{RoundTrip: 50 * time.Millisecond})
 //	preview.Text(w, report)                    // for people; a Report is JSON for programs
 //	preview.Chart(report, other).SVG(style)    // side by side
 //	condition, err := preview.Compile("wait.p99 > 5s")
 //
-// # What is played
+// # Course of a preview
 //
-// Calls come in as the load says, wait, go and are answered after a drawn round
-// trip; each is answered well, once. So a preview has no retries, no pauses and no
-// outages in it. Beside the plan, the same load is laid before an upstream that
-// counts by itself, without us: it executes what is within its limits when it
-// comes, and counts what it executes. What that one limits is what would happen
-// without Throttler and without retries.
+// Calls come in as the load says, wait and are sent. Each has one attempt, which is done
+// after a round trip drawn at random. So a preview has no retries, pauses or outages.
 //
-// # What is kept
+//	load ── arrival ──► simulation ── departure ──► collector ──► Report
+//	            └───────────────────────────────────────▲
 //
-// Waits are kept one by one, so that percentiles are exact: eight bytes a call.
-// What is drawn over time is kept in at most 2,000 steps, which grow with the load.
+// The collector also plays the arrivals against a receiver that counts them itself: it
+// executes a call that is within its limits as it comes in, and limits the others. They
+// are the calls that the upstream would limit without Throttler and without retries.
+//
+// # Memory
+//
+// The wait of every call is kept, so that percentiles are exact: eight bytes a call.
+// Series over time have at most 2,000 steps, which grow with the load.
 package preview
 
 import (
@@ -32,37 +35,38 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// Options say how a load is played.
+// Options are the settings of Run.
 type Options struct {
-	// Name is how reports and pictures call the configuration.
+	// Name is the configuration's in reports and pictures.
 	Name string
-	// RoundTrip is how long an answer takes at least, and Spread by how much it is
-	// longer on average, drawn from an exponential distribution.
+	// RoundTrip is the least time to an answer. Spread is the mean of the random time
+	// on top of it, which has an exponential distribution.
 	RoundTrip, Spread time.Duration
-	// Seed makes the draws; equal seeds make equal previews.
+	// Seed is that of the random times; equal seeds give equal previews.
 	Seed uint64
-	// Progress, if not nil, is told from time to time how much is done, from 0 to 1.
+	// Progress, if not nil, is called from time to time with the part that is done,
+	// from 0 to 1.
 	Progress func(done float64)
 }
 
-// chunk is how many calls are played between two looks at the context.
+// chunk is the number of calls that are played between two checks of the context.
 const chunk = 4096
 
 // Run plays a load under a configuration without faults.
 func Run(ctx context.Context, c scheduler.Config, load *workload.Load, o Options) (*Report, error) {
-	s, err := scheduler.NewSimulation(c, load.Begin())
+	s, err := newSimulation(c, load.Begin())
 	if err != nil {
 		return nil, err
 	}
-	p := &player{s: s, c: newCollector(c, load.Begin(), o.RoundTrip+o.Spread), load: load, tell: o.Progress}
+	p := &player{s: s, c: newCollector(s, o.RoundTrip+o.Spread), load: load, done: o.Progress}
 	random := rand.New(rand.NewPCG(o.Seed, 1))
-	s.RoundTrip = func(*scheduler.Arrival) time.Duration {
+	s.roundTrip = func(*workload.Arrival) time.Duration {
 		if o.Spread == 0 {
 			return o.RoundTrip
 		}
 		return o.RoundTrip + time.Duration(random.ExpFloat64()*float64(o.Spread))
 	}
-	s.Observe = p.c.departure
+	s.observe = p.c.departure
 	for n := 0; ; n++ {
 		if n%chunk == 0 {
 			if ctx.Err() != nil {
@@ -87,47 +91,51 @@ func Run(ctx context.Context, c scheduler.Config, load *workload.Load, o Options
 	return p.c.report(o), nil
 }
 
-// A player drives a simulation, and looks at it at the end of each step.
+// A player drives a simulation, and samples it at the end of each step.
 type player struct {
-	s    *scheduler.Simulation
+	s    *simulation
 	c    *collector
 	load *workload.Load
-	tell func(done float64)
+	done func(part float64)
 }
 
-// progress tells how much is done: half of it is to come in, half to go.
+// progress reports the part that is done: half of it are arrivals, half departures.
 func (p *player) progress() {
-	if p.tell != nil {
-		waiting, _ := p.s.Pending()
-		p.tell(p.load.Done() * (1 - float64(waiting)/float64(2*max(p.c.arrived, 1))))
+	if p.done != nil {
+		waiting, _ := p.s.pending()
+		p.done(p.load.Done() * (1 - float64(waiting)/float64(2*max(p.c.arrived, 1))))
 	}
 }
 
-func (p *player) arrive(at time.Duration, a scheduler.Arrival) error {
-	if at > p.s.Now() {
+func (p *player) arrive(at time.Duration, a workload.Arrival) error {
+	if at > p.s.now {
 		p.until(at)
 	}
-	p.c.arrival(at, &a)
-	return p.s.Arrive(at, a)
+	d, err := p.s.arrive(at, a)
+	if err != nil {
+		return err
+	}
+	p.c.arrival(at, a.Upstream, d)
+	return nil
 }
 
 // until plays on to the last step that ends before an instant.
 func (p *player) until(at time.Duration) {
-	p.s.Advance(p.s.Now()) // what can go at once has not waited
-	waiting, _ := p.s.Pending()
-	p.c.backlog(p.s.Now(), waiting)
-	for end := p.c.stepEnd(p.s.Now()); end < at; end = p.c.stepEnd(p.s.Now()) {
-		p.s.Advance(end)
+	p.s.advance(p.s.now) // a call that can go at once has not waited
+	waiting, _ := p.s.pending()
+	p.c.backlog(p.s.now, waiting)
+	for end := p.c.stepEnd(p.s.now); end < at; end = p.c.stepEnd(p.s.now) {
+		p.s.advance(end)
 		p.c.sample(p.s)
 	}
 }
 
-// finish plays on until nothing waits and all is answered.
+// finish plays on until every call has been sent and answered, or refused.
 func (p *player) finish(ctx context.Context) error {
 	for {
-		p.until(p.c.stepEnd(p.s.Now()) + 1)
+		p.until(p.c.stepEnd(p.s.now) + 1)
 		p.progress()
-		if waiting, sending := p.s.Pending(); waiting+sending == 0 {
+		if waiting, sending := p.s.pending(); waiting+sending == 0 {
 			return nil
 		}
 		if ctx.Err() != nil {

@@ -3,6 +3,7 @@ package preview
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -107,7 +108,39 @@ func TestConcurrencyOfTheUpstreamIsToldWhereItBinds(t *testing.T) {
 	}
 }
 
-// TestSeries holds what becomes of a series that grows, against one that did not have to.
+// TestTheUpstreamHasNoGuardOrSpacing: without Throttler, it executes as many calls as the
+// limit has permits, however close they are, and a window after they came in the next.
+func TestTheUpstreamHasNoGuardOrSpacing(t *testing.T) {
+	c := configOf(scheduler.Upstream{Burst: 1, Limits: []scheduler.Limit{{Name: "app", Calls: 10, Window: sec, Guard: 10 * time.Millisecond}}})
+	r := play(t, c, Options{RoundTrip: 100 * time.Millisecond}, "bursts=10/1s for=2s")
+	if r.Sent != 20 || r.LimitedWithout != 0 || r.Over != 0 || r.Wait.Max < 900 {
+		t.Errorf("%d sent after %v at most, %d over, %d limited without us; want 20 spaced over 0.9s, 0 and 0", r.Sent, r.Wait.Max.Duration(), r.Over, r.LimitedWithout)
+	}
+}
+
+// TestFlowsWithAWeightAreOneInAnyCase holds a report to the flows of the planner.
+func TestFlowsWithAWeightAreOneInAnyCase(t *testing.T) {
+	c := configOf(scheduler.Upstream{ShareBy: `header("T")`, Weights: map[string]float64{"gold": 2}})
+	r := play(t, c, Options{}, "bursts=1/1m for=1s header.T=Gold", "bursts=2/1m for=1s flow=GOLD", "bursts=3/1m for=1s header.T=Tin", "bursts=4/1m for=1s header.T=tin")
+	var got []string
+	for _, f := range r.Flows {
+		got = append(got, fmt.Sprint(f.Flow, f.Calls))
+	}
+	if want := []string{"Tin3", "gold3", "tin4"}; !slices.Equal(got, want) {
+		t.Errorf("flows %q, want %q", got, want)
+	}
+}
+
+func TestTextNamesTheReasonsOfRefusals(t *testing.T) {
+	c := configOf(scheduler.Upstream{MaxWaiting: 2, MaxAge: sec / 2, Limits: []scheduler.Limit{{Name: "app", Calls: 1, Window: sec}}})
+	r := play(t, c, Options{}, "bursts=4/1m for=1s")
+	var text strings.Builder
+	if err := Text(&text, r); err != nil || !strings.Contains(text.String(), "refused by Throttler     1 (25.0%) past_deadline, 2 (50.0%) full\n") {
+		t.Errorf("%v\n%s", err, &text)
+	}
+}
+
+// TestSeries compares a series that has grown with the sums and the peak of its values.
 func TestSeries(t *testing.T) {
 	s := Series{step: time.Millisecond, Limits: []*LimitSeries{{}}}
 	random := rand.New(rand.NewPCG(1, 1))
@@ -230,8 +263,8 @@ func TestConditionsOfSeveralUpstreams(t *testing.T) {
 	}
 }
 
-// TestChart holds what panels there are, that those of two reports side by side are of
-// the same limits, and that lines end where the series of the report do.
+// TestChart checks the panels, that those of two reports side by side are of the same
+// limits, and that lines end where the series of the report do.
 func TestChart(t *testing.T) {
 	limits := []scheduler.Limit{{Name: "app", Calls: 10, Window: sec}, {Name: "key", PerKey: `header("K")`, Calls: 5, Window: sec}}
 	one := play(t, configOf(scheduler.Upstream{Limits: limits}), Options{}, "rate=11 for=30s keys=4 zipf=1.3")

@@ -17,15 +17,15 @@ func millis(d time.Duration) Millis { return Millis(d) / 1e6 }
 // Duration returns the duration.
 func (m Millis) Duration() time.Duration { return time.Duration(m * 1e6) }
 
-// A Report is what a configuration makes of a load. Instants are since the first arrival.
+// A Report is the result of a preview. Instants are counted from the first arrival.
 type Report struct {
 	Config string    `json:"config"`
 	Begin  time.Time `json:"begin"` // of the load
 
 	Calls   int                      `json:"calls"`
 	Sent    int                      `json:"sent"`
-	Refused map[scheduler.Reason]int `json:"refused"` // turned away by Throttler
-	// Over are sends that the upstream would limit all the same: 0.
+	Refused map[scheduler.Reason]int `json:"refused"` // by Throttler
+	// Over are sends that the upstream would limit with Throttler: 0.
 	Over int `json:"over"`
 	// LimitedWithout are calls that the upstream would limit without Throttler.
 	LimitedWithout int `json:"limited_without"`
@@ -43,7 +43,7 @@ type Report struct {
 	Series Series  `json:"series"`
 }
 
-// Waits are percentiles (by nearest rank) of how long calls waited that were sent.
+// Waits are percentiles (by nearest rank) of the waits of calls that were sent.
 type Waits struct {
 	P50  Millis `json:"p50"`
 	P95  Millis `json:"p95"`
@@ -52,7 +52,7 @@ type Waits struct {
 	Mean Millis `json:"mean"`
 }
 
-// A Flow is what became of the calls of one flow.
+// A Flow has the figures of the calls of one flow.
 type Flow struct {
 	Upstream string `json:"upstream"`
 	Flow     string `json:"flow"`
@@ -61,24 +61,24 @@ type Flow struct {
 	Wait     Waits  `json:"wait_ms"`
 }
 
-// A Limit is what a limit did.
+// A Limit has the figures of a limit.
 type Limit struct {
 	Upstream string `json:"upstream"`
 	Limit    string `json:"limit"`
 	Permits  int    `json:"permits"`          // per key and window
 	Window   string `json:"window,omitempty"` // none for concurrency
-	Keys     int    `json:"keys"`             // that the load has; counted up to 100000
+	Keys     int    `json:"keys"`             // of the load; counted up to 100000
 	Most     int    `json:"most"`             // permits of one key used in any window
-	Queued   int    `json:"queued"`           // calls that waited for it, the most, by Series
-	// Binds are the times in which more calls waited for it than for any other
-	// limit of its upstream; Share is how much of the makespan they are.
+	Queued   int    `json:"queued"`           // calls that waited for it, the greatest number in Series
+	// Binds are the times in which more calls waited for it than for any other limit
+	// of its upstream. Share is their part of the makespan.
 	Binds []Span  `json:"binds"`
 	Share float64 `json:"share"`
 	// LimitedWithout are calls that the upstream would limit by it without Throttler.
 	LimitedWithout int `json:"limited_without"`
 }
 
-// A Span is a time in a load.
+// A Span is a time of a load.
 type Span struct {
 	From Millis `json:"from_ms"`
 	To   Millis `json:"to_ms"`
@@ -105,15 +105,15 @@ func (k *collector) report(o Options) *Report {
 	}
 	r.Wait = waitsOf(all)
 	for i, l := range k.limits {
-		if l.own && slices.Max(l.Queued) == 0 {
-			continue // nobody asked for it, and it did nothing
+		if l.index == 0 && slices.Max(l.Queued) == 0 {
+			continue // it is not of the configuration, and held no call
 		}
 		r.Limits = append(r.Limits, k.limit(i, l, r.Makespan))
 	}
 	return r
 }
 
-// upstreams are the names of those that have calls or limits.
+// upstreams returns the names of upstreams with calls or limits.
 func (r *Report) upstreams() []string {
 	var names []string
 	for _, f := range r.Flows {
@@ -127,8 +127,8 @@ func (r *Report) upstreams() []string {
 }
 
 func (k *collector) limit(i int, l *limitTally, makespan Millis) Limit {
-	told := Limit{
-		Upstream: l.Upstream, Limit: l.LimitSeries.Limit, Window: l.Kind().String(), Permits: max(l.Calls, l.Concurrency),
+	figures := Limit{
+		Upstream: l.Upstream, Limit: l.LimitSeries.Limit, Window: l.Window.String(), Permits: l.Calls,
 		Keys: len(l.keys), Most: l.most, Queued: slices.Max(l.Queued), Binds: []Span{}, LimitedWithout: l.without,
 	}
 	at := func(step int) Millis {
@@ -140,15 +140,15 @@ func (k *collector) limit(i int, l *limitTally, makespan Millis) Limit {
 			step++
 		}
 		if step > from {
-			told.Binds = append(told.Binds, Span{at(from), at(step)})
-			told.Share += float64((at(step) - at(from)) / max(makespan, 1e-6))
+			figures.Binds = append(figures.Binds, Span{at(from), at(step)})
+			figures.Share += float64((at(step) - at(from)) / max(makespan, 1e-6))
 		}
 	}
-	return told
+	return figures
 }
 
-// binding returns the limit of an upstream for which most calls waited in a step,
-// -1 if none did.
+// binding returns the limit of an upstream for which most calls waited in a step, -1 if
+// none waited.
 func (k *collector) binding(step int, upstream string) int {
 	best := -1
 	for i, l := range k.limits {

@@ -2,30 +2,30 @@ package preview
 
 import "time"
 
-// maxSteps is how many steps a series has at most; then two become one.
+// maxSteps is the greatest number of steps of a series. Beyond it two become one.
 const maxSteps = 2000
 
-// firstStep is how long the steps of a load are that has only begun.
+// firstStep is the length of a step at the beginning of a load.
 const firstStep = 10 * time.Millisecond
 
-// A Series is what happened over time, in steps of equal length.
+// A Series has counts over time, in steps of equal length.
 type Series struct {
 	Step     Millis         `json:"step_ms"`
 	Arrivals []int          `json:"arrivals"`
 	Sends    []int          `json:"sends"`
-	Waiting  []int          `json:"waiting"` // the most
+	Waiting  []int          `json:"waiting"` // the greatest number
 	Limits   []*LimitSeries `json:"limits"`
 
 	step   time.Duration
 	length int
 }
 
-// A LimitSeries is what happened at a limit, in the steps of its Series.
+// A LimitSeries has counts of a limit, in the steps of its Series.
 type LimitSeries struct {
 	Upstream string `json:"upstream"`
 	Limit    string `json:"limit"`
 	Queued   []int  `json:"queued"` // calls that waited for this limit, on average
-	Most     []int  `json:"most"`   // permits of the busiest key used within a window, the most
+	Most     []int  `json:"most"`   // permits of the busiest key used within a window, the greatest number
 }
 
 // at returns the step of an instant.
@@ -61,8 +61,8 @@ func (s *Series) halve() {
 	s.length = (s.length + 1) / 2
 }
 
-// each replaces every line of the series by what f makes of it; join tells what
-// two steps are together.
+// each replaces every line of the series by f of it. Join returns the value of two steps
+// together.
 func (s *Series) each(f func(x []int, join func(a, b int) int) []int) {
 	s.Arrivals, s.Sends, s.Waiting = f(s.Arrivals, sum), f(s.Sends, sum), f(s.Waiting, most)
 	for _, l := range s.Limits {
@@ -70,7 +70,7 @@ func (s *Series) each(f func(x []int, join func(a, b int) int) []int) {
 	}
 }
 
-// How two steps become one.
+// The values of two steps together.
 func sum(a, b int) int  { return a + b }
 func most(a, b int) int { return max(a, b) }
 func mean(a, b int) int { return (a + b + 1) / 2 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// How much is written of what may be long; a Report has all of it.
+// The longest lists of a text; a Report has all.
 const (
 	maxFlows = 20
 	maxSpans = 4
@@ -58,7 +58,7 @@ func refused(r *Report) string {
 	}
 	var parts []string
 	for reason, n := range r.Refused {
-		parts = append(parts, fmt.Sprintf("%s %s", share(n, r.Calls), reason))
+		parts = append(parts, share(n, r.Calls)+" "+string(reason))
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, ", ")
@@ -79,30 +79,30 @@ func limits(t io.Writer, r *Report) {
 	}
 }
 
-// binds tells when a limit was the one that held most calls. What lies closer
-// together than a hundredth of the makespan is told as one.
+// binds describes the times in which a limit held most calls. Times that are closer
+// together than a hundredth of the makespan become one.
 func binds(l *Limit, makespan Millis) string {
 	if len(l.Binds) == 0 {
 		return "never"
 	}
-	var told []Span
+	var spans []Span
 	for _, s := range l.Binds {
-		if last := len(told) - 1; last >= 0 && s.From-told[last].To < makespan/100 {
-			told[last].To = s.To
+		if last := len(spans) - 1; last >= 0 && s.From-spans[last].To < makespan/100 {
+			spans[last].To = s.To
 		} else {
-			told = append(told, s)
+			spans = append(spans, s)
 		}
 	}
-	longest := slices.Clone(told)
+	longest := slices.Clone(spans)
 	slices.SortStableFunc(longest, func(a, b Span) int { return cmp.Compare(b.To-b.From, a.To-a.From) })
 	longest = longest[:min(len(longest), maxSpans)]
 	slices.SortFunc(longest, func(a, b Span) int { return cmp.Compare(a.From, b.From) })
-	var spans []string
+	var texts []string
 	for _, s := range longest {
-		spans = append(spans, brief(s.From)+"–"+brief(s.To))
+		texts = append(texts, brief(s.From)+"–"+brief(s.To))
 	}
-	s := fmt.Sprintf("%.1f%% of the time: %s", 100*l.Share, strings.Join(spans, ", "))
-	if more := len(told) - len(longest); more > 0 {
+	s := fmt.Sprintf("%.1f%% of the time: %s", 100*l.Share, strings.Join(texts, ", "))
+	if more := len(spans) - len(longest); more > 0 {
 		s += fmt.Sprintf(" and %d shorter", more)
 	}
 	return s
@@ -120,7 +120,7 @@ func flows(t io.Writer, r *Report) {
 	}
 }
 
-// name puts the upstream in front where there are several.
+// name returns the name of a flow or limit, with its upstream if there are several.
 func name(upstream, s string, r *Report) string {
 	if len(r.upstreams()) > 1 {
 		return upstream + " " + s

@@ -68,7 +68,7 @@ var mayImport = map[string][]string{
 	"internal/api":      {}, // JSON of the admin API: a contract of its own
 	"internal/server":   {"internal/api", "pkg/scheduler", "pkg/upstream", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
 	"internal/workload": {"pkg/scheduler", "pkg/upstream", "github.com/expr-lang/expr*", "github.com/tidwall/gjson"},
-	"internal/preview":  {"pkg/scheduler", "pkg/quota", "pkg/upstream", "internal/workload", "internal/chart", "github.com/expr-lang/expr*"},
+	"internal/preview":  {"pkg/scheduler", "pkg/planner", "pkg/quota", "pkg/wheel", "internal/workload", "internal/chart", "github.com/expr-lang/expr*"},
 	"internal/chart":    {"golang.org/x/image/*"},
 	"internal/oracle":   {"pkg/quota"}, // it must share no code with the planner
 	"internal/gateway":  {}, // it stands for the platform: it must know nothing of us

@@ -4,16 +4,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/workload"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 func Example() {
-	cfg := scheduler.Config{Upstreams: map[string]scheduler.Upstream{"alipay": {Limits: []scheduler.Limit{
-		{Name: "app", PerKey: `param("app_id")`},
-		{Name: "refund", When: `param("method") == "alipay.trade.refund"`},
-	}}}}
+	alipay := scheduler.Upstream{Limits: []scheduler.Limit{
+		{Name: "app", PerKey: `param("app_id")`, Calls: 100, Window: time.Second},
+		{Name: "refund", When: `param("method") == "alipay.trade.refund"`, Calls: 5, Window: time.Second},
+	}}
+	alipay.URL = "https://openapi.alipay.com"
+	cfg := scheduler.Config{Upstreams: map[string]scheduler.Upstream{"alipay": alipay}}
 	dir, err := os.MkdirTemp("", "workload")
 	if err != nil {
 		panic(err)

@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"io"
 	"time"
-
-	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 // A Recorder writes arrivals as a JSONL load. Of a call it writes the instant, the
@@ -36,9 +34,9 @@ func NewRecorder(w io.Writer, limits map[string][]string, plain bool) *Recorder 
 	return r
 }
 
-// Write writes an arrival. If the wall clock was put back, it writes the instant of
-// the last arrival.
-func (r *Recorder) Write(at time.Time, a scheduler.Arrival) error {
+// Write writes an arrival. One that comes before the last, by a wall clock that was
+// put back, counts as of the same instant.
+func (r *Recorder) Write(at time.Time, a Arrival) error {
 	if at.Before(r.last) {
 		at = r.last
 	}

@@ -23,58 +23,62 @@ const OneKey = "*"
 // are computed once.
 const maxArrivals = 100_000
 
-// A router computes the keys, costs and flow of a row's call, under one configuration.
+// A router computes the route of a row's call, under one configuration. Package
+// scheduler compiles the expressions; here their sources tell the columns that they need.
 type router struct {
 	upstreams map[string]*rules
-	known     map[string]scheduler.Arrival // by the rows' ids
+	known     map[string]Arrival // by the rows' ids
 }
 
 // rules are the expressions of an upstream.
 type rules struct {
 	name   string
+	router *scheduler.Router
 	limits []limitRules
-	share  *expression
+	share  expression
 }
 
 type limitRules struct {
 	name            string
-	when, key, cost *expression
+	index           int // in the router
+	router          *scheduler.Router
+	when, key, cost expression
 }
 
-// An expression is a compiled expression with the fields that it reads.
+// An expression is the source of an expression with the fields that it reads.
 type expression struct {
-	*upstream.Expr
 	setting, source string
 	fields          []field
 }
 
+func newExpression(setting, source string) expression {
+	return expression{setting, source, fieldsOf(source)}
+}
+
 func newRouter(c scheduler.Config) (*router, error) {
-	r := &router{upstreams: make(map[string]*rules), known: make(map[string]scheduler.Arrival)}
-	var errs []error
-	compile := func(setting, source string, kind upstream.Kind) *expression {
-		if source == "" {
-			return nil
-		}
-		e, err := upstream.Compile(source, kind)
-		errs = append(errs, err)
-		return &expression{e, setting, source, fieldsOf(source)}
-	}
+	r := &router{upstreams: make(map[string]*rules), known: make(map[string]Arrival)}
+	var faults []error
 	for name, u := range c.Upstreams {
-		rs := &rules{name: name, share: compile("share_by", u.ShareBy, upstream.Key)}
-		for _, l := range u.Limits {
+		compiled, err := scheduler.NewRouter(name, u)
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		rs := &rules{name: name, router: compiled, share: newExpression("share_by", u.ShareBy)}
+		for i, l := range u.Limits {
 			rs.limits = append(rs.limits, limitRules{
-				l.Name, compile("when", l.When, upstream.Condition), compile("per_key", l.PerKey, upstream.Key), compile("cost", l.Cost, upstream.Cost),
+				l.Name, i + 1, compiled, newExpression("when", l.When), newExpression("per_key", l.PerKey), newExpression("cost", l.Cost),
 			})
 		}
 		r.upstreams[name] = rs
 	}
-	return r, errors.Join(errs...)
+	return r, errors.Join(faults...)
 }
 
 // arrival returns the call of a row.
-func (r *router) arrival(in *row) (scheduler.Arrival, error) {
-	if in.known != nil {
-		if !in.known.computed {
+func (r *router) arrival(in *row) (Arrival, error) {
+	if in.again != nil {
+		if !in.again.known {
 			a, err := r.compute(in)
 			if err != nil {
 				return a, err
@@ -97,12 +101,12 @@ func (r *router) arrival(in *row) (scheduler.Arrival, error) {
 	return a, nil
 }
 
-func (r *router) compute(in *row) (a scheduler.Arrival, err error) {
+func (r *router) compute(in *row) (a Arrival, err error) {
 	rs, err := r.rules(in)
 	if err != nil {
 		return a, err
 	}
-	a = scheduler.Arrival{Upstream: rs.name, Route: &scheduler.Route{Keys: make(map[string]string)}}
+	a = Arrival{Upstream: rs.name, Route: &scheduler.Route{Keys: make(map[string]string)}}
 	if v := in.text("priority"); v != "" {
 		if a.Priority, err = strconv.Atoi(v); err != nil || a.Priority < -scheduler.MaxPriority || a.Priority > scheduler.MaxPriority {
 			return a, fmt.Errorf("priority %q is not a whole number from %d to %d", v, -scheduler.MaxPriority, scheduler.MaxPriority)
@@ -170,22 +174,16 @@ func (l *limitRules) put(to *scheduler.Route, in *row, request *upstream.Input) 
 
 // evaluate adds the call's key, and returns false if the call is not under the limit.
 func (l *limitRules) evaluate(to *scheduler.Route, in *row, request *upstream.Input) (bool, error) {
-	for _, e := range []*expression{l.when, l.key} {
+	for _, e := range []expression{l.when, l.key} {
 		if err := l.lacking(e, in); err != nil {
 			return false, err
 		}
 	}
-	if l.when != nil {
-		if under, err := l.when.Bool(request); err != nil || !under {
-			return false, l.fault(err)
-		}
+	under, err := l.router.Covers(l.index, request)
+	if err == nil && under {
+		to.Keys[l.name], err = l.router.Key(l.index, request)
 	}
-	if to.Keys[l.name] = ""; l.key == nil {
-		return true, nil
-	}
-	var err error
-	to.Keys[l.name], err = l.key.Key(request)
-	return true, l.fault(err)
+	return under, l.fault(err)
 }
 
 func (l *limitRules) putCost(to *scheduler.Route, in *row, request *upstream.Input, recorded bool) error {
@@ -194,11 +192,11 @@ func (l *limitRules) putCost(to *scheduler.Route, in *row, request *upstream.Inp
 		if cost, err = strconv.Atoi(v.text); err != nil || cost < 1 {
 			return fmt.Errorf("cost.%s %q is not a whole number above 0", l.name, v.text)
 		}
-	} else if l.cost != nil && !recorded {
+	} else if !recorded {
 		if err := l.lacking(l.cost, in); err != nil {
 			return err
 		}
-		if cost, err = l.cost.Cost(request); err != nil {
+		if cost, err = l.router.Cost(l.index, request); err != nil {
 			return l.fault(err)
 		}
 	}
@@ -218,18 +216,15 @@ func (l *limitRules) fault(err error) error {
 	return err
 }
 
-// lacking returns an error that names a field of an expression that the row lacks.
-func (l *limitRules) lacking(e *expression, in *row) error {
+// lacking says which field of an expression the row has not.
+func (l *limitRules) lacking(e expression, in *row) error {
 	if f := e.lacks(in); f != "" {
-		return fmt.Errorf("%s is missing: limit %q reads it (%s: %s); or give key.%s, the expressions' value", f, l.name, e.setting, e.source, l.name)
+		return fmt.Errorf("%s is missing: limit %q reads it (%s: %s); or give key.%s, what the expressions come to", f, l.name, e.setting, e.source, l.name)
 	}
 	return nil
 }
 
-func (e *expression) lacks(in *row) string {
-	if e == nil {
-		return ""
-	}
+func (e expression) lacks(in *row) string {
 	for _, f := range e.fields {
 		if !f.in(in.columns) {
 			return f.name
@@ -240,7 +235,7 @@ func (e *expression) lacks(in *row) string {
 
 // flow returns the call's flow.
 func (rs *rules) flow(in *row, request *upstream.Input) (string, error) {
-	if rs.share == nil {
+	if rs.share.source == "" {
 		return "", nil
 	}
 	if v, ok := in.get("flow"); ok {
@@ -249,7 +244,7 @@ func (rs *rules) flow(in *row, request *upstream.Input) (string, error) {
 	if f := rs.share.lacks(in); f != "" {
 		return "", fmt.Errorf("%s is missing: share_by of upstream %q reads it (%s); or give flow, its value", f, rs.name, rs.share.source)
 	}
-	flow, err := rs.share.Key(request)
+	flow, err := rs.router.Flow(request)
 	if err != nil {
 		err = fmt.Errorf("share_by: %w", err)
 	}

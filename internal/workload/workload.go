@@ -46,7 +46,20 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// An Error is a fault of a load.
+// An Arrival is a call that comes in.
+type Arrival struct {
+	Upstream string
+	Route    *scheduler.Route // may be shared by arrivals that are alike
+	Priority int
+	// MaxWait is how long the caller waits. The call is refused at once if its slot is
+	// later than that. Zero means that no caller waits, and that the call may wait until
+	// MaxAge of its upstream.
+	MaxWait time.Duration
+	// Delay is how long after its arrival the call is sent at the earliest.
+	Delay time.Duration
+}
+
+// An Error tells what is wrong with a load, and where.
 type Error struct {
 	Name string // of the file, or the text of a generated load
 	Line int    // 0: not of a line
@@ -147,19 +160,19 @@ func (l *Load) Done() float64 { return l.source.done() }
 // Close ends the reading.
 func (l *Load) Close() error { return l.close() }
 
-// Next returns the next arrival and its instant, counted from Begin. The error is
-// io.EOF after the last one, or an [*Error].
-func (l *Load) Next() (time.Duration, scheduler.Arrival, error) {
+// Next returns the next arrival and when it comes, since the beginning. The error
+// is io.EOF after the last one, or an [*Error].
+func (l *Load) Next() (time.Duration, Arrival, error) {
 	if l.err != nil {
-		return 0, scheduler.Arrival{}, l.err
+		return 0, Arrival{}, l.err
 	}
 	at, err := l.offset()
 	if err != nil {
-		return 0, scheduler.Arrival{}, l.fault(err)
+		return 0, Arrival{}, l.fault(err)
 	}
 	a, err := l.router.arrival(&l.row)
 	if err != nil {
-		return 0, scheduler.Arrival{}, l.fault(err)
+		return 0, Arrival{}, l.fault(err)
 	}
 	l.last = at
 	l.read()

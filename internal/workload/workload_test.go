@@ -13,13 +13,23 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
+// config returns a configuration of one upstream. Every limit is 100 per second.
 func config(share string, limits ...scheduler.Limit) scheduler.Config {
-	return scheduler.Config{Upstreams: map[string]scheduler.Upstream{"pay": {ShareBy: share, Limits: limits}}}
+	for i := range limits {
+		limits[i].Calls, limits[i].Window = 100, time.Second
+	}
+	u := unlimited
+	u.ShareBy, u.Limits = share, limits
+	return scheduler.Config{Upstreams: map[string]scheduler.Upstream{"pay": u}}
 }
 
-// app is a limit with a key, a condition and a cost.
+// unlimited is an upstream without limits.
+var unlimited = scheduler.Upstream{Config: upstream.Config{URL: "http://api.test"}}
+
+// app is one limit with a key, a condition and a cost.
 var app = scheduler.Limit{Name: "app", When: `method == "POST"`, PerKey: `param("app")`, Cost: `json("n") ?? 1`}
 
 func write(t *testing.T, name, text string) string {
@@ -91,9 +101,22 @@ func TestReadsWhatTheExpressionsCameTo(t *testing.T) {
 	}
 }
 
-// TestFaults: each fault has the line of the file, the mistake, and the correct form.
+// TestFlowsWithAWeight: such a flow has the name that its weight has.
+func TestFlowsWithAWeight(t *testing.T) {
+	c := config(`header("X-Tenant")`)
+	pay := c.Upstreams["pay"]
+	pay.Weights = map[string]float64{"gold": 2}
+	c.Upstreams["pay"] = pay
+	got, err := read(Open(write(t, "load.csv", "at,header.X-Tenant\n0,Gold\n0,Tin\n"), c))
+	want := []string{`0s pay map[] map[] flow=gold 0 0s`, `0s pay map[] map[] flow=Tin 0 0s`}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v\ngot  %q\nwant %q", err, got, want)
+	}
+}
+
+// TestFaults: each has the line of the file, what is wrong, and what would be right.
 func TestFaults(t *testing.T) {
-	two := scheduler.Config{Upstreams: map[string]scheduler.Upstream{"a": {}, "b": {}}}
+	two := scheduler.Config{Upstreams: map[string]scheduler.Upstream{"a": unlimited, "b": unlimited}}
 	c, shared := config("", app), config(`header("X-Tenant")`)
 	const head, ok = "at,method,param.app,json.n\n", "1,POST,a,1\n"
 	for _, f := range []struct {
@@ -260,7 +283,7 @@ func TestRecorder(t *testing.T) {
 			if i == 2 {
 				when = at // the wall clock was put back
 			}
-			if err := r.Write(when, scheduler.Arrival{Upstream: "pay", Route: route, Priority: 10, MaxWait: 30 * time.Second, Delay: time.Duration(i) * time.Second}); err != nil {
+			if err := r.Write(when, Arrival{Upstream: "pay", Route: route, Priority: 10, MaxWait: 30 * time.Second, Delay: time.Duration(i) * time.Second}); err != nil {
 				t.Fatal(err)
 			}
 		}

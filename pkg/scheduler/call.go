@@ -147,6 +147,9 @@ func headerSize(h http.Header) int64 {
 	return int64(n)
 }
 
+// maxAttempts is the greatest number of attempts that a Call has.
+const maxAttempts = 20
+
 // abridged makes room for another attempt. The first one stays, as do those that may
 // have been executed: the decision about a repeat depends on them, also in another
 // process.

@@ -13,7 +13,6 @@ import (
 const (
 	MaxPriority  = 100 // a priority is from -MaxPriority to MaxPriority
 	DataPriority = 10  // of calls whose caller waits, unless it says otherwise
-	maxAttempts  = 20  // a Call tells of so many
 
 	// ConcurrencyLimit is the name of the limit that every upstream has: its
 	// concurrency. A pause of the upstream is a pause of this limit.

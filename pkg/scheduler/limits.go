@@ -37,7 +37,7 @@ type Limit struct {
 // A limit is a Limit, compiled.
 type limit struct {
 	Limit
-	when, key, price *upstream.Expr // nil: all, one, 1
+	when, perKey, cost *upstream.Expr // nil: all calls, one key, 1
 }
 
 // compileLimit compiles a limit after those that sv already has.
@@ -54,8 +54,8 @@ func (sv *service) compileLimit(c Limit, fault func(field string, err error)) li
 		fault("name", fmt.Errorf("%q is taken by another limit of this upstream", c.Name))
 	}
 	compileExpr(c.When, upstream.Condition, &l.when, "when", fault)
-	compileExpr(c.PerKey, upstream.Key, &l.key, "per_key", fault)
-	compileExpr(c.Cost, upstream.Cost, &l.price, "cost", fault)
+	compileExpr(c.PerKey, upstream.Key, &l.perKey, "per_key", fault)
+	compileExpr(c.Cost, upstream.Cost, &l.cost, "cost", fault)
 	l.check(l.quota(sv), fault)
 	return l
 }
@@ -156,14 +156,6 @@ func (l Limit) spaced() bool { return l.Window > 0 && len(l.Counts) == 0 }
 
 // capacity is the number of permits per key.
 func (l *limit) capacity() int { return max(l.Calls, l.Concurrency) }
-
-// covers reports whether a call stands under the limit.
-func (l *limit) covers(in *upstream.Input) (bool, error) {
-	if l.when == nil {
-		return true, nil
-	}
-	return l.when.Bool(in)
-}
 
 // counted reports whether an attempt of the outcome uses its permit up.
 func (l *limit) counted(o upstream.Outcome) bool {

@@ -41,21 +41,18 @@ func (sv *service) demandIf(in *upstream.Input, refuse func(*Error) *Error) (*pl
 			d.Needs = append(d.Needs, n)
 		}
 	}
-	if sv.shareBy != nil {
-		value, err := sv.shareBy.Key(in)
-		if err != nil {
-			if e := refuse(&Error{Reason: BadKey, Detail: fmt.Sprintf("share_by: %v", err)}); e != nil {
-				return nil, e
-			}
+	var err error
+	if d.Flow, err = sv.flow(in); err != nil {
+		if e := refuse(&Error{Reason: BadKey, Detail: fmt.Sprintf("share_by: %v", err)}); e != nil {
+			return nil, e
 		}
-		d.Flow = sv.flowNamed(value)
 	}
 	return complete(d), nil
 }
 
-// need returns the permits that a call takes of the limit; false if it stands not under it.
+// need returns the permits that a call takes of the limit; false if it is not under it.
 func (l *limit) need(index int, in *upstream.Input, refuse func(*Error) *Error) (n quota.Need, under bool, refused *Error) {
-	n = quota.Need{Limit: index, Cost: 1}
+	n = quota.Need{Limit: index}
 	bad := func(part string, err error) *Error {
 		return refuse(&Error{Reason: BadKey, Limit: l.Name, Detail: fmt.Sprintf("limit %q: %s: %v", l.Name, part, err)})
 	}
@@ -67,17 +64,12 @@ func (l *limit) need(index int, in *upstream.Input, refuse func(*Error) *Error) 
 		return n, false, nil
 	}
 	var err error
-	if l.key != nil {
-		if n.Key, err = l.key.Key(in); err != nil {
-			if e := bad("per_key", err); e != nil {
-				return n, false, e
-			}
+	if n.Key, err = l.keyOf(in); err != nil {
+		if e := bad("per_key", err); e != nil {
+			return n, false, e
 		}
 	}
-	if l.price == nil {
-		return n, true, nil
-	}
-	if n.Cost, err = l.price.Cost(in); err != nil {
+	if n.Cost, err = l.costOf(in); err != nil {
 		if e := bad("cost", err); e != nil {
 			return n, false, e
 		}
@@ -111,6 +103,39 @@ func complete(d *planner.Demand) *planner.Demand {
 	}
 	d.ID = string(b)
 	return d
+}
+
+// covers reports whether a call is under the limit.
+func (l *limit) covers(in *upstream.Input) (bool, error) {
+	if l.when == nil {
+		return true, nil
+	}
+	return l.when.Bool(in)
+}
+
+// keyOf returns the key of a call; empty where the limit has one key.
+func (l *limit) keyOf(in *upstream.Input) (string, error) {
+	if l.perKey == nil {
+		return "", nil
+	}
+	return l.perKey.Key(in)
+}
+
+// costOf returns the permits that a call takes.
+func (l *limit) costOf(in *upstream.Input) (int, error) {
+	if l.cost == nil {
+		return 1, nil
+	}
+	return l.cost.Cost(in)
+}
+
+// flow returns the flow of a call; empty where all calls are one flow.
+func (sv *service) flow(in *upstream.Input) (string, error) {
+	if sv.shareBy == nil {
+		return "", nil
+	}
+	value, err := sv.shareBy.Key(in)
+	return sv.flowNamed(value), err
 }
 
 // limitNamed returns the index of a limit, -1 if there is none.
@@ -200,8 +225,8 @@ func (sv *service) routeOf(d *planner.Demand) *Route {
 	return r
 }
 
-// A Router is the limits of one upstream as a planner needs them, without the upstream:
-// for tools that play loads through a configuration.
+// A Router tells the demands of the calls of one upstream, and the limits that a planner
+// needs for them. It sends nothing: it is for tools that play loads.
 type Router struct{ sv *service }
 
 // NewRouter compiles an upstream. The error joins all faults.
@@ -222,14 +247,23 @@ func (r *Router) Limits() []quota.Limit { return r.sv.quotas() }
 // Weight returns the weight of a flow.
 func (r *Router) Weight(flow string) float64 { return r.sv.weight(flow) }
 
-// Route returns the route of a request. The error is an [*Error] that refuses it.
-func (r *Router) Route(in *upstream.Input) (*Route, error) {
-	d, refused := r.sv.demand(in)
-	if refused != nil {
-		return nil, refused
-	}
-	return r.sv.routeOf(d), nil
+// Covers reports whether a call is under a limit, by its index in Limits.
+func (r *Router) Covers(limit int, in *upstream.Input) (bool, error) {
+	return r.sv.limits[limit].covers(in)
 }
+
+// Key returns the key of a call under a limit; empty where the limit has one key.
+func (r *Router) Key(limit int, in *upstream.Input) (string, error) {
+	return r.sv.limits[limit].keyOf(in)
+}
+
+// Cost returns the permits of a limit that a call takes.
+func (r *Router) Cost(limit int, in *upstream.Input) (int, error) {
+	return r.sv.limits[limit].costOf(in)
+}
+
+// Flow returns the flow of a call; empty where all calls are one flow.
+func (r *Router) Flow(in *upstream.Input) (string, error) { return r.sv.flow(in) }
 
 // Demand returns the demand of a route. The error is an [*Error]: CostTooHigh.
 func (r *Router) Demand(route *Route) (*planner.Demand, error) {
