@@ -71,7 +71,7 @@ var mayImport = map[string][]string{
 	"internal/preview":  {"pkg/scheduler", "pkg/planner", "pkg/quota", "pkg/wheel", "internal/workload", "internal/chart", "github.com/expr-lang/expr*"},
 	"internal/chart":    {"golang.org/x/image/*"},
 	"internal/oracle":   {"pkg/quota"}, // it must share no code with the planner
-	"internal/gateway":  {}, // it stands for the platform: it must know nothing of us
+	"internal/gateway":  {},            // it stands for the platform: it must know nothing of us
 	"internal/tidy":     {},
 	"internal/planted":  {},
 	"cmd/throttler":     {"pkg/config", "pkg/scheduler", "pkg/store", "pkg/upstream", "internal/api", "internal/server", "internal/workload", "internal/preview", "internal/chart", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/net/netutil", "golang.org/x/term"}, // clients of the admin API read internal/api; serve and store export need internal/server

@@ -77,8 +77,8 @@ func newRouter(c scheduler.Config) (*router, error) {
 
 // arrival returns the call of a row.
 func (r *router) arrival(in *row) (Arrival, error) {
-	if in.again != nil {
-		if !in.again.known {
+	if in.known != nil {
+		if !in.known.computed {
 			a, err := r.compute(in)
 			if err != nil {
 				return a, err

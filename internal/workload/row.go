@@ -25,10 +25,10 @@ type row struct {
 	known   *known  // replaces id if the source itself knows its equal rows
 }
 
-// again is what equal rows have come to, once one of them was computed.
-type again struct {
-	arrival Arrival
-	known   bool
+// known is the arrival of equal rows.
+type known struct {
+	arrival  Arrival
+	computed bool
 }
 
 // A value is a row's value in a column.

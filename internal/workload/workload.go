@@ -59,7 +59,7 @@ type Arrival struct {
 	Delay time.Duration
 }
 
-// An Error tells what is wrong with a load, and where.
+// An Error is a fault of a load, with its place.
 type Error struct {
 	Name string // of the file, or the text of a generated load
 	Line int    // 0: not of a line

@@ -114,7 +114,7 @@ func TestFlowsWithAWeight(t *testing.T) {
 	}
 }
 
-// TestFaults: each has the line of the file, what is wrong, and what would be right.
+// TestFaults: each has the line of the file, the fault and the remedy.
 func TestFaults(t *testing.T) {
 	two := scheduler.Config{Upstreams: map[string]scheduler.Upstream{"a": unlimited, "b": unlimited}}
 	c, shared := config("", app), config(`header("X-Tenant")`)
