@@ -100,3 +100,22 @@ func drawChange(r *rand.Rand, load *Load, at time.Duration) (ch Change, ok bool)
 	}
 	return ch, true
 }
+
+// tied reports whether a message came at the instant of another thing. That the permits
+// of an attempt come back with its end is no tie.
+func (s *state) tied() bool {
+	own := map[time.Duration]int{}
+	for _, a := range s.attempts {
+		for i := range s.limits {
+			if s.back(a, i) == a.End {
+				own[a.End]++
+			}
+		}
+	}
+	for _, at := range s.messages {
+		if s.instants[at] > own[at]+1 {
+			return true
+		}
+	}
+	return false
+}

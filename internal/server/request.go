@@ -27,7 +27,7 @@ func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Reques
 		return req, notConfigured(d.Upstream)
 	}
 	body, release, err := readBody(w, r, u.MaxBody, func(bytes int64) (func(), error) {
-		return d.Scheduler.Reserve(r.Context(), d.Upstream, bytes)
+		return d.Scheduler.Reserve(d.Upstream, bytes)
 	})
 	if err != nil {
 		return req, err

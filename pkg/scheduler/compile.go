@@ -25,6 +25,8 @@ type service struct {
 
 	resolvers []*resolver
 	webhook   *webhookService // nil for an API
+
+	usage *usage // of max_waiting and max_waiting_bytes; passed on by a reload
 }
 
 // A condition is a request expression that may be absent.
@@ -62,7 +64,7 @@ func compile(c Config, generation uint32) (map[string]*service, error) {
 func compileUpstream(name string, u Upstream, generation uint32, fault func(field string, err error)) *service {
 	u.Name = name
 	setDefaults(&u, fault)
-	sv := &service{Upstream: u, generation: generation}
+	sv := &service{Upstream: u, generation: generation, usage: new(usage)}
 	var err error
 	sv.up, err = upstream.New(u.Config)
 	faultFields(err, "", fault)

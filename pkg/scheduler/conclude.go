@@ -310,6 +310,7 @@ func (u *upstreamState) dropStale(now time.Time, c *call) {
 	u.forget(c)
 	u.count[sending]--
 	u.count[waiting]++
+	u.publish()
 	u.window.Park()
 	if c.ended != nil {
 		close(c.ended)

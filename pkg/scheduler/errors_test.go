@@ -64,7 +64,6 @@ func TestEndedContext(t *testing.T) {
 			"Cancel":    second(s.Cancel(ended, c.ID)),
 			"Resolve":   second(s.Resolve(ended, c.ID, Done, "")),
 			"Reload":    s.Reload(ended, Config{Upstreams: s.Config()}),
-			"Reserve":   second(s.Reserve(ended, "api", 1)),
 			"Status":    second(s.Status(ended, "api")),
 			"Upstreams": second(s.Upstreams(ended)),
 			"Limits":    second(s.Limits(ended)),

@@ -143,9 +143,9 @@ func randomLoad(t *testing.T, seed uint64) {
 			}
 		}
 		size := u.planner.Sizes()
-		if unknown != len(s.loop.calls) || u.count[unresolved] != unknown || u.bytes != bytes || size.Classes+size.Keys+size.Ready != 0 || s.loop.wheel.Len() != 0 {
+		if unknown != len(s.loop.calls) || u.count[unresolved] != unknown || u.usage.bytes.Load() != bytes || size.Classes+size.Keys+size.Ready != 0 || s.loop.wheel.Len() != 0 {
 			t.Errorf("left behind: %d calls (%d unknown), %d bytes, %+v in the planner, %d timeouts",
-				len(s.loop.calls), unknown, u.bytes, size, s.loop.wheel.Len())
+				len(s.loop.calls), unknown, u.usage.bytes.Load(), size, s.loop.wheel.Len())
 		}
 	})
 }

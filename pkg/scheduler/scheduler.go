@@ -51,9 +51,10 @@ type Scheduler struct {
 	pausing   sync.Mutex // held while a pause takes effect and is stored
 	resolving sync.Mutex // held while a call that is not in memory is decided
 
-	closing sync.Once
-	closed  chan struct{}
-	err     error // of the stores; set before closed is closed
+	stopping atomic.Bool // since the beginning of a stop
+	closing  sync.Once
+	closed   chan struct{}
+	err      error // of the stores; set before closed is closed
 }
 
 // New starts a scheduler. The error joins all faults of the config.
@@ -72,7 +73,10 @@ func New(c Config) (*Scheduler, error) {
 	s.loop = newLoop(s, c)
 	s.followUps = newFollowUps(s)
 	s.loop.after = s.followUps.after
-	s.journal.onFail = func() { s.loop.post(s.loop.stop) }
+	s.journal.onFail = func() {
+		s.stopping.Store(true)
+		s.loop.post(s.loop.stop)
+	}
 	if s.journal.durable != nil {
 		if err := s.loop.recover(); err != nil {
 			s.cut()
@@ -104,6 +108,7 @@ func (s *Scheduler) Shutdown(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, s.cut)
 	defer stop()
 	s.closing.Do(func() {
+		s.stopping.Store(true)
 		s.loop.ask(context.Background(), s.loop.stop)
 		s.followUps.stop()
 		<-s.loop.ended

@@ -65,7 +65,7 @@ type KeyStatus struct {
 func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 	st := UpstreamStatus{
 		Name: u.Name, URL: u.URL, State: "up",
-		Waiting: u.count[waiting], Sending: u.count[sending], Unknown: u.count[unresolved], Bytes: u.bytes, MaxWaiting: u.MaxWaiting,
+		Waiting: u.count[waiting], Sending: u.count[sending], Unknown: u.count[unresolved], Bytes: u.usage.bytes.Load(), MaxWaiting: u.MaxWaiting,
 	}
 	until := u.pausedUntil(now)
 	if until.After(now) {

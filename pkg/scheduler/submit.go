@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -144,25 +145,43 @@ func (r *Response) http() *http.Response {
 // upstream's max_waiting_bytes, so that bodies on their way in are bounded like
 // those that wait, and says at once where a call would be refused in any case.
 // Release gives them back; it is called once, before the call is handed over,
-// which counts for itself. The error is an [*Error], or that of ctx.
-func (s *Scheduler) Reserve(ctx context.Context, upstream string, bytes int64) (release func(), err error) {
-	refused := errStopping(upstream)
-	var u *upstreamState
-	if err := s.loop.ask(ctx, func(time.Time) {
-		if u = s.loop.upstreams[upstream]; u == nil {
-			refused = errNoUpstream(upstream)
-		} else if !s.loop.stopping {
-			if refused = u.full(bytes); refused == nil {
-				u.bytes += bytes
-			}
-		}
-	}); err != nil {
-		return nil, err
+// which counts for itself. Neither waits. The error is an [*Error].
+func (s *Scheduler) Reserve(upstream string, bytes int64) (release func(), err error) {
+	sv := s.service(upstream)
+	if sv == nil {
+		return nil, errNoUpstream(upstream)
 	}
-	if refused != nil {
+	if s.stopping.Load() {
+		return nil, errStopping(upstream)
+	}
+	sv.usage.bytes.Add(bytes)
+	if refused := full(sv, 0); refused != nil {
+		sv.usage.bytes.Add(-bytes)
 		return nil, refused
 	}
-	return func() { s.loop.post(func(time.Time) { u.bytes -= bytes }) }, nil
+	return func() { sv.usage.bytes.Add(-bytes) }, nil
+}
+
+// The usage of an upstream's max_waiting and max_waiting_bytes. The loop counts calls,
+// and Reserve bytes too; all goroutines may read.
+type usage struct {
+	waiting, unknown atomic.Int64 // calls
+	bytes            atomic.Int64 // of bodies and headers
+}
+
+// full says why no call of so many more bytes can be taken; nil if one can.
+func full(sv *service, bytes int64) *Error {
+	e := &Error{Reason: Full, Upstream: sv.Name, RetryAfter: time.Second}
+	waiting, unknown, held := sv.usage.waiting.Load(), sv.usage.unknown.Load(), sv.usage.bytes.Load()
+	switch {
+	case waiting+unknown >= int64(sv.MaxWaiting):
+		e.Detail = fmt.Sprintf("%d calls wait for upstream %q and %d are unknown, at most %d may be pending (max_waiting)", waiting, sv.Name, unknown, sv.MaxWaiting)
+	case held+bytes > sv.MaxWaitingBytes:
+		e.Detail = fmt.Sprintf("calls of %d bytes are pending for upstream %q, at most %d may be (max_waiting_bytes)", held, sv.Name, sv.MaxWaitingBytes)
+	default:
+		return nil
+	}
+	return e
 }
 
 // newCall checks a request and computes its demand, on the caller's goroutine.

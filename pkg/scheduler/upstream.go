@@ -29,7 +29,6 @@ type upstreamState struct {
 	window  *paging.Window           // which calls of the store are in memory
 
 	count   [phases]int // calls by phase
-	bytes   int64       // of bodies and headers of all of them
 	removed bool        // it is not in the configuration any more
 }
 
@@ -67,17 +66,24 @@ func (u *upstreamState) setPhase(c *call, to phase) {
 	u.count[to]++
 	switch {
 	case c.counted == absent && to != absent:
-		u.bytes += c.bytes
+		u.usage.bytes.Add(c.bytes)
 	case c.counted != absent && to == absent:
-		u.bytes -= c.bytes
+		u.usage.bytes.Add(-c.bytes)
 	}
 	c.counted = to
+	u.publish()
+}
+
+// publish tells the usage how many calls are pending.
+func (u *upstreamState) publish() {
+	u.usage.waiting.Store(int64(u.count[waiting]))
+	u.usage.unknown.Store(int64(u.count[unresolved]))
 }
 
 // grow counts bytes that a call holds besides its request.
 func (u *upstreamState) grow(c *call, bytes int64) {
 	c.bytes += bytes
-	u.bytes += bytes
+	u.usage.bytes.Add(bytes)
 }
 
 // inherit takes over calls that lie in the store.
@@ -86,21 +92,9 @@ func (u *upstreamState) inherit(b Backlog) {
 		return
 	}
 	u.window = paging.NewWindow(b.Waiting)
-	u.count[waiting], u.count[unresolved], u.bytes = b.Waiting, b.Unknown, b.Bytes
-}
-
-// full says why no call of so many bytes can be taken; nil if one can.
-func (u *upstreamState) full(bytes int64) *Error {
-	e := &Error{Reason: Full, Upstream: u.Name, RetryAfter: time.Second}
-	switch {
-	case u.count[waiting]+u.count[unresolved] >= u.MaxWaiting:
-		e.Detail = fmt.Sprintf("%d calls wait for upstream %q and %d are unknown, at most %d may be pending (max_waiting)", u.count[waiting], u.Name, u.count[unresolved], u.MaxWaiting)
-	case u.bytes+bytes > u.MaxWaitingBytes:
-		e.Detail = fmt.Sprintf("calls of %d bytes are pending for upstream %q, at most %d may be (max_waiting_bytes)", u.bytes, u.Name, u.MaxWaitingBytes)
-	default:
-		return nil
-	}
-	return e
+	u.count[waiting], u.count[unresolved] = b.Waiting, b.Unknown
+	u.usage.bytes.Store(b.Bytes)
+	u.publish()
 }
 
 // dispatch sends every call that can go.
@@ -191,6 +185,7 @@ func (u *upstreamState) reload(now time.Time, sv *service, calls []*call, demand
 	pauses := u.lostPauses(now, kept)
 	limits := sv.quotas()
 	u.ledger.Replace(now, limits, kept)
+	sv.usage = old.usage
 	u.service = sv
 	u.planner.Replace(limits, sv.weight)
 	u.streaks = retry.Streaks[streakKey]{}
