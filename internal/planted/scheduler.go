@@ -46,13 +46,13 @@ var retryBugs = []bug{
 
 // schedulerBugs are seen by the tests of package scheduler.
 var schedulerBugs = []bug{
-	{"a repeat that the upstream does not recognise", "pkg/scheduler/again.go",
+	{"a repeat that the upstream does not recognise", "pkg/scheduler/nextattempt.go",
 		"	if r.Outcome != upstream.Unknown || r.Park || !sv.up", "	if r.Outcome != upstream.Unknown || r.Park || false && !sv.up", nextTests},
-	{"a signature is used twice", "pkg/scheduler/again.go",
+	{"a signature is used twice", "pkg/scheduler/nextattempt.go",
 		"	case f.used && sv.Signer == nil && sv.Signature.Once:\n		return false\n", "", nextTests},
-	{"doubt is forgotten", "pkg/scheduler/again.go",
+	{"doubt is forgotten", "pkg/scheduler/nextattempt.go",
 		"	f.maybe = f.maybe || r.Outcome == upstream.Unknown\n", "", nextTests},
-	{"a caller waits for an upstream that stays down", "pkg/scheduler/again.go",
+	{"a caller waits for an upstream that stays down", "pkg/scheduler/nextattempt.go",
 		"	return f.failures < 2\n", "	return true\n", nextTests},
 	{"an unanswered permit is back at once", "pkg/scheduler/conclude.go",
 		"	case !r.Sent, r.Answered &&", "	case !r.Answered, r.Answered &&", []string{"-run", "Late|Oracle", "-seeds", "50"}},
