@@ -52,7 +52,6 @@ func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // do answers a client that waits for the response.
 func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
 	req.IdempotencyKey = r.Header.Get("Idempotency-Key") // counts for durable calls only
-	began := time.Now()
 	resp, call, err := d.Scheduler.Do(r.Context(), req)
 	if err != nil {
 		// Also where the client seems to have disconnected: one that has only closed
@@ -61,7 +60,7 @@ func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request)
 		return
 	}
 	defer resp.Body.Close()
-	if call.AcceptedAt.Before(began) { // another request with the same key created it
+	if call.Repeated { // another request with the same key created it
 		w.Header().Set(replayed, "true")
 	}
 	d.forward(w, r, resp, call)

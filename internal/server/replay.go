@@ -22,8 +22,7 @@ func (d *Data) replay(w http.ResponseWriter, r *http.Request, req scheduler.Requ
 		d.refuse(w, &req, notConfigured(d.Upstream))
 		return
 	}
-	began := time.Now()
-	if latest := began.Add(u.MaxWait); req.Deadline.IsZero() || latest.Before(req.Deadline) {
+	if latest := time.Now().Add(u.MaxWait); req.Deadline.IsZero() || latest.Before(req.Deadline) {
 		req.Deadline = latest
 	}
 	call, err := d.submitWithKey(r, req)
@@ -31,7 +30,7 @@ func (d *Data) replay(w http.ResponseWriter, r *http.Request, req scheduler.Requ
 		d.refuse(w, &req, err)
 		return
 	}
-	again := call.AcceptedAt.Before(began)
+	again := call.Repeated
 	if now, err := d.Scheduler.Wait(r.Context(), call.ID); err == nil {
 		call = now
 	}
