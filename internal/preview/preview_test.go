@@ -118,6 +118,16 @@ func TestTheUpstreamHasNoGuardOrSpacing(t *testing.T) {
 	}
 }
 
+// TestTheUpstreamCountsCallsInFlight: without Throttler, it executes the calls that come
+// while fewer are in flight than its limit of concurrency.
+func TestTheUpstreamCountsCallsInFlight(t *testing.T) {
+	c := configOf(scheduler.Upstream{Limits: []scheduler.Limit{{Name: "conc", Concurrency: 2}}})
+	r := play(t, c, Options{RoundTrip: 900 * time.Millisecond}, "bursts=3/500ms for=1100ms")
+	if l := r.Limits[0]; r.LimitedWithout != 5 || l.LimitedWithout != 5 || l.Most != 2 || r.Over != 0 {
+		t.Errorf("%d limited without us, %+v; want 1 at 0s, 3 at 0.5s and 1 at 1s, at most 2 in flight", r.LimitedWithout, l)
+	}
+}
+
 // TestFlowsWithAWeightAreOneInAnyCase holds a report to the flows of the planner.
 func TestFlowsWithAWeightAreOneInAnyCase(t *testing.T) {
 	c := configOf(scheduler.Upstream{ShareBy: `header("T")`, Weights: map[string]float64{"gold": 2}})

@@ -153,7 +153,7 @@ func (s *simulation) arrive(at time.Duration, a workload.Arrival) (*demand, erro
 	}
 	u.waiting++
 	if c.due > s.now {
-		c.timeout = s.wheel.Insert(min(c.due, c.end), c)
+		c.timeout = s.wheel.Insert(c.due, c)
 	} else {
 		s.queue(c)
 	}

@@ -162,6 +162,24 @@ func TestSimulationRefusesAsAScheduler(t *testing.T) {
 	}
 }
 
+// TestSimulationForeseesRoundTrips: a slot is a round trip and a window after the call
+// before it, once a round trip is known, also behind a call of the same instant.
+func TestSimulationForeseesRoundTrips(t *testing.T) {
+	s := simulationOf(t, scheduler.Upstream{Limits: perSecond(1)})
+	s.roundTrip = func(*workload.Arrival) time.Duration { return 100 * ms }
+	var got []string
+	s.observe = func(d departure) { got = append(got, fmt.Sprintf("%s at %v", cmp.Or(string(d.reason), "sent"), d.at)) }
+	arrive(t, s, 0, workload.Arrival{Route: oneKey})
+	arrive(t, s, 0, workload.Arrival{Route: oneKey, MaxWait: 999 * ms}) // its slot is at 1s at least
+	arrive(t, s, 0, workload.Arrival{Route: oneKey})
+	arrive(t, s, 150*ms, workload.Arrival{Route: oneKey, MaxWait: 2049 * ms}) // its slot is at 2.2s
+	arrive(t, s, 150*ms, workload.Arrival{Route: oneKey, MaxWait: 2051 * ms})
+	playOut(t, s)
+	if want := []string{"sent at 0s", "past_deadline at 0s", "past_deadline at 150ms", "sent at 1.1s", "sent at 2.2s"}; !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
 // TestSimulationDelays: a call with a delay waits for its time, and other calls are
 // sent before it.
 func TestSimulationDelays(t *testing.T) {
