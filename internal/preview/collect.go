@@ -76,7 +76,7 @@ func (k *collector) newReceiver(from *router) *receiver {
 		limits = append(limits, l)
 		r.limits = append(r.limits, &limitTally{
 			Limit: l, LimitSeries: &LimitSeries{Upstream: from.name, Limit: l.Name},
-			index: i, inFlight: l.Window.Equal(quota.InFlight()), keys: make(map[string]struct{}),
+			index: i, inFlight: l.Window.Length() == 0, keys: make(map[string]struct{}),
 		})
 	}
 	r.direct, r.planned = quota.New(k.begin, limits...), quota.New(k.begin, limits...)

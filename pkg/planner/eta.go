@@ -242,8 +242,8 @@ func (l *line[T]) passing(f *flow, in time.Duration) float64 {
 func (p *Planner[T]) passes(limit int, in time.Duration) float64 {
 	l := &p.limits[limit]
 	all := float64(l.Calls * p.perKey[limit])
-	round := l.Window.Length() + p.trip
-	if round <= 0 || !l.Window.Slides() && l.Window.Length() > 0 {
+	round := l.Window.Round(p.trip)
+	if round <= 0 {
 		return all
 	}
 	return all * float64(in) / float64(round)

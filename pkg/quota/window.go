@@ -20,6 +20,9 @@ type Window interface {
 	// Slides reports whether each instant ends a window of Length. Only such a
 	// limit can be spaced, and has a cost of waiting for responses (see [Audit.Cost]).
 	Slides() bool
+	// Round returns how long after a permit is taken it can be had again, if an attempt
+	// takes trip; zero where that depends on the calendar.
+	Round(trip time.Duration) time.Duration
 
 	// check adds the faults that make the window impossible.
 	check(*faults)
@@ -54,13 +57,14 @@ const (
 	grains = 1440
 )
 
-func (w sliding) String() string          { return w.Length().String() }
-func (w sliding) Equal(other Window) bool { return other == Window(w) }
-func (w sliding) Length() time.Duration   { return time.Duration(w) }
-func (w sliding) Slides() bool            { return true }
-func (w sliding) check(f *faults)         { within(f, "window", w.Length(), 1, MaxWindow) }
-func (w sliding) onWall() bool            { return false }
-func (w sliding) tolerates(int64) bool    { return true }
+func (w sliding) String() string                         { return w.Length().String() }
+func (w sliding) Equal(other Window) bool                { return other == Window(w) }
+func (w sliding) Length() time.Duration                  { return time.Duration(w) }
+func (w sliding) Slides() bool                           { return true }
+func (w sliding) Round(trip time.Duration) time.Duration { return w.Length() + trip }
+func (w sliding) check(f *faults)                        { within(f, "window", w.Length(), 1, MaxWindow) }
+func (w sliding) onWall() bool                           { return false }
+func (w sliding) tolerates(int64) bool                   { return true }
 
 func (w sliding) back(arrived instant) int64 {
 	at := arrived.mono + int64(w)
@@ -77,10 +81,11 @@ func (w sliding) later(at, rounds, trip int64) int64 {
 
 type aligned struct{ Calendar }
 
-func (w aligned) String() string        { return w.Unit.String() }
-func (w aligned) Length() time.Duration { return w.Unit.length() }
-func (w aligned) Slides() bool          { return false }
-func (w aligned) onWall() bool          { return true }
+func (w aligned) String() string                    { return w.Unit.String() }
+func (w aligned) Length() time.Duration             { return w.Unit.length() }
+func (w aligned) Slides() bool                      { return false }
+func (w aligned) Round(time.Duration) time.Duration { return 0 }
+func (w aligned) onWall() bool                      { return true }
 
 func (w aligned) Equal(other Window) bool {
 	o, ok := other.(aligned)
@@ -112,13 +117,14 @@ func (w aligned) tolerates(step int64) bool { return max(step, -step) <= int64(w
 
 type inFlight struct{}
 
-func (inFlight) String() string             { return "" }
-func (w inFlight) Equal(other Window) bool  { return other == Window(w) }
-func (inFlight) Length() time.Duration      { return 0 }
-func (inFlight) Slides() bool               { return false }
-func (inFlight) check(*faults)              {}
-func (inFlight) onWall() bool               { return false }
-func (inFlight) back(arrived instant) int64 { return arrived.mono }
-func (inFlight) tolerates(int64) bool       { return true }
+func (inFlight) String() string                         { return "" }
+func (w inFlight) Equal(other Window) bool              { return other == Window(w) }
+func (inFlight) Length() time.Duration                  { return 0 }
+func (inFlight) Slides() bool                           { return false }
+func (inFlight) Round(trip time.Duration) time.Duration { return trip }
+func (inFlight) check(*faults)                          {}
+func (inFlight) onWall() bool                           { return false }
+func (inFlight) back(arrived instant) int64             { return arrived.mono }
+func (inFlight) tolerates(int64) bool                   { return true }
 
 func (inFlight) later(at, rounds, trip int64) int64 { return at + rounds*trip }

@@ -86,14 +86,15 @@ func TestCheckReportsEachField(t *testing.T) {
 // kind needs no more than the methods of Window.
 type phase time.Duration
 
-func (w phase) String() string             { return "phase of " + w.Length().String() }
-func (w phase) Equal(other Window) bool    { return other == Window(w) }
-func (w phase) Length() time.Duration      { return time.Duration(w) }
-func (w phase) Slides() bool               { return false }
-func (w phase) check(f *faults)            { within(f, "window", w.Length(), 1, MaxWindow) }
-func (w phase) onWall() bool               { return false }
-func (w phase) back(arrived instant) int64 { return (arrived.mono/int64(w) + 1) * int64(w) }
-func (w phase) tolerates(int64) bool       { return true }
+func (w phase) String() string                         { return "phase of " + w.Length().String() }
+func (w phase) Equal(other Window) bool                { return other == Window(w) }
+func (w phase) Length() time.Duration                  { return time.Duration(w) }
+func (w phase) Slides() bool                           { return false }
+func (w phase) Round(trip time.Duration) time.Duration { return max(w.Length(), trip) }
+func (w phase) check(f *faults)                        { within(f, "window", w.Length(), 1, MaxWindow) }
+func (w phase) onWall() bool                           { return false }
+func (w phase) back(arrived instant) int64             { return (arrived.mono/int64(w) + 1) * int64(w) }
+func (w phase) tolerates(int64) bool                   { return true }
 
 func (w phase) later(at, rounds, trip int64) int64 {
 	for range rounds {

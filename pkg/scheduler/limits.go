@@ -144,12 +144,7 @@ func (sv *service) leaseLimits(longWindow time.Duration) []lease.Limit {
 }
 
 // long reports whether a limit's window is above another one.
-func (l *limit) long(window time.Duration) bool {
-	if l.Calendar != nil {
-		return l.Calendar.Unit != quota.Minute || window < time.Minute
-	}
-	return l.Window > window
-}
+func (l *limit) long(window time.Duration) bool { return l.Kind().Length() > window }
 
 // spaced reports whether spacing works inside the limit.
 func (l Limit) spaced() bool { return l.Window > 0 && len(l.Counts) == 0 }

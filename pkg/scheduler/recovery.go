@@ -56,7 +56,7 @@ func (l *loop) recentAttempts() time.Duration {
 	for _, u := range l.upstreams {
 		for i := range u.limits {
 			if !u.limits[i].long(l.longWindow) {
-				recent = max(recent, u.limits[i].Window+u.Late+2*time.Minute) // a minute that is aligned, and skew
+				recent = max(recent, u.limits[i].Kind().Length()+u.Late+2*time.Minute) // with skew
 			}
 		}
 	}

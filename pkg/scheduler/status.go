@@ -32,7 +32,7 @@ type LimitStatus struct {
 	Upstream    string
 	Limit       string
 	Calls       int
-	Window      string      // a duration or a unit; none for concurrency
+	Window      string      // as quota.Window.String gives it; none for concurrency
 	LiveKeys    int         // with permits out, a pause or calls waiting
 	Out         int         // permits of all keys
 	InFlight    int         // those of attempts that have not ended
