@@ -88,8 +88,11 @@ func (b bug) plant(pkg string) (by string, err error) {
 			return by, nil
 		}
 	}
-	if strings.Contains(string(out), "panic: test timed out") {
+	switch text := string(out); {
+	case strings.Contains(text, "panic: test timed out"):
 		return "time-out", nil
+	case strings.Contains(text, "panic: "):
+		return "a panic", nil
 	}
 	return "", fmt.Errorf("the tests did not run:\n%s", out)
 }

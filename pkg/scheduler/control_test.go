@@ -1,7 +1,9 @@
 package scheduler
 
 import (
+	"context"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -201,6 +203,50 @@ func TestPauseOfAnUpstreamThatIsDown(t *testing.T) {
 		}
 		if st := upstreams(t, s)[0]; time.Until(st.PausedUntil) < 250*365*24*time.Hour {
 			t.Errorf("%+v, want it shut for ever", st)
+		}
+	})
+}
+
+// A gatedStore holds the record of each call that is done until the gate opens.
+type gatedStore struct {
+	Store
+	gate chan struct{}
+}
+
+func (g *gatedStore) Record(ctx context.Context, c *Call) error {
+	if c.State == Done {
+		<-g.gate
+	}
+	return g.Store.Record(ctx, c)
+}
+
+// TestOneDecision: while a decision is being stored, another one is refused.
+func TestOneDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := Upstream{}
+		u.URL, u.Transport = "http://api.test", &fake{start: time.Now(), serve: func(int, *http.Request) answer { return answer{status: 500} }}
+		store := &gatedStore{NewMemory(10, 1000), make(chan struct{})}
+		s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Store: store, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		c := wait(t, s, submit(t, s, Request{}).ID)
+		if c.State != Unknown {
+			t.Fatalf("the call is %s", c.State)
+		}
+		first := make(chan error)
+		go func() { first <- second(s.Resolve(t.Context(), c.ID, Done, "it is in the list")) }()
+		synctest.Wait()
+		if _, err := s.Resolve(t.Context(), c.ID, Waiting, "it is not in the list"); reason(err) != WrongState {
+			t.Errorf("a second decision meanwhile: %v", err)
+		}
+		close(store.gate)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		if got := s.mustGet(t, c.ID); got.State != Done {
+			t.Errorf("in the end the call is %s", got.State)
 		}
 	})
 }
