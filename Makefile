@@ -76,10 +76,15 @@ fmt: ## format the code
 	$(GOFMT) -w .
 
 .PHONY: fuzz
-fuzz: ## fuzz the ledger, the wheel and the planner for a minute each
-	go test ./pkg/quota -run '^$$' -fuzz FuzzLedger -fuzztime 1m
-	go test ./pkg/wheel -run '^$$' -fuzz Fuzz -fuzztime 1m
-	go test ./pkg/planner -run '^$$' -fuzz FuzzPlanner -fuzztime 1m -fuzzminimizetime 2s
+fuzz: FUZZTIME ?= 1m
+fuzz: ## fuzz the ledger, the wheel and the planner for FUZZTIME (1m) each
+	go test ./pkg/quota -run '^$$' -fuzz FuzzLedger -fuzztime $(FUZZTIME)
+	go test ./pkg/wheel -run '^$$' -fuzz Fuzz -fuzztime $(FUZZTIME)
+	go test ./pkg/planner -run '^$$' -fuzz FuzzPlanner -fuzztime $(FUZZTIME) -fuzzminimizetime 2s
+
+.PHONY: full
+full: ## everything that .ci/run runs a share of, whole: some 30 minutes of fuzzing
+	$(MAKE) --no-print-directory fuzz FUZZTIME=10m
 
 .PHONY: bench
 bench: ## run the benchmarks
