@@ -4,6 +4,7 @@
 //	load := oracle.Draw(r)     // limits, calls, answers, changes
 //	h := oracle.Run(load)      // which attempt is sent when
 //	h.Sent(7)                  // the instants at which call 7 is sent
+//	h.Diff(load, sent)         // the first send of another scheduler that differs
 //
 // It has no queues, no ledger of permits and no wheel. At every instant at which
 // anything happens it sorts all calls that wait, and counts for each the permits of all
@@ -12,9 +13,9 @@
 //
 // # Order within an instant
 //
-// Attempts end; then changes are applied, in their order; then calls are cancelled or
-// become due; then calls are sent, one at a time, the first of all that may go; at last
-// the calls of limited attempts wait again, and may be sent.
+// Attempts end, and the calls of limited ones wait again; then changes are applied, in
+// their order; then calls are cancelled or become due; then calls are sent, one at a time,
+// the first of all that may go.
 //
 // A call takes permits of several limits at once. While it lacks permits of one limit
 // only, no later call may take them. While it lacks permits of two, it reserves none.
@@ -202,7 +203,7 @@ func (s *state) play(now time.Duration) {
 	if !slices.Contains(s.calls, waiting) {
 		s.resetVirtualTime()
 	}
-	again := s.end(now)
+	s.end(now)
 	for _, ch := range s.Changes {
 		if ch.At == now {
 			s.apply(ch)
@@ -215,11 +216,6 @@ func (s *state) play(now time.Duration) {
 		if c.Due == now && s.calls[i] == early {
 			s.wait(i)
 		}
-	}
-	for s.send(now) {
-	}
-	for _, i := range again {
-		s.wait(i)
 	}
 	for s.send(now) {
 	}
@@ -240,8 +236,8 @@ func (s *state) wait(call int) {
 	s.calls[call] = waiting
 }
 
-// end ends the attempts whose time has come, and returns the calls that go again.
-func (s *state) end(now time.Duration) (again []int) {
+// end ends the attempts whose time has come. The calls of limited ones wait again.
+func (s *state) end(now time.Duration) {
 	for _, a := range s.attempts {
 		if a.End != now {
 			continue
@@ -255,9 +251,8 @@ func (s *state) end(now time.Duration) (again []int) {
 		}
 		s.paused[t] = max(s.paused[t], now+s.Pause)
 		s.instants[now+s.Pause]++
-		again = append(again, a.Call)
+		s.wait(a.Call)
 	}
-	return again
 }
 
 func (s *state) apply(ch Change) {

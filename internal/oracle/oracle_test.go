@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +78,14 @@ func TestRules(t *testing.T) {
 			call(func(c *oracle.Call) { c.Due = 20 * ms }),
 			call(func(c *oracle.Call) { c.Due, c.Keys[0] = 20*ms, "y" }),
 		}, nil, [][]time.Duration{{0, 410 * ms}, {410 * ms}, {20 * ms}}},
+		{"a limited call waits again before others are sent", perSecond, []*oracle.Call{ // else the sends of b at 10ms put flow a behind c
+			call(func(c *oracle.Call) {
+				c.Tries = []oracle.Try{{Trip: 10 * ms, Result: oracle.Limited}, {Trip: 10 * ms, Result: oracle.Done}}
+			}),
+			call(func(c *oracle.Call) { c.Due, c.Flow, c.Keys[0] = 10*ms, "b", "" }),
+			call(func(c *oracle.Call) { c.Due, c.Flow, c.Keys[0] = 10*ms, "b", "" }),
+			call(func(c *oracle.Call) { c.Due, c.Flow = 10*ms, "c" }),
+		}, nil, [][]time.Duration{{0, 1010 * ms}, {10 * ms}, {10 * ms}, {2020 * ms}}},
 		{"a cancelled call", perSecond, []*oracle.Call{call(plain), call(func(c *oracle.Call) { c.Cancel = sec }), call(plain)}, nil,
 			[][]time.Duration{{0}, nil, {1010 * ms}}},
 		{"a pause that ends early", perSecond, []*oracle.Call{call(func(c *oracle.Call) { c.Due = 5 * ms })}, []oracle.Change{
@@ -103,7 +112,7 @@ func TestRules(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h := oracle.Run(&oracle.Load{
 				Limits: []oracle.Limit{tt.first, {Calls: 2, Window: 3 * sec}}, Calls: tt.calls, Changes: tt.changes,
-				Weights: map[string]float64{"a": 1, "b": 2}, Late: 300 * ms, Pause: 400 * ms,
+				Weights: map[string]float64{"a": 1, "b": 2, "c": 1}, Late: 300 * ms, Pause: 400 * ms,
 			})
 			for i, want := range tt.want {
 				if got := h.Sent(i); !slices.Equal(got, want) {
@@ -111,6 +120,25 @@ func TestRules(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestDiff(t *testing.T) {
+	load := &oracle.Load{Calls: []*oracle.Call{call(plain), call(plain)}}
+	h := &oracle.History{Attempts: []*oracle.Attempt{{Call: 1, Sent: 0}, {Call: 0, Sent: 2 * ms}, {Call: 1, Sent: 5 * ms}}}
+	for _, tt := range []struct {
+		name string
+		sent [][]time.Duration
+		want string // how the description begins
+	}{
+		{"equal", [][]time.Duration{{2 * ms}, {0, 5 * ms}}, ""},
+		{"late", [][]time.Duration{{2 * ms}, {0, 6 * ms}}, "call 1 "},
+		{"missing, after an earlier difference", [][]time.Duration{{3 * ms}, {0}}, "call 0 "},
+		{"once too often, before a later difference", [][]time.Duration{{2 * ms, 9 * ms}, {0, 5 * ms, 8 * ms}}, "call 1 "},
+	} {
+		if got := h.Diff(load, tt.sent); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
 	}
 }
 
@@ -134,7 +162,7 @@ func TestTied(t *testing.T) {
 // TestReceiver lets the requests of drawn loads arrive anywhere that their attempts
 // allow. No window of a receiver that counts them is over.
 func TestReceiver(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		load := oracle.Draw(r)
 		before, _ := json.Marshal(load)

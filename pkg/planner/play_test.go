@@ -2,7 +2,6 @@ package planner
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -115,7 +114,7 @@ func (p *player) demand(c *played) *Demand {
 func (p *player) play() {
 	for at, ok := p.wheel.Next(); ok; at, ok = p.wheel.Next() {
 		p.now = max(p.now, at)
-		again := p.end()
+		p.end()
 		for _, ch := range p.load.Changes {
 			if ch.At == p.now {
 				p.apply(ch)
@@ -133,10 +132,6 @@ func (p *player) play() {
 			}
 		}
 		p.dispatch()
-		for _, c := range again {
-			p.wait(c)
-		}
-		p.dispatch()
 		p.verify()
 	}
 	if n := len(p.planner.classes) + len(p.planner.keys); n > 0 {
@@ -149,9 +144,9 @@ func (p *player) wait(c *played) {
 	p.planner.Add(p.time(), &c.Item)
 }
 
-// end ends the attempts whose answer comes now, the first sent first, and returns the
-// calls that go again.
-func (p *player) end() (again []*played) {
+// end ends the attempts whose answer comes now, the first sent first. Limited calls wait
+// again.
+func (p *player) end() {
 	var ends []*played
 	for _, c := range p.calls {
 		if c.state == "sending" && c.end == p.now {
@@ -180,10 +175,9 @@ func (p *player) end() (again []*played) {
 			} else {
 				p.pause(0, "", until)
 			}
-			again = append(again, c)
+			p.wait(c)
 		}
 	}
-	return again
 }
 
 // pause pauses a limit, or one key of it; an instant of 0 ends the pause.
@@ -327,23 +321,13 @@ func (p *player) verify() {
 // compare plays a load, and tells the first send that is not the oracle's.
 func compare(t *testing.T, load *oracle.Load, most int) {
 	t.Helper()
-	h, p := oracle.Run(load), newPlayer(t, load, most)
+	p := newPlayer(t, load, most)
 	p.play()
-	var first *played // the others follow from it
-	at := time.Duration(math.MaxInt64)
+	sent := make([][]time.Duration, len(p.calls))
 	for i, c := range p.calls {
-		want := h.Sent(i)
-		n := 0
-		for n < len(want) && n < len(c.sent) && want[n] == c.sent[n] {
-			n++
-		}
-		for _, list := range [][]time.Duration{want, c.sent} {
-			if n < len(list) && list[n] < at {
-				first, at = c, list[n]
-			}
-		}
+		sent[i] = c.sent
 	}
-	if c := first; c != nil {
-		t.Errorf("call %d %+v was sent at %v, the oracle sends it at %v", c.Seq-1, *c.Call, c.sent, h.Sent(int(c.Seq-1)))
+	if diff := oracle.Run(load).Diff(load, sent); diff != "" {
+		t.Error(diff)
 	}
 }
