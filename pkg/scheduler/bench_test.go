@@ -22,8 +22,8 @@ func (immediate) RoundTrip(r *http.Request) (*http.Response, error) {
 // BenchmarkDo measures a call that does not wait, without a network.
 func BenchmarkDo(b *testing.B) {
 	u := Upstream{Limits: []Limit{
-		{Name: "app", PerKey: `query("app_id")`, Calls: 1 << 30, Window: time.Second},
-		{Name: "method", When: `query("method") == "refund"`, PerKey: `query("app_id")`, Calls: 1 << 30, Window: time.Second},
+		{Name: "app", PerKey: `query("app_id")`, Calls: quota.MaxCalls, Window: time.Second},
+		{Name: "method", When: `query("method") == "refund"`, PerKey: `query("app_id")`, Calls: quota.MaxCalls, Window: time.Second},
 	}}
 	u.URL, u.Transport = "http://api.test", immediate{}
 	s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.DiscardHandler)})
