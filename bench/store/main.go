@@ -211,14 +211,14 @@ func one(d *store.DB, n int64, whole bool) {
 	now := time.Now()
 	c := &scheduler.Call{
 		ID: uuid.Must(uuid.NewV7()).String(), Upstream: "api", State: scheduler.Waiting, Async: true, Durable: true,
-		AcceptedAt: now, Deadline: now.Add(time.Hour), Stored: &scheduler.Stored{Seq: n, Lane: 1},
+		AcceptedAt: now, Deadline: now.Add(time.Hour), Stored: &scheduler.Stored{Seq: n, Class: 1},
 	}
 	_, err := d.Accept(context.Background(), &scheduler.Entry{Call: c, Request: request, Bytes: 500})
 	check(err)
 	if !whole {
 		return
 	}
-	c.State, c.Spent = scheduler.Sending, permits
+	c.State, c.Outstanding = scheduler.Sending, permits
 	c.Attempts = []scheduler.Attempt{{N: 1, SentAt: now}}
 	check(d.Intend(context.Background(), c, nil))
 	c.State, c.FinishedAt, c.Response = scheduler.Done, now, response

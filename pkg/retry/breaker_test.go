@@ -138,7 +138,7 @@ func TestNotExecuted(t *testing.T) {
 		for _, random := range []float64{0, 0.999} {
 			d := Policy{}.Next(at(0), Attempt{Outcome: NotExecuted, Cause: tt.cause, Failures: tt.before, RetryAfter: tt.retryAfter}, random)
 			wait := d.At.Sub(at(0))
-			if !d.Again || d.Burnt || d.Failures != tt.failures || wait < tt.least || wait > tt.most {
+			if !d.Again || d.Counted || d.Failures != tt.failures || wait < tt.least || wait > tt.most {
 				t.Errorf("%s: %+v after %v", tt.name, d, wait)
 			}
 		}

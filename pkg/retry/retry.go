@@ -5,7 +5,7 @@
 // to a share of the traffic. The instant and the random number are arguments, and
 // nothing here sleeps.
 //
-//	outcome       sent again?                                     burns an attempt
+//	outcome       sent again?                                     counts as attempt
 //	done, failed  never                                           -
 //	not_executed  always: nothing happened yet                    no
 //	unknown       only where the upstream recognises a repeat,    yes
@@ -57,7 +57,7 @@ const (
 
 // An Attempt is the input of a policy.
 type Attempt struct {
-	// Number counts the attempts of the call that were burnt, this one included, from 1.
+	// Number is how many attempts of the call count, this one included, from 1.
 	Number  int
 	Outcome Outcome
 	Cause   Cause // where Outcome is NotExecuted
@@ -104,9 +104,9 @@ type Policy struct {
 
 // A Decision is the answer of a policy.
 type Decision struct {
-	Again bool
-	At    time.Time // when, if again; not before
-	Burnt bool      // whether the attempt counts
+	Again   bool
+	At      time.Time // when, if again; not before
+	Counted bool      // whether the attempt counts
 	// Failures counts the attempts in a row, this one included, that did not get through.
 	Failures int
 }
@@ -118,7 +118,7 @@ func (p Policy) Next(now time.Time, a Attempt, random float64) Decision {
 	case NotExecuted:
 		return p.notExecuted(now, a, random)
 	case Unknown:
-		never := Decision{Burnt: true, Failures: a.Failures}
+		never := Decision{Counted: true, Failures: a.Failures}
 		if !a.Repeatable || a.Number >= p.attempts() || p.Check != nil && !p.Check(a) {
 			return never
 		}
@@ -127,9 +127,9 @@ func (p Policy) Next(now time.Time, a Attempt, random float64) Decision {
 		if !a.Until.IsZero() && !at.Before(a.Until) {
 			return never // by then it would be a second call
 		}
-		return Decision{Again: true, At: at, Burnt: true, Failures: a.Failures}
+		return Decision{Again: true, At: at, Counted: true, Failures: a.Failures}
 	default:
-		return Decision{Burnt: true}
+		return Decision{Counted: true}
 	}
 }
 

@@ -22,20 +22,20 @@ func TestNext(t *testing.T) {
 		a      Attempt
 		want   Decision
 	}{
-		{"done is the end", p, Attempt{Number: 1, Outcome: Done}, Decision{Burnt: true}},
-		{"failed is the end", p, Attempt{Number: 1, Outcome: Failed, Repeatable: true}, Decision{Burnt: true}},
-		{"limited comes back and burns nothing", p, Attempt{Number: 9, Outcome: NotExecuted, RetryAfter: 3 * time.Second}, Decision{Again: true, At: now.Add(3 * time.Second)}},
-		{"unknown is not sent again", p, Attempt{Number: 1, Outcome: Unknown}, Decision{Burnt: true}},
-		{"unknown is sent again where the upstream recognises it", p, Attempt{Number: 1, Outcome: Unknown, Repeatable: true}, Decision{Again: true, At: now.Add(750 * time.Millisecond), Burnt: true}},
-		{"the backoff grows", p, Attempt{Number: 2, Outcome: Unknown, Repeatable: true}, Decision{Again: true, At: now.Add(1500 * time.Millisecond), Burnt: true}},
-		{"a longer Retry-After wins", p, Attempt{Number: 1, Outcome: Unknown, Repeatable: true, RetryAfter: time.Minute}, Decision{Again: true, At: now.Add(time.Minute), Burnt: true}},
-		{"attempts used up", p, Attempt{Number: 3, Outcome: Unknown, Repeatable: true}, Decision{Burnt: true}},
-		{"Check ends a repeat", never, Attempt{Number: 1, Outcome: Unknown, Repeatable: true}, Decision{Burnt: true}},
+		{"done is the end", p, Attempt{Number: 1, Outcome: Done}, Decision{Counted: true}},
+		{"failed is the end", p, Attempt{Number: 1, Outcome: Failed, Repeatable: true}, Decision{Counted: true}},
+		{"limited comes back and does not count", p, Attempt{Number: 9, Outcome: NotExecuted, RetryAfter: 3 * time.Second}, Decision{Again: true, At: now.Add(3 * time.Second)}},
+		{"unknown is not sent again", p, Attempt{Number: 1, Outcome: Unknown}, Decision{Counted: true}},
+		{"unknown is sent again where the upstream recognises it", p, Attempt{Number: 1, Outcome: Unknown, Repeatable: true}, Decision{Again: true, At: now.Add(750 * time.Millisecond), Counted: true}},
+		{"the backoff grows", p, Attempt{Number: 2, Outcome: Unknown, Repeatable: true}, Decision{Again: true, At: now.Add(1500 * time.Millisecond), Counted: true}},
+		{"a longer Retry-After wins", p, Attempt{Number: 1, Outcome: Unknown, Repeatable: true, RetryAfter: time.Minute}, Decision{Again: true, At: now.Add(time.Minute), Counted: true}},
+		{"attempts used up", p, Attempt{Number: 3, Outcome: Unknown, Repeatable: true}, Decision{Counted: true}},
+		{"Check ends a repeat", never, Attempt{Number: 1, Outcome: Unknown, Repeatable: true}, Decision{Counted: true}},
 		{"Check is not asked about what was limited", never, Attempt{Number: 1, Outcome: NotExecuted}, Decision{Again: true, At: now}},
-		{"within the time in which it is recognised", p, Attempt{Number: 1, Outcome: Unknown, Repeatable: true, Until: now.Add(751 * time.Millisecond)}, Decision{Again: true, At: now.Add(750 * time.Millisecond), Burnt: true}},
-		{"later it would be a second call", p, Attempt{Number: 1, Outcome: Unknown, Repeatable: true, Until: now.Add(750 * time.Millisecond)}, Decision{Burnt: true}},
+		{"within the time in which it is recognised", p, Attempt{Number: 1, Outcome: Unknown, Repeatable: true, Until: now.Add(751 * time.Millisecond)}, Decision{Again: true, At: now.Add(750 * time.Millisecond), Counted: true}},
+		{"later it would be a second call", p, Attempt{Number: 1, Outcome: Unknown, Repeatable: true, Until: now.Add(750 * time.Millisecond)}, Decision{Counted: true}},
 		{"what was limited has all the time", p, Attempt{Number: 1, Outcome: NotExecuted, Until: now}, Decision{Again: true, At: now}},
-		{"the zero policy has defaults", Policy{}, Attempt{Number: 1, Outcome: Unknown, Repeatable: true}, Decision{Again: true, At: now.Add(375 * time.Millisecond), Burnt: true}},
+		{"the zero policy has defaults", Policy{}, Attempt{Number: 1, Outcome: Unknown, Repeatable: true}, Decision{Again: true, At: now.Add(375 * time.Millisecond), Counted: true}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -115,7 +115,7 @@ func (a *attempt) decide(now time.Time, p retry.Policy, of retry.Attempt) (d ret
 	defer func() {
 		if v := recover(); v != nil {
 			a.loop.log.Error("a hook of the retry policy panicked", "panic", v, "stack", string(debug.Stack()))
-			d = retry.Decision{Burnt: true, Failures: of.Failures}
+			d = retry.Decision{Counted: true, Failures: of.Failures}
 		}
 	}()
 	return p.Next(now, of, a.loop.random())

@@ -91,10 +91,10 @@ type Call struct {
 
 // A Stored is the part of a call that only a [Durable] keeps.
 type Stored struct {
-	Seq   int64        // age: smaller is older, over all lives
-	Lane  int64        // equal for calls that share a flow and take the same permits
-	Due   time.Time    // not before when it goes again
-	Spent []lease.Hold // the permits that its attempts may have out
+	Seq         int64        // age: smaller is older, over all lives
+	Class       int64        // equal for calls that share a flow and take the same permits
+	Due         time.Time    // not before when it goes again
+	Outstanding []lease.Hold // the permits that its attempts may have out
 }
 
 // An Attempt is one sending of a call.
@@ -227,11 +227,11 @@ func (c *Call) spent() []lease.Hold {
 	if c.Stored == nil {
 		return nil
 	}
-	return c.Spent
+	return c.Outstanding
 }
 
 func (c *Call) setSpent(holds []lease.Hold) {
 	if c.Stored != nil {
-		c.Spent = holds
+		c.Outstanding = holds
 	}
 }

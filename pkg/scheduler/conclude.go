@@ -52,9 +52,9 @@ func (u *upstreamState) complete(now time.Time, c *call, e ending) {
 	r := e.result
 	needs := c.flight.needs
 	u.setPhase(c, recording)
-	told := c.change()
-	u.returnPermits(now, c, told, r)
-	u.tell(now, c, told, e)
+	changed := c.change()
+	u.returnPermits(now, c, changed, r)
+	u.recordAttempt(now, c, changed, e)
 	u.judgeReach(now, c, r)
 	e.next.flight.carryOver(c.flight)
 	*c.flight = e.next.flight
@@ -76,14 +76,14 @@ func (f *flight) carryOver(now *flight) {
 }
 
 // returnPermits ends the attempt in the books: the leases, the ledger and the planner.
-func (u *upstreamState) returnPermits(now time.Time, c *call, told *Call, r *upstream.Result) {
+func (u *upstreamState) returnPermits(now time.Time, c *call, changed *Call, r *upstream.Result) {
 	f := c.flight
 	if u.leases != nil {
-		before := known(told.spent())
+		before := known(changed.spent())
 		own, over := u.leases.Return(now, f.needs, f.leases, c.Durable, func(n quota.Need) time.Time {
 			return u.ledger.Back(now, n.Limit, u.quotaAttempt(f, n, r))
 		})
-		told.setSpent(append(before, own...))
+		changed.setSpent(append(before, own...))
 		u.loop.settle(over)
 	}
 	if r.Answered {
@@ -121,14 +121,14 @@ func (u *upstreamState) quotaAttempt(f *flight, n quota.Need, r *upstream.Result
 	return a
 }
 
-// tell notes the end of an attempt where others see it.
-func (u *upstreamState) tell(now time.Time, c *call, told *Call, e ending) {
+// recordAttempt notes the end of an attempt in the Call that others see.
+func (u *upstreamState) recordAttempt(now time.Time, c *call, changed *Call, e ending) {
 	r := e.result
-	if grown := e.kept.size() - told.Response.size(); grown != 0 { // a kept answer takes memory too
+	if grown := e.kept.size() - changed.Response.size(); grown != 0 { // a kept answer takes memory too
 		u.grow(c, grown)
 	}
-	told.Response = e.kept
-	last := told.Last()
+	changed.Response = e.kept
+	last := changed.Last()
 	last.EndedAt, last.Outcome, last.Reason = now, r.Outcome, r.Reason
 	if r.Outcome == upstream.Failed && !r.Sent { // for good, but the upstream has not refused it
 		last.Outcome = upstream.NotExecuted
@@ -141,7 +141,7 @@ func (u *upstreamState) tell(now time.Time, c *call, told *Call, e ending) {
 	}
 	c.discardAnswer()
 	c.flight.result = r
-	u.loop.observe(Event{Kind: EventAttempt, Call: told, Attempt: last})
+	u.loop.observe(Event{Kind: EventAttempt, Call: changed, Attempt: last})
 }
 
 // judgeReach tells the circuit breaker whether the attempt got through.
@@ -302,7 +302,7 @@ func (u *upstreamState) forget(c *call) {
 }
 
 // dropStale drops a call that was sent no more, because the store knows that it is not
-// waiting. It was counted as waiting when it was read, and will be told of once more.
+// waiting. It was counted as waiting when it was read, and will be read once more.
 func (u *upstreamState) dropStale(now time.Time, c *call) {
 	never := &upstream.Result{Outcome: upstream.NotExecuted, AnsweredAt: now}
 	u.breaker.Record(now, c.item.Seq, c.flight.sentAt, retry.Unproven, 0)

@@ -115,7 +115,7 @@ func (s *Scheduler) resolveStored(ctx context.Context, id string, as State, reas
 	case c.State != Unknown:
 		return nil, wrongState(c, "only an unknown call can be resolved")
 	case as == Waiting && !c.Async:
-		return nil, wrongState(c, "its caller has been told so; it can be resolved as done or failed, but only its caller can send it again")
+		return nil, wrongState(c, "its caller had that answer; it can be resolved as done or failed, but only its caller can send it again")
 	case as == Waiting && s.service(c.Upstream) == nil:
 		return nil, notConfigured(c, "send it again then; it can be resolved as done or failed now")
 	case as == Waiting:

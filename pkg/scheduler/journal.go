@@ -225,7 +225,7 @@ func (j *journal) unknown(ctx context.Context, after string, most int) ([]*Call,
 }
 
 // recover begins a life of the durable store; restate stores the holds of that life.
-func (j *journal) recover(ctx context.Context, recent time.Duration, repeat func(*Entry) (time.Time, bool)) (*Past, error) {
+func (j *journal) recover(ctx context.Context, recent time.Duration, repeat func(*Entry) (time.Time, bool)) (*Recovered, error) {
 	return j.durable.Recover(ctx, recent, repeat)
 }
 

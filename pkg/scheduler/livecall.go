@@ -114,7 +114,7 @@ func (c *call) discardAnswer() {
 
 // row is the call as paging knows it.
 func (c *call) row() paging.Row {
-	return paging.Row{Position: Position{Priority: int(c.Priority), Seq: int64(c.item.Seq)}, Class: c.Lane, Bytes: c.bytes}
+	return paging.Row{Position: Position{Priority: int(c.Priority), Seq: int64(c.item.Seq)}, Class: c.Class, Bytes: c.bytes}
 }
 
 // pages reports whether paging counts the call: it is on disk too, and no caller waits.

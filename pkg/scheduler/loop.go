@@ -124,7 +124,7 @@ func (l *loop) beside(do func(), then func(now time.Time)) {
 	})
 }
 
-// run is the loop. It ends when it has been told to stop and no message is to come.
+// run is the loop. It ends after stop, when no more message is to come.
 func (l *loop) run() {
 	defer close(l.ended)
 	slot := time.NewTimer(time.Hour)

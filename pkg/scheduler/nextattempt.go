@@ -38,7 +38,7 @@ func nextAttempt(now time.Time, sv *service, async bool, h flight, r *upstream.R
 	f := &n.flight
 	f.used = f.used || r.Sent && !r.Unprocessed
 	f.maybe = f.maybe || r.Outcome == upstream.Unknown
-	if d.Burnt {
+	if d.Counted {
 		f.counted++
 		f.backoff = d.At.Sub(now)
 		f.repeat = d.Again

@@ -39,14 +39,14 @@ func (s *Scheduler) stored(ctx context.Context, id string) (*Call, error) {
 }
 
 // forecastStored returns a call on disk with its ETA, if it still waits there.
-func (s *Scheduler) forecastStored(ctx context.Context, told *Call) *Call {
-	e := s.journal.fetch(ctx, told.ID)
+func (s *Scheduler) forecastStored(ctx context.Context, stored *Call) *Call {
+	e := s.journal.fetch(ctx, stored.ID)
 	if e == nil { // it has gone on meanwhile
-		return told
+		return stored
 	}
 	c := s.loop.rehydrateOne(e)
 	if c == nil {
-		return told
+		return stored
 	}
 	var live *Call
 	if s.loop.ask(ctx, func(now time.Time) {
@@ -55,13 +55,13 @@ func (s *Scheduler) forecastStored(ctx context.Context, told *Call) *Call {
 			live = look(now, u, c)
 		}
 	}) != nil || live == nil {
-		return told
+		return stored
 	}
 	return live
 }
 
 // fetch takes a call into memory that is on disk only. It leaves an unknown one whose
-// caller has been told so: that never goes again.
+// caller had the answer unknown: that never goes again.
 func (s *Scheduler) fetch(ctx context.Context, id string) {
 	if e := s.journal.fetch(ctx, id); e != nil && (e.Call.Async || e.Call.State == Waiting) {
 		if c := s.loop.rehydrateOne(e); c != nil {
@@ -72,7 +72,7 @@ func (s *Scheduler) fetch(ctx context.Context, id string) {
 
 // Wait returns a call when it is finished or unknown, or as it is when ctx ends.
 func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
-	inLoop := context.WithoutCancel(ctx) // the call is told as it is when ctx ends
+	inLoop := context.WithoutCancel(ctx) // the call is returned as it is when ctx ends
 	var ended <-chan struct{}
 	watch := func(time.Time) {
 		if c := s.loop.calls[id]; c != nil {

@@ -43,7 +43,7 @@ func (l *loop) recover() error {
 		return fmt.Errorf("throttler: %w", err)
 	}
 	l.wheel.Insert(0, poll{l: l})
-	if n := past.Broken; n > 0 {
+	if n := past.Interrupted; n > 0 {
 		l.log.Warn("calls were being sent when the last process ended; they may have been executed", "calls", n)
 	}
 	return nil
@@ -65,7 +65,7 @@ func (l *loop) recentAttempts() time.Duration {
 
 // restore gives the ledgers the permits that are out, and returns them with the instants
 // at which they come back.
-func (l *loop) restore(now time.Time, past *Past) []lease.Hold {
+func (l *loop) restore(now time.Time, past *Recovered) []lease.Hold {
 	var known []lease.Hold
 	for _, h := range past.Holds {
 		u := l.upstreams[h.Upstream]

@@ -157,7 +157,7 @@ func (f *followUps) settle(ctx context.Context, sv *service, c *Call, request *u
 			return
 		}
 	}
-	log.Warn("a call stays of unknown outcome, no query told more", "queries", r.Queries)
+	log.Warn("a call stays of unknown outcome, no query decided it", "queries", r.Queries)
 }
 
 // decide resolves a call by the answer to a query about it, if that says enough.

@@ -182,9 +182,9 @@ func (sv *service) weight(flow string) float64 {
 	return 1
 }
 
-// lane returns a number that is equal for calls of one flow with equal demands, in each
+// class returns a number that is equal for calls of one flow with equal demands, in each
 // process: it depends on the names of limits, not on their order.
-func (sv *service) lane(d *planner.Demand) int64 {
+func (sv *service) class(d *planner.Demand) int64 {
 	h := fnv.New64a()
 	io.WriteString(h, strconv.Quote(d.Flow))
 	for _, n := range d.Needs {

@@ -52,15 +52,15 @@ type Durable interface {
 	// that repeat gives them; calls that cannot go on without the process that
 	// accepted them are cancelled. Recent is how far back ended attempts can still
 	// have permits out.
-	Recover(ctx context.Context, recent time.Duration, repeat func(*Entry) (at time.Time, ok bool)) (*Past, error)
+	Recover(ctx context.Context, recent time.Duration, repeat func(*Entry) (at time.Time, ok bool)) (*Recovered, error)
 	// Restate replaces all holds of the quota. A pause keeps its ID.
 	Restate(ctx context.Context, holds []lease.Hold) error
 	// Settle stores when the permits of holds come back that Intend took.
 	Settle(ctx context.Context, holds []lease.Hold) error
-	// Untold returns the next of the calls whose notice is due and was not accepted as
-	// an Entry that Tells it: those that were submitted, name a callback, and have
-	// finished or are unknown, by growing id, at most max of them.
-	Untold(ctx context.Context, after string, max int) ([]*Call, error)
+	// PendingWebhooks returns the calls that are due for a webhook: those that were
+	// submitted, name a callback, and have finished or are unknown, if no Entry with
+	// their Notice was accepted. They come by growing id, at most max of them.
+	PendingWebhooks(ctx context.Context, after string, max int) ([]*Call, error)
 	// Fetch returns a call that waits or is unknown, or ErrNotFound.
 	Fetch(ctx context.Context, id string) (*Entry, error)
 	// Scan returns waiting calls of an upstream that may go before due, by rank,
@@ -79,8 +79,8 @@ type Entry struct {
 	Bytes int64
 	// Key is the idempotency key, with the fingerprint of the request that may use it.
 	Key, Fingerprint string
-	// Tells is the notice that the call, a webhook, delivers; it is not Untold any more.
-	Tells string
+	// Notice is set if the call is a webhook: that of the call of which it tells.
+	Notice string
 	// NoBody keeps the request out of the store: the call ends with the process.
 	NoBody bool
 }
@@ -97,16 +97,16 @@ func (f *Filter) matches(c *Call) bool {
 	return (f.Upstream == "" || c.Upstream == f.Upstream) && (f.State == "" || c.State == f.State) && c.ID > f.After
 }
 
-// Past is the state that earlier lives of a store left.
-type Past struct {
+// Recovered is the state that earlier lives of a store left.
+type Recovered struct {
 	Epoch int64     // of this life: above that of any other
 	Mark  time.Time // the latest wall clock that any life has seen
 	Seq   int64     // the highest that was given
 	// Holds are permits that may be out. Those without Back have no recorded end.
 	Holds []lease.Hold
 	// Backlog is the calls in the store, by upstream.
-	Backlog map[string]Backlog
-	Broken  int // calls that were being sent when the last life ended
+	Backlog     map[string]Backlog
+	Interrupted int // calls that were being sent when the last life ended
 }
 
 // A Backlog counts the calls of an upstream that lie in a store.

@@ -225,7 +225,7 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 		c.Resolves = r.origin.resolves
 	}
 	if s.journal.durable != nil {
-		c.Stored = &Stored{Lane: sv.lane(demand)}
+		c.Stored = &Stored{Class: sv.class(demand)}
 		c.Durable, c.noBody = sv.durable.holds(in, false), sv.noBody.holds(in, true)
 	}
 	if earliest.After(now) {
@@ -285,7 +285,7 @@ func spanOf(sv *service, now time.Time, r *Request) (earliest, deadline time.Tim
 func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request, accepted func(now time.Time)) (known *Call, refused *Error) {
 	e := &Entry{Call: c.Call, Request: c.request, Bytes: c.bytes, NoBody: c.noBody}
 	if r.origin != nil {
-		e.Tells = r.origin.notice
+		e.Notice = r.origin.notice
 	}
 	if r.IdempotencyKey != "" {
 		e.Key, e.Fingerprint = r.Upstream+" "+r.IdempotencyKey, sv.up.Fingerprint(c.request)

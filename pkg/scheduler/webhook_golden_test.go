@@ -28,7 +28,7 @@ func TestWebhookBody(t *testing.T) {
 			},
 			WaitingFor: &WaitingFor{Limit: "app"},
 			Response:   &Response{Status: 502, Headers: http.Header{"Content-Type": {"text/html"}}, Body: []byte("<bad gateway>"), Truncated: true},
-			Stored:     &Stored{Seq: 7, Lane: 3},
+			Stored:     &Stored{Seq: 7, Class: 3},
 		},
 		"minimal": {ID: "0192f3c4-0000-7000-8000-000000000002", Upstream: "alipay", State: Expired, Async: true, AcceptedAt: at(0)},
 	} {

@@ -40,7 +40,7 @@ func BenchmarkLife(b *testing.B) {
 					b.Error(err)
 				}
 				ended := storetest.Ended(sent, scheduler.Done)
-				ended.Spent = []lease.Hold{{Upstream: "api", Limit: "app", Permits: 1, Back: time.Now()}}
+				ended.Outstanding = []lease.Hold{{Upstream: "api", Limit: "app", Permits: 1, Back: time.Now()}}
 				if err := d.Record(b.Context(), ended); err != nil {
 					b.Error(err)
 				}

@@ -15,7 +15,7 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 	if err != nil {
 		return nil, err
 	}
-	r.lane, r.bytes = e.Call.Lane, e.Bytes
+	r.lane, r.bytes = e.Call.Class, e.Bytes
 	if e.NoBody || !e.Call.Async && e.Key == "" {
 		r.wake = boundToProcess
 	}
@@ -28,8 +28,8 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 	owner := ""
 	err = d.writer.do(ctx, &change{apply: func(c *conn) (refused, err error) {
 		owner = ""
-		if e.Tells != "" {
-			if err := c.exec("DELETE FROM untold WHERE notice = ?", e.Tells); err != nil {
+		if e.Notice != "" {
+			if err := c.exec("DELETE FROM untold WHERE notice = ?", e.Notice); err != nil {
 				return nil, err
 			}
 		}
@@ -95,8 +95,8 @@ func (d *DB) Record(ctx context.Context, call *scheduler.Call) error {
 }
 
 // Recover implements [scheduler.Durable].
-func (d *DB) Recover(ctx context.Context, recent time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (*scheduler.Past, error) {
-	var state *scheduler.Past
+func (d *DB) Recover(ctx context.Context, recent time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (*scheduler.Recovered, error) {
+	var state *scheduler.Recovered
 	err := d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
 		r := &recovery{conn: c, codec: d.codec, now: time.Now(), repeat: repeat}
 		state, err = r.run(recent)

@@ -125,7 +125,7 @@ func TestFormatOfRows(t *testing.T) {
 		Callback: "shop", Resolves: "019d0000-0000-7000-8000-000000000000",
 		AcceptedAt: sampleTime, NotBefore: sampleTime.Add(time.Minute), Deadline: sampleTime.Add(time.Hour), FinishedAt: sampleTime.Add(2 * time.Hour),
 		Attempts: fullAttempts,
-		Stored:   &scheduler.Stored{Seq: 42, Lane: 1 << 40, Due: sampleTime.Add(time.Minute), Spent: fullHolds},
+		Stored:   &scheduler.Stored{Seq: 42, Class: 1 << 40, Due: sampleTime.Add(time.Minute), Outstanding: fullHolds},
 	}
 	minimal := &scheduler.Call{ID: "019d0000-0000-7000-8000-000000000002", Upstream: "api", State: scheduler.Waiting, Stored: &scheduler.Stored{Seq: 43}}
 	for name, sample := range map[string]struct {

@@ -104,8 +104,8 @@ func (r *reader) entries(ctx context.Context, q querier, seqs []int64) ([]schedu
 	return all, nil
 }
 
-// Untold implements [scheduler.Durable].
-func (r *reader) Untold(ctx context.Context, after string, most int) ([]*scheduler.Call, error) {
+// PendingWebhooks implements [scheduler.Durable].
+func (r *reader) PendingWebhooks(ctx context.Context, after string, most int) ([]*scheduler.Call, error) {
 	return within(ctx, r, func(tx *sql.Tx) (calls []*scheduler.Call, err error) {
 		rows, err := tx.QueryContext(ctx, "SELECT notice, "+columns+" FROM untold JOIN current USING (seq) WHERE notice > ? ORDER BY notice", after+"/") // "/" follows the dot of a notice
 		if err != nil {

@@ -85,8 +85,8 @@ func reads(d *DB, of map[scheduler.State]string) map[string]func(context.Context
 			got, err := d.Waking(ctx, time.Now().Add(time.Hour), scheduler.Position{}, page)
 			return errors.Join(err, missing(err == nil && len(got.Entries) != page))
 		},
-		"Untold": func(ctx context.Context) error {
-			calls, err := d.Untold(ctx, "", page)
+		"PendingWebhooks": func(ctx context.Context) error {
+			calls, err := d.PendingWebhooks(ctx, "", page)
 			return errors.Join(err, missing(err == nil && len(calls) != 2))
 		},
 	}

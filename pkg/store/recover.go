@@ -26,7 +26,7 @@ type recovery struct {
 	codec  *codec
 	now    time.Time
 	repeat func(*scheduler.Entry) (time.Time, bool)
-	state  *scheduler.Past
+	state  *scheduler.Recovered
 
 	// Read from meta.
 	folded, mark int64
@@ -34,8 +34,8 @@ type recovery struct {
 	counted      []byte // the backlog at the last clean close
 }
 
-func (r *recovery) run(recent time.Duration) (*scheduler.Past, error) {
-	r.state = &scheduler.Past{Backlog: make(map[string]scheduler.Backlog)}
+func (r *recovery) run(recent time.Duration) (*scheduler.Recovered, error) {
+	r.state = &scheduler.Recovered{Backlog: make(map[string]scheduler.Backlog)}
 	if err := r.readMeta(); err != nil {
 		return nil, err
 	}
@@ -141,14 +141,14 @@ func (r *recovery) interruptAttempts() error {
 		if err != nil {
 			return err
 		}
-		for _, h := range c.Spent {
+		for _, h := range c.Outstanding {
 			held++
 			h.ID = r.epoch<<32 + held
 			if err := r.insertHold("INSERT", h); err != nil {
 				return err
 			}
 		}
-		c.State, c.Spent = scheduler.Unknown, nil
+		c.State, c.Outstanding = scheduler.Unknown, nil
 		if last := c.Last(); last != nil {
 			last.EndedAt, last.Outcome, last.Reason = r.now, upstream.Unknown, endedBefore
 		}
@@ -163,7 +163,7 @@ func (r *recovery) interruptAttempts() error {
 		if err := r.put(c); err != nil {
 			return err
 		}
-		r.state.Broken++
+		r.state.Interrupted++
 	}
 	return err
 }
@@ -187,7 +187,7 @@ func (r *recovery) recentHolds(since int64) error {
 		if err != nil {
 			return err
 		}
-		r.state.Holds = append(r.state.Holds, c.Spent...)
+		r.state.Holds = append(r.state.Holds, c.Outstanding...)
 	}
 	return err
 }
@@ -195,7 +195,7 @@ func (r *recovery) recentHolds(since int64) error {
 // readBacklog takes the count of the last clean close, if this recovery has decided
 // about no call; else it counts.
 func (r *recovery) readBacklog(cancelled int) (err error) {
-	if r.clean && cancelled == 0 && r.state.Broken == 0 {
+	if r.clean && cancelled == 0 && r.state.Interrupted == 0 {
 		if r.state.Backlog, err = decodeBacklog(r.counted); err == nil {
 			return nil
 		}

@@ -49,7 +49,7 @@ func rowOf(c *scheduler.Call) (*row, error) {
 	if err != nil {
 		return nil, err
 	}
-	spent, err := encodeHolds(c.Spent)
+	spent, err := encodeHolds(c.Outstanding)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (r *row) call() (*scheduler.Call, error) {
 		ID: r.id, Upstream: r.upstream, State: scheduler.State(r.state), Priority: int16(-r.rank), Async: r.async, Durable: true,
 		Callback: r.callback, Resolves: r.resolves,
 		AcceptedAt: instant(r.accepted), NotBefore: instant(r.notBefore), Deadline: instant(r.deadline),
-		Stored: &scheduler.Stored{Seq: r.seq, Lane: r.lane, Due: instant(r.due)},
+		Stored: &scheduler.Stored{Seq: r.seq, Class: r.lane, Due: instant(r.due)},
 	}
 	if c.State.Finished() {
 		c.FinishedAt = instant(r.ended)
@@ -87,7 +87,7 @@ func (r *row) call() (*scheduler.Call, error) {
 	if c.Attempts, err = decodeAttempts(r.attempts); err != nil {
 		return nil, err
 	}
-	c.Spent, err = decodeHolds(r.spent, r.upstream)
+	c.Outstanding, err = decodeHolds(r.spent, r.upstream)
 	return c, err
 }
 

@@ -220,7 +220,7 @@ func (f *fuse) Settle(ctx context.Context, h []lease.Hold) error {
 func (f *fuse) Restate(ctx context.Context, h []lease.Hold) error {
 	return f.change(func() error { return f.DB.Restate(ctx, h) })
 }
-func (f *fuse) Recover(ctx context.Context, d time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (past *scheduler.Past, err error) {
+func (f *fuse) Recover(ctx context.Context, d time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (past *scheduler.Recovered, err error) {
 	err = f.change(func() error { past, err = f.DB.Recover(ctx, d, repeat); return err })
 	return past, err
 }

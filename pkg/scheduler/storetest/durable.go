@@ -55,14 +55,14 @@ func (t *durable) repeat(e *scheduler.Entry) (time.Time, bool) {
 	return due, e.Call.ID == t.safe
 }
 
-func (t *durable) begin() *scheduler.Past {
+func (t *durable) begin() *scheduler.Recovered {
 	t.Helper()
 	t.d = t.open()
 	t.s = t.d
 	return t.recover()
 }
 
-func (t *durable) recover() *scheduler.Past {
+func (t *durable) recover() *scheduler.Recovered {
 	t.Helper()
 	past, err := t.d.Recover(t.Context(), time.Minute, t.repeat)
 	if err != nil {
@@ -72,7 +72,7 @@ func (t *durable) recover() *scheduler.Past {
 }
 
 // lives runs a test after a crash, and after a clean end.
-func (t *durable) lives(test func(how string, past *scheduler.Past)) {
+func (t *durable) lives(test func(how string, past *scheduler.Recovered)) {
 	t.Helper()
 	test("after a crash", t.recover())
 	if err := t.d.Close(); err != nil {
@@ -86,7 +86,7 @@ func crashed(t *durable) {
 	t.intend(Sent(e.Call))
 	t.intend(Sent(safe.Call))
 	t.safe = safe.Call.ID
-	if past := t.recover(); past.Broken != 2 || past.Backlog["api"].Unknown != 1 || past.Backlog["api"].Waiting != 1 {
+	if past := t.recover(); past.Interrupted != 2 || past.Backlog["api"].Unknown != 1 || past.Backlog["api"].Waiting != 1 {
 		t.Errorf("past %+v", past)
 	}
 	for i, want := range []*scheduler.Entry{e, safe} {
@@ -101,7 +101,7 @@ func crashed(t *durable) {
 	if c := t.get(safe.Call.ID); c.State != scheduler.Waiting || !c.Due.Equal(due) {
 		t.Errorf("what may be repeated is %+v, want waiting until %v", c, due)
 	}
-	if past := t.recover(); past.Broken != 0 || past.Backlog["api"].Unknown != 1 {
+	if past := t.recover(); past.Interrupted != 0 || past.Backlog["api"].Unknown != 1 {
 		t.Errorf("one life later: %+v", past)
 	}
 	if err := t.d.Intend(t.Context(), Sent(e.Call), nil); !errors.Is(err, scheduler.ErrNotWaiting) {
@@ -115,7 +115,7 @@ func crashedAgain(t *durable) {
 	limited := With(Ended(Sent(e.Call), scheduler.Waiting), func(c *scheduler.Call) { c.Last().Outcome, c.Response = upstream.NotExecuted, nil })
 	t.record(limited)
 	t.intend(Sent(limited))
-	if past := t.recover(); past.Broken != 1 || past.Backlog["api"].Unknown != 1 {
+	if past := t.recover(); past.Interrupted != 1 || past.Backlog["api"].Unknown != 1 {
 		t.Errorf("past %+v", past)
 	}
 	if c := t.get(e.Call.ID); c.State != scheduler.Unknown || len(c.Attempts) != 2 || c.Attempts[0].Outcome != upstream.NotExecuted || c.Last().Outcome != upstream.Unknown {
@@ -128,14 +128,14 @@ func survives(t *durable) {
 	keyed := t.accept(withKey("sync", "f"), func(e *scheduler.Entry) { e.Call.Async = false })
 	big := t.accept(func(e *scheduler.Entry) { e.Request.Body = bytes.Repeat([]byte("big\x00"), 50_000) })
 	epoch := int64(0)
-	t.lives(func(how string, past *scheduler.Past) {
+	t.lives(func(how string, past *scheduler.Recovered) {
 		if past.Seq != 3 || past.Epoch <= epoch || past.Mark.IsZero() || past.Mark.After(time.Now()) {
 			t.Errorf("%s: %+v", how, past)
 		}
 		epoch = past.Epoch
 		for _, want := range []*scheduler.Entry{e, keyed, big} {
 			got, err := t.d.Fetch(t.Context(), want.Call.ID)
-			if err != nil || got.Call.State != scheduler.Waiting || got.Call.Seq != want.Call.Seq || got.Call.Lane != want.Call.Lane || got.Bytes != want.Bytes || !reflect.DeepEqual(got.Request, want.Request) {
+			if err != nil || got.Call.State != scheduler.Waiting || got.Call.Seq != want.Call.Seq || got.Call.Class != want.Call.Class || got.Bytes != want.Bytes || !reflect.DeepEqual(got.Request, want.Request) {
 				t.Errorf("%s: %+v, %v; want %+v", how, got, err, want)
 			}
 		}
@@ -171,9 +171,9 @@ func untold(t *durable) {
 	for len(want) > 0 {
 		var got []string
 		for after := ""; ; {
-			page, err := t.d.Untold(t.Context(), after, 2)
+			page, err := t.d.PendingWebhooks(t.Context(), after, 2)
 			if err != nil {
-				t.Fatalf("Untold: %v", err)
+				t.Fatalf("PendingWebhooks: %v", err)
 			}
 			for _, c := range page {
 				after, got = c.ID, append(got, c.ID)
@@ -189,10 +189,10 @@ func untold(t *durable) {
 			t.Fatalf("untold: %v, want %v", got, want)
 		}
 		c := t.get(want[0])
-		t.accept(func(e *scheduler.Entry) { e.Tells = c.Notice() })
+		t.accept(func(e *scheduler.Entry) { e.Notice = c.Notice() })
 		want = want[1:]
 	}
-	if page, err := t.d.Untold(t.Context(), "", 10); err != nil || len(page) != 0 {
+	if page, err := t.d.PendingWebhooks(t.Context(), "", 10); err != nil || len(page) != 0 {
 		t.Errorf("when all is told: %v, %v", page, err)
 	}
 }
@@ -252,13 +252,13 @@ func holds(t *durable) {
 		t.Fatal(err)
 	}
 	t.intend(nil, hold(1<<40+2, "b", 2)) // another process comes late
-	t.lives(func(how string, past *scheduler.Past) {
+	t.lives(func(how string, past *scheduler.Recovered) {
 		t.sameHolds(how, past.Holds, hold(0, "a", 1), back, every)
 	})
 	if err := t.d.Restate(t.Context(), []lease.Hold{back}); err != nil {
 		t.Fatal(err)
 	}
-	t.lives(func(how string, past *scheduler.Past) { t.sameHolds("restated, "+how, past.Holds, back) })
+	t.lives(func(how string, past *scheduler.Recovered) { t.sameHolds("restated, "+how, past.Holds, back) })
 }
 
 func ownHolds(t *durable) {
@@ -269,12 +269,12 @@ func ownHolds(t *durable) {
 	back.Back = soon
 	sent := Sent(ended.Call, hold(0, "e", 2))
 	t.intend(sent)
-	t.record(With(Ended(sent, scheduler.Done), func(c *scheduler.Call) { c.Spent = []lease.Hold{back} }))
+	t.record(With(Ended(sent, scheduler.Done), func(c *scheduler.Call) { c.Outstanding = []lease.Hold{back} }))
 	again := hold(0, "r", 3)
 	again.Back = soon
 	sent = Sent(retried.Call, hold(0, "r", 3))
 	t.intend(sent)
-	t.record(With(Ended(sent, scheduler.Waiting), func(c *scheduler.Call) { c.Spent = []lease.Hold{again} }))
+	t.record(With(Ended(sent, scheduler.Waiting), func(c *scheduler.Call) { c.Outstanding = []lease.Hold{again} }))
 	want := []lease.Hold{hold(0, "s", 1), back, again}
 	t.sameHolds("after a crash", t.recover().Holds, want...)
 	t.sameHolds("after another one", t.recover().Holds, want...)
@@ -286,7 +286,7 @@ func ownHolds(t *durable) {
 	sent = Sent(next.Call, hold(0, "n", 2))
 	t.intend(sent)
 	back.Key = "n"
-	t.record(With(Ended(sent, scheduler.Done), func(c *scheduler.Call) { c.Spent = []lease.Hold{back} }))
+	t.record(With(Ended(sent, scheduler.Done), func(c *scheduler.Call) { c.Outstanding = []lease.Hold{back} }))
 	t.sameHolds("spent after Restate", t.recover().Holds, want[0], back)
 }
 
@@ -300,7 +300,7 @@ func seqs(entries []scheduler.Entry) []int64 {
 
 func order(t *durable) {
 	for _, priority := range []int{0, 5, 0, -5, 5} { // seq 1 to 5
-		t.accept(func(e *scheduler.Entry) { e.Call.Priority, e.Call.Lane = int16(priority), int64(priority) })
+		t.accept(func(e *scheduler.Entry) { e.Call.Priority, e.Call.Class = int16(priority), int64(priority) })
 	}
 	t.accept(func(e *scheduler.Entry) { e.Call.Upstream = "other" })
 	every := func(scheduler.Position, int64) bool { return true }
@@ -390,7 +390,7 @@ func backlog(t *durable) {
 	sent := Sent(e.Call)
 	t.intend(sent)
 	t.record(Ended(sent, scheduler.Unknown))
-	t.lives(func(how string, past *scheduler.Past) {
+	t.lives(func(how string, past *scheduler.Recovered) {
 		want := map[string]scheduler.Backlog{"api": {Waiting: 3, Unknown: 1, Bytes: 400}, "other": {Waiting: 1, Bytes: 100}}
 		if !reflect.DeepEqual(past.Backlog, want) {
 			t.Errorf("%s: %+v, want %+v", how, past.Backlog, want)

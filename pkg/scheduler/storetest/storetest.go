@@ -31,7 +31,7 @@ func NewEntry(seq int64) *scheduler.Entry {
 		Call: &scheduler.Call{
 			ID: uuid.Must(uuid.NewV7()).String(), Upstream: "api", State: scheduler.Waiting, Async: true, Durable: true,
 			AcceptedAt: now, Deadline: now.Add(time.Hour), Attempts: []scheduler.Attempt{},
-			Stored: &scheduler.Stored{Seq: seq, Lane: 1},
+			Stored: &scheduler.Stored{Seq: seq, Class: 1},
 		},
 		Request: &upstream.Request{Method: "POST", Target: "/pay?n=1", Header: http.Header{"X-A": {"1", "2"}}, Body: []byte("body \x00\xff")},
 		Bytes:   100,
@@ -51,7 +51,7 @@ func With(c *scheduler.Call, change func(*scheduler.Call)) *scheduler.Call {
 // Sent returns the call as it is when it is being sent.
 func Sent(c *scheduler.Call, holds ...lease.Hold) *scheduler.Call {
 	return With(c, func(c *scheduler.Call) {
-		c.State, c.Spent = scheduler.Sending, holds
+		c.State, c.Outstanding = scheduler.Sending, holds
 		c.Attempts = append(c.Attempts, scheduler.Attempt{N: len(c.Attempts) + 1, SentAt: time.Now()})
 	})
 }
