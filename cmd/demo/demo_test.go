@@ -135,7 +135,7 @@ func TestThrough(t *testing.T) {
 	}
 }
 
-func TestWhatWaits(t *testing.T) {
+func TestWaitingCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := upstream{Waiting: 7, Sending: 2, ETA: time.Now().Add(1500 * time.Millisecond)}
 		if got, want := u.String(), ", 7 waiting, 2 sending, the last goes in 1.5s"; got != want {

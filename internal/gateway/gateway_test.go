@@ -340,7 +340,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestNewSaysWhatIsWrong(t *testing.T) {
+func TestNewReportsFaults(t *testing.T) {
 	_, err := New(Config{
 		Apps:         map[string]string{"a": "no key"},
 		Keys:         Keys{Private: gatewayKeys.Public},

@@ -70,10 +70,26 @@ var schedulerBugs = []bug{
 		"	u.setPhase(c, sending)\n", "", nil},
 	{"bytes of a finished call stay counted", "pkg/scheduler/upstream.go",
 		"		u.usage.bytes.Add(-c.bytes)\n", "", nil},
+	{"a reload forgets the bytes that are held", "pkg/scheduler/upstream.go",
+		"	sv.usage = old.usage\n", "", []string{"-run", "TestReserve"}},
+	{"a context that ends during Do is a wrong state", "pkg/scheduler/submit.go",
+		"	if c.abandoned { // while", "	if false { // while", []string{"-run", "TestContextThatEnds"}},
 	{"a decision comes between another and its record", "pkg/scheduler/conclude.go",
 		"	c.change().State = Sending // until", "	c.change() // until", []string{"-run", "TestOneDecision"}},
 	{"a burst with deadlines is let in that cannot go", "pkg/scheduler/upstream.go",
 		"	if !u.loop.stopping && u.planner.Fresh() {\n", "	if false {\n", []string{"-run", "ETA|Burst|Deadline"}},
+}
+
+// A bug of package scheduler that needs a store is seen by the tests of package store.
+var storedCallBugs = []bug{
+	{"a call that a reload overtook keeps its old demand", "pkg/scheduler/waiting.go",
+		"	u.reroute(c) // a reload may have come since it was admitted\n", "", []string{"-run", "TestReloadWhile"}},
+	{"the ETA of a new call forgets the calls on disk", "pkg/scheduler/waiting.go",
+		"		r.Seq = math.MaxInt64\n", "		r.Seq = min(0, math.MaxInt64)\n", []string{"-run", "TestDeadlineCounts"}},
+	{"a caller who waits for a decision is forgotten", "pkg/scheduler/conclude.go",
+		"		if c.ended != nil { // of those", "		if false { // of those", []string{"-run", "TestWaitDuring"}},
+	{"a caller who leaves is a failure of the store", "pkg/scheduler/submit.go",
+		"errors.Is(err, context.Canceled), ", "", []string{"-run", "TestEndedContext"}},
 }
 
 var nextTests = []string{"-run", "NextAttempt|Retention"}

@@ -64,7 +64,7 @@ func read(l *Load, err error) ([]string, error) {
 	}
 }
 
-func TestReadsWhatTheExpressionsRead(t *testing.T) {
+func TestReadsTheFieldsOfExpressions(t *testing.T) {
 	c := config(`header("X-Tenant")`, app, scheduler.Limit{Name: "all"},
 		scheduler.Limit{Name: "trade", PerKey: `let b = fromJSON(param("biz")); b.out_trade_no ?? b.trade_no`},
 		scheduler.Limit{Name: "deep", PerKey: `json("order.no")`})
@@ -92,7 +92,7 @@ func TestReadsWhatTheExpressionsRead(t *testing.T) {
 	}
 }
 
-func TestReadsWhatTheExpressionsCameTo(t *testing.T) {
+func TestReadsTheValuesOfExpressions(t *testing.T) {
 	c := config(`header("X-Tenant")`, app, scheduler.Limit{Name: "all", When: `path == "/x"`})
 	got, err := read(Open(write(t, "load.csv", "\ufeffat,upstream,key.app,cost.app,key.all,flow\n0,pay,k,2,*,f\n0.25,pay,,,,f\n"), c))
 	want := []string{`0s pay map[all: app:k] map[app:2] flow=f 0 0s`, `250ms pay map[] map[] flow=f 0 0s`}

@@ -122,14 +122,14 @@ func (a *attempt) decide(now time.Time, p retry.Policy, of retry.Attempt) (d ret
 }
 
 func (a *attempt) log(r *upstream.Result) {
-	log := a.loop.log.With("call", a.intent.ID, "upstream", a.intent.Upstream, "reason", r.Reason)
+	log, c := a.loop.log, a.intent
 	switch {
 	case r.Outcome == upstream.Unknown:
-		log.Warn("a call may have been executed")
+		log.Warn("a call may have been executed", "call", c.ID, "upstream", c.Upstream, "reason", r.Reason)
 	case r.Unprocessed:
-		log.Info("the upstream did not process a call")
+		log.Info("the upstream did not process a call", "call", c.ID, "upstream", c.Upstream, "reason", r.Reason)
 	case r.Outcome == upstream.NotExecuted && r.Sent:
-		log.Info("limited by the upstream", "retry_after", r.RetryAfter.String())
+		log.Info("limited by the upstream", "call", c.ID, "upstream", c.Upstream, "reason", r.Reason, "retry_after", r.RetryAfter.String())
 	}
 }
 

@@ -158,13 +158,13 @@ func (u *upstreamState) judgeReach(now time.Time, c *call, r *upstream.Result) {
 	case 1:
 		u.loop.log.Warn("upstream, or its signer, is down; its calls wait", "upstream", u.Name, "reason", r.Reason, "probe_in", probe.Sub(now).String())
 	}
-	u.loop.wheel.Insert(probe.Sub(u.loop.origin), wakeUp{})
+	u.loop.wheel.Insert(probe.Sub(u.loop.origin), dispatchAgain{})
 }
 
-// wakeUp is in the wheel so that the loop dispatches again.
-type wakeUp struct{}
+// dispatchAgain is in the wheel so that the loop dispatches again.
+type dispatchAgain struct{}
 
-func (wakeUp) Fire(time.Time) {}
+func (dispatchAgain) Fire(time.Time) {}
 
 // limited pauses the key, the limit or the upstream that the answer names, for as long as
 // it says, or longer each time in a row.
@@ -268,7 +268,7 @@ func (u *upstreamState) finish(now time.Time, c *call, state State) {
 	if state == Unknown && c.Async {
 		u.setPhase(c, unresolved) // it stays in memory, and may go again
 	} else {
-		u.setPhase(c, absent)
+		u.setPhase(c, uncounted)
 	}
 	if state.Finished() {
 		end.FinishedAt = now
@@ -308,10 +308,14 @@ func (u *upstreamState) dropStale(now time.Time, c *call) {
 	u.breaker.Record(now, c.item.Seq, c.flight.sentAt, retry.Unproven, 0)
 	u.returnPermits(now, c, c.change(), never)
 	u.forget(c)
-	u.count[sending]--
-	u.count[waiting]++
-	u.publish()
-	u.window.Park()
+	if c.pages() {
+		u.count[sending]--
+		u.count[waiting]++
+		u.publish()
+		u.window.Park()
+	} else {
+		u.setPhase(c, uncounted)
+	}
 	if c.ended != nil {
 		close(c.ended)
 	}
@@ -326,9 +330,9 @@ func (u *upstreamState) resolve(now time.Time, c *call, as State, reason string,
 		next.Deadline = u.validUntil(c.AcceptedAt, now.Add(u.MaxAge))
 	}
 	c.change().State = Sending // until that is recorded: no other decision comes between
+	c.ended = nil              // it was closed when the call became unknown
 	u.loop.record(next, func(now time.Time) {
 		defer close(recorded)
-		c.ended = nil // closed when it became unknown
 		if c.flight.resolved != nil {
 			c.flight.resolved()
 		}
@@ -337,10 +341,13 @@ func (u *upstreamState) resolve(now time.Time, c *call, as State, reason string,
 			u.resume(now, c, next)
 			return
 		}
-		u.setPhase(c, absent)
+		u.setPhase(c, uncounted)
 		c.Call = next
 		u.forget(c)
 		u.loop.observe(Event{Kind: EventEnded, Call: next})
+		if c.ended != nil { // of those who came to wait meanwhile
+			close(c.ended)
+		}
 		u.loop.after(now, c)
 	}, now)
 }

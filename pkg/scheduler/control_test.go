@@ -126,7 +126,7 @@ func TestResolveOfAnEndedCall(t *testing.T) {
 	})
 }
 
-func TestResolveOfACallWhoseCallerWasTold(t *testing.T) {
+func TestResolveOfAnAnsweredCall(t *testing.T) {
 	bubble(t, Upstream{}, func(t *testing.T, s *Scheduler, f *fake) {
 		f.serve = func(int, *http.Request) answer { return answer{err: io.EOF} }
 		_, c, err := s.Do(t.Context(), Request{Upstream: "api", Target: "/"})

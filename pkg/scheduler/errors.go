@@ -26,7 +26,7 @@ const (
 	NoAnswer     Reason = "no_answer"     // it was sent, and may have been executed
 	NotSent      Reason = "not_sent"      // the signer, for instance, could not complete it
 	Gone         Reason = "gone"          // its caller has left, and nothing was sent
-	StoreFailed  Reason = "store_failed"  // the call could not be stored
+	StoreFailed  Reason = "store_failed"  // the store could not be written or read
 	DiskFull     Reason = "disk_full"     // there is no room to store the call
 )
 

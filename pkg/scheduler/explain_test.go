@@ -10,9 +10,9 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// TestExplainNamesWhatHolds compares the explanation of a waiting call with the time
+// TestExplainNamesTheLimit compares the explanation of a waiting call with the time
 // of its sending, in many situations.
-func TestExplainNamesWhatHolds(t *testing.T) {
+func TestExplainNamesTheLimit(t *testing.T) {
 	app := Limit{Name: "app", Calls: 2, Window: sec}
 	key := Limit{Name: "key", PerKey: `query("k")`, Calls: 1, Window: 3 * sec}
 	limited := func(n int, _ *http.Request) answer {

@@ -74,6 +74,6 @@ func (f *followUps) query(c *call) {
 	c.flight.resolved = resolved
 	f.work.Go(func() {
 		defer resolved()
-		f.settle(ctx, sv, snapshot, c.request)
+		f.queryUntilDecided(ctx, sv, snapshot, c.request)
 	})
 }

@@ -48,6 +48,9 @@ func newJournal(store Store, log *slog.Logger) *journal {
 	return j
 }
 
+// outlives reports whether there is a store that outlives the process.
+func (j *journal) outlives() bool { return j.durable != nil }
+
 // storeOf returns the store that keeps a call.
 func (j *journal) storeOf(c *Call) Store {
 	if c.Durable {
@@ -116,13 +119,15 @@ func (j *journal) pause(ctx context.Context, begun, over []lease.Hold) error {
 		return nil
 	}
 	ctx = context.WithoutCancel(ctx)
-	var err error
-	if len(begun) > 0 {
-		err = j.durable.Intend(ctx, nil, begun)
-	}
-	if err == nil && len(over) > 0 {
-		err = j.durable.Settle(ctx, over)
-	}
+	err := j.reading(func() (err error) {
+		if len(begun) > 0 {
+			err = j.durable.Intend(ctx, nil, begun)
+		}
+		if err == nil && len(over) > 0 {
+			err = j.durable.Settle(ctx, over)
+		}
+		return err
+	})
 	j.check(err)
 	return err
 }
@@ -217,6 +222,11 @@ func (j *journal) each(ctx context.Context, list func(ctx context.Context, after
 		}
 		more = len(calls) == paging.PageSize
 	}
+}
+
+// pendingWebhooks lists the durable calls that are due for a webhook.
+func (j *journal) pendingWebhooks(ctx context.Context, after string, most int) ([]*Call, error) {
+	return j.durable.PendingWebhooks(ctx, after, most)
 }
 
 // unknown lists the durable calls of unknown outcome.

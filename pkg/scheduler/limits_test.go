@@ -14,7 +14,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-func TestFullKeyKeepsNobodyElse(t *testing.T) {
+func TestFullKeyBlocksNoOther(t *testing.T) {
 	u := Upstream{Limits: []Limit{
 		{Name: "app", Calls: 10, Window: sec},
 		{Name: "merchant", PerKey: "path", Calls: 1, Window: 5 * sec},
@@ -248,7 +248,7 @@ func (l load) withFull(calls int) load {
 	return l
 }
 
-func TestFullMerchantDelaysNobody(t *testing.T) {
+func TestFullMerchantDelaysNoOther(t *testing.T) {
 	t.Run("where others do not share a limit that is full", func(t *testing.T) {
 		l := zipfLoad(2, 900, 14, 300)
 		alone := l.run(t, l.upstream())

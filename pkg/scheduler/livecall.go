@@ -37,7 +37,7 @@ type call struct {
 type phase uint8
 
 const (
-	absent     phase = iota // not counted: not accepted yet, or over
+	uncounted  phase = iota // not counted: not accepted yet, or over
 	waiting                 // for permits, for its time, or on disk
 	sending                 // an attempt is in flight
 	recording               // an attempt has ended; its call is being stored
@@ -114,7 +114,7 @@ func (c *call) discardAnswer() {
 
 // row is the call as paging knows it.
 func (c *call) row() paging.Row {
-	return paging.Row{Position: Position{Priority: int(c.Priority), Seq: int64(c.item.Seq)}, Class: c.Class, Bytes: c.bytes}
+	return paging.Row{Position: paging.Position{Priority: int(c.Priority), Seq: int64(c.item.Seq)}, Class: c.Class, Bytes: c.bytes}
 }
 
 // pages reports whether paging counts the call: it is on disk too, and no caller waits.

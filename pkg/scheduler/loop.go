@@ -33,6 +33,7 @@ type loop struct {
 	cuts       context.Context                // ends when attempts in flight are cut off
 	work       sync.WaitGroup                 // attempts, and work beside the loop
 	service    func(upstream string) *service // as it is configured now
+	random     func() float64                 // from [0, 1), for the spread of waits
 
 	// Owned by run.
 	observe   func(Event)
@@ -52,7 +53,7 @@ type loop struct {
 func newLoop(s *Scheduler, c Config) *loop {
 	l := &loop{
 		inbox: make(chan func(time.Time), batch), ended: make(chan struct{}), origin: time.Now(),
-		longWindow: c.LongWindow, precise: c.Precise, log: s.log, journal: s.journal, cuts: s.cuts, service: s.service,
+		longWindow: c.LongWindow, precise: c.Precise, log: s.log, journal: s.journal, cuts: s.cuts, service: s.service, random: rand.Float64,
 		observe: c.Observe, wheel: wheel.New[planner.Timeout](tick),
 		upstreams: make(map[string]*upstreamState), absent: make(map[string]detached), pauses: make(map[pauseID]lease.Hold),
 		calls: make(map[string]*call), accepting: make(map[string]bool),
@@ -71,9 +72,6 @@ func newLoop(s *Scheduler, c Config) *loop {
 
 func (l *loop) nextSeq() uint64 { l.seq++; return l.seq }
 func (l *loop) nextHold() int64 { l.holdID++; return l.holdID }
-
-// random returns a number from [0, 1) for the spread of waits.
-func (l *loop) random() float64 { return rand.Float64() }
 
 // post hands the loop a message; false if the loop has ended.
 func (l *loop) post(f func(now time.Time)) bool {

@@ -76,9 +76,9 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// TestWhatAStopLoses: without a store, the log reports the lost calls at the end of
+// TestStopLogsItsLosses: without a store, the log reports the lost calls at the end of
 // the process, among them the webhooks of calls that end during the stop.
-func TestWhatAStopLoses(t *testing.T) {
+func TestStopLogsItsLosses(t *testing.T) {
 	shop := Callback{}
 	shop.URL, shop.Signer = "https://shop.test/hooks", stamper{}
 	shop.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -151,7 +151,7 @@ func TestNothingIsAskedOfAClosedStore(t *testing.T) {
 	})
 }
 
-func TestCloseTellsWhoWaitsForADeadUpstream(t *testing.T) {
+func TestCloseWakesCallersOfADeadUpstream(t *testing.T) {
 	bubble(t, Upstream{}, func(t *testing.T, s *Scheduler, f *fake) {
 		f.serve = func(int, *http.Request) answer { return answer{err: errDial} }
 		done := make(chan error, 1)

@@ -10,7 +10,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 )
 
-// memory is the Store of one process life. None of its methods blocks.
+// memory is the Store of one process life. None of its methods waits for anything but its
+// mutex. Its Calls are never changed, only replaced.
 type memory struct {
 	keep      int   // finished calls
 	keepBytes int64 // of their responses
@@ -123,13 +124,13 @@ func (m *memory) Get(_ context.Context, id string) (*Call, error) {
 
 func (m *memory) List(_ context.Context, f Filter) ([]*Call, error) {
 	var calls []*Call
-	m.mu.RLock()
-	defer m.mu.RUnlock()
+	m.mu.RLock() // briefly: the loop may wait for it
 	for _, c := range m.calls {
 		if f.matches(c) {
 			calls = append(calls, c)
 		}
 	}
+	m.mu.RUnlock()
 	slices.SortFunc(calls, func(a, b *Call) int { return strings.Compare(a.ID, b.ID) })
 	calls = cut(calls, f.Max)
 	for i, c := range calls {

@@ -70,10 +70,10 @@ func TestHalfOfThePermitsAtOnce(t *testing.T) {
 	}
 }
 
-// TestUrgentCallJoinsALaneBehindADearOne: three of four permits are free, and a call
+// TestUrgentCallJoinsAClassBehindACostlyOne: three of four permits are free, and a call
 // that needs all four waits for the last. An urgent call that needs one is sent at
 // once.
-func TestUrgentCallJoinsALaneBehindADearOne(t *testing.T) {
+func TestUrgentCallJoinsAClassBehindACostlyOne(t *testing.T) {
 	for _, joins := range []bool{false, true} {
 		u := Upstream{Limits: []Limit{{Name: "app", Calls: 4, Window: 10 * sec, Cost: `path == "/big" ? 4 : 1`}}}
 		bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
@@ -92,9 +92,9 @@ func TestUrgentCallJoinsALaneBehindADearOne(t *testing.T) {
 	}
 }
 
-// TestClaimEndsWithAPauseElsewhere: a call's claim on permits of one limit ends when
+// TestReservationEndsWithAPauseElsewhere: a call's claim on permits of one limit ends when
 // the call also lacks permits of another limit.
-func TestClaimEndsWithAPauseElsewhere(t *testing.T) {
+func TestReservationEndsWithAPauseElsewhere(t *testing.T) {
 	u := Upstream{Limits: []Limit{
 		{Name: "app", Calls: 4, Window: 10 * sec, Cost: `path == "/big" ? 4 : 1`},
 		{Name: "key", When: `query("k") != ""`, PerKey: `query("k")`, Calls: 1, Window: time.Hour},
@@ -112,10 +112,10 @@ func TestClaimEndsWithAPauseElsewhere(t *testing.T) {
 	})
 }
 
-// TestYoungCallsDoNotOvertakeOneAside: calls that arrive in one message, after
+// TestYoungCallsDoNotOvertakeAParkedOne: calls that arrive in one message, after
 // permits have returned, do not overtake an older call that needs several permits of
 // two limits.
-func TestYoungCallsDoNotOvertakeOneAside(t *testing.T) {
+func TestYoungCallsDoNotOvertakeAParkedOne(t *testing.T) {
 	u := Upstream{Limits: []Limit{
 		{Name: "a", Calls: 2, Window: sec, Cost: `path == "/big" ? 2 : 1`},
 		{Name: "b", Calls: 2, Window: sec, Cost: `path == "/big" ? 2 : 1`},
@@ -138,10 +138,10 @@ func TestYoungCallsDoNotOvertakeOneAside(t *testing.T) {
 	})
 }
 
-// TestManyCallsThatStepAsideBlockNobody has more calls waiting for permits of two
+// TestManyParkedCallsBlockNoOther has more calls waiting for permits of two
 // limits than one pass of the planner examines. Calls with free permits are sent
 // nevertheless.
-func TestManyCallsThatStepAsideBlockNobody(t *testing.T) {
+func TestManyParkedCallsBlockNoOther(t *testing.T) {
 	key := `query("k")`
 	u := Upstream{Limits: []Limit{
 		{Name: "hour", When: `path == "/refund"`, PerKey: key, Calls: 2, Window: time.Hour, Cost: "2"},

@@ -52,6 +52,7 @@ func (s *Scheduler) forecastStored(ctx context.Context, stored *Call) *Call {
 	if s.loop.ask(ctx, func(now time.Time) {
 		if u := s.loop.upstreams[c.Upstream]; u != nil {
 			c.up = u
+			u.reroute(c)
 			live = look(now, u, c)
 		}
 	}) != nil || live == nil {

@@ -48,17 +48,13 @@ func (s *Scheduler) Reload(ctx context.Context, c Config) error {
 			demands[c] = sv.redemand(upstream.NewInput(c.request))
 		}
 	}
-	var added []string
-	if err := s.loop.ask(context.WithoutCancel(ctx), func(now time.Time) {
-		added = s.loop.reload(now, next, demands)
+	return s.loop.ask(context.WithoutCancel(ctx), func(now time.Time) {
+		added := s.loop.reload(now, next, demands)
 		s.services.Store(&next)
-	}); err != nil {
-		return err
-	}
-	if len(added) > 0 && s.journal.durable != nil {
-		s.followUps.work.Go(func() { s.followUps.resume(added) })
-	}
-	return nil
+		if len(added) > 0 && s.journal.outlives() { // in the loop, which a stop waits for first
+			s.followUps.work.Go(func() { s.followUps.resume(added) })
+		}
+	})
 }
 
 // reload puts the upstreams under other services, and returns those that are new.

@@ -65,10 +65,10 @@ func TestRepeatableAfterReload(t *testing.T) {
 	})
 }
 
-// TestWhatFollowsAfterReload removes an upstream from the configuration while a call
+// TestFollowUpsAfterReload removes an upstream from the configuration while a call
 // to it is in flight. The call's query, its next attempt and its webhooks still
 // happen, and new calls are refused.
-func TestWhatFollowsAfterReload(t *testing.T) {
+func TestFollowUpsAfterReload(t *testing.T) {
 	var told []string
 	shop := Callback{}
 	shop.URL, shop.Signer = "https://shop.test/hooks", stamper{}

@@ -116,10 +116,10 @@ func (r *resolver) query(in *upstream.Input) (q Request, err error) {
 	return q, err
 }
 
-// settle queries an unknown call until it is decided, by an answer or by a person, which
+// queryUntilDecided queries an unknown call until it is decided, by an answer or by a person, which
 // ends ctx. It runs beside the loop, through the same limits as all calls, and ends with
 // a stop at the latest.
-func (f *followUps) settle(ctx context.Context, sv *service, c *Call, request *upstream.Request) {
+func (f *followUps) queryUntilDecided(ctx context.Context, sv *service, c *Call, request *upstream.Request) {
 	in := upstream.NewInput(request)
 	r := resolverOf(sv, in)
 	if r == nil {

@@ -167,9 +167,9 @@ func TestRepeatsThatAreHeldUpStayWithinRetention(t *testing.T) {
 	}
 }
 
-// TestDoubtStays: after an attempt of unknown outcome the call stays unknown,
+// TestUnknownStays: after an attempt of unknown outcome the call stays unknown,
 // although the next attempt was not executed.
-func TestDoubtStays(t *testing.T) {
+func TestUnknownStays(t *testing.T) {
 	u := Upstream{Resend: true, MaxWait: 20 * sec, MaxAge: time.Minute}
 	u.Idempotent = "true"
 	u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted, Pause: &upstream.Pause{For: 2 * time.Hour}}}
@@ -204,9 +204,9 @@ func TestDoubtStays(t *testing.T) {
 	})
 }
 
-// TestManyAttemptsKeepTheDoubt: the list of attempts is cut, but keeps every attempt
+// TestManyAttemptsStayUnknown: the list of attempts is cut, but keeps every attempt
 // on which later decisions depend.
-func TestManyAttemptsKeepTheDoubt(t *testing.T) {
+func TestManyAttemptsStayUnknown(t *testing.T) {
 	u := Upstream{}
 	u.Idempotent = "true"
 	u.Outcomes = []upstream.Rule{
@@ -243,9 +243,9 @@ func TestManyAttemptsKeepTheDoubt(t *testing.T) {
 	})
 }
 
-// TestRefusalOfARepeatLeavesTheDoubt: the response to the second attempt does not
+// TestRefusalOfARepeatStaysUnknown: the response to the second attempt does not
 // tell whether the platform executed the first.
-func TestRefusalOfARepeatLeavesTheDoubt(t *testing.T) {
+func TestRefusalOfARepeatStaysUnknown(t *testing.T) {
 	var u Upstream
 	u.Idempotent = "true"
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {

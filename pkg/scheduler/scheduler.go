@@ -77,14 +77,14 @@ func New(c Config) (*Scheduler, error) {
 		s.stopping.Store(true)
 		s.loop.post(s.loop.stop)
 	}
-	if s.journal.durable != nil {
+	if s.journal.outlives() {
 		if err := s.loop.recover(); err != nil {
 			s.cut()
 			return nil, err
 		}
 	}
 	go s.loop.run()
-	if s.journal.durable != nil {
+	if s.journal.outlives() {
 		s.followUps.resumeAll(services)
 	}
 	return s, nil
@@ -114,7 +114,7 @@ func (s *Scheduler) Shutdown(ctx context.Context) error {
 		<-s.loop.ended
 		s.loop.work.Wait()
 		s.followUps.work.Wait()
-		if s.journal.durable == nil {
+		if !s.journal.outlives() {
 			s.loop.logLosses(int(s.followUps.refused.Load()))
 		}
 		for _, sv := range *s.services.Load() {

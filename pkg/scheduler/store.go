@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
-	"github.com/seed-30fe103d/throttler/pkg/scheduler/internal/paging"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -117,7 +116,11 @@ type Backlog struct {
 
 // A Position is a place among waiting calls: for Scan by priority, the highest
 // first, for Waking by instant; then by age.
-type Position = paging.Position
+type Position struct {
+	Priority int
+	At       time.Time
+	Seq      int64
+}
 
 // A Page is a stretch of the calls that wait in a store.
 type Page struct {

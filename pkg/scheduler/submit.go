@@ -25,14 +25,14 @@ func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
 	if refused != nil {
 		return nil, refused
 	}
-	c.Async, c.Durable = true, s.journal.durable != nil && (r.origin == nil || r.origin.resolves == "") // the next process queries by itself
+	c.Async, c.Durable = true, s.journal.outlives() && (r.origin == nil || r.origin.resolves == "") // the next process queries by itself
 	var accepted *Call
-	known, refused := s.accept(ctx, sv, c, &r, func(now time.Time) {
+	known, err := s.accept(ctx, sv, c, &r, func(now time.Time) {
 		accepted = describe(now, c.up, c)
 	})
 	switch {
-	case refused != nil:
-		return nil, refused
+	case err != nil:
+		return nil, err
 	case known != nil:
 		return repeated(s.Get(ctx, known.ID))
 	}
@@ -50,8 +50,8 @@ func repeated(c *Call, err error) (*Call, error) {
 // Do hands over a call and waits for the upstream's answer; the caller closes its
 // body. A call that has not been sent when ctx ends is cancelled; one that has
 // been sent runs to its own end and is recorded. The error is an [*Error], or
-// that of ctx. The returned Call is nil only if the request was malformed, ctx had
-// ended before, or the scheduler is closed. An IdempotencyKey counts only for a durable
+// that of ctx. The returned Call is nil if no call was accepted, or if its state could
+// not be read. An IdempotencyKey counts only for a durable
 // call: a second request with it gets the answer of the first, if that is sent within
 // max_wait.
 func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, error) {
@@ -71,13 +71,16 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 		r.IdempotencyKey = "" // forwarded only
 	}
 	id := c.ID // from here on the loop may replace the Call
-	switch known, refused := s.accept(ctx, sv, c, &r, func(now time.Time) {
+	switch known, err := s.accept(ctx, sv, c, &r, func(now time.Time) {
 		if ctx.Err() != nil { // before anything was sent
 			c.up.abandon(now, c)
 		}
 	}); {
-	case refused != nil:
-		return nil, refused.Call, refused
+	case err != nil:
+		if errors.As(err, &refused) {
+			return nil, refused.Call, err
+		}
+		return nil, nil, err
 	case known != nil:
 		return s.join(ctx, known.ID, c.Deadline)
 	}
@@ -88,6 +91,9 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	}
 	// Ended: the loop does not touch the call any more.
 	last := c.Call.snapshot()
+	if c.abandoned { // while it was accepted
+		return nil, last, ctx.Err()
+	}
 	if answer := c.answer(); answer != nil {
 		if c.State != Unknown || answer.Outcome == upstream.Unknown {
 			return answer.Response, last, nil
@@ -154,12 +160,15 @@ func (s *Scheduler) Reserve(upstream string, bytes int64) (release func(), err e
 	if s.stopping.Load() {
 		return nil, errStopping(upstream)
 	}
-	sv.usage.bytes.Add(bytes)
-	if refused := full(sv, 0); refused != nil {
-		sv.usage.bytes.Add(-bytes)
-		return nil, refused
+	for {
+		held := sv.usage.bytes.Load()
+		if refused := full(sv, held, bytes); refused != nil {
+			return nil, refused
+		}
+		if sv.usage.bytes.CompareAndSwap(held, held+bytes) {
+			return func() { sv.usage.bytes.Add(-bytes) }, nil
+		}
 	}
-	return func() { sv.usage.bytes.Add(-bytes) }, nil
 }
 
 // The usage of an upstream's max_waiting and max_waiting_bytes. The loop counts calls,
@@ -169,10 +178,11 @@ type usage struct {
 	bytes            atomic.Int64 // of bodies and headers
 }
 
-// full says why no call of so many more bytes can be taken; nil if one can.
-func full(sv *service, bytes int64) *Error {
+// full says why no call of so many bytes can be taken beside those that are held; nil if
+// one can.
+func full(sv *service, held, bytes int64) *Error {
 	e := &Error{Reason: Full, Upstream: sv.Name, RetryAfter: time.Second}
-	waiting, unknown, held := sv.usage.waiting.Load(), sv.usage.unknown.Load(), sv.usage.bytes.Load()
+	waiting, unknown := sv.usage.waiting.Load(), sv.usage.unknown.Load()
 	switch {
 	case waiting+unknown >= int64(sv.MaxWaiting):
 		e.Detail = fmt.Sprintf("%d calls wait for upstream %q and %d are unknown, at most %d may be pending (max_waiting)", waiting, sv.Name, unknown, sv.MaxWaiting)
@@ -224,7 +234,7 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 	if r.origin != nil {
 		c.Resolves = r.origin.resolves
 	}
-	if s.journal.durable != nil {
+	if s.journal.outlives() {
 		c.Stored = &Stored{Class: sv.class(demand)}
 		c.Durable, c.noBody = sv.durable.holds(in, false), sv.noBody.holds(in, true)
 	}
@@ -282,7 +292,7 @@ func spanOf(sv *service, now time.Time, r *Request) (earliest, deadline time.Tim
 
 // accept takes a new call, stores it and lets it wait; accepted then runs in the loop. It
 // returns the call that has its idempotency key, if there is one.
-func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request, accepted func(now time.Time)) (known *Call, refused *Error) {
+func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request, accepted func(now time.Time)) (known *Call, err error) {
 	e := &Entry{Call: c.Call, Request: c.request, Bytes: c.bytes, NoBody: c.noBody}
 	if r.origin != nil {
 		e.Notice = r.origin.notice
@@ -299,10 +309,10 @@ func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request
 		accept = s.acceptInPlace
 	}
 	known, refused, err := accept(ctx, e, c, accepted)
-	if refused == nil {
-		refused = s.unstored(r, err)
+	if refused != nil {
+		return nil, refused
 	}
-	return known, refused
+	return known, s.unstored(r, err)
 }
 
 // acceptInPlace accepts a call that is kept in memory, by one message to the loop.
@@ -312,7 +322,7 @@ func (s *Scheduler) acceptInPlace(ctx context.Context, e *Entry, c *call, accept
 			return
 		}
 		if known, err = s.journal.accept(ctx, e); known != nil || err != nil {
-			c.up.setPhase(c, absent)
+			c.up.setPhase(c, uncounted)
 			return
 		}
 		c.up.enqueue(now, c)
@@ -343,7 +353,7 @@ func (s *Scheduler) acceptStored(ctx context.Context, e *Entry, c *call, accepte
 		s.loop.busy--
 		delete(s.loop.accepting, c.ID)
 		if known != nil || err != nil {
-			c.up.setPhase(c, absent)
+			c.up.setPhase(c, uncounted)
 			return
 		}
 		c.up.enqueue(now, c)
@@ -355,13 +365,11 @@ func (s *Scheduler) acceptStored(ctx context.Context, e *Entry, c *call, accepte
 }
 
 // unstored says why the store did not take a call; nil if it did.
-func (s *Scheduler) unstored(r *Request, err error) *Error {
+func (s *Scheduler) unstored(r *Request, err error) error {
 	var refused *Error
 	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &refused):
-		return refused
+	case err == nil, errors.As(err, &refused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
 	case errors.Is(err, ErrKeyReused):
 		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("%v (idempotency key %q). If this is meant as a repeat, look that call up: a new key would make a second one. If it is not, give it a key of its own", err, r.IdempotencyKey)}
 	case errors.Is(err, ErrFull):

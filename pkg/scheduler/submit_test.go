@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,7 +130,7 @@ func TestNotBeforeBeyondMaxAge(t *testing.T) {
 	})
 }
 
-func TestMaxAgeEndsWhatIsNeverAnswered(t *testing.T) {
+func TestMaxAgeEndsCallsWithoutAnswer(t *testing.T) {
 	u := Upstream{MaxAge: time.Hour}
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
 		f.serve = func(int, *http.Request) answer { return answer{err: errDial} }
@@ -224,7 +226,7 @@ func TestCallerGoes(t *testing.T) {
 	})
 }
 
-func TestCallerWhoIsGoneSendsNothing(t *testing.T) {
+func TestAbandonedCallIsNotSent(t *testing.T) {
 	bubble(t, Upstream{}, func(t *testing.T, s *Scheduler, f *fake) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -329,4 +331,97 @@ func TestBacklogOfOneKeyRefusesNoOther(t *testing.T) {
 			t.Errorf("another key's call was answered at %v", d)
 		}
 	})
+}
+
+// TestContextThatEndsWhileACallIsAccepted: Do returns the error of the context.
+func TestContextThatEndsWhileACallIsAccepted(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			u := Upstream{}
+			u.URL, u.Transport = "http://api.test", &fake{start: time.Now()}
+			ctx, cancel := context.WithCancel(t.Context())
+			s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.DiscardHandler), Observe: func(e Event) {
+				if e.Kind == EventAccepted {
+					cancel()
+				}
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			_, c, err := s.Do(ctx, Request{Upstream: "api", Target: "/"})
+			if !errors.Is(err, context.Canceled) || c == nil || c.State != Cancelled {
+				t.Errorf("%+v, %v; want it cancelled, and the error of the context", c, err)
+			}
+		})
+	}
+}
+
+// TestReserve: reservations are bounded with the calls that wait, and one that is refused
+// takes no room from others.
+func TestReserve(t *testing.T) {
+	bubble(t, Upstream{MaxWaitingBytes: 1000}, func(t *testing.T, s *Scheduler, f *fake) {
+		if _, err := s.Reserve("nope", 1); reason(err) != NotFound {
+			t.Errorf("an unknown upstream: %v", err)
+		}
+		release, err := s.Reserve("api", 900)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Reserve("api", 200); reason(err) != Full {
+			t.Errorf("200 bytes more: %v", err)
+		}
+		if _, err := s.Submit(t.Context(), Request{Upstream: "api", Method: "POST", Target: "/", Body: make([]byte, 200)}); reason(err) != Full {
+			t.Errorf("a call of 200 bytes beside 900: %v", err)
+		}
+		release()
+		wait(t, s, submit(t, s, Request{Method: "POST", Body: make([]byte, 200)}).ID)
+		if release, err = s.Reserve("api", 500); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Reload(t.Context(), Config{Upstreams: s.Config()}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Reserve("api", 600); reason(err) != Full {
+			t.Errorf("600 bytes beside 500 that were reserved before a reload: %v", err)
+		}
+		release()
+		if n := upstreams(t, s)[0].Bytes; n != 0 {
+			t.Errorf("%d bytes are held in the end", n)
+		}
+	})
+}
+
+func TestReserveSideBySide(t *testing.T) {
+	u := Upstream{MaxWaitingBytes: 1000}
+	u.URL, u.Transport = "http://api.test", &fake{start: time.Now()}
+	s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	stop := make(chan struct{})
+	var greedy sync.WaitGroup
+	greedy.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if _, err := s.Reserve("api", 5000); err == nil {
+					t.Error("5000 bytes of 1000 were reserved")
+				}
+			}
+		}
+	})
+	for range 20_000 {
+		release, err := s.Reserve("api", 10)
+		if err != nil {
+			t.Errorf("ten bytes beside a client that asks for too many: %v", err)
+			break
+		}
+		release()
+	}
+	close(stop)
+	greedy.Wait()
 }

@@ -45,7 +45,7 @@ func newUpstreamState(l *loop, sv *service) *upstreamState {
 	u.ledger.OnStep = u.clockStepped
 	u.planner = planner.New[*call](l.origin, l.wheel, u.ledger, limits, sv.weight)
 	u.budget = newBudgetQueue(u)
-	if l.journal.durable != nil {
+	if l.journal.outlives() {
 		u.leases = lease.NewBook(sv.Name, l.nextHold)
 		u.leases.SetLimits(sv.leaseLimits(l.longWindow))
 	}
@@ -65,9 +65,9 @@ func (u *upstreamState) setPhase(c *call, to phase) {
 	u.count[c.counted]--
 	u.count[to]++
 	switch {
-	case c.counted == absent && to != absent:
+	case c.counted == uncounted && to != uncounted:
 		u.usage.bytes.Add(c.bytes)
-	case c.counted != absent && to == absent:
+	case c.counted != uncounted && to == uncounted:
 		u.usage.bytes.Add(-c.bytes)
 	}
 	c.counted = to

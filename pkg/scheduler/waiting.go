@@ -1,9 +1,11 @@
 package scheduler
 
 import (
+	"math"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/planner"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler/internal/paging"
 )
 
 // Calls before an attempt: admission, waiting for a time, for the retry budget and for
@@ -34,6 +36,7 @@ func (u *upstreamState) admit(now time.Time, c *call) *Error {
 // enqueue lets an admitted call wait that is stored.
 func (u *upstreamState) enqueue(now time.Time, c *call) {
 	l := u.loop
+	u.reroute(c) // a reload may have come since it was admitted
 	l.observe(Event{Kind: EventAccepted, Call: c.Call, service: u.service, demand: c.item.Demand})
 	l.calls[c.ID] = c
 	switch {
@@ -151,6 +154,7 @@ func (u *upstreamState) release(now time.Time, c *call) {
 // load takes a call from disk into memory; it is counted already.
 func (u *upstreamState) load(now time.Time, c *call) {
 	c.up = u
+	u.reroute(c) // a reload may have come since it was read
 	u.loop.calls[c.ID] = c
 	if c.counted = unresolved; c.State == Waiting {
 		c.counted = waiting
@@ -185,7 +189,11 @@ func (u *upstreamState) ahead(c *call) int {
 	if c.resident || c.State != Waiting || !c.Durable {
 		return 0
 	}
-	return u.window.Ahead(c.row())
+	r := c.row()
+	if r.Seq == 0 { // not accepted yet: younger than all others
+		r.Seq = math.MaxInt64
+	}
+	return u.window.Ahead(r)
 }
 
 // refill reads calls from disk if there is room for them.
@@ -200,12 +208,13 @@ func (u *upstreamState) refill(now time.Time) {
 	var page *Page
 	var calls []*call
 	u.loop.beside(func() {
-		if page = u.loop.journal.scan(u.Name, request.From, now.Add(horizon), request.Wants); page != nil {
+		wants := func(p Position, class int64) bool { return request.Wants(paging.Position(p), class) }
+		if page = u.loop.journal.scan(u.Name, Position(request.From), now.Add(horizon), wants); page != nil {
 			calls = u.loop.rehydrate(page.Entries)
 		}
 	}, func(now time.Time) {
 		if page != nil {
-			u.window.Done(request, page.Last, page.End)
+			u.window.Done(request, paging.Position(page.Last), page.End)
 			u.loop.load(now, calls)
 		}
 	})

@@ -212,7 +212,7 @@ func (f *followUps) retryWebhooks() {
 // each target until it refuses one.
 func (f *followUps) deliver(upstreams []string) {
 	refused := make(map[string]bool)
-	f.s.journal.each(f.ctx, f.s.journal.durable.PendingWebhooks, func(c *Call) {
+	f.s.journal.each(f.ctx, f.s.journal.pendingWebhooks, func(c *Call) {
 		if to := c.webhookUpstream(); slices.Contains(upstreams, c.Upstream) && !refused[to] {
 			refused[to] = !f.notify(f.s.service(to), c, time.Now())
 		}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -16,6 +17,7 @@ type log struct {
 	mu    sync.Mutex
 	paths []string
 	at    []time.Time
+	lost  bool // answers are lost
 }
 
 func (l *log) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -23,6 +25,9 @@ func (l *log) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.paths = append(l.paths, r.URL.Path)
 	l.at = append(l.at, time.Now())
 	l.mu.Unlock()
+	if l.lost {
+		return nil, errors.New("reset")
+	}
 	return &http.Response{StatusCode: 200, Header: http.Header{"X-N": {"1"}}, Body: io.NopCloser(strings.NewReader("answer to " + r.URL.Path)), Request: r}, nil
 }
 

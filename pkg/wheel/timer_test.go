@@ -101,7 +101,7 @@ func TestSchedulingAfterStopIsAnError(t *testing.T) {
 	})
 }
 
-func TestStopReturnsWhatNeitherFiredNorWasCancelled(t *testing.T) {
+func TestStopReturnsPendingTimeouts(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, timer *Timer[func()]) {
 		fired, cancelled := 0, 0
 		var want []Timeout[func()]
@@ -241,7 +241,7 @@ func TestDrainWaitsUntilAllHaveRun(t *testing.T) {
 	})
 }
 
-func TestDrainOfWhatIsCancelledEnds(t *testing.T) {
+func TestDrainOfCancelledTimeoutsEnds(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, timer *Timer[func()]) {
 		o := add(t, timer, nothing, time.Hour)
 		time.AfterFunc(time.Second, func() { o.Cancel() })

@@ -1,0 +1,224 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// A hooked store calls a function after an Accept or a Fetch, and before a Record.
+type hooked struct {
+	*DB
+	accepted, fetched, recording func()
+}
+
+// once runs a hook and removes it.
+func once(hook *func()) {
+	if f := *hook; f != nil {
+		*hook = nil
+		f()
+	}
+}
+
+func (h *hooked) Accept(ctx context.Context, e *scheduler.Entry) (*scheduler.Call, error) {
+	c, err := h.DB.Accept(ctx, e)
+	once(&h.accepted)
+	return c, err
+}
+
+func (h *hooked) Fetch(ctx context.Context, id string) (*scheduler.Entry, error) {
+	e, err := h.DB.Fetch(ctx, id)
+	once(&h.fetched)
+	return e, err
+}
+
+func (h *hooked) Record(ctx context.Context, c *scheduler.Call) error {
+	once(&h.recording)
+	return h.DB.Record(ctx, c)
+}
+
+func (h *hooked) Close() error { return nil }
+
+// hookedConfig is an upstream with limits over a store.
+func hookedConfig(store scheduler.Store, up *log, limits ...scheduler.Limit) scheduler.Config {
+	u := scheduler.Upstream{Limits: limits}
+	u.URL, u.Transport = "http://api.test", up
+	return scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Log: quiet, Store: store}
+}
+
+func perHour(name, path string) scheduler.Limit {
+	return scheduler.Limit{Name: name, Calls: 1, Window: time.Hour, When: `path == "` + path + `"`}
+}
+
+// TestReloadWhileACallIsStored: the limits change between the two messages by which a
+// durable call is accepted. The call goes by the new limits, and its event names them.
+func TestReloadWhileACallIsStored(t *testing.T) {
+	path := filepath.Join(scratch(t), "reload.db")
+	synctest.Test(t, func(t *testing.T) {
+		d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		h := &hooked{DB: d}
+		a, b := perHour("a", "/"), perHour("b", "/b")
+		c := hookedConfig(h, &log{}, a, b)
+		var route *scheduler.Route
+		c.Observe = func(e scheduler.Event) {
+			if e.Kind == scheduler.EventAccepted {
+				route = e.Route()
+			}
+		}
+		s, err := scheduler.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		reload := func(limits ...scheduler.Limit) func() {
+			return func() {
+				if err := s.Reload(t.Context(), hookedConfig(h, &log{}, limits...)); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		h.accepted = reload(b, a)
+		swapped, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/"})
+		if _, under := route.Keys["a"]; err != nil || !under || len(route.Keys) != 1 {
+			t.Fatalf("%+v, %v: accepted under %+v, want limit a", swapped, err, route)
+		}
+		h.accepted = reload()
+		later, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/", NotBefore: time.Now().Add(30 * time.Second)})
+		if err != nil || len(route.Keys) != 0 {
+			t.Fatalf("%v: accepted under %+v, want no limit", err, route)
+		}
+		reload(a, b)()
+		h.fetched = reload() // while a call on disk is looked up
+		far, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/b", NotBefore: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if far, err = s.Get(t.Context(), far.ID); err != nil || far.State != scheduler.Waiting {
+			t.Errorf("a call an hour away: %+v, %v", far, err)
+		}
+		time.Sleep(2 * time.Hour)
+		for _, id := range []string{swapped.ID, later.ID, far.ID} {
+			if c, err := s.Get(t.Context(), id); err != nil || c.State != scheduler.Done {
+				t.Errorf("in the end %+v, %v", c, err)
+			}
+		}
+	})
+}
+
+// TestEndedContextIsNoFailureOfTheStore: a caller who leaves while its call is stored
+// gets the error of its context.
+func TestEndedContextIsNoFailureOfTheStore(t *testing.T) {
+	d, err := Open(filepath.Join(scratch(t), "ended.db"), Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	s, err := scheduler.New(hookedConfig(&leaving{DB: d, leave: cancel}, &log{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var refused *scheduler.Error
+	if _, err := s.Submit(ctx, scheduler.Request{Upstream: "api", Target: "/"}); !errors.Is(err, context.Canceled) || errors.As(err, &refused) {
+		t.Errorf("%v, want the error of the context", err)
+	}
+}
+
+// A leaving store sees its caller leave before the call is stored.
+type leaving struct {
+	*DB
+	leave func()
+}
+
+func (l *leaving) Accept(ctx context.Context, _ *scheduler.Entry) (*scheduler.Call, error) {
+	l.leave()
+	return nil, ctx.Err()
+}
+
+// TestWaitDuringADecision: a caller who comes to wait while the end of a call is being
+// stored learns of it.
+func TestWaitDuringADecision(t *testing.T) {
+	path := filepath.Join(scratch(t), "wait.db")
+	synctest.Test(t, func(t *testing.T) {
+		d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		h := &hooked{DB: d}
+		s, err := scheduler.New(hookedConfig(h, &log{lost: true}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		c, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err = s.Wait(t.Context(), c.ID); err != nil || c.State != scheduler.Unknown {
+			t.Fatalf("%+v, %v", c, err)
+		}
+		took := make(chan time.Duration, 1)
+		h.recording = func() {
+			go func() {
+				begin := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				s.Wait(ctx, c.ID)
+				took <- time.Since(begin)
+			}()
+			time.Sleep(time.Second)
+		}
+		if _, err := s.Resolve(t.Context(), c.ID, scheduler.Done, "it is in the list"); err != nil {
+			t.Fatal(err)
+		}
+		if d := <-took; d > 2*time.Second {
+			t.Errorf("the caller waited %v", d)
+		}
+	})
+}
+
+// TestDeadlineCountsCallsOnDisk: a call whose slot is past its deadline because of the
+// calls on disk is refused.
+func TestDeadlineCountsCallsOnDisk(t *testing.T) {
+	path := filepath.Join(scratch(t), "deadline.db")
+	synctest.Test(t, func(t *testing.T) {
+		d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		c := hookedConfig(d, &log{}, scheduler.Limit{Name: "app", Calls: 1, Window: time.Second})
+		u := c.Upstreams["api"]
+		u.MaxWaiting = 20_000
+		c.Upstreams["api"], c.Store = u, &hooked{DB: d}
+		s, err := scheduler.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		var last *scheduler.Call
+		for range 5000 { // of one class a quarter of 8,192 are in memory
+			if last, err = s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		deadline := last.ETA.Add(-20 * time.Minute)
+		late, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/", Deadline: deadline})
+		if !errors.Is(err, scheduler.PastDeadline) {
+			t.Errorf("a call that must go 20 minutes before the last one: %+v, %v", late, err)
+		}
+	})
+}
