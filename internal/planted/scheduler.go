@@ -87,7 +87,7 @@ var storedCallBugs = []bug{
 	{"the ETA of a new call forgets the calls on disk", "pkg/scheduler/waiting.go",
 		"		r.Seq = math.MaxInt64\n", "		r.Seq = min(0, math.MaxInt64)\n", []string{"-run", "TestDeadlineCounts"}},
 	{"a caller who waits for a decision is forgotten", "pkg/scheduler/conclude.go",
-		"		if c.ended != nil { // of those", "		if false { // of those", []string{"-run", "TestWaitDuring"}},
+		"		if c.ended != nil { // callers", "		if false { // callers", []string{"-run", "TestWaitDuring"}},
 	{"a caller who leaves is a failure of the store", "pkg/scheduler/submit.go",
 		"errors.Is(err, context.Canceled), ", "", []string{"-run", "TestEndedContext"}},
 }

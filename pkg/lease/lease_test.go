@@ -125,7 +125,7 @@ func TestCrashGivesNoPermitBackEarly(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		b, now := newBook(), begin
-		stored := map[int64]Hold{} // what the store knows of leases
+		stored := map[int64]Hold{} // leases that the store knows
 		type flying struct {
 			needs []quota.Need
 			used  []*Lease

@@ -20,7 +20,7 @@ func TestSeveralPermits(t *testing.T) {
 		freeA, freeB int
 		x, young     string // where they are after a Dispatch
 		sent         string
-		later        string // what is sent when a permit of each limit comes back
+		later        string // the call that is sent when a permit of each limit comes back
 	}{
 		{1, 0, "parked", "gone", "young", ""},
 		{1, 2, "a:", "a:", "", "X"},

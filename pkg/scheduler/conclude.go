@@ -277,7 +277,7 @@ func (u *upstreamState) finish(now time.Time, c *call, state State) {
 	u.loop.record(end, func(now time.Time) { u.ended(now, c) }, now)
 }
 
-// ended tells those who wait for the call that its end is recorded.
+// ended wakes the callers of a call whose end is recorded.
 func (u *upstreamState) ended(now time.Time, c *call) {
 	if c.State.Finished() || !c.Async {
 		u.forget(c)
@@ -345,7 +345,7 @@ func (u *upstreamState) resolve(now time.Time, c *call, as State, reason string,
 		c.Call = next
 		u.forget(c)
 		u.loop.observe(Event{Kind: EventEnded, Call: next})
-		if c.ended != nil { // of those who came to wait meanwhile
+		if c.ended != nil { // callers came to wait meanwhile
 			close(c.ended)
 		}
 		u.loop.after(now, c)

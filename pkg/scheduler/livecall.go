@@ -13,7 +13,7 @@ import (
 
 // A call is a Call in the scheduler's memory. The loop owns it, but for request, which
 // never changes. A million of them may wait, so it is kept small: the part that only an
-// attempt needs is in flight, and ended is made for those who wait.
+// attempt needs is in flight, and ended is made for callers that wait.
 type call struct {
 	*Call   // is never changed, only replaced (see change): others hold it too
 	request *upstream.Request

@@ -51,6 +51,16 @@ func hookedConfig(store scheduler.Store, up *log, limits ...scheduler.Limit) sch
 	return scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Log: quiet, Store: store}
 }
 
+// openTest opens a store that does not sync.
+func openTest(t *testing.T, path string) *DB {
+	t.Helper()
+	d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 func perHour(name, path string) scheduler.Limit {
 	return scheduler.Limit{Name: name, Calls: 1, Window: time.Hour, When: `path == "` + path + `"`}
 }
@@ -60,10 +70,7 @@ func perHour(name, path string) scheduler.Limit {
 func TestReloadWhileACallIsStored(t *testing.T) {
 	path := filepath.Join(scratch(t), "reload.db")
 	synctest.Test(t, func(t *testing.T) {
-		d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := openTest(t, path)
 		defer d.Close()
 		h := &hooked{DB: d}
 		a, b := perHour("a", "/"), perHour("b", "/b")
@@ -117,10 +124,7 @@ func TestReloadWhileACallIsStored(t *testing.T) {
 // TestEndedContextIsNoFailureOfTheStore: a caller who leaves while its call is stored
 // gets the error of its context.
 func TestEndedContextIsNoFailureOfTheStore(t *testing.T) {
-	d, err := Open(filepath.Join(scratch(t), "ended.db"), Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := openTest(t, filepath.Join(scratch(t), "ended.db"))
 	ctx, cancel := context.WithCancel(t.Context())
 	s, err := scheduler.New(hookedConfig(&leaving{DB: d, leave: cancel}, &log{}))
 	if err != nil {
@@ -149,10 +153,7 @@ func (l *leaving) Accept(ctx context.Context, _ *scheduler.Entry) (*scheduler.Ca
 func TestWaitDuringADecision(t *testing.T) {
 	path := filepath.Join(scratch(t), "wait.db")
 	synctest.Test(t, func(t *testing.T) {
-		d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := openTest(t, path)
 		defer d.Close()
 		h := &hooked{DB: d}
 		s, err := scheduler.New(hookedConfig(h, &log{lost: true}))
@@ -192,10 +193,7 @@ func TestWaitDuringADecision(t *testing.T) {
 func TestDeadlineCountsCallsOnDisk(t *testing.T) {
 	path := filepath.Join(scratch(t), "deadline.db")
 	synctest.Test(t, func(t *testing.T) {
-		d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := openTest(t, path)
 		defer d.Close()
 		c := hookedConfig(d, &log{}, scheduler.Limit{Name: "app", Calls: 1, Window: time.Second})
 		u := c.Upstreams["api"]
