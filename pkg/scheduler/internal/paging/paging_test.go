@@ -226,3 +226,44 @@ func TestWindowGoesOnFromARestart(t *testing.T) {
 		t.Errorf("after the restart the next page begins at %+v", q.From)
 	}
 }
+
+// TestFullClassIsHeld: a class with as much in memory as it may have is left to the disk,
+// and other classes are not. When half of it has gone, its pages follow each other until
+// the last.
+func TestFullClassIsHeld(t *testing.T) {
+	at := func(seq int64) Position { return Position{Seq: seq} }
+	row := func(seq, class int64) Row { return Row{Position: at(seq), Class: class} }
+	w := NewWindow(2 * MaxClass)
+	for seq := range int64(MaxClass) {
+		w.Load()
+		w.Enter(row(seq+1, 1))
+	}
+	q := w.Next()
+	if q.Wants(at(MaxClass+1), 1) || !q.Wants(at(MaxClass+2), 2) {
+		t.Error("a page has calls of a full class, or none of another class")
+	}
+	w.Done(q, at(MaxClass+2), true)
+	if w.Admit(row(3*MaxClass, 1)) || !w.Admit(row(3*MaxClass+1, 2)) {
+		t.Error("a new call of a held class waits in memory, or one of another class does not")
+	}
+	for seq := range int64(MaxClass / 2) {
+		if q := w.Next(); q != nil {
+			t.Fatalf("a page from %+v is read while the class has %d calls in memory", q.From, w.classes[1])
+		}
+		w.Leave(row(seq+1, 1))
+		w.Forget(seq + 1)
+	}
+	for page, last := range []int64{MaxClass + 10, MaxClass + 20} {
+		q := w.Next()
+		if from := at(MaxClass + 10*int64(page)); q == nil || q.From != from {
+			t.Fatalf("page %d is %+v, want one from %+v", page+1, q, from)
+		}
+		if !q.Wants(at(last), 1) || q.Wants(at(last+1), 2) {
+			t.Error("the page of a held class has no call of the class, or one of another class")
+		}
+		w.Done(q, at(last), page == 1)
+	}
+	if q := w.Next(); q != nil || !w.Admit(row(3*MaxClass+2, 1)) {
+		t.Errorf("after its last page the class is still held; the next page is %+v", q)
+	}
+}
