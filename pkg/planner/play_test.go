@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -59,7 +60,7 @@ func newPlayer(t *testing.T, load *oracle.Load, most int) *player {
 	p.planner = New[*played](start, p.wheel, p.ledger, p.quotas(), p.weight)
 	for i, c := range load.Calls {
 		pl := &played{Call: c}
-		pl.Value, pl.Seq, pl.Item.Priority = pl, uint64(i+1), int16(c.Priority)
+		pl.Value, pl.Seq, pl.Item.Priority = pl, uint64(i+1), math.MinInt16+int16(c.Priority)
 		p.calls = append(p.calls, pl)
 		p.wheel.Insert(c.Due, wakeup{})
 		if c.Cancel > 0 {
@@ -251,13 +252,16 @@ func (p *player) apply(ch oracle.Change) {
 // dispatch fires the wheel and sends calls as long as there is anything to do now.
 func (p *player) dispatch() {
 	for range 10_000 {
-		p.wheel.Advance(p.now, func(t Timeout) { t.Fire(p.time()) })
+		p.wheel.Advance(p.now, p.fire)
 		sent := 0
 		more := p.planner.Dispatch(p.time(), p.most, func(c *played) { sent++; p.send(c) })
 		next, ok := p.wheel.Next()
 		due := ok && next <= p.now
 		if more && !due {
 			p.t.Fatalf("at %v: there is more to look at, and the wheel fires at %v", p.now, next)
+		}
+		if sent > p.most {
+			p.t.Fatalf("at %v: Dispatch sends %d calls, at most %d are allowed", p.now, sent, p.most)
 		}
 		if !due && sent < p.most {
 			return
@@ -266,7 +270,17 @@ func (p *player) dispatch() {
 	p.t.Fatalf("at %v: Dispatch has more to do each time", p.now)
 }
 
+func (p *player) fire(t Timeout) {
+	if q, ok := t.(*keyQueue[*played]); ok && q.classes == 0 {
+		p.t.Fatalf("at %v: the timeout of an empty key queue fires", p.now)
+	}
+	t.Fire(p.time())
+}
+
 func (p *player) send(c *played) {
+	if f := p.planner.flows; f.idle.Size() > 0 && f.idle.First().virtual <= f.virtual {
+		p.t.Fatalf("at %v: flow %q is idle and not ahead, and is kept", p.now, f.idle.First().name)
+	}
 	if c.state != "waiting" || c.Queued() {
 		p.t.Fatalf("at %v: call %d is sent; it was %q and queued: %v", p.now, c.Seq-1, c.state, c.Queued())
 	}
