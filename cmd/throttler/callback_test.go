@@ -7,8 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,16 +41,7 @@ func TestCallback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	platform, err := gateway.Start("", g)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer platform.Close()
-	key := filepath.Join(t.TempDir(), "app.pem")
-	if err := os.WriteFile(key, []byte(keys.Private), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, platform.URL, "preset: alipay", "signer: {kind: alipay, key: 'file:"+key+"'}",
+	p := start(t, serve(t, g), "preset: alipay", "signer: {kind: alipay, key: 'file:"+keyFile(t, keys)+"'}",
 		"callbacks: {shop: {url: '"+shop.URL+"/hooks', secret: env:SHOP_SECRET, retry: {min: 10ms, max: 10ms}}}")
 	resp, err := http.Post(p.admin+"/v1/calls", "application/json", bytes.NewReader(refundCall("R1", "shop")))
 	if err != nil {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -87,18 +85,9 @@ func TestFaults(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			platform, err := gateway.Start("", g)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer platform.Close()
-			key := filepath.Join(t.TempDir(), "app.pem")
-			if err := os.WriteFile(key, []byte(keys.Private), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			p := start(t, platform.URL, append([]string{
+			p := start(t, serve(t, g), append([]string{
 				"preset: alipay", "timeout: 400ms", "late: 10ms",
-				"signer: {kind: alipay, key: 'file:" + key + "'}",
+				"signer: {kind: alipay, key: 'file:" + keyFile(t, keys) + "'}",
 				"retry: {attempts: 30, min: 20ms, max: 100ms, budget: 1}",
 				`outcomes: [{when: 'body("*_response.code") == "40005"', is: not_executed, after: 50ms}, {when: 'body("*_response.code") == "20000" or body("*_response.sub_code") contains "SYSTEM_ERROR" or error != "" and sent or status >= 500', is: unknown}]`,
 			}, tt.lines...)...)

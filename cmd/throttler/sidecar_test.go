@@ -155,6 +155,25 @@ func (p *process) exit(t *testing.T) int {
 
 const appID = "2021000000000001"
 
+// serve serves a gateway until the test ends, and returns its URL.
+func serve(t *testing.T, g http.Handler) (url string) {
+	platform, err := gateway.Start("", g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { platform.Close() })
+	return platform.URL
+}
+
+// keyFile writes the private key to a file, as a signer reads it.
+func keyFile(t *testing.T, keys gateway.Keys) (path string) {
+	path = filepath.Join(t.TempDir(), "key.pem")
+	if err := os.WriteFile(path, []byte(keys.Private), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // TestSDKThroughTheSidecar sends 300 refunds and 200 queries of one app at once,
 // with an SDK that verifies every answer, to a gateway that verifies every
 // request and counts arrivals by itself.
@@ -172,12 +191,7 @@ func TestSDKThroughTheSidecar(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	platform, err := gateway.Start("", g)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer platform.Close()
-	p := start(t, platform.URL,
+	p := start(t, serve(t, g),
 		"preset: alipay",
 		"max_wait: 60s",
 		"limits:",

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -29,21 +27,13 @@ func TestTimestampTolerance(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			platform, err := gateway.Start("", g)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer platform.Close()
-			key := filepath.Join(t.TempDir(), "merchant.pem")
-			if err := os.WriteFile(key, []byte(keys.Private), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			key := keyFile(t, keys)
 			merchant := signer.Config{Kind: "wechatpay-v3", Key: "file:" + key, Merchant: "1900009191", Serial: "5157F0"}
 			lines := []string{"preset: wechatpay-v3", "max_wait: 60s", "signature: {life: 2s}", "limits: [{name: all, calls: 2, window: 1s}]"}
 			if signs {
 				lines = append(lines, fmt.Sprintf("signer: {kind: wechatpay-v3, key: 'file:%s', merchant: '%s', serial: '%s'}", key, merchant.Merchant, merchant.Serial))
 			}
-			p := start(t, platform.URL, lines...)
+			p := start(t, serve(t, g), lines...)
 			sdk, err := signer.New(merchant) // as the merchant's SDK signs, when the request is made
 			if err != nil {
 				t.Fatal(err)
