@@ -80,7 +80,7 @@ func TestUrgentCallJoinsAClassBehindACostlyOne(t *testing.T) {
 			submit(t, s, Request{Target: "/a"})
 			time.Sleep(100 * ms)
 			submit(t, s, Request{Target: "/big", Priority: 5})
-			if joins { // it opens the lane of the urgent call
+			if joins { // it opens the class of the urgent call
 				submit(t, s, Request{Target: "/low"})
 			}
 			time.Sleep(100 * ms)

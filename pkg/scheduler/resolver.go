@@ -116,9 +116,9 @@ func (r *resolver) query(in *upstream.Input) (q Request, err error) {
 	return q, err
 }
 
-// queryUntilDecided queries an unknown call until it is decided, by an answer or by a person, which
-// ends ctx. It runs beside the loop, through the same limits as all calls, and ends with
-// a stop at the latest.
+// queryUntilDecided queries an unknown call until it is decided, by an answer or by a
+// person, which ends ctx. It runs beside the loop, through the same limits as all calls,
+// and ends with a stop at the latest.
 func (f *followUps) queryUntilDecided(ctx context.Context, sv *service, c *Call, request *upstream.Request) {
 	in := upstream.NewInput(request)
 	r := resolverOf(sv, in)

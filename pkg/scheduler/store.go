@@ -64,7 +64,7 @@ type Durable interface {
 	Fetch(ctx context.Context, id string) (*Entry, error)
 	// Scan returns waiting calls of an upstream that may go before due, by rank,
 	// beginning after a position: those for which want holds.
-	Scan(ctx context.Context, upstream string, after Position, due time.Time, max int, want func(p Position, lane int64) bool) (*Page, error)
+	Scan(ctx context.Context, upstream string, after Position, due time.Time, max int, want func(p Position, class int64) bool) (*Page, error)
 	// Waking returns waiting calls that were delayed, and whose time or deadline
 	// comes before an instant, the soonest first, at most max after the page before.
 	Waking(ctx context.Context, before time.Time, after Position, max int) (*Page, error)

@@ -188,13 +188,13 @@ func webhookBody(c *Call, now time.Time) ([]byte, error) {
 	return json.Marshal(webhookEvent{"call." + string(c.State), now.UTC(), data})
 }
 
-// untoldEvery is how often webhooks are handed over again that were refused.
-const untoldEvery = time.Minute
+// webhookRetryEvery is how often refused webhooks are handed over again.
+const webhookRetryEvery = time.Minute
 
 // retryWebhooks hands over again, until a stop, the webhooks that were refused, because
 // the upstream of their target was full, for instance. The store knows them.
 func (f *followUps) retryWebhooks() {
-	tick := time.NewTicker(untoldEvery)
+	tick := time.NewTicker(webhookRetryEvery)
 	defer tick.Stop()
 	for {
 		select {

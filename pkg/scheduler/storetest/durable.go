@@ -28,7 +28,7 @@ func RunDurable(t *testing.T, new func(t *testing.T) (open func() scheduler.Dura
 		"waking":                waking,
 		"one call":              fetch,
 		"backlog":               backlog,
-		"whom to tell":          untold,
+		"pending webhooks":      pendingWebhooks,
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &durable{suite: suite{T: t}, open: new(t)}
@@ -148,7 +148,7 @@ func survives(t *durable) {
 	})
 }
 
-func untold(t *durable) {
+func pendingWebhooks(t *durable) {
 	told := func(e *scheduler.Entry) { e.Call.Callback = "shop" }
 	var ended []string
 	for range 3 {
@@ -178,7 +178,7 @@ func untold(t *durable) {
 			for _, c := range page {
 				after, got = c.ID, append(got, c.ID)
 				if c.ID == ended[0] && (c.State != scheduler.Done || string(c.Response.Body) != "answer") {
-					t.Errorf("untold: %+v", c)
+					t.Errorf("pending webhooks: %+v", c)
 				}
 			}
 			if len(page) < 2 {
@@ -186,7 +186,7 @@ func untold(t *durable) {
 			}
 		}
 		if !slices.Equal(got, want) {
-			t.Fatalf("untold: %v, want %v", got, want)
+			t.Fatalf("pending webhooks: %v, want %v", got, want)
 		}
 		c := t.get(want[0])
 		t.accept(func(e *scheduler.Entry) { e.Notice = c.Notice() })
@@ -317,7 +317,7 @@ func order(t *durable) {
 	if want := []int64{2, 5, 1, 3, 4}; !slices.Equal(all, want) {
 		t.Errorf("order %v, want %v", all, want)
 	}
-	page, err := t.d.Scan(t.Context(), "api", scheduler.Position{Priority: 5, Seq: 2}, time.Now(), 9, func(p scheduler.Position, lane int64) bool { return lane == 5 || p.Seq == 4 })
+	page, err := t.d.Scan(t.Context(), "api", scheduler.Position{Priority: 5, Seq: 2}, time.Now(), 9, func(p scheduler.Position, class int64) bool { return class == 5 || p.Seq == 4 })
 	if err != nil || !page.End || !slices.Equal(seqs(page.Entries), []int64{5, 4}) {
 		t.Errorf("chosen: %+v, %v", page, err)
 	}
