@@ -83,8 +83,9 @@ fuzz: ## fuzz the ledger, the wheel and the planner for FUZZTIME (1m) each
 	go test ./pkg/planner -run '^$$' -fuzz FuzzPlanner -fuzztime $(FUZZTIME) -fuzzminimizetime 2s
 
 .PHONY: full
-full: ## everything that .ci/run runs a share of, whole: some 30 minutes of fuzzing
+full: ## everything that .ci/run runs a share of, whole: some 40 minutes of fuzzing
 	$(MAKE) --no-print-directory fuzz FUZZTIME=10m
+	go run ./internal/planted -fuzz 2m
 
 .PHONY: bench
 bench: ## run the benchmarks

@@ -14,8 +14,10 @@ const ms = time.Millisecond
 
 // Draw draws a load: limits of every kind, calls under several of them with keys,
 // costs, flows and priorities, answers of all kinds, cancels, pauses and changed limits.
+// In some loads the calls meet at a few keys, in others they are spread over many.
 func Draw(r *rand.Rand) *Load {
 	l := &Load{Weights: map[string]float64{"a": 1, "b": 2, "c": 3}, Late: 300 * ms, Pause: 400 * ms}
+	v := drawVariety(r)
 	spread := 2 * time.Second
 	for i := range 1 + r.IntN(5) {
 		lim := drawLimit(r, i == 0)
@@ -26,7 +28,7 @@ func Draw(r *rand.Rand) *Load {
 	}
 	instant := func() time.Duration { return time.Duration(1+r.Int64N(int64(spread/Grain))) * Grain }
 	for range 30 + r.IntN(50) {
-		c := drawCall(r, l.Limits)
+		c := v.drawCall(r, l.Limits)
 		if c.Due = instant().Truncate(ms) + ms; r.IntN(3) == 0 { // many at once
 			c.Due = ms
 		}
@@ -63,11 +65,24 @@ func drawLimit(r *rand.Rand, first bool) (l Limit) {
 	return l
 }
 
-func drawCall(r *rand.Rand, limits []Limit) *Call {
-	c := &Call{Priority: r.IntN(2), Flow: string(rune('a' + r.IntN(3)))}
+// A variety is how much the calls of a load differ.
+type variety struct {
+	keys                    []string // empty: not under the limit
+	flows, priorities, cost int      // how many there are
+}
+
+func drawVariety(r *rand.Rand) variety {
+	return variety{
+		keys:  [][]string{{"x"}, {"", "x", "x"}, {"", "x", "x", "y", "z"}}[r.IntN(3)],
+		flows: 1 + r.IntN(3), priorities: 1 + r.IntN(3), cost: 1 + r.IntN(3),
+	}
+}
+
+func (v variety) drawCall(r *rand.Rand, limits []Limit) *Call {
+	c := &Call{Priority: r.IntN(v.priorities), Flow: string(rune('a' + r.IntN(v.flows)))}
 	for _, l := range limits {
-		c.Keys = append(c.Keys, []string{"", "x", "x", "y", "z"}[r.IntN(5)])
-		c.Costs = append(c.Costs, min(1+r.IntN(3)*r.IntN(2), l.Calls))
+		c.Keys = append(c.Keys, v.keys[r.IntN(len(v.keys))])
+		c.Costs = append(c.Costs, min(1+r.IntN(v.cost)*r.IntN(2), l.Calls))
 	}
 	trip := func() time.Duration { return time.Duration(1+r.IntN(999)) * Grain }
 	for len(c.Tries) < 3 && r.IntN(8) == 0 {

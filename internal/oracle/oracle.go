@@ -60,6 +60,7 @@ type Limit struct {
 type Call struct {
 	Due      time.Duration // when it begins to wait
 	Cancel   time.Duration // 0: never
+	Cancels  int           // a call that is cancelled when this one is first sent: its index plus 1, or 0
 	Priority int
 	Flow     string
 	Keys     []string // by limit; empty: not under it
@@ -302,7 +303,10 @@ func (s *state) back(a *Attempt, limit int) time.Duration {
 }
 
 func length(u quota.Unit) time.Duration {
-	return map[quota.Unit]time.Duration{quota.Minute: time.Minute, quota.Hour: time.Hour}[u]
+	if u == quota.Hour {
+		return time.Hour
+	}
+	return time.Minute
 }
 
 // fits reports whether a limit has the permits of a call.
@@ -369,6 +373,9 @@ func (s *state) dispatch(call int, now time.Duration) {
 	a := &Attempt{Call: call, Sent: now, End: now + try.Trip, Result: try.Result}
 	s.sent[call]++
 	s.calls[call] = flying
+	if i := c.Cancels - 1; i >= 0 && s.sent[call] == 1 && (s.calls[i] == early || s.calls[i] == waiting) {
+		s.calls[i] = ended
+	}
 	most := 1
 	for i, key := range c.Keys {
 		a.Costs = append(a.Costs, s.cost(c, i))

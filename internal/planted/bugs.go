@@ -1,11 +1,11 @@
 package main
 
-// A bug is a text of a file, the text that is planted instead, and the tests that must
-// fail.
+// A bug is a text of a file, the text that is planted instead, and arguments that pick the
+// tests that must fail.
 type bug struct {
 	name, file string
 	old, new   string
-	test       []string
+	args       []string
 }
 
 var (

@@ -2,6 +2,8 @@
 // and only for the compiler (go test -overlay), and checks that the tests fail.
 //
 //	make planted
+//
+// With -fuzz the bugs of the planner must be found by its fuzz test alone.
 package main
 
 import (
@@ -17,7 +19,13 @@ import (
 
 func main() {
 	only := flag.String("only", "", "plant only bugs whose package and name contain this text, such as planner")
+	fuzz := flag.Duration("fuzz", 0, "look for the planner's bugs by FuzzPlanner alone, for this long each")
 	flag.Parse()
+	suites, test := suites, bug.test
+	if *fuzz > 0 {
+		suites = suites[:1]
+		test = func(_ bug, pkg, overlay, dir string) ([]byte, error) { return fuzzed(pkg, overlay, dir, *fuzz) }
+	}
 	seen, all := 0, 0
 	for _, s := range suites {
 		for _, b := range s.bugs {
@@ -26,7 +34,7 @@ func main() {
 			}
 			all++
 			begin := time.Now()
-			by, err := b.plant(s.pkg)
+			by, err := b.plant(func(overlay, dir string) ([]byte, error) { return test(b, s.pkg, overlay, dir) })
 			took := time.Since(begin).Round(time.Second)
 			switch {
 			case err != nil:
@@ -45,8 +53,9 @@ func main() {
 	}
 }
 
-// plant runs the tests of a package with the bug and returns which of them saw it.
-func (b bug) plant(pkg string) (by string, err error) {
+// plant runs tests with the bug, in a directory for their files, and returns which of
+// them saw it.
+func (b bug) plant(test func(overlay, dir string) ([]byte, error)) (by string, err error) {
 	dir, err := os.MkdirTemp("", "planted")
 	if err != nil {
 		return "", err
@@ -74,8 +83,7 @@ func (b bug) plant(pkg string) (by string, err error) {
 	if err != nil {
 		return "", err
 	}
-	args := append([]string{"test", "-overlay", overlay, "-timeout", "120s", "-failfast", pkg}, b.test...)
-	out, err := exec.Command("go", args...).CombinedOutput()
+	out, err := test(overlay, dir)
 	if err == nil {
 		return "", nil
 	}
@@ -95,4 +103,23 @@ func (b bug) plant(pkg string) (by string, err error) {
 		return "a panic", nil
 	}
 	return "", fmt.Errorf("the tests did not run:\n%s", out)
+}
+
+// test runs the tests of a package that must see the bug.
+func (b bug) test(pkg, overlay, _ string) ([]byte, error) {
+	args := append([]string{"test", "-overlay", overlay, "-timeout", "120s", "-failfast", pkg}, b.args...)
+	return exec.Command("go", args...).CombinedOutput()
+}
+
+// fuzzed runs the fuzz test of the planner in a directory of its own, so that no bug is
+// found by the inputs that found another.
+func fuzzed(pkg, overlay, dir string, long time.Duration) ([]byte, error) {
+	binary := filepath.Join(dir, "fuzz.test")
+	if out, err := exec.Command("go", "test", "-c", "-fuzz", "FuzzPlanner", "-overlay", overlay, "-o", binary, pkg).CombinedOutput(); err != nil {
+		return out, err
+	}
+	c := exec.Command(binary, "-test.run", "^$", "-test.fuzz", "FuzzPlanner", "-test.fuzztime", long.String(),
+		"-test.fuzzminimizetime", "1s", "-test.fuzzcachedir", dir)
+	c.Dir = dir
+	return c.CombinedOutput()
 }

@@ -23,47 +23,20 @@ func TestPlannerAgainstOracle(t *testing.T) {
 		if seed%4 == 0 {
 			most = 1
 		}
-		compare(t, oracle.Draw(rand.New(rand.NewPCG(seed, 5))), most)
+		compare(t, drawLoad(rand.New(rand.NewPCG(seed, 5))), most)
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
 	}
 }
 
-// FuzzPlanner lets the fuzzer draw the loads: each byte decides one draw, those beyond
-// the last byte are random.
-func FuzzPlanner(f *testing.F) {
-	f.Add([]byte{})
-	f.Add([]byte{1, 1, 0x40, 0, 0, 0x20, 0xff})
-	for _, n := range []int{40, 200, 1000} {
-		data := make([]byte, n)
-		r := rand.New(rand.NewPCG(uint64(n), 5))
-		for i := range data {
-			data[i] = byte(r.Uint32())
+// drawLoad draws a load in which calls are also cancelled while another one is sent.
+func drawLoad(r *rand.Rand) *oracle.Load {
+	load := oracle.Draw(r)
+	if r.IntN(4) == 0 {
+		for _, c := range load.Calls {
+			c.Cancels = max(0, 1+r.IntN(6*len(load.Calls))-5*len(load.Calls))
 		}
-		f.Add(data)
 	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		source := &byteSource{data: data, rest: rand.NewPCG(uint64(len(data)), 5)}
-		most := math.MaxInt
-		if n := source.Uint64() % 8; n > 3 {
-			most = int(n - 3)
-		}
-		compare(t, oracle.Draw(rand.New(source)), most)
-	})
-}
-
-// A byteSource is a source of numbers that the fuzzer picks.
-type byteSource struct {
-	data []byte
-	rest rand.Source
-}
-
-func (s *byteSource) Uint64() uint64 {
-	if len(s.data) == 0 {
-		return s.rest.Uint64()
-	}
-	b := uint64(s.data[0])
-	s.data = s.data[1:]
-	return b<<56 | 1<<55 | b // rand takes the high bits or the low ones
+	return load
 }

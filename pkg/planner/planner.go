@@ -193,9 +193,7 @@ func (p *Planner[T]) remove(now time.Time, cl *class[T], it *Item[T]) {
 		cl.calls.remove(it)
 		p.drop(cl)
 	}
-	if q.empty() && p.ready.Contains(q) {
-		p.ready.Remove(q)
-	}
+	p.rest(q)
 	p.flows.leave(cl.flow)
 	p.idle = now
 }
@@ -276,9 +274,7 @@ func (p *Planner[T]) next(now time.Time) *Item[T] {
 // move lets a class wait at another key queue.
 func (p *Planner[T]) move(now time.Time, cl *class[T], from, to *keyQueue[T]) {
 	from.remove(cl)
-	if from.empty() && p.ready.Contains(from) {
-		p.ready.Remove(from)
-	}
+	p.rest(from)
 	to.add(cl)
 	if p.ready.Contains(to) {
 		p.open(to)
@@ -290,6 +286,17 @@ func (p *Planner[T]) move(now time.Time, cl *class[T], from, to *keyQueue[T]) {
 	case cl.demand.Cost > 1 && to != p.entry: // its reservation may end others, or respect one
 		p.parked.reserved.add(to)
 		p.parked.reserved.restart()
+	}
+}
+
+// rest lets a key queue be looked at no more if it is empty.
+func (p *Planner[T]) rest(q *keyQueue[T]) {
+	switch {
+	case !q.empty():
+	case p.ready.Contains(q):
+		p.ready.Remove(q)
+	default:
+		p.wheel.Cancel(q.timeout)
 	}
 }
 
@@ -345,9 +352,7 @@ func (p *Planner[T]) wake(q *keyQueue[T], at time.Time) {
 // Fire makes the key queue ready: its slot has come.
 func (q *keyQueue[T]) Fire(time.Time) {
 	q.planner.changed = true
-	if !q.empty() {
-		q.planner.open(q)
-	}
+	q.planner.open(q)
 }
 
 // open makes a key queue ready, so that Dispatch looks at it, and puts it in order.
@@ -388,7 +393,6 @@ func (p *Planner[T]) drop(cl *class[T]) {
 	delete(p.classes, cl.demand.ID)
 	for _, q := range cl.keys {
 		if q.classes--; q.classes == 0 {
-			p.wheel.Cancel(q.timeout)
 			delete(p.keys, q.id)
 			p.perKey[q.id.limit]--
 		}

@@ -34,6 +34,8 @@ type player struct {
 	planner *Planner[*played]
 	most    int        // calls of one Dispatch
 	r       *rand.Rand // picks the calls whose ETA is asked for
+	wakeups int        // the player's own timeouts in the wheel
+	quiet   bool       // no call was sent at this instant
 }
 
 // A played call has its place in the planner.
@@ -47,9 +49,14 @@ type played struct {
 }
 
 // wakeup is in the wheel for what the player does at an instant.
-type wakeup struct{}
+type wakeup struct{ p *player }
 
-func (wakeup) Fire(time.Time) {}
+func (w wakeup) Fire(time.Time) { w.p.wakeups-- }
+
+func (p *player) wakeAt(at time.Duration) {
+	p.wakeups++
+	p.wheel.Insert(at, wakeup{p})
+}
 
 func newPlayer(t *testing.T, load *oracle.Load, most int) *player {
 	p := &player{
@@ -62,13 +69,13 @@ func newPlayer(t *testing.T, load *oracle.Load, most int) *player {
 		pl := &played{Call: c}
 		pl.Value, pl.Seq, pl.Item.Priority = pl, uint64(i+1), math.MinInt16+int16(c.Priority)
 		p.calls = append(p.calls, pl)
-		p.wheel.Insert(c.Due, wakeup{})
+		p.wakeAt(c.Due)
 		if c.Cancel > 0 {
-			p.wheel.Insert(c.Cancel, wakeup{})
+			p.wakeAt(c.Cancel)
 		}
 	}
 	for _, ch := range load.Changes {
-		p.wheel.Insert(ch.At, wakeup{})
+		p.wakeAt(ch.At)
 	}
 	return p
 }
@@ -122,16 +129,14 @@ func (p *player) play() {
 			}
 		}
 		for _, c := range p.calls {
-			if c.Cancel > 0 && c.Cancel == p.now && (c.state == "" || c.state == "waiting") {
-				if c.state == "waiting" {
-					p.planner.Remove(p.time(), &c.Item)
-				}
-				c.state = "ended"
+			if c.Cancel > 0 && c.Cancel == p.now {
+				p.cancel(c)
 			}
 			if c.Due == p.now && c.state == "" {
 				p.wait(c)
 			}
 		}
+		p.quiet = true
 		p.dispatch()
 		p.verify()
 	}
@@ -143,6 +148,17 @@ func (p *player) play() {
 func (p *player) wait(c *played) {
 	c.state, c.Demand = "waiting", p.demand(c)
 	p.planner.Add(p.time(), &c.Item)
+}
+
+// cancel ends a call that has not been sent.
+func (p *player) cancel(c *played) {
+	switch c.state {
+	case "waiting":
+		p.planner.Remove(p.time(), &c.Item)
+		fallthrough
+	case "":
+		c.state = "ended"
+	}
 }
 
 // end ends the attempts whose answer comes now, the first sent first. Limited calls wait
@@ -270,12 +286,7 @@ func (p *player) dispatch() {
 	p.t.Fatalf("at %v: Dispatch has more to do each time", p.now)
 }
 
-func (p *player) fire(t Timeout) {
-	if q, ok := t.(*keyQueue[*played]); ok && q.classes == 0 {
-		p.t.Fatalf("at %v: the timeout of an empty key queue fires", p.now)
-	}
-	t.Fire(p.time())
-}
+func (p *player) fire(t Timeout) { t.Fire(p.time()) }
 
 func (p *player) send(c *played) {
 	if f := p.planner.flows; f.idle.Size() > 0 && f.idle.First().virtual <= f.virtual {
@@ -289,7 +300,11 @@ func (p *player) send(c *played) {
 	}
 	c.state, c.needs, c.end = "sending", c.Demand.Needs, p.now+c.Tries[len(c.sent)].Trip
 	c.sent = append(c.sent, p.now)
-	p.wheel.Insert(c.end, wakeup{})
+	p.quiet = false
+	if c.Cancels > 0 && len(c.sent) == 1 {
+		p.cancel(p.calls[c.Cancels-1])
+	}
+	p.wakeAt(c.end)
 }
 
 // verify compares what the planner says of its calls with the calls.
@@ -304,6 +319,7 @@ func (p *player) verify() {
 			continue
 		}
 		waiting++
+		p.verifyPlace(c)
 		for _, n := range c.Demand.Needs {
 			wanted[keyID{n.Limit, n.Key}] += n.Cost
 		}
@@ -325,9 +341,66 @@ func (p *player) verify() {
 	if held != waiting || len(wanted) > 0 || p.planner.Fresh() || p.planner.ready.Size() > 0 {
 		p.t.Fatalf("at %v: %d calls wait, %d are held; wanted of keys that are not known: %v; %d key queues are ready", p.now, waiting, held, wanted, p.planner.ready.Size())
 	}
+	p.verifyFlows()
+	p.verifyTimeouts()
 	if some != nil {
 		if f := p.planner.ETA(p.time(), &some.Item, Elsewhere{}); f.At.Before(p.time()) {
 			p.t.Fatalf("at %v: the ETA of call %d is %v", p.now, some.Seq-1, f.At.Sub(start))
+		}
+	}
+}
+
+// verifyFlows compares the calls of the flows with the calls that wait.
+func (p *player) verifyFlows() {
+	waiting := map[string]int{}
+	for _, c := range p.calls {
+		if c.Queued() {
+			waiting[c.Flow]++
+		}
+	}
+	for name, f := range p.planner.flows.byName {
+		if f.waiting != waiting[name] {
+			p.t.Fatalf("at %v: flow %q has %d calls, want %d", p.now, name, f.waiting, waiting[name])
+		}
+	}
+}
+
+// verifyTimeouts checks that the wheel holds one timeout for each key queue at most, and
+// one for parked calls.
+func (p *player) verifyTimeouts() {
+	most := 0
+	for _, q := range p.planner.keys {
+		if !q.empty() {
+			most++
+		}
+	}
+	if p.planner.parked.unfinished() || !p.planner.parked.soonest.IsZero() {
+		most++
+	}
+	if n := p.wheel.Len() - p.wakeups; n > most {
+		p.t.Fatalf("at %v: the planner has %d timeouts in the wheel, want %d at most", p.now, n, most)
+	}
+}
+
+// verifyPlace checks where a call waits that came at this instant, and shares its keys with
+// no other: at the limit that stops it for longest.
+func (p *player) verifyPlace(c *played) {
+	cl := p.planner.classes[c.Demand.ID]
+	q := cl.at.key
+	shared := func(k *keyQueue[*played]) bool { return k.classes > 1 }
+	if !p.quiet || c.Due != p.now || cl.calls.size() > 1 || c.Demand.Cost > 1 || slices.ContainsFunc(cl.keys, shared) {
+		return
+	}
+	until := func(n quota.Need) time.Time {
+		if at := p.ledger.Next(p.time(), n); !at.IsZero() {
+			return at
+		}
+		return p.time().Add(math.MaxInt64) // when an attempt has ended
+	}
+	here := until(c.Demand.Needs[slices.Index(cl.keys, q)])
+	for i, n := range c.Demand.Needs {
+		if until(n).After(here) {
+			p.t.Fatalf("at %v: call %d waits at %v, but %v stops it for longer", p.now, c.Seq-1, q.id, cl.keys[i].id)
 		}
 	}
 }
