@@ -18,7 +18,7 @@ const ms = time.Millisecond
 func Draw(r *rand.Rand) *Load {
 	l := &Load{Weights: map[string]float64{"a": 1, "b": 2, "c": 3}, Late: 300 * ms, Pause: 400 * ms}
 	v := drawVariety(r)
-	spread := 2 * time.Second
+	spread := []time.Duration{2 * time.Second, 2 * time.Second, 20 * time.Second}[r.IntN(3)] // with idle times
 	for i := range 1 + r.IntN(5) {
 		lim := drawLimit(r, i == 0)
 		if lim.Calendar != nil {

@@ -28,10 +28,12 @@ func FuzzPlanner(f *testing.F) {
 		source := &byteSource{data: data, rest: rand.NewPCG(uint64(len(data)), 5)}
 		switch r := rand.New(source); r.IntN(16) {
 		case 0:
-			crowd(t, r)
+			churn(t, r, true)
 		case 1:
 			estimates(t, r)
 		case 2, 3, 4, 5:
+			churn(t, r, false)
+		case 6, 7, 8, 9:
 			compare(t, drawLoad(r), 1+r.IntN(4))
 		default:
 			compare(t, drawLoad(r), math.MaxInt)
@@ -54,76 +56,86 @@ func (s *byteSource) Uint64() uint64 {
 	return b<<56 | 1<<55 | b // rand takes the high bits or the low ones
 }
 
-// crowd plays more reservations, or parked calls, than a batch. Calls come, are
-// cancelled and end, one at a time, and after each step every call has gone that may go:
-// after a single Dispatch if there is one limit, else after all batches.
-func crowd(t *testing.T, r *rand.Rand) {
-	limits := []quota.Limit{{Name: "a", Calls: 2, Window: quota.InFlight()}, {Name: "b", Calls: 2, Window: quota.InFlight()}}[:1+r.IntN(2)]
+// churn adds, cancels and ends calls, one at a time, and after each step every call has
+// gone that may go: after a single Dispatch if there is one limit. In a crowd there are so
+// many keys that a Dispatch does not look at all reservations, or at all parked calls.
+func churn(t *testing.T, r *rand.Rand, crowd bool) {
+	keys, steps, most := 1, 200, 4 // limits
+	if crowd {
+		keys, steps, most = 4*batch, 300, 2
+	}
+	var limits []quota.Limit
+	for i := range 1 + r.IntN(most) {
+		limits = append(limits, quota.Limit{Name: fmt.Sprint(i), Calls: 2 + r.IntN(3), Window: []quota.Window{quota.InFlight(), quota.Sliding(sec)}[r.IntN(2)]})
+	}
 	g := newRig(t, nil, limits...)
-	keys := batch + r.IntN(batch/2)
-	add := func(key int) {
+	add := func(key string) {
 		var needs []quota.Need
-		for limit := range limits {
-			needs = append(needs, need(limit, fmt.Sprint(key), 1+r.IntN(2)))
+		for i, first := 0, r.IntN(len(limits)); i < len(limits); i++ {
+			if limit := (first + i) % len(limits); i == 0 || r.IntN(2) == 0 {
+				needs = append(needs, need(limit, key, 1+r.IntN(limits[limit].Calls)))
+			}
 		}
 		g.urgent(fmt.Sprint("a", len(g.calls)), int16(r.IntN(3)), needs...)
 	}
-	settle := func() {
-		more := g.planner.Dispatch(g.time(), math.MaxInt, func(name string) { g.sent[name] = g.now })
-		if next, ok := g.wheel.Next(); more && (!ok || next > g.now) {
-			t.Fatalf("there is more to look at, and the wheel fires at %v", next)
+	back := func(key string) {
+		first := ""
+		for name := range g.sent {
+			if g.calls[name].Demand.Needs[0].Key == key && (first == "" || name < first) {
+				first = name
+			}
 		}
+		if first != "" {
+			g.back(first)
+			delete(g.sent, first)
+		}
+	}
+	settle := func(key string) {
+		_, more := g.once(math.MaxInt)
 		if len(limits) == 1 {
-			g.wantAllGone()
+			g.wantAllGone(key)
 		}
-		g.dispatch(math.MaxInt)
+		for at, ok := g.wheel.Next(); more || ok && at <= g.now; at, ok = g.wheel.Next() {
+			if !ok || at > g.now {
+				t.Fatalf("there is more to look at, and the wheel fires at %v", at)
+			}
+			g.wheel.Advance(g.now, func(t Timeout) { t.Fire(g.time()) })
+			_, more = g.once(math.MaxInt)
+		}
+		g.wantAllGone(key)
 	}
-	for range 3 {
-		for key := range keys {
+	for i := range 3 * keys {
+		add(fmt.Sprint(i % keys))
+	}
+	g.run(0)
+	for range steps {
+		key := fmt.Sprint(r.IntN(keys))
+		if g.onSend = nil; r.IntN(4) == 0 {
+			g.onSend = func(string) { back(key); back(key) }
+		}
+		switch r.IntN(8) {
+		case 0, 1, 2:
 			add(key)
-		}
-		settle()
-	}
-	g.wantAllGone()
-	for range 20 {
-		switch r.IntN(3) {
-		case 0:
-			add(r.IntN(keys))
-		case 1:
-			if name := g.any(r, func(it *Item[string]) bool { return it.Queued() }); name != "" {
+		case 3, 4:
+			if name, ok := g.planner.First(0, key); ok {
 				g.planner.Remove(g.time(), g.calls[name])
 			}
-		case 2:
-			if name := g.any(r, func(it *Item[string]) bool { _, sent := g.sent[it.Value]; return sent }); name != "" {
-				g.back(name)
-				delete(g.sent, name)
-			}
+		case 5, 6:
+			back(key)
+		case 7:
+			g.run(g.now + time.Duration(r.IntN(300))*ms)
 		}
-		settle()
-		g.wantAllGone()
+		settle(key)
 	}
-	g.wantBalanced()
 }
 
-// any picks one of the calls that fit; empty if none does.
-func (r *rig) any(random *rand.Rand, fits func(*Item[string]) bool) string {
-	n := len(r.calls)
-	for i, from := 0, random.IntN(n); i < n; i++ {
-		name := fmt.Sprint("a", (from+i)%n)
-		if it := r.calls[name]; it != nil && fits(it) {
-			return name
-		}
-	}
-	return ""
-}
-
-// wantAllGone checks that no call waits that may go: for each call, in their order, it
-// looks whether the ledger has the permits, and no earlier one reserves them.
-func (r *rig) wantAllGone() {
+// wantAllGone checks that no call of a key waits that may go: for each call, in their
+// order, it looks whether the ledger has the permits, and no earlier one reserves them.
+func (r *rig) wantAllGone(key string) {
 	r.t.Helper()
 	var line []*Item[string]
 	for _, it := range r.calls {
-		if it.Queued() {
+		if it.Queued() && it.Demand.Needs[0].Key == key {
 			line = append(line, it)
 		}
 	}
@@ -148,16 +160,6 @@ func (r *rig) wantAllGone() {
 	}
 }
 
-// wantBalanced checks that no treap of calls is much deeper than a balanced tree.
-func (r *rig) wantBalanced() {
-	r.t.Helper()
-	for id, cl := range r.planner.classes {
-		if n, most := depth(cl.calls.root), 20+4*int(math.Log2(float64(1+cl.calls.size()))); n > most {
-			r.t.Fatalf("class %s: %d calls in a tree of depth %d, want %d at most", id, cl.calls.size(), n, most)
-		}
-	}
-}
-
 // estimates lets calls wait in line, asks for the ETA of each, and compares it with when
 // the call is then sent. Half of the estimates are off by a tenth of the wait of the last
 // call at most. Some of the calls wait elsewhere, until the estimates have been asked for.
@@ -165,13 +167,13 @@ func estimates(t *testing.T, r *rand.Rand) {
 	window := time.Duration(50+r.IntN(1000)) * ms
 	kinds := []quota.Window{quota.Sliding(window), quota.InFlight()}
 	g := newRig(t, map[string]float64{"a": 1, "b": 2, "c": 3}, quota.Limit{Name: "app", Calls: 1 + r.IntN(3), Window: kinds[r.IntN(2)]},
-		quota.Limit{Name: "wide", Calls: 1 + r.IntN(3), Window: quota.Sliding(10 * window)})
+		quota.Limit{Name: "wide", Calls: 1 + r.IntN(3), Window: quota.Sliding(2 * window)})
 	trip := time.Duration(1+r.IntN(100)) * ms
 	g.trip = trip
 	for range 40 {
 		g.planner.Observe(trip)
 	}
-	flows, priorities, wide, stored := 1+r.IntN(4), 1+r.IntN(2), r.IntN(5) == 0, 0
+	flows, priorities, wide, stored := 1+r.IntN(4), 1+r.IntN(2), r.IntN(3) == 0, 0
 	if r.IntN(4) == 0 {
 		flows = 40
 	}
@@ -182,7 +184,7 @@ func estimates(t *testing.T, r *rand.Rand) {
 	calls := 150 + r.IntN(300)
 	for i := stored; i < calls; i++ {
 		needs := []quota.Need{need(0, "", 1)}
-		if wide && i%40 == 0 {
+		if wide && i%3 == 0 {
 			needs = append(needs, need(1, "", 1))
 		}
 		g.calls[name(i)] = &Item[string]{Value: name(i), Demand: demand(flowOf(name(i)), needs...), Seq: uint64(i + 1), Priority: int16(i % priorities)}
@@ -191,7 +193,11 @@ func estimates(t *testing.T, r *rand.Rand) {
 	if stored == 0 {
 		g.dispatch(math.MaxInt)
 	}
-	g.wantBalanced()
+	for _, cl := range g.planner.classes {
+		if n, most := depth(cl.calls.root), 20+4*int(math.Log2(float64(1+cl.calls.size()))); n > most {
+			t.Fatalf("%d calls of a class are in a tree of depth %d, want %d at most", cl.calls.size(), n, most)
+		}
+	}
 	told := map[string]time.Duration{}
 	for i := stored; i < calls; i++ {
 		if it := g.calls[name(i)]; it.Queued() {

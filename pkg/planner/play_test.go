@@ -382,13 +382,15 @@ func (p *player) verifyTimeouts() {
 	}
 }
 
-// verifyPlace checks where a call waits that came at this instant, and shares its keys with
-// no other: at the limit that stops it for longest.
+// verifyPlace checks where a call waits that came at this instant, and at whose keys no
+// other waits: at the limit that stops it for longest.
 func (p *player) verifyPlace(c *played) {
 	cl := p.planner.classes[c.Demand.ID]
 	q := cl.at.key
-	shared := func(k *keyQueue[*played]) bool { return k.classes > 1 }
-	if !p.quiet || c.Due != p.now || cl.calls.size() > 1 || c.Demand.Cost > 1 || slices.ContainsFunc(cl.keys, shared) {
+	others := func(k *keyQueue[*played]) bool {
+		return k != q && !k.empty() || k.flows.Size() > 1 || k == q && cl.at.classes.Size() > 1
+	}
+	if !p.quiet || c.Due != p.now || cl.calls.size() > 1 || c.Demand.Cost > 1 || slices.ContainsFunc(cl.keys, others) {
 		return
 	}
 	until := func(n quota.Need) time.Time {

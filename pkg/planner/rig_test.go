@@ -81,22 +81,28 @@ func (r *rig) urgent(name string, priority int16, needs ...quota.Need) *Item[str
 func (r *rig) dispatch(most int) string {
 	var sent []string
 	for range 10_000 {
-		more := r.planner.Dispatch(r.time(), most-len(sent), func(name string) {
-			sent = append(sent, name)
-			r.sent[name] = r.now
-			if r.trip >= 0 {
-				r.wheel.Insert(r.now+r.trip, ending{r, name})
-			}
-			if r.onSend != nil {
-				r.onSend(name)
-			}
-		})
-		if !more {
+		names, more := r.once(most - len(sent))
+		if sent = append(sent, names...); !more {
 			return strings.Join(sent, " ")
 		}
 	}
 	r.t.Fatalf("at %v: Dispatch has more to look at each time", r.now)
 	return ""
+}
+
+// once is one Dispatch.
+func (r *rig) once(most int) (sent []string, more bool) {
+	more = r.planner.Dispatch(r.time(), most, func(name string) {
+		sent = append(sent, name)
+		r.sent[name] = r.now
+		if r.trip >= 0 {
+			r.wheel.Insert(r.now+r.trip, ending{r, name})
+		}
+		if r.onSend != nil {
+			r.onSend(name)
+		}
+	})
+	return sent, more
 }
 
 // An ending is in the wheel for the answer to a call.
