@@ -125,7 +125,7 @@ func agreeWithOracle(t *testing.T, seed uint64) {
 
 // upstreamOf returns the upstream of a load, with limits l0, l1 ...
 func upstreamOf(load *oracle.Load) scheduler.Upstream {
-	u := scheduler.Upstream{ShareBy: `header("X-Flow")`, Weights: load.Weights}
+	u := scheduler.Upstream{ShareBy: `header("X-Flow")`, Weights: load.Weights, MaxAge: 30 * 24 * time.Hour}
 	for i, l := range load.Limits {
 		limit := scheduler.Limit{Name: fmt.Sprint("l", i), PerKey: `header("X-Key")`, Calls: l.Calls, Window: l.Window, Calendar: l.Calendar, Guard: l.Guard}
 		if l.FailedOnly {
