@@ -34,7 +34,7 @@ func (l *loop) recover() error {
 			u.inherit(b)
 			continue
 		}
-		l.absent[name] = detached{backlog: b}
+		l.absent[name] = detached{since: now, backlog: b}
 		if n := b.Waiting + b.Unknown; n > 0 {
 			l.log.Warn("calls of an upstream that is not configured stay in the store", "upstream", name, "calls", n)
 		}
@@ -76,9 +76,9 @@ func (l *loop) restore(now time.Time, past *Recovered) []lease.Hold {
 		switch {
 		case u == nil && !h.Paused:
 			d := l.absent[h.Upstream]
-			d.holds = append(d.holds, h)
+			d.since, d.holds = now, append(d.holds, h)
 			l.absent[h.Upstream] = d
-		case u != nil && !u.restore(now, past.Mark, &h):
+		case u != nil && !u.restore(now, now, past.Mark, &h):
 			continue // there is no such limit any more
 		}
 		known = append(known, h)

@@ -96,6 +96,7 @@ func (l *loop) reload(now time.Time, next map[string]*service, demands map[*call
 // A detached upstream is one that was configured and may be so again: by a reload, or for
 // the next process. Permits that are out of its limits stay out meanwhile.
 type detached struct {
+	since   time.Time // no attempt of it ended later
 	holds   []lease.Hold
 	backlog Backlog // calls that wait in the store
 }
@@ -105,19 +106,22 @@ func (l *loop) detach(now time.Time, u *upstreamState) {
 	u.up.Close()
 	delete(l.upstreams, u.Name)
 	if holds := u.holds(now); len(holds) > 0 {
-		l.absent[u.Name] = detached{holds: holds}
+		l.absent[u.Name] = detached{since: now, holds: holds}
 	}
 }
 
 // attach gives an upstream the permits, pauses and calls that it had when it was
 // configured before.
 func (l *loop) attach(now time.Time, u *upstreamState) {
-	d := l.absent[u.Name]
+	d, ok := l.absent[u.Name]
+	if !ok {
+		d.since = now
+	}
 	delete(l.absent, u.Name)
 	u.inherit(d.backlog)
 	for _, h := range slices.AppendSeq(d.holds, maps.Values(l.pauses)) {
 		if h.Upstream == u.Name && (h.Back.IsZero() || h.Back.After(now)) {
-			u.restore(now, now, &h)
+			u.restore(now, d.since, now, &h)
 		}
 	}
 }

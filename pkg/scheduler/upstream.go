@@ -155,8 +155,9 @@ func (u *upstreamState) holds(now time.Time) []lease.Hold {
 }
 
 // restore gives the ledger permits that are out, or a pause, and fills in when they come
-// back; false if there is no such limit. Mark is as in [quota.Ledger.Restore].
-func (u *upstreamState) restore(now, mark time.Time, h *lease.Hold) bool {
+// back; false if they are back, or there is no such limit. An attempt without a recorded end ended by the
+// instant ended, if at all. Mark is as in [quota.Ledger.Restore].
+func (u *upstreamState) restore(now, ended, mark time.Time, h *lease.Hold) bool {
 	limit := u.limitNamed(h.Limit)
 	if h.Paused {
 		limit = u.pausable(h.Limit)
@@ -167,7 +168,10 @@ func (u *upstreamState) restore(now, mark time.Time, h *lease.Hold) bool {
 	case h.Paused:
 		return u.pause(now, limit, h.Key, toMonotonic(now, h.Back)) == nil
 	case h.Back.IsZero():
-		h.Back = u.ledger.Back(now, limit, quota.Attempt{Sent: now, End: now, Fate: quota.Unanswered})
+		h.Back = u.ledger.Back(now, limit, quota.Attempt{Sent: ended, End: ended, Fate: quota.Unanswered})
+	}
+	if h.Back.IsZero() {
+		return false
 	}
 	if h.Every {
 		u.ledger.HoldAll(now, mark, limit, h.Back)
