@@ -22,7 +22,7 @@ var suites = []struct {
 	pkg  string
 	bugs []bug
 }{
-	{"./pkg/planner", plannerBugs}, {"./pkg/store", storeBugs}, {"./pkg/store", storedCallBugs}, {"./pkg/lease", leaseBugs},
+	{"./pkg/planner", plannerBugs}, {"./pkg/quota", quotaBugs}, {"./pkg/store", clockBugs}, {"./pkg/store", storeBugs}, {"./pkg/store", storedCallBugs}, {"./pkg/lease", leaseBugs},
 	{"./pkg/scheduler/internal/paging", pagingBugs}, {"./pkg/retry", retryBugs}, {"./pkg/scheduler", schedulerBugs},
 }
 

@@ -59,60 +59,52 @@ func (c *Calendar) zone() *time.Location {
 	return c.Zone
 }
 
-// bounds returns the window that contains the wall instant, in nanoseconds since
-// the Unix epoch: start inclusive, end exclusive.
-func (c Calendar) bounds(wall int64) (start, end int64) {
+// end returns the end of the window that contains the wall instant, in nanoseconds since
+// the Unix epoch. The window of a date lasts until the last instant that has the date:
+// where clocks are put back over midnight, its last hour comes twice.
+func (c Calendar) end(wall int64) int64 {
 	zone := c.zone()
 	t := time.Unix(0, wall).In(zone)
-	switch y, m, d := t.Date(); c.Unit {
+	y, m, d := t.Date()
+	switch c.Unit {
 	case Day:
-		return days(t, time.Date(y, m, d, 0, 0, 0, 0, zone), time.Date(y, m, d+1, 0, 0, 0, 0, zone))
+		return last(t, time.Date(y, m, d+1, 0, 0, 0, 0, time.UTC))
 	case Month:
-		return days(t, time.Date(y, m, 1, 0, 0, 0, 0, zone), time.Date(y, m+1, 1, 0, 0, 0, 0, zone))
+		return last(t, time.Date(y, m+1, 1, 0, 0, 0, 0, time.UTC))
 	}
 	// Minutes and hours pass evenly on the wall, also across a change of the zone's offset.
 	length, into := int64(time.Minute), int64(t.Second())*1e9+int64(t.Nanosecond())
 	if c.Unit == Hour {
 		length, into = int64(time.Hour), into+int64(t.Minute())*60e9
 	}
-	return wall - into, wall - into + length
+	return wall - into + length
 }
 
-// days returns the first instants of two dates around t. Where clocks are put
-// forward at midnight there is no midnight, and where they are put back to before
-// it there are two.
-func days(t, from, to time.Time) (start, end int64) {
-	start, end = first(from).UnixNano(), first(to).UnixNano()
-	if at := t.UnixNano(); end <= at { // t is in the hour before that is repeated
-		end = max(to.UnixNano(), at+1)
-	}
-	return start, end
-}
+// farthestOffset is more than any zone's clock is ahead of UTC, or behind it.
+const farthestOffset = 26 * time.Hour
 
-// first returns the first instant of the date of which midnight is meant.
-func first(midnight time.Time) time.Time {
-	if midnight.Hour() >= 12 { // skipped: it is still the date before
-		_, forward := midnight.ZoneBounds()
-		return forward
-	}
-	if midnight.Hour() > 0 || midnight.Minute() > 0 { // skipped: it is already after
-		forward, _ := midnight.ZoneBounds()
-		return forward
-	}
-	if back, _ := midnight.ZoneBounds(); !back.IsZero() {
-		_, before := back.Add(-1).Zone()
-		_, after := midnight.Zone()
-		if earlier := midnight.Add(-time.Duration(before-after) * time.Second); before > after && earlier.Before(back) {
-			return earlier // the same time on the clock, before it was put back
+// last returns the instant after which no clock of t's zone shows a time before next, a
+// midnight that is given as if it were in UTC.
+func last(t, next time.Time) int64 {
+	end := t.UnixNano() + 1
+	for at := t; at.Before(next.Add(farthestOffset)); {
+		_, offset := at.Zone()
+		_, change := at.ZoneBounds()
+		if midnight := next.Add(-time.Duration(offset) * time.Second); midnight.After(at) {
+			if !change.IsZero() && change.Before(midnight) {
+				midnight = change
+			}
+			end = midnight.UnixNano()
 		}
+		if change.IsZero() {
+			break
+		}
+		at = change
 	}
-	return midnight
+	return end
 }
 
 // over returns when the receiver certainly counts an attempt no more that arrived
 // by the wall instant: when the last window in which it may have arrived has ended
 // on either clock.
-func (c Calendar) over(wall int64) int64 {
-	_, end := c.bounds(wall + int64(c.Skew))
-	return end + int64(c.Skew)
-}
+func (c Calendar) over(wall int64) int64 { return c.end(wall+int64(c.Skew)) + int64(c.Skew) }

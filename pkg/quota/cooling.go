@@ -70,9 +70,10 @@ func (c *cooling) nth(r int) (int64, bool) {
 	return 0, false
 }
 
-// postpone lets nothing come back before the instant.
-func (c *cooling) postpone(at int64) {
+// shift lets everything come back later by a step of the clock, which may be negative, and
+// nothing before the floor.
+func (c *cooling) shift(step, floor int64) {
 	for i := int(c.head); i < len(c.ring); i++ {
-		c.ring[i].at = max(c.ring[i].at, at)
+		c.ring[i].at = max(c.ring[i].at+step, floor)
 	}
 }

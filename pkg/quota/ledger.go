@@ -9,15 +9,16 @@ import (
 // A Ledger holds the permits of a set of limits. It is not safe for concurrent use.
 type Ledger struct {
 	// OnStep, if not nil, is called when the wall clock was put forward, or back (a
-	// negative step), by more than the skew of an aligned limit. After a step back
-	// aligned windows stand still until the clock is where it was.
+	// negative step), by more than the skew of an aligned limit. Which of the two clocks
+	// is right is not known. So permits that are out, and those taken in the next
+	// window, come back when their window is over on both.
 	OnStep func(step time.Duration)
 
 	limits []*limit
 	found  []*account // by Take, one per need
 	origin time.Time
-	wall   int64 // high-water mark of the wall clock: a step back reopens nothing
 	offset int64 // of the wall clock to the monotonic one, when last seen
+	ahead  int64 // steps of the wall clock that a test has made
 }
 
 // An instant is a point in time on both clocks, in nanoseconds: mono since the
@@ -26,10 +27,13 @@ type instant struct{ mono, wall int64 }
 
 func (i instant) add(d int64) instant { return instant{i.mono + d, i.wall + d} }
 
+// offset returns how far the wall clock is ahead of the monotonic one.
+func (i instant) offset() int64 { return i.wall - i.mono }
+
 // New returns a ledger of limits with all permits free. It panics if a limit is
 // impossible (see [Limit.Check]); now fixes the origin of the ledger's clock.
 func New(now time.Time, limits ...Limit) *Ledger {
-	l := &Ledger{origin: now, wall: now.UnixNano(), offset: now.UnixNano()}
+	l := &Ledger{origin: now, offset: now.UnixNano()}
 	l.Replace(now, limits, nil)
 	return l
 }
@@ -50,17 +54,19 @@ func (l *Ledger) Replace(now time.Time, limits []Limit, kept []int) {
 			lim.set(at, c)
 			l.limits = append(l.limits, lim)
 		} else {
-			l.limits = append(l.limits, newLimit(c))
+			l.limits = append(l.limits, newLimit(at, c))
 		}
 	}
 }
 
 // Take takes the permits of all needs, or none and reports the shortage. A need
-// that costs more than its limit's calls can never be met: refuse it before.
+// that costs more than its limit's calls can never be met: refuse it before. Take panics
+// if two needs are of one limit: their permits are one need, or two calls.
 func (l *Ledger) Take(now time.Time, needs []Need) (Shortage, bool) {
 	at := l.instant(now)
 	short, last := Shortage{Need: -1}, int64(-1)
 	l.found = l.found[:0]
+	l.mustDiffer(needs)
 	for i, n := range needs {
 		lim := l.limits[n.Limit]
 		lim.sweep(at)
@@ -80,10 +86,22 @@ func (l *Ledger) Take(now time.Time, needs []Need) (Shortage, bool) {
 	return Shortage{}, true
 }
 
+// mustDiffer panics if two needs are of one limit.
+func (l *Ledger) mustDiffer(needs []Need) {
+	for i, n := range needs {
+		for _, other := range needs[:i] {
+			if other.Limit == n.Limit {
+				panic(fmt.Sprintf("quota: limit %q is needed twice by one call, for keys %q and %q; add the costs of one key up, or send two calls", l.limits[n.Limit].Name, other.Key, n.Key))
+			}
+		}
+	}
+}
+
 // Charge takes the permits of all needs whether they are free or not, for an
-// attempt that is in flight already when a limit begins.
+// attempt that is in flight already when a limit begins. It panics as Take does.
 func (l *Ledger) Charge(now time.Time, needs []Need) {
 	at := l.instant(now)
+	l.mustDiffer(needs)
 	for _, n := range needs {
 		lim := l.limits[n.Limit]
 		lim.take(at, lim.find(n.Key), n)
@@ -185,37 +203,32 @@ func (l *Ledger) Audit(limit int) Audit { return l.limits[limit].audit }
 // Known reports whether Keys yields a key.
 func (l *Ledger) Known(limit int, key string) bool { return l.limits[limit].accounts[key] != nil }
 
-// instant returns now, on a wall clock that never goes back.
+// instant returns now on both clocks.
 func (l *Ledger) instant(now time.Time) instant {
-	return l.clocks(int64(now.Sub(l.origin)), now.UnixNano())
+	return l.clocks(int64(now.Sub(l.origin)), now.UnixNano()+l.ahead)
 }
 
 func (l *Ledger) clocks(mono, wall int64) instant {
-	l.wall = max(l.wall, wall)
-	now := instant{mono, l.wall}
-	step := wall - mono - l.offset
-	l.offset += step
-	if step != 0 {
-		l.stepped(now, step)
+	now := instant{mono, wall}
+	if offset := now.offset(); offset != l.offset {
+		l.offset = offset
+		l.stepped(now)
 	}
 	return now
 }
 
-// stepped records that the wall clock went ahead of the monotonic one, or fell
-// behind it, and reports the step once.
-func (l *Ledger) stepped(now instant, step int64) {
-	reported := l.OnStep == nil
+// stepped records that the wall clock went ahead of the monotonic one, or fell behind it,
+// and reports a step once. Small steps add up until they are more than the skew.
+func (l *Ledger) stepped(now instant) {
+	step := int64(0)
 	for _, lim := range l.limits {
-		if lim.Window.tolerates(step) {
-			continue
-		}
-		if step > 0 {
+		if by := now.offset() - lim.offset; !lim.Window.tolerates(by) {
+			step = by
 			lim.stepped(now)
 		}
-		if !reported {
-			l.OnStep(time.Duration(step))
-			reported = true
-		}
+	}
+	if step != 0 && l.OnStep != nil {
+		l.OnStep(time.Duration(step))
 	}
 }
 

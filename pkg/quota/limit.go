@@ -14,7 +14,10 @@ const never = math.MaxInt64
 // account, after a while, so an idle key costs nothing.
 type limit struct {
 	Limit
-	wall      bool // the window follows the wall clock
+	wall      bool  // the window follows the wall clock
+	offset    int64 // of the wall clock to the monotonic one, at the limit's begin or the last step
+	before    int64 // the offset before that step
+	doubtful  int64 // monotonic: until then either may be near the receiver's
 	accounts  map[string]*account
 	found     *account // that find returned last, nil if it was forgotten
 	visits    []visit  // visits[visited:]: to each account once a window, about
@@ -50,9 +53,9 @@ type extra struct {
 	full   cooling       // as if there were no guard
 }
 
-func newLimit(c Limit) *limit {
-	lim := &limit{accounts: make(map[string]*account)}
-	lim.set(instant{}, c)
+func newLimit(now instant, c Limit) *limit {
+	lim := &limit{accounts: make(map[string]*account), offset: now.offset()}
+	lim.set(now, c)
 	return lim
 }
 
@@ -121,16 +124,15 @@ func (lim *limit) fits(now instant, a *account, cost int) int64 {
 	if left < 0 {
 		return never
 	}
+	until := now.mono
 	if int(a.cooling.total) > left { // as of when it was last looked at
 		clock := lim.clock(now)
-		if a.cooling.at(clock) > left {
-			return now.mono + a.cooling.atMost(clock, left) - clock
-		}
+		until += a.cooling.atMost(clock, left) - clock
 	}
 	if a.extra != nil && a.extra.bucket != nil {
-		return now.mono + a.extra.refill(now, cost)
+		until = max(until, now.mono+a.extra.refill(now, cost))
 	}
-	return now.mono
+	return until
 }
 
 // refill returns how long the bucket needs until it holds n tokens, in nanoseconds.
@@ -174,11 +176,11 @@ func (lim *limit) give(now instant, n Need, sent, end instant, fate Fate) {
 	}
 	clock := lim.clock(now)
 	a.cooling.at(clock)
-	back := lim.Window.back(end)
+	back := lim.back(end)
 	full := back
 	if g := int64(lim.Guard); g > 0 {
 		if fate == Answered && end.mono > sent.mono+g {
-			back = lim.Window.back(sent.add(g))
+			back = lim.back(sent.add(g))
 		}
 		if full > clock {
 			a.extra.full.add(full, n.Cost)
@@ -188,6 +190,16 @@ func (lim *limit) give(now instant, n Need, sent, end instant, fate Fate) {
 		a.cooling.add(back, n.Cost)
 		a.idle = max(a.idle, full)
 	}
+}
+
+// back returns when the permit of an attempt comes back that arrived by the instant.
+func (lim *limit) back(arrived instant) int64 {
+	back := lim.Window.back(arrived)
+	if arrived.mono < lim.doubtful {
+		old := instant{arrived.mono, arrived.mono + lim.before}
+		back = max(back, lim.Window.back(old)+arrived.offset()-lim.before)
+	}
+	return back
 }
 
 // open returns a new account.
@@ -283,15 +295,23 @@ func (lim *limit) idleAt(now instant, a *account) int64 {
 	return at
 }
 
-// stepped records that the wall clock was put forward: the receiver may have counted
-// the permits that are out in the window before the step or in the one after it, so
-// they count in both.
+// stepped records that the wall clock was put forward, or back. The receiver's clock may
+// be near the one before the step or the one after it: a permit that is out comes back
+// when its window is over on both.
 func (lim *limit) stepped(now instant) {
-	at := lim.Window.back(now)
+	step, floor := now.offset()-lim.offset, lim.Window.back(now.add(int64(lim.Late)))
+	lim.before, lim.offset = lim.offset, now.offset()
+	lim.doubtful = now.mono + floor - now.wall + int64(lim.Window.Length())
 	for _, a := range lim.accounts {
 		if a.cooling.total > 0 {
-			a.cooling.postpone(at)
-			a.idle = max(a.idle, at)
+			a.cooling.shift(step, floor)
+			a.idle = max(a.idle+step, floor)
 		}
+		if a.extra != nil {
+			a.extra.full.shift(step, floor)
+		}
+	}
+	for i := range lim.visits {
+		lim.visits[i].at += step
 	}
 }

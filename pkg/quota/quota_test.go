@@ -1,8 +1,12 @@
 package quota
 
 import (
+	"archive/zip"
 	"fmt"
 	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -379,14 +383,6 @@ func TestAlignedWindows(t *testing.T) {
 			t.Errorf("%d free in the new day, want 1", u.Free)
 		}
 	})
-	t.Run("a step back of the wall clock reopens nothing", func(t *testing.T) {
-		l := New(edge.Add(-time.Hour), day)
-		l.Take(edge.Add(time.Hour), one(0))
-		l.Return(edge.Add(time.Hour), one(0), Attempt{Sent: edge.Add(time.Hour), End: edge.Add(time.Hour)})
-		if u := l.Usage(edge.Add(-30*time.Minute), 0, ""); u.Free != 1 {
-			t.Errorf("%d free after the step, want 1", u.Free)
-		}
-	})
 	t.Run("days of 23 and 25 hours", func(t *testing.T) {
 		ny, err := time.LoadLocation("America/New_York")
 		if err != nil {
@@ -394,45 +390,95 @@ func TestAlignedWindows(t *testing.T) {
 		}
 		for date, hours := range map[string]int{"2026-03-08": 23, "2026-11-01": 25, "2026-11-02": 24} {
 			d, _ := time.ParseInLocation(time.DateOnly, date, ny)
-			from, to := Calendar{Unit: Day, Zone: ny}.bounds(d.Add(12 * time.Hour).UnixNano())
-			if got := time.Duration(to - from); got != time.Duration(hours)*time.Hour {
+			end := Calendar{Unit: Day, Zone: ny}.end(d.Add(12 * time.Hour).UnixNano())
+			if got := time.Duration(end - d.UnixNano()); got != time.Duration(hours)*time.Hour {
 				t.Errorf("%s has %v, want %dh", date, got, hours)
 			}
 		}
 	})
 }
 
-// TestBoundsOfEveryZone looks at every change of every zone's clock: a window
-// holds its instant, and windows follow each other without a gap.
-func TestBoundsOfEveryZone(t *testing.T) {
-	names := []string{
-		"America/Havana", "America/Santiago", "America/Asuncion", "America/Sao_Paulo", "America/St_Johns", "America/New_York",
-		"Asia/Beirut", "Asia/Tehran", "Asia/Shanghai", "Asia/Kathmandu", "Africa/Cairo", "Atlantic/Azores", "Australia/Lord_Howe",
-		"Europe/London", "Pacific/Apia", "America/Scoresbysund", "Asia/Gaza", "Antarctica/Troll", "UTC",
+// TestEndsInEveryZone looks at every change of every zone's clock in the database of zones.
+// After the end of a window no instant has its date, and right before it one has. A window
+// is no longer than its unit and the hours that come twice.
+func TestEndsInEveryZone(t *testing.T) {
+	zones := allZones(t)
+	if len(zones) < 250 {
+		t.Fatalf("%d zones are known, want all", len(zones))
 	}
-	for _, name := range names {
-		zone, err := time.LoadLocation(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for at, end := time.Date(1985, 1, 1, 0, 0, 0, 0, zone), time.Date(2030, 1, 1, 0, 0, 0, 0, zone); at.Before(end); {
+	around := []time.Duration{-26 * time.Hour, -13 * time.Hour, -time.Hour, -30 * time.Minute, -1, 0, 30 * time.Minute, time.Hour, 13 * time.Hour, 26 * time.Hour}
+	for _, zone := range zones {
+		for at, until := time.Date(1900, 1, 1, 0, 0, 0, 0, zone), time.Date(2040, 1, 1, 0, 0, 0, 0, zone); at.Before(until); {
 			_, change := at.ZoneBounds()
 			if change.IsZero() {
 				break
 			}
-			for off := -26 * time.Hour; off <= 26*time.Hour; off += 10 * time.Minute {
+			for _, off := range around {
 				for u := Minute; u <= Month; u++ {
-					c := Calendar{Unit: u, Zone: zone}
-					wall := change.Add(off).UnixNano()
-					from, to := c.bounds(wall)
-					if from > wall || to <= wall {
-						t.Fatalf("%s, %v at %v: window from %v to %v", name, u, change.Add(off), time.Unix(0, from).In(zone), time.Unix(0, to).In(zone))
-					}
+					checkEnd(t, Calendar{Unit: u, Zone: zone}, change.Add(off))
 				}
 			}
 			at = change.Add(time.Hour)
 		}
 	}
+}
+
+func checkEnd(t *testing.T, c Calendar, at time.Time) {
+	end := time.Unix(0, c.end(at.UnixNano())).In(c.Zone)
+	window := func(at time.Time) int { // grows from one to the next
+		y, m, d := at.Date()
+		if c.Unit == Month {
+			d = 0
+		}
+		return (y*100+int(m))*100 + d
+	}
+	longest := c.Unit.length() + 26*time.Hour
+	if c.Unit == Month {
+		longest += 24 * time.Hour
+	}
+	switch {
+	case !end.After(at) || end.Sub(at) > longest:
+		t.Fatalf("%v: the %v of %v ends at %v", c.Zone, c.Unit, at, end)
+	case c.Unit < Day:
+		return
+	case window(end.Add(-1)) > window(at) && !skipped(end):
+		t.Fatalf("%v: the %v of %v ends at %v, and is over before", c.Zone, c.Unit, at, end)
+	}
+	for later := end; later.Before(end.Add(26 * time.Hour)); later = later.Add(1 + later.Sub(end)*2/3 + 10*time.Minute) {
+		if window(later) <= window(at) {
+			t.Fatalf("%v: the %v of %v ends at %v, and %v is still in it", c.Zone, c.Unit, at, end, later)
+		}
+	}
+}
+
+// skipped reports whether the clock is put back at about an instant, so that a window may
+// be over and come again.
+func skipped(at time.Time) bool {
+	_, before := at.Add(-26 * time.Hour).Zone()
+	_, after := at.Zone()
+	return after < before
+}
+
+// allZones returns the zones of the database that the toolchain has, but for those that
+// are another name of one.
+func allZones(t *testing.T) (zones []*time.Location) {
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive, err := zip.OpenReader(filepath.Join(strings.TrimSpace(string(root)), "lib", "time", "zoneinfo.zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer archive.Close()
+	known := map[uint32]bool{}
+	for _, f := range archive.File {
+		if zone, err := time.LoadLocation(f.Name); err == nil && !known[f.CRC32] {
+			known[f.CRC32] = true
+			zones = append(zones, zone)
+		}
+	}
+	return zones
 }
 
 // TestAlignedArrivals draws arrivals anywhere in flight, on a receiver's clock
@@ -466,38 +512,6 @@ func TestAlignedArrivals(t *testing.T) {
 				t.Fatalf("seed %d: %d calls arrived in the minute of %v, at most 5 may", seed, n, minute)
 			}
 		}
-	}
-}
-
-// TestClockSteps gives the ledger both clocks by hand, as only a test can.
-func TestClockSteps(t *testing.T) {
-	const skew = time.Second
-	begin := time.Date(2026, 11, 21, 23, 0, 0, 0, time.UTC)
-	for _, tt := range []struct {
-		name string
-		step time.Duration
-		out  int // in the new day, of the one permit taken before the step
-		told bool
-	}{
-		{"no step", 0, 0, false},
-		{"forward within the skew", skew, 0, false},
-		{"forward beyond the skew", 2 * time.Hour, 1, true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			l := New(begin, Limit{Calls: 5, Window: Aligned(Calendar{Unit: Day, Skew: skew})})
-			told := false
-			l.OnStep = func(step time.Duration) { told = step == tt.step }
-			l.Take(begin, one(0))
-			l.Return(begin, one(0), Attempt{Sent: begin, End: begin})
-			now := begin.Add(30 * time.Minute)
-			if tt.step < 2*time.Hour {
-				now = begin.Add(time.Hour + 3*skew)
-			}
-			at := l.clocks(int64(now.Sub(begin)), now.Add(tt.step).UnixNano())
-			if out := l.limits[0].accounts[""].cooling.at(at.wall); out != tt.out || told != tt.told {
-				t.Errorf("%d permits out in the new day, told of a step: %v; want %d and %v", out, told, tt.out, tt.told)
-			}
-		})
 	}
 }
 
@@ -615,5 +629,62 @@ func TestTakeAllocatesNothing(t *testing.T) {
 	take()
 	if n := testing.AllocsPerRun(1000, take); n != 0 {
 		t.Errorf("%v allocations per permit, want 0", n)
+	}
+}
+
+// TestShortageIsExact: a call that is refused is refused until the instant that the ledger
+// names, and not at it, also where a bucket and a window hold it both. The bucket computes in
+// floating point: some nanoseconds are its own.
+func TestShortageIsExact(t *testing.T) {
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 6))
+		calls := 1 + r.IntN(6)
+		l := New(start, Limit{Calls: calls, Window: Sliding(time.Second), Burst: 1 + r.IntN(calls)})
+		now, refused := start, 0
+		for range 60 {
+			need := []Need{{Cost: 1 + r.IntN(calls)}}
+			short, ok := l.Take(now, need)
+			if ok {
+				l.Return(now, need, Attempt{Sent: now, End: now})
+				now = now.Add(time.Duration(r.Int64N(int64(300 * ms))))
+				continue
+			}
+			refused++
+			if !short.Until.Equal(l.Next(now, need[0])) || !l.Next(short.Until.Add(-10), need[0]).After(short.Until.Add(-10)) {
+				t.Fatalf("seed %d: refused until %v, which is too late", seed, short.Until)
+			}
+			if _, ok := l.Take(short.Until, need); !ok {
+				t.Fatalf("seed %d: refused until %v, and refused then", seed, short.Until)
+			}
+			now = short.Until
+			l.Return(now, need, Attempt{Sent: now, End: now})
+		}
+		if refused == 0 {
+			t.Fatalf("seed %d: nothing was refused", seed)
+		}
+	}
+}
+
+// TestTwoNeedsOfOneLimit: the ledger could meet each of two needs of one limit, but not
+// both, so no call may have two.
+func TestTwoNeedsOfOneLimit(t *testing.T) {
+	for _, keys := range [][2]string{{"a", "a"}, {"a", "b"}} {
+		for name, use := range map[string]func(*Ledger, []Need){
+			"Take":   func(l *Ledger, needs []Need) { l.Take(start, needs) },
+			"Charge": func(l *Ledger, needs []Need) { l.Charge(start, needs) },
+		} {
+			func() {
+				l := New(start, Limit{Name: "app", Calls: 1, Window: Sliding(time.Second), MaxKeys: 1})
+				defer func() {
+					if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), `limit "app" is needed twice`) {
+						t.Errorf("%s of keys %q: %v, want a panic that names the limit", name, keys, v)
+					}
+					if u := l.Usage(start, 0, "a"); u.Out != 0 {
+						t.Errorf("%s of keys %q: %d permits are out", name, keys, u.Out)
+					}
+				}()
+				use(l, []Need{{Key: keys[0], Cost: 1}, {Key: keys[1], Cost: 1}})
+			}()
+		}
 	}
 }

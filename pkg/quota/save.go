@@ -2,15 +2,15 @@ package quota
 
 import "time"
 
-// Held are permits of one key that are out, in a form that outlives the process:
-// Back is on the wall clock.
+// Held are permits of one key that are out, in a form that outlives the ledger.
 type Held struct {
 	Limit   int
 	Key     string
 	Permits int
 	// All means all permits of all keys: see [Ledger.HoldAll].
 	All bool
-	// Back is when they come back; zero if their attempt is in flight.
+	// Back is when they come back; zero if their attempt is in flight. It counts on the
+	// monotonic clock, also of an aligned limit.
 	Back time.Time
 }
 
@@ -19,17 +19,17 @@ func (l *Ledger) Save(now time.Time) []Held {
 	at := l.instant(now)
 	var all []Held
 	for i, lim := range l.limits {
-		clock := lim.clock(at)
 		if lim.heldUntil > at.mono {
-			all = append(all, Held{Limit: i, All: true, Back: time.Unix(0, at.wall+lim.heldUntil-at.mono)})
+			all = append(all, Held{Limit: i, All: true, Back: l.time(lim.heldUntil)})
 		}
+		clock := lim.clock(at)
 		for key, a := range lim.accounts {
 			if a.inFlight > 0 {
 				all = append(all, Held{Limit: i, Key: key, Permits: int(a.inFlight)})
 			}
 			a.cooling.at(clock)
 			for _, b := range a.cooling.ring[a.cooling.head:] {
-				all = append(all, Held{Limit: i, Key: key, Permits: int(b.n), Back: time.Unix(0, at.wall+b.at-clock)})
+				all = append(all, Held{Limit: i, Key: key, Permits: int(b.n), Back: l.time(at.mono + b.at - clock)})
 			}
 		}
 	}
@@ -37,11 +37,12 @@ func (l *Ledger) Save(now time.Time) []Held {
 }
 
 // Restore takes permits that another ledger saved, or that an earlier process
-// left: they come back at h.Back, which must not be zero. Mark is the latest wall
-// clock that was ever read: a clock behind it was put back, and lets no permit
-// come back sooner, and none later than that of an attempt that is unanswered now.
-func (l *Ledger) Restore(now, mark time.Time, h Held) {
-	at, lim, back := l.restored(now, mark, h.Limit, h.Back)
+// left: they come back at h.Back, which must not be zero, but not later than those of an
+// attempt that is unanswered now. Step is how far the wall clock was put forward since
+// they were saved, or back if it is negative, beyond the time that has passed: an aligned
+// limit that does not tolerate it keeps them as after such a step of a running ledger.
+func (l *Ledger) Restore(now time.Time, step time.Duration, h Held) {
+	at, lim, back := l.restored(now, step, h.Limit, h.Back)
 	if back <= lim.clock(at) {
 		return
 	}
@@ -57,23 +58,25 @@ func (l *Ledger) Restore(now, mark time.Time, h Held) {
 }
 
 // HoldAll keeps all permits of all keys of a limit out until the instant, where
-// their number is unknown. PauseLimit does not shorten it. Mark is as in Restore.
-func (l *Ledger) HoldAll(now, mark time.Time, limit int, until time.Time) {
-	at, lim, back := l.restored(now, mark, limit, until)
+// their number is unknown. PauseLimit does not shorten it. Step is as in Restore.
+func (l *Ledger) HoldAll(now time.Time, step time.Duration, limit int, until time.Time) {
+	at, lim, back := l.restored(now, step, limit, until)
 	lim.heldUntil = max(lim.heldUntil, at.mono+back-lim.clock(at))
 	lim.paused = max(lim.paused, lim.heldUntil)
 }
 
-// restored puts an instant of the wall clock at which permits come back on the
-// clock of the limit's window.
-func (l *Ledger) restored(now, mark time.Time, limit int, back time.Time) (at instant, lim *limit, on int64) {
-	l.wall = max(l.wall, mark.UnixNano())
+// restored puts an instant at which permits come back on the clock of the limit's window.
+func (l *Ledger) restored(now time.Time, step time.Duration, limit int, back time.Time) (at instant, lim *limit, on int64) {
 	at, lim = l.instant(now), l.limits[limit]
-	on = lim.clock(at) + back.UnixNano() - at.wall
-	return at, lim, min(on, lim.Window.back(at.add(int64(lim.Late))))
+	on = lim.clock(at) + int64(back.Sub(now))
+	last := lim.Window.back(at.add(int64(lim.Late)))
+	if lim.Window.tolerates(int64(step)) {
+		return at, lim, min(on, last)
+	}
+	return at, lim, min(max(on, last), last+int64(lim.Window.Length()))
 }
 
-// Back returns when the permits of an attempt come back, on the wall clock; zero
+// Back returns when the permits of an attempt come back, on the monotonic clock; zero
 // if they are back.
 func (l *Ledger) Back(now time.Time, limit int, a Attempt) time.Time {
 	at, lim := l.instant(now), l.limits[limit]
@@ -86,9 +89,9 @@ func (l *Ledger) Back(now time.Time, limit int, a Attempt) time.Time {
 	case g > 0 && end.mono > sent.mono+g:
 		end = sent.add(g)
 	}
-	back, clock := lim.Window.back(end), lim.clock(at)
+	back, clock := lim.back(end), lim.clock(at)
 	if back <= clock {
 		return time.Time{}
 	}
-	return time.Unix(0, at.wall+back-clock)
+	return l.time(at.mono + back - clock)
 }

@@ -34,8 +34,8 @@ type Window interface {
 	// later estimates when a permit that is free at an instant is free again after a
 	// number of rounds: in each, an attempt takes it at once and ends after trip.
 	later(at, rounds, trip int64) int64
-	// tolerates reports whether permits come back at the same instants although the
-	// wall clock was put forward by step, or back.
+	// tolerates reports whether permits come back in time although the wall clock was put
+	// forward by step, or back.
 	tolerates(step int64) bool
 }
 
@@ -95,8 +95,11 @@ func (w aligned) Equal(other Window) bool {
 func (w aligned) check(f *faults) {
 	if w.Unit < Minute || w.Unit > Month {
 		f.add("window", "unit is %d, must be minute, hour, day or month", w.Unit)
+		return
 	}
-	within(f, "skew", w.Skew, 0, MaxWindow)
+	if w.Skew < 0 || w.Skew > w.Unit.length() {
+		f.add("skew", "is %v, must be from 0 to the window's length (%v)", w.Skew, w.Unit.length())
+	}
 }
 
 func (w aligned) back(arrived instant) int64 { return w.over(arrived.wall) }

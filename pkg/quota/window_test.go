@@ -51,10 +51,10 @@ func TestCheckReportsEachField(t *testing.T) {
 		{Limit{Calls: 1}, []string{"window: is missing"}},
 		{Limit{Calls: 1, Window: Sliding(0)}, []string{"window: is 0s, must be from 1ns to 8784h0m0s"}},
 		{Limit{Calls: 1, Window: Sliding(MaxWindow + 1)}, []string{"window: is 8784h0m0.000000001s, must be from 1ns to 8784h0m0s"}},
-		{Limit{Calls: 1, Window: Aligned(Calendar{Skew: -1})}, []string{
-			"window: unit is 0, must be minute, hour, day or month",
-			"skew: is -1ns, must be from 0s to 8784h0m0s",
-		}},
+		{Limit{Calls: 1, Window: Aligned(Calendar{})}, []string{"window: unit is 0, must be minute, hour, day or month"}},
+		{Limit{Calls: 1, Window: Aligned(Calendar{Unit: 9})}, []string{"window: unit is 9, must be minute, hour, day or month"}},
+		{Limit{Calls: 1, Window: Aligned(Calendar{Unit: Day, Skew: -1})}, []string{"skew: is -1ns, must be from 0 to the window's length (24h0m0s)"}},
+		{Limit{Calls: 1, Window: Aligned(Calendar{Unit: Minute, Skew: time.Minute + 1})}, []string{"skew: is 1m0.000000001s, must be from 0 to the window's length (1m0s)"}},
 		{Limit{Calls: 5, Window: second, Burst: 6}, []string{"burst: is 6, must be from 0 to calls (5)"}},
 		{Limit{Calls: 5, Window: InFlight(), Burst: 5}, []string{"burst: is 5, but spacing needs a sliding window"}},
 		{Limit{Window: second, Late: -1, Guard: -1, Burst: -1, MaxKeys: -1}, []string{
@@ -130,7 +130,7 @@ func TestAnotherKindNeedsOnlyItsMethods(t *testing.T) {
 				all := l.Save(now)
 				l = New(start, limit)
 				for _, h := range all {
-					l.Restore(now, now, h)
+					l.Restore(now, 0, h)
 				}
 			}
 		}
@@ -150,7 +150,7 @@ func TestAnotherKindNeedsOnlyItsMethods(t *testing.T) {
 			t.Errorf("%d ahead: ETA %v, want %v", i, got, want)
 		}
 	}
-	l.HoldAll(at(200*ms), start, 0, at(time.Hour))
+	l.HoldAll(at(200*ms), 0, 0, at(time.Hour))
 	if next := l.Next(at(200*ms), one(0)[0]).Sub(start); next != second {
 		t.Errorf("all permits are held until %v, want 1s: no attempt that ended by now counts longer", next)
 	}
@@ -191,12 +191,12 @@ func TestRestoreNeverHoldsLongerThanAnAttemptNow(t *testing.T) {
 		t.Run(fmt.Sprintf("%T", tt.window), func(t *testing.T) {
 			for _, back := range []time.Duration{tt.back - 1, tt.back, tt.back + time.Second, 48 * time.Hour} {
 				l := New(start, Limit{Calls: 1, Window: tt.window, Late: 5 * time.Second})
-				l.Restore(start, start, Held{Permits: 1, Back: at(back)})
+				l.Restore(start, 0, Held{Permits: 1, Back: at(back)})
 				if got, want := l.Next(start, one(0)[0]).Sub(start), min(back, tt.back); got != want {
 					t.Errorf("saved to come back at %v: back at %v, want %v", back, got, want)
 				}
 				l = New(start, Limit{Calls: 1, Window: tt.window, Late: 5 * time.Second})
-				l.HoldAll(start, start, 0, at(back))
+				l.HoldAll(start, 0, 0, at(back))
 				l.PauseLimit(0, time.Time{})
 				held := l.Save(start)
 				if got, want := l.Next(start, one(0)[0]).Sub(start), min(back, tt.back); got != want || len(held) != 1 || !held[0].All || !held[0].Back.Equal(at(want)) {

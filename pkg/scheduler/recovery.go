@@ -23,8 +23,8 @@ func (l *loop) recover() error {
 		return fmt.Errorf("throttler: %w", err)
 	}
 	now := time.Now()
-	if behind := past.Mark.Sub(now); behind > 0 {
-		l.log.Warn("the wall clock is behind the latest time in the store; no permit comes back sooner for it", "behind", behind.String())
+	if past.Step.Abs() > time.Second {
+		l.log.Warn("the wall clock was put forward (or back, if negative) since the last process; permits of calendar windows that were out come back a window later at most", "step", past.Step.String())
 	}
 	l.seq = uint64(past.Seq)
 	l.holdID = past.Epoch << 32
@@ -76,9 +76,9 @@ func (l *loop) restore(now time.Time, past *Recovered) []lease.Hold {
 		switch {
 		case u == nil && !h.Paused:
 			d := l.absent[h.Upstream]
-			d.since, d.holds = now, append(d.holds, h)
+			d.since, d.step, d.holds = now, past.Step, append(d.holds, h)
 			l.absent[h.Upstream] = d
-		case u != nil && !u.restore(now, now, past.Mark, &h):
+		case u != nil && !u.restore(now, now, past.Step, &h):
 			continue // there is no such limit any more
 		}
 		known = append(known, h)

@@ -96,7 +96,8 @@ func (l *loop) reload(now time.Time, next map[string]*service, demands map[*call
 // A detached upstream is one that was configured and may be so again: by a reload, or for
 // the next process. Permits that are out of its limits stay out meanwhile.
 type detached struct {
-	since   time.Time // no attempt of it ended later
+	since   time.Time     // no attempt of it ended later
+	step    time.Duration // of the wall clock, since the holds were stored
 	holds   []lease.Hold
 	backlog Backlog // calls that wait in the store
 }
@@ -121,7 +122,7 @@ func (l *loop) attach(now time.Time, u *upstreamState) {
 	u.inherit(d.backlog)
 	for _, h := range slices.AppendSeq(d.holds, maps.Values(l.pauses)) {
 		if h.Upstream == u.Name && (h.Back.IsZero() || h.Back.After(now)) {
-			u.restore(now, d.since, now, &h)
+			u.restore(now, d.since, d.step, &h)
 		}
 	}
 }

@@ -98,9 +98,11 @@ func (f *Filter) matches(c *Call) bool {
 
 // Recovered is the state that earlier lives of a store left.
 type Recovered struct {
-	Epoch int64     // of this life: above that of any other
-	Mark  time.Time // the latest wall clock that any life has seen
-	Seq   int64     // the highest that was given
+	Epoch int64 // of this life: above that of any other
+	Seq   int64 // the highest that was given
+	// Step is how far the wall clock was put forward since the last life, or back if it
+	// is negative, beyond the time that has passed.
+	Step time.Duration
 	// Holds are permits that may be out. Those without Back have no recorded end.
 	Holds []lease.Hold
 	// Backlog is the calls in the store, by upstream.

@@ -53,11 +53,7 @@ func newUpstreamState(l *loop, sv *service) *upstreamState {
 }
 
 func (u *upstreamState) clockStepped(step time.Duration) {
-	text := "the wall clock was put forward; permits that are out of aligned limits count in both windows"
-	if step < 0 {
-		text = "the wall clock was put back; aligned windows stand still until it is at its old time"
-	}
-	u.loop.log.Warn(text, "upstream", u.Name, "step", step.String())
+	u.loop.log.Warn("the wall clock was put forward (or back, if negative); permits of calendar windows that are out come back a window later at most", "upstream", u.Name, "step", step.String())
 }
 
 // setPhase moves a call from one count to another.
@@ -156,8 +152,8 @@ func (u *upstreamState) holds(now time.Time) []lease.Hold {
 
 // restore gives the ledger permits that are out, or a pause, and fills in when they come
 // back; false if they are back, or there is no such limit. An attempt without a recorded end ended by the
-// instant ended, if at all. Mark is as in [quota.Ledger.Restore].
-func (u *upstreamState) restore(now, ended, mark time.Time, h *lease.Hold) bool {
+// instant ended, if at all. Step is as in [quota.Ledger.Restore].
+func (u *upstreamState) restore(now, ended time.Time, step time.Duration, h *lease.Hold) bool {
 	limit := u.limitNamed(h.Limit)
 	if h.Paused {
 		limit = u.pausable(h.Limit)
@@ -174,9 +170,9 @@ func (u *upstreamState) restore(now, ended, mark time.Time, h *lease.Hold) bool 
 		return false
 	}
 	if h.Every {
-		u.ledger.HoldAll(now, mark, limit, h.Back)
+		u.ledger.HoldAll(now, step, limit, h.Back)
 	} else {
-		u.ledger.Restore(now, mark, quota.Held{Limit: limit, Key: h.Key, Permits: h.Permits, Back: h.Back})
+		u.ledger.Restore(now, step, quota.Held{Limit: limit, Key: h.Key, Permits: h.Permits, Back: h.Back})
 	}
 	return true
 }

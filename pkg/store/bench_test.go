@@ -21,7 +21,7 @@ func BenchmarkLife(b *testing.B) {
 		callers int
 	}{{"1 caller", 1}, {"64 callers", 64}} {
 		b.Run(bench.name, func(b *testing.B) {
-			d, err := Open(filepath.Join(scratch(b), "bench.db"), Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+			d, err := Open(filepath.Join(scratch(b), "bench.db"), Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -65,7 +65,7 @@ func BenchmarkLife(b *testing.B) {
 
 // BenchmarkRead reads a finished call, and a page of calls that wait.
 func BenchmarkRead(b *testing.B) {
-	d, err := Open(filepath.Join(scratch(b), "bench.db"), Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+	d, err := Open(filepath.Join(scratch(b), "bench.db"), Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -9,19 +9,21 @@ import (
 // A conn is the connection that changes the file. The writer's goroutine owns it.
 type conn struct {
 	*sql.Conn
+	clock
 	queries  map[string]*sql.Stmt   // compiled
 	changes  map[string]driver.Stmt // compiled
 	args     []driver.NamedValue    // of the change that runs, kept for the next
 	epoch    int64                  // of this process; see the table meta
 	lowSpace bool                   // the reserve is used up: responses are left out
+	marks    bool                   // commits are marked: the holds are on the clock of this process
 }
 
-func newConn(pool *sql.DB) (*conn, error) {
+func newConn(pool *sql.DB, k clock) (*conn, error) {
 	c, err := pool.Conn(context.Background())
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: c, queries: make(map[string]*sql.Stmt), changes: make(map[string]driver.Stmt)}, nil
+	return &conn{Conn: c, clock: k, queries: make(map[string]*sql.Stmt), changes: make(map[string]driver.Stmt)}, nil
 }
 
 // close gives the connection back. An open statement would keep the file open.

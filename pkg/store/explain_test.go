@@ -52,7 +52,7 @@ func TestExplain(t *testing.T) {
 			d.Close()
 			test.damage(t, path)
 			says(t, "check", check(path, Options{}), path, test.check)
-			d, err := Open(path, Options{Log: quiet})
+			d, err := Open(path, Options{Log: quiet, boot: steadyBoot})
 			if err == nil {
 				d.Close()
 			}

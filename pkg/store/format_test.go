@@ -142,7 +142,7 @@ func TestFormatOfRows(t *testing.T) {
 	} {
 		var text strings.Builder
 		line := func(column string, value reflect.Value) { fmt.Fprintf(&text, "%s: %#v\n", column, value) }
-		r, err := rowOf(sample.call)
+		r, err := clock{start: time.Now()}.row(sample.call)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -59,7 +59,7 @@ func (d *DB) open(path string, o Options) error {
 	if err := reserve.allocate(); err != nil {
 		o.Log.Warn("the disk is full; nothing new is accepted", "store", path)
 	}
-	if d.writer, err = newWriter(path, o, d.writePool, d.failure, reserve); err != nil {
+	if d.writer, err = newWriter(path, o, d.writePool, d.clock, d.failure, reserve); err != nil {
 		return err
 	}
 	go d.writer.run()

@@ -23,15 +23,18 @@ const (
 // earlier processes, and collects the state that it recovers.
 type recovery struct {
 	*conn
-	codec  *codec
-	now    time.Time
-	repeat func(*scheduler.Entry) (time.Time, bool)
-	state  *scheduler.Recovered
+	codec *codec
+	// The time at the begin, the boot's clock read first.
+	bootedAt boot
+	now      time.Time
+	repeat   func(*scheduler.Entry) (time.Time, bool)
+	state    *scheduler.Recovered
 
 	// Read from meta.
-	folded, mark int64
-	clean        bool
-	counted      []byte // the backlog at the last clean close
+	folded  int64
+	mark    mark // of the last commit
+	clean   bool
+	counted []byte // the backlog at the last clean close
 }
 
 func (r *recovery) run(recent time.Duration) (*scheduler.Recovered, error) {
@@ -46,7 +49,7 @@ func (r *recovery) run(recent time.Duration) (*scheduler.Recovered, error) {
 	if err := r.interruptAttempts(); err != nil {
 		return nil, err
 	}
-	if err := r.recentHolds(max(r.mark, micros(r.now)) - recent.Microseconds()); err != nil {
+	if err := r.recentHolds(r.mark.steady - recent.Microseconds()); err != nil {
 		return nil, err
 	}
 	holds, err := r.holds()
@@ -54,12 +57,16 @@ func (r *recovery) run(recent time.Duration) (*scheduler.Recovered, error) {
 		return nil, err
 	}
 	r.state.Holds = append(r.state.Holds, holds...)
+	passed, step := r.mark.since(r.bootedAt, r.now)
+	r.state.Step = step
+	r.mark.recovered(r.state.Holds, r.now, passed)
 	if err := r.readBacklog(cancelled); err != nil {
 		return nil, err
 	}
-	if err := r.set("epoch", r.epoch); err != nil {
+	if err := r.replaceHolds(r.state.Holds); err != nil {
 		return nil, err
 	}
+	r.marks, r.state.Epoch = true, r.epoch
 	return r.state, r.set("clean", false)
 }
 
@@ -70,7 +77,7 @@ func (r *recovery) readMeta() error {
 	for _, m := range []struct {
 		name string
 		to   any
-	}{{"epoch", &last}, {"folded", &r.folded}, {"mark", &r.mark}, {"clean", &r.clean}, {"id", &id}, {"backlog", &r.counted}} {
+	}{{"epoch", &last}, {"folded", &r.folded}, {"clean", &r.clean}, {"id", &id}, {"backlog", &r.counted}} {
 		if err := r.one("SELECT value FROM meta WHERE name = ?", []any{m.name}, m.to); err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
@@ -81,7 +88,10 @@ func (r *recovery) readMeta() error {
 		}
 	}
 	r.epoch = last + 1
-	r.state.Epoch, r.state.Mark = r.epoch, instant(r.mark)
+	var err error
+	if r.mark, err = lastMark(r.conn); err != nil {
+		return err
+	}
 	return r.one("SELECT coalesce(max(seq), 0) FROM calls", nil, &r.state.Seq)
 }
 
@@ -96,7 +106,7 @@ func (r *recovery) rows(where string, args ...any) ([]*row, error) {
 
 // put stores the decision about a call.
 func (r *recovery) put(c *scheduler.Call) error {
-	row, err := rowOf(c)
+	row, err := r.clock.row(c)
 	if err != nil {
 		return err
 	}

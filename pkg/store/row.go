@@ -43,13 +43,13 @@ func (r *row) checksum() int64 {
 	return checksum(r.id, r.upstream, r.state, r.rank, r.async, r.callback, r.resolves, r.accepted, r.notBefore, r.due, r.deadline, r.ended, r.attempts, r.spent)
 }
 
-// rowOf returns the columns that change with a call.
-func rowOf(c *scheduler.Call) (*row, error) {
+// row returns the columns that change with a call.
+func (k clock) row(c *scheduler.Call) (*row, error) {
 	attempts, err := encodeAttempts(c.Attempts)
 	if err != nil {
 		return nil, err
 	}
-	spent, err := encodeHolds(c.Outstanding)
+	spent, err := encodeHolds(k.holds(c.Outstanding))
 	if err != nil {
 		return nil, err
 	}
@@ -57,10 +57,10 @@ func rowOf(c *scheduler.Call) (*row, error) {
 		seq: c.Seq, id: c.ID, upstream: c.Upstream, state: string(c.State), rank: -int64(c.Priority), async: c.Async,
 		callback: c.Callback, resolves: c.Resolves,
 		accepted: micros(c.AcceptedAt), notBefore: micros(c.NotBefore), due: micros(c.Due), deadline: micros(c.Deadline),
-		ended: micros(c.FinishedAt), attempts: attempts, spent: spent,
+		ended: k.micros(c.FinishedAt), attempts: attempts, spent: spent,
 	}
 	for n := len(c.Attempts); n > 0 && r.ended == 0; n-- { // of the last attempt that has ended: an intent leaves it
-		r.ended = micros(c.Attempts[n-1].EndedAt)
+		r.ended = k.micros(c.Attempts[n-1].EndedAt)
 	}
 	if r.due != 0 {
 		r.wake = min(r.due, r.deadline)

@@ -54,7 +54,7 @@ func hookedConfig(store scheduler.Store, up *log, limits ...scheduler.Limit) sch
 // openTest opens a store that does not sync.
 func openTest(t *testing.T, path string) *DB {
 	t.Helper()
-	d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+	d, err := Open(path, Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func (w *site) config(names ...string) scheduler.Config {
 
 func (w *site) start(t *testing.T, path string, names ...string) (*scheduler.Scheduler, *DB) {
 	t.Helper()
-	d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+	d, err := Open(path, Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
 	if err != nil {
 		t.Fatal(err)
 	}

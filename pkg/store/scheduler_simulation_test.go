@@ -263,8 +263,11 @@ func (sim *simulation) reopen() {
 		if err := sim.db.Close(); err != nil {
 			sim.Fatal(err)
 		}
+		if sim.r.IntN(4) == 0 { // the wall clock is put forward, or back, meanwhile
+			putMark(sim.T, sim.path, time.Duration(sim.r.Int64N(int64(4*time.Hour)))-2*time.Hour)
+		}
 	}
-	db, err := Open(sim.path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096, longLog: 20})
+	db, err := Open(sim.path, Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096, longLog: 20})
 	if err != nil {
 		sim.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func (l *log) sent() []string {
 // startProcess opens a store in a bubble and a scheduler over it.
 func startProcess(t *testing.T, path string, up http.RoundTripper, limits ...scheduler.Limit) *scheduler.Scheduler {
 	t.Helper()
-	d, err := Open(path, Options{Log: quiet, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+	d, err := Open(path, Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,10 +66,11 @@ type Options struct {
 	// Log gets the warnings for an operator; nil means slog.Default().
 	Log *slog.Logger
 
-	vfs     string // SQLite's file layer, for tests
-	raw     string // pragmas instead of synchronous, for tests
-	reserve int64  // bytes, for tests
-	longLog int    // pages, for tests
+	boot    func() boot // for tests
+	vfs     string      // SQLite's file layer, for tests
+	raw     string      // pragmas instead of synchronous, for tests
+	reserve int64       // bytes, for tests
+	longLog int         // pages, for tests
 }
 
 // withDefaults fills in the fields that are zero.
@@ -89,6 +90,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.longLog == 0 {
 		o.longLog = longLog
 	}
+	if o.boot == nil {
+		o.boot = machineClock
+	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -101,6 +105,7 @@ func (o Options) withDefaults() (Options, error) {
 // writer, the one goroutine that changes the file; its sweeper does so too.
 type DB struct {
 	*reader
+	clock     clock
 	writer    *writer
 	sweeper   sync.WaitGroup
 	writePool *sql.DB // of one connection, the writer's
@@ -127,7 +132,7 @@ func Open(path string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: %s: %w", path, err)
 	}
-	d := &DB{reader: &reader{codec: codec, failure: newFailure(file), keepKeys: o.KeepKeys}, lock: flock.New(file + "-lock")}
+	d := &DB{clock: clock{time.Now(), o.boot}, reader: &reader{codec: codec, failure: newFailure(file), keepKeys: o.KeepKeys}, lock: flock.New(file + "-lock")}
 	if err := d.open(file, o); err != nil {
 		d.release()
 		return nil, fmt.Errorf("store: %s: %w", path, explain(err))

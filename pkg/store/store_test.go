@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
@@ -18,6 +19,9 @@ var quiet = slog.New(slog.DiscardHandler)
 func open(t testing.TB, path string, o Options) *DB {
 	t.Helper()
 	o.Log = quiet
+	if o.boot == nil {
+		o.boot = steadyBoot
+	}
 	d, err := Open(path, o)
 	if err != nil {
 		t.Fatal(err)
@@ -25,6 +29,9 @@ func open(t testing.TB, path string, o Options) *DB {
 	t.Cleanup(func() { d.Close() })
 	return d
 }
+
+// steadyBoot is the clock of a machine that runs all the time, also in a bubble.
+func steadyBoot() boot { return boot{"test", time.Since(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))} }
 
 func file(t testing.TB) string { return filepath.Join(t.TempDir(), "throttler.db") }
 

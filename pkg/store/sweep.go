@@ -48,7 +48,7 @@ func (s *sweeper) step(now time.Time) (calls int64, err error) {
 	err = s.writer.do(context.Background(), &change{essential: true, apply: func(c *conn) (refused, err error) {
 		const old = `IN (SELECT seq FROM calls INDEXED BY ended WHERE ended_at > 0 AND ended_at < ?
 			AND state IN ('done', 'failed', 'expired', 'exhausted', 'cancelled') ORDER BY ended_at LIMIT ?)`
-		before := micros(now.Add(-s.keepCalls))
+		before := c.micros(now.Add(-s.keepCalls))
 		if err := c.exec("DELETE FROM untold WHERE seq "+old, before, sweepStep); err != nil {
 			return nil, err
 		}
@@ -58,10 +58,10 @@ func (s *sweeper) step(now time.Time) (calls int64, err error) {
 		// The time of a key begins when its call is finished.
 		if err := c.exec(`DELETE FROM keys WHERE key IN (SELECT k.key FROM keys k LEFT JOIN calls c USING (seq)
 			WHERE k.until < ? AND coalesce(c.state NOT IN ('waiting', 'unknown') AND c.ended_at < ?, true) ORDER BY k.until LIMIT ?)`,
-			micros(now), micros(now.Add(-s.keepKeys)), sweepStep); err != nil {
+			micros(now), c.micros(now.Add(-s.keepKeys)), sweepStep); err != nil {
 			return nil, err
 		}
-		return nil, c.exec("DELETE FROM quota WHERE id IN (SELECT id FROM quota WHERE back > 0 AND back < ? LIMIT ?)", micros(now), sweepStep)
+		return nil, c.exec("DELETE FROM quota WHERE id IN (SELECT id FROM quota WHERE back > 0 AND back < iif(paused, ?, ?) LIMIT ?)", micros(now), c.micros(now), sweepStep)
 	}})
 	return calls, err
 }

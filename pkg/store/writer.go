@@ -53,8 +53,8 @@ type writer struct {
 	closed  error // of the last change
 }
 
-func newWriter(path string, o Options, pool *sql.DB, f *failure, reserve *reserve) (*writer, error) {
-	c, err := newConn(pool)
+func newWriter(path string, o Options, pool *sql.DB, k clock, f *failure, reserve *reserve) (*writer, error) {
+	c, err := newConn(pool, k)
 	if err != nil {
 		return nil, err
 	}
@@ -228,8 +228,10 @@ func (w *writer) commit(batch []*change) error {
 			return w.rollback(err)
 		}
 	}
-	if err := w.conn.exec("INSERT INTO meta VALUES ('mark', ?1) ON CONFLICT DO UPDATE SET value = max(value, ?1)", micros(time.Now())); err != nil {
-		return w.rollback(err)
+	if w.conn.marks {
+		if err := w.conn.set("mark", w.conn.mark().String()); err != nil {
+			return w.rollback(err)
+		}
 	}
 	if err := w.conn.exec("COMMIT"); err != nil {
 		return w.rollback(err)

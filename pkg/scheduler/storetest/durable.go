@@ -129,7 +129,7 @@ func survives(t *durable) {
 	big := t.accept(func(e *scheduler.Entry) { e.Request.Body = bytes.Repeat([]byte("big\x00"), 50_000) })
 	epoch := int64(0)
 	t.lives(func(how string, past *scheduler.Recovered) {
-		if past.Seq != 3 || past.Epoch <= epoch || past.Mark.IsZero() || past.Mark.After(time.Now()) {
+		if past.Seq != 3 || past.Epoch <= epoch || past.Step.Abs() > time.Minute {
 			t.Errorf("%s: %+v", how, past)
 		}
 		epoch = past.Epoch
@@ -226,7 +226,8 @@ func hold(id int64, key string, permits int) lease.Hold {
 	return lease.Hold{ID: id, Upstream: "api", Limit: "app", Key: key, Permits: permits}
 }
 
-// sameHolds compares holds but for their ids.
+// sameHolds compares holds but for their ids. They may come back a little later than they
+// were stored: a life of the store begins by reading several clocks.
 func (t *durable) sameHolds(when string, got []lease.Hold, want ...lease.Hold) {
 	t.Helper()
 	got = slices.Clone(got)
@@ -234,7 +235,7 @@ func (t *durable) sameHolds(when string, got []lease.Hold, want ...lease.Hold) {
 	ok := slices.EqualFunc(got, want, func(a, b lease.Hold) bool {
 		late := a.Back.Sub(b.Back)
 		a.ID, b.ID, a.Back, b.Back = 0, 0, time.Time{}, time.Time{}
-		return a == b && late >= 0 && late <= time.Microsecond // never sooner
+		return a == b && late >= 0 && late < time.Second // never sooner
 	})
 	if !ok {
 		t.Errorf("%s: holds %+v, want %+v", when, got, want)

@@ -1,0 +1,33 @@
+package main
+
+// quotaBugs are seen by the tests of the ledger alone.
+var quotaBugs = []bug{
+	{"a step of the clock forgets late", "pkg/quota/limit.go",
+		"lim.Window.back(now.add(int64(lim.Late)))\n	lim.before", "lim.Window.back(now)\n	lim.before", nil},
+	{"a step of the clock leaves permits where they are", "pkg/quota/limit.go",
+		"a.cooling.shift(step, floor)", "a.cooling.shift(0, floor)", nil},
+	{"the clock before a step is never right", "pkg/quota/limit.go",
+		"	if arrived.mono < lim.doubtful {\n", "	if false {\n", nil},
+	{"small steps do not add up", "pkg/quota/ledger.go",
+		"		l.offset = offset\n", "		for _, lim := range l.limits {\n			if lim.Window.tolerates(offset - l.offset) {\n				lim.offset += offset - l.offset\n			}\n		}\n		l.offset = offset\n", nil},
+	{"a skipped day never ends", "pkg/quota/calendar.go",
+		"		at = change\n", "		break\n", nil},
+	{"spacing is forgotten while the window holds a call", "pkg/quota/limit.go",
+		"	if a.extra != nil && a.extra.bucket != nil {\n		until", "	if until == now.mono && a.extra != nil && a.extra.bucket != nil {\n		until", nil},
+	{"two needs of one limit are met", "pkg/quota/ledger.go",
+		"			if other.Limit == n.Limit {\n", "			if false {\n", nil},
+	{"permits are restored without the step", "pkg/quota/save.go",
+		"lim.Window.tolerates(int64(step))", "true", nil},
+}
+
+// clockBugs are of the time that a file has.
+var clockBugs = []bug{
+	{"the wall clock tells how much time has passed", "pkg/store/clock.go",
+		"		passed = b.since - m.boot.since\n", "		passed = max(0, wall)\n", []string{"-run", "TestRestartAfterAStep"}},
+	{"time goes back", "pkg/store/clock.go",
+		"		passed = max(0, wall)\n", "		passed = wall\n", []string{"-run", "TestRestartAfterAStep"}},
+	{"a recovery leaves permits on the clock before", "pkg/store/recover.go",
+		"	r.mark.recovered(r.state.Holds, r.now, passed)\n", "	_ = passed\n", []string{"-run", "TestRestartAfterAStep|TestCrashWhileRecovering"}},
+	{"the end of a pause follows the clock of the process", "pkg/store/clock.go",
+		"h := &holds[i]; !h.Paused && ", "h := &holds[i]; ", []string{"-run", "TestRestartAfterAStep"}},
+}

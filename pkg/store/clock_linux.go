@@ -1,0 +1,28 @@
+package store
+
+import (
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// machineClock reads CLOCK_BOOTTIME, which goes on while the machine sleeps, and the id
+// that Linux gives to each start: random(4).
+func machineClock() boot {
+	var ts unix.Timespec
+	if bootID() == "" || unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
+		return boot{}
+	}
+	return boot{bootID(), time.Duration(ts.Nano())}
+}
+
+var bootID = sync.OnceValue(func() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
+})
