@@ -295,7 +295,7 @@ func (u *upstreamState) ended(now time.Time, c *call) {
 
 // forget takes a call out of memory.
 func (u *upstreamState) forget(c *call) {
-	delete(u.loop.calls, c.ID)
+	u.loop.forget(c.ID)
 	if c.pages() {
 		u.window.Forget(int64(c.item.Seq))
 	}

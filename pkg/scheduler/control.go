@@ -13,9 +13,7 @@ import (
 func (s *Scheduler) Cancel(ctx context.Context, id string) (*Call, error) {
 	var refused error
 	var ended <-chan struct{}
-	s.fetch(ctx, id)
-	if err := s.loop.ask(ctx, func(now time.Time) {
-		c := s.loop.calls[id]
+	if err := s.with(ctx, id, func(now time.Time, c *call) {
 		switch {
 		case c == nil:
 		case c.State == Waiting:
@@ -33,7 +31,6 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) (*Call, error) {
 	if ended != nil {
 		select {
 		case <-ended:
-			return s.Get(ctx, id)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -42,6 +39,8 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) (*Call, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case ended != nil && (c.State == Cancelled || c.State == Unknown): // an earlier attempt may have executed it
+		return c, nil
 	case c.State.Finished():
 		return nil, wrongState(c, "it has finished")
 	case c.State == Waiting && s.service(c.Upstream) == nil:
@@ -66,9 +65,7 @@ func (s *Scheduler) resolve(ctx context.Context, id string, as State, reason str
 	}
 	var refused error
 	known, recorded := false, make(chan struct{})
-	s.fetch(ctx, id)
-	if err := s.loop.ask(ctx, func(now time.Time) {
-		c := s.loop.calls[id]
+	if err := s.with(ctx, id, func(now time.Time, c *call) {
 		known = c != nil
 		switch {
 		case c == nil:
@@ -124,6 +121,9 @@ func (s *Scheduler) resolveStored(ctx context.Context, id string, as State, reas
 	next := c.resolved(time.Now(), as, reason)
 	if err := s.journal.decide(ctx, next); err != nil {
 		return nil, s.journal.unread(err)
+	}
+	if err := s.loop.ask(ctx, func(time.Time) { s.loop.outdate(id) }); err != nil {
+		return nil, err
 	}
 	return s.stored(ctx, id)
 }

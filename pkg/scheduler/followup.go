@@ -41,9 +41,8 @@ func (f *followUps) resume(upstreams []string) {
 		if !slices.Contains(upstreams, c.Upstream) {
 			return
 		}
-		f.s.fetch(f.ctx, c.ID)
-		f.s.loop.ask(f.ctx, func(time.Time) {
-			if c := f.s.loop.calls[c.ID]; c != nil && !f.s.loop.stopping {
+		f.s.with(f.ctx, c.ID, func(_ time.Time, c *call) {
+			if c != nil && !f.s.loop.stopping {
 				f.query(c)
 			}
 		})

@@ -44,6 +44,8 @@ type loop struct {
 	pauses    map[pauseID]lease.Hold // by people
 	calls     map[string]*call       // that are not finished, or not yet recorded as such
 	accepting map[string]bool        // ids that have been admitted, and are being stored
+	watched   map[string]*watch      // calls on disk only for whose end callers wait
+	readings  map[*reading]struct{}  // that are under way
 	seq       uint64
 	holdID    int64
 	stopping  bool
@@ -56,7 +58,7 @@ func newLoop(s *Scheduler, c Config) *loop {
 		longWindow: c.LongWindow, precise: c.Precise, log: s.log, journal: s.journal, cuts: s.cuts, service: s.service, random: rand.Float64,
 		observe: c.Observe, wheel: wheel.New[planner.Timeout](tick),
 		upstreams: make(map[string]*upstreamState), absent: make(map[string]detached), pauses: make(map[pauseID]lease.Hold),
-		calls: make(map[string]*call), accepting: make(map[string]bool),
+		calls: make(map[string]*call), accepting: make(map[string]bool), watched: make(map[string]*watch), readings: make(map[*reading]struct{}),
 	}
 	if l.longWindow == 0 {
 		l.longWindow = DefaultLongWindow
@@ -214,12 +216,37 @@ func (l *loop) settle(holds []lease.Hold) {
 	}
 }
 
-// load takes calls from disk into memory.
-func (l *loop) load(now time.Time, calls []*call) {
+// A reading is a read of calls from the store that is under way. The rows of calls that
+// leave memory meanwhile may be older than their end.
+type reading struct{ left map[string]struct{} }
+
+func (l *loop) beginReading() *reading {
+	r := &reading{left: make(map[string]struct{})}
+	l.readings[r] = struct{}{}
+	return r
+}
+
+// load ends a reading and takes its calls from disk into memory.
+func (l *loop) load(now time.Time, r *reading, calls ...*call) {
+	delete(l.readings, r)
 	for _, c := range calls {
-		if u := l.upstreams[c.Upstream]; u != nil && l.calls[c.ID] == nil && !l.accepting[c.ID] && !l.stopping {
+		_, left := r.left[c.ID]
+		if u := l.upstreams[c.Upstream]; u != nil && l.calls[c.ID] == nil && !left && !l.accepting[c.ID] && !l.stopping {
 			u.load(now, c)
 		}
+	}
+}
+
+// forget takes a call out of memory that has ended.
+func (l *loop) forget(id string) {
+	delete(l.calls, id)
+	l.outdate(id)
+}
+
+// outdate notes that rows of a call that are being read may be old.
+func (l *loop) outdate(id string) {
+	for r := range l.readings {
+		r.left[id] = struct{}{}
 	}
 }
 

@@ -33,7 +33,11 @@ func (s *Scheduler) stored(ctx context.Context, id string) (*Call, error) {
 	case c.Deadline.After(time.Now()):
 		return s.forecastStored(ctx, c), nil
 	default: // its turn has not come, and need not
-		s.fetch(ctx, id)
+		s.with(ctx, id, func(now time.Time, c *call) {
+			if c != nil && c.State == Waiting && !now.Before(c.Deadline) {
+				c.up.expire(now, c)
+			}
+		})
 	}
 	return c, nil
 }
@@ -61,37 +65,106 @@ func (s *Scheduler) forecastStored(ctx context.Context, stored *Call) *Call {
 	return live
 }
 
-// fetch takes a call into memory that is on disk only. It leaves an unknown one whose
-// caller had the answer unknown: that never goes again.
-func (s *Scheduler) fetch(ctx context.Context, id string) {
+// with runs f in the loop for a call that is in memory, or that the store has and that
+// waits or is unknown; else c is nil. The message that takes the call into memory is that
+// of f: the call is not sent before. An unknown call whose caller had the answer stays on
+// disk, as it never goes again.
+func (s *Scheduler) with(ctx context.Context, id string, f func(now time.Time, c *call)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	inLoop := context.WithoutCancel(ctx) // a reading that has begun must end
+	var r *reading
+	err := s.loop.ask(inLoop, func(now time.Time) {
+		if c := s.loop.calls[id]; c != nil || !s.journal.outlives() {
+			f(now, c)
+			return
+		}
+		r = s.loop.beginReading()
+	})
+	if err != nil || r == nil {
+		return err
+	}
+	var stored []*call
 	if e := s.journal.fetch(ctx, id); e != nil && (e.Call.Async || e.Call.State == Waiting) {
 		if c := s.loop.rehydrateOne(e); c != nil {
-			s.loop.ask(ctx, func(now time.Time) { s.loop.load(now, []*call{c}) })
+			stored = append(stored, c)
 		}
+	}
+	return s.loop.ask(inLoop, func(now time.Time) {
+		s.loop.load(now, r, stored...)
+		f(now, s.loop.calls[id])
+	})
+}
+
+// A watch is callers who wait for the end of a call that is on disk only. The call closes
+// the channel if it is taken into memory and ends.
+type watch struct {
+	ended   chan struct{}
+	callers int
+}
+
+// watch returns a channel that is closed when a call is finished or unknown, nil if it is.
+// A call on disk stays there: its turn has not come.
+func (s *Scheduler) watch(ctx context.Context, id string) (ended <-chan struct{}, leave func()) {
+	l, onDisk := s.loop, false
+	l.ask(ctx, func(time.Time) {
+		if c := l.calls[id]; c != nil {
+			ended = c.whenEnded()
+			return
+		}
+		w := l.watched[id]
+		if w == nil {
+			w = &watch{ended: make(chan struct{})}
+			l.watched[id] = w
+		}
+		w.callers++
+		ended, onDisk = w.ended, true
+	})
+	return ended, func() {
+		if !onDisk {
+			return
+		}
+		l.ask(ctx, func(time.Time) {
+			if w := l.watched[id]; w != nil && w.ended == ended {
+				if w.callers--; w.callers == 0 {
+					delete(l.watched, id)
+				}
+			}
+		})
 	}
 }
 
 // Wait returns a call when it is finished or unknown, or as it is when ctx ends.
 func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
 	inLoop := context.WithoutCancel(ctx) // the call is returned as it is when ctx ends
-	var ended <-chan struct{}
-	watch := func(time.Time) {
-		if c := s.loop.calls[id]; c != nil {
-			ended = c.whenEnded()
+	for {
+		c, err, again := s.waitOnce(ctx, inLoop, id)
+		if !again {
+			return c, err
 		}
 	}
-	if s.loop.ask(inLoop, watch); ended == nil {
-		s.fetch(inLoop, id)
-		s.loop.ask(inLoop, watch)
+}
+
+// waitOnce is Wait; again if a call on disk has passed its deadline: to look at it ends it.
+func (s *Scheduler) waitOnce(ctx, inLoop context.Context, id string) (c *Call, err error, again bool) {
+	ended, leave := s.watch(inLoop, id)
+	defer leave()
+	c, err = s.Get(inLoop, id)
+	if err != nil || ended == nil || c.State == Unknown || c.State.Finished() {
+		return c, err, false
 	}
-	if ended != nil {
-		select {
-		case <-ended:
-		case <-ctx.Done():
-		case <-s.closed:
-		}
+	deadline := time.NewTimer(max(time.Until(c.Deadline), time.Second))
+	defer deadline.Stop()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	case <-s.closed:
+	case <-deadline.C:
+		return nil, nil, true
 	}
-	return s.Get(inLoop, id)
+	c, err = s.Get(inLoop, id)
+	return c, err, false
 }
 
 // List returns the calls that match a filter, by growing id.

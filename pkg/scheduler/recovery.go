@@ -176,12 +176,13 @@ func (p poll) Fire(now time.Time) {
 	}
 	var page *Page
 	var calls []*call
+	r := l.beginReading()
 	l.beside(func() {
 		if page = l.journal.waking(now.Add(horizon), p.after); page != nil {
 			calls = l.rehydrate(page.Entries)
 		}
 	}, func(now time.Time) {
-		l.load(now, calls)
+		l.load(now, r, calls...)
 		if page != nil && !page.End && !l.crowded() {
 			l.wheel.Insert(now.Sub(l.origin), poll{l, page.Last})
 			return

@@ -156,6 +156,9 @@ func (u *upstreamState) load(now time.Time, c *call) {
 	c.up = u
 	u.reroute(c) // a reload may have come since it was read
 	u.loop.calls[c.ID] = c
+	if w := u.loop.watched[c.ID]; w != nil {
+		c.ended = w.ended
+	}
 	if c.counted = unresolved; c.State == Waiting {
 		c.counted = waiting
 		u.window.Load()
@@ -207,6 +210,7 @@ func (u *upstreamState) refill(now time.Time) {
 	}
 	var page *Page
 	var calls []*call
+	r := u.loop.beginReading()
 	u.loop.beside(func() {
 		wants := func(p Position, class int64) bool { return request.Wants(paging.Position(p), class) }
 		if page = u.loop.journal.scan(u.Name, Position(request.From), now.Add(horizon), wants); page != nil {
@@ -215,7 +219,7 @@ func (u *upstreamState) refill(now time.Time) {
 	}, func(now time.Time) {
 		if page != nil {
 			u.window.Done(request, paging.Position(page.Last), page.End)
-			u.loop.load(now, calls)
 		}
+		u.loop.load(now, r, calls...)
 	})
 }

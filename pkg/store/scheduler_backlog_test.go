@@ -1,9 +1,13 @@
 package store
 
 import (
+	"context"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,6 +129,158 @@ func TestNoBody(t *testing.T) {
 		defer s.Close()
 		if got := must(s.Get(t.Context(), c.ID)); got.State != scheduler.Cancelled {
 			t.Errorf("after the restart the call is %s", got.State)
+		}
+	})
+}
+
+// slowPages is a store that reads a page in a second.
+type slowPages struct{ *DB }
+
+func (d slowPages) Scan(ctx context.Context, upstream string, after scheduler.Position, due time.Time, most int, want func(scheduler.Position, int64) bool) (*scheduler.Page, error) {
+	time.Sleep(time.Second)
+	return d.DB.Scan(ctx, upstream, after, due, most, want)
+}
+
+// TestAskedAtTheStart: right after a start, before a page has been read, calls of the end
+// of the line are cancelled and waited for. None of them is sent for that, and the others
+// go in their order.
+func TestAskedAtTheStart(t *testing.T) {
+	dir := scratch(t)
+	synctest.Test(t, func(t *testing.T) {
+		const calls, asked = 3_000, 200
+		path, up := filepath.Join(dir, "asked.db"), &log{}
+		limit := scheduler.Limit{Name: "app", Calls: 100, Window: time.Second}
+		s := startProcess(t, path, up, limit)
+		s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Hour))
+		var ids []string
+		for n := range calls {
+			ids = append(ids, hand(t, s, scheduler.Request{Target: fmt.Sprintf("/a%05d", n)}).ID)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = startOn(t, slowPages{openFast(t, path)}, up, limit)
+		defer s.Close()
+		s.Resume(t.Context(), "api", "", "")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for i, id := range ids[calls-asked:] {
+			if i%2 == 0 {
+				go s.Wait(ctx, id)
+				continue
+			}
+			if c, err := s.Cancel(t.Context(), id); err != nil || c.State != scheduler.Cancelled {
+				t.Errorf("cancel: %+v, %v", c, err)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		for _, path := range up.sent() {
+			number := 0
+			if fmt.Sscanf(path, "/a%d", &number); number >= calls/2 {
+				t.Fatalf("%s was sent, and %d calls wait before it", path, calls/2)
+			}
+		}
+		time.Sleep(time.Minute)
+		if n := len(up.sent()); n != calls-asked/2 {
+			t.Errorf("%d calls were sent, want %d", n, calls-asked/2)
+		}
+		if st := first(t, s); st.Waiting != 0 || st.Bytes != 0 {
+			t.Errorf("in the end %d calls wait, %d bytes", st.Waiting, st.Bytes)
+		}
+	})
+}
+
+// TestWaitForACallOnDisk: a call that is on disk only tells its end to those who wait for
+// it, whether it is sent, cancelled or expires.
+func TestWaitForACallOnDisk(t *testing.T) {
+	dir := scratch(t)
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 3_000
+		s := startProcess(t, filepath.Join(dir, "wait.db"), &log{}, scheduler.Limit{Name: "app", Calls: 100, Window: time.Second})
+		defer s.Close()
+		for n := range calls {
+			hand(t, s, scheduler.Request{Target: fmt.Sprintf("/a%05d", n)})
+		}
+		begin := time.Now()
+		var waits sync.WaitGroup
+		wait := func(r scheduler.Request, want scheduler.State, most time.Duration) *scheduler.Call {
+			c := hand(t, s, r)
+			for range 2 {
+				waits.Go(func() {
+					got, err := s.Wait(t.Context(), c.ID)
+					if took := time.Since(begin); err != nil || got.State != want || took > most {
+						t.Errorf("%s: %+v, %v after %v; want %s within %v", r.Target, got, err, took, want, most)
+					}
+				})
+			}
+			return c
+		}
+		wait(scheduler.Request{Target: "/sent"}, scheduler.Done, 2*time.Minute)
+		wait(scheduler.Request{Target: "/late", Deadline: begin.Add(40 * time.Second)}, scheduler.Expired, 42*time.Second)
+		gone := wait(scheduler.Request{Target: "/gone"}, scheduler.Cancelled, 6*time.Second)
+		s.Pause(t.Context(), "api", "", "", begin.Add(time.Minute))
+		time.Sleep(5 * time.Second)
+		if _, err := s.Cancel(t.Context(), gone.ID); err != nil {
+			t.Error(err)
+		}
+		waits.Wait()
+	})
+}
+
+// slowFetches is a store that returns the row of a call up to a second after it was read.
+type slowFetches struct {
+	*DB
+	r *rand.Rand
+	m *sync.Mutex
+}
+
+func (d slowFetches) Fetch(ctx context.Context, id string) (*scheduler.Entry, error) {
+	e, err := d.DB.Fetch(ctx, id)
+	d.m.Lock()
+	late := time.Duration(d.r.Int64N(int64(time.Second)))
+	d.m.Unlock()
+	time.Sleep(late)
+	return e, err
+}
+
+// TestRowsGrowOld: a call on disk ends while its row is read for another caller. The old
+// row does not bring it back: one cancel succeeds, and the counts are right.
+func TestRowsGrowOld(t *testing.T) {
+	dir := scratch(t)
+	synctest.Test(t, func(t *testing.T) {
+		const calls, cancelled = 3_000, 100
+		up, d := &log{}, slowFetches{openFast(t, filepath.Join(dir, "old.db")), rand.New(rand.NewPCG(1, 1)), &sync.Mutex{}}
+		s := startOn(t, d, up, scheduler.Limit{Name: "app", Calls: 100, Window: time.Second})
+		defer s.Close()
+		s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Hour))
+		var ids []string
+		for n := range calls {
+			ids = append(ids, hand(t, s, scheduler.Request{Target: fmt.Sprintf("/a%05d", n)}).ID)
+		}
+		var callers sync.WaitGroup
+		for _, id := range ids[calls-cancelled:] {
+			var ok atomic.Int32
+			for range 3 {
+				callers.Go(func() {
+					if c, err := s.Cancel(t.Context(), id); err == nil {
+						if ok.Add(1); c.State != scheduler.Cancelled {
+							t.Errorf("a cancel returned a call that is %s", c.State)
+						}
+					}
+				})
+			}
+			callers.Wait()
+			if n := ok.Load(); n != 1 {
+				t.Errorf("%d of 3 cancels of a call succeeded", n)
+			}
+		}
+		if st := first(t, s); st.Waiting != calls-cancelled {
+			t.Errorf("%d calls wait, want %d", st.Waiting, calls-cancelled)
+		}
+		s.Resume(t.Context(), "api", "", "")
+		time.Sleep(3 * time.Minute)
+		if st := first(t, s); st.Waiting != 0 || st.Bytes != 0 || len(up.sent()) != calls-cancelled {
+			t.Errorf("in the end %d calls wait, %d bytes, and %d were sent", st.Waiting, st.Bytes, len(up.sent()))
 		}
 	})
 }

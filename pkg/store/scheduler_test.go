@@ -40,10 +40,22 @@ func (l *log) sent() []string {
 // startProcess opens a store in a bubble and a scheduler over it.
 func startProcess(t *testing.T, path string, up http.RoundTripper, limits ...scheduler.Limit) *scheduler.Scheduler {
 	t.Helper()
+	return startOn(t, openFast(t, path), up, limits...)
+}
+
+// openFast opens a file that is not synced: a crash of the process alone keeps its writes.
+func openFast(t *testing.T, path string) *DB {
+	t.Helper()
 	d, err := Open(path, Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return d
+}
+
+// startOn starts a process on a store that is open.
+func startOn(t *testing.T, d scheduler.Store, up http.RoundTripper, limits ...scheduler.Limit) *scheduler.Scheduler {
+	t.Helper()
 	u := scheduler.Upstream{MaxWaiting: 1 << 20, Limits: limits, Durable: `path startsWith "/durable"`, NoBody: `path startsWith "/card"`}
 	u.URL, u.Transport = "http://api.test", up
 	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, Log: quiet})
