@@ -34,18 +34,29 @@ func resolved(path string) (string, error) {
 // open locks and checks the file, and starts the writer and the sweeper. If it
 // fails, release closes its connections and the lock.
 func (d *DB) open(path string, o Options) error {
-	if err := create(path + "-lock"); err != nil {
+	lock, err := openOwn(path + "-lock")
+	if err != nil {
 		return err
 	}
+	lock.Close()
 	if ours, err := d.lock.TryLock(); err != nil {
 		return err
 	} else if !ours {
-		return errors.New("is in use by another process; stop that one, or give this one a file of its own")
+		return errInUse
 	}
-	if err := create(path); err != nil {
+	if d.identity, err = identify(path); err != nil {
+		return err
+	}
+	if err := syncDir(path); err != nil {
 		return err
 	}
 	if err := d.connect(path, o); err != nil {
+		return err
+	}
+	if err := refuseForeign(path, o); err != nil {
+		return err
+	}
+	if err := d.identity.file.Chmod(0o600); err != nil {
 		return err
 	}
 	clean, err := prepare(d.writePool, d.codec)
@@ -59,7 +70,7 @@ func (d *DB) open(path string, o Options) error {
 	if err := reserve.allocate(); err != nil {
 		o.Log.Warn("the disk is full; nothing new is accepted", "store", path)
 	}
-	if d.writer, err = newWriter(path, o, d.writePool, d.clock, d.failure, reserve); err != nil {
+	if d.writer, err = newWriter(path, o, d.writePool, d.clock, d.failure, d.identity, reserve); err != nil {
 		return err
 	}
 	go d.writer.run()
@@ -67,21 +78,14 @@ func (d *DB) open(path string, o Options) error {
 	return nil
 }
 
-// create makes an empty file that only its owner can read, if there is none.
-func create(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return os.Chmod(path, 0o600)
-	} else if err != nil {
-		return err
-	}
-	f.Close()
+// syncDir syncs the directory of a file that may be new: its name must survive as well.
+func syncDir(path string) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return dir.Sync() // the name must survive as well
+	return dir.Sync()
 }
 
 // connect opens a connection to write and up to four to read.

@@ -22,13 +22,16 @@ type reserve struct {
 // allocate makes the file if there is none, of bytes that no file system can compress.
 func (r *reserve) allocate() error {
 	r.released = true
-	if info, err := os.Stat(r.path); err == nil && info.Size() == r.size {
+	if info, err := os.Lstat(r.path); err == nil && info.Size() == r.size {
 		r.released = false
 		return nil
 	}
-	f, err := os.OpenFile(r.path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := openOwn(r.path)
 	if err != nil {
 		return err
+	}
+	if err := f.Truncate(0); err != nil {
+		return errors.Join(err, f.Close())
 	}
 	noise := make([]byte, min(r.size, 1<<20))
 	rand.NewChaCha8([32]byte{}).Read(noise)

@@ -46,6 +46,24 @@ func migrate(db *sql.DB) error {
 	return db.QueryRow("PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &log, &moved)
 }
 
+// refuseForeign refuses an SQLite file that has tables of another program, before anything
+// is changed in it.
+func refuseForeign(path string, o Options) error {
+	db, err := sql.Open("sqlite", dsn(path, o.vfs, ""))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	tables, ours := 0, 0
+	if err := db.QueryRow("SELECT count(*), coalesce(sum(name = 'goose_db_version'), 0) FROM sqlite_schema WHERE type = 'table'").Scan(&tables, &ours); err != nil {
+		return err
+	}
+	if tables > 0 && ours == 0 {
+		return errForeign
+	}
+	return nil
+}
+
 // newer refuses a file that a newer program has written.
 func newer(schema, known int64) error {
 	if schema > known {

@@ -110,6 +110,7 @@ type DB struct {
 	sweeper   sync.WaitGroup
 	writePool *sql.DB // of one connection, the writer's
 	lock      *flock.Flock
+	identity  *identity
 
 	closing sync.Once
 	closed  error // result of Close
@@ -151,13 +152,17 @@ func (d *DB) Close() error {
 	return d.closed
 }
 
-// release closes the connections, then the lock.
+// release closes the connections, then the locks: SQLite loses its own when the process
+// closes the file.
 func (d *DB) release() error {
 	var err error
 	for _, pool := range []*sql.DB{d.reader.db, d.writePool} {
 		if pool != nil {
 			err = errors.Join(err, pool.Close())
 		}
+	}
+	if d.identity != nil {
+		err = errors.Join(err, d.identity.file.Close())
 	}
 	return errors.Join(err, d.lock.Close())
 }

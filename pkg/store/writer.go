@@ -23,6 +23,9 @@ const (
 	idleLog  = 500
 	longLog  = 8000
 	idleTime = 20 * time.Millisecond
+
+	// lookEvery is how often an idle writer looks whether the file is still there.
+	lookEvery = time.Second
 )
 
 // A change is a part of a transaction.
@@ -47,19 +50,20 @@ type writer struct {
 	ended   chan struct{} // closed when run has returned
 
 	// Owned by run.
-	conn    *conn
-	reserve *reserve
-	logged  int   // pages since the last checkpoint
-	closed  error // of the last change
+	conn     *conn
+	identity *identity
+	reserve  *reserve
+	logged   int   // pages since the last checkpoint
+	closed   error // of the last change
 }
 
-func newWriter(path string, o Options, pool *sql.DB, k clock, f *failure, reserve *reserve) (*writer, error) {
+func newWriter(path string, o Options, pool *sql.DB, k clock, f *failure, id *identity, reserve *reserve) (*writer, error) {
 	c, err := newConn(pool, k)
 	if err != nil {
 		return nil, err
 	}
 	return &writer{
-		path: path, log: o.Log, longLog: o.longLog, failure: f, conn: c, reserve: reserve,
+		path: path, log: o.Log, longLog: o.longLog, failure: f, conn: c, identity: id, reserve: reserve,
 		changes: make(chan *change, maxBatch), stop: make(chan struct{}), ended: make(chan struct{}),
 	}, nil
 }
@@ -106,6 +110,8 @@ func (w *writer) run() {
 	batch := make([]*change, 0, maxBatch)
 	idle := time.NewTimer(idleTime)
 	defer idle.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	for {
 		batch = batch[:0]
 		if w.logged > idleLog {
@@ -118,6 +124,8 @@ func (w *writer) run() {
 			err = w.handle(batch)
 		case <-idle.C:
 			err = w.checkpoint()
+		case <-look.C:
+			err = w.identity.check()
 		case <-w.failure.ended: // a reader has met it
 		case <-w.stop:
 			switch batch = w.drain(batch); {
@@ -235,6 +243,9 @@ func (w *writer) commit(batch []*change) error {
 	}
 	if err := w.conn.exec("COMMIT"); err != nil {
 		return w.rollback(err)
+	}
+	if err := w.identity.check(); err != nil {
+		return err
 	}
 	return w.conn.Raw(func(c any) error {
 		pages, _, err := c.(sqlite.DBStatus).Status(sqlite.DBStatusCacheWrite, true)

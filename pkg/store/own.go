@@ -1,0 +1,98 @@
+package store
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// errInUse refuses a file that another process has.
+var errInUse = errors.New("is in use by another process; stop that one, or give this one a file of its own")
+
+// openOwn opens a file of the store, a new one if there is none, that only its owner can
+// read. It follows no link: whoever may write in the directory could lead it to another
+// file.
+func openOwn(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|noFollow, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkOwn(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// checkOwn refuses what is no file, or has another name.
+func checkOwn(f *os.File) error {
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is no regular file; remove it, or name another store", f.Name())
+	case links(info) > 1:
+		return fmt.Errorf("%s has %d hard links: under another name its log and lock would be others; remove the other names", f.Name(), links(info))
+	}
+	return nil
+}
+
+// An identity is the file behind a name. It stays locked while it is held, so that no
+// other name of it lets a second process in, and tells when the name leads elsewhere.
+type identity struct {
+	file *os.File
+	info os.FileInfo
+	log  os.FileInfo // of the write-ahead log, nil until it was seen
+}
+
+// identify opens and locks the file of a store.
+func identify(path string) (*identity, error) {
+	if mounts, err := os.Open("/proc/self/mountinfo"); err == nil {
+		defer mounts.Close()
+		if isMountPoint(mounts, path) {
+			return nil, errors.New("is mounted by itself: its log and its lock lie elsewhere, and are lost with the container; mount its directory")
+		}
+	}
+	f, err := openOwn(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := lockFile(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	info, err := f.Stat()
+	return &identity{file: f, info: info}, err
+}
+
+// isMountPoint reports whether a path is in a list of mounts: proc(5).
+func isMountPoint(mounts io.Reader, path string) bool {
+	escaped := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`).Replace(path)
+	for lines := bufio.NewScanner(mounts); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) > 4 && fields[4] == escaped {
+			return true
+		}
+	}
+	return false
+}
+
+// check fails if the name of the file, or of its log, leads to another file, or to none:
+// a change would be stored where the next process does not find it.
+func (i *identity) check() error {
+	info, err := os.Lstat(i.file.Name())
+	if err != nil || !os.SameFile(info, i.info) {
+		return errors.New("was deleted, or replaced by another file, while it was open; nothing is stored any more: put it back before the next start")
+	}
+	log, err := os.Lstat(i.file.Name() + "-wal")
+	switch {
+	case i.log == nil && err == nil:
+		i.log = log
+	case i.log != nil && (err != nil || !os.SameFile(log, i.log)):
+		return errors.New("has lost its log (-wal), which was deleted, or replaced by another file, while it was open; nothing is stored any more: restore it from a copy")
+	}
+	return nil
+}

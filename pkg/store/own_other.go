@@ -1,0 +1,10 @@
+//go:build !unix
+
+package store
+
+import "os"
+
+const noFollow = 0
+
+// links returns how many names a file has, which is not known here.
+func links(os.FileInfo) int { return 1 }
