@@ -13,7 +13,9 @@ var leaseBugs = []bug{
 	{"a lease that is used up is settled by the first return", "pkg/lease/lease.go",
 		"			if at.After(lease.Back) {\n", "			if lease.Back.IsZero() {\n", nil},
 	{"a lease covers less than the call", "pkg/lease/lease.go",
-		"	size := max(n.Cost, min(l.Calls/100, 1000))\n", "	size := max(1, min(l.Calls/100, 1000))\n", nil},
+		"	size = max(n.Cost, min(", "	size = max(1, min(", nil},
+	{"the first lease is a hundredth of the limit", "pkg/lease/lease.go",
+		"	size := 1\n", "	size := l.Calls / 100\n", nil},
 	{"idle leases are kept for ever", "pkg/lease/lease.go",
 		"	if len(b.latest) > b.sweepAt {\n", "	if false {\n", nil},
 }

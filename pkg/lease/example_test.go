@@ -8,8 +8,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 )
 
-// A limit of 500 per day is leased in fives: the store is told of five permits before the
-// first call, and of the next five before the sixth.
+// A limit of 500 per day is leased in ones, twos, fours and then fives: the store is told
+// of one permit before the first call, and of the next two before the second.
 func Example() {
 	id := int64(0)
 	book := lease.NewBook("api", func() int64 { id++; return id })
@@ -30,7 +30,9 @@ func Example() {
 		}
 	}
 	// Output:
-	// call 1: store lease 1, 5 permits
-	// call 6: store lease 2, 5 permits
-	// call 6: lease 1 is back at 00:00:00
+	// call 1: store lease 1, 1 permits
+	// call 2: store lease 2, 2 permits
+	// call 2: lease 1 is back at 00:00:00
+	// call 4: store lease 3, 4 permits
+	// call 4: lease 2 is back at 00:00:00
 }

@@ -14,19 +14,20 @@
 //	short    its own permits   once per process: "all permits may be out"
 //	long     a lease           a lease
 //
-// A lease is permits of one key taken ahead of use: a hundredth of the limit, at most
-// 1,000. Calls draw on it until it is used up; then it is settled with the latest
-// instant at which one of its permits comes back.
+// A lease is permits of one key taken ahead of use: one at first, and each time twice as
+// many, up to a hundredth of the limit and 1,000. Calls draw on it until it is used up;
+// then it is settled with the latest instant at which one of its permits comes back.
 //
 //	limit of 500 per day    stored                      in use
-//	first call              lease 1: 5 permits          1
-//	calls 2 to 5                                        5
-//	call 6                  lease 2: 5 permits          1
-//	the five have ended     lease 1 back at midnight
+//	first call              lease 1: 1 permit           1
+//	calls 2 and 3           lease 2: 2 permits          2
+//	calls 4 to 7            lease 3: 4 permits          4
+//	calls 8 to 12           lease 4: 5 permits          5
+//	lease 1 has ended       lease 1 back at midnight
 //
 // After a crash every permit that was stored and not settled is out until restart + late
-// + window. So a crash costs a short limit at most late + window, and a long one a lease
-// per key.
+// + window. So a crash costs a short limit at most late + window, and a long one as many
+// permits of each key as the process has used, and one, at most a whole lease.
 //
 // A Book is pure: it takes now, owns no goroutine and calls no store. A nil *Book, that
 // of a scheduler without a durable store, keeps nothing.
@@ -140,8 +141,12 @@ func (b *Book) lease(now time.Time, l *Limit, n quota.Need) *Lease {
 	if old != nil && old.flying == 0 {
 		b.over = append(b.over, old.settled(now))
 	}
-	// A hundredth of the limit is what a crash can waste.
-	size := max(n.Cost, min(l.Calls/100, 1000))
+	// A crash can waste as much as was used before, and a hundredth of the limit.
+	size := 1
+	if old != nil {
+		size = 2 * old.Permits
+	}
+	size = max(n.Cost, min(size, l.Calls/100, 1000))
 	lease := &Lease{Hold: Hold{ID: b.nextID(), Upstream: b.upstream, Limit: l.Name, Key: n.Key, Permits: size}, left: size}
 	b.latest[id] = lease
 	return lease

@@ -36,8 +36,8 @@ func TestDurableCallStoresItsShortPermits(t *testing.T) {
 	if len(own) != 1 || own[0].Limit != "short" || own[0].Key != "k" || own[0].Permits != 2 || own[0].ID != 0 || !own[0].Back.IsZero() {
 		t.Errorf("stored with the call: %+v, want its two permits of short", own)
 	}
-	if len(take) != 1 || take[0].Limit != "day" || take[0].Permits != 10 || take[0].ID == 0 {
-		t.Errorf("stored before the call: %+v, want a lease of ten permits of day", take)
+	if len(take) != 1 || take[0].Limit != "day" || take[0].Permits != 2 || take[0].ID == 0 {
+		t.Errorf("stored before the call: %+v, want a lease of two permits of day", take)
 	}
 	at := begin.Add(time.Minute)
 	own, over := b.Return(begin, needs("k", 2), used, true, backAt(at))
@@ -66,6 +66,10 @@ func TestWaitingCallStoresAllShortPermitsOnce(t *testing.T) {
 
 func TestLeaseIsStoredBeforeItIsUsed(t *testing.T) {
 	b := newBook()
+	for range 3 { // leases of 1 and 2
+		_, _, used := b.Take(begin, needs("k", 1)[1:], false)
+		b.Stored(used)
+	}
 	_, first, used := b.Take(begin, needs("k", 1)[1:], false)
 	_, second, _ := b.Take(begin, needs("k", 1)[1:], false)
 	if len(second) != 1 || second[0].ID != first[0].ID {
@@ -84,6 +88,28 @@ func TestLargeCostHasALeaseOfItsOwn(t *testing.T) {
 	}
 	if _, take, _ := b.Take(begin, needs("k", 1)[1:], false); len(take) != 1 || take[0].Permits != 10 {
 		t.Errorf("%+v, want a new lease: the first has no permit left", take)
+	}
+}
+
+// TestCrashCostsWhatWasUsed: at any moment no more permits are leased than twice those that
+// were used, and one, and no more idle than a hundredth of the limit.
+func TestCrashCostsWhatWasUsed(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		b := newBook()
+		used, leased, largest := 0, 0, 1
+		for range 200 {
+			cost := 1 + r.IntN(3)*r.IntN(2)
+			used, largest = used+cost, max(largest, cost)
+			_, take, leases := b.Take(begin, needs("k", cost)[1:], false)
+			b.Stored(leases)
+			for _, h := range take {
+				leased += h.Permits
+			}
+			if leased > 2*used+largest || leases[0].left > 10 {
+				t.Fatalf("seed %d: %d permits are leased, %d were used", seed, leased, used)
+			}
+		}
 	}
 }
 
