@@ -1,6 +1,8 @@
 package wheel
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -86,4 +88,31 @@ func TestTimerInSteadyStateAllocatesNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// TestStopDoesNotWaitForAFullExecutor: an Executor without room holds up neither Stop nor
+// Drain for longer than their contexts say.
+func TestStopDoesNotWaitForAFullExecutor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		room, ran := make(chan struct{}), 0
+		timer := single(Config{Executor: func(run func()) { <-room; go run() }})
+		add(t, timer, func() { ran++ }, time.Second)
+		time.Sleep(2 * time.Second)
+		within := func() context.Context {
+			ctx, cancel := context.WithTimeout(background, time.Second)
+			t.Cleanup(cancel)
+			return ctx
+		}
+		begin := time.Now()
+		if err := timer.Drain(within()); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != time.Second {
+			t.Errorf("Drain is %v after %v", err, time.Since(begin))
+		}
+		if left, err := timer.Stop(within()); len(left) != 1 || !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != 2*time.Second {
+			t.Errorf("Stop is %v, %v after %v", left, err, time.Since(begin))
+		}
+		close(room)
+		if left, err := timer.Stop(background); len(left) != 0 || err != nil || ran != 0 {
+			t.Errorf("Stop is %v, %v, and %d tasks ran after it", left, err, ran)
+		}
+	})
 }

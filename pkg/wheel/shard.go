@@ -37,6 +37,7 @@ type shard[T any] struct {
 	// A worker is a call of run. When all workers are stuck, a new generation starts:
 	// those of the old one end with their present task.
 	running    map[uint64]struct{} // goroutines of the workers of all generations
+	handing    int                 // calls of Config.Executor
 	workers    int                 // workers of the present generation
 	starting   int                 // workers asked for that have not begun
 	generation uint64
@@ -123,14 +124,17 @@ func (s *shard[T]) stopLocked() {
 	if s.alarm != nil {
 		s.stopAlarm()
 	}
-	if len(s.running) == 0 {
+	if !s.busyLocked() {
 		s.timer.shardDone()
 	}
 }
 
+// busyLocked reports whether workers run, or are handed to the Executor.
+func (s *shard[T]) busyLocked() bool { return len(s.running) > 0 || s.handing > 0 }
+
 // endIfDrainedLocked ends a draining shard without timeouts and workers.
 func (s *shard[T]) endIfDrainedLocked() {
-	if s.phase == draining && s.lenLocked() == 0 && len(s.running) == 0 {
+	if s.phase == draining && s.lenLocked() == 0 && !s.busyLocked() {
 		s.stopLocked()
 	}
 }
@@ -150,12 +154,25 @@ func (s *shard[T]) onAlarm() {
 		for range newWorkers {
 			execute(s.worker)
 		}
+		s.handedOver()
 		return
 	}
 	for range newWorkers - 1 {
 		s.timer.goroutines.Go(s.worker)
 	}
 	s.run()
+}
+
+// handedOver notes that the Executor has taken its workers.
+func (s *shard[T]) handedOver() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handing--
+	if s.phase != stopped {
+		s.endIfDrainedLocked()
+	} else if !s.busyLocked() {
+		s.timer.shardDone()
+	}
 }
 
 // tick advances the wheel and returns the number of workers to start (Config.Executor
@@ -190,6 +207,9 @@ func (s *shard[T]) tick() (newWorkers int, again bool) {
 		newWorkers = 1
 	}
 	s.starting += newWorkers
+	if newWorkers > 0 && s.timer.execute != nil {
+		s.handing++
+	}
 	if check {
 		s.nextCheck = now + stallTimeout
 		s.checkedTick, s.checkedTaken = s.wheel.goal, s.taken
@@ -269,7 +289,7 @@ func (s *shard[T]) workerDone(self, generation uint64) {
 	case s.phase != stopped:
 		s.setAlarmLocked(now)
 		s.endIfDrainedLocked()
-	case len(s.running) == 0:
+	case !s.busyLocked():
 		s.timer.shardDone()
 	}
 }

@@ -75,6 +75,10 @@ type Config struct {
 // end it. The timer wakes up when a timeout is due or moves down a level, and every 1ms
 // while due tasks wait; only then does it have goroutines. Timeouts that are ticks apart
 // fire in order of their deadlines, unless a slow task or another wheel comes between.
+//
+// A timer keeps the memory of the most timeouts that have waited at a time, some 32 bytes
+// for each and the size of T: after ten million, 320 MB. It is free when neither the timer
+// nor a Timeout of it is reachable any more.
 type Timer[T any] struct {
 	handle     func(T)
 	maxPending int64
@@ -241,9 +245,10 @@ func (t *Timer[T]) insideTask() bool {
 // neither fired nor were cancelled, in no order; their Value and Deadline can still be
 // read. A timer that was stopped or drained before returns none.
 //
-// It then waits for the running tasks. If ctx ends first, it returns the timeouts with
-// an error, and a later Stop or Drain may wait again. From inside a task it does
-// nothing and returns ErrInsideTask.
+// It then waits for the running tasks, and for an Executor that has no room: a run that it
+// takes later runs nothing. If ctx ends first, it returns the timeouts with an error, and a
+// later Stop or Drain may wait again. From inside a task it does nothing and returns
+// ErrInsideTask.
 func (t *Timer[T]) Stop(ctx context.Context) ([]Timeout[T], error) {
 	if t.insideTask() {
 		return nil, ErrInsideTask
@@ -254,7 +259,7 @@ func (t *Timer[T]) Stop(ctx context.Context) ([]Timeout[T], error) {
 	}
 	if !t.wait(ctx) {
 		_, running := t.count()
-		return left, fmt.Errorf("wheel: Stop: %d tasks still run: %w", running, context.Cause(ctx))
+		return left, fmt.Errorf("wheel: Stop: %d tasks still run, or Config.Executor has not returned: %w", running, context.Cause(ctx))
 	}
 	return left, nil
 }
@@ -275,7 +280,7 @@ func (t *Timer[T]) Drain(ctx context.Context) error {
 	waiting, running := t.count()
 	switch {
 	case !done:
-		return fmt.Errorf("wheel: Drain: %d timeouts wait, %d tasks run: %w", waiting, running, context.Cause(ctx))
+		return fmt.Errorf("wheel: Drain: %d timeouts wait, %d tasks run, or Config.Executor has not returned: %w", waiting, running, context.Cause(ctx))
 	case waiting > 0:
 		return fmt.Errorf("wheel: Drain: %d timeouts will not fire: %w", waiting, ErrStopped)
 	}
