@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -122,7 +123,11 @@ func (f *followUps) notify(sv *service, c *Call, now time.Time) bool {
 		Header:         http.Header{"Content-Type": {"application/json"}, "Webhook-Id": {notice}},
 		IdempotencyKey: notice, origin: &origin{by: sv, notice: notice},
 	})
-	if err != nil {
+	switch {
+	case err == nil:
+	case errors.Is(err, Stopping) || errors.Is(err, context.Canceled): // the next process hands it over
+		f.refused.Add(1)
+	default:
 		f.refused.Add(1)
 		f.s.log.Error("a webhook was refused", "call", c.ID, "state", c.State, "callback", c.Callback, "err", err)
 	}

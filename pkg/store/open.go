@@ -53,6 +53,11 @@ func (d *DB) open(path string, o Options) error {
 	if err := d.connect(path, o); err != nil {
 		return err
 	}
+	if o.raw == "" { // each commit is synced
+		if err := checkLog(path); err != nil {
+			return err
+		}
+	}
 	if err := refuseForeign(path, o); err != nil {
 		return err
 	}
@@ -110,7 +115,7 @@ func (d *DB) connect(path string, o Options) error {
 }
 
 func dsn(path, vfs, more string) string {
-	dsn := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(10000)&" + more
+	dsn := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(2000)&" + more
 	if vfs != "" {
 		dsn += "&vfs=" + vfs
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
@@ -227,7 +228,7 @@ func (w *writer) commitEssential(batch []*change) error {
 // commit runs a batch as one transaction. After an error other than a full disk it
 // is unknown whether the batch is on disk.
 func (w *writer) commit(batch []*change) error {
-	if err := w.conn.exec("BEGIN IMMEDIATE"); err != nil {
+	if err := w.begin(); err != nil {
 		return err
 	}
 	for _, c := range batch {
@@ -252,6 +253,23 @@ func (w *writer) commit(batch []*change) error {
 		w.logged += pages
 		return err
 	})
+}
+
+// begin begins a transaction. While another program holds the write lock, such as
+// sqlite3 for a VACUUM, it waits: the file is not damaged. A close ends the wait.
+func (w *writer) begin() error {
+	for {
+		err := w.conn.exec("BEGIN IMMEDIATE")
+		if sqliteCode(err) != sqlite3.SQLITE_BUSY {
+			return err
+		}
+		w.log.Warn("another program holds the write lock of the store; nothing is accepted or sent until it ends", "store", w.path)
+		select {
+		case <-w.stop:
+			return err
+		default:
+		}
+	}
 }
 
 // rollback ends a transaction after an error, unless SQLite has done so.

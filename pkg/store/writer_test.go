@@ -4,6 +4,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
@@ -229,5 +231,39 @@ func diskFull(t *testing.T, path string, o Options, fill func() (free func())) {
 	d.Close()
 	if n := lost(t, path, acked); n > 0 {
 		t.Errorf("%d of %d acknowledged calls were lost", n, len(acked))
+	}
+}
+
+// TestHeldLock: another program that holds the write lock for longer than SQLite waits
+// delays a change, and does not end the store.
+func TestHeldLock(t *testing.T) {
+	path := file(t)
+	d := open(t, path, Options{})
+	if _, err := d.Recover(t.Context(), 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	other, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	other.SetMaxOpenConns(1)
+	if _, err := other.Exec("BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	stored := make(chan error)
+	go func() {
+		stored <- d.Intend(context.Background(), nil, []lease.Hold{{ID: 1 << 40, Upstream: "api", Limit: "app", Permits: 1}})
+	}()
+	select {
+	case err := <-stored:
+		t.Fatalf("a change while the lock is held: %v", err)
+	case <-time.After(3 * time.Second):
+	}
+	if _, err := other.Exec("ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-stored; err != nil {
+		t.Errorf("the change after it: %v", err)
 	}
 }
