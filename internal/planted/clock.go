@@ -14,6 +14,8 @@ var quotaBugs = []bug{
 		"		at = change\n", "		break\n", nil},
 	{"spacing is forgotten while the window holds a call", "pkg/quota/limit.go",
 		"	if a.extra != nil && a.extra.bucket != nil {\n		until", "	if until == now.mono && a.extra != nil && a.extra.bucket != nil {\n		until", nil},
+	{"a guard counts from the begin of the request", "pkg/quota/limit.go",
+		"		return t.written.add(g), t.end\n", "		return t.sent.add(g), t.end\n", nil},
 	{"two needs of one limit are met", "pkg/quota/ledger.go",
 		"			if other.Limit == n.Limit {\n", "			if false {\n", nil},
 	{"permits are restored without the step", "pkg/quota/save.go",

@@ -113,9 +113,9 @@ func (l *Ledger) Charge(now time.Time, needs []Need) {
 // together or each with a fate of its own.
 func (l *Ledger) Return(now time.Time, needs []Need, a Attempt) {
 	at := l.instant(now)
-	sent, end := l.before(at, a.Sent), l.before(at, a.End)
+	t := l.trip(at, a)
 	for _, n := range needs {
-		l.limits[n.Limit].give(at, n, sent, end, a.Fate)
+		l.limits[n.Limit].give(at, n, t)
 	}
 }
 
@@ -230,6 +230,20 @@ func (l *Ledger) stepped(now instant) {
 	if step != 0 && l.OnStep != nil {
 		l.OnStep(time.Duration(step))
 	}
+}
+
+// A trip is an Attempt on the ledger's clocks.
+type trip struct {
+	sent, written, end instant
+	fate               Fate
+}
+
+func (l *Ledger) trip(now instant, a Attempt) trip {
+	t := trip{sent: l.before(now, a.Sent), end: l.before(now, a.End), fate: a.Fate}
+	if t.written = t.sent; !a.Written.IsZero() {
+		t.written = l.before(now, a.Written)
+	}
+	return t
 }
 
 // before returns an instant of the past, as long before now on both clocks.

@@ -163,33 +163,38 @@ func (lim *limit) take(now instant, a *account, n Need) {
 }
 
 // give ends an attempt of an account: its permits begin to cool, or are back.
-func (lim *limit) give(now instant, n Need, sent, end instant, fate Fate) {
+func (lim *limit) give(now instant, n Need, t trip) {
 	a := lim.find(n.Key)
 	a.inFlight -= int32(n.Cost)
-	switch fate {
-	case Uncounted:
+	if t.fate == Uncounted {
 		return
-	case Unanswered:
-		end = end.add(int64(lim.Late))
-	case Answered:
-		lim.audit.add(n.Cost, time.Duration(end.mono-sent.mono))
+	}
+	if t.fate == Answered {
+		lim.audit.add(n.Cost, time.Duration(t.end.mono-t.sent.mono))
 	}
 	clock := lim.clock(now)
 	a.cooling.at(clock)
-	back := lim.back(end)
-	full := back
-	if g := int64(lim.Guard); g > 0 {
-		if fate == Answered && end.mono > sent.mono+g {
-			back = lim.back(sent.add(g))
-		}
-		if full > clock {
-			a.extra.full.add(full, n.Cost)
-		}
+	arrived, latest := lim.arrived(t)
+	back, full := lim.back(arrived), lim.back(latest)
+	if lim.Guard > 0 && full > clock {
+		a.extra.full.add(full, n.Cost)
 	}
 	if back > clock {
 		a.cooling.add(back, n.Cost)
 		a.idle = max(a.idle, full)
 	}
+}
+
+// arrived returns by when an attempt arrived: with the guard, and as if there were none.
+func (lim *limit) arrived(t trip) (guarded, latest instant) {
+	if t.fate == Unanswered {
+		latest = t.end.add(int64(lim.Late))
+		return latest, latest
+	}
+	if g := int64(lim.Guard); g > 0 && t.end.mono > t.written.mono+g {
+		return t.written.add(g), t.end
+	}
+	return t.end, t.end
 }
 
 // back returns when the permit of an attempt comes back that arrived by the instant.

@@ -63,7 +63,7 @@ type Limit struct {
 	// Late is how long after its end an unanswered attempt may still be counted by the receiver.
 	Late time.Duration
 	// Guard, if positive, caps the hold of a slow answer: the permit comes back
-	// as if the response had come at min(response, sent+Guard). That is exact only
+	// as if the response had come at min(response, written+Guard). That is exact only
 	// while a call's way to the receiver takes less than Guard.
 	Guard time.Duration
 	// Burst, if positive, spaces the calls inside a sliding window: a token
@@ -153,8 +153,9 @@ const (
 
 // An Attempt is one sending, as far as a ledger needs to know it.
 type Attempt struct {
-	Sent time.Time // when the permits were taken
-	End  time.Time // the response, or when it was given up
+	Sent    time.Time // when the permits were taken
+	Written time.Time // when the last byte of the request was written; zero means Sent
+	End     time.Time // the response, or when it was given up
 	Fate Fate
 }
 

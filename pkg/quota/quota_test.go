@@ -233,13 +233,14 @@ func TestPermitComesBackAtResponsePlusWindow(t *testing.T) {
 		a     Attempt
 		back  time.Duration
 	}{
-		{"answered", Limit{Calls: 1, Window: Sliding(time.Second)}, Attempt{at(0), at(20 * ms), Answered}, 1020 * ms},
-		{"no answer", Limit{Calls: 1, Window: Sliding(time.Second), Late: 5 * time.Second}, Attempt{at(0), at(20 * ms), Unanswered}, 6020 * ms},
-		{"never sent, or not counted", Limit{Calls: 1, Window: Sliding(time.Second), Late: 5 * time.Second}, Attempt{at(0), at(20 * ms), Uncounted}, 20 * ms},
-		{"slow, with a guard", Limit{Calls: 1, Window: Sliding(time.Second), Guard: 100 * ms}, Attempt{at(0), at(800 * ms), Answered}, 1100 * ms},
-		{"fast, with a guard", Limit{Calls: 1, Window: Sliding(time.Second), Guard: 100 * ms}, Attempt{at(0), at(20 * ms), Answered}, 1020 * ms},
-		{"concurrency", Limit{Calls: 1, Window: InFlight()}, Attempt{at(0), at(20 * ms), Answered}, 20 * ms},
-		{"concurrency, no answer", Limit{Calls: 1, Window: InFlight(), Late: time.Second}, Attempt{at(0), at(20 * ms), Unanswered}, 1020 * ms},
+		{"answered", Limit{Calls: 1, Window: Sliding(time.Second)}, Attempt{Sent: at(0), End: at(20 * ms), Fate: Answered}, 1020 * ms},
+		{"no answer", Limit{Calls: 1, Window: Sliding(time.Second), Late: 5 * time.Second}, Attempt{Sent: at(0), End: at(20 * ms), Fate: Unanswered}, 6020 * ms},
+		{"never sent, or not counted", Limit{Calls: 1, Window: Sliding(time.Second), Late: 5 * time.Second}, Attempt{Sent: at(0), End: at(20 * ms), Fate: Uncounted}, 20 * ms},
+		{"slow, with a guard", Limit{Calls: 1, Window: Sliding(time.Second), Guard: 100 * ms}, Attempt{Sent: at(0), End: at(800 * ms), Fate: Answered}, 1100 * ms},
+		{"slow to be written, with a guard", Limit{Calls: 1, Window: Sliding(time.Second), Guard: 100 * ms}, Attempt{Sent: at(0), Written: at(500 * ms), End: at(800 * ms), Fate: Answered}, 1600 * ms},
+		{"fast, with a guard", Limit{Calls: 1, Window: Sliding(time.Second), Guard: 100 * ms}, Attempt{Sent: at(0), End: at(20 * ms), Fate: Answered}, 1020 * ms},
+		{"concurrency", Limit{Calls: 1, Window: InFlight()}, Attempt{Sent: at(0), End: at(20 * ms), Fate: Answered}, 20 * ms},
+		{"concurrency, no answer", Limit{Calls: 1, Window: InFlight(), Late: time.Second}, Attempt{Sent: at(0), End: at(20 * ms), Fate: Unanswered}, 1020 * ms},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -79,17 +79,12 @@ func (l *Ledger) restored(now time.Time, step time.Duration, limit int, back tim
 // Back returns when the permits of an attempt come back, on the monotonic clock; zero
 // if they are back.
 func (l *Ledger) Back(now time.Time, limit int, a Attempt) time.Time {
-	at, lim := l.instant(now), l.limits[limit]
-	end, sent := l.before(at, a.End), l.before(at, a.Sent)
-	switch g := int64(lim.Guard); {
-	case a.Fate == Uncounted:
+	if a.Fate == Uncounted {
 		return time.Time{}
-	case a.Fate == Unanswered:
-		end = end.add(int64(lim.Late))
-	case g > 0 && end.mono > sent.mono+g:
-		end = sent.add(g)
 	}
-	back, clock := lim.back(end), lim.clock(at)
+	at, lim := l.instant(now), l.limits[limit]
+	arrived, _ := lim.arrived(l.trip(at, a))
+	back, clock := lim.back(arrived), lim.clock(at)
 	if back <= clock {
 		return time.Time{}
 	}
