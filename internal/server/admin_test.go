@@ -1,17 +1,20 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 func TestAdmin(t *testing.T) {
@@ -184,3 +187,55 @@ func TestAdminRefusesBadInput(t *testing.T) {
 		}
 	})
 }
+
+// TestCallsThatCannotBeSent: calls whose signed requests are malformed fail one by one,
+// however many and urgent they are. The upstream stays up, and its clients get answers.
+func TestCallsThatCannotBeSent(t *testing.T) {
+	u := scheduler.Upstream{}
+	u.Signer = signs(func(r *upstream.Request) {
+		if r.Target == "/bad" {
+			r.Header.Set("X-Note", "a\x01b")
+		}
+	})
+	r := newRig(t, u, Refusal{}, func(_ http.ResponseWriter, r *http.Request) {
+		if r.RequestURI == "/bad" {
+			t.Error("a malformed call was sent")
+		}
+	})
+	var ids []string
+	for range 1051 {
+		c, err := r.s.Submit(t.Context(), scheduler.Request{Upstream: "pay", Target: "/bad", Header: http.Header{"X-A": {"1"}}, Priority: scheduler.MaxPriority})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, c.ID)
+	}
+	var clients sync.WaitGroup
+	for range 16 {
+		clients.Go(func() {
+			if resp, body := send(t, "GET", r.data.URL+"/good", "", "Throttler-Max-Wait: 5s"); resp.StatusCode != 200 {
+				t.Errorf("a client got %d: %s", resp.StatusCode, body)
+			}
+		})
+	}
+	clients.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, id := range ids {
+		c, err := r.s.Wait(ctx, id)
+		if err != nil || c.State != scheduler.Failed || len(c.Attempts) != 1 || c.Last().Outcome != upstream.NotExecuted || !strings.Contains(c.Last().Reason, "X-Note") {
+			t.Fatalf("a malformed call ended as %+v, %v", c, err)
+		}
+	}
+	if st := r.upstream(t); st.State != "up" {
+		t.Errorf("the upstream is %s", st.State)
+	}
+	resp, body := send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"pay","method":"GET","path":"/x","headers":{"X-Note":"a\u0001b"}}`)
+	if resp.StatusCode != 400 || !strings.Contains(body, "X-Note") {
+		t.Errorf("a submission with a control byte: %d %s", resp.StatusCode, body)
+	}
+}
+
+type signs func(*upstream.Request)
+
+func (f signs) Sign(_ context.Context, r *upstream.Request) error { f(r); return nil }

@@ -22,7 +22,8 @@ type Result struct {
 	// Reason is the rule, status or error that decided, for people to read. It
 	// holds no part of the request or of the answer's body.
 	Reason string
-	// Unreachable is true if no connection could be made: the upstream is down.
+	// Unreachable is true if a connection was asked for and could not be made, by
+	// DNS, dialling or TLS: the upstream is down.
 	Unreachable bool
 	// Unsigned is true if the signer failed for now. Until it works again, one call
 	// at a time suffices to try it.
@@ -88,11 +89,15 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 	req, err := u.request(httptrace.WithClientTrace(life.ctx, wire.trace()), r)
 	if err != nil {
 		life.end(nil)
-		return &Result{Outcome: Failed, Reason: err.Error(), AnsweredAt: time.Now(), Err: err}
+		return unsendable(err)
 	}
 	wire.at = time.Now() // until a connection is known
 	resp, err := u.transport.RoundTrip(req)
 	res := &Result{SentAt: wire.at, AnsweredAt: time.Now(), Response: resp}
+	if err != nil && u.own && !wire.asked && life.ctx.Err() == nil {
+		life.end(nil)
+		return unsendable(err)
+	}
 	if err != nil {
 		u.unanswered(res, NewInput(r), wire, life.end(err))
 		return res
@@ -185,6 +190,12 @@ func unsigned(err error) *Result {
 	return res
 }
 
+// unsendable returns the result of a request that was refused before a connection was
+// asked for. That is the call's own fault and proves nothing about the upstream.
+func unsendable(err error) *Result {
+	return &Result{Outcome: Failed, Reason: plain(err).Error(), AnsweredAt: time.Now(), Err: err}
+}
+
 // unanswered decides the outcome of an attempt without an answer.
 func (u *Upstream) unanswered(res *Result, in *Input, w *wire, err error) {
 	var op *net.OpError
@@ -194,7 +205,7 @@ func (u *Upstream) unanswered(res *Result, in *Input, w *wire, err error) {
 		res.Sent = w.wrote()
 	default:
 		res.Sent = !u.own && !dial
-		res.Unreachable = !res.Sent && !errors.Is(err, context.Canceled) && !errors.Is(err, errStale)
+		res.Unreachable = !res.Sent && (w.asked || dial) && !errors.Is(err, context.Canceled) && !errors.Is(err, errStale)
 	}
 	res.Err = err
 	if errors.Is(err, errStale) { // sent again at once, it would be stale again
@@ -255,10 +266,7 @@ func (u *Upstream) request(ctx context.Context, r *Request) (*http.Request, erro
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	header := r.Header.Clone()
-	if header == nil {
-		header = make(http.Header)
-	}
+	header := EndToEnd(r.Header)
 	if header.Get("User-Agent") == "" {
 		header["User-Agent"] = []string{""} // keeps net/http from adding its own
 	}

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // rawServer is a listener that passes each request, with its bytes, to serve.
@@ -269,6 +271,87 @@ func TestFaults(t *testing.T) {
 				t.Errorf("%d requests on the wire, want 1", s.requests.Load())
 			}
 		})
+	}
+}
+
+// TestFailuresBeforeAConnection: an upstream is unreachable if its connection cannot be
+// made. A request that is refused before is the fault of its own call.
+func TestFailuresBeforeAConnection(t *testing.T) {
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	dialing := func(err error) func(*Upstream) {
+		return func(u *Upstream) {
+			u.transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, err }
+		}
+	}
+	for _, tt := range []struct {
+		name, url string
+		change    func(*Upstream)
+		want      Outcome
+		down      bool
+	}{
+		{"no listener", unusedURL, nil, NotExecuted, true},
+		{"no such name", "http://x", dialing(&net.DNSError{Err: "no such host", Name: "x"}), NotExecuted, true},
+		{"an error of a dialer", "http://x", dialing(errors.New("no route")), NotExecuted, true},
+		{"no TLS", strings.Replace(plain.URL, "http:", "https:", 1), nil, NotExecuted, true},
+		{"a method that net/http refuses", "http://x", func(u *Upstream) { u.transport = altered{u.transport, func(r *http.Request) { r.Method = "A B" }} }, Failed, false},
+		{"a header that net/http refuses", "http://x", func(u *Upstream) {
+			u.transport = altered{u.transport, func(r *http.Request) { r.Header.Set("A", "\x01") }}
+		}, Failed, false},
+		{"a trailer that net/http refuses", "http://x", func(u *Upstream) {
+			u.transport = altered{u.transport, func(r *http.Request) { r.Trailer = http.Header{"A": {"\x01"}} }}
+		}, Failed, false},
+		{"a host that net/http refuses", "http://x", func(u *Upstream) { u.transport = altered{u.transport, func(r *http.Request) { r.URL.Host = "" }} }, Failed, false},
+		{"a header of the signer", unusedURL, func(u *Upstream) { u.Signer = signer(func(r *Request) error { r.Header.Set("A", "\x01"); return nil }) }, Failed, false},
+		{"a target of the signer", unusedURL, func(u *Upstream) { u.Signer = signer(func(r *Request) error { r.Target = "x"; return nil }) }, Failed, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u := newUpstream(t, Config{URL: tt.url})
+			if tt.change != nil {
+				tt.change(u)
+			}
+			res := do(t, u, &Request{Method: "GET", Target: "/", Header: http.Header{}})
+			if res.Sent || res.Outcome != tt.want || res.Unreachable != tt.down || res.Err == nil {
+				t.Errorf("%s, sent %v, unreachable %v (%s); want %s, unreachable %v", res.Outcome, res.Sent, res.Unreachable, res.Reason, tt.want, tt.down)
+			}
+		})
+	}
+}
+
+// altered is a transport whose requests are changed on their way to net/http.
+type altered struct {
+	http.RoundTripper
+	change func(*http.Request)
+}
+
+func (a altered) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.change(r)
+	return a.RoundTripper.RoundTrip(r)
+}
+
+// TestFieldsOfTheConnectionAreNotSent: over HTTP/2, net/http refuses some of them.
+func TestFieldsOfTheConnectionAreNotSent(t *testing.T) {
+	_, c := secure(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto+" "+r.Header.Get("Sign")) }))
+	c.Signer = signer(func(r *Request) error {
+		r.Header = http.Header{"Sign": {"s"}, "Upgrade": {"x"}, "Connection": {"close, x"}, "Transfer-Encoding": {"gzip"}, "Host": {"h"}, "Content-Length": {"9"}}
+		return nil
+	})
+	if got := body(t, do(t, newUpstream(t, c), &Request{Method: "POST", Target: "/", Body: []byte("x")})); got != "HTTP/2.0 s" {
+		t.Errorf("the upstream answered %q", got)
+	}
+}
+
+func TestHeadersAreCheckedAtAcceptance(t *testing.T) {
+	for c := range 256 {
+		r := &Request{Method: "GET", Target: "/", Header: http.Header{"X-Note": {"a" + string([]byte{byte(c)}) + "b"}}}
+		err := r.Check()
+		if legal := c >= ' ' && c != 0x7f || c == '\t'; (err == nil) != legal || err != nil && !strings.Contains(err.Error(), "X-Note") {
+			t.Errorf("a value with byte %#x: %v", c, err)
+		}
+		r.Header = http.Header{"X" + string([]byte{byte(c)}): {"a"}}
+		if err := r.Check(); (err == nil) != httpguts.ValidHeaderFieldName("X"+string([]byte{byte(c)})) {
+			t.Errorf("a name with byte %#x: %v", c, err)
+		}
 	}
 }
 

@@ -17,7 +17,8 @@ type Request struct {
 	Method string
 	// Target is the request target: path and query, escaped.
 	Target string
-	// Header has no Host, no Content-Length and no hop-by-hop fields.
+	// Header has no Host, no Content-Length and no hop-by-hop fields; those that a
+	// signer sets are not sent.
 	Header http.Header
 	Body   []byte
 	// Latest, if not zero, is the end of the validity of the caller's signature:
@@ -55,7 +56,7 @@ func (r *Request) Check() error {
 			return fmt.Errorf("path %q has a .. segment", printable(path))
 		}
 	}
-	if strings.ContainsFunc(plain, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+	if strings.ContainsFunc(plain, control) {
 		return fmt.Errorf("path %q holds a control byte", printable(path))
 	}
 	for name, values := range r.Header {
@@ -63,13 +64,15 @@ func (r *Request) Check() error {
 			return fmt.Errorf("header name %q is not a token", name)
 		}
 		for _, v := range values {
-			if strings.ContainsAny(v, "\r\n\x00") {
-				return fmt.Errorf("header %s holds a line break or a NUL", name)
+			if strings.ContainsFunc(v, func(c rune) bool { return control(c) && c != '\t' }) { // RFC 9110, section 5.5
+				return fmt.Errorf("header %s holds a line break or another control byte", name)
 			}
 		}
 	}
 	return nil
 }
+
+func control(c rune) bool { return c < ' ' || c == 0x7f }
 
 func token(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {

@@ -108,6 +108,7 @@ type wire struct {
 	// Owned by the goroutine in RoundTrip, which calls the trace's hooks.
 	// Exceptions: header and began are atomic, and the connection's reader owns
 	// interim.
+	asked     bool // for a connection: net/http has accepted the request
 	connected bool
 	at        time.Time   // of the connection: the first byte leaves then, or later
 	shared    bool        // HTTP/2: the connection carries other requests too
@@ -134,6 +135,7 @@ const maxInterim = 1000
 func (w *wire) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn: func(string) {
+			w.asked = true
 			if w.connected {
 				w.cancel(errRepeat)
 			}
