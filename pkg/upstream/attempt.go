@@ -272,11 +272,9 @@ func (u *Upstream) request(ctx context.Context, r *Request) (*http.Request, erro
 	}
 	target := u.base.Path + r.Target
 	path, query, hasQuery := strings.Cut(target, "?")
-	to := &url.URL{Scheme: u.base.Scheme, Host: u.base.Host, RawPath: path, RawQuery: query, ForceQuery: hasQuery}
+	// Opaque goes out unchanged; Path is for transports that read it.
+	to := &url.URL{Scheme: u.base.Scheme, Host: u.base.Host, Opaque: path, RawPath: path, RawQuery: query, ForceQuery: hasQuery}
 	to.Path, _ = url.PathUnescape(path)
-	if !strings.HasPrefix(path, "//") { // net/url would take it for a host
-		to.Opaque = path // goes out unchanged; Path is for transports that read it
-	}
 	req := &http.Request{
 		Method: r.Method, URL: to, Host: u.base.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,

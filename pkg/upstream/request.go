@@ -40,6 +40,8 @@ func (r *Request) Check() error {
 		return fmt.Errorf("method %q is not forwarded", r.Method)
 	case !strings.HasPrefix(r.Target, "/"):
 		return fmt.Errorf("target %q must begin with a slash", printable(r.Target))
+	case strings.HasPrefix(r.Target, "//"): // net/url, and many a server, takes it for a host
+		return fmt.Errorf("target %q must begin with one slash, not with two", printable(r.Target))
 	}
 	path, _, _ := strings.Cut(r.Target, "?")
 	for i := range len(r.Target) {

@@ -214,6 +214,8 @@ func parseBase(s string) (*url.URL, error) {
 		return nil, errors.New("holds a user name; credentials belong to the caller or to a signer")
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, errors.New("has a query or a fragment; only scheme, host and path are used")
+	case strings.HasPrefix(u.EscapedPath(), "//"):
+		return nil, errors.New("has a path that begins with two slashes; one is enough")
 	}
 	u.Path, u.RawPath = strings.TrimSuffix(u.EscapedPath(), "/"), ""
 	return u, nil
