@@ -137,6 +137,7 @@ func TestRefusalsOnTheWire(t *testing.T) {
 	long := strings.Repeat("x", 101)
 	for _, tt := range []struct{ name, request, status, want string }{
 		{"OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n", "400", "must begin with a slash"},
+		{"up by a parameter", "GET /a/..;x=1/b HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n", "400", "has a .. segment"},
 		{"two slashes", "GET //a/{b} HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n", "400", "must begin with one slash"},
 		{"fragment", "GET http://s/a#b HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n", "400", "a #"},
 		{"too large, and nothing of it is there", "POST / HTTP/1.1\r\nHost: s\r\nContent-Length: 101\r\n\r\n", "413", "more than 100 bytes"},

@@ -358,6 +358,20 @@ func TestHeadersAreCheckedAtAcceptance(t *testing.T) {
 	}
 }
 
+// TestTargetsStayBelowTheBasePath includes servers that drop the parameters of a segment
+// before they resolve it.
+func TestTargetsStayBelowTheBasePath(t *testing.T) {
+	for target, refused := range map[string]bool{
+		"/../x": true, "/a/%2e%2E/x": true, "/..": true, "/..\\x": true, "/..%2fx": true, "/a?x=/../": false,
+		"/..;/x": true, "/%2e%2e;/x": true, "/..;x=1/x": true, "/..%3b/x": true, "/..%3Bx%2f": true, "/a/.%2e;;": true,
+		"/...;/x": false, "/a;../x": false, "/a..;/x": false, "/;..": false,
+	} {
+		if err := (&Request{Method: "GET", Target: target}).Check(); (err != nil) != refused {
+			t.Errorf("%s: %v, want refused %v", target, err, refused)
+		}
+	}
+}
+
 // TestForeignTransport shows the results of a Config.Transport that reports no
 // connections.
 func TestForeignTransport(t *testing.T) {

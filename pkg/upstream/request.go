@@ -54,7 +54,8 @@ func (r *Request) Check() error {
 		return fmt.Errorf("path %q has a broken escape", printable(path))
 	}
 	for _, segment := range strings.FieldsFunc(plain, func(c rune) bool { return c == '/' || c == '\\' }) {
-		if segment == ".." {
+		// Some servers drop path parameters before they resolve the segment.
+		if name, _, _ := strings.Cut(segment, ";"); name == ".." {
 			return fmt.Errorf("path %q has a .. segment", printable(path))
 		}
 	}
