@@ -167,3 +167,17 @@ func TestRefusalsOnTheWire(t *testing.T) {
 		})
 	}
 }
+
+// TestRequestsThatALimitCannotRead: a call that a limit may not see is not sent.
+func TestRequestsThatALimitCannotRead(t *testing.T) {
+	u := scheduler.Upstream{MaxBody: 20 << 20, Limits: []scheduler.Limit{{Name: "refunds", When: `json("kind") == "refund"`, Calls: 1, Window: time.Hour}}}
+	r := newRig(t, u, Refusal{}, func(http.ResponseWriter, *http.Request) { t.Error("something was sent") })
+	for name, tt := range map[string]struct{ target, body, kind string }{
+		"deep JSON": {"/", strings.Repeat("[", 9<<20), "application/json"},
+	} {
+		resp, body := send(t, "POST", r.data.URL+tt.target, tt.body, "Content-Type: "+tt.kind)
+		if resp.StatusCode != 400 || !strings.Contains(body, "refunds") {
+			t.Errorf("%s: %d %s; want 400 with the name of the limit", name, resp.StatusCode, body)
+		}
+	}
+}

@@ -3,10 +3,10 @@ package upstream
 import (
 	"bytes"
 	"encoding/xml"
-	"fmt"
 	"io"
 	"net/http"
 	pathpkg "path"
+	"strconv"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -31,24 +31,32 @@ const (
 	unseen bodyKind = iota
 	isJSON
 	isXML
+	isDeep // JSON that is nested too deep to be read
 	isOther
 )
 
-// unreadable reports whether the body has a content encoding that cannot be unpacked
-// here.
-func (a *answer) unreadable() bool {
-	return a.body == nil && a.partial && a.header.Get("Content-Encoding") != ""
+// unreadable says why the rules cannot read the body; empty if they can.
+func (a *answer) unreadable() string {
+	switch encoding := a.header.Get("Content-Encoding"); {
+	case a.body == nil && a.partial && encoding != "":
+		return "packed as " + strconv.Quote(encoding)
+	case a.bodyKind() == isDeep:
+		return errDeep.Error()
+	}
+	return ""
 }
 
 func (a *answer) bodyKind() bodyKind {
 	if a.kind != unseen {
 		return a.kind
 	}
-	start := bytes.TrimLeft(bytes.TrimPrefix(a.body, []byte("\xef\xbb\xbf")), " \t\r\n")
+	start := bytes.TrimLeft(withoutMark(a.body), " \t\r\n")
 	switch {
 	case bytes.HasPrefix(start, []byte("<")):
 		a.kind = isXML
-	case a.partial && len(start) > 0 && (start[0] == '{' || start[0] == '['), gjson.ValidBytes(start):
+	case tooDeep(start):
+		a.kind = isDeep
+	case a.partial && opens(start), gjson.ValidBytes(start):
 		a.kind = isJSON
 	default:
 		a.kind = isOther
@@ -65,26 +73,6 @@ func (a *answer) value(path string) any {
 		return xmlValue(a.body, path)
 	}
 	return nil
-}
-
-// lookup returns the value at a path of a JSON text, nil if there is none. A *
-// in the path stands for any characters of a name.
-func lookup(json []byte, path string) any {
-	if !gjson.ValidBytes(json) {
-		return nil
-	}
-	return jsonValue(json, path)
-}
-
-func jsonValue(json []byte, path string) any {
-	v := gjson.GetBytes(json, path)
-	if v.Type == gjson.Number && !strings.ContainsAny(v.Raw, ".eE") {
-		if n := v.Int(); v.Raw == fmt.Sprint(n) {
-			return int(n)
-		}
-		return v.Raw // an int cannot hold it exactly
-	}
-	return v.Value()
 }
 
 // xmlValue returns the text of the first element at a path of element names from

@@ -35,13 +35,13 @@ type Expr struct {
 
 // requestEnv has the variables of request expressions.
 type requestEnv struct {
-	Method string              `expr:"method"`
-	Path   string              `expr:"path"`
-	Query  func(string) string `expr:"query"`
-	Form   func(string) string `expr:"form"`
-	Param  func(string) string `expr:"param"`
-	Header func(string) string `expr:"header"`
-	JSON   func(string) any    `expr:"json"`
+	Method string                    `expr:"method"`
+	Path   string                    `expr:"path"`
+	Query  func(string) string       `expr:"query"`
+	Form   func(string) string       `expr:"form"`
+	Param  func(string) string       `expr:"param"`
+	Header func(string) string       `expr:"header"`
+	JSON   func(string) (any, error) `expr:"json"`
 }
 
 // answerEnv has the variables of outcome rules: those of the answer, and those of the
@@ -63,7 +63,7 @@ func (in *Input) env() requestEnv {
 		Form:   in.formParam,
 		Param:  in.Param,
 		Header: in.r.Header.Get,
-		JSON:   func(path string) any { return lookup(in.r.Body, path) },
+		JSON:   func(path string) (any, error) { return lookup(in.r.Body, path) },
 	}
 }
 
@@ -177,7 +177,11 @@ func (e *Expr) run(in *Input) (any, error) { return e.eval(in.env()) }
 func (e *Expr) eval(env any) (any, error) {
 	v, err := expr.Run(e.program, env)
 	if err != nil {
-		// The error may quote values of the request, so it is replaced.
+		var why unclear
+		if errors.As(err, &why) {
+			return nil, fmt.Errorf("%s cannot be computed for this request: %w", e.source, why)
+		}
+		// Another error may quote values of the request, so it is replaced.
 		return nil, fmt.Errorf("%s cannot be computed for this request", e.source)
 	}
 	return v, nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/expr-lang/expr"
@@ -171,8 +170,8 @@ func (r *Rules) decide(res *Result, in *Input, a *answer) {
 	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "":
 		res.Outcome = NotExecuted // RFC 6585, section 4, and RFC 9110, section 15.6.4
 		return
-	case a.unreadable() && r.useBody():
-		res.Reason += ", and its body is packed as " + strconv.Quote(a.header.Get("Content-Encoding")) + ", which the rules cannot read"
+	case r.useBody() && a.unreadable() != "":
+		res.Reason += ", and its body is " + a.unreadable() + ", which the rules cannot read"
 		return
 	}
 	switch a.status / 100 {

@@ -135,13 +135,8 @@ func (in *Input) has(name string) bool {
 	if in.Param(name) != "" {
 		return true
 	}
-	switch v := lookup(in.r.Body, name).(type) {
-	case nil:
-		return false
-	case string:
-		return v != ""
-	}
-	return true
+	v, err := lookup(in.r.Body, name)
+	return err == nil && v != nil && v != ""
 }
 
 // parseForm reads an urlencoded or multipart body without its files.
