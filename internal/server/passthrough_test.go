@@ -138,6 +138,7 @@ func TestRefusalsOnTheWire(t *testing.T) {
 	for _, tt := range []struct{ name, request, status, want string }{
 		{"OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n", "400", "must begin with a slash"},
 		{"up by a parameter", "GET /a/..;x=1/b HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n", "400", "has a .. segment"},
+		{"a dot", "GET /a/%2e/b HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n", "400", "has a . segment"},
 		{"two slashes", "GET //a/{b} HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n", "400", "must begin with one slash"},
 		{"fragment", "GET http://s/a#b HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n", "400", "a #"},
 		{"too large, and nothing of it is there", "POST / HTTP/1.1\r\nHost: s\r\nContent-Length: 101\r\n\r\n", "413", "more than 100 bytes"},
@@ -170,10 +171,14 @@ func TestRefusalsOnTheWire(t *testing.T) {
 
 // TestRequestsThatALimitCannotRead: a call that a limit may not see is not sent.
 func TestRequestsThatALimitCannotRead(t *testing.T) {
-	u := scheduler.Upstream{MaxBody: 20 << 20, Limits: []scheduler.Limit{{Name: "refunds", When: `json("kind") == "refund"`, Calls: 1, Window: time.Hour}}}
+	u := scheduler.Upstream{MaxBody: 20 << 20, Limits: []scheduler.Limit{{Name: "refunds", When: `json("kind") == "refund" or param("kind") == "refund"`, Calls: 1, Window: time.Hour}}}
 	r := newRig(t, u, Refusal{}, func(http.ResponseWriter, *http.Request) { t.Error("something was sent") })
 	for name, tt := range map[string]struct{ target, body, kind string }{
-		"deep JSON": {"/", strings.Repeat("[", 9<<20), "application/json"},
+		"deep JSON":             {"/", strings.Repeat("[", 9<<20), "application/json"},
+		"a member twice":        {"/", `{"kind":"query","kind":"refund"}`, "application/json"},
+		"a parameter twice":     {"/?kind=query&kind=refund", "", "text/plain"},
+		"too many parameters":   {"/?kind=refund" + strings.Repeat("&a", 10_001), "", "text/plain"},
+		"a form that is broken": {"/", "kind=refund&x=%zz", "application/x-www-form-urlencoded"},
 	} {
 		resp, body := send(t, "POST", r.data.URL+tt.target, tt.body, "Content-Type: "+tt.kind)
 		if resp.StatusCode != 400 || !strings.Contains(body, "refunds") {

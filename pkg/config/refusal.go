@@ -51,12 +51,13 @@ type Problem struct {
 }
 
 // Param returns a parameter of the request, from its query or form, or an empty
-// text: the shape of some platforms' errors depends on one.
+// text if it is absent or unclear: the shape of some platforms' errors depends on one.
 func (p Problem) Param(name string) string {
 	if p.Request == nil {
 		return ""
 	}
-	return upstream.NewInput(p.Request).Param(name)
+	value, _ := upstream.NewInput(p.Request).Param(name)
+	return value
 }
 
 // Body returns the body of a refusal. If neither the file nor the preset has

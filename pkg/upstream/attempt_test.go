@@ -364,6 +364,7 @@ func TestTargetsStayBelowTheBasePath(t *testing.T) {
 	for target, refused := range map[string]bool{
 		"/../x": true, "/a/%2e%2E/x": true, "/..": true, "/..\\x": true, "/..%2fx": true, "/a?x=/../": false,
 		"/..;/x": true, "/%2e%2e;/x": true, "/..;x=1/x": true, "/..%3b/x": true, "/..%3Bx%2f": true, "/a/.%2e;;": true,
+		"/./x": true, "/a/%2e/x": true, "/a/.": true, "/a/.;b": true, "/.well-known/x": false,
 		"/...;/x": false, "/a;../x": false, "/a..;/x": false, "/;..": false,
 	} {
 		if err := (&Request{Method: "GET", Target: target}).Check(); (err != nil) != refused {

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -27,7 +28,8 @@ const MaxKey = 256
 
 // An Expr is a compiled request expression (the language of expr-lang/expr). It has
 // method, path, query(n), form(n), param(n), header(n), json(path) and
-// urlencode(text or object). It is safe for concurrent use.
+// urlencode(text or object). A value that is there twice, or in a part that cannot be
+// parsed whole, is an error. It is safe for concurrent use.
 type Expr struct {
 	source  string
 	program *vm.Program
@@ -35,13 +37,13 @@ type Expr struct {
 
 // requestEnv has the variables of request expressions.
 type requestEnv struct {
-	Method string                    `expr:"method"`
-	Path   string                    `expr:"path"`
-	Query  func(string) string       `expr:"query"`
-	Form   func(string) string       `expr:"form"`
-	Param  func(string) string       `expr:"param"`
-	Header func(string) string       `expr:"header"`
-	JSON   func(string) (any, error) `expr:"json"`
+	Method string                       `expr:"method"`
+	Path   string                       `expr:"path"`
+	Query  func(string) (string, error) `expr:"query"`
+	Form   func(string) (string, error) `expr:"form"`
+	Param  func(string) (string, error) `expr:"param"`
+	Header func(string) (string, error) `expr:"header"`
+	JSON   func(string) (any, error)    `expr:"json"`
 }
 
 // answerEnv has the variables of outcome rules: those of the answer, and those of the
@@ -62,14 +64,14 @@ func (in *Input) env() requestEnv {
 		Query:  in.queryParam,
 		Form:   in.formParam,
 		Param:  in.Param,
-		Header: in.r.Header.Get,
-		JSON:   func(path string) (any, error) { return lookup(in.r.Body, path) },
+		Header: in.header,
+		JSON:   in.jsonValue,
 	}
 }
 
 func (in *Input) answer(a *answer) answerEnv {
 	env := answerEnv{requestEnv: in.env(), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent, Repeat: in.r.Repeat}
-	env.Header = a.header.Get
+	env.Header = func(name string) (string, error) { return a.header.Get(name), nil }
 	return env
 }
 
@@ -85,7 +87,7 @@ func Compile(source string, kind Kind) (*Expr, error) {
 }
 
 func compile(source string, env any, options ...expr.Option) (*vm.Program, error) {
-	program, err := expr.Compile(source, append(options, expr.Env(env), urlencode)...)
+	program, err := expr.Compile(source, append(options, expr.Env(env), urlencode, fromJSON)...)
 	var at *file.Error
 	if errors.As(err, &at) { // its text has three lines: they draw the place
 		return nil, fmt.Errorf("%s (in %q, character %d)", at.Message, source, at.Column+1)
@@ -111,6 +113,20 @@ var urlencode = expr.Function("urlencode", func(params ...any) (any, error) {
 	}
 	return values.Encode(), nil
 }, new(func(string) string), new(func(map[string]any) string))
+
+// fromJSON reads a JSON text that a parameter holds, by the rules for a body.
+var fromJSON = expr.Function("fromJSON", func(params ...any) (any, error) {
+	text := withoutMark([]byte(params[0].(string)))
+	switch {
+	case tooDeep(text):
+		return nil, errDeep
+	case ambiguous(text):
+		return nil, errTwice
+	}
+	var v any
+	err := json.Unmarshal(text, &v)
+	return v, err
+}, new(func(string) any))
 
 // Bool evaluates a Condition.
 func (e *Expr) Bool(in *Input) (bool, error) {

@@ -12,7 +12,11 @@ import (
 // and the end of a goroutine's stack is the end of the process.
 const maxDepth = 1000
 
-var errDeep = unclear(fmt.Sprintf("nested deeper than %d levels", maxDepth))
+// Reasons why JSON is not read.
+var (
+	errDeep  = unclear(fmt.Sprintf("nested deeper than %d levels", maxDepth))
+	errTwice = unclear("a name occurs twice in a JSON object")
+)
 
 // An unclear is the reason why an expression cannot be computed for a request. It holds
 // no value of the request.
@@ -20,18 +24,36 @@ type unclear string
 
 func (u unclear) Error() string { return string(u) }
 
-// lookup returns the value at a path of a JSON text, nil if there is none. A *
-// in the path stands for any characters of a name.
-func lookup(json []byte, path string) (any, error) {
-	if tooDeep(json) {
-		return nil, errDeep
-	}
-	if !gjson.ValidBytes(json) {
-		return nil, nil
-	}
-	return jsonValue(json, path), nil
+// A document is the body of a request as JSON: its text, nil if it is none, or why it
+// cannot be read.
+type document struct {
+	text []byte
+	err  error
 }
 
+// readBody reads a body as JSON. RFC 8259, section 8.1, lets a platform ignore a byte
+// order mark; a body that is not JSON, but said to be, may be JSON to the platform.
+func readBody(r *Request) *document {
+	text := withoutMark(r.Body)
+	if tooDeep(text) {
+		return &document{err: errDeep}
+	}
+	if gjson.ValidBytes(text) {
+		if ambiguous(text) {
+			return &document{err: errTwice}
+		}
+		return &document{text: text}
+	}
+	kind, _, _ := strings.Cut(strings.ToLower(r.Header.Get("Content-Type")), ";")
+	kind = strings.TrimSpace(kind)
+	if len(bytes.TrimSpace(text)) > 0 && (strings.HasSuffix(kind, "/json") || strings.HasSuffix(kind, "+json")) {
+		return &document{err: unclear("the body is not valid JSON")}
+	}
+	return &document{}
+}
+
+// jsonValue returns the value at a path of a JSON text, nil if there is none. A *
+// in the path stands for any characters of a name.
 func jsonValue(json []byte, path string) any {
 	v := gjson.GetBytes(json, path)
 	if v.Type == gjson.Number && !strings.ContainsAny(v.Raw, ".eE") {
@@ -52,28 +74,63 @@ func opens(text []byte) bool {
 	return len(start) > 0 && (start[0] == '{' || start[0] == '[')
 }
 
-// tooDeep reports whether a text, valid JSON or not, is nested deeper than maxDepth. It
-// is one pass without recursion.
+// tooDeep reports whether a text is nested deeper than maxDepth.
 func tooDeep(text []byte) bool {
-	if !opens(text) {
-		return false
+	return !walk(text, func(int, []byte) bool { return true })
+}
+
+// ambiguous reports whether an object of a JSON text has a name twice: RFC 8259,
+// section 4, leaves open which of the two counts. A path may lead through any object, so
+// all of them are looked at.
+func ambiguous(text []byte) bool {
+	type member struct {
+		object int
+		name   string
 	}
-	depth := 0
+	seen := make(map[member]bool)
+	return !walk(text, func(object int, quoted []byte) bool {
+		m := member{object, string(quoted)}
+		if bytes.ContainsRune(quoted, '\\') {
+			m.name = `"` + gjson.ParseBytes(quoted).String() + `"`
+		}
+		twice := seen[m]
+		seen[m] = true
+		return !twice
+	})
+}
+
+// walk calls f for each name in the objects of a text that begins like JSON, with the
+// offset of its object, until f returns false. It returns false then, and where the text
+// is nested deeper than maxDepth. It is one pass without recursion, and the rest of the
+// text need not be valid.
+func walk(text []byte, f func(object int, quoted []byte) bool) bool {
+	if !opens(text) {
+		return true
+	}
+	var open []int // offsets of objects and arrays
+	var quoted []byte
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
 		case '"':
+			from := i
 			for i++; i < len(text) && text[i] != '"'; i++ {
 				if text[i] == '\\' {
 					i++
 				}
 			}
-		case '{', '[':
-			if depth++; depth > maxDepth {
-				return true
+			quoted = text[from:min(i+1, len(text))]
+		case ':':
+			if len(open) > 0 && !f(open[len(open)-1], quoted) {
+				return false
 			}
+		case '{', '[':
+			if len(open) == maxDepth {
+				return false
+			}
+			open = append(open, i)
 		case '}', ']':
-			depth = max(0, depth-1)
+			open = open[:max(0, len(open)-1)]
 		}
 	}
-	return false
+	return true
 }

@@ -2,12 +2,14 @@ package upstream
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"mime/multipart"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -55,8 +57,8 @@ func (r *Request) Check() error {
 	}
 	for _, segment := range strings.FieldsFunc(plain, func(c rune) bool { return c == '/' || c == '\\' }) {
 		// Some servers drop path parameters before they resolve the segment.
-		if name, _, _ := strings.Cut(segment, ";"); name == ".." {
-			return fmt.Errorf("path %q has a .. segment", printable(path))
+		if name, _, _ := strings.Cut(segment, ";"); name == "." || name == ".." {
+			return fmt.Errorf("path %q has a %s segment", printable(path), name)
 		}
 	}
 	if strings.ContainsFunc(plain, control) {
@@ -93,74 +95,163 @@ func printable(s string) string {
 
 // An Input gives expressions the parts of a request: each part is parsed once,
 // at its first use. It belongs to one goroutine.
+//
+// Limits must count the request that the platform reads. So a part that cannot be
+// parsed whole is an error, and so is a value that is there twice: some platforms take
+// the first, others the last.
 type Input struct {
 	r     *Request
-	query url.Values
-	form  url.Values
+	query *params
+	form  *params
+	json  *document
 }
 
 // NewInput returns the Input of a request.
 func NewInput(r *Request) *Input { return &Input{r: r} }
 
+var escapes = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+
+// path returns the path as RFC 3986, section 6.2.2, normalises it: unreserved
+// characters are plain, and other escapes in upper case.
 func (in *Input) path() string {
 	path, _, _ := strings.Cut(in.r.Target, "?")
-	return path
+	return escapes.ReplaceAllStringFunc(path, func(escape string) string {
+		if c, err := url.PathUnescape(escape); err == nil && url.QueryEscape(c) == c {
+			return c
+		}
+		return strings.ToUpper(escape)
+	})
 }
 
-func (in *Input) queryParam(name string) string {
-	if in.query == nil {
-		_, raw, _ := strings.Cut(in.r.Target, "?")
-		in.query, _ = url.ParseQuery(raw) // keeps the valid parameters, like net/http
-	}
-	return in.query.Get(name)
+func (in *Input) queryParam(name string) (string, error) {
+	value, _, err := in.queryParams().get(name)
+	return value, err
 }
 
-func (in *Input) formParam(name string) string {
-	if in.form == nil {
-		in.form = parseForm(in.r)
-	}
-	return in.form.Get(name)
+func (in *Input) formParam(name string) (string, error) {
+	value, _, err := in.formParams().get(name)
+	return value, err
 }
 
-// Param returns a parameter, from the query or else the form; empty if there is none.
-func (in *Input) Param(name string) string {
-	if v := in.queryParam(name); v != "" {
-		return v
+// Param returns a parameter of the query or the form; empty if there is none.
+func (in *Input) Param(name string) (string, error) {
+	value, inQuery, err := in.queryParams().get(name)
+	if err != nil {
+		return "", err
 	}
-	return in.formParam(name)
+	other, inForm, err := in.formParams().get(name)
+	switch {
+	case err != nil:
+		return "", err
+	case !inQuery:
+		return other, nil
+	case inForm && other != value:
+		return "", unclear("query and form have two values of one parameter")
+	}
+	return value, nil
+}
+
+func (in *Input) header(name string) (string, error) {
+	if len(in.r.Header.Values(name)) > 1 {
+		return "", unclear("a header occurs twice")
+	}
+	return in.r.Header.Get(name), nil
+}
+
+// jsonValue returns the value at a path of a JSON body, nil if there is none.
+func (in *Input) jsonValue(path string) (any, error) {
+	if in.json == nil {
+		in.json = readBody(in.r)
+	}
+	if in.json.text == nil {
+		return nil, in.json.err
+	}
+	return jsonValue(in.json.text, path), nil
 }
 
 // has reports whether a parameter, or the value at a JSON path, exists and is not empty.
 func (in *Input) has(name string) bool {
-	if in.Param(name) != "" {
+	if v, err := in.Param(name); err == nil && v != "" {
 		return true
 	}
-	v, err := lookup(in.r.Body, name)
+	v, err := in.jsonValue(name)
 	return err == nil && v != nil && v != ""
 }
 
+func (in *Input) queryParams() *params {
+	if in.query == nil {
+		_, raw, _ := strings.Cut(in.r.Target, "?")
+		in.query = parseParams(raw, "the query cannot be parsed")
+	}
+	return in.query
+}
+
+func (in *Input) formParams() *params {
+	if in.form == nil {
+		in.form = parseForm(in.r)
+	}
+	return in.form
+}
+
+// params are the parameters of a query or a form, or why they cannot be read whole.
+type params struct {
+	values url.Values
+	err    error
+}
+
+func (p *params) get(name string) (value string, there bool, err error) {
+	values := p.values[name]
+	switch {
+	case p.err != nil:
+		return "", false, p.err
+	case len(values) > 1:
+		return "", true, unclear("a parameter occurs twice")
+	}
+	return p.values.Get(name), len(values) == 1, nil
+}
+
+func parseParams(raw string, broken unclear) *params {
+	values, err := url.ParseQuery(raw)
+	if err != nil { // it may quote the text
+		return &params{err: broken}
+	}
+	return &params{values: values}
+}
+
 // parseForm reads an urlencoded or multipart body without its files.
-func parseForm(r *Request) url.Values {
-	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+func parseForm(r *Request) *params {
+	const broken = unclear("the form cannot be parsed")
+	types := r.Header.Values("Content-Type")
+	if len(r.Body) == 0 || len(types) == 0 {
+		return &params{}
+	}
+	kind, options, err := mime.ParseMediaType(types[0])
+	if len(types) > 1 || err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
+		return &params{err: unclear("its Content-Type cannot be parsed")}
+	}
 	switch kind {
 	case "application/x-www-form-urlencoded":
-		form, _ := url.ParseQuery(string(r.Body))
-		return form
+		return parseParams(string(r.Body), broken)
 	case "multipart/form-data":
 		form := make(url.Values)
-		parts := multipart.NewReader(bytes.NewReader(r.Body), params["boundary"])
+		parts := multipart.NewReader(bytes.NewReader(r.Body), options["boundary"])
 		for {
 			part, err := parts.NextPart()
+			if err == io.EOF {
+				return &params{values: form}
+			}
 			if err != nil {
-				return form
+				return &params{err: broken}
 			}
 			if part.FileName() != "" {
 				continue
 			}
-			if value, err := io.ReadAll(part); err == nil {
-				form.Add(part.FormName(), string(value))
+			value, err := io.ReadAll(part)
+			if err != nil {
+				return &params{err: broken}
 			}
+			form.Add(part.FormName(), string(value))
 		}
 	}
-	return url.Values{}
+	return &params{}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"mime/multipart"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,8 @@ func TestRequestExpressions(t *testing.T) {
 		r         *Request
 		want      string // "error: …" for an error
 	}{
-		{"from the query", `param("app_id")`, post(form, "/gateway.do?app_id=2021", "app_id=other"), "2021"},
+		{"from the query", `param("app_id")`, post(form, "/gateway.do?app_id=2021", "a=1"), "2021"},
+		{"from both", `param("app_id")`, post(form, "/gateway.do?app_id=2021", "app_id=2021"), "2021"},
 		{"from the form", `param("app_id")`, post(form, "/gateway.do", "app_id=2021"), "2021"},
 		{"from a multipart form", `param("app_id")`, post(mw.FormDataContentType(), "/", multi.String()), "2021"},
 		{"form only", `form("app_id")`, post(form, "/?app_id=2021", ""), `error: form("app_id") is empty`},
@@ -57,6 +59,69 @@ func TestRequestExpressions(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestRequestsThatPlatformsReadDifferently: an expression gives the value that each
+// conforming platform reads, or an error, and never an empty value in its place.
+func TestRequestsThatPlatformsReadDifferently(t *testing.T) {
+	many := strings.Repeat("&a", 10_001)
+	var file bytes.Buffer
+	mw := multipart.NewWriter(&file)
+	mw.WriteField("m", "refund")
+	twice := mw.FormDataContentType()
+	mw.WriteField("m", "query")
+	mw.Close()
+	const js, bom = "application/json", "\xef\xbb\xbf"
+	get := func(target string) *Request { return &Request{Method: "GET", Target: target} }
+	for _, tt := range []struct {
+		name, source string
+		r            *Request
+		want         string // empty for an error
+	}{
+		{"10,001 more in the query", `query("m")`, get("/?m=refund" + many), ""},
+		{"10,001 more in the form", `form("m")`, post(form, "/", "m=refund"+many), ""},
+		{"a broken query", `query("m")`, get("/?m=refund&x=%zz"), ""},
+		{"a broken form", `param("m")`, post(form, "/", "m=refund&x=%zz"), ""},
+		{"a broken form beside a query", `param("m")`, post(form, "/?m=query", "m=refund&x=%zz"), ""},
+		{"a form cut off", `form("m")`, post(twice, "/", file.String()[:file.Len()-10]), ""},
+		{"a form without its boundary", `form("m")`, post("multipart/form-data; boundary=x", "/", file.String()), ""},
+		{"twice in the query", `query("m")`, get("/?m=query&m=refund"), ""},
+		{"twice, once escaped", `query("m")`, get("/?m=query&%6d=refund"), ""},
+		{"twice in the form", `form("m")`, post(form, "/", "m=query&m=refund"), ""},
+		{"twice in a multipart form", `form("m")`, post(twice, "/", file.String()), ""},
+		{"two values in query and form", `param("m")`, post(form, "/?m=query", "m=refund"), ""},
+		{"an empty one in the query", `param("m")`, post(form, "/?m", "m=refund"), ""},
+		{"another one twice", `query("m")`, get("/?m=refund&x=1&x=2"), "refund"},
+		{"a strange Content-Type", `form("m") + "!"`, post(form+"; a=1; a=2", "/", "m=refund"), ""},
+		{"two Content-Types", `form("m") + "!"`, &Request{Method: "POST", Target: "/", Body: []byte("m=refund"), Header: http.Header{"Content-Type": {"text/plain", form}}}, ""},
+		{"a sloppy Content-Type", `form("m")`, post(form+"; charset", "/", "m=refund"), "refund"},
+		{"two headers", `header("X-App")`, &Request{Method: "GET", Target: "/", Header: http.Header{"X-App": {"a", "b"}}}, ""},
+		{"a member twice", `json("m")`, post(js, "/", `{"m":"query","m":"refund"}`), ""},
+		{"a member twice, once escaped", `json("m")`, post(js, "/", `{"m":"query","\u006d":"refund"}`), ""},
+		{"an object twice", `json("a.m")`, post(js, "/", `{"a":{"m":"query"},"a":{"m":"refund"}}`), ""},
+		{"a member twice in an object of an array", `json("a.1.m")`, post(js, "/", `{"a":[{},{"m":"query","m":"refund"}]}`), ""},
+		{"a member once in each object", `json("a.1.m")`, post(js, "/", `{"m":1,"a":[{"m":"x"},{"m":"refund"}],"b":{"m":":"}}`), "refund"},
+		{"a member twice inside a parameter", `fromJSON(param("biz")).m`, get("/?biz=" + url.QueryEscape(`{"m":"query","m":"refund"}`)), ""},
+		{"a byte order mark", `json("m")`, post(js, "/", bom+`{"m":"refund"}`), "refund"},
+		{"a byte order mark inside a parameter", `fromJSON(param("biz")).m`, get("/?biz=" + url.QueryEscape(bom+`{"m":"refund"}`)), "refund"},
+		{"JSON of two bytes a character", `json("m") ?? "none"`, post(js, "/", "\xff\xfe{\x00}\x00"), ""},
+		{"JSON of another type", `json("m") ?? "none"`, post("application/problem+json; charset=x", "/", `{"m":"refund",}`), ""},
+		{"no JSON", `json("m") ?? "none"`, post(form, "/", "{m:1,m:2"), "none"},
+		{"no body", `json("m") ?? "none"`, post(js, "/", " "), "none"},
+		{"unreserved characters of a path", `path`, get("/v3/%72%65fu%6Ed%2d%2E%5f%7e?%72"), "/v3/refund-._~"},
+		{"other characters of a path", `path`, get("/a%2fb%3bc%25%37%20%c3%a4|%40@"), "/a%2Fb%3Bc%257%20%C3%A4|%40@"},
+	} {
+		e, err := Compile(tt.source, Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := e.Key(NewInput(tt.r))
+		if got != tt.want || (err != nil) != (tt.want == "") {
+			t.Errorf("%s: %q, %v; want %q", tt.name, got, err, tt.want)
+		} else if err != nil && !strings.Contains(err.Error(), "cannot be computed for this request: ") {
+			t.Errorf("%s: %v", tt.name, err)
+		}
 	}
 }
 
