@@ -94,7 +94,7 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 	wire.at = time.Now() // until a connection is known
 	resp, err := u.transport.RoundTrip(req)
 	res := &Result{SentAt: wire.at, AnsweredAt: time.Now(), Response: resp}
-	if err != nil && u.own && !wire.asked && life.ctx.Err() == nil {
+	if err != nil && u.own && wire.unsendable(err) && life.ctx.Err() == nil {
 		life.end(nil)
 		return unsendable(err)
 	}
@@ -190,8 +190,8 @@ func unsigned(err error) *Result {
 	return res
 }
 
-// unsendable returns the result of a request that was refused before a connection was
-// asked for. That is the call's own fault and proves nothing about the upstream.
+// unsendable returns the result of a request that net/http does not take. That is the
+// call's own fault and proves nothing about the upstream.
 func unsendable(err error) *Result {
 	return &Result{Outcome: Failed, Reason: plain(err).Error(), AnsweredAt: time.Now(), Err: err}
 }

@@ -191,6 +191,12 @@ func (w *wire) wrote() bool {
 	return w.conn == nil || w.conn.writes.Load() > w.before
 }
 
+// unsendable reports whether net/http did not take the request: it asks for a connection
+// after all of its checks but one, that of the peer's limit for headers in HTTP/2.
+func (w *wire) unsendable(err error) bool {
+	return !w.asked || w.shared && !w.wrote() && strings.Contains(err.Error(), "header list larger than peer's") // has no exported type
+}
+
 // unprocessed reports whether the peer refused the request without processing it:
 // with REFUSED_STREAM, or with a GOAWAY below its stream (RFC 9113, section 8.7).
 // If the request has no body, net/http hides the error and sends it again: on the

@@ -191,6 +191,21 @@ func TestOneDoIsOneStream(t *testing.T) {
 	})
 }
 
+// TestHeaderAboveThePeersLimit: over HTTP/2, no byte of such a request can leave, however
+// often it is tried.
+func TestHeaderAboveThePeersLimit(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.EnableHTTP2, s.Config.MaxHeaderBytes = true, 4096
+	s.StartTLS()
+	defer s.Close()
+	u := newUpstream(t, Config{URL: s.URL, TLS: &tls.Config{InsecureSkipVerify: true}})
+	do(t, u, &Request{Method: "GET", Target: "/"}) // the connection and its settings
+	res := do(t, u, &Request{Method: "GET", Target: "/", Header: http.Header{"Cookie": {strings.Repeat("x", 8192)}}})
+	if res.Outcome != Failed || res.Sent || res.Unreachable {
+		t.Errorf("%s, sent %v, unreachable %v: %s; want failed, never sent", res.Outcome, res.Sent, res.Unreachable, res.Reason)
+	}
+}
+
 // An interim answer does not end an attempt over HTTP/2 either.
 func TestAnsweredAtOverHTTP2(t *testing.T) {
 	began := make(chan time.Time, 1)
