@@ -156,7 +156,7 @@ type Attempt struct {
 	Sent    time.Time // when the permits were taken
 	Written time.Time // when the last byte of the request was written; zero means Sent
 	End     time.Time // the response, or when it was given up
-	Fate Fate
+	Fate    Fate
 }
 
 // A Shortage is the reason why a call gets no permits.

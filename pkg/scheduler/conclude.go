@@ -112,6 +112,7 @@ func (u *upstreamState) quotaAttempt(f *flight, n quota.Need, r *upstream.Result
 	if r.SentAt.After(a.Sent) { // after a dial, a signature, a write of the store
 		a.Sent = r.SentAt
 	}
+	a.Written = r.WrittenAt
 	switch {
 	case !r.Sent, r.Answered && !u.limits[n.Limit].counted(r.Outcome):
 		a.Fate = quota.Uncounted

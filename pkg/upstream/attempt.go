@@ -39,6 +39,10 @@ type Result struct {
 	// a Transport that does not report it: its first byte left then, or a moment
 	// later.
 	SentAt time.Time
+	// WrittenAt is the time at which the last byte of the request was written. It is
+	// AnsweredAt if that was not before the answer, and SentAt if the Transport does not
+	// report it.
+	WrittenAt time.Time
 	// AnsweredAt is the time at which the answer began, or the attempt was given up.
 	AnsweredAt time.Time
 	// Pause is the pause of a not_executed outcome; nil pauses the upstream, or
@@ -105,6 +109,7 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 	if began := wire.began.Load(); began != nil {
 		res.AnsweredAt = *began
 	}
+	res.WrittenAt = wire.writtenAt(res.AnsweredAt)
 	u.answered(res, NewInput(r), life, delay)
 	return res
 }

@@ -561,3 +561,38 @@ func TestAnsweredAt(t *testing.T) {
 		})
 	}
 }
+
+// TestWrittenAt: a request is written when its last byte has left, which may be long after
+// the first one, and when it is answered at the latest.
+func TestWrittenAt(t *testing.T) {
+	const pause = 300 * time.Millisecond
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/early" { // answers, and then reads on
+			w.(http.Flusher).Flush()
+		}
+		time.Sleep(pause)
+		io.Copy(io.Discard, r.Body)
+	}))
+	defer server.Close()
+	u, err := New(Config{URL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	big := make([]byte, 32<<20) // more than the buffers of a connection
+	for path, body := range map[string][]byte{"/small": []byte("x"), "/slow": big, "/early": big} {
+		r := u.Do(t.Context(), &Request{Method: "POST", Target: path, Body: body})
+		if r.Response != nil {
+			r.Response.Body.Close()
+		}
+		took := r.WrittenAt.Sub(r.SentAt)
+		switch {
+		case r.WrittenAt.After(r.AnsweredAt) || r.WrittenAt.Before(r.SentAt):
+			t.Errorf("%s: sent at %v, written at %v, answered at %v", path, r.SentAt, r.WrittenAt, r.AnsweredAt)
+		case path == "/slow" && took < pause/2:
+			t.Errorf("%s: it took %v to be written, and its body was read after %v", path, took, pause)
+		case path == "/small" && r.AnsweredAt.Sub(r.WrittenAt) < pause/2:
+			t.Errorf("%s: written %v before the answer, which took %v", path, r.AnsweredAt.Sub(r.WrittenAt), pause)
+		}
+	}
+}

@@ -119,7 +119,8 @@ type wire struct {
 	header    atomic.Bool // the request's header is being written
 	interim   int         // answers 1xx
 
-	began atomic.Pointer[time.Time] // time of the answer's first byte; nil if unknown
+	began   atomic.Pointer[time.Time] // time of the answer's first byte; nil if unknown
+	written atomic.Pointer[time.Time] // time at which the whole request was written; nil if it was not
 }
 
 // maxInterim bounds the 1xx answers before the answer: net/http has no bound of its own
@@ -165,6 +166,10 @@ func (w *wire) trace() *httptrace.ClientTrace {
 			}
 		},
 		WroteHeaderField: func(string, []string) { w.header.Store(true) },
+		WroteRequest: func(httptrace.WroteRequestInfo) {
+			now := time.Now()
+			w.written.Store(&now)
+		},
 		// On a busy machine RoundTrip returns well after the first byte came. A 1xx
 		// answer does not count: it may come from a proxy that has not passed the request
 		// on yet.
@@ -180,6 +185,18 @@ func (w *wire) trace() *httptrace.ClientTrace {
 			return nil
 		},
 	}
+}
+
+// writtenAt returns when the last byte of a request was written that was answered at an
+// instant: then at the latest.
+func (w *wire) writtenAt(answered time.Time) time.Time {
+	switch at := w.written.Load(); {
+	case at != nil && at.Before(answered):
+		return *at
+	case w.connected:
+		return answered
+	}
+	return w.at
 }
 
 // wrote reports whether a byte of the request may have left. On a shared
