@@ -19,6 +19,15 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
+// raw returns a platform that answers with bytes of its own and closes the connection.
+func raw(answer string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		c, _, _ := w.(http.Hijacker).Hijack()
+		io.WriteString(c, answer)
+		c.Close()
+	}
+}
+
 func TestUpstreamFaultsAtTheDataListener(t *testing.T) {
 	u := scheduler.Upstream{Config: upstream.Config{Timeout: 200 * time.Millisecond}}
 	u.Retry.Min, u.Retry.Max = 10*time.Millisecond, 10*time.Millisecond
@@ -36,11 +45,10 @@ func TestUpstreamFaultsAtTheDataListener(t *testing.T) {
 			c.(*net.TCPConn).SetLinger(0)
 			c.Close()
 		}, 504, "unknown", "no_answer"},
-		{"answers garbage", func(w http.ResponseWriter, _ *http.Request) {
-			c, _, _ := w.(http.Hijacker).Hijack()
-			io.WriteString(c, "what?\r\n\r\n")
-			c.Close()
-		}, 504, "unknown", "no_answer"},
+		{"answers garbage", raw("what?\r\n\r\n"), 504, "unknown", "no_answer"},
+		{"answers with a status that HTTP does not have", raw("HTTP/1.1 000 X\r\nContent-Length: 0\r\n\r\n"), 502, "unknown", "bad_answer"},
+		{"answers with a status below 100", raw("HTTP/1.1 099 X\r\nContent-Length: 2\r\n\r\nok"), 502, "unknown", "bad_answer"},
+		{"switches protocols", raw("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nbytes"), 502, "unknown", "bad_answer"},
 		{"breaks off", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			io.WriteString(w, "half")
@@ -57,6 +65,9 @@ func TestUpstreamFaultsAtTheDataListener(t *testing.T) {
 			resp, body := send(t, "POST", r.data.URL+"/?secret=canary", "secret=canary")
 			if resp.StatusCode != tt.status || resp.Header.Get("Throttler-Outcome") != tt.outcome || !strings.Contains(body, tt.reason) {
 				t.Errorf("status %d, outcome %s, body %s; want %d, %s, %s", resp.StatusCode, resp.Header.Get("Throttler-Outcome"), body, tt.status, tt.outcome, tt.reason)
+			}
+			if strings.Contains(r.logs.String(), "BUG:") {
+				t.Errorf("the answer is taken for a bug:\n%s", r.logs)
 			}
 			_, call := send(t, "GET", r.admin.URL+"/v1/calls/"+resp.Header.Get("Throttler-Call"), "")
 			if strings.Contains(body+call+r.logs.String(), "canary") {

@@ -33,6 +33,7 @@ const (
 	forbidden    scheduler.Reason = "forbidden"
 	notAllowed   scheduler.Reason = "method_not_allowed"
 	badConfig    scheduler.Reason = "bad_config"
+	badAnswer    scheduler.Reason = "bad_answer"
 )
 
 // statuses are the status codes of the reasons, with the titles of their problems.
@@ -57,6 +58,7 @@ var statuses = map[scheduler.Reason]struct {
 	scheduler.Stopping:     {http.StatusServiceUnavailable, "Throttler is stopping"},
 	scheduler.Paused:       {http.StatusServiceUnavailable, "The upstream is paused or down"},
 	scheduler.NoAnswer:     {http.StatusGatewayTimeout, "There is no answer; the call may have been executed"},
+	badAnswer:              {http.StatusBadGateway, "The answer is not one of HTTP; the call may have been executed"},
 	scheduler.Gone:         {http.StatusServiceUnavailable, "The client has gone"},
 	scheduler.NotSent:      {http.StatusInternalServerError, "The request could not be completed for sending"},
 	scheduler.StoreFailed:  {http.StatusInternalServerError, "The call could not be stored"},
@@ -90,6 +92,9 @@ func asError(err error) *scheduler.Error {
 // that was refused before the scheduler's loop has no call yet, and was not observed.
 func refused(observe func(scheduler.Event), name string, err error) *scheduler.Error {
 	e := *asError(err)
+	if errors.Is(err, upstream.ErrStatus) {
+		e.Reason = badAnswer
+	}
 	if e.Call != nil {
 		return &e
 	}

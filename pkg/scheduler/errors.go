@@ -34,7 +34,7 @@ func (r Reason) Error() string { return string(r) }
 
 // An Error says why a call was refused, or why there is no answer to it. It wraps its
 // Reason and, where there is one, the error of the store: errors.Is finds [ErrNotFound],
-// [ErrKeyReused], [ErrFull] and [ErrBroken] in it.
+// [ErrKeyReused], [ErrFull] and [ErrBroken] in it, and [upstream.ErrStatus].
 type Error struct {
 	Reason Reason
 	Detail string // for people; holds nothing of the request's content but limit keys
@@ -46,12 +46,12 @@ type Error struct {
 	// Call is the call as it ended; nil if there was none yet.
 	Call *Call
 
-	cause error // of the store
+	cause error // of the store, or of the attempt
 }
 
 func (e *Error) Error() string { return "throttler: " + e.Detail }
 
-// Unwrap returns the reason, and the error of the store that led to it.
+// Unwrap returns the reason, and the error that led to it.
 func (e *Error) Unwrap() []error {
 	switch {
 	case e.cause != nil:

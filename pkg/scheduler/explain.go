@@ -90,6 +90,9 @@ func explain(c *call) *Error {
 		e.RetryAfter, e.Detail = time.Second, errStopping(c.Upstream).Detail
 	case c.State == Unknown:
 		e.Reason = NoAnswer
+		if errors.Is(result.Err, upstream.ErrStatus) {
+			e.cause = result.Err
+		}
 		e.Detail = fmt.Sprintf("call %s was sent and may have been executed: %s; query before you send it again", c.ID, last.Reason)
 	case result.Unreachable:
 		e.Reason, e.RetryAfter = Unreachable, time.Second

@@ -72,6 +72,9 @@ var (
 	errRepeat  = errors.New("the connection broke and the request is not sent a second time")
 )
 
+// ErrStatus is the error of an answer with a status that no final answer has.
+var ErrStatus = errors.New("not that of a final answer, 200 to 999")
+
 // Do sends the request once. It returns when the answer's head and the first
 // MaxInspect bytes of its body have arrived, or the attempt has failed.
 func (u *Upstream) Do(ctx context.Context, r *Request) *Result { return u.attempt(ctx, r, 0) }
@@ -96,7 +99,7 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 		return unsendable(err)
 	}
 	wire.at = time.Now() // until a connection is known
-	resp, err := u.transport.RoundTrip(req)
+	resp, err := u.exchange(req)
 	res := &Result{SentAt: wire.at, AnsweredAt: time.Now(), Response: resp}
 	if err != nil && u.own && wire.unsendable(err) && life.ctx.Err() == nil {
 		life.end(nil)
@@ -112,6 +115,17 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 	res.WrittenAt = wire.writtenAt(res.AnsweredAt)
 	u.answered(res, NewInput(r), life, delay)
 	return res
+}
+
+// exchange sends the request and returns the final answer. Any other status says nothing
+// of the call (RFC 9110, section 15), and net/http panics if it is passed on.
+func (u *Upstream) exchange(req *http.Request) (*http.Response, error) {
+	resp, err := u.transport.RoundTrip(req)
+	if err == nil && (resp.StatusCode < 200 || resp.StatusCode > 999) {
+		resp.Body.Close()
+		return nil, fmt.Errorf("status %03d is %w", resp.StatusCode, ErrStatus)
+	}
+	return resp, err
 }
 
 // answered inspects the body of an answer, for at most delay if that is not zero, and

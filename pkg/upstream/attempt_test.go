@@ -394,6 +394,29 @@ func TestForeignTransport(t *testing.T) {
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
+// TestStatusesOfNoFinalAnswer: net/http lets them through, HTTP/2 those of four digits too.
+func TestStatusesOfNoFinalAnswer(t *testing.T) {
+	for status, want := range map[int]Outcome{-1: Unknown, 0: Unknown, 99: Unknown, 101: Unknown, 199: Unknown, 200: Done, 999: Unknown, 1000: Unknown} {
+		closed := &closing{Reader: strings.NewReader("body")}
+		u := newUpstream(t, Config{URL: "http://x", Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Header: http.Header{}, Body: closed}, nil
+		})})
+		res := do(t, u, &Request{Method: "POST", Target: "/"})
+		final := status >= 200 && status <= 999
+		if res.Outcome != want || !res.Sent || res.Answered != final || (res.Response != nil) != final || errors.Is(res.Err, ErrStatus) == final || !closed.closed {
+			t.Errorf("status %d: %s, sent %v, answered %v, error %v, closed %v: %s", status, res.Outcome, res.Sent, res.Answered, res.Err, closed.closed, res.Reason)
+		}
+	}
+}
+
+// closing is a body that notes its end.
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closing) Close() error { c.closed = true; return nil }
+
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestLongBodyStreams(t *testing.T) {
