@@ -143,9 +143,36 @@ func (d *Data) forward(w http.ResponseWriter, r *http.Request, resp *http.Respon
 	}
 	setCallHeaders(h, call)
 	w.WriteHeader(resp.StatusCode)
-	if _, err := io.Copy(w, resp.Body); err != nil && r.Context().Err() == nil {
+	if err := passOn(w, resp.Body); err != nil && r.Context().Err() == nil {
 		// The client must not take a part of the body for all of it.
 		panic(http.ErrAbortHandler)
+	}
+}
+
+// passOn copies a body to the client. A body in memory is an [io.WriterTo] and goes as a
+// whole. Of one that streams, head and bytes are sent as they come: a client that sees
+// nothing for long may send its request again.
+func passOn(w http.ResponseWriter, body io.Reader) error {
+	if whole, ok := body.(io.WriterTo); ok {
+		_, err := whole.WriteTo(w)
+		return err
+	}
+	now := http.NewResponseController(w)
+	chunk := make([]byte, chunkSize)
+	for {
+		if err := now.Flush(); err != nil {
+			return err
+		}
+		n, err := body.Read(chunk)
+		if _, failed := w.Write(chunk[:n]); failed != nil {
+			return failed
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 	}
 }
 

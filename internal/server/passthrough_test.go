@@ -131,6 +131,46 @@ func TestBytesPassUnchangedBothWays(t *testing.T) {
 	}
 }
 
+// TestStreamsAreNotHeldBack: head and pieces of an answer reach the client before the
+// upstream sends the next piece.
+func TestStreamsAreNotHeldBack(t *testing.T) {
+	for name, length := range map[string]string{"of unknown length": "", "of known length": "3"} {
+		t.Run(name, func(t *testing.T) {
+			next := make(chan bool, 4)
+			u := scheduler.Upstream{Config: upstream.Config{InspectDelay: time.Millisecond}}
+			r := newRig(t, u, Refusal{}, func(w http.ResponseWriter, _ *http.Request) {
+				if length != "" {
+					w.Header().Set("Content-Length", length)
+				}
+				w.WriteHeader(200)
+				for _, piece := range []string{"", "a", "b", "c"} {
+					io.WriteString(w, piece)
+					w.(http.Flusher).Flush()
+					select {
+					case <-next:
+					case <-time.After(5 * time.Second):
+						t.Errorf("%q does not reach the client", piece)
+						return
+					}
+				}
+			})
+			resp, err := http.Get(r.data.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			next <- true
+			for _, want := range []string{"a", "b", "c"} {
+				got := make([]byte, 1)
+				if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != want {
+					t.Fatalf("%q, %v; want %q", got, err, want)
+				}
+				next <- true
+			}
+		})
+	}
+}
+
 // TestRefusalsOnTheWire sends requests that no ordinary client sends.
 func TestRefusalsOnTheWire(t *testing.T) {
 	r := newRig(t, scheduler.Upstream{MaxBody: 100}, Refusal{}, func(http.ResponseWriter, *http.Request) { t.Error("something was sent") })

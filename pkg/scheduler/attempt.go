@@ -141,11 +141,16 @@ func keep(r *upstream.Result, max int64) *Response {
 	return kept
 }
 
-// keepCopy reads the answer to a call whose caller waits, up to max bytes, and
-// leaves it to be read once more.
+// keepCopy reads the answer to a call whose caller waits, and leaves it to be read once
+// more: as a body in memory if it is whole, else after at most max bytes.
 func keepCopy(r *upstream.Result, max int64) *Response {
 	body := r.Response.Body
 	kept := &Response{Status: r.Response.StatusCode, Headers: r.Response.Header.Clone(), Truncated: r.Truncated}
+	if !r.Truncated {
+		kept.Body, _ = io.ReadAll(body)
+		r.Response.Body = io.NopCloser(bytes.NewReader(kept.Body))
+		return kept
+	}
 	kept.Body, _ = io.ReadAll(io.LimitReader(body, max))
 	r.Response.Body = struct {
 		io.Reader

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,4 +98,18 @@ func TestPanicHarmsItsCallAlone(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestKeptAnswersStayWhole: an answer in memory is passed on as a whole, also if it is kept.
+func TestKeptAnswersStayWhole(t *testing.T) {
+	for _, truncated := range []bool{false, true} {
+		r := &upstream.Result{Truncated: truncated, Response: &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("answer"))}}
+		kept := keepCopy(r, 3)
+		_, whole := r.Response.Body.(io.WriterTo)
+		body, err := io.ReadAll(r.Response.Body)
+		want := map[bool]string{false: "answer", true: "ans"}[truncated]
+		if string(kept.Body) != want || kept.Truncated != truncated || whole == truncated || string(body) != "answer" || err != nil {
+			t.Errorf("truncated %v: kept %q, in memory %v, passed on %q, %v", truncated, kept.Body, whole, body, err)
+		}
+	}
 }
