@@ -89,7 +89,7 @@ func (sc *sidecar) retire(l *listener, grace time.Duration) {
 func (sc *sidecar) data(cfg *config.Config, name string) *server.Data {
 	l := cfg.Listeners[name]
 	return &server.Data{
-		Scheduler: sc.scheduler, Upstream: name, Admin: sc.admin.addr, Refusal: refusal(l.Refusal), Replay: l.Replay,
+		Scheduler: sc.scheduler, Upstream: name, Admin: sc.admin.addr, Refusal: refusal(l.Refusal), Hosts: l.Hosts, Replay: l.Replay,
 		Log: sc.log, Observe: sc.observe,
 	}
 }

@@ -294,6 +294,42 @@ func get(ctx context.Context, url string) chan got {
 	return ch
 }
 
+// TestWebPagesDoNotReachTheUpstream: a data listener is for programs, by the names of the
+// configuration.
+func TestWebPagesDoNotReachTheUpstream(t *testing.T) {
+	arrived := make(chan string, 10)
+	p := start(t, serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { arrived <- r.URL.Path })), "hosts: [Payments.internal]")
+	for path, tt := range map[string]struct {
+		host, name, value string
+		status            int
+	}{
+		"/program": {"payments.internal:8081", "", "", 200},
+		"/page":    {"", "Sec-Fetch-Site", "cross-site", 403},
+		"/rebound": {"evil.example:8081", "Sec-Fetch-Site", "same-origin", 403},
+	} {
+		req, err := http.NewRequest("POST", p.data+path, strings.NewReader("method=alipay.fund.trans.uni.transfer"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = tt.host
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		if tt.name != "" {
+			req.Header.Set(tt.name, tt.value)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != tt.status {
+			t.Errorf("%s: status %d, want %d", path, resp.StatusCode, tt.status)
+		}
+	}
+	if len(arrived) != 1 || <-arrived != "/program" {
+		t.Error("another request than the program's arrived")
+	}
+}
+
 func TestGracefulStop(t *testing.T) {
 	url, arrived, answer := stall(t)
 	p := start(t, url, "limits:", "  - {name: one, concurrency: 1}")

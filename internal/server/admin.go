@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"time"
 
@@ -92,15 +90,10 @@ func maxBody(s *scheduler.Scheduler) int64 {
 	return largest
 }
 
-// ServeHTTP refuses requests of web pages of another origin, also of a host name that
-// was made to resolve to the loopback address.
+// ServeHTTP refuses requests of web pages of another origin.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := http.NewCrossOriginProtection().Check(r); err != nil {
-		Refusal{}.write(w, &scheduler.Error{Reason: forbidden, Detail: err.Error()}, nil)
-		return
-	}
-	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && loopback(local.String()) && !loopback(r.Host) {
-		Refusal{}.write(w, &scheduler.Error{Reason: forbidden, Detail: "the admin API on the loopback address answers only to localhost"}, nil)
+	if err := foreign(r, false); err != nil {
+		Refusal{}.write(w, asError(err), nil)
 		return
 	}
 	h, pattern := a.mux.Handler(r)
@@ -131,15 +124,6 @@ type headerRecorder http.Header
 func (h headerRecorder) Header() http.Header       { return http.Header(h) }
 func (headerRecorder) Write(p []byte) (int, error) { return len(p), nil }
 func (headerRecorder) WriteHeader(int)             {}
-
-func loopback(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = hostport
-	}
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.IsLoopback()
-}
 
 // query is parseQuery, and refuses an upstream that is not configured.
 func (a *Admin) query(r *http.Request, known ...string) (url.Values, error) {

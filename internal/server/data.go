@@ -24,6 +24,10 @@ type Data struct {
 	Admin string
 	// Refusal is the shape of Throttler's own answers.
 	Refusal Refusal
+	// Hosts are names, in lower case and without ports, by which clients may reach the
+	// listener beside the upstream's own. With none, only requests to a loopback address
+	// are checked.
+	Hosts []string
 	// Replay answers a repeated Idempotency-Key with the stored response. A call with
 	// a key is then submitted, so that it outlives its client.
 	Replay bool

@@ -2,6 +2,8 @@ package server
 
 import (
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +28,9 @@ func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Reques
 	if !known {
 		return req, notConfigured(d.Upstream)
 	}
+	if err := foreign(r, len(d.Hosts) > 0, d.names(u.URL)...); err != nil {
+		return req, err
+	}
 	body, release, err := readBody(w, r, u.MaxBody, func(bytes int64) (func(), error) {
 		return d.Scheduler.Reserve(d.Upstream, bytes)
 	})
@@ -38,6 +43,16 @@ func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Reques
 		return req, badRequest("Upgrade is not forwarded: a call is one request and one answer")
 	}
 	return req, schedule(&req, r.Header, time.Now())
+}
+
+// names returns the host names of the listener. Clients that take it for a proxy send the
+// upstream's own.
+func (d *Data) names(upstream string) []string {
+	names := slices.Clone(d.Hosts)
+	if u, err := url.Parse(upstream); err == nil {
+		names = append(names, hostname(u.Host))
+	}
+	return names
 }
 
 // target returns the request target in its origin form, byte for byte. Clients of

@@ -49,7 +49,7 @@ func newRig(t *testing.T, u scheduler.Upstream, refusal Refusal, platform http.H
 		return srv
 	}
 	r.admin = serve(newAdmin(r.s, r.metrics, NewEvents(), log, observe))
-	r.data = serve(&Data{Scheduler: r.s, Upstream: "pay", Admin: r.admin.Listener.Addr().String(), Refusal: refusal, Log: log, Observe: observe})
+	r.data = serve(&Data{Scheduler: r.s, Upstream: "pay", Admin: r.admin.Listener.Addr().String(), Refusal: refusal, Hosts: []string{"sidecar", "s", "x"}, Log: log, Observe: observe})
 	t.Cleanup(func() {
 		r.s.Close()
 		r.data.Close()

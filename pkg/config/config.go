@@ -86,8 +86,11 @@ type Log struct {
 
 // A Listener is the data listener of an upstream.
 type Listener struct {
-	Listen  string // host:port
-	MaxBody int64  // greatest size of a request's body, in bytes
+	Listen string // host:port
+	// Hosts are the names by which clients may reach it beside the upstream's own, in
+	// lower case. Without any, it checks names at loopback addresses only.
+	Hosts   []string
+	MaxBody int64 // greatest size of a request's body, in bytes
 	// Replay gives the stored answer to a client that sends an Idempotency-Key again.
 	Replay  bool
 	Refusal *Refusal

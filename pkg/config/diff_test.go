@@ -36,6 +36,7 @@ log: {level: debug}
 upstreams:
   alipay:
     url: https://other.alipay.com
+    hosts: [payments.internal]
     preset: alipay
     limits:
       - {name: zero, calls: 5, window: 1m}
@@ -47,6 +48,7 @@ upstreams:
 		"keep_keys: new, 1h; stays as it is until a restart",
 		"log.level: new, not shown; stays as it is until a restart",
 		"long_window: new, 5m; stays as it is until a restart",
+		"upstreams.alipay.hosts[0]: new, not shown",
 		"upstreams.alipay.limits[app].calls: 100 → 200",
 		"upstreams.alipay.limits[zero].calls: new, 5",
 		"upstreams.alipay.limits[zero].name: new, zero",

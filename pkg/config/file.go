@@ -75,9 +75,10 @@ func (f *file) convert(faults *faultList) *Config {
 			c.Warnings = append(c.Warnings, path+".timeout: "+timeout.String()+" is longer than grace, "+c.Grace.String()+": a stop may cut attempts, and their outcome is then unknown")
 		}
 		refusal := from.Refusal.convert(faults, path+".refusal")
+		hosts := convertHosts(faults, path+".hosts", from.Hosts)
 		if from.Listen != "" {
 			listen(faults, path+".listen", from.Listen, &taken)
-			c.Listeners[name] = Listener{from.Listen, orDefault(u.MaxBody, scheduler.Defaults().MaxBody), from.Replay, refusal}
+			c.Listeners[name] = Listener{from.Listen, hosts, orDefault(u.MaxBody, scheduler.Defaults().MaxBody), from.Replay, refusal}
 		}
 	}
 	return c

@@ -3,6 +3,7 @@ package config
 import (
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,4 +47,18 @@ func (a listenAddress) all() bool {
 func (a listenAddress) loopback() bool {
 	ip, err := netip.ParseAddr(a.host)
 	return err == nil && ip.IsLoopback()
+}
+
+var hostName = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
+
+// convertHosts returns the names of a listener in lower case.
+func convertHosts(faults *faultList, path string, names []string) (hosts []string) {
+	for i, name := range names {
+		host := strings.TrimSuffix(strings.ToLower(name), ".")
+		if _, err := netip.ParseAddr(host); err != nil && !hostName.MatchString(host) {
+			faults.add(index(path, i), "%q is not a host name; write it without scheme and port, such as payments.internal", name)
+		}
+		hosts = append(hosts, host)
+	}
+	return hosts
 }

@@ -13,6 +13,10 @@ type fileUpstream struct {
 	// Listen is the address of the data listener, host:port. Without it calls come
 	// only by the admin API, or from the program that embeds the scheduler.
 	Listen string `key:"listen"`
+	// Hosts are names, without ports, by which clients reach the data listener, beside
+	// localhost and the URL's host. Default none: names are checked at loopback addresses
+	// only; with hosts they are checked at every address.
+	Hosts []string `key:"hosts"`
 	// URL is the API's scheme and host, and the path in front of every target, if any.
 	URL string `key:"url"`
 	// Preset names the preset that gives the defaults of this upstream. Default generic.
