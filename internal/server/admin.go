@@ -90,15 +90,19 @@ func maxBody(s *scheduler.Scheduler) int64 {
 	return largest
 }
 
-// ServeHTTP refuses requests of web pages of another origin.
+// ServeHTTP refuses requests of web pages of another origin, and marks each answer as not
+// for them.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	if err := foreign(r, false); err != nil {
 		Refusal{}.write(w, asError(err), nil)
 		return
 	}
-	h, pattern := a.mux.Handler(r)
+	unknown, pattern := a.mux.Handler(r)
 	if pattern == "" {
-		notFound(w, r, h)
+		notFound(w, r, unknown)
 		return
 	}
 	a.mux.ServeHTTP(w, r)

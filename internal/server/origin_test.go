@@ -109,3 +109,16 @@ func TestNamesOfOtherAddresses(t *testing.T) {
 		}
 	}
 }
+
+// TestAdminAnswersAreMarked: no page of another origin may embed an answer, or run it.
+func TestAdminAnswersAreMarked(t *testing.T) {
+	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(http.ResponseWriter, *http.Request) {})
+	for _, path := range []string{"/v1/calls", "/v1/events", "/v1/nothing", "/metrics", "/healthz", "/readyz", "/v1/upstreams?bad=1"} {
+		for _, line := range []string{"", "Sec-Fetch-Site: cross-site"} {
+			status, _, header := ask(t, "GET", r.admin.URL+path, "HOST", line)
+			if header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Cross-Origin-Resource-Policy") != "same-origin" || line != "" && status != 403 {
+				t.Errorf("%s %s: status %d, %v", path, line, status, header)
+			}
+		}
+	}
+}
