@@ -73,7 +73,8 @@ type Response struct {
 	Truncated bool    `json:"truncated,omitempty"` // Body is only the beginning
 }
 
-// A Page is one page of a list of calls.
+// A Page is one page of a list of calls. They come without their Response, which may be
+// large: GET /v1/calls/{id} has it.
 type Page struct {
 	Calls []*Call `json:"calls"`
 	Next  string  `json:"next,omitempty"` // cursor of the next page; none: this is the last one

@@ -101,6 +101,30 @@ func TestAdmin(t *testing.T) {
 	}
 }
 
+// TestListsAreSmall: a list has no responses, in which 1,000 calls may have gigabytes.
+func TestListsAreSmall(t *testing.T) {
+	answer := strings.Repeat("x", 100_000)
+	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, answer) })
+	var call api.Call
+	for range 20 {
+		_, body := send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"pay","path":"/"}`)
+		json.Unmarshal([]byte(body), &call)
+		_, body = send(t, "GET", r.admin.URL+"/v1/calls/"+call.ID, "", "Prefer: wait=10")
+		if json.Unmarshal([]byte(body), &call); call.State != api.Done || call.Response == nil || string(call.Response.Body) != answer {
+			t.Fatalf("one call is %s, and has %d bytes", call.State, len(body))
+		}
+	}
+	_, list := send(t, "GET", r.admin.URL+"/v1/calls", "")
+	var page api.Page
+	if err := json.Unmarshal([]byte(list), &page); err != nil || len(page.Calls) != 20 || len(list) > 20_000 {
+		t.Fatalf("%d calls in %d bytes, %v", len(page.Calls), len(list), err)
+	}
+	last := page.Calls[19]
+	if last.ID != call.ID || last.Response != nil || len(last.Attempts) != 1 || last.Attempts[0].Status != 200 {
+		t.Errorf("the last call: %+v", last)
+	}
+}
+
 // TestOperationsAreDocumented looks for each operation in the package doc of internal/api.
 func TestOperationsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../api/doc.go")

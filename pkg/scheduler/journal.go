@@ -147,7 +147,7 @@ func (j *journal) get(ctx context.Context, id string) (c *Call, err error) {
 	return c, j.unread(err)
 }
 
-// list returns the stored calls that match a filter, by growing id.
+// list returns the stored calls that match a filter, by growing id, without their Response.
 func (j *journal) list(ctx context.Context, f Filter) (calls []*Call, err error) {
 	err = j.reading(func() (err error) {
 		calls, err = j.memory.List(ctx, f)

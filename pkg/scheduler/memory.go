@@ -135,6 +135,7 @@ func (m *memory) List(_ context.Context, f Filter) ([]*Call, error) {
 	calls = cut(calls, f.Max)
 	for i, c := range calls {
 		calls[i] = c.snapshot()
+		calls[i].Response = nil
 	}
 	return calls, nil
 }

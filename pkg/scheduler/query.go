@@ -167,7 +167,8 @@ func (s *Scheduler) waitOnce(ctx, inLoop context.Context, id string) (c *Call, e
 	return c, err, false
 }
 
-// List returns the calls that match a filter, by growing id.
+// List returns the calls that match a filter, by growing id, without their Response: Get
+// has it.
 func (s *Scheduler) List(ctx context.Context, f Filter) ([]*Call, error) {
 	calls, err := s.journal.list(ctx, f)
 	if err != nil {
@@ -178,6 +179,7 @@ func (s *Scheduler) List(ctx context.Context, f Filter) ([]*Call, error) {
 		for i, stored := range calls {
 			if c := s.loop.calls[stored.ID]; c != nil {
 				live[i] = look(now, c.up, c)
+				live[i].Response = nil
 			}
 		}
 	}); err != nil {

@@ -35,7 +35,7 @@ type Store interface {
 	// Get returns a call, or ErrNotFound.
 	Get(ctx context.Context, id string) (*Call, error)
 	// List returns the calls that match a filter by growing id, at most Filter.Max,
-	// all if that is 0, beginning after Filter.After.
+	// all if that is 0, beginning after Filter.After. They come without their Response.
 	List(ctx context.Context, f Filter) ([]*Call, error)
 	// Close ends the store. Nothing is called after it.
 	Close() error

@@ -321,6 +321,9 @@ func list(t *suite) {
 		var got []string
 		for _, c := range calls {
 			got = append(got, c.ID)
+			if c.Response != nil {
+				t.Errorf("%+v: call %s comes with its response", test.f, c.ID)
+			}
 		}
 		if err != nil || !slices.Equal(got, test.want) {
 			t.Errorf("%+v: %v, %v; want %v", test.f, got, err, test.want)
