@@ -96,7 +96,11 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	if err := foreign(r, false); err != nil {
+	err := rebound(r, false)
+	if err == nil && !isLink(r) {
+		err = crossSite(r)
+	}
+	if err != nil {
 		Refusal{}.write(w, asError(err), nil)
 		return
 	}

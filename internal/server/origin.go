@@ -14,16 +14,27 @@ import (
 
 var crossOrigin = http.NewCrossOriginProtection()
 
-// foreign returns the refusal of a request that a web page may have made, nil if none has:
-// a page of another origin, or of a name that was made to resolve to this host (DNS
-// rebinding). A request that comes to a loopback address, or to any if everywhere is set,
-// must name a loopback address or one of hosts.
-func foreign(r *http.Request, everywhere bool, hosts ...string) error {
+// crossSite returns the refusal of a request that a web page of another origin has made,
+// also of one that only reads: it takes a permit, or a place among those who listen.
+func crossSite(r *http.Request) error {
 	writing := *r
-	writing.Method = http.MethodPost // those that read take permits and places too
+	writing.Method = http.MethodPost
 	if err := crossOrigin.Check(&writing); err != nil {
 		return &scheduler.Error{Reason: forbidden, Detail: err.Error()}
 	}
+	return nil
+}
+
+// isLink reports whether a person has followed a link, such as one of a chat or a pager:
+// the page that has it sees nothing of the answer.
+func isLink(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+}
+
+// rebound returns the refusal of a request by a name that was made to resolve to this host
+// (DNS rebinding), nil if its name is known. A request that comes to a loopback address, or
+// to any if everywhere is set, must name a loopback address or one of hosts.
+func rebound(r *http.Request, everywhere bool, hosts ...string) error {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !everywhere && (!ok || !loopback(hostname(local.String()))) {
 		return nil

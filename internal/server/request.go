@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -28,7 +29,7 @@ func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Reques
 	if !known {
 		return req, notConfigured(d.Upstream)
 	}
-	if err := foreign(r, len(d.Hosts) > 0, d.names(u.URL)...); err != nil {
+	if err := cmp.Or(crossSite(r), rebound(r, len(d.Hosts) > 0, d.names(u.URL)...)); err != nil {
 		return req, err
 	}
 	body, release, err := readBody(w, r, u.MaxBody, func(bytes int64) (func(), error) {
