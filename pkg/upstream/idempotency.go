@@ -94,17 +94,45 @@ var volatile = []string{
 	"X-Request-Id", "X-Correlation-Id", "Signature", "Signature-Input", // RFC 9421
 }
 
+// signatures are the schemes of Authorization that sign a request, with those of their
+// parameters that differ between repeats: time, nonce and signature.
+var signatures = map[string][]string{
+	"AWS4-HMAC-SHA256":          {"Signature"},
+	"Signature":                 {"signature", "created", "expires"}, // draft-cavage-http-signatures
+	"WECHATPAY2-SHA256-RSA2048": {"nonce_str", "timestamp", "signature"},
+	"ALIPAY-SHA256withRSA":      {"nonce", "timestamp"},
+}
+
+// credentials returns an Authorization without what differs between repeats. All of an
+// unknown scheme is a credential: the answer to a request is never that to another caller.
+func credentials(authorization string) string {
+	scheme, rest, _ := strings.Cut(authorization, " ")
+	differing, known := signatures[scheme]
+	if !known {
+		return authorization
+	}
+	kept := []string{scheme}
+	for param := range strings.SplitSeq(rest, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(param), "=")
+		if name == "Credential" { // key/date/region/service/aws4_request
+			value, _, _ = strings.Cut(value, "/")
+		}
+		if !slices.Contains(differing, name) {
+			kept = append(kept, name+"="+value)
+		}
+	}
+	return strings.Join(kept, " ")
+}
+
 // writeStable writes a request without its volatile fields. Credentials are part of
-// it, so that no caller gets another caller's answer. Of an Authorization that is a
-// signature, with a time and a nonce, only the scheme is written.
+// it, so that no caller gets another caller's answer.
 func writeStable(w io.Writer, r *Request) {
 	header := r.Header.Clone()
 	for _, name := range volatile {
 		header.Del(name)
 	}
-	scheme, _, _ := strings.Cut(header.Get("Authorization"), " ")
-	if known := strings.EqualFold(scheme, "Basic") || strings.EqualFold(scheme, "Bearer"); !known && scheme != "" {
-		header.Set("Authorization", scheme)
+	for i, value := range header["Authorization"] {
+		header["Authorization"][i] = credentials(value)
 	}
 	fmt.Fprintf(w, "%q %q ", r.Method, r.Target)
 	header.Write(w)

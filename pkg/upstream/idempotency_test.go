@@ -23,6 +23,7 @@ func TestFingerprint(t *testing.T) {
 			"\n--B\nContent-Disposition: form-data; name=\"image\"; filename=\"a.png\"\n\n" + file + "\n--B--\n")
 		return req("/g", body, "Content-Type", "multipart/form-data; boundary="+boundary)
 	}
+	auth := func(value string) *Request { return req("/a", "b", "Authorization", value) }
 	const params = `[method, path, params("timestamp", "sign")]`
 	const account = `[method, target, payload, filter(split(header("Authorization"), ","), # contains "app_id=")]`
 	for _, tt := range []struct {
@@ -37,7 +38,16 @@ func TestFingerprint(t *testing.T) {
 		{"time, client and trace", "", req("/a", "b", "Date", "1", "User-Agent", "a", "Traceparent", "1", "X-Request-Id", "1"), req("/a", "b", "Date", "2", "User-Agent", "b", "Traceparent", "2"), true},
 		{"another bearer", "", req("/a", "b", "Authorization", "Bearer x"), req("/a", "b", "Authorization", "Bearer y"), false},
 		{"another user", "", req("/a", "b", "Authorization", "Basic x"), req("/a", "b", "Authorization", "basic y"), false},
-		{"signed anew", "", req("/a", "b", "Authorization", "AWS4-HMAC-SHA256 x"), req("/a", "b", "Authorization", "AWS4-HMAC-SHA256 y"), true},
+		{"signed anew", "", auth("AWS4-HMAC-SHA256 Credential=AKIA1/20261121/eu/s3/aws4_request, SignedHeaders=host, Signature=ab"), auth("AWS4-HMAC-SHA256 Credential=AKIA1/20261122/eu/s3/aws4_request, SignedHeaders=host, Signature=cd"), true},
+		{"signed by another key", "", auth("AWS4-HMAC-SHA256 Credential=AKIA1/20261122/eu/s3/aws4_request, Signature=ab"), auth("AWS4-HMAC-SHA256 Credential=AKIA2/20261122/eu/s3/aws4_request, Signature=cd"), false},
+		{"WeChat Pay, signed anew", "", auth(`WECHATPAY2-SHA256-RSA2048 mchid="1",nonce_str="a",timestamp="1",serial_no="5",signature="x=="`), auth(`WECHATPAY2-SHA256-RSA2048 mchid="1",nonce_str="b",timestamp="2",serial_no="5",signature="y=="`), true},
+		{"WeChat Pay, another merchant", "", auth(`WECHATPAY2-SHA256-RSA2048 mchid="1",nonce_str="a",timestamp="1",signature="x"`), auth(`WECHATPAY2-SHA256-RSA2048 mchid="2",nonce_str="a",timestamp="1",signature="x"`), false},
+		{"Alipay, signed anew", "", auth("ALIPAY-SHA256withRSA app_id=1,nonce=a,timestamp=1"), auth("ALIPAY-SHA256withRSA app_id=1,nonce=b,timestamp=2"), true},
+		{"another token", "", auth("Token a"), auth("Token b"), false},
+		{"another key of an unknown scheme", "", auth("ApiKey a"), auth("ApiKey b"), false},
+		{"another proof", "", auth("DPoP a"), auth("DPoP b"), false},
+		{"another HMAC key", "", auth("HMAC keyId=1"), auth("HMAC keyId=2"), false},
+		{"another key without a scheme", "", auth("a"), auth("b"), false},
 		{"signed in another way", "", req("/a", "b", "Authorization", "AWS4-HMAC-SHA256 x"), req("/a", "b", "Authorization", "Bearer x"), false},
 
 		{"form signed anew", params, post("/g", "a=1&timestamp=1&sign=x"), post("/g", "sign=y&timestamp=2&a=1"), true},
