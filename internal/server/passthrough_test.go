@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,7 +93,7 @@ func TestBytesPassUnchangedBothWays(t *testing.T) {
 			"POST / HTTP/1.1\r\nHost: sidecar\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\nConnection: close\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nX-T: 1\r\n\r\n",
 			"POST / HTTP/1.1\r\nHost: HOST\r\nContent-Length: 5\r\n\r\nabcde",
 			"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n2\r\nno\r\n0\r\nX-T: 1\r\n\r\n",
-			"HTTP/1.1 201 Created\r\n" + own + "Content-Length: 2\r\nConnection: close\r\n\r\nno",
+			"HTTP/1.1 201 Created\r\nConnection: close\r\n" + own + "Content-Length: 2\r\n\r\nno",
 		},
 		{
 			"absolute form",
@@ -223,6 +224,26 @@ func TestRequestsThatALimitCannotRead(t *testing.T) {
 		resp, body := send(t, "POST", r.data.URL+tt.target, tt.body, "Content-Type: "+tt.kind)
 		if resp.StatusCode != 400 || !strings.Contains(body, "refunds") {
 			t.Errorf("%s: %d %s; want 400 with the name of the limit", name, resp.StatusCode, body)
+		}
+	}
+}
+
+// TestLengthsThatContradict: a request with two lengths is answered, and what follows it on
+// the connection is not.
+func TestLengthsThatContradict(t *testing.T) {
+	var arrived atomic.Int64
+	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(w http.ResponseWriter, q *http.Request) {
+		arrived.Add(1)
+		if body, _ := io.ReadAll(q.Body); q.URL.Path != "/pay" || len(body) > 0 {
+			t.Errorf("%s with %q arrived", q.URL, body)
+		}
+	})
+	const chunks = "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: s\r\n\r\n"
+	for _, head := range []string{"Content-Length: 6\r\n", ""} {
+		before := arrived.Load()
+		got := talk(t, r.data.Listener.Addr().String(), "POST /pay HTTP/1.1\r\nHost: localhost\r\n"+head+chunks)
+		if strings.Count(got, "HTTP/1.1 ") != 1 || !strings.Contains(got, "Connection: close") || arrived.Load() != before+1 {
+			t.Errorf("answered by %q, %d requests arrived", got, arrived.Load()-before)
 		}
 	}
 }

@@ -9,9 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"net/netip"
 	"net/textproto"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -56,33 +54,6 @@ func newTransport(c Config, host string) *http.Transport {
 		ReadBufferSize:         8 << 10,
 		WriteBufferSize:        8 << 10,
 	}
-}
-
-// mayDial checks the resolved address of a name when it is dialled, so that a
-// forged DNS answer cannot direct calls to an inner network. Without Addresses, a
-// name may lead to any host except this one and its neighbours on the link, where
-// clouds keep their secrets; an address in the URL itself, and localhost, are
-// allowed.
-func (c *Config) mayDial(host, address string) error {
-	to, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return err
-	}
-	ip := to.Addr().Unmap().WithZone("")
-	if len(c.Addresses) > 0 {
-		if slices.ContainsFunc(c.Addresses, func(p netip.Prefix) bool { return p.Contains(ip) }) {
-			return nil
-		}
-		return fmt.Errorf("address %s of upstream %q is not within addresses", ip, c.Name)
-	}
-	host = strings.TrimSuffix(strings.ToLower(host), ".")
-	if literal, err := netip.ParseAddr(host); err == nil && literal.Unmap().WithZone("") == ip || host == "localhost" && ip.IsLoopback() {
-		return nil
-	}
-	if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
-		return fmt.Errorf("name %q of upstream %q leads to %s, an address of this host or link; list it in addresses if that is meant", host, c.Name, ip)
-	}
-	return nil
 }
 
 // conn counts the writes that may have put a byte on the wire.

@@ -357,6 +357,13 @@ func TestDialledAddressIsChecked(t *testing.T) {
 		{"gateway.corp", "[fe80::1%eth0]:80", nil, "leads to fe80::1"},
 		{"gateway.corp", "0.0.0.0:80", nil, "leads to 0.0.0.0"},
 		{"gateway.corp", "224.0.0.1:80", nil, "leads to 224.0.0.1"},
+		{"gateway.corp", "100.100.100.200:80", nil, "leads to 100.100.100.200"},
+		{"gateway.corp", "[fd00:ec2::254]:80", nil, "leads to fd00:ec2::254"},
+		{"gateway.corp", "[64:ff9b::7f00:1]:80", nil, "leads to 64:ff9b::7f00:1"},
+		{"gateway.corp", "[64:ff9b::a9fe:a9fe]:80", nil, "leads to 64:ff9b::a9fe:a9fe"},
+		{"gateway.corp", "[2002:7f00:1::1]:80", nil, "leads to 2002:7f00:1::1"},
+		{"gateway.corp", "[::127.0.0.1]:80", nil, "leads to ::7f00:1"},
+		{"gateway.corp", "[64:ff9b::6e4b:8b01]:443", nil, ""},
 		{"localhost", "127.0.0.1:80", nil, ""},
 		{"LOCALHOST.", "[::1]:80", nil, ""},
 		{"localhost", "10.0.0.1:80", nil, ""},
@@ -371,6 +378,20 @@ func TestDialledAddressIsChecked(t *testing.T) {
 		err := (&Config{Name: "a", Addresses: tt.only}).mayDial(tt.host, tt.address)
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s at %s: %v, want %q", tt.host, tt.address, err, tt.want)
+		}
+	}
+
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range own {
+		ip := netip.MustParsePrefix(a.String()).Addr().WithZone("")
+		if err := (&Config{Name: "a"}).mayDial("gateway.corp", netip.AddrPortFrom(ip, 443).String()); err == nil {
+			t.Errorf("a name may lead to %s, an address of this host", ip)
+		}
+		if err := (&Config{Name: "a"}).mayDial(ip.String(), netip.AddrPortFrom(ip, 443).String()); err != nil {
+			t.Errorf("an address of this host in the url: %v", err)
 		}
 	}
 
