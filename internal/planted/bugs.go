@@ -71,6 +71,8 @@ var storeBugs = []bug{
 		"	if err := lockFile(f); err != nil {", "	if err := error(nil); err != nil {", []string{"-run", "TestSecondWay"}},
 	{"a row that was read before the call ended brings it back", "pkg/scheduler/loop.go",
 		"		_, left := r.left[c.ID]\n", "		left := false\n", []string{"-run", "TestRowsGrowOld"}},
+	{"a decision loads a call that waits", "pkg/scheduler/query.go",
+		"e.Call.State == in && (", "(", []string{"-run", "TestAskedAtTheStart"}},
 	{"a call is taken into memory before its cancel", "pkg/scheduler/query.go",
 		"	return s.loop.ask(inLoop, func(now time.Time) {\n		s.loop.load(now, r, stored...)\n", "	s.loop.ask(inLoop, func(now time.Time) { s.loop.load(now, r, stored...) })\n	return s.loop.ask(inLoop, func(now time.Time) {\n", []string{"-run", "TestAskedAtTheStart"}},
 	{"stop reading the backlog", "pkg/scheduler/internal/paging/paging.go",

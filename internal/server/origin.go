@@ -28,18 +28,20 @@ func crossSite(r *http.Request) error {
 // isLink reports whether a person has followed a link, such as one of a chat or a pager:
 // the page that has it sees nothing of the answer.
 func isLink(r *http.Request) bool {
-	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+	h := r.Header
+	return r.Method == http.MethodGet && h.Get("Sec-Fetch-Mode") == "navigate" && h.Get("Sec-Fetch-Dest") == "document" && h.Get("Sec-Fetch-User") == "?1"
 }
 
 // rebound returns the refusal of a request by a name that was made to resolve to this host
 // (DNS rebinding), nil if its name is known. A request that comes to a loopback address, or
-// to any if everywhere is set, must name a loopback address or one of hosts.
+// to any if everywhere is set, must name a loopback address or one of hosts. Every browser
+// names a host.
 func rebound(r *http.Request, everywhere bool, hosts ...string) error {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !everywhere && (!ok || !loopback(hostname(local.String()))) {
 		return nil
 	}
-	if host := hostname(r.Host); !loopback(host) && !slices.Contains(hosts, host) {
+	if host := hostname(r.Host); host != "" && !loopback(host) && !slices.Contains(hosts, host) {
 		return &scheduler.Error{Reason: forbidden, Detail: fmt.Sprintf("the listener answers to %s only; send the request to that name", strings.Join(append([]string{"localhost"}, hosts...), " or "))}
 	}
 	return nil

@@ -26,8 +26,8 @@
 //	lease 1 has ended       lease 1 back at midnight
 //
 // After a crash every permit that was stored and not settled is out until restart + late
-// + window. So a crash costs a short limit at most late + window, and a long one as many
-// permits of each key as the process has used, and one, at most a whole lease.
+// + window. So a crash costs a short limit at most late + window, and a long one the rest of
+// a lease per key: about as many permits as the process has used, or fewer.
 //
 // A Book is pure: it takes now, owns no goroutine and calls no store. A nil *Book, that
 // of a scheduler without a durable store, keeps nothing.
@@ -141,7 +141,7 @@ func (b *Book) lease(now time.Time, l *Limit, n quota.Need) *Lease {
 	if old != nil && old.flying == 0 {
 		b.over = append(b.over, old.settled(now))
 	}
-	// A crash can waste as much as was used before, and a hundredth of the limit.
+	// The rest of a lease is what a crash can waste.
 	size := 1
 	if old != nil {
 		size = 2 * old.Permits

@@ -168,3 +168,62 @@ func TestRestoreAfterAStep(t *testing.T) {
 		}
 	}
 }
+
+// TestStepBringsNothingBackOut: permits that were back before a step, though no call has
+// looked at them, are free after it; also those that a restart finds.
+func TestStepBringsNothingBackOut(t *testing.T) {
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	day := Limit{Calls: 1, Window: Aligned(Calendar{Unit: Day, Skew: time.Second})}
+	l := New(noon, day)
+	l.Take(noon, one(0))
+	l.Return(noon, one(0), Attempt{Sent: noon, End: noon})
+	now := noon.Add(13 * time.Hour)
+	l.step(2 * time.Second)
+	if at := l.Next(now, one(0)[0]); at.After(now) {
+		t.Errorf("yesterday's permit is back in %v", at.Sub(now))
+	}
+	l = New(noon, day)
+	l.Restore(noon, 2*time.Second, Held{Permits: 1, Back: noon.Add(-12 * time.Hour)})
+	if at := l.Next(noon, one(0)[0]); at.After(noon) {
+		t.Errorf("yesterday's permit is restored, and back in %v", at.Sub(noon))
+	}
+}
+
+// TestNoSkew: the clocks of a computer are read one after the other. With a skew of 0 that
+// is no step.
+func TestNoSkew(t *testing.T) {
+	l := New(start, Limit{Calls: 1, Window: Aligned(Calendar{Unit: Minute})})
+	l.OnStep = func(step time.Duration) { t.Errorf("a step by %v", step) }
+	for i := range 10 {
+		l.step(time.Duration(1-2*(i%2)) * 100 * time.Microsecond)
+		l.Next(at(time.Duration(i)*time.Second), one(0)[0])
+	}
+}
+
+// TestTwoStepsInAWindow: while a step is in doubt there is another, and the clock before
+// both is the right one.
+func TestTwoStepsInAWindow(t *testing.T) {
+	l := New(start, Limit{Calls: 1, Window: Aligned(Calendar{Unit: Minute, Skew: time.Second})})
+	now := start
+	for _, by := range []time.Duration{30 * time.Second, 15 * time.Second} {
+		l.step(by)
+		l.Next(now, one(0)[0])
+	}
+	l.Take(now, one(0))
+	l.Return(now, one(0), Attempt{Sent: now, End: now})
+	if back := l.Next(now, one(0)[0]).Sub(start); back < time.Minute {
+		t.Errorf("the permit is back after %v, and the minute may last longer", back)
+	}
+}
+
+// TestStepWhileAllIsHeld: where the number of permits that are out is not known, all of
+// them stay out until the window is over by both clocks.
+func TestStepWhileAllIsHeld(t *testing.T) {
+	l := New(start, Limit{Calls: 1, Window: Aligned(Calendar{Unit: Minute})})
+	l.HoldAll(start, 0, 0, at(20*time.Second))
+	l.step(-40 * time.Second) // to 20s of the minute before
+	now := at(10 * time.Second)
+	if back := l.Next(now, one(0)[0]).Sub(now); back != 30*time.Second {
+		t.Errorf("the permits are back after %v, want 30s", back)
+	}
+}

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -16,8 +17,7 @@ type limit struct {
 	Limit
 	wall      bool  // the window follows the wall clock
 	offset    int64 // of the wall clock to the monotonic one, at the limit's begin or the last step
-	before    int64 // the offset before that step
-	doubtful  int64 // monotonic: until then either may be near the receiver's
+	doubts    []doubt
 	accounts  map[string]*account
 	found     *account // that find returned last, nil if it was forgotten
 	visits    []visit  // visits[visited:]: to each account once a window, about
@@ -29,6 +29,13 @@ type limit struct {
 	heldUntil int64      // monotonic: all permits are out until then
 	audit     Audit
 }
+
+// A doubt is an offset before a step of the wall clock. Until an instant of the monotonic
+// clock it may still be the right one.
+type doubt struct{ offset, until int64 }
+
+// maxDoubts bounds the doubts of a limit: the oldest goes first.
+const maxDoubts = 8
 
 // An account is the permits of one key that are out.
 type account struct {
@@ -200,9 +207,11 @@ func (lim *limit) arrived(t trip) (guarded, latest instant) {
 // back returns when the permit of an attempt comes back that arrived by the instant.
 func (lim *limit) back(arrived instant) int64 {
 	back := lim.Window.back(arrived)
-	if arrived.mono < lim.doubtful {
-		old := instant{arrived.mono, arrived.mono + lim.before}
-		back = max(back, lim.Window.back(old)+arrived.offset()-lim.before)
+	for _, d := range lim.doubts {
+		if arrived.mono < d.until {
+			old := instant{arrived.mono, arrived.mono + d.offset}
+			back = max(back, lim.Window.back(old)+arrived.offset()-d.offset)
+		}
 	}
 	return back
 }
@@ -302,21 +311,30 @@ func (lim *limit) idleAt(now instant, a *account) int64 {
 
 // stepped records that the wall clock was put forward, or back. The receiver's clock may
 // be near the one before the step or the one after it: a permit that is out comes back
-// when its window is over on both.
+// when its window is over on both. One that was back by the clock before stays so.
 func (lim *limit) stepped(now instant) {
 	step, floor := now.offset()-lim.offset, lim.Window.back(now.add(int64(lim.Late)))
-	lim.before, lim.offset = lim.offset, now.offset()
-	lim.doubtful = now.mono + floor - now.wall + int64(lim.Window.Length())
+	over := now.mono + lim.offset // by the clock before
 	for _, a := range lim.accounts {
-		if a.cooling.total > 0 {
+		if a.cooling.at(over) > 0 {
 			a.cooling.shift(step, floor)
 			a.idle = max(a.idle+step, floor)
 		}
-		if a.extra != nil {
+		if a.extra != nil && a.extra.full.at(over) > 0 {
 			a.extra.full.shift(step, floor)
 		}
 	}
 	for i := range lim.visits {
 		lim.visits[i].at += step
 	}
+	if lim.heldUntil > now.mono {
+		lim.heldUntil = max(lim.heldUntil, now.mono+floor-now.wall)
+		lim.paused = max(lim.paused, lim.heldUntil)
+	}
+	lim.doubts = slices.DeleteFunc(lim.doubts, func(d doubt) bool { return d.until <= now.mono })
+	if len(lim.doubts) == maxDoubts {
+		lim.doubts = slices.Delete(lim.doubts, 0, 1)
+	}
+	lim.doubts = append(lim.doubts, doubt{lim.offset, now.mono + floor - now.wall + int64(lim.Window.Length())})
+	lim.offset = now.offset()
 }

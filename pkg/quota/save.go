@@ -70,7 +70,7 @@ func (l *Ledger) restored(now time.Time, step time.Duration, limit int, back tim
 	at, lim = l.instant(now), l.limits[limit]
 	on = lim.clock(at) + int64(back.Sub(now))
 	last := lim.Window.back(at.add(int64(lim.Late)))
-	if lim.Window.tolerates(int64(step)) {
+	if lim.Window.tolerates(int64(step)) || on <= lim.clock(at) {
 		return at, lim, min(on, last)
 	}
 	return at, lim, min(max(on, last), last+int64(lim.Window.Length()))

@@ -34,8 +34,8 @@ type Window interface {
 	// later estimates when a permit that is free at an instant is free again after a
 	// number of rounds: in each, an attempt takes it at once and ends after trip.
 	later(at, rounds, trip int64) int64
-	// tolerates reports whether permits come back in time although the wall clock was put
-	// forward by step, or back.
+	// tolerates reports whether a step of the wall clock by so much, forward or back, is no
+	// reason to hold permits for longer.
 	tolerates(step int64) bool
 }
 
@@ -115,8 +115,12 @@ func (w aligned) later(at, rounds, trip int64) int64 {
 	return at + max(0, rounds-computed)*length
 }
 
+// jitter is how far apart the two clocks may seem to move: a reading takes one after the
+// other, and the system may run something else in between.
+const jitter = 20 * time.Millisecond
+
 // tolerates a step up to the skew: the receiver's clock may differ as much from ours.
-func (w aligned) tolerates(step int64) bool { return max(step, -step) <= int64(w.Skew) }
+func (w aligned) tolerates(step int64) bool { return max(step, -step) <= int64(w.Skew+jitter) }
 
 type inFlight struct{}
 

@@ -308,8 +308,9 @@ func (u *upstreamState) dropStale(now time.Time, c *call) {
 	never := &upstream.Result{Outcome: upstream.NotExecuted, AnsweredAt: now}
 	u.breaker.Record(now, c.item.Seq, c.flight.sentAt, retry.Unproven, 0)
 	u.returnPermits(now, c, c.change(), never)
-	u.forget(c)
+	delete(u.loop.calls, c.ID)
 	if c.pages() {
+		u.window.Forget(int64(c.item.Seq))
 		u.count[sending]--
 		u.count[waiting]++
 		u.publish()

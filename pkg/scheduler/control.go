@@ -13,8 +13,10 @@ import (
 func (s *Scheduler) Cancel(ctx context.Context, id string) (*Call, error) {
 	var refused error
 	var ended <-chan struct{}
-	if err := s.with(ctx, id, func(now time.Time, c *call) {
+	if err := s.withCall(ctx, id, Waiting, func(now time.Time, c *call) {
 		switch {
+		case c == nil && s.loop.stopping:
+			refused = errStopping("")
 		case c == nil:
 		case c.State == Waiting:
 			ended = c.whenEnded()
@@ -65,7 +67,7 @@ func (s *Scheduler) resolve(ctx context.Context, id string, as State, reason str
 	}
 	var refused error
 	known, recorded := false, make(chan struct{})
-	if err := s.with(ctx, id, func(now time.Time, c *call) {
+	if err := s.withCall(ctx, id, Unknown, func(now time.Time, c *call) {
 		known = c != nil
 		switch {
 		case c == nil:

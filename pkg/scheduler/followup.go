@@ -41,7 +41,7 @@ func (f *followUps) resume(upstreams []string) {
 		if !slices.Contains(upstreams, c.Upstream) {
 			return
 		}
-		f.s.with(f.ctx, c.ID, func(_ time.Time, c *call) {
+		f.s.withCall(f.ctx, c.ID, Unknown, func(_ time.Time, c *call) {
 			if c != nil && !f.s.loop.stopping {
 				f.query(c)
 			}

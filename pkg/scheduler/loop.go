@@ -216,8 +216,8 @@ func (l *loop) settle(holds []lease.Hold) {
 	}
 }
 
-// A reading is a read of calls from the store that is under way. The rows of calls that
-// leave memory meanwhile may be older than their end.
+// A reading is a read of calls from the store that is under way. A call that leaves memory
+// meanwhile has ended, and its row may have been read before.
 type reading struct{ left map[string]struct{} }
 
 func (l *loop) beginReading() *reading {

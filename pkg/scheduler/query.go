@@ -33,7 +33,7 @@ func (s *Scheduler) stored(ctx context.Context, id string) (*Call, error) {
 	case c.Deadline.After(time.Now()):
 		return s.forecastStored(ctx, c), nil
 	default: // its turn has not come, and need not
-		s.with(ctx, id, func(now time.Time, c *call) {
+		s.withCall(ctx, id, Waiting, func(now time.Time, c *call) {
 			if c != nil && c.State == Waiting && !now.Before(c.Deadline) {
 				c.up.expire(now, c)
 			}
@@ -65,11 +65,11 @@ func (s *Scheduler) forecastStored(ctx context.Context, stored *Call) *Call {
 	return live
 }
 
-// with runs f in the loop for a call that is in memory, or that the store has and that
-// waits or is unknown; else c is nil. The message that takes the call into memory is that
-// of f: the call is not sent before. An unknown call whose caller had the answer stays on
-// disk, as it never goes again.
-func (s *Scheduler) with(ctx context.Context, id string, f func(now time.Time, c *call)) error {
+// withCall runs f in the loop for a call that is in memory, or that the store has in a
+// state, Waiting or Unknown; else c is nil. The message that takes the call into memory is
+// that of f: the call is not sent before. An unknown call whose caller had the answer stays
+// on disk, as it never goes again.
+func (s *Scheduler) withCall(ctx context.Context, id string, in State, f func(now time.Time, c *call)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *Scheduler) with(ctx context.Context, id string, f func(now time.Time, c
 		return err
 	}
 	var stored []*call
-	if e := s.journal.fetch(ctx, id); e != nil && (e.Call.Async || e.Call.State == Waiting) {
+	if e := s.journal.fetch(ctx, id); e != nil && e.Call.State == in && (e.Call.Async || in == Waiting) {
 		if c := s.loop.rehydrateOne(e); c != nil {
 			stored = append(stored, c)
 		}
@@ -138,33 +138,24 @@ func (s *Scheduler) watch(ctx context.Context, id string) (ended <-chan struct{}
 // Wait returns a call when it is finished or unknown, or as it is when ctx ends.
 func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
 	inLoop := context.WithoutCancel(ctx) // the call is returned as it is when ctx ends
-	for {
-		c, err, again := s.waitOnce(ctx, inLoop, id)
-		if !again {
-			return c, err
-		}
-	}
-}
-
-// waitOnce is Wait; again if a call on disk has passed its deadline: to look at it ends it.
-func (s *Scheduler) waitOnce(ctx, inLoop context.Context, id string) (c *Call, err error, again bool) {
 	ended, leave := s.watch(inLoop, id)
 	defer leave()
-	c, err = s.Get(inLoop, id)
-	if err != nil || ended == nil || c.State == Unknown || c.State.Finished() {
-		return c, err, false
+	for {
+		c, err := s.Get(inLoop, id) // ends a call on disk that has passed its deadline
+		if err != nil || ended == nil || c.State == Unknown || c.State.Finished() {
+			return c, err
+		}
+		deadline := time.NewTimer(max(time.Until(c.Deadline), time.Second))
+		select {
+		case <-deadline.C:
+			continue
+		case <-ended:
+		case <-ctx.Done():
+		case <-s.closed:
+		}
+		deadline.Stop()
+		return s.Get(inLoop, id)
 	}
-	deadline := time.NewTimer(max(time.Until(c.Deadline), time.Second))
-	defer deadline.Stop()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-	case <-s.closed:
-	case <-deadline.C:
-		return nil, nil, true
-	}
-	c, err = s.Get(inLoop, id)
-	return c, err, false
 }
 
 // List returns the calls that match a filter, by growing id, without their Response: Get

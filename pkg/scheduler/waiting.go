@@ -158,6 +158,7 @@ func (u *upstreamState) load(now time.Time, c *call) {
 	u.loop.calls[c.ID] = c
 	if w := u.loop.watched[c.ID]; w != nil {
 		c.ended = w.ended
+		delete(u.loop.watched, c.ID)
 	}
 	if c.counted = unresolved; c.State == Waiting {
 		c.counted = waiting

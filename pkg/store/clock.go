@@ -59,8 +59,8 @@ type mark struct {
 	boot         boot
 }
 
-// mark returns the time now. The boot's clock is read last here, and first by a recovery:
-// no more time seems to pass between them than does.
+// mark returns the time now. It reads the boot's clock last, and a recovery reads it
+// first: what is read between them counts as time that has not passed.
 func (k clock) mark() mark {
 	now := time.Now()
 	return mark{k.micros(now), micros(now), k.boot()}

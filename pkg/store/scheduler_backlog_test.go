@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -165,8 +166,14 @@ func TestAskedAtTheStart(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		for i, id := range ids[calls-asked:] {
-			if i%2 == 0 {
+			switch i % 4 {
+			case 0:
 				go s.Wait(ctx, id)
+				continue
+			case 2:
+				if _, err := s.Resolve(t.Context(), id, scheduler.Done, ""); !errors.Is(err, scheduler.WrongState) {
+					t.Errorf("resolve of a waiting call: %v", err)
+				}
 				continue
 			}
 			if c, err := s.Cancel(t.Context(), id); err != nil || c.State != scheduler.Cancelled {

@@ -49,7 +49,7 @@ func migrate(db *sql.DB) error {
 // refuseForeign refuses an SQLite file that has tables of another program, before anything
 // is changed in it.
 func refuseForeign(path string, o Options) error {
-	db, err := sql.Open("sqlite", dsn(path, o.vfs, ""))
+	db, err := sql.Open("sqlite", dsn(path, o.vfs, "mode=ro"))
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,9 @@ const (
 	longLog  = 8000
 	idleTime = 20 * time.Millisecond
 
+	// lockWait is how long another program may hold the write lock, before the store ends.
+	lockWait = time.Minute
+
 	// lookEvery is how often an idle writer looks whether the file is still there.
 	lookEvery = time.Second
 )
@@ -256,19 +259,14 @@ func (w *writer) commit(batch []*change) error {
 }
 
 // begin begins a transaction. While another program holds the write lock, such as
-// sqlite3 for a VACUUM, it waits: the file is not damaged. A close ends the wait.
+// sqlite3 for a VACUUM, it waits for lockWait: the file is not damaged.
 func (w *writer) begin() error {
-	for {
+	for until := time.Now().Add(lockWait); ; {
 		err := w.conn.exec("BEGIN IMMEDIATE")
-		if sqliteCode(err) != sqlite3.SQLITE_BUSY {
+		if sqliteCode(err) != sqlite3.SQLITE_BUSY || time.Now().After(until) {
 			return err
 		}
-		w.log.Warn("another program holds the write lock of the store; nothing is accepted or sent until it ends", "store", w.path)
-		select {
-		case <-w.stop:
-			return err
-		default:
-		}
+		w.log.Warn("another program holds the write lock of the store; nothing is accepted or sent meanwhile", "store", w.path, "stops_at", until)
 	}
 }
 

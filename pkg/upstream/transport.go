@@ -158,8 +158,8 @@ func (w *wire) trace() *httptrace.ClientTrace {
 	}
 }
 
-// writtenAt returns when the last byte of a request was written that was answered at an
-// instant: then at the latest.
+// writtenAt returns when the last byte of the request was written, and the instant of the
+// answer if it was not written before that.
 func (w *wire) writtenAt(answered time.Time) time.Time {
 	switch at := w.written.Load(); {
 	case at != nil && at.Before(answered):
