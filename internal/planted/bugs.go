@@ -65,6 +65,8 @@ var storeBugs = []bug{
 		"	if err := w.identity.check(); err != nil {\n		return err\n	}\n", "", []string{"-run", "TestFileIsGone"}},
 	{"a file that was deleted is not noticed while idle", "pkg/store/writer.go",
 		"			err = w.identity.check()\n", "", []string{"-run", "TestFileIsGone", "-timeout", "30s"}},
+	{"an idle scheduler does not hear of a failure", "pkg/scheduler/journal.go",
+		"		j.check(j.durable.Settle(ctx, nil))\n", "", []string{"-run", "TestIdleSidecar"}},
 	{"a file may have two names", "pkg/store/own.go",
 		"	case links(info) > 1:", "	case false:", []string{"-run", "TestSecondWay|TestFilesBeside"}},
 	{"only the name of a file is locked", "pkg/store/own.go",

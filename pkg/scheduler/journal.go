@@ -282,6 +282,16 @@ func (j *journal) fail(err error) {
 	})
 }
 
+// watch ends the scheduler when the durable store has failed, also while nothing is asked
+// of it, until ctx ends.
+func (j *journal) watch(ctx context.Context) {
+	select {
+	case <-j.durable.Failed():
+		j.check(j.durable.Settle(ctx, nil))
+	case <-ctx.Done():
+	}
+}
+
 // hasFailed reports whether the store has failed.
 func (j *journal) hasFailed() bool {
 	select {

@@ -85,6 +85,7 @@ func New(c Config) (*Scheduler, error) {
 	}
 	go s.loop.run()
 	if s.journal.outlives() {
+		s.followUps.work.Go(func() { s.journal.watch(s.followUps.ctx) })
 		s.followUps.resumeAll(services)
 	}
 	return s, nil

@@ -52,6 +52,9 @@ type Durable interface {
 	// accepted them are cancelled. Recent is how far back ended attempts can still
 	// have permits out.
 	Recover(ctx context.Context, recent time.Duration, repeat func(*Entry) (at time.Time, ok bool)) (*Recovered, error)
+	// Failed is closed when the store has ended by a fault that no caller may have met yet.
+	// Every method then returns an error that wraps ErrBroken.
+	Failed() <-chan struct{}
 	// Restate replaces all holds of the quota. A pause keeps its ID.
 	Restate(ctx context.Context, holds []lease.Hold) error
 	// Settle stores when the permits of holds come back that Intend took.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -34,9 +35,9 @@ func checkOwn(f *os.File) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is no regular file; remove it, or name another store", f.Name())
+		return fmt.Errorf("%s is no regular file; remove it, or name another store", filepath.Base(f.Name()))
 	case links(info) > 1:
-		return fmt.Errorf("%s has %d hard links: under another name its log and lock would be others; remove the other names", f.Name(), links(info))
+		return fmt.Errorf("%s has %d hard links: under another name its log and lock would be others; remove the other names", filepath.Base(f.Name()), links(info))
 	}
 	return nil
 }

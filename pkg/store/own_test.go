@@ -152,3 +152,28 @@ func TestForeignFile(t *testing.T) {
 		t.Error("the file of another program was changed")
 	}
 }
+
+// TestIdleSidecarNoticesItsFile: a scheduler that nothing is asked of ends when its file is
+// gone.
+func TestIdleSidecarNoticesItsFile(t *testing.T) {
+	path := file(t)
+	d := open(t, path, Options{reserve: 4096})
+	u := scheduler.Upstream{}
+	u.URL = "http://127.0.0.1:1"
+	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond) // what the start has to do is done: else that meets the failure
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-s.Failed():
+	case <-time.After(20 * time.Second):
+		t.Error("the scheduler goes on without its file")
+	}
+	if err := s.Close(); !errors.Is(err, scheduler.ErrBroken) {
+		t.Errorf("Close: %v, want an error of a broken store", err)
+	}
+}

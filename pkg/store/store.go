@@ -141,6 +141,9 @@ func Open(path string, o Options) (*DB, error) {
 	return d, nil
 }
 
+// Failed implements [scheduler.Durable].
+func (d *DB) Failed() <-chan struct{} { return d.failure.ended }
+
 // Close ends the store. The changes handed over before are on disk.
 func (d *DB) Close() error {
 	d.closing.Do(func() {
