@@ -14,8 +14,9 @@ import (
 
 var crossOrigin = http.NewCrossOriginProtection()
 
-// crossSite returns the refusal of a request that a web page of another origin has made,
-// also of one that only reads: it takes a permit, or a place among those who listen.
+// crossSite returns the refusal of a request that a web page of another origin has made.
+// Methods that only read are refused too: a request takes a permit of the upstream, or a
+// subscription to events.
 func crossSite(r *http.Request) error {
 	writing := *r
 	writing.Method = http.MethodPost

@@ -36,7 +36,6 @@ func TestClockSteps(t *testing.T) {
 			l.OnStep = func(step time.Duration) { told = step == tt.step }
 			l.Take(begin, one(0))
 			l.Return(begin, one(0), Attempt{Sent: begin, End: begin})
-			l.step(0)
 			now := begin.Add(tt.at)
 			l.Next(now, one(0)[0])
 			l.step(tt.step)

@@ -268,6 +268,7 @@ func (u *upstreamState) finish(now time.Time, c *call, state State) {
 	end.State = state
 	if state == Unknown && c.Async {
 		u.setPhase(c, unresolved) // it stays in memory, and may go again
+		c.flight.storing = true
 	} else {
 		u.setPhase(c, uncounted)
 	}
@@ -282,6 +283,8 @@ func (u *upstreamState) finish(now time.Time, c *call, state State) {
 func (u *upstreamState) ended(now time.Time, c *call) {
 	if c.State.Finished() || !c.Async {
 		u.forget(c)
+	} else {
+		c.flight.storing = false
 	}
 	if c.abandoned {
 		c.discardAnswer()

@@ -66,11 +66,14 @@ func (s *Scheduler) resolve(ctx context.Context, id string, as State, reason str
 		return nil, &Error{Reason: BadRequest, Detail: fmt.Sprintf("an unknown call can be resolved as done, failed or waiting, not as %q", as)}
 	}
 	var refused error
+	var storing <-chan struct{}
 	known, recorded := false, make(chan struct{})
 	if err := s.withCall(ctx, id, Unknown, func(now time.Time, c *call) {
 		known = c != nil
 		switch {
 		case c == nil:
+		case c.State == Unknown && c.Async && c.flight.storing:
+			storing = c.whenEnded()
 		case s.loop.stopping:
 			refused = errStopping(c.Upstream)
 		case c.State != Unknown || !c.Async:
@@ -94,6 +97,13 @@ func (s *Scheduler) resolve(ctx context.Context, id string, as State, reason str
 		return nil, refused
 	case !known:
 		return s.resolveStored(ctx, id, as, reason)
+	case storing != nil:
+		select {
+		case <-storing:
+			return s.resolve(ctx, id, as, reason, attempt)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	select {
 	case <-recorded:

@@ -58,6 +58,7 @@ type flight struct {
 	budgetSlot int              // its place among the calls that wait for the budget
 	used       bool             // its bytes have been sent once
 	maybe      bool             // an attempt may have executed it
+	storing    bool             // it is unknown, and that is not recorded yet: nothing is decided before
 	resolved   func()           // ends the query about it, nil if there is none
 	result     *upstream.Result // the last answer, for the caller
 	reason     Reason           // why the call ended without one
@@ -71,10 +72,10 @@ func (c *call) history() flight {
 	return *c.flight
 }
 
-// whenEnded returns a channel that is closed when the call is finished or unknown, nil
-// if it is.
+// whenEnded returns a channel that is closed when the call is recorded as finished or
+// unknown, nil if it is.
 func (c *call) whenEnded() <-chan struct{} {
-	if c.State == Unknown || c.State.Finished() && c.ended == nil {
+	if c.State == Unknown && !c.flight.storing || c.State.Finished() && c.ended == nil {
 		return nil
 	}
 	if c.ended == nil {

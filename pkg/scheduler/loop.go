@@ -44,7 +44,7 @@ type loop struct {
 	pauses    map[pauseID]lease.Hold // by people
 	calls     map[string]*call       // that are not finished, or not yet recorded as such
 	accepting map[string]bool        // ids that have been admitted, and are being stored
-	watched   map[string]*watch      // calls on disk only for whose end callers wait
+	watched   map[string]*watch      // by id of a call that is on disk only
 	readings  map[*reading]struct{}  // that are under way
 	seq       uint64
 	holdID    int64

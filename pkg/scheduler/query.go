@@ -97,17 +97,17 @@ func (s *Scheduler) withCall(ctx context.Context, id string, in State, f func(no
 	})
 }
 
-// A watch is callers who wait for the end of a call that is on disk only. The call closes
-// the channel if it is taken into memory and ends.
+// A watch counts the callers of Wait for a call that is on disk only. The call takes its
+// channel with it into memory, and closes it at its end.
 type watch struct {
 	ended   chan struct{}
 	callers int
 }
 
-// watch returns a channel that is closed when a call is finished or unknown, nil if it is.
-// A call on disk stays there: its turn has not come.
-func (s *Scheduler) watch(ctx context.Context, id string) (ended <-chan struct{}, leave func()) {
-	l, onDisk := s.loop, false
+// watch returns a channel that is closed when a call is recorded as finished or unknown,
+// nil if it is. A call on disk stays there: its turn has not come.
+func (s *Scheduler) watch(ctx context.Context, id string) (ended <-chan struct{}, onDisk bool, leave func()) {
+	l := s.loop
 	l.ask(ctx, func(time.Time) {
 		if c := l.calls[id]; c != nil {
 			ended = c.whenEnded()
@@ -121,7 +121,7 @@ func (s *Scheduler) watch(ctx context.Context, id string) (ended <-chan struct{}
 		w.callers++
 		ended, onDisk = w.ended, true
 	})
-	return ended, func() {
+	return ended, onDisk, func() {
 		if !onDisk {
 			return
 		}
@@ -138,24 +138,27 @@ func (s *Scheduler) watch(ctx context.Context, id string) (ended <-chan struct{}
 // Wait returns a call when it is finished or unknown, or as it is when ctx ends.
 func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
 	inLoop := context.WithoutCancel(ctx) // the call is returned as it is when ctx ends
-	ended, leave := s.watch(inLoop, id)
+	ended, onDisk, leave := s.watch(inLoop, id)
 	defer leave()
-	for {
-		c, err := s.Get(inLoop, id) // ends a call on disk that has passed its deadline
-		if err != nil || ended == nil || c.State == Unknown || c.State.Finished() {
-			return c, err
+	for ended != nil {
+		var deadline <-chan time.Time
+		if onDisk {
+			c, err := s.Get(inLoop, id) // ends a call on disk that has passed its deadline
+			if err != nil || c.State == Unknown || c.State.Finished() {
+				return c, err
+			}
+			deadline = time.After(max(time.Until(c.Deadline), time.Second))
 		}
-		deadline := time.NewTimer(max(time.Until(c.Deadline), time.Second))
 		select {
-		case <-deadline.C:
+		case <-deadline:
 			continue
 		case <-ended:
 		case <-ctx.Done():
 		case <-s.closed:
 		}
-		deadline.Stop()
-		return s.Get(inLoop, id)
+		break
 	}
+	return s.Get(inLoop, id)
 }
 
 // List returns the calls that match a filter, by growing id, without their Response: Get

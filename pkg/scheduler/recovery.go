@@ -24,7 +24,7 @@ func (l *loop) recover() error {
 	}
 	now := time.Now()
 	if past.Step.Abs() > time.Second {
-		l.log.Warn("the wall clock was put forward (or back, if negative) since the last process; permits of calendar windows that were out come back a window later at most", "step", past.Step.String())
+		l.log.Warn("the wall clock was stepped while no process ran; permits of calendar windows that are out come back a window later at most", "step", past.Step.String())
 	}
 	l.seq = uint64(past.Seq)
 	l.holdID = past.Epoch << 32

@@ -53,7 +53,7 @@ func newUpstreamState(l *loop, sv *service) *upstreamState {
 }
 
 func (u *upstreamState) clockStepped(step time.Duration) {
-	u.loop.log.Warn("the wall clock was put forward (or back, if negative); permits of calendar windows that are out come back a window later at most", "upstream", u.Name, "step", step.String())
+	u.loop.log.Warn("the wall clock was stepped; permits of calendar windows that are out come back a window later at most", "upstream", u.Name, "step", step.String())
 }
 
 // setPhase moves a call from one count to another.

@@ -21,10 +21,7 @@ func BenchmarkLife(b *testing.B) {
 		callers int
 	}{{"1 caller", 1}, {"64 callers", 64}} {
 		b.Run(bench.name, func(b *testing.B) {
-			d, err := Open(filepath.Join(scratch(b), "bench.db"), Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
-			if err != nil {
-				b.Fatal(err)
-			}
+			d := openTest(b, filepath.Join(scratch(b), "bench.db"))
 			defer d.Close()
 			if _, err := d.Recover(b.Context(), 0, nil); err != nil {
 				b.Fatal(err)
@@ -65,10 +62,7 @@ func BenchmarkLife(b *testing.B) {
 
 // BenchmarkRead reads a finished call, and a page of calls that wait.
 func BenchmarkRead(b *testing.B) {
-	d, err := Open(filepath.Join(scratch(b), "bench.db"), Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
-	if err != nil {
-		b.Fatal(err)
-	}
+	d := openTest(b, filepath.Join(scratch(b), "bench.db"))
 	defer d.Close()
 	for n := range int64(2000) {
 		e := storetest.NewEntry(n + 1)

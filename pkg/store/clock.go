@@ -36,12 +36,13 @@ func (k clock) steady(t time.Time) time.Time {
 	return k.start.Add(t.Sub(k.start)).Round(0)
 }
 
-// hold puts a hold on the clock of the process. The end of a pause is an instant that a
-// person has named: it stays.
+// hold puts a hold on the clock of the process, in whole microseconds. The end of a pause
+// is an instant that a person has named: it stays.
 func (k clock) hold(h lease.Hold) lease.Hold {
 	if !h.Paused {
 		h.Back = k.steady(h.Back)
 	}
+	h.Back = ceil(h.Back)
 	return h
 }
 

@@ -14,7 +14,6 @@ func holdSum(h lease.Hold) int64 {
 // insertHold adds a row to quota; insert is INSERT or INSERT OR IGNORE.
 func (c *conn) insertHold(insert string, h lease.Hold) error {
 	h = c.hold(h)
-	h.Back = ceil(h.Back)
 	return c.exec(insert+" INTO quota VALUES (?,?,?,?,?,?,?,?,?)", h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), h.Paused, holdSum(h))
 }
 
@@ -22,7 +21,6 @@ func (c *conn) insertHold(insert string, h lease.Hold) error {
 func (c *conn) settleHolds(holds []lease.Hold) error {
 	for _, h := range holds {
 		h = c.hold(h)
-		h.Back = ceil(h.Back)
 		if err := c.exec("UPDATE quota SET back = ?, sum = ? WHERE id = ?", micros(h.Back), holdSum(h), h.ID); err != nil {
 			return err
 		}

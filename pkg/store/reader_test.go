@@ -145,10 +145,7 @@ func mixed(t *testing.T, d *DB, waiting int64) map[scheduler.State]string {
 // where the read looks at it, and at any time while SQLite works. The read returns
 // the context's error, and the store goes on: for its other readers, and for writers.
 func TestCancelledRead(t *testing.T) {
-	d, err := Open(filepath.Join(scratch(t), "throttler.db"), Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := openTest(t, filepath.Join(scratch(t), "throttler.db"))
 	defer d.Close()
 	of := mixed(t, d, 500)
 	stop := make(chan struct{})

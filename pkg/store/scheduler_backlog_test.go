@@ -160,7 +160,7 @@ func TestAskedAtTheStart(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		s = startOn(t, slowPages{openFast(t, path)}, up, limit)
+		s = startOn(t, slowPages{openTest(t, path)}, up, limit)
 		defer s.Close()
 		s.Resume(t.Context(), "api", "", "")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -197,8 +197,8 @@ func TestAskedAtTheStart(t *testing.T) {
 	})
 }
 
-// TestWaitForACallOnDisk: a call that is on disk only tells its end to those who wait for
-// it, whether it is sent, cancelled or expires.
+// TestWaitForACallOnDisk: Wait returns the end of a call that is on disk only, whether the
+// call is sent, is cancelled or expires.
 func TestWaitForACallOnDisk(t *testing.T) {
 	dir := scratch(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestRowsGrowOld(t *testing.T) {
 	dir := scratch(t)
 	synctest.Test(t, func(t *testing.T) {
 		const calls, cancelled = 3_000, 100
-		up, d := &log{}, slowFetches{openFast(t, filepath.Join(dir, "old.db")), rand.New(rand.NewPCG(1, 1)), &sync.Mutex{}}
+		up, d := &log{}, slowFetches{openTest(t, filepath.Join(dir, "old.db")), rand.New(rand.NewPCG(1, 1)), &sync.Mutex{}}
 		s := startOn(t, d, up, scheduler.Limit{Name: "app", Calls: 100, Window: time.Second})
 		defer s.Close()
 		s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Hour))

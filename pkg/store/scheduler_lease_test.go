@@ -35,10 +35,7 @@ func (g *gate) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold)
 func TestLeasesComeFirst(t *testing.T) {
 	dir := scratch(t)
 	synctest.Test(t, func(t *testing.T) {
-		d, err := Open(filepath.Join(dir, "gate.db"), Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := openTest(t, filepath.Join(dir, "gate.db"))
 		g, up := &gate{DB: d, open: make(chan struct{})}, &log{}
 		u := scheduler.Upstream{Limits: []scheduler.Limit{
 			{Name: "short", Calls: 1000, Window: time.Second},
@@ -88,10 +85,7 @@ func TestCrashWastesOneLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, up := filepath.Join(dir, "waste.db"), &log{}
 		limit := scheduler.Limit{Name: "long", Calls: 500, Window: time.Hour} // leases of 5
-		d, err := Open(path, Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := openTest(t, path)
 		defer d.Close()
 		var dead atomic.Bool
 		start := func() *scheduler.Scheduler {
@@ -135,10 +129,7 @@ func TestCrashWastesLateAndWindow(t *testing.T) {
 	for _, async := range []bool{true, false} {
 		dir := scratch(t)
 		synctest.Test(t, func(t *testing.T) {
-			d, err := Open(filepath.Join(dir, "late.db"), Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := openTest(t, filepath.Join(dir, "late.db"))
 			defer d.Close()
 			var dead atomic.Bool
 			up := &log{}

@@ -51,16 +51,6 @@ func hookedConfig(store scheduler.Store, up *log, limits ...scheduler.Limit) sch
 	return scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Log: quiet, Store: store}
 }
 
-// openTest opens a store that does not sync.
-func openTest(t *testing.T, path string) *DB {
-	t.Helper()
-	d, err := Open(path, Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
 func perHour(name, path string) scheduler.Limit {
 	return scheduler.Limit{Name: name, Calls: 1, Window: time.Hour, When: `path == "` + path + `"`}
 }
@@ -121,8 +111,8 @@ func TestReloadWhileACallIsStored(t *testing.T) {
 	})
 }
 
-// TestEndedContextIsNoFailureOfTheStore: a caller who leaves while its call is stored
-// gets the error of its context.
+// TestEndedContextIsNoFailureOfTheStore: Submit returns the error of its context if that
+// ends while the call is stored.
 func TestEndedContextIsNoFailureOfTheStore(t *testing.T) {
 	d := openTest(t, filepath.Join(scratch(t), "ended.db"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -148,8 +138,8 @@ func (l *leaving) Accept(ctx context.Context, _ *scheduler.Entry) (*scheduler.Ca
 	return nil, ctx.Err()
 }
 
-// TestWaitDuringADecision: a caller who comes to wait while the end of a call is being
-// stored learns of it.
+// TestWaitDuringADecision: Wait returns the end of a call also if it begins while that is
+// being stored.
 func TestWaitDuringADecision(t *testing.T) {
 	path := filepath.Join(scratch(t), "wait.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -184,6 +174,38 @@ func TestWaitDuringADecision(t *testing.T) {
 		}
 		if d := <-took; d > 2*time.Second {
 			t.Errorf("the caller waited %v", d)
+		}
+	})
+}
+
+// TestDecisionBeforeTheOutcomeIsStored: a decision about a call that has just become
+// unknown takes effect after that is stored, and is the last that the store has.
+func TestDecisionBeforeTheOutcomeIsStored(t *testing.T) {
+	path := filepath.Join(scratch(t), "decision.db")
+	synctest.Test(t, func(t *testing.T) {
+		d := openTest(t, path)
+		defer d.Close()
+		h := &hooked{DB: d, recording: func() { time.Sleep(time.Second) }}
+		s, err := scheduler.New(hookedConfig(h, &log{lost: true}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		c, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if c = must(s.Get(t.Context(), c.ID)); c.State != scheduler.Unknown {
+			t.Fatalf("the call is %s, want unknown", c.State)
+		}
+		begin := time.Now()
+		c, err = s.Resolve(t.Context(), c.ID, scheduler.Done, "it is in the list")
+		if took := time.Since(begin); err != nil || c.State != scheduler.Done || took < time.Second {
+			t.Errorf("Resolve: %+v, %v after %v; want done after the outcome is stored", c, err, took)
+		}
+		if c, err = d.Get(t.Context(), c.ID); err != nil || c.State != scheduler.Done {
+			t.Errorf("the store has %+v, %v", c, err)
 		}
 	})
 }

@@ -29,10 +29,7 @@ func (w *site) config(names ...string) scheduler.Config {
 
 func (w *site) start(t *testing.T, path string, names ...string) (*scheduler.Scheduler, *DB) {
 	t.Helper()
-	d, err := Open(path, Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := openTest(t, path)
 	c := w.config(names...)
 	c.Store = d
 	s, err := scheduler.New(c)

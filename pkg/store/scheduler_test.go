@@ -40,17 +40,7 @@ func (l *log) sent() []string {
 // startProcess opens a store in a bubble and a scheduler over it.
 func startProcess(t *testing.T, path string, up http.RoundTripper, limits ...scheduler.Limit) *scheduler.Scheduler {
 	t.Helper()
-	return startOn(t, openFast(t, path), up, limits...)
-}
-
-// openFast opens a file that is not synced: a crash of the process alone keeps its writes.
-func openFast(t *testing.T, path string) *DB {
-	t.Helper()
-	d, err := Open(path, Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return startOn(t, openTest(t, path), up, limits...)
 }
 
 // startOn starts a process on a store that is open.

@@ -30,6 +30,17 @@ func open(t testing.TB, path string, o Options) *DB {
 	return d
 }
 
+// openTest opens a file that is not synced: a crash of the process alone keeps its writes.
+// The test closes it.
+func openTest(t testing.TB, path string) *DB {
+	t.Helper()
+	d, err := Open(path, Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 // steadyBoot is the clock of a machine that runs all the time, also in a bubble.
 func steadyBoot() boot { return boot{"test", time.Since(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))} }
 

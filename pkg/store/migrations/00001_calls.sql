@@ -1,16 +1,16 @@
 -- Instants are microseconds since the Unix epoch, 0 for none; the views at the end
 -- show them as text. ended_at, back and those of spent are on the clock of the process:
--- the wall clock as it was at its start, and from then on the monotonic one. Each sum is a CRC-32C over its row, checked whenever the row is read.
+-- the wall clock as it was at its start, and from then on the monotonic one. Each sum is
+-- a CRC-32C over its row, checked whenever the row is read.
 
 -- +goose Up
 
 -- Facts about the whole store: id; epoch (grows with each process and each
 -- replacement of quota); folded (the epoch up to which quota has all permits that may
--- be out); mark (the last commit: microseconds
--- since the Unix epoch by the clock of the process and by the wall clock, microseconds
--- since the boot of the machine, and the id of that boot); clean (the last process closed
--- the file); backlog (JSON: the calls that waited then, by upstream); seal (a text
--- that only the key of an encrypted file decrypts).
+-- be out); mark (the last commit: microseconds since the Unix epoch by the clock of the
+-- process and by the wall clock, microseconds since the boot of the machine, and the id of
+-- that boot); clean (the last process closed the file); backlog (JSON: the calls that
+-- waited then, by upstream); seal (a text that only the key of an encrypted file decrypts).
 CREATE TABLE meta (
 	name  TEXT PRIMARY KEY,
 	value BLOB

@@ -164,7 +164,7 @@ func TestIdleSidecarNoticesItsFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond) // what the start has to do is done: else that meets the failure
+	time.Sleep(300 * time.Millisecond) // the calls of the start would meet the failure
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 var errInUse = errors.New("is in use by another process; stop that one, or give this one a file of its own")
 
 // openOwn opens a file of the store, a new one if there is none, that only its owner can
-// read. It follows no link: whoever may write in the directory could lead it to another
-// file.
+// read. It follows no link: a user who may write in the directory could have made one to
+// another file.
 func openOwn(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|noFollow, 0o600)
 	if err != nil {
