@@ -105,7 +105,7 @@ type Attempt struct {
 	Status  int
 	Outcome upstream.Outcome
 	Reason  string
-	// Resolved tells that it was decided since that the attempt was not executed.
+	// Resolved marks an unknown attempt that was decided later to be not executed.
 	Resolved bool
 }
 

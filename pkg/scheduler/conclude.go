@@ -305,8 +305,8 @@ func (u *upstreamState) forget(c *call) {
 	}
 }
 
-// dropStale drops a call that was sent no more, because the store knows that it is not
-// waiting. It was counted as waiting when it was read, and will be read once more.
+// dropStale drops a copy of a call that the store knows to be no longer waiting, so that
+// nothing was sent. It takes back the counts of the copy's load and sending.
 func (u *upstreamState) dropStale(now time.Time, c *call) {
 	never := &upstream.Result{Outcome: upstream.NotExecuted, AnsweredAt: now}
 	u.breaker.Record(now, c.item.Seq, c.flight.sentAt, retry.Unproven, 0)

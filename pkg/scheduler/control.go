@@ -9,7 +9,7 @@ import (
 )
 
 // Cancel takes back a call that is not being sent and has not finished. If ctx ends
-// first, the call may be cancelled all the same: Get tells.
+// first, the call may be cancelled all the same: Get returns its state.
 func (s *Scheduler) Cancel(ctx context.Context, id string) (*Call, error) {
 	var refused error
 	var ended <-chan struct{}
@@ -54,7 +54,7 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) (*Call, error) {
 // Resolve decides an unknown call: done or failed end it, waiting sends it again.
 // The reason is kept with the last attempt. A call whose caller waited, and has
 // been told that it is unknown, is not sent again: that is for the caller to do. If
-// ctx ends first, the decision may take effect all the same: Get tells.
+// ctx ends first, the decision may take effect all the same: Get returns its state.
 func (s *Scheduler) Resolve(ctx context.Context, id string, as State, reason string) (*Call, error) {
 	return s.resolve(ctx, id, as, reason, 0)
 }

@@ -10,7 +10,7 @@ import (
 
 // Why a call waits, is refused or has no answer, in words for people.
 
-// look returns a call as it stands when all calls that came have got their place.
+// look dispatches the calls that came since the last dispatch, and then describes a call.
 func look(now time.Time, u *upstreamState, c *call) *Call {
 	u.catchUp(now)
 	return describe(now, u, c)

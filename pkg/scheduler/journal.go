@@ -21,8 +21,8 @@ const (
 )
 
 // A journal keeps calls: durable ones in a Durable, the others in memory. It is the only
-// part of the scheduler that calls a Store. Its methods may be called concurrently; but
-// for those of a call that inPlace names, they may block and are not for the loop.
+// part of the scheduler that calls a Store. Its methods may be called concurrently. They
+// may block, and the loop calls them only for a call that is kept in place.
 type journal struct {
 	memory  Store   // of calls that live as long as the process
 	durable Durable // of those that outlive it; nil if there is none

@@ -19,7 +19,8 @@ type next struct {
 
 // nextAttempt says when a call goes again after an attempt, if at all. It is pure, and
 // the only place that decides it: from the result, the attempts before and the decision
-// of the retry policy. The loop adds the pause of a limit and the deadline.
+// of the retry policy. The loop adds the pause of a limit, the deadline and, for a call
+// without a signature, the wait of the circuit breaker.
 //
 //	attempt                            again                                  when
 //	done, failed                       never                                  -

@@ -20,7 +20,7 @@ import (
 // that wait in the store wait until it is there again.
 //
 // A limit whose calls, cost, guard or counted outcomes have changed keeps the
-// permits that are out. One whose window, key or condition has is a new limit: it
+// permits that are out. One whose name, window, key or condition has is a new limit: it
 // counts the calls that are sent from now on, and those in flight. Under its name it
 // stays paused, as its keys do where they are computed as before.
 func (s *Scheduler) Reload(ctx context.Context, c Config) error {

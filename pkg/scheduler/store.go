@@ -10,8 +10,8 @@ import (
 )
 
 // A Store keeps calls. Each method returns when its arguments are as durable
-// as the store promises, and is called from many goroutines at once, never from
-// the scheduler's loop. Its arguments stay unchanged; its results are the caller's.
+// as the store promises, and is called from many goroutines at once, but not from the
+// scheduler's loop, except for a store of [NewMemory]. Its arguments stay unchanged; its results are the caller's.
 // An error that wraps [ErrBroken] ends the scheduler: nothing more is accepted or
 // sent. A ctx that ends cuts a read short; a change that has begun goes on to its end.
 // [Durable] is a Store that outlives the process.

@@ -100,8 +100,8 @@ func (u *upstreamState) dispatch(now time.Time) {
 
 // catchUp does for the calls that came since the last dispatch what the next one would:
 // it sends those that can go and lets the others wait for their limits. So a call that
-// comes next, or a question when a call goes, counts all that came before, and a batch
-// of messages is no more than so many turns.
+// comes next, or an estimate, counts all that came before: the result is the same as if
+// each message had been dispatched alone.
 func (u *upstreamState) catchUp(now time.Time) {
 	if !u.loop.stopping && u.planner.Fresh() {
 		u.dispatch(now)

@@ -247,7 +247,7 @@ func (r *Request) Wants(p Position, class int64) bool {
 	return true
 }
 
-// Done takes in that the page has been read up to a position; end means that no call
+// Done records that the page has been read up to a position; end means that no call
 // comes after it. A call that was left to the disk meanwhile is still to be read.
 func (w *Window) Done(r *Request, last Position, end bool) {
 	w.request = nil
