@@ -65,6 +65,8 @@ func waitingForText(f *api.WaitingFor, now time.Time) string {
 		return "the upstream, which is paused or down" + until
 	case f.Paused:
 		return "a pause of " + limit + until
+	case f.KeysFull:
+		return "a place in " + limit + " (max_keys other keys have permits out)" + until
 	}
 	return limit + until
 }

@@ -28,6 +28,10 @@ var quotaBugs = []bug{
 		"		return t.written.add(g), t.end\n", "		return t.sent.add(g), t.end\n", nil},
 	{"two needs of one limit are met", "pkg/quota/ledger.go",
 		"			if other.Limit == n.Limit {\n", "			if false {\n", nil},
+	{"a place in a full table goes to the next that comes", "pkg/quota/limit.go",
+		"	case now.mono < lim.fullUntil:\n", "	case now.mono < lim.fullUntil && len(lim.accounts) == lim.MaxKeys:\n", nil},
+	{"a busy key keeps its place in a full table", "pkg/quota/limit.go",
+		"		lim.leaving = first\n", "", nil},
 	{"permits are restored without the step", "pkg/quota/save.go",
 		"lim.Window.tolerates(int64(step))", "true", nil},
 }

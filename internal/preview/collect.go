@@ -72,7 +72,7 @@ func (k *collector) newReceiver(from *router) *receiver {
 	r := &receiver{}
 	var limits []quota.Limit
 	for i, l := range from.limits {
-		l.Guard, l.Burst, l.MaxKeys = 0, 0, 1<<30
+		l.Guard, l.Burst, l.MaxKeys = 0, 0, quota.MaxKeys
 		limits = append(limits, l)
 		r.limits = append(r.limits, &limitTally{
 			Limit: l, LimitSeries: &LimitSeries{Upstream: from.name, Limit: l.Name},

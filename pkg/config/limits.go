@@ -44,6 +44,9 @@ type fileLimit struct {
 	// Guard caps the hold of a slow answer. The limit stays exact while requests reach
 	// the upstream within the guard. Default: no cap.
 	Guard *duration `key:"guard"`
+	// MaxKeys is how many keys may have permits out at a time; calls of further keys wait.
+	// Default 100000.
+	MaxKeys *int `key:"max_keys"`
 	// Counts are the outcomes that use a permit up: done, failed, not_executed,
 	// unknown; others give it back with the response. Default: all.
 	Counts []string `key:"counts"`
@@ -55,9 +58,11 @@ func (f fileLimit) convert(faults *faultList, path string) scheduler.Limit {
 	l := scheduler.Limit{Name: f.Name, When: f.When, PerKey: f.PerKey, Calls: f.Calls}
 	positive(faults, path+".concurrency", f.Concurrency, &l.Concurrency)
 	positive(faults, path+".guard", f.Guard, &l.Guard)
+	positive(faults, path+".max_keys", f.MaxKeys, &l.MaxKeys)
 	atMost(faults, path+".concurrency", l.Concurrency, quota.MaxCalls)
 	atMost(faults, path+".calls", l.Calls, quota.MaxCalls)
 	atMost(faults, path+".guard", l.Guard, quota.MaxWindow)
+	atMost(faults, path+".max_keys", l.MaxKeys, quota.MaxKeys)
 	for _, o := range f.Counts {
 		l.Counts = append(l.Counts, upstream.Outcome(o))
 	}

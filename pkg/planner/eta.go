@@ -31,6 +31,7 @@ type Forecast struct {
 	Key   string
 	Ahead int  // permits of the key that calls ahead of it will take
 	Pause bool // the limit or the key is paused
+	Full  bool // the limit has no place for the key: see quota.Limit.MaxKeys
 }
 
 // ETA estimates when a call can be expected to go, also one that has not been added. It
@@ -56,6 +57,7 @@ func (p *Planner[T]) ETA(now time.Time, it *Item[T], other Elsewhere) Forecast {
 		if at.After(f.At) {
 			f = Forecast{At: at, Limit: n.Limit, Key: n.Key, Ahead: ahead}
 			f.Pause = !p.ledger.Usage(now, n.Limit, n.Key).PausedUntil.IsZero()
+			f.Full = p.ledger.Full(now, n.Limit, n.Key)
 		}
 	}
 	return f

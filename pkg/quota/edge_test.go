@@ -1,7 +1,9 @@
 package quota
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -196,5 +198,78 @@ func TestFullTableOfKeys(t *testing.T) {
 	}
 	if !l.PauseKey(at(time.Second), 0, "d", time.Time{}) || l.Known(0, "d") {
 		t.Error("opening a key that is not paused opened an account")
+	}
+}
+
+// TestPlacesInTurn: keys that lack a place in a full table get one in the order in which
+// their calls came, however busy the other keys are.
+func TestPlacesInTurn(t *testing.T) {
+	for name, limit := range map[string]Limit{
+		"one permit at a time":   {Calls: 1, Window: Sliding(time.Second)},
+		"a permit is always out": {Calls: 3, Window: Sliding(time.Second)},
+		"spaced calls":           {Calls: 3, Window: Sliding(time.Second), Burst: 2},
+		"calls in flight":        {Calls: 2, Window: InFlight()},
+		"windows of a calendar":  {Calls: 3, Window: Aligned(Calendar{Unit: Minute, Skew: 100 * ms})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			limit.MaxKeys = 3
+			for seed := range uint64(60) {
+				playPlaces(t, rand.New(rand.NewPCG(seed, 10)), limit)
+			}
+		})
+	}
+}
+
+// playPlaces has MaxKeys keys that ask for permits all the time, and five more that ask
+// for one each and come later.
+func playPlaces(t *testing.T, r *rand.Rand, limit Limit) {
+	t.Helper()
+	type ask struct {
+		need []Need
+		came time.Duration
+	}
+	type flight struct {
+		need      []Need
+		sent, end time.Duration
+	}
+	const step = 10 * ms
+	l := New(start, limit)
+	bound := 2*limit.Window.Length() + 2*time.Second
+	var flights []flight
+	var waiting []ask // oldest first
+	latest, placed := 0, 0
+	for now := time.Duration(0); placed < 5; now += step {
+		flights = slices.DeleteFunc(flights, func(f flight) bool {
+			if f.end <= now {
+				l.Return(at(now), f.need, Attempt{Sent: at(f.sent), End: at(now)})
+			}
+			return f.end <= now
+		})
+		if latest < 5 && now > time.Second && r.IntN(40) == 0 {
+			waiting = append(waiting, ask{[]Need{{0, fmt.Sprint("new ", latest), 1}}, now})
+			latest++
+		}
+		asks := slices.Clone(waiting)
+		for i := range limit.MaxKeys { // the youngest, in any order
+			if r.IntN(4) > 0 {
+				asks = append(asks, ask{[]Need{{0, fmt.Sprint("busy ", (i+int(now/step))%limit.MaxKeys), 1}}, now})
+			}
+		}
+		for _, a := range asks {
+			if _, ok := l.Take(at(now), a.need); !ok {
+				continue
+			}
+			flights = append(flights, flight{a.need, now, now + 5*ms + time.Duration(r.IntN(60))*ms})
+			if key := a.need[0].Key; key[:3] == "new" {
+				if want := fmt.Sprint("new ", placed); key != want {
+					t.Fatalf("%s got a place before %s, which came earlier", key, want)
+				}
+				waiting = waiting[1:]
+				placed++
+			}
+		}
+		if len(waiting) > 0 && now-waiting[0].came > time.Duration(placed+1)*bound {
+			t.Fatalf("%s came at %v, and has no place at %v", waiting[0].need[0].Key, waiting[0].came, now)
+		}
 	}
 }

@@ -18,6 +18,9 @@ func (l *Ledger) ETA(now time.Time, n Need, ahead int, trip time.Duration) time.
 			pause = max(pause, lim.vacant)
 		}
 	}
+	if a == lim.leaving {
+		pause = max(pause, min(lim.idleAt(at, a), farthest))
+	}
 	if pause = max(pause, a.paused); pause > at.mono {
 		from = at.add(pause - at.mono)
 	}

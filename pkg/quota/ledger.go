@@ -200,6 +200,13 @@ func (l *Ledger) Keys(now time.Time, limit int) iter.Seq[Usage] {
 // Audit returns the audit of a limit since it began.
 func (l *Ledger) Audit(limit int) Audit { return l.limits[limit].audit }
 
+// Full reports whether a key has no place among the MaxKeys of its limit: its calls wait
+// until another key has no permit out.
+func (l *Ledger) Full(now time.Time, limit int, key string) bool {
+	lim, at := l.limits[limit], l.instant(now)
+	return lim.accounts[key] == nil && lim.full(at) > at.mono
+}
+
 // Known reports whether Keys yields a key.
 func (l *Ledger) Known(limit int, key string) bool { return l.limits[limit].accounts[key] != nil }
 

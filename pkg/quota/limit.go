@@ -23,8 +23,11 @@ type limit struct {
 	visits    []visit  // visits[visited:]: to each account once a window, about
 	visited   int
 	pool      []*account // forgotten accounts
-	fullUntil int64      // monotonic: until then a full table need not be searched again
+	fullUntil int64      // monotonic: until then no place of a full table is given away
+	fullSince int64      // monotonic: since then no account of a full table was forgotten
+	forgot    bool       // an account, since the table was last found full
 	vacant    int64      // monotonic: an estimate of when a full table has room
+	leaving   *account   // takes no permit until it is idle, so that its place comes free
 	paused    int64      // monotonic: never before heldUntil
 	heldUntil int64      // monotonic: all permits are out until then
 	audit     Audit
@@ -70,6 +73,7 @@ func (lim *limit) set(now instant, c Limit) {
 	if c.MaxKeys == 0 {
 		c.MaxKeys = DefaultMaxKeys
 	}
+	lim.fullUntil, lim.forgot, lim.leaving = 0, true, nil
 	lim.Limit, lim.wall = c, c.Window.onWall()
 	for _, a := range lim.accounts {
 		a.extra = lim.newExtra(now, a.extra)
@@ -122,7 +126,11 @@ func (lim *limit) next(now instant, a *account, cost int) (until int64) {
 	if a == nil {
 		return max(lim.full(now), lim.paused)
 	}
-	return max(lim.fits(now, a, cost), lim.paused, a.paused)
+	until = max(lim.fits(now, a, cost), lim.paused, a.paused)
+	if a == lim.leaving {
+		until = max(until, lim.idleAt(now, a))
+	}
+	return until
 }
 
 // fits returns the monotonic instant from which the account has room for the cost.
@@ -157,6 +165,9 @@ func (s *extra) refill(now instant, n int) int64 {
 func (lim *limit) take(now instant, a *account, n Need) {
 	if a == nil {
 		a = lim.open(now, n.Key)
+	}
+	if a == lim.leaving { // it was idle, and came before the keys without a place
+		lim.leaving = nil
 	}
 	a.inFlight += int32(n.Cost)
 	out := int(a.inFlight) + int(a.cooling.total)
@@ -257,14 +268,19 @@ func (lim *limit) sweep(now instant) {
 }
 
 // full returns the monotonic instant until which there is no room for a new key: now
-// if there is.
+// if there is. Places that come free before that instant are given away then, so that the
+// first call of all that wait for one gets it, not the next that comes.
+//
+// An account that always has a permit out never gives its place away. If no place came
+// free for a window, the one that would be idle first takes no permit until it is.
 func (lim *limit) full(now instant) int64 {
-	if len(lim.accounts) < lim.MaxKeys {
+	switch {
+	case now.mono < lim.fullUntil:
+		return lim.fullUntil
+	case len(lim.accounts) < lim.MaxKeys:
 		return now.mono
 	}
-	if now.mono < lim.fullUntil {
-		return lim.fullUntil
-	}
+	var first *account
 	soonest := int64(never)
 	due := lim.visits[lim.visited:]
 	lim.visits, lim.visited = due[:0], 0
@@ -274,11 +290,19 @@ func (lim *limit) full(now instant) int64 {
 			lim.forget(v.account)
 			continue
 		}
-		soonest = min(soonest, at)
+		if first == nil || at < soonest {
+			first, soonest = v.account, at
+		}
 		lim.visits = append(lim.visits, v)
 	}
 	if len(lim.accounts) < lim.MaxKeys {
 		return now.mono
+	}
+	if lim.forgot {
+		lim.forgot, lim.fullSince = false, now.mono
+	}
+	if lim.leaving == nil && now.mono-lim.fullSince >= int64(lim.Window.Length()) {
+		lim.leaving = first
 	}
 	lim.fullUntil = min(soonest, now.mono+int64(time.Second)) // a permit may come back sooner than estimated
 	if lim.vacant = soonest; soonest == never {
@@ -289,9 +313,13 @@ func (lim *limit) full(now instant) int64 {
 
 // forget drops an account with no permit out.
 func (lim *limit) forget(a *account) {
+	lim.forgot = true
 	delete(lim.accounts, a.key)
 	if lim.found == a {
 		lim.found = nil
+	}
+	if lim.leaving == a {
+		lim.leaving = nil
 	}
 	*a = account{}
 	lim.pool = append(lim.pool, a)

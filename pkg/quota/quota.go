@@ -50,6 +50,7 @@ const (
 	// The maxima of a limit's numbers and durations.
 	MaxCalls  = 1_000_000_000
 	MaxWindow = 366 * 24 * time.Hour
+	MaxKeys   = 10_000_000
 )
 
 // A Limit is "at most Calls per Window, counted per key".
@@ -73,7 +74,9 @@ type Limit struct {
 	// then assumes that the permits of attempts in flight come back with the response.
 	Partly bool
 	// MaxKeys is how many keys with permits out there may be at a time; zero
-	// means DefaultMaxKeys. Calls of further keys wait.
+	// means DefaultMaxKeys. Calls of further keys wait until a key has no permit out; the
+	// first one gets its place. If none comes free within a window, one key gets no
+	// permit until its last one is back. A key takes some 0.9 KiB of memory.
 	MaxKeys int
 }
 
@@ -95,9 +98,7 @@ func (c Limit) Check() error {
 	if c.Burst < 0 || c.Burst > c.Calls {
 		faults.add("burst", "is %d, must be from 0 to calls (%d)", c.Burst, c.Calls)
 	}
-	if c.MaxKeys < 0 {
-		faults.add("max_keys", "is %d, must not be negative", c.MaxKeys)
-	}
+	within(&faults, "max_keys", c.MaxKeys, 0, MaxKeys)
 	if c.Window == nil {
 		faults.add("window", "is missing")
 		return errors.Join(faults...)

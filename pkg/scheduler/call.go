@@ -118,6 +118,9 @@ type WaitingFor struct {
 	Next  string // id of the call that is first in line there, if it is another one
 	// Paused tells that the limit or its key is paused, however much is free of it.
 	Paused bool
+	// KeysFull tells that MaxKeys other keys of the limit have permits out, however many
+	// are free of Key.
+	KeysFull bool
 }
 
 // A Response is an upstream's answer as it is kept.

@@ -43,6 +43,8 @@ func TestExplainNamesTheLimit(t *testing.T) {
 			before: []string{"/?k=a", "/?k=b"}, last: Request{Target: "/?k=b"}, want: WaitingFor{Limit: "key", Key: "b"}},
 		{name: "both are full, the limit for longer", up: Upstream{Limits: []Limit{{Name: "app", Calls: 2, Window: 9 * sec}, key}},
 			before: []string{"/?k=a", "/?k=b"}, last: Request{Target: "/?k=b"}, want: WaitingFor{Limit: "app"}},
+		{name: "another key has the only place of its limit", up: Upstream{Limits: []Limit{{Name: "key", PerKey: `query("k")`, Calls: 9, Window: sec, MaxKeys: 1}}},
+			before: []string{"/?k=a"}, last: Request{Target: "/?k=b"}, want: WaitingFor{Limit: "key", Key: "b", KeysFull: true}},
 		{name: "a minute of the clock is used up", up: Upstream{Limits: []Limit{{Name: "minute", Calls: 2, Calendar: &quota.Calendar{Unit: quota.Minute, Skew: sec}}}},
 			before: []string{"/", "/"}, want: WaitingFor{Limit: "minute"}},
 		{name: "a dear call needs more than is left", up: Upstream{Limits: []Limit{{Name: "app", Calls: 3, Window: sec, Cost: `query("k") == "dear" ? 3 : 1`}}},

@@ -29,6 +29,9 @@ type Limit struct {
 	Concurrency int
 	// Guard caps the hold of a slow answer; see quota.Limit.
 	Guard time.Duration
+	// MaxKeys is how many keys may have permits out at a time; see quota.Limit. 0 means
+	// quota.DefaultMaxKeys.
+	MaxKeys int
 	// Counts are the outcomes that use a permit up; others give it back with the
 	// response. Empty means all. An unknown outcome is always counted.
 	Counts []upstream.Outcome
@@ -114,7 +117,7 @@ func (sv *service) quotas() []quota.Limit {
 
 // quota returns the limit as the ledger knows it.
 func (l *limit) quota(sv *service) quota.Limit {
-	q := quota.Limit{Name: l.Name, Calls: l.capacity(), Window: l.Kind(), Late: sv.Late, Guard: l.Guard, Partly: !l.counted(upstream.Done)}
+	q := quota.Limit{Name: l.Name, Calls: l.capacity(), Window: l.Kind(), Late: sv.Late, Guard: l.Guard, MaxKeys: l.MaxKeys, Partly: !l.counted(upstream.Done)}
 	if l.spaced() {
 		q.Burst = max(0, min(sv.Burst, l.Calls))
 	}

@@ -135,7 +135,7 @@ func (u *upstreamState) pause(now time.Time, limit int, key string, until time.T
 	case l.PerKey == "":
 		return &Error{Reason: BadRequest, Upstream: u.Name, Limit: l.Name, Detail: fmt.Sprintf("limit %q has no keys; leave the key %q out to pause all of it", l.Name, key)}
 	case !u.ledger.PauseKey(now, limit, key, until):
-		return &Error{Reason: Full, Upstream: u.Name, Limit: l.Name, RetryAfter: time.Second, Detail: fmt.Sprintf("limit %q knows %d keys that are in use, and takes no pause of another one", l.Name, quota.DefaultMaxKeys)}
+		return &Error{Reason: Full, Upstream: u.Name, Limit: l.Name, RetryAfter: time.Second, Detail: fmt.Sprintf("%d keys of limit %q (its max_keys) have permits out, and it takes no pause of another one; pause the whole limit, or raise max_keys", cmp.Or(l.MaxKeys, quota.DefaultMaxKeys), l.Name)}
 	}
 	u.planner.CheckLimit(now, limit)
 	return nil

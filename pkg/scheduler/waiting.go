@@ -183,7 +183,7 @@ func (u *upstreamState) forecast(now time.Time, c *call) (time.Time, *WaitingFor
 		}
 	}
 	if f := u.planner.ETA(now, &c.item, other); f.At.After(why.Until) {
-		*why = WaitingFor{Limit: u.limits[f.Limit].Name, Key: f.Key, Until: f.At, Ahead: f.Ahead, Paused: f.Pause}
+		*why = WaitingFor{Limit: u.limits[f.Limit].Name, Key: f.Key, Until: f.At, Ahead: f.Ahead, Paused: f.Pause, KeysFull: f.Full}
 	}
 	return why.Until, why
 }
