@@ -42,7 +42,7 @@ var golden = []struct {
 	{"reload", Reload{Changes: []string{"upstreams.pay.limits[app].calls: 1 → 2"}}, Reload{Changes: []string{}}},
 	{"limit", Limit{
 		Upstream: "pay", Limit: "app", Calls: 100, Window: "1s", LiveKeys: 1, Out: 2, InFlight: 3, Waiting: 4, Keys: []Key{fullKey}, PausedUntil: at(9),
-		Most: 98, Margin: 2, HoldCost: 0.05, GuardWins: map[string]float64{"10ms": 0.04, "50ms": 0.01},
+		Most: 98, Margin: 2, HoldCost: 0.05, GuardWins: map[string]float64{"10ms": 0.04, "50ms": 0.01}, Unanswered: 7,
 	}, Limit{}},
 	{"key", fullKey, Key{}},
 	{"event", Event{

@@ -38,6 +38,9 @@ type Limit struct {
 	// back; none where the window does not slide.
 	HoldCost  float64            `json:"hold_cost"`
 	GuardWins map[string]float64 `json:"guard_wins,omitempty"`
+	// Unanswered is how many permits attempts without an answer have used since the limit
+	// began. If the upstream limits calls, it may count some of them later than late.
+	Unanswered int64 `json:"unanswered"`
 }
 
 // A Key is the current state of one key of a limit.

@@ -35,7 +35,7 @@ func NewMetrics() *Metrics {
 		refused:  counter("calls_refused_total", "Calls refused by Throttler itself.", "reason"),
 		ended:    counter("calls_ended_total", "Calls that finished, or became unknown.", "state"),
 		attempts: counter("attempts_total", "Attempts, by outcome.", "outcome"),
-		limited:  counter("attempts_limited_total", "Attempts that the upstream limited: there should be none."),
+		limited:  counter("attempts_limited_total", "Attempts that the upstream limited, although its limits had room here: there should be none."),
 		pauses:   counter("pauses_total", "Pauses by a response of the upstream or by an operator; an empty limit is the whole upstream.", "limit"),
 		wait:     histogram("wait_seconds", "From the acceptance of a call to the start of each attempt."),
 		attempt:  histogram("attempt_seconds", "From the start of an attempt to its end."),
@@ -130,6 +130,7 @@ var (
 	inFlightDesc = prometheus.NewDesc("throttler_limit_permits_in_flight", "Permits of attempts that have not ended, of all keys.", ofLimit, nil)
 	neededDesc   = prometheus.NewDesc("throttler_limit_permits_waited_for", "Permits that waiting calls will take, of all keys.", ofLimit, nil)
 	mostDesc     = prometheus.NewDesc("throttler_limit_most_in_window", "Most permits of one key with calls that may have arrived within one window.", ofLimit, nil)
+	lostDesc     = prometheus.NewDesc("throttler_limit_permits_unanswered_total", "Permits that attempts without an answer have used: an upstream that counts them later than late limits other attempts.", ofLimit, nil)
 	holdDesc     = prometheus.NewDesc("throttler_limit_hold_cost_ratio", "Share of a saturated quota that holding permits until the response costs.", ofLimit, nil)
 	guardDesc    = prometheus.NewDesc("throttler_limit_guard_win_ratio", "Share of a saturated quota that a guard would win back.", append(ofLimit, "guard"), nil)
 	keysDesc     = prometheus.NewDesc("throttler_limit_live_keys", "Keys with permits out, a pause or calls waiting.", ofLimit, nil)
@@ -137,7 +138,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{waitingDesc, bytesDesc, unknownDesc, sendingDesc, upDesc, callsDesc, outDesc, inFlightDesc, neededDesc, keysDesc, mostDesc, holdDesc, guardDesc} {
+	for _, d := range []*prometheus.Desc{waitingDesc, bytesDesc, unknownDesc, sendingDesc, upDesc, callsDesc, outDesc, inFlightDesc, neededDesc, keysDesc, mostDesc, lostDesc, holdDesc, guardDesc} {
 		ch <- d
 	}
 }
@@ -174,6 +175,7 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(neededDesc, float64(l.Waiting), l.Upstream, l.Limit)
 		gauge(keysDesc, float64(l.LiveKeys), l.Upstream, l.Limit)
 		gauge(mostDesc, float64(l.Most), l.Upstream, l.Limit)
+		ch <- prometheus.MustNewConstMetric(lostDesc, prometheus.CounterValue, float64(l.Unanswered), l.Upstream, l.Limit)
 		if l.GuardWins != nil {
 			gauge(holdDesc, l.HoldCost, l.Upstream, l.Limit)
 			for guard, win := range l.GuardWins {

@@ -48,7 +48,7 @@ func apiLimit(l scheduler.LimitStatus) api.Limit {
 	return api.Limit{
 		Upstream: l.Upstream, Limit: l.Limit, Calls: l.Calls, Window: l.Window,
 		LiveKeys: l.LiveKeys, Out: l.Out, InFlight: l.InFlight, Waiting: l.Waiting, Keys: convert(l.Keys, apiKey), PausedUntil: l.PausedUntil,
-		Most: l.Most, Margin: l.Margin, HoldCost: l.HoldCost, GuardWins: l.GuardWins,
+		Most: l.Most, Margin: l.Margin, HoldCost: l.HoldCost, GuardWins: l.GuardWins, Unanswered: l.Unanswered,
 	}
 }
 

@@ -17,6 +17,10 @@ type Audit struct {
 	// of a saturated quota.
 	Permits int64
 	Held    time.Duration
+	// Unanswered is how many permits attempts without an answer have used. A receiver that
+	// counts such an attempt later than Late after its end exceeds the limit, and only its
+	// own count shows that.
+	Unanswered int64
 	// Cut is how much less Held would be with each of the Guards.
 	Cut [len(Guards)]time.Duration
 }

@@ -187,8 +187,11 @@ func (lim *limit) give(now instant, n Need, t trip) {
 	if t.fate == Uncounted {
 		return
 	}
-	if t.fate == Answered {
+	switch t.fate {
+	case Answered:
 		lim.audit.add(n.Cost, time.Duration(t.end.mono-t.sent.mono))
+	case Unanswered:
+		lim.audit.Unanswered += int64(n.Cost)
 	}
 	clock := lim.clock(now)
 	a.cooling.at(clock)

@@ -62,7 +62,7 @@ func TestCheckReportsEachField(t *testing.T) {
 			"late: is -1ns, must be from 0s to 8784h0m0s",
 			"guard: is -1ns, must be from 0s to 8784h0m0s",
 			"burst: is -1, must be from 0 to calls (0)",
-			"max_keys: is -1, must not be negative",
+			"max_keys: is -1, must be from 0 to 10000000",
 		}},
 	} {
 		var got []string

@@ -129,7 +129,7 @@ func (a *attempt) log(r *upstream.Result) {
 	case r.Unprocessed:
 		log.Info("the upstream did not process a call", "call", c.ID, "upstream", c.Upstream, "reason", r.Reason)
 	case r.Outcome == upstream.NotExecuted && r.Sent:
-		log.Info("limited by the upstream", "call", c.ID, "upstream", c.Upstream, "reason", r.Reason, "retry_after", r.RetryAfter.String())
+		log.Warn("the upstream limited a call, although its limits had room here: another program uses the quota, a limit is set too high, or attempts without an answer are counted later than late", "call", c.ID, "upstream", c.Upstream, "reason", r.Reason, "retry_after", r.RetryAfter.String())
 	}
 }
 

@@ -10,10 +10,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 func TestUnansweredPermitIsHeldUntilLate(t *testing.T) {
@@ -30,6 +33,45 @@ func TestUnansweredPermitIsHeldUntilLate(t *testing.T) {
 		wait(t, s, submit(t, s, Request{}).ID)
 		sameTimes(t, f.at(), 0, 2*sec+5*sec+sec) // time-out, late, window
 	})
+}
+
+// TestReceiverCountsLater: a receiver that counts an attempt later than Late exceeds its
+// limit; its answer and the permits of attempts without an answer show that.
+func TestReceiverCountsLater(t *testing.T) {
+	var log bytes.Buffer
+	u := Upstream{Limits: []Limit{{Name: "app", Calls: 1, Window: 10 * sec}}, Late: sec}
+	u.Timeout, u.Outcomes = 2*sec, []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{start: time.Now(), serve: func(n int, _ *http.Request) answer {
+			switch n {
+			case 1:
+				return answer{after: time.Hour}
+			case 2: // at 13 s; the receiver counted the first at 4 s
+				return answer{status: 429}
+			}
+			return answer{}
+		}}
+		u.URL, u.Transport = "http://api.test", f
+		s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		submit(t, s, Request{})
+		wait(t, s, submit(t, s, Request{}).ID)
+		limits, err := s.Limits(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range limits {
+			if l.Unanswered != 1 {
+				t.Errorf("limit %s: %d permits of attempts without an answer, want 1", l.Limit, l.Unanswered)
+			}
+		}
+	})
+	if !strings.Contains(log.String(), "although its limits had room here") {
+		t.Errorf("the log does not tell:\n%s", &log)
+	}
 }
 
 // A receiver serves HTTP and counts requests. While it stalls it reads nothing:

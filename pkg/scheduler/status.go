@@ -50,6 +50,9 @@ type LimitStatus struct {
 	// back; nil where no window slides.
 	HoldCost  float64
 	GuardWins map[string]float64
+	// Unanswered is how many permits attempts without an answer have used since the limit
+	// began. If the upstream limits calls, it may count some of them later than Late.
+	Unanswered int64
 }
 
 // KeyStatus is how one key of a limit stands.
@@ -88,7 +91,7 @@ func limitStatusOf(now time.Time, u *upstreamState, i int) LimitStatus {
 	st := LimitStatus{Upstream: u.Name, Limit: l.Name, Window: w.String(), Calls: u.ledger.Calls(i), Keys: []KeyStatus{}}
 	st.PausedUntil = u.ledger.Usage(now, i, "").PausedUntil
 	audit := u.ledger.Audit(i)
-	st.Most, st.Margin = audit.Most, st.Calls-audit.Most
+	st.Most, st.Margin, st.Unanswered = audit.Most, st.Calls-audit.Most, audit.Unanswered
 	if w.Slides() {
 		cost, wins := audit.Cost(w.Length())
 		st.HoldCost, st.GuardWins = cost, make(map[string]float64)
