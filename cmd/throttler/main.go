@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	gover "go/version"
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -19,6 +21,18 @@ import (
 
 // version is set by the build.
 var version = "devel"
+
+// oldestGo is the toolchain of go.mod: older ones have known faults in net/http and
+// crypto/tls, but GOTOOLCHAIN=local builds with them.
+const oldestGo = "go1.26.9"
+
+// outdated returns a warning if a toolchain is older than oldestGo, empty if not.
+func outdated(toolchain string) string {
+	if gover.Compare(toolchain, oldestGo) >= 0 || !gover.IsValid(toolchain) {
+		return ""
+	}
+	return fmt.Sprintf("this binary was built with %s, which has known faults in net/http and crypto/tls; build it with %s or newer, as make build does", toolchain, oldestGo)
+}
 
 func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
@@ -56,7 +70,7 @@ func newRoot() *cobra.Command {
 		Long: `Throttler sends the requests of clients to the rate-limited APIs that they call.
 It gives each request the slot at which the API's limits have room for it,
 sends it then, and passes the response back.`,
-		Version:       version,
+		Version:       version + " " + runtime.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

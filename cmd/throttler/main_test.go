@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,4 +59,19 @@ func makeStore(path string) error {
 		}
 	}
 	return errors.Join(err, d.Close())
+}
+
+// TestOutdated: a binary says if its toolchain is older than that of go.mod.
+func TestOutdated(t *testing.T) {
+	for toolchain, old := range map[string]bool{
+		oldestGo: false, "go1.27": false, "go1.26.10": false, "go1.26.8": true, "go1.26rc1": true, "go1.25.12": true, "devel go1.28-abc": false,
+	} {
+		if (outdated(toolchain) != "") != old {
+			t.Errorf("%s: outdated is %v, want %v", toolchain, !old, old)
+		}
+	}
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil || !strings.Contains(string(mod), "\ntoolchain "+oldestGo+"\n") {
+		t.Errorf("go.mod does not name the toolchain %s: %v", oldestGo, err)
+	}
 }

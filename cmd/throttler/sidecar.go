@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -46,6 +47,9 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 		return err
 	}
 	for _, w := range sc.cfg.Warnings {
+		sc.log.Warn(w)
+	}
+	if w := outdated(runtime.Version()); w != "" {
 		sc.log.Warn(w)
 	}
 	reloading, stopReloads := context.WithCancel(ctx)
