@@ -97,7 +97,7 @@ func (l *loop) reload(now time.Time, next map[string]*service, demands map[*call
 // the next process. Permits that are out of its limits stay out meanwhile.
 type detached struct {
 	since   time.Time     // no attempt of it ended later
-	step    time.Duration // of the wall clock, since the holds were stored
+	step    time.Duration // of the wall clock, from when the holds were stored until since
 	holds   []lease.Hold
 	backlog Backlog // calls that wait in the store
 }
@@ -119,12 +119,19 @@ func (l *loop) attach(now time.Time, u *upstreamState) {
 		d.since = now
 	}
 	delete(l.absent, u.Name)
+	d.step += wallStep(d.since, now)
 	u.inherit(d.backlog)
 	for _, h := range slices.AppendSeq(d.holds, maps.Values(l.pauses)) {
 		if h.Upstream == u.Name && (h.Back.IsZero() || h.Back.After(now)) {
 			u.restore(now, d.since, d.step, &h)
 		}
 	}
+}
+
+// wallStep returns how far the wall clock was put forward between two instants of this
+// process, or back if it is negative.
+func wallStep(from, to time.Time) time.Duration {
+	return to.Round(0).Sub(from.Round(0)) - to.Sub(from)
 }
 
 // holdsNow returns the permits that are out of all upstreams, and the pauses. The loop
