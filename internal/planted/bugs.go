@@ -23,7 +23,7 @@ var suites = []struct {
 	bugs []bug
 }{
 	{"./pkg/planner", plannerBugs}, {"./pkg/quota", quotaBugs}, {"./pkg/store", clockBugs}, {"./pkg/store", storeBugs}, {"./pkg/store", storedCallBugs}, {"./pkg/lease", leaseBugs},
-	{"./pkg/scheduler/internal/paging", pagingBugs}, {"./pkg/retry", retryBugs}, {"./pkg/scheduler", schedulerBugs},
+	{"./pkg/scheduler/internal/paging", pagingBugs}, {"./pkg/retry", retryBugs}, {"./pkg/scheduler", schedulerBugs}, {"./internal/server", serverBugs},
 }
 
 var storeBugs = []bug{

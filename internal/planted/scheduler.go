@@ -76,6 +76,8 @@ var schedulerBugs = []bug{
 		"		u.usage.bytes.Add(-c.bytes)\n", "", nil},
 	{"a reload forgets the bytes that are held", "pkg/scheduler/upstream.go",
 		"	sv.usage = old.usage\n", "", []string{"-run", "TestReserve"}},
+	{"bodies that come in leave no room to small calls", "pkg/scheduler/submit.go",
+		"sv.MaxWaitingBytes-sv.MaxWaitingBytes/16, ", "sv.MaxWaitingBytes, ", []string{"-run", "TestReserve"}},
 	{"a context that ends during Do is a wrong state", "pkg/scheduler/submit.go",
 		"	if c.abandoned { // while", "	if false { // while", []string{"-run", "TestContextThatEnds"}},
 	{"a decision comes between another and its record", "pkg/scheduler/conclude.go",

@@ -17,68 +17,113 @@ import (
 // connection's own buffers hold as much.
 const smallBody = 4 << 10
 
-// reserveFunc reserves memory for a body before it is read.
+// reserveFunc reserves memory for a part of a body before it is read.
 type reserveFunc func(bytes int64) (release func(), err error)
 
-// readBody reads a body of at most limit bytes within a reservation. An error closes
-// the connection after the answer, because the rest of the body would follow on it.
+// readBody reads a body of at most limit bytes, and reserves memory for it as it comes.
+// An error closes the connection after the answer, because the rest of the body would
+// follow on it.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64, reserve reserveFunc) (body []byte, release func(), err error) {
-	if r.ContentLength == 0 {
-		return nil, func() {}, nil
+	in := incoming{
+		from: r.Body, length: r.ContentLength, limit: limit, reserve: reserve, release: func() {},
+		setDeadline: http.NewResponseController(w).SetReadDeadline, latest: time.Now().Add(bodyTimeout),
 	}
-	deadline := http.NewResponseController(w)
-	deadline.SetReadDeadline(time.Now().Add(bodyTimeout))
-	if release, err = reserveBody(r.ContentLength, limit, reserve); err == nil {
-		if body, err = read(r, limit); err != nil {
-			release()
-		}
+	switch {
+	case in.length == 0:
+		return nil, in.release, nil
+	case in.length > limit:
+		err = tooLarge(limit)
+	default:
+		body, err = in.read()
 	}
 	if err != nil {
+		in.release()
 		w.Header().Set("Connection", "close")
 		return nil, nil, err
 	}
 	// A deadline that passes while the client waits would look like a disconnect.
-	deadline.SetReadDeadline(time.Time{})
-	return body, release, nil
+	in.setDeadline(time.Time{})
+	return body, in.release, nil
 }
 
-// reserveBody reserves memory for a body of a length; below 0 the length is unknown.
-func reserveBody(length, limit int64, reserve reserveFunc) (release func(), err error) {
-	switch {
-	case length > limit:
-		return nil, tooLarge(limit)
-	case length < 0:
-		return reserve(limit)
-	case length <= smallBody:
-		return func() {}, nil
-	}
-	return reserve(length)
+// An incoming is a body that is being read. A client holds at most twice the memory of
+// the bytes that it has sent, and it must go on sending.
+type incoming struct {
+	from        io.Reader
+	length      int64 // as announced; below 0 it is unknown
+	limit       int64 // bytes
+	reserve     reserveFunc
+	release     func() // gives back all that is reserved
+	reserved    int64  // bytes
+	setDeadline func(time.Time) error
+	latest      time.Time // for the last byte
 }
 
-// read reads a body. Its errors do not contain the connection's addresses.
-func read(r *http.Request, limit int64) (body []byte, err error) {
-	if r.ContentLength > 0 {
-		body = make([]byte, r.ContentLength)
-		_, err = io.ReadFull(r.Body, body)
-	} else {
-		body, err = io.ReadAll(io.LimitReader(r.Body, limit+1))
+// read reads the body. Its errors do not contain the connection's addresses.
+func (in *incoming) read() (body []byte, err error) {
+	most := in.length
+	if most < 0 {
+		most = in.limit + 1 // one byte more tells that it is too long
 	}
-	var op *net.OpError
+	body = make([]byte, 0, min(most, smallBody))
+	for due := 0; err == nil && int64(len(body)) < most; {
+		if len(body) >= due {
+			due = len(body) + pieceSize
+			in.setDeadline(earlier(time.Now().Add(pieceTimeout), in.latest))
+		}
+		if len(body) == cap(body) {
+			if body, err = in.grow(body, most); err != nil {
+				return nil, err
+			}
+		}
+		var n int
+		n, err = in.from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+	}
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, &scheduler.Error{Reason: bodyTimedOut, Detail: fmt.Sprintf("the body did not come within %v", bodyTimeout)}
-	case errors.As(err, &op):
-		return nil, badRequest("the body broke off: %v", op.Err)
-	case err != nil:
-		return nil, badRequest("the body broke off: %v", err)
-	case int64(len(body)) > limit:
-		return nil, tooLarge(limit)
+	case int64(len(body)) > in.limit:
+		return nil, tooLarge(in.limit)
+	case err != nil && err != io.EOF:
+		return nil, broken(err)
 	}
 	return body, nil
 }
 
+// grow doubles the memory of a body, to at most most bytes, or says why there is no room.
+func (in *incoming) grow(body []byte, most int64) ([]byte, error) {
+	size := min(2*int64(cap(body)), most)
+	more := min(size, in.limit) - in.reserved
+	release, err := in.reserve(more)
+	if err != nil {
+		return nil, err
+	}
+	before := in.release
+	in.release = func() { before(); release() }
+	in.reserved += more
+	return append(make([]byte, 0, size), body...), nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// broken returns the error of a body that could not be read to its end.
+func broken(err error) error {
+	var op *net.OpError
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &scheduler.Error{Reason: bodyTimedOut, Detail: fmt.Sprintf("the body came too slowly: each %d bytes of it, or the rest, must come within %v, and the whole within %v", pieceSize, pieceTimeout, bodyTimeout)}
+	case errors.As(err, &op):
+		err = op.Err
+	}
+	return badRequest("the body broke off: %v", err)
+}
+
 func tooLarge(limit int64) error {
-	return &scheduler.Error{Reason: scheduler.TooLarge, Detail: fmt.Sprintf("the body has more than %d bytes, the most that is taken here (max_body)", limit)}
+	return &scheduler.Error{Reason: scheduler.TooLarge, Detail: fmt.Sprintf("the body has more than %d bytes, the most that is taken here (max_body, max_waiting_bytes)", limit)}
 }
 
 // A budget bounds the bytes that are in memory at the same time.

@@ -32,7 +32,7 @@ func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Reques
 	if err := cmp.Or(crossSite(r), rebound(r, len(d.Hosts) > 0, d.names(u.URL)...)); err != nil {
 		return req, err
 	}
-	body, release, err := readBody(w, r, u.MaxBody, func(bytes int64) (func(), error) {
+	body, release, err := readBody(w, r, min(u.MaxBody, u.MaxWaitingBytes), func(bytes int64) (func(), error) {
 		return d.Scheduler.Reserve(d.Upstream, bytes)
 	})
 	if err != nil {

@@ -24,9 +24,13 @@ import (
 	"time"
 )
 
-// Time-outs of a client. None runs while its call waits for a slot.
+// Time-outs of a client. None runs while its call waits for a slot. The least rate of a
+// body is that of Kestrel (MinRequestBodyDataRate: 240 bytes a second, 5 s of grace), but
+// in each period and not on average: a client that has sent much must go on.
 const (
 	headerTimeout = 10 * time.Second // to send a request's head
+	pieceTimeout  = 5 * time.Second  // to send each piece of the body, or the rest
+	pieceSize     = 5 * 240          // bytes
 	bodyTimeout   = 30 * time.Second // to send the whole body
 	writeTimeout  = 30 * time.Second // to take each chunk of the response
 	chunkSize     = 16 << 10         // bytes

@@ -3,11 +3,13 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,23 +67,49 @@ func (n platform) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(make([]byte, n)))}, nil
 }
 
-// TestSlowBody sends a part of a body and then nothing more.
+// TestSlowBody sends bodies in pieces: the next one, or the rest, must come in time, and
+// the whole too.
 func TestSlowBody(t *testing.T) {
-	for name, admin := range map[string]bool{"data": false, "admin": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 0, admin, func(t *testing.T, c net.Conn) {
-				began := time.Now()
-				io.WriteString(c, "POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nab")
-				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				body, _ := io.ReadAll(resp.Body)
-				if resp.StatusCode != 408 || !resp.Close || !strings.Contains(string(body), "did not come within 30s") || time.Since(began) != bodyTimeout {
-					t.Errorf("after %v: %s, close %v: %s", time.Since(began), resp.Status, resp.Close, body)
-				}
+	const second = time.Second
+	tests := map[string]struct {
+		length, piece int
+		every         time.Duration
+		pieces        int // and then nothing more
+		refused       time.Duration
+	}{
+		"a part, and no more":      {10, 2, 0, 1, pieceTimeout},
+		"much, and no more":        {100_000, 50_000, 0, 1, pieceTimeout},
+		"too slow":                 {10_000, 190, second, 40, pieceTimeout},
+		"too slow after much":      {100_000, 5000, 4 * second, 2, 4*second + pieceTimeout},
+		"fast enough, but too big": {100_000, pieceSize + 10, 4 * second, 80, bodyTimeout},
+		"fast enough":              {6000, 250, second, 24, 0},
+	}
+	for name, tt := range tests {
+		for kind, admin := range map[string]bool{"data": false, "admin": true} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				bubble(t, 0, admin, func(t *testing.T, c net.Conn) {
+					began := time.Now()
+					var sender sync.WaitGroup
+					defer sender.Wait()
+					sender.Go(func() {
+						fmt.Fprintf(c, "POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", tt.length)
+						for range tt.pieces {
+							c.Write(bytes.Repeat([]byte(" "), tt.piece))
+							time.Sleep(tt.every)
+						}
+					})
+					resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					body, _ := io.ReadAll(resp.Body)
+					slow := resp.StatusCode == 408 && resp.Close && strings.Contains(string(body), "too slowly") && time.Since(began) == tt.refused
+					if slow != (tt.refused > 0) {
+						t.Errorf("after %v: %s, close %v: %s", time.Since(began), resp.Status, resp.Close, body)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 

@@ -50,7 +50,7 @@ func refusal(now time.Time, u *upstreamState, c *call) *Error {
 	if u.loop.stopping {
 		return errStopping(c.Upstream)
 	}
-	if full := full(u.service, u.usage.bytes.Load(), c.bytes); full != nil {
+	if full := full(u.service, u.usage.bytes.Load(), c.bytes, u.MaxWaitingBytes); full != nil {
 		return full
 	}
 	eta, why := u.forecast(now, c)

@@ -146,11 +146,14 @@ func (r *Response) http() *http.Response {
 	}
 }
 
-// Reserve counts the bytes of a request that has yet to be read against its
-// upstream's max_waiting_bytes, so that bodies on their way in are bounded like
-// those that wait, and says at once where a call would be refused in any case.
-// Release gives them back; it is called once, before the call is handed over,
-// which counts for itself. Neither waits. The error is an [*Error].
+// Reserve counts bytes of a request that is being read against its upstream's
+// max_waiting_bytes, so that bodies on their way in are bounded like those that wait, and
+// says at once where a call would be refused in any case. It is called as the bytes come:
+// a client that has only announced them takes no room. The last sixteenth of the room is
+// for calls that are too small to be worth a reservation, unless one body needs it.
+//
+// Release gives the bytes back; it is called once, before the call is handed over, which
+// counts for itself. Neither waits. The error is an [*Error].
 func (s *Scheduler) Reserve(upstream string, bytes int64) (release func(), err error) {
 	sv := s.service(upstream)
 	if sv == nil {
@@ -159,9 +162,10 @@ func (s *Scheduler) Reserve(upstream string, bytes int64) (release func(), err e
 	if s.stopping.Load() {
 		return nil, errStopping(upstream)
 	}
+	room := max(sv.MaxWaitingBytes-sv.MaxWaitingBytes/16, min(sv.MaxBody, sv.MaxWaitingBytes))
 	for {
 		held := sv.usage.bytes.Load()
-		if refused := full(sv, held, bytes); refused != nil {
+		if refused := full(sv, held, bytes, room); refused != nil {
 			return nil, refused
 		}
 		if sv.usage.bytes.CompareAndSwap(held, held+bytes) {
@@ -177,15 +181,15 @@ type usage struct {
 	bytes            atomic.Int64 // of bodies and headers
 }
 
-// full says why no call of so many bytes can be taken beside those that are held; nil if
-// one can.
-func full(sv *service, held, bytes int64) *Error {
+// full says why no call of so many bytes can be taken beside those that are held, in a
+// room of so many; nil if one can.
+func full(sv *service, held, bytes, room int64) *Error {
 	e := &Error{Reason: Full, Upstream: sv.Name, RetryAfter: time.Second}
 	waiting, unknown := sv.usage.waiting.Load(), sv.usage.unknown.Load()
 	switch {
 	case waiting+unknown >= int64(sv.MaxWaiting):
 		e.Detail = fmt.Sprintf("%d calls wait for upstream %q and %d are unknown, at most %d may be pending (max_waiting)", waiting, sv.Name, unknown, sv.MaxWaiting)
-	case held+bytes > sv.MaxWaitingBytes:
+	case held+bytes > room:
 		e.Detail = fmt.Sprintf("calls of %d bytes are pending for upstream %q, at most %d may be (max_waiting_bytes)", held, sv.Name, sv.MaxWaitingBytes)
 	default:
 		return nil

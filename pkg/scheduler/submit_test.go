@@ -392,6 +392,27 @@ func TestReserve(t *testing.T) {
 	})
 }
 
+// TestReserveLeavesRoom: bodies on their way in leave a sixteenth of the room to small
+// calls, unless that is less than one body needs.
+func TestReserveLeavesRoom(t *testing.T) {
+	for _, tt := range []struct{ maxBody, most int64 }{{100, 1500}, {1550, 1550}, {5000, 1600}} {
+		bubble(t, Upstream{MaxWaitingBytes: 1600, MaxBody: tt.maxBody}, func(t *testing.T, s *Scheduler, f *fake) {
+			if _, err := s.Reserve("api", tt.most+1); reason(err) != Full {
+				t.Errorf("max_body %d: %d bytes were reserved: %v", tt.maxBody, tt.most+1, err)
+			}
+			release, err := s.Reserve("api", tt.most)
+			if err != nil {
+				t.Fatalf("max_body %d: %v", tt.maxBody, err)
+			}
+			defer release()
+			small := Request{Upstream: "api", Method: "POST", Target: "/", Body: make([]byte, 40)}
+			if _, err := s.Submit(t.Context(), small); (err == nil) != (tt.most <= 1550) {
+				t.Errorf("max_body %d: a small call beside %d bytes: %v", tt.maxBody, tt.most, err)
+			}
+		})
+	}
+}
+
 func TestReserveSideBySide(t *testing.T) {
 	u := Upstream{MaxWaitingBytes: 1000}
 	u.URL, u.Transport = "http://api.test", &fake{start: time.Now()}
