@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/pkg/config"
@@ -19,23 +17,39 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// Bounds of a listener's connections; further ones wait for one of them to end. A
-// data listener has the spare ones beside one for each call that may wait or be sent.
+// Bounds of a listener's connections. A data listener has the spare ones beside one for
+// each call that may wait or be sent. All of them together are at most half of the files
+// that the process may open; the others are for connections to upstreams and the store.
 const (
 	adminConnections = 1024
 	spareConnections = 1024
 )
 
-func maxConnections(cfg *config.Config, name string) int {
+// A share is how many connections listeners may have.
+type share struct {
+	files int // that the process may open
+	admin int // an eighth of all connections at most, which data listeners cannot take
+	data  int // of each data listener at most
+}
+
+// shareOf returns the share of so many data listeners in the files.
+func shareOf(files, listeners int) share {
+	half := files / 2
+	admin := max(1, min(adminConnections, half/8))
+	return share{files, admin, max(1, (half-admin)/max(1, listeners))}
+}
+
+// connections returns the bound of an upstream's listener.
+func (s share) connections(cfg *config.Config, name string) int {
 	u := cfg.Scheduler.Upstreams[name]
-	return cmp.Or(u.MaxWaiting, scheduler.Defaults().MaxWaiting) + cmp.Or(u.Concurrency, scheduler.Defaults().Concurrency) + spareConnections
+	return min(s.data, cmp.Or(u.MaxWaiting, scheduler.Defaults().MaxWaiting)+cmp.Or(u.Concurrency, scheduler.Defaults().Concurrency)+spareConnections)
 }
 
 // A listener is an open socket with its server. Its handler may be replaced while it
 // serves.
 type listener struct {
 	addr    string // with the real port, also for port 0
-	socket  net.Listener
+	socket  *server.Listener
 	server  *http.Server
 	handler atomic.Pointer[http.Handler]
 }
@@ -58,9 +72,9 @@ func (sc *sidecar) open(key, addr string, connections int) (*listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: cannot listen on %s: %w; free the address or choose another one", key, addr, err)
 	}
-	l := &listener{addr: socket.Addr().String(), socket: netutil.LimitListener(socket, connections)}
+	l := &listener{addr: socket.Addr().String(), socket: server.Bound(socket, connections)}
 	l.server = server.New(l, sc.log)
-	sc.log.Info("listening", "key", key, "addr", l.addr)
+	sc.log.Info("listening", "key", key, "addr", l.addr, "connections", connections)
 	return l, nil
 }
 

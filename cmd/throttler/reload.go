@@ -62,11 +62,12 @@ func (sc *sidecar) apply() ([]string, error) {
 // addresses already, of whichever upstream, and new ones, which it opens.
 func (sc *sidecar) listen(next *config.Config) (listeners map[string]*listener, opened []*listener, err error) {
 	listeners = make(map[string]*listener)
+	share := shareOf(openFiles(), len(next.Listeners))
 	for _, name := range slices.Sorted(maps.Keys(next.Listeners)) {
 		addr, key := next.Listeners[name].Listen, "upstreams."+name+".listen"
 		owner := sc.ownerOf(addr, name)
 		if owner == "" {
-			l, err := sc.open(key, addr, maxConnections(next, name))
+			l, err := sc.open(key, addr, share.connections(next, name))
 			if err != nil {
 				return nil, opened, sc.addClash(addr, err)
 			}
@@ -110,7 +111,9 @@ func (sc *sidecar) addClash(addr string, err error) error {
 // replace serves the listeners of a configuration, and retires the others.
 func (sc *sidecar) replace(next *config.Config, listeners map[string]*listener) {
 	before := slices.Collect(maps.Values(sc.listeners))
+	share := shareOf(openFiles(), len(listeners))
 	for name, l := range listeners {
+		l.socket.SetMost(share.connections(next, name))
 		if slices.Contains(before, l) {
 			l.handle(sc.data(next, name))
 		} else {

@@ -55,7 +55,7 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	reloading, stopReloads := context.WithCancel(ctx)
 	defer stopReloads()
 	sc.reloadLoop(reloading)
-	sc.log.Info("ready", "version", version, "admin", sc.admin.addr, "upstreams", len(sc.listeners))
+	sc.log.Info("ready", "version", version, "admin", sc.admin.addr, "upstreams", len(sc.listeners), "open_files", openFiles())
 
 	var err error
 	select {
@@ -100,10 +100,11 @@ func (sc *sidecar) start() error {
 	metrics.Watch(s)
 	sc.scheduler, sc.events, sc.listeners, sc.failed = s, events, make(map[string]*listener), make(chan error, 1)
 
-	sc.admin, err = sc.open("admin", sc.cfg.Admin, adminConnections)
+	share := shareOf(openFiles(), len(sc.cfg.Listeners))
+	sc.admin, err = sc.open("admin", sc.cfg.Admin, share.admin)
 	opened := []*listener{sc.admin}
 	for _, name := range slices.Sorted(maps.Keys(sc.cfg.Listeners)) {
-		l, listenErr := sc.open("upstreams."+name+".listen", sc.cfg.Listeners[name].Listen, maxConnections(sc.cfg, name))
+		l, listenErr := sc.open("upstreams."+name+".listen", sc.cfg.Listeners[name].Listen, share.connections(sc.cfg, name))
 		err = errors.Join(err, listenErr)
 		sc.listeners[name] = l
 		opened = append(opened, l)
@@ -116,6 +117,7 @@ func (sc *sidecar) start() error {
 	}
 	sc.run(sc.admin, server.NewAdmin(server.AdminConfig{
 		Scheduler: s, Metrics: metrics, Events: events, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reload,
+		MaxHeld: share.admin / 2,
 	}))
 	for name, l := range sc.listeners {
 		sc.run(l, sc.data(sc.cfg, name))

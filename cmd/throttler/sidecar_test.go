@@ -63,20 +63,27 @@ func (l *lockedBuffer) String() string {
 // limits for instance.
 func start(t *testing.T, upstream string, lines ...string) *process {
 	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
 	yaml := fmt.Sprintf("admin: 127.0.0.1:0\nstore: memory\nupstreams:\n  alipay:\n    listen: 127.0.0.1:0\n    url: %s\n", upstream)
 	for _, line := range lines {
 		yaml += "    " + line + "\n"
+	}
+	return launch(t, yaml)
+}
+
+// launch runs the sidecar with a configuration. A prefix is a command that executes it.
+func launch(t *testing.T, yaml string, prefix ...string) *process {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "throttler.yaml")
 	if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := &process{file: file, log: &lockedBuffer{}, done: make(chan struct{})}
-	p.cmd = exec.Command(path, "serve", "--watch", "-c", file)
+	command := append(prefix, path, "serve", "--watch", "-c", file)
+	p.cmd = exec.Command(command[0], command[1:]...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

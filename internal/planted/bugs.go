@@ -23,7 +23,7 @@ var suites = []struct {
 	bugs []bug
 }{
 	{"./pkg/planner", plannerBugs}, {"./pkg/quota", quotaBugs}, {"./pkg/store", clockBugs}, {"./pkg/store", storeBugs}, {"./pkg/store", storedCallBugs}, {"./pkg/lease", leaseBugs},
-	{"./pkg/scheduler/internal/paging", pagingBugs}, {"./pkg/retry", retryBugs}, {"./pkg/scheduler", schedulerBugs}, {"./internal/server", serverBugs},
+	{"./pkg/scheduler/internal/paging", pagingBugs}, {"./pkg/retry", retryBugs}, {"./pkg/scheduler", schedulerBugs}, {"./internal/server", serverBugs}, {"./cmd/throttler", sidecarBugs},
 }
 
 var storeBugs = []bug{

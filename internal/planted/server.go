@@ -10,4 +10,20 @@ var serverBugs = []bug{
 		"in.setDeadline(earlier(time.Now().Add(pieceTimeout), in.latest))", "in.setDeadline(in.latest)", []string{"-run", "TestSlowBody"}},
 	{"a body may drip for ever", "internal/server/body.go",
 		"in.setDeadline(earlier(time.Now().Add(pieceTimeout), in.latest))", "in.setDeadline(time.Now().Add(pieceTimeout))", []string{"-run", "TestSlowBody"}},
+	{"connections that rest shut others out", "internal/server/listener.go",
+		"oldest := l.resting.Front(); oldest != nil {", "oldest := l.resting.Front(); false && oldest != nil {", []string{"-run", "TestRestingConnections"}},
+	{"a connection with a request is replaced", "internal/server/listener.go",
+		"	c.wake()\n	return !c.gone\n", "	return !c.gone\n", []string{"-run", "TestConnectionsWithRequests"}},
+	{"a request is served whose connection was replaced", "internal/server/server.go",
+		"!connOf(r).claim() {", "!connOf(r).claim() && false {", []string{"-run", "TestReplacedRequest"}},
+	{"a request is served whose connection was replaced during its body", "internal/server/body.go",
+		"	if !c.claim() {", "	if !c.claim() && false {", []string{"-run", "TestReplacedRequest"}},
+	{"subscriptions take all connections", "internal/server/subscription.go",
+		"release, ok := h.admin.held.take(1)", "release, ok := func() {}, true", []string{"-run", "TestHeld", "-timeout", "20s"}},
+}
+
+// sidecarBugs are seen by the tests of command throttler alone.
+var sidecarBugs = []bug{
+	{"connections use up the files of the process", "cmd/throttler/listener.go",
+		"	half := files / 2\n", "	half := 2 * files\n", []string{"-run", "TestShares"}},
 }

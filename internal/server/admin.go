@@ -37,6 +37,9 @@ type AdminConfig struct {
 	Ready func() error
 	// Reload loads the configuration anew and returns the changes.
 	Reload func() ([]string, error)
+	// MaxHeld is how many requests are held open at most: subscriptions and long polls.
+	// Below the listener's connections, it leaves room for others.
+	MaxHeld int
 }
 
 // Admin serves the admin API, the metrics and the health checks.
@@ -46,12 +49,14 @@ type Admin struct {
 
 	maxBody int64 // bytes
 	bodies  budget
+	held    budget // requests
 }
 
 // NewAdmin returns the handler of the admin listener.
 func NewAdmin(c AdminConfig) *Admin {
 	a := &Admin{AdminConfig: c, mux: http.NewServeMux(), maxBody: maxBody(c.Scheduler)}
 	a.bodies.left.Store(bodiesAtOnce * a.maxBody)
+	a.held.left.Store(int64(c.MaxHeld))
 	for _, op := range a.operations() {
 		a.mux.Handle(op.method+" "+op.path, op.handler)
 	}

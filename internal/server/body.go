@@ -24,8 +24,9 @@ type reserveFunc func(bytes int64) (release func(), err error)
 // An error closes the connection after the answer, because the rest of the body would
 // follow on it.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64, reserve reserveFunc) (body []byte, release func(), err error) {
+	c := connOf(r)
 	in := incoming{
-		from: r.Body, length: r.ContentLength, limit: limit, reserve: reserve, release: func() {},
+		conn: c, from: r.Body, length: r.ContentLength, limit: limit, reserve: reserve, release: func() {},
 		setDeadline: http.NewResponseController(w).SetReadDeadline, latest: time.Now().Add(bodyTimeout),
 	}
 	switch {
@@ -41,6 +42,9 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, reserve reser
 		w.Header().Set("Connection", "close")
 		return nil, nil, err
 	}
+	if !c.claim() {
+		panic(http.ErrAbortHandler)
+	}
 	// A deadline that passes while the client waits would look like a disconnect.
 	in.setDeadline(time.Time{})
 	return body, in.release, nil
@@ -49,6 +53,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, reserve reser
 // An incoming is a body that is being read. A client holds at most twice the memory of
 // the bytes that it has sent, and it must go on sending.
 type incoming struct {
+	conn        *conn // nil if it is not bounded
 	from        io.Reader
 	length      int64 // as announced; below 0 it is unknown
 	limit       int64 // bytes
@@ -69,6 +74,7 @@ func (in *incoming) read() (body []byte, err error) {
 	for due := 0; err == nil && int64(len(body)) < most; {
 		if len(body) >= due {
 			due = len(body) + pieceSize
+			in.conn.rest()
 			in.setDeadline(earlier(time.Now().Add(pieceTimeout), in.latest))
 		}
 		if len(body) == cap(body) {
@@ -126,13 +132,23 @@ func tooLarge(limit int64) error {
 	return &scheduler.Error{Reason: scheduler.TooLarge, Detail: fmt.Sprintf("the body has more than %d bytes, the most that is taken here (max_body, max_waiting_bytes)", limit)}
 }
 
-// A budget bounds the bytes that are in memory at the same time.
+// A budget bounds the bytes that are in memory, or the requests that are held, at the
+// same time.
 type budget struct{ left atomic.Int64 }
 
+// take takes n of what is left; false if there is less.
+func (b *budget) take(n int64) (release func(), ok bool) {
+	if b.left.Add(-n) < 0 {
+		b.left.Add(n)
+		return nil, false
+	}
+	return func() { b.left.Add(n) }, true
+}
+
 func (b *budget) reserve(bytes int64) (release func(), err error) {
-	if b.left.Add(-bytes) < 0 {
-		b.left.Add(bytes)
+	release, ok := b.take(bytes)
+	if !ok {
 		return nil, &scheduler.Error{Reason: scheduler.Full, RetryAfter: time.Second, Detail: "too many large requests come in at once; send them one after another"}
 	}
-	return func() { b.left.Add(bytes) }, nil
+	return release, nil
 }

@@ -59,13 +59,18 @@ func submitted(s *api.Submission) (scheduler.Request, error) {
 	return req, checkIdempotencyKey(s.IdempotencyKey)
 }
 
-// get returns a call, after a long poll if the request prefers one.
+// get returns a call, after a long poll if the request prefers one and there is room for it.
 func (a *Admin) get(r request[none]) (*api.Call, error) {
 	id := r.PathValue("id")
 	seconds, err := strconv.ParseUint(preference(r.Header, "wait"), 10, 31)
 	if err != nil {
 		return withCall(a.Scheduler.Get(r.Context(), id))
 	}
+	release, ok := a.held.take(1)
+	if !ok {
+		return withCall(a.Scheduler.Get(r.Context(), id))
+	}
+	defer release()
 	wait := min(time.Duration(seconds)*time.Second, maxLongPoll)
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()

@@ -261,6 +261,43 @@ func TestEventsAreBounded(t *testing.T) {
 	subscribe(t, url+"/v1/events") // there is room again
 }
 
+// TestHeldRequestsLeaveRoom: requests that are held open leave connections to others. One
+// too many is refused, or, for a long poll, which is a wish, answered at once.
+func TestHeldRequestsLeaveRoom(t *testing.T) {
+	r := newRig(t, scheduler.Upstream{Limits: []scheduler.Limit{{Name: "one", Calls: 1, Window: time.Hour}}}, Refusal{}, func(http.ResponseWriter, *http.Request) {})
+	a := newAdmin(r.s, NewMetrics(), NewEvents(), slog.New(slog.DiscardHandler), nil)
+	a.held.left.Store(1)
+	admin := httptest.NewServer(a)
+	defer admin.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, "GET", admin.URL+"/v1/events", nil)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp, body := send(t, "GET", admin.URL+"/v1/events", ""); resp.StatusCode != 503 {
+		t.Errorf("one subscription too many: %s\n%s", resp.Status, body)
+	}
+	var waits *scheduler.Call
+	for range 2 {
+		if waits, err = r.s.Submit(t.Context(), scheduler.Request{Upstream: "pay", Target: "/"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if resp, body := send(t, "GET", admin.URL+"/v1/calls/"+waits.ID, "", "Prefer: wait=60"); resp.StatusCode != 200 || resp.Header.Get("Preference-Applied") != "" {
+		t.Errorf("one long poll too many: %s %v\n%s", resp.Status, resp.Header, body)
+	}
+	cancel()
+	for a.held.left.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if resp, _ := send(t, "GET", admin.URL+"/v1/calls/"+waits.ID, "", "Prefer: wait=1"); resp.Header.Get("Preference-Applied") != "wait=1" {
+		t.Errorf("a long poll when there is room again: %s %v", resp.Status, resp.Header)
+	}
+}
+
 // TestEventsEndWithTheProcess: a stream must not delay the stop of its listener.
 func TestEventsEndWithTheProcess(t *testing.T) {
 	s, events, url := newEventRig(t, scheduler.Upstream{}, func(http.ResponseWriter, *http.Request) {})

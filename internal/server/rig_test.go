@@ -63,7 +63,7 @@ func newAdmin(s *scheduler.Scheduler, metrics *Metrics, events *Events, log *slo
 	return NewAdmin(AdminConfig{
 		Scheduler: s, Metrics: metrics, Events: events, Log: log, Observe: observe,
 		Ready:  func() error { return nil },
-		Reload: func() ([]string, error) { return nil, nil },
+		Reload: func() ([]string, error) { return nil, nil }, MaxHeld: 100,
 	})
 }
 

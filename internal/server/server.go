@@ -46,6 +46,8 @@ func New(h http.Handler, log *slog.Logger) *http.Server {
 		WriteTimeout:      writeTimeout, // from the head of each request; deadlineHandler restarts it
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    16 << 10,
+		ConnState:         track,
+		ConnContext:       withConn,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		// OPTIONS * is a request like others, and gets an answer of this package.
 		DisableGeneralOptionsHandler: true,
@@ -57,6 +59,9 @@ func New(h http.Handler, log *slog.Logger) *http.Server {
 type deadlineHandler struct{ http.Handler }
 
 func (h deadlineHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength == 0 && !connOf(r).claim() {
+		panic(http.ErrAbortHandler)
+	}
 	h.Handler.ServeHTTP(deadlineWriter{w, http.NewResponseController(w)}, r)
 }
 

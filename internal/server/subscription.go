@@ -31,6 +31,11 @@ func (h subscriptions) subscribe(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s := &subscription{scheduler: h.admin.Scheduler, events: h.admin.Events, upstream: q.Get("upstream"), call: q.Get("call"), routes: q.Get("routes") != ""}
+	release, ok := h.admin.held.take(1)
+	if !ok {
+		return &scheduler.Error{Reason: scheduler.Full, RetryAfter: time.Minute, Detail: "too many clients follow events or wait for calls here; the open files of the process bound them"}
+	}
+	defer release()
 	var restarted bool
 	if s.next, restarted, err = s.events.subscribe(r.Header.Get("Last-Event-ID")); err != nil {
 		return err
