@@ -83,15 +83,16 @@ func mostIn(arrivals []time.Time, w time.Duration) int {
 type lives struct {
 	*testing.T
 	binary, config string
+	upstream       string
 	data, admin    string
 	cmd            *exec.Cmd
 	log            *lockedBuffer
 }
 
-func (l *lives) start() {
+func (l *lives) start(args ...string) {
 	l.Helper()
 	l.log = &lockedBuffer{}
-	l.cmd = exec.Command(l.binary, "serve", "-c", l.config)
+	l.cmd = exec.Command(l.binary, append([]string{"serve", "-c", l.config}, args...)...)
 	l.cmd.Stdout, l.cmd.Stderr = l.log, l.log
 	if err := l.cmd.Start(); err != nil {
 		l.Fatal(err)

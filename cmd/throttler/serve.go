@@ -24,7 +24,12 @@ finish, clients that wait for their slot get a refusal. A second one ends it at 
 SIGHUP, POST /v1/reload, or a change of the file with --watch loads the file anew:
 it is checked first, taken as a whole, and the changes are logged. With a fault in
 it everything stays as it is. A file is watched by reading it twice a second, so
-links to it are followed.`,
+links to it are followed.
+
+--restored serves from a copy of the store, such as a backup, which is refused
+without it. Calls that waited in the copy, or were being sent, may have been sent
+since: they become unknown. Permits that went out since are not known: each limit is
+full for one window. Give it for the first start only.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := load(cmd)
@@ -32,10 +37,11 @@ links to it are followed.`,
 				return err
 			}
 			watch, _ := cmd.Flags().GetBool("watch")
+			restored, _ := cmd.Flags().GetBool("restored")
 			ctx, release := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer release()
 			sc := &sidecar{
-				cfg: cfg, log: logger(cfg.Log, cmd.ErrOrStderr()),
+				cfg: cfg, restored: restored, log: logger(cfg.Log, cmd.ErrOrStderr()),
 				load: func() (*config.Config, error) { return load(cmd) },
 			}
 			if watch {
@@ -45,6 +51,7 @@ links to it are followed.`,
 		},
 	}
 	configFlag(cmd)
+	cmd.Flags().Bool("restored", false, "serve from a copy of the store: its waiting calls become unknown")
 	cmd.Flags().Bool("watch", false, "reload when the configuration file changes")
 	return cmd
 }

@@ -27,6 +27,8 @@ type sidecar struct {
 	load    func() (*config.Config, error) // reads the file as it is now
 	watched string                         // path of the file, if a change of it is a reload
 
+	restored bool // the store is a copy
+
 	scheduler *scheduler.Scheduler
 	events    *server.Events
 	observe   func(scheduler.Event)
@@ -85,7 +87,7 @@ func (sc *sidecar) start() error {
 	}
 	sc.cfg.Scheduler.Log, sc.cfg.Scheduler.Observe = sc.log, sc.observe
 	sc.cfg.Scheduler.Precise = true
-	kept, err := sc.cfg.OpenStore(store.Options{Log: sc.log})
+	kept, err := sc.cfg.OpenStore(store.Options{Log: sc.log, Restored: sc.restored})
 	if err != nil {
 		return err
 	}

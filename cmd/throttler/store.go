@@ -16,11 +16,13 @@ import (
 func newStore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "Read the file that keeps calls",
-		Long: `Read the file that keeps calls, also while the sidecar runs. Nothing is changed.
+		Short: "Read the file that keeps calls, or copy it",
+		Long: `Read the file that keeps calls, or copy it, also while the sidecar runs. The file is
+not changed.
 It is an SQLite file: sqlite3 throttler.db 'SELECT * FROM readable' shows it as well.`,
 	}
 	cmd.AddCommand(
+		storeBackup(),
 		storeCommand("check", "Read every record and report damaged ones", storeCheck),
 		storeCommand("stats", "Count calls by upstream and state", storeStats),
 		storeCommand("export", "Write every call as a line of JSON, with its answer and without its request", storeExport),
@@ -32,19 +34,41 @@ func storeCommand(name, short string, run func(w io.Writer, f *store.File) error
 	cmd := &cobra.Command{
 		Use: name + " -c FILE", Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := load(cmd)
-			if err != nil {
-				return err
-			}
-			if cfg.Store == "" {
-				return fmt.Errorf("store: memory keeps nothing to look at; the configuration names no file")
-			}
-			f, err := store.Read(cfg.Store, cfg.Options)
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			return run(cmd.OutOrStdout(), f)
+			return reading(cmd, func(f *store.File) error { return run(cmd.OutOrStdout(), f) })
+		},
+	}
+	configFlag(cmd)
+	return cmd
+}
+
+// reading runs do with the store of a command's configuration.
+func reading(cmd *cobra.Command, do func(f *store.File) error) error {
+	cfg, err := load(cmd)
+	if err != nil {
+		return err
+	}
+	if cfg.Store == "" {
+		return fmt.Errorf("store: memory keeps nothing to look at; the configuration names no file")
+	}
+	f, err := store.Read(cfg.Store, cfg.Options)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return do(f)
+}
+
+func storeBackup() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "backup -c FILE COPY", Short: "Copy the store to a new file, whole and synced", Args: cobra.ExactArgs(1),
+		Long: `Copy the store, as it is at one instant, to a new file that only its owner can read.
+
+A copy is a past state. To serve from it, put it in the place of the store while no
+process has that, and start once with: throttler serve --restored`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			return reading(cmd, func(f *store.File) error { return f.Backup(ctx, args[0]) })
 		},
 	}
 	configFlag(cmd)
@@ -55,6 +79,9 @@ func storeCheck(w io.Writer, f *store.File) error {
 	n, err := f.Check()
 	if err != nil {
 		return err
+	}
+	if err := f.Copied(); err != nil {
+		fmt.Fprintln(w, "warning:", err)
 	}
 	fmt.Fprintf(w, "ok: %d call(s)\n", n)
 	return nil

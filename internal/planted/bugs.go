@@ -22,8 +22,18 @@ var suites = []struct {
 	pkg  string
 	bugs []bug
 }{
-	{"./pkg/planner", plannerBugs}, {"./pkg/quota", quotaBugs}, {"./pkg/store", clockBugs}, {"./pkg/store", storeBugs}, {"./pkg/store", storedCallBugs}, {"./pkg/lease", leaseBugs},
-	{"./pkg/scheduler/internal/paging", pagingBugs}, {"./pkg/retry", retryBugs}, {"./pkg/scheduler", schedulerBugs}, {"./internal/server", serverBugs}, {"./cmd/throttler", sidecarBugs},
+	{"./pkg/planner", plannerBugs},
+	{"./pkg/quota", quotaBugs},
+	{"./pkg/store", clockBugs},
+	{"./pkg/store", storeBugs},
+	{"./pkg/store", storedCallBugs},
+	{"./pkg/lease", leaseBugs},
+	{"./pkg/scheduler/internal/paging", pagingBugs},
+	{"./pkg/retry", retryBugs},
+	{"./pkg/scheduler", schedulerBugs},
+	{"./internal/server", serverBugs},
+	{"./cmd/throttler", sidecarBugs},
+	{"./pkg/store", copyBugs},
 }
 
 var storeBugs = []bug{

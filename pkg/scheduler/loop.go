@@ -41,6 +41,7 @@ type loop struct {
 	wheel     *wheel.Wheel[planner.Timeout]
 	upstreams map[string]*upstreamState
 	absent    map[string]detached    // upstreams that were configured
+	restored  time.Time              // when a copy of the store was restored; zero if it is none
 	pauses    map[pauseID]lease.Hold // by people
 	calls     map[string]*call       // that are not finished, or not yet recorded as such
 	accepting map[string]bool        // ids that have been admitted, and are being stored

@@ -39,11 +39,21 @@ func (l *loop) recover() error {
 			l.log.Warn("calls of an upstream that is not configured stay in the store", "upstream", name, "calls", n)
 		}
 	}
-	if err := l.journal.restate(l.cuts, l.restore(now, past)); err != nil {
+	known := l.restore(now, past)
+	if past.Restored {
+		l.restored = now
+		for _, u := range l.upstreams {
+			known = append(known, u.fill(now, now)...)
+		}
+	}
+	if err := l.journal.restate(l.cuts, known); err != nil {
 		return fmt.Errorf("throttler: %w", err)
 	}
 	l.wheel.Insert(0, poll{l: l})
-	if n := past.Interrupted; n > 0 {
+	switch n := past.Interrupted; {
+	case past.Restored:
+		l.log.Warn("the store was restored from a copy: the calls that waited in it are unknown, and limits are full for a window", "calls", n)
+	case n > 0:
 		l.log.Warn("calls were being sent when the last process ended; they may have been executed", "calls", n)
 	}
 	return nil
@@ -86,8 +96,13 @@ func (l *loop) restore(now time.Time, past *Recovered) []lease.Hold {
 	return known
 }
 
-// repeatAfterCrash decides about a call that was being sent when the last process ended.
+// repeatAfterCrash decides about a call that was being sent when the last process ended. In a
+// restored copy only webhooks are repeated: another call may have been answered since, and
+// that answer acted upon.
 func (l *loop) repeatAfterCrash(e *Entry) (at time.Time, ok bool) {
+	if sv := l.service(e.Call.Upstream); e.Restored && (sv == nil || sv.webhook == nil) {
+		return at, false
+	}
 	c := l.rehydrateOne(e)
 	if c == nil {
 		return at, false

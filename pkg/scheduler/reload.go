@@ -126,6 +126,9 @@ func (l *loop) attach(now time.Time, u *upstreamState) {
 			u.restore(now, d.since, d.step, &h)
 		}
 	}
+	if !l.restored.IsZero() {
+		u.fill(now, l.restored)
+	}
 }
 
 // wallStep returns how far the wall clock was put forward between two instants of this

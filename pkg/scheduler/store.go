@@ -83,6 +83,9 @@ type Entry struct {
 	Key, Fingerprint string
 	// Notice is set if the call is a webhook: that of the call of which it tells.
 	Notice string
+	// Restored is set if the call waited, or was being sent, when a copy of the store was
+	// made that is restored: it may have been sent since, and answered.
+	Restored bool
 	// NoBody keeps the request out of the store: the call ends with the process.
 	NoBody bool
 }
@@ -111,6 +114,10 @@ type Recovered struct {
 	// Backlog is the calls in the store, by upstream.
 	Backlog     map[string]Backlog
 	Interrupted int // calls that were being sent when the last life ended
+	// Restored is set if the store is a copy that takes the place of the store itself. It
+	// does not know the permits that went out since, and Interrupted counts all calls that
+	// waited as well.
+	Restored bool
 }
 
 // A Backlog counts the calls of an upstream that lie in a store.

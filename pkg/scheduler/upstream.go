@@ -177,6 +177,18 @@ func (u *upstreamState) restore(now, ended time.Time, step time.Duration, h *lea
 	return true
 }
 
+// fill holds all permits of all limits, as after attempts that ended then, and returns these
+// holds.
+func (u *upstreamState) fill(now, ended time.Time) []lease.Hold {
+	var all []lease.Hold
+	for i := range u.limits {
+		if h := (lease.Hold{Upstream: u.Name, Limit: u.limits[i].Name, Every: true}); u.restore(now, ended, 0, &h) {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
 // reload puts the upstream under another service. Calls are those in memory, demands
 // those of them that were computed before.
 func (u *upstreamState) reload(now time.Time, sv *service, calls []*call, demands map[*call]*planner.Demand) {

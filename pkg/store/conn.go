@@ -14,6 +14,9 @@ type conn struct {
 	changes  map[string]driver.Stmt // compiled
 	args     []driver.NamedValue    // of the change that runs, kept for the next
 	epoch    int64                  // of this process; see the table meta
+	id       string                 // of the store, from the recovery on
+	file     string                 // the identity of its file
+	restored string                 // the id that a restored copy gets; empty if it is none
 	lowSpace bool                   // the reserve is used up: responses are left out
 	marks    bool                   // commits are marked: the holds are on the clock of this process
 }

@@ -53,6 +53,34 @@ func (f *File) explain(err error) error {
 // Close closes the file.
 func (f *File) Close() error { return f.db.Close() }
 
+// Copied returns the error with which [Open] would refuse the file because it is a copy,
+// nil if it is none.
+func (f *File) Copied() error {
+	path, err := resolved(f.path)
+	if err != nil {
+		return f.explain(err)
+	}
+	own, err := os.Open(path)
+	if err != nil {
+		return f.explain(err)
+	}
+	defer own.Close()
+	info, err := own.Stat()
+	if err != nil {
+		return f.explain(err)
+	}
+	beside, err := os.Open(path + "-lock")
+	if err == nil {
+		defer beside.Close()
+	}
+	id, at := note{beside}.read() // before the file, which another process may change
+	from, err := originOf(path, Options{})
+	if err == nil {
+		err = from.refuse(fileID(own, info), id, at)
+	}
+	return f.explain(err)
+}
+
 // Check reads everything, and returns how many calls there are. The error joins all
 // damage.
 func (f *File) Check() (calls int, err error) {

@@ -47,6 +47,7 @@ func checkOwn(f *os.File) error {
 type identity struct {
 	file *os.File
 	info os.FileInfo
+	id   string      // by which a store knows its file: inode and time of birth
 	log  os.FileInfo // of the write-ahead log, nil until it was seen
 }
 
@@ -67,7 +68,11 @@ func identify(path string) (*identity, error) {
 		return nil, err
 	}
 	info, err := f.Stat()
-	return &identity{file: f, info: info}, err
+	return &identity{file: f, info: info, id: fileID(f, info)}, err
+}
+
+func fileID(f *os.File, info os.FileInfo) string {
+	return fmt.Sprint(inode(info), " ", born(f))
 }
 
 // isMountPoint reports whether a path is in a list of mounts: proc(5).

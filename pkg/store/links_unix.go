@@ -16,3 +16,12 @@ func links(info os.FileInfo) int {
 	}
 	return 1
 }
+
+// inode returns the number of a file in its file system. That of the file system itself may
+// change when the machine starts.
+func inode(info os.FileInfo) uint64 {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(s.Ino)
+	}
+	return 0
+}

@@ -34,11 +34,10 @@ func resolved(path string) (string, error) {
 // open locks and checks the file, and starts the writer and the sweeper. If it
 // fails, release closes its connections and the lock.
 func (d *DB) open(path string, o Options) error {
-	lock, err := openOwn(path + "-lock")
-	if err != nil {
+	var err error
+	if d.note.file, err = openOwn(path + "-lock"); err != nil {
 		return err
 	}
-	lock.Close()
 	if ours, err := d.lock.TryLock(); err != nil {
 		return err
 	} else if !ours {
@@ -46,6 +45,9 @@ func (d *DB) open(path string, o Options) error {
 	}
 	if d.identity, err = identify(path); err != nil {
 		return err
+	}
+	if o.fileID != "" {
+		d.identity.id = o.fileID
 	}
 	if err := syncDir(path); err != nil {
 		return err
@@ -59,6 +61,10 @@ func (d *DB) open(path string, o Options) error {
 		}
 	}
 	if err := refuseForeign(path, o); err != nil {
+		return err
+	}
+	from, restored, err := admit(path, o, d.identity.id, d.note)
+	if err != nil {
 		return err
 	}
 	if err := d.identity.file.Chmod(0o600); err != nil {
@@ -75,9 +81,12 @@ func (d *DB) open(path string, o Options) error {
 	if err := reserve.allocate(); err != nil {
 		o.Log.Warn("the disk is full; nothing new is accepted", "store", path)
 	}
-	if d.writer, err = newWriter(path, o, d.writePool, d.clock, d.failure, d.identity, reserve); err != nil {
+	c, err := newConn(d.writePool, d.clock)
+	if err != nil {
 		return err
 	}
+	c.file, c.restored = d.identity.id, restored
+	d.writer = newWriter(path, o, c, from, d.failure, d.identity, d.note, reserve)
 	go d.writer.run()
 	d.sweeper.Go((&sweeper{writer: d.writer, keepCalls: o.KeepCalls, keepKeys: o.KeepKeys}).run)
 	return nil

@@ -17,6 +17,7 @@ import (
 const (
 	endedBefore = "the process ended before the answer was recorded"
 	wentWithIt  = "the process that accepted it ended, and with it its caller or its request"
+	wasCopied   = "the store was restored from a copy of that time; the call may have been sent since"
 )
 
 // A recovery is the first transaction of a process. It decides about the calls of
@@ -29,6 +30,7 @@ type recovery struct {
 	now      time.Time
 	repeat   func(*scheduler.Entry) (time.Time, bool)
 	state    *scheduler.Recovered
+	held     int64 // permits of attempts that were in flight, so far
 
 	// Read from meta.
 	folded  int64
@@ -40,6 +42,9 @@ type recovery struct {
 func (r *recovery) run(recent time.Duration) (*scheduler.Recovered, error) {
 	r.state = &scheduler.Recovered{Backlog: make(map[string]scheduler.Backlog)}
 	if err := r.readMeta(); err != nil {
+		return nil, err
+	}
+	if err := r.doubtCopied(); err != nil {
 		return nil, err
 	}
 	cancelled, err := r.endBound()
@@ -82,10 +87,14 @@ func (r *recovery) readMeta() error {
 			return err
 		}
 	}
-	if id == nil {
-		if err := r.set("id", rand.Text()); err != nil {
-			return err
-		}
+	switch r.id = string(id); {
+	case r.restored != "":
+		r.id = r.restored
+	case id == nil:
+		r.id = rand.Text()
+	}
+	if err := errors.Join(r.set("id", r.id), r.set("file", r.file)); err != nil {
+		return err
 	}
 	r.epoch = last + 1
 	var err error
@@ -140,9 +149,7 @@ func (r *recovery) endBound() (ended int, err error) {
 // interruptAttempts decides about the calls that were in flight: they are unknown, or
 // wait again. Their permits go over to the table quota.
 func (r *recovery) interruptAttempts() error {
-	ctx := context.Background()
-	held := int64(1) << 31 // above the ids of this process's leases
-	if err := strayFlights(ctx, r); err != nil {
+	if err := strayFlights(context.Background(), r); err != nil {
 		return err
 	}
 	rows, err := r.rows("seq IN (SELECT seq FROM flights)")
@@ -152,30 +159,65 @@ func (r *recovery) interruptAttempts() error {
 			return err
 		}
 		for _, h := range c.Outstanding {
-			held++
-			h.ID = r.epoch<<32 + held
+			r.held++
+			h.ID = r.epoch<<32 + 1<<31 + r.held // above the ids of this process's leases
 			if err := r.insertHold("INSERT", h); err != nil {
 				return err
 			}
 		}
-		c.State, c.Outstanding = scheduler.Unknown, nil
-		if last := c.Last(); last != nil {
-			last.EndedAt, last.Outcome, last.Reason = r.now, upstream.Unknown, endedBefore
-		}
-		e, err := row.entry(ctx, r, r.codec)
-		if err != nil {
+		c.Outstanding = nil
+		if err := r.doubt(row, c, endedBefore); err != nil {
 			return err
 		}
-		*e.Call = *c // repeat may change its copy
-		if at, ok := r.repeat(e); ok {
-			c.State, c.Due = scheduler.Waiting, at
-		}
-		if err := r.put(c); err != nil {
-			return err
-		}
-		r.state.Interrupted++
 	}
 	return err
+}
+
+// doubtCopied decides about the calls that waited, or were in flight, when the copy was
+// made that is restored: each may have been sent since, also by a caller that is gone.
+func (r *recovery) doubtCopied() error {
+	if r.restored == "" {
+		return nil
+	}
+	r.state.Restored = true
+	for seq := int64(0); ; {
+		rows, err := r.rows("seq IN (SELECT seq FROM calls WHERE state = 'waiting' AND seq > ? ORDER BY seq LIMIT 500) ORDER BY seq", seq)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		for _, row := range rows {
+			c, err := row.call()
+			if err != nil {
+				return err
+			}
+			if last := c.Last(); last == nil || !last.EndedAt.IsZero() {
+				c.Attempts = append(c.Attempts, scheduler.Attempt{N: len(c.Attempts) + 1, SentAt: instant(max(r.mark.wall, row.accepted))})
+			}
+			if err := r.doubt(row, c, wasCopied); err != nil {
+				return err
+			}
+			seq = row.seq
+		}
+	}
+}
+
+// doubt makes a call unknown that may have been executed, unless it may be repeated.
+func (r *recovery) doubt(row *row, c *scheduler.Call, reason string) error {
+	c.State = scheduler.Unknown
+	if last := c.Last(); last != nil {
+		last.EndedAt, last.Outcome, last.Reason = r.now, upstream.Unknown, reason
+	}
+	e, err := row.entry(context.Background(), r, r.codec)
+	if err != nil {
+		return err
+	}
+	e.Restored = r.restored != ""
+	*e.Call = *c // repeat may change its copy
+	if at, ok := r.repeat(e); ok {
+		c.State, c.Due = scheduler.Waiting, at
+	}
+	r.state.Interrupted++
+	return r.put(c)
 }
 
 // strayFlights fails if there are attempts in flight without a call.

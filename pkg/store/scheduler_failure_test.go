@@ -146,7 +146,7 @@ func TestDamage(t *testing.T) {
 // opensAndSends reports whether a store goes on with all of its calls. Every request
 // that it sends must be intact.
 func opensAndSends(t *testing.T, path string) bool {
-	d, err := Open(path, Options{Log: quiet, boot: steadyBoot})
+	d, err := Open(path, Options{Log: quiet, boot: steadyBoot, fileID: sameFile})
 	if err != nil {
 		return false
 	}

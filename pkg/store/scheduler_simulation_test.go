@@ -267,7 +267,7 @@ func (sim *simulation) reopen() {
 			putMark(sim.T, sim.path, time.Duration(sim.r.Int64N(int64(4*time.Hour)))-2*time.Hour)
 		}
 	}
-	db, err := Open(sim.path, Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096, longLog: 20})
+	db, err := Open(sim.path, Options{Log: quiet, boot: steadyBoot, fileID: sameFile, raw: "_pragma=synchronous(OFF)", reserve: 4096, longLog: 20})
 	if err != nil {
 		sim.Fatal(err)
 	}

@@ -29,7 +29,13 @@
 // # What it does not promise
 //
 // A file belongs to one process; a lock (-lock) refuses a second one. Other programs
-// may read it meanwhile: sqlite3 throttler.db 'SELECT * FROM readable'. The disk must
+// may read it meanwhile: sqlite3 throttler.db 'SELECT * FROM readable'.
+//
+// A copy is a past state, and would send again. So a file knows its inode, and the lock's
+// file the last commit: [Open] refuses a copy, and an older file in the same place, unless
+// Options.Restored is given. It cannot see that a whole volume was put back.
+//
+// The disk must
 // keep the writes that it has confirmed. Files are made with mode 0600; bodies are in
 // the clear unless Options.SealKey is given.
 package store
@@ -65,8 +71,14 @@ type Options struct {
 	SealKey []byte
 	// Log gets the warnings for an operator; nil means slog.Default().
 	Log *slog.Logger
+	// Restored opens a copy of a store as the store itself. A copy is a past state, so its
+	// calls that waited or were being sent become unknown, and limits are full for a window.
+	// Give it for one start, and while nothing serves from the original. Without it [Open]
+	// refuses a file that is a copy, or is older than the store was when it was last here.
+	Restored bool
 
 	boot    func() boot // for tests
+	fileID  string      // that of every file, for tests: a copy passes for the file itself
 	vfs     string      // SQLite's file layer, for tests
 	raw     string      // pragmas instead of synchronous, for tests
 	reserve int64       // bytes, for tests
@@ -110,6 +122,7 @@ type DB struct {
 	sweeper   sync.WaitGroup
 	writePool *sql.DB // of one connection, the writer's
 	lock      *flock.Flock
+	note      note
 	identity  *identity
 
 	closing sync.Once
@@ -166,6 +179,9 @@ func (d *DB) release() error {
 	}
 	if d.identity != nil {
 		err = errors.Join(err, d.identity.file.Close())
+	}
+	if d.note.file != nil {
+		err = errors.Join(err, d.note.file.Close())
 	}
 	return errors.Join(err, d.lock.Close())
 }

@@ -15,10 +15,14 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
+// sameFile lets a copy of a file pass for the file itself: most tests make copies as the
+// image of a crash.
+const sameFile = "1 1"
+
 // open opens a file, and closes it after the test.
 func open(t testing.TB, path string, o Options) *DB {
 	t.Helper()
-	o.Log = quiet
+	o.Log, o.fileID = quiet, sameFile
 	if o.boot == nil {
 		o.boot = steadyBoot
 	}
@@ -34,7 +38,7 @@ func open(t testing.TB, path string, o Options) *DB {
 // The test closes it.
 func openTest(t testing.TB, path string) *DB {
 	t.Helper()
-	d, err := Open(path, Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096})
+	d, err := Open(path, Options{Log: quiet, boot: steadyBoot, fileID: sameFile, raw: "_pragma=synchronous(OFF)", reserve: 4096})
 	if err != nil {
 		t.Fatal(err)
 	}

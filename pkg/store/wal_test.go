@@ -46,7 +46,7 @@ func TestDamagedLog(t *testing.T) {
 		if err := os.WriteFile(copied+"-wal", log, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d, err := Open(copied, Options{Log: quiet, boot: steadyBoot, reserve: 4096})
+		d, err := Open(copied, Options{Log: quiet, boot: steadyBoot, fileID: sameFile, reserve: 4096})
 		if err != nil {
 			if refused++; !strings.Contains(err.Error(), "has a damaged log") {
 				t.Errorf("%s: %v", name, err)

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,20 +55,21 @@ type writer struct {
 	// Owned by run.
 	conn     *conn
 	identity *identity
+	note     note
 	reserve  *reserve
-	logged   int   // pages since the last checkpoint
-	closed   error // of the last change
+	at       position // of the last commit
+	base     position // the file itself has all commits up to this one
+	rebased  bool     // meta does not know the base yet
+	logged   int      // pages since the last checkpoint
+	closed   error    // of the last change
 }
 
-func newWriter(path string, o Options, pool *sql.DB, k clock, f *failure, id *identity, reserve *reserve) (*writer, error) {
-	c, err := newConn(pool, k)
-	if err != nil {
-		return nil, err
-	}
+func newWriter(path string, o Options, c *conn, from origin, f *failure, id *identity, n note, reserve *reserve) *writer {
 	return &writer{
-		path: path, log: o.Log, longLog: o.longLog, failure: f, conn: c, identity: id, reserve: reserve,
+		path: path, log: o.Log, longLog: o.longLog, failure: f, conn: c, identity: id, note: n, reserve: reserve,
+		at: from.at, base: from.base, rebased: true,
 		changes: make(chan *change, maxBatch), stop: make(chan struct{}), ended: make(chan struct{}),
-	}, nil
+	}
 }
 
 // do hands a change over and waits until it is on disk. Its ctx ends only the wait
@@ -240,14 +240,14 @@ func (w *writer) commit(batch []*change) error {
 			return w.rollback(err)
 		}
 	}
-	if w.conn.marks {
-		if err := w.conn.set("mark", w.conn.mark().String()); err != nil {
-			return w.rollback(err)
-		}
+	at, err := w.stamp()
+	if err != nil {
+		return w.rollback(err)
 	}
 	if err := w.conn.exec("COMMIT"); err != nil {
 		return w.rollback(err)
 	}
+	w.committed(at)
 	if err := w.identity.check(); err != nil {
 		return err
 	}
@@ -256,6 +256,30 @@ func (w *writer) commit(batch []*change) error {
 		w.logged += pages
 		return err
 	})
+}
+
+// stamp puts the position of a commit into its transaction.
+func (w *writer) stamp() (at position, err error) {
+	if !w.conn.marks {
+		return w.at, nil
+	}
+	m := w.conn.mark()
+	if err := w.conn.set("mark", m.String()); err != nil {
+		return at, err
+	}
+	if w.rebased {
+		err = w.conn.set("base", w.base.String())
+	}
+	return position{w.conn.epoch, m.steady}, err
+}
+
+// committed notes a commit that is on disk. A note that cannot be written stays behind, and
+// says less.
+func (w *writer) committed(at position) {
+	if w.conn.marks {
+		w.at, w.rebased = at, false
+		w.note.write(w.conn.id, at)
+	}
 }
 
 // begin begins a transaction. While another program holds the write lock, such as
@@ -273,6 +297,7 @@ func (w *writer) begin() error {
 // rollback ends a transaction after an error, unless SQLite has done so.
 func (w *writer) rollback(err error) error {
 	w.conn.exec("ROLLBACK")
+	w.conn.epoch = w.at.epoch
 	return err
 }
 
@@ -285,6 +310,9 @@ func (w *writer) checkpoint() error {
 	if isFull(err) {
 		w.reserve.release()
 		return nil
+	}
+	if err == nil && busy == 0 && moved == log {
+		w.base, w.rebased = w.at, true
 	}
 	return err
 }

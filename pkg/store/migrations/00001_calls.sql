@@ -9,7 +9,9 @@
 -- replacement of quota); folded (the epoch up to which quota has all permits that may
 -- be out); mark (the last commit: microseconds since the Unix epoch by the clock of the
 -- process and by the wall clock, microseconds since the boot of the machine, and the id of
--- that boot); clean (the last process closed the file); backlog (JSON: the calls that
+-- that boot); file (the inode and the time of birth of the file to which it belongs); base
+-- (epoch and clock of the process: the file itself had all commits up to that one when
+-- the last one was made); clean (the last process closed the file); backlog (JSON: the calls that
 -- waited then, by upstream); seal (a text that only the key of an encrypted file decrypts).
 CREATE TABLE meta (
 	name  TEXT PRIMARY KEY,

@@ -1,0 +1,31 @@
+package main
+
+// copyBugs let a copy of a store pass for the store.
+var copyBugs = []bug{
+	{"a copy at another place is served", "pkg/store/origin.go",
+		`	case g.file != "" && !sameFileID(g.file, fileID):`, "	case false:", []string{"-run", "TestRestored$|TestOlderProgram"}},
+	{"a backup is served", "pkg/store/origin.go",
+		"	case g.file == isBackup:", "	case false:", []string{"-run", "TestOlderProgram"}},
+	{"an older copy in the same inode is served", "pkg/store/origin.go",
+		"	case g.at.before(at):", "	case false:", []string{"-run", "TestEachCommitCounts"}},
+	{"an empty file takes the place of a store", "pkg/store/origin.go",
+		`	case id != "" && id != g.id:`, "	case false:", []string{"-run", "TestStoreIsGone"}},
+	{"the log of another copy is mixed in", "pkg/store/origin.go",
+		"	case alone.at.before(whole.base):", "	case false:", []string{"-run", "TestLogOfAnother"}},
+	{"a restored copy is not noted at once", "pkg/store/origin.go",
+		"	return g, restored, n.begin(restored)", "	return g, restored, nil", []string{"-run", "TestRestoredLater"}},
+	{"commits are not noted", "pkg/store/writer.go",
+		"		w.note.write(w.conn.id, at)\n", "", []string{"-run", "TestEachCommitCounts"}},
+	{"a commit that failed is noted", "pkg/store/writer.go",
+		"	w.conn.epoch = w.at.epoch\n", "", []string{"-run", "TestFailedCommitIsNotNoted"}},
+	{"calls that waited in a copy are sent", "pkg/store/recover.go",
+		"	if err := r.doubtCopied(); err != nil {\n		return nil, err\n	}\n", "", []string{"-run", "TestRestored"}},
+	{"calls of a copy are repeated", "pkg/scheduler/recovery.go",
+		"e.Restored && (sv == nil || sv.webhook == nil)", "false && sv == nil", []string{"-run", "TestRestoredScheduler"}},
+	{"webhooks of a copy are not repeated", "pkg/scheduler/recovery.go",
+		"e.Restored && (sv == nil || sv.webhook == nil)", "e.Restored && (sv == nil || sv != nil)", []string{"-run", "TestRestoredWebhook"}},
+	{"permits since a copy are not held", "pkg/scheduler/recovery.go",
+		"			known = append(known, u.fill(now, now)...)\n", "			_ = u\n", []string{"-run", "TestRestoredScheduler"}},
+	{"permits since a copy are not held for a later upstream", "pkg/scheduler/reload.go",
+		"		u.fill(now, l.restored)\n", "", []string{"-run", "TestRestoredScheduler"}},
+}
