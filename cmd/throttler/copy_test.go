@@ -383,7 +383,7 @@ func TestDeletedWhileStopped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if said := c.serveEnds(); !strings.Contains(said, "that one is gone") {
+	if said := c.serveEnds(); !strings.Contains(said, "and that one is gone") {
 		t.Errorf("an empty file in the place of a store: %s", said)
 	}
 }

@@ -16,13 +16,12 @@ import (
 func newStore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "Read the file that keeps calls, or copy it",
-		Long: `Read the file that keeps calls, or copy it, also while the sidecar runs. The file is
-not changed.
+		Short: "Read, copy or seal the file that keeps calls",
+		Long: `Read the file that keeps calls, or copy it, also while the sidecar runs, or seal it.
 It is an SQLite file: sqlite3 throttler.db 'SELECT * FROM readable' shows it as well.`,
 	}
 	cmd.AddCommand(
-		storeBackup(),
+		storeBackup(), storeSeal(),
 		storeCommand("check", "Read every record and report damaged ones", storeCheck),
 		storeCommand("stats", "Count calls by upstream and state", storeStats),
 		storeCommand("export", "Write every call as a line of JSON, with its answer and without its request", storeExport),
@@ -69,6 +68,32 @@ process has that, and start once with: throttler serve --restored`,
 			ctx, stop := interruptible(cmd)
 			defer stop()
 			return reading(cmd, func(f *store.File) error { return f.Backup(ctx, args[0]) })
+		},
+	}
+	configFlag(cmd)
+	return cmd
+}
+
+func storeSeal() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "seal -c FILE", Short: "Seal a store that was written without seal_key, or by an older program", Args: cobra.NoArgs,
+		Long: `Encrypt with seal_key what a store has in the clear, and bind each row to the key.
+
+Without a seal the rows could have been written by anybody, and they have the key's
+word from then on. The sidecar must not run.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := load(cmd)
+			if err != nil {
+				return err
+			}
+			if cfg.Options.SealKey == nil {
+				return fmt.Errorf("seal_key: is missing; name the key that is to seal the store")
+			}
+			kept, err := cfg.OpenStore(store.Options{Seal: true})
+			if err != nil || kept == nil {
+				return err
+			}
+			return kept.Close()
 		},
 	}
 	configFlag(cmd)

@@ -34,6 +34,8 @@ var suites = []struct {
 	{"./internal/server", serverBugs},
 	{"./cmd/throttler", sidecarBugs},
 	{"./pkg/store", copyBugs},
+	{"./pkg/store", sealBugs},
+	{"./pkg/upstream", reasonBugs},
 }
 
 var storeBugs = []bug{

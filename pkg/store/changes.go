@@ -11,7 +11,7 @@ import (
 
 // Accept implements [scheduler.Store].
 func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *scheduler.Call, err error) {
-	r, err := d.clock.row(e.Call)
+	r, err := d.clock.row(e.Call, d.codec)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) e
 	var r *row
 	if c != nil {
 		var err error
-		if r, err = d.clock.row(c); err != nil {
+		if r, err = d.clock.row(c, d.codec); err != nil {
 			return err
 		}
 	}
@@ -75,7 +75,7 @@ func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) e
 
 // Record implements [scheduler.Store].
 func (d *DB) Record(ctx context.Context, call *scheduler.Call) error {
-	r, err := d.clock.row(call)
+	r, err := d.clock.row(call, d.codec)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (d *DB) Record(ctx context.Context, call *scheduler.Call) error {
 func (d *DB) Recover(ctx context.Context, recent time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (*scheduler.Recovered, error) {
 	var state *scheduler.Recovered
 	err := d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
-		r := &recovery{conn: c, codec: d.codec, bootedAt: c.boot(), now: time.Now(), repeat: repeat}
+		r := &recovery{conn: c, bootedAt: c.boot(), now: time.Now(), repeat: repeat}
 		state, err = r.run(recent)
 		return nil, err
 	}})

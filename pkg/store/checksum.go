@@ -1,24 +1,40 @@
 package store
 
 import (
+	"encoding/binary"
 	"errors"
 	"hash/crc32"
 	"strconv"
 )
 
-var errChecksum = errors.New("a row does not match its checksum: the file is damaged")
+var errChecksum = errors.New("a row does not match its checksum: the file is damaged, or was changed by another program")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum returns the CRC-32C of a row's values. Each has its length or an end, so
-// no two rows have the same text.
-func checksum(values ...any) int64 {
-	text, crc := make([]byte, 0, 512), uint32(0)
+// sum returns the sum of a row's values: a CRC-32C, and in a sealed file the beginning of an
+// HMAC-SHA-256, so that a row without the key cannot be made or changed.
+func (c *codec) sum(values ...any) int64 {
+	if c.macs == nil {
+		crc := uint32(0)
+		write(func(part []byte) { crc = crc32.Update(crc, castagnoli, part) }, values)
+		return int64(crc)
+	}
+	m := c.macs.Get().(*mac)
+	defer c.macs.Put(m)
+	m.Reset()
+	write(func(part []byte) { m.Write(part) }, values)
+	return int64(binary.BigEndian.Uint64(m.Sum(m.result[:0])))
+}
+
+// write gives the values of a row, in pieces. Each has its length or an end, so no two rows
+// have the same text.
+func write(to func(part []byte), values []any) {
+	text := make([]byte, 0, 512)
 	for _, v := range values {
 		switch v := v.(type) {
 		case []byte:
-			text = append(strconv.AppendInt(text, int64(len(v)), 10), ':')
-			crc = crc32.Update(crc32.Update(crc, castagnoli, text), castagnoli, v)
+			to(append(strconv.AppendInt(text, int64(len(v)), 10), ':'))
+			to(v)
 			text = text[:0]
 		case string:
 			text = append(strconv.AppendInt(text, int64(len(v)), 10), ':')
@@ -33,5 +49,5 @@ func checksum(values ...any) int64 {
 			panic("BUG: a value of a type that has no text")
 		}
 	}
-	return int64(crc32.Update(crc, castagnoli, text))
+	to(text)
 }

@@ -3,11 +3,16 @@ package store
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"net/http"
+	"sync"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -16,7 +21,23 @@ import (
 // A codec turns requests and responses into columns and back. It encrypts them if it
 // has a key, and it checks their checksums.
 type codec struct {
+	key  []byte
 	aead cipher.AEAD // nil: in the clear
+	macs *sync.Pool  // of *mac; nil: rows have checksums
+}
+
+// A mac computes sums of rows, one after the other.
+type mac struct {
+	hash.Hash
+	result [sha256.Size]byte
+}
+
+// bind lets the codec make and demand sums that need the key, and encrypted contents.
+func (c *codec) bind() {
+	key := hmac.New(sha256.New, c.key)
+	key.Write([]byte("throttler: sums of rows"))
+	derived := key.Sum(nil)
+	c.macs = &sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, derived)} }}
 }
 
 // newCodec returns a codec; a nil key leaves bodies in the clear.
@@ -32,7 +53,7 @@ func newCodec(key []byte) (*codec, error) {
 		return nil, err
 	}
 	aead, err := cipher.NewGCM(block)
-	return &codec{aead}, err
+	return &codec{key: key, aead: aead}, err
 }
 
 // A content is the columns of a request, or of a response.
@@ -52,11 +73,14 @@ type kind string
 const (
 	requestKind  kind = "request"
 	responseKind kind = "answer"
-	proofKind    kind = "proof"
+	spentKind    kind = "spent"
+	keyKind      kind = "key"
+	proofKind    kind = "proof" // of a seal that binds no rows
+	boundKind    kind = "bound" // of one that does
 )
 
-func (p *content) checksum(id string, k kind) int64 {
-	return checksum(id, string(k), p.method, p.target, p.status, p.truncated, p.headers, p.body, p.encrypted)
+func (p *content) checksum(c *codec, id string, k kind) int64 {
+	return c.sum(id, string(k), p.method, p.target, p.status, p.truncated, p.headers, p.body, p.encrypted)
 }
 
 // encode encrypts a content, if there is a key, and sets its checksum.
@@ -72,16 +96,19 @@ func (c *codec) encode(p *content, id string, k kind) error {
 	if p.body == nil {
 		p.body = []byte{}
 	}
-	p.sum = p.checksum(id, k)
+	p.sum = p.checksum(c, id, k)
 	return nil
 }
 
 // decode checks a content, and decrypts it if it is encrypted.
 func (c *codec) decode(p *content, id string, k kind) error {
-	if p.checksum(id, k) != p.sum {
+	if p.checksum(c, id, k) != p.sum {
 		return fmt.Errorf("%s of call %s: %w", k, id, errChecksum)
 	}
 	if p.encrypted == nil {
+		if c.macs != nil {
+			return fmt.Errorf("%s of call %s is in the clear in a sealed file: %w", k, id, errChecksum)
+		}
 		return nil
 	}
 	if c.aead == nil {
@@ -115,15 +142,36 @@ func (c *codec) decrypt(encrypted []byte, id string, k kind) ([]byte, error) {
 	return nil, errors.New("cannot be decrypted: another key, or a damaged file")
 }
 
+// encryptText encrypts a text for a column that has texts; in a file without a seal, and
+// if it is empty, it stays as it is.
+func (c *codec) encryptText(text, id string, k kind) string {
+	if c.macs == nil || text == "" {
+		return text
+	}
+	return base64.RawStdEncoding.EncodeToString(c.encrypt([]byte(text), id, k))
+}
+
+func (c *codec) decryptText(text, id string, k kind) (string, error) {
+	if c.macs == nil || text == "" {
+		return text, nil
+	}
+	encrypted, err := base64.RawStdEncoding.DecodeString(text)
+	if err != nil {
+		return "", err
+	}
+	clear, err := c.decrypt(encrypted, id, k)
+	return string(clear), err
+}
+
 // proof returns a content by which a file recognises its key.
 func (c *codec) proof() ([]byte, error) {
 	p := &content{}
-	err := c.encode(p, "store", proofKind)
+	err := c.encode(p, "store", boundKind)
 	return p.encrypted, err
 }
 
-func (c *codec) proves(proof []byte) bool {
-	_, err := c.decrypt(proof, "store", proofKind)
+func (c *codec) proves(proof []byte, k kind) bool {
+	_, err := c.decrypt(proof, "store", k)
 	return err == nil
 }
 

@@ -10,6 +10,7 @@ import (
 type conn struct {
 	*sql.Conn
 	clock
+	codec    *codec
 	queries  map[string]*sql.Stmt   // compiled
 	changes  map[string]driver.Stmt // compiled
 	args     []driver.NamedValue    // of the change that runs, kept for the next
@@ -21,12 +22,12 @@ type conn struct {
 	marks    bool                   // commits are marked: the holds are on the clock of this process
 }
 
-func newConn(pool *sql.DB, k clock) (*conn, error) {
+func newConn(pool *sql.DB, k clock, d *codec) (*conn, error) {
 	c, err := pool.Conn(context.Background())
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: c, clock: k, queries: make(map[string]*sql.Stmt), changes: make(map[string]driver.Stmt)}, nil
+	return &conn{Conn: c, clock: k, codec: d, queries: make(map[string]*sql.Stmt), changes: make(map[string]driver.Stmt)}, nil
 }
 
 // close gives the connection back. An open statement would keep the file open.

@@ -84,7 +84,7 @@ func (f *File) Copied() error {
 // Check reads everything, and returns how many calls there are. The error joins all
 // damage.
 func (f *File) Check() (calls int, err error) {
-	if _, err := checkKey(f.db, f.codec); err != nil {
+	if _, err := sealOf(f.db, f.codec); err != nil {
 		return 0, f.explain(err)
 	}
 	faults, err := f.integrity()
@@ -132,6 +132,9 @@ func (f *File) integrity() (faults []error, err error) {
 
 // each calls do with every call, the oldest first.
 func (f *File) each(do func(r *row) error) error {
+	if _, err := sealOf(f.db, f.codec); err != nil {
+		return f.explain(err)
+	}
 	for seq := int64(0); ; {
 		rows, err := f.db.Query("SELECT "+columns+" FROM current WHERE seq > ? ORDER BY seq LIMIT 500", seq)
 		if err != nil {

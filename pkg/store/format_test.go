@@ -142,7 +142,7 @@ func TestFormatOfRows(t *testing.T) {
 	} {
 		var text strings.Builder
 		line := func(column string, value reflect.Value) { fmt.Fprintf(&text, "%s: %#v\n", column, value) }
-		r, err := clock{start: time.Now()}.row(sample.call)
+		r, err := clock{start: time.Now()}.row(sample.call, &codec{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +164,7 @@ func TestFormatOfRows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&text, "sealed, before encryption: %s\nsum of quota: %d\n", plain, holdSum(sample.hold))
+		fmt.Fprintf(&text, "sealed, before encryption: %s\nsum of quota: %d\n", plain, clear.holdSum(sample.hold))
 		golden(t, "row-"+name, text.String())
 	}
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -51,8 +52,8 @@ type identity struct {
 	log  os.FileInfo // of the write-ahead log, nil until it was seen
 }
 
-// identify opens and locks the file of a store.
-func identify(path string) (*identity, error) {
+// identify opens and locks the file of a store. An id that is not empty is that of a test.
+func identify(path, id string) (*identity, error) {
 	if mounts, err := os.Open("/proc/self/mountinfo"); err == nil {
 		defer mounts.Close()
 		if isMountPoint(mounts, path) {
@@ -68,7 +69,7 @@ func identify(path string) (*identity, error) {
 		return nil, err
 	}
 	info, err := f.Stat()
-	return &identity{file: f, info: info, id: fileID(f, info)}, err
+	return &identity{file: f, info: info, id: cmp.Or(id, fileID(f, info))}, err
 }
 
 func fileID(f *os.File, info os.FileInfo) string {

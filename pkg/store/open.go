@@ -43,11 +43,8 @@ func (d *DB) open(path string, o Options) error {
 	} else if !ours {
 		return errInUse
 	}
-	if d.identity, err = identify(path); err != nil {
+	if d.identity, err = identify(path, o.fileID); err != nil {
 		return err
-	}
-	if o.fileID != "" {
-		d.identity.id = o.fileID
 	}
 	if err := syncDir(path); err != nil {
 		return err
@@ -70,18 +67,21 @@ func (d *DB) open(path string, o Options) error {
 	if err := d.identity.file.Chmod(0o600); err != nil {
 		return err
 	}
-	clean, err := prepare(d.writePool, d.codec)
+	clean, err := prepare(d.writePool)
 	if err != nil {
 		return err
 	}
 	if err := verify(d.writePool, path, clean); err != nil {
 		return err
 	}
+	if err := bindRows(d.writePool, d.codec, o.Seal); err != nil {
+		return err
+	}
 	reserve := &reserve{path: path + "-reserve", size: o.reserve}
 	if err := reserve.allocate(); err != nil {
 		o.Log.Warn("the disk is full; nothing new is accepted", "store", path)
 	}
-	c, err := newConn(d.writePool, d.clock)
+	c, err := newConn(d.writePool, d.clock, d.codec)
 	if err != nil {
 		return err
 	}
@@ -131,9 +131,8 @@ func dsn(path, vfs, more string) string {
 	return dsn
 }
 
-// prepare brings the file to this program's schema and checks its key. It reports
-// whether the last process closed the file.
-func prepare(db *sql.DB, c *codec) (clean bool, err error) {
+// prepare brings the file to this program's schema. It reports whether the last process closed the file.
+func prepare(db *sql.DB) (clean bool, err error) {
 	if sqlite3.SQLITE_VERSION_NUMBER < oldest {
 		return false, fmt.Errorf("this program was built with SQLite %s, whose log can lose changes; it needs 3.51.3", sqlite3.SQLITE_VERSION)
 	}
@@ -150,33 +149,7 @@ func prepare(db *sql.DB, c *codec) (clean bool, err error) {
 	if err := migrate(db); err != nil {
 		return false, err
 	}
-	if encrypted, err := checkKey(db, c); encrypted || err != nil || c.aead == nil {
-		return clean, err
-	}
-	proof, err := c.proof()
-	if err != nil {
-		return false, err
-	}
-	_, err = db.Exec("INSERT INTO meta VALUES ('seal', ?)", proof)
-	return clean, err
-}
-
-// checkKey reports whether the file is encrypted. It fails if that was done with
-// another key than the codec's.
-func checkKey(db *sql.DB, c *codec) (encrypted bool, err error) {
-	var proof []byte
-	err = db.QueryRow("SELECT value FROM meta WHERE name = 'seal'").Scan(&proof)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return false, nil
-	case err != nil:
-		return false, err
-	case c.aead == nil:
-		return true, errors.New("holds sealed calls; give the key with which they were sealed")
-	case !c.proves(proof):
-		return true, errors.New("was sealed with another key; give that one")
-	}
-	return true, nil
+	return clean, nil
 }
 
 // verify looks for damage in a small file, and in one that the last process did not

@@ -124,7 +124,7 @@ func (g origin) refuse(fileID, id string, at position) error {
 	case g.file != "" && !sameFileID(g.file, fileID):
 		return fmt.Errorf("is a copy: the store lies in another file (inode and time of birth are %q, not %q); %s", fileID, g.file, harm)
 	case id != "" && id != g.id:
-		return fmt.Errorf("is not the store that was here before: that one is gone; put it back, or %s", harm)
+		return errors.New("is not the store that was here before, and that one is gone: put it back; to begin without it, with its limits full for a window, start once with serve --restored (Options.Restored)")
 	case g.at.before(at):
 		return fmt.Errorf("is an older copy: the last commit here was %v, that of the file is %v; %s", at, g.at, harm)
 	}

@@ -254,7 +254,7 @@ func TestStoreIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the first refusal leaves an empty file
-		if _, _, err := life(path, Options{}); err == nil || !strings.Contains(err.Error(), "that one is gone") {
+		if _, _, err := life(path, Options{}); err == nil || !strings.Contains(err.Error(), "and that one is gone") {
 			t.Errorf("an empty file in its place: %v", err)
 		}
 	}

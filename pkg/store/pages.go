@@ -119,7 +119,7 @@ func (r *reader) PendingWebhooks(ctx context.Context, after string, most int) ([
 			if err := rows.Scan(append([]any{&notice}, found.fields()...)...); err != nil {
 				return nil, err
 			}
-			if c, err := found.call(); err != nil {
+			if c, err := found.call(r.codec); err != nil {
 				return nil, err
 			} else if c.Notice() == notice { // else its state has changed since
 				due = append(due, found)

@@ -1,27 +1,23 @@
 package store
 
 import (
+	"database/sql"
 	"fmt"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 )
 
-// holdSum is the checksum of a row of quota.
-func holdSum(h lease.Hold) int64 {
-	return checksum(h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), h.Paused)
-}
-
 // insertHold adds a row to quota; insert is INSERT or INSERT OR IGNORE.
 func (c *conn) insertHold(insert string, h lease.Hold) error {
 	h = c.hold(h)
-	return c.exec(insert+" INTO quota VALUES (?,?,?,?,?,?,?,?,?)", h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), h.Paused, holdSum(h))
+	return c.exec(insert+" INTO quota VALUES (?,?,?,?,?,?,?,?,?)", h.ID, h.Upstream, h.Limit, c.codec.encodeKey(h), h.Every, h.Permits, micros(h.Back), h.Paused, c.codec.holdSum(h))
 }
 
 // settleHolds stores when permits come back.
 func (c *conn) settleHolds(holds []lease.Hold) error {
 	for _, h := range holds {
 		h = c.hold(h)
-		if err := c.exec("UPDATE quota SET back = ?, sum = ? WHERE id = ?", micros(h.Back), holdSum(h), h.ID); err != nil {
+		if err := c.exec("UPDATE quota SET back = ?, sum = ? WHERE id = ?", micros(h.Back), c.codec.holdSum(h), h.ID); err != nil {
 			return err
 		}
 	}
@@ -50,12 +46,18 @@ func (c *conn) replaceHolds(holds []lease.Hold) error {
 	return c.set("epoch", c.epoch)
 }
 
+const selectHolds = "SELECT id, upstream, name, key, every, permits, back, paused, sum FROM quota"
+
 // holds returns all of quota.
 func (c *conn) holds() ([]lease.Hold, error) {
-	rows, err := c.query("SELECT id, upstream, name, key, every, permits, back, paused, sum FROM quota")
+	rows, err := c.query(selectHolds)
 	if err != nil {
 		return nil, err
 	}
+	return scanHolds(rows, c.codec)
+}
+
+func scanHolds(rows *sql.Rows, d *codec) ([]lease.Hold, error) {
 	defer rows.Close()
 	var all []lease.Hold
 	for rows.Next() {
@@ -65,7 +67,8 @@ func (c *conn) holds() ([]lease.Hold, error) {
 			return nil, err
 		}
 		h.Back = instant(back)
-		if holdSum(h) != sum {
+		var err error
+		if h.Key, err = d.decryptText(h.Key, fmt.Sprint(h.ID), keyKind); err != nil || d.holdSum(h) != sum {
 			return nil, fmt.Errorf("quota %d: %w", h.ID, errChecksum)
 		}
 		all = append(all, h)

@@ -83,7 +83,7 @@ func (r *reader) List(ctx context.Context, f scheduler.Filter) ([]*scheduler.Cal
 	}
 	var calls []*scheduler.Call
 	for _, row := range found {
-		c, err := row.call()
+		c, err := row.call(r.codec)
 		if err != nil {
 			return nil, r.check(ctx, err)
 		}

@@ -24,7 +24,6 @@ const (
 // earlier processes, and collects the state that it recovers.
 type recovery struct {
 	*conn
-	codec *codec
 	// The time at the begin, the boot's clock read first.
 	bootedAt boot
 	now      time.Time
@@ -115,7 +114,7 @@ func (r *recovery) rows(where string, args ...any) ([]*row, error) {
 
 // put stores the decision about a call.
 func (r *recovery) put(c *scheduler.Call) error {
-	row, err := r.clock.row(c)
+	row, err := r.clock.row(c, r.codec)
 	if err != nil {
 		return err
 	}
@@ -128,7 +127,7 @@ func (r *recovery) put(c *scheduler.Call) error {
 func (r *recovery) endBound() (ended int, err error) {
 	rows, err := r.rows("seq IN (SELECT seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND wake <> 0 AND wake = ?) AND state = 'waiting'", boundToProcess)
 	for _, row := range rows {
-		c, err := row.call()
+		c, err := row.call(r.codec)
 		if err != nil {
 			return 0, err
 		}
@@ -154,7 +153,7 @@ func (r *recovery) interruptAttempts() error {
 	}
 	rows, err := r.rows("seq IN (SELECT seq FROM flights)")
 	for _, row := range rows {
-		c, err := row.call()
+		c, err := row.call(r.codec)
 		if err != nil {
 			return err
 		}
@@ -186,7 +185,7 @@ func (r *recovery) doubtCopied() error {
 			return err
 		}
 		for _, row := range rows {
-			c, err := row.call()
+			c, err := row.call(r.codec)
 			if err != nil {
 				return err
 			}
@@ -235,7 +234,7 @@ func strayFlights(ctx context.Context, q querier) error {
 func (r *recovery) recentHolds(since int64) error {
 	rows, err := r.rows("seq IN (SELECT seq FROM calls INDEXED BY ended WHERE ended_at > 0 AND ended_at > ? AND epoch > ? AND spent <> '')", since, r.folded)
 	for _, row := range rows {
-		c, err := row.call()
+		c, err := row.call(r.codec)
 		if err != nil {
 			return err
 		}

@@ -39,17 +39,17 @@ func (r *row) fields() []any {
 
 // checksum covers the columns that every change has at hand: all that decide
 // whether, when and with which permits the call is sent.
-func (r *row) checksum() int64 {
-	return checksum(r.id, r.upstream, r.state, r.rank, r.async, r.callback, r.resolves, r.accepted, r.notBefore, r.due, r.deadline, r.ended, r.attempts, r.spent)
+func (r *row) checksum(d *codec) int64 {
+	return d.sum(r.id, r.upstream, r.state, r.rank, r.async, r.callback, r.resolves, r.accepted, r.notBefore, r.due, r.deadline, r.ended, r.attempts, r.spent)
 }
 
 // row returns the columns that change with a call.
-func (k clock) row(c *scheduler.Call) (*row, error) {
+func (k clock) row(c *scheduler.Call, d *codec) (*row, error) {
 	attempts, err := encodeAttempts(c.Attempts)
 	if err != nil {
 		return nil, err
 	}
-	spent, err := encodeHolds(k.holds(c.Outstanding))
+	spent, err := d.encodeSpent(c.ID, k.holds(c.Outstanding))
 	if err != nil {
 		return nil, err
 	}
@@ -65,13 +65,13 @@ func (k clock) row(c *scheduler.Call) (*row, error) {
 	if r.due != 0 {
 		r.wake = min(r.due, r.deadline)
 	}
-	r.sum = r.checksum()
+	r.sum = r.checksum(d)
 	return r, nil
 }
 
 // call returns the call of a row, without its response.
-func (r *row) call() (*scheduler.Call, error) {
-	if r.checksum() != r.sum {
+func (r *row) call(d *codec) (*scheduler.Call, error) {
+	if r.checksum(d) != r.sum {
 		return nil, fmt.Errorf("call %s: %w", r.id, errChecksum)
 	}
 	c := &scheduler.Call{
@@ -87,7 +87,7 @@ func (r *row) call() (*scheduler.Call, error) {
 	if c.Attempts, err = decodeAttempts(r.attempts); err != nil {
 		return nil, err
 	}
-	c.Outstanding, err = decodeHolds(r.spent, r.upstream)
+	c.Outstanding, err = d.decodeSpent(r.id, r.spent, r.upstream)
 	return c, err
 }
 
@@ -99,20 +99,26 @@ type querier interface {
 
 // withResponse returns the call of a row with its response.
 func (r *row) withResponse(ctx context.Context, q querier, d *codec) (*scheduler.Call, error) {
-	c, err := r.call()
+	c, err := r.call(d)
 	if err != nil || c.State == scheduler.Waiting || c.State == scheduler.Sending {
 		return c, err
 	}
-	a := &content{}
-	err = q.QueryRowContext(ctx, "SELECT "+responseColumns+" FROM calls WHERE seq = ? AND answer_sum IS NOT NULL", r.seq).
-		Scan(&a.status, &a.headers, &a.body, &a.truncated, &a.encrypted, &a.sum)
-	if errors.Is(err, sql.ErrNoRows) {
-		return c, nil
-	}
-	if err == nil {
+	a, err := r.response(ctx, q)
+	if a != nil && err == nil {
 		c.Response, err = d.decodeResponse(r.id, a)
 	}
 	return c, err
+}
+
+// response returns the columns of a row's response, nil if there is none.
+func (r *row) response(ctx context.Context, q querier) (*content, error) {
+	a := &content{}
+	err := q.QueryRowContext(ctx, "SELECT "+responseColumns+" FROM calls WHERE seq = ? AND answer_sum IS NOT NULL", r.seq).
+		Scan(&a.status, &a.headers, &a.body, &a.truncated, &a.encrypted, &a.sum)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return a, err
 }
 
 const selectRequest = `SELECT method, target, headers, coalesce(c.body, b.body), coalesce(c.sealed, b.sealed), request_sum
@@ -120,21 +126,29 @@ const selectRequest = `SELECT method, target, headers, coalesce(c.body, b.body),
 
 // entry returns the call of a row with its request, nil if that was not kept.
 func (r *row) entry(ctx context.Context, q querier, d *codec) (*scheduler.Entry, error) {
-	c, err := r.call()
+	c, err := r.call(d)
 	if err != nil {
 		return nil, err
 	}
 	e := &scheduler.Entry{Call: c, Bytes: r.bytes}
-	b := &content{}
-	err = q.QueryRowContext(ctx, selectRequest, r.seq).Scan(&b.method, &b.target, &b.headers, &b.body, &b.encrypted, &b.sum)
-	if errors.Is(err, sql.ErrNoRows) {
-		e.NoBody = true
-		return e, nil
+	b, err := r.request(ctx, q)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
+	if e.NoBody = b == nil; !e.NoBody {
 		e.Request, err = d.decodeRequest(r.id, b)
 	}
 	return e, err
+}
+
+// request returns the columns of a row's request, nil if that was not kept.
+func (r *row) request(ctx context.Context, q querier) (*content, error) {
+	b := &content{}
+	err := q.QueryRowContext(ctx, selectRequest, r.seq).Scan(&b.method, &b.target, &b.headers, &b.body, &b.encrypted, &b.sum)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return b, err
 }
 
 // scan reads all rows of a query.

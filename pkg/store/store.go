@@ -66,9 +66,13 @@ type Options struct {
 	// KeepKeys is how long idempotency keys are kept after the end of their calls; at
 	// most KeepCalls.
 	KeepKeys time.Duration
-	// SealKey, if not nil, has the 32 bytes of the key that encrypts requests and
-	// responses (AES-256-GCM).
+	// SealKey, if not nil, has the 32 bytes of the key that encrypts requests, responses
+	// and values of keys (AES-256-GCM), and that each row is bound to (HMAC-SHA-256).
 	SealKey []byte
+	// Seal lets [Open] seal a file with SealKey that has rows already: in the clear, or
+	// sealed by an older program, which did not bind rows to the key. Without it [Open]
+	// refuses such a file: rows that others have written would pass for the store's own.
+	Seal bool
 	// Log gets the warnings for an operator; nil means slog.Default().
 	Log *slog.Logger
 	// Restored opens a copy of a store as the store itself. A copy is a past state, so its

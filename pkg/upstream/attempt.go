@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -230,14 +231,14 @@ func (u *Upstream) unanswered(res *Result, in *Input, w *wire, err error) {
 	if errors.Is(err, errStale) { // sent again at once, it would be stale again
 		res.RetryAfter = time.Second
 	}
-	reason := "no answer: " + plain(err).Error()
+	reason := "no answer: " + unquoted(err)
 	res.Outcome = Unknown
 	if !res.Sent {
-		res.Outcome, reason = NotExecuted, "never sent: "+plain(err).Error()
+		res.Outcome, reason = NotExecuted, "never sent: "+unquoted(err)
 	}
 	if res.Sent && w.unprocessed(err) { // certain, so no rule is asked
 		res.Outcome, res.Unprocessed = NotExecuted, true
-		res.Reason = "not processed: " + plain(err).Error()
+		res.Reason = "not processed: " + unquoted(err)
 		return
 	}
 	u.rules.apply(res, in, &answer{failure: failure(err, res.Unreachable), sent: res.Sent})
@@ -250,7 +251,7 @@ func (u *Upstream) broken(res *Result, in *Input, n int, err error) {
 	res.Response, res.Err = nil, err
 	res.Outcome = Unknown
 	u.rules.apply(res, in, &answer{status: status, header: header, failure: "cut", sent: true})
-	res.Reason = fmt.Sprintf("status %d, but the answer broke off after %d bytes: %v", status, n, plain(err))
+	res.Reason = fmt.Sprintf("status %d, but the answer broke off after %d bytes: %v", status, n, unquoted(err))
 }
 
 // failure returns the value of error in rules.
@@ -271,6 +272,9 @@ func failure(err error, unreachable bool) string {
 	return "other"
 }
 
+// quoted is where an error of net/http begins to quote an answer that it cannot read.
+var quoted = regexp.MustCompile(`(?s)( got \[|encodings: \[|line: |debug="|").*`)
+
 // plain removes the URL, which may hold secrets, from an error of net/http.
 func plain(err error) error {
 	var u *url.Error
@@ -278,6 +282,17 @@ func plain(err error) error {
 		return u.Err
 	}
 	return err
+}
+
+// unquoted returns the text of an error without its URL, and without bytes of the answer: a
+// reason is stored and logged.
+func unquoted(err error) string {
+	err = plain(err)
+	var op *net.OpError // of the connection: it has read nothing
+	if errors.As(err, &op) {
+		return err.Error()
+	}
+	return strings.TrimRight(quoted.ReplaceAllString(err.Error(), ""), " :;,")
 }
 
 // request returns the request for net/http. Nothing is added to the caller's.

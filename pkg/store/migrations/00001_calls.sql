@@ -1,7 +1,8 @@
 -- Instants are microseconds since the Unix epoch, 0 for none; the views at the end
 -- show them as text. ended_at, back and those of spent are on the clock of the process:
 -- the wall clock as it was at its start, and from then on the monotonic one. Each sum is
--- a CRC-32C over its row, checked whenever the row is read.
+-- a CRC-32C over its row, checked whenever the row is read; in a sealed file it is the first
+-- 8 bytes of an HMAC-SHA-256, and spent and the key of quota are encrypted, in base64.
 
 -- +goose Up
 

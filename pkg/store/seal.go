@@ -1,0 +1,223 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+)
+
+// A seal is the protection that a file has by a key.
+type seal uint8
+
+const (
+	inClear seal = iota
+	loose        // of an older program: contents are encrypted, but rows are not bound to the key
+	bound        // all contents are encrypted, and each row has a MAC
+)
+
+// sealOf returns the seal of a file, and lets the codec work with it. It fails if that was
+// made with another key than the codec's.
+func sealOf(db querier, c *codec) (seal, error) {
+	var proof []byte
+	err := db.QueryRowContext(context.Background(), "SELECT value FROM meta WHERE name = 'seal'").Scan(&proof)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return inClear, nil
+	case err != nil:
+		return inClear, err
+	case c.aead == nil:
+		return loose, errors.New("holds sealed calls; give the key with which they were sealed")
+	case c.proves(proof, boundKind):
+		c.bind()
+		return bound, nil
+	case c.proves(proof, proofKind):
+		return loose, nil
+	}
+	return loose, errors.New("was sealed with another key; give that one")
+}
+
+// bindRows seals a file in which there is something to seal only if it is told to: its rows
+// could have been written by anybody, and have the key's word from then on.
+func bindRows(db *sql.DB, c *codec, told bool) error {
+	s, err := sealOf(db, c)
+	if err != nil || c.aead == nil || s == bound {
+		return err
+	}
+	rows := 0
+	if err := db.QueryRow("SELECT (SELECT count(*) FROM (SELECT 1 FROM calls LIMIT 1)) + (SELECT count(*) FROM (SELECT 1 FROM quota LIMIT 1))").Scan(&rows); err != nil {
+		return err
+	}
+	if rows > 0 && !told {
+		return errors.New("was written without a seal_key, or by an older program, whose seal did not tell rows that others have written; if only you could write the file, seal it once with: throttler store seal (Options.Seal)")
+	}
+	tx, err := db.Begin()
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := reseal(tx, c); err != nil {
+		return fmt.Errorf("is not sealed: %w", err)
+	}
+	if err := tx.Commit(); err != nil || rows == 0 {
+		return err
+	}
+	_, err = db.Exec("VACUUM") // free space has rows as they were
+	return err
+}
+
+// A resealing writes all rows of a file anew, for a codec that binds them.
+type resealing struct {
+	context.Context
+	*sql.Tx
+	old, codec *codec
+}
+
+func reseal(tx *sql.Tx, c *codec) error {
+	s := &resealing{context.Background(), tx, &codec{aead: c.aead}, c}
+	c.bind()
+	if err := errors.Join(s.calls(), s.flights(), s.quota()); err != nil {
+		return err
+	}
+	proof, err := c.proof()
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec("INSERT OR REPLACE INTO meta VALUES ('seal', ?)", proof)
+	return err
+}
+
+// row returns the columns spent and sum of a row as the new codec has them.
+func (s *resealing) row(r *row) (spent string, sum int64, err error) {
+	c, err := r.call(s.old)
+	if err != nil {
+		return "", 0, err
+	}
+	if r.spent, err = s.codec.encodeSpent(r.id, c.Outstanding); err != nil {
+		return "", 0, err
+	}
+	return r.spent, r.checksum(s.codec), nil
+}
+
+func (s *resealing) calls() error {
+	for seq := int64(0); ; {
+		rows, err := s.QueryContext(s, "SELECT "+columns+" FROM calls WHERE seq > ? ORDER BY seq LIMIT 500", seq)
+		if err != nil {
+			return err
+		}
+		page, err := scan(rows)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, r := range page {
+			spent, sum, err := s.row(r)
+			if err == nil {
+				_, err = s.Exec("UPDATE calls SET spent = ?, sum = ? WHERE seq = ?", spent, sum, r.seq)
+			}
+			if err = errors.Join(err, s.request(r), s.response(r)); err != nil {
+				return err
+			}
+			seq = r.seq
+		}
+	}
+}
+
+func (s *resealing) request(r *row) error {
+	b, err := r.request(s, s.Tx)
+	if b == nil || err != nil {
+		return err
+	}
+	if err := errors.Join(s.old.decode(b, r.id, requestKind), s.codec.encode(b, r.id, requestKind)); err != nil {
+		return err
+	}
+	moved, err := s.Exec("UPDATE bodies SET body = ?, sealed = ? WHERE seq = ?", b.body, b.encrypted, r.seq)
+	if err != nil {
+		return err
+	}
+	body, encrypted := b.body, b.encrypted
+	if n, err := moved.RowsAffected(); err != nil {
+		return err
+	} else if n > 0 {
+		body, encrypted = nil, nil
+	}
+	_, err = s.Exec("UPDATE calls SET method = ?, target = ?, headers = ?, body = ?, sealed = ?, request_sum = ? WHERE seq = ?",
+		b.method, b.target, b.headers, body, encrypted, b.sum, r.seq)
+	return err
+}
+
+func (s *resealing) response(r *row) error {
+	a, err := r.response(s, s.Tx)
+	if a == nil || err != nil {
+		return err
+	}
+	if err := errors.Join(s.old.decode(a, r.id, responseKind), s.codec.encode(a, r.id, responseKind)); err != nil {
+		return err
+	}
+	_, err = s.Exec("UPDATE calls SET answer_headers = ?, answer = ?, answer_sealed = ?, answer_sum = ? WHERE seq = ?", a.headers, a.body, a.encrypted, a.sum, r.seq)
+	return err
+}
+
+func (s *resealing) flights() error {
+	rows, err := s.QueryContext(s, "SELECT "+columns+" FROM current WHERE seq IN (SELECT seq FROM flights)")
+	if err != nil {
+		return err
+	}
+	all, err := scan(rows)
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		spent, sum, err := s.row(r)
+		if err == nil {
+			_, err = s.Exec("UPDATE flights SET spent = ?, sum = ? WHERE seq = ?", spent, sum, r.seq)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *resealing) quota() error {
+	rows, err := s.QueryContext(s, selectHolds)
+	if err != nil {
+		return err
+	}
+	all, err := scanHolds(rows, s.old)
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		if _, err := s.Exec("UPDATE quota SET key = ?, sum = ? WHERE id = ?", s.codec.encodeKey(h), s.codec.holdSum(h), h.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encodeSpent returns the column spent of a call, encrypted as a whole: values of keys may
+// be secrets.
+func (c *codec) encodeSpent(id string, holds []lease.Hold) (string, error) {
+	text, err := encodeHolds(holds)
+	return c.encryptText(text, id, spentKind), err
+}
+
+func (c *codec) decodeSpent(id, text, upstream string) ([]lease.Hold, error) {
+	text, err := c.decryptText(text, id, spentKind)
+	if err != nil {
+		return nil, err
+	}
+	return decodeHolds(text, upstream)
+}
+
+// encodeKey returns the column key of a hold.
+func (c *codec) encodeKey(h lease.Hold) string {
+	return c.encryptText(h.Key, fmt.Sprint(h.ID), keyKind)
+}
+
+// holdSum is the sum of a row of quota.
+func (c *codec) holdSum(h lease.Hold) int64 {
+	return c.sum(h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), h.Paused)
+}

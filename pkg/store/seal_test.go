@@ -1,0 +1,250 @@
+package store
+
+import (
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
+)
+
+const canary = "sk-live-CANARY"
+
+// furnish fills a store with a call that waits, one in flight and one that is done, and with
+// a hold. Each has the canary wherever a caller can put it.
+func furnish(t *testing.T, d *DB) (waits, sending, done *scheduler.Entry) {
+	t.Helper()
+	var all []*scheduler.Entry
+	for n := range int64(3) {
+		e := storetest.NewEntry(n + 1)
+		e.Request.Body, e.Request.Target = []byte(strings.Repeat(canary, 1+int(n)*400)), "/"+canary // one is in bodies
+		e.Key = canary + e.Call.ID
+		if _, err := d.Accept(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	hold := lease.Hold{Upstream: "api", Limit: "app", Key: canary, Permits: 1, Back: time.Now().Add(time.Hour).Truncate(time.Microsecond)}
+	over := storetest.Sent(all[2].Call, hold)
+	ended := storetest.Ended(over, scheduler.Done)
+	ended.Response.Body = []byte(canary)
+	own := hold
+	own.ID = 7
+	if err := errors.Join(d.Intend(t.Context(), storetest.Sent(all[1].Call, hold), nil), d.Intend(t.Context(), over, []lease.Hold{own}), d.Record(t.Context(), ended)); err != nil {
+		t.Fatal(err)
+	}
+	return all[0], all[1], all[2]
+}
+
+func change1(t *testing.T, path, statement string, args ...any) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	r, err := db.Exec(statement, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := r.RowsAffected(); n != 1 {
+		t.Fatalf("%s: %d rows were changed", statement, n)
+	}
+}
+
+// TestForgedRows: who can write a sealed file, but has no key, can have no row sent, moved
+// or counted otherwise: a row with a fresh checksum is refused before anything is sent.
+func TestForgedRows(t *testing.T) {
+	forger := &codec{} // makes checksums without a key
+	dir := t.TempDir()
+	path := filepath.Join(dir, "throttler.db")
+	d := open(t, path, Options{SealKey: key})
+	waits, sending, done := furnish(t, d)
+	d.Close()
+	image, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := func(table string, seq int64) *row {
+		db, err := sql.Open("sqlite", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		rows, err := db.Query("SELECT "+columns+" FROM "+table+" WHERE seq = ?", seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := scan(rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all[0]
+	}
+	for name, forge := range map[string]func(){
+		"a request in the clear": func() {
+			b := &content{method: "POST", target: "/forged", headers: "{}", body: []byte("x")}
+			if err := forger.encode(b, waits.Call.ID, requestKind); err != nil {
+				t.Fatal(err)
+			}
+			change1(t, path, "UPDATE calls SET method = ?, target = ?, headers = ?, body = ?, sealed = NULL, request_sum = ? WHERE seq = 1", b.method, b.target, b.headers, b.body, b.sum)
+		},
+		"another upstream": func() {
+			r := row("calls", 1)
+			r.upstream = "other"
+			change1(t, path, "UPDATE calls SET upstream = ?, sum = ? WHERE seq = 1", r.upstream, r.checksum(forger))
+		},
+		"an ended call waits": func() {
+			r := row("calls", done.Call.Seq)
+			r.state, r.ended = "waiting", 0
+			change1(t, path, "UPDATE calls SET state = ?, ended_at = 0, sum = ? WHERE seq = ?", r.state, r.checksum(forger), r.seq)
+		},
+		"an attempt in flight has used nothing": func() {
+			r := row("current", sending.Call.Seq)
+			r.spent = ""
+			change1(t, path, "UPDATE flights SET spent = '', sum = ? WHERE seq = ?", r.checksum(forger), r.seq)
+		},
+		"another instant of permits": func() {
+			h := lease.Hold{ID: 7, Upstream: "api", Limit: "app", Permits: 1, Back: instant(1)}
+			change1(t, path, "UPDATE quota SET key = '', back = 1, sum = ? WHERE id = 7", forger.holdSum(h))
+		},
+		"another response": func() {
+			a := &content{status: 200, headers: "{}", body: []byte("forged")}
+			if err := forger.encode(a, done.Call.ID, responseKind); err != nil {
+				t.Fatal(err)
+			}
+			change1(t, path, "UPDATE calls SET answer_headers = ?, answer = ?, answer_sealed = NULL, answer_sum = ? WHERE seq = ?", a.headers, a.body, a.sum, done.Call.Seq)
+		},
+		"no seal": func() { change1(t, path, "DELETE FROM meta WHERE name = 'seal'") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := errors.Join(os.WriteFile(path, image, 0o600), os.Truncate(path+"-lock", 0)); err != nil {
+				t.Fatal(err)
+			}
+			forge()
+			d, err := Open(path, Options{Log: quiet, boot: steadyBoot, fileID: sameFile, reserve: 4096, SealKey: key})
+			if err == nil {
+				_, err = d.Recover(t.Context(), time.Hour, func(*scheduler.Entry) (time.Time, bool) { return time.Time{}, false })
+				for _, e := range []*scheduler.Entry{waits, sending, done} {
+					_, fetched := d.Fetch(t.Context(), e.Call.ID)
+					_, got := d.Get(t.Context(), e.Call.ID)
+					if errors.Is(fetched, scheduler.ErrNotFound) {
+						fetched = nil
+					}
+					err = errors.Join(err, fetched, got)
+				}
+				d.Close()
+			}
+			if want := map[bool]string{false: errChecksum.Error(), true: "throttler store seal"}[name == "no seal"]; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("the forged row: %v, want %q", err, want)
+			}
+		})
+	}
+}
+
+// TestNothingInTheClear: a sealed file, and its log, have nothing of what callers sent, of
+// values of keys among it.
+func TestNothingInTheClear(t *testing.T) {
+	path := file(t)
+	d := open(t, path, Options{SealKey: key})
+	furnish(t, d)
+	noCanary(t, path)
+	d.Close()
+	noCanary(t, path)
+	again := open(t, path, Options{SealKey: key})
+	past, err := again.Recover(t.Context(), time.Hour, func(*scheduler.Entry) (time.Time, bool) { return time.Time{}, false })
+	if err != nil || len(past.Holds) != 2 {
+		t.Fatalf("%+v, %v; want 2 holds", past, err)
+	}
+	for _, h := range past.Holds {
+		if h.Key != canary {
+			t.Errorf("the hold %+v has lost its key", h)
+		}
+	}
+	noCanary(t, path)
+}
+
+func noCanary(t *testing.T, path string) {
+	t.Helper()
+	for _, part := range []string{"", "-wal"} {
+		if text, err := os.ReadFile(path + part); err == nil && strings.Contains(string(text), canary) {
+			t.Errorf("%s has a secret in the clear", "throttler.db"+part)
+		}
+	}
+}
+
+// TestSealLater: a file that was written in the clear, or by an older program, is refused by
+// its key until it is sealed. Then it has the same calls, and nothing is in the clear.
+func TestSealLater(t *testing.T) {
+	for _, how := range []string{"in the clear", "by an older program"} {
+		t.Run(how, func(t *testing.T) {
+			path, o := file(t), Options{}
+			d := open(t, path, o)
+			if how == "by an older program" {
+				older, err := newCodec(key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				*d.codec, o.SealKey = *older, key // encrypts, and makes checksums
+				if err := d.writer.do(t.Context(), &change{apply: func(c *conn) (refused, err error) {
+					p := &content{}
+					return nil, errors.Join(older.encode(p, "store", proofKind), c.set("seal", p.encrypted))
+				}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			waits, sending, done := furnish(t, d)
+			d.Close()
+			before := exported(t, path, o)
+			if _, err := Open(path, Options{Log: quiet, SealKey: key, fileID: sameFile}); err == nil || !strings.Contains(err.Error(), "throttler store seal") {
+				t.Fatalf("a file whose rows are not bound: %v", err)
+			}
+			open(t, path, Options{SealKey: key, Seal: true}).Close()
+			noCanary(t, path)
+			if after := exported(t, path, Options{SealKey: key}); !reflect.DeepEqual(after, before) {
+				t.Errorf("it has %+v, had %+v", after, before)
+			}
+			if err := check(path, Options{SealKey: key}); err != nil {
+				t.Error(err)
+			}
+			again := open(t, path, Options{SealKey: key})
+			for _, e := range []*scheduler.Entry{waits} {
+				if got, err := again.Fetch(t.Context(), e.Call.ID); err != nil || !reflect.DeepEqual(got.Request.Body, e.Request.Body) {
+					t.Errorf("%+v, %v", got, err)
+				}
+			}
+			past, err := again.Recover(t.Context(), time.Hour, func(e *scheduler.Entry) (time.Time, bool) {
+				return time.Time{}, e.Call.ID == sending.Call.ID && reflect.DeepEqual(e.Request.Body, sending.Request.Body)
+			})
+			if err != nil || len(past.Holds) != 2 || past.Interrupted != 1 {
+				t.Errorf("%+v, %v", past, err)
+			}
+			if c, err := again.Get(t.Context(), sending.Call.ID); err != nil || c.State != scheduler.Waiting {
+				t.Errorf("the call in flight, with its body, is %+v, %v", c, err)
+			}
+			if c, err := again.Get(t.Context(), done.Call.ID); err != nil || string(c.Response.Body) != canary {
+				t.Errorf("%+v, %v", c, err)
+			}
+		})
+	}
+}
+
+func exported(t *testing.T, path string, o Options) (calls []*scheduler.Call) {
+	t.Helper()
+	f, err := Read(path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Calls(func(c *scheduler.Call) error { calls = append(calls, c); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return calls
+}
