@@ -36,6 +36,7 @@ var suites = []struct {
 	{"./pkg/store", copyBugs},
 	{"./pkg/store", sealBugs},
 	{"./pkg/upstream", reasonBugs},
+	{"./internal/server", connectionBugs},
 }
 
 var storeBugs = []bug{

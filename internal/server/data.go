@@ -40,9 +40,10 @@ type Data struct {
 
 func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer d.recover(w)
-	if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
-		// A Content-Length beside it is gone by now. A proxy in front that has gone by
-		// that one would take the rest for the next request: RFC 9112, 6.1.
+	if r.ProtoMajor == 1 && (len(r.TransferEncoding) > 0 || r.ProtoMinor == 0) {
+		// A Content-Length beside chunks is gone by now, and so are chunks of HTTP/1.0. A
+		// proxy in front that has gone by the other one would take the rest for the next
+		// request: RFC 9112, 6.1.
 		w.Header().Set("Connection", "close")
 	}
 	req, err := d.request(w, r)

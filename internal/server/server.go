@@ -19,6 +19,7 @@
 package server
 
 import (
+	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -62,15 +63,41 @@ func (h deadlineHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 && !connOf(r).claim() {
 		panic(http.ErrAbortHandler)
 	}
-	h.Handler.ServeHTTP(deadlineWriter{w, http.NewResponseController(w)}, r)
+	out := deadlineWriter{ResponseWriter: w, controller: http.NewResponseController(w)}
+	if r.ContentLength != 0 {
+		// For a request that is refused before its body is read: net/http reads it then.
+		out.controller.SetReadDeadline(time.Now().Add(bodyTimeout))
+		out.body = &requestBody{ReadCloser: r.Body}
+		r = r.WithContext(r.Context()) // net/http looks at its own
+		r.Body = out.body
+	}
+	h.Handler.ServeHTTP(out, r)
+}
+
+// A requestBody remembers whether it was read to its end.
+type requestBody struct {
+	io.ReadCloser
+	ended bool
+}
+
+func (b *requestBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.ended = b.ended || err == io.EOF
+	return n, err
 }
 
 type deadlineWriter struct {
 	http.ResponseWriter
 	controller *http.ResponseController
+	body       *requestBody // nil if the request has none
 }
 
+// WriteHeader also closes the connection if the rest of the body would follow on it:
+// otherwise net/http would read that first, and the client would wait for its answer.
 func (w deadlineWriter) WriteHeader(status int) {
+	if w.body != nil && !w.body.ended {
+		w.Header().Set("Connection", "close")
+	}
 	w.controller.SetWriteDeadline(time.Now().Add(writeTimeout))
 	w.ResponseWriter.WriteHeader(status)
 }

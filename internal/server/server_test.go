@@ -113,6 +113,31 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
+// TestRefusedBody: a request that is refused before its body is read gets its answer at
+// once, and its connection does not outlast the time for the body.
+func TestRefusedBody(t *testing.T) {
+	for name, admin := range map[string]bool{"data": false, "admin": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 0, admin, func(t *testing.T, c net.Conn) {
+				began := time.Now()
+				io.WriteString(c, "POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\nContent-Length: 10\r\n\r\nab")
+				r := bufio.NewReader(c)
+				resp, err := http.ReadResponse(r, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				io.Copy(io.Discard, resp.Body)
+				if resp.StatusCode != 403 || !resp.Close || time.Since(began) != 0 {
+					t.Errorf("after %v: %s, close %v", time.Since(began), resp.Status, resp.Close)
+				}
+				if _, err := r.ReadByte(); err != io.EOF || time.Since(began) > bodyTimeout+time.Second {
+					t.Errorf("the connection ended after %v: %v", time.Since(began), err)
+				}
+			})
+		})
+	}
+}
+
 // TestSlowReader takes the head of a long response and then nothing more.
 func TestSlowReader(t *testing.T) {
 	bubble(t, 1<<20, false, func(t *testing.T, c net.Conn) {
