@@ -37,6 +37,7 @@ var suites = []struct {
 	{"./pkg/store", sealBugs},
 	{"./pkg/upstream", reasonBugs},
 	{"./internal/server", connectionBugs},
+	{"./pkg/upstream", readingBugs},
 }
 
 var storeBugs = []bug{

@@ -21,7 +21,7 @@ import (
 type Result struct {
 	Outcome Outcome
 	// Reason is the rule, status or error that decided, for people to read. It
-	// holds no part of the request or of the answer's body.
+	// holds no part of the request or of the answer's fields and body.
 	Reason string
 	// Unreachable is true if a connection was asked for and could not be made, by
 	// DNS, dialling or TLS: the upstream is down.

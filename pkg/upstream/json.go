@@ -32,7 +32,8 @@ type document struct {
 }
 
 // readBody reads a body as JSON. RFC 8259, section 8.1, lets a platform ignore a byte
-// order mark; a body that is not JSON, but said to be, may be JSON to the platform.
+// order mark; a body that is not JSON, but said to be or begins so, may be JSON to the
+// platform.
 func readBody(r *Request) *document {
 	text := withoutMark(r.Body)
 	if tooDeep(text) {
@@ -46,7 +47,8 @@ func readBody(r *Request) *document {
 	}
 	kind, _, _ := strings.Cut(strings.ToLower(r.Header.Get("Content-Type")), ";")
 	kind = strings.TrimSpace(kind)
-	if len(bytes.TrimSpace(text)) > 0 && (strings.HasSuffix(kind, "/json") || strings.HasSuffix(kind, "+json")) {
+	if opens(text) && kind != "application/x-www-form-urlencoded" ||
+		len(bytes.TrimSpace(text)) > 0 && (strings.HasSuffix(kind, "/json") || strings.HasSuffix(kind, "+json")) {
 		return &document{err: unclear("the body is not valid JSON")}
 	}
 	return &document{}

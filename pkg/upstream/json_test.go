@@ -32,7 +32,6 @@ func TestDeepJSON(t *testing.T) {
 		"never closed":          {strings.Repeat("[", 16<<20), true},
 		"objects, never closed": {strings.Repeat(`{"a":`, 2<<20), true},
 		"after spaces":          {" \n" + strings.Repeat("[", 16<<20), true},
-		"a broken text":         {`{"` + strings.Repeat(`\`, 101), false},
 	} {
 		key, err := e.Key(NewInput(&Request{Method: "POST", Target: "/", Body: []byte(tt.body)}))
 		if (err != nil) != tt.deep || err != nil && !strings.HasSuffix(err.Error(), "cannot be computed for this request: nested deeper than 1000 levels") || err == nil && key != "none" {

@@ -200,11 +200,16 @@ type params struct {
 }
 
 func (p *params) get(name string) (value string, there bool, err error) {
-	values := p.values[name]
-	switch {
-	case p.err != nil:
+	if p.err != nil {
 		return "", false, p.err
-	case len(values) > 1:
+	}
+	for other := range p.values { // some platforms compare names without regard to case
+		if other != name && strings.EqualFold(other, name) {
+			return "", true, unclear("the name of a parameter differs in case only")
+		}
+	}
+	values := p.values[name]
+	if len(values) > 1 {
 		return "", true, unclear("a parameter occurs twice")
 	}
 	return p.values.Get(name), len(values) == 1, nil

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -23,7 +24,7 @@ func retryAfter(header http.Header, now time.Time) time.Duration {
 // seconds reads both forms of Retry-After (RFC 9110, section 10.2.3):
 // seconds, and a date, which is compared with the sender's own Date.
 func seconds(v string, header http.Header, now time.Time) time.Duration {
-	if n, err := strconv.ParseUint(v, 10, 31); err == nil {
+	if n, err := strconv.ParseUint(v, 10, 31); err == nil || errors.Is(err, strconv.ErrRange) { // n is the greatest then
 		return min(time.Duration(n)*time.Second, maxRetryAfter)
 	}
 	at, err := http.ParseTime(v)

@@ -92,6 +92,9 @@ func TestRequestsThatPlatformsReadDifferently(t *testing.T) {
 		{"twice in a multipart form", `form("m")`, post(twice, "/", file.String()), ""},
 		{"two values in query and form", `param("m")`, post(form, "/?m=query", "m=refund"), ""},
 		{"an empty one in the query", `param("m")`, post(form, "/?m", "m=refund"), ""},
+		{"twice, in two cases", `query("m")`, get("/?m=query&M=refund"), ""},
+		{"in another case", `query("m") + "!"`, get("/?M=refund"), ""},
+		{"in another case in the form", `param("m") + "!"`, post(form, "/?a=b", "M=refund"), ""},
 		{"another one twice", `query("m")`, get("/?m=refund&x=1&x=2"), "refund"},
 		{"a strange Content-Type", `form("m") + "!"`, post(form+"; a=1; a=2", "/", "m=refund"), ""},
 		{"two Content-Types", `form("m") + "!"`, &Request{Method: "POST", Target: "/", Body: []byte("m=refund"), Header: http.Header{"Content-Type": {"text/plain", form}}}, ""},
@@ -107,6 +110,8 @@ func TestRequestsThatPlatformsReadDifferently(t *testing.T) {
 		{"a byte order mark inside a parameter", `fromJSON(param("biz")).m`, get("/?biz=" + url.QueryEscape(bom+`{"m":"refund"}`)), "refund"},
 		{"JSON of two bytes a character", `json("m") ?? "none"`, post(js, "/", "\xff\xfe{\x00}\x00"), ""},
 		{"JSON of another type", `json("m") ?? "none"`, post("application/problem+json; charset=x", "/", `{"m":"refund",}`), ""},
+		{"broken JSON without a type", `json("m") ?? "none"`, post("", "/", `{"m":"refund",}`), ""},
+		{"JSON of a text that never ends", `json("m") ?? "none"`, post("text/plain", "/", `{"`+strings.Repeat(`\`, 101)), ""},
 		{"no JSON", `json("m") ?? "none"`, post(form, "/", "{m:1,m:2"), "none"},
 		{"no body", `json("m") ?? "none"`, post(js, "/", " "), "none"},
 		{"unreserved characters of a path", `path`, get("/v3/%72%65fu%6Ed%2d%2E%5f%7e?%72"), "/v3/refund-._~"},
@@ -195,6 +200,7 @@ func TestRetryAfter(t *testing.T) {
 		{"malformed", "soon", "", 0},
 		{"negative", "-1", "", 0},
 		{"absurd", "999999999", "", 24 * time.Hour},
+		{"beyond all numbers", strings.Repeat("9", 100), "", 24 * time.Hour},
 		{"none", "", "", 0},
 	}
 	for _, tt := range []struct {
