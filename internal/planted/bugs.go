@@ -38,6 +38,7 @@ var suites = []struct {
 	{"./pkg/upstream", reasonBugs},
 	{"./internal/server", connectionBugs},
 	{"./pkg/upstream", readingBugs},
+	{"./pkg/upstream", upstreamBugs},
 }
 
 var storeBugs = []bug{

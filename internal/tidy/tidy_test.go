@@ -55,7 +55,7 @@ var mayImport = map[string][]string{
 	"pkg/quota":                     {"golang.org/x/time/rate"},
 	"pkg/retry":                     {"github.com/hashicorp/go-retryablehttp"},
 	"pkg/planner":                   {"pkg/quota", "pkg/wheel", "pkg/internal/heap"},
-	"pkg/upstream":                  {"github.com/expr-lang/expr*", "github.com/tidwall/gjson", "github.com/dunglas/httpsfv"},
+	"pkg/upstream":                  {"github.com/expr-lang/expr*", "github.com/tidwall/gjson", "github.com/tidwall/match", "github.com/dunglas/httpsfv"},
 	"pkg/signer":                    {"pkg/upstream", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs the requests that upstream sends
 	"pkg/lease":                     {"pkg/quota"},
 	"pkg/scheduler":                 {"pkg/planner", "pkg/lease", "pkg/wheel", "pkg/quota", "pkg/retry", "pkg/upstream", "pkg/scheduler/internal/*", "pkg/internal/heap", "github.com/google/uuid"},

@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/file"
 	"github.com/expr-lang/expr/vm"
 )
@@ -28,8 +29,8 @@ const MaxKey = 256
 
 // An Expr is a compiled request expression (the language of expr-lang/expr). It has
 // method, path, query(n), form(n), param(n), header(n), json(path) and
-// urlencode(text or object). A value that is there twice, or in a part that cannot be
-// parsed whole, is an error. It is safe for concurrent use.
+// urlencode(text or object). A value that is there twice, or in a part that servers read
+// in several ways, is an error. It is safe for concurrent use.
 type Expr struct {
 	source  string
 	program *vm.Program
@@ -38,7 +39,7 @@ type Expr struct {
 // requestEnv has the variables of request expressions.
 type requestEnv struct {
 	Method string                       `expr:"method"`
-	Path   string                       `expr:"path"`
+	Path   func() (string, error)       `expr:"path"` // written as a variable
 	Query  func(string) (string, error) `expr:"query"`
 	Form   func(string) (string, error) `expr:"form"`
 	Param  func(string) (string, error) `expr:"param"`
@@ -60,7 +61,7 @@ type answerEnv struct {
 func (in *Input) env() requestEnv {
 	return requestEnv{
 		Method: in.r.Method,
-		Path:   in.path(),
+		Path:   in.path,
 		Query:  in.queryParam,
 		Form:   in.formParam,
 		Param:  in.Param,
@@ -87,7 +88,7 @@ func Compile(source string, kind Kind) (*Expr, error) {
 }
 
 func compile(source string, env any, options ...expr.Option) (*vm.Program, error) {
-	program, err := expr.Compile(source, append(options, expr.Env(env), urlencode, fromJSON)...)
+	program, err := expr.Compile(source, append(options, expr.Env(env), urlencode, fromJSON, expr.Patch(callPath{}))...)
 	var at *file.Error
 	if errors.As(err, &at) { // its text has three lines: they draw the place
 		return nil, fmt.Errorf("%s (in %q, character %d)", at.Message, source, at.Column+1)
@@ -96,6 +97,15 @@ func compile(source string, env any, options ...expr.Option) (*vm.Program, error
 		return nil, fmt.Errorf("%w (in %q)", err, source)
 	}
 	return program, nil
+}
+
+// callPath makes path a call, which can fail. A variable of an expression cannot.
+type callPath struct{}
+
+func (callPath) Visit(node *ast.Node) {
+	if id, ok := (*node).(*ast.IdentifierNode); ok && id.Value == "path" {
+		ast.Patch(node, &ast.CallNode{Callee: &ast.IdentifierNode{Value: "path"}})
+	}
 }
 
 // urlencode escapes a text for a query, and turns an object into a query or

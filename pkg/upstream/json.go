@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
+	"github.com/tidwall/match"
 )
 
 // maxDepth bounds the nesting of JSON texts that are read. gjson recurses at each level,
@@ -16,6 +18,8 @@ const maxDepth = 1000
 var (
 	errDeep  = unclear(fmt.Sprintf("nested deeper than %d levels", maxDepth))
 	errTwice = unclear("a name occurs twice in a JSON object")
+
+	errSpelling = unclear("a name is there in another spelling only, such as in capitals")
 )
 
 // An unclear is the reason why an expression cannot be computed for a request. It holds
@@ -32,26 +36,53 @@ type document struct {
 }
 
 // readBody reads a body as JSON. RFC 8259, section 8.1, lets a platform ignore a byte
-// order mark; a body that is not JSON, but said to be or begins so, may be JSON to the
-// platform.
+// order mark. A body that is not JSON, but begins like it or is said to be, may be JSON to
+// the platform, such as up to its first fault.
 func readBody(r *Request) *document {
 	text := withoutMark(r.Body)
-	if tooDeep(text) {
+	kind, _, err := contentType(r)
+	switch {
+	case len(bytes.TrimSpace(text)) == 0:
+		return &document{}
+	case err != nil:
+		return &document{err: err}
+	case tooDeep(text):
 		return &document{err: errDeep}
-	}
-	if gjson.ValidBytes(text) {
-		if ambiguous(text) {
-			return &document{err: errTwice}
+	case !utf8.Valid(text) || !gjson.ValidBytes(text): // a broken character is read in several ways
+		if kind == urlencodedForm || kind == multipartForm || !opens(text) && !strings.HasSuffix(kind, "/json") && !strings.HasSuffix(kind, "+json") {
+			return &document{}
 		}
-		return &document{text: text}
-	}
-	kind, _, _ := strings.Cut(strings.ToLower(r.Header.Get("Content-Type")), ";")
-	kind = strings.TrimSpace(kind)
-	if opens(text) && kind != "application/x-www-form-urlencoded" ||
-		len(bytes.TrimSpace(text)) > 0 && (strings.HasSuffix(kind, "/json") || strings.HasSuffix(kind, "+json")) {
 		return &document{err: unclear("the body is not valid JSON")}
+	case ambiguous(text):
+		return &document{err: errTwice}
 	}
-	return &document{}
+	return &document{text: text}
+}
+
+// respelled reports whether an object of a JSON text, on the way of a path, has a name
+// that differs from the path's only in its case. Paths with more of gjson's syntax than
+// names, indices and * are not looked at.
+func respelled(text []byte, path string) bool {
+	if strings.ContainsAny(path, `\|@{}[]()!"`) {
+		return false
+	}
+	return differs(gjson.ParseBytes(text), strings.Split(path, "."))
+}
+
+func differs(value gjson.Result, path []string) (found bool) {
+	if len(path) == 0 || !value.IsObject() && !value.IsArray() {
+		return false
+	}
+	value.ForEach(func(name, member gjson.Result) bool {
+		switch {
+		case value.IsArray(), match.Match(name.String(), path[0]):
+			found = differs(member, path[1:])
+		default:
+			found = match.Match(strings.ToLower(name.String()), strings.ToLower(path[0]))
+		}
+		return !found
+	})
+	return found
 }
 
 // jsonValue returns the value at a path of a JSON text, nil if there is none. A *

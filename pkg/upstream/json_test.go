@@ -33,7 +33,7 @@ func TestDeepJSON(t *testing.T) {
 		"objects, never closed": {strings.Repeat(`{"a":`, 2<<20), true},
 		"after spaces":          {" \n" + strings.Repeat("[", 16<<20), true},
 	} {
-		key, err := e.Key(NewInput(&Request{Method: "POST", Target: "/", Body: []byte(tt.body)}))
+		key, err := e.Key(NewInput(post(form, "/", tt.body)))
 		if (err != nil) != tt.deep || err != nil && !strings.HasSuffix(err.Error(), "cannot be computed for this request: nested deeper than 1000 levels") || err == nil && key != "none" {
 			t.Errorf("%s: %q, %v", name, key, err)
 		}

@@ -73,6 +73,11 @@ func TestRequestsThatPlatformsReadDifferently(t *testing.T) {
 	mw.WriteField("m", "query")
 	mw.Close()
 	const js, bom = "application/json", "\xef\xbb\xbf"
+	packed := func(kind, body string) *Request {
+		r := post(kind, "/", body)
+		r.Header.Set("Content-Encoding", "gzip")
+		return r
+	}
 	get := func(target string) *Request { return &Request{Method: "GET", Target: target} }
 	for _, tt := range []struct {
 		name, source string
@@ -113,9 +118,34 @@ func TestRequestsThatPlatformsReadDifferently(t *testing.T) {
 		{"broken JSON without a type", `json("m") ?? "none"`, post("", "/", `{"m":"refund",}`), ""},
 		{"JSON of a text that never ends", `json("m") ?? "none"`, post("text/plain", "/", `{"`+strings.Repeat(`\`, 101)), ""},
 		{"no JSON", `json("m") ?? "none"`, post(form, "/", "{m:1,m:2"), "none"},
+		{"a broken character", `json("m")`, post(js, "/", "{\"m\":\"refund\xff\"}"), ""},
 		{"no body", `json("m") ?? "none"`, post(js, "/", " "), "none"},
 		{"unreserved characters of a path", `path`, get("/v3/%72%65fu%6Ed%2d%2E%5f%7e?%72"), "/v3/refund-._~"},
-		{"other characters of a path", `path`, get("/a%2fb%3bc%25%37%20%c3%a4|%40@"), "/a%2Fb%3Bc%257%20%C3%A4|%40@"},
+		{"other characters of a path", `path`, get("/%25%37%20%c3%a4ä|%40@%3a%2a"), "/%257%20%C3%A4%C3%A4%7C@@:*"},
+		{"two slashes", `path`, get("/v3//refund"), ""},
+		{"an escaped slash", `path startsWith "/v3/refund" ? "y" : "n"`, get("/v3%2frefund"), ""},
+		{"an escaped backslash", `path`, get("/v3%5crefund"), ""},
+		{"a path parameter", `path`, get("/v3;x=1/refund"), ""},
+		{"an escaped path parameter", `path`, get("/v3/refund%3bx"), ""},
+		{"the path is not read", `query("m")`, get("/v3//refund;x?m=refund"), "refund"},
+		{"another case", `query("m") + "!"`, get("/?M=refund"), ""},
+		{"two cases", `query("m")`, get("/?m=query&M=refund"), ""},
+		{"a dot for an underscore", `form("app_id") + "!"`, post(form, "/", "app.id=1"), ""},
+		{"a space ahead", `form("m") + "!"`, post(form, "/", "a=1& m=refund"), ""},
+		{"a zero byte", `query("m") + "!"`, get("/?m%00x=refund"), ""},
+		{"no Content-Type", `form("m")`, &Request{Method: "POST", Target: "/", Body: []byte("m=refund")}, "refund"},
+		{"no Content-Type, no POST", `form("m") + "!"`, &Request{Method: "PUT", Target: "/", Body: []byte("m=refund")}, "!"},
+		{"a strange charset", `form("m") + "!"`, post(form+"; charset=ibm037", "/", "%94=%99%85%86%A4%95%84"), ""},
+		{"a sloppy charset", `form("m") + "!"`, post(form+"; charset=ibm037; x", "/", "m=refund"), ""},
+		{"a charset of Alipay's", `form("m")`, post(form+";charset=GBK", "/", "m=refund"), "refund"},
+		{"a packed form", `form("m") + "!"`, packed(form, "x"), ""},
+		{"packed JSON", `json("m") ?? "none"`, packed("text/plain", "{}"), ""},
+		{"a member in another case", `json("a.m") ?? "none"`, post(js, "/", `{"A":{"m":"refund"}}`), ""},
+		{"a member in two cases", `json("m")`, post(js, "/", `{"m":"query","M":"refund"}`), ""},
+		{"another member in two cases", `json("m")`, post(js, "/", `{"m":"refund","x":1,"X":2,"a":{"M":1}}`), "refund"},
+		{"a star and another case", `json("*_request.no") ?? "none"`, post(js, "/", `{"Refund_Request":{"No":"R1"}}`), ""},
+		{"in another case in an array", `json("a.0.m") ?? "none"`, post(js, "/", `{"a":[{"M":"refund"}]}`), ""},
+		{"JSON up to a fault, without a type", `json("m") ?? "none"`, &Request{Method: "POST", Target: "/", Body: []byte(`{"m":"refund"} x`)}, ""},
 	} {
 		e, err := Compile(tt.source, Key)
 		if err != nil {
@@ -126,6 +156,47 @@ func TestRequestsThatPlatformsReadDifferently(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", tt.name, got, err, tt.want)
 		} else if err != nil && !strings.Contains(err.Error(), "cannot be computed for this request: ") {
 			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+// TestMultipart: the fields that all readers read alike, or an error.
+func TestMultipart(t *testing.T) {
+	const kind = "multipart/form-data; boundary=B"
+	field := func(header, value string) string { return "--B\r\n" + header + "\r\n\r\n" + value + "\r\n" }
+	const m = `Content-Disposition: form-data; name="m"`
+	for _, tt := range []struct{ name, body, want string }{
+		{"plain", field(m, "refund") + "--B--\r\n", "refund"},
+		{"of Alipay's SDK", "\r\n" + field(`Content-Disposition:form-data;name="m"`+"\r\nContent-Type:text/plain", "refund") + "--B--\r\n", "refund"},
+		{"of .NET", field("Content-Type: text/plain; charset=utf-8\r\nContent-Disposition: form-data; name=m", "refund") + "--B--\r\n", "refund"},
+		{"beside a file", field(`Content-Disposition: form-data; name="f"; filename="x.png"`, "x") + field(m, "refund") + "--B--", "refund"},
+		{"a file", field(m+`; filename="x"`, "refund") + "--B--\r\n", "none"},
+		{"a file without a name", field(m+`; filename=""`, "refund") + "--B--\r\n", "none"},
+		{"text ahead", "x\r\n" + field(m, "refund") + "--B--\r\n", ""},
+		{"text behind", field(m, "refund") + "--B--\r\n" + field(m, "query"), ""},
+		{"lines end in LF", strings.ReplaceAll(field(m, "refund"), "\r", "") + "--B--\n", ""},
+		{"a boundary ends in LF", field(m, "refund") + "--B\n" + m + "\r\n\r\nquery\r\n--B--\r\n", ""},
+		{"a boundary begins with LF", field("Content-Disposition: form-data; name=x", "\n--B\r\n"+m+"\r\n\r\nrefund") + "--B--\r\n", ""},
+		{"a longer boundary", field(m, "refund\r\n--Bx") + "--B--\r\n", ""},
+		{"quoted-printable", field(m+"\r\nContent-Transfer-Encoding: quoted-printable", "=72efund") + "--B--\r\n", ""},
+		{"binary", field(m+"\r\nContent-Transfer-Encoding: binary", "refund") + "--B--\r\n", "refund"},
+		{"two names", field(m+`; name="x"`, "refund") + "--B--\r\n", ""},
+		{"an extended name", field(`Content-Disposition: form-data; name*=utf-8''m`, "refund") + "--B--\r\n", ""},
+		{"two dispositions", field(m+"\r\n"+`Content-Disposition: form-data; name="x"`, "refund") + "--B--\r\n", ""},
+		{"the name in the second one", field("Content-Disposition: form-data; x=1\r\n"+m, "refund") + "--B--\r\n", ""},
+		{"no name", field("Content-Disposition: form-data", "refund") + "--B--\r\n", ""},
+		{"an attachment", field(`Content-Disposition: attachment; name="m"`, "refund") + "--B--\r\n", ""},
+		{"a folded line", field("Content-Disposition: form-data;\r\n name=\"m\"", "refund") + "--B--\r\n", ""},
+		{"a line that ends in LF", field(m+"\nX: 1", "refund") + "--B--\r\n", ""},
+		{"no end", field(m, "refund"), ""},
+		{"nothing in it", "--B--\r\n", ""},
+	} {
+		e, err := Compile(`let m = form("m"); m == "" ? "none" : m`, Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := e.Key(NewInput(post(kind, "/", tt.body))); got != tt.want || (err != nil) != (tt.want == "") {
+			t.Errorf("%s: %q, %v; want %q", tt.name, got, err, tt.want)
 		}
 	}
 }

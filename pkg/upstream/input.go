@@ -1,0 +1,124 @@
+package upstream
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// An Input gives expressions the parts of a request: each part is parsed once,
+// at its first use. It belongs to one goroutine.
+//
+// Limits must count the request that the platform reads. So a part that servers parse in
+// several ways is an error, and so is a value that is there twice, or under another
+// spelling of its name: some platforms take the first, others the last, and some ignore
+// the case of names.
+type Input struct {
+	r     *Request
+	query *params
+	form  *params
+	json  *document
+}
+
+// NewInput returns the Input of a request.
+func NewInput(r *Request) *Input { return &Input{r: r} }
+
+// path returns the path in one spelling: the characters of RFC 3986, section 3.3, are
+// plain, and all others escaped in upper case. Servers take several slashes for one, an
+// escaped slash or a backslash for a slash, and cut a segment at a semicolon, or do not.
+func (in *Input) path() (string, error) {
+	path, _, _ := strings.Cut(in.r.Target, "?")
+	plain, err := url.PathUnescape(path)
+	switch {
+	case err != nil:
+		return "", unclear("its path has a broken escape")
+	case strings.Contains(plain, "//"), strings.Count(plain, "/") > strings.Count(path, "/"), strings.ContainsAny(plain, `;\`):
+		return "", unclear("its path has a double or escaped slash, a backslash or a semicolon, which servers read in several ways")
+	}
+	var one strings.Builder
+	for i := range len(plain) {
+		if c := plain[i]; isPathByte(c) {
+			one.WriteByte(c)
+		} else {
+			fmt.Fprintf(&one, "%%%02X", c)
+		}
+	}
+	return one.String(), nil
+}
+
+func isPathByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("/-._~!$&'()*+,;=:@", c) >= 0
+}
+
+func (in *Input) queryParam(name string) (string, error) {
+	value, _, err := in.queryParams().get(name)
+	return value, err
+}
+
+func (in *Input) formParam(name string) (string, error) {
+	value, _, err := in.formParams().get(name)
+	return value, err
+}
+
+// Param returns a parameter of the query or the form; empty if there is none.
+func (in *Input) Param(name string) (string, error) {
+	value, inQuery, err := in.queryParams().get(name)
+	if err != nil {
+		return "", err
+	}
+	other, inForm, err := in.formParams().get(name)
+	switch {
+	case err != nil:
+		return "", err
+	case !inQuery:
+		return other, nil
+	case inForm && other != value:
+		return "", unclear("query and form have two values of one parameter")
+	}
+	return value, nil
+}
+
+func (in *Input) header(name string) (string, error) {
+	if len(in.r.Header.Values(name)) > 1 {
+		return "", unclear("a header occurs twice")
+	}
+	return in.r.Header.Get(name), nil
+}
+
+// jsonValue returns the value at a path of a JSON body, nil if there is none.
+func (in *Input) jsonValue(path string) (any, error) {
+	if in.json == nil {
+		in.json = readBody(in.r)
+	}
+	if in.json.text == nil {
+		return nil, in.json.err
+	}
+	if respelled(in.json.text, path) {
+		return nil, errSpelling
+	}
+	return jsonValue(in.json.text, path), nil
+}
+
+// has reports whether a parameter, or the value at a JSON path, exists and is not empty.
+func (in *Input) has(name string) bool {
+	if v, err := in.Param(name); err == nil && v != "" {
+		return true
+	}
+	v, err := in.jsonValue(name)
+	return err == nil && v != nil && v != ""
+}
+
+func (in *Input) queryParams() *params {
+	if in.query == nil {
+		_, raw, _ := strings.Cut(in.r.Target, "?")
+		in.query = parseParams(raw, "the query cannot be parsed")
+	}
+	return in.query
+}
+
+func (in *Input) formParams() *params {
+	if in.form == nil {
+		in.form = parseForm(in.r)
+	}
+	return in.form
+}
