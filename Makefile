@@ -63,6 +63,10 @@ kill: ## kill -9 the sidecar 200 times under load
 planted: ## plant bugs, one at a time, and look whether the tests see them
 	go run ./internal/planted
 
+.PHONY: mutants
+mutants: ## change the code in small ways, one at a time: the tests must see each; ARGS='-n 80'
+	go run ./internal/mutants $(ARGS)
+
 .PHONY: lint
 lint: ## check formatting, vet and staticcheck
 	@test -z "$$($(GOFMT) -l .)" || { $(GOFMT) -l .; echo "gofmt would change these files: run make fmt"; exit 1; }
