@@ -39,7 +39,7 @@ var retryBugs = []bug{
 	{"the breaker lets two probes go", "pkg/retry/breaker.go",
 		"	case b.probe == 0 && !now", "	case !now", nil},
 	{"an attempt from before the breaker closed opens it", "pkg/retry/breaker.go",
-		"b.failures == 0 && !began.Before(b.changed))", "b.failures == 0)", nil},
+		"b.failures == 0 && !began.Before(b.closed))", "b.failures == 0)", nil},
 	{"a limited answer counts as a failure", "pkg/retry/retry.go",
 		"	case Limited:\n		d.Failures = 0\n", "	case Limited:\n		d.Failures++\n", nil},
 	{"calls in flight together count as a streak", "pkg/retry/streak.go",

@@ -19,7 +19,7 @@ var probes = Curve{Min: 500 * time.Millisecond, Max: 30 * time.Second}
 // The zero Breaker is closed. It has state and belongs to one goroutine.
 type Breaker struct {
 	failures int       // in a row; 0 while it is closed
-	changed  time.Time // when the last failure, or the closing, was noticed
+	closed   time.Time // when it closed last
 	probeAt  time.Time // no probe before it
 	probe    uint64    // the attempt that probes, 0 if there is none
 }
@@ -77,11 +77,10 @@ func (b *Breaker) Record(now time.Time, id uint64, began time.Time, reach Reach,
 	}
 	switch {
 	case reach == Reached && b.failures > 0:
-		*b = Breaker{changed: now} // attempts that began before may still fail
+		*b = Breaker{closed: now} // attempts that began before may still fail
 		return true
-	case reach == Failing && (probed || b.failures == 0 && !began.Before(b.changed)):
+	case reach == Failing && (probed || b.failures == 0 && !began.Before(b.closed)):
 		b.failures++
-		b.changed = now
 		b.probeAt = now.Add(probes.Delay(b.failures, 0, random))
 		return true
 	}
@@ -89,7 +88,7 @@ func (b *Breaker) Record(now time.Time, id uint64, began time.Time, reach Reach,
 }
 
 // Reset closes the breaker: the upstream is another one now.
-func (b *Breaker) Reset(now time.Time) { *b = Breaker{changed: now} }
+func (b *Breaker) Reset(now time.Time) { *b = Breaker{closed: now} }
 
 // Defer returns how long a call whose signature failed waits while the breaker is open,
 // so that the next probe is another call: the fault may be its own. Failed is how often

@@ -16,6 +16,9 @@ func TestBreaker(t *testing.T) {
 	if b.Open() || b.Allow(at(0)) != math.MaxInt || !b.Until(at(0)).IsZero() {
 		t.Fatalf("a new breaker: %+v", b)
 	}
+	if b.Record(at(0), 1, at(0), Reached, 0.5) || b.Record(at(time.Millisecond), 1, at(0), Reached, 0.5) {
+		t.Error("an attempt that was sent closes a closed breaker")
+	}
 	b.Begin(1)
 	b.Begin(2)
 	if !b.Record(at(second), 1, at(0), Failing, 0.5) || !b.Open() || b.Failures() != 1 || b.Allow(at(second)) != 0 {
@@ -61,12 +64,34 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
+// TestProbesGetRarer: an upstream that stays down is probed every 15 to 30 seconds.
+func TestProbesGetRarer(t *testing.T) {
+	for _, random := range []float64{0, 0.999} {
+		var b Breaker
+		now := at(0)
+		for n := range uint64(30) {
+			b.Begin(n + 1)
+			b.Record(now, n+1, now, Failing, random)
+			wait := b.Until(now).Sub(now)
+			if least := min(15*time.Second, 250*time.Millisecond<<n); wait < least || wait > 2*least {
+				t.Errorf("random %v, after %d failures: the next probe begins after %v, want %v to %v", random, n+1, wait, least, 2*least)
+			}
+			now = b.Until(now)
+		}
+	}
+}
+
 func TestBreakerDefersACallWhoseSignatureFails(t *testing.T) {
 	var b Breaker
 	if d := b.Defer(at(0), 1, 0.5); d != 0 {
 		t.Errorf("closed: %v", d)
 	}
 	b.Record(at(0), 1, at(0), Failing, 0.5)
+	for n, want := range []time.Duration{500 * time.Millisecond / 3, 500 * time.Millisecond * 3 / 5} {
+		if got := b.Defer(at(0), n, 0.5) - b.Until(at(0)).Sub(at(0)); got < want-1 || got > want+1 {
+			t.Errorf("after %d failures: %v after the probe, want %v", n, got, want)
+		}
+	}
 	once, often := b.Defer(at(0), 1, 0.5), b.Defer(at(0), 9, 0.5)
 	if until := b.Until(at(0)).Sub(at(0)); once <= until || often <= once {
 		t.Errorf("open: %v after one failure, %v after nine, the probe in %v", once, often, until)
@@ -109,9 +134,9 @@ func TestStreaks(t *testing.T) {
 	}
 	for k := range maxStreaks + 10 {
 		s.Limited(at(0), string(rune(k)), at(0), c, 0)
-	}
-	if len(s.byKey) > maxStreaks {
-		t.Errorf("%d keys are remembered", len(s.byKey))
+		if len(s.byKey) > maxStreaks {
+			t.Fatalf("%d keys are remembered, want %d at most", len(s.byKey), maxStreaks)
+		}
 	}
 }
 

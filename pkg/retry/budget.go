@@ -15,7 +15,7 @@ type Budget struct {
 	Most  float64       // repeats that can be saved; zero: DefaultMost
 
 	saved float64
-	since time.Time // until when Floor has been counted
+	since time.Time // until when Floor has been counted; zero: for ever, so a new budget is full
 }
 
 // Defaults of the fields of a [Budget].
@@ -25,8 +25,7 @@ const (
 )
 
 // First records a first sending.
-func (b *Budget) First(now time.Time) {
-	b.earn(now)
+func (b *Budget) First() {
 	b.saved = min(b.most(), b.saved+b.Share)
 }
 
@@ -44,11 +43,8 @@ func (b *Budget) Take(now time.Time) (ok bool, next time.Time) {
 	return false, now.Add(wait + 1) // the fraction of a nanosecond counts too
 }
 
-// earn adds the repeats that Floor has earned since the last time. A new budget is full.
+// earn adds the repeats that Floor has earned since the last time.
 func (b *Budget) earn(now time.Time) {
-	if b.since.IsZero() {
-		b.saved, b.since = b.most(), now
-	}
 	if passed := now.Sub(b.since); passed > 0 {
 		b.saved = min(b.most(), b.saved+float64(passed)/float64(b.floor()))
 		b.since = now

@@ -121,6 +121,39 @@ func TestDecorrelated(t *testing.T) {
 	}
 }
 
+func TestLimitedCurve(t *testing.T) {
+	p := Policy{Curve: Curve{Min: time.Second}}
+	if got := p.LimitedCurve(); got.Min != time.Second {
+		t.Errorf("without one of its own: %+v, want the curve of the policy", got)
+	}
+	p.Limited = &Curve{Min: time.Minute}
+	if got := p.LimitedCurve(); got.Min != time.Minute {
+		t.Errorf("with one of its own: %+v", got)
+	}
+}
+
+// TestBudgetForetells: a repeat that is refused is earned at the instant that is given, less
+// a nanosecond.
+func TestBudgetForetells(t *testing.T) {
+	b := Budget{Share: 0.25, Floor: time.Second, Most: 1}
+	b.Take(now)
+	for _, wait := range []time.Duration{time.Second, 750 * time.Millisecond, 500 * time.Millisecond} {
+		if ok, next := b.Take(now); ok || next.Sub(now) < wait || next.Sub(now) > wait+2 {
+			t.Errorf("%v, next after %v, want %v", ok, next.Sub(now), wait)
+		}
+		b.First()
+	}
+	if ok, _ := b.Take(now.Add(250*time.Millisecond - 10)); ok {
+		t.Error("a repeat before it is earned")
+	}
+	if ok, _ := b.Take(now.Add(250*time.Millisecond + 10)); !ok {
+		t.Error("no repeat after three first sendings and a quarter of the floor")
+	}
+	if ok, _ := b.Take(now); ok {
+		t.Error("a clock that goes back earns a repeat")
+	}
+}
+
 // TestBudget uses a plain model: in every stretch of time, repeats are at most the saved
 // ones, plus the share of the first sendings in it, plus the floor.
 func TestBudget(t *testing.T) {
@@ -135,7 +168,7 @@ func TestBudget(t *testing.T) {
 	for range 3000 {
 		at = at.Add(time.Duration(random.IntN(int(200 * time.Millisecond))))
 		if random.IntN(3) == 0 {
-			b.First(at)
+			b.First()
 			events = append(events, event{at, true})
 		} else if ok, next := b.Take(at); ok {
 			events = append(events, event{at, false})
@@ -170,8 +203,8 @@ func TestBudget(t *testing.T) {
 	if ok, _ = b.Take(next); !ok {
 		t.Error("nothing at the instant that was foretold")
 	}
-	b.First(next)
-	b.First(next)
+	b.First()
+	b.First()
 	if ok, _ = b.Take(next); !ok {
 		t.Error("two first sendings earned nothing")
 	}

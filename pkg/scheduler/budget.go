@@ -43,7 +43,7 @@ func (q *budgetQueue) enter(now time.Time, c *call) {
 
 // first notes the first sending of a call.
 func (q *budgetQueue) first(now time.Time) {
-	q.budget.First(now)
+	q.budget.First()
 	q.release(now)
 }
 
