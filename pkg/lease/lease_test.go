@@ -128,6 +128,84 @@ func TestIdleLeasesAreSettled(t *testing.T) {
 	}
 }
 
+// TestIdleLeasesAreSearchedForSeldom: when there are more than firstSweep, and again when
+// there are twice as many as the search has left. Those in flight, and those whose permits
+// are out, stay.
+func TestIdleLeasesAreSearchedForSeldom(t *testing.T) {
+	b := newBook()
+	keys := 0
+	open := func(back time.Time) []Hold { // makes a lease of another key, which no call uses any more
+		keys++
+		ns := needs(fmt.Sprint(keys), 1)[1:]
+		_, _, used := b.Take(begin, ns, false)
+		_, over := b.Return(begin, ns, used, false, backAt(back))
+		return over
+	}
+	flying := needs("in flight", 1)[1:]
+	b.Take(begin, flying, false)
+	later := begin.Add(time.Minute)
+	for range firstSweep - 4 {
+		if over := open(later); len(over) != 0 {
+			t.Fatalf("settled while few are known: %+v", over)
+		}
+	}
+	for n := range 3 {
+		if over := open(begin); len(over) != 0 {
+			t.Fatalf("settled when %d are known: %+v", firstSweep-2+n, over)
+		}
+	}
+	if over := open(later); len(over) != 3 {
+		t.Errorf("%d are settled when more than %d are known, want the three that are idle", len(over), firstSweep)
+	}
+	for n := len(b.latest); n < 2*(firstSweep-2); n++ {
+		if over := open(begin); len(over) != 0 {
+			t.Fatalf("%d are settled when %d are known, want none so soon", len(over), n+1)
+		}
+	}
+	if over := open(begin); len(over) != firstSweep-1 || len(b.latest) != firstSweep-2 {
+		t.Errorf("%d are settled and %d left, want %d and %d", len(over), len(b.latest), firstSweep-1, firstSweep-2)
+	}
+}
+
+// TestUsedUpLeaseIsSettled: with the last of its calls, when its last permit comes back; at
+// once if none of them counted.
+func TestUsedUpLeaseIsSettled(t *testing.T) {
+	for _, tt := range []struct {
+		back []time.Time // of the two calls of the lease
+		want time.Time
+	}{
+		{[]time.Time{begin.Add(2 * time.Minute), begin.Add(time.Minute)}, begin.Add(2 * time.Minute)},
+		{[]time.Time{{}, begin.Add(time.Minute)}, begin.Add(time.Minute)},
+		{[]time.Time{{}, {}}, begin},
+	} {
+		for _, early := range []bool{true, false} { // the calls end before the next lease is taken, or after it
+			b, one := newBook(), needs("k", 1)[1:]
+			b.Take(begin, one, false) // its lease has one permit
+			_, take, first := b.Take(begin, one, false)
+			_, _, second := b.Take(begin, one, false)
+			var over []Hold
+			end := func() {
+				for i, used := range [][]*Lease{first, second} {
+					_, more := b.Return(begin, one, used, false, backAt(tt.back[i]))
+					over = append(over, more...)
+				}
+			}
+			if early {
+				end()
+			}
+			_, _, third := b.Take(begin, one, false)
+			if !early {
+				end()
+			}
+			_, more := b.Return(begin, one, third, false, backAt(begin))
+			over = append(over, more...)
+			if len(over) != 1 || over[0].ID != take[0].ID || over[0].Permits != 2 || !over[0].Back.Equal(tt.want) {
+				t.Errorf("back at %v, early: %v: settled %+v, want the lease of two permits back at %v", tt.back, early, over, tt.want)
+			}
+		}
+	}
+}
+
 func TestNilBookKeepsNothing(t *testing.T) {
 	var b *Book
 	b.SetLimits(limits)
