@@ -86,7 +86,7 @@ const farthestOffset = 26 * time.Hour
 // last returns the instant after which no clock of t's zone shows a time before next, a
 // midnight that is given as if it were in UTC.
 func last(t, next time.Time) int64 {
-	end := t.UnixNano() + 1
+	var end int64
 	for at := t; at.Before(next.Add(farthestOffset)); {
 		_, offset := at.Zone()
 		_, change := at.ZoneBounds()

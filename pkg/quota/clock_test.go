@@ -23,6 +23,8 @@ func TestClockSteps(t *testing.T) {
 	}{
 		{"no step", time.Minute, 0, time.Hour + skew, false},
 		{"forward within the skew", time.Minute, skew, time.Hour, false},
+		{"forward within the skew and what readings of clocks may differ", time.Minute, skew + jitter, time.Hour - jitter, false},
+		{"forward by a nanosecond more", time.Minute, skew + jitter + 1, time.Hour + skew, true},
 		{"back within the skew", time.Minute, -skew, time.Hour + 2*skew, false},
 		{"forward over midnight", 30 * time.Minute, 2 * time.Hour, 23*time.Hour - 30*time.Minute + skew + 30*time.Minute, true},
 		{"forward to right before midnight", 30 * time.Minute, 30*time.Minute - 2*skew, 24*time.Hour + 30*time.Minute + 3*skew, true},
@@ -182,9 +184,11 @@ func TestStepBringsNothingBackOut(t *testing.T) {
 		t.Errorf("yesterday's permit is back in %v", at.Sub(now))
 	}
 	l = New(noon, day)
-	l.Restore(noon, 2*time.Second, Held{Permits: 1, Back: noon.Add(-12 * time.Hour)})
-	if at := l.Next(noon, one(0)[0]); at.After(noon) {
-		t.Errorf("yesterday's permit is restored, and back in %v", at.Sub(noon))
+	for _, back := range []time.Duration{-12 * time.Hour, 0} {
+		l.Restore(noon, 2*time.Second, Held{Permits: 1, Back: noon.Add(back)})
+		if at := l.Next(noon, one(0)[0]); at.After(noon) {
+			t.Errorf("a permit that was back %v ago is restored, and back in %v", -back, at.Sub(noon))
+		}
 	}
 }
 
@@ -224,5 +228,114 @@ func TestStepWhileAllIsHeld(t *testing.T) {
 	now := at(10 * time.Second)
 	if back := l.Next(now, one(0)[0]).Sub(now); back != 30*time.Second {
 		t.Errorf("the permits are back after %v, want 30s", back)
+	}
+}
+
+// TestKeysAfterAStep: after a step a table of keys has room for another one as soon as the
+// permits of the one that it has are back, by both clocks.
+func TestKeysAfterAStep(t *testing.T) {
+	const skew = time.Second
+	begin := time.Date(2026, 11, 21, 23, 0, 0, 0, time.UTC)
+	a, b := []Need{{Key: "a", Cost: 1}}, []Need{{Key: "b", Cost: 1}}
+	for _, tt := range []struct {
+		name     string
+		at, step time.Duration
+		back     time.Duration // of the permit of a, by the monotonic clock
+	}{
+		{"forward", 10 * time.Minute, 10 * time.Minute, time.Hour + skew},
+		{"back", 10 * time.Minute, -10 * time.Minute, time.Hour + 10*time.Minute + skew},
+		{"forward when it is back", time.Hour + skew, time.Minute, time.Hour + skew},
+		{"back when it is back", 61 * time.Minute, -3 * time.Hour, time.Hour + skew},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := New(begin, Limit{Calls: 1, Window: Aligned(Calendar{Unit: Day, Skew: skew}), MaxKeys: 1})
+			l.Take(begin, a)
+			l.Return(begin, a, Attempt{Sent: begin, End: begin})
+			now := begin.Add(tt.at)
+			l.step(tt.step)
+			l.Next(now, a[0])
+			back := begin.Add(tt.back)
+			for now.Before(back) {
+				short, ok := l.Take(now, b)
+				if ok || short.Until.After(back) {
+					t.Fatalf("b: %v after %v, until %v, but the permit of a is back after %v", ok, now.Sub(begin), short.Until.Sub(begin), tt.back)
+				}
+				now = short.Until
+			}
+			if _, ok := l.Take(now, b); !ok {
+				t.Errorf("b was refused after %v, when the permit of a is back", now.Sub(begin))
+			}
+		})
+	}
+}
+
+// TestKeysAreForgottenAfterAStepBack: an account is looked at when its window ends by the
+// new clock, not an hour later.
+func TestKeysAreForgottenAfterAStepBack(t *testing.T) {
+	l := New(start, Limit{Calls: 1, Window: Aligned(Calendar{Unit: Minute})})
+	a, b := []Need{{Key: "a", Cost: 1}}, []Need{{Key: "b", Cost: 1}}
+	l.Take(start, a)
+	l.Return(start, a, Attempt{Sent: start, End: start})
+	l.step(-time.Hour)
+	l.Next(at(10*time.Second), a[0])
+	for i := range 3 {
+		l.Take(at(time.Duration(3+i)*time.Minute), b)
+	}
+	if l.Known(0, "a") {
+		t.Error("a is known five minutes after its only call, under a limit of a minute")
+	}
+}
+
+// TestDoubtsEnd: a window after a step, permits come back by the new clock alone.
+func TestDoubtsEnd(t *testing.T) {
+	l := New(start, Limit{Calls: 1, Window: Aligned(Calendar{Unit: Minute})})
+	l.step(30 * time.Second)
+	for _, tt := range []struct{ at, back time.Duration }{
+		{10 * time.Second, time.Minute},                   // the clock before: a minute ends 60 s after start
+		{5 * time.Minute, 5*time.Minute + 30*time.Second}, // the new one alone
+	} {
+		now := at(tt.at)
+		l.Take(now, one(0))
+		l.Return(now, one(0), Attempt{Sent: now, End: now})
+		if back := l.Next(now, one(0)[0]).Sub(start); back != tt.back {
+			t.Errorf("sent after %v: back after %v, want %v", tt.at, back, tt.back)
+		}
+	}
+}
+
+// TestManySteps: however many steps there are in a window, the memory of them is bounded,
+// and the last ones count.
+func TestManySteps(t *testing.T) {
+	l := New(start, Limit{Calls: 1, Window: Aligned(Calendar{Unit: Day})})
+	for i := range 3 * maxDoubts {
+		l.step(time.Duration(i+1) * time.Minute)
+		l.Next(start, one(0)[0])
+	}
+	if n := len(l.limits[0].doubts); n != maxDoubts {
+		t.Errorf("%d clocks are remembered, want %d", n, maxDoubts)
+	}
+	l.step(24 * time.Hour)
+	l.Take(start, one(0))
+	l.Return(start, one(0), Attempt{Sent: start, End: start})
+	// By the eighth clock before the last step 9 hours and 1 + 2 + … + 17 minutes of the day have gone.
+	if back, want := l.Next(start, one(0)[0]).Sub(start), 15*time.Hour-153*time.Minute; back != want {
+		t.Errorf("the permit is back after %v, want %v", back, want)
+	}
+}
+
+// TestAuditAfterAStep: what the audit counts without the guard follows a step as permits
+// do, and does not hold more than there is.
+func TestAuditAfterAStep(t *testing.T) {
+	l := New(start, Limit{Calls: 2, Guard: time.Second, Window: Aligned(Calendar{Unit: Minute})})
+	l.Take(at(50*time.Second), one(0))
+	l.Return(at(65*time.Second), one(0), Attempt{Sent: at(50 * time.Second), End: at(65 * time.Second)})
+	if free := l.Usage(at(65*time.Second), 0, "").Free; free != 2 {
+		t.Errorf("%d permits are free, want 2: by the guard the call arrived in the minute before", free)
+	}
+	l.step(40 * time.Second)
+	l.Next(at(70*time.Second), one(0)[0]) // 1:50; by the clock before, the minute ends 50 s later
+	l.Take(at(119*time.Second), one(0))
+	if most := l.Audit(0).Most; most != 2 {
+		t.Errorf("most is %d, want 2: by the clock before, both may have arrived in one minute", most)
 	}
 }

@@ -24,9 +24,6 @@ func (c *cooling) at(now int64) int {
 		c.total -= c.ring[c.head].n
 		c.head++
 	}
-	if int(c.head) == len(c.ring) {
-		c.ring, c.head = c.ring[:0], 0
-	}
 	return int(c.total)
 }
 
@@ -70,9 +67,10 @@ func (c *cooling) nth(r int) (int64, bool) {
 	return 0, false
 }
 
-// shift lets everything come back later by a step of the clock, which may be negative, and
-// nothing before the floor.
-func (c *cooling) shift(step, floor int64) {
+// shift lets everything that is out come back later by a step of the clock, which may be
+// negative, and nothing before the floor.
+func (c *cooling) shift(now, step, floor int64) {
+	c.at(now)
 	for i := int(c.head); i < len(c.ring); i++ {
 		c.ring[i].at = max(c.ring[i].at+step, floor)
 	}

@@ -170,6 +170,21 @@ func TestReplaceRefillsNoBucket(t *testing.T) {
 	if n := took(at(11 * time.Second)); n != 2 {
 		t.Errorf("%d after ten seconds, want the new burst of 2", n)
 	}
+	spaced.Calls = 600
+	l.Replace(at(11*time.Second), []Limit{spaced}, []int{0})
+	if next, want := l.Next(at(11*time.Second), need[0]), at(11100*ms); next.Before(want) || next.Sub(want) > 10 {
+		t.Errorf("the next one goes after %v, want 100ms after the last, at the new rate", next.Sub(start))
+	}
+	spaced.Burst, spaced.Guard = 0, time.Second
+	l.Replace(at(11*time.Second), []Limit{spaced}, []int{0})
+	if n := took(at(11 * time.Second)); n < 500 {
+		t.Errorf("%d at once without spacing, want hundreds", n)
+	}
+	spaced.Burst, spaced.Calls = 2, 6000
+	l.Replace(at(11*time.Second), []Limit{spaced}, []int{0})
+	if n := took(at(11 * time.Second)); n != 2 {
+		t.Errorf("%d with spacing again, want its burst of 2", n)
+	}
 }
 
 func TestPauseForEverIsAPause(t *testing.T) {
@@ -271,5 +286,166 @@ func playPlaces(t *testing.T, r *rand.Rand, limit Limit) {
 		if len(waiting) > 0 && now-waiting[0].came > time.Duration(placed+1)*bound {
 			t.Fatalf("%s came at %v, and has no place at %v", waiting[0].need[0].Key, waiting[0].came, now)
 		}
+	}
+}
+
+// TestFullTableHasRoomAgain: a table of keys that was full tells a wait of a second while
+// all permits are in flight, and has room as soon as a key is idle.
+func TestFullTableHasRoomAgain(t *testing.T) {
+	l := New(start, Limit{Calls: 2, Window: Sliding(time.Minute), MaxKeys: 1})
+	a, b := []Need{{0, "a", 1}}, []Need{{0, "b", 1}}
+	l.Take(at(0), a)
+	for _, now := range []time.Duration{0, 500 * ms, time.Second, 1500 * ms, 2 * time.Second} {
+		want := at(now.Truncate(time.Second) + time.Second)
+		if short, ok := l.Take(at(now), b); ok || !short.Until.Equal(want) {
+			t.Errorf("at %v: Take = %+v, %v; want a wait until %v", now, short, ok, want)
+		}
+		if eta := l.ETA(at(now), b[0], 0, time.Second); !eta.Equal(want) {
+			t.Errorf("at %v: ETA %v, want %v", now, eta, want)
+		}
+	}
+	l.Return(at(2*time.Second), a, Attempt{Sent: at(0), End: at(2 * time.Second), Fate: Uncounted})
+	if _, ok := l.Take(at(3*time.Second), b); !ok || l.Known(0, "a") {
+		t.Errorf("b has room: %v, a is known: %v", ok, l.Known(0, "a"))
+	}
+}
+
+// TestETAWhenATableHasRoomAgain: a pause that kept a key in the table was ended, so the
+// estimate of when there is room counts no more.
+func TestETAWhenATableHasRoomAgain(t *testing.T) {
+	l := New(start, Limit{Calls: 1, Window: Sliding(time.Minute), MaxKeys: 1})
+	need := Need{0, "b", 1}
+	l.PauseKey(at(0), 0, "a", at(time.Hour))
+	if eta := l.ETA(at(0), need, 0, time.Second); !eta.Equal(at(time.Hour)) {
+		t.Errorf("ETA %v, want the end of the pause", eta.Sub(start))
+	}
+	l.PauseKey(at(0), 0, "a", time.Time{})
+	if eta := l.ETA(at(2*time.Second), need, 0, time.Second); !eta.Equal(at(2 * time.Second)) {
+		t.Errorf("ETA %v, want at once", eta.Sub(start))
+	}
+	l.PauseKey(at(2*time.Second), 0, "a", at(3*time.Second))
+	if _, ok := l.Take(at(3*time.Second), []Need{need}); !ok || l.Known(0, "a") {
+		t.Errorf("at the end of the pause: taken %v, and a is known: %v", ok, l.Known(0, "a"))
+	}
+}
+
+// TestKeyIsKeptWhileItsBucketFills: tokens are gone also where the permits are free.
+func TestKeyIsKeptWhileItsBucketFills(t *testing.T) {
+	l := New(start, Limit{Calls: 10, Window: Sliding(time.Second), Burst: 2, MaxKeys: 1})
+	a, b := []Need{{0, "a", 2}}, []Need{{0, "b", 1}}
+	l.Take(at(0), a)
+	l.Return(at(0), a, Attempt{Sent: at(0), End: at(0), Fate: Uncounted})
+	short, ok := l.Take(at(0), b)
+	if ok || short.Until.Before(at(200*ms)) || short.Until.Sub(at(200*ms)) > 10 {
+		t.Errorf("Take = %v after %v, %v; want a wait until the bucket of a is full, 200ms", short, short.Until.Sub(start), ok)
+	}
+	if _, ok := l.Take(short.Until, b); !ok {
+		t.Error("b was refused when the bucket of a was full")
+	}
+}
+
+// TestKeyInUseIsForgottenLater: an account that is not idle when it is looked at is looked
+// at again.
+func TestKeyInUseIsForgottenLater(t *testing.T) {
+	l := New(start, Limit{Calls: 1, Window: Sliding(time.Second)})
+	a, b := []Need{{0, "a", 1}}, []Need{{0, "b", 1}}
+	l.Take(at(0), a)
+	l.Return(at(900*ms), a, Attempt{Sent: at(0), End: at(900 * ms)})
+	for now := time.Second; now < 6*time.Second; now += 500 * ms {
+		l.Take(at(now), b)
+		if known := l.Known(0, "a"); now < 1900*ms && !known || now > 4*time.Second && known {
+			t.Errorf("a is known at %v: %v, and its permit is back at 1.9s", now, known)
+		}
+	}
+}
+
+// TestKeysAgainstModel draws calls of more keys than the table holds. No key has more
+// permits than it may, the table never more keys than it may; a wait for room is at most a
+// second long, and there is room at once while few keys have a permit out.
+func TestKeysAgainstModel(t *testing.T) {
+	const maxKeys = 3
+	for seed := range uint64(500) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		l := New(start, Limit{Calls: 1, Window: Sliding(time.Second), MaxKeys: maxKeys})
+		type call struct {
+			sent time.Time
+			back time.Time // zero while it is in flight
+		}
+		out := map[string]*call{}
+		refused := time.Time{} // until then a table that was full need not be searched
+		for now := start; now.Before(at(30 * time.Second)); now = now.Add(time.Duration(r.Int64N(int64(200 * ms)))) {
+			for key, c := range out {
+				if !c.back.IsZero() && !c.back.After(now) {
+					delete(out, key)
+				}
+			}
+			key := string(rune('a' + r.IntN(6)))
+			need := []Need{{Key: key, Cost: 1}}
+			if c := out[key]; c != nil && c.back.IsZero() && r.IntN(2) == 0 {
+				fate := Fate(r.IntN(3))
+				l.Return(now, need, Attempt{Sent: c.sent, End: now, Fate: fate})
+				if c.back = now.Add(time.Second); fate == Uncounted {
+					delete(out, key)
+				}
+				continue
+			}
+			short, ok := l.Take(now, need)
+			switch {
+			case ok && (out[key] != nil || len(out) == maxKeys):
+				t.Fatalf("seed %d, %v: %q was taken, and %d keys have permits out, itself: %v", seed, now.Sub(start), key, len(out), out[key] != nil)
+			case ok:
+				out[key] = &call{sent: now}
+			case out[key] != nil && !short.Until.Equal(out[key].back):
+				t.Fatalf("seed %d, %v: %q waits until %v, and its permit is back at %v", seed, now.Sub(start), key, short.Until, out[key].back)
+			case out[key] == nil && (!short.Until.After(now) || short.Until.Sub(now) > time.Second):
+				t.Fatalf("seed %d, %v: a new key waits until %v, want a second at most", seed, now.Sub(start), short.Until)
+			case out[key] == nil && len(out) < maxKeys && now.After(refused):
+				t.Fatalf("seed %d, %v: a new key waits until %v, and only %d keys have permits out", seed, now.Sub(start), short.Until, len(out))
+			case out[key] == nil:
+				refused = short.Until
+			}
+			if n := len(l.limits[0].accounts); n > maxKeys {
+				t.Fatalf("seed %d, %v: %d keys are known, at most %d may be", seed, now.Sub(start), n, maxKeys)
+			}
+		}
+	}
+}
+
+func TestKeys(t *testing.T) {
+	l := New(start, Limit{Calls: 1, Window: Sliding(time.Second)})
+	for _, key := range []string{"a", "b", "c"} {
+		l.Take(start, []Need{{Key: key, Cost: 1}})
+	}
+	got := map[string]int{}
+	for u := range l.Keys(start, 0) {
+		got[u.Key] = u.InFlight
+	}
+	if len(got) != 3 || got["a"] != 1 || got["b"] != 1 || got["c"] != 1 {
+		t.Errorf("%v, want one in flight of each key", got)
+	}
+	n := 0
+	for range l.Keys(start, 0) {
+		n++
+		break
+	}
+	if n != 1 {
+		t.Errorf("%d keys after a break", n)
+	}
+}
+
+// TestShortageIsOfTheNeedThatIsMetLast also where it is not the last one, and where the
+// wait is as short as can be.
+func TestShortageIsOfTheNeedThatIsMetLast(t *testing.T) {
+	l := New(start, Limit{Calls: 1, Window: Sliding(time.Second)}, Limit{Calls: 1, Window: Sliding(time.Second)}, Limit{Calls: 1, Window: Sliding(time.Second)})
+	l.PauseLimit(0, at(time.Second))
+	l.PauseLimit(1, at(3*time.Second))
+	l.PauseLimit(2, at(2*time.Second))
+	if short, ok := l.Take(start, []Need{{0, "", 1}, {1, "", 1}, {2, "", 1}}); ok || short.Need != 1 || !short.Until.Equal(at(3*time.Second)) {
+		t.Errorf("Take = %+v, %v; want the second need, until 3s", short, ok)
+	}
+	l = New(start, Limit{Calls: 1, Window: Sliding(time.Second)})
+	l.PauseLimit(0, at(1))
+	if _, ok := l.Take(start, one(0)); ok {
+		t.Error("taken a nanosecond before the end of a pause")
 	}
 }

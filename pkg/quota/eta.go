@@ -10,10 +10,10 @@ const farthest = never / 4
 // permits' returns are known, and assumes trip beyond.
 func (l *Ledger) ETA(now time.Time, n Need, ahead int, trip time.Duration) time.Time {
 	lim, at := l.limits[n.Limit], l.instant(now)
-	from, pause := at, lim.paused
+	pause := lim.paused
 	a := lim.accounts[n.Key]
 	if a == nil {
-		a = &account{}
+		a = &account{extra: lim.newExtra(at, nil)}
 		if lim.full(at) > at.mono {
 			pause = max(pause, lim.vacant)
 		}
@@ -21,9 +21,7 @@ func (l *Ledger) ETA(now time.Time, n Need, ahead int, trip time.Duration) time.
 	if a == lim.leaving {
 		pause = max(pause, min(lim.idleAt(at, a), farthest))
 	}
-	if pause = max(pause, a.paused); pause > at.mono {
-		from = at.add(pause - at.mono)
-	}
+	from := at.add(max(0, max(pause, a.paused)-at.mono))
 	// Each permit is taken once per round: the need has the r-th of this round.
 	last := ahead + n.Cost - 1
 	rounds, r := int64(last/lim.Calls), last%lim.Calls
@@ -33,7 +31,7 @@ func (l *Ledger) ETA(now time.Time, n Need, ahead int, trip time.Duration) time.
 		wait = min(wait, lim.optimistic(at, a, last+1, int64(trip)))
 	}
 	if lim.Burst > 0 {
-		wait = max(wait, lim.spaced(from, a, last+1))
+		wait = max(wait, a.spaced(from, last+1))
 	}
 	return l.time(from.mono + wait)
 }
@@ -64,12 +62,9 @@ func (lim *limit) optimistic(now instant, a *account, n int, trip int64) int64 {
 }
 
 // spaced returns how long after from the bucket has given n tokens.
-func (lim *limit) spaced(from instant, a *account, n int) int64 {
-	s := a.extra
-	if s == nil || s.bucket == nil {
-		s = &extra{bucket: lim.spacing()}
-	}
-	rate := float64(s.bucket.Limit())
-	lacking := float64(n) - s.bucket.TokensAt(time.Unix(0, from.mono))
+func (a *account) spaced(from instant, n int) int64 {
+	bucket := a.extra.bucket
+	rate := float64(bucket.Limit())
+	lacking := float64(n) - bucket.TokensAt(time.Unix(0, from.mono))
 	return max(0, int64(min(lacking/rate*1e9, farthest)))
 }

@@ -64,14 +64,14 @@ func (l *Ledger) Replace(now time.Time, limits []Limit, kept []int) {
 // if two needs are of one limit: their permits are one need, or two calls.
 func (l *Ledger) Take(now time.Time, needs []Need) (Shortage, bool) {
 	at := l.instant(now)
-	short, last := Shortage{Need: -1}, int64(-1)
+	short, last := Shortage{Need: -1}, at.mono
 	l.found = l.found[:0]
 	l.mustDiffer(needs)
 	for i, n := range needs {
 		lim := l.limits[n.Limit]
 		lim.sweep(at)
 		a := lim.find(n.Key)
-		if until := lim.next(at, a, n.Cost); until > at.mono && until > last {
+		if until := lim.next(at, a, n.Cost); until > last {
 			last = until
 			short = Shortage{Need: i, Until: l.time(until)}
 		}

@@ -45,7 +45,7 @@ type account struct {
 	key      string
 	cooling  cooling  // permits of ended attempts
 	inFlight int32    // permits of attempts that have not ended
-	idle     int64    // on the window's clock: from then on no permit is cooling
+	idle     int64    // on the window's clock: from then on no permit is cooling, also without the guard
 	paused   int64    // monotonic
 	extra    *extra   // nil unless the limit has a guard or spacing
 	room     [2]batch // for cooling, until it needs more
@@ -170,7 +170,7 @@ func (lim *limit) take(now instant, a *account, n Need) {
 		lim.leaving = nil
 	}
 	a.inFlight += int32(n.Cost)
-	out := int(a.inFlight) + int(a.cooling.total)
+	out := int(a.inFlight) + a.cooling.at(lim.clock(now))
 	if a.extra != nil {
 		if a.extra.bucket != nil {
 			a.extra.bucket.AllowN(time.Unix(0, now.mono), min(n.Cost, a.extra.bucket.Burst()))
@@ -194,7 +194,6 @@ func (lim *limit) give(now instant, n Need, t trip) {
 		lim.audit.Unanswered += int64(n.Cost)
 	}
 	clock := lim.clock(now)
-	a.cooling.at(clock)
 	arrived, latest := lim.arrived(t)
 	back, full := lim.back(arrived), lim.back(latest)
 	if lim.Guard > 0 && full > clock {
@@ -202,8 +201,8 @@ func (lim *limit) give(now instant, n Need, t trip) {
 	}
 	if back > clock {
 		a.cooling.add(back, n.Cost)
-		a.idle = max(a.idle, full)
 	}
+	a.idle = max(a.idle, full)
 }
 
 // arrived returns by when an attempt arrived: with the guard, and as if there were none.
@@ -347,12 +346,14 @@ func (lim *limit) stepped(now instant) {
 	step, floor := now.offset()-lim.offset, lim.Window.back(now.add(int64(lim.Late)))
 	over := now.mono + lim.offset // by the clock before
 	for _, a := range lim.accounts {
-		if a.cooling.at(over) > 0 {
-			a.cooling.shift(step, floor)
-			a.idle = max(a.idle+step, floor)
+		a.cooling.shift(over, step, floor)
+		if a.extra != nil {
+			a.extra.full.shift(over, step, floor)
 		}
-		if a.extra != nil && a.extra.full.at(over) > 0 {
-			a.extra.full.shift(step, floor)
+		if a.idle > over {
+			a.idle = max(a.idle+step, floor)
+		} else {
+			a.idle = 0
 		}
 	}
 	for i := range lim.visits {

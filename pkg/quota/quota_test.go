@@ -297,6 +297,9 @@ func TestIdleKeyCostsNothing(t *testing.T) {
 	if n := len(l.limits[0].accounts); n > 102 {
 		t.Errorf("%d accounts, but only 100 keys have a permit out", n)
 	}
+	if n := cap(l.limits[0].visits); n > 1000 {
+		t.Errorf("there is room for %d visits, but only 100 keys have a permit out", n)
+	}
 }
 
 func TestFullKeyTableMakesNewKeysWait(t *testing.T) {
@@ -547,9 +550,11 @@ func TestReplace(t *testing.T) {
 }
 
 func TestAudit(t *testing.T) {
-	l := New(start, Limit{Calls: 2, Window: Sliding(time.Second), Guard: 100 * ms})
-	for i := range 4 { // answered after 1 s, but given back after 100 ms + 1 s
+	limit := Limit{Calls: 2, Window: Sliding(time.Second), Guard: 100 * ms}
+	l := New(start, limit)
+	for i := range 4 { // answered after 600 ms, but given back after 100 ms + 1 s
 		sent := at(time.Duration(i) * 600 * ms)
+		l.Replace(sent, []Limit{limit}, []int{0}) // the record goes on
 		if _, ok := l.Take(sent, one(0)); !ok {
 			t.Fatal("no permit", i)
 		}
@@ -565,6 +570,40 @@ func TestAudit(t *testing.T) {
 	}
 	if want := 0.5 / 1.6; wins[2] < want-1e-9 || wins[2] > want+1e-9 {
 		t.Errorf("a guard of 100ms wins %v, want %v", wins[2], want)
+	}
+}
+
+// TestAuditCountsWhatIsOut: permits in flight and those that cool, none that are back.
+func TestAuditCountsWhatIsOut(t *testing.T) {
+	l := New(start, Limit{Calls: 9, Window: Sliding(time.Second)})
+	for _, tt := range []struct {
+		at   time.Duration
+		most int
+	}{{0, 1}, {500 * ms, 2}, {1400 * ms, 2}, {3 * time.Second, 2}, {3100 * ms, 2}, {3200 * ms, 3}} {
+		l.Take(at(tt.at), one(0))
+		l.Return(at(tt.at), one(0), Attempt{Sent: at(tt.at), End: at(tt.at)})
+		if most := l.Audit(0).Most; most != tt.most {
+			t.Errorf("%v: most is %d, want %d", tt.at, most, tt.most)
+		}
+	}
+}
+
+// TestAuditGuards: a guard wins the part of a trip that is longer.
+func TestAuditGuards(t *testing.T) {
+	for _, tt := range []struct {
+		trip time.Duration
+		want [len(Guards)]time.Duration
+	}{
+		{5 * ms, [len(Guards)]time.Duration{}},
+		{30 * ms, [...]time.Duration{2 * 20 * ms, 0, 0, 0, 0}},
+		{250 * ms, [...]time.Duration{2 * 240 * ms, 2 * 220 * ms, 2 * 150 * ms, 0, 0}},
+		{2 * time.Second, [...]time.Duration{2 * 1990 * ms, 2 * 1970 * ms, 2 * 1900 * ms, 2 * 1700 * ms, 2 * time.Second}},
+	} {
+		var a Audit
+		a.add(2, tt.trip)
+		if a.Permits != 2 || a.Held != 2*tt.trip || a.Cut != tt.want {
+			t.Errorf("a trip of %v: %+v, want %v", tt.trip, a, tt.want)
+		}
 	}
 }
 
@@ -613,6 +652,50 @@ func TestETA(t *testing.T) {
 	l.PauseLimit(0, at(5*time.Second))
 	if got := l.ETA(at(50*ms), need, 0, trip).Sub(start); got != 5*time.Second {
 		t.Errorf("paused: ETA %v, want 5s", got)
+	}
+}
+
+// TestETAOfOtherLimits: limits of concurrency, those whose answers do not all count, and
+// spaced ones.
+func TestETAOfOtherLimits(t *testing.T) {
+	const trip = 10 * ms
+	flying := func(l *Ledger) { l.Take(at(0), one(0)) }
+	counted := func(l *Ledger) {
+		l.Take(at(0), one(0))
+		l.Return(at(0), one(0), Attempt{Sent: at(0), End: at(0)})
+	}
+	partly := Limit{Calls: 2, Window: Sliding(time.Second), Partly: true}
+	spaced := Limit{Calls: 10, Window: Sliding(time.Second), Burst: 2}
+	for _, tt := range []struct {
+		name  string
+		limit Limit
+		calls []func(*Ledger)
+		want  []time.Duration // by how many calls are ahead
+	}{
+		{"one counted", Limit{Calls: 2, Window: Sliding(time.Second)}, []func(*Ledger){counted}, []time.Duration{0, time.Second, time.Second + trip}},
+		{"concurrency", Limit{Calls: 2, Window: InFlight()}, nil, []time.Duration{0, 0, trip, trip, 2 * trip}},
+		{"concurrency, one in flight", Limit{Calls: 2, Window: InFlight()}, []func(*Ledger){flying}, []time.Duration{0, trip, trip, 2 * trip}},
+		{"partly", partly, nil, []time.Duration{0, 0, trip, trip, 2 * trip}},
+		{"partly, one in flight", partly, []func(*Ledger){flying}, []time.Duration{0, trip, trip, 2 * trip}},
+		{"partly, one counted", partly, []func(*Ledger){counted}, []time.Duration{0, trip, 2 * trip}},
+		{"partly, one counted and one in flight", partly, []func(*Ledger){counted, flying}, []time.Duration{trip, 2 * trip}},
+		{"partly, all counted", partly, []func(*Ledger){counted, counted}, []time.Duration{time.Second, time.Second, 2*time.Second + trip}},
+		{"spaced", spaced, nil, []time.Duration{0, 0, 100 * ms, 200 * ms, 300 * ms}},
+		{"spaced, the burst gone", spaced, []func(*Ledger){counted, counted}, []time.Duration{100 * ms, 200 * ms, 300 * ms}},
+		{"spaced, the burst in flight", spaced, []func(*Ledger){flying, flying}, []time.Duration{100 * ms, 200 * ms, 300 * ms}},
+	} {
+		l := New(start, tt.limit)
+		for _, call := range tt.calls {
+			call(l)
+		}
+		for ahead, want := range tt.want {
+			if got := l.ETA(at(0), one(0)[0], ahead, trip).Sub(start); got < want || got > want+10 {
+				t.Errorf("%s, %d ahead: ETA %v, want %v", tt.name, ahead, got, want)
+			}
+		}
+	}
+	if got := New(start, Limit{Calls: 1, Window: InFlight()}).ETA(start, one(0)[0], 3, 1).Sub(start); got != 3 {
+		t.Errorf("three attempts of a nanosecond ahead: ETA %v, want 3ns", got)
 	}
 }
 

@@ -20,13 +20,14 @@ func TestWindows(t *testing.T) {
 		text   string
 		length time.Duration
 		slides bool
+		round  time.Duration // of an attempt that takes a minute
 	}{
-		{"1s", time.Second, true}, {"1.5s", 1500 * ms, true}, {"", 0, false}, {"day", 24 * time.Hour, false},
-		{"day", 24 * time.Hour, false}, {"month", 720 * time.Hour, false}, {"day", 24 * time.Hour, false},
+		{"1s", time.Second, true, 61 * time.Second}, {"1.5s", 1500 * ms, true, 61500 * ms}, {"", 0, false, time.Minute}, {"day", 24 * time.Hour, false, 0},
+		{"day", 24 * time.Hour, false, 0}, {"month", 720 * time.Hour, false, 0}, {"day", 24 * time.Hour, false, 0},
 	} {
 		w := kinds[i]
-		if w.String() != want.text || w.Length() != want.length || w.Slides() != want.slides {
-			t.Errorf("%#v is %q of %v, slides: %v; want %+v", w, w, w.Length(), w.Slides(), want)
+		if w.String() != want.text || w.Length() != want.length || w.Slides() != want.slides || w.Round(time.Minute) != want.round {
+			t.Errorf("%#v is %q of %v, slides: %v, has a round of %v; want %+v", w, w, w.Length(), w.Slides(), w.Round(time.Minute), want)
 		}
 		for j, o := range kinds {
 			if w.Equal(o) != (i == j) {
@@ -47,6 +48,8 @@ func TestCheckReportsEachField(t *testing.T) {
 	}{
 		{Limit{Calls: MaxCalls, Window: Sliding(MaxWindow), Late: MaxWindow, Guard: MaxWindow}, nil},
 		{Limit{Calls: 1, Window: Aligned(Calendar{Unit: Month})}, nil},
+		{Limit{Calls: 1, Window: Aligned(Calendar{Unit: Minute, Skew: time.Minute})}, nil},
+		{Limit{Calls: 5, Window: second, Burst: 5}, nil},
 		{Limit{Calls: 2_000_000_000, Window: InFlight()}, []string{"calls: is 2000000000, must be from 1 to 1000000000"}},
 		{Limit{Calls: 1}, []string{"window: is missing"}},
 		{Limit{Calls: 1, Window: Sliding(0)}, []string{"window: is 0s, must be from 1ns to 8784h0m0s"}},
@@ -223,6 +226,26 @@ func TestETAOfAnEndlessBacklog(t *testing.T) {
 		}
 		if last.Before(start.AddDate(70, 0, 0)) {
 			t.Errorf("%+v: the last ETA is %v, want one decades away", limit, last)
+		}
+	}
+}
+
+// TestGrains: permits of a window of an hour or longer come back at the next multiple of
+// 1/1440 of it, those of shorter ones at once.
+func TestGrains(t *testing.T) {
+	for _, tt := range []struct {
+		window        time.Duration
+		arrived, back time.Duration
+	}{
+		{time.Hour - 1, 1, time.Hour},
+		{time.Hour, 0, time.Hour},
+		{time.Hour, 1, time.Hour + 2500*ms},
+		{time.Hour, 2500*ms - 1, time.Hour + 2500*ms},
+		{time.Hour, 2500 * ms, time.Hour + 2500*ms},
+		{24 * time.Hour, 1, 24*time.Hour + time.Minute},
+	} {
+		if got := sliding(tt.window).back(instant{mono: int64(tt.arrived)}); got != int64(tt.back) {
+			t.Errorf("arrived %v into a window of %v: back at %v, want %v", tt.arrived, tt.window, time.Duration(got), tt.back)
 		}
 	}
 }
