@@ -129,7 +129,7 @@ var storeBugs = []bug{
 	{"forget the webhook that is due", "pkg/store/calls.go",
 		"notice != \"\" && n > 0", "false && notice != \"\"", conforms},
 	{"send what is damaged", "pkg/store/codec.go",
-		"if p.checksum(id, k) != p.sum {", "if false {", []string{"-run", "TestDamage"}},
+		"	if p.checksum(c, id, k) != p.sum {", "	if false {", []string{"-run", "TestDamage"}},
 	{"a read that its context cut short ends the store", "pkg/store/reader.go",
 		"	case ctx.Err() != nil:\n", "	case false:\n", []string{"-run", "TestCancelledRead"}},
 	{"rename a field on disk", "pkg/store/format.go",
