@@ -78,6 +78,8 @@ var schedulerBugs = []bug{
 		"	sv.usage = old.usage\n", "", []string{"-run", "TestReserve"}},
 	{"bodies that come in leave no room to small calls", "pkg/scheduler/submit.go",
 		"sv.MaxWaitingBytes-sv.MaxWaitingBytes/16, ", "sv.MaxWaitingBytes, ", []string{"-run", "TestReserve"}},
+	{"a call shares the memory of its caller", "pkg/scheduler/submit.go",
+		"	if !r.NoCopy { // the", "	if false { // the", []string{"-run", "TestCallerMay"}},
 	{"a context that ends during Do is a wrong state", "pkg/scheduler/submit.go",
 		"	if c.abandoned { // while", "	if false { // while", []string{"-run", "TestContextThatEnds"}},
 	{"a decision comes between another and its record", "pkg/scheduler/conclude.go",

@@ -17,8 +17,8 @@ import (
 
 // Bounds of the admin API.
 const (
-	minMaxBody   = 16 << 20 // bytes; see maxBody
-	bodiesAtOnce = 4        // of the largest size, being read or submitted
+	minMaxBody   = 8 << 20 // bytes; see maxBody
+	bodiesAtOnce = 2       // of the largest size, being read or submitted; JSON takes up to five times its size
 	maxLongPoll  = 60 * time.Second
 	defaultPage  = 100
 	maxPage      = 1000

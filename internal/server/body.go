@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -47,6 +48,9 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, reserve reser
 	}
 	// A deadline that passes while the client waits would look like a disconnect.
 	in.setDeadline(time.Time{})
+	if cap(body) > len(body)+len(body)/8 { // it may wait for long
+		body = bytes.Clone(body)
+	}
 	return body, in.release, nil
 }
 

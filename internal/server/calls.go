@@ -41,6 +41,7 @@ func submitted(s *api.Submission) (scheduler.Request, error) {
 	req := scheduler.Request{
 		Upstream: s.Upstream, Method: s.Method, Target: s.Path, Header: upstream.EndToEnd(http.Header(s.Headers)), Body: s.BodyBase64,
 		Priority: s.Priority, NotBefore: s.NotBefore.Time, Deadline: s.Deadline.Time, IdempotencyKey: s.IdempotencyKey, Callback: s.Callback,
+		NoCopy: true,
 	}
 	if s.Upstream == "" {
 		return req, badRequest("upstream is missing; name one of the configuration's upstreams")

@@ -33,7 +33,7 @@ type fileUpstream struct {
 	MaxAge *duration `key:"max_age"`
 	// MaxWaiting is the greatest number of waiting calls. Default 10000.
 	MaxWaiting *int `key:"max_waiting"`
-	// MaxWaitingBytes is the greatest size of all waiting calls together. Default 256MiB.
+	// MaxWaitingBytes is the greatest size of all waiting calls together. Default 64MiB.
 	MaxWaitingBytes *size `key:"max_waiting_bytes"`
 	// MaxBody is the greatest size of a request's body. Default 1MiB.
 	MaxBody *size `key:"max_body"`

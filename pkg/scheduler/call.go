@@ -50,6 +50,9 @@ type Request struct {
 	// Callback names the target of the upstream's callbacks that is told of the
 	// end of the call, if it was submitted.
 	Callback string
+	// NoCopy tells that Header and Body are not changed any more: the call keeps them,
+	// and no copy.
+	NoCopy bool
 
 	origin *origin // nil for a call of a caller
 }

@@ -30,7 +30,7 @@ func Defaults() Upstream {
 	return Upstream{
 		Concurrency: 1024, Late: 5 * time.Second,
 		MaxWait: 30 * time.Second, MaxAge: 24 * time.Hour,
-		MaxWaiting: 10_000, MaxWaitingBytes: 256 << 20, MaxBody: 1 << 20,
+		MaxWaiting: 10_000, MaxWaitingBytes: 64 << 20, MaxBody: 1 << 20,
 	}
 }
 

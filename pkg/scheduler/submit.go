@@ -209,8 +209,9 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 	if r.Method == "" {
 		r.Method = http.MethodGet
 	}
-	// The call outlives its caller, who may use the memory otherwise.
-	r.Header, r.Body = r.Header.Clone(), bytes.Clone(r.Body)
+	if !r.NoCopy { // the call outlives its caller, who may use the memory otherwise
+		r.Header, r.Body = r.Header.Clone(), bytes.Clone(r.Body)
+	}
 	wire := r.wire()
 	if refused := checkRequest(sv, &r, wire); refused != nil {
 		return nil, nil, refused
