@@ -20,6 +20,10 @@ var serverBugs = []bug{
 		"	if !c.claim() {", "	if !c.claim() && false {", []string{"-run", "TestReplacedRequest"}},
 	{"subscriptions take all connections", "internal/server/subscription.go",
 		"release, ok := h.admin.held.take(1)", "release, ok := func() {}, true", []string{"-run", "TestHeld", "-timeout", "20s"}},
+	{"a client that has gone before its call is told that it may be executed", "pkg/scheduler/submit.go",
+		"		return nil, c.Call, err\n", "		return nil, nil, err\n", []string{"-run", "TestClientIsGone"}},
+	{"a submission fails because its client has closed its half", "internal/server/data.go",
+		"context.WithoutCancel(r.Context())", "r.Context()", []string{"-run", "TestHalfClosed"}},
 }
 
 // sidecarBugs are seen by the tests of command throttler alone.

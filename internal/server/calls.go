@@ -21,7 +21,7 @@ func (a *Admin) submit(r request[api.Submission]) (*api.Call, error) {
 	if err == nil {
 		var req scheduler.Request
 		if req, err = submitted(&s); err == nil {
-			call, err = a.Scheduler.Submit(r.Context(), req)
+			call, err = a.Scheduler.Submit(context.WithoutCancel(r.Context()), req) // as in Data
 		}
 	}
 	if err != nil {

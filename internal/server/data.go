@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -122,7 +123,9 @@ func (d *Data) submitWithKey(r *http.Request, req scheduler.Request) (*scheduler
 	if err := checkIdempotencyKey(req.IdempotencyKey); err != nil {
 		return nil, err
 	}
-	return d.Scheduler.Submit(r.Context(), req)
+	// Not the request's context: a client that has closed its half of the connection
+	// still reads the answer.
+	return d.Scheduler.Submit(context.WithoutCancel(r.Context()), req)
 }
 
 // adminURL returns the base URL of the admin API for the client of a request. A

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -218,5 +219,59 @@ func TestABugIsAnswered(t *testing.T) {
 	resp, body := send(t, "GET", srv.URL+"/", "")
 	if resp.StatusCode != 504 || resp.Header.Get("Throttler-Outcome") != "unknown" || !strings.Contains(body, "internal error") {
 		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, body)
+	}
+}
+
+// TestHalfClosedConnection: a client that sends its request and closes its half of the
+// connection is answered in one way, whenever that is noticed.
+func TestHalfClosedConnection(t *testing.T) {
+	answer := make(chan struct{})
+	r := newRig(t, scheduler.Upstream{Limits: []scheduler.Limit{{Name: "one", Concurrency: 1}}}, Refusal{}, func(http.ResponseWriter, *http.Request) { <-answer })
+	defer close(answer)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, "GET", r.data.URL, nil)
+	go http.DefaultClient.Do(req)
+	r.until(t, "one call being sent", func(u scheduler.UpstreamStatus) bool { return u.Sending == 1 })
+	exchange := func(addr, text string) *http.Response {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(time.Minute))
+		io.WriteString(c, text)
+		c.(*net.TCPConn).CloseWrite()
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	data, admin := r.data.Listener.Addr().String(), r.admin.Listener.Addr().String()
+	const body = `{"upstream":"pay","path":"/"}`
+	for range 200 {
+		resp := exchange(data, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		if text, _ := io.ReadAll(resp.Body); resp.StatusCode != 503 || resp.Header.Get("Throttler-Outcome") != "not_executed" || !strings.Contains(string(text), `"gone"`) {
+			t.Fatalf("a call that waits: %s %s", resp.Status, text)
+		}
+		if resp := exchange(data, "GET / HTTP/1.1\r\nHost: localhost\r\nPrefer: respond-async\r\n\r\n"); resp.StatusCode != 202 {
+			t.Fatalf("a submission: %s", resp.Status)
+		}
+		if resp := exchange(admin, fmt.Sprintf("POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)); resp.StatusCode != 202 {
+			t.Fatalf("a submission by the admin API: %s", resp.Status)
+		}
+	}
+}
+
+// TestClientIsGoneBeforeItsCall: nothing was executed, and the answer says so.
+func TestClientIsGoneBeforeItsCall(t *testing.T) {
+	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := httptest.NewRecorder()
+	r.data.Config.Handler.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/", nil).WithContext(ctx))
+	if w.Code != 503 || w.Header().Get("Throttler-Outcome") != "not_executed" || !strings.Contains(w.Body.String(), `"gone"`) {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -51,15 +51,16 @@ func repeated(c *Call, err error) (*Call, error) {
 // body. A call that has not been sent when ctx ends is cancelled; one that has
 // been sent runs to its own end and is recorded. The error is an [*Error], or
 // that of ctx. The returned Call is nil if no call was accepted, or if its state could
-// not be read. An IdempotencyKey counts only for a durable call: a second request with it
+// not be read; it is cancelled if ctx had ended before. An IdempotencyKey counts only for a durable call: a second request with it
 // gets the answer of the first, if that is sent within max_wait.
 func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
 	sv, c, refused := s.newCall(r)
 	if refused != nil {
 		return nil, nil, refused
+	}
+	if err := ctx.Err(); err != nil {
+		c.State = Cancelled
+		return nil, c.Call, err
 	}
 	c.ended = make(chan struct{})
 	c.Deadline = earlier(c.Deadline, c.AcceptedAt.Add(sv.MaxWait))

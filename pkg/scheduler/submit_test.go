@@ -392,34 +392,6 @@ func TestReserve(t *testing.T) {
 	})
 }
 
-// TestCallerMayUseItsMemory: a call keeps its own copy of the request, unless it is told
-// that none is needed.
-func TestCallerMayUseItsMemory(t *testing.T) {
-	for _, noCopy := range []bool{false, true} {
-		bubble(t, Upstream{}, func(t *testing.T, s *Scheduler, f *fake) {
-			var got string
-			f.serve = func(_ int, r *http.Request) answer {
-				b, _ := io.ReadAll(r.Body)
-				got = r.Header.Get("X") + " " + string(b)
-				return answer{}
-			}
-			r := Request{Upstream: "api", Method: "POST", Target: "/", Header: http.Header{"X": {"before"}}, Body: []byte("before"), NotBefore: time.Now().Add(time.Second), NoCopy: noCopy}
-			c, err := s.Submit(t.Context(), r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !noCopy {
-				r.Header.Set("X", "later")
-				copy(r.Body, "later!")
-			}
-			wait(t, s, c.ID)
-			if got != "before before" {
-				t.Errorf("NoCopy %v: the upstream got %q", noCopy, got)
-			}
-		})
-	}
-}
-
 // TestReserveLeavesRoom: bodies on their way in leave a sixteenth of the room to small
 // calls, unless that is less than one body needs.
 func TestReserveLeavesRoom(t *testing.T) {
