@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -29,19 +30,19 @@ It is an SQLite file: sqlite3 throttler.db 'SELECT * FROM readable' shows it as 
 	return cmd
 }
 
-func storeCommand(name, short string, run func(w io.Writer, f *store.File) error) *cobra.Command {
+func storeCommand(name, short string, run func(ctx context.Context, w io.Writer, f *store.File) error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: name + " -c FILE", Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return reading(cmd, func(f *store.File) error { return run(cmd.OutOrStdout(), f) })
+			return reading(cmd, func(ctx context.Context, f *store.File) error { return run(ctx, cmd.OutOrStdout(), f) })
 		},
 	}
 	configFlag(cmd)
 	return cmd
 }
 
-// reading runs do with the store of a command's configuration.
-func reading(cmd *cobra.Command, do func(f *store.File) error) error {
+// reading runs do with the store of a command's configuration, until the first signal.
+func reading(cmd *cobra.Command, do func(ctx context.Context, f *store.File) error) error {
 	cfg, err := load(cmd)
 	if err != nil {
 		return err
@@ -54,7 +55,9 @@ func reading(cmd *cobra.Command, do func(f *store.File) error) error {
 		return err
 	}
 	defer f.Close()
-	return do(f)
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	return do(ctx, f)
 }
 
 func storeBackup() *cobra.Command {
@@ -65,9 +68,7 @@ func storeBackup() *cobra.Command {
 A copy is a past state. To serve from it, put it in the place of the store while no
 process has that, and start once with: throttler serve --restored`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := interruptible(cmd)
-			defer stop()
-			return reading(cmd, func(f *store.File) error { return f.Backup(ctx, args[0]) })
+			return reading(cmd, func(ctx context.Context, f *store.File) error { return f.Backup(ctx, args[0]) })
 		},
 	}
 	configFlag(cmd)
@@ -100,8 +101,8 @@ word from then on. The sidecar must not run.`,
 	return cmd
 }
 
-func storeCheck(w io.Writer, f *store.File) error {
-	n, err := f.Check()
+func storeCheck(ctx context.Context, w io.Writer, f *store.File) error {
+	n, err := f.Check(ctx)
 	if err != nil {
 		return err
 	}
@@ -112,8 +113,8 @@ func storeCheck(w io.Writer, f *store.File) error {
 	return nil
 }
 
-func storeStats(w io.Writer, f *store.File) error {
-	stats, err := f.Stats()
+func storeStats(ctx context.Context, w io.Writer, f *store.File) error {
+	stats, err := f.Stats(ctx)
 	if err != nil {
 		return err
 	}
@@ -125,8 +126,8 @@ func storeStats(w io.Writer, f *store.File) error {
 	return table.Flush()
 }
 
-func storeExport(w io.Writer, f *store.File) error {
+func storeExport(ctx context.Context, w io.Writer, f *store.File) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
-	return f.Calls(func(c *scheduler.Call) error { return encoder.Encode(server.APICall(c)) })
+	return f.Calls(ctx, func(c *scheduler.Call) error { return encoder.Encode(server.APICall(c)) })
 }

@@ -39,6 +39,7 @@ var suites = []struct {
 	{"./internal/server", connectionBugs},
 	{"./pkg/upstream", readingBugs},
 	{"./pkg/upstream", upstreamBugs},
+	{"./pkg/store", schemaBugs},
 }
 
 var storeBugs = []bug{

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"database/sql"
 	"os"
 	"strings"
@@ -67,7 +68,7 @@ func check(path string, o Options) error {
 		return err
 	}
 	defer f.Close()
-	_, err = f.Check()
+	_, err = f.Check(context.Background())
 	return err
 }
 

@@ -83,19 +83,20 @@ func (f *File) Copied() error {
 
 // Check reads everything, and returns how many calls there are. The error joins all
 // damage.
-func (f *File) Check() (calls int, err error) {
+func (f *File) Check(ctx context.Context) (calls int, err error) {
 	if _, err := sealOf(f.db, f.codec); err != nil {
 		return 0, f.explain(err)
 	}
-	faults, err := f.integrity()
+	faults, err := f.integrity(ctx, "PRAGMA integrity_check")
 	if err != nil {
 		return 0, f.explain(err)
 	}
-	ctx := context.Background()
-	if err := strayFlights(ctx, f.db); err != nil {
-		faults = append(faults, err)
+	if len(faults) == 0 { // else it may find no end
+		if err := strayFlights(ctx, f.db); err != nil {
+			faults = append(faults, err)
+		}
 	}
-	err = f.each(func(r *row) error {
+	err = f.each(ctx, func(r *row) error {
 		calls++
 		if _, err := r.withResponse(ctx, f.db, f.codec); err != nil {
 			faults = append(faults, err)
@@ -112,8 +113,8 @@ func (f *File) Check() (calls int, err error) {
 }
 
 // integrity returns the faults that SQLite finds.
-func (f *File) integrity() (faults []error, err error) {
-	rows, err := f.db.Query("PRAGMA integrity_check")
+func (f *File) integrity(ctx context.Context, check string) (faults []error, err error) {
+	rows, err := f.db.QueryContext(ctx, check)
 	if err != nil {
 		return nil, err
 	}
@@ -131,12 +132,12 @@ func (f *File) integrity() (faults []error, err error) {
 }
 
 // each calls do with every call, the oldest first.
-func (f *File) each(do func(r *row) error) error {
+func (f *File) each(ctx context.Context, do func(r *row) error) error {
 	if _, err := sealOf(f.db, f.codec); err != nil {
 		return f.explain(err)
 	}
 	for seq := int64(0); ; {
-		rows, err := f.db.Query("SELECT "+columns+" FROM current WHERE seq > ? ORDER BY seq LIMIT 500", seq)
+		rows, err := f.db.QueryContext(ctx, "SELECT "+columns+" FROM current WHERE seq > ? ORDER BY seq LIMIT 500", seq)
 		if err != nil {
 			return f.explain(err)
 		}
@@ -145,18 +146,21 @@ func (f *File) each(do func(r *row) error) error {
 			return f.explain(err)
 		}
 		for _, r := range page {
+			if r.seq <= seq {
+				return f.explain(fmt.Errorf("is damaged: call %d comes after call %d; %s", r.seq, seq, repairHint))
+			}
+			seq = r.seq
 			if err := do(r); err != nil {
 				return err
 			}
 		}
-		seq = page[len(page)-1].seq
 	}
 }
 
 // Calls calls do with every call, the oldest first, until it returns an error.
-func (f *File) Calls(do func(*scheduler.Call) error) error {
-	return f.each(func(r *row) error {
-		c, err := r.withResponse(context.Background(), f.db, f.codec)
+func (f *File) Calls(ctx context.Context, do func(*scheduler.Call) error) error {
+	return f.each(ctx, func(r *row) error {
+		c, err := r.withResponse(ctx, f.db, f.codec)
 		if err != nil {
 			return f.explain(err)
 		}
@@ -172,9 +176,16 @@ type Stat struct {
 	Oldest   time.Time // acceptance
 }
 
-// Stats counts all calls.
-func (f *File) Stats() ([]Stat, error) {
-	rows, err := f.db.Query("SELECT upstream, state, count(*), min(accepted_at) FROM current GROUP BY upstream, state ORDER BY upstream, state")
+// Stats counts all calls. It looks for damage first: in a damaged tree it might find no end.
+func (f *File) Stats(ctx context.Context) ([]Stat, error) {
+	faults, err := f.integrity(ctx, "PRAGMA quick_check(1)")
+	if err == nil && len(faults) > 0 {
+		err = fmt.Errorf("is damaged: %w; %s", errors.Join(faults...), repairHint)
+	}
+	if err != nil {
+		return nil, f.explain(err)
+	}
+	rows, err := f.db.QueryContext(ctx, "SELECT upstream, state, count(*), min(accepted_at) FROM current GROUP BY upstream, state ORDER BY upstream, state")
 	if err != nil {
 		return nil, f.explain(err)
 	}

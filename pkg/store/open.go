@@ -124,7 +124,8 @@ func (d *DB) connect(path string, o Options) error {
 }
 
 func dsn(path, vfs, more string) string {
-	dsn := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(2000)&" + more
+	const careful = "_pragma=trusted_schema(0)&_pragma=cell_size_check(1)&" // https://www.sqlite.org/security.html
+	dsn := "file:" + (&url.URL{Path: path}).EscapedPath() + "?_pragma=busy_timeout(2000)&" + careful + more
 	if vfs != "" {
 		dsn += "&vfs=" + vfs
 	}

@@ -7,6 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/pressly/goose/v3"
 )
@@ -17,13 +21,17 @@ var migrations embed.FS
 // errForeign refuses an SQLite file that no store has made.
 var errForeign = errors.New("is no store of this program; name another file")
 
-// migrate brings the file to this program's schema.
-func migrate(db *sql.DB) error {
+func newSteps(db *sql.DB) (*goose.Provider, error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	steps, err := goose.NewProvider(goose.DialectSQLite3, db, files)
+	return goose.NewProvider(goose.DialectSQLite3, db, files)
+}
+
+// migrate brings the file to this program's schema.
+func migrate(db *sql.DB) error {
+	steps, err := newSteps(db)
 	if err != nil {
 		return err
 	}
@@ -46,22 +54,19 @@ func migrate(db *sql.DB) error {
 	return db.QueryRow("PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &log, &moved)
 }
 
-// refuseForeign refuses an SQLite file that has tables of another program, before anything
-// is changed in it.
+// refuseForeign refuses an SQLite file that has another schema than a store, before anything
+// is changed in it. An empty file becomes a store.
 func refuseForeign(path string, o Options) error {
 	db, err := sql.Open("sqlite", dsn(path, o.vfs, "mode=ro"))
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	tables, ours := 0, 0
-	if err := db.QueryRow("SELECT count(*), coalesce(sum(name = 'goose_db_version'), 0) FROM sqlite_schema WHERE type = 'table'").Scan(&tables, &ours); err != nil {
+	empty := false
+	if err := db.QueryRow("SELECT count(*) = 0 FROM sqlite_schema").Scan(&empty); err != nil || empty {
 		return err
 	}
-	if tables > 0 && ours == 0 {
-		return errForeign
-	}
-	return nil
+	return checkSchema(db)
 }
 
 // newer refuses a file that a newer program has written.
@@ -72,8 +77,65 @@ func newer(schema, known int64) error {
 	return nil
 }
 
-// checkSchema refuses a file that this program cannot read.
+// An object is a row of sqlite_schema.
+type object struct{ kind, name, table, sql string }
+
+// objects returns the schema of a file, by kind and name, without the objects that SQLite makes for
+// itself. Its texts have no comments, and single spaces.
+func objects(db *sql.DB) (map[string]object, error) {
+	rows, err := db.Query("SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := make(map[string]object)
+	for rows.Next() {
+		var o object
+		if err := rows.Scan(&o.kind, &o.name, &o.table, &o.sql); err != nil {
+			return nil, err
+		}
+		o.sql = strings.Join(strings.Fields(comment.ReplaceAllString(o.sql, " ")), " ")
+		own := o.kind == "index" && o.sql == "" || o.kind == "table" && (o.name == "sqlite_sequence" || o.name == "sqlite_stat1" || o.name == "sqlite_stat4")
+		if !own {
+			all[fmt.Sprintf("%s %.100q", o.kind, o.name)] = o
+		}
+	}
+	return all, rows.Err()
+}
+
+var comment = regexp.MustCompile(`--[^\n]*`)
+
+// ourObjects returns the schema of a version, as the migrations make it.
+func ourObjects(version int64) (map[string]object, error) {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1) // each connection has a memory of its own
+	steps, err := newSteps(db)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := steps.UpTo(context.Background(), version); err != nil {
+		return nil, err
+	}
+	return objects(db)
+}
+
+// versions is the table of the library that applies the migrations.
+const versions = `table "goose_db_version"`
+
+// checkSchema refuses a file that this program cannot read, or whose schema is not that of a
+// store: a view or a trigger of another program would run with each change.
 func checkSchema(db *sql.DB) error {
+	have, err := objects(db)
+	if err != nil {
+		return err
+	}
+	if v := have[versions]; have[`table "calls"`].kind == "" || !strings.HasPrefix(v.sql, "CREATE TABLE ") {
+		return errForeign
+	}
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
 		return err
@@ -82,15 +144,31 @@ func checkSchema(db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	tables, schema := 0, int64(0)
-	if err := db.QueryRow("SELECT count(*) FROM sqlite_schema WHERE name IN ('calls', 'goose_db_version')").Scan(&tables); err != nil {
+	var schema int64
+	if err := db.QueryRow("SELECT coalesce(max(version_id), 0) FROM goose_db_version").Scan(&schema); err != nil {
 		return err
 	}
-	if tables != 2 {
-		return errForeign
-	}
-	if err := db.QueryRow("SELECT max(version_id) FROM goose_db_version").Scan(&schema); err != nil {
+	if err := newer(schema, known); err != nil {
 		return err
 	}
-	return newer(schema, known)
+	want, err := ourObjects(schema)
+	if err != nil {
+		return err
+	}
+	delete(have, versions)
+	delete(want, versions)
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		switch o, ours := have[name], want[name]; {
+		case ours.kind == "":
+			return fmt.Errorf("has a %s, which no store of this program has: another program has added it; drop it, or name another file", name)
+		case o != ours:
+			return fmt.Errorf("has a %s that is not that of this program: another program has changed it; %s", name, repairHint)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if have[name].kind == "" {
+			return fmt.Errorf("lacks the %s: another program has dropped it; %s", name, repairHint)
+		}
+	}
+	return nil
 }

@@ -243,7 +243,7 @@ func exported(t *testing.T, path string, o Options) (calls []*scheduler.Call) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := f.Calls(func(c *scheduler.Call) error { calls = append(calls, c); return nil }); err != nil {
+	if err := f.Calls(t.Context(), func(c *scheduler.Call) error { calls = append(calls, c); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return calls

@@ -1,0 +1,15 @@
+package main
+
+// schemaBugs let a hostile file run its own code, or without an end.
+var schemaBugs = []bug{
+	{"a view of another program runs", "pkg/store/schema.go",
+		"		case o != ours:", "		case false:", []string{"-run", "TestForeignSchema"}},
+	{"a trigger of another program runs", "pkg/store/schema.go",
+		`		case ours.kind == "":`, "		case false:", []string{"-run", "TestForeignSchema"}},
+	{"a file may lack an index", "pkg/store/schema.go",
+		`		if have[name].kind == "" {`, "		if false {", []string{"-run", "TestForeignSchema"}},
+	{"the schema of a file is trusted", "pkg/store/open.go",
+		"trusted_schema(0)", "trusted_schema(1)", []string{"-run", "TestCarefulConnections"}},
+	{"a reader has no end", "pkg/store/file.go",
+		"	rows, err := f.db.QueryContext(ctx, check)\n", "	rows, err := f.db.Query(check)\n", []string{"-run", "TestReadersEnd"}},
+}
