@@ -40,6 +40,7 @@ var suites = []struct {
 	{"./pkg/upstream", readingBugs},
 	{"./pkg/upstream", upstreamBugs},
 	{"./pkg/store", schemaBugs},
+	{"./pkg/store", listBugs},
 }
 
 var storeBugs = []bug{

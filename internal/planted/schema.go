@@ -13,3 +13,10 @@ var schemaBugs = []bug{
 	{"a reader has no end", "pkg/store/file.go",
 		"	rows, err := f.db.QueryContext(ctx, check)\n", "	rows, err := f.db.Query(check)\n", []string{"-run", "TestReadersEnd"}},
 }
+
+var listBugs = []bug{
+	{"a list of cancelled calls reads all calls", "pkg/store/reader.go",
+		"	case scheduler.Failed, scheduler.Expired, scheduler.Exhausted, scheduler.Cancelled: ", "	case \"never\": ", []string{"-run", "TestListReadsFewStates"}},
+	{"a page of a list is cut before it is filtered", "pkg/store/reader.go",
+		"AND %s ORDER BY id LIMIT ?4)\", state, matches)", "AND %s ORDER BY id LIMIT ?4)\", state, \"(?1 = '' OR 1) AND (?2 = '' OR 1)\")", []string{"-run", "TestListByState"}},
+}

@@ -189,7 +189,7 @@ func TestOlderProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec("DELETE FROM meta WHERE name IN ('file', 'base')"); err != nil {
+	if _, err := db.Exec("DELETE FROM meta WHERE name IN ('file', 'base'); DROP INDEX settled; DELETE FROM goose_db_version WHERE version_id = 2"); err != nil {
 		t.Fatal(err)
 	}
 	db.Close()

@@ -2,9 +2,11 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -212,4 +214,83 @@ func shares(read func(context.Context) error, n int) []time.Duration {
 		all[i] = took[len(took)/2] * time.Duration(i) / time.Duration(n)
 	}
 	return all
+}
+
+// TestListReadsFewStates: a list of a state that few calls are in reads no others, which a
+// store may have millions of, and a page of it no more than a page.
+func TestListReadsFewStates(t *testing.T) {
+	d := open(t, file(t), Options{})
+	for state, want := range map[scheduler.State]string{
+		scheduler.Failed: "COVERING INDEX settled (state=? AND id>?)", scheduler.Expired: "COVERING INDEX settled (state=? AND id>?)",
+		scheduler.Exhausted: "COVERING INDEX settled (state=? AND id>?)", scheduler.Cancelled: "COVERING INDEX settled (state=? AND id>?)",
+		scheduler.Unknown: "COVERING INDEX unsettled", scheduler.Sending: "USING ROWID SEARCH ON TABLE flights",
+	} {
+		plan := queryPlan(t, d.reader.db, selectList(state), "", "api", string(state), 10)
+		if !strings.Contains(plan, want) || strings.Contains(strings.ReplaceAll(plan, "\n", " "), "SCAN c ") {
+			t.Errorf("%s: the plan is\n%s\nwant %q and no scan of calls", state, plan, want)
+		}
+		if n := strings.Count(plan, "USE TEMP B-TREE"); strings.Contains(want, "settled (") && n > 1 { // of the page
+			t.Errorf("%s: more than the page is sorted:\n%s", state, plan)
+		}
+	}
+}
+
+// queryPlan returns the steps of a query, a line each.
+func queryPlan(t *testing.T, db *sql.DB, query string, args ...any) string {
+	t.Helper()
+	rows, err := db.Query("EXPLAIN QUERY PLAN "+query, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var id, parent, unused int
+		var step string
+		if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
+			t.Fatal(err)
+		}
+		plan.WriteString(step + "\n")
+	}
+	return plan.String()
+}
+
+// TestListByState pages through the calls of each state, and finds exactly those of it.
+func TestListByState(t *testing.T) {
+	d := open(t, file(t), Options{})
+	want := make(map[scheduler.State][]string)
+	for n := range int64(7 * 9) {
+		e := storetest.NewEntry(n + 1)
+		e.Call.Upstream = []string{"api", "other"}[n%2]
+		if _, err := d.Accept(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		state := slices.DeleteFunc(slices.Clone(scheduler.States), func(s scheduler.State) bool { return s == scheduler.Sending })[n%7]
+		if state != scheduler.Waiting {
+			sent := storetest.Sent(e.Call)
+			if err := errors.Join(d.Intend(t.Context(), sent, nil), d.Record(t.Context(), storetest.Ended(sent, state))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if e.Call.Upstream == "api" {
+			want[state] = append(want[state], e.Call.ID)
+		}
+	}
+	for state, ids := range want {
+		slices.Sort(ids)
+		var got []string
+		for after, more := "", true; more; {
+			page, err := d.List(t.Context(), scheduler.Filter{Upstream: "api", State: state, After: after, Max: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range page {
+				got, after = append(got, c.ID), c.ID
+			}
+			more = len(page) == 2
+		}
+		if !slices.Equal(got, ids) {
+			t.Errorf("%s: %v, want %v", state, got, ids)
+		}
+	}
 }
