@@ -59,6 +59,10 @@ faults: ## cut the power, fail syncs, fill the disk, damage the file: three time
 kill: ## kill -9 the sidecar 200 times under load
 	go test ./cmd/throttler -run TestKill -kills 200 -v -timeout 15m
 
+.PHONY: chaos
+chaos: ## step the clock, harm the file, ask at the start, some 2 minutes: what the upstream then counts
+	go test ./cmd/throttler -run 'TestChaos|TestCopy' -chaos -parallel 16 -v -timeout 15m
+
 .PHONY: planted
 planted: ## plant bugs, one at a time, and look whether the tests see them
 	go run ./internal/planted
