@@ -109,7 +109,7 @@ func (p *pkg) build(dir string) (binary string, err error) {
 		return "", err
 	}
 	binary = filepath.Join(dir, "package.test")
-	if out, err := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", binary, modulePath+"/"+p.pkg).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, modulePath+"/"+p.pkg).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("the mutants do not compile: %w\n%s", err, out)
 	}
 	return binary, nil

@@ -116,3 +116,20 @@ func TestStopDoesNotWaitForAFullExecutor(t *testing.T) {
 		}
 	})
 }
+
+// TestDrainEndsWithAnExecutorThatIsLate: the last task has run before Executor returns.
+func TestDrainEndsWithAnExecutorThatIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ran := 0
+		timer := single(Config{Executor: func(run func()) {
+			go run()
+			time.Sleep(time.Second)
+		}})
+		add(t, timer, func() { ran++ }, time.Second)
+		ctx, cancel := context.WithTimeout(background, time.Minute)
+		defer cancel()
+		if err := timer.Drain(ctx); err != nil || ran != 1 {
+			t.Errorf("%d ran, Drain is %v", ran, err)
+		}
+	})
+}

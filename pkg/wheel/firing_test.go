@@ -1,12 +1,15 @@
 package wheel
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -294,6 +297,74 @@ func TestNoLockIsHeldWhileATaskRuns(t *testing.T) {
 		synctest.Wait()
 		if !ran || timer.Len() != 1 {
 			t.Errorf("ran: %v, %d wait", ran, timer.Len())
+		}
+	})
+}
+
+// TestWorkersOfSlowTasks has the instants at which tasks begin that are due together: a
+// second worker begins after 1ms, and the number doubles each time that none has ended
+// a task; while some end, and others still wait, there is one more each time.
+func TestWorkersOfSlowTasks(t *testing.T) {
+	const us = time.Microsecond
+	for _, tt := range []struct {
+		tasks int
+		each  time.Duration
+		want  []time.Duration
+	}{
+		{9, 20 * time.Millisecond, []time.Duration{0, 1000 * us, 1000 * us, 2000 * us, 2000 * us, 2000 * us, 2000 * us, 3000 * us, 3000 * us}},
+		{12, 700 * us, []time.Duration{0, 700 * us, 1000 * us, 1400 * us, 1700 * us, 2000 * us, 2100 * us, 2400 * us, 2700 * us, 2800 * us, 3000 * us, 3100 * us}},
+		{12, 1500 * us, []time.Duration{0, 1000 * us, 1000 * us, 2000 * us, 2000 * us, 2000 * us, 2000 * us, 3000 * us, 3000 * us, 3000 * us, 3000 * us, 3000 * us}},
+	} {
+		bubble(t, Config{}, func(t *testing.T, timer *Timer[func()]) {
+			begin := time.Now().Add(time.Second)
+			for round := range 2 { // after the first, no worker is left
+				var mu sync.Mutex
+				var got []time.Duration
+				for range tt.tasks {
+					add(t, timer, func() {
+						mu.Lock()
+						got = append(got, time.Since(begin))
+						mu.Unlock()
+						time.Sleep(tt.each)
+					}, time.Second)
+				}
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				if !slices.Equal(got, tt.want) {
+					t.Errorf("round %d, %d tasks of %v: begin after %v, want %v", round, tt.tasks, tt.each, got, tt.want)
+				}
+				begin = time.Now().Add(time.Second)
+			}
+		})
+	}
+}
+
+// TestTimeoutAfterALongSleepNeedsOneAlarm: the wheel goes to the present first.
+func TestTimeoutAfterALongSleepNeedsOneAlarm(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, timer *Timer[func()]) {
+		add(t, timer, nothing, 10*time.Hour)
+		for _, sleep := range []time.Duration{37 * time.Minute, time.Hour} {
+			time.Sleep(sleep)
+			o := add(t, timer, nothing, 3*time.Millisecond)
+			if s := &timer.shards[0]; timer.origin.Add(s.wake) != o.Deadline() {
+				t.Errorf("the alarm is %v before the deadline", o.Deadline().Sub(timer.origin.Add(s.wake)))
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// TestPanicIsLogged where the configuration has no OnPanic.
+func TestPanicIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	bubble(t, Config{}, func(t *testing.T, timer *Timer[func()]) {
+		add(t, timer, func() { panic("a fault of the task") }, time.Second)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if text := log.String(); !strings.Contains(text, "task panicked") || !strings.Contains(text, "a fault of the task") || !strings.Contains(text, "firing_test.go") {
+			t.Errorf("the log is %q, want the panic and its stack", text)
 		}
 	})
 }

@@ -161,3 +161,22 @@ func TestLimitHoldsWithManyCallers(t *testing.T) {
 		t.Errorf("Stop is %d timeouts, %v", len(left), err)
 	}
 }
+
+// TestManyCallersOfOneShard wait for it.
+func TestManyCallersOfOneShard(t *testing.T) {
+	timer := newTimer(func(task func()) { task() }, Config{}, 1)
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for range 20_000 {
+				if o, err := timer.NewTimeout(nothing, time.Hour); err != nil || !o.Cancel() {
+					t.Errorf("NewTimeout is %v, or was cancelled", err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	if left, err := timer.Stop(background); len(left) != 0 || err != nil {
+		t.Errorf("Stop is %d timeouts, %v", len(left), err)
+	}
+}

@@ -3,6 +3,7 @@ package wheel
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -319,4 +320,36 @@ func TestNegativeConfigPanics(t *testing.T) {
 			NewTimer(cfg)
 		}()
 	}
+}
+
+func TestAfter(t *testing.T) {
+	const end = time.Duration(math.MaxInt64)
+	for _, tt := range []struct{ now, delay, want time.Duration }{
+		{5, -1, 0}, {5, 0, 0}, {5, 1, 6}, {5, end - 5, end}, {5, end - 4, end}, {5, end - 6, end - 1}, {0, end, end},
+	} {
+		if got := after(tt.now, tt.delay); got != tt.want {
+			t.Errorf("after(%d, %d) = %d, want %d", tt.now, tt.delay, got, tt.want)
+		}
+	}
+}
+
+// TestStopTellsHowManyTasksRun of all wheels.
+func TestStopTellsHowManyTasksRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTimer(func(task func()) { task() }, Config{}, 3)
+		for i := range 2 { // the last wheel has none
+			s := &timer.shards[i]
+			s.mu.Lock()
+			s.startLocked()
+			s.insertLocked(0, timer.now(), func() { time.Sleep(time.Hour) })
+			s.mu.Unlock()
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(background, time.Second)
+		defer cancel()
+		if _, err := timer.Stop(ctx); err == nil || !strings.Contains(err.Error(), " 2 tasks still run") {
+			t.Errorf("Stop is %v, want an error that counts 2 tasks", err)
+		}
+		time.Sleep(time.Hour)
+	})
 }

@@ -384,3 +384,89 @@ func TestCoarseSlotMovesInBoundedStepsWhileOthersFire(t *testing.T) {
 		t.Errorf("%d fired", len(fired))
 	}
 }
+
+// TestHandleOfAnotherWheel: a handle with a number that the wheel has not given out names
+// nothing.
+func TestHandleOfAnotherWheel(t *testing.T) {
+	larger, w := New[int](1), New[int](1)
+	for range chunkNodes {
+		h := larger.Insert(time.Second, 1)
+		if _, ok := w.Cancel(h); ok || w.Reschedule(h, 0) || w.state(h) != Gone {
+			t.Fatalf("%v names a timeout of a wheel with %d", h, w.Len())
+		}
+		if h.index > 1 {
+			w.Insert(time.Second, 1)
+		}
+	}
+}
+
+// TestOverdueTimeoutsFireInOrder also when others come in between, from the side.
+func TestOverdueTimeoutsFireInOrder(t *testing.T) {
+	w := New[int](1)
+	for i := range 3 {
+		w.Insert(0, i)
+	}
+	for i := range 6 {
+		w.raise(0)
+		if w.seek(budget) != due {
+			t.Fatalf("%d: nothing is due", i)
+		}
+		if got := w.pop(); got != i {
+			t.Errorf("timeout %d fires in place of %d", got, i)
+		}
+		if i < 3 {
+			w.Insert(0, 3+i)
+		}
+	}
+}
+
+// TestEmptyWheelFollowsTime: a timeout of a wheel that was empty for long is on the level
+// of its delay, and needs no step in between.
+func TestEmptyWheelFollowsTime(t *testing.T) {
+	w := New[int](time.Millisecond)
+	for _, now := range []time.Duration{63 * time.Millisecond, time.Hour, 1000 * time.Hour} {
+		wantFired(t, w, now)
+		at := now + 20*time.Millisecond
+		w.Insert(at, 1)
+		if next, ok := w.Next(); !ok || next != at {
+			t.Errorf("after %v: the next step is at %v, want %v", now, next, at)
+		}
+		wantFired(t, w, at, 1)
+	}
+}
+
+// TestMoveInSteps moves a slot down in small steps, and cancels timeouts of it in between:
+// all others fire, once.
+func TestMoveInSteps(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		w := New[int](1)
+		left := map[int]Handle{}
+		for i := range 2 + random.IntN(20) {
+			left[i] = w.Insert(time.Duration(64*70+random.IntN(64)), i)
+		}
+		w.raise(64 * 72)
+		for found := busy; found != idle; {
+			if found = w.seek(1 + random.IntN(3)); found == due {
+				i := w.pop()
+				if _, ok := left[i]; !ok {
+					t.Fatalf("seed %d: %d fired, and was cancelled or had fired", seed, i)
+				}
+				delete(left, i)
+				continue
+			}
+			for i, h := range left {
+				if random.IntN(3) == 0 {
+					if v, ok := w.Cancel(h); !ok || v != i {
+						t.Fatalf("seed %d: the cancelled timeout is %d, %v, want %d", seed, v, ok, i)
+					}
+					delete(left, i)
+				}
+				break
+			}
+		}
+		if len(left) != 0 || w.Len() != 0 {
+			t.Fatalf("seed %d: %d have not fired, the wheel has %d", seed, len(left), w.Len())
+		}
+	}
+}
