@@ -626,3 +626,14 @@ func TestWrittenAt(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoLengths: HTTP/1 has no such answer, HTTP/2 may.
+func TestTwoLengths(t *testing.T) {
+	body := &closing{Reader: strings.NewReader("ok")}
+	u := newUpstream(t, Config{URL: "http://unused.invalid", Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Length": {"3", "2"}}, Body: body}, nil
+	})})
+	if res := do(t, u, &Request{Method: "GET", Target: "/"}); res.Outcome != Unknown || !res.Sent || res.Response != nil || !body.closed {
+		t.Errorf("%s, sent %v, closed %v: %s; want unknown", res.Outcome, res.Sent, body.closed, res.Reason)
+	}
+}

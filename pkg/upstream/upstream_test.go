@@ -79,6 +79,11 @@ func TestRequestsThatPlatformsReadDifferently(t *testing.T) {
 		return r
 	}
 	get := func(target string) *Request { return &Request{Method: "GET", Target: target} }
+	packedWith := func(kind string) *Request {
+		r := post(kind, "/", "\x1f\x8b")
+		r.Header.Set("Content-Encoding", "gzip")
+		return r
+	}
 	for _, tt := range []struct {
 		name, source string
 		r            *Request
@@ -107,6 +112,9 @@ func TestRequestsThatPlatformsReadDifferently(t *testing.T) {
 		{"two headers", `header("X-App")`, &Request{Method: "GET", Target: "/", Header: http.Header{"X-App": {"a", "b"}}}, ""},
 		{"a member twice", `json("m")`, post(js, "/", `{"m":"query","m":"refund"}`), ""},
 		{"a member twice, once escaped", `json("m")`, post(js, "/", `{"m":"query","\u006d":"refund"}`), ""},
+		{"a member in two cases", `json("m")`, post(js, "/", `{"m":"query","M":"refund"}`), ""},
+		{"packed JSON", `json("m") ?? "none"`, packedWith(js), ""},
+		{"a packed form", `form("m") + "!"`, packedWith(form), ""},
 		{"an object twice", `json("a.m")`, post(js, "/", `{"a":{"m":"query"},"a":{"m":"refund"}}`), ""},
 		{"a member twice in an object of an array", `json("a.1.m")`, post(js, "/", `{"a":[{},{"m":"query","m":"refund"}]}`), ""},
 		{"a member once in each object", `json("a.1.m")`, post(js, "/", `{"m":1,"a":[{"m":"x"},{"m":"refund"}],"b":{"m":":"}}`), "refund"},
