@@ -37,6 +37,10 @@ sdk-node: ## the same with alipay-sdk and stripe from npm: needs node 20 or newe
 	cd test/sdk/node && npm ci --no-audit --no-fund
 	cd test/sdk && go test -tags node -run TestNode ./...
 
+.PHONY: security
+security: ## attack the real sidecar: sockets, hostile upstreams and files (a module of their own)
+	cd test/security && go vet ./... && go test -count=1 -timeout 15m ./...
+
 .PHONY: again
 again: ## run the Go tests three times: a test that fails once in many runs is a bug
 	go test -count=3 ./...
@@ -78,6 +82,7 @@ lint: ## check formatting, vet and staticcheck
 	go tool -modfile=tools/go.mod staticcheck ./...
 	go mod tidy -diff
 	cd test/sdk && go vet -tags node ./... && go mod tidy -diff
+	cd test/security && go mod tidy -diff
 
 .PHONY: fmt
 fmt: ## format the code
@@ -96,6 +101,7 @@ fuzz: ## fuzz the ledger, the wheel, the planner, requests and configurations fo
 full: ## everything that .ci/run runs a share of, whole: some 60 minutes of fuzzing
 	$(MAKE) --no-print-directory fuzz FUZZTIME=10m
 	go run ./internal/planted -fuzz 2m
+	cd test/security && go test -count=1 -run TestHonestClients -speed -v ./...
 
 .PHONY: bench
 bench: ## run the benchmarks

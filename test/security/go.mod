@@ -5,3 +5,7 @@ module github.com/seed-30fe103d/throttler/test/security
 go 1.26.0
 
 toolchain go1.26.9
+
+require golang.org/x/net v0.62.0
+
+require golang.org/x/text v0.43.0 // indirect

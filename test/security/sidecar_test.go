@@ -261,6 +261,14 @@ func (s *sidecar) peak(t *testing.T) int {
 	return s.status(t, "VmHWM") >> 20
 }
 
+// forget begins the greatest resident memory anew.
+func (s *sidecar) forget(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.cmd.Process.Pid), []byte("5"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // until waits for a condition.
 func until(t *testing.T, state string, ok func() bool) {
 	t.Helper()
