@@ -78,6 +78,8 @@ var schedulerBugs = []bug{
 		"	sv.usage = old.usage\n", "", []string{"-run", "TestReserve"}},
 	{"bodies that come in leave no room to small calls", "pkg/scheduler/submit.go",
 		"sv.MaxWaitingBytes-sv.MaxWaitingBytes/16, ", "sv.MaxWaitingBytes, ", []string{"-run", "TestReserve"}},
+	{"a kept answer is cut without a word", "pkg/scheduler/attempt.go",
+		"kept.Body[:max], true\n", "kept.Body[:max], kept.Truncated\n", []string{"-run", "TestAnswerAbove"}},
 	{"a call shares the memory of its caller", "pkg/scheduler/submit.go",
 		"	if !r.NoCopy { // the", "	if false { // the", []string{"-run", "TestCallerMay"}},
 	{"a context that ends during Do is a wrong state", "pkg/scheduler/submit.go",
@@ -96,6 +98,8 @@ var storedCallBugs = []bug{
 		"		r.Seq = math.MaxInt64\n", "		r.Seq = min(0, math.MaxInt64)\n", []string{"-run", "TestDeadlineCounts"}},
 	{"a caller who waits for a decision is forgotten", "pkg/scheduler/conclude.go",
 		"		if c.ended != nil { // callers", "		if false { // callers", []string{"-run", "TestWaitDuring"}},
+	{"a part of an answer is passed on for the whole", "pkg/scheduler/submit.go",
+		"c.State.Finished() && !c.Response.Truncated:\n", "c.State.Finished():\n", []string{"-run", "TestKeyOfALong"}},
 	{"a caller who leaves is a failure of the store", "pkg/scheduler/submit.go",
 		"errors.Is(err, context.Canceled), ", "", []string{"-run", "TestEndedContext"}},
 }

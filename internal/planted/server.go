@@ -23,7 +23,7 @@ var serverBugs = []bug{
 	{"a client that has gone before its call is told that it may be executed", "pkg/scheduler/submit.go",
 		"		return nil, c.Call, err\n", "		return nil, nil, err\n", []string{"-run", "TestClientIsGone"}},
 	{"a submission fails because its client has closed its half", "internal/server/data.go",
-		"context.WithoutCancel(r.Context())", "r.Context()", []string{"-run", "TestHalfClosed"}},
+		"context.WithoutCancel(r.Context())", "context.WithValue(r.Context(), d, d)", []string{"-run", "TestClientIsGone"}},
 }
 
 // sidecarBugs are seen by the tests of command throttler alone.

@@ -264,14 +264,26 @@ func TestHalfClosedConnection(t *testing.T) {
 	}
 }
 
-// TestClientIsGoneBeforeItsCall: nothing was executed, and the answer says so.
+// TestClientIsGoneBeforeItsCall: of a call that its client would wait for nothing is
+// executed, and the answer says so. A submission is taken.
 func TestClientIsGoneBeforeItsCall(t *testing.T) {
-	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
+	sent := make(chan string, 10)
+	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(_ http.ResponseWriter, r *http.Request) { sent <- r.URL.Path })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	w := httptest.NewRecorder()
-	r.data.Config.Handler.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/", nil).WithContext(ctx))
-	if w.Code != 503 || w.Header().Get("Throttler-Outcome") != "not_executed" || !strings.Contains(w.Body.String(), `"gone"`) {
-		t.Errorf("%d %s", w.Code, w.Body)
+	ask := func(target, prefer string) *httptest.ResponseRecorder {
+		w, req := httptest.NewRecorder(), httptest.NewRequest("GET", "http://localhost"+target, nil)
+		req.Header.Set("Prefer", prefer)
+		r.data.Config.Handler.ServeHTTP(w, req.WithContext(ctx))
+		return w
+	}
+	if w := ask("/waits", ""); w.Code != 503 || w.Header().Get("Throttler-Outcome") != "not_executed" || !strings.Contains(w.Body.String(), `"gone"`) {
+		t.Errorf("a call whose client has gone: %d %s", w.Code, w.Body)
+	}
+	if w := ask("/submitted", "respond-async"); w.Code != 202 {
+		t.Errorf("a submission whose client has gone: %d %s", w.Code, w.Body)
+	}
+	if got := <-sent; got != "/submitted" {
+		t.Errorf("%s was sent", got)
 	}
 }

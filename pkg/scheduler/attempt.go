@@ -137,7 +137,10 @@ func (a *attempt) log(r *upstream.Result) {
 func keep(r *upstream.Result, max int64) *Response {
 	defer r.Response.Body.Close()
 	kept := &Response{Status: r.Response.StatusCode, Headers: r.Response.Header, Truncated: r.Truncated}
-	kept.Body, _ = io.ReadAll(io.LimitReader(r.Response.Body, max)) // it has been read once, and lies in memory
+	kept.Body, _ = io.ReadAll(io.LimitReader(r.Response.Body, max+1)) // it has been read once, and lies in memory
+	if int64(len(kept.Body)) > max {
+		kept.Body, kept.Truncated = kept.Body[:max], true
+	}
 	return kept
 }
 

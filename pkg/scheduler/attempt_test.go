@@ -113,3 +113,17 @@ func TestKeptAnswersStayWhole(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswerAboveTheBound: an answer that ended a little above the bound was read whole,
+// and is kept in part all the same: it says so.
+func TestAnswerAboveTheBound(t *testing.T) {
+	for body, want := range map[string]Response{
+		"abc":  {Status: 200, Body: []byte("abc")},
+		"abcd": {Status: 200, Body: []byte("abc"), Truncated: true},
+	} {
+		r := &upstream.Result{Response: &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(body))}}
+		if got := keep(r, 3); string(got.Body) != string(want.Body) || got.Truncated != want.Truncated {
+			t.Errorf("of %q is kept %q, truncated %v", body, got.Body, got.Truncated)
+		}
+	}
+}

@@ -128,10 +128,12 @@ func (s *Scheduler) join(ctx context.Context, id string, latest time.Time) (*htt
 		return nil, nil, err
 	case c.State == Waiting && ctx.Err() == nil:
 		return nil, c, wrongState(c, "it has this idempotency key and has not been sent yet; ask for its answer later")
-	case c.Response != nil && c.State.Finished():
+	case c.Response != nil && c.State.Finished() && !c.Response.Truncated:
 		return c.Response.http(), c, nil
 	case ctx.Err() != nil:
 		return nil, c, ctx.Err()
+	case c.Response != nil && c.State.Finished():
+		return nil, c, &Error{Reason: NoAnswer, Upstream: c.Upstream, Call: c, Detail: fmt.Sprintf("call %s has this idempotency key; it is %s, but its answer was too long to be kept", c.ID, c.State)}
 	case c.State == Unknown:
 		return nil, c, &Error{Reason: NoAnswer, Upstream: c.Upstream, Call: c, Detail: fmt.Sprintf("call %s has this idempotency key; it was sent and may have been executed: query before you send it again", c.ID)}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,6 +53,34 @@ func TestKeysAndAnswers(t *testing.T) {
 		}
 		if got := up.sent(); len(got) != 3 {
 			t.Errorf("sent %v, want /plain twice", got)
+		}
+	})
+}
+
+// long answers with more than is kept of an answer.
+type long struct{}
+
+func (long) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(strings.Repeat("x", 3<<20)))}, nil
+}
+
+// TestKeyOfALongAnswer: a part of an answer is not passed on for the whole.
+func TestKeyOfALongAnswer(t *testing.T) {
+	dir := scratch(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := startProcess(t, filepath.Join(dir, "long.db"), long{})
+		defer s.Close()
+		r := scheduler.Request{Upstream: "api", Method: "POST", Target: "/durable/1", IdempotencyKey: "k"}
+		resp, _, err := s.Do(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, resp.Body); n != 3<<20 || err != nil {
+			t.Errorf("the first client got %d bytes, %v", n, err)
+		}
+		resp.Body.Close()
+		if _, known, err := s.Do(t.Context(), r); !errors.Is(err, scheduler.NoAnswer) || known == nil || known.State != scheduler.Done {
+			t.Errorf("the second: %+v, %v; want no_answer about a call that is done", known, err)
 		}
 	})
 }
