@@ -34,9 +34,16 @@ func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 // bubble serves a data listener or the admin API in a bubble, in front of an upstream
 // with responses of length bytes, and gives test a connection to it.
 func bubble(t *testing.T, length int, admin bool, test func(t *testing.T, c net.Conn)) {
+	bubbleOf(t, scheduler.Upstream{Config: upstream.Config{Transport: platform(length)}}, admin, func(t *testing.T, _ *scheduler.Scheduler, dial func() net.Conn) {
+		test(t, dial())
+	})
+}
+
+// bubbleOf does the same for an upstream, and dials as many connections as test asks for.
+func bubbleOf(t *testing.T, up scheduler.Upstream, admin bool, test func(t *testing.T, s *scheduler.Scheduler, dial func() net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		up := scheduler.Upstream{Config: upstream.Config{URL: "http://api.test", Transport: platform(length)}}
+		up.URL = "http://api.test"
 		s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"pay": up}, Log: log})
 		if err != nil {
 			t.Fatal(err)
@@ -50,13 +57,20 @@ func bubble(t *testing.T, length int, admin bool, test func(t *testing.T, c net.
 			defer close(ended)
 			srv.Serve(l)
 		}()
-		here, there := net.Pipe()
-		l.conns <- there
-		test(t, here)
-		here.Close()
+		var opened []net.Conn
+		test(t, s, func() net.Conn {
+			here, there := net.Pipe()
+			opened = append(opened, here)
+			l.conns <- there
+			return here
+		})
+		for _, c := range opened {
+			c.Close()
+		}
 		srv.Close()
 		<-ended
 		s.Close()
+		time.Sleep(time.Second) // net/http lingers after some answers
 	})
 }
 
