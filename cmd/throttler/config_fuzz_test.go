@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"hash/crc64"
 	"io"
 	"log/slog"
 	"maps"
@@ -38,22 +39,19 @@ var (
 
 var isDuration = regexp.MustCompile(`^-?[0-9.]+(ms|s|m|h)`)
 
-// A configDraw decides by bytes; after the last one it picks the first of each list.
+// A configDraw decides by bytes; those beyond the last one are random.
 type configDraw struct {
 	data          []byte
+	rest          *rand.Rand
 	upstream, dir string
 }
 
 func (d *configDraw) n(n int) int {
-	if len(d.data) == 0 || n <= 1 {
-		return 0
+	if len(d.data) < 2 {
+		return d.rest.IntN(n)
 	}
-	c := int(d.data[0])
-	d.data = d.data[1:]
-	if n > 256 && len(d.data) > 0 {
-		c = c<<8 | int(d.data[0])
-		d.data = d.data[1:]
-	}
+	c := int(d.data[0])<<8 | int(d.data[1])
+	d.data = d.data[2:]
 	return c % n
 }
 
@@ -206,7 +204,7 @@ func FuzzConfig(f *testing.F) {
 	r := rand.New(rand.NewPCG(3, 7))
 	f.Add([]byte{})
 	for range 60 {
-		data := make([]byte, 20+r.IntN(80))
+		data := make([]byte, r.IntN(100))
 		for i := range data {
 			data[i] = byte(r.Uint32())
 		}
@@ -215,7 +213,7 @@ func FuzzConfig(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var accepted []*config.Config
 		for _, data := range [][]byte{data[:len(data)/2], data[len(data)/2:]} {
-			d := &configDraw{data, upstream.URL, dir}
+			d := &configDraw{data, rand.New(rand.NewPCG(crc64.Checksum(data, crc64.MakeTable(crc64.ISO)), 7)), upstream.URL, dir}
 			text, err := yaml.Marshal(d.document(base))
 			if err != nil {
 				return // it is no YAML
@@ -227,7 +225,10 @@ func FuzzConfig(f *testing.F) {
 		}
 		if len(accepted) > 0 {
 			play(t, accepted)
-			os.Remove(filepath.Join(dir, "throttler.db"))
+			files, _ := filepath.Glob(filepath.Join(dir, "throttler.db*"))
+			for _, file := range files {
+				os.Remove(file)
+			}
 		}
 	})
 }

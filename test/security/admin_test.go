@@ -332,7 +332,7 @@ var questions = []question{
 }
 
 // TestAdmin attacks the admin API: as a web page, by names that were made to lead there, and
-// as a program that sends whatever it can.
+// as a program with odd requests.
 func TestAdmin(t *testing.T) {
 	f := newFamily(t, "admin", 228)
 	p := newPlatform(t, always(ok))

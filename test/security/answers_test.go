@@ -17,7 +17,7 @@ import (
 // A hostile answer is the raw bytes of an upstream, and the answer that the client must get.
 type hostile struct {
 	name string
-	// raw is the upstream's answer; it may be followed by what happens then.
+	// raw is the upstream's answer; it may be followed by an end of the connection.
 	raw string
 	// status and outcome are those of the client's answer.
 	status  int
@@ -34,7 +34,7 @@ type hostile struct {
 	serve func(c net.Conn)
 }
 
-// What happens behind the raw bytes of an answer. Without one, the connection is kept.
+// Ends of the connection behind the raw bytes of an answer. Without one, the connection is kept.
 const (
 	hangUp = "\x00close"
 	reset  = "\x00reset"
@@ -213,7 +213,7 @@ var wishes = []hostile{
 	{name: "wish: RateLimit that is broken, beside a day", raw: "HTTP/1.1 429 X\r\nRetry-After: 86400\r\nRateLimit: ;;;=\"\r\nContent-Length: 0\r\n\r\n", status: 429, outcome: "not_executed", paused: true},
 }
 
-// tell writes bytes, and then does what they end with.
+// tell writes bytes, and then makes the end that they name.
 func tell(c net.Conn, raw string) (keep bool) {
 	text, then, ends := strings.Cut(raw, "\x00")
 	for _, known := range []string{hangUp, reset, hang} {

@@ -6,5 +6,5 @@
 // family has at least as many rows as it promises. Beside the assertion of its row, a case
 // fails if a request reaches an upstream malformed: with another Host than the configured
 // one, with a second Content-Length, a Transfer-Encoding or a field of one connection, or
-// with bytes that nobody announced.
+// with bytes beyond its announced length.
 package security

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What becomes of a request that tries not to be counted.
+// A fate is the end of a request that tries not to be counted.
 type fate string
 
 const (

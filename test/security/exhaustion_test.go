@@ -128,7 +128,7 @@ func served(t *testing.T, s *sidecar, upstream string) {
 	s.alive(t)
 }
 
-// TestExhaustion has clients take what they can: connections, memory, time. The others are
+// TestExhaustion has clients take all they can: connections, memory, time. The others are
 // served, and the memory stays bounded.
 func TestExhaustion(t *testing.T) {
 	f := newFamily(t, "exhaustion", 30)

@@ -128,7 +128,7 @@ func content(mode os.FileMode, text string) func(*testing.T, string) string {
 		if err := os.WriteFile(path, []byte(text), mode); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chmod(path, mode); err != nil { // whatever the umask is
+		if err := os.Chmod(path, mode); err != nil { // under any umask
 			t.Fatal(err)
 		}
 		return path

@@ -93,8 +93,7 @@ func TestHonestClients(t *testing.T) {
 			}
 			if tt.status == 202 {
 				until(t, "all submissions have failed", func() bool {
-					return strings.Count(ask(t, "GET", s.admin, "/v1/calls?state=failed&limit=1000", "").body, `"state":"failed"`) == 1000 &&
-						strings.Contains(ask(t, "GET", s.admin, "/v1/upstreams", "").body, `"waiting":0,"sending":0`)
+					return strings.Contains(ask(t, "GET", s.admin, "/metrics", "").body, fmt.Sprintf(`throttler_calls_ended_total{state="failed",upstream="a"} %d`, submissions))
 				})
 			}
 			a, b := percentile(without, 99), percentile(with, 99)

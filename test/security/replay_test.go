@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A repeat is a second request under the Idempotency-Key of a first, by whoever has seen it.
+// A repeat is a second request under the Idempotency-Key of a first, often by another caller.
 type repeat struct {
 	name, upstream string
 	first, second  request

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -48,23 +49,13 @@ func run(m *testing.M) int {
 	}
 	code := m.Run()
 	cases, failed := 0, 0
-	for _, name := range slices.Sorted(maps(tallies.of)) {
+	for _, name := range slices.Sorted(maps.Keys(tallies.of)) {
 		f := tallies.of[name]
 		fmt.Printf("%-12s %4d cases, %d failed\n", name, f.run, f.failed)
 		cases, failed = cases+f.run, failed+f.failed
 	}
 	fmt.Printf("%-12s %4d cases, %d failed\n", "all", cases, failed)
 	return code
-}
-
-func maps(m map[string]*tally) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for name := range m {
-			if !yield(name) {
-				return
-			}
-		}
-	}
 }
 
 // A family has the cases of a test. It has at least as many as it promises.
