@@ -12,6 +12,10 @@ var schemaBugs = []bug{
 		"trusted_schema(0)", "trusted_schema(1)", []string{"-run", "TestCarefulConnections"}},
 	{"a reader has no end", "pkg/store/file.go",
 		"	rows, err := f.db.QueryContext(ctx, check)\n", "	rows, err := f.db.Query(check)\n", []string{"-run", "TestReadersEnd"}},
+	{"an attempt that there is not is looked at", "pkg/store/row.go",
+		"	return c, possible(c)\n", "	return c, nil\n", []string{"-run", "TestImpossibleRows|FuzzStoreFile"}},
+	{"permits below zero are given back", "pkg/store/quota.go",
+		"		if err := possibleHold(h); err != nil {", "		if err := error(nil); err != nil {", []string{"-run", "TestImpossibleRows"}},
 }
 
 var listBugs = []bug{

@@ -71,6 +71,9 @@ func scanHolds(rows *sql.Rows, d *codec) ([]lease.Hold, error) {
 		if h.Key, err = d.decryptText(h.Key, fmt.Sprint(h.ID), keyKind); err != nil || d.holdSum(h) != sum {
 			return nil, fmt.Errorf("quota %d: %w", h.ID, errChecksum)
 		}
+		if err := possibleHold(h); err != nil {
+			return nil, err
+		}
 		all = append(all, h)
 	}
 	return all, rows.Err()

@@ -5,8 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -87,8 +89,37 @@ func (r *row) call(d *codec) (*scheduler.Call, error) {
 	if c.Attempts, err = decodeAttempts(r.attempts); err != nil {
 		return nil, err
 	}
-	c.Outstanding, err = d.decodeSpent(r.id, r.spent, r.upstream)
-	return c, err
+	if c.Outstanding, err = d.decodeSpent(r.id, r.spent, r.upstream); err != nil {
+		return nil, err
+	}
+	return c, possible(c)
+}
+
+// possible fails for a call that no scheduler has stored.
+func possible(c *scheduler.Call) error {
+	last := c.Last()
+	switch {
+	case !slices.Contains(scheduler.States, c.State):
+		return fmt.Errorf("call %.100q has the state %.100q, which there is not: %w", c.ID, c.State, errChecksum)
+	case (c.State == scheduler.Sending || c.State == scheduler.Unknown) && last == nil:
+		return fmt.Errorf("call %.100q is %s, and no attempt of it is known: %w", c.ID, c.State, errChecksum)
+	}
+	for _, h := range c.Outstanding {
+		if err := possibleHold(h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxPermits is the highest limit there is: quota.MaxCalls.
+const maxPermits = 1_000_000_000
+
+func possibleHold(h lease.Hold) error {
+	if h.Permits < 0 || h.Permits > maxPermits {
+		return fmt.Errorf("%d permits of limit %.100q are out, which cannot be: %w", h.Permits, h.Limit, errChecksum)
+	}
+	return nil
 }
 
 // A querier is a pool, a connection or a transaction.

@@ -142,3 +142,30 @@ func TestCarefulConnections(t *testing.T) {
 		}
 	}
 }
+
+// TestImpossibleRows: a row that no scheduler has stored is refused, though its sum is right.
+func TestImpossibleRows(t *testing.T) {
+	for name, tt := range map[string]struct{ change, want string }{
+		"a flight without an attempt":   {"UPDATE flights SET attempts = '[]'", "no attempt of it is known"},
+		"an unknown call without one":   {"UPDATE calls SET state = 'unknown', attempts = '[]' WHERE seq = 1", "no attempt of it is known"},
+		"a state that there is not":     {"UPDATE calls SET state = 'paused' WHERE seq = 1", `state "paused"`},
+		"permits below zero":            {`UPDATE calls SET spent = '[{"limit":"app","permits":-1}]' WHERE seq = 1`, "-1 permits"},
+		"more permits than limits have": {`UPDATE flights SET spent = '[{"limit":"app","permits":9000000000000000000}]'`, "9000000000000000000 permits"},
+		"a hold below zero":             {"UPDATE quota SET permits = -1", "-1 permits"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := file(t)
+			d := open(t, path, Options{})
+			furnish(t, d)
+			d.Close()
+			alter(t, path, tt.change)
+			changeRows(path, Options{}, nil) // the sums
+			d = open(t, path, Options{})
+			_, err := d.Recover(t.Context(), time.Hour, func(*scheduler.Entry) (time.Time, bool) { return time.Time{}, false })
+			_, listed := d.List(t.Context(), scheduler.Filter{})
+			if err = errors.Join(err, listed); !errors.Is(err, scheduler.ErrBroken) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want an error of a broken store with %q", err, tt.want)
+			}
+		})
+	}
+}
