@@ -39,7 +39,7 @@ sdk-node: ## the same with alipay-sdk and stripe from npm: needs node 20 or newe
 
 .PHONY: security
 security: ## attack the real sidecar: sockets, hostile upstreams and files (a module of their own)
-	cd test/security && go vet ./... && go test -count=1 -timeout 15m ./...
+	cd test/security && go vet . && go test -count=1 -timeout 15m
 
 .PHONY: again
 again: ## run the Go tests three times: a test that fails once in many runs is a bug
@@ -102,7 +102,7 @@ fuzz: ## fuzz the ledger, the wheel, the planner, requests, configurations and f
 full: ## everything that .ci/run runs a share of, whole: some 70 minutes of fuzzing
 	$(MAKE) --no-print-directory fuzz FUZZTIME=10m
 	go run ./internal/planted -fuzz 2m
-	cd test/security && go test -count=1 -run TestHonestClients -speed -v ./...
+	cd test/security && go test -count=1 -run TestHonestClients -v -speed
 
 .PHONY: bench
 bench: ## run the benchmarks

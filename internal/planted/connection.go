@@ -10,8 +10,6 @@ var connectionBugs = []bug{
 }
 
 var readingBugs = []bug{
-	{"an answer may have two lengths", "pkg/upstream/attempt.go",
-		`len(resp.Header["Content-Length"]) > 1`, "false", []string{"-run", "TestTwoLengths"}},
 	{"a wait beyond all numbers is none", "pkg/upstream/retryafter.go",
 		" || errors.Is(err, strconv.ErrRange)", " || errors.Is(err, strconv.ErrSyntax) && false", []string{"-run", "TestRetryAfter"}},
 	{"broken JSON without a type is no JSON", "pkg/upstream/json.go",

@@ -66,12 +66,11 @@ type Result struct {
 	Err error
 }
 
-// Causes of a cancelled attempt, and of an answer that is none.
+// Causes of a cancelled attempt.
 var (
 	errTimeout = errors.New("the attempt's time-out has passed")
 	errStale   = errors.New("the request's signature is too old to be sent")
 	errRepeat  = errors.New("the connection broke and the request is not sent a second time")
-	errLengths = errors.New("the answer has two lengths")
 )
 
 // ErrStatus is the error of an answer with a status that no final answer has.
@@ -120,17 +119,12 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 }
 
 // exchange sends the request and returns the final answer. Any other status says nothing
-// of the call (RFC 9110, section 15), and net/http panics if it is passed on. Two lengths
-// would cut the answer for the client.
+// of the call (RFC 9110, section 15), and net/http panics if it is passed on.
 func (u *Upstream) exchange(req *http.Request) (*http.Response, error) {
 	resp, err := u.transport.RoundTrip(req)
 	if err == nil && (resp.StatusCode < 200 || resp.StatusCode > 999) {
 		resp.Body.Close()
 		return nil, fmt.Errorf("status %03d is %w", resp.StatusCode, ErrStatus)
-	}
-	if err == nil && len(resp.Header["Content-Length"]) > 1 { // of HTTP/2: RFC 9113, section 8.1.1
-		resp.Body.Close()
-		return nil, errLengths
 	}
 	return resp, err
 }

@@ -314,7 +314,7 @@ func TestAnswers(t *testing.T) {
 		if lines == "" {
 			lines = "preset: generic"
 		}
-		yaml += fmt.Sprintf("  u%d: {listen: '127.0.0.1:0', url: 'http://%s', timeout: 3s, retry: {attempts: 1}, %s}\n", i, addr, lines)
+		yaml += fmt.Sprintf("  u%d: {listen: '127.0.0.1:0', url: 'http://%s', timeout: 5s, retry: {attempts: 1}, %s}\n", i, addr, lines)
 	}
 	s := start(t, yaml)
 	for i, tt := range hostiles {
