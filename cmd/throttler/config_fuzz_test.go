@@ -233,6 +233,16 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
+// TestConfigsBeyondBounds: values that no part can hold are faults of the check.
+func TestConfigsBeyondBounds(t *testing.T) {
+	for _, line := range []string{"max_waiting: 9223372036854775807", "max_waiting: 1000000001", "concurrency: 2000000000", "concurrency: 9223372036854775807", "limits: [{name: a, concurrency: 1000000001}]"} {
+		text := "admin: 127.0.0.1:0\nstore: memory\nupstreams:\n  example:\n    url: http://127.0.0.1:1\n    listen: 127.0.0.1:0\n    " + line + "\n"
+		if _, err := config.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), " 1000000000") {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
 var discard = slog.New(slog.DiscardHandler)
 
 // play starts a sidecar with the first configuration, and reloads the others and the

@@ -41,6 +41,7 @@ var suites = []struct {
 	{"./pkg/upstream", upstreamBugs},
 	{"./pkg/store", schemaBugs},
 	{"./pkg/store", listBugs},
+	{"./cmd/throttler", configBugs},
 }
 
 var storeBugs = []bug{

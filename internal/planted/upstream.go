@@ -26,3 +26,8 @@ var upstreamBugs = []bug{
 	{"JSON that ends in a fault is no JSON", "pkg/upstream/json.go",
 		"|| !opens(text) && ", "|| ", readers},
 }
+
+var configBugs = []bug{
+	{"max_waiting has no bound", "pkg/scheduler/compile.go",
+		"	if u.MaxWaiting > quota.MaxCalls {\n", "	if u.MaxWaiting < -quota.MaxCalls {\n", []string{"-run", "TestConfigsBeyondBounds"}},
+}

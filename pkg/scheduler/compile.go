@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -115,6 +116,9 @@ func setDefaults(u *Upstream, fault func(field string, err error)) {
 	positive("max_age", &u.MaxAge, d.MaxAge, fault)
 	zeroTo(&u.Concurrency, d.Concurrency)
 	positive("max_waiting", &u.MaxWaiting, d.MaxWaiting, fault)
+	if u.MaxWaiting > quota.MaxCalls {
+		fault("max_waiting", fmt.Errorf("is %d, must be at most %d", u.MaxWaiting, quota.MaxCalls))
+	}
 	positive("max_waiting_bytes", &u.MaxWaitingBytes, d.MaxWaitingBytes, fault)
 	positive("max_body", &u.MaxBody, d.MaxBody, fault)
 	if u.MaxIdle == 0 {
