@@ -3,15 +3,15 @@ package main
 // schemaBugs let a hostile file run its own code, or without an end.
 var schemaBugs = []bug{
 	{"a view of another program runs", "pkg/store/schema.go",
-		"		case o != ours:", "		case false:", []string{"-run", "TestForeignSchema"}},
+		"		case o != ours:", "		case false && o != ours:", []string{"-run", "TestForeignSchema"}},
 	{"a trigger of another program runs", "pkg/store/schema.go",
-		`		case ours.kind == "":`, "		case false:", []string{"-run", "TestForeignSchema"}},
+		"	for _, name := range slices.Sorted(maps.Keys(have)) {", "	for _, name := range slices.Sorted(maps.Keys(want)) {", []string{"-run", "TestForeignSchema"}},
 	{"a file may lack an index", "pkg/store/schema.go",
 		`		if have[name].kind == "" {`, "		if false {", []string{"-run", "TestForeignSchema"}},
 	{"the schema of a file is trusted", "pkg/store/open.go",
 		"trusted_schema(0)", "trusted_schema(1)", []string{"-run", "TestCarefulConnections"}},
 	{"a reader has no end", "pkg/store/file.go",
-		"	rows, err := f.db.QueryContext(ctx, check)\n", "	rows, err := f.db.Query(check)\n", []string{"-run", "TestReadersEnd"}},
+		"Stats(ctx context.Context) ([]Stat, error) {\n", "Stats(context.Context) ([]Stat, error) {\n	ctx := context.Background()\n", []string{"-run", "TestReadersEnd"}},
 	{"an attempt that there is not is looked at", "pkg/store/row.go",
 		"	return c, possible(c)\n", "	return c, nil\n", []string{"-run", "TestImpossibleRows|FuzzStoreFile"}},
 	{"permits below zero are given back", "pkg/store/quota.go",

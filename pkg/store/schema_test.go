@@ -45,7 +45,9 @@ func TestForeignSchema(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := everyReader(t.Context(), path, Options{}); err == nil || !strings.Contains(err.Error(), tt.want) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if err := everyReader(ctx, path, Options{}); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("a reader: %v, want %q", err, tt.want)
 			}
 			if _, err := Open(path, Options{Log: quiet, fileID: sameFile, reserve: 4096}); err == nil || !strings.Contains(err.Error(), tt.want) {
