@@ -35,9 +35,9 @@
 // file the last commit: [Open] refuses a copy, and an older file in the same place, unless
 // Options.Restored is given. It cannot see that a whole volume was put back.
 //
-// The disk must
-// keep the writes that it has confirmed. Files are made with mode 0600; bodies are in
-// the clear unless Options.SealKey is given.
+// The disk must keep the writes that it has confirmed. Files are made with mode 0600;
+// bodies are in the clear unless Options.SealKey is given. Then each row is bound to the
+// key; rows that are deleted, or put back as they were, are not noticed.
 package store
 
 import (
