@@ -22,7 +22,7 @@ import (
 // Bounds of what one file may cost.
 const (
 	fuzzTime   = 30 * time.Second // far above that of any file that was seen, on a busy machine
-	fuzzAllocs = 256 << 20        // bytes
+	fuzzAllocs = 1 << 30          // bytes in all; a valid file costs up to 300 MiB with the race detector
 	fuzzRSS    = 1 << 30          // bytes, of the whole test
 )
 
