@@ -168,9 +168,8 @@ func (p *Planner[T]) line(q *keyQueue[T], it *Item[T], cost int) (l line[T]) {
 	if own != nil {
 		l.all--
 		l.before = own.before(r)
-		if above, at := own.counts.split(lowest.priority); above+at > 0 {
-			l.behind = float64(l.before) / float64(above+at)
-		}
+		all, _ := own.counts.split(lowest.priority)
+		l.behind = float64(l.before) / float64(all)
 	}
 	if cl := p.classes[d.ID]; cl != nil && cl.at != own {
 		l.before += cl.calls.before(r) * cost
@@ -288,7 +287,7 @@ func sample[T any](items []T, n int) func(yield func(T) bool) {
 
 // scale takes a count over the items that were seen for one over all.
 func scale(n, seen, all int) int {
-	if seen == 0 || seen == all {
+	if seen == all {
 		return n
 	}
 	return n * all / seen

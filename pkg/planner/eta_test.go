@@ -223,6 +223,9 @@ func TestForecast(t *testing.T) {
 	check("two are before", r.planner.ETA(r.time(), free, Elsewhere{}), Forecast{At: at(9 * sec), Limit: 1, Key: "17", Ahead: 2})
 	check("and two on disk", r.planner.ETA(r.time(), free, Elsewhere{Ahead: 2}), Forecast{At: at(15 * sec), Limit: 1, Key: "17", Ahead: 4})
 	check("without the limit", r.planner.ETA(r.time(), free, Elsewhere{Without: 2, Ahead: 3}), Forecast{At: at(2 * sec), Limit: 0, Ahead: 3})
+	check("without another", r.planner.ETA(r.time(), free, Elsewhere{Without: 1}), Forecast{At: at(9 * sec), Limit: 1, Key: "17", Ahead: 2})
+	dear := &Item[string]{Demand: demand("x", need(0, "", 2))}
+	check("with two on disk that take two permits each", r.planner.ETA(r.time(), dear, Elsewhere{Ahead: 2, Without: 2}), Forecast{At: at(3 * sec), Limit: 0, Ahead: 5})
 	check("of one of them", r.planner.ETA(r.time(), r.calls["b1"], Elsewhere{}), Forecast{At: at(6 * sec), Limit: 1, Key: "17", Ahead: 1})
 	urgent := &Item[string]{Demand: demand("a", needs...), Priority: 1}
 	check("of an urgent call", r.planner.ETA(r.time(), urgent, Elsewhere{}), Forecast{At: at(3 * sec), Limit: 1, Key: "17"})
@@ -238,6 +241,13 @@ func TestLast(t *testing.T) {
 		t.Errorf("nothing waits, and the last call goes at %v", last)
 	}
 	r.trip = 0
+	for i := range 3 {
+		r.add(fmt.Sprint("t", i), need(1, "alone", 1)) // none waits for app
+	}
+	r.run(0)
+	if last := r.planner.Last(start).Sub(start); last != 2*sec {
+		t.Errorf("the last of three calls goes at %v, want 2s", last)
+	}
 	for i := range 12 {
 		r.add(fmt.Sprint("a", i), need(0, "", 1), need(1, fmt.Sprint(i%4/3), 1)) // nine of key 0, three of key 1
 	}

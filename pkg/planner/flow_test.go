@@ -125,6 +125,24 @@ func TestFlowsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestFlowAheadKeepsNoOther: a flow that has had far more than its share is known while it
+// is idle; flows that come and go beside it are not.
+func TestFlowAheadKeepsNoOther(t *testing.T) {
+	r := newRig(t, nil, plenty)
+	r.add("x", need(0, "", 1000))
+	for i := range 300 {
+		r.add(fmt.Sprint("a", i), need(0, "", 1))
+	}
+	r.dispatch(2)
+	for i := range 200 {
+		r.add(string(rune('一'+i)), need(0, "", 1))
+		r.dispatch(2)
+	}
+	if n := len(r.planner.flows.byName); n > 4 || r.planner.flows.byName["x"] == nil {
+		t.Errorf("%d flows are known, x: %v; want a and x", n, r.planner.flows.byName["x"] != nil)
+	}
+}
+
 // Priority comes before the shares of flows, and shares before age.
 func TestPriority(t *testing.T) {
 	r := newRig(t, nil, plenty)

@@ -142,7 +142,6 @@ func (p *Planner[T]) Replace(limits []quota.Limit, weight func(flow string) floa
 		func(q *keyQueue[T]) *int { return &q.place },
 		func(a, b *keyQueue[T]) bool { return a.rank.before(b.rank) },
 	)
-	p.changed = true
 }
 
 // Add lets a call wait. The next Dispatch looks at it.
@@ -167,7 +166,7 @@ func (p *Planner[T]) Add(now time.Time, it *Item[T]) {
 	}
 	// A queue that is not ready must be looked at again if another call is the first
 	// there now: it may need less than the one before it.
-	if q == p.entry || p.ready.Contains(q) || q != p.parked.queue && cl.calls.first() == it && q.first() == cl {
+	if p.ready.Contains(q) || q != p.parked.queue && cl.calls.first() == it && q.first() == cl {
 		p.open(q)
 	}
 }

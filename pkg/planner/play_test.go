@@ -342,6 +342,7 @@ func (p *player) verify() {
 		p.t.Fatalf("at %v: %d calls wait, %d are held; wanted of keys that are not known: %v; %d key queues are ready", p.now, waiting, held, wanted, p.planner.ready.Size())
 	}
 	p.verifyFlows()
+	p.verifyCounts()
 	p.verifyTimeouts()
 	if some != nil {
 		if f := p.planner.ETA(p.time(), &some.Item, Elsewhere{}); f.At.Before(p.time()) {
@@ -361,6 +362,37 @@ func (p *player) verifyFlows() {
 	for name, f := range p.planner.flows.byName {
 		if f.waiting != waiting[name] {
 			p.t.Fatalf("at %v: flow %q has %d calls, want %d", p.now, name, f.waiting, waiting[name])
+		}
+	}
+}
+
+// verifyCounts compares the permits by priority of each flow queue with its calls.
+func (p *player) verifyCounts() {
+	queues := []*keyQueue[*played]{p.planner.entry, p.planner.parked.queue}
+	for _, q := range p.planner.keys {
+		queues = append(queues, q)
+	}
+	for _, q := range queues {
+		counts := map[*flowQueue[*played]]map[int]int{}
+		for _, f := range q.byFlow {
+			counts[f] = map[int]int{}
+		}
+		for _, c := range p.calls {
+			if c.Queued() {
+				if cl := p.planner.classes[c.Demand.ID]; cl.at.key == q {
+					counts[cl.at][int(c.Item.Priority)] += cl.cost(q)
+				}
+			}
+		}
+		for f, want := range counts {
+			if len(want) != len(f.counts) || len(want) == 0 {
+				p.t.Fatalf("at %v: flow %q has permits of %d priorities at %v, want %d", p.now, f.flow.name, len(f.counts), q.id, len(want))
+			}
+			for _, c := range f.counts {
+				if want[c.priority] != c.n {
+					p.t.Fatalf("at %v: flow %q: calls of priority %d take %d permits of %v, want %d", p.now, f.flow.name, c.priority, c.n, q.id, want[c.priority])
+				}
+			}
 		}
 	}
 }

@@ -138,3 +138,26 @@ func TestLastLimitThatStops(t *testing.T) {
 	want(t, "another call", r.dispatch(1), "b")
 	want(t, "until both limits let it", r.run(sec), "a2")
 }
+
+// TestUrgentCallAtAReadyKey: several keys have permits again, and before a Dispatch looks at
+// them an urgent call comes for the last one.
+func TestUrgentCallAtAReadyKey(t *testing.T) {
+	r := newRig(t, nil, quota.Limit{Name: "trade", Calls: 1, Window: quota.Sliding(sec)})
+	r.trip = 0
+	for i := range 5 {
+		r.add(fmt.Sprint("z", i), need(0, fmt.Sprint(i), 1))
+	}
+	r.run(0)
+	for i := range 5 {
+		r.add(fmt.Sprint("w", i), need(0, fmt.Sprint(i), 1))
+	}
+	r.run(sec - 1)
+	r.now = sec
+	r.wheel.Advance(r.now, func(t Timeout) { t.Fire(r.time()) })
+	if n := r.planner.ready.Size(); n != 5 {
+		t.Fatalf("%d keys are ready, want 5", n)
+	}
+	r.urgent("w9", 1, need(0, "4", 1))
+	want(t, "one call", r.dispatch(1), "w9")
+	want(t, "the others", r.dispatch(10), "w0 w1 w2 w3")
+}
