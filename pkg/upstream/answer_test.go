@@ -1,6 +1,9 @@
 package upstream
 
 import (
+	"bytes"
+	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -193,4 +196,132 @@ func TestRepeatable(t *testing.T) {
 			t.Errorf("%s %s %v %s: %v, want %v", tt.r.Method, tt.r.Target, tt.r.Header, tt.r.Body, got, tt.want)
 		}
 	}
+}
+
+// TestXMLValues reads elements and attributes by their whole path.
+func TestXMLValues(t *testing.T) {
+	const text = `<?xml version="1.0" encoding="GBK"?><r v="0"><a v="1"><b v="2">x</b></a><c><b v="3"> y </b></c><b v="4">z</b><d><e v="5"/></d>` + "<n>\x80\xff!</n></r>"
+	for path, want := range map[string]any{
+		"r.a.b": "x", "r.c.b": "y", "r.b": "z", "r.*.b": "x", "r.a.b.@v": "2", "r.c.b.@v": "3", "r.b.@v": "4", "r.@v": "0", "r.d.e.@v": "5",
+		"r.d.e": "", "r.e.@v": nil, "r.x": nil, "b": nil, "r.a.c": nil, "r.a.@w": nil, "r.n": "??!", "a.@v": nil, "r.c.@v": nil,
+	} {
+		a := answer{body: []byte(text)}
+		if got := a.value(path); got != want {
+			t.Errorf("%s: %#v, want %#v", path, got, want)
+		}
+	}
+}
+
+// TestUnpack: a body that is packed in another way, or whose end is missing, is not whole.
+func TestUnpack(t *testing.T) {
+	var packed bytes.Buffer
+	zw := gzip.NewWriter(&packed)
+	zw.Write([]byte("0123456789"))
+	zw.Close()
+	all := packed.Bytes()
+	for _, tt := range []struct {
+		encoding string
+		body     []byte
+		max      int64
+		plain    string
+		whole    bool
+	}{
+		{"", all, 1, string(all), true},
+		{"Identity", all, 1, string(all), true},
+		{"br", all, 100, "", false},
+		{"GZIP", all, 11, "0123456789", true},
+		{"gzip", all, 10, "0123456789", false}, // there may be more
+		{"gzip", all, 4, "0123", false},
+		{"gzip", all[:len(all)-4], 100, "0123456789", false},
+		{"gzip", []byte("no gzip"), 100, "", true},
+	} {
+		plain, whole := unpack(http.Header{"Content-Encoding": {tt.encoding}}, tt.body, tt.max)
+		if string(plain) != tt.plain || whole != tt.whole {
+			t.Errorf("%q, at most %d: %q, whole: %v; want %q, %v", tt.encoding, tt.max, plain, whole, tt.plain, tt.whole)
+		}
+	}
+}
+
+// TestUnreadableBodies are told with the status where a rule would read them.
+func TestUnreadableBodies(t *testing.T) {
+	rules, err := CompileRules([]Rule{{When: `body("code") == "1"`, Is: Failed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		encoding, body string
+		partial        bool
+		outcome        Outcome
+		reason         string
+	}{
+		{"br", "", true, Unknown, `status 200, and its body is packed as "br", which the rules cannot read`},
+		{"gzip", `{"code":"2"}`, true, Done, "status 200"}, // unpacked
+		{"", "", true, Done, "status 200"},
+		{"br", "", false, Done, "status 200"},
+		{"", strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1), false, Unknown, "status 200, and its body is " + errDeep.Error() + ", which the rules cannot read"},
+	} {
+		res, a := &Result{}, &answer{status: 200, header: http.Header{}, partial: tt.partial, sent: true}
+		if tt.encoding != "" {
+			a.header.Set("Content-Encoding", tt.encoding)
+		}
+		if tt.body != "" {
+			a.body = []byte(tt.body)
+		}
+		rules.decide(res, NewInput(post("", "/", "")), a)
+		if res.Outcome != tt.outcome || res.Reason != tt.reason {
+			t.Errorf("%.20q, packed as %q: %s, %q; want %s, %q", tt.body, tt.encoding, res.Outcome, res.Reason, tt.outcome, tt.reason)
+		}
+	}
+}
+
+// TestFromGateway: some statuses are those of a gateway in front of the host that counts.
+func TestFromGateway(t *testing.T) {
+	for status := range 600 {
+		if got, want := fromGateway(status), status == 502 || status == 503 || status == 504; got != want {
+			t.Errorf("%d: %v, want %v", status, got, want)
+		}
+	}
+}
+
+// TestInspectionAtItsBound: an answer of just as many bytes as may be inspected is whole.
+func TestInspectionAtItsBound(t *testing.T) {
+	for size, max := range map[string]int64{"": 1, "x": 1, "0123456789": 10} {
+		h, start := inspect(io.NopCloser(strings.NewReader(size)), max, 0)
+		if ended, err := h.ended(); !ended || err != io.EOF || string(start) != size {
+			t.Errorf("%q of at most %d bytes: %q, ended: %v, %v", size, max, start, ended, err)
+		}
+	}
+	h, start := inspect(io.NopCloser(strings.NewReader("0123456789a")), 10, 0)
+	if ended, _ := h.ended(); ended || len(start) < 10 {
+		t.Errorf("one byte more: %q, ended: %v", start, ended)
+	}
+}
+
+// TestLongBodyMayTakeItsTime: BodyTimeout bounds each wait for more of it, not the whole, and
+// its timer ends with the body.
+func TestLongBodyMayTakeItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, closes := range []bool{true, false} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			head, _ := inspect(io.NopCloser(strings.NewReader("0123456789")), 1, 0)
+			body := &tail{head, cancel, time.AfterFunc(time.Second, func() { cancel(errTimeout) }), time.Second}
+			for range 5 {
+				time.Sleep(900 * time.Millisecond)
+				if n, err := body.Read(make([]byte, 1)); n != 1 || err != nil || ctx.Err() != nil {
+					t.Fatalf("%d bytes, %v, the context is %v", n, err, ctx.Err())
+				}
+			}
+			if closes {
+				if body.Close(); body.idle.Stop() {
+					t.Error("the timer of a closed body runs on")
+				}
+				continue
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if context.Cause(ctx) != errTimeout {
+				t.Errorf("a body that nothing reads: %v, want the time-out", context.Cause(ctx))
+			}
+		}
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -550,6 +551,28 @@ func TestSignersThatMisbehave(t *testing.T) {
 	}
 }
 
+// TestSignerOfACancelledAttempt: the call has executed nothing, and another attempt may.
+func TestSignerOfACancelledAttempt(t *testing.T) {
+	u := newUpstream(t, Config{URL: "http://127.0.0.1:1", Signer: signerFunc(func(ctx context.Context, _ *Request) error { <-ctx.Done(); return ctx.Err() })})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	res := u.Do(ctx, &Request{Method: "GET", Target: "/"})
+	if res.Outcome != NotExecuted || res.Sent || res.Unsigned || res.RetryAfter != time.Second {
+		t.Errorf("%+v, want not executed, and to wait for a second", res)
+	}
+}
+
+// TestStaleSignatureIsNotSent: the end of the validity of the caller's signature has passed
+// when there is a connection. Nothing is sent on it, and it serves no other attempt.
+func TestStaleSignatureIsNotSent(t *testing.T) {
+	s := newRawServer(t, func(int64, string, net.Conn) bool { return false })
+	u := newUpstream(t, Config{URL: s.url()})
+	res := do(t, u, &Request{Method: "GET", Target: "/", Latest: time.Now().Add(-time.Second)})
+	if res.Outcome != NotExecuted || res.Sent || res.Unreachable || res.RetryAfter != time.Second || !errors.Is(res.Err, errStale) || !strings.HasPrefix(res.Reason, "never sent: ") {
+		t.Errorf("%+v, want not executed, and to wait for a second", res)
+	}
+}
+
 // An attempt has ended when the first byte of its answer comes, even if the rest is
 // slow. An interim answer does not end it: it may come from a proxy.
 func TestAnsweredAt(t *testing.T) {
@@ -625,4 +648,95 @@ func TestWrittenAt(t *testing.T) {
 			t.Errorf("%s: written %v before the answer, which took %v", path, r.AnsweredAt.Sub(r.WrittenAt), pause)
 		}
 	}
+}
+
+// TestResultOfAnAnswer has the fields of a result that no rule decides about.
+func TestResultOfAnAnswer(t *testing.T) {
+	var asked *http.Request
+	u := newUpstream(t, Config{URL: "http://example.com/api", Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		asked = r
+		return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"7"}}, Body: http.NoBody}, nil
+	})})
+	before := time.Now()
+	res := do(t, u, &Request{Method: "GET", Target: "/a%20b?c"})
+	if res.Outcome != NotExecuted || res.RetryAfter != 7*time.Second || res.Truncated {
+		t.Errorf("%+v, want not executed, and to wait for 7s", res)
+	}
+	if res.SentAt.Before(before) || res.AnsweredAt.Before(res.SentAt) {
+		t.Errorf("sent at %v and answered at %v, after %v", res.SentAt, res.AnsweredAt, before)
+	}
+	if asked.URL.Path != "/api/a b" || asked.URL.RawQuery != "c" {
+		t.Errorf("the transport is asked for %q, query %q", asked.URL.Path, asked.URL.RawQuery)
+	}
+}
+
+// TestAnswerThatBreaksOff has no response, and its body is closed.
+func TestAnswerThatBreaksOff(t *testing.T) {
+	broken := errors.New("cut")
+	body := &closing{Reader: io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(broken))}
+	u := newUpstream(t, Config{URL: "http://example.com", Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: body}, nil
+	})})
+	res := u.Do(context.Background(), &Request{Method: "GET", Target: "/"})
+	if res.Outcome != Unknown || res.Response != nil || res.Err != broken || !body.closed || !strings.HasSuffix(res.Reason, "after 3 bytes: cut") {
+		t.Errorf("%+v, closed: %v; want unknown, without a response", res, body.closed)
+	}
+}
+
+// TestUnanswered: only an attempt that sent nothing shows that its upstream is unreachable,
+// and HTTP/2 may say that it processed nothing.
+func TestUnanswered(t *testing.T) {
+	u := newUpstream(t, Config{URL: "http://example.com", Transport: http.DefaultTransport})
+	in := NewInput(&Request{Method: "GET", Target: "/"})
+	res := &Result{}
+	u.unanswered(res, in, &wire{asked: true}, errors.New("a fault"))
+	if res.Outcome != Unknown || !res.Sent || res.Unreachable {
+		t.Errorf("a transport that asked for a connection and tells no more: %+v, want unknown and sent", res)
+	}
+	w := &wire{connected: true, shared: true}
+	w.header.Store(true)
+	res = &Result{}
+	u.unanswered(res, in, w, errors.New("stream error: stream ID 1; REFUSED_STREAM; received from peer"))
+	if res.Outcome != NotExecuted || !res.Sent || !res.Unprocessed || !strings.HasPrefix(res.Reason, "not processed: stream error") {
+		t.Errorf("a refused stream: %+v, want not executed and not processed", res)
+	}
+}
+
+// waiting is a body that gives nothing until a context ends.
+type waiting struct{ ctx context.Context }
+
+func (w waiting) Read([]byte) (int, error) { <-w.ctx.Done(); return 0, w.ctx.Err() }
+func (w waiting) Close() error             { return nil }
+
+// TestContextEndsWithTheAttempt: whatever holds on to it is free then. With a long answer
+// that is when its body is closed.
+func TestContextEndsWithTheAttempt(t *testing.T) {
+	var ctx context.Context
+	answer := func(ctx context.Context) io.ReadCloser { return http.NoBody }
+	u := newUpstream(t, Config{URL: "http://example.com", Timeout: 50 * time.Millisecond, MaxInspect: 2,
+		Signer: signerFunc(func(c context.Context, _ *Request) error { ctx = c; return nil }),
+		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: answer(r.Context())}, nil
+		})})
+	ended := func(what string) {
+		t.Helper()
+		if ctx.Err() == nil {
+			t.Errorf("%s: the context goes on", what)
+		}
+	}
+	u.Do(context.Background(), &Request{Method: "GET", Target: "no slash"})
+	ended("a request that cannot be sent")
+	u.Do(context.Background(), &Request{Method: "GET", Target: "/"})
+	ended("a whole answer")
+	answer = func(ctx context.Context) io.ReadCloser { return waiting{ctx} }
+	if res := u.Do(context.Background(), &Request{Method: "GET", Target: "/"}); res.Err != errTimeout {
+		t.Errorf("an answer that does not come: %v, want the time-out", res.Err)
+	}
+	answer = func(context.Context) io.ReadCloser { return io.NopCloser(strings.NewReader("a long answer")) }
+	res := u.Do(context.Background(), &Request{Method: "GET", Target: "/"})
+	if !res.Truncated || ctx.Err() != nil {
+		t.Errorf("a long answer: truncated %v, its context is %v", res.Truncated, ctx.Err())
+	}
+	res.Response.Body.Close()
+	ended("a long answer that is closed")
 }

@@ -75,3 +75,24 @@ func TestFingerprint(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestFilesAreToldApart by their names and their content.
+func TestFilesAreToldApart(t *testing.T) {
+	u := newUpstream(t, Config{URL: "http://example.com", Idempotency: Idempotency{Same: "params()"}})
+	fingerprint := func(field, file, content string) string {
+		disposition := `form-data; name="` + field + `"`
+		if file != "" {
+			disposition += `; filename="` + file + `"`
+		}
+		return u.Fingerprint(post("multipart/form-data; boundary=x", "/", "--x\r\nContent-Disposition: "+disposition+"\r\n\r\n"+content+"\r\n--x--\r\n"))
+	}
+	same := fingerprint("f", "a.txt", "1")
+	if fingerprint("f", "a.txt", "1") != same {
+		t.Error("equal requests have two fingerprints")
+	}
+	for name, other := range map[string]string{"name": fingerprint("f", "b.txt", "1"), "content": fingerprint("f", "a.txt", "2"), "field": fingerprint("g", "a.txt", "1"), "kind": fingerprint("f", "", "1")} {
+		if other == same {
+			t.Errorf("requests with another %s have one fingerprint", name)
+		}
+	}
+}

@@ -70,3 +70,17 @@ func TestDeepAnswer(t *testing.T) {
 		s.Close()
 	}
 }
+
+// TestTextsThatAreNoJSON are walked to their end.
+func TestTextsThatAreNoJSON(t *testing.T) {
+	for _, text := range []string{`{"abc`, `{"abc\`, `[]:`, `}]`, `{"a":1}:`, ``, `"`} {
+		if tooDeep([]byte(text)) || ambiguous([]byte(text)) {
+			t.Errorf("%q is deep or ambiguous", text)
+		}
+	}
+	for kind, want := range map[string]bool{"application/json": true, "Application/JSON ; charset=utf-8": true, "application/problem+json ": true, "text/plain": false, "": false} {
+		if doc := readBody(post(kind, "/", "{")); (doc.err != nil) != want {
+			t.Errorf("a broken body of type %q: %v", kind, doc.err)
+		}
+	}
+}

@@ -45,8 +45,8 @@ func rateLimitReset(header http.Header) time.Duration {
 	var wait int64
 	if list, err := httpsfv.UnmarshalList(header.Values("RateLimit")); err == nil {
 		for _, member := range list {
-			item, ok := member.(httpsfv.Item)
-			if !ok || item.Params == nil {
+			item, _ := member.(httpsfv.Item)
+			if item.Params == nil {
 				continue
 			}
 			left, some := item.Params.Get("r")

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"io"
 	"log"
 	"math/big"
@@ -411,5 +412,53 @@ func TestHeadTimeout(t *testing.T) {
 	u := newUpstream(t, Config{URL: s.URL, HeadTimeout: 50 * time.Millisecond, Outcomes: []Rule{{When: `error == "timeout" and sent`, Is: Unknown, After: time.Hour}}})
 	if res := do(t, u, &Request{Method: "GET", Target: "/"}); res.Outcome != Unknown || res.RetryAfter != time.Hour {
 		t.Errorf("%s: %s", res.Outcome, res.Reason)
+	}
+}
+
+// halfConn writes as it is told.
+type halfConn struct {
+	net.Conn
+	n   int
+	err error
+}
+
+func (c halfConn) Write([]byte) (int, error) { return c.n, c.err }
+
+// TestWritesAreCounted unless no byte of them left.
+func TestWritesAreCounted(t *testing.T) {
+	fault := errors.New("a fault")
+	for _, tt := range []struct {
+		n    int
+		err  error
+		want int64
+	}{{3, nil, 1}, {0, nil, 1}, {3, fault, 1}, {0, fault, 0}} {
+		c := &conn{Conn: halfConn{n: tt.n, err: tt.err}}
+		if n, err := c.Write([]byte("abc")); n != tt.n || err != tt.err || c.writes.Load() != tt.want {
+			t.Errorf("%d bytes, %v: %d writes, want %d", tt.n, tt.err, c.writes.Load(), tt.want)
+		}
+	}
+}
+
+// TestUnsendable: net/http has refused the request itself, or the other side's bound on
+// headers has, over HTTP/2.
+func TestUnsendable(t *testing.T) {
+	long, other := errors.New("http2: request header list larger than peer's advertised limit"), errors.New("another")
+	for _, tt := range []struct {
+		asked, shared, wrote bool
+		err                  error
+		want                 bool
+	}{
+		{false, false, false, other, true},
+		{true, true, false, long, true},
+		{true, true, true, long, false},
+		{true, true, false, other, false},
+		{true, false, true, long, false},
+		{true, false, true, other, false},
+	} {
+		w := &wire{asked: tt.asked, shared: tt.shared}
+		w.header.Store(tt.wrote)
+		if got := w.unsendable(tt.err); got != tt.want {
+			t.Errorf("%+v: %v", tt, got)
+		}
 	}
 }

@@ -2,9 +2,12 @@ package upstream
 
 import (
 	"bytes"
+	"crypto/tls"
+	"fmt"
 	"mime/multipart"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -295,6 +298,8 @@ func TestRetryAfter(t *testing.T) {
 		{"Retry-After stands above it", http.Header{"Ratelimit": {`"day";r=0;t=3600`}, "Retry-After": {"3"}}, 3 * time.Second},
 		{"the older fields", http.Header{"Ratelimit-Remaining": {"0"}, "Ratelimit-Reset": {"12"}}, 12 * time.Second},
 		{"the older fields, something left", http.Header{"Ratelimit-Remaining": {"5"}, "Ratelimit-Reset": {"12"}}, 0},
+		{"a list, which has no policy", http.Header{"Ratelimit": {`("a" "b"), "burst";r=0;t=7`}}, 7 * time.Second},
+		{"a remaining quota that is no number", http.Header{"Ratelimit": {`"day";r="none";t=5`}}, 0},
 		{"absurd", http.Header{"Ratelimit": {`"x";r=0;t=999999999999`}}, 24 * time.Hour},
 		{"malformed", http.Header{"Ratelimit": {`;;`}, "Ratelimit-Remaining": {"0"}, "Ratelimit-Reset": {"soon"}}, 0},
 	} {
@@ -362,5 +367,174 @@ func TestNewTellsAllFaultsAtOnce(t *testing.T) {
 	}
 	if strings.Contains(err.Error(), "canary") {
 		t.Error("the error holds the password of the URL")
+	}
+}
+
+// TestRuleFaults has each fault of a rule, with its field, and rules at the edge of it.
+func TestRuleFaults(t *testing.T) {
+	const when = "status == 429"
+	for _, tt := range []struct {
+		rule Rule
+		want string // empty: none
+	}{
+		{Rule{When: when, Is: NotExecuted, Pause: &Pause{}}, ""},
+		{Rule{When: when, Is: NotExecuted, After: time.Second}, ""},
+		{Rule{When: when, Is: Unknown, After: time.Second, Park: true}, ""},
+		{Rule{When: when, Is: NotExecuted, Pause: &Pause{For: -1}}, "[0].pause.for: -1ns must not be negative"},
+		{Rule{When: when, Is: Failed, Pause: &Pause{}}, "[0].pause: only a not_executed outcome pauses, this one is failed"},
+		{Rule{When: when, Is: Done, After: time.Second}, "[0].after: only a not_executed or unknown call is sent again, this one is done"},
+		{Rule{When: when, Is: Unknown, After: -1}, "[0].after: -1ns must not be negative"},
+		{Rule{When: when, Is: NotExecuted, Park: true}, "[0].park: only an unknown call is parked, this one is not_executed"},
+		{Rule{Is: Done}, "[0].when: is missing; give an expression such as status == 429"},
+		{Rule{When: when}, `[0].is: outcome "" is unknown, must be done, failed, not_executed or unknown`},
+	} {
+		got := ""
+		if _, err := CompileRules([]Rule{tt.rule}); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.rule, got, tt.want)
+		}
+	}
+}
+
+// TestAloneAndAfter: a rule with After and no Pause is about its call alone.
+func TestAloneAndAfter(t *testing.T) {
+	for _, tt := range []struct {
+		rule  Rule
+		alone bool
+		after time.Duration
+	}{
+		{Rule{After: time.Minute}, true, time.Minute},
+		{Rule{After: time.Second}, true, 7 * time.Second},
+		{Rule{After: time.Minute, Pause: &Pause{Limit: "app"}}, false, time.Minute},
+		{Rule{Pause: &Pause{Limit: "app"}}, false, 7 * time.Second},
+		{Rule{}, false, 7 * time.Second},
+	} {
+		tt.rule.When, tt.rule.Is = "status == 200", NotExecuted
+		rules, err := CompileRules([]Rule{tt.rule})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res := &Result{RetryAfter: 7 * time.Second}
+		rules.decide(res, NewInput(post("", "/", "")), &answer{status: 200, header: http.Header{}, sent: true})
+		if res.Outcome != NotExecuted || res.Alone != tt.alone || res.RetryAfter != tt.after || res.Pause != tt.rule.Pause {
+			t.Errorf("%+v: %+v", tt.rule, res)
+		}
+	}
+}
+
+// TestKindsOfExpressions: a cost is at least 1, a text is a text, a key is neither empty nor
+// longer than MaxKey; an expression that fails on a request gives an error.
+func TestKindsOfExpressions(t *testing.T) {
+	in := NewInput(post("application/json", "/?n=3&zero=0&twice=1&twice=2&long="+strings.Repeat("x", MaxKey), `{"a":"b","n":7,"none":null,"empty":"","list":[1]}`))
+	for _, tt := range []struct {
+		kind   Kind
+		source string
+		want   string
+		fault  string
+	}{
+		{Cost, `int(query("n"))`, "3", ""},
+		{Cost, `1`, "1", ""},
+		{Cost, `int(query("zero"))`, "", `int(query("zero")) is 0, must be at least 1`},
+		{Cost, `int(query("twice"))`, "", `int(query("twice")) cannot be computed for this request: a parameter occurs twice`},
+		{Text, `query("n") + "!"`, "3!", ""},
+		{Text, `query("twice")`, "", `query("twice") cannot be computed for this request: a parameter occurs twice`},
+		{Text, `json("a")`, "b", ""},
+		{Text, `json("n")`, "", `json("n") gives a int, must be a text`},
+		{Text, `urlencode("a b")`, "a+b", ""},
+		{Text, `urlencode({"a": "x y", "b": "", "c": 7, "none": json("none")})`, "a=x+y&c=7", ""},
+		{Key, `query("long")`, strings.Repeat("x", MaxKey), ""},
+		{Key, `query("long") + "x"`, "", `query("long") + "x" is 257 bytes long, at most 256 are taken`},
+		{Key, `json("empty")`, "", `json("empty") is empty`},
+		{Key, `json("list")`, "", `json("list") gives a []interface {}, must be a text or a number`},
+	} {
+		e, err := Compile(tt.source, tt.kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got any = ""
+		switch tt.kind {
+		case Cost:
+			if got, err = e.Cost(in); err != nil {
+				got = ""
+			}
+		case Text:
+			got, err = e.Text(in)
+		case Key:
+			got, err = e.Key(in)
+		}
+		fault := ""
+		if err != nil {
+			fault = err.Error()
+		}
+		if fmt.Sprint(got) != tt.want || fault != tt.fault {
+			t.Errorf("%s: %v, error %q; want %q, error %q", tt.source, got, fault, tt.want, tt.fault)
+		}
+	}
+	_, err := Compile("quary(1)", Key)
+	if err == nil || !strings.HasSuffix(err.Error(), `(in "quary(1)", character 1)`) {
+		t.Errorf("%v, want the place of the fault", err)
+	}
+}
+
+func TestEndToEnd(t *testing.T) {
+	in := http.Header{"A": {"1"}, "X-Hop": {"1"}, "Other": {"1"}, "Connection": {"x-hop, other", "close"}, "Throttler-Flow": {"f"}, "Te": {"trailers"}, "Throttle": {"1"}}
+	out := EndToEnd(in)
+	if len(out) != 2 || out.Get("A") != "1" || out.Get("Throttle") != "1" {
+		t.Errorf("%v, want A and Throttle", out)
+	}
+	if len(in) != 7 {
+		t.Errorf("the header that was given is changed: %v", in)
+	}
+	if out := EndToEnd(nil); out == nil {
+		t.Error("no header gives none that can be written to")
+	}
+}
+
+// TestTargetBytes: no control byte, space or # is in a target; an error quotes the beginning
+// of a path, and nothing of a query.
+func TestTargetBytes(t *testing.T) {
+	for c := range 256 {
+		err := (&Request{Method: "GET", Target: "/a?b=" + string([]byte{byte(c)})}).Check()
+		if bad := c <= ' ' || c == 0x7f || c == '#'; (err != nil) != bad {
+			t.Errorf("byte %#x: %v", c, err)
+		}
+	}
+	long := strings.Repeat("x", 99)
+	for path, want := range map[string]string{"/" + long: "/" + long, "/" + long + "y": "/" + long + "…"} {
+		if err := (&Request{Method: "GET", Target: path + "?secret#"}).Check(); err == nil || !strings.Contains(err.Error(), strconv.Quote(want)) {
+			t.Errorf("%v, want it to quote %q", err, want)
+		}
+	}
+}
+
+// TestDefaults of a configuration that gives none, and values that are given.
+func TestDefaults(t *testing.T) {
+	for _, tt := range []struct{ given, want Config }{
+		{Config{}, Config{Timeout: 30 * time.Second, ConnectTimeout: 10 * time.Second, BodyTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second, InspectDelay: time.Second, MaxIdle: 100, MaxInspect: 1 << 20}},
+		{Config{Timeout: 3 * time.Second}, Config{Timeout: 3 * time.Second, ConnectTimeout: 3 * time.Second, BodyTimeout: 3 * time.Second, IdleTimeout: 90 * time.Second, InspectDelay: time.Second, MaxIdle: 100, MaxInspect: 1 << 20}},
+		{Config{Timeout: 1, ConnectTimeout: 2, BodyTimeout: 3, IdleTimeout: 4, InspectDelay: 5, MaxIdle: 6, MaxInspect: 7}, Config{Timeout: 1, ConnectTimeout: 2, BodyTimeout: 3, IdleTimeout: 4, InspectDelay: 5, MaxIdle: 6, MaxInspect: 7}},
+	} {
+		tt.given.URL = "https://example.com"
+		u, err := New(tt.given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := u.Config
+		if w := tt.want; got.Timeout != w.Timeout || got.ConnectTimeout != w.ConnectTimeout || got.BodyTimeout != w.BodyTimeout || got.IdleTimeout != w.IdleTimeout || got.InspectDelay != w.InspectDelay || got.MaxIdle != w.MaxIdle || got.MaxInspect != w.MaxInspect {
+			t.Errorf("%+v gives %+v, want %+v", tt.given, got, w)
+		}
+		transport := u.transport.(*http.Transport)
+		if transport.MaxIdleConnsPerHost != tt.want.MaxIdle || transport.IdleConnTimeout != tt.want.IdleTimeout || transport.TLSHandshakeTimeout != tt.want.ConnectTimeout ||
+			transport.MaxResponseHeaderBytes != 256<<10 || transport.ReadBufferSize != 8<<10 || transport.WriteBufferSize != 8<<10 ||
+			transport.HTTP2.SendPingTimeout != 15*time.Second || transport.HTTP2.PingTimeout != 10*time.Second || transport.TLSClientConfig.MinVersion != tls.VersionTLS12 {
+			t.Errorf("the transport is %+v", transport)
+		}
+	}
+	for url, want := range map[string]string{"https://example.com/?a=b": "query", "https://example.com/#part": "query or a fragment", "https://example.com/#": ""} {
+		if _, err := New(Config{URL: url}); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", url, err)
+		}
 	}
 }
