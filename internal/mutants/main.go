@@ -27,7 +27,6 @@ type target struct {
 
 var targets = []target{
 	{pkg: "pkg/quota"}, {pkg: "pkg/lease"}, {pkg: "pkg/wheel"}, {pkg: "pkg/retry"}, {pkg: "pkg/planner"}, {pkg: "pkg/upstream"},
-	{pkg: "pkg/store", files: []string{"recover.go", "clock.go", "wal.go", "identity.go"}},
 }
 
 // Of the mutants of a package at least these shares must be reached and, of those, seen.
