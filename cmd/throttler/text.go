@@ -61,8 +61,10 @@ func waitingForText(f *api.WaitingFor, now time.Time) string {
 	switch {
 	case f.Limit == "":
 		return "its own time: not before " + instantText(f.Until, now)
+	case f.Breaker != "":
+		return "the upstream, whose circuit breaker is open (" + f.Breaker + "); the next probe is due " + instantText(f.Until, now)
 	case f.Paused && f.Limit == api.ConcurrencyLimit:
-		return "the upstream, which is paused or down" + until
+		return "a pause of the upstream" + until
 	case f.Paused:
 		return "a pause of " + limit + until
 	case f.KeysFull:
@@ -158,9 +160,9 @@ func eventText(e *api.Event) string {
 			s += fmt.Sprintf(", status %d", e.Attempt.Status)
 		}
 	case api.EventPaused:
-		s += fmt.Sprintf("  %s until %s", pausedText(e), instantText(e.Until, e.At))
+		s += fmt.Sprintf("  %s until %s (%s)", pausedText(e), instantText(e.Until, e.At), e.Reason)
 	case api.EventResumed:
-		s += "  " + pausedText(e)
+		s += fmt.Sprintf("  %s (%s)", pausedText(e), e.Reason)
 	case api.EventEnded:
 		s += "  " + string(e.State)
 	}

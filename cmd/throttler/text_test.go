@@ -28,12 +28,13 @@ func TestWaitingForText(t *testing.T) {
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.Local)
 	until := now.Add(1500 * time.Millisecond)
 	for want, f := range map[string]api.WaitingFor{
-		`limit app, until 09:00:01.500 (in 1.5s)`:                                                            {Limit: "app"},
-		`limit app, key "a", until 09:00:01.500 (in 1.5s)`:                                                   {Limit: "app", Key: "a"},
-		`a place in limit app, key "a" (max_keys other keys have permits out), until 09:00:01.500 (in 1.5s)`: {Limit: "app", Key: "a", KeysFull: true},
-		`a pause of limit app, key "a", until 09:00:01.500 (in 1.5s)`:                                        {Limit: "app", Key: "a", Paused: true},
-		`the upstream, which is paused or down, until 09:00:01.500 (in 1.5s)`:                                {Limit: api.ConcurrencyLimit, Paused: true},
-		`its own time: not before 09:00:01.500 (in 1.5s)`:                                                    {},
+		`limit app, until 09:00:01.500 (in 1.5s)`:                                                                {Limit: "app"},
+		`limit app, key "a", until 09:00:01.500 (in 1.5s)`:                                                       {Limit: "app", Key: "a"},
+		`a place in limit app, key "a" (max_keys other keys have permits out), until 09:00:01.500 (in 1.5s)`:     {Limit: "app", Key: "a", KeysFull: true},
+		`a pause of limit app, key "a", until 09:00:01.500 (in 1.5s)`:                                            {Limit: "app", Key: "a", Paused: true},
+		`the upstream, whose circuit breaker is open (status 503); the next probe is due 09:00:01.500 (in 1.5s)`: {Limit: api.ConcurrencyLimit, Paused: true, Breaker: "status 503"},
+		`a pause of the upstream, until 09:00:01.500 (in 1.5s)`:                                                  {Limit: api.ConcurrencyLimit, Paused: true},
+		`its own time: not before 09:00:01.500 (in 1.5s)`:                                                        {},
 	} {
 		f.Until = until
 		if got := waitingForText(&f, now); got != want {

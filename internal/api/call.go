@@ -66,6 +66,8 @@ type WaitingFor struct {
 	// KeysFull: max_keys other keys of the limit have permits out, whether permits of this
 	// key are free or not.
 	KeysFull bool `json:"keys_full,omitempty"`
+	// Breaker is why the upstream's circuit breaker is open, if that is what it waits for.
+	Breaker string `json:"breaker,omitempty"`
 }
 
 // A Response is the upstream's response to a call, as it is kept.

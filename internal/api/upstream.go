@@ -6,8 +6,10 @@ import "time"
 type Upstream struct {
 	Name        string    `json:"name"`
 	URL         string    `json:"url"`
-	State       string    `json:"state"` // up, paused or down
-	PausedUntil time.Time `json:"paused_until,omitzero"`
+	State       string    `json:"state"`                 // up, paused, down (no connection or signature) or tripped (too much unknown, or silence)
+	PausedUntil time.Time `json:"paused_until,omitzero"` // while it is down or tripped: when the next probe is due
+	Reason      string    `json:"reason,omitempty"`      // why it is down or tripped
+	Since       time.Time `json:"since,omitzero"`        // it is down or tripped
 	Waiting     int       `json:"waiting"`
 	Sending     int       `json:"sending"`
 	Unknown     int       `json:"unknown"`      // submitted calls that wait for a decision

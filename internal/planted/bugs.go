@@ -45,6 +45,10 @@ var suites = []struct {
 }
 
 var storeBugs = []bug{
+	{"a restart forgets that a breaker is open", "pkg/scheduler/circuit.go",
+		"		ci.Restore(now, health, ci.up.loop.random())\n", "", []string{"-run", "TestBreakerOverRestart"}},
+	{"a restart forgets that a breaker has closed", "pkg/scheduler/circuit.go",
+		"	ci.keep(now, time.Time{})\n", "", []string{"-run", "TestBreakerOverRestart"}},
 	{"drop a sync", "pkg/store/open.go",
 		`"_pragma=synchronous(FULL)"`, `"_pragma=synchronous(NORMAL)"`, powerCut},
 	{"acknowledge before the commit", "pkg/store/writer.go",

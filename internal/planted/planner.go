@@ -13,7 +13,7 @@ var plannerBugs = []bug{
 	{"a flow is forgotten while it is ahead", "pkg/planner/flow.go",
 		"t.idle.Size() > 0 && t.idle.First().virtual <= t.virtual", "t.idle.Size() > 0", nil},
 	{"idle flows are kept for ever", "pkg/planner/planner.go",
-		"			p.flows.prune()\n", "", nil},
+		"	p.flows.prune()\n", "", nil},
 	{"virtual time goes on after an idle time", "pkg/planner/planner.go",
 		"		p.flows.reset()\n", "", nil},
 	{"priority is ignored", "pkg/planner/queue.go",

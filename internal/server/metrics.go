@@ -36,7 +36,7 @@ func NewMetrics() *Metrics {
 		ended:    counter("calls_ended_total", "Calls that finished, or became unknown.", "state"),
 		attempts: counter("attempts_total", "Attempts, by outcome.", "outcome"),
 		limited:  counter("attempts_limited_total", "Attempts that the upstream limited, although its limits had room here: there should be none."),
-		pauses:   counter("pauses_total", "Pauses by a response of the upstream or by an operator; an empty limit is the whole upstream.", "limit"),
+		pauses:   counter("pauses_total", "Pauses, by limit (empty: the whole upstream) and cause: an answer, an operator, or the circuit breaker (down, failing, silent).", "limit", "cause"),
 		wait:     histogram("wait_seconds", "From the acceptance of a call to the start of each attempt."),
 		attempt:  histogram("attempt_seconds", "From the start of an attempt to its end."),
 	}
@@ -61,16 +61,17 @@ func (m *Metrics) Observe(e scheduler.Event) {
 		m.wait.WithLabelValues(up).Observe(e.Attempt.SentAt.Sub(e.Call.AcceptedAt).Seconds())
 		m.attempt.WithLabelValues(up).Observe(e.Attempt.EndedAt.Sub(e.Attempt.SentAt).Seconds())
 	case scheduler.EventPaused:
-		m.pauses.WithLabelValues(up, e.Limit).Inc()
+		m.pauses.WithLabelValues(up, e.Limit, string(e.Reason)).Inc()
 	case scheduler.EventEnded:
 		m.ended.WithLabelValues(up, string(e.Call.State)).Inc()
 	}
 }
 
-// Outcomes of attempts, and reasons of refusals, as labels.
+// Outcomes of attempts, causes of pauses, and reasons of refusals, as labels.
 var (
-	outcomes = []upstream.Outcome{upstream.Done, upstream.Failed, upstream.NotExecuted, upstream.Unknown}
-	refusals = []scheduler.Reason{
+	pauseCauses = []string{"answer", "operator", "down", "failing", "silent"} // those of the breaker are of whole upstreams
+	outcomes    = []upstream.Outcome{upstream.Done, upstream.Failed, upstream.NotExecuted, upstream.Unknown}
+	refusals    = []scheduler.Reason{
 		scheduler.BadRequest, scheduler.BadKey, bodyTimedOut, scheduler.TooLarge, scheduler.CostTooHigh, scheduler.KeyReused,
 		scheduler.PastDeadline, scheduler.Full, scheduler.Stopping, scheduler.Paused, scheduler.StoreFailed,
 	}
@@ -87,7 +88,9 @@ func (m *Metrics) Watch(s *scheduler.Scheduler) {
 	limits, _ := s.Limits(context.Background())
 	for _, l := range limits {
 		if l.Limit != scheduler.ConcurrencyLimit { // a pause of it is one of the upstream
-			m.pauses.WithLabelValues(l.Upstream, l.Limit)
+			for _, cause := range pauseCauses[:2] {
+				m.pauses.WithLabelValues(l.Upstream, l.Limit, cause)
+			}
 		}
 	}
 }
@@ -96,7 +99,9 @@ func (m *Metrics) Watch(s *scheduler.Scheduler) {
 func (m *Metrics) start(name string) {
 	m.accepted.WithLabelValues(name)
 	m.limited.WithLabelValues(name)
-	m.pauses.WithLabelValues(name, "")
+	for _, cause := range pauseCauses {
+		m.pauses.WithLabelValues(name, "", cause)
+	}
 	m.wait.WithLabelValues(name)
 	m.attempt.WithLabelValues(name)
 	for _, reason := range refusals {
@@ -123,7 +128,8 @@ var (
 	bytesDesc   = prometheus.NewDesc("throttler_calls_bytes", "Bytes of bodies and headers of calls that wait, are sent or are unknown.", ofUpstream, nil)
 	unknownDesc = prometheus.NewDesc("throttler_calls_unknown", "Submitted calls that wait for a decision.", ofUpstream, nil)
 	sendingDesc = prometheus.NewDesc("throttler_calls_sending", "Attempts in flight.", ofUpstream, nil)
-	upDesc      = prometheus.NewDesc("throttler_upstream_up", "1 if the upstream is neither down nor paused.", ofUpstream, nil)
+	upDesc      = prometheus.NewDesc("throttler_upstream_up", "1 if the upstream is neither paused, down nor tripped.", ofUpstream, nil)
+	openDesc    = prometheus.NewDesc("throttler_breaker_open", "1 if the circuit breaker of the upstream is open: it is down or tripped.", ofUpstream, nil)
 
 	callsDesc    = prometheus.NewDesc("throttler_limit_permits", "Permits of each key.", ofLimit, nil)
 	outDesc      = prometheus.NewDesc("throttler_limit_permits_out", "Permits that are out, of all keys.", ofLimit, nil)
@@ -138,7 +144,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{waitingDesc, bytesDesc, unknownDesc, sendingDesc, upDesc, callsDesc, outDesc, inFlightDesc, neededDesc, keysDesc, mostDesc, lostDesc, holdDesc, guardDesc} {
+	for _, d := range []*prometheus.Desc{waitingDesc, bytesDesc, unknownDesc, sendingDesc, upDesc, openDesc, callsDesc, outDesc, inFlightDesc, neededDesc, keysDesc, mostDesc, lostDesc, holdDesc, guardDesc} {
 		ch <- d
 	}
 }
@@ -163,6 +169,11 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 			up = 1
 		}
 		gauge(upDesc, up, u.Name)
+		open := 0.0
+		if u.State == "down" || u.State == "tripped" {
+			open = 1
+		}
+		gauge(openDesc, open, u.Name)
 	}
 	limits, err := c.s.Limits(ctx)
 	if err != nil {

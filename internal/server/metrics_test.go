@@ -41,8 +41,8 @@ func TestMetrics(t *testing.T) {
 		{"throttler_calls_ended_total", `{state="done",upstream="pay"}`, 1},
 		{"throttler_calls_ended_total", `{state="unknown",upstream="pay"}`, 0},
 		{"throttler_attempts_limited_total", `{upstream="pay"}`, 1},
-		{"throttler_pauses_total", `{limit="",upstream="pay"}`, 1},
-		{"throttler_pauses_total", `{limit="app",upstream="pay"}`, 0},
+		{"throttler_pauses_total", `{cause="answer",limit="",upstream="pay"}`, 1},
+		{"throttler_pauses_total", `{cause="answer",limit="app",upstream="pay"}`, 0},
 	} {
 		_, page := send(t, "GET", r.admin.URL+"/metrics", "")
 		if want := tt.name + tt.labels + " " + string('0'+byte(tt.want)) + "\n"; !strings.Contains(page, want) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -38,7 +39,8 @@ type fileUpstream struct {
 	// MaxBody is the greatest size of a request's body. Default 1MiB.
 	MaxBody *size `key:"max_body"`
 	// Concurrency is the greatest number of attempts in flight. Default 1024.
-	Concurrency *int `key:"concurrency"`
+	Concurrency *int        `key:"concurrency"`
+	Breaker     fileBreaker `key:"breaker"`
 
 	// Durable is true, false or a request expression, true for calls that are stored
 	// although their caller waits. Default false.
@@ -100,6 +102,28 @@ type fileSpacing struct {
 	Burst *int `key:"burst"`
 }
 
+// A fileBreaker says when the circuit breaker opens for an upstream that can be reached.
+type fileBreaker struct {
+	// Unknown of the last Of outcomes open it if they are unknown. Default 10; 0: never.
+	Unknown *int `key:"unknown"`
+	// Of is the number of last outcomes that count. Default 20, or unknown if that is more.
+	Of *int `key:"of"`
+	// Silent is the time without an answer, while so many attempts are in flight, that
+	// opens it. Default: four times the 99th percentile of the last answers, at least 5s.
+	Silent *duration `key:"silent"`
+}
+
+func (f fileBreaker) convert(faults *faultList, path string) (t retry.Trip) {
+	if f.Unknown != nil && *f.Unknown == 0 {
+		t.Unknown = -1
+	} else {
+		positive(faults, path+".unknown", f.Unknown, &t.Unknown)
+	}
+	positive(faults, path+".of", f.Of, &t.Of)
+	positive(faults, path+".silent", f.Silent, &t.Silent)
+	return t
+}
+
 func (f fileUpstream) convert(faults *faultList, path string) scheduler.Upstream {
 	u := scheduler.Upstream{
 		Config:  upstream.Config{URL: f.URL, Idempotent: f.Idempotent},
@@ -117,6 +141,7 @@ func (f fileUpstream) convert(faults *faultList, path string) scheduler.Upstream
 	positive(faults, path+".max_waiting_bytes", f.MaxWaitingBytes, &u.MaxWaitingBytes)
 	positive(faults, path+".max_body", f.MaxBody, &u.MaxBody)
 	positive(faults, path+".concurrency", f.Concurrency, &u.Concurrency)
+	u.Breaker = f.Breaker.convert(faults, path+".breaker")
 	positive(faults, path+".spacing.burst", f.Spacing.Burst, &u.Burst)
 
 	u.Outcomes = convertRules(faults, path+".outcomes", f.Outcomes)

@@ -63,35 +63,6 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
-// A Demand is the permits and the turn that a call takes. Items may share it, and it
-// must not change.
-type Demand struct {
-	// ID names the flow and the needs: equal demands have the same ID, others have not.
-	ID string
-	// Needs are the permits, at most one need per limit.
-	Needs []quota.Need
-	// Flow is the flow whose turn the call takes. Cost is the price of the turn, the
-	// greatest cost of its needs, and at least 1.
-	Flow string
-	Cost int
-}
-
-// An Item is a call as a Planner knows it. It is embedded in the owner's own type,
-// and Value leads back there. While it is queued only the Planner changes it.
-type Item[T any] struct {
-	Value    T
-	Demand   *Demand
-	Seq      uint64 // age: a smaller one is older; unique and not 0
-	Priority int16  // a higher one goes first
-
-	count       uint32   // items of the subtree in the treap of its class; 0 outside
-	left, right *Item[T] // subtrees
-}
-
-// Queued reports whether the item waits in a planner. After Replace, an item that waited
-// before still says so: the owner adds it again, or drops it.
-func (it *Item[T]) Queued() bool { return it.count > 0 }
-
 // A Timeout is a value of the wheel, which a planner shares with its owner.
 type Timeout interface{ Fire(now time.Time) }
 
@@ -226,6 +197,44 @@ func (p *Planner[T]) Dispatch(now time.Time, most int, send func(T)) (more bool)
 	return p.parked.unfinished()
 }
 
+// Probe takes the permits of the call that goes first of all whose demand is Repeatable,
+// and takes it out of its class; nil if none can go now. It looks at all classes.
+func (p *Planner[T]) Probe(now time.Time) *Item[T] {
+	var first *class[T]
+	for _, cl := range p.classes {
+		if cl.demand.Repeatable && (first == nil || cl.rank().before(first.rank())) && p.free(now, cl) {
+			first = cl
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	if _, ok := p.ledger.Take(now, first.demand.Needs); !ok {
+		return nil
+	}
+	p.changed = true
+	return p.depart(now, first)
+}
+
+// free reports whether the permits of a class are free.
+func (p *Planner[T]) free(now time.Time, cl *class[T]) bool {
+	for _, n := range cl.demand.Needs {
+		if at := p.ledger.Next(now, n); at.IsZero() || at.After(now) {
+			return false
+		}
+	}
+	return true
+}
+
+// depart takes out the first call of a class, whose permits are taken.
+func (p *Planner[T]) depart(now time.Time, cl *class[T]) *Item[T] {
+	it := cl.calls.first()
+	p.flows.pay(cl.flow, cl.demand.Cost)
+	p.remove(now, cl, it)
+	p.flows.prune()
+	return it
+}
+
 // next takes the permits of the call that goes first of all that can go now, and takes
 // the call out of its class; nil if none can.
 func (p *Planner[T]) next(now time.Time) *Item[T] {
@@ -246,11 +255,7 @@ func (p *Planner[T]) next(now time.Time) *Item[T] {
 		}
 		short, ok := p.ledger.Take(now, cl.demand.Needs)
 		if ok {
-			it := cl.calls.first()
-			p.flows.pay(cl.flow, cl.demand.Cost)
-			p.remove(now, cl, it)
-			p.flows.prune()
-			return it
+			return p.depart(now, cl)
 		}
 		last := cl.keys[short.Need]
 		if cl.demand.Cost > 1 {
@@ -346,12 +351,6 @@ func (p *Planner[T]) wake(q *keyQueue[T], at time.Time) {
 	if !at.IsZero() {
 		q.timeout = p.wheel.Insert(at.Sub(p.origin), q)
 	}
-}
-
-// Fire makes the key queue ready: its slot has come.
-func (q *keyQueue[T]) Fire(time.Time) {
-	q.planner.changed = true
-	q.planner.open(q)
 }
 
 // open makes a key queue ready, so that Dispatch looks at it, and puts it in order.

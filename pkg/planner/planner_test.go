@@ -296,3 +296,44 @@ func TestReads(t *testing.T) {
 		t.Errorf("%d and %d calls are held, want 0 and 2", a, b)
 	}
 }
+
+// TestProbe: the first call of all that may be repeated, and whose permits are free, is
+// taken, though others go before; the rest stays as it is.
+func TestProbe(t *testing.T) {
+	app := quota.Limit{Name: "app", Calls: 2, Window: quota.Sliding(time.Second)}
+	r := newRig(t, nil, app, quota.Limit{Name: "full", Calls: 1, Window: quota.Sliding(time.Second)})
+	repeatable := func(name string, priority int16, needs ...quota.Need) {
+		d := demand(flowOf(name), needs...)
+		d.ID, d.Repeatable = d.ID+" repeatable", true
+		r.calls[name] = &Item[string]{Value: name, Demand: d, Seq: uint64(len(r.calls) + 1), Priority: priority}
+		r.planner.Add(r.time(), r.calls[name])
+	}
+	probe := func(want string) {
+		t.Helper()
+		got := ""
+		if it := r.planner.Probe(r.time()); it != nil {
+			got = it.Value
+			r.sent[got] = r.now
+		}
+		if got != want {
+			t.Errorf("the probe is %q, want %q", got, want)
+		}
+	}
+	probe("")
+	r.add("a", need(0, "", 1))
+	probe("")
+	if _, ok := r.ledger.Take(r.time(), []quota.Need{need(1, "", 1)}); !ok {
+		t.Fatal("no permit")
+	}
+	repeatable("b", 9, need(0, "", 1), need(1, "", 1)) // lacks a permit
+	repeatable("c", 0, need(0, "", 1))
+	repeatable("d", 0, need(0, "", 1))
+	probe("c")
+	if got := r.dispatch(10); got != "a" {
+		t.Errorf("%q go after the probe, want a: then the permits are out", got)
+	}
+	probe("")
+	if r.back("a"); r.calls["c"].Queued() || !r.calls["b"].Queued() || !r.calls["d"].Queued() {
+		t.Error("the probe waits on, or another call does not")
+	}
+}

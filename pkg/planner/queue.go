@@ -3,10 +3,44 @@ package planner
 import (
 	"math"
 	"slices"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/internal/heap"
+	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
+
+// A Demand is the permits and the turn that a call takes. Items may share it, and it
+// must not change.
+type Demand struct {
+	// ID names the flow and the needs: equal demands have the same ID, others have not.
+	ID string
+	// Needs are the permits, at most one need per limit.
+	Needs []quota.Need
+	// Flow is the flow whose turn the call takes. Cost is the price of the turn, the
+	// greatest cost of its needs, and at least 1.
+	Flow string
+	Cost int
+	// Repeatable tells that the upstream recognises a repeat of such a call, or that it
+	// changes nothing: see [Planner.Probe].
+	Repeatable bool
+}
+
+// An Item is a call as a Planner knows it. It is embedded in the owner's own type,
+// and Value leads back there. While it is queued only the Planner changes it.
+type Item[T any] struct {
+	Value    T
+	Demand   *Demand
+	Seq      uint64 // age: a smaller one is older; unique and not 0
+	Priority int16  // a higher one goes first
+
+	count       uint32   // items of the subtree in the treap of its class; 0 outside
+	left, right *Item[T] // subtrees
+}
+
+// Queued reports whether the item waits in a planner. After Replace, an item that waited
+// before still says so: the owner adds it again, or drops it.
+func (it *Item[T]) Queued() bool { return it.count > 0 }
 
 // A rank orders calls, and the classes and queues of which they are the first; the
 // smaller goes first.
@@ -230,4 +264,10 @@ func (q *keyQueue[T]) total() int {
 		n += w
 	}
 	return n
+}
+
+// Fire makes the key queue ready: its slot has come.
+func (q *keyQueue[T]) Fire(time.Time) {
+	q.planner.changed = true
+	q.planner.open(q)
 }

@@ -19,12 +19,12 @@ func TestBreaker(t *testing.T) {
 	if b.Record(at(0), 1, at(0), Reached, 0.5) || b.Record(at(time.Millisecond), 1, at(0), Reached, 0.5) {
 		t.Error("an attempt that was sent closes a closed breaker")
 	}
-	b.Begin(1)
-	b.Begin(2)
-	if !b.Record(at(second), 1, at(0), Failing, 0.5) || !b.Open() || b.Failures() != 1 || b.Allow(at(second)) != 0 {
+	b.Begin(at(0), 1)
+	b.Begin(at(0), 2)
+	if !b.Record(at(second), 1, at(0), Unreached, 0.5) || !b.Open() || b.Failures() != 1 || b.Allow(at(second)) != 0 {
 		t.Fatalf("after a failure: %+v", b)
 	}
-	if b.Record(at(second), 2, at(0), Failing, 0.5) {
+	if b.Record(at(second), 2, at(0), Unreached, 0.5) {
 		t.Error("an attempt that began before the failure was noticed counts again")
 	}
 	if b.Record(at(second), 2, at(0), Unproven, 0.5) {
@@ -37,26 +37,26 @@ func TestBreaker(t *testing.T) {
 	if b.Allow(probe.Add(-1)) != 0 || b.Allow(probe) != 1 || !b.Until(probe.Add(second)).Equal(probe.Add(second)) {
 		t.Error("one probe, and not before its time")
 	}
-	b.Begin(3)
+	b.Begin(at(0), 3)
 	if b.Allow(probe) != 0 {
 		t.Error("a second probe beside the first")
 	}
-	if !b.Record(probe, 3, probe, Failing, 0.5) || b.Failures() != 2 || b.Until(probe).Sub(probe) <= 250*time.Millisecond {
+	if !b.Record(probe, 3, probe, Unreached, 0.5) || b.Failures() != 2 || b.Until(probe).Sub(probe) <= 250*time.Millisecond {
 		t.Errorf("after the probe failed: %+v", b)
 	}
 	next := b.Until(probe)
-	b.Begin(4)
+	b.Begin(at(0), 4)
 	if b.Record(next, 4, next, Unproven, 0); b.Allow(next) != 1 {
 		t.Error("a cancelled probe keeps the place of the next")
 	}
-	b.Begin(5)
+	b.Begin(at(0), 5)
 	if !b.Record(next, 5, next, Reached, 0) || b.Open() || b.Allow(next) != math.MaxInt {
 		t.Errorf("after a probe that was sent: %+v", b)
 	}
-	if b.Record(next.Add(second), 6, next.Add(-second), Failing, 0) {
+	if b.Record(next.Add(second), 6, next.Add(-second), Unreached, 0) {
 		t.Error("an attempt that began before it was closed opens it again")
 	}
-	if !b.Record(next.Add(second), 7, next.Add(second), Failing, 0) {
+	if !b.Record(next.Add(second), 7, next.Add(second), Unreached, 0) {
 		t.Error("an attempt that began after it was closed does not open it")
 	}
 	if b.Reset(next); b.Open() {
@@ -70,8 +70,8 @@ func TestProbesGetRarer(t *testing.T) {
 		var b Breaker
 		now := at(0)
 		for n := range uint64(30) {
-			b.Begin(n + 1)
-			b.Record(now, n+1, now, Failing, random)
+			b.Begin(at(0), n+1)
+			b.Record(now, n+1, now, Unreached, random)
 			wait := b.Until(now).Sub(now)
 			if least := min(15*time.Second, 250*time.Millisecond<<n); wait < least || wait > 2*least {
 				t.Errorf("random %v, after %d failures: the next probe begins after %v, want %v to %v", random, n+1, wait, least, 2*least)
@@ -86,7 +86,7 @@ func TestBreakerDefersACallWhoseSignatureFails(t *testing.T) {
 	if d := b.Defer(at(0), 1, 0.5); d != 0 {
 		t.Errorf("closed: %v", d)
 	}
-	b.Record(at(0), 1, at(0), Failing, 0.5)
+	b.Record(at(0), 1, at(0), Unreached, 0.5)
 	for n, want := range []time.Duration{500 * time.Millisecond / 3, 500 * time.Millisecond * 3 / 5} {
 		if got := b.Defer(at(0), n, 0.5) - b.Until(at(0)).Sub(at(0)); got < want-1 || got > want+1 {
 			t.Errorf("after %d failures: %v after the probe, want %v", n, got, want)
@@ -100,7 +100,7 @@ func TestBreakerDefersACallWhoseSignatureFails(t *testing.T) {
 	if d := b.Defer(probe, 9, 0.5); d != 0 {
 		t.Errorf("no call has taken the probe: %v", d)
 	}
-	b.Begin(2)
+	b.Begin(at(0), 2)
 	if d := b.Defer(probe, 1, 0.5); d < 250*time.Millisecond {
 		t.Errorf("another call probes: %v", d)
 	}
@@ -167,5 +167,193 @@ func TestNotExecuted(t *testing.T) {
 				t.Errorf("%s: %+v after %v", tt.name, d, wait)
 			}
 		}
+	}
+}
+
+// play has a breaker with a Trip, whose attempts each begin at an instant and end at once
+// or later.
+type play struct {
+	*testing.T
+	Breaker
+	id uint64
+}
+
+func newPlay(t *testing.T, trip Trip) *play {
+	p := &play{T: t}
+	p.Set(trip)
+	return p
+}
+
+// attempt plays one that takes a time, and reports whether it changed the breaker.
+func (p *play) attempt(from, took time.Duration, reach Reach) bool {
+	p.id++
+	p.Begin(at(from), p.id)
+	return p.Record(at(from+took), p.id, at(from), reach, 0.5)
+}
+
+func (p *play) is(now time.Duration, want Health) {
+	p.Helper()
+	if p.Health() != want {
+		p.Fatalf("at %v it is %v, want %v", now, p.Health(), want)
+	}
+}
+
+// TestUnknownOutcomesOpen: so many of the last outcomes open the breaker, wherever they
+// stand among them.
+func TestUnknownOutcomesOpen(t *testing.T) {
+	for name, tt := range map[string]struct {
+		trip  Trip
+		reach string // u unknown, r reached, x unproven, from the first; it opens with the last or not at all
+		open  bool
+	}{
+		"in a row":                {Trip{Unknown: 3, Of: 5}, "rrrruuu", true},
+		"among others":            {Trip{Unknown: 3, Of: 5}, "uruxru", true},
+		"one is too old":          {Trip{Unknown: 3, Of: 5}, "urrrruu", false},
+		"a cancelled one is none": {Trip{Unknown: 3, Of: 5}, "uxxxxxuxu", true},
+		"one in one":              {Trip{Unknown: 1, Of: 1}, "ru", true},
+		"never":                   {Trip{}, "uuuuuuuuuuuuuuuuuuuuuuu", false},
+		"two in each five":        {Trip{Unknown: 3, Of: 5}, "uurrruurrruurrr", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlay(t, tt.trip)
+			for i, r := range tt.reach {
+				now := time.Duration(i) * time.Second
+				p.is(now, Healthy)
+				p.attempt(now, time.Millisecond, map[rune]Reach{'u': Unsure, 'r': Reached, 'x': Unproven}[r])
+			}
+			if p.Open() != tt.open || tt.open && p.Health() != Failing {
+				t.Errorf("it is %v", p.Health())
+			}
+		})
+	}
+}
+
+// TestOpenAndSlowStart: a failed probe makes the next one later, for a call that cannot
+// be repeated much later; after one with an answer, attempts begin one more at a time.
+func TestOpenAndSlowStart(t *testing.T) {
+	p := newPlay(t, Trip{Unknown: 2, Of: 4})
+	p.attempt(0, 0, Unsure)
+	p.Begin(at(0), 50) // in flight with it
+	p.attempt(0, 0, Unsure)
+	p.is(0, Failing)
+	if p.Record(at(time.Millisecond), 50, at(0), Reached, 0.5) || !p.Open() {
+		t.Error("an answer to an attempt from before closes it")
+	}
+	now := time.Duration(0)
+	for range 12 {
+		probe, risk := p.ProbeAt().Sub(start), p.RiskAt().Sub(start)
+		if risk < probe || probe-now > probes.Max || risk-now > riskyProbes.Max || p.Allow(at(probe-1)) != 0 || p.Allow(at(probe)) != 1 || p.Risk(at(risk-1)) || !p.Risk(at(risk)) {
+			t.Fatalf("after %d failures at %v: probe at %v, %v", p.Failures(), now, probe, risk)
+		}
+		now = risk
+		p.attempt(now, 0, Unsure)
+	}
+	if p.RiskAt().Sub(at(now)) < riskyProbes.Max/2 || p.ProbeAt().Sub(at(now)) > probes.Max {
+		t.Errorf("at last the probes are %v and %v apart", p.ProbeAt().Sub(at(now)), p.RiskAt().Sub(at(now)))
+	}
+	now = p.ProbeAt().Sub(start)
+	if !p.attempt(now, 0, Reached) || p.Open() {
+		t.Fatal("a probe with an answer does not close it")
+	}
+	for most := 1; most < 5; most++ {
+		if got := p.Allow(at(now)); got != most {
+			t.Fatalf("%d attempts may begin, want %d", got, most)
+		}
+		p.Begin(at(now), 100)
+		if got := p.Allow(at(now)); got != most-1 {
+			t.Fatalf("%d attempts may begin beside one, want %d", got, most-1)
+		}
+		p.Record(at(now), 100, at(now), Reached, 0.5)
+	}
+	for range fullSpeed {
+		p.attempt(now, 0, Reached)
+	}
+	if p.Allow(at(now)) != math.MaxInt {
+		t.Error("the slow start has no end")
+	}
+}
+
+// TestTripsInARow: a breaker that opens again soon stays open for longer; after a calm
+// time it begins anew.
+func TestTripsInARow(t *testing.T) {
+	p := newPlay(t, Trip{Unknown: 1, Of: 1})
+	now, last := time.Duration(0), time.Duration(0)
+	for range 4 {
+		p.attempt(now, 0, Unsure)
+		wait := p.ProbeAt().Sub(at(now))
+		if wait < last*3/2 {
+			t.Errorf("the next probe after %v, before it was after %v", wait, last)
+		}
+		last = wait
+		now += wait
+		p.attempt(now, 0, Reached)
+	}
+	now += calm + 1
+	if p.attempt(now, 0, Unsure); p.ProbeAt().Sub(at(now)) > probes.Min {
+		t.Errorf("after a calm time the first probe is %v away", p.ProbeAt().Sub(at(now)))
+	}
+	if p.Reset(at(now)); p.Open() || p.Allow(at(now)) != math.MaxInt {
+		t.Error("open, or slow, after a reset")
+	}
+	if p.attempt(now, 0, Unsure); p.ProbeAt().Sub(at(now)) > probes.Min {
+		t.Error("a reset leaves trips behind")
+	}
+}
+
+// TestSilence: no answer for four times the usual time, while enough attempts are in
+// flight, opens the breaker.
+func TestSilence(t *testing.T) {
+	const second = time.Second
+	for name, tt := range map[string]struct {
+		trip   Trip
+		usual  time.Duration // of the answers before, 0 none
+		flying int
+		want   time.Duration // of silence, 0 never
+	}{
+		"quick answers":             {Trip{Unknown: 3, Of: 5}, 10 * time.Millisecond, 3, 5 * second},
+		"slow answers":              {Trip{Unknown: 3, Of: 5}, 4 * second, 3, 16 * second},
+		"few in flight":             {Trip{Unknown: 3, Of: 5}, 10 * time.Millisecond, 2, 0},
+		"the usual is not known":    {Trip{Unknown: 3, Of: 5}, 0, 3, 0},
+		"a bound":                   {Trip{Unknown: 3, Of: 5, Silent: 2 * second}, 4 * second, 3, 2 * second},
+		"a bound, nothing is known": {Trip{Unknown: 3, Of: 5, Silent: 2 * second}, 0, 3, 2 * second},
+		"never":                     {Trip{Silent: 2 * second}, 10 * time.Millisecond, 3, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlay(t, tt.trip)
+			for range remembered {
+				if tt.usual > 0 {
+					p.attempt(0, tt.usual, Reached)
+				}
+			}
+			const busy = time.Hour
+			for i := range tt.flying {
+				p.Begin(at(busy), uint64(1000+i))
+			}
+			opened, next := p.Listen(at(busy), 0.5)
+			if tt.want == 0 {
+				if opened || !next.IsZero() {
+					t.Errorf("it listens again at %v", next)
+				}
+				return
+			}
+			if opened || !next.Equal(at(busy+tt.want)) {
+				t.Fatalf("it would be silent %v after %v", next.Sub(at(busy)), tt.want)
+			}
+			if opened, _ = p.Listen(next.Add(-1), 0.5); opened {
+				t.Error("opened too early")
+			}
+			if opened, _ = p.Listen(next, 0.5); !opened || p.Health() != Silent {
+				t.Fatalf("it is %v after the silence", p.Health())
+			}
+			first := p.ProbeAt()
+			if !p.Record(next.Add(time.Millisecond), 1000, at(busy), Reached, 0.5) && p.ProbeAt().After(first) || !p.Open() {
+				t.Error("an answer from before closes it, or makes the probe later")
+			}
+			now := p.ProbeAt()
+			p.Begin(now, 2000)
+			if p.Record(now, 2000, now, Unsure, 0.5); p.Health() != Failing {
+				t.Errorf("after a probe of unknown outcome it is %v", p.Health())
+			}
+		})
 	}
 }

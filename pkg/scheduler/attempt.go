@@ -165,10 +165,12 @@ func keepCopy(r *upstream.Result, max int64) *Response {
 // reachOf returns the result as the circuit breaker sees it.
 func reachOf(r *upstream.Result) retry.Reach {
 	switch {
+	case r.Outcome == upstream.Unknown:
+		return retry.Unsure
 	case r.Sent:
 		return retry.Reached
 	case r.Unreachable, r.Unsigned:
-		return retry.Failing
+		return retry.Unreached
 	}
 	return retry.Unproven
 }

@@ -124,6 +124,9 @@ type WaitingFor struct {
 	// KeysFull tells that MaxKeys other keys of the limit have permits out, however many
 	// are free of Key.
 	KeysFull bool
+	// Breaker is why the circuit breaker of the upstream is open; empty if it is not the
+	// reason of the wait.
+	Breaker string
 }
 
 // A Response is an upstream's answer as it is kept.

@@ -121,8 +121,28 @@ func setDefaults(u *Upstream, fault func(field string, err error)) {
 	}
 	positive("max_waiting_bytes", &u.MaxWaitingBytes, d.MaxWaitingBytes, fault)
 	positive("max_body", &u.MaxBody, d.MaxBody, fault)
+	setBreaker(&u.Breaker, d.Breaker, fault)
 	if u.MaxIdle == 0 {
 		u.MaxIdle = u.Concurrency
+	}
+}
+
+// maxOf bounds the outcomes that a breaker counts.
+const maxOf = 1000
+
+// setBreaker fills in zero fields and faults impossible ones.
+func setBreaker(t *retry.Trip, d retry.Trip, fault func(field string, err error)) {
+	if t.Unknown < 0 {
+		*t = retry.Trip{}
+		return
+	}
+	zeroTo(&t.Unknown, d.Unknown)
+	zeroTo(&t.Of, max(d.Of, t.Unknown))
+	switch {
+	case t.Of < t.Unknown || t.Of > maxOf:
+		fault("breaker.of", fmt.Errorf("is %d, must be from unknown (%d) to %d", t.Of, t.Unknown, maxOf))
+	case t.Silent < 0:
+		fault("breaker.silent", fmt.Errorf("is %v, must not be negative", t.Silent))
 	}
 }
 

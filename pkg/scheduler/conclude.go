@@ -26,7 +26,7 @@ func (u *upstreamState) send(now time.Time, c *call) {
 		f.firstSent = now
 		u.budget.first(now)
 	}
-	u.breaker.Begin(c.item.Seq)
+	u.circuit.begin(now, c)
 	n := 1
 	if last := c.Last(); last != nil {
 		n = last.N + 1
@@ -55,7 +55,7 @@ func (u *upstreamState) complete(now time.Time, c *call, e ending) {
 	changed := c.change()
 	u.returnPermits(now, c, changed, r)
 	u.recordAttempt(now, c, changed, e)
-	u.judgeReach(now, c, r)
+	u.circuit.judge(now, c, r)
 	e.next.flight.carryOver(c.flight)
 	*c.flight = e.next.flight
 	switch r.Outcome {
@@ -145,28 +145,6 @@ func (u *upstreamState) recordAttempt(now time.Time, c *call, changed *Call, e e
 	u.loop.observe(Event{Kind: EventAttempt, Call: changed, Attempt: last})
 }
 
-// judgeReach tells the circuit breaker whether the attempt got through.
-func (u *upstreamState) judgeReach(now time.Time, c *call, r *upstream.Result) {
-	before := u.breaker.Failures()
-	if !u.breaker.Record(now, c.item.Seq, c.flight.sentAt, reachOf(r), u.loop.random()) {
-		return
-	}
-	probe := u.breaker.Until(now)
-	switch u.breaker.Failures() {
-	case 0:
-		u.loop.log.Info("upstream is up again", "upstream", u.Name, "failed_probes", before)
-		return
-	case 1:
-		u.loop.log.Warn("upstream, or its signer, is down; its calls wait", "upstream", u.Name, "reason", r.Reason, "probe_in", probe.Sub(now).String())
-	}
-	u.loop.wheel.Insert(probe.Sub(u.loop.origin), dispatchAgain{})
-}
-
-// dispatchAgain is in the wheel so that the loop dispatches again.
-type dispatchAgain struct{}
-
-func (dispatchAgain) Fire(time.Time) {}
-
 // limited pauses the key, the limit or the upstream that the answer names, for as long as
 // it says, or longer each time in a row.
 func (u *upstreamState) limited(now time.Time, c *call, needs []quota.Need, r *upstream.Result) {
@@ -196,7 +174,7 @@ func (u *upstreamState) limited(now time.Time, c *call, needs []quota.Need, r *u
 		u.ledger.PauseKey(now, at.limit, at.key, until)
 	}
 	u.planner.Check(now, needs)
-	u.loop.observe(Event{Kind: EventPaused, Call: c.Call, Limit: target, Key: at.key, Until: until})
+	u.loop.observe(Event{Kind: EventPaused, Call: c.Call, Reason: byAnswer, Limit: target, Key: at.key, Until: until})
 }
 
 // endStreaks ends the streaks of the keys that a call has passed.
@@ -309,7 +287,7 @@ func (u *upstreamState) forget(c *call) {
 // nothing was sent. It takes back the counts of the copy's load and sending.
 func (u *upstreamState) dropStale(now time.Time, c *call) {
 	never := &upstream.Result{Outcome: upstream.NotExecuted, AnsweredAt: now}
-	u.breaker.Record(now, c.item.Seq, c.flight.sentAt, retry.Unproven, 0)
+	u.circuit.Record(now, c.item.Seq, c.flight.sentAt, retry.Unproven, 0)
 	u.returnPermits(now, c, c.change(), never)
 	delete(u.loop.calls, c.ID)
 	if c.pages() {

@@ -28,7 +28,7 @@ const (
 // Defaults returns the values that zero fields of an [Upstream] stand for.
 func Defaults() Upstream {
 	return Upstream{
-		Concurrency: 1024, Late: 5 * time.Second,
+		Concurrency: 1024, Late: 5 * time.Second, Breaker: retry.Trip{Unknown: 10, Of: 20},
 		MaxWait: 30 * time.Second, MaxAge: 24 * time.Hour,
 		MaxWaiting: 10_000, MaxWaitingBytes: 64 << 20, MaxBody: 1 << 20,
 	}
@@ -75,6 +75,10 @@ type Upstream struct {
 	// Signature bounds the use of requests that callers have signed. It counts for
 	// nothing with a Signer, which makes a new signature for each attempt.
 	Signature Signature
+
+	// Breaker says when unknown outcomes, or silence, stop the calls until a probe has an
+	// answer. Zero fields mean those of Defaults; a negative Unknown means never.
+	Breaker retry.Trip
 
 	// Concurrency is how many attempts are in flight at most.
 	Concurrency int

@@ -163,7 +163,8 @@ func (s *Scheduler) Pause(ctx context.Context, upstream, limit, key string, unti
 	return s.pause(ctx, upstream, limit, key, until)
 }
 
-// Resume ends a pause, by Pause or by an answer of the upstream.
+// Resume ends a pause, by Pause or by an answer of the upstream. Without a limit it also
+// closes the upstream's circuit breaker.
 func (s *Scheduler) Resume(ctx context.Context, upstream, limit, key string) error {
 	return s.pause(ctx, upstream, limit, key, time.Time{})
 }
@@ -176,6 +177,7 @@ func (s *Scheduler) pause(ctx context.Context, upstream, limit, key string, unti
 	defer s.pausing.Unlock()
 	var refused error
 	var begun, over []lease.Hold
+	var closed <-chan struct{} // when the store knows that the breaker is
 	if err := s.loop.ask(context.WithoutCancel(ctx), func(now time.Time) {
 		u := s.loop.upstreams[upstream]
 		if u == nil || u.removed {
@@ -190,8 +192,12 @@ func (s *Scheduler) pause(ctx context.Context, upstream, limit, key string, unti
 		if refused = u.pause(now, i, key, until); refused != nil {
 			return
 		}
+		if until.IsZero() && limit == "" {
+			u.circuit.reset(now)
+			closed = u.circuit.whenStored()
+		}
 		begun, over = s.loop.notePause(now, lease.Hold{Upstream: upstream, Limit: limit, Key: key, Back: until, Paused: true})
-		e := Event{Kind: EventPaused, Call: &Call{Upstream: upstream}, Limit: limit, Key: key, Until: until}
+		e := Event{Kind: EventPaused, Call: &Call{Upstream: upstream}, Reason: byOperator, Limit: limit, Key: key, Until: until}
 		if until.IsZero() {
 			e.Kind = EventResumed
 		}
@@ -204,6 +210,9 @@ func (s *Scheduler) pause(ctx context.Context, upstream, limit, key string, unti
 	}
 	if err := s.journal.pause(ctx, begun, over); err != nil {
 		return &Error{Reason: StoreFailed, Upstream: upstream, cause: err, Detail: "the pause could not be stored: " + err.Error()}
+	}
+	if closed != nil {
+		<-closed
 	}
 	return nil
 }

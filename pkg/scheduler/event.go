@@ -12,7 +12,7 @@ type Event struct {
 	Kind    EventKind
 	Call    *Call
 	Attempt *Attempt  // of EventAttempt
-	Reason  Reason    // of EventRefused
+	Reason  Reason    // of EventRefused; of EventPaused and EventResumed: answer, operator, down, failing or silent
 	Limit   string    // of EventPaused and EventResumed; empty: the upstream
 	Key     string    // of the limit; empty: all of it
 	Until   time.Time // of EventPaused
@@ -20,6 +20,12 @@ type Event struct {
 	service *service // of EventAccepted and EventRefused
 	demand  *planner.Demand
 }
+
+// Causes of pauses, besides those of the circuit breaker.
+const (
+	byAnswer   Reason = "answer"
+	byOperator Reason = "operator"
+)
 
 // Deadline returns until when the caller of an EventAccepted or EventRefused waits;
 // zero if no caller does, and only MaxAge or the call's signature ends its wait. It may

@@ -64,6 +64,9 @@ func refusal(now time.Time, u *upstreamState, c *call) *Error {
 	}
 	late := fmt.Sprintf("later than the call may wait (until %s: the deadline, or max_wait or max_age of upstream %q)", stamp(c.Deadline), u.Name)
 	switch {
+	case u.circuit.Until(now).After(c.Deadline):
+		e.Reason = Paused
+		e.Detail = fmt.Sprintf("the circuit breaker of upstream %q is open (%s), and its next probe is due at %s, %s", u.Name, u.circuit.reason, stamp(u.circuit.Until(now)), late)
 	case u.pausedUntil(now).After(c.Deadline):
 		e.Reason = Paused
 		e.Detail = fmt.Sprintf("upstream %q is paused until %s, %s", u.Name, stamp(u.pausedUntil(now)), late)
@@ -107,7 +110,7 @@ func explain(c *call) *Error {
 		e.Reason = NotSent
 		e.Detail = fmt.Sprintf("call %s was not sent: %s", c.ID, last.Reason)
 	case e.Reason == Paused:
-		e.Detail = fmt.Sprintf("upstream %q was paused for longer than call %s could wait (until %s); nothing was executed", c.Upstream, c.ID, stamp(c.Deadline))
+		e.Detail = fmt.Sprintf("upstream %q was paused, or its circuit breaker open, for longer than call %s could wait (until %s); nothing was executed", c.Upstream, c.ID, stamp(c.Deadline))
 	case e.Reason == PastDeadline:
 		e.Detail = fmt.Sprintf("the slot of call %s did not come before it could wait no longer (%s); nothing was executed", c.ID, stamp(c.Deadline))
 	default:

@@ -11,12 +11,13 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
-// A call is a Call in the scheduler's memory. The loop owns it, but for request, which
-// never changes. A million of them may wait, so it is kept small: the part that only an
+// A call is a Call in the scheduler's memory. The loop owns it, but for request and
+// query, which never change. A million of them may wait, so it is kept small: the part that only an
 // attempt needs is in flight, and ended is made for callers that wait.
 type call struct {
 	*Call   // is never changed, only replaced (see change): others hold it too
 	request *upstream.Request
+	query   bool           // it asks about an unknown call; it never changes
 	up      *upstreamState // nil until it is admitted
 	bytes   int64
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/oracle"
+	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -97,7 +98,7 @@ func answerTo(c *oracle.Call, n int) answer {
 // upstreamOf returns the upstream of a load with the limits of an instant. Some loads last
 // more than a day, because a few calls per hour are all that a limit lets through.
 func upstreamOf(load *oracle.Load, limits []oracle.Limit) Upstream {
-	u := Upstream{Late: load.Late, MaxAge: 1000 * time.Hour, ShareBy: `header("X-Flow")`, Weights: load.Weights}
+	u := Upstream{Late: load.Late, MaxAge: 1000 * time.Hour, Breaker: retry.Trip{Unknown: -1}, ShareBy: `header("X-Flow")`, Weights: load.Weights}
 	u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted, Pause: &upstream.Pause{Limit: "l0", For: load.Pause}}}
 	for i, l := range limits {
 		key := fmt.Sprintf(`header("X-Key-%d")`, i)

@@ -121,7 +121,7 @@ func noneIdles(t *testing.T, s *Scheduler, seed uint64) {
 	s.loop.ask(t.Context(), func(now time.Time) {
 		u := s.loop.upstreams["api"]
 		for _, c := range s.loop.calls {
-			if c.State != Waiting || !c.item.Queued() || u.breaker.Allow(now.Add(-tick)) == 0 {
+			if c.State != Waiting || !c.item.Queued() || u.circuit.Allow(now.Add(-tick)) == 0 {
 				continue
 			}
 			lacks := false

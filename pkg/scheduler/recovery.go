@@ -135,9 +135,9 @@ func (l *loop) rehydrateOne(e *Entry) *call {
 	if sv == nil || e.Request == nil {
 		return nil
 	}
-	c := &call{Call: e.Call, request: e.Request, bytes: e.Bytes, generation: sv.generation}
+	c := &call{Call: e.Call, request: e.Request, query: e.Call.Resolves != "", bytes: e.Bytes, generation: sv.generation}
 	c.item.Value, c.item.Priority, c.item.Seq = c, c.Priority, uint64(c.Seq)
-	c.item.Demand = sv.redemand(upstream.NewInput(e.Request))
+	c.item.Demand = sv.redemand(upstream.NewInput(e.Request), c.query)
 	now := time.Now()
 	c.Async = true
 	c.AcceptedAt, c.Deadline = toMonotonic(now, c.AcceptedAt), toMonotonic(now, c.Deadline)

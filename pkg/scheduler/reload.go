@@ -45,7 +45,7 @@ func (s *Scheduler) Reload(ctx context.Context, c Config) error {
 	demands := make(map[*call]*planner.Demand)
 	for sv, calls := range pending {
 		for _, c := range calls {
-			demands[c] = sv.redemand(upstream.NewInput(c.request))
+			demands[c] = sv.redemand(upstream.NewInput(c.request), c.query)
 		}
 	}
 	return s.loop.ask(context.WithoutCancel(ctx), func(now time.Time) {

@@ -17,20 +17,21 @@ import (
 // takes. It runs on the goroutine of the caller, not in the loop.
 
 // demand returns the demand of a call, or why the call is refused.
-func (sv *service) demand(in *upstream.Input) (*planner.Demand, *Error) {
-	return sv.demandIf(in, func(e *Error) *Error { return e })
+func (sv *service) demand(in *upstream.Input, query bool) (*planner.Demand, *Error) {
+	return sv.demandIf(in, query, func(e *Error) *Error { return e })
 }
 
 // redemand returns the demand of a call that was accepted under another configuration,
 // and is not refused any more: a key that is missing is the empty one, a cost above the
 // limit all of it.
-func (sv *service) redemand(in *upstream.Input) *planner.Demand {
-	d, _ := sv.demandIf(in, func(*Error) *Error { return nil })
+func (sv *service) redemand(in *upstream.Input, query bool) *planner.Demand {
+	d, _ := sv.demandIf(in, query, func(*Error) *Error { return nil })
 	return d
 }
 
-// demandIf asks for each fault of a call whether it refuses the call.
-func (sv *service) demandIf(in *upstream.Input, refuse func(*Error) *Error) (*planner.Demand, *Error) {
+// demandIf asks for each fault of a call whether it refuses the call. A query is one that
+// a resolver has made.
+func (sv *service) demandIf(in *upstream.Input, query bool, refuse func(*Error) *Error) (*planner.Demand, *Error) {
 	d := &planner.Demand{Needs: make([]quota.Need, 0, len(sv.limits))}
 	for i := range sv.limits {
 		n, under, fault := sv.limits[i].need(i, in, refuse)
@@ -47,6 +48,7 @@ func (sv *service) demandIf(in *upstream.Input, refuse func(*Error) *Error) (*pl
 			return nil, e
 		}
 	}
+	d.Repeatable = query || sv.up.Repeatable(in)
 	return complete(d), nil
 }
 
@@ -100,6 +102,9 @@ func complete(d *planner.Demand) *planner.Demand {
 		b = append(b, '*')
 		b = strconv.AppendInt(b, int64(n.Cost), 10)
 		b = strconv.AppendQuote(b, n.Key)
+	}
+	if d.Repeatable {
+		b = append(b, '+')
 	}
 	d.ID = string(b)
 	return d

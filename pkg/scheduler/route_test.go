@@ -43,7 +43,7 @@ func TestRouterAgreesWithTheScheduler(t *testing.T) {
 		route.Flow, err = router.Flow(in)
 		check(t, err)
 		got, err := router.Demand(route)
-		want, refused := router.sv.demand(in)
+		want, refused := router.sv.demand(in, false)
 		if err != nil || refused != nil || !reflect.DeepEqual(got, want) {
 			t.Fatalf("%v, %v: the router has %+v, the scheduler %+v", err, refused, got, want)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/retry"
 )
 
 // maxKeys is how many keys a LimitStatus tells of.
@@ -16,13 +17,17 @@ const maxKeys = 100
 type UpstreamStatus struct {
 	Name        string
 	URL         string
-	State       string // up, paused or down
+	State       string // up, paused, down or tripped
 	PausedUntil time.Time
-	Waiting     int
-	Sending     int
-	Unknown     int   // submitted calls that wait for a decision
-	MaxWaiting  int   // of waiting and unknown ones
-	Bytes       int64 // of bodies and headers of all these
+	// Reason is why its circuit breaker is open, and Since from when on, while it is down
+	// or tripped. PausedUntil is then when the next probe is due.
+	Reason     string
+	Since      time.Time
+	Waiting    int
+	Sending    int
+	Unknown    int   // submitted calls that wait for a decision
+	MaxWaiting int   // of waiting and unknown ones
+	Bytes      int64 // of bodies and headers of all these
 	// ETA is when the last of the waiting calls can be expected to go.
 	ETA time.Time
 }
@@ -74,8 +79,11 @@ func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 	if until.After(now) {
 		st.State, st.PausedUntil = "paused", until
 	}
-	if u.breaker.Open() {
-		st.State = "down"
+	if u.circuit.Open() {
+		st.State, st.Reason, st.Since = "tripped", u.circuit.reason, u.circuit.since
+		if u.circuit.Health() == retry.Down {
+			st.State = "down"
+		}
 	}
 	if st.Waiting > 0 {
 		if st.ETA = u.planner.Last(now); until.After(st.ETA) {

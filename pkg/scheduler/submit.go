@@ -220,7 +220,8 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 		return nil, nil, refused
 	}
 	in := upstream.NewInput(wire)
-	demand, refused := sv.demand(in)
+	query := r.origin != nil && r.origin.resolves != ""
+	demand, refused := sv.demand(in, query)
 	if refused != nil {
 		refused.Upstream = r.Upstream
 		return nil, nil, refused
@@ -235,7 +236,7 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 			ID: uuid.Must(uuid.NewV7()).String(), Upstream: r.Upstream, State: Waiting, Priority: int16(r.Priority),
 			AcceptedAt: now, NotBefore: r.NotBefore, Deadline: deadline, Attempts: []Attempt{}, Callback: r.Callback,
 		},
-		request: wire, generation: sv.generation, bytes: requestSize(wire),
+		request: wire, query: query, generation: sv.generation, bytes: requestSize(wire),
 	}
 	c.item.Value, c.item.Priority, c.item.Demand = c, c.Priority, demand
 	if r.origin != nil {

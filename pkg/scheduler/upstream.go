@@ -22,7 +22,7 @@ type upstreamState struct {
 
 	ledger  *quota.Ledger            // which permits are out
 	planner *planner.Planner[*call]  // which call goes next, and when the others will
-	breaker retry.Breaker            // whether the upstream can be reached
+	circuit circuit                  // whether calls may go there, by its breaker
 	streaks retry.Streaks[streakKey] // how often in a row it has limited calls
 	budget  *budgetQueue             // which repeats the retry budget covers
 	leases  *lease.Book              // which permits the store knows to be out; nil without one
@@ -44,6 +44,8 @@ func newUpstreamState(l *loop, sv *service) *upstreamState {
 	u.ledger = quota.New(l.origin, limits...)
 	u.ledger.OnStep = u.clockStepped
 	u.planner = planner.New[*call](l.origin, l.wheel, u.ledger, limits, sv.weight)
+	u.circuit.up = u
+	u.circuit.Set(sv.Breaker)
 	u.budget = newBudgetQueue(u)
 	if l.journal.outlives() {
 		u.leases = lease.NewBook(sv.Name, l.nextHold)
@@ -95,7 +97,7 @@ func (u *upstreamState) inherit(b Backlog) {
 
 // dispatch sends every call that can go.
 func (u *upstreamState) dispatch(now time.Time) {
-	u.planner.Dispatch(now, u.breaker.Allow(now), func(c *call) { u.send(now, c) })
+	u.planner.Dispatch(now, u.circuit.probe(now), func(c *call) { u.send(now, c) })
 }
 
 // catchUp does for the calls that came since the last dispatch what the next one would:
@@ -111,7 +113,7 @@ func (u *upstreamState) catchUp(now time.Time) {
 // reroute makes sure that the demand of a call is one of the present configuration.
 func (u *upstreamState) reroute(c *call) {
 	if c.generation != u.generation {
-		c.item.Demand, c.generation = u.redemand(upstream.NewInput(c.request)), u.generation
+		c.item.Demand, c.generation = u.redemand(upstream.NewInput(c.request), c.query), u.generation
 	}
 }
 
@@ -119,7 +121,7 @@ func (u *upstreamState) reroute(c *call) {
 // is down; the zero time if some may.
 func (u *upstreamState) pausedUntil(now time.Time) time.Time {
 	until := u.ledger.Usage(now, 0, "").PausedUntil
-	if at := u.breaker.Until(now); at.After(until) {
+	if at := u.circuit.Until(now); at.After(until) {
 		return at
 	}
 	return until
@@ -159,6 +161,9 @@ func (u *upstreamState) restore(now, ended time.Time, step time.Duration, h *lea
 		limit = u.pausable(h.Limit)
 	}
 	switch {
+	case h.Limit == circuitHold:
+		u.circuit.restore(now, h)
+		return true
 	case limit < 0:
 		return false
 	case h.Paused:
@@ -209,7 +214,10 @@ func (u *upstreamState) reload(now time.Time, sv *service, calls []*call, demand
 		u.window.Rewind()
 	}
 	if old.URL != sv.URL {
-		u.breaker.Reset(now)
+		u.circuit.reset(now)
+	}
+	if old.Breaker != sv.Breaker {
+		u.circuit.Set(sv.Breaker)
 	}
 	slices.SortFunc(calls, func(a, b *call) int { return cmp.Compare(a.item.Seq, b.item.Seq) })
 	for _, c := range calls {

@@ -89,7 +89,7 @@ func (u *upstreamState) deferred(now time.Time, c *call) time.Duration {
 	if c.flight == nil || c.flight.result == nil || !c.flight.result.Unsigned {
 		return 0
 	}
-	return u.breaker.Defer(now, c.flight.failures, u.loop.random())
+	return u.circuit.Defer(now, c.flight.failures, u.loop.random())
 }
 
 // fire is the instant that a waiting call has in the wheel.
@@ -176,10 +176,10 @@ func (u *upstreamState) forecast(now time.Time, c *call) (time.Time, *WaitingFor
 		why.Until = due
 	}
 	other := planner.Elsewhere{Ahead: u.ahead(c)}
-	if u.breaker.Open() { // one probe at a time says nothing of the calls that follow
+	if u.circuit.Open() { // one probe at a time says nothing of the calls that follow
 		other.Without = 1
 		if at := u.pausedUntil(now); at.After(why.Until) {
-			*why = WaitingFor{Limit: ConcurrencyLimit, Until: at, Paused: true}
+			*why = WaitingFor{Limit: ConcurrencyLimit, Until: at, Paused: true, Breaker: u.circuit.reason}
 		}
 	}
 	if f := u.planner.ETA(now, &c.item, other); f.At.After(why.Until) {

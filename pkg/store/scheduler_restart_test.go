@@ -172,3 +172,71 @@ func TestPauseOverRestart(t *testing.T) {
 		})
 	}
 }
+
+// TestBreakerOverRestart: a circuit breaker that unknown outcomes have opened is open in
+// the next process, until a probe has an answer or a person resumes the upstream. Of a
+// breaker that has closed the next process knows nothing.
+func TestBreakerOverRestart(t *testing.T) {
+	for _, how := range []string{"restart", "crash"} {
+		t.Run(how, func(t *testing.T) {
+			dir := scratch(t)
+			synctest.Test(t, func(t *testing.T) {
+				path := filepath.Join(dir, "breaker.db")
+				w := &site{up: &log{lost: true}, limits: []scheduler.Limit{{Name: "app", Calls: 10, Window: time.Second}}}
+				s, d := w.start(t, path, "api")
+				restarts := 0
+				state := func(want string, after time.Duration) {
+					t.Helper()
+					time.Sleep(after)
+					ups, err := s.Upstreams(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, u := range ups {
+						if u.Name == "api" && u.State != want {
+							t.Fatalf("the upstream is %s (%s), want %s", u.State, u.Reason, want)
+						}
+					}
+				}
+				again := func() {
+					t.Helper()
+					if restarts++; how == "crash" {
+						path = copyOf(t, d, filepath.Join(dir, fmt.Sprint(restarts, ".db")))
+					}
+					s.Close()
+					s, d = w.start(t, path, "api")
+				}
+				for range 30 {
+					hand(t, s, scheduler.Request{Target: "/pay"})
+				}
+				state("tripped", 20*time.Second)
+				sent := len(w.up.sent())
+				if sent < 10 || sent > 20+5 {
+					t.Errorf("%d calls were sent, want ten, those in flight, and some probes", sent)
+				}
+				again()
+				state("tripped", 0)
+				w.up.lost = false
+				state("up", time.Minute)
+				if n := len(w.up.sent()); n != 30 {
+					t.Errorf("%d calls were sent, want all 30", n)
+				}
+				again()
+				state("up", 0)
+				w.up.lost = true
+				for range 30 {
+					hand(t, s, scheduler.Request{Target: "/pay"})
+				}
+				state("tripped", 20*time.Second)
+				again()
+				if err := s.Resume(t.Context(), "api", "", ""); err != nil {
+					t.Fatal(err)
+				}
+				state("up", 0)
+				again()
+				state("up", 0)
+				s.Close()
+			})
+		})
+	}
+}
