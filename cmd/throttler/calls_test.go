@@ -22,7 +22,7 @@ func (p *process) throttler(t *testing.T, args ...string) *exec.Cmd {
 // submit submits a call and returns its id.
 func (p *process) submit(t *testing.T, path string) string {
 	t.Helper()
-	resp, err := http.Post(p.admin+"/v1/calls", "application/json", strings.NewReader(fmt.Sprintf(`{"upstream":"alipay","path":%q}`, path)))
+	resp, err := http.Post(p.admin+"/v1/calls", "application/json", strings.NewReader(fmt.Sprintf(`{"upstream":"alipay","method":"GET","path":%q}`, path)))
 	if err != nil {
 		t.Fatal(err)
 	}

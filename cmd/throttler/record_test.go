@@ -102,7 +102,7 @@ func TestRecordOfSubmittedCalls(t *testing.T) {
 	}
 	submit := func(more string) {
 		t.Helper()
-		resp, err := http.Post(p.admin+"/v1/calls", "application/json", strings.NewReader(`{"upstream":"alipay","path":"/"`+more+`}`))
+		resp, err := http.Post(p.admin+"/v1/calls", "application/json", strings.NewReader(`{"upstream":"alipay","method":"GET","path":"/"`+more+`}`))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("get: %s", body)
 	}
 
-	_, body = send(t, "POST", base+"/v1/calls", `{"upstream":"pay","path":"/","body_base64":"AAE=","priority":7}`)
+	_, body = send(t, "POST", base+"/v1/calls", `{"upstream":"pay","method":"GET","path":"/","body_base64":"AAE=","priority":7}`)
 	var waiting api.Call
 	json.Unmarshal([]byte(body), &waiting)
 	if waiting.State != api.Waiting || waiting.WaitingFor == nil || waiting.WaitingFor.Limit != "app" || time.Until(waiting.ETA) < 59*time.Minute {
@@ -107,7 +107,7 @@ func TestListsAreSmall(t *testing.T) {
 	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, answer) })
 	var call api.Call
 	for range 20 {
-		_, body := send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"pay","path":"/"}`)
+		_, body := send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"pay","method":"GET","path":"/"}`)
 		json.Unmarshal([]byte(body), &call)
 		_, body = send(t, "GET", r.admin.URL+"/v1/calls/"+call.ID, "", "Prefer: wait=10")
 		if json.Unmarshal([]byte(body), &call); call.State != api.Done || call.Response == nil || string(call.Response.Body) != answer {
@@ -148,21 +148,24 @@ func TestAdminRefusesBadInput(t *testing.T) {
 	}{
 		{"empty", "POST", "/v1/calls", "", nil, 400, "the body is empty"},
 		{"malformed JSON", "POST", "/v1/calls", `{"upstream":`, nil, 400, "not the JSON"},
-		{"two objects", "POST", "/v1/calls", `{"upstream":"pay","path":"/"} {}`, nil, 400, "something follows"},
+		{"two objects", "POST", "/v1/calls", `{"upstream":"pay","method":"GET","path":"/"} {}`, nil, 400, "something follows"},
 		{"unknown field", "POST", "/v1/calls", `{"upstrem":"pay"}`, nil, 400, `unknown field \"upstrem\"`},
 		{"wrong type", "POST", "/v1/calls", `{"upstream":"pay","priority":"high"}`, nil, 400, "priority cannot be a JSON string"},
 		{"no object", "POST", "/v1/calls", `[]`, nil, 400, "it is a JSON array"},
-		{"a header of the connection", "POST", "/v1/calls", `{"upstream":"pay","path":"/","headers":{"host":"evil"}}`, nil, 400, "Host cannot be given"},
-		{"a length", "POST", "/v1/calls", `{"upstream":"pay","path":"/","headers":{"Content-Length":"1"}}`, nil, 400, "Content-Length cannot be given"},
-		{"a long idempotency key", "POST", "/v1/calls", `{"upstream":"pay","path":"/","idempotency_key":"` + strings.Repeat("k", 256) + `"}`, nil, 400, "has 256 bytes"},
+		{"a header of the connection", "POST", "/v1/calls", `{"upstream":"pay","method":"GET","path":"/","headers":{"host":"evil"}}`, nil, 400, "Host cannot be given"},
+		{"a length", "POST", "/v1/calls", `{"upstream":"pay","method":"GET","path":"/","headers":{"Content-Length":"1"}}`, nil, 400, "Content-Length cannot be given"},
+		{"a long idempotency key", "POST", "/v1/calls", `{"upstream":"pay","method":"GET","path":"/","idempotency_key":"` + strings.Repeat("k", 256) + `"}`, nil, 400, "has 256 bytes"},
 		{"no upstream", "POST", "/v1/calls", `{"path":"/"}`, nil, 400, "upstream is missing"},
-		{"unknown upstream", "POST", "/v1/calls", `{"upstream":"nope","path":"/"}`, nil, 404, `upstream \"nope\" is not configured`},
-		{"no path", "POST", "/v1/calls", `{"upstream":"pay"}`, nil, 400, "must begin with a slash"},
-		{"another host", "POST", "/v1/calls", `{"upstream":"pay","path":"http://evil/"}`, nil, 400, "must begin with a slash"},
-		{"two bodies", "POST", "/v1/calls", `{"upstream":"pay","path":"/","body":"a","body_base64":"YQ=="}`, nil, 400, "body and body_base64"},
-		{"bad base64", "POST", "/v1/calls", `{"upstream":"pay","path":"/","body_base64":"?"}`, nil, 400, "base64"},
-		{"header smuggling", "POST", "/v1/calls", `{"upstream":"pay","path":"/","headers":{"X":"a\r\nY: b"}}`, nil, 400, "line break"},
-		{"bad deadline", "POST", "/v1/calls", `{"upstream":"pay","path":"/","deadline":"soon"}`, nil, 400, `\"soon\" is not an instant`},
+		{"unknown upstream", "POST", "/v1/calls", `{"upstream":"nope","method":"GET","path":"/"}`, nil, 404, `upstream \"nope\" is not configured`},
+		{"no path", "POST", "/v1/calls", `{"upstream":"pay","method":"GET"}`, nil, 400, "path is missing"},
+		{"no method", "POST", "/v1/calls", `{"upstream":"pay","path":"/"}`, nil, 400, "method is missing"},
+		{"an unknown member", "POST", "/v1/calls", `{"upstream":"pay","target":"/"}`, nil, 400, `unknown field \"target\"; there are upstream, method, path, headers, body,`},
+		{"an unknown member of a pause", "POST", "/v1/upstreams/pay/pause", `{"for":"1h","reason":"x"}`, nil, 400, `unknown field \"reason\"; there are limit, key, until, for`},
+		{"another host", "POST", "/v1/calls", `{"upstream":"pay","method":"GET","path":"http://evil/"}`, nil, 400, "must begin with a slash"},
+		{"two bodies", "POST", "/v1/calls", `{"upstream":"pay","method":"GET","path":"/","body":"a","body_base64":"YQ=="}`, nil, 400, "body and body_base64"},
+		{"bad base64", "POST", "/v1/calls", `{"upstream":"pay","method":"GET","path":"/","body_base64":"?"}`, nil, 400, "base64"},
+		{"header smuggling", "POST", "/v1/calls", `{"upstream":"pay","method":"GET","path":"/","headers":{"X":"a\r\nY: b"}}`, nil, 400, "line break"},
+		{"bad deadline", "POST", "/v1/calls", `{"upstream":"pay","method":"GET","path":"/","deadline":"soon"}`, nil, 400, `\"soon\" is not an instant`},
 		{"unknown call", "GET", "/v1/calls/nope", "", nil, 404, "is not known"},
 		{"unknown state", "GET", "/v1/calls?state=lost", "", nil, 400, "state"},
 		{"unknown parameter", "GET", "/v1/calls?stat=done", "", nil, 400, "stat"},
@@ -182,7 +185,7 @@ func TestAdminRefusesBadInput(t *testing.T) {
 		{"resume of a key of nothing", "POST", "/v1/upstreams/pay/resume", `{"key":"k"}`, nil, 400, "without a limit"},
 		{"pause with a wrong type", "POST", "/v1/upstreams/pay/pause", `{"limit":1}`, nil, 400, ": limit cannot be a JSON number"},
 		{"pause of a limit that is not there", "POST", "/v1/upstreams/pay/pause", `{"for":"1s","limit":"x"}`, nil, 404, "concurrency"},
-		{"another origin", "POST", "/v1/calls", `{"upstream":"pay","path":"/"}`, []string{"Sec-Fetch-Site: cross-site"}, 403, "cross-origin"},
+		{"another origin", "POST", "/v1/calls", `{"upstream":"pay","method":"GET","path":"/"}`, []string{"Sec-Fetch-Site: cross-site"}, 403, "cross-origin"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -131,7 +131,7 @@ func TestAdminBodiesAreBounded(t *testing.T) {
 			t.Errorf("the one too many got %d, want 503", got)
 		}
 		small := dial()
-		const body = `{"upstream":"pay","path":"/"}`
+		const body = `{"upstream":"pay","method":"GET","path":"/"}`
 		go fmt.Fprintf(small, "POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 		if resp, err := http.ReadResponse(bufio.NewReader(small), nil); err != nil || resp.StatusCode != 202 {
 			t.Errorf("a small submission beside them: %+v, %v", resp, err)

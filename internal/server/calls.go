@@ -46,6 +46,12 @@ func submitted(s *api.Submission) (scheduler.Request, error) {
 	if s.Upstream == "" {
 		return req, badRequest("upstream is missing; name one of the configuration's upstreams")
 	}
+	if s.Method == "" {
+		return req, badRequest("method is missing; give GET, POST or another one")
+	}
+	if s.Path == "" {
+		return req, badRequest("path is missing; give the path, and the query if there is one, such as /v1/refunds?page=2")
+	}
 	if s.Body != nil {
 		if s.BodyBase64 != nil {
 			return req, badRequest("body and body_base64 are both there; send one of them")

@@ -139,7 +139,7 @@ func TestAsyncOnTheDataListener(t *testing.T) {
 		io.WriteString(w, "late answer")
 	})
 	resp, body := send(t, "POST", r.data.URL+"/refund", "x=1", "Prefer: respond-async, wait=5", "Idempotency-Key: k1")
-	if resp.StatusCode != 202 || resp.Header.Get("Preference-Applied") != "respond-async" || !strings.HasPrefix(resp.Header.Get("Location"), r.admin.URL+"/v1/calls/") {
+	if resp.StatusCode != 202 || resp.Header.Get("Preference-Applied") != "respond-async" || !strings.HasPrefix(resp.Header.Get("Location"), r.admin.URL+"/v1/calls/") || resp.Header.Get("Throttler-Outcome") != "accepted" {
 		t.Fatalf("status %d, header %v: %s", resp.StatusCode, resp.Header, body)
 	}
 	var call api.Call
@@ -155,6 +155,29 @@ func TestAsyncOnTheDataListener(t *testing.T) {
 	json.Unmarshal([]byte(body), &call)
 	if resp.Header.Get("Preference-Applied") != "wait=10" || call.State != api.Done || string(call.Response.Body) != "late answer" {
 		t.Errorf("%v %s", resp.Header, body)
+	}
+}
+
+// TestOwnHeaders: a header that is meant for Throttler, and counts for nothing, is refused.
+func TestOwnHeaders(t *testing.T) {
+	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(w http.ResponseWriter, r *http.Request) {
+		for name := range r.Header {
+			if strings.HasPrefix(name, "Throttler-") {
+				t.Errorf("%s went further", name)
+			}
+		}
+	})
+	for header, want := range map[string]string{
+		"Throttler-Prio: 9":        "header Throttler-Prio is unknown; there are Throttler-Max-Wait, Throttler-Deadline, Throttler-Priority, Throttler-Callback",
+		"throttler-maxwait: 1s":    "header Throttler-Maxwait is unknown",
+		"Throttler-Callback: shop": "send Prefer: respond-async",
+		"Throttler-Priority: 9":    "",
+		"Throttler-Call: x":        "", // copied from an answer
+	} {
+		resp, body := send(t, "POST", r.data.URL+"/", "", header)
+		if (resp.StatusCode == 400) != (want != "") || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s, want %q", header, resp.StatusCode, body, want)
+		}
 	}
 }
 
@@ -249,7 +272,7 @@ func TestHalfClosedConnection(t *testing.T) {
 		return resp
 	}
 	data, admin := r.data.Listener.Addr().String(), r.admin.Listener.Addr().String()
-	const body = `{"upstream":"pay","path":"/"}`
+	const body = `{"upstream":"pay","method":"GET","path":"/"}`
 	for range 200 {
 		resp := exchange(data, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		if text, _ := io.ReadAll(resp.Body); resp.StatusCode != 503 || resp.Header.Get("Throttler-Outcome") != "not_executed" || !strings.Contains(string(text), `"gone"`) {

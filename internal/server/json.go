@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 )
 
@@ -40,13 +41,14 @@ func readJSON(body io.Reader, v any) error {
 	case err == io.EOF:
 		return errEmpty
 	case err != nil:
-		return badRequest("the body is not the JSON that is expected here: %s", jsonFault(err))
+		return badRequest("the body is not the JSON that is expected here: %s", jsonFault(err, v))
 	}
 	return nil
 }
 
-// jsonFault returns the text of an error of encoding/json without names of Go types.
-func jsonFault(err error) string {
+// jsonFault returns the text of an error of encoding/json about a value, without names of
+// Go types.
+func jsonFault(err error, v any) string {
 	var wrong *json.UnmarshalTypeError
 	var encoded base64.CorruptInputError
 	switch {
@@ -57,5 +59,18 @@ func jsonFault(err error) string {
 	case errors.As(err, &encoded):
 		return "body_base64 is not base64 (RFC 4648, section 4)"
 	}
-	return strings.TrimPrefix(err.Error(), "json: ")
+	text := strings.TrimPrefix(err.Error(), "json: ")
+	if strings.HasPrefix(text, "unknown field") {
+		text += "; there are " + strings.Join(members(reflect.TypeOf(v).Elem()), ", ")
+	}
+	return text
+}
+
+// members returns the names that the JSON of a struct may have.
+func members(t reflect.Type) (names []string) {
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
 }

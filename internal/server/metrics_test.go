@@ -25,8 +25,8 @@ func TestMetrics(t *testing.T) {
 	for _, request := range []string{"/?app=1", "/limited?app=1", "/", "/?app="} {
 		send(t, "GET", r.data.URL+request, "")
 	}
-	send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"pay","path":"/"}`)
-	send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"nope","path":"/"}`)
+	send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"pay","method":"GET","path":"/"}`)
+	send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"nope","method":"GET","path":"/"}`)
 	send(t, "POST", r.admin.URL+"/v1/calls", `{`)
 	for _, tt := range []struct {
 		name   string

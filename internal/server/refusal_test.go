@@ -124,7 +124,7 @@ func TestUnknownCallback(t *testing.T) {
 	if resp, body := send(t, "POST", r.data.URL+"/", "a", "Prefer: respond-async", "Throttler-Callback: shop"); resp.StatusCode != 400 || !strings.Contains(body, `callback \"shop\" is not one of`) {
 		t.Errorf("data: %d %s", resp.StatusCode, body)
 	}
-	if resp, body := send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"pay","path":"/","callback":"shop"}`); resp.StatusCode != 400 {
+	if resp, body := send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"pay","method":"GET","path":"/","callback":"shop"}`); resp.StatusCode != 400 {
 		t.Errorf("admin: %d %s", resp.StatusCode, body)
 	}
 }

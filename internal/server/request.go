@@ -43,8 +43,32 @@ func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Reques
 	if r.Header.Get("Upgrade") != "" {
 		return req, badRequest("Upgrade is not forwarded: a call is one request and one answer")
 	}
-	return req, schedule(&req, r.Header, time.Now())
+	if err := cmp.Or(knownHeaders(r.Header), schedule(&req, r.Header, time.Now())); err != nil {
+		return req, err
+	}
+	if req.Callback != "" && preference(r.Header, "respond-async") == "" {
+		return req, badRequest("Throttler-Callback is for calls that are submitted; send Prefer: respond-async with it")
+	}
+	return req, nil
 }
+
+// ownHeaders are the headers that tell Throttler how to treat a request.
+var ownHeaders = []string{"Throttler-Max-Wait", "Throttler-Deadline", "Throttler-Priority", "Throttler-Callback"}
+
+// knownHeaders refuses headers that are meant for Throttler and that it does not know: a
+// misspelt one would count for nothing. Headers of its answers may come back.
+func knownHeaders(h http.Header) error {
+	for name := range h {
+		if strings.HasPrefix(name, "Throttler-") && !slices.Contains(ownHeaders, name) && !slices.Contains(answerHeaders, name) {
+			return badRequest("header %s is unknown; there are %s", name, strings.Join(ownHeaders, ", "))
+		}
+	}
+	return nil
+}
+
+// answerHeaders are those of every answer to a call; a client that copies headers from one
+// request to the next may send them.
+var answerHeaders = []string{"Throttler-Call", "Throttler-Wait", "Throttler-Outcome"}
 
 // names returns the host names of the listener. Clients that take it for a proxy send the
 // upstream's own.

@@ -95,10 +95,10 @@ func withHeader(name, value string) string {
 	return asCall(`"headers":{` + quote(name) + `:` + quote(value) + `}`)
 }
 
-func withPath(path string) string { return `{"upstream":"a","path":` + quote(path) + `}` }
+func withPath(path string) string { return `{"upstream":"a","method":"GET","path":` + quote(path) + `}` }
 
 func withMethod(method string) string {
-	return `{"upstream":"a","path":"/x","method":` + quote(method) + `}`
+	return `{"upstream":"a","method":"GET","path":"/x","method":` + quote(method) + `}`
 }
 
 var submissions = []submission{
@@ -141,7 +141,7 @@ var submissions = []submission{
 	{"header: null", asCall(`"headers":null`), 202, "GET /x"},
 	{"header: same name in two cases", asCall(`"headers":{"x-a":"1","X-A":"2"}`), 202, "GET /x"},
 
-	{"path: none", `{"upstream":"a"}`, 400, ""},
+	{"path: none", `{"upstream":"a","method":"GET"}`, 400, ""},
 	{"path: empty", withPath(""), 400, ""},
 	{"path: no slash", withPath("x"), 400, ""},
 	{"path: absolute form", withPath("http://evil.example/x"), 400, ""},
@@ -162,7 +162,7 @@ var submissions = []submission{
 	{"path: fragment", withPath("/x#y"), 400, ""},
 	{"path: broken escape", withPath("/x%"), 400, ""},
 	{"path: asterisk", withPath("*"), 400, ""},
-	{"path: number", `{"upstream":"a","path":1}`, 400, ""},
+	{"path: number", `{"upstream":"a","method":"GET","path":1}`, 400, ""},
 	{"path: braces pass", withPath("/{x}"), 202, "GET /{x}"},
 	{"path: escapes pass", withPath("/%2f%2F?a=%00"), 202, "GET /%2f%2F?a=%00"},
 
@@ -174,27 +174,27 @@ var submissions = []submission{
 	{"method: NUL", withMethod("GET\x00"), 400, ""},
 	{"method: not ASCII", withMethod("G\u00c9T"), 400, ""},
 	{"method: slash", withMethod("GET/"), 400, ""},
-	{"method: none is GET", `{"upstream":"a","path":"/x"}`, 202, "GET /x"},
+	{"method: none", `{"upstream":"a","path":"/x"}`, 400, ""},
 	{"method: lower case is another one", withMethod("get"), 202, "get /x"},
 
 	{"upstream: none", `{"path":"/x"}`, 400, ""},
-	{"upstream: empty", `{"upstream":"","path":"/x"}`, 400, ""},
-	{"upstream: unknown", `{"upstream":"evil","path":"/x"}`, 404, ""},
-	{"upstream: URL", `{"upstream":"http://evil.example","path":"/x"}`, 404, ""},
-	{"upstream: dots", `{"upstream":"../a","path":"/x"}`, 404, ""},
-	{"upstream: upper case", `{"upstream":"A","path":"/x"}`, 404, ""},
+	{"upstream: empty", `{"upstream":"","method":"GET","path":"/x"}`, 400, ""},
+	{"upstream: unknown", `{"upstream":"evil","method":"GET","path":"/x"}`, 404, ""},
+	{"upstream: URL", `{"upstream":"http://evil.example","method":"GET","path":"/x"}`, 404, ""},
+	{"upstream: dots", `{"upstream":"../a","method":"GET","path":"/x"}`, 404, ""},
+	{"upstream: upper case", `{"upstream":"A","method":"GET","path":"/x"}`, 404, ""},
 	{"upstream: list", `{"upstream":["a"],"path":"/x"}`, 400, ""},
 	{"upstream: 100 KiB", `{"upstream":"` + strings.Repeat("a", 100<<10) + `","path":"/x"}`, 404, ""},
-	{"upstream: the queue of webhooks", `{"upstream":"callback:shop","path":"/x"}`, 404, ""},
+	{"upstream: the queue of webhooks", `{"upstream":"callback:shop","method":"GET","path":"/x"}`, 404, ""},
 
 	{"JSON: none", ``, 400, ""},
 	{"JSON: null", `null`, 400, ""},
-	{"JSON: list", `[{"upstream":"a","path":"/x"}]`, 400, ""},
+	{"JSON: list", `[{"upstream":"a","method":"GET","path":"/x"}]`, 400, ""},
 	{"JSON: text", `"x"`, 400, ""},
 	{"JSON: two objects", withPath("/x") + withPath("/y"), 400, ""},
 	{"JSON: rest behind", withPath("/x") + "x", 400, ""},
-	{"JSON: breaks off", `{"upstream":"a","path":"/x"`, 400, ""},
-	{"JSON: comma at the end", `{"upstream":"a","path":"/x",}`, 400, ""},
+	{"JSON: breaks off", `{"upstream":"a","method":"GET","path":"/x"`, 400, ""},
+	{"JSON: comma at the end", `{"upstream":"a","method":"GET","path":"/x",}`, 400, ""},
 	{"JSON: comment", `{"upstream":"a",/**/"path":"/x"}`, 400, ""},
 	{"JSON: single quotes", `{'upstream':'a','path':'/x'}`, 400, ""},
 	{"JSON: unknown member", asCall(`"url":"http://evil.example"`), 400, ""},
@@ -202,7 +202,7 @@ var submissions = []submission{
 	{"JSON: 100,000 brackets", asCall(`"headers":` + strings.Repeat("[", 100_000)), 400, ""},
 	{"JSON: 100,000 objects in each other", strings.Repeat(`{"upstream":`, 100_000), 400, ""},
 	{"JSON: not UTF-8", "{\"upstream\":\"a\xff\",\"path\":\"/x\"}", 404, ""},
-	{"JSON: escaped NUL in the upstream", `{"upstream":"a\u0000","path":"/x"}`, 404, ""},
+	{"JSON: escaped NUL in the upstream", `{"upstream":"a\u0000","method":"GET","path":"/x"}`, 404, ""},
 	{"JSON: form instead", `upstream=a&path=/x`, 400, ""},
 
 	{"body: two", asCall(`"body":"a","body_base64":"YQ=="`), 400, ""},
@@ -343,7 +343,7 @@ func TestAdmin(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	type call struct{ ID, State string }
-	held := read[call](t, ask(t, "POST", s.admin, "/v1/calls", `{"upstream":"held","path":"/held"}`)).ID
+	held := read[call](t, ask(t, "POST", s.admin, "/v1/calls", `{"upstream":"held","method":"GET","path":"/held"}`)).ID
 	// unharmed fails the case if the attack has changed something.
 	unharmed := func(t *testing.T) {
 		t.Helper()
@@ -485,7 +485,7 @@ func events(t *testing.T, f *family, s *sidecar) {
 func metrics(t *testing.T, f *family, s *sidecar, p *platform) {
 	series := func() int { return strings.Count(ask(t, "GET", s.admin, "/metrics", "").body, "\n") }
 	ask(t, "GET", s.data(t, "a"), "/warm", "")
-	ask(t, "POST", s.admin, "/v1/calls", `{"upstream":"evil","path":"/x"}`)
+	ask(t, "POST", s.admin, "/v1/calls", `{"upstream":"evil","method":"GET","path":"/x"}`)
 	before := series()
 	for name, do := range map[string]func(i int){
 		"methods": func(i int) { ask(t, "M"+strconv.Itoa(i), s.data(t, "a"), "/x", "") },
@@ -494,10 +494,10 @@ func metrics(t *testing.T, f *family, s *sidecar, p *platform) {
 			ask(t, "GET", s.data(t, "a"), "/x", "", "Host: h"+strconv.Itoa(i)+".example")
 		},
 		"upstreams of submissions": func(i int) {
-			ask(t, "POST", s.admin, "/v1/calls", fmt.Sprintf(`{"upstream":"u%d","path":"/x"}`, i))
+			ask(t, "POST", s.admin, "/v1/calls", fmt.Sprintf(`{"upstream":"u%d","method":"GET","path":"/x"}`, i))
 		},
 		"keys": func(i int) {
-			ask(t, "POST", s.admin, "/v1/calls", fmt.Sprintf(`{"upstream":"a","path":"/x","idempotency_key":"k%d"}`, i))
+			ask(t, "POST", s.admin, "/v1/calls", fmt.Sprintf(`{"upstream":"a","method":"GET","path":"/x","idempotency_key":"k%d"}`, i))
 		},
 	} {
 		f.attack("metrics: 100 "+name+" add no series", func(t *testing.T) {

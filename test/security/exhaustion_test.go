@@ -217,7 +217,7 @@ func listed(t *testing.T) {
 	path := config(t, "admin: 127.0.0.1:0\nstore: s.db\ngrace: 40s\nupstreams: {a: {url: 'http://"+p.addr+"', listen: '127.0.0.1:0'}}\n")
 	s := startFile(t, path)
 	for range 300 {
-		if r := ask(t, "POST", s.admin, "/v1/calls", `{"upstream":"a","path":"/x"}`); r.status != 202 {
+		if r := ask(t, "POST", s.admin, "/v1/calls", `{"upstream":"a","method":"GET","path":"/x"}`); r.status != 202 {
 			t.Fatalf("%+v", r)
 		}
 	}
