@@ -95,7 +95,9 @@ func withHeader(name, value string) string {
 	return asCall(`"headers":{` + quote(name) + `:` + quote(value) + `}`)
 }
 
-func withPath(path string) string { return `{"upstream":"a","method":"GET","path":` + quote(path) + `}` }
+func withPath(path string) string {
+	return `{"upstream":"a","method":"GET","path":` + quote(path) + `}`
+}
 
 func withMethod(method string) string {
 	return `{"upstream":"a","method":"GET","path":"/x","method":` + quote(method) + `}`
