@@ -76,8 +76,11 @@ func (l listener) Fire(now time.Time) { l.listen(now) }
 
 // judge tells the breaker how far an attempt got.
 func (ci *circuit) judge(now time.Time, c *call, r *upstream.Result) {
-	before, failures := ci.Health(), ci.Failures()
-	if !ci.Record(now, c.item.Seq, c.flight.sentAt, reachOf(r), ci.up.loop.random()) {
+	before, failures, reach := ci.Health(), ci.Failures(), reachOf(r)
+	if ci.up.loop.stopping { // which may have ended the attempt
+		reach = retry.Unproven
+	}
+	if !ci.Record(now, c.item.Seq, c.flight.sentAt, reach, ci.up.loop.random()) {
 		return
 	}
 	switch {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -134,7 +135,7 @@ func TestCrashWastesLateAndWindow(t *testing.T) {
 			var dead atomic.Bool
 			up := &log{}
 			start := func(answer func(*http.Request) (*http.Response, error)) *scheduler.Scheduler {
-				u := scheduler.Upstream{Late: late, Limits: []scheduler.Limit{{Name: "app", Calls: 20, Window: window}}}
+				u := scheduler.Upstream{Late: late, Breaker: retry.Trip{Unknown: -1}, Limits: []scheduler.Limit{{Name: "app", Calls: 20, Window: window}}}
 				u.URL, u.Transport = "http://api.test", roundTripper(answer)
 				s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: crashes{d, &dead}, Log: quiet})
 				if err != nil {

@@ -216,14 +216,14 @@ func TestBreakerOverRestart(t *testing.T) {
 				}
 				again()
 				state("tripped", 0)
-				w.up.lost = false
+				w.up.lose(false)
 				state("up", time.Minute)
 				if n := len(w.up.sent()); n != 30 {
 					t.Errorf("%d calls were sent, want all 30", n)
 				}
 				again()
 				state("up", 0)
-				w.up.lost = true
+				w.up.lose(true)
 				for range 30 {
 					hand(t, s, scheduler.Request{Target: "/pay"})
 				}

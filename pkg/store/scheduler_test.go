@@ -24,11 +24,19 @@ func (l *log) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.mu.Lock()
 	l.paths = append(l.paths, r.URL.Path)
 	l.at = append(l.at, time.Now())
+	lost := l.lost
 	l.mu.Unlock()
-	if l.lost {
+	if lost {
 		return nil, errors.New("reset")
 	}
 	return &http.Response{StatusCode: 200, Header: http.Header{"X-N": {"1"}}, Body: io.NopCloser(strings.NewReader("answer to " + r.URL.Path)), Request: r}, nil
+}
+
+// lose lets answers be lost from now on, or not.
+func (l *log) lose(lost bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = lost
 }
 
 func (l *log) sent() []string {

@@ -78,7 +78,7 @@ func TestTextsThatAreNoJSON(t *testing.T) {
 			t.Errorf("%q is deep or ambiguous", text)
 		}
 	}
-	for kind, want := range map[string]bool{"application/json": true, "Application/JSON ; charset=utf-8": true, "application/problem+json ": true, "text/plain": false, "": false} {
+	for kind, want := range map[string]bool{"application/json": true, "Application/JSON ; charset=utf-8": true, "application/problem+json ": true, "text/plain": true, "application/x-www-form-urlencoded": false} {
 		if doc := readBody(post(kind, "/", "{")); (doc.err != nil) != want {
 			t.Errorf("a broken body of type %q: %v", kind, doc.err)
 		}
