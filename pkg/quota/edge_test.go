@@ -449,3 +449,80 @@ func TestShortageIsOfTheNeedThatIsMetLast(t *testing.T) {
 		t.Error("taken a nanosecond before the end of a pause")
 	}
 }
+
+// TestLeavingKey: if no place of a full table came free for a window, the key that is idle
+// first takes no permit until it is, and no other key has to wait.
+func TestLeavingKey(t *testing.T) {
+	limit := Limit{Calls: 3, Window: Sliding(time.Second), MaxKeys: 2}
+	l := New(start, limit)
+	take := func(tenths int, key string, want time.Duration) { // when it is refused until; 0: it is not
+		t.Helper()
+		now, need := at(time.Duration(tenths)*100*ms), []Need{{0, key, 1}}
+		short, ok := l.Take(now, need)
+		if ok {
+			l.Return(now, need, Attempt{Sent: now, End: now})
+			short.Until = start
+		}
+		if got := short.Until.Sub(start); got != want {
+			t.Errorf("at %v key %s is refused until %v, want %v", now.Sub(start), key, got, want)
+		}
+	}
+	eta := func(tenths int, key string, want time.Duration) {
+		t.Helper()
+		if got := l.ETA(at(time.Duration(tenths)*100*ms), Need{0, key, 1}, 0, 0).Sub(start); got != want {
+			t.Errorf("key %s goes at %v, want %v", key, got, want)
+		}
+	}
+	full := func(tenths int, key string, want bool) {
+		t.Helper()
+		if got := l.Full(at(time.Duration(tenths)*100*ms), 0, key); got != want {
+			t.Errorf("at %d00ms there is a place for %s: %v", tenths, key, !got)
+		}
+	}
+	full(0, "c", false)
+	take(0, "a", 0)
+	take(1, "b", 0)
+	take(2, "a", 0)
+	full(2, "c", true)
+	full(2, "a", false)
+	take(2, "c", 1100*ms) // b is idle
+	take(6, "b", 0)
+	take(11, "c", 1200*ms) // a is idle; no place came free for 900 ms
+	take(11, "a", 0)
+	take(12, "c", 1600*ms) // for a window: b, which is idle first, leaves
+	take(13, "b", 1600*ms)
+	eta(13, "b", 1600*ms)
+	eta(13, "a", 1300*ms)
+	take(13, "a", 0)
+	take(16, "b", 0)       // older than the call of c: it is b's turn
+	take(16, "b", 0)       // and b leaves no more
+	take(17, "c", 2300*ms) // a is idle first
+	take(18, "a", 2300*ms)
+	take(18, "b", 0)
+	full(23, "c", false)
+	take(23, "c", 0) // in the place of a
+	take(24, "c", 0) // it does not leave in the place of a
+	take(24, "d", 2800*ms)
+	take(26, "b", 0) // a place came free lately: no key leaves
+	take(28, "d", 3400*ms)
+	take(33, "c", 0)
+	take(34, "d", 3600*ms) // b is idle first
+	take(34, "b", 3600*ms)
+	limit.MaxKeys = 3
+	l.Replace(at(3400*ms), []Limit{limit}, []int{0})
+	take(34, "b", 0) // no key has to leave any more
+	take(34, "d", 0) // at once
+	take(34, "e", 4300*ms)
+}
+
+func TestUnansweredPermits(t *testing.T) {
+	l := New(start, Limit{Calls: 9, Window: Sliding(time.Second)})
+	for _, cost := range []int{2, 3} {
+		need := []Need{{0, "", cost}}
+		l.Take(at(0), need)
+		l.Return(at(0), need, Attempt{Sent: at(0), End: at(0), Fate: Unanswered})
+	}
+	if got := l.Audit(0).Unanswered; got != 5 {
+		t.Errorf("%d permits of attempts without an answer, want 5", got)
+	}
+}

@@ -166,7 +166,7 @@ func (lim *limit) take(now instant, a *account, n Need) {
 	if a == nil {
 		a = lim.open(now, n.Key)
 	}
-	if a == lim.leaving { // it was idle, and came before the keys without a place
+	if a == lim.leaving { // it was idle; or another key has its place, and the account with it
 		lim.leaving = nil
 	}
 	a.inFlight += int32(n.Cost)
@@ -319,9 +319,6 @@ func (lim *limit) forget(a *account) {
 	delete(lim.accounts, a.key)
 	if lim.found == a {
 		lim.found = nil
-	}
-	if lim.leaving == a {
-		lim.leaving = nil
 	}
 	*a = account{}
 	lim.pool = append(lim.pool, a)

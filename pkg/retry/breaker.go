@@ -10,7 +10,7 @@ import (
 // they are repeated, and by others, of which each failed probe leaves one unknown.
 var (
 	probes      = Curve{Min: 500 * time.Millisecond, Max: 30 * time.Second}
-	riskyProbes = Curve{Min: 500 * time.Millisecond, Max: 5 * time.Minute}
+	riskyProbes = Curve{Min: probes.Min, Max: 5 * time.Minute}
 )
 
 const (
@@ -234,7 +234,7 @@ func (b *Breaker) count(unknown bool) {
 func (b *Breaker) open(now time.Time, h Health, random float64) {
 	b.failures = 1
 	if h != Down {
-		if b.trips > 0 && now.Sub(b.changed) > calm {
+		if now.Sub(b.changed) > calm {
 			b.trips = 0
 		}
 		b.trips++
@@ -256,7 +256,6 @@ func (b *Breaker) wait(now time.Time, random float64) {
 
 // close closes the breaker. Attempts that began before may still fail.
 func (b *Breaker) close(now time.Time) {
-	b.most = 0
 	if b.health == Failing || b.health == Silent {
 		b.most = 1
 	}

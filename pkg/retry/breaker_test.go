@@ -288,6 +288,12 @@ func TestTripsInARow(t *testing.T) {
 		now += wait
 		p.attempt(now, 0, Reached)
 	}
+	now += calm
+	if p.attempt(now, 0, Unsure); p.ProbeAt().Sub(at(now)) < last {
+		t.Error("a row of trips ends too early")
+	}
+	now = p.ProbeAt().Sub(start)
+	p.attempt(now, 0, Reached)
 	now += calm + 1
 	if p.attempt(now, 0, Unsure); p.ProbeAt().Sub(at(now)) > probes.Min {
 		t.Errorf("after a calm time the first probe is %v away", p.ProbeAt().Sub(at(now)))
@@ -355,5 +361,126 @@ func TestSilence(t *testing.T) {
 				t.Errorf("after a probe of unknown outcome it is %v", p.Health())
 			}
 		})
+	}
+}
+
+// TestWhenSilenceBegins: it begins when enough attempts are in flight, or with the last
+// answer, whichever is later; more attempts do not move it.
+func TestWhenSilenceBegins(t *testing.T) {
+	const second = time.Second
+	p := newPlay(t, Trip{Unknown: 2, Of: 2, Silent: 5 * second})
+	listens := func(now, want time.Duration) {
+		t.Helper()
+		if opened, next := p.Listen(at(now), 0.5); opened || !next.Equal(at(want)) {
+			t.Errorf("at %v it listens again at %v, want %v", now, next.Sub(start), want)
+		}
+	}
+	p.Begin(at(0), 1)
+	if _, next := p.Listen(at(0), 0.5); !next.IsZero() {
+		t.Errorf("it listens with one attempt in flight")
+	}
+	p.Begin(at(1*second), 2)
+	listens(1*second, 6*second)
+	p.Begin(at(2*second), 3)
+	p.Begin(at(2*second), 4)
+	listens(2*second, 6*second)
+	p.Record(at(3*second), 4, at(2*second), Reached, 0.5)
+	listens(3*second, 8*second)
+	p.Record(at(4*second), 3, at(2*second), Unproven, 0.5) // says nothing
+	listens(4*second, 8*second)
+}
+
+// TestUsualTime: the 99th percentile of the last answers, of which there must be enough.
+func TestUsualTime(t *testing.T) {
+	const slow = 10 * time.Second
+	p := newPlay(t, Trip{Unknown: 1, Of: 20})
+	for n := range remembered {
+		if p.Begin(at(time.Hour), 1000); n < 20 {
+			if _, next := p.Listen(at(time.Hour), 0.5); !next.IsZero() {
+				t.Errorf("it listens after %d answers", n)
+			}
+		}
+		p.Record(at(time.Hour), 1000, at(time.Hour), Unproven, 0.5)
+		took := time.Second
+		if n%50 == 0 { // three of 128
+			took = slow
+		}
+		p.attempt(0, took, Reached)
+	}
+	p.Begin(at(time.Hour), 1000)
+	if _, next := p.Listen(at(time.Hour), 0.5); !next.Equal(at(time.Hour + 4*slow)) {
+		t.Errorf("silent after %v, want %v", next.Sub(at(time.Hour)), 4*slow)
+	}
+	q := newPlay(t, Trip{Unknown: 1, Of: 20})
+	for range 20 {
+		q.attempt(0, 2*time.Second, Reached)
+	}
+	q.Begin(at(time.Hour), 1000)
+	if _, next := q.Listen(at(time.Hour), 0.5); !next.Equal(at(time.Hour + 8*time.Second)) {
+		t.Errorf("after 20 answers it is silent after %v", next.Sub(at(time.Hour)))
+	}
+}
+
+// TestHeardAgain: an answer to an attempt from before a silence brings the next probe
+// forward; one from before too many unknown outcomes does not.
+func TestHeardAgain(t *testing.T) {
+	for _, health := range []Health{Silent, Failing} {
+		p := newPlay(t, Trip{Unknown: 1, Of: 1, Silent: time.Second})
+		now := time.Duration(0)
+		for range 3 { // trips in a row
+			p.attempt(now, 0, Unsure)
+			now = p.ProbeAt().Sub(start)
+			p.attempt(now, 0, Reached)
+		}
+		p.Begin(at(now), 1000)
+		if health == Silent {
+			now += time.Second
+			p.Listen(at(now), 0.5)
+		} else {
+			p.attempt(now, 0, Unsure)
+		}
+		p.is(now, health)
+		late := p.ProbeAt()
+		changed := p.Record(at(now+time.Millisecond), 1000, at(now-time.Second), Reached, 0.5)
+		switch want := at(now + probes.Min); {
+		case health == Silent && (!changed || !p.ProbeAt().Equal(want) || !p.RiskAt().Equal(want) || !late.After(want)):
+			t.Errorf("the probe is at %v, %v before; want %v", p.ProbeAt(), late, want)
+		case health == Failing && (changed || !p.ProbeAt().Equal(late)):
+			t.Errorf("the probe moved from %v to %v", late, p.ProbeAt())
+		}
+		if p.Record(at(now+2*time.Millisecond), 1001, at(now-time.Second), Reached, 0.5) {
+			t.Error("a second answer changes something")
+		}
+	}
+}
+
+// TestDownAfterATrip: an upstream that cannot be reached is probed by any call, and a slow
+// start goes on when it can be reached again.
+func TestDownAfterATrip(t *testing.T) {
+	p := newPlay(t, Trip{Unknown: 1, Of: 1})
+	now := time.Duration(0)
+	for range 10 { // the next risk is far away
+		now = max(now, p.RiskAt().Sub(start))
+		p.attempt(now, 0, Unsure)
+	}
+	now = p.ProbeAt().Sub(start)
+	p.attempt(now, 0, Reached)
+	p.attempt(now, 0, Unreached)
+	p.is(now, Down)
+	if now = p.ProbeAt().Sub(start); !p.Risk(at(now)) {
+		t.Error("only a call that may be repeated may dial")
+	}
+	if p.attempt(now, 0, Reached); p.Allow(at(now)) != 1 {
+		t.Errorf("%d attempts may begin, want the slow start to go on", p.Allow(at(now)))
+	}
+}
+
+// TestRestore: a breaker is open as an earlier process left it.
+func TestRestore(t *testing.T) {
+	for health, open := range map[Health]bool{Healthy: false, Failing: true, Silent: true} {
+		p := newPlay(t, Trip{Unknown: 1, Of: 1})
+		if p.Restore(at(0), health, 0.5); p.Open() != open || p.Health() != health {
+			t.Errorf("%v: it is %v", health, p.Health())
+		}
 	}
 }
