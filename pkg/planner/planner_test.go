@@ -328,7 +328,10 @@ func TestProbe(t *testing.T) {
 	repeatable("b", 9, need(0, "", 1), need(1, "", 1)) // lacks a permit
 	repeatable("c", 0, need(0, "", 1))
 	repeatable("d", 0, need(0, "", 1))
-	probe("c")
+	r.dispatch(0)
+	if probe("c"); !r.planner.changed {
+		t.Error("the next Dispatch does not look at calls that the probe held back")
+	}
 	if got := r.dispatch(10); got != "a" {
 		t.Errorf("%q go after the probe, want a: then the permits are out", got)
 	}

@@ -87,7 +87,11 @@ func TestRulesWithoutAnAnswer(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newRawServer(t, serve(tt.answer))
-			u := newUpstream(t, Config{URL: s.url(), Outcomes: rules, Timeout: 200 * time.Millisecond})
+			timeout := 30 * time.Second
+			if tt.answer == "hang" {
+				timeout = 200 * time.Millisecond
+			}
+			u := newUpstream(t, Config{URL: s.url(), Outcomes: rules, Timeout: timeout})
 			res := do(t, u, &Request{Method: "GET", Target: tt.path})
 			if res.Outcome != tt.want || res.RetryAfter != tt.after || res.Park != tt.park {
 				t.Errorf("outcome %s, after %v, park %v (%s); want %s, %v, %v", res.Outcome, res.RetryAfter, res.Park, res.Reason, tt.want, tt.after, tt.park)

@@ -1,8 +1,10 @@
 package upstream
 
 import (
+	"errors"
 	"io"
 	"net"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -34,5 +36,13 @@ func TestReasonsQuoteNothing(t *testing.T) {
 				t.Errorf("%s: %q", res.Outcome, res.Reason)
 			}
 		})
+	}
+}
+
+// TestReasonsHaveNoURL: a Transport of the caller may return errors of http.Client.
+func TestReasonsHaveNoURL(t *testing.T) {
+	err := &url.Error{Op: "Get", URL: "http://pay.example/?secret=canary", Err: errors.New("it broke")}
+	if got := unquoted(err); got != "it broke" {
+		t.Errorf("%q", got)
 	}
 }

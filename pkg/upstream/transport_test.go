@@ -161,7 +161,7 @@ func TestOneDoIsOneStream(t *testing.T) {
 		for method, want := range map[string]Outcome{"GET": tt.get, "POST": tt.post} {
 			t.Run(tt.name+" "+method, func(t *testing.T) {
 				addr, headers := peer(t, tt.answer)
-				u := newUpstream(t, Config{URL: "https://" + addr, TLS: &tls.Config{InsecureSkipVerify: true}, Timeout: 500 * time.Millisecond,
+				u := newUpstream(t, Config{URL: "https://" + addr, TLS: &tls.Config{InsecureSkipVerify: true}, Timeout: 3 * time.Second, // until then some hang
 					Outcomes: []Rule{{When: `sent and error != ""`, Is: Unknown}}})
 				defer u.Close()
 				r := &Request{Method: method, Target: "/"}
@@ -180,8 +180,14 @@ func TestOneDoIsOneStream(t *testing.T) {
 		addr, headers := peer(t, reset(http2.ErrCodeRefusedStream))
 		tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 		defer tr.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
+		go func() { // until it has repeated
+			for ctx.Err() == nil && headers.Load() < 2 {
+				time.Sleep(time.Millisecond)
+			}
+			cancel()
+		}()
 		req, _ := http.NewRequestWithContext(ctx, "GET", "https://"+addr, nil)
 		if resp, err := tr.RoundTrip(req); err == nil {
 			resp.Body.Close()

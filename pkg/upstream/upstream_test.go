@@ -82,11 +82,7 @@ func TestRequestsThatPlatformsReadDifferently(t *testing.T) {
 		return r
 	}
 	get := func(target string) *Request { return &Request{Method: "GET", Target: target} }
-	packedWith := func(kind string) *Request {
-		r := post(kind, "/", "\x1f\x8b")
-		r.Header.Set("Content-Encoding", "gzip")
-		return r
-	}
+	const multi, field = "multipart/form-data; boundary=b", "Content-Disposition: form-data; name=\"m\"\r\n"
 	for _, tt := range []struct {
 		name, source string
 		r            *Request
@@ -116,8 +112,8 @@ func TestRequestsThatPlatformsReadDifferently(t *testing.T) {
 		{"a member twice", `json("m")`, post(js, "/", `{"m":"query","m":"refund"}`), ""},
 		{"a member twice, once escaped", `json("m")`, post(js, "/", `{"m":"query","\u006d":"refund"}`), ""},
 		{"a member in two cases", `json("m")`, post(js, "/", `{"m":"query","M":"refund"}`), ""},
-		{"packed JSON", `json("m") ?? "none"`, packedWith(js), ""},
-		{"a packed form", `form("m") + "!"`, packedWith(form), ""},
+		{"packed JSON", `json("m") ?? "none"`, packed(js, "\x1f\x8b"), ""},
+		{"a packed form", `form("m") + "!"`, packed(form, "\x1f\x8b"), ""},
 		{"an object twice", `json("a.m")`, post(js, "/", `{"a":{"m":"query"},"a":{"m":"refund"}}`), ""},
 		{"a member twice in an object of an array", `json("a.1.m")`, post(js, "/", `{"a":[{},{"m":"query","m":"refund"}]}`), ""},
 		{"a member once in each object", `json("a.1.m")`, post(js, "/", `{"m":1,"a":[{"m":"x"},{"m":"refund"}],"b":{"m":":"}}`), "refund"},
@@ -130,6 +126,15 @@ func TestRequestsThatPlatformsReadDifferently(t *testing.T) {
 		{"JSON of a text that never ends", `json("m") ?? "none"`, post("text/plain", "/", `{"`+strings.Repeat(`\`, 101)), ""},
 		{"no JSON", `json("m") ?? "none"`, post(form, "/", "{m:1,m:2"), "none"},
 		{"a broken character", `json("m")`, post(js, "/", "{\"m\":\"refund\xff\"}"), ""},
+		{"a text that is said to be JSON", `json("m") ?? "none"`, post("application/problem+json", "/", "x"), ""},
+		{"a text that is not", `json("m") ?? "none"`, post("text/plain", "/", "x"), "none"},
+		{"a multipart form", `form("m")`, post(multi, "/", "--b\r\n"+field+"X-A:\ttab\r\n\r\nrefund\r\n--b--"), "refund"},
+		{"a multipart form without a boundary", `form("m")`, post("multipart/form-data", "/", "--\r\n"+field+"\r\nrefund\r\n----"), ""},
+		{"a multipart form without its first boundary", `form("m")`, post(multi, "/", "\r\n\r\n"+field+"\r\nrefund\r\n--b--"), ""},
+		{"a field's header without a colon", `form("m")`, post(multi, "/", "--b\r\n"+field+"colon\r\n\r\nrefund\r\n--b--"), ""},
+		{"a field's header with a strange name", `form("m")`, post(multi, "/", "--b\r\n"+field+"X A: b\r\n\r\nrefund\r\n--b--"), ""},
+		{"a field's header with a control byte", `form("m")`, post(multi, "/", "--b\r\n"+field+"X-A: \x01\r\n\r\nrefund\r\n--b--"), ""},
+		{"the first and last letters and digits of a path", `path`, get("/%61%7A%41%5A%30%39"), "/azAZ09"},
 		{"no body", `json("m") ?? "none"`, post(js, "/", " "), "none"},
 		{"unreserved characters of a path", `path`, get("/v3/%72%65fu%6Ed%2d%2E%5f%7e?%72"), "/v3/refund-._~"},
 		{"other characters of a path", `path`, get("/%25%37%20%c3%a4ä|%40@%3a%2a"), "/%257%20%C3%A4%C3%A4%7C@@:*"},
