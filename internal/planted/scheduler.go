@@ -64,6 +64,8 @@ var schedulerBugs = []bug{
 		"	if it := ci.up.planner.Probe(now); it != nil {", "	if it := ci.up.planner.Probe(now); false {", []string{"-run", "TestProbesThat"}},
 	{"a payment probes as often as a query", "pkg/scheduler/circuit.go",
 		"	if !ci.Risk(now) {\n", "	if false {\n", []string{"-run", "TestProbesThat"}},
+	{"a payment waits for a probe that it may not be", "pkg/scheduler/circuit.go",
+		"!c.item.Demand.Repeatable && ci.RiskAt().After(at)", "false", []string{"-run", "TestRefusedWhileTripped"}},
 	{"a resume leaves the breaker open", "pkg/scheduler/control.go",
 		"			u.circuit.reset(now)\n", "", []string{"-run", "TestResumeCloses"}},
 	{"attempts without an answer are not in the audit", "pkg/quota/limit.go",

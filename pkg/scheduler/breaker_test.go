@@ -392,3 +392,39 @@ func TestResumeClosesTheBreaker(t *testing.T) {
 		}
 	})
 }
+
+// TestRefusedWhileTripped: a payment whose caller waits is refused at once while none may
+// probe, and the next one that comes when it may is the probe.
+func TestRefusedWhileTripped(t *testing.T) {
+	u := Upstream{MaxWait: 10 * sec}
+	u.Idempotent = `method == "GET"`
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(n int, _ *http.Request) answer {
+			if time.Since(f.start) < 30*time.Minute {
+				return answer{status: 503}
+			}
+			return answer{}
+		}
+		answered, refused := 0, 0
+		for time.Since(f.start) < time.Hour {
+			began := time.Now()
+			_, _, err := s.Do(t.Context(), Request{Upstream: "api", Method: "POST", Target: "/"})
+			switch waited := time.Since(began); {
+			case err == nil && time.Since(f.start) > 30*time.Minute:
+				answered++
+			case reason(err) == Paused && waited == 0 && strings.Contains(err.Error(), "the circuit breaker of upstream"):
+				refused++
+			}
+			time.Sleep(sec)
+		}
+		sent := 0
+		for _, at := range f.at() {
+			if at < 30*time.Minute {
+				sent++
+			}
+		}
+		if sent > 10+20 || refused < 1000 || answered < 1500 {
+			t.Errorf("%d payments were sent to the upstream that fails, %d refused at once, %d answered afterwards", sent, refused, answered)
+		}
+	})
+}

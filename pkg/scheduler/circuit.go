@@ -50,6 +50,15 @@ func (ci *circuit) probe(now time.Time) (others int) {
 	return most
 }
 
+// due returns when a call may be the next probe; zero if the circuit is closed.
+func (ci *circuit) due(now time.Time, c *call) time.Time {
+	at := ci.Until(now)
+	if !at.IsZero() && !c.item.Demand.Repeatable && ci.RiskAt().After(at) {
+		return ci.RiskAt()
+	}
+	return at
+}
+
 // begin notes an attempt.
 func (ci *circuit) begin(now time.Time, c *call) {
 	ci.Begin(now, c.item.Seq)

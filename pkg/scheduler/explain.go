@@ -64,9 +64,9 @@ func refusal(now time.Time, u *upstreamState, c *call) *Error {
 	}
 	late := fmt.Sprintf("later than the call may wait (until %s: the deadline, or max_wait or max_age of upstream %q)", stamp(c.Deadline), u.Name)
 	switch {
-	case u.circuit.Until(now).After(c.Deadline):
+	case u.circuit.due(now, c).After(c.Deadline):
 		e.Reason = Paused
-		e.Detail = fmt.Sprintf("the circuit breaker of upstream %q is open (%s), and its next probe is due at %s, %s", u.Name, u.circuit.reason, stamp(u.circuit.Until(now)), late)
+		e.Detail = fmt.Sprintf("the circuit breaker of upstream %q is open (%s), and such a call probes it at %s at the earliest, %s", u.Name, u.circuit.reason, stamp(u.circuit.due(now, c)), late)
 	case u.pausedUntil(now).After(c.Deadline):
 		e.Reason = Paused
 		e.Detail = fmt.Sprintf("upstream %q is paused until %s, %s", u.Name, stamp(u.pausedUntil(now)), late)

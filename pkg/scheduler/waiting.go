@@ -178,7 +178,11 @@ func (u *upstreamState) forecast(now time.Time, c *call) (time.Time, *WaitingFor
 	other := planner.Elsewhere{Ahead: u.ahead(c)}
 	if u.circuit.Open() { // one probe at a time says nothing of the calls that follow
 		other.Without = 1
-		if at := u.pausedUntil(now); at.After(why.Until) {
+		at := u.pausedUntil(now)
+		if due := u.circuit.due(now, c); due.After(at) {
+			at = due
+		}
+		if at.After(why.Until) {
 			*why = WaitingFor{Limit: ConcurrencyLimit, Until: at, Paused: true, Breaker: u.circuit.reason}
 		}
 	}
