@@ -39,6 +39,7 @@ sdk-node: ## the same with alipay-sdk and stripe from npm: needs node 20 or newe
 
 .PHONY: security
 security: ## attack the real sidecar: sockets, hostile upstreams and files (a module of their own)
+	go test ./cmd/throttler -run TestIdleSockets -crowds -timeout 15m
 	cd test/security && go vet . && go test -count=1 -timeout 15m
 
 .PHONY: again

@@ -186,7 +186,7 @@ var submissions = []submission{
 	{"upstream: dots", `{"upstream":"../a","method":"GET","path":"/x"}`, 404, ""},
 	{"upstream: upper case", `{"upstream":"A","method":"GET","path":"/x"}`, 404, ""},
 	{"upstream: list", `{"upstream":["a"],"path":"/x"}`, 400, ""},
-	{"upstream: 100 KiB", `{"upstream":"` + strings.Repeat("a", 100<<10) + `","path":"/x"}`, 404, ""},
+	{"upstream: 100 KiB", `{"upstream":"` + strings.Repeat("a", 100<<10) + `","method":"GET","path":"/x"}`, 404, ""},
 	{"upstream: the queue of webhooks", `{"upstream":"callback:shop","method":"GET","path":"/x"}`, 404, ""},
 
 	{"JSON: none", ``, 400, ""},
@@ -203,7 +203,7 @@ var submissions = []submission{
 	{"JSON: member of an internal type", asCall(`"Target":"/evil"`), 400, ""},
 	{"JSON: 100,000 brackets", asCall(`"headers":` + strings.Repeat("[", 100_000)), 400, ""},
 	{"JSON: 100,000 objects in each other", strings.Repeat(`{"upstream":`, 100_000), 400, ""},
-	{"JSON: not UTF-8", "{\"upstream\":\"a\xff\",\"path\":\"/x\"}", 404, ""},
+	{"JSON: not UTF-8", "{\"upstream\":\"a\xff\",\"method\":\"GET\",\"path\":\"/x\"}", 404, ""},
 	{"JSON: escaped NUL in the upstream", `{"upstream":"a\u0000","method":"GET","path":"/x"}`, 404, ""},
 	{"JSON: form instead", `upstream=a&path=/x`, 400, ""},
 
