@@ -87,7 +87,7 @@ func FuzzStoreFile(f *testing.F) {
 		f.Add(n, []byte{})
 		f.Add(n, []byte{0, 0, 0, 0, 18, 9, 1, 0, 0, 16, 40, 1})
 		f.Add(n, []byte{2, 0, 0, 16, 0, 0, 3, 0, 0, 0, 77, 0})
-		for column := range byte(24) {
+		for column := n; column < 24; column += 4 {
 			f.Add(n, []byte{4 + column%4, 0, 0, column, column, column / 2})
 		}
 	}
