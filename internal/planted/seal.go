@@ -14,8 +14,3 @@ var sealBugs = []bug{
 	{"free space keeps rows in the clear", "pkg/store/seal.go",
 		`	_, err = db.Exec("VACUUM")`, "	return nil", []string{"-run", "TestSealLater"}},
 }
-
-var reasonBugs = []bug{
-	{"a reason quotes the answer", "pkg/upstream/attempt.go",
-		`quoted.ReplaceAllString(err.Error(), "")`, "err.Error()", []string{"-run", "TestReasonsQuoteNothing"}},
-}

@@ -2,6 +2,12 @@ package main
 
 // serverBugs are seen by the tests of package server alone.
 var serverBugs = []bug{
+	{"the rest of a refused body has no time-out", "internal/server/server.go",
+		"		out.controller.SetReadDeadline(time.Now().Add(bodyTimeout))\n", "", []string{"-run", "TestRefusedBody", "-timeout", "30s"}},
+	{"a refusal waits for the rest of the body", "internal/server/server.go",
+		"	if w.body != nil && !w.body.ended {", "	if false {", []string{"-run", "TestRefusedBody", "-timeout", "30s"}},
+	{"a connection of HTTP/1.0 lives on", "internal/server/data.go",
+		" || r.ProtoMinor == 0)", ")", []string{"-run", "TestLengths"}},
 	{"a 202 says that the call was not executed", "internal/server/data.go",
 		"		h.Set(\"Throttler-Outcome\", \"accepted\")\n", "", []string{"-run", "TestAsync"}},
 	{"a misspelt header counts for nothing", "internal/server/request.go",

@@ -68,7 +68,7 @@ func (h deadlineHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// For a request that is refused before its body is read: net/http reads it then.
 		out.controller.SetReadDeadline(time.Now().Add(bodyTimeout))
 		out.body = &requestBody{ReadCloser: r.Body}
-		r = r.WithContext(r.Context()) // net/http looks at its own
+		r = r.WithContext(r.Context()) // a copy: net/http keeps the body of its own request
 		r.Body = out.body
 	}
 	h.Handler.ServeHTTP(out, r)

@@ -63,7 +63,7 @@ var mayImport = map[string][]string{
 	"pkg/scheduler/internal/alarm":  {"golang.org/x/sys/unix"},
 	"pkg/scheduler/internal/paging": {},
 	"pkg/scheduler/storetest":       {"pkg/scheduler", "pkg/lease", "pkg/upstream", "github.com/google/uuid"},
-	"pkg/store":                     {"pkg/scheduler", "pkg/lease", "pkg/upstream", "modernc.org/sqlite*", "github.com/pressly/goose/v3", "github.com/gofrs/flock", "golang.org/x/sys/unix"},
+	"pkg/store":                     {"pkg/scheduler", "pkg/lease", "pkg/quota", "pkg/upstream", "modernc.org/sqlite*", "github.com/pressly/goose/v3", "github.com/gofrs/flock", "golang.org/x/sys/unix"},
 	"pkg/config":                    {"pkg/*", "github.com/spf13/*", "github.com/go-viper/mapstructure/v2", "go.yaml.in/yaml/v3"},
 
 	"internal/api":      {}, // JSON of the admin API: a contract of its own

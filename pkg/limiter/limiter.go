@@ -25,7 +25,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"sync"
 	"time"
 
@@ -155,7 +154,7 @@ func (l *Limiter) wait(ctx context.Context, needs []quota.Need) (Done, error) {
 		return nil, fmt.Errorf("limiter: %w", context.Cause(ctx))
 	}
 	w := &waiter{granted: make(chan struct{})}
-	w.Value, w.Demand = w, demand(needs)
+	w.Value, w.Demand = w, planner.NewDemand("", needs, false)
 	if err := l.enter(ctx, w); err != nil {
 		return nil, err
 	}
@@ -183,7 +182,7 @@ func (l *Limiter) enter(ctx context.Context, w *waiter) error {
 	now := time.Now()
 	l.callers++
 	w.Seq = l.callers
-	l.dispatch(now) // what is due goes before
+	l.dispatch(now) // permits that are due go to earlier callers
 	if deadline, ok := ctx.Deadline(); ok {
 		if f := l.planner.ETA(now, &w.Item, planner.Elsewhere{}); f.Limit >= 0 && f.At.After(deadline) {
 			return fmt.Errorf("limiter: limit %q, key %q: the next permit can be expected in %v, and the deadline comes first: %w", l.limits[f.Limit].Name, f.Key, f.At.Sub(now).Round(time.Millisecond), context.DeadlineExceeded)
@@ -241,19 +240,4 @@ func (l *Limiter) ring() {
 	defer l.mu.Unlock()
 	l.set = -1
 	l.dispatch(time.Now())
-}
-
-// demand returns the demand of a call, in the planner's words.
-func demand(needs []quota.Need) *planner.Demand {
-	d := &planner.Demand{Needs: needs, Cost: 1}
-	var id []byte
-	for _, n := range needs {
-		d.Cost = max(d.Cost, n.Cost)
-		id = strconv.AppendInt(id, int64(n.Limit), 10)
-		id = append(id, '*')
-		id = strconv.AppendInt(id, int64(n.Cost), 10)
-		id = strconv.AppendQuote(id, n.Key)
-	}
-	d.ID = string(id)
-	return d
 }

@@ -303,9 +303,7 @@ func TestProbe(t *testing.T) {
 	app := quota.Limit{Name: "app", Calls: 2, Window: quota.Sliding(time.Second)}
 	r := newRig(t, nil, app, quota.Limit{Name: "full", Calls: 1, Window: quota.Sliding(time.Second)})
 	repeatable := func(name string, priority int16, needs ...quota.Need) {
-		d := demand(flowOf(name), needs...)
-		d.ID, d.Repeatable = d.ID+" repeatable", true
-		r.calls[name] = &Item[string]{Value: name, Demand: d, Seq: uint64(len(r.calls) + 1), Priority: priority}
+		r.calls[name] = &Item[string]{Value: name, Demand: NewDemand(flowOf(name), needs, true), Seq: uint64(len(r.calls) + 1), Priority: priority}
 		r.planner.Add(r.time(), r.calls[name])
 	}
 	probe := func(want string) {
@@ -338,5 +336,36 @@ func TestProbe(t *testing.T) {
 	probe("")
 	if r.back("a"); r.calls["c"].Queued() || !r.calls["b"].Queued() || !r.calls["d"].Queued() {
 		t.Error("the probe waits on, or another call does not")
+	}
+}
+
+// TestNewDemand: the cost is the greatest of the needs, and equal demands alone have the
+// same ID, whatever texts flows and keys are.
+func TestNewDemand(t *testing.T) {
+	ids := make(map[string]string)
+	for name, d := range map[string]*Demand{
+		"none":         NewDemand("", nil, false),
+		"repeatable":   NewDemand("", nil, true),
+		"a flow":       NewDemand("a", nil, false),
+		"a need":       NewDemand("", []quota.Need{need(0, "", 1)}, false),
+		"a cost":       NewDemand("", []quota.Need{need(0, "", 11)}, false),
+		"limit 1":      NewDemand("", []quota.Need{need(1, "", 1)}, false),
+		"a key":        NewDemand("", []quota.Need{need(0, "k", 1)}, false),
+		"two needs":    NewDemand("", []quota.Need{need(0, "", 1), need(1, "", 2)}, false),
+		"a sly key":    NewDemand("", []quota.Need{need(0, `" 1*2"`, 1)}, false),
+		"a sly flow":   NewDemand(`"false 0*1"`, nil, false),
+		"another cost": NewDemand("", []quota.Need{need(0, "", 2), need(1, "", 1)}, false),
+	} {
+		if other := ids[d.ID]; other != "" {
+			t.Errorf("%s and %s have the ID %s", name, other, d.ID)
+		}
+		ids[d.ID] = name
+		cost := 1
+		for _, n := range d.Needs {
+			cost = max(cost, n.Cost)
+		}
+		if same := NewDemand(d.Flow, d.Needs, d.Repeatable); d.Cost != cost || same.ID != d.ID {
+			t.Errorf("%s: cost %d, ID %s and %s", name, d.Cost, d.ID, same.ID)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package planner
 import (
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/internal/heap"
@@ -11,9 +12,9 @@ import (
 )
 
 // A Demand is the permits and the turn that a call takes. Items may share it, and it
-// must not change.
+// must not change. [NewDemand] makes one.
 type Demand struct {
-	// ID names the flow and the needs: equal demands have the same ID, others have not.
+	// ID names all other fields: equal demands have the same ID, others have not.
 	ID string
 	// Needs are the permits, at most one need per limit.
 	Needs []quota.Need
@@ -24,6 +25,21 @@ type Demand struct {
 	// Repeatable tells that the upstream recognises a repeat of such a call, or that it
 	// changes nothing: see [Planner.Probe].
 	Repeatable bool
+}
+
+// NewDemand returns the demand of a call of a flow, to which the needs belong from then on.
+func NewDemand(flow string, needs []quota.Need, repeatable bool) *Demand {
+	d := &Demand{Needs: slices.Clip(needs), Flow: flow, Cost: 1, Repeatable: repeatable}
+	id := strconv.AppendQuote(make([]byte, 0, 64), flow)
+	id = strconv.AppendBool(id, repeatable)
+	for _, n := range d.Needs {
+		d.Cost = max(d.Cost, n.Cost)
+		id = strconv.AppendInt(append(id, ' '), int64(n.Limit), 10)
+		id = strconv.AppendInt(append(id, '*'), int64(n.Cost), 10)
+		id = strconv.AppendQuote(id, n.Key)
+	}
+	d.ID = string(id)
+	return d
 }
 
 // An Item is a call as a Planner knows it. It is embedded in the owner's own type,

@@ -52,12 +52,7 @@ func (r *rig) time() time.Time { return start.Add(r.now) }
 
 // demand returns the demand of a call of a flow.
 func demand(flow string, needs ...quota.Need) *Demand {
-	d := &Demand{ID: flow, Needs: needs, Flow: flow, Cost: 1}
-	for _, n := range needs {
-		d.ID += "|" + n.Key + strings.Repeat("+", n.Cost) + string(rune('0'+n.Limit))
-		d.Cost = max(d.Cost, n.Cost)
-	}
-	return d
+	return NewDemand(flow, needs, false)
 }
 
 // flowOf returns the flow of a call: the first letter of its name.

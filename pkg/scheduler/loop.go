@@ -42,7 +42,7 @@ type loop struct {
 	upstreams map[string]*upstreamState
 	absent    map[string]detached    // upstreams that were configured
 	restored  time.Time              // when a copy of the store was restored; zero if it is none
-	pauses    map[pauseID]lease.Hold // by people
+	pauses    map[pauseID]lease.Hold // by people, and of open circuits: those that the store keeps
 	calls     map[string]*call       // that are not finished, or not yet recorded as such
 	accepting map[string]bool        // ids that have been admitted, and are being stored
 	watched   map[string]*watch      // by id of a call that is on disk only

@@ -32,24 +32,23 @@ func (sv *service) redemand(in *upstream.Input, query bool) *planner.Demand {
 // demandIf asks for each fault of a call whether it refuses the call. A query is one that
 // a resolver has made.
 func (sv *service) demandIf(in *upstream.Input, query bool, refuse func(*Error) *Error) (*planner.Demand, *Error) {
-	d := &planner.Demand{Needs: make([]quota.Need, 0, len(sv.limits))}
+	needs := make([]quota.Need, 0, len(sv.limits))
 	for i := range sv.limits {
 		n, under, fault := sv.limits[i].need(i, in, refuse)
 		if fault != nil {
 			return nil, fault
 		}
 		if under {
-			d.Needs = append(d.Needs, n)
+			needs = append(needs, n)
 		}
 	}
-	var err error
-	if d.Flow, err = sv.flow(in); err != nil {
+	flow, err := sv.flow(in)
+	if err != nil {
 		if e := refuse(&Error{Reason: BadKey, Detail: fmt.Sprintf("share_by: %v", err)}); e != nil {
 			return nil, e
 		}
 	}
-	d.Repeatable = query || sv.up.Repeatable(in)
-	return complete(d), nil
+	return planner.NewDemand(flow, needs, query || sv.up.Repeatable(in)), nil
 }
 
 // need returns the permits that a call takes of the limit; false if it is not under it.
@@ -88,26 +87,6 @@ func (l *limit) need(index int, in *upstream.Input, refuse func(*Error) *Error) 
 
 func (l *limit) tooDear(cost int) *Error {
 	return &Error{Reason: CostTooHigh, Limit: l.Name, Detail: fmt.Sprintf("the call costs %d permits of limit %q, which has %d", cost, l.Name, l.capacity())}
-}
-
-// complete fills in the cost and the ID of a demand.
-func complete(d *planner.Demand) *planner.Demand {
-	d.Cost = 1
-	d.Needs = slices.Clip(d.Needs)
-	b := strconv.AppendQuote(make([]byte, 0, 64), d.Flow)
-	for _, n := range d.Needs {
-		d.Cost = max(d.Cost, n.Cost)
-		b = append(b, ' ')
-		b = strconv.AppendInt(b, int64(n.Limit), 10)
-		b = append(b, '*')
-		b = strconv.AppendInt(b, int64(n.Cost), 10)
-		b = strconv.AppendQuote(b, n.Key)
-	}
-	if d.Repeatable {
-		b = append(b, '+')
-	}
-	d.ID = string(b)
-	return d
 }
 
 // covers reports whether a call is under the limit.
@@ -272,7 +251,7 @@ func (r *Router) Flow(in *upstream.Input) (string, error) { return r.sv.flow(in)
 
 // Demand returns the demand of a route. The error is an [*Error]: CostTooHigh.
 func (r *Router) Demand(route *Route) (*planner.Demand, error) {
-	d := &planner.Demand{Flow: r.sv.flowNamed(route.Flow), Needs: []quota.Need{{Cost: 1}}}
+	needs := []quota.Need{{Cost: 1}}
 	for i := range r.sv.limits[1:] {
 		l := &r.sv.limits[i+1]
 		key, under := route.Keys[l.Name]
@@ -283,7 +262,7 @@ func (r *Router) Demand(route *Route) (*planner.Demand, error) {
 		if n.Cost > l.capacity() {
 			return nil, l.tooDear(n.Cost)
 		}
-		d.Needs = append(d.Needs, n)
+		needs = append(needs, n)
 	}
-	return complete(d), nil
+	return planner.NewDemand(r.sv.flowNamed(route.Flow), needs, false), nil
 }

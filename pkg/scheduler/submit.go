@@ -48,11 +48,11 @@ func repeated(c *Call, err error) (*Call, error) {
 }
 
 // Do hands over a call and waits for the upstream's answer; the caller closes its
-// body. A call that has not been sent when ctx ends is cancelled; one that has
-// been sent runs to its own end and is recorded. The error is an [*Error], or
-// that of ctx. The returned Call is nil if no call was accepted, or if its state could
-// not be read; it is cancelled if ctx had ended before. An IdempotencyKey counts only for a durable call: a second request with it
-// gets the answer of the first, if that is sent within max_wait.
+// body. A call that has not been sent when ctx ends, or that ctx had ended before, is
+// cancelled; one that has been sent runs to its own end and is recorded. The error is an
+// [*Error], or that of ctx. The returned Call is nil if it was refused, or if its state
+// could not be read. An IdempotencyKey counts only for a durable call: a second request
+// with it gets the answer of the first, if that is sent within max_wait.
 func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, error) {
 	sv, c, refused := s.newCall(r)
 	if refused != nil {
@@ -212,7 +212,7 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 	if r.Method == "" {
 		r.Method = http.MethodGet
 	}
-	if !r.NoCopy { // the call outlives its caller, who may use the memory otherwise
+	if !r.NoCopy { // the call outlives its caller, and the memory may be used otherwise
 		r.Header, r.Body = r.Header.Clone(), bytes.Clone(r.Body)
 	}
 	wire := r.wire()

@@ -276,7 +276,7 @@ func use(t *testing.T, path string, o Options) {
 	calls, err := s.List(ctx, scheduler.Filter{Max: 50})
 	said("List", err)
 	for _, c := range calls {
-		s.Get(ctx, c.ID) // what they refuse is the state of a call
+		s.Get(ctx, c.ID) // both may refuse a call for its state
 		s.Cancel(ctx, c.ID)
 	}
 	_, err = s.Limits(ctx)

@@ -32,8 +32,8 @@ func life(path string, o Options) (*DB, *scheduler.Recovered, error) {
 	return d, past, err
 }
 
-// TestRestored: by Options.Restored all that waited in a copy is unknown, with a reason, but
-// what the scheduler repeats, and the copy is the store from then on.
+// TestRestored: by Options.Restored the calls that waited in a copy are unknown, with a
+// reason, except those that the scheduler repeats. The copy is the store from then on.
 func TestRestored(t *testing.T) {
 	path, copied := file(t), filepath.Join(t.TempDir(), "copied.db")
 	d, _, err := life(path, Options{})
@@ -130,6 +130,14 @@ func TestRestoredLater(t *testing.T) {
 	d.Close()
 }
 
+// intend commits a hold.
+func intend(t *testing.T, d *DB, id int64) {
+	t.Helper()
+	if err := d.Intend(t.Context(), nil, []lease.Hold{{ID: id, Upstream: "api", Limit: "app", Permits: 1}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestEachCommitCounts: an older copy in the same inode is refused, however little it lacks,
 // also one of the same life.
 func TestEachCommitCounts(t *testing.T) {
@@ -138,14 +146,9 @@ func TestEachCommitCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	intend := func(id int64) {
-		if err := d.Intend(t.Context(), nil, []lease.Hold{{ID: id, Upstream: "api", Limit: "app", Permits: 1}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	intend(1)
+	intend(t, d, 1)
 	older := copyOf(t, d, filepath.Join(t.TempDir(), "older.db"))
-	intend(2)
+	intend(t, d, 2)
 	same := copyOf(t, d, filepath.Join(t.TempDir(), "same.db"))
 	noted, err := os.ReadFile(path + "-lock")
 	if err != nil {
@@ -272,17 +275,12 @@ func TestLogOfAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	intend := func(id int64) {
-		if err := d.Intend(t.Context(), nil, []lease.Hold{{ID: id, Upstream: "api", Limit: "app", Permits: 1}}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	older := copyOf(t, d, filepath.Join(t.TempDir(), "older.db"))
 	d.Close() // the log is moved
 	if d, _, err = life(path, Options{}); err != nil {
 		t.Fatal(err)
 	}
-	intend(1)
+	intend(t, d, 1)
 	last := copyOf(t, d, filepath.Join(t.TempDir(), "last.db"))
 	note, err := os.ReadFile(path + "-lock")
 	if err != nil {

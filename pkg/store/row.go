@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -112,11 +113,8 @@ func possible(c *scheduler.Call) error {
 	return nil
 }
 
-// maxPermits is the highest limit there is: quota.MaxCalls.
-const maxPermits = 1_000_000_000
-
 func possibleHold(h lease.Hold) error {
-	if h.Permits < 0 || h.Permits > maxPermits {
+	if h.Permits < 0 || h.Permits > quota.MaxCalls {
 		return fmt.Errorf("%d permits of limit %.100q are out, which cannot be: %w", h.Permits, h.Limit, errChecksum)
 	}
 	return nil

@@ -59,8 +59,8 @@ func change1(t *testing.T, path, statement string, args ...any) {
 	}
 }
 
-// TestForgedRows: who can write a sealed file, but has no key, can have no row sent, moved
-// or counted otherwise: a row with a fresh checksum is refused before anything is sent.
+// TestForgedRows: a program that can write a sealed file, but has no key, can have no row
+// sent, moved or counted otherwise: a row with a fresh checksum is refused before anything is sent.
 func TestForgedRows(t *testing.T) {
 	forger := &codec{} // makes checksums without a key
 	dir := t.TempDir()

@@ -708,8 +708,8 @@ type waiting struct{ ctx context.Context }
 func (w waiting) Read([]byte) (int, error) { <-w.ctx.Done(); return 0, w.ctx.Err() }
 func (w waiting) Close() error             { return nil }
 
-// TestContextEndsWithTheAttempt: whatever holds on to it is free then. With a long answer
-// that is when its body is closed.
+// TestContextEndsWithTheAttempt: the context of a request ends with its attempt, which is,
+// with a long answer, when the body is closed.
 func TestContextEndsWithTheAttempt(t *testing.T) {
 	var ctx context.Context
 	answer := func(ctx context.Context) io.ReadCloser { return http.NoBody }
