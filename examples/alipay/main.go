@@ -2,7 +2,7 @@
 // refunds of a file under the limits of alipay.yaml, with an SDK that does not know
 // of Throttler. Then it reconciles: it queries each refund, and the platform's
 // answer settles unknown calls. Another run with the same file continues the first.
-// README.md walks through it.
+// README.md walks through it. With -local it needs no account.
 package main
 
 import (
@@ -34,8 +34,16 @@ func main() {
 	flag.StringVar(&j.config, "config", "examples/alipay/alipay.yaml", "limits, signer and store, as YAML")
 	flag.StringVar(&j.refunds, "refunds", "examples/alipay/refunds.csv", "CSV file of refunds: trade, refund number, amount")
 	flag.DurationVar(&j.after, "after", 10*time.Second, "wait between a refund and the query about it")
+	standIn := flag.Bool("local", false, "make the refunds of this example at a stand-in in this process; needs no account")
 	flag.Parse()
-	if err := j.run(ctx, os.Stdout); err != nil {
+	run := func(j job) error { return j.run(ctx, os.Stdout) }
+	var err error
+	if *standIn {
+		err = local(run, os.Stdout)
+	} else {
+		err = run(j)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "alipay:", err)
 		os.Exit(1)
 	}

@@ -18,42 +18,23 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/gateway"
 )
 
-const appID = "2021000000000001"
-
-// start serves a gateway that counts arrivals itself, with front in front of it,
-// and sets the merchant's environment.
+// start serves a gateway that counts arrivals itself, with front in front of it, and sets
+// the merchant's environment.
 func start(t *testing.T, front func(w http.ResponseWriter, r *http.Request, g http.Handler)) (*gateway.Gateway, gateway.Keys) {
 	t.Helper()
-	keys := gateway.NewKeys()
-	g, err := gateway.New(gateway.Config{
-		Apps:         map[string]string{appID: keys.Public},
-		AppLimit:     gateway.Limit{Calls: 10, Window: time.Second},
-		MethodLimits: map[string]gateway.Limit{gateway.Refund: {Calls: 5, Window: time.Second}},
-	})
+	g, keys, err := platform(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		front(w, r, g)
-	}))
-	t.Cleanup(platform.Close)
-
-	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { front(w, r, g) }))
+	t.Cleanup(server.Close)
+	settings, err := environment(t.TempDir(), server.URL, keys.Private, g.PublicKey)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Setenv("ALIPAY_APP_ID", appID)
-	private := file("private.pem", keys.Private)
-	t.Setenv("ALIPAY_PRIVATE_KEY_FILE", private)
-	t.Setenv("THROTTLER_UPSTREAMS_ALIPAY_SIGNER_KEY", "file:"+private)
-	t.Setenv("ALIPAY_PUBLIC_KEY_FILE", file("public.pem", g.PublicKey))
-	t.Setenv("THROTTLER_UPSTREAMS_ALIPAY_URL", platform.URL)
-	t.Setenv("THROTTLER_UPSTREAMS_ALIPAY_LATE", "200ms") // this gateway counts at once
-	t.Setenv("THROTTLER_STORE", filepath.Join(dir, "refunds.db"))
+	for name, value := range settings {
+		t.Setenv(name, value)
+	}
 	return g, keys
 }
 
@@ -199,6 +180,25 @@ func TestInterrupted(t *testing.T) {
 	}
 	if n := len(g.Method(appID, gateway.Refund).Arrivals); n != refunds {
 		t.Errorf("%d refunds came in, want %d", n, refunds)
+	}
+}
+
+// TestLocal runs the program as its first user does: without keys, files and an account.
+func TestLocal(t *testing.T) {
+	settings, err := environment(t.TempDir(), "", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range settings {
+		t.Setenv(name, "") // local's values end with the test
+	}
+	t.Chdir(t.TempDir())
+	var out strings.Builder
+	if err := local(func(j job) error { return j.run(t.Context(), &out) }, &out); err != nil {
+		t.Error(err)
+	}
+	if strings.Count(out.String(), "refunded; books agree, 1.00\n") != 10 || !strings.Contains(out.String(), "\nthe platform: 10 trades refunded, by 11 requests, at most ") || !strings.HasSuffix(out.String(), "; 0 requests limited\n") {
+		t.Errorf("printed:\n%s", out.String())
 	}
 }
 
