@@ -100,7 +100,7 @@ func launch(t *testing.T, yaml string, prefix ...string) *process {
 		}
 	})
 	p.until(t, "ready", func() bool { return strings.Contains(p.log.String(), "msg=ready") })
-	p.admin, p.data = p.url(t, "admin"), p.url(t, "upstreams.alipay.listen")
+	p.admin, p.data = p.url(t, "admin"), listening(p.log.String(), "upstreams.alipay.listen")
 	return p
 }
 

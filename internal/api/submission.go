@@ -11,7 +11,7 @@ import (
 // A Submission is a call to be submitted.
 type Submission struct {
 	Upstream       string  `json:"upstream"`
-	Method         string  `json:"method,omitempty"` // default GET
+	Method         string  `json:"method,omitempty"` // required
 	Path           string  `json:"path"`             // and query, as they go on the wire
 	Headers        Headers `json:"headers,omitempty"`
 	Body           *string `json:"body,omitempty"`        // as text; at most one of Body and BodyBase64

@@ -69,6 +69,9 @@ func submitted(s *api.Submission) (scheduler.Request, error) {
 // get returns a call, after a long poll if the request prefers one and there is room for it.
 func (a *Admin) get(r request[none]) (*api.Call, error) {
 	id := r.PathValue("id")
+	if _, err := parseQuery(r.Request); err != nil {
+		return nil, badRequest("%v; to wait for the end of the call, send the header Prefer: wait=10", err)
+	}
 	seconds, err := strconv.ParseUint(preference(r.Header, "wait"), 10, 31)
 	if err != nil {
 		return withCall(a.Scheduler.Get(r.Context(), id))
