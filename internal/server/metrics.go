@@ -37,8 +37,8 @@ func NewMetrics() *Metrics {
 		attempts: counter("attempts_total", "Attempts, by outcome.", "outcome"),
 		limited:  counter("attempts_limited_total", "Attempts that the upstream limited, although its limits had room here: there should be none."),
 		pauses:   counter("pauses_total", "Pauses, by limit (empty: the whole upstream) and cause: an answer, an operator, or the circuit breaker (down, failing, silent).", "limit", "cause"),
-		wait:     histogram("wait_seconds", "From the acceptance of a call to the start of each attempt."),
-		attempt:  histogram("attempt_seconds", "From the start of an attempt to its end."),
+		wait:     histogram("wait_seconds", "Time from the acceptance of a call to the start of each of its attempts."),
+		attempt:  histogram("attempt_seconds", "Duration of attempts."),
 	}
 	m.MustRegister(m.accepted, m.refused, m.ended, m.attempts, m.limited, m.pauses, m.wait, m.attempt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())

@@ -405,7 +405,7 @@ func TestAlreadyDone(t *testing.T) {
 						want, sends = scheduler.Failed, 1
 					}
 					if c, err = s.Get(t.Context(), c.ID); err != nil || c.State != want || sent != sends {
-						t.Errorf("%s after %d sendings and %d queries, want %s after %d: %+v", c.State, sent, asked, want, sends, c.Attempts)
+						t.Errorf("%s after %d attempts and %d queries, want %s after %d: %+v", c.State, sent, asked, want, sends, c.Attempts)
 					}
 				})
 			})

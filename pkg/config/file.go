@@ -17,7 +17,7 @@ import (
 type file struct {
 	// Admin is the listen address of the admin API, host:port. Default 127.0.0.1:9090.
 	Admin string `key:"admin"`
-	// Store is the file that keeps submitted calls and the use of the quota,
+	// Store is the file that keeps submitted calls and quota usage,
 	// or memory, which covers one process life. Default throttler.db.
 	Store string `key:"store"`
 	// KeepCalls is the time for which finished calls and their answers are kept. Default 168h.
@@ -25,7 +25,7 @@ type file struct {
 	// KeepKeys is the time for which idempotency keys are kept after the end of their
 	// calls, at most keep_calls. Default 24h.
 	KeepKeys *duration `key:"keep_keys"`
-	// LongWindow is the window above which the use of the quota is stored in
+	// LongWindow is the window above which quota usage is stored in
 	// blocks, ahead of the sends. Default 1m.
 	LongWindow *duration `key:"long_window"`
 	// SealKey refers to the key that encrypts requests and answers in the store:

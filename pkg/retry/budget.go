@@ -2,7 +2,7 @@ package retry
 
 import "time"
 
-// A Budget bounds repeats to a share of first sendings, so that they neither
+// A Budget bounds repeats to a share of first attempts, so that they neither
 // overload a failing platform nor starve new calls (the retry budget of Finagle
 // and gRPC). Each first sending earns Share of a repeat; besides, each Floor earns
 // one, so that a quiet upstream has repeats too. Earned repeats are kept up to Most.

@@ -94,7 +94,7 @@ type Policy struct {
 	// Limited is the delay where an upstream limits without a Retry-After; nil: Curve.
 	Limited *Curve
 	// Share bounds the repeats after unknown outcomes to a share of the first
-	// sendings, as a [Budget] does; zero: no bound.
+	// attempts, as a [Budget] does; zero: no bound.
 	Share float64
 	// Check, if not nil, may end a call of unknown outcome that would be sent again.
 	// It cannot make an unsafe repeat safe, and is not called for NotExecuted: such

@@ -147,7 +147,7 @@ func TestBudgetForetells(t *testing.T) {
 		t.Error("a repeat before it is earned")
 	}
 	if ok, _ := b.Take(now.Add(250*time.Millisecond + 10)); !ok {
-		t.Error("no repeat after three first sendings and a quarter of the floor")
+		t.Error("no repeat after three first attempts and a quarter of the floor")
 	}
 	if ok, _ := b.Take(now); ok {
 		t.Error("a clock that goes back earns a repeat")
@@ -155,7 +155,7 @@ func TestBudgetForetells(t *testing.T) {
 }
 
 // TestBudget uses a plain model: in every stretch of time, repeats are at most the saved
-// ones, plus the share of the first sendings in it, plus the floor.
+// ones, plus the share of the first attempts in it, plus the floor.
 func TestBudget(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	b := Budget{Share: 0.2, Floor: time.Second, Most: 10}
@@ -185,7 +185,7 @@ func TestBudget(t *testing.T) {
 			}
 			repeats++
 			if most := 10 + 0.2*float64(firsts) + e.at.Sub(events[i].at).Seconds(); float64(repeats) > most+1e-6 {
-				t.Fatalf("%d repeats after %d first sendings in %v, at most %v", repeats, firsts, e.at.Sub(events[i].at), most)
+				t.Fatalf("%d repeats after %d first attempts in %v, at most %v", repeats, firsts, e.at.Sub(events[i].at), most)
 			}
 		}
 	}
@@ -206,7 +206,7 @@ func TestBudget(t *testing.T) {
 	b.First()
 	b.First()
 	if ok, _ = b.Take(next); !ok {
-		t.Error("two first sendings earned nothing")
+		t.Error("two first attempts earned nothing")
 	}
 	var free Budget
 	for range 1000 {

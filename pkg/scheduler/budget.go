@@ -9,7 +9,7 @@ import (
 )
 
 // A budgetQueue holds the calls of an upstream that are due for a repeat which its retry
-// budget does not cover: the oldest goes first, when first sendings or time have earned
+// budget does not cover: the oldest goes first, when first attempts or time have earned
 // it. The loop owns it.
 type budgetQueue struct {
 	up      *upstreamState

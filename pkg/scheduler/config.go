@@ -39,7 +39,7 @@ type Config struct {
 	// Upstreams by name.
 	Upstreams map[string]Upstream
 	// Store keeps the calls; nil keeps them in memory. If it is a [Durable],
-	// submitted calls and the use of the quota outlive the process. The scheduler
+	// submitted calls and quota usage outlive the process. The scheduler
 	// closes it.
 	Store Store
 	// LongWindow is the window above which the permits are leased in the store, ahead

@@ -101,7 +101,7 @@ func TestRetriesStayWithinTheirBudget(t *testing.T) {
 		for i, at := range repeat {
 			firsts, _ := slices.BinarySearch(first, at+ms)
 			if most := share*float64(firsts) + retry.DefaultMost + at.Seconds()/retry.DefaultFloor.Seconds(); float64(i+1) > most+1 {
-				t.Fatalf("%d repeats among %d first sendings by %v", i+1, firsts, at)
+				t.Fatalf("%d repeats among %d first attempts by %v", i+1, firsts, at)
 			}
 		}
 		// First attempts are sent in the order of acceptance.

@@ -42,7 +42,7 @@ type Store interface {
 }
 
 // Durable is a Store that outlives the process. It keeps the calls that were
-// submitted and the use of the quota; calls whose caller waits for the answer
+// submitted and quota usage; calls whose caller waits for the answer
 // are kept in memory, unless their upstream is configured as durable.
 type Durable interface {
 	Store

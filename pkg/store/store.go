@@ -1,4 +1,4 @@
-// Package store keeps calls, and the use of the quota, in one SQLite file: the
+// Package store keeps calls, and quota usage, in one SQLite file: the
 // durable store of sidecar and embedder alike.
 //
 //	db, err := store.Open("throttler.db", store.Options{})

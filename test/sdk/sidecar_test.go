@@ -147,7 +147,7 @@ type client struct {
 	make func(t *testing.T, url string, keys gateway.Keys, public string) func() (code string)
 	// Texts of the user's error code; one of them suffices.
 	limited, refused, down, unknown, lost []string
-	// Sendings by the SDK itself if the platform answers 5xx; 0 is one.
+	// Attempts by the SDK itself if the platform answers 5xx; 0 is one.
 	tries int
 }
 

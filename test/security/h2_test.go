@@ -88,7 +88,7 @@ type frames struct {
 	outcome string
 	// settings are those of the upstream's side.
 	settings []http2.Setting
-	// most is the greatest number of sendings that may arrive; 0 is one.
+	// most is the greatest number of attempts that may arrive; 0 is one.
 	most int
 	// wait bounds the client's wait for an attempt.
 	wait string
@@ -404,7 +404,7 @@ func TestHTTP2(t *testing.T) {
 				t.Errorf("the client got %+v", r)
 			}
 			if n := int(counts[i].Load()); n > max(tt.most, 1) || n == 0 && tt.header == "" {
-				t.Errorf("%d sendings arrived, at most %d are expected", n, max(tt.most, 1))
+				t.Errorf("%d attempts arrived, at most %d are expected", n, max(tt.most, 1))
 			}
 			if tt.most == 0 {
 				// A connection may be flooded until its attempt's time-out.
