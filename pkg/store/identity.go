@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,11 +53,8 @@ type identity struct {
 
 // identify opens and locks the file of a store. An id that is not empty is that of a test.
 func identify(path, id string) (*identity, error) {
-	if mounts, err := os.Open("/proc/self/mountinfo"); err == nil {
-		defer mounts.Close()
-		if isMountPoint(mounts, path) {
-			return nil, errors.New("is mounted by itself: its log and its lock lie elsewhere, and are lost with the container; mount its directory")
-		}
+	if isMountPoint("/proc/self/mountinfo", path) {
+		return nil, errors.New("is mounted by itself: its log and its lock lie elsewhere, and are lost with the container; mount its directory")
 	}
 	f, err := openOwn(path)
 	if err != nil {
@@ -76,8 +72,14 @@ func fileID(f *os.File, info os.FileInfo) string {
 	return fmt.Sprint(inode(info), " ", born(f))
 }
 
-// isMountPoint reports whether a path is in a list of mounts: proc(5).
-func isMountPoint(mounts io.Reader, path string) bool {
+// isMountPoint reports whether a path is in the file that lists the mounts, if there is one:
+// proc(5).
+func isMountPoint(list, path string) bool {
+	mounts, err := os.Open(list)
+	if err != nil {
+		return false
+	}
+	defer mounts.Close()
 	escaped := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`).Replace(path)
 	for lines := bufio.NewScanner(mounts); lines.Scan(); {
 		if fields := strings.Fields(lines.Text()); len(fields) > 4 && fields[4] == escaped {

@@ -48,16 +48,24 @@ func TestSecondWay(t *testing.T) {
 	}
 }
 
-// TestMountPoint reads a list of mounts as Linux has it.
+// TestMountPoint reads a list of mounts as Linux has it, and a line that is cut short.
 func TestMountPoint(t *testing.T) {
-	const mounts = `22 1 8:1 / / rw,relatime - ext4 /dev/root rw
+	const mounts = `21 1 8:1 /
+22 1 8:1 / / rw,relatime - ext4 /dev/root rw
 97 22 8:1 /srv/throttler.db /app/throttler.db rw,relatime - ext4 /dev/root rw
 98 22 8:1 /srv/a\040b.db /app/a\040b.db rw,relatime - ext4 /dev/root rw
 99 22 8:1 /srv/data /data rw,relatime - ext4 /dev/root rw
 `
+	list := filepath.Join(t.TempDir(), "mountinfo")
+	if err := os.WriteFile(list, []byte(mounts), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for path, want := range map[string]bool{"/app/throttler.db": true, "/app/a b.db": true, "/data/throttler.db": false, "/app/throttler.db-lock": false} {
-		if got := isMountPoint(strings.NewReader(mounts), path); got != want {
+		if got := isMountPoint(list, path); got != want {
 			t.Errorf("%s is a mount point: %v", path, got)
+		}
+		if isMountPoint(list+".2", path) {
+			t.Errorf("%s is a mount point of a system that has no such list", path)
 		}
 	}
 }
