@@ -29,7 +29,6 @@ type recovery struct {
 	now      time.Time
 	repeat   func(*scheduler.Entry) (time.Time, bool)
 	state    *scheduler.Recovered
-	held     int64 // permits of attempts that were in flight, so far
 
 	// Read from meta.
 	folded  int64
@@ -146,7 +145,7 @@ func (r *recovery) endBound() (ended int, err error) {
 }
 
 // interruptAttempts decides about the calls that were in flight: they are unknown, or
-// wait again. Their permits go over to the table quota.
+// wait again. Their permits are out.
 func (r *recovery) interruptAttempts() error {
 	if err := strayFlights(context.Background(), r); err != nil {
 		return err
@@ -157,13 +156,7 @@ func (r *recovery) interruptAttempts() error {
 		if err != nil {
 			return err
 		}
-		for _, h := range c.Outstanding {
-			r.held++
-			h.ID = r.epoch<<32 + 1<<31 + r.held // above the ids of this process's leases
-			if err := r.insertHold("INSERT", h); err != nil {
-				return err
-			}
-		}
+		r.state.Holds = append(r.state.Holds, c.Outstanding...)
 		c.Outstanding = nil
 		if err := r.doubt(row, c, endedBefore); err != nil {
 			return err
