@@ -10,7 +10,7 @@ import (
 // system does not know. An inode's number is given again when its file is deleted.
 func born(f *os.File) int64 {
 	var s unix.Statx_t
-	if unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &s) != nil || s.Mask&unix.STATX_BTIME == 0 {
+	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &s); err != nil {
 		return 0
 	}
 	return s.Btime.Sec*1e9 + int64(s.Btime.Nsec)

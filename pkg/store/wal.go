@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -28,7 +27,7 @@ func checkLog(path string) error {
 		return err
 	}
 	defer f.Close()
-	behind, err := commitsBehindABreak(bufio.NewReaderSize(f, 1<<20))
+	behind, err := commitsBehindABreak(f)
 	if err == nil && behind >= 2 {
 		err = fmt.Errorf("has a damaged log (-wal): %d commits behind the damage would be lost; %s", behind, repairHint)
 	}
@@ -58,8 +57,7 @@ func commitsBehindABreak(log io.Reader) (behind int, err error) {
 			return behind, ignoreEnd(err)
 		}
 		if string(frame[8:16]) != string(head[16:24]) { // the salts of an older log
-			broken = true
-			continue
+			continue // without it the next checksum is wrong
 		}
 		sum.add(frame[:8])
 		sum.add(frame[frameHeader:])
