@@ -25,19 +25,25 @@ type Elsewhere struct {
 // A Forecast is when a call can be expected to go.
 type Forecast struct {
 	At time.Time
-	// Limit is the index of the limit that it waits for last, -1 if none holds it;
-	// Key is its key there.
+	// Limit is the index of the limit that it waits for last, or whose pause lasts longest
+	// if one of its limits is paused, -1 if none holds it; Key is its key there.
 	Limit int
 	Key   string
-	Ahead int  // permits of the key that calls ahead of it will take
-	Pause bool // the limit or the key is paused
-	Full  bool // the limit has no place for the key: see quota.Limit.MaxKeys
+	Ahead int       // permits of the key that calls ahead of it will take
+	Pause time.Time // until when the limit or the key is paused; zero if it is not
+	Full  bool      // the limit has no place for the key: see quota.Limit.MaxKeys
 }
 
 // ETA estimates when a call can be expected to go, also one that has not been added. It
 // counts the calls that wait, not those that are yet to come.
 func (p *Planner[T]) ETA(now time.Time, it *Item[T], other Elsewhere) Forecast {
 	f := Forecast{At: now, Limit: -1}
+	opens := now // all pauses are over
+	for _, n := range it.Demand.Needs {
+		if until := p.ledger.Usage(now, n.Limit, n.Key).PausedUntil; n.Limit != other.Without-1 && until.After(opens) {
+			opens = until
+		}
+	}
 	for _, n := range it.Demand.Needs {
 		if n.Limit == other.Without-1 {
 			continue
@@ -45,27 +51,39 @@ func (p *Planner[T]) ETA(now time.Time, it *Item[T], other Elsewhere) Forecast {
 		stored := other.Ahead * n.Cost
 		line := p.line(p.keys[keyID{n.Limit, n.Key}], it, n.Cost)
 		ahead := stored + line.ahead(0)
-		at := p.ledger.ETA(now, n, ahead, p.trip)
+		at := p.ledger.ETAFrom(now, opens, n, ahead, p.trip)
 		for range 4 { // calls that pass meanwhile take time too; it converges from below
 			more := stored + line.ahead(at.Sub(now))
 			if more <= ahead {
 				break
 			}
 			ahead = more
-			at = p.ledger.ETA(now, n, ahead, p.trip)
+			at = p.ledger.ETAFrom(now, opens, n, ahead, p.trip)
+		}
+		until := p.ledger.Usage(now, n.Limit, n.Key).PausedUntil
+		holds := at.After(f.At)
+		if opens.After(now) {
+			holds = until.Equal(opens) && f.Limit < 0
+		}
+		if holds {
+			f = Forecast{At: f.At, Limit: n.Limit, Key: n.Key, Ahead: ahead, Pause: until, Full: p.ledger.Full(now, n.Limit, n.Key)}
 		}
 		if at.After(f.At) {
-			f = Forecast{At: at, Limit: n.Limit, Key: n.Key, Ahead: ahead}
-			f.Pause = !p.ledger.Usage(now, n.Limit, n.Key).PausedUntil.IsZero()
-			f.Full = p.ledger.Full(now, n.Limit, n.Key)
+			f.At = at
 		}
 	}
 	return f
 }
 
 // Last estimates when the last of all waiting calls can be expected to go: it waits at
-// one of the keys for which most permits are wanted.
-func (p *Planner[T]) Last(now time.Time) (at time.Time) {
+// one of the keys for which most permits are wanted. So many more calls wait outside the
+// planner, as on disk, and are taken to need the same as those inside. The result is zero
+// if none is inside. No call goes before first.
+func (p *Planner[T]) Last(now, first time.Time, outside int) (at time.Time) {
+	inside := 0
+	for _, n := range p.held {
+		inside += n
+	}
 	longest := make([]*keyQueue[T], len(p.limits))
 	for id, q := range p.keys {
 		if l := longest[id.limit]; l == nil || q.total() > l.total() {
@@ -76,7 +94,8 @@ func (p *Planner[T]) Last(now time.Time) (at time.Time) {
 		if q == nil || q.total() == 0 {
 			continue
 		}
-		if eta := p.ledger.ETA(now, quota.Need{Limit: i, Key: q.id.key, Cost: 1}, q.total()-1, p.trip); eta.After(at) {
+		all := q.total() + int(float64(q.total())*float64(outside)/float64(max(1, inside)))
+		if eta := p.ledger.ETAFrom(now, first, quota.Need{Limit: i, Key: q.id.key, Cost: 1}, all-1, p.trip); eta.After(at) {
 			at = eta
 		}
 	}

@@ -9,8 +9,14 @@ const farthest = never / 4
 // same key go before it, and an attempt takes trip. It is exact as far as the
 // permits' returns are known, and assumes trip beyond.
 func (l *Ledger) ETA(now time.Time, n Need, ahead int, trip time.Duration) time.Time {
+	return l.ETAFrom(now, now, n, ahead, trip)
+}
+
+// ETAFrom is ETA if neither the need nor a call ahead goes before an instant, because
+// another limit is paused for instance.
+func (l *Ledger) ETAFrom(now, first time.Time, n Need, ahead int, trip time.Duration) time.Time {
 	lim, at := l.limits[n.Limit], l.instant(now)
-	pause := lim.paused
+	pause := max(lim.paused, int64(first.Sub(l.origin)))
 	a := lim.accounts[n.Key]
 	if a == nil {
 		a = &account{extra: lim.newExtra(at, nil)}

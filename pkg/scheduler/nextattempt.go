@@ -131,6 +131,13 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // outgoing is the call's request with the instant at which it is stale. It is a repeat
 // if an earlier attempt may have executed the call, also one that was resolved since.
 func (sv *service) outgoing(c *Call, request *upstream.Request) *upstream.Request {

@@ -86,7 +86,7 @@ func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 		}
 	}
 	if st.Waiting > 0 {
-		if st.ETA = u.planner.Last(now); until.After(st.ETA) {
+		if st.ETA = u.planner.Last(now, later(now, until), u.window.OnDisk()); until.After(st.ETA) {
 			st.ETA = until
 		}
 	}

@@ -187,12 +187,16 @@ func (u *upstreamState) forecast(now time.Time, c *call) (time.Time, *WaitingFor
 		}
 	}
 	if f := u.planner.ETA(now, &c.item, other); f.At.After(why.Until) {
-		*why = WaitingFor{Limit: u.limits[f.Limit].Name, Key: f.Key, Until: f.At, Ahead: f.Ahead, Paused: f.Pause, KeysFull: f.Full}
+		*why = WaitingFor{Limit: u.limits[f.Limit].Name, Key: f.Key, Until: f.At, Ahead: f.Ahead, KeysFull: f.Full}
+		if !f.Pause.IsZero() {
+			why.Paused, why.Until = true, f.Pause
+		}
+		return f.At, why
 	}
 	return why.Until, why
 }
 
-// ahead returns how many calls on disk go before one that is not in memory.
+// ahead estimates how many calls on disk go before one that is not in memory.
 func (u *upstreamState) ahead(c *call) int {
 	if c.resident || c.State != Waiting || !c.Durable {
 		return 0
@@ -201,7 +205,7 @@ func (u *upstreamState) ahead(c *call) int {
 	if r.Seq == 0 { // not accepted yet: younger than all others
 		r.Seq = math.MaxInt64
 	}
-	return u.window.Ahead(r)
+	return u.window.Ahead(r, int64(u.loop.seq))
 }
 
 // refill reads calls from disk if there is room for them.

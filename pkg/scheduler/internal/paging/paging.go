@@ -97,21 +97,32 @@ func NewWindow(onDisk int) *Window {
 // OnDisk returns how many calls wait on disk only.
 func (w *Window) OnDisk() int { return w.onDisk }
 
-// Ahead returns how many calls on disk may go before a call that is not in memory: all
-// of them, or none.
-func (w *Window) Ahead(r Row) int {
-	if w.behind(r) {
+// Ahead estimates how many calls on disk go before a call that is not in memory. Between
+// the cursor and the call they lie as evenly as up to the youngest of all, unless the
+// cursor is at another priority: then all of them count.
+func (w *Window) Ahead(r Row, youngest int64) int {
+	if !w.behind(r) {
+		return 0
+	}
+	from := w.cursorOf(r.Class)
+	if from.Priority != r.Priority || r.Seq >= youngest {
 		return w.onDisk
 	}
-	return 0
+	return int(float64(w.onDisk) * float64(r.Seq-from.Seq) / float64(youngest-from.Seq))
 }
 
 // behind reports whether calls on disk go before a call.
 func (w *Window) behind(r Row) bool {
-	if from, held := w.held[r.Class]; held {
-		return from.Before(r.Position)
+	_, held := w.held[r.Class]
+	return (held || !w.complete) && w.cursorOf(r.Class).Before(r.Position)
+}
+
+// cursorOf returns the position up to which the calls of a class were read.
+func (w *Window) cursorOf(class int64) Position {
+	if from, held := w.held[class]; held {
+		return from
 	}
-	return !w.complete && w.cursor.Before(r.Position)
+	return w.cursor
 }
 
 // Admit decides whether a new call waits in memory.

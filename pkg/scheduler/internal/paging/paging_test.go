@@ -267,3 +267,33 @@ func TestFullClassIsHeld(t *testing.T) {
 		t.Errorf("after its last page the class is still held; the next page is %+v", q)
 	}
 }
+
+// TestAhead: a call on disk has those before it that its age makes likely.
+func TestAhead(t *testing.T) {
+	at := func(priority int, seq int64) Position { return Position{Priority: priority, Seq: seq} }
+	w := NewWindow(80)
+	w.cursor = at(0, 20)
+	w.hold(7, at(0, 60))
+	for _, tt := range []struct {
+		r    Row
+		want int
+	}{
+		{Row{Position: at(0, 10)}, 0},
+		{Row{Position: at(0, 21)}, 1},
+		{Row{Position: at(0, 60)}, 40},
+		{Row{Position: at(0, 100)}, 80},
+		{Row{Position: at(0, 1<<62)}, 80},
+		{Row{Position: at(1, 50)}, 0},
+		{Row{Position: at(-1, 50)}, 80},
+		{Row{Position: at(0, 60), Class: 7}, 0},
+		{Row{Position: at(0, 80), Class: 7}, 40},
+	} {
+		if got := w.Ahead(tt.r, 100); got != tt.want {
+			t.Errorf("ahead of %+v are %d, want %d", tt.r, got, tt.want)
+		}
+	}
+	w.complete = true
+	if got := w.Ahead(Row{Position: at(0, 60)}, 100); got != 0 {
+		t.Errorf("when all was read, %d are ahead", got)
+	}
+}
