@@ -120,17 +120,7 @@ func writePage(w io.Writer, p *api.Page, now time.Time) error {
 	for _, c := range p.Calls {
 		eta, by := "", ""
 		if c.State == api.Waiting {
-			if eta = "at once"; c.ETA.After(now) {
-				eta = "in " + durationText(c.ETA.Sub(now))
-			}
-			if f := c.WaitingFor; f != nil {
-				switch by = f.Limit; {
-				case f.Paused && f.Limit == api.ConcurrencyLimit:
-					by = "the upstream"
-				case f.Key != "":
-					by += " " + strconv.Quote(f.Key)
-				}
-			}
+			eta, by = shortETA(c, now), shortHold(c.WaitingFor)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", c.ID, c.Upstream, c.State, c.Priority, instantText(c.AcceptedAt, now), len(c.Attempts), eta, by)
 	}
@@ -139,6 +129,32 @@ func writePage(w io.Writer, p *api.Page, now time.Time) error {
 		fmt.Fprintf(w, "more: --cursor %s\n", p.Next)
 	}
 	return err
+}
+
+// shortETA and shortHold write when a waiting call goes, and the reason why it waits, for a
+// table.
+func shortETA(c *api.Call, now time.Time) string {
+	switch {
+	case c.ETA.IsZero() && c.WaitingFor != nil:
+		return "not known"
+	case c.ETA.After(now):
+		return "in " + durationText(c.ETA.Sub(now))
+	}
+	return "at once"
+}
+
+func shortHold(f *api.WaitingFor) string {
+	switch {
+	case f == nil:
+		return ""
+	case f.Limit == "":
+		return "its own time"
+	case f.Paused && f.Limit == api.ConcurrencyLimit:
+		return "the upstream"
+	case f.Key != "":
+		return f.Limit + " " + strconv.Quote(f.Key)
+	}
+	return f.Limit
 }
 
 // eventText writes an event as a line.

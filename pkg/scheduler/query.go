@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -9,43 +10,59 @@ import (
 
 // Get returns a call.
 func (s *Scheduler) Get(ctx context.Context, id string) (*Call, error) {
-	var live *Call
-	if err := s.loop.ask(ctx, func(now time.Time) {
+	if live, err := s.live(ctx, id); err != nil || live != nil {
+		return live, err
+	}
+	return s.stored(ctx, id)
+}
+
+// live returns a call as it stands in memory, nil if it is not there.
+func (s *Scheduler) live(ctx context.Context, id string) (live *Call, err error) {
+	err = s.loop.ask(ctx, func(now time.Time) {
 		if c := s.loop.calls[id]; c != nil {
 			live = look(now, c.up, c)
 		}
-	}); err != nil {
-		return nil, err
-	}
-	if live != nil {
-		return live, nil
-	}
-	return s.stored(ctx, id)
+	})
+	return live, err
 }
 
 // stored returns a call that is not in memory.
 func (s *Scheduler) stored(ctx context.Context, id string) (*Call, error) {
 	c, err := s.journal.get(ctx, id)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
+	}
+	return s.onDisk(ctx, c), nil
+}
+
+// onDisk returns a stored call that is not in memory as it stands: one that waits has its
+// ETA, and ends if its deadline has passed.
+func (s *Scheduler) onDisk(ctx context.Context, c *Call) *Call {
+	switch {
 	case !c.Durable || c.State != Waiting:
 	case c.Deadline.After(time.Now()):
-		return s.forecastStored(ctx, c), nil
+		return s.forecastStored(ctx, c)
 	default: // its turn has not come, and need not
-		s.withCall(ctx, id, Waiting, func(now time.Time, c *call) {
-			if c != nil && c.State == Waiting && !now.Before(c.Deadline) {
-				c.up.expire(now, c)
+		s.withCall(ctx, c.ID, Waiting, func(now time.Time, live *call) {
+			if live != nil && live.State == Waiting && !now.Before(live.Deadline) {
+				live.up.expire(now, live)
+				c = live.Call.snapshot()
 			}
 		})
 	}
-	return c, nil
+	return c
 }
 
-// forecastStored returns a call on disk with its ETA, if it still waits there.
+// forecastStored returns a call on disk with its ETA, or as it is if it has gone on since.
 func (s *Scheduler) forecastStored(ctx context.Context, stored *Call) *Call {
 	e := s.journal.fetch(ctx, stored.ID)
 	if e == nil { // it has gone on meanwhile
+		if gone, err := s.live(ctx, stored.ID); err == nil && gone != nil {
+			return gone
+		}
+		if ended, err := s.journal.get(ctx, stored.ID); err == nil {
+			return ended
+		}
 		return stored
 	}
 	c := s.loop.rehydrateOne(e)
@@ -162,29 +179,59 @@ func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
 }
 
 // List returns the calls that match a filter, by growing id, without their Response: Get
-// has it.
+// has it. Each is in the filter's State when the list is made, whichever it had when it was
+// read from the store.
 func (s *Scheduler) List(ctx context.Context, f Filter) ([]*Call, error) {
-	calls, err := s.journal.list(ctx, f)
-	if err != nil {
-		return nil, err
+	var all []*Call
+	for page := f; ; {
+		calls, err := s.journal.list(ctx, page)
+		if err != nil {
+			return nil, err
+		}
+		more := f.Max > 0 && len(calls) == f.Max
+		if more {
+			page.After = calls[len(calls)-1].ID
+		}
+		all = append(all, calls...)
+		if err := s.refresh(ctx, all); err != nil {
+			return nil, err
+		}
+		all = slices.DeleteFunc(all, func(c *Call) bool { return c == nil || !f.matches(c) })
+		if !more || len(all) >= f.Max {
+			return cut(all, f.Max), nil
+		}
 	}
-	live := make([]*Call, len(calls))
+}
+
+// refresh replaces the calls of a list by what is known of them now; those that have been
+// forgotten since become nil.
+func (s *Scheduler) refresh(ctx context.Context, calls []*Call) (err error) {
+	stored := make(map[int]*Call)
 	if err := s.loop.ask(ctx, func(now time.Time) {
-		for i, stored := range calls {
-			if c := s.loop.calls[stored.ID]; c != nil {
-				live[i] = look(now, c.up, c)
-				live[i].Response = nil
+		for i, listed := range calls {
+			if c := s.loop.calls[listed.ID]; c != nil {
+				calls[i] = look(now, c.up, c)
+				calls[i].Response = nil
+			} else if listed.State == Waiting || listed.State == Sending {
+				stored[i] = listed
 			}
 		}
 	}); err != nil {
-		return nil, err
+		return err
 	}
-	for i, c := range live {
-		if c != nil {
-			calls[i] = c
+	for i, c := range stored {
+		if c.Durable && c.State == Waiting {
+			c = s.onDisk(ctx, c)
+		} else if c, err = s.stored(ctx, c.ID); errors.Is(err, ErrNotFound) {
+			c = nil
+		} else if err != nil {
+			return err
+		}
+		if calls[i] = c; c != nil {
+			c.Response = nil
 		}
 	}
-	return calls, nil
+	return ctx.Err()
 }
 
 // Upstreams returns how the upstreams stand, by name.

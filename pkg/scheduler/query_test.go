@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"context"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -43,6 +45,47 @@ func TestListAndStatus(t *testing.T) {
 		up := upstreams(t, s)[0]
 		if up.Waiting != 4 || up.ETA.Sub(f.start).Round(10*ms) != 4040*ms {
 			t.Errorf("upstream: %+v", up)
+		}
+	})
+}
+
+// A slowStore is a store whose lists take a while.
+type slowStore struct {
+	Store
+	takes time.Duration
+}
+
+func (s slowStore) List(ctx context.Context, f Filter) ([]*Call, error) {
+	calls, err := s.Store.List(ctx, f)
+	time.Sleep(s.takes)
+	return calls, err
+}
+
+// TestListWhileCallsGo: calls that were sent or have ended while a list was read are not
+// among those of their former state, and others take their places.
+func TestListWhileCallsGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{start: time.Now()}
+		u := Upstream{Limits: perSecond(1)}
+		u.URL, u.Transport = "http://api.test", f
+		s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Store: slowStore{NewMemory(100, 1<<20), 1500 * ms}, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		var ids []string
+		for range 8 {
+			ids = append(ids, submit(t, s, Request{}).ID)
+		}
+		time.Sleep(100 * ms)
+		calls, err := s.List(t.Context(), Filter{State: Waiting, Max: 2})
+		if err != nil || len(calls) != 2 {
+			t.Fatalf("%d calls, %v", len(calls), err)
+		}
+		for _, c := range calls {
+			if now := s.mustGet(t, c.ID); c.State != Waiting || now.State != Waiting {
+				t.Errorf("call %d is listed as %s, and is %s", slices.Index(ids, c.ID), c.State, now.State)
+			}
 		}
 	})
 }
