@@ -26,6 +26,9 @@ func writeCall(w io.Writer, c *api.Call, now time.Time) error {
 	default:
 		line("state", "%s, accepted %s", c.State, instantText(c.AcceptedAt, now))
 	}
+	if c.Reason != "" {
+		line("reason", "%s", endedText(c))
+	}
 	if c.State == api.Waiting {
 		line("goes", "%s", etaText(c, now))
 		if f := c.WaitingFor; f != nil {
@@ -43,6 +46,21 @@ func writeCall(w io.Writer, c *api.Call, now time.Time) error {
 		line(fmt.Sprintf("attempt %d", a.N), "%s", attemptText(&a, now))
 	}
 	return t.Flush()
+}
+
+// endedText writes the reason why a call ended without an answer.
+func endedText(c *api.Call) string {
+	switch c.Reason {
+	case "gone":
+		return "its client left before it was executed"
+	case "past_deadline":
+		return "it had no slot before its deadline, max_wait or max_age"
+	case "paused":
+		return "its upstream was paused, or its circuit breaker open, for longer than it could wait"
+	case "stopping":
+		return "the sidecar stopped before it was sent"
+	}
+	return c.Reason
 }
 
 func etaText(c *api.Call, now time.Time) string {

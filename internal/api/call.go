@@ -33,8 +33,9 @@ type Call struct {
 	NotBefore  time.Time   `json:"not_before,omitzero"`
 	Deadline   time.Time   `json:"deadline,omitzero"`
 	FinishedAt time.Time   `json:"finished_at,omitzero"`
-	ETA        time.Time   `json:"eta,omitzero"` // only while it waits
-	Attempts   []Attempt   `json:"attempts"`     // a bounded number: the first, those of unknown outcome, the last
+	Reason     string      `json:"reason,omitempty"` // why it ended without an answer: gone (its client has left), past_deadline, paused or stopping
+	ETA        time.Time   `json:"eta,omitzero"`     // only while it waits
+	Attempts   []Attempt   `json:"attempts"`         // a bounded number: the first, those of unknown outcome, the last
 	WaitingFor *WaitingFor `json:"waiting_for,omitempty"`
 	Response   *Response   `json:"response,omitempty"`
 }

@@ -32,7 +32,7 @@ type Event struct {
 	Priority int       `json:"priority"`
 	ETA      time.Time `json:"eta,omitzero"`      // of a waiting call, when the event was written
 	Attempt  *Attempt  `json:"attempt,omitempty"` // that has ended
-	Reason   string    `json:"reason,omitempty"`  // of a refusal; of a pause its cause: answer, operator, down, failing or silent
+	Reason   string    `json:"reason,omitempty"`  // of a refusal; of an end as in Call; of a pause its cause: answer, operator, down, failing or silent
 	Limit    string    `json:"limit,omitempty"`   // of a pause; none: the upstream
 	Key      string    `json:"key,omitempty"`     // of Limit; none: all keys
 	Until    time.Time `json:"until,omitzero"`    // end of a pause

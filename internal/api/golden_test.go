@@ -64,7 +64,7 @@ var (
 	fullRoute    = Route{Keys: map[string]string{"app": "a", "day": ""}, Costs: map[string]int{"app": 3}, Flow: "gold", Weighted: true}
 	fullCall     = Call{
 		ID: "c1", Upstream: "pay", State: Unknown, Priority: 10, Async: true, Durable: true, Callback: "shop", Resolves: "c0",
-		AcceptedAt: at(0), NotBefore: at(1), Deadline: at(2), FinishedAt: at(3), ETA: at(4),
+		AcceptedAt: at(0), NotBefore: at(1), Deadline: at(2), FinishedAt: at(3), Reason: "gone", ETA: at(4),
 		Attempts: []Attempt{fullAttempt}, WaitingFor: &WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, KeysFull: true, Breaker: "10 of 20 unknown"}, Response: &fullResponse,
 	}
 )

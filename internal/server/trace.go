@@ -19,7 +19,11 @@ func Trace(log *slog.Logger) func(scheduler.Event) {
 		case scheduler.EventRefused:
 			log.Debug("a call was refused", "call", e.Call.ID, "upstream", e.Call.Upstream, "reason", e.Reason)
 		case scheduler.EventEnded:
-			log.Debug("a call has ended", "call", e.Call.ID, "upstream", e.Call.Upstream, "state", e.Call.State,
+			what := "a call has ended"
+			if e.Reason == scheduler.Gone {
+				what = "a call was dropped: its client has left, and it was not executed"
+			}
+			log.Debug(what, "call", e.Call.ID, "upstream", e.Call.Upstream, "state", e.Call.State,
 				"outcome", e.Call.Outcome(), "wait", e.Call.Waited(time.Now()).String())
 		}
 	}

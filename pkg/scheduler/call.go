@@ -84,6 +84,7 @@ type Call struct {
 	NotBefore  time.Time
 	Deadline   time.Time
 	FinishedAt time.Time
+	Reason     Reason    // why it ended without an answer: Gone, PastDeadline, Paused or Stopping; empty: see its last attempt
 	ETA        time.Time // only while it waits
 	Attempts   []Attempt // maxAttempts of them: the first, those of unknown outcome, the last
 	WaitingFor *WaitingFor

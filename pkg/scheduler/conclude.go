@@ -200,7 +200,9 @@ func (u *upstreamState) again(now time.Time, c *call, r *upstream.Result, n next
 		end = Expired
 		c.because(PastDeadline)
 	}
-	if n.again && !c.abandoned && (c.Async || !u.loop.stopping) {
+	if n.again && c.abandoned {
+		c.because(Gone)
+	} else if n.again && (c.Async || !u.loop.stopping) {
 		c.due = n.at.Sub(u.loop.origin)
 		u.reroute(c)
 		deadline := u.repeatableUntil(c.flight, c.Deadline)
@@ -222,6 +224,7 @@ func (u *upstreamState) resume(now time.Time, c *call, next *Call) {
 	u.setPhase(c, waiting)
 	switch {
 	case c.abandoned:
+		c.because(Gone)
 		u.finish(now, c, Cancelled)
 	case u.loop.stopping && !c.Async:
 		u.release(now, c)
@@ -253,7 +256,10 @@ func (u *upstreamState) finish(now time.Time, c *call, state State) {
 	if state.Finished() {
 		end.FinishedAt = now
 	}
-	u.loop.observe(Event{Kind: EventEnded, Call: end})
+	if state == Cancelled || state == Expired || state == Exhausted {
+		end.Reason = c.history().reason
+	}
+	u.loop.observe(Event{Kind: EventEnded, Call: end, Reason: end.Reason})
 	u.loop.record(end, func(now time.Time) { u.ended(now, c) }, now)
 }
 
@@ -320,7 +326,7 @@ func (u *upstreamState) resolve(now time.Time, c *call, as State, reason string,
 			c.flight.resolved()
 		}
 		if as == Waiting {
-			c.due, c.flight.counted, c.flight.backoff, c.flight.maybe = 0, 0, 0, false
+			c.due, c.flight.counted, c.flight.backoff, c.flight.maybe, c.flight.reason = 0, 0, 0, false, ""
 			u.resume(now, c, next)
 			return
 		}

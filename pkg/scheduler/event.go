@@ -12,7 +12,7 @@ type Event struct {
 	Kind    EventKind
 	Call    *Call
 	Attempt *Attempt  // of EventAttempt
-	Reason  Reason    // of EventRefused; of EventPaused and EventResumed: answer, operator, down, failing or silent
+	Reason  Reason    // of EventRefused; of EventEnded that of its Call; of EventPaused and EventResumed: answer, operator, down, failing or silent
 	Limit   string    // of EventPaused and EventResumed; empty: the upstream
 	Key     string    // of the limit; empty: all of it
 	Until   time.Time // of EventPaused

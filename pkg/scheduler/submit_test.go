@@ -203,8 +203,11 @@ func TestCallerGoes(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(500*ms, cancel)
 			_, c, err := s.Do(ctx, Request{Upstream: "api", Target: "/"})
-			if !errors.Is(err, context.Canceled) || c == nil || c.State != Cancelled {
-				t.Errorf("Do = %+v, %v; want the call cancelled", c, err)
+			if !errors.Is(err, context.Canceled) || c == nil || c.State != Cancelled || c.Reason != Gone {
+				t.Errorf("Do = %+v, %v; want the call cancelled, as its caller is gone", c, err)
+			}
+			if got := s.mustGet(t, c.ID); got.Reason != Gone {
+				t.Errorf("recorded with the reason %q, want gone", got.Reason)
 			}
 			time.Sleep(10 * sec)
 			sameTimes(t, f.at(), 0)
@@ -219,10 +222,53 @@ func TestCallerGoes(t *testing.T) {
 			if !errors.Is(err, context.Canceled) || c == nil || c.State != Sending {
 				t.Fatalf("Do = %+v, %v; want the call being sent", c, err)
 			}
-			if got := wait(t, s, c.ID); got.State != Done {
-				t.Errorf("recorded as %s, want done", got.State)
+			if got := wait(t, s, c.ID); got.State != Done || got.Reason != "" {
+				t.Errorf("recorded as %s, %q, want done", got.State, got.Reason)
 			}
 		})
+	})
+	t.Run("after a first byte that the upstream refused: it goes no more", func(t *testing.T) {
+		u := Upstream{Resend: true}
+		u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted, Pause: &upstream.Pause{For: sec}}}
+		bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+			f.serve = func(int, *http.Request) answer { return answer{after: sec, status: 429} }
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(500*ms, cancel)
+			_, c, err := s.Do(ctx, Request{Upstream: "api", Target: "/"})
+			if !errors.Is(err, context.Canceled) || c == nil {
+				t.Fatalf("Do = %+v, %v", c, err)
+			}
+			if got := wait(t, s, c.ID); got.State != Exhausted || got.Reason != Gone {
+				t.Errorf("recorded as %s, %q, want exhausted, gone", got.State, got.Reason)
+			}
+			time.Sleep(10 * sec)
+			sameTimes(t, f.at(), 0)
+		})
+	})
+}
+
+// TestReasonsOfEnds: a call that ends without an answer says why.
+func TestReasonsOfEnds(t *testing.T) {
+	bubble(t, Upstream{MaxAge: 2 * sec, Limits: []Limit{{Name: "app", Calls: 1, Window: time.Minute}}}, func(t *testing.T, s *Scheduler, f *fake) {
+		submit(t, s, Request{})
+		taken := submit(t, s, Request{Target: "/taken", NotBefore: time.Now().Add(time.Minute)})
+		if c, err := s.Cancel(t.Context(), taken.ID); err != nil || c.State != Cancelled || c.Reason != "" {
+			t.Errorf("cancelled by a person: %+v, %v", c, err)
+		}
+		late := submit(t, s, Request{Target: "/late", NotBefore: time.Now().Add(time.Minute)})
+		if err := s.Pause(t.Context(), "api", "app", "", time.Now().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if c := wait(t, s, late.ID); c.State != Expired || c.Reason != PastDeadline {
+			t.Errorf("no slot: %+v", c)
+		}
+		paused := submit(t, s, Request{Target: "/paused", NotBefore: time.Now().Add(time.Hour)})
+		if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(2*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if c := wait(t, s, paused.ID); c.State != Expired || c.Reason != Paused {
+			t.Errorf("paused: %+v", c)
+		}
 	})
 }
 

@@ -138,6 +138,7 @@ func (u *upstreamState) abandon(now time.Time, c *call) {
 	}
 	c.abandoned = true
 	if c.State == Waiting {
+		c.because(Gone)
 		u.finish(now, c, Cancelled)
 	}
 }

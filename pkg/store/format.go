@@ -13,10 +13,11 @@ import (
 // the format of the schema: a change of one needs a migration. They are apart from
 // the scheduler's types, which may change freely.
 
-// A storedAttempt is an element of the column attempts.
+// A storedAttempt is an element of the column attempts. One without a number is the last,
+// and no attempt: it has the reason why the call ended.
 type storedAttempt struct {
-	N        int       `json:"n"`
-	SentAt   time.Time `json:"sent_at"`
+	N        int       `json:"n,omitzero"`
+	SentAt   time.Time `json:"sent_at,omitzero"`
 	EndedAt  time.Time `json:"ended_at,omitzero"`
 	Status   int       `json:"status,omitzero"`
 	Outcome  string    `json:"outcome,omitempty"`
@@ -24,9 +25,10 @@ type storedAttempt struct {
 	Resolved bool      `json:"resolved,omitempty"`
 }
 
-// encodeAttempts returns the text of the column attempts.
-func encodeAttempts(attempts []scheduler.Attempt) (string, error) {
-	if len(attempts) == 0 {
+// encodeAttempts returns the text of the column attempts: of the attempts of a call, and of
+// the reason why it ended.
+func encodeAttempts(attempts []scheduler.Attempt, ended scheduler.Reason) (string, error) {
+	if len(attempts) == 0 && ended == "" {
 		return "[]", nil
 	}
 	stored := make([]storedAttempt, len(attempts))
@@ -37,19 +39,25 @@ func encodeAttempts(attempts []scheduler.Attempt) (string, error) {
 			Status: a.Status, Outcome: string(a.Outcome), Reason: a.Reason, Resolved: a.Resolved,
 		}
 	}
+	if ended != "" {
+		stored = append(stored, storedAttempt{Reason: string(ended)})
+	}
 	text, err := json.Marshal(stored)
 	return string(text), err
 }
 
-func decodeAttempts(text string) ([]scheduler.Attempt, error) {
+func decodeAttempts(text string) (attempts []scheduler.Attempt, ended scheduler.Reason, err error) {
 	if text == "[]" {
-		return []scheduler.Attempt{}, nil
+		return []scheduler.Attempt{}, "", nil
 	}
 	var stored []storedAttempt
 	if err := json.Unmarshal([]byte(text), &stored); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	attempts := make([]scheduler.Attempt, len(stored))
+	if n := len(stored); n > 0 && stored[n-1].N == 0 {
+		stored, ended = stored[:n-1], scheduler.Reason(stored[n-1].Reason)
+	}
+	attempts = make([]scheduler.Attempt, len(stored))
 	for i := range stored {
 		a := &stored[i]
 		attempts[i] = scheduler.Attempt{
@@ -57,7 +65,7 @@ func decodeAttempts(text string) ([]scheduler.Attempt, error) {
 			Status: a.Status, Outcome: upstream.Outcome(a.Outcome), Reason: a.Reason, Resolved: a.Resolved,
 		}
 	}
-	return attempts, nil
+	return attempts, ended, nil
 }
 
 // A storedHold is an element of the column spent. Its upstream is the call's.

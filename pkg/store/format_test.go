@@ -60,14 +60,16 @@ func TestFormatOfAttempts(t *testing.T) {
 		"full":    fullAttempts,
 		"minimal": {{N: 1, SentAt: sampleTime.Truncate(time.Second)}},
 		"none":    {},
+		"left":    {},
 	} {
-		text, err := encodeAttempts(attempts)
+		ended := map[string]scheduler.Reason{"full": scheduler.PastDeadline, "left": scheduler.Gone}[name]
+		text, err := encodeAttempts(attempts, ended)
 		if err != nil {
 			t.Fatal(err)
 		}
 		golden(t, "attempts-"+name, text)
-		if got, err := decodeAttempts(text); err != nil || !reflect.DeepEqual(got, attempts) {
-			t.Errorf("%s: read as %+v, %v; want %+v", name, got, err, attempts)
+		if got, reason, err := decodeAttempts(text); err != nil || !reflect.DeepEqual(got, attempts) || reason != ended {
+			t.Errorf("%s: read as %+v, %q, %v; want %+v, %q", name, got, reason, err, attempts, ended)
 		}
 	}
 	for i, v := 0, reflect.ValueOf(fullAttempts[0]); i < v.NumField(); i++ {
@@ -185,7 +187,7 @@ func TestFormatOfWords(t *testing.T) {
 // TestDamagedJSON: a column that is no JSON is an error, not an empty value.
 func TestDamagedJSON(t *testing.T) {
 	for _, text := range []string{"", "[", "{}", "[1]"} {
-		if got, err := decodeAttempts(text); err == nil {
+		if got, _, err := decodeAttempts(text); err == nil {
 			t.Errorf("attempts %q are read as %+v", text, got)
 		}
 		if got, err := decodeHolds(text, "api"); err == nil && text != "" {

@@ -192,7 +192,11 @@ func TestOlderProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec("DELETE FROM meta WHERE name IN ('file', 'base'); DROP INDEX settled; DELETE FROM goose_db_version WHERE version_id = 2"); err != nil {
+	first, err := ourObjects(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("DELETE FROM meta WHERE name IN ('file', 'base'); DROP INDEX settled; DROP VIEW readable; " + first[`view "readable"`].sql + "; DELETE FROM goose_db_version WHERE version_id > 1"); err != nil {
 		t.Fatal(err)
 	}
 	db.Close()

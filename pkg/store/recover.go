@@ -130,9 +130,9 @@ func (r *recovery) endBound() (ended int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		c.State, c.FinishedAt = scheduler.Cancelled, r.now
+		c.State, c.FinishedAt, c.Reason = scheduler.Cancelled, r.now, scheduler.Stopping
 		if slices.ContainsFunc(c.Attempts, func(a scheduler.Attempt) bool { return a.Outcome == upstream.Unknown }) {
-			c.State, c.FinishedAt = scheduler.Unknown, time.Time{}
+			c.State, c.FinishedAt, c.Reason = scheduler.Unknown, time.Time{}, ""
 		}
 		if last := c.Last(); last != nil {
 			last.Reason += "; " + wentWithIt

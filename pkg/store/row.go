@@ -48,7 +48,7 @@ func (r *row) checksum(d *codec) int64 {
 
 // row returns the columns that change with a call.
 func (k clock) row(c *scheduler.Call, d *codec) (*row, error) {
-	attempts, err := encodeAttempts(c.Attempts)
+	attempts, err := encodeAttempts(c.Attempts, c.Reason)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (r *row) call(d *codec) (*scheduler.Call, error) {
 		c.FinishedAt = instant(r.ended)
 	}
 	var err error
-	if c.Attempts, err = decodeAttempts(r.attempts); err != nil {
+	if c.Attempts, c.Reason, err = decodeAttempts(r.attempts); err != nil {
 		return nil, err
 	}
 	if c.Outstanding, err = d.decodeSpent(r.id, r.spent, r.upstream); err != nil {

@@ -158,6 +158,11 @@ func life(t *suite) {
 	if c.State != scheduler.Done || !c.FinishedAt.Equal(end.FinishedAt) || c.Attempts[0].Outcome != upstream.Done || !reflect.DeepEqual(c.Response, end.Response) {
 		t.Errorf("done: %+v, response %+v", c, c.Response)
 	}
+	left := t.accept().Call
+	t.record(With(left, func(c *scheduler.Call) { c.State, c.Reason = scheduler.Cancelled, scheduler.Gone }))
+	if c := t.get(left.ID); c.State != scheduler.Cancelled || c.Reason != scheduler.Gone || len(c.Attempts) != 0 {
+		t.Errorf("left by its caller: %+v", c)
+	}
 	if _, err := t.s.Get(t.Context(), "none"); !errors.Is(err, scheduler.ErrNotFound) {
 		t.Errorf("Get of an unknown id: %v", err)
 	}
