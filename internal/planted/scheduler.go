@@ -106,6 +106,14 @@ var schedulerBugs = []bug{
 		"	if c.abandoned { // while", "	if false { // while", []string{"-run", "TestContextThatEnds"}},
 	{"a decision comes between another and its record", "pkg/scheduler/conclude.go",
 		"	c.change().State = Sending // until", "	c.change() // until", []string{"-run", "TestOneDecision"}},
+	{"an end is handled though its handler failed", "pkg/scheduler/teller.go",
+		"t.journal.told(c.Notice(), time.Now().Add(wait))", "t.journal.told(c.Notice(), time.Time{})", endedTests},
+	{"an end is told before it is handled", "pkg/scheduler/teller.go",
+		"	err = t.handle(ctx, c)\n", "	t.journal.told(c.Notice(), time.Time{})\n	err = t.handle(ctx, c)\n", endedTests},
+	{"two handlers run for one call", "pkg/scheduler/teller.go",
+		"return t.busy[c.ID] })", "return false })", endedTests},
+	{"a stop does not wait for handlers", "pkg/scheduler/teller.go",
+		"	defer handlers.Wait()\n", "", endedTests},
 	{"a burst with deadlines is let in that cannot go", "pkg/scheduler/upstream.go",
 		"	if !u.loop.stopping && u.planner.Fresh() {\n", "	if false {\n", []string{"-run", "ETA|Burst|Deadline"}},
 }
@@ -123,5 +131,7 @@ var storedCallBugs = []bug{
 	{"a caller who leaves is a failure of the store", "pkg/scheduler/submit.go",
 		"errors.Is(err, context.Canceled), ", "", []string{"-run", "TestEndedContext"}},
 }
+
+var endedTests = []string{"-run", "TestEnded"}
 
 var nextTests = []string{"-run", "NextAttempt|Retention"}

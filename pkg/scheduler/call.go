@@ -78,7 +78,7 @@ type Call struct {
 	Async      bool   // no caller waits for the answer: it was handed over by Submit
 	Durable    bool   // it survives the process
 	Repeated   bool   // the request had the idempotency key of this call, which was accepted before; only in answers of Submit and Do
-	Callback   string // target that is told of its end
+	Callback   string // target that is told of its end; "/ended" is Config.Ended
 	Resolves   string // id of the unknown call that it queries
 	AcceptedAt time.Time
 	NotBefore  time.Time
@@ -99,6 +99,10 @@ type Stored struct {
 	Class       int64        // equal for calls that share a flow and take the same permits
 	Due         time.Time    // not before when it goes again
 	Outstanding []lease.Hold // the permits that its attempts may have out
+
+	// Of calls from Untold: when Config.Ended gets the end, and how often it has failed.
+	TellAt   time.Time
+	Failures int
 }
 
 // An Attempt is one sending of a call.
@@ -192,8 +196,16 @@ func (c *Call) Outcome() upstream.Outcome {
 	return upstream.NotExecuted
 }
 
-// Notice is the id of the webhook that tells the end of the call: it is the same
-// however often the webhook is sent. Empty if there is no webhook to send.
+// toEnded is the Callback of calls whose end Config.Ended handles. No target of a
+// configuration can have the name.
+const toEnded = "/ended"
+
+// Handled reports whether Config.Ended handles the end of the call.
+func (c *Call) Handled() bool { return c.Callback == toEnded }
+
+// Notice is the id of the notice that tells the end of the call, by a webhook or to
+// Config.Ended: it is the same however often the end is told. Empty if there is nothing
+// to tell.
 func (c *Call) Notice() string {
 	if c.Callback == "" || !c.Async || c.State != Unknown && !c.State.Finished() {
 		return ""

@@ -49,6 +49,9 @@ func compile(c Config, generation uint32) (map[string]*service, error) {
 	if len(c.Upstreams) == 0 {
 		errs = append(errs, &ConfigError{"upstreams", errors.New("is empty; name at least one API host")})
 	}
+	if c.Ended != nil && newJournal(c.Store, c.Log).outbox() == nil {
+		errs = append(errs, &ConfigError{"ended", errors.New("needs a store that keeps the ends of calls: one of NewMemory, or a Durable")})
+	}
 	services := make(map[string]*service)
 	for _, name := range slices.Sorted(maps.Keys(c.Upstreams)) {
 		path := "upstreams." + name

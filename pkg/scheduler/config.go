@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -52,9 +53,27 @@ type Config struct {
 	Precise bool
 	// Log gets the messages for an operator; nil means slog.Default().
 	Log *slog.Logger
-	// Observe, if not nil, is told of every event, from the scheduler's loop: it
-	// must return at once and call nothing of the scheduler.
+	// Observe, if not nil, gets every event, in order, on the scheduler's one loop: it must
+	// return at once, call nothing of the scheduler, and keep no pointer of the event.
+	// Events are for metrics and logs: those before a crash do not come again. Ended is for
+	// work that must be done.
 	Observe func(Event)
+	// Ended, if not nil, handles the end of each call that is submitted while it is set,
+	// and whose Request names no Callback. It gets the call with its Response, finished or
+	// unknown; an unknown call comes again when it is decided, unless that was before it
+	// came as unknown. A nil error means that the end is handled. After an error or a
+	// panic, which is logged, the same end comes again, a second later at first, after
+	// more failures up to 10 minutes later.
+	//
+	// An end that is not handled stays in the store. With a [Durable] each comes at least
+	// once, over restarts and crashes, and perhaps more often: a crash may follow the
+	// handler before the store knows of it. Without one the ends that are left are lost
+	// with the process, and with their calls when [NewMemory] forgets these.
+	//
+	// At most 16 handlers run at once, for a call only one, in no order that is promised.
+	// They may use the scheduler, but not end it. Their ctx ends with the beginning of a
+	// stop, which waits for their return; a reload changes nothing of them.
+	Ended func(ctx context.Context, c *Call) error
 }
 
 // An Upstream is an API host, its limits and how its calls come back. Zero fields stand

@@ -134,6 +134,7 @@ func (s *Scheduler) resolveStored(ctx context.Context, id string, as State, reas
 	if err := s.journal.decide(ctx, next); err != nil {
 		return nil, s.journal.unread(err)
 	}
+	s.teller.wake()
 	if err := s.loop.ask(ctx, func(time.Time) { s.loop.outdate(id) }); err != nil {
 		return nil, err
 	}

@@ -51,7 +51,10 @@ func (f *followUps) resume(upstreams []string) {
 
 // after starts the follow-ups of a submitted call that has ended. The loop calls it.
 func (f *followUps) after(now time.Time, c *call) {
-	if c.Callback != "" {
+	switch {
+	case c.Handled():
+		f.s.teller.wake()
+	case c.Callback != "":
 		var sv *service
 		if to := f.s.loop.upstreams[c.webhookUpstream()]; to != nil { // it may be removed
 			sv = to.service

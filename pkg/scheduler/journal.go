@@ -229,6 +229,49 @@ func (j *journal) pendingWebhooks(ctx context.Context, after string, most int) (
 	return j.durable.PendingWebhooks(ctx, after, most)
 }
 
+// An outbox keeps the ends of calls until Config.Ended has handled them; see [Durable].
+type outbox interface {
+	Untold(ctx context.Context, max int) ([]*Call, error)
+	Told(ctx context.Context, notice string, again time.Time) error
+}
+
+// outbox returns the store of submitted calls, nil if it does not keep their ends.
+func (j *journal) outbox() outbox {
+	if j.durable != nil {
+		return j.durable
+	}
+	o, _ := j.memory.(outbox)
+	return o
+}
+
+// untold lists the calls whose end is to be handled, the next one first.
+func (j *journal) untold(ctx context.Context, most int) (calls []*Call, err error) {
+	err = j.reading(func() (err error) {
+		calls, err = j.outbox().Untold(ctx, most)
+		return err
+	})
+	j.check(err)
+	return calls, err
+}
+
+// unhandled counts the ends that a store in memory keeps.
+func (j *journal) unhandled() int {
+	m, ok := j.memory.(*memory)
+	if !ok {
+		return 0
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return len(m.untold)
+}
+
+// told stores that an end was handled, or is handled again at an instant.
+func (j *journal) told(notice string, again time.Time) error {
+	err := j.outbox().Told(context.Background(), notice, again)
+	j.check(err)
+	return err
+}
+
 // unknown lists the durable calls of unknown outcome.
 func (j *journal) unknown(ctx context.Context, after string, most int) ([]*Call, error) {
 	return j.durable.List(ctx, Filter{State: Unknown, After: after, Max: most})

@@ -263,7 +263,7 @@ func (l *loop) stop(now time.Time) {
 
 // logLosses logs the calls that end with a process which has no store. The loop has
 // ended.
-func (l *loop) logLosses(webhooks int) {
+func (l *loop) logLosses(webhooks, ends int) {
 	pending, unknown := 0, 0
 	for _, c := range l.calls {
 		switch {
@@ -275,7 +275,7 @@ func (l *loop) logLosses(webhooks int) {
 			unknown++
 		}
 	}
-	if pending+unknown+webhooks > 0 {
-		l.log.Warn("calls in memory end with this process", "waiting_calls", pending, "unknown_calls", unknown, "webhooks", webhooks)
+	if pending+unknown+webhooks+ends > 0 {
+		l.log.Warn("calls in memory end with this process", "waiting_calls", pending, "unknown_calls", unknown, "webhooks", webhooks, "unhandled_ends", ends)
 	}
 }

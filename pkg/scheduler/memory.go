@@ -1,11 +1,13 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 )
@@ -22,6 +24,13 @@ type memory struct {
 	keyOf    map[string]string
 	finished []string // ids, in the order in which they finished
 	bytes    int64
+	untold   map[string]untold // by id of a call whose end is to be handled
+}
+
+// An untold is an end that Config.Ended has not handled yet.
+type untold struct {
+	at       time.Time
+	failures int
 }
 
 // A claim is the use of an idempotency key.
@@ -34,7 +43,7 @@ type claim struct{ fingerprint, id string }
 func NewMemory(keep int, keepBytes int64) Store { return newMemory(keep, keepBytes) }
 
 func newMemory(keep int, keepBytes int64) *memory {
-	return &memory{keep: keep, keepBytes: keepBytes, calls: make(map[string]*Call), keys: make(map[string]claim), keyOf: make(map[string]string)}
+	return &memory{keep: keep, keepBytes: keepBytes, calls: make(map[string]*Call), keys: make(map[string]claim), keyOf: make(map[string]string), untold: make(map[string]untold)}
 }
 
 func (m *memory) Accept(_ context.Context, e *Entry) (*Call, error) {
@@ -94,6 +103,10 @@ func (m *memory) Record(_ context.Context, c *Call) error {
 		return fmt.Errorf("%w, or it is finished: %s", ErrNotFound, c.ID)
 	}
 	m.calls[c.ID] = c
+	delete(m.untold, c.ID)
+	if c.Handled() && c.Notice() != "" {
+		m.untold[c.ID] = untold{at: time.Now()}
+	}
 	switch {
 	case swept(before):
 		m.bytes += c.Response.size() - before.Response.size()
@@ -106,6 +119,7 @@ func (m *memory) Record(_ context.Context, c *Call) error {
 		m.finished = m.finished[1:]
 		m.bytes -= m.calls[id].Response.size()
 		delete(m.calls, id)
+		delete(m.untold, id)
 		delete(m.keys, m.keyOf[id])
 		delete(m.keyOf, id)
 	}
@@ -146,6 +160,38 @@ func cut(calls []*Call, most int) []*Call {
 		return calls[:most]
 	}
 	return calls
+}
+
+// Untold is as of a [Durable].
+func (m *memory) Untold(_ context.Context, most int) ([]*Call, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	calls := make([]*Call, 0, len(m.untold))
+	for id, u := range m.untold {
+		c := m.calls[id].snapshot()
+		c.Response, c.Stored = nil, &Stored{TellAt: u.at, Failures: u.failures}
+		calls = append(calls, c)
+	}
+	slices.SortFunc(calls, func(a, b *Call) int {
+		return cmp.Or(a.TellAt.Compare(b.TellAt), strings.Compare(a.ID, b.ID))
+	})
+	return cut(calls, most), nil
+}
+
+// Told is as of a [Durable].
+func (m *memory) Told(_ context.Context, notice string, again time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	id, _, _ := strings.Cut(notice, ".")
+	u, known := m.untold[id]
+	switch {
+	case !known || m.calls[id].Notice() != notice: // the call has moved on
+	case again.IsZero():
+		delete(m.untold, id)
+	default:
+		m.untold[id] = untold{again, u.failures + 1}
+	}
+	return nil
 }
 
 func (m *memory) Close() error { return nil }

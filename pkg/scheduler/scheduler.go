@@ -39,6 +39,7 @@ type Scheduler struct {
 	journal   *journal
 	loop      *loop
 	followUps *followUps
+	teller    *teller            // nil without Config.Ended
 	cuts      context.Context    // ends when attempts in flight are cut off
 	cut       context.CancelFunc // ends cuts
 
@@ -83,6 +84,10 @@ func New(c Config) (*Scheduler, error) {
 			return nil, err
 		}
 	}
+	if c.Ended != nil {
+		s.teller = newTeller(c.Ended, s.journal, s.log)
+		s.followUps.work.Go(func() { s.teller.run(s.followUps.ctx) })
+	}
 	go s.loop.run()
 	if s.journal.outlives() {
 		s.followUps.work.Go(func() { s.journal.watch(s.followUps.ctx) })
@@ -116,7 +121,7 @@ func (s *Scheduler) Shutdown(ctx context.Context) error {
 		s.loop.work.Wait()
 		s.followUps.work.Wait()
 		if !s.journal.outlives() {
-			s.loop.logLosses(int(s.followUps.refused.Load()))
+			s.loop.logLosses(int(s.followUps.refused.Load()), s.journal.unhandled())
 		}
 		for _, sv := range *s.services.Load() {
 			sv.up.Close()

@@ -3,6 +3,7 @@ package store
 import (
 	"database/sql"
 	"errors"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
@@ -93,10 +94,26 @@ func (c *conn) update(call *scheduler.Call, r *row, response *content, stayBound
 	if t.ends && err == nil {
 		err = c.exec("DELETE FROM bodies WHERE seq = ?", r.seq)
 	}
-	if notice := call.Notice(); notice != "" && n > 0 && err == nil {
-		err = c.exec("INSERT OR IGNORE INTO untold VALUES (?, ?)", notice, r.seq)
+	if n > 0 && err == nil {
+		err = c.tell(call)
 	}
 	return n > 0, err
+}
+
+// tell notes the end of a call, to be told by a webhook or to the handler. The handler gets
+// no earlier end of it any more.
+func (c *conn) tell(call *scheduler.Call) error {
+	var at any // a webhook's is null
+	if call.Handled() {
+		at = micros(time.Now())
+		if err := c.exec("DELETE FROM untold WHERE notice > ? AND notice < ?", call.ID+".", call.ID+"/"); err != nil { // "/" follows the dot of a notice
+			return err
+		}
+	}
+	if notice := call.Notice(); notice != "" {
+		return c.exec("INSERT OR IGNORE INTO untold (notice, seq, tell_at) VALUES (?, ?, ?)", notice, call.Seq, at)
+	}
+	return nil
 }
 
 // backlog counts, by upstream, the calls that wait or are unknown.

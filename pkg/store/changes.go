@@ -121,3 +121,13 @@ func (d *DB) Settle(ctx context.Context, holds []lease.Hold) error {
 		return nil, c.settleHolds(holds)
 	}})
 }
+
+// Told implements [scheduler.Durable].
+func (d *DB) Told(ctx context.Context, notice string, again time.Time) error {
+	return d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
+		if again.IsZero() {
+			return nil, c.exec("DELETE FROM untold WHERE notice = ?", notice)
+		}
+		return nil, c.exec("UPDATE untold SET tell_at = ?, failures = failures + 1 WHERE notice = ?", micros(again), notice)
+	}})
+}

@@ -321,7 +321,7 @@ func TestFailedCommitIsNotNoted(t *testing.T) {
 			return nil, err
 		}
 		_, err = c.ExecContext(t.Context(), "PRAGMA max_page_count = 1")
-		return nil, errors.Join(err, c.exec("INSERT INTO untold SELECT hex(randomblob(2000)) || value, value FROM json_each('['||substr(replace(hex(zeroblob(500)),'00',',0'),2)||']')"))
+		return nil, errors.Join(err, c.exec("INSERT INTO untold (notice, seq) SELECT hex(randomblob(2000)) || value, value FROM json_each('['||substr(replace(hex(zeroblob(500)),'00',',0'),2)||']')"))
 	}})
 	if !errors.Is(err, scheduler.ErrFull) {
 		t.Fatalf("%v, want a full disk", err)

@@ -107,7 +107,7 @@ func (r *reader) entries(ctx context.Context, q querier, seqs []int64) ([]schedu
 // PendingWebhooks implements [scheduler.Durable].
 func (r *reader) PendingWebhooks(ctx context.Context, after string, most int) ([]*scheduler.Call, error) {
 	return within(ctx, r, func(tx *sql.Tx) (calls []*scheduler.Call, err error) {
-		rows, err := tx.QueryContext(ctx, "SELECT notice, "+columns+" FROM untold JOIN current USING (seq) WHERE notice > ? ORDER BY notice", after+"/") // "/" follows the dot of a notice
+		rows, err := tx.QueryContext(ctx, "SELECT notice, "+columns+" FROM untold JOIN current USING (seq) WHERE notice > ? AND tell_at IS NULL ORDER BY notice", after+"/") // "/" follows the dot of a notice
 		if err != nil {
 			return nil, err
 		}
@@ -136,5 +136,35 @@ func (r *reader) PendingWebhooks(ctx context.Context, after string, most int) ([
 			calls = append(calls, c)
 		}
 		return calls, nil
+	})
+}
+
+// Untold implements [scheduler.Durable].
+func (r *reader) Untold(ctx context.Context, most int) ([]*scheduler.Call, error) {
+	return within(ctx, r, func(tx *sql.Tx) (calls []*scheduler.Call, err error) {
+		rows, err := tx.QueryContext(ctx, "SELECT notice, tell_at, failures, "+columns+
+			" FROM untold INDEXED BY untold_at JOIN current USING (seq) WHERE tell_at IS NOT NULL ORDER BY tell_at, notice")
+		if err != nil {
+			return nil, err
+		}
+		defer rows.Close()
+		for len(calls) < most && rows.Next() {
+			var notice string
+			var at int64
+			var failures int
+			found := &row{}
+			if err := rows.Scan(append([]any{&notice, &at, &failures}, found.fields()...)...); err != nil {
+				return nil, err
+			}
+			c, err := found.call(r.codec)
+			if err != nil {
+				return nil, err
+			}
+			if c.Notice() == notice {
+				c.TellAt, c.Failures = instant(at), failures
+				calls = append(calls, c)
+			}
+		}
+		return calls, rows.Err()
 	})
 }

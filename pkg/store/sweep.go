@@ -42,12 +42,13 @@ func (s *sweeper) run() {
 	}
 }
 
-// step returns how many calls it deleted. An unknown call is never swept: it waits
-// for a decision.
+// step returns how many calls it deleted. Never swept are an unknown call, which waits for
+// a decision, and a call whose end the handler has not handled.
 func (s *sweeper) step(now time.Time) (calls int64, err error) {
 	err = s.writer.do(context.Background(), &change{essential: true, apply: func(c *conn) (refused, err error) {
 		const old = `IN (SELECT seq FROM calls INDEXED BY ended WHERE ended_at > 0 AND ended_at < ?
-			AND state IN ('done', 'failed', 'expired', 'exhausted', 'cancelled') ORDER BY ended_at LIMIT ?)`
+			AND state IN ('done', 'failed', 'expired', 'exhausted', 'cancelled')
+			AND NOT EXISTS (SELECT 1 FROM untold WHERE tell_at IS NOT NULL AND notice > id || '.' AND notice < id || '/') ORDER BY ended_at LIMIT ?)`
 		before := c.micros(now.Add(-s.keepCalls))
 		if err := c.exec("DELETE FROM untold WHERE seq "+old, before, sweepStep); err != nil {
 			return nil, err

@@ -54,3 +54,39 @@ func TestSweep(t *testing.T) {
 		}
 	}
 }
+
+// TestSweepKeepsUnhandledEnds: a finished call stays until its end is handled, and no
+// longer: an end that it had before counts no more.
+func TestSweepKeepsUnhandledEnds(t *testing.T) {
+	d := open(t, file(t), Options{KeepCalls: time.Hour})
+	s := &sweeper{writer: d.writer, keepCalls: time.Hour, keepKeys: time.Hour}
+	e := storetest.NewEntry(1)
+	e.Call.Callback = "/ended"
+	if _, err := d.Accept(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	sent := storetest.Sent(e.Call)
+	if err := d.Intend(t.Context(), sent, nil); err != nil {
+		t.Fatal(err)
+	}
+	end := storetest.Ended(sent, scheduler.Done)
+	for _, c := range []*scheduler.Call{storetest.Ended(sent, scheduler.Unknown), end} {
+		if err := d.Record(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep := func(want int64) {
+		t.Helper()
+		if n, err := s.step(time.Now().Add(1000 * time.Hour)); n != want || err != nil {
+			t.Errorf("swept %d calls, %v; want %d", n, err, want)
+		}
+	}
+	sweep(0)
+	if untold, err := d.Untold(t.Context(), 9); len(untold) != 1 || err != nil {
+		t.Errorf("untold: %v, %v; want one", untold, err)
+	}
+	if err := d.Told(t.Context(), end.Notice(), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	sweep(1)
+}

@@ -29,6 +29,7 @@ func RunDurable(t *testing.T, new func(t *testing.T) (open func() scheduler.Dura
 		"one call":              fetch,
 		"backlog":               backlog,
 		"pending webhooks":      pendingWebhooks,
+		"untold ends":           untold,
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &durable{suite: suite{T: t}, open: new(t)}
@@ -146,55 +147,6 @@ func survives(t *durable) {
 			t.Errorf("%s the key with other content: %v", how, err)
 		}
 	})
-}
-
-func pendingWebhooks(t *durable) {
-	told := func(e *scheduler.Entry) { e.Call.Callback = "shop" }
-	var ended []string
-	for range 3 {
-		e := t.accept(told)
-		t.intend(Sent(e.Call))
-		t.record(Ended(Sent(e.Call), scheduler.Done))
-		ended = append(ended, e.Call.ID)
-	}
-	broken, nobody := t.accept(told), t.accept()
-	for _, e := range []*scheduler.Entry{broken, nobody} {
-		t.intend(Sent(e.Call))
-	}
-	twice := t.accept(told)
-	t.intend(Sent(twice.Call))
-	t.record(Ended(Sent(twice.Call), scheduler.Unknown))
-	t.record(Ended(Sent(twice.Call), scheduler.Failed))
-	t.accept(told) // has not ended
-	t.recover()
-	want := append(ended, broken.Call.ID, twice.Call.ID)
-	for len(want) > 0 {
-		var got []string
-		for after := ""; ; {
-			page, err := t.d.PendingWebhooks(t.Context(), after, 2)
-			if err != nil {
-				t.Fatalf("PendingWebhooks: %v", err)
-			}
-			for _, c := range page {
-				after, got = c.ID, append(got, c.ID)
-				if c.ID == ended[0] && (c.State != scheduler.Done || string(c.Response.Body) != "answer") {
-					t.Errorf("pending webhooks: %+v", c)
-				}
-			}
-			if len(page) < 2 {
-				break
-			}
-		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("pending webhooks: %v, want %v", got, want)
-		}
-		c := t.get(want[0])
-		t.accept(func(e *scheduler.Entry) { e.Notice = c.Notice() })
-		want = want[1:]
-	}
-	if page, err := t.d.PendingWebhooks(t.Context(), "", 10); err != nil || len(page) != 0 {
-		t.Errorf("when all is told: %v, %v", page, err)
-	}
 }
 
 func fragile(t *durable) {
