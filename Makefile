@@ -103,6 +103,7 @@ fuzz: ## fuzz the ledger, the wheel, the planner, requests, configurations and f
 full: ## everything that .ci/run runs a share of, whole: some 70 minutes of fuzzing
 	$(MAKE) --no-print-directory fuzz FUZZTIME=10m
 	go run ./internal/planted -fuzz 2m
+	go test ./pkg/store -run TestEndedThroughKills -ended.calls 10000 -ended.kills 20 -v -timeout 15m
 	cd test/security && go test -count=1 -run TestHonestClients -v -speed
 
 .PHONY: bench
