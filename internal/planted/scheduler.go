@@ -114,6 +114,8 @@ var schedulerBugs = []bug{
 		"return t.busy[c.ID] })", "return false })", endedTests},
 	{"a stop does not wait for handlers", "pkg/scheduler/teller.go",
 		"	defer handlers.Wait()\n", "", endedTests},
+	{"a request goes to either of two upstreams", "pkg/scheduler/transport.go",
+		"			twin = name\n", "", []string{"-run", "TestTransport"}},
 	{"a burst with deadlines is let in that cannot go", "pkg/scheduler/upstream.go",
 		"	if !u.loop.stopping && u.planner.Fresh() {\n", "	if false {\n", []string{"-run", "ETA|Burst|Deadline"}},
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime/debug"
-	"strconv"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -234,10 +233,7 @@ func setAccepted(h http.Header, call *scheduler.Call, base string) {
 
 // setCallHeaders sets the headers of every answer to a call.
 func setCallHeaders(h http.Header, call *scheduler.Call) {
-	if call == nil {
-		return
+	if call != nil {
+		call.SetHeaders(h, time.Now())
 	}
-	h.Set("Throttler-Call", call.ID)
-	h.Set("Throttler-Wait", strconv.FormatInt(call.Waited(time.Now()).Milliseconds(), 10))
-	h.Set("Throttler-Outcome", string(call.Outcome()))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -224,6 +225,14 @@ func (c *Call) Waited(now time.Time) time.Duration {
 		now = a.SentAt
 	}
 	return now.Sub(c.AcceptedAt)
+}
+
+// SetHeaders sets the headers that tell a client of its call: Throttler-Call, its id;
+// Throttler-Outcome; and Throttler-Wait, how long it waited, in milliseconds.
+func (c *Call) SetHeaders(h http.Header, now time.Time) {
+	h.Set("Throttler-Call", c.ID)
+	h.Set("Throttler-Wait", strconv.FormatInt(c.Waited(now).Milliseconds(), 10))
+	h.Set("Throttler-Outcome", string(c.Outcome()))
 }
 
 // snapshot returns a copy that its receiver may keep.

@@ -35,10 +35,12 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -223,6 +225,21 @@ func parseBase(s string) (*url.URL, error) {
 
 // Host returns the host, and port if any, that attempts go to.
 func (u *Upstream) Host() string { return u.base.Host }
+
+// Target returns the target of a request whose attempts go to a URL; false if the URL does
+// not begin with the upstream's, with a slash after it.
+func (u *Upstream) Target(to *url.URL) (target string, ok bool) {
+	if to.Scheme != u.base.Scheme || !strings.EqualFold(hostPort(to), hostPort(u.base)) {
+		return "", false
+	}
+	target, ok = strings.CutPrefix(to.RequestURI(), u.base.Path)
+	return target, ok && strings.HasPrefix(target, "/")
+}
+
+// hostPort returns the host of a URL and its port, which may be that of the scheme.
+func hostPort(u *url.URL) string {
+	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
+}
 
 // Close closes idle connections.
 func (u *Upstream) Close() {
