@@ -116,6 +116,8 @@ var schedulerBugs = []bug{
 		"	defer handlers.Wait()\n", "", endedTests},
 	{"a request goes to either of two upstreams", "pkg/scheduler/transport.go",
 		"			twin = name\n", "", []string{"-run", "TestTransport"}},
+	{"a pause in the past ends a pause", "pkg/scheduler/control.go",
+		"	if !until.After(time.Now()) {\n", "	if false {\n", []string{"-run", "TestPause"}},
 	{"a burst with deadlines is let in that cannot go", "pkg/scheduler/upstream.go",
 		"	if !u.loop.stopping && u.planner.Fresh() {\n", "	if false {\n", []string{"-run", "ETA|Burst|Deadline"}},
 }

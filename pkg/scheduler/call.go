@@ -45,8 +45,11 @@ type Request struct {
 	NotBefore time.Time
 	// Deadline is the latest instant at which the call is sent.
 	Deadline time.Time
-	// IdempotencyKey makes a second Submit of the same request return the same
-	// call. It is not sent; the upstream's own key goes into Header.
+	// IdempotencyKey makes a second Submit of the same request return the same call, for
+	// as long as the store keeps it. Do ignores it unless the call is durable: only with a
+	// [Durable] store, and if Upstream.Durable holds for the request. Two calls of Do
+	// with one key are else two payments. The key is not sent; the upstream's own key goes
+	// into Header.
 	IdempotencyKey string
 	// Callback names the target of the upstream's callbacks that is told of the
 	// end of the call, if it was submitted.

@@ -159,8 +159,12 @@ func (c *Call) resolved(now time.Time, as State, reason string) *Call {
 }
 
 // Pause pauses an upstream, one of its limits for all keys (limit), or one key of
-// a limit, until an instant. A [Durable] store keeps the pause over a restart.
+// a limit, until an instant that is to come. A [Durable] store keeps the pause over a
+// restart.
 func (s *Scheduler) Pause(ctx context.Context, upstream, limit, key string, until time.Time) error {
+	if !until.After(time.Now()) {
+		return badRequest(upstream, "until %s has passed; Resume ends a pause", stamp(until))
+	}
 	return s.pause(ctx, upstream, limit, key, until)
 }
 

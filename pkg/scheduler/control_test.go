@@ -159,8 +159,13 @@ func TestPauseAndResume(t *testing.T) {
 		}
 		wait(t, s, a.ID)
 		sameTimes(t, f.at(), 0, 2*sec+10*ms)
-		if err := s.Pause(t.Context(), "api", "nope", "", f.start); reason(err) != NotFound {
+		if err := s.Pause(t.Context(), "api", "nope", "", time.Now().Add(sec)); reason(err) != NotFound {
 			t.Errorf("unknown limit: %v", err)
+		}
+		for _, until := range []time.Time{{}, time.Now()} { // the zero time ends no pause either
+			if err := s.Pause(t.Context(), "api", "", "", until); reason(err) != BadRequest || !strings.Contains(err.Error(), "has passed") {
+				t.Errorf("Pause until %v: %v, want bad_request", until, err)
+			}
 		}
 	})
 }

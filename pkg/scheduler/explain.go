@@ -125,7 +125,7 @@ func errNoUpstream(upstream string) *Error {
 }
 
 func errStopping(upstream string) *Error {
-	return &Error{Reason: Stopping, Upstream: upstream, Detail: "Throttler is stopping and takes no more calls; send the call to another instance, or again after the restart"}
+	return &Error{Reason: Stopping, Upstream: upstream, Detail: "the scheduler is shutting down, or has shut down, and takes no more calls; give the call to another process, or to the next one"}
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }

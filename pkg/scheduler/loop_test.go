@@ -55,7 +55,7 @@ func TestStop(t *testing.T) {
 					t.Errorf("%s afterwards: %v, want stopping", name, err)
 				}
 			}
-			if _, err := s.Submit(t.Context(), Request{Upstream: "api", Target: "/"}); reason(err) != Stopping {
+			if _, err := s.Submit(t.Context(), Request{Upstream: "api", Target: "/"}); reason(err) != Stopping || !strings.Contains(err.Error(), "the scheduler is shutting down, or has shut down") {
 				t.Errorf("Submit afterwards: %v, want stopping", err)
 			}
 			sameTimes(t, f.at(), 0)

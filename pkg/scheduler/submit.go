@@ -54,8 +54,10 @@ func repeated(c *Call, err error) (*Call, error) {
 // body. A call that has not been sent when ctx ends, or that ctx had ended before, is
 // cancelled; one that has been sent runs to its own end and is recorded. The error is an
 // [*Error], or that of ctx. The returned Call is nil if it was refused, or if its state
-// could not be read. An IdempotencyKey counts only for a durable call: a second request
-// with it gets the answer of the first, if that is sent within max_wait.
+// could not be read.
+//
+// An IdempotencyKey counts only for a durable call, and is ignored otherwise; see Request.
+// The second request with it gets the answer of the first, if that is sent within max_wait.
 func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, error) {
 	sv, c, refused := s.newCall(r)
 	if refused != nil {
