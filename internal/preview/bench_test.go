@@ -29,8 +29,8 @@ func BenchmarkRun(b *testing.B) {
 	length := time.Duration(float64(b.N) / 94.3 * float64(time.Second)) // 100 calls in a window and a round trip
 	const fields = " tenants=20 keys=1000 param.app_id=a param.merchant={key} header.X-Tenant={tenant} "
 	load, err := workload.Generate([]string{
-		"rate=76.3" + fields + "param.method=query for=" + length.String(),
-		"rate=18" + fields + "param.method=refund for=" + length.String(),
+		"rate=76.3/s" + fields + "param.method=query for=" + length.String(),
+		"rate=18/s" + fields + "param.method=refund for=" + length.String(),
 	}, 1, c)
 	if err != nil {
 		b.Fatal(err)

@@ -176,7 +176,7 @@ func TestSeries(t *testing.T) {
 
 func TestRunEndsWithItsContext(t *testing.T) {
 	c := configOf(scheduler.Upstream{})
-	load, err := workload.Generate([]string{"rate=1000 for=100h"}, 1, c)
+	load, err := workload.Generate([]string{"rate=1000/s for=100h"}, 1, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestConditionsOfSeveralUpstreams(t *testing.T) {
 // limits, and that lines end where the series of the report do.
 func TestChart(t *testing.T) {
 	limits := []scheduler.Limit{{Name: "app", Calls: 10, Window: sec}, {Name: "key", PerKey: `header("K")`, Calls: 5, Window: sec}}
-	one := play(t, configOf(scheduler.Upstream{Limits: limits}), Options{}, "rate=11 for=30s keys=4 zipf=1.3")
+	one := play(t, configOf(scheduler.Upstream{Limits: limits}), Options{}, "rate=11/s for=30s keys=4 zipf=1.3")
 	limits[0].Calls = 20
 	two := play(t, configOf(scheduler.Upstream{Limits: limits[:1]}), Options{}, "bursts=1/1m for=1s")
 	c := Chart(one, two)

@@ -208,8 +208,11 @@ func assume(given map[string]string, c scheduler.Config) error {
 }
 
 func parseRate(v string) (gap float64, err error) {
-	n, unit, _ := strings.Cut(v, "/")
-	per, ok := map[string]time.Duration{"": time.Second, "s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
+	n, unit, given := strings.Cut(v, "/")
+	if _, err := strconv.ParseFloat(v, 64); err == nil && !given {
+		return 0, fmt.Errorf("has no unit; write rate=%s/s, rate=%s/m or rate=%s/h", v, v, v)
+	}
+	per, ok := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
 	rate, err := strconv.ParseFloat(n, 64)
 	if err != nil || !ok || rate <= 0 || rate/per.Seconds() > 1e9 {
 		return 0, errors.New("must be a rate such as 100/s, 6000/m or 0.5/h")

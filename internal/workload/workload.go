@@ -1,6 +1,6 @@
 // Package workload reads, generates and writes loads: arrivals of calls with their instants.
 //
-//	load, err := workload.Open("load.csv", cfg)          // or Generate("rate=100 for=60s", cfg)
+//	load, err := workload.Open("load.csv", cfg)          // or Generate("rate=100/s for=60s", cfg)
 //	for at, arrival, err := load.Next(); err == nil; …   // io.EOF at the end
 //	recorder.Write(at, arrival)                          // a line for Open
 //
@@ -128,7 +128,7 @@ func open(path string, f *os.File, c scheduler.Config, limits limitNames) (*Load
 	case ".jsonl", ".ndjson":
 		return newLoad(path, newJSONL(counted, limits), c)
 	}
-	return nil, &Error{path, 0, errors.New("a load is a .csv or a .jsonl file, or settings such as rate=100 for=60s")}
+	return nil, &Error{path, 0, errors.New("a load is a .csv or a .jsonl file, or settings such as rate=100/s for=60s")}
 }
 
 func newLoad(name string, s source, c scheduler.Config) (*Load, error) {

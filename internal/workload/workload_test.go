@@ -243,22 +243,22 @@ func TestGenerateMergesStreams(t *testing.T) {
 
 func TestFaultsOfSettings(t *testing.T) {
 	for settings, want := range map[string]string{
-		"for=1m":                      "neither rate= nor bursts=",
-		"rate=fast":                   "rate=fast: must be a rate such as",
-		"rate=10/d":                   "rate=10/d: must be a rate",
-		"rate=0":                      "rate=0: must be",
-		"rate=1 for=-1s":              `for=-1s: "-1s" is not a positive duration`,
-		"bursts=10":                   `bursts=10: does not say how often; write 500/10s`,
-		"bursts=10/x":                 `bursts=10/x: "x" is not a positive duration`,
-		"rate=5 rate=6":               `rate=6: rate is given twice`,
-		"rate=5 path=a path=b":        `path=b: path is given twice`,
-		"rate=5 key.typo=a":           `column "key.typo" is of no limit; the configuration has app`,
-		"rate=1 keys=0":               `keys=0: "0" is not a whole number`,
-		"rate=1 zipf=1":               "zipf=1: must be a number above 1",
-		"rate=1 more":                 "more: is not a setting",
-		"rate=1 upstream=other":       "upstream=other is none of the configuration's: pay",
-		"rate=1 apps=3":               `column "apps" is unknown`,
-		"rate=1 method=POST json.n=1": "param.app is missing",
+		"for=1m":                        "neither rate= nor bursts=",
+		"rate=fast":                     "rate=fast: must be a rate such as",
+		"rate=10/d":                     "rate=10/d: must be a rate",
+		"rate=0/s":                      "rate=0/s: must be",
+		"rate=1/s for=-1s":              `for=-1s: "-1s" is not a positive duration`,
+		"bursts=10":                     `bursts=10: does not say how often; write 500/10s`,
+		"bursts=10/x":                   `bursts=10/x: "x" is not a positive duration`,
+		"rate=5/s rate=6/s":             `rate=6/s: rate is given twice`,
+		"rate=5/s path=a path=b":        `path=b: path is given twice`,
+		"rate=5/s key.typo=a":           `column "key.typo" is of no limit; the configuration has app`,
+		"rate=1/s keys=0":               `keys=0: "0" is not a whole number`,
+		"rate=1/s zipf=1":               "zipf=1: must be a number above 1",
+		"rate=1/s more":                 "more: is not a setting",
+		"rate=1/s upstream=other":       "upstream=other is none of the configuration's: pay",
+		"rate=1/s apps=3":               `column "apps" is unknown`,
+		"rate=1/s method=POST json.n=1": "param.app is missing",
 	} {
 		if _, err := read(Generate([]string{settings}, 1, config("", app))); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), settings) {
 			t.Errorf("%s: %v, want %s", settings, err, want)
