@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os/exec"
@@ -91,6 +92,30 @@ func (h *hook) Sign(ctx context.Context, r *upstream.Request) error {
 		}
 	}
 	return nil
+}
+
+// findProgram returns an error if there is a program that cannot be run. The program may
+// still be replaced, or go, later.
+func findProgram(command []string) error {
+	if len(command) == 0 {
+		return nil // check reports that it is missing
+	}
+	_, err := exec.LookPath(command[0])
+	var why *exec.Error
+	if errors.As(err, &why) {
+		err = why.Err
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("program %s cannot be executed; run chmod +x on it", command[0])
+	case errors.Is(err, exec.ErrNotFound):
+		return fmt.Errorf("there is no program %s in the directories of PATH; write its path, or install it", command[0])
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no program %s; write the path of one, with its arguments as further items", command[0])
+	}
+	return fmt.Errorf("program %s: %w", command[0], err)
 }
 
 // execute runs a program for each signature.

@@ -69,9 +69,9 @@ func rsaKey(reference string) (*rsa.PrivateKey, error) {
 		return nil, err
 	}
 	bad := fmt.Errorf("what %s names is not a private RSA key in PEM (PKCS #1 or #8), without a password, or its bare base64", reference)
-	var der []byte
+	der, kind := []byte(nil), ""
 	if block, _ := pem.Decode([]byte(text)); block != nil {
-		der = block.Bytes
+		der, kind = block.Bytes, block.Type
 	} else if der, err = base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), "")); err != nil {
 		return nil, bad
 	}
@@ -83,5 +83,29 @@ func rsaKey(reference string) (*rsa.PrivateKey, error) {
 			return key, nil
 		}
 	}
+	if other := otherKey(der, kind); other != "" {
+		return nil, fmt.Errorf("what %s names is %s", reference, other)
+	}
 	return nil, bad
+}
+
+// otherKey returns what is there instead of a private RSA key, and the next step; empty if
+// that is not known.
+func otherKey(der []byte, kind string) string {
+	_, errPublic := x509.ParsePKIXPublicKey(der)
+	_, errPKCS1 := x509.ParsePKCS1PublicKey(der)
+	_, errCertificate := x509.ParseCertificate(der)
+	_, errEC := x509.ParseECPrivateKey(der)
+	_, errPKCS8 := x509.ParsePKCS8PrivateKey(der)
+	switch {
+	case errPublic == nil || errPKCS1 == nil:
+		return "a public key; name the private key that belongs to it"
+	case errCertificate == nil:
+		return "a certificate; name the private key that belongs to it"
+	case errEC == nil || errPKCS8 == nil:
+		return "a private key, but no RSA key; the platforms sign with RSA (2048 bits or more)"
+	case strings.Contains(kind, "ENCRYPTED"):
+		return "encrypted with a password; decrypt it with: openssl pkey -in KEY -out PLAIN, and run chmod 600 on that"
+	}
+	return ""
 }

@@ -67,7 +67,8 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// New returns a signer. The error joins all faults of the config, each an
+// New returns a signer; the program of exec must be there by then. The error joins all
+// faults of the config, each an
 // [*upstream.FieldError].
 func New(c Config) (upstream.Signer, error) {
 	if !slices.Contains(Kinds, c.Kind) {
@@ -91,6 +92,7 @@ func New(c Config) (upstream.Signer, error) {
 	case "wechatpay-v3":
 		s = &wechatpay{key, c.Merchant, c.Serial}
 	case "exec":
+		found.add("command", findProgram(c.Command))
 		s = newHook(c.Timeout, execute(c.Command))
 	case "http":
 		ask, err := post(c.URL)

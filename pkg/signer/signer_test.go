@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
@@ -12,6 +15,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"math/big"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -246,6 +250,10 @@ func TestHooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	gone := filepath.Join(t.TempDir(), "sign")
+	if err := os.WriteFile(gone, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name, env string
 		config    Config
@@ -254,7 +262,7 @@ func TestHooks(t *testing.T) {
 		{"program", "sign", Config{Kind: "exec", Command: []string{self}}, ""},
 		{"program that fails", "fail", Config{Kind: "exec", Command: []string{self}}, "exit status 3"},
 		{"program that hangs", "hang", Config{Kind: "exec", Command: []string{self}, Timeout: 100 * time.Millisecond}, "killed"},
-		{"no such program", "", Config{Kind: "exec", Command: []string{"/nonexistent/sign"}}, "no such file"},
+		{"program that has gone", "", Config{Kind: "exec", Command: []string{gone}}, "no such file"},
 		{"service", "", Config{Kind: "http", URL: service.URL + "/sign"}, ""},
 		{"service that fails", "", Config{Kind: "http", URL: service.URL + "/canary"}, "status 503"},
 		{"service that redirects", "", Config{Kind: "http", URL: service.URL + "/redirect"}, "status 307"},
@@ -266,7 +274,11 @@ func TestHooks(t *testing.T) {
 				t.Setenv("SIGNER_TEST", tt.env)
 			}
 			r := &upstream.Request{Method: "POST", Target: "/x", Header: http.Header{"X-A": {"1"}, "X-Old": {"o"}}, Body: []byte("b")}
-			err := newSigner(t, tt.config).Sign(t.Context(), r)
+			signer := newSigner(t, tt.config)
+			if strings.HasSuffix(tt.name, "gone") {
+				os.Remove(gone)
+			}
+			err := signer.Sign(t.Context(), r)
 			if tt.want == "" {
 				if err != nil || r.Target != "/x?signed" || r.Header.Get("X-Sign") != "s" || r.Header.Values("X-Old") != nil || string(r.Body) != "bb" {
 					t.Errorf("%+v, %v", r, err)
@@ -345,8 +357,48 @@ func TestSecret(t *testing.T) {
 	}
 }
 
+// TestOtherKeys: the error names what there is instead of a private RSA key.
+func TestOtherKeys(t *testing.T) {
+	private := gateway.NewKeys()
+	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sec1, _ := x509.MarshalECPrivateKey(ec)
+	pkcs8, _ := x509.MarshalPKCS8PrivateKey(ec)
+	certificate, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1)}, &x509.Certificate{}, &ec.PublicKey, ec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode([]byte(private.Public))
+	inPEM := func(kind string, der []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	for text, want := range map[string]string{
+		private.Public: "is a public key; name the private key",
+		base64.StdEncoding.EncodeToString(block.Bytes):           "is a public key; name the private key",
+		inPEM("CERTIFICATE", certificate):                        "is a certificate; name the private key",
+		inPEM("EC PRIVATE KEY", sec1):                            "is a private key, but no RSA key",
+		inPEM("PRIVATE KEY", pkcs8):                              "is a private key, but no RSA key",
+		inPEM("ENCRYPTED PRIVATE KEY", []byte("canary")):         "is encrypted with a password; decrypt it with: openssl pkey",
+		inPEM("PRIVATE KEY", []byte("canary")):                   "is not a private RSA key in PEM",
+		base64.StdEncoding.EncodeToString([]byte("canary")):      "is not a private RSA key in PEM",
+		private.Private[:len(private.Private)/2] + " not base64": "is not a private RSA key in PEM",
+	} {
+		t.Setenv("KEY", text)
+		_, err := New(Config{Kind: "alipay", Key: "env:KEY"})
+		if err == nil || !strings.Contains(err.Error(), "key: what env:KEY names "+want) || strings.Contains(err.Error(), "canary") {
+			t.Errorf("%.40s…: %v, want %s", text, err, want)
+		}
+	}
+}
+
 func TestNewTellsAllFaultsAtOnce(t *testing.T) {
 	t.Setenv("NOT_A_KEY", "canary")
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		config Config
 		want   []string
@@ -356,6 +408,9 @@ func TestNewTellsAllFaultsAtOnce(t *testing.T) {
 		{Config{Kind: "alipay", Key: "env:NOT_A_KEY", Merchant: "1"}, []string{"key: what env:NOT_A_KEY names is not a private RSA key", "merchant: means nothing"}},
 		{Config{Kind: "wechatpay-v3", AppID: "1"}, []string{"key: is missing", "merchant: is missing", "serial: is missing", "app_id: means nothing"}},
 		{Config{Kind: "exec", Timeout: -1}, []string{"command: is missing", "timeout: is -1ns"}},
+		{Config{Kind: "exec", Command: []string{"/nonexistent/sign", "canary"}}, []string{"command: there is no program /nonexistent/sign; write the path of one"}},
+		{Config{Kind: "exec", Command: []string{"throttler-has-no-such-program"}}, []string{"command: there is no program throttler-has-no-such-program in the directories of PATH"}},
+		{Config{Kind: "exec", Command: []string{plain}}, []string{"command: program " + plain + " cannot be executed; run chmod +x on it"}},
 		{Config{Kind: "http", URL: "ftp://u:canary@x"}, []string{"url: is not a URL"}},
 	}
 	for _, tt := range tests {
