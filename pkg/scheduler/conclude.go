@@ -72,7 +72,8 @@ func (u *upstreamState) complete(now time.Time, c *call, e ending) {
 
 // carryOver takes the fields that the loop has changed since the attempt began.
 func (f *flight) carryOver(now *flight) {
-	f.needs, f.leases, f.result, f.reason, f.resolved, f.budgetSlot = now.needs, now.leases, now.result, now.reason, now.resolved, now.budgetSlot
+	f.needs, f.leases, f.result, f.reason, f.budgetSlot = now.needs, now.leases, now.result, now.reason, now.budgetSlot
+	f.resolved, f.queries = now.resolved, now.queries
 }
 
 // returnPermits ends the attempt in the books: the leases, the ledger and the planner.
@@ -277,7 +278,21 @@ func (u *upstreamState) ended(now time.Time, c *call) {
 		close(c.ended)
 	}
 	if c.Async {
+		c.ended = nil
 		u.loop.after(now, c)
+		u.rest(c)
+	}
+}
+
+// rest takes an unknown call out of memory that the store has whole: there it waits for a
+// decision, and is counted as before. While queries about it are under way it stays.
+func (u *upstreamState) rest(c *call) {
+	if c.State == Unknown && c.pages() && !c.noBody && !c.flight.storing && c.flight.queries == 0 {
+		u.grow(c, -c.Response.size()) // as in the store, where an answer takes no memory
+		u.forget(c)
+		if c.ended != nil { // callers wait for its end, which the store has
+			close(c.ended)
+		}
 	}
 }
 
@@ -319,24 +334,29 @@ func (u *upstreamState) resolve(now time.Time, c *call, as State, reason string,
 		next.Deadline = u.validUntil(c.AcceptedAt, now.Add(u.MaxAge))
 	}
 	c.change().State = Sending // until that is recorded: no other decision comes between
-	c.ended = nil              // it was closed when the call became unknown
 	u.loop.record(next, func(now time.Time) {
 		defer close(recorded)
 		if c.flight.resolved != nil {
 			c.flight.resolved()
 		}
 		if as == Waiting {
-			c.due, c.flight.counted, c.flight.backoff, c.flight.maybe, c.flight.reason = 0, 0, 0, false, ""
+			c.due, c.flight.counted, c.flight.backoff = 0, 0, 0
+			c.flight.maybe, c.flight.repeat, c.flight.reason = false, false, ""
 			u.resume(now, c, next)
 			return
 		}
-		u.setPhase(c, uncounted)
 		c.Call = next
-		u.forget(c)
-		u.loop.observe(Event{Kind: EventEnded, Call: next})
-		if c.ended != nil { // callers came to wait meanwhile
-			close(c.ended)
-		}
-		u.loop.after(now, c)
+		u.settle(now, c)
 	}, now)
+}
+
+// settle ends an unknown call whose end a decision has put into the store.
+func (u *upstreamState) settle(now time.Time, c *call) {
+	u.setPhase(c, uncounted)
+	u.forget(c)
+	u.loop.observe(Event{Kind: EventEnded, Call: c.Call})
+	if c.ended != nil { // callers came to wait meanwhile
+		close(c.ended)
+	}
+	u.loop.after(now, c)
 }

@@ -71,6 +71,8 @@ func (s *Scheduler) resolve(ctx context.Context, id string, as State, reason str
 	if err := s.withCall(ctx, id, Unknown, func(now time.Time, c *call) {
 		known = c != nil
 		switch {
+		case c == nil && s.loop.stopping:
+			refused = errStopping("")
 		case c == nil:
 		case c.State == Unknown && c.Async && c.flight.storing:
 			storing = c.whenEnded()
@@ -130,12 +132,16 @@ func (s *Scheduler) resolveStored(ctx context.Context, id string, as State, reas
 	case as == Waiting:
 		return nil, wrongState(c, "its request was not kept; it can be resolved as done or failed, and submitted anew")
 	}
+	e := s.journal.fetch(context.WithoutCancel(ctx), id) // its bytes; nil where no store outlives the process
+	if e == nil && c.Async {
+		return nil, wrongState(c, "its state has changed meanwhile; look it up, and decide then")
+	}
 	next := c.resolved(time.Now(), as, reason)
 	if err := s.journal.decide(ctx, next); err != nil {
 		return nil, s.journal.unread(err)
 	}
 	s.teller.wake()
-	if err := s.loop.ask(ctx, func(time.Time) { s.loop.outdate(id) }); err != nil {
+	if err := s.loop.ask(context.WithoutCancel(ctx), func(now time.Time) { s.loop.settleStored(now, next, e) }); err != nil {
 		return nil, err
 	}
 	return s.stored(ctx, id)

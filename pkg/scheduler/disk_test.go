@@ -19,10 +19,21 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// A fullable is a store with a disk that can be full.
+// A fullable is a store with a disk that can be full. It calls a function once, after it has
+// read a row.
 type fullable struct {
 	*store.DB
-	full atomic.Bool
+	full    atomic.Bool
+	fetched func()
+}
+
+func (f *fullable) Fetch(ctx context.Context, id string) (*scheduler.Entry, error) {
+	e, err := f.DB.Fetch(ctx, id)
+	if fetched := f.fetched; fetched != nil {
+		f.fetched = nil
+		fetched()
+	}
+	return e, err
 }
 
 func (f *fullable) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) error {

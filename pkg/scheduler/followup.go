@@ -60,9 +60,19 @@ func (f *followUps) after(now time.Time, c *call) {
 			sv = to.service
 		}
 		snapshot := c.Call.snapshot()
-		f.work.Go(func() { f.notify(sv, snapshot, now) })
+		f.work.Go(func() { f.notify(sv, f.withAnswer(snapshot), now) })
 	}
 	f.query(c)
+}
+
+// withAnswer adds the answer to a call that was read from the store, which leaves it there.
+func (f *followUps) withAnswer(c *Call) *Call {
+	if last := c.Last(); c.Response == nil && c.Durable && last != nil && last.Status != 0 {
+		if stored, err := f.s.journal.get(f.ctx, c.ID); err == nil {
+			c.Response = stored.Response
+		}
+	}
+	return c
 }
 
 // query starts the queries about a call if it is unknown. The loop calls it.
@@ -74,8 +84,13 @@ func (f *followUps) query(c *call) {
 	snapshot := c.Call.snapshot()
 	ctx, resolved := context.WithCancel(f.ctx)
 	c.flight.resolved = resolved
+	c.flight.queries++
 	f.work.Go(func() {
-		defer resolved()
 		f.queryUntilDecided(ctx, sv, snapshot, c.request)
+		resolved()
+		f.s.loop.post(func(time.Time) {
+			c.flight.queries--
+			c.up.rest(c)
+		})
 	})
 }

@@ -60,7 +60,8 @@ type flight struct {
 	used       bool             // its bytes have been sent once
 	maybe      bool             // an attempt may have executed it
 	storing    bool             // it is unknown, and that is not recorded yet: nothing is decided before
-	resolved   func()           // ends the query about it, nil if there is none
+	resolved   func()           // ends the queries about it, nil if there are none
+	queries    int              // goroutines that query about it
 	result     *upstream.Result // the last answer, for the caller
 	reason     Reason           // why the call ended without one
 }

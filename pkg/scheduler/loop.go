@@ -218,8 +218,14 @@ func (l *loop) settle(holds []lease.Hold) {
 }
 
 // A reading is a read of calls from the store that is under way. A call that leaves memory
-// meanwhile has ended, and its row may have been read before.
+// meanwhile has another state, and its row may have been read before.
 type reading struct{ left map[string]struct{} }
+
+// outdated reports whether the row of a call may have been read before its state changed.
+func (r *reading) outdated(id string) bool {
+	_, left := r.left[id]
+	return left
+}
 
 func (l *loop) beginReading() *reading {
 	r := &reading{left: make(map[string]struct{})}
@@ -231,17 +237,33 @@ func (l *loop) beginReading() *reading {
 func (l *loop) load(now time.Time, r *reading, calls ...*call) {
 	delete(l.readings, r)
 	for _, c := range calls {
-		_, left := r.left[c.ID]
-		if u := l.upstreams[c.Upstream]; u != nil && l.calls[c.ID] == nil && !left && !l.accepting[c.ID] && !l.stopping {
+		if u := l.upstreams[c.Upstream]; u != nil && l.calls[c.ID] == nil && !r.outdated(c.ID) && !l.accepting[c.ID] && !l.stopping {
 			u.load(now, c)
 		}
 	}
 }
 
-// forget takes a call out of memory that has ended.
+// forget takes a call out of memory whose state the store knows.
 func (l *loop) forget(id string) {
 	delete(l.calls, id)
 	l.outdate(id)
+}
+
+// settleStored ends an unknown call that a decision has ended in the store, while it was not
+// in memory. The webhook of an upstream that is not configured waits in the store until it is.
+func (l *loop) settleStored(now time.Time, c *Call, e *Entry) {
+	l.outdate(c.ID)
+	if e == nil || !c.Async { // it was not counted: its caller had the answer
+		return
+	}
+	if u := l.upstreams[c.Upstream]; u != nil {
+		u.settle(now, &call{Call: c, up: u, bytes: e.Bytes, counted: unresolved})
+		return
+	}
+	d := l.absent[c.Upstream]
+	d.backlog.Unknown--
+	d.backlog.Bytes -= e.Bytes
+	l.absent[c.Upstream] = d
 }
 
 // outdate notes that rows of a call that are being read may be old.

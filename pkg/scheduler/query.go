@@ -84,34 +84,51 @@ func (s *Scheduler) forecastStored(ctx context.Context, stored *Call) *Call {
 
 // withCall runs f in the loop for a call that is in memory, or that the store has in a
 // state, Waiting or Unknown; else c is nil. The message that takes the call into memory is
-// that of f: the call is not sent before. An unknown call whose caller had the answer stays
-// on disk, as it never goes again.
+// that of f: the call is not sent before, and one that stays unknown leaves memory again. An
+// unknown call whose caller had the answer stays on disk, as it never goes again.
 func (s *Scheduler) withCall(ctx context.Context, id string, in State, f func(now time.Time, c *call)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	inLoop := context.WithoutCancel(ctx) // a reading that has begun must end
-	var r *reading
-	err := s.loop.ask(inLoop, func(now time.Time) {
-		if c := s.loop.calls[id]; c != nil || !s.journal.outlives() {
+	for {
+		var r *reading
+		err := s.loop.ask(inLoop, func(now time.Time) {
+			if c := s.loop.calls[id]; c != nil || !s.journal.outlives() {
+				f(now, c)
+				return
+			}
+			r = s.loop.beginReading()
+		})
+		if err != nil || r == nil {
+			return err
+		}
+		stored := s.fetch(ctx, id, in)
+		again := false
+		if err := s.loop.ask(inLoop, func(now time.Time) {
+			if again = r.outdated(id) && s.loop.calls[id] == nil; again {
+				s.loop.load(now, r)
+				return
+			}
+			s.loop.load(now, r, stored...)
+			c := s.loop.calls[id]
 			f(now, c)
-			return
-		}
-		r = s.loop.beginReading()
-	})
-	if err != nil || r == nil {
-		return err
-	}
-	var stored []*call
-	if e := s.journal.fetch(ctx, id); e != nil && e.Call.State == in && (e.Call.Async || in == Waiting) {
-		if c := s.loop.rehydrateOne(e); c != nil {
-			stored = append(stored, c)
+			if c != nil {
+				c.up.rest(c)
+			}
+		}); err != nil || !again {
+			return err
 		}
 	}
-	return s.loop.ask(inLoop, func(now time.Time) {
-		s.loop.load(now, r, stored...)
-		f(now, s.loop.calls[id])
-	})
+}
+
+// fetch reads a call that the store has in a state; there is none, or one.
+func (s *Scheduler) fetch(ctx context.Context, id string, in State) (calls []*call) {
+	e := s.journal.fetch(ctx, id)
+	if e == nil || e.Call.State != in || in == Unknown && !e.Call.Async {
+		return nil
+	}
+	return s.loop.rehydrate([]Entry{*e})
 }
 
 // A watch counts the callers of Wait for a call that is on disk only. The call takes its

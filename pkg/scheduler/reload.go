@@ -73,7 +73,7 @@ func (l *loop) reload(now time.Time, next map[string]*service, demands map[*call
 		if u.webhook != nil {
 			api = l.upstreams[u.webhook.upstream]
 		}
-		if u.count[waiting] == 0 && len(pending[u]) == 0 && (api == nil || api.count[waiting] == 0 && len(pending[api]) == 0) {
+		if len(pending[u]) == 0 && !u.undecided() && (api == nil || len(pending[api]) == 0 && !api.undecided()) {
 			l.detach(now, u)
 		}
 	}
@@ -102,7 +102,7 @@ type detached struct {
 	backlog Backlog // calls that wait in the store
 }
 
-// detach lets an upstream go that has no calls in memory.
+// detach lets an upstream go that has no calls left.
 func (l *loop) detach(now time.Time, u *upstreamState) {
 	u.up.Close()
 	delete(l.upstreams, u.Name)

@@ -72,6 +72,9 @@ func (u *upstreamState) setPhase(c *call, to phase) {
 	u.publish()
 }
 
+// undecided reports whether calls wait, or wait for a decision, in memory or on disk.
+func (u *upstreamState) undecided() bool { return u.count[waiting]+u.count[unresolved] > 0 }
+
 // publish tells the usage how many calls are pending.
 func (u *upstreamState) publish() {
 	u.usage.waiting.Store(int64(u.count[waiting]))
