@@ -50,8 +50,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	var faults config.Errors
 	if errors.As(err, &faults) {
-		file := strings.TrimSuffix(err.Error(), faults.Error()) // empty if there is only one
-		fmt.Fprintf(stderr, "throttler: %sthe configuration has faults:\n", file)
+		fmt.Fprintln(stderr, "throttler: the configuration has faults:")
 		for _, f := range faults {
 			fmt.Fprintf(stderr, "  %v\n", f)
 		}

@@ -116,7 +116,7 @@ func parsePlan(cmd *cobra.Command) (*plan, error) {
 	for _, file := range p.files {
 		c, err := config.Load(file, flags)
 		if err != nil {
-			return nil, inFile(file, err, len(p.files) > 1)
+			return nil, err // it names the file
 		}
 		p.configs = append(p.configs, c)
 	}
@@ -127,14 +127,6 @@ func parsePlan(cmd *cobra.Command) (*plan, error) {
 // returns none for a single empty one.
 func values(flags *pflag.FlagSet, name string) []string {
 	return flags.Lookup(name).Value.(pflag.SliceValue).GetSlice()
-}
-
-// inFile adds the file to an error if there are several files.
-func inFile(file string, err error, several bool) error {
-	if several {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	return err
 }
 
 func (p *plan) run(cmd *cobra.Command) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/expr-lang/expr/file"
 	"github.com/expr-lang/expr/vm"
 
+	"github.com/seed-30fe103d/throttler/internal/hint"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -89,7 +91,8 @@ func Compile(source string) (*Condition, error) {
 		err = errors.New(at.Message)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("condition %q: %w", source, err)
+		language := hint.Language{Env: reflect.TypeFor[conditionEnv](), Example: "wait.p99 > 5s"}
+		return nil, fmt.Errorf("condition %q: %s", source, language.Expression(err.Error()))
 	}
 	return &Condition{source, program, uses}, nil
 }

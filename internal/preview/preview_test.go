@@ -216,10 +216,10 @@ func TestConditions(t *testing.T) {
 		}
 	}
 	for source, want := range map[string]string{
-		"wait.p90 > 1s":  "has no field p90",
-		"wait.p99":       "expected bool, but got time.Duration",
-		"wait.p99 > 5":   "mismatched types time.Duration and int",
-		"waits.p99 > 1s": "unknown name waits",
+		"wait.p90 > 1s":  "wait has no p90; it has max, mean, p50, p95, p99",
+		"wait.p99":       "gives a duration, must be true or false; compare it, such as wait.p99 > 5s",
+		"wait.p99 > 5":   "does not work with a duration and a whole number; write a duration with its unit, such as 5s",
+		"waits.p99 > 1s": "unknown name waits; did you mean wait?",
 		" ":              "is empty",
 	} {
 		if _, err := Compile(source); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), source) {

@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 	"pkg/retry":                     {"github.com/hashicorp/go-retryablehttp"},
 	"pkg/planner":                   {"pkg/quota", "pkg/wheel", "pkg/internal/heap"},
 	"pkg/limiter":                   {"pkg/quota", "pkg/planner", "pkg/wheel"},
-	"pkg/upstream":                  {"github.com/expr-lang/expr*", "github.com/tidwall/gjson", "github.com/tidwall/match", "github.com/dunglas/httpsfv"},
+	"pkg/upstream":                  {"github.com/expr-lang/expr*", "github.com/tidwall/gjson", "github.com/tidwall/match", "github.com/dunglas/httpsfv", "internal/hint"},
 	"pkg/signer":                    {"pkg/upstream", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs the requests that upstream sends
 	"pkg/lease":                     {"pkg/quota"},
 	"pkg/scheduler":                 {"pkg/planner", "pkg/lease", "pkg/wheel", "pkg/quota", "pkg/retry", "pkg/upstream", "pkg/scheduler/internal/*", "pkg/internal/heap", "github.com/google/uuid"},
@@ -64,12 +64,13 @@ var mayImport = map[string][]string{
 	"pkg/scheduler/internal/paging": {},
 	"pkg/scheduler/storetest":       {"pkg/scheduler", "pkg/lease", "pkg/upstream", "github.com/google/uuid"},
 	"pkg/store":                     {"pkg/scheduler", "pkg/lease", "pkg/quota", "pkg/upstream", "modernc.org/sqlite*", "github.com/pressly/goose/v3", "github.com/gofrs/flock", "golang.org/x/sys/unix"},
-	"pkg/config":                    {"pkg/*", "github.com/spf13/*", "github.com/go-viper/mapstructure/v2", "go.yaml.in/yaml/v3"},
+	"pkg/config":                    {"pkg/*", "internal/hint", "github.com/spf13/*", "github.com/go-viper/mapstructure/v2", "go.yaml.in/yaml/v3"},
 
+	"internal/hint":     {"github.com/expr-lang/expr*"},
 	"internal/api":      {}, // JSON of the admin API: a contract of its own
 	"internal/server":   {"internal/api", "pkg/scheduler", "pkg/upstream", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
 	"internal/workload": {"pkg/scheduler", "pkg/upstream", "github.com/expr-lang/expr*", "github.com/tidwall/gjson"},
-	"internal/preview":  {"pkg/scheduler", "pkg/planner", "pkg/quota", "pkg/wheel", "internal/workload", "internal/chart", "github.com/expr-lang/expr*"},
+	"internal/preview":  {"internal/hint", "pkg/scheduler", "pkg/planner", "pkg/quota", "pkg/wheel", "internal/workload", "internal/chart", "github.com/expr-lang/expr*"},
 	"internal/chart":    {"golang.org/x/image/*"},
 	"internal/oracle":   {"pkg/quota"}, // it must share no code with the planner
 	"internal/gateway":  {},            // it stands for the platform: it must know nothing of us

@@ -1,13 +1,13 @@
 // Package config reads the YAML file of a sidecar, or of a program that embeds
 // the scheduler, into typed values. It reports all faults of a file at once,
-// each with its path.
+// each with its line and path.
 //
 // [Load] reads a file, the environment and flags; [Parse] reads a text alone;
 // [AddFlags] defines the flags; [Config.Diff] lists the changes between two files.
 //
 //	c, err := config.Load("throttler.yaml", cmd.Flags())
 //	if err != nil {
-//		return err // upstreams.alipay.limits[0].window: "1 sec" is not a duration; …
+//		return err // throttler.yaml:7: upstreams.alipay.limits[0].window: "1 sec" is not a duration; …
 //	}
 //	s, err := scheduler.New(c.Scheduler)
 //
@@ -76,6 +76,7 @@ type Config struct {
 	Warnings []string
 
 	settings map[string]string // by path, presets included; see Diff
+	places   *places
 }
 
 // A Log configures the log.
@@ -104,22 +105,22 @@ func Load(path string, flags *pflag.FlagSet) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	return load(text, true, flags)
+	return load(path, text, true, flags)
 }
 
 // Parse reads a file's text, without environment and flags. Faults are [Errors].
-func Parse(text []byte) (*Config, error) { return load(text, false, nil) }
+func Parse(text []byte) (*Config, error) { return load("", text, false, nil) }
 
 // separator joins the parts of viper's keys. It is a byte that no key can
 // contain: a dot is allowed in the name of a flow.
 const separator = "\x1f"
 
-func load(text []byte, environment bool, flags *pflag.FlagSet) (*Config, error) {
-	doc, err := parse(text)
+func load(name string, text []byte, environment bool, flags *pflag.FlagSet) (*Config, error) {
+	doc, at, err := parse(name, text)
 	if err != nil {
 		return nil, err
 	}
-	faults := &faultList{sources: make(map[string]string)}
+	faults := newFaultList(at)
 	checkKeys(faults, "", doc, reflect.TypeFor[file]())
 
 	v := viper.NewWithOptions(viper.KeyDelimiter(separator))
@@ -127,9 +128,8 @@ func load(text []byte, environment bool, flags *pflag.FlagSet) (*Config, error) 
 		return nil, fmt.Errorf("config: %w", err)
 	}
 	upstreams, _ := v.Get("upstreams").(map[string]any)
-	var warnings []string
 	if environment {
-		warnings = bindEnvironment(faults, v, upstreams)
+		bindEnvironment(faults, v, upstreams)
 	}
 	bindFlags(faults, v, flags)
 	presets := make(map[string][]fileRule)
@@ -140,10 +140,20 @@ func load(text []byte, environment bool, flags *pflag.FlagSet) (*Config, error) 
 	c := decode(faults, v.AllSettings(), presets).convert(faults)
 	c.settings = make(map[string]string)
 	flatten(c.settings, "", v.AllSettings())
-	c.Warnings = append(c.Warnings, warnings...)
 	faults.merge(c.Scheduler.Validate())
 	if len(faults.faults) > 0 {
 		return nil, faults.errors()
 	}
+	c.Warnings, c.places = faults.warnings, at
 	return c, nil
+}
+
+// Fault returns an error as the fault of a key, with the key's place in the file. It is
+// for faults that only the use of a value shows, such as an address that is taken.
+func (c *Config) Fault(path string, err error) error {
+	if c.places == nil {
+		return &Fault{"", path, err}
+	}
+	place, _ := c.places.of(path)
+	return &Fault{place, path, err}
 }

@@ -1,59 +1,14 @@
 package config
 
 import (
-	"bytes"
 	"errors"
-	"io"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/go-viper/mapstructure/v2"
-	"go.yaml.in/yaml/v3"
-
-	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
-
-// parse reads YAML. The path of its faults is a line.
-func parse(text []byte) (map[string]any, error) {
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	var doc any
-	if err := decoder.Decode(&doc); errors.Is(err, io.EOF) {
-		return map[string]any{}, nil // the scheduler reports the keys that an empty file lacks
-	} else if err != nil {
-		return nil, syntax(err)
-	}
-	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return nil, syntax(errors.New("the file must hold one document, there is a --- with another"))
-	}
-	switch doc := doc.(type) {
-	case nil:
-		return map[string]any{}, nil
-	case map[string]any:
-		return doc, nil
-	}
-	return nil, syntax(errors.New("the file must be a section of keys, such as admin and upstreams"))
-}
-
-// syntax turns the errors of the YAML package, "yaml: line 3: …", into faults.
-func syntax(err error) Errors {
-	messages := []string{err.Error()}
-	var several *yaml.TypeError
-	if errors.As(err, &several) {
-		messages = several.Errors
-	}
-	var faults Errors
-	for _, m := range messages {
-		m = strings.TrimPrefix(m, "yaml: ")
-		line, rest, ok := strings.Cut(m, ": ")
-		if !ok || !strings.HasPrefix(line, "line ") {
-			line, rest = "yaml", m
-		}
-		faults = append(faults, &scheduler.ConfigError{Path: line, Err: errors.New(rest)})
-	}
-	return faults
-}
 
 // decode fills the types of the file from viper's settings. Each upstream is
 // decoded by itself: mapstructure drops a map's element with a fault, and then the
@@ -62,7 +17,7 @@ func decode(faults *faultList, settings map[string]any, presets map[string][]fil
 	f := &file{Admin: DefaultAdmin, Store: DefaultStore, Log: fileLog{"info", "text"}, Upstreams: make(map[string]fileUpstream)}
 	upstreams, ok := settings["upstreams"].(map[string]any)
 	if !ok && settings["upstreams"] != nil {
-		faults.add("upstreams", "must be a section of keys, one for each upstream")
+		faults.add("upstreams", "is %s, must be a section of keys, one for each upstream; write its name and its keys below it, indented", noun(reflect.ValueOf(settings["upstreams"])))
 	}
 	delete(settings, "upstreams")
 	decodeInto(faults, "", settings, f)
@@ -93,6 +48,11 @@ func decodeInto(faults *faultList, path string, settings, to any) {
 				at = join(path, named.ReplaceAllString(e.Name(), "$1.$2"))
 			}
 		}
+		var m *misfit
+		if errors.As(err, &m) {
+			err = errors.New(m.at(at))
+		}
 		faults.add(at, "%w", err)
+		faults.unread[at] = m != nil
 	}
 }

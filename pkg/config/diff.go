@@ -60,6 +60,9 @@ func shown(path, value string) string {
 	_, notNumber := strconv.ParseFloat(value, 64)
 	_, notDuration := time.ParseDuration(value)
 	_, notSwitch := strconv.ParseBool(value)
+	if secret.MatchString(path) {
+		return hidden
+	}
 	if strings.Contains(path, ".limits[") || notNumber == nil || notDuration == nil || notSwitch == nil {
 		return value
 	}

@@ -12,8 +12,29 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// Errors are all faults of a file, sorted by path.
-type Errors []*scheduler.ConfigError
+// A Fault is one fault of a configuration.
+type Fault struct {
+	// Place is the file and line, such as throttler.yaml:17, or the flag or variable that
+	// has set the value. A key that is missing has the line of its section. For a text
+	// without a file it is line 17, or empty.
+	Place string
+	// Path is that of the key, as in upstreams.alipay.limits[0].window; empty for text that
+	// is no YAML.
+	Path string
+	Err  error
+}
+
+// Error gives the place, the path and the error.
+func (f *Fault) Error() string {
+	parts := slices.DeleteFunc([]string{f.Place, f.Path, f.Err.Error()}, func(part string) bool { return part == "" })
+	return strings.Join(parts, ": ")
+}
+
+func (f *Fault) Unwrap() error { return f.Err }
+
+// Errors are all faults of a configuration: those of flags and variables, then those of
+// the file by their lines.
+type Errors []*Fault
 
 // Error gives one fault per line.
 func (e Errors) Error() string {
@@ -32,28 +53,54 @@ func (e Errors) Unwrap() []error {
 	return errs
 }
 
-// A faultList collects the faults of a file.
+// A faultList collects the faults of a configuration.
 type faultList struct {
-	faults  Errors
-	sources map[string]string // by path: the variable or flag that set it
+	*places
+	faults    Errors
+	explained map[string]bool // paths whose faults follow from one that is in the list
+	unread    map[string]bool // paths of values of another type: nothing below them is known
+	warnings  []string
 }
 
-// add adds a fault; format and args are those of [fmt.Errorf].
+func newFaultList(at *places) *faultList {
+	return &faultList{places: at, explained: make(map[string]bool), unread: make(map[string]bool)}
+}
+
+// add adds a fault; format and args are those of [fmt.Errorf]. Of several faults of one
+// key the first is kept, since the others follow from it.
 func (l *faultList) add(path, format string, args ...any) {
-	l.faults = append(l.faults, &scheduler.ConfigError{Path: path, Err: fmt.Errorf(format, args...)})
+	if l.explained[path] || l.isUnread(path) {
+		return
+	}
+	l.explained[path] = true
+	place, _ := l.of(path)
+	l.faults = append(l.faults, &Fault{place, path, fmt.Errorf(format, args...)})
+}
+
+func (l *faultList) isUnread(path string) bool {
+	for at := path; at != ""; at = parent(at) {
+		if l.unread[at] {
+			return true
+		}
+	}
+	return false
+}
+
+// warn adds a warning.
+func (l *faultList) warn(path, format string, args ...any) {
+	place, _ := l.of(path)
+	l.warnings = append(l.warnings, (&Fault{place, path, fmt.Errorf(format, args...)}).Error())
 }
 
 // merge adds the faults found by the scheduler. It leaves out those that follow from a
 // known fault, such as a missing window that was no duration.
 func (l *faultList) merge(err error) {
-	known := l.faults
+	known := slices.Clone(l.faults)
 	for _, err := range split(err) {
-		var fault *scheduler.ConfigError
-		if !errors.As(err, &fault) {
-			fault = &scheduler.ConfigError{Path: "upstreams", Err: err}
-		}
-		if !slices.ContainsFunc(known, func(k *scheduler.ConfigError) bool { return within(fault.Path, k.Path) }) {
-			l.faults = append(l.faults, fault)
+		fault := &scheduler.ConfigError{Path: "upstreams", Err: err}
+		errors.As(err, &fault)
+		if !slices.ContainsFunc(known, func(k *Fault) bool { return within(fault.Path, k.Path) }) {
+			l.add(fault.Path, "%w", fault.Err)
 		}
 	}
 }
@@ -82,18 +129,15 @@ func split(err error) []error {
 
 var digits = regexp.MustCompile(`\d+`)
 
-// errors returns the faults sorted by path, limits[2] before limits[10].
+// errors returns the faults sorted by line, and on one line by path, limits[2] before limits[10].
 func (l *faultList) errors() Errors {
-	for _, f := range l.faults {
-		if from := l.sources[f.Path]; from != "" {
-			f.Err = fmt.Errorf("%w (set by %s)", f.Err, from)
-		}
-	}
 	order := func(path string) string {
 		return digits.ReplaceAllStringFunc(path, func(n string) string { return fmt.Sprintf("%020s", n) })
 	}
-	slices.SortStableFunc(l.faults, func(a, b *scheduler.ConfigError) int {
-		return cmp.Compare(order(a.Path), order(b.Path))
+	slices.SortStableFunc(l.faults, func(a, b *Fault) int {
+		_, lineA := l.of(a.Path)
+		_, lineB := l.of(b.Path)
+		return cmp.Or(cmp.Compare(lineA, lineB), cmp.Compare(order(a.Path), order(b.Path)))
 	})
 	return l.faults
 }

@@ -16,7 +16,7 @@ import (
 
 type file struct {
 	// Admin is the listen address of the admin API, host:port. Default 127.0.0.1:9090.
-	Admin string `key:"admin"`
+	Admin address `key:"admin"`
 	// Store is the file that keeps submitted calls and quota usage,
 	// or memory, which covers one process life. Default throttler.db.
 	Store string `key:"store"`
@@ -49,7 +49,7 @@ type fileLog struct {
 // convert checks the values that the scheduler's Validate does not see.
 func (f *file) convert(faults *faultList) *Config {
 	c := &Config{
-		Admin:     f.Admin,
+		Admin:     string(f.Admin),
 		Log:       Log(f.Log),
 		Grace:     DefaultGrace,
 		Scheduler: scheduler.Config{Upstreams: make(map[string]scheduler.Upstream)},
@@ -64,21 +64,21 @@ func (f *file) convert(faults *faultList) *Config {
 		}
 	}
 	var taken []listenAddress
-	if a, ok := listen(faults, "admin", f.Admin, &taken); ok && !a.loopback() {
-		c.Warnings = append(c.Warnings, "admin: "+f.Admin+" can be reached from other hosts, and the admin API has no authentication")
+	if a, ok := listen(faults, "admin", string(f.Admin), &taken); ok && !a.loopback() {
+		faults.warn("admin", "%s can be reached from other hosts, and the admin API has no authentication; write 127.0.0.1, or keep other hosts out", f.Admin)
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Upstreams)) {
 		path, from := "upstreams."+name, f.Upstreams[name]
 		u := from.convert(faults, path)
 		c.Scheduler.Upstreams[name] = u
 		if timeout := orDefault(u.Timeout, upstream.DefaultTimeout); timeout > c.Grace {
-			c.Warnings = append(c.Warnings, path+".timeout: "+timeout.String()+" is longer than grace, "+c.Grace.String()+": a stop may cut attempts, and their outcome is then unknown")
+			faults.warn(path+".timeout", "%v is longer than grace, %v: a stop may cut attempts, and their outcome is then unknown; write grace: %v", timeout, c.Grace, timeout)
 		}
 		refusal := from.Refusal.convert(faults, path+".refusal")
 		hosts := convertHosts(faults, path+".hosts", from.Hosts)
 		if from.Listen != "" {
-			listen(faults, path+".listen", from.Listen, &taken)
-			c.Listeners[name] = Listener{from.Listen, hosts, orDefault(u.MaxBody, scheduler.Defaults().MaxBody), from.Replay, refusal}
+			listen(faults, path+".listen", string(from.Listen), &taken)
+			c.Listeners[name] = Listener{string(from.Listen), hosts, orDefault(u.MaxBody, scheduler.Defaults().MaxBody), from.Replay, refusal}
 		}
 	}
 	return c

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -33,7 +32,7 @@ type fileLimit struct {
 	// Cost is the number of permits of a call: a number, or a request expression. Default 1.
 	Cost *cost `key:"cost"`
 	// Calls is the number of permits of a window.
-	Calls int `key:"calls"`
+	Calls *int `key:"calls"`
 	// Window is a duration, or minute, hour, day or month of the provider's clock.
 	Window *window `key:"window"`
 	// TimeZone is the provider's, by its IANA name; not with a duration. Default UTC.
@@ -55,7 +54,10 @@ type fileLimit struct {
 }
 
 func (f fileLimit) convert(faults *faultList, path string) scheduler.Limit {
-	l := scheduler.Limit{Name: f.Name, When: f.When, PerKey: f.PerKey, Calls: f.Calls}
+	l := scheduler.Limit{Name: f.Name, When: f.When, PerKey: f.PerKey}
+	if f.Calls != nil {
+		l.Calls = *f.Calls
+	}
 	positive(faults, path+".concurrency", f.Concurrency, &l.Concurrency)
 	positive(faults, path+".guard", f.Guard, &l.Guard)
 	positive(faults, path+".max_keys", f.MaxKeys, &l.MaxKeys)
@@ -63,6 +65,11 @@ func (f fileLimit) convert(faults *faultList, path string) scheduler.Limit {
 	atMost(faults, path+".calls", l.Calls, quota.MaxCalls)
 	atMost(faults, path+".guard", l.Guard, quota.MaxWindow)
 	atMost(faults, path+".max_keys", l.MaxKeys, quota.MaxKeys)
+	if faults.explained[path+".concurrency"] { // the limit may need nothing else
+		faults.explained[path+".calls"], faults.explained[path+".window"] = true, true
+	} else if f.Calls == nil && f.Concurrency == nil {
+		faults.add(path+".calls", "is missing; give the number of calls in a window, such as 100, or concurrency")
+	}
 	for _, o := range f.Counts {
 		l.Counts = append(l.Counts, upstream.Outcome(o))
 	}
@@ -101,6 +108,9 @@ func (f fileLimit) sliding(faults *faultList, path string) (length time.Duration
 			faults.add(path+".window", "is %v, must be at least %v; give the calls of a longer one", length, minWindow)
 		}
 		atMost(faults, path+".window", length, quota.MaxWindow)
+	}
+	if f.Window == nil && faults.explained[path+".window"] {
+		return 0
 	}
 	const aligned = "belongs to a window of minute, hour, day or month; this one is not aligned to a clock"
 	if f.TimeZone != "" {
@@ -148,6 +158,16 @@ func (w *window) UnmarshalMapstructure(v any) error {
 	}
 	var d duration
 	if err := d.UnmarshalMapstructure(v); err != nil {
+		var m *misfit
+		if errors.As(err, &m) {
+			return &misfit{v, m.want + orUnit}
+		}
+		if s, _ := v.(string); intentDuration(s) != "" {
+			if unit := clockUnits[intentDuration(s)]; unit != "" {
+				return fmt.Errorf("%w, or %s for that of the provider's clock", err, unit)
+			}
+			return err
+		}
 		return errors.New(err.Error() + orUnit)
 	}
 	if d <= 0 {
@@ -156,6 +176,9 @@ func (w *window) UnmarshalMapstructure(v any) error {
 	w.length = time.Duration(d)
 	return nil
 }
+
+// clockUnits are the windows of a clock that are about as long as a duration.
+var clockUnits = map[string]string{"1m": "minute", "1h": "hour", "24h": "day"}
 
 // A cost is an expression or a number.
 type cost string
@@ -167,7 +190,7 @@ func (c *cost) UnmarshalMapstructure(v any) error {
 	case string:
 		*c = cost(v)
 	default:
-		return fmt.Errorf("is %s, must be a whole number or an expression", noun(reflect.ValueOf(v)))
+		return &misfit{v, "a whole number or an expression"}
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ type listenAddress struct{ path, host, port string }
 func listen(faults *faultList, path, address string, taken *[]listenAddress) (listenAddress, bool) {
 	host, port, err := net.SplitHostPort(address)
 	if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || strings.ContainsAny(host, " /@") {
-		faults.add(path, "is not a listen address; write host and port, such as 127.0.0.1:8081, or :8081 for all hosts")
+		faults.add(path, "%q is not a listen address; write %s", address, intentAddress(address))
 		return listenAddress{}, false
 	} else if port = strconv.FormatUint(n, 10); host == "localhost" {
 		host = "127.0.0.1"

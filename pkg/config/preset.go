@@ -48,7 +48,7 @@ func addPreset(faults *faultList, v *viper.Viper, upstream string) []fileRule {
 		faults.add("upstreams."+upstream+".preset", "%w", err)
 		text, _ = Preset(defaultPreset)
 	}
-	doc, err := parse(text)
+	doc, _, err := parse(name, text)
 	if err != nil {
 		panic("BUG: preset " + name + ": " + err.Error())
 	}

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"regexp"
 	"strings"
 	"text/template"
 
+	"github.com/seed-30fe103d/throttler/internal/hint"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -115,7 +117,7 @@ func (f fileRefusal) convert(faults *faultList, path string) *Refusal {
 	}
 	t, err := template.New("body").Funcs(template.FuncMap{"json": toJSON, "replace": strings.ReplaceAll}).Parse(f.Body)
 	if err != nil {
-		faults.add(path+".body", "%s", strings.TrimPrefix(err.Error(), "template: "))
+		faults.add(path+".body", "%s; the language is that of text/template, such as {{json .Detail}}", strings.TrimPrefix(err.Error(), "template: "))
 		return c
 	}
 	c.body = t
@@ -128,13 +130,29 @@ func (f fileRefusal) convert(faults *faultList, path string) *Refusal {
 		if err != nil {
 			var exec template.ExecError
 			if errors.As(err, &exec) {
-				err = errors.New(strings.TrimPrefix(exec.Error(), "template: "))
+				err = errors.New(wordTemplate(strings.TrimPrefix(exec.Error(), "template: ")))
 			}
 			faults.add(path+".body", "%w", err)
 			break
 		}
 	}
 	return c
+}
+
+// noField matches the error of a template whose field a refusal does not have.
+var noField = regexp.MustCompile(`can't evaluate field (\w+) in type config\.Problem`)
+
+// wordTemplate words an error of a template's execution.
+func wordTemplate(message string) string {
+	m := noField.FindStringSubmatch(message)
+	if m == nil {
+		return message
+	}
+	var names []string
+	for f := range reflect.TypeFor[Problem]().Fields() {
+		names = append(names, "."+f.Name)
+	}
+	return fmt.Sprintf("a refusal has no .%s%s; it has %s and .Param \"NAME\"", m[1], hint.Meant("."+m[1], names), strings.Join(names, ", "))
 }
 
 // toJSON is the function json of templates: a text in quotes, escaped.

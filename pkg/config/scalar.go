@@ -23,6 +23,9 @@ func (d *duration) UnmarshalMapstructure(v any) error {
 	}
 	parsed, err := time.ParseDuration(s)
 	if err != nil {
+		if meant := intentDuration(s); meant != "" {
+			return fmt.Errorf("%q is not a duration; write %s", s, meant)
+		}
 		return fmt.Errorf("%q is not a duration; %s", s, durationForm)
 	}
 	*d = duration(parsed)
@@ -34,7 +37,7 @@ func unitless(v any) error {
 	case int, int64, uint64, float64:
 		return fmt.Errorf("%v has no unit; %s", v, durationForm)
 	}
-	return fmt.Errorf("is %s, must be a duration; %s", noun(reflect.ValueOf(v)), durationForm)
+	return &misfit{v, "a duration; " + durationForm}
 }
 
 // A size is a number of bytes.
@@ -48,7 +51,7 @@ func (z *size) UnmarshalMapstructure(v any) error {
 	}
 	s, ok := v.(string)
 	if !ok {
-		return fmt.Errorf("is %s, must be a number of bytes, or a size such as 512KiB, 1MiB or 2GiB", noun(n))
+		return &misfit{v, "a number of bytes, or a size such as 512KiB, 1MiB or 2GiB"}
 	}
 	number, shift := s, 0
 	for i, unit := range []string{"KiB", "MiB", "GiB"} {
@@ -58,7 +61,7 @@ func (z *size) UnmarshalMapstructure(v any) error {
 	}
 	bytes, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || bytes > math.MaxInt64>>shift {
-		return fmt.Errorf("%q is not a size; write it as 1048576, 512KiB, 1MiB or 2GiB", s)
+		return fmt.Errorf("%q is not a size; write %s", s, intentSize(s))
 	}
 	*z = size(bytes << shift)
 	return nil
@@ -74,7 +77,7 @@ func (c *condition) UnmarshalMapstructure(v any) error {
 	case string:
 		*c = condition(v)
 	default:
-		return fmt.Errorf("is %s, must be true, false or an expression", noun(reflect.ValueOf(v)))
+		return &misfit{v, "true, false or an expression"}
 	}
 	return nil
 }
@@ -85,6 +88,18 @@ func (c *condition) source() string {
 		return ""
 	}
 	return string(*c)
+}
+
+// An address is a host and a port to listen on.
+type address string
+
+func (a *address) UnmarshalMapstructure(v any) error {
+	s, ok := v.(string)
+	if !ok {
+		return &misfit{v, "host and port; write " + intentAddress(fmt.Sprint(v))}
+	}
+	*a = address(s)
+	return nil
 }
 
 // strict is a hook of mapstructure, called before it decodes a value. It
@@ -103,51 +118,31 @@ func strict(from, to reflect.Value) (any, error) {
 	var want string
 	switch to.Kind() {
 	case reflect.Struct, reflect.Map:
-		fits, want = from.Kind() == reflect.Map, "a section of keys"
+		fits, want = from.Kind() == reflect.Map, wantSection
 	case reflect.Slice:
-		fits, want = from.Kind() == reflect.Slice, "a list"
+		fits, want = from.Kind() == reflect.Slice, wantList
 	case reflect.String:
-		fits, want = from.Kind() == reflect.String, "a text"
+		fits, want = from.Kind() == reflect.String, wantText
 	case reflect.Int:
 		if n, err := strconv.Atoi(text); err == nil {
 			return n, nil
 		}
-		fits, want = from.CanInt(), "a whole number"
+		fits, want = from.CanInt(), wantWhole
 	case reflect.Float64:
 		if n, err := strconv.ParseFloat(text, 64); err == nil {
 			return n, nil
 		}
-		fits, want = from.CanInt() || from.CanFloat(), "a number"
+		fits, want = from.CanInt() || from.CanFloat(), wantNumber
 	case reflect.Bool:
 		if b, err := strconv.ParseBool(text); err == nil {
 			return b, nil
 		}
-		fits, want = from.Kind() == reflect.Bool, "true or false"
+		fits, want = from.Kind() == reflect.Bool, wantTruth
 	default: // a pointer: its element comes next
 		fits = true
 	}
 	if !fits {
-		return nil, fmt.Errorf("is %s, must be %s", noun(from), want)
+		return nil, &misfit{value, want}
 	}
 	return value, nil
-}
-
-// noun returns the type of a YAML value in words, without the value: it may be a
-// secret.
-func noun(v reflect.Value) string {
-	switch v.Kind() {
-	case reflect.String:
-		return "a text"
-	case reflect.Bool:
-		return "a truth value"
-	case reflect.Int, reflect.Int64:
-		return "a whole number"
-	case reflect.Uint64, reflect.Float64:
-		return "a number with a fraction, or too large"
-	case reflect.Slice:
-		return "a list"
-	case reflect.Map:
-		return "a section of keys"
-	}
-	return "a date" // the only other type of YAML
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/go-viper/mapstructure/v2"
 	"github.com/spf13/cast"
+
+	"github.com/seed-30fe103d/throttler/internal/hint"
 )
 
 // A key of a section, with the type of its value.
@@ -68,13 +71,16 @@ func checkKeys(faults *faultList, path string, doc any, t reflect.Type) any {
 				continue
 			}
 			seen[small] = name
-			var beneath reflect.Type
+			beneath := t
 			if t.Kind() == reflect.Map {
-				beneath = t.Elem()
+				if beneath = t.Elem(); misplaced(faults, at, small, doc[name], beneath) {
+					delete(doc, name)
+					continue
+				}
 			} else if i := slices.IndexFunc(known, func(k key) bool { return k.name == small }); i >= 0 {
 				beneath = known[i].typ
 			} else {
-				faults.add(at, "unknown key%s", meant(small, known))
+				unknown(faults, path, small, doc, known)
 				continue
 			}
 			if doc[name] = checkKeys(faults, at, doc[name], beneath); doc[name] == nil {
@@ -85,38 +91,74 @@ func checkKeys(faults *faultList, path string, doc any, t reflect.Type) any {
 	return doc
 }
 
-// meant returns a question with the known key that is closest to a name. Close is
-// a distance of at most two letters, and of less than half of them.
-func meant(name string, known []key) string {
-	best, least := "", 3
-	for _, k := range known {
-		if d := distance(name, k.name); d < least && 2*d < len(name) {
-			best, least = k.name, d
-		}
+// misplaced reports, with a fault, that the name of an upstream or of a callback is one of
+// its keys: the key is not indented enough, or the name is missing.
+func misplaced(faults *faultList, path, name string, v any, section reflect.Type) bool {
+	_, below := v.(map[string]any)
+	if below || v == nil || !slices.Contains(namesOf(keys(section)), name) {
+		return false
 	}
-	if best == "" {
-		return ""
+	of := "an upstream"
+	if section != reflect.TypeFor[fileUpstream]() {
+		of = "a callback"
 	}
-	return "; did you mean " + best + "?"
+	faults.add(path, "is a key of %s, not the name of one; indent it below the name, as in NAME: {%s: …}", of, name)
+	faults.unread[path] = true
+	return true
 }
 
-// distance is the Levenshtein distance.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+// maxListed is the greatest number of keys that a fault lists.
+const maxListed = 16
+
+// unknown adds the fault of a key that its section does not have. The key that is meant is
+// then no longer missing.
+func unknown(faults *faultList, path, name string, doc map[string]any, known []key) {
+	names, at := namesOf(known), join(path, name)
+	meant := hint.Nearest(name, names)
+	if meant != "" {
+		if _, given := doc[meant]; !given {
+			faults.explained[join(path, meant)] = true
+		}
+		faults.add(at, "unknown key; did you mean %s?", meant)
+		return
 	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			swap := diagonal
-			if a[i] != b[j] {
-				swap++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(swap, row[j]+1, row[j+1]+1)
+	section := reflect.TypeFor[file]()
+	switch owner := owner(section, "", name); {
+	case owner != "":
+		faults.add(at, "unknown key here; it is a key of %s: move it there, by its indentation", owner)
+	case len(names) <= maxListed:
+		faults.add(at, "unknown key; the keys here are %s", hint.List(names))
+	default:
+		faults.add(at, "unknown key; configs/throttler.yaml has all keys")
+	}
+}
+
+// owner returns the first section that has a key, empty if there is none.
+func owner(t reflect.Type, path, name string) (found string) {
+	for _, k := range keys(t) {
+		if k.name == name {
+			found = cmp.Or(path, "the file")
 		}
 	}
-	return row[len(b)]
+	for _, k := range keys(t) {
+		at, below := join(path, k.name), k.typ
+		switch below.Kind() {
+		case reflect.Map:
+			at, below = at+".NAME", below.Elem()
+		case reflect.Slice:
+			at, below = at+"[]", below.Elem()
+		}
+		if deeper := owner(below, at, name); deeper != "" && found == "" {
+			found = deeper
+		}
+	}
+	return found
+}
+
+func namesOf(known []key) []string {
+	names := make([]string, len(known))
+	for i, k := range known {
+		names[i] = k.name
+	}
+	return names
 }

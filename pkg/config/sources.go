@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
+
+	"github.com/seed-30fe103d/throttler/internal/hint"
 )
 
 // flagKeys maps flags to the keys that they override.
@@ -38,14 +40,17 @@ func leaves(path []string, t reflect.Type, f func(path []string)) {
 
 const variablePrefix = "THROTTLER_"
 
+// FileVariable is the variable that names the file, and is none of a key.
+const FileVariable = "THROTTLER_CONFIG"
+
 // variable returns the name of a path's variable.
 func variable(path []string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(strings.Join(path, "_"), "-", "_"))
 }
 
 // bindEnvironment binds the variables of all keys, for the given upstreams.
-// It returns a warning for each other variable that begins with the prefix.
-func bindEnvironment(faults *faultList, v *viper.Viper, upstreams map[string]any) (warnings []string) {
+// It warns of each other variable that begins with the prefix.
+func bindEnvironment(faults *faultList, v *viper.Viper, upstreams map[string]any) {
 	bound := make(map[string]string) // paths by variable
 	bind := func(path []string) {
 		name, at := variable(path), strings.Join(path, ".")
@@ -65,11 +70,11 @@ func bindEnvironment(faults *faultList, v *viper.Viper, upstreams map[string]any
 	}
 	for _, entry := range slices.Sorted(slices.Values(os.Environ())) {
 		name, _, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, variablePrefix) && bound[name] == "" {
-			warnings = append(warnings, fmt.Sprintf("environment: %s is not the variable of any key, nor of an upstream in the file", name))
+		if strings.HasPrefix(name, variablePrefix) && name != FileVariable && bound[name] == "" {
+			known := slices.Collect(maps.Keys(bound))
+			faults.warnings = append(faults.warnings, fmt.Sprintf("environment: %s is not the variable of any key, nor of an upstream in the file%s", name, hint.Meant(name, known)))
 		}
 	}
-	return warnings
 }
 
 // bindFlags binds the flags that the user has given.

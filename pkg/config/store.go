@@ -36,7 +36,7 @@ func (f *file) store(faults *faultList, c *Config) {
 	}
 	switch f.Store {
 	case inMemory:
-		c.Warnings = append(c.Warnings, "store: memory covers one process life; calls that wait at a stop or a crash are lost, and quota usage is forgotten")
+		faults.warn("store", "memory covers one process life; calls that wait at a stop or a crash are lost, and quota usage is forgotten; name a file to keep them")
 	case "":
 		faults.add("store", "is empty; name a file, such as throttler.db, or write memory")
 	default:

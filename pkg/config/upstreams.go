@@ -2,8 +2,10 @@ package config
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 
+	"github.com/seed-30fe103d/throttler/internal/hint"
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -13,7 +15,7 @@ import (
 type fileUpstream struct {
 	// Listen is the address of the data listener, host:port. Without it calls come
 	// only by the admin API, or from the program that embeds the scheduler.
-	Listen string `key:"listen"`
+	Listen address `key:"listen"`
 	// Hosts are names, without ports, by which clients reach the data listener, beside
 	// localhost and the URL's host. Default none: names are checked at loopback addresses
 	// only; with hosts they are checked at every address.
@@ -160,10 +162,11 @@ func (f fileUpstream) convert(faults *faultList, path string) scheduler.Upstream
 		u.Callbacks[name] = callback.convert(faults, path+".callbacks."+name)
 	}
 	f.checkExpressions(faults, path)
-	u.ShareBy = f.expression(f.ShareBy)
+	u.ShareBy = f.expression(faults, path+".share_by", f.ShareBy)
 	for i, limit := range f.Limits {
-		limit.PerKey = f.expression(limit.PerKey)
-		u.Limits = append(u.Limits, limit.convert(faults, index(path+".limits", i)))
+		at := index(path+".limits", i)
+		limit.PerKey = f.expression(faults, at+".per_key", limit.PerKey)
+		u.Limits = append(u.Limits, limit.convert(faults, at))
 	}
 	return u
 }
@@ -176,11 +179,22 @@ func (f fileUpstream) checkExpressions(faults *faultList, path string) {
 	}
 }
 
+// identifier matches a text that is written like a name in keys.
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
+
 // expression returns the expression of a name in keys. Another text is an expression
 // itself.
-func (f fileUpstream) expression(text string) string {
+func (f fileUpstream) expression(faults *faultList, path, text string) string {
 	if e, ok := f.Keys[text]; ok {
 		return e
+	}
+	if _, err := upstream.Compile(text, upstream.Key); err != nil && identifier.MatchString(text) {
+		names := slices.Collect(maps.Keys(f.Keys))
+		has := "the preset and the file give no keys"
+		if len(names) > 0 {
+			has = "keys has " + hint.List(names)
+		}
+		faults.add(path, "%q is no expression, and no name of keys%s; %s; an expression is such as param(%q) or header(%q)", text, hint.Meant(text, names), has, text, "X-"+text)
 	}
 	return text
 }

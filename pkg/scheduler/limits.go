@@ -74,7 +74,7 @@ func (l *limit) check(q quota.Limit, fault func(field string, err error)) {
 	of := func(field string) string { return field }
 	switch {
 	case l.Concurrency != 0 && (l.Calls != 0 || l.Window != 0 || l.Calendar != nil || l.Guard != 0 || len(l.Counts) > 0):
-		fault("concurrency", errors.New("stands instead of calls, window, guard and counts"))
+		fault("concurrency", errors.New("is given beside calls, window, guard or counts; use either concurrency, or calls with window, and two limits for both"))
 		return
 	case l.Concurrency != 0:
 		of = func(field string) string { return strings.Replace(field, "calls", "concurrency", 1) }

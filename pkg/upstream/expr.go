@@ -11,6 +11,8 @@ import (
 	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/file"
 	"github.com/expr-lang/expr/vm"
+
+	"github.com/seed-30fe103d/throttler/internal/hint"
 )
 
 // A Kind is the type of a request expression's value.
@@ -90,11 +92,15 @@ func Compile(source string, kind Kind) (*Expr, error) {
 func compile(source string, env any, options ...expr.Option) (*vm.Program, error) {
 	program, err := expr.Compile(source, append(options, expr.Env(env), urlencode, fromJSON, expr.Patch(callPath{}))...)
 	var at *file.Error
+	language := hint.Language{Env: reflect.TypeOf(env), Example: `method == "POST"`}
+	if _, ok := env.(answerEnv); ok {
+		language.Example = "status == 429"
+	}
 	if errors.As(err, &at) { // its text has three lines: they draw the place
-		return nil, fmt.Errorf("%s (in %q, character %d)", at.Message, source, at.Column+1)
+		return nil, fmt.Errorf("%s (in %q, character %d)", language.Expression(at.Message), source, at.Column+1)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w (in %q)", err, source)
+		return nil, fmt.Errorf("%s (in %q)", language.Expression(err.Error()), source)
 	}
 	return program, nil
 }

@@ -203,15 +203,18 @@ func parseBase(s string) (*url.URL, error) {
 	if s == "" {
 		return nil, errors.New("is missing; give the API's scheme and host, for instance https://openapi.alipay.com")
 	}
+	if !strings.Contains(s, "://") {
+		return nil, errors.New("lacks its scheme; " + withScheme(s))
+	}
 	u, err := url.Parse(s)
 	if err != nil {
-		return nil, errors.New("cannot be parsed as a URL") // the error of url.Parse quotes the URL, and a password in it
+		return nil, errors.New("cannot be parsed as a URL; write scheme, host and path, such as https://api.example.com/v1") // the error of url.Parse quotes the URL, and a password in it
 	}
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("scheme is %q, must be http or https", u.Scheme)
 	case u.Host == "":
-		return nil, errors.New("has no host")
+		return nil, errors.New("has no host; write it after the scheme, such as https://api.example.com")
 	case u.User != nil:
 		return nil, errors.New("holds a user name; credentials belong to the caller or to a signer")
 	case u.RawQuery != "" || u.Fragment != "":
@@ -221,6 +224,24 @@ func parseBase(s string) (*url.URL, error) {
 	}
 	u.Path, u.RawPath = strings.TrimSuffix(u.EscapedPath(), "/"), ""
 	return u, nil
+}
+
+// withScheme returns the next step for a URL that has a host first. It shows the URL
+// unless that may hold a password.
+func withScheme(s string) string {
+	host, _, _ := strings.Cut(s, "/")
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	scheme := "https://"
+	if net.ParseIP(strings.Trim(name, "[]")) != nil || name == "localhost" {
+		scheme = "http://"
+	}
+	if strings.ContainsAny(s, "@?# ") || len(s) > 100 {
+		return "write " + scheme + " in front of it"
+	}
+	return "write " + scheme + s
 }
 
 // Host returns the host, and port if any, that attempts go to.

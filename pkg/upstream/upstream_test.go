@@ -223,11 +223,11 @@ func TestCompileRefuses(t *testing.T) {
 		kind   Kind
 		want   string
 	}{
-		{`param("method"`, Condition, "unexpected token EOF"},
+		{`param("method"`, Condition, "ends too early; close the bracket"},
 		{`parm("method") == "x"`, Condition, "unknown name parm"},
-		{`param("method")`, Condition, "expected bool, but got string"},
-		{`path == 3`, Condition, "invalid operation"},
-		{`"x"`, Cost, "expected int, but got string"},
+		{`param("method")`, Condition, "gives a text, must be true or false"},
+		{`path == 3`, Condition, "== does not work with a text and a whole number"},
+		{`"x"`, Cost, "gives a text, must be a whole number"},
 	}
 	for _, tt := range tests {
 		_, err := Compile(tt.source, tt.kind)
@@ -365,7 +365,7 @@ func TestNewTellsAllFaultsAtOnce(t *testing.T) {
 	if err == nil {
 		t.Fatal("New took it")
 	}
-	for _, want := range []string{"url: scheme", "timeout: -1ns", "idempotent: ", "outcomes[0].is: ", "outcomes[1].when: expected bool", "outcomes[2].pause: "} {
+	for _, want := range []string{"url: scheme", "timeout: -1ns", "idempotent: ", "outcomes[0].is: ", "outcomes[1].when: gives a whole number, must be true or false", "outcomes[2].pause: "} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in:\n%v", want, err)
 		}

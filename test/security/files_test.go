@@ -54,7 +54,7 @@ var faulty = []file{
 	{"unknown key", whole("adminn: 127.0.0.1:1"), "adminn"},
 	{"unknown key of an upstream", of("urll: x"), "urll"},
 	{"key that skips verification", of("tls: {insecure_skip_verify: true}"), "insecure_skip_verify"},
-	{"tab as indentation", "upstreams:\n\ta: {}\n", "line 2"},
+	{"tab as indentation", "upstreams:\n\ta: {}\n", ".yaml:2: is indented with a tab"},
 	{"list instead of a map", "- a\n- b\n", "yaml"},
 	{"tag of another language", whole("admin: !!python/object/apply:os.system ['id']"), ""},
 	{"log level that is none", whole("log: {level: evil}"), "log.level"},

@@ -1,0 +1,154 @@
+package hint
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/expr-lang/expr/builtin"
+)
+
+// A Language is a language of expressions (expr-lang/expr), as far as its faults need it.
+type Language struct {
+	// Env is the struct with the variables: the tag expr of a field is its name.
+	Env reflect.Type
+	// Example is a comparison, to show how a value becomes true or false.
+	Example string
+}
+
+// A wording replaces an error of the compiler.
+type wording struct {
+	of  *regexp.Regexp
+	say func(l Language, match []string) string
+}
+
+var wordings = []wording{
+	{regexp.MustCompile(`^unknown name (\S+)$`), func(l Language, m []string) string { return l.unknown(m[1]) }},
+	{regexp.MustCompile(`^unexpected token Operator\("="\)$`), func(Language, []string) string {
+		return "= does not compare; write =="
+	}},
+	{regexp.MustCompile(`^unexpected token EOF$`), func(Language, []string) string {
+		return "ends too early; close the bracket, or write the other side of the operator"
+	}},
+	{regexp.MustCompile(`^unexpected token \w+\((.+)\)$`), func(_ Language, m []string) string {
+		return m[1] + " cannot stand here; write an operator before it, or look for a bracket or quote that is too many"
+	}},
+	{regexp.MustCompile(`^literal not terminated$`), func(Language, []string) string {
+		return "the quote that begins here is not closed"
+	}},
+	{regexp.MustCompile(`^expected bool, but got (.+)$`), func(l Language, m []string) string {
+		return fmt.Sprintf("gives %s, must be true or false; compare it, such as %s", typeName(m[1]), l.Example)
+	}},
+	{regexp.MustCompile(`^expected (.+), but got (.+)$`), func(_ Language, m []string) string {
+		return fmt.Sprintf("gives %s, must be %s", typeName(m[2]), typeName(m[1]))
+	}},
+	{regexp.MustCompile(`^type (\S+) has no field (\S+)$`), func(l Language, m []string) string { return l.noField(m[1], m[2]) }},
+	{regexp.MustCompile(`^invalid operation: (\S+) \(mismatched types? (.+?)(?: and (.+))?\)$`), func(_ Language, m []string) string {
+		return mismatch(m[1], m[2], m[3])
+	}},
+	{regexp.MustCompile(`^(?:not enough|too many) arguments to call (\S+)$`), func(_ Language, m []string) string {
+		return fmt.Sprintf("%s takes one name; write %s(\"name\")", m[1], m[1])
+	}},
+	{regexp.MustCompile(`^(.+) is not callable$`), func(_ Language, m []string) string {
+		return typeName(m[1]) + " is no function; leave the brackets out"
+	}},
+}
+
+// Expression words the message of an error of the compiler: it names no types of Go, and
+// the likely intent. A message that it does not know stays as it is.
+func (l Language) Expression(message string) string {
+	for _, w := range wordings {
+		if m := w.of.FindStringSubmatch(message); m != nil {
+			return w.say(l, m)
+		}
+	}
+	return message
+}
+
+// unknown words a name that is not there.
+func (l Language) unknown(name string) string {
+	known := names(l.Env)
+	if meant := Meant(name, slices.Concat(known, builtin.Names)); meant != "" {
+		return "unknown name " + name + meant
+	}
+	return fmt.Sprintf("unknown name %s; a text needs quotes (\"%s\"), and the names are %s", name, name, List(known))
+}
+
+// noField words a field that a section of the environment does not have.
+func (l Language) noField(section, field string) string {
+	for f := range l.Env.Fields() {
+		if f.Type.Kind() == reflect.Struct && f.Type.String() == section {
+			return fmt.Sprintf("%s has no %s; it has %s", f.Tag.Get("expr"), field, List(names(f.Type)))
+		}
+		if f.Type.Kind() == reflect.Map && f.Type.Elem().String() == "*"+section {
+			return fmt.Sprintf("an element of %s has no %s; it has %s", f.Tag.Get("expr"), field, List(names(f.Type.Elem())))
+		}
+	}
+	return fmt.Sprintf("%s has no part .%s", typeName(section), field)
+}
+
+// names returns the names of a struct's fields, those of embedded ones too.
+func names(t reflect.Type) []string {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	var all []string
+	for f := range t.Fields() {
+		if f.Anonymous {
+			all = append(all, names(f.Type)...)
+			continue
+		}
+		all = append(all, f.Tag.Get("expr"))
+	}
+	return all
+}
+
+// mismatch words an operator between values of different types.
+func mismatch(operator, left, right string) string {
+	types := []string{typeName(left), typeName(right)}
+	said := fmt.Sprintf("%s does not work with %s and %s", operator, types[0], types[1])
+	if right == "" {
+		said = fmt.Sprintf("%s does not work with %s", operator, types[0])
+	}
+	switch {
+	case slices.Contains(types, "a function"):
+		return said + `; call the function, such as param("method")`
+	case slices.Contains(types, "a duration"):
+		return said + "; write a duration with its unit, such as 5s"
+	case slices.Contains(types, "a text") && slices.Contains(types, "a whole number"):
+		return said + "; write the number without quotes, or int(…) around the text"
+	}
+	return said
+}
+
+// typeName returns a type of Go in words.
+func typeName(of string) string {
+	switch {
+	case of == "string":
+		return "a text"
+	case of == "bool":
+		return "true or false"
+	case of == "int":
+		return "a whole number"
+	case of == "float64":
+		return "a number"
+	case of == "nil":
+		return "nothing"
+	case of == "time.Duration":
+		return "a duration"
+	case strings.HasPrefix(of, "func("):
+		return "a function"
+	case strings.HasPrefix(of, "["):
+		return "a list"
+	case strings.HasPrefix(of, "map["):
+		return "an object"
+	case of == "interface {}" || of == "any" || of == "unknown":
+		return "any value"
+	}
+	return "a section"
+}
