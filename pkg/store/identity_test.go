@@ -70,49 +70,74 @@ func TestMountPoint(t *testing.T) {
 	}
 }
 
+// harms are what may happen to the files of a store while it is open, with the error that
+// tells each.
+var harms = []struct {
+	name string
+	harm func(path string) error
+	want string
+}{
+	{"deleted", os.Remove, "was deleted, or replaced"},
+	{"replaced by a copy", replace, "was deleted, or replaced"},
+	{"the log is deleted", func(path string) error { return os.Remove(path + "-wal") }, "lost its log"},
+	{"the log is replaced", func(path string) error { return replace(path + "-wal") }, "lost its log"},
+	{"a directory above it is moved", func(path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+"2") }, "was deleted, or replaced"},
+}
+
+// replace puts a copy of a file in its place.
+func replace(name string) error {
+	text, err := os.ReadFile(name)
+	return errors.Join(err, os.WriteFile(name+".new", text, 0o600), os.Rename(name+".new", name))
+}
+
 // TestFileIsGone: a store whose file, or log, was deleted or replaced acknowledges nothing
-// more, and tells so by itself while it is idle.
+// more.
 func TestFileIsGone(t *testing.T) {
-	replace := func(name string) error {
-		text, err := os.ReadFile(name)
-		return errors.Join(err, os.WriteFile(name+".new", text, 0o600), os.Rename(name+".new", name))
+	for _, tt := range harms {
+		t.Run(tt.name, func(t *testing.T) {
+			intendWithout(t, harmed(t, tt.harm), tt.want)
+		})
 	}
-	for _, tt := range []struct {
-		name string
-		harm func(path string) error
-		want string
-	}{
-		{"deleted", os.Remove, "was deleted, or replaced"},
-		{"replaced by a copy", replace, "was deleted, or replaced"},
-		{"the log is deleted", func(path string) error { return os.Remove(path + "-wal") }, "lost its log"},
-		{"the log is replaced", func(path string) error { return replace(path + "-wal") }, "lost its log"},
-		{"a directory above it is moved", func(path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+"2") }, "was deleted, or replaced"},
-	} {
-		for _, idle := range []bool{false, true} {
-			t.Run(tt.name, func(t *testing.T) {
-				path := filepath.Join(t.TempDir(), "d", "throttler.db")
-				if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
-					t.Fatal(err)
-				}
-				d := open(t, path, Options{})
-				if _, err := d.Recover(t.Context(), 0, nil); err != nil {
-					t.Fatal(err)
-				}
-				if err := tt.harm(path); err != nil {
-					t.Fatal(err)
-				}
-				if idle {
-					select {
-					case <-d.failure.ended:
-					case <-time.After(time.Minute):
-					}
-				}
-				err := d.Intend(t.Context(), nil, []lease.Hold{{ID: 1, Upstream: "api", Limit: "app", Permits: 1}})
-				if !errors.Is(err, scheduler.ErrBroken) || !strings.Contains(err.Error(), tt.want) {
-					t.Errorf("idle %v: %v, want an error of a broken store with %q", idle, err, tt.want)
-				}
-			})
-		}
+}
+
+// TestFileIsGoneWhileIdle: a store that is idle tells by itself that its file, or log, was
+// deleted or replaced.
+func TestFileIsGoneWhileIdle(t *testing.T) {
+	for _, tt := range harms {
+		t.Run(tt.name, func(t *testing.T) {
+			d := harmed(t, tt.harm)
+			select {
+			case <-d.failure.ended:
+			case <-time.After(time.Minute):
+			}
+			intendWithout(t, d, tt.want)
+		})
+	}
+}
+
+// harmed opens a store in a directory of its own, and harms its files.
+func harmed(t *testing.T, harm func(path string) error) *DB {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "d", "throttler.db")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, path, Options{})
+	if _, err := d.Recover(t.Context(), 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := harm(path); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// intendWithout expects that a store without its file stores nothing, and says why.
+func intendWithout(t *testing.T, d *DB, why string) {
+	t.Helper()
+	err := d.Intend(t.Context(), nil, []lease.Hold{{ID: 1, Upstream: "api", Limit: "app", Permits: 1}})
+	if !errors.Is(err, scheduler.ErrBroken) || !strings.Contains(err.Error(), why) {
+		t.Errorf("%v, want an error of a broken store with %q", err, why)
 	}
 }
 
