@@ -13,7 +13,7 @@ import (
 // that Linux gives to each start: random(4).
 func machineClock() boot {
 	var ts unix.Timespec
-	if bootID() == "" || unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
 		return boot{}
 	}
 	return boot{bootID(), time.Duration(ts.Nano())}
