@@ -1,10 +1,17 @@
 package store
 
 import (
+	"bytes"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 )
@@ -78,5 +85,68 @@ func TestDamagedLog(t *testing.T) {
 	}
 	if refused < frames || started < 10 {
 		t.Errorf("%d damages were refused, and %d stores started, of %d frames", refused, started, frames)
+	}
+}
+
+// logOf returns the log of a file with pages of a size, four commits of one page each.
+func logOf(t *testing.T, page int) []byte {
+	t.Helper()
+	path := file(t)
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	const insert = "INSERT INTO a VALUES (1)" // changes one page
+	for _, statement := range []string{fmt.Sprint("PRAGMA page_size = ", page), "PRAGMA journal_mode = WAL", "CREATE TABLE a (b)", "PRAGMA wal_checkpoint(TRUNCATE)", insert, insert, insert, insert} {
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log, err := os.ReadFile(path + "-wal")
+	if want := walHeader + 4*(frameHeader+page); err != nil || len(log) != want {
+		t.Fatalf("the log has %d bytes, want %d, %v", len(log), want, err)
+	}
+	return log
+}
+
+// TestPagesOfALog: a log is read with pages of each size that SQLite has. One whose header
+// has another size is torn: it has no commit.
+func TestPagesOfALog(t *testing.T) {
+	behind := func(log []byte) int {
+		t.Helper()
+		n, err := commitsBehindABreak(bytes.NewReader(log))
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	for page := 512; page <= 65536; page *= 2 {
+		log := logOf(t, page)
+		if n := behind(log); n != 0 {
+			t.Errorf("pages of %d bytes: %d commits follow a break, and nothing is damaged", page, n)
+		}
+		log[walHeader+frameHeader+page+frameHeader] ^= 1 // the second commit
+		if n := behind(log); n != 3 {
+			t.Errorf("pages of %d bytes: %d commits follow a break, want three", page, n)
+		}
+		for _, torn := range []uint32{0, 256, 511, 65537, 131072} {
+			binary.BigEndian.PutUint32(log[8:], torn)
+			if n := behind(log); n != 0 {
+				t.Errorf("pages of %d bytes, in the torn header of %d: %d commits follow a break", page, torn, n)
+			}
+		}
+	}
+}
+
+// TestUnreadableLog: a log that the disk does not give is no log without damage.
+func TestUnreadableLog(t *testing.T) {
+	log := logOf(t, 4096)
+	failed := errors.New("input/output error")
+	for _, at := range []int{0, walHeader, walHeader + frame, len(log)} {
+		if _, err := commitsBehindABreak(io.MultiReader(bytes.NewReader(log[:at]), iotest.ErrReader(failed))); !errors.Is(err, failed) {
+			t.Errorf("a disk that fails behind %d bytes: %v", at, err)
+		}
 	}
 }
