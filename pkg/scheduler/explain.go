@@ -71,8 +71,13 @@ func refusal(now time.Time, u *upstreamState, c *call) *Error {
 		e.Reason = Paused
 		e.Detail = fmt.Sprintf("upstream %q is paused until %s, %s", u.Name, stamp(u.pausedUntil(now)), late)
 	case why.Paused:
-		e.Reason = Paused
-		e.Detail = fmt.Sprintf("%s is paused, the call could go at %s, %s", limit, stamp(eta), late)
+		if why.Until.After(c.Deadline) {
+			e.Reason = Paused
+		}
+		if why.Limit == ConcurrencyLimit {
+			limit = fmt.Sprintf("upstream %q", u.Name)
+		}
+		e.Detail = fmt.Sprintf("%s is paused until %s, and with the calls ahead the call could go at %s, %s", limit, stamp(why.Until), stamp(eta), late)
 	case why.Limit == "":
 		e.Detail = fmt.Sprintf("the call must not go before %s, %s", stamp(eta), late)
 	default:
