@@ -64,7 +64,10 @@ func endedText(c *api.Call) string {
 }
 
 func etaText(c *api.Call, now time.Time) string {
-	if !c.ETA.After(now) {
+	switch f := c.WaitingFor; {
+	case f != nil && f.Removed:
+		return "when its upstream is in the configuration again"
+	case !c.ETA.After(now):
 		return "at once"
 	}
 	return "about " + instantText(c.ETA, now)
@@ -77,6 +80,8 @@ func waitingForText(f *api.WaitingFor, now time.Time) string {
 		limit += fmt.Sprintf(", key %q", f.Key)
 	}
 	switch {
+	case f.Removed:
+		return "its upstream, which was taken out of the configuration"
 	case f.Limit == "":
 		return "its own time: not before " + instantText(f.Until, now)
 	case f.Breaker != "":
@@ -165,6 +170,8 @@ func shortHold(f *api.WaitingFor) string {
 	switch {
 	case f == nil:
 		return ""
+	case f.Removed:
+		return "the upstream, removed"
 	case f.Limit == "":
 		return "its own time"
 	case f.Paused && f.Limit == api.ConcurrencyLimit:

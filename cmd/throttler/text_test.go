@@ -35,8 +35,11 @@ func TestWaitingForText(t *testing.T) {
 		`the upstream, whose circuit breaker is open (status 503); the next probe is due 09:00:01.500 (in 1.5s)`: {Limit: api.ConcurrencyLimit, Paused: true, Breaker: "status 503"},
 		`a pause of the upstream, until 09:00:01.500 (in 1.5s)`:                                                  {Limit: api.ConcurrencyLimit, Paused: true},
 		`its own time: not before 09:00:01.500 (in 1.5s)`:                                                        {},
+		`its upstream, which was taken out of the configuration`:                                                 {Removed: true},
 	} {
-		f.Until = until
+		if !f.Removed {
+			f.Until = until
+		}
 		if got := waitingForText(&f, now); got != want {
 			t.Errorf("%+v: %s, want %s", f, got, want)
 		}

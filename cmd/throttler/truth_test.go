@@ -5,14 +5,93 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
 )
+
+// TestRemovedUpstream takes an upstream out of the configuration while its calls wait: by a
+// reload, and for the next process. It keeps them, sends none, and can be looked at and
+// paused.
+func TestRemovedUpstream(t *testing.T) {
+	var sent atomic.Int64
+	old := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { sent.Add(1) }))
+	url := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	yaml := fmt.Sprintf("admin: 127.0.0.1:0\nstore: %s\nupstreams:\n  alipay: {listen: 127.0.0.1:0, url: %s, limits: [{name: app, calls: 1, window: 200ms}]}\n",
+		filepath.Join(t.TempDir(), "throttler.db"), url)
+	p := launch(t, yaml+fmt.Sprintf("  old: {listen: 127.0.0.1:0, url: %s, limits: [{name: app, calls: 1, window: 200ms}]}\n", old))
+	const calls = 200
+	for range calls {
+		p.submitTo(t, "old")
+	}
+	if err := os.WriteFile(p.file, []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.until(t, "without the upstream", func() bool {
+		u := p.upstream(t, "old")
+		return u.State == "removed" && u.Sending == 0
+	})
+	before := sent.Load()
+	looks := func(p *process) {
+		t.Helper()
+		for range 5 { // a second by the other upstream's limit
+			if r := <-get(t.Context(), p.data); r.status != 200 {
+				t.Fatalf("%+v", r)
+			}
+		}
+		if n := sent.Load(); n != before {
+			t.Errorf("%d calls were sent without the upstream", n-before)
+		}
+		left := calls - int(before)
+		if u := p.upstream(t, "old"); u.State != "removed" || u.Waiting != left {
+			t.Errorf("%+v, want %d waiting", u, left)
+		}
+		for path, want := range map[string]string{
+			"/v1/limits?upstream=old":              "",
+			"/v1/calls?upstream=old&state=waiting": `"removed":true`,
+			"/metrics":                             fmt.Sprintf(`throttler_calls_waiting{upstream="old"} %d`, left),
+		} {
+			got := p.body(path)
+			if !strings.Contains(got, want) || strings.Contains(got, "is not configured") {
+				t.Errorf("%s: no %s in %.500s", path, want, got)
+			}
+		}
+		page := p.page(t, "upstream=old&state=waiting&limit=1000")
+		if len(page.Calls) != left {
+			t.Errorf("%d calls are listed, want %d", len(page.Calls), left)
+		}
+		for _, c := range page.Calls {
+			if c.WaitingFor == nil || !c.WaitingFor.Removed || !c.ETA.IsZero() {
+				t.Fatalf("%+v", c)
+			}
+		}
+		out, err := p.throttler(t, "calls", "list", "--upstream", "old", "--limit", "1", "--state", "waiting").Output()
+		if err != nil || !strings.Contains(string(out), "not known  the upstream, removed\n") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		p.post(t, "/v1/upstreams/old/pause", `{"for":"1h"}`, 200)
+		if u := p.upstream(t, "old"); u.PausedUntil.IsZero() {
+			t.Errorf("it is not paused: %+v", u)
+		}
+	}
+	looks(p)
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	p.exit(t)
+	p = launch(t, yaml)
+	looks(p)
+	p.post(t, "/v1/upstreams/old/resume", "", 200)
+	if err := os.WriteFile(p.file, []byte(yaml+fmt.Sprintf("  old: {listen: 127.0.0.1:0, url: %s, limits: [{name: app, calls: 500, window: 1s}]}\n", old)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.until(t, "done", func() bool { return sent.Load() == calls })
+}
 
 // upstream returns the state of an upstream as the admin API tells it.
 func (p *process) upstream(t *testing.T, name string) api.Upstream {

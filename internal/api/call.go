@@ -67,6 +67,9 @@ type WaitingFor struct {
 	// KeysFull: max_keys other keys of the limit have permits out, whether permits of this
 	// key are free or not.
 	KeysFull bool `json:"keys_full,omitempty"`
+	// Removed: the upstream is not in the configuration any more, and the call waits until
+	// it is there again.
+	Removed bool `json:"removed,omitempty"`
 	// Breaker is why the upstream's circuit breaker is open, if that is what it waits for.
 	Breaker string `json:"breaker,omitempty"`
 }

@@ -6,7 +6,7 @@ import "time"
 type Upstream struct {
 	Name        string    `json:"name"`
 	URL         string    `json:"url"`
-	State       string    `json:"state"`                 // up, paused, down (no connection or signature) or tripped (too much unknown, or silence)
+	State       string    `json:"state"`                 // up, paused, down (no connection or signature), tripped (too much unknown, or silence) or removed (from the configuration)
 	PausedUntil time.Time `json:"paused_until,omitzero"` // while it is down or tripped: when the next probe is due
 	Reason      string    `json:"reason,omitempty"`      // why it is down or tripped
 	Since       time.Time `json:"since,omitzero"`        // it is down or tripped

@@ -120,6 +120,12 @@ var schedulerBugs = []bug{
 		"	if !until.After(time.Now()) {\n", "	if false {\n", []string{"-run", "TestPause"}},
 	{"a burst with deadlines is let in that cannot go", "pkg/scheduler/upstream.go",
 		"	if !u.loop.stopping && u.planner.Fresh() {\n", "	if false {\n", []string{"-run", "ETA|Burst|Deadline"}},
+	{"an upstream that was removed still sends", "pkg/scheduler/upstream.go",
+		"	if !u.shut() {\n		most", "	if true {\n		most", []string{"-run", "TestRemovedUpstream|TestFollowUpsAfterReload"}},
+	{"a caller waits for an upstream that was removed", "pkg/scheduler/reload.go",
+		"		u.refuseCallers(now, pending[u])\n", "", []string{"-run", "TestRemovedUpstream"}},
+	{"a decided call of an absent upstream still counts", "pkg/scheduler/control.go",
+		"			s.loop.absentDecided(c.Upstream, e.Bytes)\n", "			_ = e.Bytes\n", []string{"-run", "TestCallsOfAnUpstreamThatHasGone"}},
 }
 
 // A bug of package scheduler that needs a store is seen by the tests of package store.

@@ -138,15 +138,15 @@ func (h headerRecorder) Header() http.Header       { return http.Header(h) }
 func (headerRecorder) Write(p []byte) (int, error) { return len(p), nil }
 func (headerRecorder) WriteHeader(int)             {}
 
-// query is parseQuery, and refuses an upstream that is not configured.
+// query is parseQuery, and refuses an upstream that is not configured and has no calls.
 func (a *Admin) query(r *http.Request, known ...string) (url.Values, error) {
 	q, err := parseQuery(r, known...)
 	if err != nil {
 		return nil, err
 	}
 	if name := q.Get("upstream"); name != "" {
-		if _, known := a.Scheduler.Upstream(name); !known {
-			return nil, notConfigured(name)
+		if _, err := a.Scheduler.Status(r.Context(), name); err != nil {
+			return nil, err
 		}
 	}
 	return q, nil

@@ -128,7 +128,7 @@ var (
 	bytesDesc   = prometheus.NewDesc("throttler_calls_bytes", "Bytes of bodies and headers of calls that wait, are sent or are unknown.", ofUpstream, nil)
 	unknownDesc = prometheus.NewDesc("throttler_calls_unknown", "Submitted calls that wait for a decision.", ofUpstream, nil)
 	sendingDesc = prometheus.NewDesc("throttler_calls_sending", "Attempts in flight.", ofUpstream, nil)
-	upDesc      = prometheus.NewDesc("throttler_upstream_up", "1 if the upstream is neither paused, down nor tripped.", ofUpstream, nil)
+	upDesc      = prometheus.NewDesc("throttler_upstream_up", "1 if the upstream is neither paused, down, tripped nor removed from the configuration.", ofUpstream, nil)
 	openDesc    = prometheus.NewDesc("throttler_breaker_open", "1 if the circuit breaker of the upstream is open: it is down or tripped.", ofUpstream, nil)
 
 	callsDesc    = prometheus.NewDesc("throttler_limit_permits", "Permits of each key.", ofLimit, nil)

@@ -133,6 +133,9 @@ type WaitingFor struct {
 	// KeysFull tells that MaxKeys other keys of the limit have permits out, however many
 	// are free of Key.
 	KeysFull bool
+	// Removed tells that the upstream was taken out of the configuration: the call waits
+	// until it is there again, and all other fields are empty.
+	Removed bool
 	// Breaker is why the circuit breaker of the upstream is open; empty if it is not the
 	// reason of the wait.
 	Breaker string

@@ -203,7 +203,7 @@ func (u *upstreamState) again(now time.Time, c *call, r *upstream.Result, n next
 	}
 	if n.again && c.abandoned {
 		c.because(Gone)
-	} else if n.again && (c.Async || !u.loop.stopping) {
+	} else if n.again && (c.Async || !u.loop.stopping && !u.shut()) {
 		c.due = n.at.Sub(u.loop.origin)
 		u.reroute(c)
 		deadline := u.repeatableUntil(c.flight, c.Deadline)
@@ -229,6 +229,8 @@ func (u *upstreamState) resume(now time.Time, c *call, next *Call) {
 		u.finish(now, c, Cancelled)
 	case u.loop.stopping && !c.Async:
 		u.release(now, c)
+	case u.shut() && !c.Async:
+		u.refuseCallers(now, []*call{c})
 	default:
 		u.loop.observe(Event{Kind: EventWaiting, Call: next})
 		u.wait(now, c)

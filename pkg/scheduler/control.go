@@ -191,19 +191,10 @@ func (s *Scheduler) pause(ctx context.Context, upstream, limit, key string, unti
 	var closed <-chan struct{} // when the store knows that the breaker is
 	if err := s.loop.ask(context.WithoutCancel(ctx), func(now time.Time) {
 		u := s.loop.upstreams[upstream]
-		if u == nil || u.removed {
-			refused = errNoUpstream(upstream)
+		if refused = s.loop.takePause(now, upstream, limit, key, until); refused != nil {
 			return
 		}
-		i := u.pausable(limit)
-		if i < 0 {
-			refused = &Error{Reason: NotFound, Upstream: upstream, Limit: limit, Detail: fmt.Sprintf("upstream %q has no limit %q; it has %s", upstream, limit, u.limitNames())}
-			return
-		}
-		if refused = u.pause(now, i, key, until); refused != nil {
-			return
-		}
-		if until.IsZero() && limit == "" {
+		if u != nil && until.IsZero() && limit == "" {
 			u.circuit.reset(now)
 			closed = u.circuit.whenStored()
 		}

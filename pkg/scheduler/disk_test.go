@@ -119,7 +119,8 @@ func TestCallerOfAFullDisk(t *testing.T) {
 }
 
 // TestCallsOfAnUpstreamThatHasGone: calls of an upstream that is no longer configured
-// can be neither cancelled nor sent again. The error says why, and how to proceed.
+// can be neither cancelled nor sent again. The error says why, and how to proceed. They
+// are counted, and unknown ones can be decided.
 func TestCallsOfAnUpstreamThatHasGone(t *testing.T) {
 	onDisk(t, func(t *testing.T, start func(map[string]scheduler.Upstream) (*scheduler.Scheduler, *fullable)) {
 		api := upstreamAt("api")
@@ -135,9 +136,18 @@ func TestCallsOfAnUpstreamThatHasGone(t *testing.T) {
 			}
 			return c.ID
 		}
-		waiting, unknown := submit(time.Now().Add(time.Hour)), submit(time.Time{})
-		if c, err := s.Wait(t.Context(), unknown); err != nil || c.State != scheduler.Unknown {
-			t.Fatalf("%+v, %v", c, err)
+		waiting, unknown, decided := submit(time.Now().Add(time.Hour)), submit(time.Time{}), submit(time.Time{})
+		for _, id := range []string{unknown, decided} {
+			if c, err := s.Wait(t.Context(), id); err != nil || c.State != scheduler.Unknown {
+				t.Fatalf("%+v, %v", c, err)
+			}
+		}
+		counts := func(state string, waiting, unknown int) {
+			t.Helper()
+			st, err := s.Status(t.Context(), "api")
+			if err != nil || st.State != state || st.Waiting != waiting || st.Unknown != unknown || st.Bytes > 0 != (waiting+unknown > 0) {
+				t.Errorf("%+v, %v", st, err)
+			}
 		}
 		s.Close()
 
@@ -154,6 +164,19 @@ func TestCallsOfAnUpstreamThatHasGone(t *testing.T) {
 		refused("cancel", err)
 		_, err = s.Resolve(t.Context(), unknown, scheduler.Waiting, "")
 		refused("send again", err)
+		counts("removed", 1, 2)
+		if c, err := s.Resolve(t.Context(), decided, scheduler.Done, ""); err != nil || c.State != scheduler.Done {
+			t.Errorf("%+v, %v", c, err)
+		}
+		counts("removed", 1, 1)
+		if err := s.Reload(t.Context(), scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": upstreamAt("api")}}); err != nil {
+			t.Fatal(err)
+		}
+		counts("up", 1, 1)
+		if err := s.Reload(t.Context(), scheduler.Config{Upstreams: map[string]scheduler.Upstream{"other": upstreamAt("other")}}); err != nil {
+			t.Fatal(err)
+		}
+		counts("removed", 1, 1)
 		s.Close()
 
 		s, _ = start(map[string]scheduler.Upstream{"api": upstreamAt("api")}) // as the error asked for
@@ -166,6 +189,7 @@ func TestCallsOfAnUpstreamThatHasGone(t *testing.T) {
 		if c, err := s.Wait(t.Context(), unknown); err != nil || c.State != scheduler.Done {
 			t.Errorf("sent again then: %+v, %v", c, err)
 		}
+		counts("up", 0, 0)
 	})
 }
 

@@ -22,6 +22,10 @@ func describe(now time.Time, u *upstreamState, c *call) *Call {
 	if d.State != Waiting {
 		return d
 	}
+	if u.shut() {
+		d.WaitingFor = &WaitingFor{Removed: true}
+		return d
+	}
 	d.ETA, d.WaitingFor = u.forecast(now, c)
 	switch {
 	case u.budget.holds(c):
@@ -96,6 +100,8 @@ func explain(c *call) *Error {
 	switch {
 	case e.Reason == Stopping:
 		e.RetryAfter, e.Detail = time.Second, errStopping(c.Upstream).Detail
+	case e.Reason == NotFound && c.State != Unknown:
+		e.Detail = fmt.Sprintf("upstream %q was taken out of the configuration while call %s waited; nothing was executed", c.Upstream, c.ID)
 	case c.State == Unknown:
 		e.Reason = NoAnswer
 		if errors.Is(result.Err, upstream.ErrStatus) {

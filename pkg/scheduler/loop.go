@@ -260,10 +260,11 @@ func (l *loop) settleStored(now time.Time, c *Call, e *Entry) {
 		u.settle(now, &call{Call: c, up: u, bytes: e.Bytes, counted: unresolved})
 		return
 	}
-	d := l.absent[c.Upstream]
-	d.backlog.Unknown--
-	d.backlog.Bytes -= e.Bytes
-	l.absent[c.Upstream] = d
+	if d, absent := l.absent[c.Upstream]; absent {
+		d.backlog.Unknown--
+		d.backlog.Bytes -= e.Bytes
+		l.absent[c.Upstream] = d
+	}
 }
 
 // outdate notes that rows of a call that are being read may be old.

@@ -40,6 +40,8 @@ func (s *Scheduler) stored(ctx context.Context, id string) (*Call, error) {
 func (s *Scheduler) onDisk(ctx context.Context, c *Call) *Call {
 	switch {
 	case !c.Durable || c.State != Waiting:
+	case s.service(c.Upstream) == nil:
+		c.WaitingFor = &WaitingFor{Removed: true}
 	case c.Deadline.After(time.Now()):
 		return s.forecastStored(ctx, c)
 	default: // its turn has not come, and need not
@@ -251,13 +253,12 @@ func (s *Scheduler) refresh(ctx context.Context, calls []*Call) (err error) {
 	return ctx.Err()
 }
 
-// Upstreams returns how the upstreams stand, by name.
+// Upstreams returns how the upstreams stand, by name. One that was removed from the
+// configuration is among them while it has calls.
 func (s *Scheduler) Upstreams(ctx context.Context) ([]UpstreamStatus, error) {
 	var all []UpstreamStatus
 	if err := s.loop.ask(ctx, func(now time.Time) {
-		for _, name := range slices.Sorted(maps.Keys(s.loop.upstreams)) {
-			all = append(all, statusOf(now, s.loop.upstreams[name]))
-		}
+		all = statusesOf(now, s.loop)
 	}); err != nil {
 		return nil, err
 	}
@@ -272,6 +273,8 @@ func (s *Scheduler) Status(ctx context.Context, upstream string) (UpstreamStatus
 	if err := s.loop.ask(ctx, func(now time.Time) {
 		if u := s.loop.upstreams[upstream]; u != nil {
 			st, known = statusOf(now, u), true
+		} else if _, known = s.loop.absent[upstream]; known {
+			st = absentStatusOf(now, s.loop, upstream)
 		}
 	}); err != nil {
 		return UpstreamStatus{}, err

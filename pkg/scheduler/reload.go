@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -15,9 +16,9 @@ import (
 // On an error, which joins all faults, nothing has changed. If ctx ends while the new
 // set takes over, it takes over all the same.
 //
-// No call is lost. Those that wait go by the new limits. Of an upstream that is no
-// longer there new calls are refused, those in memory go by the old limits, and those
-// that wait in the store wait until it is there again.
+// No call is lost. Those that wait go by the new limits. An upstream that is no longer
+// there refuses new calls and sends none: submitted ones wait until it is there again, and
+// callers that wait get an error ([NotFound]). Attempts in flight end, and webhooks go on.
 //
 // A limit whose calls, cost, guard or counted outcomes have changed keeps the
 // permits that are out. One whose name, window, key or condition has is a new limit: it
@@ -68,12 +69,13 @@ func (l *loop) reload(now time.Time, next map[string]*service, demands map[*call
 			continue
 		}
 		u.removed = true
+		u.refuseCallers(now, pending[u])
 		// A call keeps its upstream, and the webhook upstream that will tell its end.
 		api := u
 		if u.webhook != nil {
 			api = l.upstreams[u.webhook.upstream]
 		}
-		if len(pending[u]) == 0 && !u.undecided() && (api == nil || len(pending[api]) == 0 && !api.undecided()) {
+		if u.idle(pending) && (api == nil || api.idle(pending)) {
 			l.detach(now, u)
 		}
 	}
@@ -102,7 +104,7 @@ type detached struct {
 	backlog Backlog // calls that wait in the store
 }
 
-// detach lets an upstream go that has no calls left.
+// detach lets an upstream go that has no calls.
 func (l *loop) detach(now time.Time, u *upstreamState) {
 	u.up.Close()
 	delete(l.upstreams, u.Name)
@@ -172,4 +174,25 @@ func (l *loop) notePause(now time.Time, h lease.Hold) (begun, over []lease.Hold)
 		begun = []lease.Hold{h}
 	}
 	return begun, over
+}
+
+// takePause pauses an upstream, a limit or a key, or ends the pause. An upstream that was
+// removed, and is not in memory, is paused when it is there again, as a whole.
+func (l *loop) takePause(now time.Time, upstream, limit, key string, until time.Time) error {
+	u := l.upstreams[upstream]
+	if u == nil {
+		_, absent := l.absent[upstream]
+		switch {
+		case !absent:
+			return errNoUpstream(upstream)
+		case limit != "":
+			return &Error{Reason: NotFound, Upstream: upstream, Limit: limit, Detail: fmt.Sprintf("upstream %q is not configured, so its limit %q is not known; leave the limit out to pause all of it", upstream, limit)}
+		}
+		return nil
+	}
+	i := u.pausable(limit)
+	if i < 0 {
+		return &Error{Reason: NotFound, Upstream: upstream, Limit: limit, Detail: fmt.Sprintf("upstream %q has no limit %q; it has %s", upstream, limit, u.limitNames())}
+	}
+	return u.pause(now, i, key, until)
 }

@@ -3,7 +3,9 @@ package scheduler
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/retry"
@@ -66,8 +68,8 @@ func TestRepeatableAfterReload(t *testing.T) {
 }
 
 // TestFollowUpsAfterReload removes an upstream from the configuration while a call
-// to it is in flight. The call's query, its next attempt and its webhooks still
-// happen, and new calls are refused.
+// to it is in flight. Its webhooks are sent, but neither its query nor its next attempt
+// before the upstream is there again. New calls are refused.
 func TestFollowUpsAfterReload(t *testing.T) {
 	var told []string
 	shop := Callback{}
@@ -94,14 +96,28 @@ func TestFollowUpsAfterReload(t *testing.T) {
 		time.Sleep(500 * ms)
 		other := Upstream{}
 		other.URL = "http://other.test"
-		if err := s.Reload(t.Context(), Config{Upstreams: map[string]Upstream{"other": other}}); err != nil {
-			t.Fatal(err)
+		reload := func(with map[string]Upstream) {
+			t.Helper()
+			with["other"] = other
+			if err := s.Reload(t.Context(), Config{Upstreams: with}); err != nil {
+				t.Fatal(err)
+			}
 		}
+		reload(map[string]Upstream{})
 		for _, name := range []string{"api", "api/callbacks/shop"} {
 			if _, err := s.Submit(t.Context(), Request{Upstream: name, Target: "/"}); reason(err) != NotFound {
 				t.Errorf("a new call to %s: %v", name, err)
 			}
 		}
+		time.Sleep(time.Minute)
+		if got := s.mustGet(t, c.ID); got.State != Unknown || f.targets() != "pay" {
+			t.Errorf("without the upstream: %s after %q", got.State, f.targets())
+		}
+		if want := []string{c.ID + ".unknown.1"}; !slices.Equal(told, want) {
+			t.Errorf("without the upstream: told %q, want %q", told, want)
+		}
+		u.URL, u.Transport = "http://api.test", f
+		reload(map[string]Upstream{"api": u})
 		time.Sleep(time.Minute)
 		if got := s.mustGet(t, c.ID); got.State != Done || f.targets() != "pay query pay" {
 			t.Errorf("%s after %q", got.State, f.targets())
@@ -109,11 +125,59 @@ func TestFollowUpsAfterReload(t *testing.T) {
 		if want := []string{c.ID + ".unknown.1", c.ID + ".done.2"}; !slices.Equal(told, want) {
 			t.Errorf("told %q, want %q", told, want)
 		}
-		if err := s.Reload(t.Context(), Config{Upstreams: map[string]Upstream{"other": other}}); err != nil {
-			t.Fatal(err)
-		}
+		reload(map[string]Upstream{})
 		if all := upstreams(t, s); len(all) != 1 {
 			t.Errorf("%+v, want the other one alone", all)
 		}
 	})
 }
+
+// TestRemovedUpstream takes an upstream out of the configuration while calls wait. It sends
+// none of them, can be looked at and paused, and goes on when it is there again.
+func TestRemovedUpstream(t *testing.T) {
+	u := Upstream{MaxWait: time.Hour, Limits: []Limit{{Name: "app", Calls: 1, Window: sec}}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(int, *http.Request) answer { return answer{after: 100 * ms, status: 429} }
+		ctx := t.Context()
+		other := Upstream{}
+		other.URL = "http://other.test"
+		submit(t, s, Request{}) // in flight when the upstream goes; it is limited
+		waits := submit(t, s, Request{Target: "/waits"})
+		asked := make(chan error, 1)
+		go func() { asked <- thirdOf(s.Do(ctx, Request{Upstream: "api", Target: "/asked"})) }()
+		synctest.Wait()
+		if err := s.Reload(ctx, Config{Upstreams: map[string]Upstream{"other": other}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-asked; reason(err) != NotFound || !strings.Contains(err.Error(), "taken out of the configuration") {
+			t.Errorf("the caller that waited got %v", err)
+		}
+		time.Sleep(time.Minute)
+		if len(f.at()) != 1 {
+			t.Errorf("without the upstream calls were sent: %q", f.targets())
+		}
+		st, err := s.Status(ctx, "api")
+		if err != nil || st.State != "removed" || st.Waiting != 2 || st.Sending != 0 || !st.ETA.IsZero() {
+			t.Errorf("%+v, %v", st, err)
+		}
+		if c := s.mustGet(t, waits.ID); c.State != Waiting || c.WaitingFor == nil || !c.WaitingFor.Removed || !c.ETA.IsZero() {
+			t.Errorf("%+v", c)
+		}
+		if err := s.Pause(ctx, "api", "", "", time.Now().Add(time.Minute)); err != nil {
+			t.Error(err)
+		}
+		u.URL, u.Transport = "http://api.test", f
+		if err := s.Reload(ctx, Config{Upstreams: map[string]Upstream{"api": u}}); err != nil {
+			t.Fatal(err)
+		}
+		if st := upstreams(t, s)[0]; st.State != "paused" || st.Waiting != 2 {
+			t.Errorf("%+v", st)
+		}
+		f.serve = nil
+		if c := wait(t, s, waits.ID); c.State != Done || c.Last().SentAt.Sub(f.start) < 2*time.Minute {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+func thirdOf(_ *http.Response, _ *Call, err error) error { return err }

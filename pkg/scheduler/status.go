@@ -17,7 +17,7 @@ const maxKeys = 100
 type UpstreamStatus struct {
 	Name        string
 	URL         string
-	State       string // up, paused, down or tripped
+	State       string // up, paused, down, tripped, or removed from the configuration
 	PausedUntil time.Time
 	// Reason is why its circuit breaker is open, and Since from when on, while it is down
 	// or tripped. PausedUntil is then when the next probe is due.
@@ -85,10 +85,43 @@ func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 			st.State = "down"
 		}
 	}
+	if u.shut() {
+		st.State, st.Reason, st.Since = "removed", "", time.Time{}
+		return st
+	}
 	if st.Waiting > 0 {
 		if st.ETA = u.planner.Last(now, later(now, until), u.window.OnDisk()); until.After(st.ETA) {
 			st.ETA = until
 		}
+	}
+	return st
+}
+
+// statusesOf returns how the upstreams stand that are configured, and those that were and
+// have calls, by name.
+func statusesOf(now time.Time, l *loop) []UpstreamStatus {
+	var all []UpstreamStatus
+	for _, u := range l.upstreams {
+		all = append(all, statusOf(now, u))
+	}
+	for name := range l.absent {
+		if !strings.Contains(name, webhookSeparator) {
+			all = append(all, absentStatusOf(now, l, name))
+		}
+	}
+	all = slices.DeleteFunc(all, func(st UpstreamStatus) bool {
+		return st.State == "removed" && st.Waiting+st.Sending+st.Unknown == 0
+	})
+	slices.SortFunc(all, func(a, b UpstreamStatus) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// absentStatusOf returns how an upstream stands whose calls are in the store alone.
+func absentStatusOf(now time.Time, l *loop, name string) UpstreamStatus {
+	b := l.absent[name].backlog
+	st := UpstreamStatus{Name: name, State: "removed", Waiting: b.Waiting, Unknown: b.Unknown, Bytes: b.Bytes}
+	if h := l.pauses[pauseID{upstream: name}]; h.Back.After(now) {
+		st.PausedUntil = h.Back
 	}
 	return st
 }

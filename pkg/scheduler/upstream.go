@@ -72,9 +72,6 @@ func (u *upstreamState) setPhase(c *call, to phase) {
 	u.publish()
 }
 
-// undecided reports whether calls wait, or wait for a decision, in memory or on disk.
-func (u *upstreamState) undecided() bool { return u.count[waiting]+u.count[unresolved] > 0 }
-
 // publish tells the usage how many calls are pending.
 func (u *upstreamState) publish() {
 	u.usage.waiting.Store(int64(u.count[waiting]))
@@ -100,7 +97,32 @@ func (u *upstreamState) inherit(b Backlog) {
 
 // dispatch sends every call that can go.
 func (u *upstreamState) dispatch(now time.Time) {
-	u.planner.Dispatch(now, u.circuit.probe(now), func(c *call) { u.send(now, c) })
+	most := 0
+	if !u.shut() {
+		most = u.circuit.probe(now)
+	}
+	u.planner.Dispatch(now, most, func(c *call) { u.send(now, c) })
+}
+
+// shut reports whether the upstream keeps its calls and sends none: it was taken out of the
+// configuration. Webhooks about its calls go on.
+func (u *upstreamState) shut() bool { return u.removed && u.webhook == nil }
+
+// idle reports whether the upstream has no calls, in memory or on disk. Pending are those
+// in memory.
+func (u *upstreamState) idle(pending map[*upstreamState][]*call) bool {
+	return u.count[waiting]+u.count[unresolved]+len(pending[u]) == 0
+}
+
+// refuseCallers ends the waiting calls of an upstream that sends none any more, of those
+// given, whose callers wait.
+func (u *upstreamState) refuseCallers(now time.Time, calls []*call) {
+	for _, c := range calls {
+		if u.shut() && c.State == Waiting && !c.Async {
+			c.because(NotFound)
+			u.finish(now, c, Cancelled)
+		}
+	}
 }
 
 // catchUp does for the calls that came since the last dispatch what the next one would:

@@ -42,6 +42,8 @@ func (u *upstreamState) enqueue(now time.Time, c *call) {
 	switch {
 	case l.stopping: // since it was admitted
 		u.release(now, c)
+	case u.shut() && !c.Async: // likewise
+		u.refuseCallers(now, []*call{c})
 	case u.parks(now, c):
 		delete(l.calls, c.ID)
 		u.window.Park()
