@@ -1,13 +1,16 @@
 package scheduler
 
 import (
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
+	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -181,3 +184,64 @@ func TestRemovedUpstream(t *testing.T) {
 }
 
 func thirdOf(_ *http.Response, _ *Call, err error) error { return err }
+
+// onStepped returns an instant on a wall clock that has been put forward by whole seconds,
+// or back. Its monotonic reading stays. The wall seconds of a time.Time that has one begin
+// at bit 30 of its first word.
+func onStepped(t time.Time, by time.Duration) time.Time {
+	*(*uint64)(unsafe.Pointer(&t)) += uint64(by/time.Second) << 30
+	return t
+}
+
+// TestClockStepsWhileAnUpstreamIsAway: the wall clock is stepped while an upstream is not
+// configured, and a permit of it is out. The permit comes back when its window is over by
+// the old clock and by the new one, as in a ledger that runs. The loop has ended, and the
+// test is its clock: in a bubble there is no monotonic one.
+func TestClockStepsWhileAnUpstreamIsAway(t *testing.T) {
+	const skew, away = 2 * sec, 5 * sec
+	config := func(name string, generation uint32) (Config, map[string]*service) {
+		u := Upstream{Limits: []Limit{{Name: "hour", Calls: 1, Calendar: &quota.Calendar{Unit: quota.Hour, Skew: skew}}}}
+		u.URL = "http://" + name + ".test"
+		c := Config{Upstreams: map[string]Upstream{name: u}, Log: slog.New(slog.DiscardHandler)}
+		compiled, err := compile(c, generation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, compiled
+	}
+	for _, tt := range []struct {
+		name string
+		step time.Duration
+		back time.Duration // after the reload
+	}{
+		{"no step", 0, 27 * sec},
+		{"forward within the skew", sec, 26 * sec},
+		{"forward over the hour", 30 * time.Minute, 30*time.Minute + 27*sec},
+		{"forward to right before the next hour", 59*time.Minute + 55*sec, 32 * sec},
+		{"back within the hour", -30 * time.Minute, 30*time.Minute + 27*sec},
+		{"back by a day", -24 * time.Hour, 27 * sec},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, api := config("api", 3)
+			_, other := config("other", 2)
+			s, err := New(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Close()
+			l := s.loop
+			u := l.upstreams["api"]
+			begin := l.origin.Add(2*time.Hour - 30*sec - l.origin.Sub(l.origin.Truncate(time.Hour))) // 30s before an hour
+			need := []quota.Need{{Limit: u.limitNamed("hour"), Cost: 1}}
+			u.ledger.Take(begin, need)
+			u.ledger.Return(begin, need, quota.Attempt{Sent: begin, End: begin, Fate: quota.Answered})
+			l.reload(begin, other, nil)
+			now := onStepped(begin.Add(away), tt.step)
+			l.reload(now, api, nil)
+			held := l.upstreams["api"].holds(now)
+			if len(held) != 1 || held[0].Back.Sub(now) != tt.back {
+				t.Errorf("%+v, want one permit back after %v", held, tt.back)
+			}
+		})
+	}
+}
