@@ -54,6 +54,7 @@ func (sc *sidecar) apply() ([]string, error) {
 		}
 		return nil, err
 	}
+	next.Reloaded(sc.cfg)
 	sc.replace(next, listeners)
 	return changes, nil
 }

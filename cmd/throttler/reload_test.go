@@ -195,7 +195,7 @@ func TestReloadMovesListeners(t *testing.T) {
 		}
 	}
 
-	if changes := reload(200, upstream("one", a, one), upstream("two", b, two)); !strings.Contains(changes, "keep_calls: new, 24h; stays as it is until a restart") {
+	if changes := reload(200, upstream("one", a, one), upstream("two", b, two)); !strings.Contains(changes, "keep_calls: 168h → 24h; stays as it is until a restart") {
 		t.Errorf("a change that needs a restart: %s", changes)
 	}
 	answers(a, "one")

@@ -191,3 +191,27 @@ func (p *process) post(t *testing.T, path, body string, status int) string {
 	}
 	return string(answer)
 }
+
+// TestReloadOfKeysThatNeedARestart: a reload tells the running value of a key that needs a
+// restart and the new one. Back at the running value, there is nothing to restart for.
+func TestReloadOfKeysThatNeedARestart(t *testing.T) {
+	p := start(t, "http://127.0.0.1:1")
+	text, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reload := func(text, want string) {
+		t.Helper()
+		if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.post(t, "/v1/reload", "", 200); strings.TrimSpace(got) != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	const needs = `{"changes":["keep_calls: 168h → 24h; stays as it is until a restart"]}`
+	reload(string(text)+"keep_calls: 24h\n", needs)
+	reload(string(text)+"keep_calls: 24h\n", needs)
+	reload(string(text)+"keep_calls: 168h\n", `{"changes":[]}`)
+	reload(string(text), `{"changes":[]}`)
+}

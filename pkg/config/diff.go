@@ -13,60 +13,93 @@ import (
 //
 //	upstreams.alipay.limits[app].calls: 100 → 200
 //
-// A limit is identified by its name, not by its place in the list. The line says
-// if a change needs a restart.
+// A limit is identified by its name, not by its place in the list. The line of a key
+// that needs a restart says so; such a key has its default where it is absent.
 //
-// Values of limits, numbers, durations and truth values are shown. Other values
-// are hidden, since they may hold secrets.
+// Values of limits, numbers, durations, truth values and of keys that need a restart are
+// shown, but for seal_key. Other values are hidden, since they may hold secrets.
 func (c *Config) Diff(next *Config) []string {
-	paths := make(map[string]bool)
-	for path := range c.settings {
-		paths[path] = true
-	}
-	for path := range next.settings {
-		paths[path] = true
-	}
+	was, is := c.withDefaults(), next.withDefaults()
+	paths := maps.Clone(was)
+	maps.Copy(paths, is)
 	var lines []string
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		before, was := c.settings[path]
-		after, is := next.settings[path]
-		switch {
-		case was && is && before == after:
-		case !was:
-			lines = append(lines, fmt.Sprintf("%s: new, %s%s", path, shown(path, after), fixed(path)))
-		case !is:
-			lines = append(lines, fmt.Sprintf("%s: gone, was %s%s", path, shown(path, before), fixed(path)))
-		case shown(path, before) == hidden || shown(path, after) == hidden:
-			lines = append(lines, path+": changed"+fixed(path))
-		default:
-			lines = append(lines, fmt.Sprintf("%s: %s → %s%s", path, before, after, fixed(path)))
+		if change := change(path, was, is); change != "" {
+			if _, fixed := fixedKeys[path]; fixed {
+				change += "; stays as it is until a restart"
+			}
+			lines = append(lines, path+": "+change)
 		}
 	}
 	return lines
 }
 
-// fixed returns a remark for keys that are read at the start of the process only.
-func fixed(path string) string {
-	switch path {
-	case "admin", "store", "keep_calls", "keep_keys", "long_window", "seal_key", "log.level", "log.format":
-		return "; stays as it is until a restart"
+// Reloaded notes that the configuration has replaced a running one without a restart. The
+// next Diff compares the values that are in force: those of keys that need a restart are
+// the old ones.
+func (c *Config) Reloaded(running *Config) {
+	for path := range fixedKeys {
+		delete(c.settings, path)
+		if value, set := running.settings[path]; set {
+			c.settings[path] = value
+		}
 	}
-	return ""
 }
 
-const hidden = "not shown"
+// fixedKeys are the keys that are read at the start of the process only, with their
+// defaults.
+var fixedKeys = map[string]string{
+	"admin": DefaultAdmin, "store": DefaultStore, "keep_calls": "168h", "keep_keys": "24h", "long_window": "1m",
+	"seal_key": "", "log.level": "info", "log.format": "text",
+}
 
-func shown(path, value string) string {
+// withDefaults returns the settings with the defaults of fixed keys.
+func (c *Config) withDefaults() map[string]string {
+	all := maps.Clone(c.settings)
+	for path, value := range fixedKeys {
+		if _, set := all[path]; !set && value != "" {
+			all[path] = value
+		}
+	}
+	return all
+}
+
+// change describes the change of a key's value; it is empty if there is none.
+func change(path string, was, is map[string]string) string {
+	before, had := was[path]
+	after, has := is[path]
+	switch {
+	case had && has && equal(before, after):
+		return ""
+	case !had && mayShow(path, after):
+		return "new, " + after
+	case !had:
+		return "new (value hidden)"
+	case !has && mayShow(path, before):
+		return "removed, was " + before
+	case !has:
+		return "removed (value hidden)"
+	case mayShow(path, before) && mayShow(path, after):
+		return before + " → " + after
+	}
+	return "changed (values hidden)"
+}
+
+// equal reports whether two values are equal, durations also if they are written in other
+// units.
+func equal(a, b string) bool {
+	long, errA := time.ParseDuration(a)
+	other, errB := time.ParseDuration(b)
+	return a == b || errA == nil && errB == nil && long == other
+}
+
+// mayShow reports whether a value is none that may hold a secret.
+func mayShow(path, value string) bool {
+	_, fixed := fixedKeys[path]
 	_, notNumber := strconv.ParseFloat(value, 64)
 	_, notDuration := time.ParseDuration(value)
 	_, notSwitch := strconv.ParseBool(value)
-	if secret.MatchString(path) {
-		return hidden
-	}
-	if strings.Contains(path, ".limits[") || notNumber == nil || notDuration == nil || notSwitch == nil {
-		return value
-	}
-	return hidden
+	return !secret.MatchString(path) && (fixed || strings.Contains(path, ".limits[") || notNumber == nil || notDuration == nil || notSwitch == nil)
 }
 
 // flatten writes viper's settings under a path, one entry per scalar.

@@ -1,8 +1,14 @@
 package config
 
 import (
+	"encoding/base64"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/store"
 )
 
 // TestDiff: the place of a limit does not matter, changes that need a restart say
@@ -45,15 +51,15 @@ upstreams:
 `)
 	want := []string{
 		"keep_calls: 48h → 24h; stays as it is until a restart",
-		"keep_keys: new, 1h; stays as it is until a restart",
-		"log.level: new, not shown; stays as it is until a restart",
-		"long_window: new, 5m; stays as it is until a restart",
-		"upstreams.alipay.hosts[0]: new, not shown",
+		"keep_keys: 24h → 1h; stays as it is until a restart",
+		"log.level: info → debug; stays as it is until a restart",
+		"long_window: 1m → 5m; stays as it is until a restart",
+		"upstreams.alipay.hosts[0]: new (value hidden)",
 		"upstreams.alipay.limits[app].calls: 100 → 200",
 		"upstreams.alipay.limits[zero].calls: new, 5",
 		"upstreams.alipay.limits[zero].name: new, zero",
 		"upstreams.alipay.limits[zero].window: new, 1m",
-		"upstreams.alipay.url: changed",
+		"upstreams.alipay.url: changed (values hidden)",
 	}
 	if got := before.Diff(after); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -61,4 +67,51 @@ upstreams:
 	if got := after.Diff(after); len(got) > 0 {
 		t.Errorf("of the same: %q", got)
 	}
+	if got := after.Diff(before); !slices.Contains(got, "upstreams.alipay.hosts[0]: removed (value hidden)") || !slices.Contains(got, "upstreams.alipay.limits[zero].calls: removed, was 5") {
+		t.Errorf("back again: %q", got)
+	}
+}
+
+// TestDiffAfterReload: keys that need a restart are compared with the values that are in
+// force, which are their defaults where they are absent.
+func TestDiffAfterReload(t *testing.T) {
+	t.Setenv("TEST_SEAL_KEY", base64.StdEncoding.EncodeToString(make([]byte, 32)))
+	running, err := Parse([]byte("keep_calls: 48h\nseal_key: env:TEST_SEAL_KEY\nupstreams: {a: {url: http://127.0.0.1:1, timeout: 5s}}\n"))
+	for _, step := range []struct {
+		text string
+		want []string
+	}{
+		{"admin: 127.0.0.1:9191\nkeep_calls: 48h\nupstreams: {a: {url: http://127.0.0.1:1, timeout: 6s}}\n", []string{
+			"admin: 127.0.0.1:9090 → 127.0.0.1:9191; stays as it is until a restart",
+			"seal_key: removed (value hidden); stays as it is until a restart",
+			"upstreams.a.timeout: 5s → 6s",
+		}},
+		{"log: {level: warn}\nupstreams: {a: {url: http://127.0.0.1:1, timeout: 6s}}\n", []string{
+			"keep_calls: 48h → 168h; stays as it is until a restart",
+			"log.level: info → warn; stays as it is until a restart",
+			"seal_key: removed (value hidden); stays as it is until a restart",
+		}},
+		{"admin: 127.0.0.1:9090\nkeep_calls: 2880m\nkeep_keys: 24h\nseal_key: env:TEST_SEAL_KEY\nlog: {level: info}\nupstreams: {a: {url: http://127.0.0.1:1, timeout: 6s}}\n", nil},
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+		var next *Config
+		if next, err = Parse([]byte(step.text)); err != nil {
+			t.Fatal(err)
+		}
+		if got := running.Diff(next); !slices.Equal(got, step.want) {
+			t.Errorf("got  %q\nwant %q", got, step.want)
+		}
+		next.Reloaded(running)
+		running = next
+	}
+	if fixedKeys["keep_calls"] != shortest(store.DefaultKeepCalls) || fixedKeys["keep_keys"] != shortest(store.DefaultKeepKeys) || fixedKeys["long_window"] != shortest(scheduler.DefaultLongWindow) {
+		t.Errorf("the defaults are %v", fixedKeys)
+	}
+}
+
+// shortest writes a duration without its empty parts.
+func shortest(d time.Duration) string {
+	return strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m")
 }
