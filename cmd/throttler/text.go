@@ -86,14 +86,23 @@ func waitingForText(f *api.WaitingFor, now time.Time) string {
 		return "its own time: not before " + instantText(f.Until, now)
 	case f.Breaker != "":
 		return "the upstream, whose circuit breaker is open (" + f.Breaker + "); the next probe is due " + instantText(f.Until, now)
-	case f.Paused && f.Limit == api.ConcurrencyLimit:
-		return "a pause of the upstream" + until
 	case f.Paused:
-		return "a pause of " + limit + until
+		return pauseText(f, limit) + until
 	case f.KeysFull:
 		return "a place in " + limit + " (max_keys other keys have permits out)" + until
 	}
 	return limit + until
+}
+
+// pauseText writes which limit is paused, by whom, since when and why.
+func pauseText(f *api.WaitingFor, limit string) string {
+	if f.Limit == api.ConcurrencyLimit {
+		limit = "the upstream"
+	}
+	if f.Pause != "" {
+		limit += " (" + f.Pause + ")"
+	}
+	return "a pause of " + limit
 }
 
 func attemptText(a *api.Attempt, now time.Time) string {

@@ -34,6 +34,7 @@ func TestWaitingForText(t *testing.T) {
 		`a pause of limit app, key "a", until 09:00:01.500 (in 1.5s)`:                                            {Limit: "app", Key: "a", Paused: true},
 		`the upstream, whose circuit breaker is open (status 503); the next probe is due 09:00:01.500 (in 1.5s)`: {Limit: api.ConcurrencyLimit, Paused: true, Breaker: "status 503"},
 		`a pause of the upstream, until 09:00:01.500 (in 1.5s)`:                                                  {Limit: api.ConcurrencyLimit, Paused: true},
+		`a pause of the upstream (by an operator: maintenance), until 09:00:01.500 (in 1.5s)`:                    {Limit: api.ConcurrencyLimit, Paused: true, Pause: "by an operator: maintenance"},
 		`its own time: not before 09:00:01.500 (in 1.5s)`:                                                        {},
 		`its upstream, which was taken out of the configuration`:                                                 {Removed: true},
 	} {

@@ -64,6 +64,7 @@ type WaitingFor struct {
 	Ahead  int       `json:"ahead"`            // permits that calls ahead of it will take
 	Next   string    `json:"next,omitempty"`   // id of the first call in line there, if it is another one
 	Paused bool      `json:"paused,omitempty"` // the limit or its key is paused, whether permits are free or not
+	Pause  string    `json:"pause,omitempty"`  // by whom, since when and why
 	// KeysFull: max_keys other keys of the limit have permits out, whether permits of this
 	// key are free or not.
 	KeysFull bool `json:"keys_full,omitempty"`

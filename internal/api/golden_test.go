@@ -28,7 +28,7 @@ var golden = []struct {
 }{
 	{"call", fullCall, Call{ID: "c1", Upstream: "pay", State: Done, AcceptedAt: at(0)}},
 	{"attempt", fullAttempt, Attempt{N: 1, SentAt: at(1)}},
-	{"waiting_for", WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, KeysFull: true, Removed: true, Breaker: "10 of 20 unknown"}, WaitingFor{}},
+	{"waiting_for", WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", KeysFull: true, Removed: true, Breaker: "10 of 20 unknown"}, WaitingFor{}},
 	{"response", fullResponse, Response{Status: 204}},
 	{"page", Page{Calls: []*Call{&fullCall}, Next: "c1"}, Page{Calls: []*Call{}}},
 	{"submission", Submission{
@@ -36,8 +36,9 @@ var golden = []struct {
 		NotBefore: Instant{at(2)}, Deadline: Instant{at(3)}, Priority: -5, IdempotencyKey: "k", Callback: "shop",
 	}, Submission{Upstream: "pay", Path: "/"}},
 	{"resolution", Resolution{As: Done, Reason: "the bank says so"}, Resolution{As: Waiting}},
-	{"upstream", Upstream{Name: "pay", URL: "https://pay.example", State: "tripped", PausedUntil: at(9), Reason: "10 of 20 unknown", Since: at(7), Waiting: 1, Sending: 2, Unknown: 3, MaxWaiting: 4, Bytes: 5, ETA: at(8)}, Upstream{Name: "pay", State: "up"}},
-	{"pause", Pause{Limit: "app", Key: "a", Until: Instant{at(9)}, For: "5m"}, Pause{}},
+	{"upstream", Upstream{Name: "pay", URL: "https://pay.example", State: "tripped", PausedUntil: at(9), Cause: "failing", Reason: "10 of 20 unknown", Since: at(7), Waiting: 1, Sending: 2, Unknown: 3, MaxWaiting: 4, Bytes: 5, ETA: at(8), Pauses: []LimitPause{fullLimitPause}}, Upstream{Name: "pay", State: "up"}},
+	{"pause", Pause{Limit: "app", Key: "a", Until: Instant{at(9)}, For: "5m", Reason: "maintenance"}, Pause{}},
+	{"limit_pause", fullLimitPause, LimitPause{}},
 	{"resume", Resume{Limit: "app", Key: "a"}, Resume{}},
 	{"reload", Reload{Changes: []string{"upstreams.pay.limits[app].calls: 1 → 2"}}, Reload{Changes: []string{}}},
 	{"limit", Limit{
@@ -58,14 +59,15 @@ var golden = []struct {
 }
 
 var (
-	fullAttempt  = Attempt{N: 2, SentAt: at(1), EndedAt: at(2), Status: 500, Outcome: "unknown", Reason: "status >= 500", Resolved: true}
-	fullResponse = Response{Status: 200, Headers: Headers{"Content-Type": {"text/html"}, "X-A": {"1", "2"}}, Body: []byte("<paid>"), Truncated: true}
-	fullKey      = Key{Key: "a", Free: 1, Out: 2, InFlight: 3, Waiting: 4, PausedUntil: at(9)}
-	fullRoute    = Route{Keys: map[string]string{"app": "a", "day": ""}, Costs: map[string]int{"app": 3}, Flow: "gold", Weighted: true}
-	fullCall     = Call{
+	fullAttempt    = Attempt{N: 2, SentAt: at(1), EndedAt: at(2), Status: 500, Outcome: "unknown", Reason: "status >= 500", Resolved: true}
+	fullResponse   = Response{Status: 200, Headers: Headers{"Content-Type": {"text/html"}, "X-A": {"1", "2"}}, Body: []byte("<paid>"), Truncated: true}
+	fullLimitPause = LimitPause{Limit: "app", Key: "a", Until: at(9), Pause: "by an operator: maintenance"}
+	fullKey        = Key{Key: "a", Free: 1, Out: 2, InFlight: 3, Waiting: 4, PausedUntil: at(9)}
+	fullRoute      = Route{Keys: map[string]string{"app": "a", "day": ""}, Costs: map[string]int{"app": 3}, Flow: "gold", Weighted: true}
+	fullCall       = Call{
 		ID: "c1", Upstream: "pay", State: Unknown, Priority: 10, Async: true, Durable: true, Callback: "shop", Resolves: "c0",
 		AcceptedAt: at(0), NotBefore: at(1), Deadline: at(2), FinishedAt: at(3), Reason: "gone", ETA: at(4),
-		Attempts: []Attempt{fullAttempt}, WaitingFor: &WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, KeysFull: true, Removed: true, Breaker: "10 of 20 unknown"}, Response: &fullResponse,
+		Attempts: []Attempt{fullAttempt}, WaitingFor: &WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", KeysFull: true, Removed: true, Breaker: "10 of 20 unknown"}, Response: &fullResponse,
 	}
 )
 

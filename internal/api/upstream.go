@@ -8,14 +8,26 @@ type Upstream struct {
 	URL         string    `json:"url"`
 	State       string    `json:"state"`                 // up, paused, down (no connection or signature), tripped (too much unknown, or silence) or removed (from the configuration)
 	PausedUntil time.Time `json:"paused_until,omitzero"` // while it is down or tripped: when the next probe is due
-	Reason      string    `json:"reason,omitempty"`      // why it is down or tripped
-	Since       time.Time `json:"since,omitzero"`        // it is down or tripped
+	Cause       string    `json:"cause,omitempty"`       // of its state: operator or answer; down, failing or silent
+	Reason      string    `json:"reason,omitempty"`      // by whom and why it was paused; why it is down or tripped
+	Since       time.Time `json:"since,omitzero"`        // it is paused, down or tripped
 	Waiting     int       `json:"waiting"`
 	Sending     int       `json:"sending"`
 	Unknown     int       `json:"unknown"`      // submitted calls that wait for a decision
 	MaxWaiting  int       `json:"max_waiting"`  // of waiting and unknown calls
 	Bytes       int64     `json:"bytes"`        // of bodies and headers of all these
 	ETA         time.Time `json:"eta,omitzero"` // of the last waiting call
+	// Pauses are those of its limits and of their keys, a bounded number, the latest end
+	// first. Those of the whole upstream are not among them.
+	Pauses []LimitPause `json:"pauses,omitempty"`
+}
+
+// A LimitPause is a pause of a limit, or of one of its keys.
+type LimitPause struct {
+	Limit string    `json:"limit"`
+	Key   string    `json:"key,omitempty"` // empty: all of them
+	Until time.Time `json:"until"`
+	Pause string    `json:"pause"` // by whom, since when and why
 }
 
 // A Limit is the current state of a limit.
@@ -62,6 +74,8 @@ type Pause struct {
 	Key   string  `json:"key,omitempty"` // of Limit
 	Until Instant `json:"until,omitzero"`
 	For   string  `json:"for,omitempty"` // a duration such as 5m
+	// Reason is kept with the pause, for people. At most 500 bytes.
+	Reason string `json:"reason,omitempty"`
 }
 
 // A Resume is a request to end a pause of the same upstream, limit or key.

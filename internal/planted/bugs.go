@@ -47,6 +47,8 @@ var storeBugs = []bug{
 		"		ci.Restore(now, health, ci.up.loop.random())\n", "", []string{"-run", "TestBreakerOverRestart"}},
 	{"a restart forgets that a breaker has closed", "pkg/scheduler/circuit.go",
 		"	ci.keep(now, time.Time{})\n", "", []string{"-run", "TestBreakerOverRestart"}},
+	{"a shorter pause replaces a longer one", "pkg/scheduler/control.go",
+		"		if refused = shorter(now, s.loop, h); refused != nil {\n			return\n		}\n", "", returns},
 	{"drop a sync", "pkg/store/open.go",
 		`"_pragma=synchronous(FULL)"`, `"_pragma=synchronous(NORMAL)"`, powerCut},
 	{"acknowledge before the commit", "pkg/store/writer.go",

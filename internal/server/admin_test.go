@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -160,7 +161,11 @@ func TestAdminRefusesBadInput(t *testing.T) {
 		{"no path", "POST", "/v1/calls", `{"upstream":"pay","method":"GET"}`, nil, 400, "path is missing"},
 		{"no method", "POST", "/v1/calls", `{"upstream":"pay","path":"/"}`, nil, 400, "method is missing"},
 		{"an unknown member", "POST", "/v1/calls", `{"upstream":"pay","target":"/"}`, nil, 400, `unknown field \"target\"; there are upstream, method, path, headers, body,`},
-		{"an unknown member of a pause", "POST", "/v1/upstreams/pay/pause", `{"for":"1h","reason":"x"}`, nil, 400, `unknown field \"reason\"; there are limit, key, until, for`},
+		{"an unknown member of a pause", "POST", "/v1/upstreams/pay/pause", `{"for":"1h","because":"x"}`, nil, 400, `unknown field \"because\"; there are limit, key, until, for, reason`},
+		{"an empty pause", "POST", "/v1/upstreams/pay/pause", "", nil, 400, "the body is empty; send a JSON object; its members are limit, key, until, for, reason"},
+		{"a pause for a number", "POST", "/v1/upstreams/pay/pause", `{"for":3600}`, nil, 400, "for cannot be a JSON number, must be a text"},
+		{"a pause with a long reason", "POST", "/v1/upstreams/pay/pause", `{"for":"1h","reason":"` + strings.Repeat("x", 501) + `"}`, nil, 400, "reason has 501 bytes; at most 500 are kept"},
+		{"a pause with a reason for terminals", "POST", "/v1/upstreams/pay/pause", `{"for":"1h","reason":"\u001b[2J"}`, nil, 400, "without control characters"},
 		{"another host", "POST", "/v1/calls", `{"upstream":"pay","method":"GET","path":"http://evil/"}`, nil, 400, "must begin with a slash"},
 		{"two bodies", "POST", "/v1/calls", `{"upstream":"pay","method":"GET","path":"/","body":"a","body_base64":"YQ=="}`, nil, 400, "body and body_base64"},
 		{"bad base64", "POST", "/v1/calls", `{"upstream":"pay","method":"GET","path":"/","body_base64":"?"}`, nil, 400, "base64"},
@@ -267,3 +272,59 @@ func TestCallsThatCannotBeSent(t *testing.T) {
 type signs func(*upstream.Request)
 
 func (f signs) Sign(_ context.Context, r *upstream.Request) error { f(r); return nil }
+
+// TestPausesSayWhy: the state of an upstream, its waiting calls and refusals say by whom and why
+// they are paused, and since when; a pause that would shorten another one is refused.
+func TestPausesSayWhy(t *testing.T) {
+	u := scheduler.Upstream{Limits: []scheduler.Limit{{Name: "app", Calls: 5, Window: time.Second}, {Name: "day", PerKey: "path", Calls: 5, Window: time.Second}}}
+	u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted, Pause: &upstream.Pause{Limit: "day", For: time.Hour}}}
+	r := newRig(t, u, Refusal{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })
+	upstreams := r.admin.URL + "/v1/upstreams"
+	post := func(path, body string, status int, wants ...string) {
+		t.Helper()
+		resp, got := send(t, "POST", upstreams+"/pay"+path, body)
+		if resp.StatusCode != status {
+			t.Fatalf("%s %s: %d %s", path, body, resp.StatusCode, got)
+		}
+		if status == 200 && path == "/pause" { // a GET says the same
+			_, all := send(t, "GET", upstreams, "")
+			if strings.TrimSpace(all) != "["+strings.TrimSpace(got)+"]" {
+				t.Errorf("%s answers\n%s\nGET answers\n%s", path, got, all)
+			}
+		}
+		for _, want := range wants {
+			if !regexp.MustCompile(want).MatchString(got) {
+				t.Errorf("%s %s: no %s in %s", path, body, want, got)
+			}
+		}
+	}
+	submit := func(path string) (call api.Call) {
+		t.Helper()
+		_, body := send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"pay","method":"GET","path":"`+path+`"}`)
+		if err := json.Unmarshal([]byte(body), &call); err != nil {
+			t.Fatal(err, body)
+		}
+		return call
+	}
+	const since = `since [-0-9T:.]+Z`
+	post("/pause", `{"for":"1h","limit":"app","reason":"the quota is shared today"}`, 200, `"state":"up"`,
+		`"pauses":\[{"limit":"app","until":"[^"]+","pause":"by an operator, `+since+`: the quota is shared today, from 127.0.0.1:\d+"}\]`)
+	post("/pause", `{"for":"1h","reason":"maintenance"}`, 200, `"state":"paused","paused_until":"[^"]+","cause":"operator","reason":"maintenance, from 127.0.0.1:\d+","since":"`)
+	if f := submit("/").WaitingFor; f == nil || !regexp.MustCompile(`^by an operator, `+since+`: maintenance, from 127`).MatchString(f.Pause) {
+		t.Errorf("held by %+v", f)
+	}
+	resp, body := send(t, "GET", r.data.URL+"/", "", "Throttler-Max-Wait: 1s")
+	if resp.StatusCode != 503 || !regexp.MustCompile(`; it was paused by an operator, `+since+`: maintenance`).MatchString(body) {
+		t.Errorf("refused: %d %s", resp.StatusCode, body)
+	}
+	post("/pause", `{"for":"1m"}`, 409, `is paused until [^ ]+ already, and not only until [^ ]+; resume it first to shorten the pause \(by an operator, `+since+`: maintenance`)
+	post("/resume", `{"limit":"app"}`, 200, `"state":"paused"`)
+	post("/resume", ``, 200, `"state":"up"`)
+	r.until(t, "limited", func(u scheduler.UpstreamStatus) bool { return len(u.Pauses) > 0 })
+	if _, got := send(t, "GET", upstreams, ""); !regexp.MustCompile(`"state":"up".*"pauses":\[{"limit":"day","key":"/","until":"[^"]+","pause":"by an answer of the upstream, ` + since + `: status == 429"}\]`).MatchString(got) {
+		t.Errorf("limited: %s", got)
+	}
+	if f := submit("/").WaitingFor; f == nil || !regexp.MustCompile(`^by an answer of the upstream, `+since+`: status == 429$`).MatchString(f.Pause) {
+		t.Errorf("held by %+v", f)
+	}
+}

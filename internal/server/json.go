@@ -25,7 +25,7 @@ func encodeJSON(w io.Writer, v any) error {
 }
 
 // errEmpty is the error of an empty body.
-var errEmpty = badRequest("the body is empty; send a JSON object")
+var errEmpty = errors.New("the body is empty")
 
 // readJSON reads a body that holds one JSON object without unknown members.
 func readJSON(body io.Reader, v any) error {
@@ -39,7 +39,7 @@ func readJSON(body io.Reader, v any) error {
 	}
 	switch {
 	case err == io.EOF:
-		return errEmpty
+		return errors.Join(errEmpty, badRequest("the body is empty; send a JSON object; its members are %s", known(v)))
 	case err != nil:
 		return badRequest("the body is not the JSON that is expected here: %s", jsonFault(err, v))
 	}
@@ -55,22 +55,35 @@ func jsonFault(err error, v any) string {
 	case errors.As(err, &wrong) && wrong.Field == "":
 		return "it is a JSON " + wrong.Value + ", must be an object"
 	case errors.As(err, &wrong):
-		return fmt.Sprintf("%s cannot be a JSON %s", wrong.Field, wrong.Value)
+		return fmt.Sprintf("%s cannot be a JSON %s%s", wrong.Field, wrong.Value, wanted(wrong.Type))
 	case errors.As(err, &encoded):
 		return "body_base64 is not base64 (RFC 4648, section 4)"
 	}
 	text := strings.TrimPrefix(err.Error(), "json: ")
 	if strings.HasPrefix(text, "unknown field") {
-		text += "; there are " + strings.Join(members(reflect.TypeOf(v).Elem()), ", ")
+		text += "; there are " + known(v)
 	}
 	return text
 }
 
-// members returns the names that the JSON of a struct may have.
-func members(t reflect.Type) (names []string) {
+// known returns the names of the members that the JSON of a struct may have.
+func known(v any) string {
+	t := reflect.TypeOf(v).Elem()
+	var names []string
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		names = append(names, name)
 	}
-	return names
+	return strings.Join(names, ", ")
+}
+
+// wanted says what the JSON of a type must be.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return ", must be a text"
+	case reflect.Int:
+		return ", must be a whole number"
+	}
+	return ""
 }

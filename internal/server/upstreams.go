@@ -1,9 +1,12 @@
 package server
 
 import (
+	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -33,6 +36,9 @@ func (a *Admin) limits(r request[none]) ([]api.Limit, error) {
 	return convert(all, apiLimit), nil
 }
 
+// maxPauseReason bounds the reason of a pause, in bytes.
+const maxPauseReason = 500
+
 func (a *Admin) pause(r request[api.Pause]) (api.Upstream, error) {
 	p, err := r.body()
 	if err != nil {
@@ -45,11 +51,18 @@ func (a *Admin) pause(r request[api.Pause]) (api.Upstream, error) {
 	if err := checkKey(p.Limit, p.Key); err != nil {
 		return api.Upstream{}, err
 	}
+	if len(p.Reason) > maxPauseReason || strings.ContainsFunc(p.Reason, unicode.IsControl) {
+		return api.Upstream{}, badRequest("reason has %d bytes; at most %d are kept, without control characters", len(p.Reason), maxPauseReason)
+	}
+	because := []string{"from " + r.RemoteAddr}
+	if p.Reason != "" {
+		because = []string{p.Reason, because[0]}
+	}
 	name := r.PathValue("name")
-	if err := a.Scheduler.Pause(r.Context(), name, p.Limit, p.Key, until); err != nil {
+	if err := a.Scheduler.Pause(r.Context(), name, p.Limit, p.Key, until, because...); err != nil {
 		return api.Upstream{}, err
 	}
-	a.audit(r.Request, "paused", "upstream", name, "limit", p.Limit, "key", p.Key, "until", until)
+	a.audit(r.Request, "paused", "upstream", name, "limit", p.Limit, "key", p.Key, "until", until, "reason", p.Reason)
 	return a.status(r.Request, name)
 }
 
@@ -80,7 +93,7 @@ func checkKey(limit, key string) error {
 // resume ends a pause; an empty body means that of the whole upstream.
 func (a *Admin) resume(r request[api.Resume]) (api.Upstream, error) {
 	p, err := r.body()
-	if err != nil && err != errEmpty {
+	if err != nil && !errors.Is(err, errEmpty) {
 		return api.Upstream{}, err
 	}
 	if err := checkKey(p.Limit, p.Key); err != nil {

@@ -23,7 +23,7 @@ func APICall(c *scheduler.Call) *api.Call {
 		Attempts: convert(c.Attempts, apiAttempt),
 	}
 	if f := c.WaitingFor; f != nil {
-		out.WaitingFor = &api.WaitingFor{Limit: f.Limit, Key: f.Key, Until: f.Until, Ahead: f.Ahead, Next: f.Next, Paused: f.Paused, KeysFull: f.KeysFull, Removed: f.Removed, Breaker: f.Breaker}
+		out.WaitingFor = &api.WaitingFor{Limit: f.Limit, Key: f.Key, Until: f.Until, Ahead: f.Ahead, Next: f.Next, Paused: f.Paused, Pause: f.Pause, KeysFull: f.KeysFull, Removed: f.Removed, Breaker: f.Breaker}
 	}
 	if r := c.Response; r != nil {
 		out.Response = &api.Response{Status: r.Status, Headers: api.Headers(r.Headers), Body: r.Body, Truncated: r.Truncated}
@@ -39,8 +39,11 @@ func apiAttempt(a scheduler.Attempt) api.Attempt {
 
 func apiUpstream(u scheduler.UpstreamStatus) api.Upstream {
 	return api.Upstream{
-		Name: u.Name, URL: u.URL, State: u.State, PausedUntil: u.PausedUntil, Reason: u.Reason, Since: u.Since,
+		Name: u.Name, URL: u.URL, State: u.State, PausedUntil: u.PausedUntil, Cause: u.Cause, Reason: u.Reason, Since: u.Since,
 		Waiting: u.Waiting, Sending: u.Sending, Unknown: u.Unknown, MaxWaiting: u.MaxWaiting, Bytes: u.Bytes, ETA: u.ETA,
+		Pauses: convert(u.Pauses, func(p scheduler.WaitingFor) api.LimitPause {
+			return api.LimitPause{Limit: p.Limit, Key: p.Key, Until: p.Until, Pause: p.Pause}
+		}),
 	}
 }
 

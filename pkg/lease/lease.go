@@ -50,8 +50,11 @@ type Hold struct {
 	Permits int
 	// Back is when they come back; zero while that is not known.
 	Back time.Time
-	// Paused means that a person has paused the limit, or the key, until Back.
+	// Paused means that a person has paused the limit, or the key, until Back. Since is
+	// when that was, and Reason by whom and why, for people; both may be empty.
 	Paused bool
+	Since  time.Time
+	Reason string
 }
 
 // A Limit is a limit as a book needs to know it.

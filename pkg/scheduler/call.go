@@ -128,8 +128,10 @@ type WaitingFor struct {
 	Until time.Time
 	Ahead int    // permits that calls ahead of it will take
 	Next  string // id of the call that is first in line there, if it is another one
-	// Paused tells that the limit or its key is paused, however much is free of it.
+	// Paused tells that the limit or its key is paused, however much is free of it. Pause
+	// says by whom, since when and why.
 	Paused bool
+	Pause  string
 	// KeysFull tells that MaxKeys other keys of the limit have permits out, however many
 	// are free of Key.
 	KeysFull bool

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -149,7 +150,10 @@ func (ci *circuit) reset(now time.Time) {
 func (ci *circuit) restore(now time.Time, h *lease.Hold) {
 	if health := retry.Health(h.Permits); h.Back.After(now) && ci.up.Breaker.Unknown > 0 && (health == retry.Failing || health == retry.Silent) {
 		ci.Restore(now, health, ci.up.loop.random())
-		ci.reason, ci.since = "it was open when the last process ended", now
+		ci.reason, ci.since = cmp.Or(h.Reason, "it was open when the last process ended"), now
+		if !h.Since.IsZero() {
+			ci.since = toMonotonic(now, h.Since)
+		}
 		ci.schedule()
 	}
 }
@@ -158,7 +162,7 @@ func (ci *circuit) restore(now time.Time, h *lease.Hold) {
 // the order in which that became so.
 func (ci *circuit) keep(now, until time.Time) {
 	l := ci.up.loop
-	begun, over := l.notePause(now, lease.Hold{Upstream: ci.up.Name, Limit: circuitHold, Permits: int(ci.Health()), Back: until, Paused: true})
+	begun, over := l.notePause(now, lease.Hold{Upstream: ci.up.Name, Limit: circuitHold, Permits: int(ci.Health()), Back: until, Paused: true, Since: ci.since, Reason: ci.reason})
 	ci.begun, ci.over = append(ci.begun, begun...), append(ci.over, over...)
 	ci.store()
 }

@@ -174,6 +174,7 @@ func (u *upstreamState) limited(now time.Time, c *call, needs []quota.Need, r *u
 	} else {
 		u.ledger.PauseKey(now, at.limit, at.key, until)
 	}
+	u.answerPauses.note(now, at, pause{byAnswer, r.Reason, now, until})
 	u.planner.Check(now, needs)
 	u.loop.observe(Event{Kind: EventPaused, Call: c.Call, Reason: byAnswer, Limit: target, Key: at.key, Until: until})
 }

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -165,24 +166,28 @@ func (c *Call) resolved(now time.Time, as State, reason string) *Call {
 }
 
 // Pause pauses an upstream, one of its limits for all keys (limit), or one key of
-// a limit, until an instant that is to come. A [Durable] store keeps the pause over a
-// restart.
-func (s *Scheduler) Pause(ctx context.Context, upstream, limit, key string, until time.Time) error {
+// a limit, until an instant that is to come. Because says by whom and why, for people:
+// statuses and explanations have it. A [Durable] store keeps the pause over a restart. A
+// pause that ends before one by an earlier Pause is refused ([WrongState]): Resume it first.
+func (s *Scheduler) Pause(ctx context.Context, upstream, limit, key string, until time.Time, because ...string) error {
 	if !until.After(time.Now()) {
 		return badRequest(upstream, "until %s has passed; Resume ends a pause", stamp(until))
 	}
-	return s.pause(ctx, upstream, limit, key, until)
+	return s.pause(ctx, upstream, limit, key, until, strings.Join(because, ", "))
 }
 
 // Resume ends a pause, by Pause or by an answer of the upstream. Without a limit it also
 // closes the upstream's circuit breaker.
 func (s *Scheduler) Resume(ctx context.Context, upstream, limit, key string) error {
-	return s.pause(ctx, upstream, limit, key, time.Time{})
+	return s.pause(ctx, upstream, limit, key, time.Time{}, "")
 }
 
-func (s *Scheduler) pause(ctx context.Context, upstream, limit, key string, until time.Time) error {
+func (s *Scheduler) pause(ctx context.Context, upstream, limit, key string, until time.Time, because string) error {
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if limit == ConcurrencyLimit { // which all calls are under
+		limit = ""
 	}
 	s.pausing.Lock() // the pause that is stored last is the one that counts
 	defer s.pausing.Unlock()
@@ -191,6 +196,10 @@ func (s *Scheduler) pause(ctx context.Context, upstream, limit, key string, unti
 	var closed <-chan struct{} // when the store knows that the breaker is
 	if err := s.loop.ask(context.WithoutCancel(ctx), func(now time.Time) {
 		u := s.loop.upstreams[upstream]
+		h := lease.Hold{Upstream: upstream, Limit: limit, Key: key, Back: until, Paused: true, Since: now, Reason: because}
+		if refused = shorter(now, s.loop, h); refused != nil {
+			return
+		}
 		if refused = s.loop.takePause(now, upstream, limit, key, until); refused != nil {
 			return
 		}
@@ -198,7 +207,7 @@ func (s *Scheduler) pause(ctx context.Context, upstream, limit, key string, unti
 			u.circuit.reset(now)
 			closed = u.circuit.whenStored()
 		}
-		begun, over = s.loop.notePause(now, lease.Hold{Upstream: upstream, Limit: limit, Key: key, Back: until, Paused: true})
+		begun, over = s.loop.notePause(now, h)
 		e := Event{Kind: EventPaused, Call: &Call{Upstream: upstream}, Reason: byOperator, Limit: limit, Key: key, Until: until}
 		if until.IsZero() {
 			e.Kind = EventResumed

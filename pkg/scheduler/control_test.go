@@ -172,8 +172,11 @@ func TestPauseAndResume(t *testing.T) {
 
 func TestLaterPauseWins(t *testing.T) {
 	bubble(t, Upstream{}, func(t *testing.T, s *Scheduler, f *fake) {
-		s.Pause(t.Context(), "api", "", "", f.start.Add(time.Hour))
-		s.Pause(t.Context(), "api", "", "", f.start.Add(time.Minute))
+		s.Pause(t.Context(), "api", "", "", f.start.Add(time.Hour), "maintenance")
+		err := s.Pause(t.Context(), "api", "", "", f.start.Add(time.Minute))
+		if want := "is paused until 2000-01-01T01:00:00.000Z already, and not only until 2000-01-01T00:01:00.000Z; resume it first to shorten the pause (by an operator, since 2000-01-01T00:00:00.000Z: maintenance)"; reason(err) != WrongState || !strings.Contains(err.Error(), want) {
+			t.Errorf("a shorter pause: %v, want %q", err, want)
+		}
 		if st := upstreams(t, s)[0]; st.State != "paused" || !st.PausedUntil.Equal(f.start.Add(time.Hour)) {
 			t.Errorf("%s until %v, want paused for the hour", st.State, st.PausedUntil.Sub(f.start))
 		}

@@ -33,9 +33,17 @@ func describe(now time.Time, u *upstreamState, c *call) *Call {
 	case !d.ETA.After(now):
 		d.WaitingFor = nil // it goes at once
 	default:
+		tellPause(u, d.WaitingFor)
 		tellFirst(u, d.WaitingFor, c)
 	}
 	return d
+}
+
+// tellPause adds by whom, since when and why the limit is paused for which a call waits.
+func tellPause(u *upstreamState, f *WaitingFor) {
+	if i := u.limitNamed(f.Limit); i >= 0 && f.Paused && f.Breaker == "" {
+		f.Pause = pauseOn(u, i, f.Key).String()
+	}
 }
 
 // tellFirst adds the call that is first in line to the reason why another one waits.
@@ -73,15 +81,16 @@ func refusal(now time.Time, u *upstreamState, c *call) *Error {
 		e.Detail = fmt.Sprintf("the circuit breaker of upstream %q is open (%s), and such a call probes it at %s at the earliest, %s", u.Name, u.circuit.reason, stamp(u.circuit.due(now, c)), late)
 	case u.pausedUntil(now).After(c.Deadline):
 		e.Reason = Paused
-		e.Detail = fmt.Sprintf("upstream %q is paused until %s, %s", u.Name, stamp(u.pausedUntil(now)), late)
+		e.Detail = fmt.Sprintf("upstream %q is paused until %s, %s; it was paused %v", u.Name, stamp(u.pausedUntil(now)), late, pauseOn(u, 0, ""))
 	case why.Paused:
 		if why.Until.After(c.Deadline) {
 			e.Reason = Paused
 		}
+		by := pauseOn(u, u.limitNamed(why.Limit), why.Key)
 		if why.Limit == ConcurrencyLimit {
 			limit = fmt.Sprintf("upstream %q", u.Name)
 		}
-		e.Detail = fmt.Sprintf("%s is paused until %s, and with the calls ahead the call could go at %s, %s", limit, stamp(why.Until), stamp(eta), late)
+		e.Detail = fmt.Sprintf("%s is paused until %s, and with the calls ahead the call could go at %s, %s; it was paused %v", limit, stamp(why.Until), stamp(eta), late, by)
 	case why.Limit == "":
 		e.Detail = fmt.Sprintf("the call must not go before %s, %s", stamp(eta), late)
 	default:

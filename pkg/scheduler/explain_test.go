@@ -90,7 +90,10 @@ func TestExplainNamesTheLimit(t *testing.T) {
 				}
 				until := call.WaitingFor.Until
 				got := *call.WaitingFor
-				got.Until, got.Next = time.Time{}, ""
+				if (got.Pause != "") != (got.Paused && got.Breaker == "") {
+					t.Errorf("paused %v by %q", got.Paused, got.Pause)
+				}
+				got.Until, got.Next, got.Pause = time.Time{}, "", ""
 				if got != c.want {
 					t.Errorf("it waits for %+v, want %+v", got, c.want)
 				}

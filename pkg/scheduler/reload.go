@@ -194,5 +194,8 @@ func (l *loop) takePause(now time.Time, upstream, limit, key string, until time.
 	if i < 0 {
 		return &Error{Reason: NotFound, Upstream: upstream, Limit: limit, Detail: fmt.Sprintf("upstream %q has no limit %q; it has %s", upstream, limit, u.limitNames())}
 	}
+	if until.IsZero() {
+		delete(u.answerPauses.of, streakKey{i, key})
+	}
 	return u.pause(now, i, key, until)
 }

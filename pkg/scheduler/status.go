@@ -19,10 +19,14 @@ type UpstreamStatus struct {
 	URL         string
 	State       string // up, paused, down, tripped, or removed from the configuration
 	PausedUntil time.Time
-	// Reason is why its circuit breaker is open, and Since from when on, while it is down
-	// or tripped. PausedUntil is then when the next probe is due.
-	Reason     string
-	Since      time.Time
+	// Cause is what paused it: answer, operator, or down, failing or silent of its circuit
+	// breaker. Reason says why, and Since from when on, if that is known. While it is down
+	// or tripped, PausedUntil is when the next probe is due.
+	Cause  string
+	Reason string
+	Since  time.Time
+	// Pauses are those of its limits and their keys, the latest end first, 100 at most.
+	Pauses     []WaitingFor
 	Waiting    int
 	Sending    int
 	Unknown    int   // submitted calls that wait for a decision
@@ -77,10 +81,12 @@ func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 	}
 	until := u.pausedUntil(now)
 	if until.After(now) {
-		st.State, st.PausedUntil = "paused", until
+		p := pauseOn(u, 0, "")
+		st.State, st.PausedUntil, st.Cause, st.Reason, st.Since = "paused", until, string(p.cause), p.reason, p.since
 	}
+	st.Pauses = pausedLimits(now, u)
 	if u.circuit.Open() {
-		st.State, st.Reason, st.Since = "tripped", u.circuit.reason, u.circuit.since
+		st.State, st.Cause, st.Reason, st.Since = "tripped", u.circuit.Health().String(), u.circuit.reason, u.circuit.since
 		if u.circuit.Health() == retry.Down {
 			st.State = "down"
 		}

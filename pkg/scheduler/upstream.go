@@ -24,9 +24,10 @@ type upstreamState struct {
 	planner *planner.Planner[*call]  // which call goes next, and when the others will
 	circuit circuit                  // whether calls may go there, by its breaker
 	streaks retry.Streaks[streakKey] // how often in a row it has limited calls
-	budget  *budgetQueue             // which repeats the retry budget covers
-	leases  *lease.Book              // which permits the store knows to be out; nil without one
-	window  *paging.Window           // which calls of the store are in memory
+	answerPauses
+	budget *budgetQueue   // which repeats the retry budget covers
+	leases *lease.Book    // which permits the store knows to be out; nil without one
+	window *paging.Window // which calls of the store are in memory
 
 	count   [phases]int // calls by phase
 	removed bool        // it is not in the configuration any more
@@ -230,7 +231,7 @@ func (u *upstreamState) reload(now time.Time, sv *service, calls []*call, demand
 	sv.usage = old.usage
 	u.service = sv
 	u.planner.Replace(limits, sv.weight)
-	u.streaks = retry.Streaks[streakKey]{}
+	u.streaks, u.answerPauses = retry.Streaks[streakKey]{}, answerPauses{}
 	u.leases.SetLimits(sv.leaseLimits(u.loop.longWindow))
 	u.restorePauses(now, pauses)
 	u.budget.share(sv.Retry.Share)

@@ -75,6 +75,7 @@ const (
 	responseKind kind = "answer"
 	spentKind    kind = "spent"
 	keyKind      kind = "key"
+	whyKind      kind = "why"   // of a pause
 	proofKind    kind = "proof" // of a seal that binds no rows
 	boundKind    kind = "bound" // of one that does
 )

@@ -139,7 +139,7 @@ func TestFormatOfRows(t *testing.T) {
 		"full": {full,
 			&upstream.Request{Method: "POST", Target: "/pay?n=1", Header: http.Header{"X-A": {"1", `"<2>"`}}, Body: []byte("body \x00\xff")},
 			&scheduler.Response{Status: 200, Headers: http.Header{"X-B": {"3"}}, Body: []byte("answer"), Truncated: true},
-			lease.Hold{ID: 7, Upstream: "api", Limit: "app", Key: "k", Every: true, Permits: 2, Back: sampleTime, Paused: true}},
+			lease.Hold{ID: 7, Upstream: "api", Limit: "app", Key: "k", Every: true, Permits: 2, Back: sampleTime, Paused: true, Since: sampleTime, Reason: "maintenance"}},
 		"minimal": {minimal, &upstream.Request{Method: "GET", Target: "/"}, &scheduler.Response{Status: 204}, lease.Hold{ID: 8, Upstream: "api", Limit: "app", Permits: 1}},
 	} {
 		var text strings.Builder

@@ -164,7 +164,7 @@ func (i image) write(t *testing.T, path string, changes []byte) {
 var fuzzColumns = func() (all [][2]string) {
 	for _, t := range [][2]string{
 		{"calls", columns + ", " + requestColumns + ", " + responseColumns}, {"flights", "seq, async, epoch, due, deadline, attempts, spent, sum"},
-		{"quota", "id, upstream, name, key, every, permits, back, paused, sum"}, {"keys", "key, fingerprint, seq, until"},
+		{"quota", "id, upstream, name, key, every, permits, back, paused, sum, since, reason"}, {"keys", "key, fingerprint, seq, until"},
 		{"untold", "notice, seq"}, {"bodies", "seq, body, sealed"}, {"meta", "name, value"}, {"goose_db_version", "version_id, is_applied"},
 	} {
 		for _, name := range strings.Split(t[1], ", ") {
@@ -231,10 +231,10 @@ func changeRows(path string, o Options, rows [][]byte) {
 	sums := make(map[int64]int64)
 	for holds.Next() {
 		var h lease.Hold
-		var back, sum int64
-		if holds.Scan(&h.ID, &h.Upstream, &h.Limit, &h.Key, &h.Every, &h.Permits, &back, &h.Paused, &sum) == nil {
-			h.Key, _ = codec.decryptText(h.Key, fmt.Sprint(h.ID), keyKind)
-			h.Back = instant(back)
+		var back, sum, since int64
+		if holds.Scan(&h.ID, &h.Upstream, &h.Limit, &h.Key, &h.Every, &h.Permits, &back, &h.Paused, &sum, &since, &h.Reason) == nil {
+			codec.decryptHold(&h)
+			h.Back, h.Since = instant(back), instant(since)
 			sums[h.ID] = codec.holdSum(h)
 		}
 	}

@@ -1,9 +1,11 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,12 +139,12 @@ func TestPauseOverRestart(t *testing.T) {
 				}
 				pause := func(limit, key string, d time.Duration) {
 					t.Helper()
-					if err := s.Pause(t.Context(), "api", limit, key, time.Now().Add(d)); err != nil {
+					if err := s.Pause(t.Context(), "api", limit, key, time.Now().Add(d), "maintenance"); err != nil {
 						t.Fatal(err)
 					}
 				}
-				pause("", "", 5*time.Hour)
-				pause("", "", time.Hour) // shorter
+				begun := time.Now()
+				pause("", "", time.Hour)
 				pause("key", "a", 2*time.Hour)
 				pause("key", "b", 3*time.Hour)
 				if err := s.Resume(t.Context(), "api", "key", "b"); err != nil {
@@ -155,6 +157,13 @@ func TestPauseOverRestart(t *testing.T) {
 				}
 				again()
 				defer func() { s.Close() }()
+				if st, err := s.Status(t.Context(), "api"); err != nil || st.State != "paused" || st.Cause != "operator" || st.Reason != "maintenance" || st.Since.Sub(begun).Abs() > time.Millisecond ||
+					len(st.Pauses) != 1 || st.Pauses[0].Key != "a" || !strings.HasSuffix(st.Pauses[0].Pause, ": maintenance") {
+					t.Errorf("after restarts: %+v", st)
+				}
+				if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Minute)); !errors.Is(err, scheduler.WrongState) {
+					t.Errorf("a shorter pause: %v", err)
+				}
 				time.Sleep(59 * time.Minute)
 				if n := len(w.up.sent()); n != 0 {
 					t.Errorf("%d calls were sent, the upstream is paused", n)

@@ -190,7 +190,7 @@ func (s *resealing) quota() error {
 		return err
 	}
 	for _, h := range all {
-		if _, err := s.Exec("UPDATE quota SET key = ?, sum = ? WHERE id = ?", s.codec.encodeKey(h), s.codec.holdSum(h), h.ID); err != nil {
+		if _, err := s.Exec("UPDATE quota SET key = ?, reason = ?, sum = ? WHERE id = ?", s.codec.encodeKey(h), s.codec.encodeWhy(h), s.codec.holdSum(h), h.ID); err != nil {
 			return err
 		}
 	}
@@ -217,7 +217,25 @@ func (c *codec) encodeKey(h lease.Hold) string {
 	return c.encryptText(h.Key, fmt.Sprint(h.ID), keyKind)
 }
 
-// holdSum is the sum of a row of quota.
+// encodeWhy returns the column reason of a hold.
+func (c *codec) encodeWhy(h lease.Hold) string {
+	return c.encryptText(h.Reason, fmt.Sprint(h.ID), whyKind)
+}
+
+// decryptHold decrypts the columns key and reason of a hold.
+func (c *codec) decryptHold(h *lease.Hold) (err error) {
+	if h.Key, err = c.decryptText(h.Key, fmt.Sprint(h.ID), keyKind); err == nil {
+		h.Reason, err = c.decryptText(h.Reason, fmt.Sprint(h.ID), whyKind)
+	}
+	return err
+}
+
+// holdSum is the sum of a row of quota. A row without since and reason has the sum that it
+// had in earlier schemas, which knew neither.
 func (c *codec) holdSum(h lease.Hold) int64 {
-	return c.sum(h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), h.Paused)
+	values := []any{h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), h.Paused}
+	if since := micros(h.Since); since != 0 || h.Reason != "" {
+		values = append(values, since, h.Reason)
+	}
+	return c.sum(values...)
 }

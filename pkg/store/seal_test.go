@@ -31,7 +31,7 @@ func furnish(t *testing.T, d *DB) (waits, sending, done *scheduler.Entry) {
 		}
 		all = append(all, e)
 	}
-	hold := lease.Hold{Upstream: "api", Limit: "app", Key: canary, Permits: 1, Back: time.Now().Add(time.Hour).Truncate(time.Microsecond)}
+	hold := lease.Hold{Upstream: "api", Limit: "app", Key: canary, Permits: 1, Reason: canary, Back: time.Now().Add(time.Hour).Truncate(time.Microsecond)}
 	over := storetest.Sent(all[2].Call, hold)
 	ended := storetest.Ended(over, scheduler.Done)
 	ended.Response.Body = []byte(canary)
@@ -164,7 +164,7 @@ func TestNothingInTheClear(t *testing.T) {
 		t.Fatalf("%+v, %v; want 2 holds", past, err)
 	}
 	for _, h := range past.Holds {
-		if h.Key != canary {
+		if h.Key != canary || h.Reason != canary {
 			t.Errorf("the hold %+v has lost its key", h)
 		}
 	}

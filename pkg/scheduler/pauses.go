@@ -1,0 +1,124 @@
+package scheduler
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+)
+
+// Why an upstream, a limit or a key is paused.
+
+// A pause is the reason why no call of an upstream, a limit or a key goes.
+type pause struct {
+	cause        Reason // byOperator or byAnswer
+	reason       string // in words; may be empty
+	since, until time.Time
+}
+
+// String says by whom, since when and why.
+func (p pause) String() string {
+	s := "by an answer of the upstream"
+	if p.cause == byOperator {
+		s = "by an operator"
+	}
+	if !p.since.IsZero() {
+		s += ", since " + stamp(p.since)
+	}
+	if p.reason != "" {
+		s += ": " + p.reason
+	}
+	return s
+}
+
+// answerPauses are the pauses by answers of an upstream. Those that are over stay until
+// there are many.
+type answerPauses struct {
+	of      map[streakKey]pause
+	sweepAt int
+}
+
+func (a *answerPauses) note(now time.Time, at streakKey, p pause) {
+	if a.of == nil || len(a.of) >= a.sweepAt {
+		live := make(map[streakKey]pause)
+		for k, old := range a.of {
+			if old.until.After(now) {
+				live[k] = old
+			}
+		}
+		a.of, a.sweepAt = live, max(64, 2*len(live))
+	}
+	if old := a.of[at]; !old.until.After(p.until) {
+		a.of[at] = p
+	}
+}
+
+// pauseOn returns the pause that holds a key of a limit the longest, or all of its keys if
+// none is given.
+func pauseOn(u *upstreamState, limit int, key string) pause {
+	longest := pause{cause: byAnswer} // which a reload may have forgotten
+	try := func(p pause) {
+		if p.until.After(longest.until) {
+			longest = p
+		}
+	}
+	name := ""
+	if limit > 0 {
+		name = u.limits[limit].Name
+	}
+	for _, k := range []string{key, ""} {
+		try(u.answerPauses.of[streakKey{limit, k}])
+		h := u.loop.pauses[pauseID{u.Name, name, k}]
+		try(pause{byOperator, h.Reason, h.Since, h.Back})
+	}
+	return longest
+}
+
+// pausedLimits returns the pauses of limits and of their keys, maxKeys at most, without
+// those of the whole upstream.
+func pausedLimits(now time.Time, u *upstreamState) []WaitingFor {
+	at := make(map[streakKey]bool)
+	for k := range u.answerPauses.of {
+		at[k] = true
+	}
+	for id := range u.loop.pauses {
+		if i := u.limitNamed(id.limit); i > 0 && id.upstream == u.Name {
+			at[streakKey{i, id.key}] = true
+		}
+	}
+	var all []WaitingFor
+	for k := range at {
+		if k.limit == 0 || k.limit >= len(u.limits) {
+			continue
+		}
+		if until := u.ledger.Usage(now, k.limit, k.key).PausedUntil; !until.IsZero() {
+			all = append(all, WaitingFor{Limit: u.limits[k.limit].Name, Key: k.key, Until: until, Paused: true, Pause: pauseOn(u, k.limit, k.key).String()})
+		}
+	}
+	slices.SortFunc(all, func(a, b WaitingFor) int {
+		return cmp.Or(b.Until.Compare(a.Until), strings.Compare(a.Limit, b.Limit), strings.Compare(a.Key, b.Key))
+	})
+	return all[:min(len(all), maxKeys)]
+}
+
+// shorter refuses a pause that ends before one by a person that is there already: a pause
+// only grows, and the caller would take it for shorter.
+func shorter(now time.Time, l *loop, h lease.Hold) error {
+	old := l.pauses[pauseOf(&h)]
+	if h.Back.IsZero() || !old.Back.After(now) || !old.Back.After(h.Back) {
+		return nil
+	}
+	what := fmt.Sprintf("upstream %q", h.Upstream)
+	if h.Limit != "" {
+		what = fmt.Sprintf("limit %q of %s", h.Limit, what)
+	}
+	if h.Key != "" {
+		what = fmt.Sprintf("key %q of %s", h.Key, what)
+	}
+	p := pause{byOperator, old.Reason, old.Since, old.Back}
+	return &Error{Reason: WrongState, Upstream: h.Upstream, Limit: h.Limit,
+		Detail: fmt.Sprintf("%s is paused until %s already, and not only until %s; resume it first to shorten the pause (%v)", what, stamp(old.Back), stamp(h.Back), p)}
+}
