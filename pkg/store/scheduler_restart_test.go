@@ -238,6 +238,7 @@ func TestBreakerOverRestart(t *testing.T) {
 				}
 				state("tripped", 20*time.Second)
 				again()
+				w.up.lose(false) // or the calls that go now open it anew
 				if err := s.Resume(t.Context(), "api", "", ""); err != nil {
 					t.Fatal(err)
 				}
