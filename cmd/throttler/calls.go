@@ -15,10 +15,9 @@ import (
 )
 
 func newCalls() *cobra.Command {
-	cmd := &cobra.Command{Use: "calls", Short: "Show the calls of a running sidecar, and why they wait", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "calls", Short: "Show the calls of a running sidecar, and why they wait"}
 	adminFlag(cmd)
-	cmd.AddCommand(newCallsGet(), newCallsList(), newCallsWatch())
-	return cmd
+	return group(cmd, newCallsGet(), newCallsList(), newCallsWatch())
 }
 
 // outputFlag adds -o. Its json is the body of the admin API's response.
@@ -42,7 +41,7 @@ func newCallsGet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get ID",
 		Short: "Show a call: its state, the limit and key that it waits for, until when, how many are ahead",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			asJSON, err := wantsJSON(cmd)
 			if err != nil {
@@ -71,7 +70,7 @@ func newCallsList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List calls, oldest first",
-		Args:  cobra.NoArgs,
+		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asJSON, err := wantsJSON(cmd)
 			if err != nil {

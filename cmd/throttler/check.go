@@ -8,9 +8,9 @@ import (
 
 func newCheck() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "check -c FILE",
+		Use:   "check [-c FILE]",
 		Short: "Check a configuration and report every fault in it",
-		Args:  cobra.NoArgs,
+		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := load(cmd)
 			if err != nil {

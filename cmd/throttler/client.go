@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -30,9 +31,19 @@ func adminFlag(cmd *cobra.Command) {
 // A client reads the admin API of a running sidecar.
 type client struct{ addr string }
 
+// newClient returns a client of the address of --admin: host and port, or a URL with them,
+// such as that of a Location.
 func newClient(cmd *cobra.Command) client {
 	addr, _ := cmd.Flags().GetString("admin")
+	if u, err := url.Parse(addr); err == nil && u.Scheme == "http" && u.Host != "" {
+		addr = u.Host
+	}
 	return client{addr}
+}
+
+// badAddress is the error of an address with which there can be no request.
+func (c client) badAddress() error {
+	return fmt.Errorf("--admin is %q, must be host and port, such as %s", c.addr, config.DefaultAdmin)
 }
 
 func (c client) url(path string, query url.Values) string {
@@ -45,8 +56,8 @@ func (c client) get(ctx context.Context, path string, query url.Values) ([]byte,
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url(path, query), nil)
-	if err != nil {
-		return nil, fmt.Errorf("admin address %q: %w", c.addr, err)
+	if _, _, bad := net.SplitHostPort(c.addr); bad != nil || err != nil {
+		return nil, c.badAddress()
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -89,7 +100,7 @@ func (c client) subscribe(ctx context.Context, query url.Values, f func(sse.Even
 	defer cancel()
 	req, err := http.NewRequestWithContext(streaming, http.MethodGet, c.url("/v1/events", query), nil)
 	if err != nil {
-		return fmt.Errorf("admin address %q: %w", c.addr, err)
+		return c.badAddress()
 	}
 	events := sse.Client{
 		ResponseValidator: problem,

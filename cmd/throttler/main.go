@@ -3,11 +3,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	gover "go/version"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"runtime"
@@ -73,8 +75,8 @@ sends it then, and passes the response back.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newServe(), newCheck(), newPlan(), newCalls(), newRecord(), newPresets(), newStore())
-	return root
+	root.SetFlagErrorFunc(flagError)
+	return group(root, newServe(), newCheck(), newPlan(), newCalls(), newRecord(), newPresets(), newStore())
 }
 
 // interruptible returns a command's context, which the first SIGINT or SIGTERM
@@ -87,16 +89,30 @@ func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 
 // configFlag adds the flag of the configuration file.
 func configFlag(cmd *cobra.Command) {
-	cmd.Flags().StringP("config", "c", "", "configuration `file` (YAML)")
-	cmd.MarkFlagRequired("config")
+	cmd.Flags().StringP("config", "c", "", "configuration `file` (YAML), or - for standard input (default $"+config.FileVariable+", or "+defaultConfig+")")
 	config.AddFlags(cmd.Flags())
+}
+
+// defaultConfig is the configuration of a command line without -c.
+const defaultConfig = "throttler.yaml"
+
+// configPath returns the path of the configuration.
+func configPath(cmd *cobra.Command) string {
+	path, _ := cmd.Flags().GetString("config")
+	path = cmp.Or(path, os.Getenv(config.FileVariable), defaultConfig)
+	if path == "-" {
+		return "/dev/stdin"
+	}
+	return path
 }
 
 // load reads the configuration of a command's flags.
 func load(cmd *cobra.Command) (*config.Config, error) {
-	path, err := cmd.Flags().GetString("config")
-	if err != nil {
-		return nil, err
+	path := configPath(cmd)
+	cfg, err := config.Load(path, cmd.Flags())
+	var faults config.Errors
+	if errors.Is(err, fs.ErrNotExist) && !errors.As(err, &faults) {
+		err = fmt.Errorf("there is no configuration %s; give its path with -c FILE, or in %s", path, config.FileVariable)
 	}
-	return config.Load(path, cmd.Flags())
+	return cfg, err
 }

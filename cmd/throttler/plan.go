@@ -25,7 +25,7 @@ import (
 
 func newPlan() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "plan -c FILE --load WORKLOAD",
+		Use:   "plan [-c FILE] --load WORKLOAD",
 		Short: "Preview a load under a configuration",
 		Long: `Preview a load under a configuration: the planner of the sidecar plays it in
 virtual time, and nothing is sent.
@@ -39,7 +39,7 @@ Or it is settings, to be drawn at random; several --load make several streams:
   throttler plan -c throttler.yaml --load 'rate=120/s for=10m bursts=500/1m tenants=5 keys=1000'
   throttler plan -c throttler.yaml --load load.jsonl --compare wanted.yaml
   throttler plan -c throttler.yaml --load load.jsonl --fail-if 'wait.p99 > 5s' --fail-if 'refused > 0'`,
-		Args: cobra.NoArgs,
+		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := parsePlan(cmd)
 			if err != nil {
@@ -58,7 +58,6 @@ Or it is settings, to be drawn at random; several --load make several streams:
 	flags.Uint64("seed", 1, "seed of all that is drawn at random")
 	flags.String("chart", "", "draw into this `file`: .svg, or .png (Latin, Greek and Cyrillic letters only)")
 	flags.StringArray("fail-if", nil, "fail if this `expression` holds, such as wait.p99 > 5s")
-	cmd.MarkFlagRequired("load")
 	return cmd
 }
 
@@ -78,8 +77,7 @@ type plan struct {
 // parsePlan reads the flags, and finds their faults before a long load is played.
 func parsePlan(cmd *cobra.Command) (*plan, error) {
 	flags, p := cmd.Flags(), &plan{}
-	file, _ := flags.GetString("config")
-	p.files = []string{file}
+	p.files = []string{configPath(cmd)}
 	if other, _ := flags.GetString("compare"); other != "" {
 		p.files = append(p.files, other)
 	}
@@ -93,6 +91,9 @@ func parsePlan(cmd *cobra.Command) (*plan, error) {
 	}
 	if p.chart != "" && formats[extension(p.chart)] == nil {
 		return nil, fmt.Errorf("--chart %s: the name must end in .png or .svg", p.chart)
+	}
+	if len(p.load) == 0 {
+		return nil, errors.New("--load is missing; give a file, or settings such as rate=100/s")
 	}
 	for _, load := range p.load {
 		if strings.TrimSpace(load) == "" {

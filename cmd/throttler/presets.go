@@ -19,7 +19,7 @@ be overridden in the configuration.`,
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "List the presets",
-		Args:  cobra.NoArgs,
+		Args:  exactly(),
 		Run: func(cmd *cobra.Command, _ []string) {
 			for _, name := range config.Presets() {
 				fmt.Fprintln(cmd.OutOrStdout(), name)
@@ -29,7 +29,7 @@ be overridden in the configuration.`,
 	show := &cobra.Command{
 		Use:   "show NAME",
 		Short: "Print a preset as YAML",
-		Args:  cobra.ExactArgs(1),
+		Args:  exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := config.Preset(args[0])
 			if err != nil {
@@ -39,6 +39,5 @@ be overridden in the configuration.`,
 			return err
 		},
 	}
-	cmd.AddCommand(list, show)
-	return cmd
+	return group(cmd, list, show)
 }

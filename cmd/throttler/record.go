@@ -28,7 +28,7 @@ A recorded call has its instant, upstream, priority, max wait and delay (until i
 not_before), and the values of the limits' expressions: nothing else of the request.
 Keys and flows are written as hashes that differ from one recording to the next;
 --plain writes them as they are. Ctrl-C ends the recording, or --for does.`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly("FILE.jsonl"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if length, _ := cmd.Flags().GetDuration("for"); length < 0 {
 				return fmt.Errorf("--for is %v, must not be negative", length)

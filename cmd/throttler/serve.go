@@ -14,7 +14,7 @@ import (
 
 func newServe() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "serve -c FILE",
+		Use:   "serve [-c FILE]",
 		Short: "Run the sidecar",
 		Long: `Run the sidecar: a data listener for each upstream and the admin API.
 
@@ -30,7 +30,7 @@ links to it are followed.
 without it. Calls that waited in the copy, or were being sent, may have been sent
 since: they become unknown. Permits that went out since are not known: each limit is
 full for one window. Give it for the first start only.`,
-		Args: cobra.NoArgs,
+		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := load(cmd)
 			if err != nil {
@@ -45,7 +45,7 @@ full for one window. Give it for the first start only.`,
 				load: func() (*config.Config, error) { return load(cmd) },
 			}
 			if watch {
-				sc.watched, _ = cmd.Flags().GetString("config")
+				sc.watched = configPath(cmd)
 			}
 			return sc.serve(ctx, release)
 		},

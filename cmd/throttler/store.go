@@ -21,18 +21,17 @@ func newStore() *cobra.Command {
 		Long: `Read the file that keeps calls, or copy it, also while the sidecar runs, or seal it.
 It is an SQLite file: sqlite3 throttler.db 'SELECT * FROM readable' shows it as well.`,
 	}
-	cmd.AddCommand(
+	return group(cmd,
 		storeBackup(), storeSeal(),
 		storeCommand("check", "Read every record and report damaged ones", storeCheck),
 		storeCommand("stats", "Count calls by upstream and state", storeStats),
 		storeCommand("export", "Write every call as a line of JSON, with its answer and without its request", storeExport),
 	)
-	return cmd
 }
 
 func storeCommand(name, short string, run func(ctx context.Context, w io.Writer, f *store.File) error) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: name + " -c FILE", Short: short, Args: cobra.NoArgs,
+		Use: name + " [-c FILE]", Short: short, Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return reading(cmd, func(ctx context.Context, f *store.File) error { return run(ctx, cmd.OutOrStdout(), f) })
 		},
@@ -62,7 +61,7 @@ func reading(cmd *cobra.Command, do func(ctx context.Context, f *store.File) err
 
 func storeBackup() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "backup -c FILE COPY", Short: "Copy the store to a new file, whole and synced", Args: cobra.ExactArgs(1),
+		Use: "backup [-c FILE] COPY", Short: "Copy the store to a new file, whole and synced", Args: exactly("COPY"),
 		Long: `Copy the store, as it is at one instant, to a new file that only its owner can read.
 
 A copy is a past state. To serve from it, put it in the place of the store while no
@@ -77,7 +76,7 @@ process has that, and start once with: throttler serve --restored`,
 
 func storeSeal() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "seal -c FILE", Short: "Seal a store that was written without seal_key, or by an older program", Args: cobra.NoArgs,
+		Use: "seal [-c FILE]", Short: "Seal a store that was written without seal_key, or by an older program", Args: exactly(),
 		Long: `Encrypt with seal_key what a store has in the clear, and bind each row to the key.
 
 Without a seal the rows could have been written by anybody, and they have the key's
