@@ -25,6 +25,7 @@ const pollInterval = 500 * time.Millisecond
 func (sc *sidecar) reload() ([]string, error) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
+	warned := sc.cfg.Warnings
 	changes, err := sc.apply()
 	if err != nil {
 		err = reloadError(err)
@@ -34,6 +35,11 @@ func (sc *sidecar) reload() ([]string, error) {
 	sc.log.Info("reloaded", "changes", len(changes))
 	for _, c := range changes {
 		sc.log.Info("reloaded: " + c)
+	}
+	for _, w := range sc.cfg.Warnings {
+		if !slices.Contains(warned, w) {
+			sc.log.Warn(w)
+		}
 	}
 	return changes, nil
 }

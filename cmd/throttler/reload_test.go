@@ -71,6 +71,7 @@ func TestReload(t *testing.T) {
 	call(p.data, 200)
 	call(p.data, 429)
 	call(p.url(t, "upstreams.other.listen"), 200)
+	p.until(t, "warned of the new upstream without limits", func() bool { return strings.Contains(p.log.String(), "upstreams.other.limits: there are none") })
 
 	write(strings.Replace(with(5, other), "window: 1h", "window: 1 hour", 1))
 	if status, body := reload(); status != 422 || !strings.Contains(body, "The configuration cannot be taken") || !strings.Contains(body, "upstreams.alipay.limits[0].window") {

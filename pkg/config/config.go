@@ -72,7 +72,8 @@ type Config struct {
 	Options store.Options
 	// Listeners are the data listeners by upstream; an upstream without listen has none.
 	Listeners map[string]Listener
-	// Warnings are about settings that are allowed but may surprise, each with its path.
+	// Warnings are about settings that are allowed but may surprise, each with its place and
+	// path, in the order of the file.
 	Warnings []string
 
 	settings map[string]string // by path, presets included; see Diff
@@ -142,9 +143,12 @@ func load(name string, text []byte, environment bool, flags *pflag.FlagSet) (*Co
 	flatten(c.settings, "", v.AllSettings())
 	faults.merge(c.Scheduler.Validate())
 	if len(faults.faults) > 0 {
-		return nil, faults.errors()
+		return nil, faults.sorted(faults.faults)
 	}
-	c.Warnings, c.places = faults.warnings, at
+	for _, w := range faults.sorted(faults.warnings) {
+		c.Warnings = append(c.Warnings, w.Error())
+	}
+	c.places = at
 	return c, nil
 }
 

@@ -99,7 +99,7 @@ func TestReferenceHasEveryKey(t *testing.T) {
 	}
 	faults := newFaultList(at)
 	if checkKeys(faults, "", doc, reflect.TypeFor[file]()); len(faults.faults) > 0 {
-		t.Error(faults.errors())
+		t.Error(faults.sorted(faults.faults))
 	}
 	missing := everyKey("", reflect.TypeFor[file]())
 	strike(missing, "", doc)
@@ -306,14 +306,13 @@ upstreams:
 		{"file alone", a.URL, "http://file.test"},
 		{"an upstream that the file only names", e.URL, "http://environment.test"},
 		{"its preset", e.Resend, true},
-		{"warnings", len(c.Warnings), 1},
 	} {
 		if !reflect.DeepEqual(tt.got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, tt.got, tt.want)
 		}
 	}
-	if w := c.Warnings[0]; !strings.Contains(w, "THROTTLER_UPSTREAMS_OTHER_URL") || strings.Contains(w, "unlisted") {
-		t.Errorf("warning %q", w)
+	if w := c.Warnings[0]; len(c.Warnings) != 2 || !strings.Contains(w, "THROTTLER_UPSTREAMS_OTHER_URL") || strings.Contains(w, "unlisted") {
+		t.Errorf("warnings %q", c.Warnings)
 	}
 	if c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test'}}")); err != nil || c.Admin != DefaultAdmin {
 		t.Errorf("Parse reads the environment: %v, %v", c, err)
@@ -395,20 +394,40 @@ admin: 0.0.0.0:9090
 store: memory
 upstreams:
   a: {url: "http://a.test", timeout: 1m}
+  bare: {url: "http://a.test", listen: ":8081"}
+  bounded: {url: "http://a.test", listen: ":8082", concurrency: 2}
+  signed:
+    url: http://a.test
+    listen: :8083
+    signer: {kind: http, url: "http://127.0.0.1:1"}
+    limits: [{name: app, calls: 1, window: 1s}]
+  near:
+    url: http://a.test
+    listen: localhost:8084
+    signer: {kind: http, url: "http://127.0.0.1:1"}
+    limits: [{name: app, calls: 1, window: 1s}]
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"line 3: store: memory ", "line 2: admin: 0.0.0.0:9090 ", "line 5: upstreams.a.timeout: 1m0s "}
+	const none = ".limits: there are none, so calls are sent as they come, up to 1024 at once; give the limits of the API"
+	want := []string{
+		"line 2: admin: 0.0.0.0:9090 can be reached from other hosts, and the admin API has no authentication",
+		"line 3: store: memory covers one process life",
+		"line 5: upstreams.a" + none,
+		"line 5: upstreams.a.timeout: 1m0s is longer than grace",
+		"line 6: upstreams.bare" + none,
+		"line 10: upstreams.signed.listen: :8083 can be reached from other hosts, and the signer signs what they send; write 127.0.0.1:8083, or keep other hosts out",
+	}
 	for i := range want {
 		if len(c.Warnings) != len(want) || !strings.HasPrefix(c.Warnings[i], want[i]) {
-			t.Fatalf("warnings %q, want these beginnings: %q", c.Warnings, want)
+			t.Fatalf("warnings:\n%s\nwant these beginnings:\n%s", strings.Join(c.Warnings, "\n"), strings.Join(want, "\n"))
 		}
 	}
 }
 
 func TestStore(t *testing.T) {
-	const rest = "\nupstreams: {a: {url: 'http://a.test', durable: 'method == \"POST\"', no_body: true}}"
+	const rest = "\nupstreams: {a: {url: 'http://a.test', concurrency: 5, durable: 'method == \"POST\"', no_body: true}}"
 	t.Setenv("SOME_KEY", "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n")
 	c, err := Parse([]byte("store: calls.db\nkeep_calls: 2h\nkeep_keys: 1h\nlong_window: 10s\nseal_key: env:SOME_KEY" + rest))
 	if err != nil {

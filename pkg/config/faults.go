@@ -59,7 +59,7 @@ type faultList struct {
 	faults    Errors
 	explained map[string]bool // paths whose faults follow from one that is in the list
 	unread    map[string]bool // paths of values of another type: nothing below them is known
-	warnings  []string
+	warnings  Errors
 }
 
 func newFaultList(at *places) *faultList {
@@ -89,7 +89,7 @@ func (l *faultList) isUnread(path string) bool {
 // warn adds a warning.
 func (l *faultList) warn(path, format string, args ...any) {
 	place, _ := l.of(path)
-	l.warnings = append(l.warnings, (&Fault{place, path, fmt.Errorf(format, args...)}).Error())
+	l.warnings = append(l.warnings, &Fault{place, path, fmt.Errorf(format, args...)})
 }
 
 // merge adds the faults found by the scheduler. It leaves out those that follow from a
@@ -129,17 +129,17 @@ func split(err error) []error {
 
 var digits = regexp.MustCompile(`\d+`)
 
-// errors returns the faults sorted by line, and on one line by path, limits[2] before limits[10].
-func (l *faultList) errors() Errors {
+// sorted sorts faults by line, and on one line by path, limits[2] before limits[10].
+func (l *faultList) sorted(faults Errors) Errors {
 	order := func(path string) string {
 		return digits.ReplaceAllStringFunc(path, func(n string) string { return fmt.Sprintf("%020s", n) })
 	}
-	slices.SortStableFunc(l.faults, func(a, b *Fault) int {
+	slices.SortStableFunc(faults, func(a, b *Fault) int {
 		_, lineA := l.of(a.Path)
 		_, lineB := l.of(b.Path)
 		return cmp.Or(cmp.Compare(lineA, lineB), cmp.Compare(order(a.Path), order(b.Path)))
 	})
-	return l.faults
+	return faults
 }
 
 // oneOf checks that a value is one of those known.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"maps"
+	"net"
 	"slices"
 	"time"
 
@@ -71,13 +72,18 @@ func (f *file) convert(faults *faultList) *Config {
 		path, from := "upstreams."+name, f.Upstreams[name]
 		u := from.convert(faults, path)
 		c.Scheduler.Upstreams[name] = u
+		if len(u.Limits) == 0 && u.Concurrency == 0 {
+			faults.warn(path+".limits", "there are none, so calls are sent as they come, up to %d at once; give the limits of the API", scheduler.Defaults().Concurrency)
+		}
 		if timeout := orDefault(u.Timeout, upstream.DefaultTimeout); timeout > c.Grace {
 			faults.warn(path+".timeout", "%v is longer than grace, %v: a stop may cut attempts, and their outcome is then unknown; write grace: %v", timeout, c.Grace, timeout)
 		}
 		refusal := from.Refusal.convert(faults, path+".refusal")
 		hosts := convertHosts(faults, path+".hosts", from.Hosts)
 		if from.Listen != "" {
-			listen(faults, path+".listen", string(from.Listen), &taken)
+			if a, ok := listen(faults, path+".listen", string(from.Listen), &taken); ok && !a.loopback() && u.Signer != nil {
+				faults.warn(path+".listen", "%s can be reached from other hosts, and the signer signs what they send; write %s, or keep other hosts out", from.Listen, net.JoinHostPort("127.0.0.1", a.port))
+			}
 			c.Listeners[name] = Listener{string(from.Listen), hosts, orDefault(u.MaxBody, scheduler.Defaults().MaxBody), from.Replay, refusal}
 		}
 	}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"reflect"
@@ -72,7 +71,8 @@ func bindEnvironment(faults *faultList, v *viper.Viper, upstreams map[string]any
 		name, _, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, variablePrefix) && name != FileVariable && bound[name] == "" {
 			known := slices.Collect(maps.Keys(bound))
-			faults.warnings = append(faults.warnings, fmt.Sprintf("environment: %s is not the variable of any key, nor of an upstream in the file%s", name, hint.Meant(name, known)))
+			faults.sources[name] = "environment"
+			faults.warn(name, "is not the variable of any key, nor of an upstream in the file%s", hint.Meant(name, known))
 		}
 	}
 }

@@ -190,11 +190,11 @@ func (f fileUpstream) expression(faults *faultList, path, text string) string {
 	}
 	if _, err := upstream.Compile(text, upstream.Key); err != nil && identifier.MatchString(text) {
 		names := slices.Collect(maps.Keys(f.Keys))
-		has := "the preset and the file give no keys"
-		if len(names) > 0 {
-			has = "keys has " + hint.List(names)
+		given := "the keys are " + hint.List(names) + hint.Meant(text, names)
+		if len(names) == 0 {
+			given = "no keys are given, by the file or the preset"
 		}
-		faults.add(path, "%q is no expression, and no name of keys%s; %s; an expression is such as param(%q) or header(%q)", text, hint.Meant(text, names), has, text, "X-"+text)
+		faults.add(path, "%q is neither an expression, such as param(%q), nor the name of one; %s", text, text, given)
 	}
 	return text
 }
