@@ -1,33 +1,118 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"github.com/seed-30fe103d/throttler/pkg/config"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 func newCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [-c FILE]",
-		Short: "Check a configuration and report every fault in it",
-		Args:  exactly(),
+		Short: "Check a configuration, and what it names, and report every fault",
+		Long: `Check a configuration and report every fault in it, each with its line.
+
+What the sidecar opens at its start is looked at too: the store and its directory,
+keys, certificates and programs of signers; with --ports, the addresses to listen on.
+Nothing is made or changed. A store that a sidecar has open is no fault: its next
+configuration can be checked while it runs.`,
+		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := load(cmd)
 			if err != nil {
 				return err
 			}
+			ports, _ := cmd.Flags().GetBool("ports")
+			if faults := surroundings(cfg, ports); len(faults) > 0 {
+				return faults
+			}
 			out := cmd.OutOrStdout()
 			for _, w := range cfg.Warnings {
 				fmt.Fprintln(out, "warning:", w)
 			}
-			limits := 0
-			for _, u := range cfg.Scheduler.Upstreams {
-				limits += len(u.Limits)
-			}
-			fmt.Fprintf(out, "ok: %d upstream(s), %d limit(s)\n", len(cfg.Scheduler.Upstreams), limits)
-			return nil
+			return writeLimits(out, cfg.Scheduler.Upstreams)
 		},
 	}
 	configFlag(cmd)
+	cmd.Flags().Bool("ports", false, "listen on each address for a moment: a sidecar that has them must not run")
 	return cmd
 }
+
+// surroundings returns the faults of what a configuration names outside of its file.
+func surroundings(cfg *config.Config, ports bool) (faults config.Errors) {
+	add := func(err error) {
+		var f *config.Fault
+		if errors.As(err, &f) {
+			faults = append(faults, f)
+		}
+	}
+	add(cfg.CheckStore())
+	if !ports {
+		return faults
+	}
+	try := func(key, addr string) {
+		socket, err := bind(cfg, key, addr)
+		add(err)
+		if err == nil {
+			socket.Close()
+		}
+	}
+	try("admin", cfg.Admin)
+	for _, name := range slices.Sorted(maps.Keys(cfg.Listeners)) {
+		try("upstreams."+name+".listen", cfg.Listeners[name].Listen)
+	}
+	return faults
+}
+
+// writeLimits writes the limits as they were understood.
+func writeLimits(w io.Writer, upstreams map[string]scheduler.Upstream) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "UPSTREAM\tLIMIT\tCALLS\tPER KEY\tWHEN")
+	limits := 0
+	for _, name := range slices.Sorted(maps.Keys(upstreams)) {
+		u := upstreams[name]
+		if u.Concurrency > 0 || len(u.Limits) == 0 {
+			most := cmp.Or(u.Concurrency, scheduler.Defaults().Concurrency)
+			fmt.Fprintf(table, "%s\tconcurrency\t%d at once\t-\tall calls\n", name, most)
+		}
+		for _, l := range u.Limits {
+			limits++
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", name, l.Name, amount(l), cmp.Or(oneLine(l.PerKey), "-"), cmp.Or(oneLine(l.When), "all calls"))
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "ok: %d upstream(s), %d limit(s)\n", len(upstreams), limits)
+	return err
+}
+
+// amount words the calls that a limit allows.
+func amount(l scheduler.Limit) string {
+	text := ""
+	switch c := l.Calendar; {
+	case l.Concurrency > 0:
+		text = fmt.Sprintf("%d at once", l.Concurrency)
+	case c != nil:
+		text = fmt.Sprintf("%d in a %s of %s", l.Calls, c.Unit, c.Zone)
+	default:
+		text = fmt.Sprintf("%d in %v", l.Calls, l.Window)
+	}
+	if l.Cost != "" && l.Cost != "1" {
+		text += ", each costs " + oneLine(l.Cost)
+	}
+	return text
+}
+
+// oneLine returns an expression without the line breaks that YAML allows in it.
+func oneLine(expression string) string { return strings.Join(strings.Fields(expression), " ") }

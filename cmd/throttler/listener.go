@@ -66,11 +66,24 @@ func (l *listener) close() {
 	}
 }
 
-// open opens the listener of a configuration key.
-func (sc *sidecar) open(key, addr string, connections int) (*listener, error) {
+// bind opens the socket of a configuration key.
+func bind(cfg *config.Config, key, addr string) (net.Listener, error) {
 	socket, err := net.Listen("tcp", addr)
+	if err == nil {
+		return socket, nil
+	}
+	var at *net.OpError
+	if errors.As(err, &at) {
+		err = at.Err // the address is in the message
+	}
+	return nil, cfg.Fault(key, fmt.Errorf("cannot listen on %s: %w; free the address or choose another one", addr, err))
+}
+
+// open opens the listener of a configuration key.
+func (sc *sidecar) open(cfg *config.Config, key, addr string, connections int) (*listener, error) {
+	socket, err := bind(cfg, key, addr)
 	if err != nil {
-		return nil, fmt.Errorf("%s: cannot listen on %s: %w; free the address or choose another one", key, addr, err)
+		return nil, err
 	}
 	l := &listener{addr: socket.Addr().String(), socket: server.Bound(socket, connections)}
 	l.server = server.New(l, sc.log)

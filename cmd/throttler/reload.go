@@ -74,7 +74,7 @@ func (sc *sidecar) listen(next *config.Config) (listeners map[string]*listener, 
 		addr, key := next.Listeners[name].Listen, "upstreams."+name+".listen"
 		owner := sc.ownerOf(addr, name)
 		if owner == "" {
-			l, err := sc.open(key, addr, share.connections(next, name))
+			l, err := sc.open(next, key, addr, share.connections(next, name))
 			if err != nil {
 				return nil, opened, sc.addClash(addr, err)
 			}

@@ -103,10 +103,10 @@ func (sc *sidecar) start() error {
 	sc.scheduler, sc.events, sc.listeners, sc.failed = s, events, make(map[string]*listener), make(chan error, 1)
 
 	share := shareOf(openFiles(), len(sc.cfg.Listeners))
-	sc.admin, err = sc.open("admin", sc.cfg.Admin, share.admin)
+	sc.admin, err = sc.open(sc.cfg, "admin", sc.cfg.Admin, share.admin)
 	opened := []*listener{sc.admin}
 	for _, name := range slices.Sorted(maps.Keys(sc.cfg.Listeners)) {
-		l, listenErr := sc.open("upstreams."+name+".listen", sc.cfg.Listeners[name].Listen, share.connections(sc.cfg, name))
+		l, listenErr := sc.open(sc.cfg, "upstreams."+name+".listen", sc.cfg.Listeners[name].Listen, share.connections(sc.cfg, name))
 		err = errors.Join(err, listenErr)
 		sc.listeners[name] = l
 		opened = append(opened, l)

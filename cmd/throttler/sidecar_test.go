@@ -398,7 +398,8 @@ func TestGracePeriodIsBounded(t *testing.T) {
 	}
 }
 
-// TestAddressesInUse: each address that is in use is named on a line of its own.
+// TestAddressesInUse: each address that is in use is named on a line of its own, by serve
+// and by check --ports.
 func TestAddressesInUse(t *testing.T) {
 	var taken [2]string
 	for i := range taken {
@@ -415,17 +416,23 @@ func TestAddressesInUse(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "t.yaml")
 	os.WriteFile(file, fmt.Appendf(nil, "admin: %s\nstore: memory\nupstreams: {pay: {url: 'http://127.0.0.1:1', listen: '%s'}}\n", taken[0], taken[1]), 0o600)
-	out, err := exec.Command(path, "serve", "-c", file).CombinedOutput()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Errorf("%v", err)
+	faults := []string{
+		file + ":1: admin: cannot listen on " + taken[0] + ": bind: address already in use; free the address or choose another one",
+		file + ":3: upstreams.pay.listen: cannot listen on " + taken[1] + ": bind: address already in use; free the address or choose another one",
 	}
-	for _, want := range []string{
-		"throttler: admin: cannot listen on " + taken[0],
-		"throttler: upstreams.pay.listen: cannot listen on " + taken[1],
-	} {
-		if !strings.Contains("\n"+string(out), "\n"+want) {
-			t.Errorf("no line %q in\n%s", want, out)
+	for _, command := range [][]string{{"serve"}, {"check", "--ports"}} {
+		out, err := exec.Command(path, append(command, "-c", file)...).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+			t.Errorf("%v: %v", command, err)
 		}
+		for _, want := range faults {
+			if !strings.Contains(string(out), " "+want+"\n") {
+				t.Errorf("%v: no line %q in\n%s", command, want, out)
+			}
+		}
+	}
+	if out, err := exec.Command(path, "check", "-c", file).CombinedOutput(); err != nil {
+		t.Errorf("check without --ports: %v\n%s", err, out)
 	}
 }

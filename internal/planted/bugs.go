@@ -40,6 +40,7 @@ var suites = []struct {
 	{"./pkg/store", schemaBugs},
 	{"./pkg/store", listBugs},
 	{"./cmd/throttler", configBugs},
+	{"./pkg/store", probeBugs},
 }
 
 var storeBugs = []bug{

@@ -6,7 +6,7 @@ var sealBugs = []bug{
 	{"rows of a sealed file have checksums", "pkg/store/checksum.go",
 		"	if c.macs == nil {", "	if true || c.macs == nil {", []string{"-run", "TestForgedRows"}},
 	{"a file without a seal is sealed as it is", "pkg/store/seal.go",
-		"	if rows > 0 && !told {", "	if rows > 0 && false {", []string{"-run", "TestForgedRows|TestSealLater"}},
+		"	if rows && !told {", "	if rows && false {", []string{"-run", "TestForgedRows|TestSealLater"}},
 	{"values of keys are in the clear", "pkg/store/seal.go",
 		"return c.encryptText(h.Key, fmt.Sprint(h.ID), keyKind)", "return h.Key", []string{"-run", "TestNothingInTheClear"}},
 	{"permits of calls are in the clear", "pkg/store/seal.go",

@@ -154,7 +154,7 @@ func load(name string, text []byte, environment bool, flags *pflag.FlagSet) (*Co
 
 // Fault returns an error as the fault of a key, with the key's place in the file. It is
 // for faults that only the use of a value shows, such as an address that is taken.
-func (c *Config) Fault(path string, err error) error {
+func (c *Config) Fault(path string, err error) *Fault {
 	if c.places == nil {
 		return &Fault{"", path, err}
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/base64"
 	"errors"
+	"fmt"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/signer"
@@ -21,9 +22,29 @@ func (c *Config) OpenStore(o store.Options) (scheduler.Store, error) {
 	o.KeepCalls, o.KeepKeys, o.SealKey = c.Options.KeepCalls, c.Options.KeepKeys, c.Options.SealKey
 	db, err := store.Open(c.Store, o)
 	if err != nil {
-		return nil, err
+		return nil, c.storeFault(err)
 	}
 	return db, nil
+}
+
+// CheckStore returns the fault with which OpenStore would fail, as far as that shows without
+// making or changing a file.
+func (c *Config) CheckStore() error {
+	if c.Store == "" {
+		return nil
+	}
+	if err := store.Probe(c.Store, c.Options); err != nil {
+		return c.storeFault(err)
+	}
+	return nil
+}
+
+// storeFault returns an error of the store as the fault of its key.
+func (c *Config) storeFault(err error) error {
+	if inner := errors.Unwrap(err); inner != nil { // without "store: " in front
+		err = fmt.Errorf("%s: %w", c.Store, inner)
+	}
+	return c.Fault("store", err)
 }
 
 // store converts the keys of the store.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +19,9 @@ var errInUse = errors.New("is in use by another process; stop that one, or give 
 // another file.
 func openOwn(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|noFollow, 0o600)
-	if err != nil {
+	if _, missing := os.Lstat(path); err != nil && errors.Is(missing, fs.ErrNotExist) {
+		return nil, unwritable(filepath.Dir(path), err)
+	} else if err != nil {
 		return nil, err
 	}
 	if err := checkOwn(f); err != nil {

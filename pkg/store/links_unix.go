@@ -5,9 +5,14 @@ package store
 import (
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 const noFollow = syscall.O_NOFOLLOW
+
+// writable returns an error if the user of this process may not make files in a directory.
+func writable(dir string) error { return unix.Access(dir, unix.W_OK|unix.X_OK) }
 
 // links returns how many names a file has.
 func links(info os.FileInfo) int {

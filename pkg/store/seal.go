@@ -42,16 +42,9 @@ func sealOf(db querier, c *codec) (seal, error) {
 // bindRows seals a file in which there is something to seal only if it is told to: its rows
 // could have been written by anybody, and have the key's word from then on.
 func bindRows(db *sql.DB, c *codec, told bool) error {
-	s, err := sealOf(db, c)
-	if err != nil || c.aead == nil || s == bound {
+	needs, rows, err := needsSeal(db, c, told)
+	if err != nil || !needs {
 		return err
-	}
-	rows := 0
-	if err := db.QueryRow("SELECT (SELECT count(*) FROM (SELECT 1 FROM calls LIMIT 1)) + (SELECT count(*) FROM (SELECT 1 FROM quota LIMIT 1))").Scan(&rows); err != nil {
-		return err
-	}
-	if rows > 0 && !told {
-		return errors.New("was written without a seal_key, or by an older program, whose seal did not tell rows that others have written; if only you could write the file, seal it once with: throttler store seal (Options.Seal)")
 	}
 	tx, err := db.Begin()
 	if err != nil {
@@ -61,11 +54,27 @@ func bindRows(db *sql.DB, c *codec, told bool) error {
 	if err := reseal(tx, c); err != nil {
 		return fmt.Errorf("is not sealed: %w", err)
 	}
-	if err := tx.Commit(); err != nil || rows == 0 {
+	if err := tx.Commit(); err != nil || !rows {
 		return err
 	}
 	_, err = db.Exec("VACUUM") // free space has rows as they were
 	return err
+}
+
+// needsSeal reports whether a file is still to be sealed, and whether it has rows. It fails
+// for one that has, unless told: see bindRows.
+func needsSeal(db *sql.DB, c *codec, told bool) (needs, rows bool, err error) {
+	s, err := sealOf(db, c)
+	if err != nil || c.aead == nil || s == bound {
+		return false, false, err
+	}
+	if err := db.QueryRow("SELECT EXISTS (SELECT 1 FROM calls) OR EXISTS (SELECT 1 FROM quota)").Scan(&rows); err != nil {
+		return false, false, err
+	}
+	if rows && !told {
+		return false, false, errors.New("was written without a seal_key, or by an older program, whose seal did not tell rows that others have written; if only you could write the file, seal it once with: throttler store seal (Options.Seal)")
+	}
+	return true, rows, nil
 }
 
 // A resealing writes all rows of a file anew, for a codec that binds them.

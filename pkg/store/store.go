@@ -146,7 +146,7 @@ func Open(path string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := resolved(path)
+	file, err := locate(path)
 	if err != nil {
 		return nil, fmt.Errorf("store: %s: %w", path, err)
 	}
