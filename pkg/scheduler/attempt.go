@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"runtime/debug"
 	"time"
@@ -60,7 +61,7 @@ func (a *attempt) send() ending {
 		return ending{result: r, stale: true}
 	}
 	e := ending{result: r, next: a.next(r)}
-	a.log(r)
+	a.log(r, e.next)
 	// Read the part of the answer that is kept here: it may block.
 	switch {
 	case r.Response == nil:
@@ -121,16 +122,32 @@ func (a *attempt) decide(now time.Time, p retry.Policy, of retry.Attempt) (d ret
 	return p.Next(now, of, a.loop.random())
 }
 
-func (a *attempt) log(r *upstream.Result) {
+// log tells of an attempt that went otherwise than it should. The loop tells of limited ones.
+func (a *attempt) log(r *upstream.Result, n next) {
 	log, c := a.loop.log, a.intent
 	switch {
+	case a.service.webhook != nil:
+		a.logWebhook(r, n)
 	case r.Outcome == upstream.Unknown:
 		log.Warn("a call may have been executed", "call", c.ID, "upstream", c.Upstream, "reason", r.Reason)
 	case r.Unprocessed:
 		log.Info("the upstream did not process a call", "call", c.ID, "upstream", c.Upstream, "reason", r.Reason)
-	case r.Outcome == upstream.NotExecuted && r.Sent:
-		log.Warn("the upstream limited a call, although its limits had room here: another program uses the quota, a limit is set too high, or attempts without an answer are counted later than late", "call", c.ID, "upstream", c.Upstream, "reason", r.Reason, "retry_after", r.RetryAfter.String())
 	}
+}
+
+// logWebhook tells of a webhook that its target has not taken.
+func (a *attempt) logWebhook(r *upstream.Result, n next) {
+	if r.Outcome == upstream.Done || !r.Sent {
+		return
+	}
+	reason, then := r.Reason, "given up"
+	if r.Response != nil {
+		reason = fmt.Sprintf("status %d", r.Response.StatusCode)
+	}
+	if n.again {
+		then = "again in " + time.Until(n.at).Round(time.Millisecond).String()
+	}
+	a.loop.log.Warn("a webhook was not taken", "webhook", a.call.request.Header.Get("Webhook-Id"), "callback", a.intent.Upstream, "reason", reason, "then", then)
 }
 
 // keep reads the answer to a call for which no caller waits, up to max bytes.

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -64,8 +65,13 @@ func (u *upstreamState) complete(now time.Time, c *call, e ending) {
 		u.finish(now, c, State(r.Outcome))
 		return
 	}
-	if causeOf(r) == retry.Limited && r.Outcome == upstream.NotExecuted {
-		u.limited(now, c, needs, r)
+	if r.Outcome == upstream.NotExecuted {
+		switch causeOf(r) {
+		case retry.Limited:
+			u.limited(now, c, needs, r)
+		case retry.LimitedAlone:
+			logLimited(now, u, c, needs, r, "the call alone", e.next.at.Sub(now))
+		}
 	}
 	u.again(now, c, r, e.next)
 }
@@ -175,6 +181,7 @@ func (u *upstreamState) limited(now time.Time, c *call, needs []quota.Need, r *u
 		u.ledger.PauseKey(now, at.limit, at.key, until)
 	}
 	u.answerPauses.note(now, at, pause{byAnswer, r.Reason, now, until})
+	logLimited(now, u, c, needs, r, cmp.Or(target, "the upstream"), wait)
 	u.planner.Check(now, needs)
 	u.loop.observe(Event{Kind: EventPaused, Call: c.Call, Reason: byAnswer, Limit: target, Key: at.key, Until: until})
 }

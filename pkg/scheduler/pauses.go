@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // Why an upstream, a limit or a key is paused.
@@ -121,4 +123,23 @@ func shorter(now time.Time, l *loop, h lease.Hold) error {
 	p := pause{byOperator, old.Reason, old.Since, old.Back}
 	return &Error{Reason: WrongState, Upstream: h.Upstream, Limit: h.Limit,
 		Detail: fmt.Sprintf("%s is paused until %s already, and not only until %s; resume it first to shorten the pause (%v)", what, stamp(old.Back), stamp(h.Back), p)}
+}
+
+// logLimited tells that the upstream has limited a call: how long what waits now, and of each
+// window how many permits of the key were out, of which the upstream can have counted the calls.
+// Another goroutine writes it, for a log may block.
+func logLimited(now time.Time, u *upstreamState, c *call, needs []quota.Need, r *upstream.Result, what string, wait time.Duration) {
+	if u.webhook != nil { // the attempt has told
+		return
+	}
+	var out []string
+	for _, n := range needs {
+		if l := &u.limits[n.Limit]; l.Kind() != quota.InFlight() {
+			out = append(out, fmt.Sprintf("%s: %d of %d per %v", l.Name, u.ledger.Usage(now, n.Limit, n.Key).Out, l.capacity(), l.Kind()))
+		}
+	}
+	args := []any{"call", c.ID, "upstream", u.Name, "reason", r.Reason, "out", strings.Join(out, ", "), "paused", what, "retry_after", wait.Round(time.Millisecond).String()}
+	u.loop.work.Go(func() {
+		u.loop.log.Warn("the upstream limited a call, although its limits had room here: another program uses the quota, a limit is set too high, or attempts without an answer are counted later than late", args...)
+	})
 }

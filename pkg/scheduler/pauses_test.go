@@ -1,0 +1,62 @@
+package scheduler
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/retry"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// TestLogOfLimited: the log of a limited call has what was out of each limit, and how long what
+// waits, also where the answer does not say so.
+func TestLogOfLimited(t *testing.T) {
+	pause := &upstream.Pause{For: 2 * sec}
+	for name, tt := range map[string]struct {
+		rule   upstream.Rule
+		header http.Header
+		want   string
+	}{
+		"the rule has the wait":   {upstream.Rule{Pause: pause}, nil, `out="app: 3 of 5 per 1s, day: 3 of 100 per day" paused="the upstream" retry_after=2s`},
+		"the answer has it":       {upstream.Rule{Pause: pause}, http.Header{"Retry-After": {"7"}}, `paused="the upstream" retry_after=7s`},
+		"the backoff has it":      {upstream.Rule{}, nil, `paused="the upstream" retry_after=`},
+		"a limit is paused":       {upstream.Rule{Pause: &upstream.Pause{Limit: "app", For: sec}}, nil, `paused=app retry_after=1s`},
+		"the call alone is meant": {upstream.Rule{After: 3 * sec}, nil, `paused="the call alone" retry_after=3s`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{start: time.Now(), serve: func(n int, _ *http.Request) answer {
+					if n == 3 {
+						return answer{after: ms, status: 429, header: tt.header}
+					}
+					return answer{after: ms}
+				}}
+				tt.rule.When, tt.rule.Is = "status == 429", upstream.NotExecuted
+				u := Upstream{Limits: []Limit{{Name: "app", Calls: 5, Window: sec}, {Name: "day", Calls: 100, Calendar: &quota.Calendar{Unit: quota.Day}}}}
+				u.URL, u.Transport, u.Outcomes = "http://api.test", f, []upstream.Rule{tt.rule}
+				u.Retry.Limited = &retry.Curve{Min: sec, Max: sec}
+				var log bytes.Buffer
+				s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var last *Call
+				for range 3 {
+					last = submit(t, s, Request{})
+					time.Sleep(10 * ms)
+				}
+				wait(t, s, last.ID)
+				s.Close()
+				if got := log.String(); strings.Contains(got, "retry_after=0s") || !strings.Contains(got, "the upstream limited a call") || !strings.Contains(got, tt.want) {
+					t.Errorf("no %s in %s", tt.want, got)
+				}
+			})
+		})
+	}
+}
