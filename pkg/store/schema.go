@@ -165,7 +165,7 @@ func checkSchema(db *sql.DB) error {
 			return fmt.Errorf("has a %s that is not that of this program: another program has changed it; %s", name, repairHint)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(want)) {
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(want))) { // tables before their indexes
 		if have[name].kind == "" {
 			return fmt.Errorf("lacks the %s: another program has dropped it; %s", name, repairHint)
 		}
