@@ -67,6 +67,8 @@ func etaText(c *api.Call, now time.Time) string {
 	switch f := c.WaitingFor; {
 	case f != nil && f.Removed:
 		return "when its upstream is in the configuration again"
+	case f != nil && f.InFlight > 0:
+		return fmt.Sprintf("when one of %d in flight ends (the oldest was sent %s ago, time-out %s)", f.InFlight, durationText(now.Sub(f.OldestSentAt)), f.Timeout)
 	case !c.ETA.After(now):
 		return "at once"
 	}
@@ -84,6 +86,10 @@ func waitingForText(f *api.WaitingFor, now time.Time) string {
 		return "its upstream, which was taken out of the configuration"
 	case f.Limit == "":
 		return "its own time: not before " + instantText(f.Until, now)
+	case f.InFlight > 0 && f.Limit == api.ConcurrencyLimit:
+		return "the upstream, where attempts in flight must end first"
+	case f.InFlight > 0:
+		return limit + ", whose permits attempts in flight hold"
 	case f.Breaker != "":
 		return "the upstream, whose circuit breaker is open (" + f.Breaker + "); the next probe is due " + instantText(f.Until, now)
 	case f.Paused:

@@ -37,8 +37,10 @@ func TestWaitingForText(t *testing.T) {
 		`a pause of the upstream (by an operator: maintenance), until 09:00:01.500 (in 1.5s)`:                    {Limit: api.ConcurrencyLimit, Paused: true, Pause: "by an operator: maintenance"},
 		`its own time: not before 09:00:01.500 (in 1.5s)`:                                                        {},
 		`its upstream, which was taken out of the configuration`:                                                 {Removed: true},
+		`limit parallel, whose permits attempts in flight hold`:                                                  {Limit: "parallel", InFlight: 3},
+		`the upstream, where attempts in flight must end first`:                                                  {Limit: api.ConcurrencyLimit, InFlight: 3},
 	} {
-		if !f.Removed {
+		if !f.Removed && f.InFlight == 0 {
 			f.Until = until
 		}
 		if got := waitingForText(&f, now); got != want {

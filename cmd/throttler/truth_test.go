@@ -215,3 +215,43 @@ func TestReloadOfKeysThatNeedARestart(t *testing.T) {
 	reload(string(text)+"keep_calls: 168h\n", `{"changes":[]}`)
 	reload(string(text), `{"changes":[]}`)
 }
+
+// TestHungAttempts: a call whose permits are held by attempts that do not end has no ETA.
+// What is told instead is which attempts it waits for.
+func TestHungAttempts(t *testing.T) {
+	url, arrived, answer := stall(t)
+	p := start(t, url, "timeout: 25s", "limits: [{name: parallel, concurrency: 3}]")
+	var last string
+	for range 4 {
+		last = p.submit(t, "/")
+	}
+	for range 3 {
+		<-arrived
+	}
+	var call api.Call
+	p.until(t, "waiting without an ETA", func() bool {
+		call = api.Call{}
+		if err := json.Unmarshal([]byte(p.body("/v1/calls/"+last)), &call); err != nil {
+			t.Fatal(err)
+		}
+		return call.ETA.IsZero()
+	})
+	f := call.WaitingFor
+	if f == nil || f.Limit != "parallel" || f.InFlight != 3 || f.Timeout != "25s" || f.OldestSentAt.Before(call.AcceptedAt.Add(-time.Minute)) || !f.Until.IsZero() {
+		t.Errorf("%+v", f)
+	}
+	if u := p.upstream(t, "alipay"); !u.ETA.IsZero() || u.Waiting != 1 {
+		t.Errorf("%+v", u)
+	}
+	for what, args := range map[string][]string{
+		"when one of 3 in flight ends (the oldest was sent ": {"get", last},
+		", time-out 25s)\n":       {"get", last},
+		"  not known  parallel\n": {"list", "--state", "waiting"},
+	} {
+		if out, err := p.throttler(t, append([]string{"calls"}, args...)...).Output(); err != nil || !strings.Contains(string(out), what) {
+			t.Errorf("%v, no %q in\n%s", err, what, out)
+		}
+	}
+	close(answer)
+	p.until(t, "done", func() bool { return strings.Contains(p.body("/v1/calls/"+last), `"state":"done"`) })
+}

@@ -71,6 +71,12 @@ type WaitingFor struct {
 	// Removed: the upstream is not in the configuration any more, and the call waits until
 	// it is there again.
 	Removed bool `json:"removed,omitempty"`
+	// InFlight attempts hold the permits that it waits for, and take far longer than attempts
+	// do; or the circuit breaker has just closed and lets few begin at a time. There is no eta
+	// before one ends. The oldest was sent then; Timeout is a duration such as 30s.
+	InFlight     int       `json:"in_flight,omitempty"`
+	OldestSentAt time.Time `json:"oldest_sent_at,omitzero"`
+	Timeout      string    `json:"timeout,omitempty"`
 	// Breaker is why the upstream's circuit breaker is open, if that is what it waits for.
 	Breaker string `json:"breaker,omitempty"`
 }

@@ -28,7 +28,7 @@ var golden = []struct {
 }{
 	{"call", fullCall, Call{ID: "c1", Upstream: "pay", State: Done, AcceptedAt: at(0)}},
 	{"attempt", fullAttempt, Attempt{N: 1, SentAt: at(1)}},
-	{"waiting_for", WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", KeysFull: true, Removed: true, Breaker: "10 of 20 unknown"}, WaitingFor{}},
+	{"waiting_for", WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", KeysFull: true, Removed: true, InFlight: 2, OldestSentAt: at(1), Timeout: "30s", Breaker: "10 of 20 unknown"}, WaitingFor{}},
 	{"response", fullResponse, Response{Status: 204}},
 	{"page", Page{Calls: []*Call{&fullCall}, Next: "c1"}, Page{Calls: []*Call{}}},
 	{"submission", Submission{
@@ -67,7 +67,7 @@ var (
 	fullCall       = Call{
 		ID: "c1", Upstream: "pay", State: Unknown, Priority: 10, Async: true, Durable: true, Callback: "shop", Resolves: "c0",
 		AcceptedAt: at(0), NotBefore: at(1), Deadline: at(2), FinishedAt: at(3), Reason: "gone", ETA: at(4),
-		Attempts: []Attempt{fullAttempt}, WaitingFor: &WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", KeysFull: true, Removed: true, Breaker: "10 of 20 unknown"}, Response: &fullResponse,
+		Attempts: []Attempt{fullAttempt}, WaitingFor: &WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", KeysFull: true, Removed: true, InFlight: 2, OldestSentAt: at(1), Timeout: "30s", Breaker: "10 of 20 unknown"}, Response: &fullResponse,
 	}
 )
 

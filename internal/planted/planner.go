@@ -93,7 +93,7 @@ var plannerBugs = []bug{
 	{"an estimate leaves out the flow's own calls", "pkg/planner/eta.go",
 		"		l.before = own.before(r)\n", "", nil},
 	{"an estimate leaves out calls that pass from other keys", "pkg/planner/eta.go",
-		"			more := stored + line.ahead(at.Sub(now))\n", "			more := ahead\n", nil},
+		"			more := stored + line.ahead(at.Sub(now))\n", "			more := o.Ahead\n", nil},
 	{"an estimate leaves out the calls on disk", "pkg/planner/eta.go",
 		"		stored := other.Ahead * n.Cost\n", "		stored := 0\n", nil},
 	{"an estimate looks at the first flows only", "pkg/planner/eta.go",

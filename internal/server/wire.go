@@ -23,7 +23,13 @@ func APICall(c *scheduler.Call) *api.Call {
 		Attempts: convert(c.Attempts, apiAttempt),
 	}
 	if f := c.WaitingFor; f != nil {
-		out.WaitingFor = &api.WaitingFor{Limit: f.Limit, Key: f.Key, Until: f.Until, Ahead: f.Ahead, Next: f.Next, Paused: f.Paused, Pause: f.Pause, KeysFull: f.KeysFull, Removed: f.Removed, Breaker: f.Breaker}
+		out.WaitingFor = &api.WaitingFor{
+			Limit: f.Limit, Key: f.Key, Until: f.Until, Ahead: f.Ahead, Next: f.Next, Paused: f.Paused, Pause: f.Pause, KeysFull: f.KeysFull, Removed: f.Removed,
+			InFlight: f.InFlight, OldestSentAt: f.OldestSentAt, Breaker: f.Breaker,
+		}
+		if f.InFlight > 0 {
+			out.WaitingFor.Timeout = f.Timeout.String()
+		}
 	}
 	if r := c.Response; r != nil {
 		out.Response = &api.Response{Status: r.Status, Headers: api.Headers(r.Headers), Body: r.Body, Truncated: r.Truncated}

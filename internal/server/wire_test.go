@@ -67,11 +67,13 @@ func filled[T any]() (v T) {
 // the value of the scheduler's field with its name.
 func TestWireLosesNothing(t *testing.T) {
 	call, route := filled[scheduler.Call](), filled[scheduler.Route]()
+	wire := filled[api.Call]()
+	wire.WaitingFor.Timeout = call.WaitingFor.Timeout.String()
 	for _, tt := range []struct {
 		name      string
 		got, want any
 	}{
-		{"call", *APICall(&call), filled[api.Call]()},
+		{"call", *APICall(&call), wire},
 		{"attempt", apiAttempt(filled[scheduler.Attempt]()), filled[api.Attempt]()},
 		{"upstream", apiUpstream(filled[scheduler.UpstreamStatus]()), filled[api.Upstream]()},
 		{"limit", apiLimit(filled[scheduler.LimitStatus]()), filled[api.Limit]()},

@@ -20,10 +20,23 @@ type Elsewhere struct {
 	Ahead int
 	// Without leaves a limit out of the estimate, by its index plus 1.
 	Without int
+	// Hung returns how many permits of a key are in flight and not expected back; nil if
+	// there are none. It does not count during a pause.
+	Hung func(limit int, key string) int
+}
+
+// outlook is what is expected of a key, apart from the calls ahead.
+func (p *Planner[T]) outlook(now, opens time.Time, limit int, key string, other Elsewhere) quota.Outlook {
+	o := quota.Outlook{Trip: p.trip, From: opens}
+	if other.Hung != nil && !opens.After(now) {
+		o.Hung = other.Hung(limit, key)
+	}
+	return o
 }
 
 // A Forecast is when a call can be expected to go.
 type Forecast struct {
+	// At is zero if that cannot be told before permits are back that hang in flight.
 	At time.Time
 	// Limit is the index of the limit that it waits for last, or whose pause lasts longest
 	// if one of its limits is paused, -1 if none holds it; Key is its key there.
@@ -50,15 +63,19 @@ func (p *Planner[T]) ETA(now time.Time, it *Item[T], other Elsewhere) Forecast {
 		}
 		stored := other.Ahead * n.Cost
 		line := p.line(p.keys[keyID{n.Limit, n.Key}], it, n.Cost)
-		ahead := stored + line.ahead(0)
-		at := p.ledger.ETAFrom(now, opens, n, ahead, p.trip)
+		o := p.outlook(now, opens, n.Limit, n.Key, other)
+		o.Ahead = stored + line.ahead(0)
+		at, known := p.ledger.Estimate(now, n, o)
+		if !known {
+			return Forecast{Limit: n.Limit, Key: n.Key, Ahead: o.Ahead}
+		}
 		for range 4 { // calls that pass meanwhile take time too; it converges from below
 			more := stored + line.ahead(at.Sub(now))
-			if more <= ahead {
+			if more <= o.Ahead {
 				break
 			}
-			ahead = more
-			at = p.ledger.ETAFrom(now, opens, n, ahead, p.trip)
+			o.Ahead = more
+			at, _ = p.ledger.Estimate(now, n, o)
 		}
 		until := p.ledger.Usage(now, n.Limit, n.Key).PausedUntil
 		holds := at.After(f.At)
@@ -66,7 +83,7 @@ func (p *Planner[T]) ETA(now time.Time, it *Item[T], other Elsewhere) Forecast {
 			holds = until.Equal(opens) && f.Limit < 0
 		}
 		if holds {
-			f = Forecast{At: f.At, Limit: n.Limit, Key: n.Key, Ahead: ahead, Pause: until, Full: p.ledger.Full(now, n.Limit, n.Key)}
+			f = Forecast{At: f.At, Limit: n.Limit, Key: n.Key, Ahead: o.Ahead, Pause: until, Full: p.ledger.Full(now, n.Limit, n.Key)}
 		}
 		if at.After(f.At) {
 			f.At = at
@@ -76,10 +93,11 @@ func (p *Planner[T]) ETA(now time.Time, it *Item[T], other Elsewhere) Forecast {
 }
 
 // Last estimates when the last of all waiting calls can be expected to go: it waits at
-// one of the keys for which most permits are wanted. So many more calls wait outside the
-// planner, as on disk, and are taken to need the same as those inside. The result is zero
-// if none is inside. No call goes before first.
-func (p *Planner[T]) Last(now, first time.Time, outside int) (at time.Time) {
+// one of the keys for which most permits are wanted. Calls ahead elsewhere are taken to
+// need the same as those in the planner. No call goes before opens. The result is zero if
+// none is in the planner, or if it cannot be told before permits are back that hang in
+// flight.
+func (p *Planner[T]) Last(now, opens time.Time, other Elsewhere) (at time.Time) {
 	inside := 0
 	for _, n := range p.held {
 		inside += n
@@ -94,13 +112,21 @@ func (p *Planner[T]) Last(now, first time.Time, outside int) (at time.Time) {
 		if q == nil || q.total() == 0 {
 			continue
 		}
-		all := q.total() + int(float64(q.total())*float64(outside)/float64(max(1, inside)))
-		if eta := p.ledger.ETAFrom(now, first, quota.Need{Limit: i, Key: q.id.key, Cost: 1}, all-1, p.trip); eta.After(at) {
+		o := p.outlook(now, opens, i, q.id.key, other)
+		o.Ahead = q.total() + int(float64(q.total())*float64(other.Ahead)/float64(max(1, inside))) - 1
+		eta, known := p.ledger.Estimate(now, quota.Need{Limit: i, Key: q.id.key, Cost: 1}, o)
+		if !known {
+			return time.Time{}
+		}
+		if eta.After(at) {
 			at = eta
 		}
 	}
 	return at
 }
+
+// Trip returns how long attempts take, the last ones most.
+func (p *Planner[T]) Trip() time.Duration { return p.trip }
 
 // Observe learns how long attempts take.
 func (p *Planner[T]) Observe(trip time.Duration) {

@@ -70,7 +70,7 @@ func TestETAIsExact(t *testing.T) {
 					t.Errorf("%s: told was %v, and at %v %v", name, told[name], r.now, at)
 				}
 			}
-			last := r.planner.Last(r.time(), r.time(), 0).Sub(start)
+			last := r.planner.Last(r.time(), r.time(), Elsewhere{}).Sub(start)
 			r.run(time.Hour)
 			for _, name := range names {
 				if at, ok := r.sent[name]; !ok || at != told[name] {
@@ -232,13 +232,22 @@ func TestForecast(t *testing.T) {
 	r.run(time.Minute)
 	r.ledger.PauseLimit(0, at(time.Hour))
 	check("during a pause", r.planner.ETA(r.time(), urgent, Elsewhere{}), Forecast{At: at(time.Hour), Limit: 0, Pause: at(time.Hour)})
+	hang := Elsewhere{Hung: func(limit int, key string) int {
+		if limit == 1 && key == "17" {
+			return 1
+		}
+		return 0
+	}}
+	check("during a pause, while an attempt hangs", r.planner.ETA(r.time(), urgent, hang), Forecast{At: at(time.Hour), Limit: 0, Pause: at(time.Hour)})
+	check("without an end, as an attempt hangs", r.planner.ETA(at(2*time.Hour), urgent, hang), Forecast{Limit: 1, Key: "17"})
+	check("while an attempt hangs at another key", r.planner.ETA(at(2*time.Hour), &Item[string]{Demand: demand("a", need(0, "", 1), need(1, "18", 1))}, hang), Forecast{At: at(2 * time.Hour), Limit: -1})
 	check("during a pause, with two on disk", r.planner.ETA(r.time(), urgent, Elsewhere{Ahead: 2}), Forecast{At: at(time.Hour + 6*sec), Limit: 0, Ahead: 2, Pause: at(time.Hour)})
 }
 
 // TestLast: the last of all calls waits at the key for which most permits are wanted.
 func TestLast(t *testing.T) {
 	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 10, Window: quota.Sliding(sec)}, quota.Limit{Name: "trade", Calls: 1, Window: quota.Sliding(sec)})
-	if last := r.planner.Last(start, start, 0); !last.IsZero() {
+	if last := r.planner.Last(start, start, Elsewhere{}); !last.IsZero() {
 		t.Errorf("nothing waits, and the last call goes at %v", last)
 	}
 	r.trip = 0
@@ -246,21 +255,24 @@ func TestLast(t *testing.T) {
 		r.add(fmt.Sprint("t", i), need(1, "alone", 1)) // none waits for app
 	}
 	r.run(0)
-	if last := r.planner.Last(start, start, 0).Sub(start); last != 2*sec {
+	if last := r.planner.Last(start, start, Elsewhere{}).Sub(start); last != 2*sec {
 		t.Errorf("the last of three calls goes at %v, want 2s", last)
 	}
 	for i := range 12 {
 		r.add(fmt.Sprint("a", i), need(0, "", 1), need(1, fmt.Sprint(i%4/3), 1)) // nine of key 0, three of key 1
 	}
 	r.run(0)
-	if last := r.planner.Last(start, start, 0).Sub(start); last != 8*sec {
+	if last := r.planner.Last(start, start, Elsewhere{}).Sub(start); last != 8*sec {
 		t.Errorf("the last call goes at %v, want 8s", last)
 	}
-	if last := r.planner.Last(start, start, 12).Sub(start); last != 16*sec { // as many again outside
+	if last := r.planner.Last(start, start, Elsewhere{Ahead: 12}).Sub(start); last != 16*sec { // as many again outside
 		t.Errorf("with as many on disk, the last call goes at %v, want 16s", last)
 	}
-	if last := r.planner.Last(start, start.Add(time.Minute), 0).Sub(start); last != time.Minute+7*sec {
+	if last := r.planner.Last(start, start.Add(time.Minute), Elsewhere{}).Sub(start); last != time.Minute+7*sec {
 		t.Errorf("after a pause, the last call goes at %v, want 1m7s", last)
+	}
+	if last := r.planner.Last(start, start, Elsewhere{Hung: func(limit int, key string) int { return limit }}); !last.IsZero() {
+		t.Errorf("an attempt hangs, and the last call goes at %v", last)
 	}
 	r.run(time.Hour)
 	if last := r.sent["a10"]; last != 8*sec {

@@ -9,14 +9,40 @@ const farthest = never / 4
 // same key go before it, and an attempt takes trip. It is exact as far as the
 // permits' returns are known, and assumes trip beyond.
 func (l *Ledger) ETA(now time.Time, n Need, ahead int, trip time.Duration) time.Time {
-	return l.ETAFrom(now, now, n, ahead, trip)
+	at, _ := l.Estimate(now, n, Outlook{Ahead: ahead, Trip: trip})
+	return at
 }
 
-// ETAFrom is ETA if neither the need nor a call ahead goes before an instant, because
-// another limit is paused for instance.
-func (l *Ledger) ETAFrom(now, first time.Time, n Need, ahead int, trip time.Duration) time.Time {
-	lim, at := l.limits[n.Limit], l.instant(now)
-	pause := max(lim.paused, int64(first.Sub(l.origin)))
+// An Outlook is what is expected of the calls that share a key with a need.
+type Outlook struct {
+	Ahead int           // permits of calls that go before
+	Trip  time.Duration // of an attempt
+	// From is the instant before which neither the need nor a call ahead goes, because
+	// another limit is paused for instance; none if it is zero.
+	From time.Time
+	// Hung is how many permits in flight are not expected back, as their attempts have
+	// taken for longer than attempts do.
+	Hung int
+}
+
+// Estimate is ETA with more to expect. It has no result if the need cannot be met before
+// permits of o.Hung are back.
+func (l *Ledger) Estimate(now time.Time, n Need, o Outlook) (at time.Time, known bool) {
+	lim := l.limits[n.Limit]
+	usable := lim.Calls - o.Hung
+	if usable < max(1, n.Cost) {
+		return at, false
+	}
+	return l.estimate(l.instant(now), n, o, usable), true
+}
+
+// estimate is Estimate if so many permits can be used.
+func (l *Ledger) estimate(at instant, n Need, o Outlook, usable int) time.Time {
+	lim, trip, pause := l.limits[n.Limit], int64(o.Trip), int64(0)
+	if !o.From.IsZero() {
+		pause = int64(o.From.Sub(l.origin))
+	}
+	pause = max(pause, lim.paused)
 	a := lim.accounts[n.Key]
 	if a == nil {
 		a = &account{extra: lim.newExtra(at, nil)}
@@ -29,12 +55,12 @@ func (l *Ledger) ETAFrom(now, first time.Time, n Need, ahead int, trip time.Dura
 	}
 	from := at.add(max(0, max(pause, a.paused)-at.mono))
 	// Each permit is taken once per round: the need has the r-th of this round.
-	last := ahead + n.Cost - 1
-	rounds, r := int64(last/lim.Calls), last%lim.Calls
-	rounds = min(rounds, farthest/(int64(lim.Window.Length()+trip)+1))
-	wait := lim.pessimistic(at, from, a, rounds, r, int64(trip))
+	last := o.Ahead + n.Cost - 1
+	rounds, r := int64(last/usable), last%usable
+	rounds = min(rounds, farthest/(int64(lim.Window.Length())+trip+1))
+	wait := lim.pessimistic(at, from, a, rounds, r, trip)
 	if lim.Partly {
-		wait = min(wait, lim.optimistic(at, a, last+1, int64(trip)))
+		wait = min(wait, lim.optimistic(at, a, last+1, o.Hung, trip))
 	}
 	if lim.Burst > 0 {
 		wait = max(wait, a.spaced(from, last+1))
@@ -58,13 +84,14 @@ func (lim *limit) pessimistic(now, from instant, a *account, rounds int64, r int
 }
 
 // optimistic returns how long after from n permits have been free if no attempt
-// counts that is in flight, or is sent until then; never if the counted ones hold all.
-func (lim *limit) optimistic(now instant, a *account, n int, trip int64) int64 {
-	left := lim.Calls - a.cooling.at(lim.clock(now))
+// counts that is in flight, or is sent until then, and hung ones stay; never if the counted
+// ones and these hold all.
+func (lim *limit) optimistic(now instant, a *account, n, hung int, trip int64) int64 {
+	left := lim.Calls - a.cooling.at(lim.clock(now)) - hung
 	if left <= 0 {
 		return never
 	}
-	return int64((int(a.inFlight)+n-1)/left) * trip
+	return int64((int(a.inFlight)-hung+n-1)/left) * trip
 }
 
 // spaced returns how long after from the bucket has given n tokens.

@@ -655,6 +655,46 @@ func TestETA(t *testing.T) {
 	}
 }
 
+// TestEstimateWithHungAttempts: permits that are not expected back are not counted upon.
+func TestEstimateWithHungAttempts(t *testing.T) {
+	const trip = 10 * ms
+	for _, tt := range []struct {
+		name   string
+		limit  Limit
+		flying int
+		hung   int
+		want   []time.Duration // by how many calls are ahead; below 0: it is not known
+	}{
+		{"none hangs", Limit{Calls: 3, Window: InFlight()}, 3, 0, []time.Duration{trip, trip, trip, 2 * trip}},
+		{"one hangs", Limit{Calls: 3, Window: InFlight()}, 3, 1, []time.Duration{trip, trip, 2 * trip}},
+		{"two hang", Limit{Calls: 3, Window: InFlight()}, 3, 2, []time.Duration{trip, 2 * trip, 3 * trip}},
+		{"all hang", Limit{Calls: 3, Window: InFlight()}, 3, 3, []time.Duration{-1, -1}},
+		{"more hang than there are since", Limit{Calls: 2, Window: InFlight()}, 2, 3, []time.Duration{-1}},
+		{"one hangs, one is free", Limit{Calls: 2, Window: InFlight()}, 1, 1, []time.Duration{0, trip, 2 * trip}},
+		{"one of a window hangs", Limit{Calls: 2, Window: Sliding(time.Second)}, 1, 1, []time.Duration{0, time.Second + trip, 2 * (time.Second + trip)}},
+		{"all of a window hang", Limit{Calls: 2, Window: Sliding(time.Second)}, 2, 2, []time.Duration{-1}},
+		{"one hangs of a limit of which not all count", Limit{Calls: 2, Window: Sliding(time.Second), Partly: true}, 2, 1, []time.Duration{trip, 2 * trip}},
+	} {
+		l := New(start, tt.limit)
+		for range tt.flying {
+			l.Take(at(0), one(0))
+		}
+		for ahead, want := range tt.want {
+			got, known := l.Estimate(at(0), one(0)[0], Outlook{Ahead: ahead, Trip: trip, Hung: tt.hung})
+			if known != (want >= 0) || known && got.Sub(start) != want {
+				t.Errorf("%s, %d ahead: %v, %v, want %v", tt.name, ahead, got.Sub(start), known, want)
+			}
+		}
+	}
+	l := New(start, Limit{Calls: 3, Window: InFlight()})
+	if _, known := l.Estimate(at(0), Need{0, "", 2}, Outlook{Trip: trip, Hung: 2}); known {
+		t.Error("two permits are expected of one")
+	}
+	if got, _ := l.Estimate(at(0), Need{0, "", 1}, Outlook{Ahead: 3, Trip: trip, From: at(time.Minute)}); got.Sub(start) != time.Minute+trip {
+		t.Errorf("after a minute, with three ahead: %v", got.Sub(start))
+	}
+}
+
 // TestETAOfOtherLimits: limits of concurrency, those whose answers do not all count, and
 // spaced ones.
 func TestETAOfOtherLimits(t *testing.T) {

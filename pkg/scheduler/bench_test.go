@@ -90,7 +90,7 @@ func BenchmarkWaiting(b *testing.B) {
 				u := s.loop.upstreams["api"]
 				for _, c := range s.loop.calls { // any
 					began := time.Now()
-					u.forecast(now, c)
+					u.forecast(now, c, nil)
 					eta += time.Since(began)
 					needs := c.item.Demand.Needs[1:] // the upstream is paused
 					began = time.Now()

@@ -89,7 +89,7 @@ type Call struct {
 	Deadline   time.Time
 	FinishedAt time.Time
 	Reason     Reason    // why it ended without an answer: Gone, PastDeadline, Paused or Stopping; empty: see its last attempt
-	ETA        time.Time // only while it waits
+	ETA        time.Time // only while it waits; zero if it is not known, see WaitingFor
 	Attempts   []Attempt // maxAttempts of them: the first, those of unknown outcome, the last
 	WaitingFor *WaitingFor
 	Response   *Response
@@ -138,6 +138,13 @@ type WaitingFor struct {
 	// Removed tells that the upstream was taken out of the configuration: the call waits
 	// until it is there again, and all other fields are empty.
 	Removed bool
+	// InFlight, if not zero, is how many attempts hold the permits that the call waits for
+	// and take far longer than attempts do; of [ConcurrencyLimit] also how many there are
+	// while a circuit breaker that has just closed lets few begin. Until is zero, and the
+	// call has no ETA. Timeout bounds each attempt.
+	InFlight     int
+	OldestSentAt time.Time
+	Timeout      time.Duration
 	// Breaker is why the circuit breaker of the upstream is open; empty if it is not the
 	// reason of the wait.
 	Breaker string

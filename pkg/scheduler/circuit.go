@@ -51,6 +51,10 @@ func (ci *circuit) probe(now time.Time) (others int) {
 	return most
 }
 
+// full reports whether calls wait for the end of attempts because the circuit has just
+// closed: they begin one by one, more with each answer.
+func (ci *circuit) full(now time.Time) bool { return !ci.Open() && ci.Allow(now) == 0 }
+
 // due returns when a call may be the next probe; zero if the circuit is closed.
 func (ci *circuit) due(now time.Time, c *call) time.Time {
 	at := ci.Until(now)

@@ -27,6 +27,7 @@ func (u *upstreamState) send(now time.Time, c *call) {
 		f.firstSent = now
 		u.budget.first(now)
 	}
+	f.place = u.flying.PushBack(c)
 	u.circuit.begin(now, c)
 	n := 1
 	if last := c.Last(); last != nil {
@@ -78,7 +79,7 @@ func (u *upstreamState) complete(now time.Time, c *call, e ending) {
 
 // carryOver takes the fields that the loop has changed since the attempt began.
 func (f *flight) carryOver(now *flight) {
-	f.needs, f.leases, f.result, f.reason, f.budgetSlot = now.needs, now.leases, now.result, now.reason, now.budgetSlot
+	f.needs, f.leases, f.place, f.result, f.reason, f.budgetSlot = now.needs, now.leases, now.place, now.result, now.reason, now.budgetSlot
 	f.resolved, f.queries = now.resolved, now.queries
 }
 
@@ -100,7 +101,8 @@ func (u *upstreamState) returnPermits(now time.Time, c *call, changed *Call, r *
 		u.ledger.Return(now, f.needs[i:i+1], u.quotaAttempt(f, n, r))
 	}
 	u.planner.Check(now, f.needs)
-	f.needs = nil
+	u.flying.Remove(f.place)
+	f.needs, f.place = nil, nil
 }
 
 // known returns the holds of attempts whose end is known.
@@ -215,7 +217,7 @@ func (u *upstreamState) again(now time.Time, c *call, r *upstream.Result, n next
 		c.due = n.at.Sub(u.loop.origin)
 		u.reroute(c)
 		deadline := u.repeatableUntil(c.flight, c.Deadline)
-		if eta, _ := u.forecast(now, c); !eta.After(deadline) {
+		if eta, _ := u.forecast(now, c, nil); !eta.After(deadline) {
 			// It stays in sending until that is recorded: records of a call do not overtake.
 			next := c.Call.snapshot()
 			next.State, next.Deadline = Waiting, deadline

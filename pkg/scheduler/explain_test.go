@@ -3,6 +3,7 @@ package scheduler
 import (
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/quota"
@@ -107,4 +108,102 @@ func TestExplainNamesTheLimit(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHungAttempts: a call that waits for attempts which take far longer than others is
+// told which, and has no ETA before one of them ends. It is admitted all the same.
+func TestHungAttempts(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		limit Limit
+		hang  int // of three attempts
+		known bool
+	}{
+		{"all permits in flight", Limit{Name: "parallel", Concurrency: 3}, 3, false},
+		{"all permits of a window", Limit{Name: "rate", Calls: 3, Window: sec}, 3, false},
+		{"all permits of a key", Limit{Name: "key", PerKey: `query("k")`, Calls: 3, Window: sec}, 3, false},
+		{"dear ones", Limit{Name: "dear", Calls: 12, Cost: "4", Window: sec}, 3, false},
+		{"one of three", Limit{Name: "parallel", Concurrency: 3}, 1, true},
+		{"two of three of a window", Limit{Name: "rate", Calls: 3, Window: sec}, 2, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, Upstream{Limits: []Limit{c.limit}, MaxWait: time.Minute}, func(t *testing.T, s *Scheduler, f *fake) {
+				f.serve = func(n int, _ *http.Request) answer {
+					if n > 10 && n <= 10+c.hang {
+						return answer{after: 20 * sec}
+					}
+					return answer{after: 100 * ms}
+				}
+				for range 10 {
+					wait(t, s, submit(t, s, Request{Target: "/?k=a"}).ID)
+				}
+				time.Sleep(5 * sec)
+				began := time.Now()
+				for range 3 {
+					submit(t, s, Request{Target: "/?k=a"})
+				}
+				id := submit(t, s, Request{Target: "/?k=a", Deadline: began.Add(25 * sec)}).ID
+				time.Sleep(900 * ms) // no longer than attempts may take
+				if got := s.mustGet(t, id); got.State == Waiting && got.ETA.IsZero() {
+					t.Errorf("%+v", got)
+				}
+				time.Sleep(2 * sec)
+				late := submit(t, s, Request{Target: "/?k=a", Deadline: began.Add(25 * sec)})
+				got, st := s.mustGet(t, id), upstreams(t, s)[0]
+				if c.known {
+					if got.State != Done {
+						t.Errorf("%+v", got)
+					}
+					return
+				}
+				want := WaitingFor{Limit: c.limit.Name, InFlight: 3, OldestSentAt: began, Timeout: 30 * sec}
+				if c.limit.PerKey != "" {
+					want.Key = "a"
+				}
+				if got.State != Waiting || !got.ETA.IsZero() || got.WaitingFor == nil || *got.WaitingFor != want {
+					t.Errorf("%v, %+v, want %+v", got.ETA, got.WaitingFor, want)
+				}
+				if st.Waiting != 2 || !st.ETA.IsZero() {
+					t.Errorf("%+v", st)
+				}
+				if c := wait(t, s, late.ID); c.State != Done || c.Last().SentAt.Sub(began) < 20*sec {
+					t.Errorf("%+v", c)
+				}
+			})
+		})
+	}
+}
+
+// TestSlowStart: after the breaker has closed, a call that waits for the only attempt in
+// flight is told so. It does not go at once.
+func TestSlowStart(t *testing.T) {
+	bubble(t, Upstream{Breaker: retry.Trip{Unknown: 2, Of: 4}}, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(n int, _ *http.Request) answer {
+			switch n {
+			case 1, 2:
+				return answer{status: 500}
+			case 4:
+				return answer{after: 20 * sec}
+			}
+			return answer{after: 10 * ms}
+		}
+		for range 2 {
+			wait(t, s, submit(t, s, Request{}).ID)
+		}
+		wait(t, s, submit(t, s, Request{}).ID) // the probe
+		began := time.Now()
+		hangs, waits := submit(t, s, Request{}), submit(t, s, Request{})
+		synctest.Wait()
+		if c := s.mustGet(t, hangs.ID); c.State != Sending {
+			t.Fatalf("%+v", c)
+		}
+		time.Sleep(3 * sec)
+		want := WaitingFor{Limit: ConcurrencyLimit, InFlight: 1, OldestSentAt: began, Timeout: 30 * sec}
+		if c := s.mustGet(t, waits.ID); c.State != Waiting || !c.ETA.IsZero() || c.WaitingFor == nil || *c.WaitingFor != want {
+			t.Errorf("%v, %+v, want %+v", c.ETA, c.WaitingFor, want)
+		}
+		if c := wait(t, s, waits.ID); c.State != Done || c.Last().SentAt.Sub(began) != 20*sec {
+			t.Errorf("%+v", c)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"container/list"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -62,6 +63,7 @@ type flight struct {
 	storing    bool             // it is unknown, and that is not recorded yet: nothing is decided before
 	resolved   func()           // ends the queries about it, nil if there are none
 	queries    int              // goroutines that query about it
+	place      *list.Element    // among the attempts in flight, nil if it is not
 	result     *upstream.Result // the last answer, for the caller
 	reason     Reason           // why the call ended without one
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/planner"
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/retry"
 )
@@ -32,7 +33,8 @@ type UpstreamStatus struct {
 	Unknown    int   // submitted calls that wait for a decision
 	MaxWaiting int   // of waiting and unknown ones
 	Bytes      int64 // of bodies and headers of all these
-	// ETA is when the last of the waiting calls can be expected to go.
+	// ETA is when the last of the waiting calls can be expected to go. It is zero while that
+	// depends on attempts in flight that take far longer than attempts do.
 	ETA time.Time
 }
 
@@ -96,7 +98,8 @@ func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 		return st
 	}
 	if st.Waiting > 0 {
-		if st.ETA = u.planner.Last(now, later(now, until), u.window.OnDisk()); until.After(st.ETA) {
+		st.ETA = u.planner.Last(now, later(now, until), planner.Elsewhere{Ahead: u.window.OnDisk(), Hung: hungPermits(now, u)})
+		if until.After(st.ETA) {
 			st.ETA = until
 		}
 	}

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"container/list"
 	"fmt"
 	"slices"
 	"time"
@@ -29,6 +30,7 @@ type upstreamState struct {
 	leases *lease.Book    // which permits the store knows to be out; nil without one
 	window *paging.Window // which calls of the store are in memory
 
+	flying  list.List   // calls in flight, in the order in which they were sent
 	count   [phases]int // calls by phase
 	removed bool        // it is not in the configuration any more
 }

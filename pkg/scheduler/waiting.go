@@ -172,8 +172,9 @@ func (u *upstreamState) load(now time.Time, c *call) {
 
 // forecast returns when a call can be expected to go, and the limit that it waits for
 // last. A call that is not queued yet is looked at as if it were. Calls that are yet to
-// come, and go before, are not foreseen.
-func (u *upstreamState) forecast(now time.Time, c *call) (time.Time, *WaitingFor) {
+// come, and go before, are not foreseen. With hung attempts there may be no instant: see
+// [planner.Elsewhere].
+func (u *upstreamState) forecast(now time.Time, c *call, hung func(limit int, key string) int) (time.Time, *WaitingFor) {
 	why := &WaitingFor{Until: now}
 	if due := u.loop.origin.Add(c.due); due.After(now) {
 		why.Until = due
@@ -189,7 +190,14 @@ func (u *upstreamState) forecast(now time.Time, c *call) (time.Time, *WaitingFor
 			*why = WaitingFor{Limit: ConcurrencyLimit, Until: at, Paused: true, Breaker: u.circuit.reason}
 		}
 	}
-	if f := u.planner.ETA(now, &c.item, other); f.At.After(why.Until) {
+	if other.Without == 0 && !why.Until.After(now) {
+		other.Hung = hung
+	}
+	f := u.planner.ETA(now, &c.item, other)
+	switch {
+	case f.At.IsZero():
+		return f.At, &WaitingFor{Limit: u.limits[f.Limit].Name, Key: f.Key, Ahead: f.Ahead}
+	case f.At.After(why.Until):
 		*why = WaitingFor{Limit: u.limits[f.Limit].Name, Key: f.Key, Until: f.At, Ahead: f.Ahead, KeysFull: f.Full}
 		if !f.Pause.IsZero() {
 			why.Paused, why.Until = true, f.Pause
