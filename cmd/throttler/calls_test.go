@@ -54,8 +54,9 @@ func TestCallsGet(t *testing.T) {
 		`(?m)^state +waiting, accepted .* ago\)$`,
 		`(?m)^goes +about .* \(in 2h0m0?\.?\d*s\)$|\(in 1h59m`,
 		`(?m)^held by +limit app, key "a", until `,
-		`(?m)^ahead +1 permit`,
-		`(?m)^next there +` + first + `$`,
+		`(?m)^ahead +1 permit goes to a call ahead of it$`,
+		`(?m)^first in line +` + first + `$`,
+		`(?m)^must be sent by +.* \(in `,
 	} {
 		if !regexp.MustCompile(want).Match(out) {
 			t.Errorf("get: no line is %s in\n%s", want, out)

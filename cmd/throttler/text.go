@@ -33,14 +33,17 @@ func writeCall(w io.Writer, c *api.Call, now time.Time) error {
 		line("goes", "%s", etaText(c, now))
 		if f := c.WaitingFor; f != nil {
 			line("held by", "%s", waitingForText(f, now))
-			if f.Limit != "" {
-				line("ahead", "%d permit(s) of it for calls that go before", f.Ahead)
+			switch {
+			case f.Ahead == 1:
+				line("ahead", "1 permit goes to a call ahead of it")
+			case f.Ahead > 1:
+				line("ahead", "%d permits go to calls ahead of it", f.Ahead)
 			}
 			if f.Next != "" {
-				line("next there", "%s", f.Next)
+				line("first in line", "%s", f.Next)
 			}
 		}
-		line("latest", "%s", instantText(c.Deadline, now))
+		line("must be sent by", "%s", instantText(c.Deadline, now))
 	}
 	for _, a := range c.Attempts {
 		line(fmt.Sprintf("attempt %d", a.N), "%s", attemptText(&a, now))
