@@ -100,6 +100,9 @@ func waitingForText(f *api.WaitingFor, now time.Time) string {
 	case f.KeysFull:
 		return "a place in " + limit + " (max_keys other keys have permits out)" + until
 	}
+	if f.Late > 0 {
+		until += fmt.Sprintf("; %d of its permits had no answer, and stay out for late longer", f.Late)
+	}
 	return limit + until
 }
 

@@ -28,17 +28,18 @@ func TestWaitingForText(t *testing.T) {
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.Local)
 	until := now.Add(1500 * time.Millisecond)
 	for want, f := range map[string]api.WaitingFor{
-		`limit app, until 09:00:01.500 (in 1.5s)`:                                                                {Limit: "app"},
-		`limit app, key "a", until 09:00:01.500 (in 1.5s)`:                                                       {Limit: "app", Key: "a"},
-		`a place in limit app, key "a" (max_keys other keys have permits out), until 09:00:01.500 (in 1.5s)`:     {Limit: "app", Key: "a", KeysFull: true},
-		`a pause of limit app, key "a", until 09:00:01.500 (in 1.5s)`:                                            {Limit: "app", Key: "a", Paused: true},
-		`the upstream, whose circuit breaker is open (status 503); the next probe is due 09:00:01.500 (in 1.5s)`: {Limit: api.ConcurrencyLimit, Paused: true, Breaker: "status 503"},
-		`a pause of the upstream, until 09:00:01.500 (in 1.5s)`:                                                  {Limit: api.ConcurrencyLimit, Paused: true},
-		`a pause of the upstream (by an operator: maintenance), until 09:00:01.500 (in 1.5s)`:                    {Limit: api.ConcurrencyLimit, Paused: true, Pause: "by an operator: maintenance"},
-		`its own time: not before 09:00:01.500 (in 1.5s)`:                                                        {},
-		`its upstream, which was taken out of the configuration`:                                                 {Removed: true},
-		`limit parallel, whose permits attempts in flight hold`:                                                  {Limit: "parallel", InFlight: 3},
-		`the upstream, where attempts in flight must end first`:                                                  {Limit: api.ConcurrencyLimit, InFlight: 3},
+		`limit app, until 09:00:01.500 (in 1.5s)`:                                                                    {Limit: "app"},
+		`limit app, key "a", until 09:00:01.500 (in 1.5s)`:                                                           {Limit: "app", Key: "a"},
+		`a place in limit app, key "a" (max_keys other keys have permits out), until 09:00:01.500 (in 1.5s)`:         {Limit: "app", Key: "a", KeysFull: true},
+		`a pause of limit app, key "a", until 09:00:01.500 (in 1.5s)`:                                                {Limit: "app", Key: "a", Paused: true},
+		`the upstream, whose circuit breaker is open (status 503); the next probe is due 09:00:01.500 (in 1.5s)`:     {Limit: api.ConcurrencyLimit, Paused: true, Breaker: "status 503"},
+		`a pause of the upstream, until 09:00:01.500 (in 1.5s)`:                                                      {Limit: api.ConcurrencyLimit, Paused: true},
+		`a pause of the upstream (by an operator: maintenance), until 09:00:01.500 (in 1.5s)`:                        {Limit: api.ConcurrencyLimit, Paused: true, Pause: "by an operator: maintenance"},
+		`its own time: not before 09:00:01.500 (in 1.5s)`:                                                            {},
+		`its upstream, which was taken out of the configuration`:                                                     {Removed: true},
+		`limit parallel, whose permits attempts in flight hold`:                                                      {Limit: "parallel", InFlight: 3},
+		`the upstream, where attempts in flight must end first`:                                                      {Limit: api.ConcurrencyLimit, InFlight: 3},
+		`limit parallel, until 09:00:01.500 (in 1.5s); 3 of its permits had no answer, and stay out for late longer`: {Limit: "parallel", Late: 3},
 	} {
 		if !f.Removed && f.InFlight == 0 {
 			f.Until = until

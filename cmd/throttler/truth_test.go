@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -254,4 +255,28 @@ func TestHungAttempts(t *testing.T) {
 	}
 	close(answer)
 	p.until(t, "done", func() bool { return strings.Contains(p.body("/v1/calls/"+last), `"state":"done"`) })
+}
+
+// TestLatePermits: permits of attempts without an answer are out and not in flight. The
+// limit says so, and the call that waits for them.
+func TestLatePermits(t *testing.T) {
+	url, _, _ := stall(t)
+	p := start(t, url, "timeout: 100ms", "late: 1h", "limits: [{name: parallel, concurrency: 3}]")
+	for range 3 {
+		p.submit(t, "/")
+	}
+	p.until(t, "unknown", func() bool { return p.upstream(t, "alipay").Unknown == 3 })
+	var limits []api.Limit
+	if err := json.Unmarshal([]byte(p.body("/v1/limits?upstream=alipay")), &limits); err != nil {
+		t.Fatal(err)
+	}
+	l := limits[slices.IndexFunc(limits, func(l api.Limit) bool { return l.Limit == "parallel" })]
+	if l.Out != 3 || l.InFlight != 0 || l.Late != 3 || l.Keys[0].Late != 3 || time.Until(l.NextBack) < 30*time.Minute || !l.Keys[0].NextBack.Equal(l.NextBack) {
+		t.Errorf("%+v", l)
+	}
+	waits := p.submit(t, "/")
+	out, err := p.throttler(t, "calls", "get", waits).Output()
+	if want := "; 3 of its permits had no answer, and stay out for late longer\n"; err != nil || !strings.Contains(string(out), want) {
+		t.Errorf("%v, no %q in\n%s", err, want, out)
+	}
 }

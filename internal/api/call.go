@@ -65,6 +65,9 @@ type WaitingFor struct {
 	Next   string    `json:"next,omitempty"`   // id of the first call in line there, if it is another one
 	Paused bool      `json:"paused,omitempty"` // the limit or its key is paused, whether permits are free or not
 	Pause  string    `json:"pause,omitempty"`  // by whom, since when and why
+	// Late is how many permits there are out because their attempts ended without an answer:
+	// the upstream may count them until the configured late after.
+	Late int `json:"late,omitempty"`
 	// KeysFull: max_keys other keys of the limit have permits out, whether permits of this
 	// key are free or not.
 	KeysFull bool `json:"keys_full,omitempty"`

@@ -28,7 +28,7 @@ var golden = []struct {
 }{
 	{"call", fullCall, Call{ID: "c1", Upstream: "pay", State: Done, AcceptedAt: at(0)}},
 	{"attempt", fullAttempt, Attempt{N: 1, SentAt: at(1)}},
-	{"waiting_for", WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", KeysFull: true, Removed: true, InFlight: 2, OldestSentAt: at(1), Timeout: "30s", Breaker: "10 of 20 unknown"}, WaitingFor{}},
+	{"waiting_for", WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", Late: 2, KeysFull: true, Removed: true, InFlight: 2, OldestSentAt: at(1), Timeout: "30s", Breaker: "10 of 20 unknown"}, WaitingFor{}},
 	{"response", fullResponse, Response{Status: 204}},
 	{"page", Page{Calls: []*Call{&fullCall}, Next: "c1"}, Page{Calls: []*Call{}}},
 	{"submission", Submission{
@@ -42,7 +42,7 @@ var golden = []struct {
 	{"resume", Resume{Limit: "app", Key: "a"}, Resume{}},
 	{"reload", Reload{Changes: []string{"upstreams.pay.limits[app].calls: 1 → 2"}}, Reload{Changes: []string{}}},
 	{"limit", Limit{
-		Upstream: "pay", Limit: "app", Calls: 100, Window: "1s", LiveKeys: 1, Out: 2, InFlight: 3, Waiting: 4, Keys: []Key{fullKey}, PausedUntil: at(9),
+		Upstream: "pay", Limit: "app", Calls: 100, Window: "1s", LiveKeys: 1, Out: 2, InFlight: 3, Late: 1, NextBack: at(8), Waiting: 4, Keys: []Key{fullKey}, PausedUntil: at(9),
 		Most: 98, Margin: 2, HoldCost: 0.05, GuardWins: map[string]float64{"10ms": 0.04, "50ms": 0.01}, Unanswered: 7,
 	}, Limit{}},
 	{"key", fullKey, Key{}},
@@ -62,12 +62,12 @@ var (
 	fullAttempt    = Attempt{N: 2, SentAt: at(1), EndedAt: at(2), Status: 500, Outcome: "unknown", Reason: "status >= 500", Resolved: true}
 	fullResponse   = Response{Status: 200, Headers: Headers{"Content-Type": {"text/html"}, "X-A": {"1", "2"}}, Body: []byte("<paid>"), Truncated: true}
 	fullLimitPause = LimitPause{Limit: "app", Key: "a", Until: at(9), Pause: "by an operator: maintenance"}
-	fullKey        = Key{Key: "a", Free: 1, Out: 2, InFlight: 3, Waiting: 4, PausedUntil: at(9)}
+	fullKey        = Key{Key: "a", Free: 1, Out: 2, InFlight: 3, Late: 1, NextBack: at(8), Waiting: 4, PausedUntil: at(9)}
 	fullRoute      = Route{Keys: map[string]string{"app": "a", "day": ""}, Costs: map[string]int{"app": 3}, Flow: "gold", Weighted: true}
 	fullCall       = Call{
 		ID: "c1", Upstream: "pay", State: Unknown, Priority: 10, Async: true, Durable: true, Callback: "shop", Resolves: "c0",
 		AcceptedAt: at(0), NotBefore: at(1), Deadline: at(2), FinishedAt: at(3), Reason: "gone", ETA: at(4),
-		Attempts: []Attempt{fullAttempt}, WaitingFor: &WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", KeysFull: true, Removed: true, InFlight: 2, OldestSentAt: at(1), Timeout: "30s", Breaker: "10 of 20 unknown"}, Response: &fullResponse,
+		Attempts: []Attempt{fullAttempt}, WaitingFor: &WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", Late: 2, KeysFull: true, Removed: true, InFlight: 2, OldestSentAt: at(1), Timeout: "30s", Breaker: "10 of 20 unknown"}, Response: &fullResponse,
 	}
 )
 

@@ -35,12 +35,14 @@ type Limit struct {
 	Upstream    string    `json:"upstream"`
 	Limit       string    `json:"limit"`
 	Calls       int       `json:"calls"`
-	Window      string    `json:"window,omitempty"` // a duration or a calendar unit; none for concurrency
-	LiveKeys    int       `json:"live_keys"`        // with permits out, a pause or waiting calls
-	Out         int       `json:"out"`              // permits of all keys
-	InFlight    int       `json:"in_flight"`        // permits of attempts that have not ended
-	Waiting     int       `json:"waiting"`          // permits that waiting calls will take
-	Keys        []Key     `json:"keys"`             // a bounded number, those with most waiting first
+	Window      string    `json:"window,omitempty"`   // a duration or a calendar unit; none for concurrency
+	LiveKeys    int       `json:"live_keys"`          // with permits out, a pause or waiting calls
+	Out         int       `json:"out"`                // permits of all keys
+	InFlight    int       `json:"in_flight"`          // permits of attempts that have not ended
+	Late        int       `json:"late"`               // permits of attempts that ended without an answer: they come back by the configured late later than others
+	NextBack    time.Time `json:"next_back,omitzero"` // when the next permit comes back that is out and not in flight
+	Waiting     int       `json:"waiting"`            // permits that waiting calls will take
+	Keys        []Key     `json:"keys"`               // a bounded number, those with most waiting first
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 
 	// Most is the most permits of one key with calls that may have arrived within one
@@ -63,6 +65,8 @@ type Key struct {
 	Free        int       `json:"free"`
 	Out         int       `json:"out"`
 	InFlight    int       `json:"in_flight"`
+	Late        int       `json:"late"`
+	NextBack    time.Time `json:"next_back,omitzero"`
 	Waiting     int       `json:"waiting"`
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 }

@@ -24,7 +24,7 @@ func APICall(c *scheduler.Call) *api.Call {
 	}
 	if f := c.WaitingFor; f != nil {
 		out.WaitingFor = &api.WaitingFor{
-			Limit: f.Limit, Key: f.Key, Until: f.Until, Ahead: f.Ahead, Next: f.Next, Paused: f.Paused, Pause: f.Pause, KeysFull: f.KeysFull, Removed: f.Removed,
+			Limit: f.Limit, Key: f.Key, Until: f.Until, Ahead: f.Ahead, Next: f.Next, Paused: f.Paused, Pause: f.Pause, Late: f.Late, KeysFull: f.KeysFull, Removed: f.Removed,
 			InFlight: f.InFlight, OldestSentAt: f.OldestSentAt, Breaker: f.Breaker,
 		}
 		if f.InFlight > 0 {
@@ -56,13 +56,13 @@ func apiUpstream(u scheduler.UpstreamStatus) api.Upstream {
 func apiLimit(l scheduler.LimitStatus) api.Limit {
 	return api.Limit{
 		Upstream: l.Upstream, Limit: l.Limit, Calls: l.Calls, Window: l.Window,
-		LiveKeys: l.LiveKeys, Out: l.Out, InFlight: l.InFlight, Waiting: l.Waiting, Keys: convert(l.Keys, apiKey), PausedUntil: l.PausedUntil,
+		LiveKeys: l.LiveKeys, Out: l.Out, InFlight: l.InFlight, Late: l.Late, NextBack: l.NextBack, Waiting: l.Waiting, Keys: convert(l.Keys, apiKey), PausedUntil: l.PausedUntil,
 		Most: l.Most, Margin: l.Margin, HoldCost: l.HoldCost, GuardWins: l.GuardWins, Unanswered: l.Unanswered,
 	}
 }
 
 func apiKey(k scheduler.KeyStatus) api.Key {
-	return api.Key{Key: k.Key, Free: k.Free, Out: k.Out, InFlight: k.InFlight, Waiting: k.Waiting, PausedUntil: k.PausedUntil}
+	return api.Key{Key: k.Key, Free: k.Free, Out: k.Out, InFlight: k.InFlight, Late: k.Late, NextBack: k.NextBack, Waiting: k.Waiting, PausedUntil: k.PausedUntil}
 }
 
 // apiEvent returns an event without its ETA and its route.

@@ -11,8 +11,9 @@ type cooling struct {
 
 // A batch are permits that come back at one instant.
 type batch struct {
-	at int64
-	n  int32
+	at   int64
+	n    int32
+	late int32 // those of n whose attempts had no answer
 }
 
 // at returns how many are out.
@@ -27,23 +28,33 @@ func (c *cooling) at(now int64) int {
 	return int(c.total)
 }
 
-func (c *cooling) add(at int64, n int) {
+// late returns how many that are out had no answer.
+func (c *cooling) late(now int64) (n int) {
+	c.at(now)
+	for _, b := range c.ring[c.head:] {
+		n += int(b.late)
+	}
+	return n
+}
+
+func (c *cooling) add(b batch) {
 	if c.head > 0 && len(c.ring) == cap(c.ring) { // reuse the room in front before growing
 		c.ring = c.ring[:copy(c.ring, c.ring[c.head:])]
 		c.head = 0
 	}
-	c.total += int32(n)
+	c.total += b.n
 	i := len(c.ring)
-	for i > int(c.head) && c.ring[i-1].at > at {
+	for i > int(c.head) && c.ring[i-1].at > b.at {
 		i--
 	}
-	if i > int(c.head) && c.ring[i-1].at == at {
-		c.ring[i-1].n += int32(n)
+	if i > int(c.head) && c.ring[i-1].at == b.at {
+		c.ring[i-1].n += b.n
+		c.ring[i-1].late += b.late
 		return
 	}
 	c.ring = append(c.ring, batch{})
 	copy(c.ring[i+1:], c.ring[i:])
-	c.ring[i] = batch{at, int32(n)}
+	c.ring[i] = b
 }
 
 // atMost returns the instant from which at most n are out, now or later.

@@ -6,8 +6,8 @@ import "testing"
 // which they were put in; those of one instant are one batch.
 func TestCooling(t *testing.T) {
 	var c cooling
-	for _, b := range []batch{{20, 1}, {10, 2}, {30, 1}, {20, 3}} {
-		c.add(b.at, int(b.n))
+	for _, b := range []batch{{20, 1, 0}, {10, 2, 0}, {30, 1, 1}, {20, 3, 2}} {
+		c.add(b)
 	}
 	if len(c.ring) != 3 {
 		t.Errorf("%d batches, want one for each instant: %v", len(c.ring), c.ring)
@@ -26,11 +26,11 @@ func TestCooling(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct {
-		now int64
-		out int
-	}{{9, 7}, {10, 5}, {19, 5}, {20, 1}, {29, 1}, {30, 0}} {
-		if got := c.at(tt.now); got != tt.out {
-			t.Errorf("%d are out at %d, want %d", got, tt.now, tt.out)
+		now       int64
+		out, late int
+	}{{9, 7, 3}, {10, 5, 3}, {19, 5, 3}, {20, 1, 1}, {29, 1, 1}, {30, 0, 0}} {
+		if got, late := c.at(tt.now), c.late(tt.now); got != tt.out || late != tt.late {
+			t.Errorf("%d are out at %d, %d of them late, want %d and %d", got, tt.now, late, tt.out, tt.late)
 		}
 	}
 }
@@ -40,7 +40,7 @@ func TestCooling(t *testing.T) {
 func TestCoolingShifts(t *testing.T) {
 	var c cooling
 	for _, at := range []int64{10, 20, 30, 40} {
-		c.add(at, 1)
+		c.add(batch{at: at, n: 1})
 	}
 	c.shift(10, -15, 8)
 	if got := c.at(0); got != 3 {
@@ -57,7 +57,7 @@ func TestCoolingShifts(t *testing.T) {
 func TestCoolingReusesItsRoom(t *testing.T) {
 	var c cooling
 	for now := range int64(10_000) {
-		c.add(now+3, 1)
+		c.add(batch{at: now + 3, n: 1})
 		if got, want := c.at(now), min(3, int(now)+1); got != want {
 			t.Fatalf("%d are out at %d, want %d", got, now, want)
 		}

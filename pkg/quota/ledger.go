@@ -184,6 +184,23 @@ func (l *Ledger) usage(at instant, lim *limit, key string, a *account) Usage {
 	return u
 }
 
+// Cooling tells of the permits of a key that are out though their attempts have ended:
+// how many had no answer, so that they stay out for Limit.Late longer, and when the next of
+// all comes back; zero if there is none. Those that were restored count as answered.
+func (l *Ledger) Cooling(now time.Time, limit int, key string) (late int, next time.Time) {
+	at, lim := l.instant(now), l.limits[limit]
+	a := lim.accounts[key]
+	if a == nil {
+		return 0, next
+	}
+	clock := lim.clock(at)
+	late = a.cooling.late(clock)
+	if back, some := a.cooling.nth(0); some {
+		next = l.time(at.mono + back - clock)
+	}
+	return late, next
+}
+
 // Keys yields the state of every key of a limit that the ledger knows, in no
 // particular order: those with a permit out or a pause, and some that had one.
 func (l *Ledger) Keys(now time.Time, limit int) iter.Seq[Usage] {

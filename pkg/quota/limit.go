@@ -187,20 +187,21 @@ func (lim *limit) give(now instant, n Need, t trip) {
 	if t.fate == Uncounted {
 		return
 	}
+	clock, late := lim.clock(now), int32(0)
 	switch t.fate {
 	case Answered:
 		lim.audit.add(n.Cost, time.Duration(t.end.mono-t.sent.mono))
 	case Unanswered:
+		late = int32(n.Cost)
 		lim.audit.Unanswered += int64(n.Cost)
 	}
-	clock := lim.clock(now)
 	arrived, latest := lim.arrived(t)
 	back, full := lim.back(arrived), lim.back(latest)
 	if lim.Guard > 0 && full > clock {
-		a.extra.full.add(full, n.Cost)
+		a.extra.full.add(batch{full, int32(n.Cost), late})
 	}
 	if back > clock {
-		a.cooling.add(back, n.Cost)
+		a.cooling.add(batch{back, int32(n.Cost), late})
 	}
 	a.idle = max(a.idle, full)
 }

@@ -50,10 +50,10 @@ func (l *Ledger) Restore(now time.Time, step time.Duration, h Held) {
 	if a == nil {
 		a = lim.open(at, h.Key)
 	}
-	a.cooling.add(back, h.Permits)
+	a.cooling.add(batch{at: back, n: int32(h.Permits)})
 	a.idle = max(a.idle, back)
 	if lim.Guard > 0 {
-		a.extra.full.add(back, h.Permits)
+		a.extra.full.add(batch{at: back, n: int32(h.Permits)})
 	}
 }
 

@@ -132,6 +132,9 @@ type WaitingFor struct {
 	// says by whom, since when and why.
 	Paused bool
 	Pause  string
+	// Late is how many permits of Key are out because their attempts ended without an answer:
+	// the upstream may count them until [Upstream].Late after.
+	Late int
 	// KeysFull tells that MaxKeys other keys of the limit have permits out, however many
 	// are free of Key.
 	KeysFull bool

@@ -44,6 +44,7 @@ func describe(now time.Time, u *upstreamState, c *call) *Call {
 		d.WaitingFor = nil // it goes at once
 	default:
 		tellPause(u, d.WaitingFor)
+		tellLate(now, u, d.WaitingFor)
 		tellFirst(u, d.WaitingFor, c)
 	}
 	return d
@@ -53,6 +54,13 @@ func describe(now time.Time, u *upstreamState, c *call) *Call {
 func tellPause(u *upstreamState, f *WaitingFor) {
 	if i := u.limitNamed(f.Limit); i >= 0 && f.Paused && f.Breaker == "" {
 		f.Pause = pauseOn(u, i, f.Key).String()
+	}
+}
+
+// tellLate adds the permits that are out without an answer to the reason why a call waits.
+func tellLate(now time.Time, u *upstreamState, f *WaitingFor) {
+	if limit := u.limitNamed(f.Limit); limit >= 0 && !f.Paused {
+		f.Late, _ = u.ledger.Cooling(now, limit, f.Key)
 	}
 }
 

@@ -47,6 +47,8 @@ type LimitStatus struct {
 	LiveKeys    int         // with permits out, a pause or calls waiting
 	Out         int         // permits of all keys
 	InFlight    int         // those of attempts that have not ended
+	Late        int         // those of attempts that ended without an answer: the upstream may count them until Late after, so they stay out for longer
+	NextBack    time.Time   // when the next permit comes back whose attempt has ended; zero if there is none
 	Waiting     int         // permits that waiting calls will take
 	Keys        []KeyStatus // the hundred for which most waits, most first
 	PausedUntil time.Time
@@ -72,6 +74,8 @@ type KeyStatus struct {
 	Free        int
 	Out         int
 	InFlight    int
+	Late        int
+	NextBack    time.Time
 	Waiting     int
 	PausedUntil time.Time
 }
@@ -159,11 +163,19 @@ func addKeys(now time.Time, u *upstreamState, i int, st *LimitStatus) {
 		if wanted == 0 && k.Out == 0 && k.PausedUntil.IsZero() {
 			return
 		}
+		key := KeyStatus{Key: k.Key, Free: k.Free, Out: k.Out, InFlight: k.InFlight, Waiting: wanted, PausedUntil: k.PausedUntil}
+		if k.Out > k.InFlight {
+			key.Late, key.NextBack = u.ledger.Cooling(now, i, k.Key)
+			st.Late += key.Late
+			if st.NextBack.IsZero() || key.NextBack.Before(st.NextBack) {
+				st.NextBack = key.NextBack
+			}
+		}
 		st.LiveKeys++
 		st.Out += k.Out
 		st.InFlight += k.InFlight
 		st.Waiting += wanted
-		st.Keys = append(st.Keys, KeyStatus{Key: k.Key, Free: k.Free, Out: k.Out, InFlight: k.InFlight, Waiting: wanted, PausedUntil: k.PausedUntil})
+		st.Keys = append(st.Keys, key)
 		if len(st.Keys) == 10*maxKeys { // so that a hundred thousand keys take little memory
 			st.Keys = mostWanted(st.Keys)
 		}
