@@ -32,6 +32,7 @@ var suites = []struct {
 	{"./pkg/retry", retryBugs},
 	{"./pkg/scheduler", schedulerBugs},
 	{"./pkg/scheduler", unknownBugs},
+	{"./pkg/scheduler", streamedBugs},
 	{"./internal/server", serverBugs},
 	{"./cmd/throttler", sidecarBugs},
 	{"./pkg/store", copyBugs},

@@ -135,13 +135,16 @@ func TestBytesPassUnchangedBothWays(t *testing.T) {
 // TestStreamsAreNotHeldBack: head and pieces of an answer reach the client before the
 // upstream sends the next piece.
 func TestStreamsAreNotHeldBack(t *testing.T) {
-	for name, length := range map[string]string{"of unknown length": "", "of known length": "3"} {
+	for name, tt := range map[string]struct{ length, durable string }{
+		"of unknown length": {}, "of known length": {length: "3"},
+		"of a durable call": {durable: "true"}, "of a durable call, of known length": {"3", "true"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			next := make(chan bool, 4)
-			u := scheduler.Upstream{Config: upstream.Config{InspectDelay: time.Millisecond}}
+			u := scheduler.Upstream{Config: upstream.Config{InspectDelay: time.Millisecond}, Durable: tt.durable}
 			r := newRig(t, u, Refusal{}, func(w http.ResponseWriter, _ *http.Request) {
-				if length != "" {
-					w.Header().Set("Content-Length", length)
+				if tt.length != "" {
+					w.Header().Set("Content-Length", tt.length)
 				}
 				w.WriteHeader(200)
 				for _, piece := range []string{"", "a", "b", "c"} {

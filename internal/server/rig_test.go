@@ -6,15 +6,18 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/store"
 )
 
-// A rig is a platform, a scheduler in front of it, and the two listeners.
+// A rig is a platform, a scheduler in front of it, with a store if calls are durable, and the
+// two listeners.
 type rig struct {
 	s           *scheduler.Scheduler
 	metrics     *Metrics
@@ -36,8 +39,16 @@ func newRig(t *testing.T, u scheduler.Upstream, refusal Refusal, platform http.H
 		r.metrics.Observe(e)
 		trace(e)
 	}
+	c := scheduler.Config{Upstreams: map[string]scheduler.Upstream{"pay": u}, Observe: observe, Log: log}
+	if u.Durable != "" {
+		db, err := store.Open(filepath.Join(t.TempDir(), "calls.db"), store.Options{Log: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Store = db
+	}
 	var err error
-	r.s, err = scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"pay": u}, Observe: observe, Log: log})
+	r.s, err = scheduler.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}

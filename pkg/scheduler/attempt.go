@@ -62,14 +62,16 @@ func (a *attempt) send() ending {
 	}
 	e := ending{result: r, next: a.next(r)}
 	a.log(r, e.next)
-	// Read the part of the answer that is kept here: it may block.
+	// The part of the answer that is kept is read here: it may block.
 	switch {
 	case r.Response == nil:
 	case a.intent.Async:
 		e.kept = keep(r, a.service.up.MaxInspect)
 		r.Response = nil
+	case a.intent.Durable && r.Truncated:
+		stream(r, a.service.up.MaxInspect)
 	case a.intent.Durable:
-		e.kept = keepCopy(r, a.service.up.MaxInspect)
+		e.kept = keepCopy(r)
 	}
 	return e
 }
@@ -161,21 +163,12 @@ func keep(r *upstream.Result, max int64) *Response {
 	return kept
 }
 
-// keepCopy reads the answer to a call whose caller waits, and leaves it to be read once
-// more: as a body in memory if it is whole, else after at most max bytes.
-func keepCopy(r *upstream.Result, max int64) *Response {
-	body := r.Response.Body
-	kept := &Response{Status: r.Response.StatusCode, Headers: r.Response.Header.Clone(), Truncated: r.Truncated}
-	if !r.Truncated {
-		kept.Body, _ = io.ReadAll(body)
-		r.Response.Body = io.NopCloser(bytes.NewReader(kept.Body))
-		return kept
-	}
-	kept.Body, _ = io.ReadAll(io.LimitReader(body, max))
-	r.Response.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(kept.Body), body), body}
+// keepCopy reads the answer to a call whose caller waits, which lies in memory, and leaves
+// it to be read once more.
+func keepCopy(r *upstream.Result) *Response {
+	kept := &Response{Status: r.Response.StatusCode, Headers: r.Response.Header.Clone()}
+	kept.Body, _ = io.ReadAll(r.Response.Body)
+	r.Response.Body = io.NopCloser(bytes.NewReader(kept.Body))
 	return kept
 }
 

@@ -264,6 +264,14 @@ func (c *Call) snapshot() *Call {
 	return &s
 }
 
+// become puts the call into a state.
+func (c *Call) become(now time.Time, state State) {
+	c.State = state
+	if state.Finished() {
+		c.FinishedAt = now
+	}
+}
+
 // delayUntil notes, for a Durable, not before when the call goes again.
 func (c *Call) delayUntil(due time.Time) {
 	if c.Stored != nil {

@@ -211,7 +211,7 @@ func (u *upstreamState) again(now time.Time, c *call, r *upstream.Result, n next
 		end = Expired
 		c.because(PastDeadline)
 	}
-	if n.again && c.abandoned {
+	if n.again && c.abandoned() {
 		c.because(Gone)
 	} else if n.again && (c.Async || !u.loop.stopping && !u.shut()) {
 		c.due = n.at.Sub(u.loop.origin)
@@ -234,7 +234,7 @@ func (u *upstreamState) resume(now time.Time, c *call, next *Call) {
 	c.Call = next
 	u.setPhase(c, waiting)
 	switch {
-	case c.abandoned:
+	case c.abandoned():
 		c.because(Gone)
 		u.finish(now, c, Cancelled)
 	case u.loop.stopping && !c.Async:
@@ -247,7 +247,8 @@ func (u *upstreamState) resume(now time.Time, c *call, next *Call) {
 	}
 }
 
-// finish ends a call in a state: finished, or unknown.
+// finish ends a call in a state: finished, or unknown. If its answer streams, the call ends
+// when that has.
 func (u *upstreamState) finish(now time.Time, c *call, state State) {
 	if c.State == Waiting {
 		u.leave(now, c)
@@ -258,16 +259,22 @@ func (u *upstreamState) finish(now time.Time, c *call, state State) {
 	if state == Unknown && (c.Resolves != "" || u.webhook != nil) {
 		state = Exhausted // a query or a webhook moves nothing: there is nothing to decide
 	}
+	if s := c.streams(); s != nil {
+		passOn(now, u, c, state, s)
+		return
+	}
+	u.end(now, c, state)
+}
+
+// end ends a call in a state, and records that.
+func (u *upstreamState) end(now time.Time, c *call, state State) {
 	end := c.change()
-	end.State = state
+	end.become(now, state)
 	if state == Unknown && c.Async {
 		u.setPhase(c, unresolved) // it stays in memory, and may go again
 		c.flight.storing = true
 	} else {
 		u.setPhase(c, uncounted)
-	}
-	if state.Finished() {
-		end.FinishedAt = now
 	}
 	if state == Cancelled || state == Expired || state == Exhausted {
 		end.Reason = c.history().reason
@@ -283,9 +290,13 @@ func (u *upstreamState) ended(now time.Time, c *call) {
 	} else {
 		c.flight.storing = false
 	}
-	if c.abandoned {
+	if s := c.streams(); s != nil {
+		close(s.stored)
+	}
+	if c.abandoned() {
 		c.discardAnswer()
 	}
+	c.tell(c.Call)
 	if c.ended != nil {
 		close(c.ended)
 	}
@@ -332,6 +343,7 @@ func (u *upstreamState) dropStale(now time.Time, c *call) {
 	} else {
 		u.setPhase(c, uncounted)
 	}
+	c.tell(c.Call)
 	if c.ended != nil {
 		close(c.ended)
 	}

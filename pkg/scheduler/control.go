@@ -151,12 +151,11 @@ func (s *Scheduler) resolveStored(ctx context.Context, id string, as State, reas
 // resolved returns the call after a decision about it.
 func (c *Call) resolved(now time.Time, as State, reason string) *Call {
 	next := c.snapshot()
-	next.State = as
+	next.become(now, as)
 	if last := next.Last(); last != nil && reason != "" {
 		last.Reason += "; resolved as " + string(as) + ": " + reason
 	}
 	if as.Finished() {
-		next.FinishedAt = now
 		return next
 	}
 	for i := range next.Attempts {

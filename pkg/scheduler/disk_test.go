@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -69,7 +68,6 @@ func onDisk(t *testing.T, test func(t *testing.T, start func(map[string]schedule
 	synctest.Test(t, func(t *testing.T) {
 		test(t, func(ups map[string]scheduler.Upstream) (*scheduler.Scheduler, *fullable) {
 			t.Helper()
-			quiet := slog.New(slog.DiscardHandler)
 			db, err := store.Open(path, store.Options{Log: quiet})
 			if err != nil {
 				t.Fatal(err)

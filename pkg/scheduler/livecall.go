@@ -18,7 +18,6 @@ import (
 type call struct {
 	*Call   // is never changed, only replaced (see change): others hold it too
 	request *upstream.Request
-	query   bool           // it asks about an unknown call; it never changes
 	up      *upstreamState // nil until it is admitted
 	bytes   int64
 
@@ -26,13 +25,21 @@ type call struct {
 	due     time.Duration       // on the loop's clock; not before it
 	timeout wheel.Handle
 	flight  *flight       // nil until it is sent for the first time, or ends before
-	ended   chan struct{} // if not nil, closed when it is finished or unknown
+	ended   chan struct{} // if not nil, closed when it is recorded as finished or unknown
+	caller  *caller       // of Do, nil if it was submitted
 
 	generation uint32 // of the service that computed the demand
 	counted    phase  // as which its upstream counts it
 	noBody     bool   // its request stays out of the store
-	abandoned  bool   // its caller has left
+	query      bool   // it asks about an unknown call; it never changes
 	resident   bool   // counted by paging as one that waits in memory
+}
+
+// A caller waits in Do for the end of its call, or for an answer that streams.
+type caller struct {
+	told chan struct{} // closed when end is set
+	end  *Call         // the call as it ends; from then on its answer is the caller's
+	left bool          // before
 }
 
 // A phase is the state of a call as its upstream counts it.
@@ -79,7 +86,7 @@ func (c *call) history() flight {
 // whenEnded returns a channel that is closed when the call is recorded as finished or
 // unknown, nil if it is.
 func (c *call) whenEnded() <-chan struct{} {
-	if c.State == Unknown && !c.flight.storing || c.State.Finished() && c.ended == nil {
+	if c.State == Unknown && c.Async && !c.flight.storing {
 		return nil
 	}
 	if c.ended == nil {
@@ -108,6 +115,33 @@ func (c *call) answer() *upstream.Result {
 		return nil
 	}
 	return c.flight.result
+}
+
+// streams returns the last answer if it goes to the caller while it is copied, else nil.
+func (c *call) streams() *streamed {
+	if a := c.answer(); a != nil {
+		s, _ := a.Response.Body.(*streamed)
+		return s
+	}
+	return nil
+}
+
+// passesOn reports whether the caller of a call that ends in a state gets the last answer.
+// It does not where that says less than is known: an earlier attempt may have executed the
+// call.
+func (c *call) passesOn(end State) bool {
+	return end != Unknown || c.flight.result.Outcome == upstream.Unknown
+}
+
+// abandoned reports whether the caller has left, before its answer was its own.
+func (c *call) abandoned() bool { return c.caller != nil && c.caller.left }
+
+// tell wakes the caller of Do, once.
+func (c *call) tell(end *Call) {
+	if c.caller != nil && c.caller.end == nil {
+		c.caller.end = end
+		close(c.caller.told)
+	}
 }
 
 // discardAnswer closes the answer of a call that no caller reads.

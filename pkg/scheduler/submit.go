@@ -54,7 +54,8 @@ func repeated(c *Call, err error) (*Call, error) {
 // body. A call that has not been sent when ctx ends, or that ctx had ended before, is
 // cancelled; one that has been sent runs to its own end and is recorded. The error is an
 // [*Error], or that of ctx. The returned Call is nil if it was refused, or if its state
-// could not be read.
+// could not be read. A slow answer streams; of a durable call its end comes when the store
+// has that of the call.
 //
 // An IdempotencyKey counts only for a durable call, and is ignored otherwise; see Request.
 // The second request with it gets the answer of the first, if that is sent within max_wait.
@@ -67,7 +68,7 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 		c.State = Cancelled
 		return nil, c.Call, err
 	}
-	c.ended = make(chan struct{})
+	c.caller = &caller{told: make(chan struct{})}
 	c.Deadline = earlier(c.Deadline, c.AcceptedAt.Add(sv.MaxWait))
 	if d, ok := ctx.Deadline(); ok {
 		c.Deadline = earlier(c.Deadline, d)
@@ -90,20 +91,19 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 		return s.join(ctx, known.ID, c.Deadline)
 	}
 	select {
-	case <-c.ended:
+	case <-c.caller.told:
 	case <-ctx.Done():
 		return s.leave(ctx, id, c)
 	}
-	// Ended: the loop does not touch the call any more.
-	last := c.Call.snapshot()
-	if c.abandoned { // while it was accepted
+	last := c.caller.end.snapshot()
+	if c.abandoned() { // while it was accepted
 		return nil, last, ctx.Err()
 	}
 	if answer := c.answer(); answer != nil {
-		if c.State != Unknown || answer.Outcome == upstream.Unknown {
+		if c.passesOn(last.State) {
 			return answer.Response, last, nil
 		}
-		answer.Response.Body.Close() // it says less than is known: an earlier attempt may have executed the call
+		answer.Response.Body.Close()
 	}
 	return nil, last, explain(c)
 }

@@ -133,12 +133,12 @@ func (u *upstreamState) depart(c *call) {
 // abandon notes that the caller has left.
 func (u *upstreamState) abandon(now time.Time, c *call) {
 	select {
-	case <-c.ended:
+	case <-c.caller.told:
 		c.discardAnswer()
 		return
 	default:
 	}
-	c.abandoned = true
+	c.caller.left = true
 	if c.State == Waiting {
 		c.because(Gone)
 		u.finish(now, c, Cancelled)
