@@ -159,6 +159,45 @@ func TestMemoryUnderSubmissions(t *testing.T) {
 	p.holds(t, mostMemory)
 }
 
+// TestMemoryUnderUnknownCalls: 700 calls of unknown outcome, with answers of 100 KB, wait
+// for decisions on disk. They are counted exactly, also after a restart.
+func TestMemoryUnderUnknownCalls(t *testing.T) {
+	const calls, decided, answer = 700, 10, 100_000
+	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(500)
+		io.WriteString(w, strings.Repeat("x", answer))
+	}))
+	file := filepath.Join(t.TempDir(), "throttler.db")
+	yaml := fmt.Sprintf("admin: 127.0.0.1:0\nstore: %s\nupstreams: {alipay: {listen: '127.0.0.1:0', url: '%s', concurrency: 4, breaker: {unknown: 0}}}\n", file, url)
+	p := launch(t, yaml)
+	for range calls / 20 {
+		if got := post(t, p.admin+"/v1/calls", 20, []byte(`{"upstream":"alipay","method":"POST","path":"/"}`)); got[202] != 20 {
+			t.Fatalf("20 submissions: %v", got)
+		}
+	}
+	unknown := func(n int) {
+		t.Helper()
+		metric := fmt.Sprintf("throttler_calls_unknown{upstream=\"alipay\"} %d\n", n)
+		p.until(t, metric, func() bool { return strings.Contains(p.body("/metrics"), metric) })
+	}
+	unknown(calls)
+	p.holds(t, mostListed)
+	var page struct{ Calls []struct{ ID string } }
+	if err := json.Unmarshal([]byte(p.body(fmt.Sprintf("/v1/calls?state=unknown&limit=%d", decided))), &page); err != nil || len(page.Calls) != decided {
+		t.Fatalf("%d calls, %v", len(page.Calls), err)
+	}
+	for _, c := range page.Calls {
+		if got := post(t, p.admin+"/v1/calls/"+c.ID+"/resolve", 1, []byte(`{"as":"done","reason":"paid"}`)); got[200] != 1 {
+			t.Errorf("a decision: %v", got)
+		}
+	}
+	unknown(calls - decided)
+	p.cmd.Process.Signal(os.Interrupt)
+	p.exit(t)
+	p = launch(t, yaml)
+	unknown(calls - decided)
+}
+
 // TestMemoryUnderLists: 1,000 stored answers of 1 MB, listed five times at once.
 func TestMemoryUnderLists(t *testing.T) {
 	const calls = 1000
