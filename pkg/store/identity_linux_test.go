@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,6 +35,24 @@ func TestRefusedFileIsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("has 2 hard links")
+}
+
+// TestSyncedDirectoryIsClosed: a directory is open only as long as it is synced, and one that
+// there is not is an error.
+func TestSyncedDirectoryIsClosed(t *testing.T) {
+	path, err := resolved(file(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syncDir(path); err != nil {
+		t.Error(err)
+	}
+	if n := opened(t, filepath.Dir(path)); n != 0 {
+		t.Errorf("the directory is open %d times", n)
+	}
+	if err := syncDir(filepath.Join(path, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory that there is not: %v", err)
+	}
 }
 
 // opened returns how often a file is open in this process.

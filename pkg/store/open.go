@@ -144,13 +144,8 @@ func prepare(db *sql.DB) (clean bool, err error) {
 	if mode != "wal" { // SQLite reports no error
 		return false, fmt.Errorf("cannot be given a write-ahead log (its journal is %q): the disk fails, or another program has the file open", mode)
 	}
-	if db.QueryRow("SELECT value FROM meta WHERE name = 'clean'").Scan(&clean) != nil {
-		clean = false // a new file, or a damaged one
-	}
-	if err := migrate(db); err != nil {
-		return false, err
-	}
-	return clean, nil
+	db.QueryRow("SELECT value FROM meta WHERE name = 'clean'").Scan(&clean) // false in a new file, and in a damaged one
+	return clean, migrate(db)
 }
 
 // verify looks for damage in a small file, and in one that the last process did not
