@@ -79,7 +79,7 @@ func (d *DB) open(path string, o Options) error {
 	}
 	reserve := &reserve{path: path + "-reserve", size: o.reserve}
 	if err := reserve.allocate(); err != nil {
-		o.Log.Warn("the disk is full; nothing new is accepted", "store", path)
+		o.Log.Warn("the reserve of the store for a full disk cannot be made; nothing new is accepted until it can", "store", path, "error", err)
 	}
 	c, err := newConn(d.writePool, d.clock, d.codec)
 	if err != nil {

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"bytes"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,6 +93,27 @@ func TestConnections(t *testing.T) {
 		if w, r := d.writePool.Stats().MaxOpenConnections, d.reader.db.Stats().MaxOpenConnections; w != 1 || r != 4 {
 			t.Errorf("%d connections write and %d read, want 1 and 4", w, r)
 		}
+	}
+}
+
+// TestNoReserve: a store whose reserve cannot be made says so, and why.
+func TestNoReserve(t *testing.T) {
+	for _, blocked := range []bool{false, true} {
+		path := file(t)
+		if blocked {
+			if err := os.Mkdir(path+"-reserve", 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var log bytes.Buffer
+		d, err := Open(path, Options{Log: slog.New(slog.NewTextHandler(&log, nil)), boot: steadyBoot, reserve: 10_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(log.String(), "is a directory"); told != blocked || log.Len() > 0 != blocked {
+			t.Errorf("the reserve is blocked: %v; the log has %q", blocked, &log)
+		}
+		d.Close()
 	}
 }
 
