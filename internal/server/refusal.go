@@ -34,6 +34,7 @@ const (
 	notAllowed   scheduler.Reason = "method_not_allowed"
 	badConfig    scheduler.Reason = "bad_config"
 	badAnswer    scheduler.Reason = "bad_answer"
+	signerDown   scheduler.Reason = "signer_down"
 )
 
 // statuses are the status codes of the reasons, with the titles of their problems.
@@ -52,7 +53,8 @@ var statuses = map[scheduler.Reason]struct {
 	badConfig:              {http.StatusUnprocessableEntity, "The configuration cannot be taken"},
 	scheduler.CostTooHigh:  {http.StatusUnprocessableEntity, "The call costs more than its limit has"},
 	scheduler.KeyReused:    {http.StatusUnprocessableEntity, "The idempotency key was used for another request"},
-	scheduler.PastDeadline: {http.StatusTooManyRequests, "The call's slot is later than it may wait"},
+	scheduler.PastDeadline: {http.StatusTooManyRequests, "No slot in time"},
+	signerDown:             {http.StatusBadGateway, "The signer fails for now"},
 	scheduler.Unreachable:  {http.StatusBadGateway, "The upstream cannot be reached"},
 	scheduler.Full:         {http.StatusServiceUnavailable, "Too many calls wait"},
 	scheduler.Stopping:     {http.StatusServiceUnavailable, "Throttler is stopping"},
@@ -94,6 +96,9 @@ func refused(observe func(scheduler.Event), name string, err error) *scheduler.E
 	e := *asError(err)
 	if errors.Is(err, upstream.ErrStatus) {
 		e.Reason = badAnswer
+	}
+	if errors.Is(err, upstream.ErrSigner) {
+		e.Reason = signerDown
 	}
 	if e.Call != nil {
 		return &e

@@ -128,3 +128,52 @@ func TestUnknownCallback(t *testing.T) {
 		t.Errorf("admin: %d %s", resp.StatusCode, body)
 	}
 }
+
+type signerDownError struct{}
+
+func (signerDownError) Error() string   { return "no such file" }
+func (signerDownError) Temporary() bool { return true }
+
+// TestRefusalsNameTheirReason: a refusal names the one bound that the call would pass, and a
+// signer that is down is not taken for an upstream that is.
+func TestRefusalsNameTheirReason(t *testing.T) {
+	u := scheduler.Upstream{MaxWait: time.Minute, MaxAge: 10 * time.Minute, Limits: []scheduler.Limit{{Name: "app", Calls: 1, Window: time.Hour}}}
+	u.Retry.Min, u.Retry.Max = 10*time.Millisecond, 10*time.Millisecond
+	u.Signer = signFunc(func(r *upstream.Request) error {
+		if r.Target == "/unsigned" {
+			return signerDownError{}
+		}
+		return nil
+	})
+	r := newRig(t, u, Refusal{}, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })
+	for _, tt := range []struct {
+		path, header string
+		status       int
+		title, want  string
+	}{
+		{"/unsigned", "X-A: b", 502, "The signer fails for now", `: signer: no such file; nothing was executed","reason":"signer_down"`},
+		{"/", "X-A: b", 200, "", ""},
+		{"/", "X-A: b", 429, "No slot in time", `Z: max_wait of upstream \"pay\", 1m0s): all permits of limit`},
+		{"/", "Throttler-Max-Wait: 1s", 429, "No slot in time", `Z: the deadline that its caller set)`},
+		{"/", "Prefer: respond-async", 429, "No slot in time", `Z: max_age of upstream \"pay\", 10m0s)`},
+	} {
+		r.until(t, "up", func(u scheduler.UpstreamStatus) bool { return u.State == "up" || tt.status == 200 })
+		resp, body := send(t, "GET", r.data.URL+tt.path, "", tt.header)
+		if resp.StatusCode != tt.status || tt.title != "" && !strings.Contains(body, `"title":"`+tt.title+`"`) || !strings.Contains(body, tt.want) {
+			t.Errorf("%s %s: %d %s; want %d, %q, %s", tt.path, tt.header, resp.StatusCode, body, tt.status, tt.title, tt.want)
+		}
+	}
+}
+
+// TestETAIsNotBeforeNotBefore: clocks are read one after the other, which shows in nanoseconds.
+func TestETAIsNotBeforeNotBefore(t *testing.T) {
+	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(http.ResponseWriter, *http.Request) {})
+	at := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
+	for range 50 {
+		_, body := send(t, "POST", r.admin.URL+"/v1/calls", fmt.Sprintf(`{"upstream":"pay","method":"GET","path":"/","not_before":%q}`, at.Format(time.RFC3339)))
+		var call api.Call
+		if err := json.Unmarshal([]byte(body), &call); err != nil || call.ETA.Before(at) || call.ETA.Sub(at) > time.Millisecond || call.WaitingFor == nil || call.WaitingFor.Until.Before(at) {
+			t.Fatalf("%v in %s", err, body)
+		}
+	}
+}

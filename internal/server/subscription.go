@@ -147,6 +147,6 @@ func (s *subscription) addETA(ctx context.Context, e *api.Event) {
 		return
 	}
 	if c, err := s.scheduler.Get(ctx, e.Call); err == nil {
-		e.ETA = c.ETA
+		e.ETA = estimate(c.ETA)
 	}
 }

@@ -19,12 +19,12 @@ func APICall(c *scheduler.Call) *api.Call {
 	out := &api.Call{
 		ID: c.ID, Upstream: c.Upstream, State: api.State(c.State), Priority: int(c.Priority),
 		Async: c.Async, Durable: c.Durable, Callback: c.Callback, Resolves: c.Resolves,
-		AcceptedAt: c.AcceptedAt, NotBefore: c.NotBefore, Deadline: c.Deadline, FinishedAt: c.FinishedAt, Reason: string(c.Reason), ETA: c.ETA,
+		AcceptedAt: c.AcceptedAt, NotBefore: c.NotBefore, Deadline: c.Deadline, FinishedAt: c.FinishedAt, Reason: string(c.Reason), ETA: estimate(c.ETA),
 		Attempts: convert(c.Attempts, apiAttempt),
 	}
 	if f := c.WaitingFor; f != nil {
 		out.WaitingFor = &api.WaitingFor{
-			Limit: f.Limit, Key: f.Key, Until: f.Until, Ahead: f.Ahead, Next: f.Next, Paused: f.Paused, Pause: f.Pause, Late: f.Late, KeysFull: f.KeysFull, Removed: f.Removed,
+			Limit: f.Limit, Key: f.Key, Until: estimate(f.Until), Ahead: f.Ahead, Next: f.Next, Paused: f.Paused, Pause: f.Pause, Late: f.Late, KeysFull: f.KeysFull, Removed: f.Removed,
 			InFlight: f.InFlight, OldestSentAt: f.OldestSentAt, Breaker: f.Breaker,
 		}
 		if f.InFlight > 0 {
@@ -45,8 +45,8 @@ func apiAttempt(a scheduler.Attempt) api.Attempt {
 
 func apiUpstream(u scheduler.UpstreamStatus) api.Upstream {
 	return api.Upstream{
-		Name: u.Name, URL: u.URL, State: u.State, PausedUntil: u.PausedUntil, Cause: u.Cause, Reason: u.Reason, Since: u.Since,
-		Waiting: u.Waiting, Sending: u.Sending, Unknown: u.Unknown, MaxWaiting: u.MaxWaiting, Bytes: u.Bytes, ETA: u.ETA,
+		Name: u.Name, URL: u.URL, State: u.State, PausedUntil: estimate(u.PausedUntil), Cause: u.Cause, Reason: u.Reason, Since: u.Since,
+		Waiting: u.Waiting, Sending: u.Sending, Unknown: u.Unknown, MaxWaiting: u.MaxWaiting, Bytes: u.Bytes, ETA: estimate(u.ETA),
 		Pauses: convert(u.Pauses, func(p scheduler.WaitingFor) api.LimitPause {
 			return api.LimitPause{Limit: p.Limit, Key: p.Key, Until: p.Until, Pause: p.Pause}
 		}),
@@ -84,7 +84,7 @@ func apiEvent(e scheduler.Event, at time.Time) api.Event {
 // apiState returns the current state of a call as an event.
 func apiState(c *scheduler.Call, at time.Time) api.Event {
 	return api.Event{
-		At: at, Event: api.EventState, Call: c.ID, Upstream: c.Upstream, State: api.State(c.State), Priority: int(c.Priority), ETA: c.ETA,
+		At: at, Event: api.EventState, Call: c.ID, Upstream: c.Upstream, State: api.State(c.State), Priority: int(c.Priority), ETA: estimate(c.ETA),
 	}
 }
 
@@ -119,6 +119,15 @@ func apiProblem(e *scheduler.Error) api.Problem {
 		p.Call, p.Outcome = e.Call.ID, string(e.Call.Outcome())
 	}
 	return p
+}
+
+// estimate rounds an instant that was computed up to a millisecond: it is not more exact, and
+// in nanoseconds it may seem to lie before the instant that a person has given.
+func estimate(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
 // convert keeps the difference between nil and an empty list: null and [] in JSON.

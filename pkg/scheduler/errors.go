@@ -34,7 +34,8 @@ func (r Reason) Error() string { return string(r) }
 
 // An Error says why a call was refused, or why there is no answer to it. It wraps its
 // Reason and, where there is one, the error of the store: errors.Is finds [ErrNotFound],
-// [ErrKeyReused], [ErrFull] and [ErrBroken] in it, and [upstream.ErrStatus].
+// [ErrKeyReused], [ErrFull] and [ErrBroken] in it, [upstream.ErrStatus], and
+// [upstream.ErrSigner].
 type Error struct {
 	Reason Reason
 	Detail string // for people; holds nothing of the request's content but limit keys

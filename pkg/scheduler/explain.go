@@ -33,6 +33,7 @@ func describe(now time.Time, u *upstreamState, c *call) *Call {
 		return d
 	}
 	d.ETA, d.WaitingFor = u.forecast(now, c, hungPermits(now, u))
+	d.ETA, d.WaitingFor.Until = toMonotonic(now, d.ETA), toMonotonic(now, d.WaitingFor.Until) // with the wall clock of now
 	switch {
 	case d.ETA.IsZero():
 		tellHung(now, u, d.WaitingFor)
@@ -141,7 +142,7 @@ func refusal(now time.Time, u *upstreamState, c *call) *Error {
 	if why.Key != "" {
 		limit += fmt.Sprintf(" of key %q", why.Key)
 	}
-	late := fmt.Sprintf("later than the call may wait (until %s: the deadline, or max_wait or max_age of upstream %q)", stamp(c.Deadline), u.Name)
+	late := fmt.Sprintf("later than the call may wait (until %s: %s)", stamp(c.Deadline), bound(u.service, c))
 	switch {
 	case u.circuit.due(now, c).After(c.Deadline):
 		e.Reason = Paused
@@ -164,6 +165,23 @@ func refusal(now time.Time, u *upstreamState, c *call) *Error {
 		e.Detail = fmt.Sprintf("the call could go at %s, %s: all permits of %s are out until then, or go to calls ahead (%d)", stamp(eta), late, limit, why.Ahead)
 	}
 	return e
+}
+
+// bound names what ends the wait of a new call.
+func bound(sv *service, c *call) string {
+	earliest := c.AcceptedAt
+	if c.NotBefore.After(earliest) {
+		earliest = earliest.Add(c.NotBefore.Sub(earliest))
+	}
+	switch {
+	case !c.Async && c.Deadline.Equal(c.AcceptedAt.Add(sv.MaxWait)):
+		return fmt.Sprintf("max_wait of upstream %q, %v", sv.Name, sv.MaxWait)
+	case c.Deadline.Equal(earliest.Add(sv.MaxAge)):
+		return fmt.Sprintf("max_age of upstream %q, %v", sv.Name, sv.MaxAge)
+	case sv.Signer == nil && sv.Signature.Life > 0 && c.Deadline.Equal(c.AcceptedAt.Add(sv.Signature.Life)):
+		return fmt.Sprintf("signature.life of upstream %q, %v", sv.Name, sv.Signature.Life)
+	}
+	return "the deadline that its caller set"
 }
 
 // explain says why a call that has ended has no answer.
@@ -189,6 +207,9 @@ func explain(c *call) *Error {
 		e.Detail = fmt.Sprintf("upstream %q cannot be reached: %s; nothing was executed", c.Upstream, last.Reason)
 	case result.Unsigned || result.Unprocessed:
 		e.Reason, e.RetryAfter = Unreachable, time.Second
+		if result.Unsigned {
+			e.cause = upstream.ErrSigner
+		}
 		e.Detail = fmt.Sprintf("call %s could not be handed to upstream %q for now: %s; nothing was executed", c.ID, c.Upstream, last.Reason)
 	case errors.Is(result.Err, ErrFull):
 		e.Reason, e.RetryAfter, e.cause = DiskFull, time.Second, result.Err

@@ -195,11 +195,14 @@ func (u *Upstream) sign(ctx context.Context, r *Request) (signed *Request, err e
 	return signed, u.Signer.Sign(ctx, signed)
 }
 
+// ErrSigner is the error of an attempt whose signer failed; it wraps that of the signer too.
+var ErrSigner = errors.New("signer")
+
 // unsigned returns the result of an attempt after an error of the signer. After a
 // time-out, or a temporary error, the call waits and is signed again.
 func unsigned(err error) *Result {
 	var temporary interface{ Temporary() bool }
-	res := &Result{Outcome: Failed, AnsweredAt: time.Now(), Err: fmt.Errorf("signer: %w", err)}
+	res := &Result{Outcome: Failed, AnsweredAt: time.Now(), Err: fmt.Errorf("%w: %w", ErrSigner, err)}
 	switch {
 	case errors.Is(err, context.Canceled): // the scheduler is stopping
 		res.Outcome, res.RetryAfter = NotExecuted, time.Second
