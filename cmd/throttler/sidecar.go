@@ -42,8 +42,8 @@ type sidecar struct {
 	listeners map[string]*listener // data listeners, by upstream
 }
 
-// serve runs the sidecar until ctx ends. It then releases the signals, so that
-// the next one ends the process.
+// serve runs the sidecar until ctx ends. It then releases the signals that end ctx: the
+// next one ends the process.
 func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	if err := sc.start(); err != nil {
 		return err
@@ -57,6 +57,7 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	reloading, stopReloads := context.WithCancel(ctx)
 	defer stopReloads()
 	sc.reloadLoop(reloading)
+	tellServed(sc.log, sc.cfg.Store, sc.scheduler.Config(), sc.listeners)
 	sc.log.Info("ready", "version", version, "admin", sc.admin.addr, "upstreams", len(sc.listeners), "open_files", openFiles())
 
 	var err error
@@ -65,13 +66,15 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	case err = <-sc.failed:
 	case <-sc.scheduler.Failed(): // Shutdown returns its error
 	}
+	defer endAtSignal(sc.log, sc.scheduler)()
 	release() // before the stop can be seen from outside
 	stopReloads()
 	grace := sc.grace()
 	if err != nil {
 		sc.log.Error("stopping", "err", err)
 	} else {
-		sc.log.Info("stopping: no new calls, those in flight finish", "grace", grace.String())
+		sending, waiting := pending(sc.scheduler)
+		sc.log.Info("stopping: no new calls, those in flight finish; a second signal cuts them off", "grace", grace.String(), "in_flight", sending, "waiting", waiting)
 	}
 	return errors.Join(err, sc.stop(grace))
 }

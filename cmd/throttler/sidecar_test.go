@@ -365,6 +365,9 @@ func TestGracefulStop(t *testing.T) {
 	if len(arrived) != 0 {
 		t.Error("the waiting call was sent")
 	}
+	if want := `grace=35s in_flight=1 waiting=1`; !strings.Contains(p.log.String(), want) {
+		t.Errorf("no %s in the log", want)
+	}
 }
 
 func TestSecondSignalEndsAtOnce(t *testing.T) {
@@ -375,8 +378,11 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	p.until(t, "stopping", func() bool { return strings.Contains(p.body("/readyz"), "stopping") })
 	p.cmd.Process.Signal(syscall.SIGTERM)
-	if code := p.exit(t); code == 0 {
-		t.Error("exit code 0 after a hard stop")
+	if code := p.exit(t); code != -1 {
+		t.Errorf("exit code %d after a hard stop, want an end by the signal", code)
+	}
+	if want := `msg="a second signal ends the process at once: the outcome of calls in flight is unknown" signal=terminated in_flight=1 waiting=0`; !strings.Contains(p.log.String(), want) {
+		t.Errorf("no %s in the log", want)
 	}
 	if f := <-flying; f.err == nil {
 		t.Errorf("the call in flight got %+v", f)

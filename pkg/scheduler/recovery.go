@@ -56,7 +56,18 @@ func (l *loop) recover() error {
 	case n > 0:
 		l.log.Warn("calls were being sent when the last process ended; they may have been executed", "calls", n)
 	}
+	l.tellRecovered(past)
 	return nil
+}
+
+// tellRecovered logs what the store had.
+func (l *loop) tellRecovered(past *Recovered) {
+	var all Backlog
+	for _, b := range past.Backlog {
+		all.Waiting += b.Waiting
+		all.Unknown += b.Unknown
+	}
+	l.log.Info("restored from the store", "waiting", all.Waiting, "unknown", all.Unknown, "interrupted", past.Interrupted, "pauses", len(l.pauses), "idempotency_keys", past.Keys)
 }
 
 // recentAttempts returns how far back ended attempts can still have permits of short

@@ -121,6 +121,7 @@ type Recovered struct {
 	// Backlog is the calls in the store, by upstream.
 	Backlog     map[string]Backlog
 	Interrupted int // calls that were being sent when the last life ended
+	Keys        int // idempotency keys that are kept, 100,000 at most
 	// Restored is set if the store is a copy that takes the place of the store itself. It
 	// does not know the permits that went out since, and Interrupted counts all calls that
 	// waited as well.

@@ -69,6 +69,9 @@ func (r *recovery) run(recent time.Duration) (*scheduler.Recovered, error) {
 	if err := r.replaceHolds(r.state.Holds); err != nil {
 		return nil, err
 	}
+	if err := r.one("SELECT count(*) FROM (SELECT 1 FROM keys LIMIT 100000)", nil, &r.state.Keys); err != nil {
+		return nil, err
+	}
 	r.marks, r.state.Epoch = true, r.epoch
 	return r.state, r.set("clean", false)
 }
