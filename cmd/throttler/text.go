@@ -227,6 +227,9 @@ func eventText(e *api.Event) string {
 		s += fmt.Sprintf("  %s (%s)", pausedText(e), e.Reason)
 	case api.EventEnded:
 		s += "  " + string(e.State)
+		if e.Reason != "" {
+			s += " (" + e.Reason + ")"
+		}
 	}
 	return s
 }

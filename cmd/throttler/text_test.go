@@ -48,6 +48,10 @@ func TestWaitingForText(t *testing.T) {
 			t.Errorf("%+v: %s, want %s", f, got, want)
 		}
 	}
+	ended := api.Event{At: now, Event: api.EventEnded, Call: "c", Upstream: "pay", State: api.Cancelled, Reason: "gone"}
+	if got := eventText(&ended); !strings.HasSuffix(got, "  c  pay  ended     cancelled (gone)") {
+		t.Errorf("ended: %s", got)
+	}
 	var out bytes.Buffer
 	paused := &api.Call{ID: "c", State: api.Waiting, ETA: until, WaitingFor: &api.WaitingFor{Limit: api.ConcurrencyLimit, Paused: true}}
 	if err := writePage(&out, &api.Page{Calls: []*api.Call{paused}}, now); err != nil || !strings.HasSuffix(out.String(), "in 1.5s  the upstream\n") {

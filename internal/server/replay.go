@@ -76,7 +76,7 @@ func (d *Data) withoutResponse(ctx context.Context, call *scheduler.Call) error 
 		if st, err := d.Scheduler.Status(ctx, call.Upstream); err == nil && !st.PausedUntil.IsZero() {
 			until := st.PausedUntil
 			e.Reason, e.RetryAfter = scheduler.Paused, time.Until(until)
-			e.Detail = fmt.Sprintf("call %s could wait no longer, and upstream %q is paused or down until %s; nothing was executed: send it again then", call.ID, call.Upstream, until.UTC().Format(time.RFC3339))
+			e.Detail = fmt.Sprintf("call %s could wait no longer, and upstream %q is %s until %s (%s: %s); nothing was executed: send it again then", call.ID, call.Upstream, st.State, until.UTC().Format(time.RFC3339), st.Cause, st.Reason)
 		}
 	}
 	return e

@@ -109,12 +109,12 @@ func TestExpiredInAPauseUnderAKey(t *testing.T) {
 		for r.upstream(t).Waiting == 0 {
 			time.Sleep(time.Millisecond)
 		}
-		paused <- r.s.Pause(t.Context(), "pay", "", "", time.Now().Add(time.Hour))
+		paused <- r.s.Pause(t.Context(), "pay", "", "", time.Now().Add(time.Hour), "maintenance")
 	}()
 	for _, client := range []string{"the one that waited", "a later one"} {
 		resp, body := send(t, "POST", srv.URL+"/pay", "a", "Idempotency-Key: k1")
 		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		if resp.StatusCode != 503 || seconds < 3000 || !strings.Contains(body, `"reason":"paused"`) || resp.Header.Get("Throttler-Outcome") != "not_executed" {
+		if resp.StatusCode != 503 || seconds < 3000 || !strings.Contains(body, `"reason":"paused"`) || !strings.Contains(body, "maintenance") || resp.Header.Get("Throttler-Outcome") != "not_executed" {
 			t.Errorf("%s: %d, Retry-After %d, %s", client, resp.StatusCode, seconds, body)
 		}
 	}

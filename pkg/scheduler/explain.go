@@ -218,7 +218,7 @@ func explain(c *call) *Error {
 		e.Reason = NotSent
 		e.Detail = fmt.Sprintf("call %s was not sent: %s", c.ID, last.Reason)
 	case e.Reason == Paused:
-		e.Detail = fmt.Sprintf("upstream %q was paused, or its circuit breaker open, for longer than call %s could wait (until %s); nothing was executed", c.Upstream, c.ID, stamp(c.Deadline))
+		e.Detail = fmt.Sprintf("upstream %q %s, and call %s could wait until %s only; nothing was executed", c.Upstream, c.history().paused, c.ID, stamp(c.Deadline))
 	case e.Reason == PastDeadline:
 		e.Detail = fmt.Sprintf("the slot of call %s did not come before it could wait no longer (%s); nothing was executed", c.ID, stamp(c.Deadline))
 	default:

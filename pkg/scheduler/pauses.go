@@ -79,6 +79,14 @@ func pauseOn(u *upstreamState, limit int, key string) pause {
 	return longest
 }
 
+// heldBy says what holds an upstream that sends no calls.
+func heldBy(now time.Time, u *upstreamState) string {
+	if at := u.ledger.Usage(now, 0, "").PausedUntil; at.After(u.circuit.Until(now)) {
+		return fmt.Sprintf("was paused until %s (%v)", stamp(at), pauseOn(u, 0, ""))
+	}
+	return fmt.Sprintf("had its circuit breaker open since %s (%s)", stamp(u.circuit.since), u.circuit.reason)
+}
+
 // pausedLimits returns the pauses of limits and of their keys, maxKeys at most, without
 // those of the whole upstream.
 func pausedLimits(now time.Time, u *upstreamState) []WaitingFor {

@@ -60,3 +60,43 @@ func TestLogOfLimited(t *testing.T) {
 		})
 	}
 }
+
+// TestExpiredWhileHeld: a caller whose call waited too long is told what held the upstream.
+func TestExpiredWhileHeld(t *testing.T) {
+	down := func(int, *http.Request) answer { return answer{err: errDial} }
+	limited := func(int, *http.Request) answer {
+		return answer{after: ms, status: 429, header: http.Header{"Retry-After": {"60"}}}
+	}
+	for name, tt := range map[string]struct {
+		serve func(int, *http.Request) answer
+		pause bool
+		want  string
+	}{
+		"by an operator": {nil, true, `upstream "api" was paused until 2000-01-01T01:00:00.500Z (by an operator, since 2000-01-01T00:00:00.500Z: maintenance), and call `},
+		"by an answer":   {limited, false, `upstream "api" was paused until 2000-01-01T00:01:00.001Z (by an answer of the upstream, since 2000-01-01T00:00:00.001Z: status == 429), and call `},
+		"by the breaker": {down, false, `upstream "api" had its circuit breaker open since 2000-01-01T00:00:00.000Z (`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := Upstream{MaxWait: 2 * sec, Limits: []Limit{{Name: "app", Calls: 1, Window: sec}}}
+			u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}
+			bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+				f.serve = tt.serve
+				submit(t, s, Request{}) // it is sent at once
+				asked := make(chan error, 1)
+				go func() {
+					_, _, err := s.Do(t.Context(), Request{Upstream: "api", Target: "/"})
+					asked <- err
+				}()
+				if tt.pause {
+					time.Sleep(500 * ms)
+					if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Hour), "maintenance"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := <-asked; reason(err) != Paused || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%v, want %s", err, tt.want)
+				}
+			})
+		})
+	}
+}

@@ -108,6 +108,7 @@ func (u *upstreamState) expire(now time.Time, c *call) {
 	c.because(PastDeadline)
 	if u.pausedUntil(now).After(now) {
 		c.because(Paused)
+		c.flight.paused = heldBy(now, u)
 	}
 	u.finish(now, c, Expired)
 }
