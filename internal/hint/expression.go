@@ -16,7 +16,13 @@ type Language struct {
 	Env reflect.Type
 	// Example is a comparison, to show how a value becomes true or false.
 	Example string
+	// Other is the struct of another language, if any: its names are known Where, and not here.
+	Other reflect.Type
+	Where string
 }
+
+// Names returns the names of the variables.
+func (l Language) Names() []string { return names(l.Env) }
 
 // A wording replaces an error of the compiler.
 type wording struct {
@@ -32,6 +38,12 @@ var wordings = []wording{
 	{regexp.MustCompile(`^unexpected token EOF$`), func(Language, []string) string {
 		return "ends too early; close the bracket, or write the other side of the operator"
 	}},
+	{regexp.MustCompile(`^unexpected token \w+\("(&|(?i:and))"\)$`), func(_ Language, m []string) string {
+		return m[1] + " is no operator; write and, or &&"
+	}},
+	{regexp.MustCompile(`^unexpected token \w+\("(?i:or)"\)$`), func(Language, []string) string {
+		return "OR is no operator; write or, in small letters, or ||"
+	}},
 	{regexp.MustCompile(`^unexpected token \w+\((.+)\)$`), func(_ Language, m []string) string {
 		return m[1] + " cannot stand here; write an operator before it, or look for a bracket or quote that is too many"
 	}},
@@ -43,6 +55,12 @@ var wordings = []wording{
 	}},
 	{regexp.MustCompile(`^expected (.+), but got (.+)$`), func(_ Language, m []string) string {
 		return fmt.Sprintf("gives %s, must be %s", typeName(m[2]), typeName(m[1]))
+	}},
+	{regexp.MustCompile(`^type func\(.*\).* has no field (\S+)$`), func(_ Language, m []string) string {
+		return fmt.Sprintf("a function has no parts; call it, such as param(%q)", m[1])
+	}},
+	{regexp.MustCompile(`^cannot use (\S+) as argument \(type (\S+)\) to call (\S+) *$`), func(_ Language, m []string) string {
+		return fmt.Sprintf("%s takes %s, not %s", m[3], typeName(m[2]), typeName(m[1]))
 	}},
 	{regexp.MustCompile(`^type (\S+) has no field (\S+)$`), func(l Language, m []string) string { return l.noField(m[1], m[2]) }},
 	{regexp.MustCompile(`^invalid operation: (\S+) \(mismatched types? (.+?)(?: and (.+))?\)$`), func(_ Language, m []string) string {
@@ -70,6 +88,9 @@ func (l Language) Expression(message string) string {
 // unknown words a name that is not there.
 func (l Language) unknown(name string) string {
 	known := names(l.Env)
+	if l.Other != nil && slices.Contains(names(l.Other), name) {
+		return fmt.Sprintf("%s is known in %s only; the names here are %s", name, l.Where, List(known))
+	}
 	if meant := Meant(name, slices.Concat(known, builtin.Names)); meant != "" {
 		return "unknown name " + name + meant
 	}
@@ -120,7 +141,9 @@ func mismatch(operator, left, right string) string {
 		return said + `; call the function, such as param("method")`
 	case slices.Contains(types, "a duration"):
 		return said + "; write a duration with its unit, such as 5s"
-	case slices.Contains(types, "a text") && slices.Contains(types, "a whole number"):
+	case types[0] == "a text" && types[1] == "a whole number":
+		return said + "; put the number in quotes, or int(…) around the text"
+	case types[0] == "a whole number" && types[1] == "a text":
 		return said + "; write the number without quotes, or int(…) around the text"
 	}
 	return said

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/ast"
@@ -86,23 +89,67 @@ func Compile(source string, kind Kind) (*Expr, error) {
 		env = sameEnv{}
 	}
 	program, err := compile(source, env, as)
+	if err == nil && program.Node().Type() != nil && program.Node().Type().Kind() == reflect.Func {
+		err = fmt.Errorf("gives a function, must be a text or a number; call it, such as param(\"name\") (in %s)", inQuotes(source))
+	}
 	return &Expr{source, program}, err
 }
 
 func compile(source string, env any, options ...expr.Option) (*vm.Program, error) {
-	program, err := expr.Compile(source, append(options, expr.Env(env), urlencode, fromJSON, expr.Patch(callPath{}))...)
-	var at *file.Error
 	language := hint.Language{Env: reflect.TypeOf(env), Example: `method == "POST"`}
 	if _, ok := env.(answerEnv); ok {
 		language.Example = "status == 429"
+	} else {
+		language.Other, language.Where = reflect.TypeFor[answerEnv](), "outcomes"
 	}
+	names := &identifiers{}
+	program, err := expr.Compile(source, append(options, expr.Env(env), urlencode, fromJSON, expr.Patch(callPath{}), expr.Patch(names))...)
+	if err == nil {
+		err = names.unknown(language.Names())
+	}
+	var at *file.Error
 	if errors.As(err, &at) { // its text has three lines: they draw the place
-		return nil, fmt.Errorf("%s (in %q, character %d)", language.Expression(at.Message), source, at.Column+1)
+		return nil, fmt.Errorf("%s (in %s, character %d)", language.Expression(at.Message), inQuotes(source), at.Column+1)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s (in %q)", language.Expression(err.Error()), source)
+		return nil, fmt.Errorf("%s (in %s)", language.Expression(err.Error()), inQuotes(source))
 	}
 	return program, nil
+}
+
+// inQuotes returns an expression in quotes: single ones if those need no escapes.
+func inQuotes(source string) string {
+	if strings.ContainsAny(source, "'\n") || !strings.Contains(source, `"`) {
+		return strconv.Quote(source)
+	}
+	return "'" + source + "'"
+}
+
+// identifiers collects the names that an expression uses. The compiler checks no arguments
+// of functions that have a type from an earlier pass, which a patch makes.
+type identifiers struct {
+	used     []*ast.IdentifierNode
+	declared []string
+}
+
+func (i *identifiers) Visit(node *ast.Node) {
+	switch n := (*node).(type) {
+	case *ast.IdentifierNode:
+		i.used = append(i.used, n)
+	case *ast.VariableDeclaratorNode:
+		i.declared = append(i.declared, n.Name)
+	}
+}
+
+// unknown returns the error of the first name that is not there.
+func (i *identifiers) unknown(known []string) error {
+	known = slices.Concat(known, i.declared, []string{"urlencode", "fromJSON", "$env"})
+	for _, n := range i.used {
+		if !slices.Contains(known, n.Value) {
+			return &file.Error{Location: n.Location(), Column: n.Location().From, Message: "unknown name " + n.Value}
+		}
+	}
+	return nil
 }
 
 // callPath makes path a call, which can fail. A variable of an expression cannot.
