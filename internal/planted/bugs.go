@@ -42,6 +42,7 @@ var suites = []struct {
 	{"./pkg/store", listBugs},
 	{"./cmd/throttler", configBugs},
 	{"./pkg/store", probeBugs},
+	{"./pkg/config", messageBugs},
 }
 
 var storeBugs = []bug{

@@ -5,3 +5,9 @@ var probeBugs = []bug{
 	{"a look at a store makes a log beside it", "pkg/store/probe.go",
 		"		more += \"&immutable=1\"", "		more += \"\"", []string{"-run", "TestProbe"}},
 }
+
+// messageBugs put secrets into messages.
+var messageBugs = []bug{
+	{"a message shows a value that may be secret", "pkg/config/intent.go",
+		"	if !secret.MatchString(path) && single", "	if single", []string{"-run", "TestFaults|TestMistakes"}},
+}

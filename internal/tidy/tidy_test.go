@@ -57,7 +57,7 @@ var mayImport = map[string][]string{
 	"pkg/planner":                   {"pkg/quota", "pkg/wheel", "pkg/internal/heap"},
 	"pkg/limiter":                   {"pkg/quota", "pkg/planner", "pkg/wheel"},
 	"pkg/upstream":                  {"github.com/expr-lang/expr*", "github.com/tidwall/gjson", "github.com/tidwall/match", "github.com/dunglas/httpsfv", "internal/hint"},
-	"pkg/signer":                    {"pkg/upstream", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs the requests that upstream sends
+	"pkg/signer":                    {"internal/hint", "pkg/upstream", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs the requests that upstream sends
 	"pkg/lease":                     {"pkg/quota"},
 	"pkg/scheduler":                 {"pkg/planner", "pkg/lease", "pkg/wheel", "pkg/quota", "pkg/retry", "pkg/upstream", "pkg/scheduler/internal/*", "pkg/internal/heap", "github.com/google/uuid"},
 	"pkg/scheduler/internal/alarm":  {"golang.org/x/sys/unix"},

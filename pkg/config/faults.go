@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed-30fe103d/throttler/internal/hint"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -145,7 +146,7 @@ func (l *faultList) sorted(faults Errors) Errors {
 // oneOf checks that a value is one of those known.
 func oneOf(faults *faultList, path, value string, known ...string) {
 	if !slices.Contains(known, value) {
-		faults.add(path, "%q is unknown, must be one of: %s", value, strings.Join(known, ", "))
+		faults.add(path, "%q is unknown, must be one of: %s%s", value, strings.Join(known, ", "), hint.Meant(value, known))
 	}
 }
 

@@ -26,29 +26,46 @@ type misfit struct {
 func (m *misfit) Error() string { return m.at("url") } // without the value
 
 // at returns the message for a path: with the value, if that may be shown, and the likely
-// intent.
+// intent. Lists and sections are not shown, nor what stands in their place, since parts of
+// them may be secret; limits have no secrets.
 func (m *misfit) at(path string) string {
 	value := reflect.ValueOf(m.value)
-	is, hint := noun(value), ""
-	switch value.Kind() {
-	case reflect.Slice, reflect.Map:
-	default:
-		if m.want != wantSection && m.want != wantList && !secret.MatchString(path) {
-			is = shortened(m.value)
-			hint = intent(path, m.want, strings.TrimSpace(fmt.Sprint(m.value)))
-		}
+	single := value.Kind() != reflect.Slice && value.Kind() != reflect.Map
+	part := m.want != wantSection && m.want != wantList
+	is, next := noun(value), ""
+	if !secret.MatchString(path) && single && (part || limitPath.MatchString(path)) {
+		is = shortened(m.value)
+		next = intent(path, m.want, strings.TrimSpace(fmt.Sprint(m.value)))
 	}
-	if hint == "" {
-		hint = map[string]string{
-			wantSection: "; write its keys below it, indented",
-			wantList:    "; write it as [a, b], or each item on a line of its own after a dash",
-			wantText:    "; put it in quotes",
-		}[m.want]
+	if next == "" {
+		next = advice(path, m.want, value.Kind())
 	}
-	if hint == "; put it in quotes" && (value.Kind() == reflect.Slice || value.Kind() == reflect.Map) {
-		hint = ""
+	return fmt.Sprintf("is %s, must be %s%s", is, m.want, next)
+}
+
+var (
+	limitPath    = regexp.MustCompile(`\.limits\[\d+\]$`)
+	upstreamPath = regexp.MustCompile(`^upstreams\.[^.]+$`)
+	reference    = regexp.MustCompile(`(^|\.)(seal_key|key|secret)$`)
+)
+
+// advice returns how to write a value of another type than the one given.
+func advice(path, want string, given reflect.Kind) string {
+	switch {
+	case reference.MatchString(path):
+		return "; write file:PATH or env:NAME"
+	case want == wantSection && upstreamPath.MatchString(path):
+		return "; write url and its other keys below it, indented"
+	case want == wantSection:
+		return "; write its keys below it, indented"
+	case want == wantList && given == reflect.Map:
+		return "; put a dash before the first key of each item, and indent its other keys below that one"
+	case want == wantList:
+		return "; write it in brackets, as in [a, b]"
+	case want == wantText && given != reflect.Map && given != reflect.Slice:
+		return "; put it in quotes"
 	}
-	return fmt.Sprintf("is %s, must be %s%s", is, m.want, hint)
+	return ""
 }
 
 // The types of keys in words.
@@ -96,6 +113,10 @@ func noun(v reflect.Value) string {
 // there is none.
 func intent(path, want, value string) string {
 	switch want {
+	case wantSection: // of a limit
+		if calls, window := perWindow(value); window != "" {
+			return fmt.Sprintf("; write {name: NAME, calls: %s, window: %s}", calls, window)
+		}
 	case wantWhole:
 		return intentWhole(path, value)
 	case wantNumber:
@@ -116,26 +137,44 @@ func intent(path, want, value string) string {
 }
 
 var (
-	perUnit = regexp.MustCompile(`^(\d+)\s*(?:/|per|a|each)\s*(\d*)\s*([a-zA-Z]+)$|^(\d+)\s*(qps|rps|tps)$`)
-	grouped = regexp.MustCompile(`^\d{1,3}(?:[,_' .]\d{3})+$`)
-	notWord = regexp.MustCompile(`\D`)
+	perUnit   = regexp.MustCompile(`^(\d+)\s*(?:calls|requests|req)?\s*(?:/|per|a|each|every)\s*(\d*)\s*([a-zA-Z]+)$|^(\d+)\s*(qps|rps|tps)$`)
+	grouped   = regexp.MustCompile(`^\d{1,3}(?:[,_' .]\d{3})+$`)
+	thousands = regexp.MustCompile(`^(\d{1,6})\s*[kK]$`)
+	boundless = regexp.MustCompile(`(?i)^(unlimited|infinite|infinity|\.?inf|none|no|off|max)$`)
+	notDigit  = regexp.MustCompile(`\D`)
 )
 
+// perWindow returns the calls and the window of a text such as 100/s; empty for another one.
+func perWindow(text string) (calls, window string) {
+	m := perUnit.FindStringSubmatch(text)
+	if m == nil {
+		return "", ""
+	}
+	calls, u := m[1], units[strings.ToLower(m[3])]
+	if m[4] != "" {
+		calls, u = m[4], units["s"]
+	}
+	if u.time == 0 {
+		return "", ""
+	}
+	return calls, u.times(max(1, atoi(m[2])))
+}
+
 func intentWhole(path, value string) string {
-	calls := strings.HasSuffix(path, ".calls")
-	if m := perUnit.FindStringSubmatch(value); m != nil && calls {
-		n, window := m[1], units[strings.ToLower(m[3])]
-		if m[4] != "" {
-			n, window = m[4], units["s"]
-		}
-		if window.time > 0 {
-			return fmt.Sprintf("; write calls: %s with window: %s", n, window.times(max(1, atoi(m[2]))))
-		}
-	}
-	if grouped.MatchString(value) {
-		return "; write " + notWord.ReplaceAllString(value, "")
-	}
-	if n, err := strconv.ParseFloat(value, 64); err == nil && n > 0 && n < 1e6 && calls {
+	calls, window := perWindow(value)
+	n, err := strconv.ParseFloat(value, 64)
+	switch limit := strings.HasSuffix(path, ".calls"); {
+	case limit && window != "":
+		return fmt.Sprintf("; write calls: %s with window: %s", calls, window)
+	case grouped.MatchString(value):
+		return "; write " + notDigit.ReplaceAllString(value, "")
+	case thousands.MatchString(value):
+		return "; write " + notDigit.ReplaceAllString(value, "") + "000"
+	case boundless.MatchString(value):
+		return "; leave the key out for the default"
+	case err == nil && n == float64(int(n)): // 1e3, 5.0
+		return fmt.Sprintf("; write %d, without a point or an exponent", int(n))
+	case err == nil && limit && n > 0 && n < 1e6:
 		for times := 2.0; times <= 1000; times++ {
 			if whole := n * times; whole == float64(int(whole)) {
 				return fmt.Sprintf("; write %v and a window %v times as long", whole, times)
@@ -181,7 +220,7 @@ var units = func() map[string]unit {
 	return all
 }()
 
-var numberAndUnit = regexp.MustCompile(`^(\d*)\s*([a-zA-Z]+)$`)
+var numberAndUnit = regexp.MustCompile(`^(?:(?:per|a|each|every)\s)?\s*(\d*)\s*([a-zA-Z]+)$`)
 
 // intentDuration returns the duration that a text means, empty if it means none.
 func intentDuration(text string) string {

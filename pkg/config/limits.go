@@ -67,6 +67,8 @@ func (f fileLimit) convert(faults *faultList, path string) scheduler.Limit {
 	atMost(faults, path+".max_keys", l.MaxKeys, quota.MaxKeys)
 	if faults.explained[path+".concurrency"] { // the limit may need nothing else
 		faults.explained[path+".calls"], faults.explained[path+".window"] = true, true
+	} else if faults.explained[path+".calls"] && f.Calls == nil { // 100/s may have been meant for both
+		faults.explained[path+".window"] = f.Window == nil
 	} else if f.Calls == nil && f.Concurrency == nil {
 		faults.add(path+".calls", "is missing; give the number of calls in a window, such as 100, or concurrency")
 	}

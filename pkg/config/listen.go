@@ -25,7 +25,7 @@ func listen(faults *faultList, path, address string, taken *[]listenAddress) (li
 	a := listenAddress{path, host, port}
 	i := slices.IndexFunc(*taken, a.clashes)
 	if i >= 0 {
-		faults.add(path, "%s is taken by %s", address, (*taken)[i].path)
+		faults.add(path, "%s is taken by %s; give one of them another port", address, (*taken)[i].path)
 	}
 	*taken = append(*taken, a)
 	return a, i < 0

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/viper"
+
+	"github.com/seed-30fe103d/throttler/internal/hint"
 )
 
 //go:embed presets/*.yaml
@@ -30,7 +32,7 @@ func Presets() []string {
 func Preset(name string) ([]byte, error) {
 	text, err := presetFiles.ReadFile("presets/" + name + ".yaml")
 	if err != nil {
-		return nil, fmt.Errorf("%q is unknown, must be one of: %s", name, strings.Join(Presets(), ", "))
+		return nil, fmt.Errorf("%q is unknown, must be one of: %s%s", name, strings.Join(Presets(), ", "), hint.Meant(name, Presets()))
 	}
 	return text, nil
 }

@@ -152,7 +152,7 @@ func wordTemplate(message string) string {
 	for f := range reflect.TypeFor[Problem]().Fields() {
 		names = append(names, "."+f.Name)
 	}
-	return fmt.Sprintf("a refusal has no .%s%s; it has %s and .Param \"NAME\"", m[1], hint.Meant("."+m[1], names), strings.Join(names, ", "))
+	return fmt.Sprintf("a refusal has no .%s; it has %s and .Param \"NAME\"%s", m[1], strings.Join(names, ", "), hint.Meant("."+m[1], names))
 }
 
 // toJSON is the function json of templates: a text in quotes, escaped.

@@ -22,6 +22,9 @@ func (d *duration) UnmarshalMapstructure(v any) error {
 		return unitless(v)
 	}
 	parsed, err := time.ParseDuration(s)
+	if n, e := strconv.ParseFloat(s, 64); err != nil && e == nil {
+		return unitless(n)
+	}
 	if err != nil {
 		if meant := intentDuration(s); meant != "" {
 			return fmt.Errorf("%q is not a duration; write %s", s, meant)
@@ -35,7 +38,7 @@ func (d *duration) UnmarshalMapstructure(v any) error {
 func unitless(v any) error {
 	switch v.(type) {
 	case int, int64, uint64, float64:
-		return fmt.Errorf("%v has no unit; %s", v, durationForm)
+		return fmt.Errorf("%v has no unit; write %[1]vs, %[1]vms or %[1]vm", v)
 	}
 	return &misfit{v, "a duration; " + durationForm}
 }

@@ -67,7 +67,7 @@ func checkKeys(faults *faultList, path string, doc any, t reflect.Type) any {
 			small := strings.ToLower(name)
 			at := join(path, small)
 			if other, twice := seen[small]; twice {
-				faults.add(at, "is given twice, as %s and as %s: keys are told apart without regard to case", other, name)
+				faults.add(at, "is given twice, as %s and as %s: keys are told apart without regard to case; give one another name", other, name)
 				continue
 			}
 			seen[small] = name
@@ -80,7 +80,7 @@ func checkKeys(faults *faultList, path string, doc any, t reflect.Type) any {
 			} else if i := slices.IndexFunc(known, func(k key) bool { return k.name == small }); i >= 0 {
 				beneath = known[i].typ
 			} else {
-				unknown(faults, path, small, doc, known)
+				unknown(faults, path, name, doc, known)
 				continue
 			}
 			if doc[name] = checkKeys(faults, at, doc[name], beneath); doc[name] == nil {
@@ -104,33 +104,32 @@ func misplaced(faults *faultList, path, name string, v any, section reflect.Type
 	}
 	faults.add(path, "is a key of %s, not the name of one; indent it below the name, as in NAME: {%s: …}", of, name)
 	faults.unread[path] = true
+	faults.explained[parent(path)] = true // it may be empty without the key
 	return true
 }
-
-// maxListed is the greatest number of keys that a fault lists.
-const maxListed = 16
 
 // unknown adds the fault of a key that its section does not have. The key that is meant is
 // then no longer missing.
 func unknown(faults *faultList, path, name string, doc map[string]any, known []key) {
-	names, at := namesOf(known), join(path, name)
-	meant := hint.Nearest(name, names)
+	small := strings.ToLower(name)
+	names, at, said := namesOf(known), join(path, small), "unknown key"
+	if name != small {
+		said += " " + name
+	}
+	meant := hint.Nearest(small, names)
 	if meant != "" {
 		if _, given := doc[meant]; !given {
 			faults.explained[join(path, meant)] = true
 		}
-		faults.add(at, "unknown key; did you mean %s?", meant)
+		faults.add(at, "%s; did you mean %s?", said, meant)
 		return
 	}
 	section := reflect.TypeFor[file]()
-	switch owner := owner(section, "", name); {
-	case owner != "":
-		faults.add(at, "unknown key here; it is a key of %s: move it there, by its indentation", owner)
-	case len(names) <= maxListed:
-		faults.add(at, "unknown key; the keys here are %s", hint.List(names))
-	default:
-		faults.add(at, "unknown key; configs/throttler.yaml has all keys")
+	if owner := owner(section, "", small); owner != "" {
+		faults.add(at, "%s here; it is a key of %s: move it there, by its indentation", said, owner)
+		return
 	}
+	faults.add(at, "%s; the keys here are %s", said, hint.List(names))
 }
 
 // owner returns the first section that has a key, empty if there is none.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/seed-30fe103d/throttler/pkg/signer"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -45,7 +46,7 @@ func (f fileSigner) convert(faults *faultList, path string) upstream.Signer {
 	positive(faults, path+".timeout", f.Timeout, &c.Timeout)
 	if f.Kind == "" {
 		if f.Key != "" || f.AppID != "" || f.Merchant != "" || f.Serial != "" || f.URL != "" || len(f.Command) > 0 {
-			faults.add(path+".kind", "is missing; without it there is no signer")
+			faults.add(path+".kind", "is missing; give one of: %s", strings.Join(signer.Kinds, ", "))
 		}
 		return nil
 	}

@@ -58,7 +58,10 @@ func syntax(name string, text []byte, err error) Errors {
 			message = m[2]
 		}
 		line := faultyLine(text, err, message, least)
-		return Errors{{at.at(line), "", errors.New(wordSyntax(message, lineOf(text, line)))}}
+		if strings.HasPrefix(message, misplacedKey) && line > 1 && spaceless.MatchString(lineOf(text, line-1)) {
+			return Errors{{at.at(line - 1), "", errors.New("the colon has no space after it; write key: value")}}
+		}
+		return Errors{{at.at(line), "", errors.New(wordSyntax(message, lineOf(text, line), lineOf(text, line-1)))}}
 	}
 	var faults Errors
 	for _, message := range several.Errors {
@@ -67,7 +70,7 @@ func syntax(name string, text []byte, err error) Errors {
 			line, _ = strconv.Atoi(m[1])
 			message = m[2]
 		}
-		faults = append(faults, &Fault{at.at(line), "", errors.New(wordSyntax(message, ""))})
+		faults = append(faults, &Fault{at.at(line), "", errors.New(wordSyntax(message, "", ""))})
 	}
 	return faults
 }
@@ -88,34 +91,52 @@ func faultyLine(text []byte, err error, message string, least int) int {
 	})
 }
 
-// lineOf returns a line of a text, without the white space around it.
+// lineOf returns a line of a text, without white space at its end; line 0 is empty.
 func lineOf(text []byte, n int) string {
+	if n == 0 {
+		return ""
+	}
 	lines := bytes.Split(text, []byte("\n"))
 	return string(bytes.TrimRight(lines[min(n, len(lines))-1], " \r"))
 }
 
+func indentation(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+
+// misplacedKey begins the error of the YAML package for a colon where no key can be.
+const misplacedKey = "mapping values are not allowed"
+
 var (
 	tabbed     = regexp.MustCompile(`^\s*\t`)
-	quotedHead = regexp.MustCompile(`: *(["']).*["'] *[^ #,}]`) // when: "a" == method
+	quotedHead = regexp.MustCompile(`: *(["']).*["'] *[^ #,}]`)              // when: "a" == method
+	spaceless  = regexp.MustCompile(`^ *(?:- )?[A-Za-z_][\w-]*:[^ :][^ ]*$`) // url:http://…
 	oddStart   = regexp.MustCompile("[:,\\[{-] *([@`%])")
 	definedAt  = regexp.MustCompile(`^mapping key "(.*)" already defined at line (\d+)$`)
+	anchorless = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
 )
 
-// wordSyntax words an error of the YAML package, with the likely intent of the line.
-func wordSyntax(message, line string) string {
+// wordSyntax words an error of the YAML package, with the likely intent of the line; the
+// line before it tells more.
+func wordSyntax(message, line, before string) string {
 	const expression = "; put an expression in single quotes, such as when: 'method == \"POST\"'"
 	switch {
 	case tabbed.MatchString(line):
 		return "is indented with a tab; use spaces"
 	case strings.HasPrefix(message, "did not find expected") && quotedHead.MatchString(line):
 		return "there is more after the closing quote" + expression
+	case strings.HasSuffix(message, "expected ',' or '}'") && strings.Count(line, "{") <= strings.Count(line, "}"),
+		strings.HasSuffix(message, "expected ',' or ']'") && strings.Count(line, "[") <= strings.Count(line, "]"):
+		return "a comma is missing in the brackets of this line, or a text with special characters needs quotes"
 	case strings.HasSuffix(message, "expected ',' or '}'"):
 		return "the { on this line has no }; close it, or put quotes around a text with special characters in it"
 	case strings.HasSuffix(message, "expected ',' or ']'"):
 		return "the [ on this line has no ]; close it, or put quotes around a text with special characters in it"
 	case strings.HasPrefix(message, "did not find expected"):
 		return "is not indented like the keys or items that it follows; begin it in their column"
-	case strings.HasPrefix(message, "mapping values are not allowed"):
+	case strings.HasPrefix(message, misplacedKey) && strings.Count(line, ": ") > 1:
+		return "there is a second colon with a space in this line; put quotes around a text with a colon in it"
+	case strings.HasPrefix(message, misplacedKey) && indentation(line) > indentation(before):
+		return "is indented further than the key before it; begin it in the column of that"
+	case strings.HasPrefix(message, misplacedKey):
 		return "a key cannot stand here; begin it in the column of the keys before it, write a space after the colon of the line before, or put quotes around a text with a colon in it"
 	case strings.HasPrefix(message, "could not find expected ':'"):
 		return "a key lacks its colon and a space; write key: value"
@@ -130,6 +151,9 @@ func wordSyntax(message, line string) string {
 	}
 	if m := definedAt.FindStringSubmatch(message); m != nil {
 		return fmt.Sprintf("%s is given twice, first on line %s; remove one", m[1], m[2])
+	}
+	if m := anchorless.FindStringSubmatch(message); m != nil {
+		return fmt.Sprintf("*%s names an anchor that is not there; a text that begins with * needs quotes", m[1])
 	}
 	return message
 }

@@ -95,7 +95,7 @@ func (c Limit) Check() error {
 	within(&faults, "calls", c.Calls, 1, MaxCalls)
 	within(&faults, "late", c.Late, 0, MaxWindow)
 	within(&faults, "guard", c.Guard, 0, MaxWindow)
-	if c.Burst < 0 || c.Burst > c.Calls {
+	if c.Burst < 0 || c.Burst > max(c.Calls, 0) {
 		faults.add("burst", "is %d, must be from 0 to calls (%d)", c.Burst, c.Calls)
 	}
 	within(&faults, "max_keys", c.MaxKeys, 0, MaxKeys)

@@ -51,6 +51,7 @@ func TestCheckReportsEachField(t *testing.T) {
 		{Limit{Calls: 1, Window: Aligned(Calendar{Unit: Minute, Skew: time.Minute})}, nil},
 		{Limit{Calls: 5, Window: second, Burst: 5}, nil},
 		{Limit{Calls: 2_000_000_000, Window: InFlight()}, []string{"calls: is 2000000000, must be from 1 to 1000000000"}},
+		{Limit{Calls: -5, Window: second}, []string{"calls: is -5, must be from 1 to 1000000000"}},
 		{Limit{Calls: 1}, []string{"window: is missing"}},
 		{Limit{Calls: 1, Window: Sliding(0)}, []string{"window: is 0s, must be from 1ns to 8784h0m0s"}},
 		{Limit{Calls: 1, Window: Sliding(MaxWindow + 1)}, []string{"window: is 8784h0m0.000000001s, must be from 1ns to 8784h0m0s"}},

@@ -47,7 +47,7 @@ var nameRule = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 func compile(c Config, generation uint32) (map[string]*service, error) {
 	var errs []error
 	if len(c.Upstreams) == 0 {
-		errs = append(errs, &ConfigError{"upstreams", errors.New("is empty; name at least one API host")})
+		errs = append(errs, &ConfigError{"upstreams", errors.New("is empty; give at least one, as in upstreams: {NAME: {url: https://api.example.com}}")})
 	}
 	if c.Ended != nil && newJournal(c.Store, c.Log).outbox() == nil {
 		errs = append(errs, &ConfigError{"ended", errors.New("needs a store that keeps the ends of calls: one of NewMemory, or a Durable")})
@@ -189,7 +189,7 @@ func compileWeights(u Upstream, fault func(string, error)) map[string]float64 {
 		}
 	}
 	if len(u.Weights) > 0 && u.ShareBy == "" {
-		fault("weights", errors.New("need share_by, which tells the flows apart"))
+		fault("weights", errors.New("need share_by, which tells the flows apart, such as header(\"X-Tenant\")"))
 	}
 	return weights
 }

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -48,13 +49,13 @@ func (sv *service) compileLimit(c Limit, fault func(field string, err error)) li
 	l := limit{Limit: c}
 	switch {
 	case c.Name == "":
-		fault("name", errors.New("is missing; answers and metrics name limits by it"))
+		fault("name", errors.New("is missing; give a name such as app, by which answers and metrics call the limit"))
 	case !nameRule.MatchString(c.Name):
 		fault("name", fmt.Errorf("%q must be lower-case letters, digits, - and _, at most 63", c.Name))
 	case c.Name == ConcurrencyLimit:
-		fault("name", fmt.Errorf("%q is the upstream's own; its key is concurrency beside limits", c.Name))
+		fault("name", fmt.Errorf("%q is the name of the upstream's own limit; take another one, or write concurrency beside limits", c.Name))
 	case sv.limitNamed(c.Name) >= 0:
-		fault("name", fmt.Errorf("%q is taken by another limit of this upstream", c.Name))
+		fault("name", fmt.Errorf("%q is taken by another limit of this upstream; give this one another name", c.Name))
 	}
 	compileExpr(c.When, upstream.Condition, &l.when, "when", fault)
 	compileExpr(c.PerKey, upstream.Key, &l.perKey, "per_key", fault)
@@ -68,7 +69,7 @@ func (sv *service) compileLimit(c Limit, fault func(field string, err error)) li
 func (l *limit) check(q quota.Limit, fault func(field string, err error)) {
 	for i, o := range l.Counts {
 		if !slices.Contains(outcomes, o) {
-			fault(fmt.Sprintf("counts[%d]", i), fmt.Errorf("outcome %q is none of %v", o, outcomes))
+			fault(fmt.Sprintf("counts[%d]", i), fmt.Errorf("outcome %q is unknown, must be done, failed, not_executed or unknown", o))
 		}
 	}
 	of := func(field string) string { return field }
@@ -153,7 +154,7 @@ func (l *limit) long(window time.Duration) bool { return l.Kind().Length() > win
 func (l Limit) spaced() bool { return l.Window > 0 && len(l.Counts) == 0 }
 
 // capacity is the number of permits per key.
-func (l *limit) capacity() int { return max(l.Calls, l.Concurrency) }
+func (l *limit) capacity() int { return cmp.Or(l.Concurrency, l.Calls) }
 
 // counted reports whether an attempt of the outcome uses its permit up.
 func (l *limit) counted(o upstream.Outcome) bool {

@@ -81,7 +81,7 @@ func compileCallbacks(services map[string]*service, api string, callbacks map[st
 		base, target := splitTarget(u.URL)
 		u.URL = base
 		if u.Signer == nil {
-			fault(at+".secret", errors.New("is missing; an unsigned webhook could be sent by any host"))
+			fault(at+".secret", errors.New("is missing; write file:PATH or env:NAME: an unsigned webhook could be sent by any host"))
 		}
 		sv := compileUpstream(api+webhookSeparator+name, u, generation, func(field string, err error) { fault(at+"."+field, err) })
 		sv.webhook = &webhookService{upstream: api, target: target}

@@ -37,6 +37,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/hint"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -72,7 +73,7 @@ type Config struct {
 // [*upstream.FieldError].
 func New(c Config) (upstream.Signer, error) {
 	if !slices.Contains(Kinds, c.Kind) {
-		return nil, &upstream.FieldError{Field: "kind", Err: fmt.Errorf("%q is unknown, must be one of: %s", c.Kind, strings.Join(Kinds, ", "))}
+		return nil, &upstream.FieldError{Field: "kind", Err: fmt.Errorf("%q is unknown, must be one of: %s%s", c.Kind, strings.Join(Kinds, ", "), hint.Meant(c.Kind, Kinds))}
 	}
 	var found faults
 	found.check(c)
