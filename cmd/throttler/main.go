@@ -93,15 +93,17 @@ func configFlag(cmd *cobra.Command) {
 	config.AddFlags(cmd.Flags())
 }
 
-// defaultConfig is the configuration of a command line without -c.
-const defaultConfig = "throttler.yaml"
+const (
+	defaultConfig = "throttler.yaml" // of a command line without -c
+	standardInput = "/dev/stdin"     // the path of -c -
+)
 
 // configPath returns the path of the configuration.
 func configPath(cmd *cobra.Command) string {
 	path, _ := cmd.Flags().GetString("config")
 	path = cmp.Or(path, os.Getenv(config.FileVariable), defaultConfig)
 	if path == "-" {
-		return "/dev/stdin"
+		return standardInput
 	}
 	return path
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -32,11 +33,14 @@ since: they become unknown. Permits that went out since are not known: each limi
 full for one window. Give it for the first start only.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			watch, _ := cmd.Flags().GetBool("watch")
+			if watch && configPath(cmd) == standardInput {
+				return errors.New("--watch needs a file, and -c - is standard input; write the configuration to a file")
+			}
 			cfg, err := load(cmd)
 			if err != nil {
 				return err
 			}
-			watch, _ := cmd.Flags().GetBool("watch")
 			restored, _ := cmd.Flags().GetBool("restored")
 			ctx, release := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer release()

@@ -100,9 +100,10 @@ func (u *upstreamState) returnPermits(now time.Time, c *call, changed *Call, r *
 	for i, n := range f.needs {
 		u.ledger.Return(now, f.needs[i:i+1], u.quotaAttempt(f, n, r))
 	}
-	u.planner.Check(now, f.needs)
 	u.flying.Remove(f.place)
-	f.needs, f.place = nil, nil
+	f.place = nil
+	u.planner.Check(now, f.needs)
+	f.needs = nil
 }
 
 // known returns the holds of attempts whose end is known.
