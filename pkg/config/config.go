@@ -31,10 +31,10 @@
 // # Not done here
 //
 // Nothing is started or dialled. A file is read once, not watched;
-// [Config.OpenStore] opens the store. Of other files, only keys and certificates are
-// read. Secrets are named by reference. Messages show keys, expressions, addresses
-// and durations, but no header value and no URL. The database of time zones is built
-// in.
+// [Config.OpenStore] opens the store, and [Config.CheckStore] only looks at it. Of other
+// files, only keys and certificates are read. Secrets are named by reference. Messages
+// show values, but none that may be secret: no header value, no argument of a command,
+// and of a URL no more than host and path. The database of time zones is built in.
 package config
 
 import (

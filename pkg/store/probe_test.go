@@ -1,10 +1,13 @@
 package store
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -86,6 +89,18 @@ func TestProbe(t *testing.T) {
 	defer open.Close()
 	if err := Probe(used, Options{}); err != nil {
 		t.Errorf("in use: %v", err)
+	}
+}
+
+// TestFileOfAnotherUser: the error of a file that may not be opened has the next step. It is
+// made here, since a test may run as a user who may open all files.
+func TestFileOfAnotherUser(t *testing.T) {
+	err := explain(&fs.PathError{Op: "open", Path: "s.db-lock", Err: syscall.EACCES})
+	if want := "open s.db-lock: permission denied; run this as the user of the sidecar, or give that user the file"; err.Error() != want || !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if err := explain(unwritable("/d", &fs.PathError{Op: "open", Path: "/d/s.db-lock", Err: syscall.EACCES})); strings.Count(err.Error(), ";") != 1 {
+		t.Errorf("two next steps: %v", err)
 	}
 }
 
