@@ -484,23 +484,3 @@ func TestClashes(t *testing.T) {
 		}
 	}
 }
-
-// Parse never panics, and its faults always have a path.
-func FuzzParse(f *testing.F) {
-	files, _ := filepath.Glob("testdata/*.yaml")
-	for _, name := range append(files, "../../configs/throttler.yaml", "../../configs/alipay.yaml") {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		_, err := Parse(text)
-		var faults Errors
-		if err == nil || errors.As(err, &faults) && len(faults) > 0 {
-			return
-		}
-		t.Errorf("Parse gives %v", err)
-	})
-}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -109,4 +110,49 @@ func keysOfMistakes(t *testing.T) {
 	if err := os.WriteFile("open.pem", nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+var inFile = regexp.MustCompile(`^line (\d+)$`)
+
+// FuzzParse: Parse never panics, and each fault has a line that is in the text, or none.
+func FuzzParse(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.yaml")
+	for _, name := range append(files, "../../configs/throttler.yaml", "../../configs/alipay.yaml") {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	archives, _ := filepath.Glob("testdata/mistakes/*.txtar")
+	for _, name := range archives {
+		archive, err := txtar.ParseFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range archive.Files {
+			f.Add(file.Data)
+		}
+	}
+	lineBreak := regexp.MustCompile("[\n\r\u0085\u2028\u2029]") // of YAML
+	f.Fuzz(func(t *testing.T, text []byte) {
+		_, err := Parse(text)
+		if err == nil {
+			return
+		}
+		var faults Errors
+		if !errors.As(err, &faults) || len(faults) == 0 {
+			t.Fatalf("Parse gives %v", err)
+		}
+		last := len(lineBreak.FindAllIndex(text, -1)) + 1
+		for _, fault := range faults {
+			line := 0
+			if m := inFile.FindStringSubmatch(fault.Place); m != nil {
+				line, _ = strconv.Atoi(m[1])
+			}
+			if (line == 0) != (fault.Place == "") || line > last {
+				t.Errorf("%v: a text of %d lines", fault, last)
+			}
+		}
+	})
 }
