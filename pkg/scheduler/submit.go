@@ -36,6 +36,8 @@ func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case known != nil && known.State.Finished():
+		return repeated(known, nil)
 	case known != nil:
 		return repeated(s.Get(ctx, known.ID))
 	}

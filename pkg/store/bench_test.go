@@ -1,8 +1,12 @@
 package store
 
 import (
+	"io"
+	"net/http"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -99,4 +103,55 @@ func BenchmarkRead(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkSubmit submits calls under idempotency keys, 64 at once and with syncs: new
+// ones, and repeats of calls that are done or wait, most of them on disk. A repeat should
+// take no longer than a new call.
+func BenchmarkSubmit(b *testing.B) {
+	const keys = 20_000
+	d := open(b, file(b), Options{Log: quiet})
+	u := scheduler.Upstream{MaxAge: 100 * time.Hour, MaxWaiting: 1e9, MaxWaitingBytes: 1 << 50}
+	u.URL, u.Transport = "http://api.test", roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("answer")), Request: r}, nil
+	})
+	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, Log: quiet})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	submit := func(b *testing.B, key int64) *scheduler.Call {
+		c, err := s.Submit(b.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/", Body: make([]byte, 400), IdempotencyKey: strconv.FormatInt(key, 10)})
+		if err != nil {
+			b.Error(err)
+		}
+		return c
+	}
+	var next atomic.Int64
+	run := func(name string, key func() int64) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetParallelism(64 / runtime.GOMAXPROCS(0))
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					submit(b, key())
+				}
+			})
+		})
+	}
+	var last *scheduler.Call
+	for key := range int64(keys) {
+		last = submit(b, -key)
+	}
+	if _, err := s.Wait(b.Context(), last.ID); err != nil {
+		b.Fatal(err)
+	}
+	run("known, done", func() int64 { return -(next.Add(1) % keys) })
+	if err := s.Pause(b.Context(), "api", "", "", time.Now().Add(time.Hour)); err != nil {
+		b.Fatal(err)
+	}
+	next.Store(0)
+	run("new", func() int64 { return next.Add(1) })
+	n := next.Load()
+	run("known, waiting", func() int64 { return next.Add(1)%n + 1 })
 }

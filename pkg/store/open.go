@@ -77,6 +77,14 @@ func (d *DB) open(path string, o Options) error {
 	if err := bindRows(d.writePool, d.codec, o.Seal); err != nil {
 		return err
 	}
+	return d.begin(path, o, from, restored)
+}
+
+// begin starts the reader, the writer and the sweeper of a file that has the schema.
+func (d *DB) begin(path string, o Options, from origin, restored string) (err error) {
+	if d.reader.queries, err = compile(d.reader.db); err != nil {
+		return err
+	}
 	reserve := &reserve{path: path + "-reserve", size: o.reserve}
 	if err := reserve.allocate(); err != nil {
 		o.Log.Warn("the reserve of the store for a full disk cannot be made; nothing new is accepted until it can", "store", path, "error", err)

@@ -22,9 +22,9 @@ const (
 
 // Scan implements [scheduler.Durable].
 func (r *reader) Scan(ctx context.Context, upstream string, after scheduler.Position, due time.Time, most int, want func(scheduler.Position, int64) bool) (*scheduler.Page, error) {
-	return within(ctx, r, func(tx *sql.Tx) (*scheduler.Page, error) {
+	return within(ctx, r, func(q querier) (*scheduler.Page, error) {
 		page := &scheduler.Page{Last: after}
-		rows, err := tx.QueryContext(ctx, selectWaiting, upstream, -after.Priority, after.Seq, pageRows)
+		rows, err := q.QueryContext(ctx, selectWaiting, upstream, -after.Priority, after.Seq, pageRows)
 		if err != nil {
 			return nil, err
 		}
@@ -50,16 +50,16 @@ func (r *reader) Scan(ctx context.Context, upstream string, after scheduler.Posi
 		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 			return nil, err
 		}
-		page.Entries, err = r.entries(ctx, tx, seqs)
+		page.Entries, err = r.entries(ctx, q, seqs)
 		return page, err
 	})
 }
 
 // Waking implements [scheduler.Durable].
 func (r *reader) Waking(ctx context.Context, before time.Time, after scheduler.Position, most int) (*scheduler.Page, error) {
-	return within(ctx, r, func(tx *sql.Tx) (*scheduler.Page, error) {
+	return within(ctx, r, func(q querier) (*scheduler.Page, error) {
 		page := &scheduler.Page{Last: after}
-		rows, err := tx.QueryContext(ctx, selectWaking, micros(before), micros(after.At), after.Seq, most)
+		rows, err := q.QueryContext(ctx, selectWaking, micros(before), micros(after.At), after.Seq, most)
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +77,7 @@ func (r *reader) Waking(ctx context.Context, before time.Time, after scheduler.P
 			return nil, err
 		}
 		page.End = len(seqs) < most
-		page.Entries, err = r.entries(ctx, tx, seqs)
+		page.Entries, err = r.entries(ctx, q, seqs)
 		return page, err
 	})
 }
@@ -88,7 +88,7 @@ func (r *reader) entries(ctx context.Context, q querier, seqs []int64) ([]schedu
 	all := make([]scheduler.Entry, 0, len(seqs))
 	for _, seq := range seqs {
 		found := &row{}
-		err := q.QueryRowContext(ctx, "SELECT "+columns+" FROM current WHERE seq = ? AND state = 'waiting'", seq).Scan(found.fields()...)
+		err := q.QueryRowContext(ctx, selectWaitingCall, seq).Scan(found.fields()...)
 		if errors.Is(err, sql.ErrNoRows) {
 			continue
 		}
@@ -106,8 +106,8 @@ func (r *reader) entries(ctx context.Context, q querier, seqs []int64) ([]schedu
 
 // PendingWebhooks implements [scheduler.Durable].
 func (r *reader) PendingWebhooks(ctx context.Context, after string, most int) ([]*scheduler.Call, error) {
-	return within(ctx, r, func(tx *sql.Tx) (calls []*scheduler.Call, err error) {
-		rows, err := tx.QueryContext(ctx, "SELECT notice, "+columns+" FROM untold JOIN current USING (seq) WHERE notice > ? AND tell_at IS NULL ORDER BY notice", after+"/") // "/" follows the dot of a notice
+	return within(ctx, r, func(q querier) (calls []*scheduler.Call, err error) {
+		rows, err := q.QueryContext(ctx, "SELECT notice, "+columns+" FROM untold JOIN current USING (seq) WHERE notice > ? AND tell_at IS NULL ORDER BY notice", after+"/") // "/" follows the dot of a notice
 		if err != nil {
 			return nil, err
 		}
@@ -129,7 +129,7 @@ func (r *reader) PendingWebhooks(ctx context.Context, after string, most int) ([
 			return nil, err
 		}
 		for _, found := range due {
-			c, err := found.withResponse(ctx, tx, r.codec)
+			c, err := found.withResponse(ctx, q, r.codec)
 			if err != nil {
 				return nil, err
 			}
@@ -141,8 +141,8 @@ func (r *reader) PendingWebhooks(ctx context.Context, after string, most int) ([
 
 // Untold implements [scheduler.Durable].
 func (r *reader) Untold(ctx context.Context, most int) ([]*scheduler.Call, error) {
-	return within(ctx, r, func(tx *sql.Tx) (calls []*scheduler.Call, err error) {
-		rows, err := tx.QueryContext(ctx, "SELECT notice, tell_at, failures, "+columns+
+	return within(ctx, r, func(q querier) (calls []*scheduler.Call, err error) {
+		rows, err := q.QueryContext(ctx, "SELECT notice, tell_at, failures, "+columns+
 			" FROM untold INDEXED BY untold_at JOIN current USING (seq) WHERE tell_at IS NOT NULL ORDER BY tell_at, notice")
 		if err != nil {
 			return nil, err

@@ -13,6 +13,7 @@ import (
 // A reader reads the file on connections of its own.
 type reader struct {
 	db       *sql.DB
+	queries  *compiled // of db
 	codec    *codec
 	failure  *failure
 	keepKeys time.Duration
@@ -32,27 +33,34 @@ func (r *reader) check(ctx context.Context, err error) error {
 }
 
 // within reads at one point in time.
-func within[T any](ctx context.Context, r *reader, read func(tx *sql.Tx) (T, error)) (T, error) {
+func within[T any](ctx context.Context, r *reader, read func(q querier) (T, error)) (T, error) {
 	tx, err := r.db.BeginTx(ctx, nil)
 	if err != nil {
 		return *new(T), r.check(ctx, err)
 	}
 	defer tx.Rollback()
-	v, err := read(tx)
+	v, err := read(r.queries.in(tx))
 	return v, r.check(ctx, err)
 }
+
+// The queries of one call.
+const (
+	selectCall        = "SELECT " + columns + " FROM current WHERE id = ?"
+	selectPendingCall = selectCall + " AND state IN ('waiting', 'unknown')"
+	selectWaitingCall = "SELECT " + columns + " FROM current WHERE seq = ? AND state = 'waiting'"
+)
 
 // Get implements [scheduler.Store].
 func (r *reader) Get(ctx context.Context, id string) (*scheduler.Call, error) {
 	found := &row{}
-	err := r.db.QueryRowContext(ctx, "SELECT "+columns+" FROM current WHERE id = ?", id).Scan(found.fields()...)
+	err := r.queries.QueryRowContext(ctx, selectCall, id).Scan(found.fields()...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, fmt.Errorf("%w: %s", scheduler.ErrNotFound, id)
 	}
 	if err != nil {
 		return nil, r.check(ctx, err)
 	}
-	c, err := found.withResponse(ctx, r.db, r.codec)
+	c, err := found.withResponse(ctx, r.queries, r.codec)
 	return c, r.check(ctx, err)
 }
 
@@ -103,7 +111,7 @@ func (r *reader) List(ctx context.Context, f scheduler.Filter) ([]*scheduler.Cal
 // Find implements [scheduler.Store].
 func (r *reader) Find(ctx context.Context, key, fingerprint string) (*scheduler.Call, error) {
 	owner := &keyOwner{}
-	err := r.db.QueryRowContext(ctx, selectOwner, hashOf(key)).Scan(owner.fields()...)
+	err := r.queries.QueryRowContext(ctx, selectOwner, hashOf(key)).Scan(owner.fields()...)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, r.check(ctx, err)
 	}
@@ -116,15 +124,15 @@ func (r *reader) Find(ctx context.Context, key, fingerprint string) (*scheduler.
 
 // Fetch implements [scheduler.Durable].
 func (r *reader) Fetch(ctx context.Context, id string) (*scheduler.Entry, error) {
-	return within(ctx, r, func(tx *sql.Tx) (*scheduler.Entry, error) {
+	return within(ctx, r, func(q querier) (*scheduler.Entry, error) {
 		found := &row{}
-		err := tx.QueryRowContext(ctx, "SELECT "+columns+" FROM current WHERE id = ? AND state IN ('waiting', 'unknown')", id).Scan(found.fields()...)
+		err := q.QueryRowContext(ctx, selectPendingCall, id).Scan(found.fields()...)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil, fmt.Errorf("%w: %s", scheduler.ErrNotFound, id)
 		}
 		if err != nil {
 			return nil, err
 		}
-		return found.entry(ctx, tx, r.codec)
+		return found.entry(ctx, q, r.codec)
 	})
 }

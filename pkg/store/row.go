@@ -142,13 +142,15 @@ func (r *row) withResponse(ctx context.Context, q querier, d *codec) (*scheduler
 // response returns the columns of a row's response, nil if there is none.
 func (r *row) response(ctx context.Context, q querier) (*content, error) {
 	a := &content{}
-	err := q.QueryRowContext(ctx, "SELECT "+responseColumns+" FROM calls WHERE seq = ? AND answer_sum IS NOT NULL", r.seq).
+	err := q.QueryRowContext(ctx, selectResponse, r.seq).
 		Scan(&a.status, &a.headers, &a.body, &a.truncated, &a.encrypted, &a.sum)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
 	return a, err
 }
+
+const selectResponse = "SELECT " + responseColumns + " FROM calls WHERE seq = ? AND answer_sum IS NOT NULL"
 
 const selectRequest = `SELECT method, target, headers, coalesce(c.body, b.body), coalesce(c.sealed, b.sealed), request_sum
 	FROM calls c LEFT JOIN bodies b USING (seq) WHERE seq = ? AND request_sum IS NOT NULL`
