@@ -41,3 +41,24 @@ upstreams:
 	// line 6: upstreams.alipay.limit: unknown key; did you mean limits?
 	// line 9: upstreams.alipay.limits[0].window: "1 sec" is not a duration; write 1s
 }
+
+// Diff tells what a reload would change.
+func ExampleConfig_Diff() {
+	parse := func(calls int) *config.Config {
+		c, err := config.Parse(fmt.Appendf(nil, `
+upstreams:
+  pay:
+    url: https://pay.example
+    limits:
+      - {name: app, calls: %d, window: 1s}
+`, calls))
+		if err != nil {
+			panic(err)
+		}
+		return c
+	}
+	for _, change := range parse(10).Diff(parse(20)) {
+		fmt.Println(change)
+	}
+	// Output: upstreams.pay.limits[app].calls: 10 → 20
+}

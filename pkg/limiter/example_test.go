@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -46,4 +47,25 @@ func ExampleLimiter_WaitFor() {
 	// Output:
 	// <nil>
 	// limiter: cost of limit "app" is 101, must be from 1 to its calls (100)
+}
+
+// Keys wait for themselves alone, and a deadline that comes before the permit can is an
+// error at once.
+func ExampleLimiter_Wait() {
+	l := limiter.Per(1, time.Hour)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, account := range []string{"7", "8", "7"} {
+		done, err := l.Wait(ctx, account)
+		if err != nil {
+			fmt.Println(account, "must wait for too long:", errors.Is(err, context.DeadlineExceeded))
+			continue
+		}
+		fmt.Println(account, "calls")
+		done(true) // at the response; false if there was none
+	}
+	// Output:
+	// 7 calls
+	// 8 calls
+	// 7 must wait for too long: true
 }

@@ -77,7 +77,10 @@ type Config struct {
 }
 
 // An Upstream is an API host, its limits and how its calls come back. Zero fields stand
-// for the values of [Defaults], or for none.
+// for the values of [Defaults], or for none. Only URL is needed:
+//
+//	var pay scheduler.Upstream
+//	pay.URL = "https://pay.example" // without an import of package upstream
 type Upstream struct {
 	upstream.Config // Name is taken from Config.Upstreams
 

@@ -2,7 +2,10 @@ package signer_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,4 +42,31 @@ func Example() {
 	// Output:
 	// WECHATPAY2-SHA256-RSA2048 mchid="1900009191"
 	// same body: true same signature: false
+}
+
+// A service of one's own signs each request when it is sent. Here it adds a token; members
+// that are absent from its answer stay as they are.
+func ExampleHook() {
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var in signer.Hook
+		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		json.NewEncoder(w).Encode(signer.Hook{Headers: map[string]string{"Authorization": "Bearer token of " + in.Target}})
+	}))
+	defer service.Close()
+
+	s, err := signer.New(signer.Config{Kind: "http", URL: service.URL})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	refund := &upstream.Request{Method: "POST", Target: "/refunds", Header: http.Header{"Accept": {"application/json"}}}
+	if err := s.Sign(context.Background(), refund); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(refund.Method, refund.Header)
+	// Output: POST map[Accept:[application/json] Authorization:[Bearer token of /refunds]]
 }

@@ -36,3 +36,27 @@ func Example() {
 	fmt.Println(result.Response.StatusCode, result.Outcome)
 	// Output: 200 not_executed
 }
+
+// Expressions read a request: as conditions, as keys of limits, and as costs.
+func ExampleCompile() {
+	in := upstream.NewInput(&upstream.Request{
+		Method: "POST", Target: "/gateway.do?app_id=7",
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(`{"items":[1,2,3]}`),
+	})
+	refunds, err := upstream.Compile(`method == "POST" and path == "/gateway.do"`, upstream.Condition)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(refunds.Bool(in))
+	app, err := upstream.Compile(`param("app_id")`, upstream.Key)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(app.Key(in))
+	_, err = upstream.Compile(`param("app_id")`, upstream.Condition)
+	fmt.Println(err != nil) // it is a text, not true or false
+	// Output:
+	// true <nil>
+	// 7 <nil>
+	// true
+}
