@@ -104,8 +104,9 @@ func (s *Scheduler) service(upstream string) *service { return (*s.services.Load
 // finds all that was stored.
 func (s *Scheduler) Failed() <-chan struct{} { return s.journal.failed }
 
-// Close refuses new calls and those whose callers wait, lets the attempts in
-// flight end, each within its time-out, and returns when every goroutine has.
+// Close refuses new calls and those whose callers wait, ends the ctx of handlers (see
+// Config.Ended), lets the attempts in flight end, each within its time-out, and returns
+// when every goroutine has.
 func (s *Scheduler) Close() error { return s.Shutdown(context.Background()) }
 
 // Shutdown is Close with a bound: when ctx ends, attempts in flight are cut off;
