@@ -48,7 +48,7 @@ configuration can be checked while it runs.`,
 	return cmd
 }
 
-// surroundings returns the faults of what a configuration names outside of its file.
+// surroundings returns the faults of files, keys and programs that a configuration names.
 func surroundings(cfg *config.Config, ports bool) (faults config.Errors) {
 	add := func(err error) {
 		var f *config.Fault

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestStartTells: the log of a start says what is served, and what the store had from the
+// TestStartTells: the log of a start names listeners, upstreams and the calls that the store had from the
 // process before, without secrets.
 func TestStartTells(t *testing.T) {
 	url, arrived, _ := stall(t)

@@ -218,7 +218,7 @@ func TestReloadOfKeysThatNeedARestart(t *testing.T) {
 }
 
 // TestHungAttempts: a call whose permits are held by attempts that do not end has no ETA.
-// What is told instead is which attempts it waits for.
+// The attempts that it waits for are told instead.
 func TestHungAttempts(t *testing.T) {
 	url, arrived, answer := stall(t)
 	p := start(t, url, "timeout: 25s", "limits: [{name: parallel, concurrency: 3}]")

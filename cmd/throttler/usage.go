@@ -11,7 +11,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/hint"
 )
 
-// Faults of a command line lie in this file: each names what is wrong and what there is.
+// Faults of a command line lie in this file: each names the mistake and the words that exist.
 
 // group makes a command one of others: alone it shows its help, and an unknown command in
 // it is an error.
