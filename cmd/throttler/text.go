@@ -91,6 +91,8 @@ func waitingForText(f *api.WaitingFor, now time.Time) string {
 		return "its own time: not before " + instantText(f.Until, now)
 	case f.InFlight > 0 && f.Limit == api.ConcurrencyLimit:
 		return "the upstream, where attempts in flight must end first"
+	case f.InFlight > 0 && f.KeysFull:
+		return "a place in " + limit + ", whose max_keys other keys have attempts in flight"
 	case f.InFlight > 0:
 		return limit + ", whose permits attempts in flight hold"
 	case f.Breaker != "":

@@ -38,6 +38,7 @@ func TestWaitingForText(t *testing.T) {
 		`its own time: not before 09:00:01.500 (in 1.5s)`:                                                            {},
 		`its upstream, which was taken out of the configuration`:                                                     {Removed: true},
 		`limit parallel, whose permits attempts in flight hold`:                                                      {Limit: "parallel", InFlight: 3},
+		`a place in limit app, key "a", whose max_keys other keys have attempts in flight`:                           {Limit: "app", Key: "a", InFlight: 3, KeysFull: true},
 		`the upstream, where attempts in flight must end first`:                                                      {Limit: api.ConcurrencyLimit, InFlight: 3},
 		`limit parallel, until 09:00:01.500 (in 1.5s); 3 of its permits had no answer, and stay out for late longer`: {Limit: "parallel", Late: 3},
 	} {

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -62,55 +61,6 @@ func tellPause(u *upstreamState, f *WaitingFor) {
 func tellLate(now time.Time, u *upstreamState, f *WaitingFor) {
 	if limit := u.limitNamed(f.Limit); limit >= 0 && !f.Paused {
 		f.Late, _ = u.ledger.Cooling(now, limit, f.Key)
-	}
-}
-
-// A hang is attempts of a key that have been in flight for much longer than attempts take.
-type hang struct {
-	attempts, permits int
-	oldest            time.Time
-}
-
-// hungAt returns the hung attempts of a key.
-func hungAt(now time.Time, u *upstreamState, limit int, key string) (h hang) {
-	patience := max(minPatience, 4*u.planner.Trip())
-	for at := u.flying.Front(); at != nil; at = at.Next() {
-		f := at.Value.(*call).flight
-		if now.Sub(f.sentAt) < patience {
-			break // and all others were sent later
-		}
-		for _, n := range f.needs {
-			if n.Limit != limit || n.Key != key {
-				continue
-			}
-			if h.attempts++; h.attempts == 1 {
-				h.oldest = f.sentAt
-			}
-			h.permits += n.Cost
-		}
-	}
-	return h
-}
-
-// minPatience is the shortest time after which an attempt hangs.
-const minPatience = time.Second
-
-// hungPermits returns how many permits of a key hung attempts hold.
-func hungPermits(now time.Time, u *upstreamState) func(limit int, key string) int {
-	return func(limit int, key string) int { return hungAt(now, u, limit, key).permits }
-}
-
-// tellHung adds the attempts to the reason why a call waits whose end it waits for.
-func tellHung(now time.Time, u *upstreamState, f *WaitingFor) {
-	h := hungAt(now, u, u.limitNamed(f.Limit), f.Key)
-	f.InFlight, f.OldestSentAt, f.Timeout = h.attempts, h.oldest, cmp.Or(u.Timeout, upstream.DefaultTimeout)
-}
-
-// tellFlying is tellHung for a call that waits for any attempt to end.
-func tellFlying(now time.Time, u *upstreamState, f *WaitingFor) {
-	f.InFlight, f.OldestSentAt, f.Timeout = u.flying.Len(), now, cmp.Or(u.Timeout, upstream.DefaultTimeout)
-	if at := u.flying.Front(); at != nil {
-		f.OldestSentAt = at.Value.(*call).flight.sentAt
 	}
 }
 

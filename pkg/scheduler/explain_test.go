@@ -174,6 +174,31 @@ func TestHungAttempts(t *testing.T) {
 	}
 }
 
+// TestHungKeys: attempts that hang have all places of a limit, so a call of another key has
+// no ETA.
+func TestHungKeys(t *testing.T) {
+	limit := Limit{Name: "key", PerKey: `query("k")`, Calls: 9, Window: sec, MaxKeys: 2}
+	bubble(t, Upstream{Limits: []Limit{limit}}, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(int, *http.Request) answer { return answer{after: 20 * sec} }
+		began := time.Now()
+		for _, key := range []string{"a", "a", "b"} {
+			submit(t, s, Request{Target: "/?k=" + key})
+		}
+		waits := submit(t, s, Request{Target: "/?k=c"})
+		time.Sleep(3 * sec)
+		want := WaitingFor{Limit: "key", Key: "c", KeysFull: true, InFlight: 3, OldestSentAt: began, Timeout: 30 * sec}
+		if c := s.mustGet(t, waits.ID); !c.ETA.IsZero() || c.WaitingFor == nil || *c.WaitingFor != want {
+			t.Errorf("%v, %+v, want %+v", c.ETA, c.WaitingFor, want)
+		}
+		if st := upstreams(t, s)[0]; !st.ETA.IsZero() {
+			t.Errorf("%+v", st)
+		}
+		if c := wait(t, s, waits.ID); c.State != Done || c.Last().SentAt.Sub(began) < 20*sec {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
 // TestSlowStart: after the breaker has closed, a call that waits for the only attempt in
 // flight is told so. It does not go at once.
 func TestSlowStart(t *testing.T) {
