@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,8 +32,11 @@ func TestEndedOverRestarts(t *testing.T) {
 	path := file(t)
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
+		var mu sync.Mutex
 		var got []string
 		note := func(_ context.Context, c *scheduler.Call) error {
+			mu.Lock()
+			defer mu.Unlock()
 			got = append(got, fmt.Sprintf("%v %s %s", time.Since(start).Round(time.Minute), c.State, c.Response.Body))
 			return nil
 		}
@@ -57,15 +61,16 @@ func TestEndedOverRestarts(t *testing.T) {
 
 		s = endedOn(t, path, up, note)
 		synctest.Wait()
+		mu.Lock()
 		if len(got) != 0 {
 			t.Errorf("at the start: %q, want that the wait goes on", got)
 		}
+		mu.Unlock()
 		time.Sleep(10 * time.Minute)
-		synctest.Wait()
+		s.Close()
 		if len(got) != 1 || got[0][len(got[0])-len("done answer to /1"):] != "done answer to /1" {
 			t.Errorf("handled: %q, want the end once", got)
 		}
-		s.Close()
 		s = endedOn(t, path, up, note)
 		time.Sleep(time.Hour)
 		s.Close()
