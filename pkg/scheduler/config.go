@@ -65,10 +65,10 @@ type Config struct {
 	// panic, which is logged, the same end comes again, a second later at first, after
 	// more failures up to 10 minutes later.
 	//
-	// An end that is not handled stays in the store. With a [Durable] each comes at least
-	// once, over restarts and crashes, and perhaps more often: a crash may follow the
-	// handler before the store knows of it. Without one the ends that are left are lost
-	// with the process, and with their calls when [NewMemory] forgets these.
+	// An end that is not handled stays in the store. With a [Durable], whose Untold lists
+	// those, each comes at least once, over restarts and crashes, and perhaps more often: a
+	// crash may follow the handler before the store knows of it. Without one the ends that
+	// are left are lost with the process, and with their calls when [NewMemory] forgets these.
 	//
 	// At most 16 handlers run at once, for a call only one, in no order that is promised.
 	// They may use the scheduler, but not end it. Their ctx ends with the beginning of a
