@@ -12,6 +12,8 @@ var unknownBugs = []bug{
 		"c.pages() && !c.noBody && ", "c.pages() && ", unknownTests},
 	{"an unknown call that no query decided stays in memory", "pkg/scheduler/followup.go",
 		"			c.up.rest(c)\n", "", unknownTests},
+	{"a call is queried twice that became unknown at the start", "pkg/scheduler/followup.go",
+		" || c.flight.resolved != nil {", " {", unknownTests},
 	{"an unknown call stays in memory after a decision that was refused", "pkg/scheduler/query.go",
 		"				c.up.rest(c)\n", "				_ = c\n", unknownTests},
 	{"a removed upstream forgets its unknown calls", "pkg/scheduler/upstream.go",

@@ -363,6 +363,7 @@ func (u *upstreamState) resolve(now time.Time, c *call, as State, reason string,
 		defer close(recorded)
 		if c.flight.resolved != nil {
 			c.flight.resolved()
+			c.flight.resolved = nil
 		}
 		if as == Waiting {
 			c.due, c.flight.counted, c.flight.backoff = 0, 0, 0

@@ -75,10 +75,11 @@ func (f *followUps) withAnswer(c *Call) *Call {
 	return c
 }
 
-// query starts the queries about a call if it is unknown. The loop calls it.
+// query starts the queries about a call if it is unknown, and none are under way. The loop
+// calls it.
 func (f *followUps) query(c *call) {
 	sv := c.up.service
-	if c.State != Unknown || !c.Async || c.Resolves != "" || len(sv.resolvers) == 0 {
+	if c.State != Unknown || !c.Async || c.Resolves != "" || len(sv.resolvers) == 0 || c.flight.resolved != nil {
 		return
 	}
 	snapshot := c.Call.snapshot()
@@ -89,7 +90,9 @@ func (f *followUps) query(c *call) {
 		f.queryUntilDecided(ctx, sv, snapshot, c.request)
 		resolved()
 		f.s.loop.post(func(time.Time) {
-			c.flight.queries--
+			if c.flight.queries--; c.flight.queries == 0 {
+				c.flight.resolved = nil
+			}
 			c.up.rest(c)
 		})
 	})

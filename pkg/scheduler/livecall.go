@@ -69,7 +69,7 @@ type flight struct {
 	maybe      bool             // an attempt may have executed it
 	storing    bool             // it is unknown, and that is not recorded yet: nothing is decided before
 	resolved   func()           // ends the queries about it, nil if there are none
-	queries    int              // goroutines that query about it
+	queries    int              // goroutines that query about it, or are about to end
 	place      *list.Element    // among the attempts in flight, nil if it is not
 	result     *upstream.Result // the last answer, for the caller
 	reason     Reason           // why the call ended without one
