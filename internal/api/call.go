@@ -34,7 +34,7 @@ type Call struct {
 	Deadline   time.Time   `json:"deadline,omitzero"`
 	FinishedAt time.Time   `json:"finished_at,omitzero"`
 	Reason     string      `json:"reason,omitempty"` // why it ended without an answer: gone (its client has left), past_deadline, paused or stopping
-	ETA        time.Time   `json:"eta,omitzero"`     // only while it waits
+	ETA        time.Time   `json:"eta,omitzero"`     // only while it waits, and not if it is unknown: see WaitingFor
 	Attempts   []Attempt   `json:"attempts"`         // a bounded number: the first, those of unknown outcome, the last
 	WaitingFor *WaitingFor `json:"waiting_for,omitempty"`
 	Response   *Response   `json:"response,omitempty"`

@@ -16,7 +16,7 @@ type Upstream struct {
 	Unknown     int       `json:"unknown"`      // submitted calls that wait for a decision
 	MaxWaiting  int       `json:"max_waiting"`  // of waiting and unknown calls
 	Bytes       int64     `json:"bytes"`        // of bodies and headers of all these
-	ETA         time.Time `json:"eta,omitzero"` // of the last waiting call
+	ETA         time.Time `json:"eta,omitzero"` // of the last waiting call; none while that depends on attempts that hang
 	// Pauses are those of its limits and of their keys, a bounded number, the latest end
 	// first. Those of the whole upstream are not among them.
 	Pauses []LimitPause `json:"pauses,omitempty"`
@@ -41,7 +41,7 @@ type Limit struct {
 	InFlight    int       `json:"in_flight"`          // permits of attempts that have not ended
 	Late        int       `json:"late"`               // permits of attempts that ended without an answer: they come back by the configured late later than others
 	NextBack    time.Time `json:"next_back,omitzero"` // when the next permit comes back that is out and not in flight
-	Waiting     int       `json:"waiting"`            // permits that waiting calls will take
+	Waiting     int       `json:"waiting"`            // permits that waiting calls will take; calls that are only on disk are not counted
 	Keys        []Key     `json:"keys"`               // a bounded number, those with most waiting first
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 

@@ -49,7 +49,7 @@ type LimitStatus struct {
 	InFlight    int         // those of attempts that have not ended
 	Late        int         // those of attempts that ended without an answer: the upstream may count them until Late after, so they stay out for longer
 	NextBack    time.Time   // when the next permit comes back whose attempt has ended; zero if there is none
-	Waiting     int         // permits that waiting calls will take
+	Waiting     int         // permits that waiting calls will take; those only on disk are not counted
 	Keys        []KeyStatus // the hundred for which most waits, most first
 	PausedUntil time.Time
 
