@@ -102,6 +102,12 @@ to 2.1 ms with it, 1.4 to 1.8 ms and 2.2 to 2.6 ms without; five more runs with 
 from 1.9 to 2.5 ms, where the line above had up to 4.9 ms. Of the 1.2 ms 0.6 are the sync, 0.1
 SQLite, 0.2 the slot, and the rest goroutines that wake each other. Where the line above has
 tens of milliseconds the disk stalled, and the 99th percentiles beside it are of that.
+
+Repeats: BenchmarkSubmit of pkg/store submits 10,000 calls, 64 at once, under new and under
+known idempotency keys. SQLite took longer to compile the queries of a repeat than to run
+them, so they are compiled once for each connection. In four alternating runs a repeat of a
+call that is done took 1.7 to 3.3 times as long as a new call before, and 0.5 to 1.4 times
+since; of one that waits, 1.7 to 3.7 times, and 0.6 to 2.4 times.
 `
 
 // say prints a text, and keeps it for the page.
