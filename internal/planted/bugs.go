@@ -43,6 +43,7 @@ var suites = []struct {
 	{"./cmd/throttler", configBugs},
 	{"./pkg/store", probeBugs},
 	{"./pkg/config", messageBugs},
+	{"./pkg/config", presetBugs},
 }
 
 var storeBugs = []bug{

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,7 +32,7 @@ const (
 
 // A fact is an answer of a payment platform, with its outcome and the next step.
 type fact struct {
-	row     string
+	row     string // a name of sources, and the case
 	call    *upstream.Request
 	answer  answer
 	err     error // instead of an answer
@@ -71,10 +72,26 @@ func failure(status int, code string, headers ...string) answer {
 	return answered(status, `{"code":"`+code+`","message":"m"}`, headers...)
 }
 
-// Known answers of payment platforms. The numbers are: 1 Alipay's gateway, 2 Alipay v3,
-// 3 WeChat Pay, 4 other platforms, 5 steps by kind of call.
+// sources say which page tells a row. A copy reproduces a page that needs a login.
+var sources = map[string]string{
+	"1":        "opendocs.alipay.com/common/02km9f, codes of the gateway",
+	"2":        "opendocs.alipay.com/open-v3/054fcv, codes and signature",
+	"3":        "pay.weixin.qq.com/doc/v3/merchant/4012081726, and the error tables of each method",
+	"4":        "docs.stripe.com/rate-limits and /api/idempotent_requests; the other platforms' pages on limits and keys",
+	"5":        "what follows from 1 to 4 for each kind of call",
+	"RFC 9110": "rfc-editor.org/rfc/rfc9110",
+
+	"bar code":  "opendocs.alipay.com/open/02e7go: poll for half a minute, then cancel",
+	"transfers": "copies of docs.open.alipay.com/api_28/alipay.fund.trans.uni.transfer; developer.aliyun.com/article/710938",
+	"refunds":   "developer.aliyun.com/article/707647; AlipayTradeFastpayRefundQueryResponse of alipay-sdk-java-all, 2024-05",
+	"SDK":       "comments of the fields in alipay-sdk-java-all, 2024-03 to 2024-10",
+	"seen":      "answers of the platform, seen by users",
+	"no page":   "no page tells: the side on which no money is lost",
+}
+
+// Known answers of payment platforms.
 var facts = map[string][]fact{
-	"alipay": alipayFacts(), "alipay-v3": alipayV3Facts(), "wechatpay-v3": wechatFacts(), "stripe": stripeFacts(),
+	"alipay": slices.Concat(alipayFacts(), alipayMoney()), "alipay-v3": slices.Concat(alipayV3Facts(), alipayV3Money()), "wechatpay-v3": wechatFacts(), "stripe": stripeFacts(),
 	// PayPal, Adyen, Square, Razorpay, Checkout.com, Klarna and Vipps follow
 	// HTTP; the file names the header that makes their calls repeatable.
 	"generic": genericFacts(),
@@ -90,8 +107,8 @@ func alipayFacts() []fact {
 	bill := call("alipay.data.dataservice.bill.downloadurl.query", `{}`)
 	numberless := call("alipay.trade.refund", `{"out_trade_no":"T1","refund_amount":"1.00"}`)
 	return []fact{
-		{"1: 10000", refund, coded("10000", ""), nil, upstream.Done, nothing, 0},
-		{"1: 10003 waits for the buyer", pay, coded("10003", ""), nil, upstream.Done, nothing, 0},
+		{"1: 10000", ask, coded("10000", ""), nil, upstream.Done, nothing, 0},
+		{"1: 10003 waits for the buyer", pay, coded("10003", ""), nil, upstream.Unknown, query, 5 * time.Second},
 		{"1: 20000", refund, coded("20000", "isp.unknow-error"), nil, upstream.Unknown, repeat, 3 * time.Second},
 		{"1: 20000 aop", refund, coded("20000", "aop.unknow-error"), nil, upstream.Unknown, repeat, 3 * time.Second},
 		{"1: 20001 token", refund, coded("20001", "aop.invalid-auth-token"), nil, upstream.Failed, nothing, 0},
@@ -111,10 +128,10 @@ func alipayFacts() []fact {
 		{"1: 40006", refund, coded("40006", "isv.insufficient-isv-permissions"), nil, upstream.Failed, nothing, 0},
 		{"1: a page", call("alipay.trade.page.pay", `{}`), answered(200, "<html>\xd6\xa7</html>"), nil, upstream.Done, nothing, 0},
 		{"1: unsigned error for an unknown app", ask, answered(200, `{"error_response":{"code":"40002","sub_code":"isv.invalid-app-id"}}`), nil, upstream.Failed, nothing, 0},
-		{"1: idempotency, discordant", refund, coded("40004", "ACQ.DISCORDANT_REPEAT_REQUEST"), nil, upstream.Failed, nothing, 0},
-		{"1: idempotency, inconsistent", pay, coded("40004", "ACQ.CONTEXT_INCONSISTENT"), nil, upstream.Failed, nothing, 0},
-		{"1: idempotency, paid already", pay, coded("40004", "ACQ.TRADE_HAS_SUCCESS"), nil, upstream.Failed, nothing, 0},
-		{"1: a new number refunds again", numberless, coded("20000", "isp.unknow-error"), nil, upstream.Unknown, person, 0},
+		{"1: idempotency, discordant", refund, coded("40004", "ACQ.DISCORDANT_REPEAT_REQUEST"), nil, upstream.Unknown, query, 10 * time.Second},
+		{"1: idempotency, inconsistent", pay, coded("40004", "ACQ.CONTEXT_INCONSISTENT"), nil, upstream.Unknown, query, 5 * time.Second},
+		{"1: idempotency, paid already", pay, coded("40004", "ACQ.TRADE_HAS_SUCCESS"), nil, upstream.Unknown, query, 5 * time.Second},
+		{"1: a new number refunds again", numberless, coded("20000", "isp.unknow-error"), nil, upstream.Unknown, query, 10 * time.Second},
 
 		{"5: query limited", ask, coded("40005", ""), nil, upstream.NotExecuted, again, time.Second},
 		{"5: query unknown", ask, answer{}, errLost, upstream.Unknown, repeat, 0},
@@ -124,8 +141,8 @@ func alipayFacts() []fact {
 		{"5: pay limited", pay, coded("40005", ""), nil, upstream.NotExecuted, again, time.Second},
 		{"5: pay unknown", pay, coded("20000", ""), nil, upstream.Unknown, query, 5 * time.Second},
 		{"5: pay unknown, no answer", pay, answer{}, errLost, upstream.Unknown, query, 5 * time.Second},
-		{"5: precreate unknown", precreate, coded("20000", ""), nil, upstream.Unknown, query, 5 * time.Second},
-		{"5: create unknown", call("alipay.trade.create", `{"out_trade_no":"T1"}`), coded("20000", ""), nil, upstream.Unknown, query, 5 * time.Second},
+		{"5: precreate unknown", precreate, coded("20000", ""), nil, upstream.Unknown, repeat, 3 * time.Second},
+		{"5: create unknown", call("alipay.trade.create", `{"out_trade_no":"T1"}`), coded("20000", ""), nil, upstream.Unknown, repeat, 3 * time.Second},
 		{"5: refund limited", refund, coded("40005", ""), nil, upstream.NotExecuted, again, time.Second},
 		{"5: refund unknown, no answer", refund, answer{}, errLost, upstream.Unknown, repeat, 3 * time.Second},
 		{"5: refund unknown, 5xx", refund, answered(504, ""), nil, upstream.Unknown, repeat, 3 * time.Second},
@@ -142,7 +159,7 @@ func alipayV3Facts() []fact {
 	transfer := rest("POST", "/v3/alipay/fund/trans/uni/transfer", `{"out_biz_no":"B1"}`, auth...)
 	ask := rest("POST", "/v3/alipay/trade/query", `{"out_trade_no":"T1"}`, auth...)
 	return []fact{
-		{"2: success", refund, answered(200, `{"refund_fee":"1.00"}`), nil, upstream.Done, nothing, 0},
+		{"2: success", refund, answered(200, `{"fund_change":"Y","refund_fee":"1.00"}`), nil, upstream.Done, nothing, 0},
 		{"2: app-call-limited", refund, failure(429, "app-call-limited"), nil, upstream.NotExecuted, again, time.Second},
 		{"2: method-call-limited", refund, failure(429, "method-call-limited"), nil, upstream.NotExecuted, again, time.Second},
 		{"2: limited, another status", refund, failure(400, "app-call-limited"), nil, upstream.NotExecuted, again, time.Second},
@@ -157,7 +174,7 @@ func alipayV3Facts() []fact {
 		{"5: pay limited", pay, failure(429, "method-call-limited"), nil, upstream.NotExecuted, again, time.Second},
 		{"5: pay unknown", pay, failure(500, "unknow-error"), nil, upstream.Unknown, query, 5 * time.Second},
 		{"5: transfer unknown", transfer, answer{}, errLost, upstream.Unknown, query, 10 * time.Second},
-		{"5: a refund without a number", rest("POST", "/v3/alipay/trade/refund", `{"out_trade_no":"T1"}`, auth...), answer{}, errLost, upstream.Unknown, person, 0},
+		{"5: a refund without a number", rest("POST", "/v3/alipay/trade/refund", `{"out_trade_no":"T1"}`, auth...), answer{}, errLost, upstream.Unknown, query, 10 * time.Second},
 	}
 }
 
@@ -174,6 +191,8 @@ func wechatFacts() []fact {
 		{"3: SIGN_ERROR", pay, failure(401, "SIGN_ERROR"), nil, upstream.Failed, nothing, 0},
 		{"3: RATELIMIT_EXCEEDED", pay, failure(429, "RATELIMIT_EXCEEDED"), nil, upstream.NotExecuted, again, time.Second},
 		{"3: RATE_LIMITED", ask, failure(429, "RATE_LIMITED"), nil, upstream.NotExecuted, again, time.Second},
+		{"3: FREQUENCY_LIMITED, another status", pay, failure(400, "FREQUENCY_LIMITED"), nil, upstream.NotExecuted, again, time.Second},
+		{"3: paid already", pay, failure(400, "ORDERPAID"), nil, upstream.Unknown, query, 5 * time.Second},
 		{"3: FREQUENCY_LIMITED", pay, failure(429, "FREQUENCY_LIMITED"), nil, upstream.NotExecuted, again, time.Second},
 		{"3: limited in v2", v2, answered(200, `<xml><return_code>SUCCESS</return_code><result_code>FAIL</result_code><err_code><![CDATA[FREQUENCY_LIMITED]]></err_code></xml>`), nil, upstream.NotExecuted, again, time.Second},
 		{"3: failed in v2", v2, answered(200, `<xml><return_code>FAIL</return_code></xml>`), nil, upstream.Failed, nothing, 0},
@@ -247,13 +266,27 @@ type signs struct{}
 func (signs) Sign(context.Context, *upstream.Request) error { return nil }
 
 // TestFacts sends each call through the whole scheduler with the preset. The first
-// answer is that of the row, and the request after it, if any, is the next step.
+// answer is that of the row, and the request after it, if any, is the next step. Each rule
+// of a preset decides a row.
 func TestFacts(t *testing.T) {
 	for preset, rows := range facts {
+		decided := make(map[string]bool)
 		for _, f := range rows {
 			t.Run(preset+" "+f.row, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { testFact(t, preset, "", f) })
+				if source, _, _ := strings.Cut(f.row, ":"); sources[source] == "" {
+					t.Errorf("no source %q", source)
+				}
+				synctest.Test(t, func(t *testing.T) { decided[testFact(t, preset, "", f)] = true })
 			})
+		}
+		c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test', preset: " + preset + "}}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range c.Scheduler.Upstreams["a"].Outcomes {
+			if !decided[rule.When] {
+				t.Errorf("%s: no row is decided by %s", preset, rule.When)
+			}
 		}
 	}
 }
@@ -275,7 +308,8 @@ func TestFactsOfKeys(t *testing.T) {
 	})
 }
 
-func testFact(t *testing.T, preset, more string, f fact) {
+// testFact returns the reason of the first outcome.
+func testFact(t *testing.T, preset, more string, f fact) string {
 	c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test', preset: " + preset + more + "}}"))
 	if err != nil {
 		t.Fatal(err)
@@ -348,10 +382,12 @@ func testFact(t *testing.T, preset, more string, f fact) {
 	if next != f.next || after < f.after {
 		t.Errorf("then %s after %v, want %s after %v", next, after, f.next, f.after)
 	}
+	return first.Attempts[0].Reason
 }
 
-// The call may have been executed, and its repeat gets a refusal such as "already
-// paid". The call is not failed then: a query asks the platform.
+// A refusal such as "already paid" may be the effect of an earlier sending: of the same
+// call, or of another one. The call is not failed then: a query asks the platform. A
+// payment that a query does not find yet is not sent again; a prepay may be.
 func TestAlreadyDone(t *testing.T) {
 	wechat := rest("POST", "/v3/pay/transactions/jsapi", `{"mchid":"190","out_trade_no":"T1"}`)
 	for _, tt := range []struct {
@@ -360,15 +396,17 @@ func TestAlreadyDone(t *testing.T) {
 		query        string // part of the query's target or body
 		absent, paid answer // to the query
 		already      answer
+		sent         int // times if the call is refused at once; with a lost answer before, one more where it is repeated
+		repeated     bool
 	}{
 		{"alipay", "alipay", call("alipay.trade.pay", `{"out_trade_no":"T1"}`), "alipay.trade.query", coded("40004", "ACQ.TRADE_NOT_EXIST"),
-			answered(200, `{"alipay_trade_query_response":{"code":"10000","trade_status":"TRADE_SUCCESS"}}`), coded("40004", "ACQ.TRADE_HAS_SUCCESS")},
+			answered(200, `{"alipay_trade_query_response":{"code":"10000","trade_status":"TRADE_SUCCESS"}}`), coded("40004", "ACQ.TRADE_HAS_SUCCESS"), 1, false},
 		{"alipay, closed", "alipay", call("alipay.trade.pay", `{"out_trade_no":"T1"}`), "alipay.trade.query", coded("40004", "ACQ.TRADE_NOT_EXIST"),
-			answered(200, `{"alipay_trade_query_response":{"code":"10000","trade_status":"TRADE_SUCCESS"}}`), coded("40004", "ACQ.TRADE_HAS_CLOSE")},
+			answered(200, `{"alipay_trade_query_response":{"code":"10000","trade_status":"TRADE_SUCCESS"}}`), coded("40004", "ACQ.TRADE_HAS_CLOSE"), 1, false},
 		{"alipay-v3", "alipay-v3", rest("POST", "/v3/alipay/trade/pay", `{"out_trade_no":"T1"}`), "/v3/alipay/trade/query", failure(400, "ACQ.TRADE_NOT_EXIST"),
-			answered(200, `{"trade_status":"TRADE_SUCCESS"}`), failure(400, "ACQ.TRADE_HAS_SUCCESS")},
+			answered(200, `{"trade_status":"TRADE_SUCCESS"}`), failure(400, "ACQ.TRADE_HAS_SUCCESS"), 1, false},
 		{"wechatpay-v3", "wechatpay-v3", wechat, "/v3/pay/transactions/out-trade-no/T1", failure(404, "ORDER_NOT_EXIST"),
-			answered(200, `{"trade_state":"SUCCESS"}`), failure(400, "ORDERPAID")},
+			answered(200, `{"trade_state":"SUCCESS"}`), failure(400, "ORDERPAID"), 2, true},
 	} {
 		for _, first := range []bool{true, false} {
 			t.Run(tt.name+map[bool]string{true: ", at once", false: ", to a repeat"}[first], func(t *testing.T) {
@@ -391,21 +429,18 @@ func TestAlreadyDone(t *testing.T) {
 						}
 						sent++
 						return nil, errLost
-					})
+					}, "")
 					c, err := s.Submit(t.Context(), scheduler.Request{Upstream: "a", Method: tt.call.Method, Target: tt.call.Target, Header: tt.call.Header, Body: tt.call.Body})
 					if err != nil {
 						t.Fatal(err)
 					}
 					time.Sleep(time.Hour)
-					want, sends := scheduler.Done, 2
-					if tt.preset == "wechatpay-v3" {
-						sends = 3 // repeated before the first query
+					want := tt.sent
+					if tt.repeated && !first {
+						want++
 					}
-					if first {
-						want, sends = scheduler.Failed, 1
-					}
-					if c, err = s.Get(t.Context(), c.ID); err != nil || c.State != want || sent != sends {
-						t.Errorf("%s after %d attempts and %d queries, want %s after %d: %+v", c.State, sent, asked, want, sends, c.Attempts)
+					if c, err = s.Get(t.Context(), c.ID); err != nil || c.State != scheduler.Done || sent != want {
+						t.Errorf("%s after %d attempts and %d queries, want done after %d: %+v", c.State, sent, asked, want, c.Attempts)
 					}
 				})
 			})
@@ -413,10 +448,10 @@ func TestAlreadyDone(t *testing.T) {
 	}
 }
 
-// facing starts a scheduler with one upstream, "a", with a preset and a signer.
-func facing(t *testing.T, preset string, serve transport) *scheduler.Scheduler {
+// facing starts a scheduler with one upstream, "a", with a preset, more keys and a signer.
+func facing(t *testing.T, preset string, serve transport, more string) *scheduler.Scheduler {
 	t.Helper()
-	c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test', preset: " + preset + "}}"))
+	c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test', preset: " + preset + more + "}}"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,67 @@
+package main
+
+var (
+	byFacts     = []string{"-run", "TestFacts$"}
+	byDecisions = []string{"-run", "TestDecisions$"}
+)
+
+// presetBugs put the rules of presets back that lost money.
+var presetBugs = []bug{
+	{"alipay: a payment that waits for its buyer is done", "pkg/config/presets/alipay.yaml",
+		`"10003"', is: unknown, park: true}`, `"10003"', is: done}`, byFacts},
+	{"alipay: a transfer at work is done", "pkg/config/presets/alipay.yaml",
+		`".uni.transfer" ? "" : "SUCCESS")) != "SUCCESS"', is: unknown, park: true}`, `".uni.transfer" ? "" : "SUCCESS")) != "SUCCESS"', is: done}`, byFacts},
+	{"alipay: a failed transfer is done", "pkg/config/presets/alipay.yaml",
+		`and body("*_response.status") in ["FAIL", "CLOSED", "REFUND"]', is: failed}
+  - {when: 'body("*_response.code") == "10000" and param("method") matches`, `and body("*_response.status") in ["FAIL", "CLOSED", "REFUND"]', is: done}
+  - {when: 'body("*_response.code") == "10000" and param("method") matches`, byFacts},
+	{"alipay: a refund that moved no money is done", "pkg/config/presets/alipay.yaml",
+		`body("*_response.fund_change") != "Y"', is: unknown, park: true}`, `body("*_response.fund_change") != "Y"', is: done}`, byFacts},
+	{"alipay: a cancel to be made again is done", "pkg/config/presets/alipay.yaml",
+		`body("*_response.retry_flag") == "Y"', is: unknown, after: 3s}`, `body("*_response.retry_flag") == "Y"', is: done}`, byFacts},
+	{"alipay: a cancel is not repeated", "pkg/config/presets/alipay.yaml",
+		`in ["alipay.trade.close", "alipay.trade.cancel", `, `in ["alipay.trade.close", `, byFacts},
+	{"alipay: a transfer in process is failed", "pkg/config/presets/alipay.yaml",
+		`"(?i)SYSTEM_ERROR|UNKNOW|PROCESSING|IN_?PROCESS"`, `"SYSTEM_ERROR"`, byFacts},
+	{"alipay: too many transfers at once are failed", "pkg/config/presets/alipay.yaml",
+		`, "RESOURCE_LIMIT_EXCEED"]`, `]`, byFacts},
+	{"alipay: a number in use is free", "pkg/config/presets/alipay.yaml",
+		`|BIZ_UNIQUE|PAYMENT_INFO_INCONSISTENCY"`, `"`, byFacts},
+	{"alipay: paid already is failed", "pkg/config/presets/alipay.yaml",
+		`'body("*_response.sub_code") matches "TRADE_HAS_`, `'repeat and body("*_response.sub_code") matches "TRADE_HAS_`, byFacts},
+	{"alipay: a payment goes out after its cancel", "pkg/config/presets/alipay.yaml",
+		`      - {when: 'body("*_response.trade_status") == "TRADE_CLOSED"', is: failed}
+`, `      - {when: 'body("*_response.trade_status") == "TRADE_CLOSED"', is: failed}
+      - {when: 'body("*_response.sub_code") == "ACQ.TRADE_NOT_EXIST"', is: not_executed}
+`, byDecisions},
+	{"alipay: the payment of another call is its own", "pkg/config/presets/alipay.yaml",
+		`          and float(body("*_response.total_amount") ?? mine ?? 0) == float(mine ?? body("*_response.total_amount") ?? 0)
+`, "", byDecisions},
+	{"alipay: a refund without a number is made again", "pkg/config/presets/alipay.yaml",
+		`(body("*_response.refund_status") ?? "") == "" and (fromJSON(param("biz_content")).out_request_no ?? "") != ""', is: not_executed}`, `(body("*_response.refund_status") ?? "") == ""', is: not_executed}`, byDecisions},
+	{"alipay: a token is unknown", "pkg/config/presets/alipay.yaml",
+		`  - {when: 'body("*_response.access_token") != nil', is: done}
+`, "", byFacts},
+	{"alipay: a page by redirect is failed", "pkg/config/presets/alipay.yaml",
+		`status in [200, 302] and`, `status == 200 and`, byFacts},
+	{"alipay: joined requests are one", "pkg/config/presets/alipay.yaml",
+		`  - {when: 'param("method") contains "#S#" and body("error_response.code") == nil', is: unknown, park: true}
+`, "", byFacts},
+	{"alipay-v3: a payment without a time is done", "pkg/config/presets/alipay-v3.yaml",
+		`(body("gmt_payment") ?? "") == ""', is: unknown, park: true}`, `(body("gmt_payment") ?? "") == ""', is: done}`, byFacts},
+	{"alipay-v3: a transfer at work is done", "pkg/config/presets/alipay-v3.yaml",
+		`"/uni/transfer" ? "" : "SUCCESS")) != "SUCCESS"', is: unknown, park: true}`, `"/uni/transfer" ? "" : "SUCCESS")) != "SUCCESS"', is: done}`, byFacts},
+	{"alipay-v3: a refund that moved no money is done", "pkg/config/presets/alipay-v3.yaml",
+		`body("fund_change") != "Y"', is: unknown, park: true}`, `body("fund_change") != "Y"', is: done}`, byFacts},
+	{"alipay-v3: a transfer in process is failed", "pkg/config/presets/alipay-v3.yaml",
+		`"(?i)SYSTEM_ERROR|UNKNOW|PROCESSING|IN_?PROCESS"`, `"SYSTEM_ERROR"`, byFacts},
+	{"alipay-v3: paid already is failed", "pkg/config/presets/alipay-v3.yaml",
+		`'body("code") matches "TRADE_HAS_`, `'repeat and body("code") matches "TRADE_HAS_`, byFacts},
+	{"alipay-v3: a payment goes out after its cancel", "pkg/config/presets/alipay-v3.yaml",
+		`      - {when: 'body("trade_status") == "TRADE_CLOSED"', is: failed}
+`, `      - {when: 'body("trade_status") == "TRADE_CLOSED"', is: failed}
+      - {when: 'body("code") == "ACQ.TRADE_NOT_EXIST"', is: not_executed}
+`, byDecisions},
+	{"wechatpay-v3: paid already is failed", "pkg/config/presets/wechatpay-v3.yaml",
+		`'(body("code") ?? body("xml.err_code") ?? "") matches "^(ORDER`, `'repeat and (body("code") ?? body("xml.err_code") ?? "") matches "^(ORDER`, byFacts},
+}
