@@ -62,6 +62,10 @@ var presetBugs = []bug{
 `, `      - {when: 'body("trade_status") == "TRADE_CLOSED"', is: failed}
       - {when: 'body("code") == "ACQ.TRADE_NOT_EXIST"', is: not_executed}
 `, byDecisions},
+	{"waiting buyers open the circuit breaker", "pkg/scheduler/attempt.go",
+		"	case r.Outcome == upstream.Unknown && !r.Open:\n", "	case r.Outcome == upstream.Unknown:\n", []string{"-run", "TestBreakerOverOpenPayments"}},
+	{"stored failures keep the circuit breaker closed", "pkg/upstream/outcome.go",
+		` && a.status < http.StatusInternalServerError`, ``, []string{"-run", "TestBreakerOverOpenPayments"}},
 	{"wechatpay-v3: paid already is failed", "pkg/config/presets/wechatpay-v3.yaml",
 		`'(body("code") ?? body("xml.err_code") ?? "") matches "^(ORDER`, `'repeat and (body("code") ?? body("xml.err_code") ?? "") matches "^(ORDER`, byFacts},
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,4 +99,41 @@ func testDecision(t *testing.T, preset string, d decision) string {
 		t.Errorf("%s after %d queries and %d sendings, want %s: %+v", got, asked, sent, d.want, c.Attempts)
 	}
 	return c.Attempts[0].Reason
+}
+
+// A shop whose buyers all type their passwords has no broken upstream: the circuit breaker
+// stays closed. It opens at as many answers of a server that fails.
+func TestBreakerOverOpenPayments(t *testing.T) {
+	for name, tt := range map[string]struct {
+		preset string
+		call   *upstream.Request
+		answer answer
+		opens  bool
+	}{
+		"waiting buyers":   {"alipay", call("alipay.trade.pay", `{"out_trade_no":"T1"}`), coded("10003", ""), false},
+		"numbers in use":   {"alipay-v3", rest("POST", "/v3/alipay/trade/pay", `{"out_trade_no":"T1"}`), failure(400, "ACQ.TRADE_HAS_SUCCESS"), false},
+		"stored failures":  {"stripe", rest("POST", "/v1/refunds", "", "Idempotency-Key", "k"), answered(500, "{}", "Idempotent-Replayed", "true"), true},
+		"a broken gateway": {"alipay", call("alipay.trade.pay", `{"out_trade_no":"T1"}`), coded("20000", ""), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const calls = 30
+				var sent atomic.Int32
+				s := facing(t, tt.preset, func(r *http.Request) (*http.Response, error) {
+					sent.Add(1)
+					return tt.answer.RoundTrip(r)
+				}, ", concurrency: 1")
+				for range calls {
+					if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "a", Method: tt.call.Method, Target: tt.call.Target, Header: tt.call.Header, Body: tt.call.Body}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if n := sent.Load(); (n < calls) != tt.opens {
+					t.Errorf("%d of %d calls were sent within a second", n, calls)
+				}
+			})
+		})
+	}
 }

@@ -172,10 +172,11 @@ func keepCopy(r *upstream.Result) *Response {
 	return kept
 }
 
-// reachOf returns the result as the circuit breaker sees it.
+// reachOf returns the result as the circuit breaker sees it. An answer that leaves one
+// call open, such as "the buyer types the password", is no sign of a broken upstream.
 func reachOf(r *upstream.Result) retry.Reach {
 	switch {
-	case r.Outcome == upstream.Unknown:
+	case r.Outcome == upstream.Unknown && !r.Open:
 		return retry.Unsure
 	case r.Sent:
 		return retry.Reached

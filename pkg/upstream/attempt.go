@@ -53,6 +53,9 @@ type Result struct {
 	Alone bool
 	// Park is true if a repeat would not clear an unknown outcome.
 	Park bool
+	// Open is true if an answer below status 500 leaves this one call unknown, and a
+	// repeat would get it again: the upstream is well.
+	Open bool
 	// RetryAfter is the least wait before the call is sent again: the greater of
 	// the answer's wish and the rule's After; zero if there is neither.
 	RetryAfter time.Duration

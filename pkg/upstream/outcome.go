@@ -190,6 +190,7 @@ func (r *Rules) apply(res *Result, in *Input, a *answer) bool {
 	}
 	res.Outcome, res.Reason = rule.Is, rule.When
 	res.Pause, res.Park = rule.Pause, rule.Park
+	res.Open = rule.Park && a.failure == "" && a.status < http.StatusInternalServerError
 	res.Alone = rule.After > 0 && rule.Pause == nil
 	res.RetryAfter = max(res.RetryAfter, rule.After)
 	return true
