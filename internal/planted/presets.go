@@ -68,4 +68,56 @@ var presetBugs = []bug{
 		` && a.status < http.StatusInternalServerError`, ``, []string{"-run", "TestBreakerOverOpenPayments"}},
 	{"wechatpay-v3: paid already is failed", "pkg/config/presets/wechatpay-v3.yaml",
 		`'(body("code") ?? body("xml.err_code") ?? "") matches "^(ORDER`, `'repeat and (body("code") ?? body("xml.err_code") ?? "") matches "^(ORDER`, byFacts},
+	{"wechatpay-v3: a v2 code payment in the bank's hands is failed", "pkg/config/presets/wechatpay-v3.yaml",
+		`["SYSTEM_ERROR", "SYSTEMERROR", "BANK_ERROR", "BANKERROR", "USERPAYING", "USER_PAYING"]`, `["SYSTEM_ERROR", "SYSTEMERROR"]`, byFacts},
+	{"wechatpay-v3: a code payment that waits for its buyer is done", "pkg/config/presets/wechatpay-v3.yaml",
+		`(body("transaction_id") ?? body("id")) == nil)', is: unknown, park: true}`, `(body("transaction_id") ?? body("id")) == nil)', is: done}`, byFacts},
+	{"wechatpay-v3: a failed code payment is done", "pkg/config/presets/wechatpay-v3.yaml",
+		`body("trade_state") in ["PAYERROR", "REVOKED", "CLOSED"]', is: failed}
+  - {when: 'method == "POST"`, `body("trade_state") in ["PAYERROR", "REVOKED", "CLOSED"]', is: done}
+  - {when: 'method == "POST"`, byFacts},
+	{"wechatpay-v3: a code payment is repeated", "pkg/config/presets/wechatpay-v3.yaml",
+		`or not (path matches "refund|/(codepay|micropay|facepay)(/|$)|/papay/transactions$")`, `or not (path matches "refund")`, byFacts},
+	{"wechatpay-v3: an order that is not paid yet is a paid code", "pkg/config/presets/wechatpay-v3.yaml",
+		`in ["SUCCESS", "REFUND"]
+`, `in ["SUCCESS", "NOTPAY", "USERPAYING", "REFUND"]
+`, byDecisions},
+	{"wechatpay-v3: a refused transfer is failed", "pkg/config/presets/wechatpay-v3.yaml",
+		`and status >= 300', is: unknown, park: true}`, `and status >= 300', is: failed}`, byFacts},
+	{"wechatpay-v3: a transfer that is being cancelled has failed", "pkg/config/presets/wechatpay-v3.yaml",
+		`      - {when: 'status == 200 and body("state") in ["FAIL", "CANCELLED"]', is: failed}
+`, `      - {when: 'status == 200 and body("state") in ["FAIL", "CANCELLED", "CANCELING"]', is: failed}
+`, byDecisions},
+	{"wechatpay-v3: a failed transfer is done", "pkg/config/presets/wechatpay-v3.yaml",
+		`and status == 200 and body("state") in ["FAIL", "CANCELLED"]', is: failed}
+  - `, `and status == 200 and body("state") in ["FAIL", "CANCELLED"]', is: done}
+  - `, byFacts},
+	{"wechatpay-v3: a transfer that waits for its user is done", "pkg/config/presets/wechatpay-v3.yaml",
+		`body("state") != "SUCCESS"', is: unknown, park: true}`, `body("state") != "SUCCESS"', is: done}`, byFacts},
+	{"wechatpay-v3: a limited refund abroad was not executed", "pkg/config/presets/wechatpay-v3.yaml",
+		`  - {when: 'method == "POST" and path matches "refund" and not (path matches "refundquery") and (status == 429`, `  - {when: 'method == "POST" and path == "/v3/refund/domestic/refunds" and (status == 429`, byFacts},
+	{"wechatpay-v3: an abnormal refund has failed", "pkg/config/presets/wechatpay-v3.yaml",
+		`      - {when: 'status == 200 and body("status") == "CLOSED"', is: failed}
+`, `      - {when: 'status == 200 and body("status") in ["CLOSED", "ABNORMAL"]', is: failed}
+`, byDecisions},
+	{"wechatpay-v3: a closed refund is done", "pkg/config/presets/wechatpay-v3.yaml",
+		`and status == 200 and body("status") == "CLOSED"', is: failed}
+  - `, `and status == 200 and body("status") == "CLOSED"', is: done}
+  - `, byFacts},
+	{"wechatpay-v3: an accepted refund is done", "pkg/config/presets/wechatpay-v3.yaml",
+		`body("status") != "SUCCESS"', is: unknown, park: true}`, `body("status") != "SUCCESS"', is: done}`, byFacts},
+	{"wechatpay-v3: a v2 refund that needs a retry is failed", "pkg/config/presets/wechatpay-v3.yaml",
+		`path == "/secapi/pay/refund" and body("xml.err_code") in ["SYSTEMERROR", "BIZERR_NEED_RETRY", "ERROR"]`, `path == "/secapi/pay/refund" and body("xml.err_code") in ["SYSTEMERROR"]`, byFacts},
+	{"wechatpay-v3: too many invalid requests are failed", "pkg/config/presets/wechatpay-v3.yaml",
+		`, "INVALID_REQ_TOO_MUCH"]`, `]`, byFacts},
+	{"wechatpay-v3: a reverse to be made again is done", "pkg/config/presets/wechatpay-v3.yaml",
+		` or (body("xml.recall") ?? body("recall")) in ["Y", true])`, `)`, byFacts},
+	{"wechatpay-v3: a v2 red packet with FAIL has failed", "pkg/config/presets/wechatpay-v3.yaml",
+		`^/mmpaymkttransfers/(promotion/|send)|`, ``, byFacts},
+	{"wechatpay-v3: limits of one order pause all", "pkg/config/presets/wechatpay-v3.yaml",
+		`path matches "/out-trade-no/")', is: not_executed, after: 1s}`, `path matches "/out-trade-no/")', is: not_executed, pause: {for: 1s}}`, byFacts},
+	{"wechatpay-v3: a second close is for a person", "pkg/config/presets/wechatpay-v3.yaml",
+		`matches "^ORDER_?CLOSED$"', is: done}`, `matches "^ORDER_?CLOSED$"', is: unknown, park: true}`, byFacts},
+	{"wechatpay-v3: sharing at work is done", "pkg/config/presets/wechatpay-v3.yaml",
+		`any(body("receivers.#.result") ?? [], # != "SUCCESS"))', is: unknown, park: true}`, `any(body("receivers.#.result") ?? [], # != "SUCCESS"))', is: done}`, byFacts},
 }

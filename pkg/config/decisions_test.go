@@ -30,7 +30,7 @@ type decision struct {
 	want   string
 }
 
-var decisions = map[string][]decision{"alipay": alipayDecisions(), "alipay-v3": alipayV3Decisions()}
+var decisions = map[string][]decision{"alipay": alipayDecisions(), "alipay-v3": alipayV3Decisions(), "wechatpay-v3": wechatDecisions()}
 
 // TestDecisions sends each call once, without an answer. Each query about it gets the
 // answer of the row. Each rule of a preset's queries decides a row.
@@ -132,6 +132,65 @@ func TestBreakerOverOpenPayments(t *testing.T) {
 				synctest.Wait()
 				if n := sent.Load(); (n < calls) != tt.opens {
 					t.Errorf("%d of %d calls were sent within a second", n, calls)
+				}
+			})
+		})
+	}
+}
+
+// Each query goes to the place where the platform answers for the call's number.
+func TestQueryTargets(t *testing.T) {
+	const v3, wx = "/v3/alipay/", "/v3/pay/transactions/out-trade-no/T1?mchid=190"
+	for _, tt := range []struct {
+		preset, path, body, want string
+	}{
+		{"alipay-v3", v3 + "trade/refund", `{"out_trade_no":"T1"}`, v3 + "trade/fastpay/refund/query"},
+		{"alipay-v3", v3 + "trade/pay", `{"out_trade_no":"T1"}`, v3 + "trade/query"},
+		{"alipay-v3", v3 + "trade/cancel", `{"out_trade_no":"T1"}`, v3 + "trade/query"},
+		{"alipay-v3", v3 + "fund/trans/uni/transfer", `{"out_biz_no":"B1","product_code":"p","biz_scene":"s"}`, v3 + "fund/trans/common/query?biz_scene=s&out_biz_no=B1&product_code=p"},
+		{"alipay-v3", v3 + "fund/auth/order/unfreeze", `{"auth_no":"A1","out_request_no":"U1"}`, v3 + "fund/auth/operation/detail/query"},
+		{"alipay-v3", v3 + "trade/order/settle", `{"trade_no":"4","out_request_no":"S1"}`, v3 + "trade/order/settle/query?out_request_no=S1&trade_no=4"},
+		{"wechatpay-v3", wxRefunds, `{"out_refund_no":"R1"}`, wxRefunds + "/R1"},
+		{"wechatpay-v3", wxRefunds, `{"sub_mchid":"2","out_refund_no":"R1"}`, wxRefunds + "/R1?sub_mchid=2"},
+		{"wechatpay-v3", "/v3/ecommerce/refunds/apply", `{"sub_mchid":"2","out_refund_no":"R1"}`, "/v3/ecommerce/refunds/out-refund-no/R1?sub_mchid=2"},
+		{"wechatpay-v3", "/v3/global/refunds", `{"mchid":"190","out_refund_no":"R1"}`, "/v3/global/refunds/out-refund-no/R1?mchid=190"},
+		{"wechatpay-v3", wxCode, `{"mchid":"190","out_trade_no":"T1"}`, wx},
+		{"wechatpay-v3", "/v3/pay/partner/transactions/codepay", `{"sp_mchid":"190","sub_mchid":"2","out_trade_no":"T1"}`, "/v3/pay/partner/transactions/out-trade-no/T1?sp_mchid=190&sub_mchid=2"},
+		{"wechatpay-v3", "/v3/global/micropay/transactions/pay", `{"mchid":"190","out_trade_no":"T1"}`, "/v3/global/transactions/out-trade-no/T1?mchid=190"},
+		{"wechatpay-v3", "/hk/v3/transactions/micropay", `{"mchid":"190","out_trade_no":"T1"}`, "/hk/v3/transactions/out-trade-no/T1?mchid=190"},
+		{"wechatpay-v3", "/v3/global/papay/transactions", `{"mchid":"190","out_trade_no":"T1"}`, "/v3/global/papay/transactions/out-trade-no/T1?mchid=190"},
+		{"wechatpay-v3", "/v3/pay/transactions/h5", `{"mchid":"190","out_trade_no":"T1"}`, wx},
+		{"wechatpay-v3", "/v3/pay/partner/transactions/app", `{"sp_mchid":"190","sub_mchid":"2","out_trade_no":"T1"}`, "/v3/pay/partner/transactions/out-trade-no/T1?sp_mchid=190&sub_mchid=2"},
+		{"wechatpay-v3", "/v3/combine-transactions/h5", `{"combine_out_trade_no":"C1"}`, "/v3/combine-transactions/out-trade-no/C1"},
+		{"wechatpay-v3", wxOrder + "/reverse", `{"mchid":"190"}`, wx},
+		{"wechatpay-v3", wxBills, `{"out_bill_no":"B1"}`, wxBills + "/out-bill-no/B1"},
+		{"wechatpay-v3", wxBills + "/pre-transfer-with-authorization", `{"out_bill_no":"B1"}`, wxBills + "/out-bill-no/B1"},
+		{"wechatpay-v3", "/v3/ecommerce/mch-transfer/transfer-bills", `{"sub_mchid":"2","out_bill_no":"B1"}`, "/v3/ecommerce/mch-transfer/transfer-bills/out-bill-no/B1?sub_mchid=2"},
+		{"wechatpay-v3", wxBills + "/out-bill-no/B1/cancel", `{}`, wxBills + "/out-bill-no/B1"},
+		{"wechatpay-v3", "/v3/partner-transfer/batches", `{"out_batch_no":"B1"}`, "/v3/partner-transfer/batches/out-batch-no/B1?need_query_detail=false"},
+		{"wechatpay-v3", "/v3/profitsharing/orders", `{"transaction_id":"4","out_order_no":"P1"}`, "/v3/profitsharing/orders/P1?transaction_id=4"},
+		{"wechatpay-v3", "/v3/profitsharing/return-orders", `{"out_order_no":"P1","out_return_no":"Q1"}`, "/v3/profitsharing/return-orders/Q1?out_order_no=P1"},
+		{"wechatpay-v3", wxComplete, `{"appid":"wx","service_id":"5"}`, "/v3/payscore/serviceorder?appid=wx&out_order_no=S1&service_id=5"},
+	} {
+		t.Run(tt.preset+tt.path, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var targets []string
+				s := facing(t, tt.preset, func(r *http.Request) (*http.Response, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					targets = append(targets, r.URL.RequestURI())
+					return nil, errLost
+				}, ", retry: {attempts: 1}")
+				if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "a", Method: "POST", Target: tt.path, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(tt.body)}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				if len(targets) < 2 || targets[1] != tt.want {
+					t.Errorf("requests to %q, want %s second", targets, tt.want)
 				}
 			})
 		})

@@ -81,17 +81,28 @@ var sources = map[string]string{
 	"5":        "what follows from 1 to 4 for each kind of call",
 	"RFC 9110": "rfc-editor.org/rfc/rfc9110",
 
-	"bar code":  "opendocs.alipay.com/open/02e7go: poll for half a minute, then cancel",
-	"transfers": "copies of docs.open.alipay.com/api_28/alipay.fund.trans.uni.transfer; developer.aliyun.com/article/710938",
-	"refunds":   "developer.aliyun.com/article/707647; AlipayTradeFastpayRefundQueryResponse of alipay-sdk-java-all, 2024-05",
-	"SDK":       "comments of the fields in alipay-sdk-java-all, 2024-03 to 2024-10",
-	"seen":      "answers of the platform, seen by users",
-	"no page":   "no page tells: the side on which no money is lost",
+	"bar code":    "opendocs.alipay.com/open/02e7go: poll for half a minute, then cancel",
+	"transfers":   "copies of docs.open.alipay.com/api_28/alipay.fund.trans.uni.transfer; developer.aliyun.com/article/710938",
+	"refunds":     "developer.aliyun.com/article/707647; AlipayTradeFastpayRefundQueryResponse of alipay-sdk-java-all, 2024-05",
+	"SDK":         "comments of the fields in alipay-sdk-java-all, 2024-03 to 2024-10",
+	"bill":        "pay.wechatpay.cn/doc/v3/merchant/4012716434, 2025-03: no status but 200 tells the state; FAIL of the query alone allows another number",
+	"refund":      "pay.weixin.qq.com/doc/v3/merchant/4013071031, 2025-06; query each minute, then more and more rarely; a bank card takes three working days",
+	"global":      "pay.weixin.qq.com/doc/global/v3 4012354972 and api_external/en/apis/chapter3_4_3: the answer to a refund says only that it was accepted",
+	"code":        "pay.weixin.qq.com/doc/v3/merchant/4012382150 and docs/merchant/apis/code-payment-v3: query, then reverse",
+	"global code": "pay.weixin.qq.com/doc/global/v3/zh/4013010527, 2025-03",
+	"v2 code":     "pay.weixin.qq.com/doc/v2/merchant/4011937125: USERPAYING, BANKERROR and SYSTEMERROR are queried",
+	"v2 refund":   "error table of v2's refund: the same number and parameters again; developers.weixin.qq.com thread 00008e642887882ceffbc290e54409",
+	"v2 transfer": "codeprj.com/zh/blog/56163e1.html, a copy of tools/mch_pay.php 14_2: result FAIL was paid days later",
+	"sharing":     "pay.wechatpay.cn/doc/v3/merchant/4012525210, 2025-09: one number is one sharing; PROCESSING, FINISHED",
+	"score":       "pay.weixin.qq.com, states of orders of the payment score (from memory): DONE is paid",
+
+	"seen":    "answers of the platform, seen by users",
+	"no page": "no page tells: the side on which no money is lost",
 }
 
 // Known answers of payment platforms.
 var facts = map[string][]fact{
-	"alipay": slices.Concat(alipayFacts(), alipayMoney()), "alipay-v3": slices.Concat(alipayV3Facts(), alipayV3Money()), "wechatpay-v3": wechatFacts(), "stripe": stripeFacts(),
+	"alipay": slices.Concat(alipayFacts(), alipayMoney()), "alipay-v3": slices.Concat(alipayV3Facts(), alipayV3Money()), "wechatpay-v3": slices.Concat(wechatFacts(), wechatMoney()), "stripe": stripeFacts(),
 	// PayPal, Adyen, Square, Razorpay, Checkout.com, Klarna and Vipps follow
 	// HTTP; the file names the header that makes their calls repeatable.
 	"generic": genericFacts(),
@@ -191,9 +202,9 @@ func wechatFacts() []fact {
 		{"3: SIGN_ERROR", pay, failure(401, "SIGN_ERROR"), nil, upstream.Failed, nothing, 0},
 		{"3: RATELIMIT_EXCEEDED", pay, failure(429, "RATELIMIT_EXCEEDED"), nil, upstream.NotExecuted, again, time.Second},
 		{"3: RATE_LIMITED", ask, failure(429, "RATE_LIMITED"), nil, upstream.NotExecuted, again, time.Second},
-		{"3: FREQUENCY_LIMITED, another status", pay, failure(400, "FREQUENCY_LIMITED"), nil, upstream.NotExecuted, again, time.Second},
+		{"3: FREQUENCY_LIMITED, another status", pay, failure(400, "FREQUENCY_LIMITED"), nil, upstream.NotExecuted, alone, time.Second},
 		{"3: paid already", pay, failure(400, "ORDERPAID"), nil, upstream.Unknown, query, 5 * time.Second},
-		{"3: FREQUENCY_LIMITED", pay, failure(429, "FREQUENCY_LIMITED"), nil, upstream.NotExecuted, again, time.Second},
+		{"3: FREQUENCY_LIMITED", pay, failure(429, "FREQUENCY_LIMITED"), nil, upstream.NotExecuted, alone, time.Second},
 		{"3: limited in v2", v2, answered(200, `<xml><return_code>SUCCESS</return_code><result_code>FAIL</result_code><err_code><![CDATA[FREQUENCY_LIMITED]]></err_code></xml>`), nil, upstream.NotExecuted, again, time.Second},
 		{"3: failed in v2", v2, answered(200, `<xml><return_code>FAIL</return_code></xml>`), nil, upstream.Failed, nothing, 0},
 		{"3: SYSTEMERROR in v2", v2, answered(200, `<xml><result_code>FAIL</result_code><err_code>SYSTEMERROR</err_code></xml>`), nil, upstream.Unknown, person, 0},
