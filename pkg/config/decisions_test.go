@@ -196,3 +196,24 @@ func TestQueryTargets(t *testing.T) {
 		})
 	}
 }
+
+// A charge that takes as long as Stripe's SDKs wait is done, not of unknown outcome.
+func TestSlowCharge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := facing(t, "stripe", func(r *http.Request) (*http.Response, error) {
+			select {
+			case <-time.After(80 * time.Second):
+				return answered(200, `{"id":"ch_1"}`).RoundTrip(r)
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
+		}, "")
+		made, err := s.Submit(t.Context(), scheduler.Request{Upstream: "a", Method: "POST", Target: "/v1/charges"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := s.Wait(t.Context(), made.ID); err != nil || c.State != scheduler.Done {
+			t.Errorf("%+v, %v", c, err)
+		}
+	})
+}

@@ -80,6 +80,10 @@ var sources = map[string]string{
 	"4":        "docs.stripe.com/rate-limits and /api/idempotent_requests; the other platforms' pages on limits and keys",
 	"5":        "what follows from 1 to 4 for each kind of call",
 	"RFC 9110": "rfc-editor.org/rfc/rfc9110",
+	"RFC 4918": "rfc-editor.org/rfc/rfc4918",
+	"RFC 8470": "rfc-editor.org/rfc/rfc8470",
+	"keys":     "razorpay.com/docs/api/refunds/normal-refunds-idempotent: 409 while the first is at work, without Retry-After; so docs.truelayer.com/docs/idempotency",
+	"errors":   "docs.stripe.com/error-low-level and /api/idempotent_requests",
 
 	"bar code":    "opendocs.alipay.com/open/02e7go: poll for half a minute, then cancel",
 	"transfers":   "copies of docs.open.alipay.com/api_28/alipay.fund.trans.uni.transfer; developer.aliyun.com/article/710938",
@@ -99,6 +103,9 @@ var sources = map[string]string{
 	"seen":    "answers of the platform, seen by users",
 	"no page": "no page tells: the side on which no money is lost",
 }
+
+// mores are keys of the file beside the preset.
+var mores = map[string]string{"generic": ", idempotency: {header: Idempotency-Key, retention: 24h}"}
 
 // Known answers of payment platforms.
 var facts = map[string][]fact{
@@ -226,6 +233,7 @@ func wechatFacts() []fact {
 func stripeFacts() []fact {
 	pay := rest("POST", "/v1/payment_intents", "", "Idempotency-Key", "k1")
 	keyless := rest("POST", "/v1/payment_intents", "")
+	payV2 := rest("POST", "/v2/core/accounts", "{}", "Idempotency-Key", "k1")
 	limited := func(headers ...string) answer {
 		return answered(429, `{"error":{"type":"invalid_request_error","code":"rate_limit"}}`, headers...)
 	}
@@ -241,6 +249,19 @@ func stripeFacts() []fact {
 		{"4: a 429 saves nothing", keyless, limited(), nil, upstream.NotExecuted, again, time.Second},
 		{"4: other parameters", pay, answered(400, `{"error":{"type":"idempotency_error"}}`), nil, upstream.Failed, nothing, 0},
 		{"4: key in use", pay, answered(409, `{"error":{"code":"idempotency_key_in_use"}}`), nil, upstream.Unknown, repeat, 2 * time.Second},
+		{"errors: 409 without a key", keyless, answered(409, `{}`), nil, upstream.Unknown, person, 0},
+		{"errors: an SDK would retry a 400", pay, answered(400, `{}`, "Stripe-Should-Retry", "true"), nil, upstream.Unknown, repeat, time.Second},
+		{"errors: an SDK would retry a 400 without a key", keyless, answered(400, `{}`, "Stripe-Should-Retry", "true"), nil, upstream.Unknown, person, 0},
+		{"errors: an SDK would not retry a 400", pay, answered(400, `{}`, "Stripe-Should-Retry", "false"), nil, upstream.Failed, nothing, 0},
+		{"errors: a stored 402", pay, answered(402, `{}`, "Idempotent-Replayed", "true"), nil, upstream.Failed, nothing, 0},
+		{"no page: 503 with Retry-After, without a key", keyless, answered(503, ``, "Retry-After", "2"), nil, upstream.Unknown, person, 0},
+		{"no page: 503 with Retry-After and a key", pay, answered(503, ``, "Retry-After", "2"), nil, upstream.Unknown, repeat, 2 * time.Second},
+		{"errors: 500 replayed under v2", payV2, answered(500, `{}`, "Idempotent-Replayed", "true"), nil, upstream.Unknown, repeat, 0},
+		{"errors: 500 under v2", payV2, answered(500, `{}`, "Stripe-Should-Retry", "false"), nil, upstream.Unknown, repeat, 0},
+		{"errors: 401", pay, answered(401, `{}`), nil, upstream.Failed, nothing, 0},
+		{"errors: 404", keyless, answered(404, `{}`), nil, upstream.Failed, nothing, 0},
+		{"errors: a redirect", keyless, answered(301, ``), nil, upstream.Failed, nothing, 0},
+		{"errors: a DELETE, no answer", rest("DELETE", "/v1/customers/cus_1", ""), answer{}, errLost, upstream.Unknown, repeat, 0},
 		{"4: 500", pay, answered(500, `{"error":{"type":"api_error"}}`), nil, upstream.Unknown, repeat, 0},
 		{"4: 500 replayed", pay, answered(500, `{"error":{"type":"api_error"}}`, "Idempotent-Replayed", "true"), nil, upstream.Unknown, person, 0},
 		{"4: should not be retried", pay, answered(500, `{}`, "Stripe-Should-Retry", "false"), nil, upstream.Unknown, person, 0},
@@ -253,6 +274,7 @@ func stripeFacts() []fact {
 
 func genericFacts() []fact {
 	plain := rest("POST", "/payments", `{}`)
+	keyed := rest("POST", "/payments", `{}`, "Idempotency-Key", "k1")
 	return []fact{
 		{"4: success", plain, answered(201, `{}`), nil, upstream.Done, nothing, 0},
 		{"4: refused", plain, answered(422, `{}`), nil, upstream.Failed, nothing, 0},
@@ -262,11 +284,25 @@ func genericFacts() []fact {
 		{"4: Adyen, no signal known", plain, answered(500, `{}`), nil, upstream.Unknown, person, 0},
 		{"4: Square RATE_LIMITED", plain, answered(429, `{"errors":[{"code":"RATE_LIMITED"}]}`), nil, upstream.NotExecuted, again, 0},
 		{"4: Razorpay", plain, answered(429, `{}`), nil, upstream.NotExecuted, again, 0},
-		{"4: Razorpay, the first is at work", plain, answered(409, `{}`, "Retry-After", "1"), nil, upstream.Unknown, person, 0},
+		{"keys: Razorpay, the first is at work", keyed, answered(409, `{}`), nil, upstream.Unknown, repeat, time.Second},
+		{"keys: at work, with Retry-After", keyed, answered(409, `{}`, "Retry-After", "7"), nil, upstream.Unknown, repeat, 7 * time.Second},
+		{"RFC 9110: conflict without a key", plain, answered(409, `{}`), nil, upstream.Failed, nothing, 0},
+		{"no page: conflict without a key, to be tried later", plain, answered(409, `{}`, "Retry-After", "1"), nil, upstream.Unknown, person, 0},
+		{"RFC 4918: locked, with a key", keyed, answered(423, ``), nil, upstream.Unknown, repeat, time.Second},
+		{"RFC 4918: locked, without", plain, answered(423, ``), nil, upstream.Failed, nothing, 0},
+		{"RFC 9110: 408", plain, answered(408, ``), nil, upstream.Unknown, person, 0},
+		{"RFC 9110: 408, with a key", keyed, answered(408, ``), nil, upstream.Unknown, repeat, 0},
+		{"RFC 8470: 425", plain, answered(425, ``), nil, upstream.NotExecuted, alone, time.Second},
+		{"RFC 9110: 303 to a POST", plain, answered(303, ``, "Location", "/p/1"), nil, upstream.Unknown, person, 0},
+		{"RFC 9110: 303 to a GET", rest("GET", "/payments", ""), answered(303, ``, "Location", "/p/1"), nil, upstream.Failed, nothing, 0},
+		{"RFC 9110: 503 with Retry-After to a POST", plain, answered(503, ``, "Retry-After", "3"), nil, upstream.Unknown, person, 0},
+		{"RFC 9110: 503 with Retry-After and a key", keyed, answered(503, ``, "Retry-After", "3"), nil, upstream.Unknown, repeat, 3 * time.Second},
+		{"RFC 9110: 202 without resolve", plain, answered(202, `{}`), nil, upstream.Done, nothing, 0},
+		{"RFC 9110: 401", plain, answered(401, ``), nil, upstream.Failed, nothing, 0},
 		{"4: Checkout.com", plain, answered(429, ``), nil, upstream.NotExecuted, again, 0},
 		{"4: Klarna, until the reset", plain, answered(429, ``, "RateLimit", `"writes";r=0;t=11`), nil, upstream.NotExecuted, again, 11 * time.Second},
 		{"4: Vipps MobilePay", plain, answered(429, ``, "Retry-After", "60"), nil, upstream.NotExecuted, again, time.Minute},
-		{"RFC 9110: 503 with Retry-After", plain, answered(503, ``, "Retry-After", "3"), nil, upstream.NotExecuted, again, 3 * time.Second},
+		{"RFC 9110: 503 with Retry-After to a GET", rest("GET", "/payments", ""), answered(503, ``, "Retry-After", "3"), nil, upstream.NotExecuted, again, 3 * time.Second},
 		{"5: unknown", plain, answer{}, errLost, upstream.Unknown, person, 0},
 	}
 }
@@ -287,7 +323,7 @@ func TestFacts(t *testing.T) {
 				if source, _, _ := strings.Cut(f.row, ":"); sources[source] == "" {
 					t.Errorf("no source %q", source)
 				}
-				synctest.Test(t, func(t *testing.T) { decided[testFact(t, preset, "", f)] = true })
+				synctest.Test(t, func(t *testing.T) { decided[testFact(t, preset, mores[preset], f)] = true })
 			})
 		}
 		c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test', preset: " + preset + "}}"))

@@ -110,14 +110,14 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 		return unsendable(err)
 	}
 	if err != nil {
-		u.unanswered(res, NewInput(r), wire, life.end(err))
+		u.unanswered(res, u.input(r), wire, life.end(err))
 		return res
 	}
 	if began := wire.began.Load(); began != nil {
 		res.AnsweredAt = *began
 	}
 	res.WrittenAt = wire.writtenAt(res.AnsweredAt)
-	u.answered(res, NewInput(r), life, delay)
+	u.answered(res, u.input(r), life, delay)
 	return res
 }
 

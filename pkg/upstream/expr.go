@@ -61,6 +61,7 @@ type answerEnv struct {
 	Error  string           `expr:"error"`
 	Sent   bool             `expr:"sent"`
 	Repeat bool             `expr:"repeat"`
+	Keyed  bool             `expr:"keyed"`
 }
 
 func (in *Input) env() requestEnv {
@@ -76,7 +77,7 @@ func (in *Input) env() requestEnv {
 }
 
 func (in *Input) answer(a *answer) answerEnv {
-	env := answerEnv{requestEnv: in.env(), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent, Repeat: in.r.Repeat}
+	env := answerEnv{requestEnv: in.env(), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent, Repeat: in.r.Repeat, Keyed: in.keyed}
 	env.Header = func(name string) (string, error) { return a.header.Get(name), nil }
 	return env
 }

@@ -38,11 +38,7 @@ type Idempotency struct {
 // Repeatable reports whether the upstream itself recognises a repeat of the
 // request, within Idempotency.Retention of its first sending.
 func (u *Upstream) Repeatable(in *Input) bool {
-	by := u.Idempotency
-	if by.Header != "" && in.r.Header.Get(by.Header) != "" {
-		return true
-	}
-	if by.Field != "" && in.has(by.Field) {
+	if u.keyed(in) {
 		return true
 	}
 	if u.idempotent == nil {
@@ -50,6 +46,19 @@ func (u *Upstream) Repeatable(in *Input) bool {
 	}
 	ok, err := u.idempotent.Bool(in)
 	return err == nil && ok
+}
+
+// keyed reports whether the request has an idempotency key.
+func (u *Upstream) keyed(in *Input) bool {
+	by := u.Idempotency
+	return by.Header != "" && in.r.Header.Get(by.Header) != "" || by.Field != "" && in.has(by.Field)
+}
+
+// input returns the Input of a request for the rules.
+func (u *Upstream) input(r *Request) *Input {
+	in := NewInput(r)
+	in.keyed = u.keyed(in)
+	return in
 }
 
 // sameEnv has the variables of Idempotency.Same.

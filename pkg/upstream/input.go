@@ -18,6 +18,7 @@ type Input struct {
 	query *params
 	form  *params
 	json  *document
+	keyed bool // it has the key that Idempotency names
 }
 
 // NewInput returns the Input of a request.

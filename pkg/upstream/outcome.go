@@ -27,7 +27,8 @@ type Rule struct {
 	// When is an expression over status, header(name) and body(path) of the
 	// answer, error and sent, and method, path, query, form, param and json of
 	// the request; repeat is true if an earlier sending of the call may have been
-	// executed. An expression that fails on an answer does not hold.
+	// executed, and keyed is true if the request has the key that Idempotency names. An
+	// expression that fails on an answer does not hold.
 	//
 	// Without a whole answer, only rules that name error or sent are evaluated.
 	// Error is then dial, timeout, reset, closed, cut (the answer broke off),
