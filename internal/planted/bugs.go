@@ -44,6 +44,7 @@ var suites = []struct {
 	{"./pkg/store", probeBugs},
 	{"./pkg/config", messageBugs},
 	{"./pkg/config", presetBugs},
+	{"./pkg/signer", signerBugs},
 }
 
 var storeBugs = []bug{

@@ -33,6 +33,9 @@ func (s *alipay) Sign(_ context.Context, r *upstream.Request) error {
 	if err := sameApp(s.app, f.get("app_id")); err != nil {
 		return err
 	}
+	if kind := f.get("sign_type"); kind == "SM2" {
+		return errors.New("the request has sign_type SM2, and this signer makes RSA2; give the upstream a signer of kind exec or http")
+	}
 	f.set("timestamp", time.Now().In(beijing).Format(time.DateTime))
 	f.set("sign_type", "RSA2")
 	var signed []string
@@ -63,7 +66,8 @@ func sameApp(want, got string) error {
 
 // alipayV3 signs for /v3/…: authString, method, path with query, body and, if
 // present, the app_auth_token, each followed by a line break
-// (opendocs.alipay.com/open-v3/054q58).
+// (opendocs.alipay.com/open-v3/054q58). Of a file upload the platform takes the part
+// data instead of the body: multipart bodies are refused.
 type alipayV3 struct {
 	key         *rsa.PrivateKey
 	app, certSN string
@@ -72,6 +76,9 @@ type alipayV3 struct {
 const alipayScheme = "ALIPAY-SHA256withRSA "
 
 func (s *alipayV3) Sign(_ context.Context, r *upstream.Request) error {
+	if isMultipart(r) {
+		return errors.New("a multipart body cannot be signed here: Alipay signs its part data; send it without waiting, or by a signer of kind exec or http")
+	}
 	old := parameters(strings.TrimPrefix(r.Header.Get("Authorization"), alipayScheme))
 	app := cmp.Or(old["app_id"], s.app)
 	if err := sameApp(s.app, app); err != nil {

@@ -68,7 +68,7 @@ func rsaKey(reference string) (*rsa.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	bad := fmt.Errorf("what %s names is not a private RSA key in PEM (PKCS #1 or #8), without a password, or its bare base64", reference)
+	bad := fmt.Errorf("what %s names is not a private RSA key in PEM (PKCS #1 or #8), without a password, or its bare base64; apps with SM2 keys need a signer of kind exec or http", reference)
 	der, kind := []byte(nil), ""
 	if block, _ := pem.Decode([]byte(text)); block != nil {
 		der, kind = block.Bytes, block.Type

@@ -180,10 +180,28 @@ func TestAlipayV3(t *testing.T) {
 	if err := s.Sign(t.Context(), &upstream.Request{Method: "GET", Target: "/v3/x"}); err == nil {
 		t.Error("a request without app_id was signed")
 	}
+	upload := &upstream.Request{Method: "POST", Target: "/v3/upload", Header: http.Header{"Content-Type": {"multipart/form-data; boundary=x"}, "Authorization": {"ALIPAY-SHA256withRSA app_id=2021"}}}
+	if err := s.Sign(t.Context(), upload); err == nil || !strings.Contains(err.Error(), "multipart") {
+		t.Errorf("an upload was signed wrongly: %v", err)
+	}
 	s = newSigner(t, Config{Kind: "alipay-v3", Key: ref, AppID: app, CertSN: "sn"})
 	r := &upstream.Request{Method: "GET", Target: "/v3/x"}
 	if err := s.Sign(t.Context(), r); err != nil || !strings.Contains(r.Header.Get("Authorization"), "app_id="+app+",app_cert_sn=sn,") {
 		t.Errorf("%v, %v", r.Header, err)
+	}
+}
+
+// An app with SM2 keys is told so, instead of a signature that its platform refuses.
+func TestAlipaySM2(t *testing.T) {
+	ref, _, _ := keyFile(t)
+	s := newSigner(t, Config{Kind: "alipay", Key: ref})
+	r := &upstream.Request{Method: "POST", Target: "/gateway.do?app_id=2021&method=alipay.trade.query&sign_type=SM2"}
+	if err := s.Sign(t.Context(), r); err == nil || !strings.Contains(err.Error(), "SM2") {
+		t.Errorf("signed as RSA2: %v", err)
+	}
+	t.Setenv("SM2_KEY", "MIGHAgEAMBMGByqGSM49AgEGCCqBHM9VAYItBG0wawIBAQQg")
+	if _, err := New(Config{Kind: "alipay", Key: "env:SM2_KEY"}); err == nil || !strings.Contains(err.Error(), "SM2") {
+		t.Errorf("a key of SM2: %v", err)
 	}
 }
 
