@@ -69,6 +69,7 @@ func alipayMoney() []fact {
 		{"SDK: red packet on its way back", back, accepted(`"status":"DEALING"`), nil, upstream.Unknown, person, 0},
 		{"SDK: frozen", freeze, accepted(`"status":"SUCCESS"`), nil, upstream.Done, nothing, 0},
 		{"SDK: not yet frozen", freeze, accepted(`"status":"INIT"`), nil, upstream.Unknown, query, 5 * time.Second},
+		{"no page: frozen without a status", freeze, accepted(`"auth_no":"1"`), nil, upstream.Unknown, query, 5 * time.Second},
 		{"SDK: shared later", settle, accepted(`"settle_no":"1"`), nil, upstream.Unknown, query, 10 * time.Second},
 		{"SDK: shared at once", settleNow, accepted(`"settle_no":"1"`), nil, upstream.Done, nothing, 0},
 		{"SDK: a query with a status", call("alipay.fund.trans.common.query", `{"out_biz_no":"B1"}`), accepted(`"status":"DEALING"`), nil, upstream.Done, nothing, 0},
@@ -183,6 +184,9 @@ func alipayV3Money() []fact {
 		{"SDK: frozen", freeze, answered(200, `{"status":"SUCCESS"}`), nil, upstream.Done, nothing, 0},
 		{"SDK: not yet frozen", freeze, answered(200, `{"status":"INIT"}`), nil, upstream.Unknown, query, 5 * time.Second},
 		{"SDK: shared later", settle, answered(200, `{"settle_no":"1"}`), nil, upstream.Unknown, query, 10 * time.Second},
+		{"no page: a transfer with 201", transfer, answered(201, `{}`), nil, upstream.Unknown, query, 10 * time.Second},
+		{"no page: frozen without a status", freeze, answered(200, `{}`), nil, upstream.Unknown, query, 5 * time.Second},
+		{"no page: success without JSON", closing, answered(200, `<html>`), nil, upstream.Unknown, repeat, 3 * time.Second},
 		{"2: limited by status", bill, answered(429, ``), nil, upstream.NotExecuted, again, time.Second},
 		{"2: 502 of a proxy", transfer, answered(502, `<html>`), nil, upstream.Unknown, query, 10 * time.Second},
 	}

@@ -229,7 +229,7 @@ func TestGenericPreset(t *testing.T) {
 		{"refused", answer{404, nil, ""}, upstream.Failed, -1},
 		{"limited", answer{429, nil, ""}, upstream.NotExecuted, 0},
 		{"busy until", answer{503, after, ""}, upstream.NotExecuted, 1},
-		{"busy", answer{503, nil, ""}, upstream.Unknown, 2},
+		{"busy", answer{503, nil, ""}, upstream.Unknown, -1},
 		{"broken", answer{500, after, ""}, upstream.Unknown, -1},
 	}
 	for _, tt := range tests {
