@@ -18,7 +18,8 @@ type fileRule struct {
 	// After is the least wait before this call is sent again. Default: that of the
 	// answer, the pause or the backoff.
 	After *duration `key:"after"`
-	// Park keeps an unknown call from being repeated. Default false.
+	// Park keeps an unknown call from being repeated; below status 500 the breaker does
+	// not count its answer. Default false.
 	Park bool `key:"park"`
 }
 

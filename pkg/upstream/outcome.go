@@ -44,7 +44,8 @@ type Rule struct {
 	// for more.
 	After time.Duration
 	// Park keeps an unknown call from being sent again even if the upstream
-	// recognises repeats: a repeat would get the same answer.
+	// recognises repeats: a repeat would get the same answer. Below status 500 such an
+	// answer tells of this call alone; see Result.Open.
 	Park bool
 }
 
