@@ -48,7 +48,7 @@ type Attempt struct {
 	Status  int       `json:"status,omitzero"`   // of the response; none: there was no response
 	Outcome string    `json:"outcome,omitempty"` // done, failed, not_executed or unknown; none: it is in flight
 	Reason  string    `json:"reason,omitempty"`
-	// Resolved marks an unknown attempt that was decided later to be not executed.
+	// Resolved marks an attempt that a person has decided to be not executed.
 	Resolved bool `json:"resolved,omitempty"`
 }
 

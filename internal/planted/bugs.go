@@ -33,6 +33,7 @@ var suites = []struct {
 	{"./pkg/scheduler", schedulerBugs},
 	{"./pkg/scheduler", unknownBugs},
 	{"./pkg/scheduler", streamedBugs},
+	{"./pkg/scheduler", moneyBugs},
 	{"./internal/server", serverBugs},
 	{"./cmd/throttler", sidecarBugs},
 	{"./pkg/store", copyBugs},

@@ -77,7 +77,7 @@ func TestPresetsResolveRefunds(t *testing.T) {
 						}
 						platform, refunds = p, p.Refunds
 					}
-					c, err := Parse(fmt.Appendf(nil, "upstreams: {a: {url: 'http://a.test', preset: %s, retry: {attempts: 1}, signer: {%s, key: 'file:%s'}}}", tt.preset, tt.signer, file))
+					c, err := Parse(fmt.Appendf(nil, "upstreams: {a: {url: 'http://a.test', preset: %s, idempotent: '', signer: {%s, key: 'file:%s'}}}", tt.preset, tt.signer, file))
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -119,7 +119,7 @@ func (p Policy) Next(now time.Time, a Attempt, random float64) Decision {
 		return p.notExecuted(now, a, random)
 	case Unknown:
 		never := Decision{Counted: true, Failures: a.Failures}
-		if !a.Repeatable || a.Number >= p.attempts() || p.Check != nil && !p.Check(a) {
+		if !a.Repeatable || p.Spent(a.Number) || p.Check != nil && !p.Check(a) {
 			return never
 		}
 		wait := p.delay(Step{N: a.Number, Last: a.Last, Random: random, Response: a.Response})
@@ -187,6 +187,9 @@ func (p Policy) LimitedCurve() Curve {
 	}
 	return p.Curve
 }
+
+// Spent reports whether a call with n attempts that count has none left.
+func (p Policy) Spent(n int) bool { return n >= p.attempts() }
 
 func (p Policy) attempts() int {
 	if p.Attempts == 0 {

@@ -117,7 +117,7 @@ type Attempt struct {
 	Status  int
 	Outcome upstream.Outcome
 	Reason  string
-	// Resolved marks an unknown attempt that was decided later to be not executed.
+	// Resolved marks an attempt that a person has decided to be not executed.
 	Resolved bool
 }
 

@@ -351,12 +351,15 @@ func (u *upstreamState) dropStale(now time.Time, c *call) {
 }
 
 // resolve records a decision about an unknown call, and then ends it or lets it go again.
-// If renew, its max_age begins anew.
+// If renew, a call that goes again begins anew; else it goes as a repeat.
 func (u *upstreamState) resolve(now time.Time, c *call, as State, reason string, renew bool, recorded chan struct{}) {
 	next := c.resolved(now, as, reason)
 	next.delayUntil(time.Time{})
 	if as == Waiting && renew {
 		next.Deadline = u.validUntil(c.AcceptedAt, now.Add(u.MaxAge))
+		for i := range next.Attempts {
+			next.Attempts[i].Resolved = true
+		}
 	}
 	c.change().State = Sending // until that is recorded: no other decision comes between
 	u.loop.record(next, func(now time.Time) {
@@ -366,8 +369,10 @@ func (u *upstreamState) resolve(now time.Time, c *call, as State, reason string,
 			c.flight.resolved = nil
 		}
 		if as == Waiting {
-			c.due, c.flight.counted, c.flight.backoff = 0, 0, 0
-			c.flight.maybe, c.flight.repeat, c.flight.reason = false, false, ""
+			c.due, c.flight.reason, c.flight.repeat = 0, "", !renew
+			if renew {
+				c.flight.counted, c.flight.backoff, c.flight.maybe = 0, 0, false
+			}
 			u.resume(now, c, next)
 			return
 		}

@@ -60,8 +60,9 @@ func (s *Scheduler) Resolve(ctx context.Context, id string, as State, reason str
 	return s.resolve(ctx, id, as, reason, 0)
 }
 
-// resolve is Resolve if attempt is 0: a call that waits again then has a new
-// max_age. Else it decides the outcome of that attempt, and of no later one.
+// resolve is Resolve by a person if attempt is 0: a call that waits again then begins anew,
+// with all its attempts and a new max_age. Else a query decides the outcome of that attempt,
+// and of no later one; see repeatAfterQuery.
 func (s *Scheduler) resolve(ctx context.Context, id string, as State, reason string, attempt int) (*Call, error) {
 	if as != Done && as != Failed && as != Waiting {
 		return nil, &Error{Reason: BadRequest, Detail: fmt.Sprintf("an unknown call can be resolved as done, failed or waiting, not as %q", as)}
@@ -85,8 +86,8 @@ func (s *Scheduler) resolve(ctx context.Context, id string, as State, reason str
 			refused = wrongState(c.Call, "it has been sent again since it was asked about")
 		default:
 			if as == Waiting {
-				if stale := stale(now, c.up.service, c); stale != nil {
-					refused = stale
+				if spent := unsendable(now, c.up.service, c, attempt == 0); spent != nil {
+					refused = spent
 					return
 				}
 			}
@@ -154,12 +155,6 @@ func (c *Call) resolved(now time.Time, as State, reason string) *Call {
 	next.become(now, as)
 	if last := next.Last(); last != nil && reason != "" {
 		last.Reason += "; resolved as " + string(as) + ": " + reason
-	}
-	if as.Finished() {
-		return next
-	}
-	for i := range next.Attempts {
-		next.Attempts[i].Resolved = true
 	}
 	return next
 }

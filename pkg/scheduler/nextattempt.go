@@ -31,6 +31,8 @@ type next struct {
 //	unknown                            if the upstream recognises a repeat,   backoff of the policy
 //	                                   and attempts and retention last
 //
+// After a query that found nothing, see repeatAfterQuery.
+//
 // A caller who waits gets the first answer, unless the request may be resent as it is, or
 // a signer makes it anew; an answer that is still streaming is always passed on. And it
 // does not wait for an upstream or a signer that stays down, or for room on the disk.
@@ -115,6 +117,22 @@ func (sv *service) repeatableUntil(f *flight, deadline time.Time) time.Time {
 	return deadline
 }
 
+// repeatAfterQuery says why a call that a query has found not executed is not sent again; nil
+// if it is. To send it with the same numbers is what a platform such as Alipay asks for then.
+// But the first request may still be on its way inside the platform, so this is a repeat like
+// any other: it takes one of the attempts, waits for the retry budget, and ends with the
+// retention and max_age. The call stays unknown then, for a person. Nor does the query end
+// the doubt: a refusal of the repeat says nothing of the first request.
+func repeatAfterQuery(now time.Time, sv *service, c *call) *Error {
+	switch until := sv.repeatableUntil(c.flight, c.Deadline); {
+	case sv.Retry.Spent(c.flight.counted):
+		return wrongState(c.Call, fmt.Sprintf("a query has not found it, but %d attempts of it count, which is all that retry.attempts allows; look it up at the upstream, then resolve it, or send it again", c.flight.counted))
+	case !now.Before(until):
+		return wrongState(c.Call, fmt.Sprintf("a query has not found it, but it could be sent again only until %s (max_age, or idempotency.retention); look it up at the upstream, then resolve it, or submit it anew", stamp(until)))
+	}
+	return nil
+}
+
 // validUntil bounds a call's deadline by the life of the signature that it brings.
 // With a signer there is no such bound: each attempt is signed anew.
 func (sv *service) validUntil(accepted, deadline time.Time) time.Time {
@@ -149,8 +167,14 @@ func (sv *service) outgoing(c *Call, request *upstream.Request) *upstream.Reques
 	return &r
 }
 
-// stale says why an unknown call cannot be sent again; nil if it can.
-func stale(now time.Time, sv *service, c *call) *Error {
+// unsendable says why an unknown call cannot be sent again, by a person or after a query;
+// nil if it can.
+func unsendable(now time.Time, sv *service, c *call, person bool) *Error {
+	if !person {
+		if spent := repeatAfterQuery(now, sv, c); spent != nil {
+			return spent
+		}
+	}
 	switch {
 	case sv.Signer != nil:
 		return nil

@@ -170,9 +170,10 @@ func flightOf(now time.Time, c *Call) *flight {
 	f := &flight{firstSent: toMonotonic(now, c.Attempts[0].SentAt)}
 	for _, a := range c.Attempts {
 		f.used = f.used || a.Status != 0 || a.Outcome != upstream.NotExecuted
-		if f.repeat = a.Outcome == upstream.Unknown && !a.Resolved; f.repeat {
+		f.repeat = a.Outcome == upstream.Unknown && !a.Resolved
+		f.maybe = f.maybe || f.repeat
+		if (f.repeat || a.Outcome == upstream.Failed) && !a.Resolved {
 			f.counted++
-			f.maybe = true
 		}
 	}
 	return f

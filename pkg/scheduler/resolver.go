@@ -15,7 +15,10 @@ import (
 // A Resolve settles calls of unknown outcome by asking the upstream: a query by
 // the same business number, which is a call like any other, under the same
 // limits, and says whether the first one is done, failed, or was not executed and
-// goes again as it was. If a person decides meanwhile, the query is withdrawn. Only
+// goes again as it was: as a repeat, which counts as an attempt and waits for the retry
+// budget. Without attempts, idempotency retention or max_age left it stays unknown, for a
+// person, as it does if its repeat is refused: the query may have come before the first
+// request was executed. If a person decides meanwhile, the query is withdrawn. Only
 // calls that were submitted are settled: a caller who waits has its answer, and
 // queries by itself.
 type Resolve struct {
@@ -172,6 +175,7 @@ func (f *followUps) decide(c *Call, in *upstream.Input, r *resolver, query *Call
 	}
 	if _, err := f.s.resolve(f.ctx, c.ID, as[rule.Is], fmt.Sprintf("query %s: %s", query.ID, rule.When), c.Last().N); err != nil {
 		f.s.log.Warn("a call of unknown outcome could not be resolved", "call", c.ID, "upstream", c.Upstream, "err", err)
+		return rule.Is != upstream.NotExecuted // the call may not go again: a later query may find it yet
 	}
 	return true
 }
