@@ -78,7 +78,7 @@ func testDecision(t *testing.T, preset string, d decision) string {
 		}
 		asked++
 		return d.answer.RoundTrip(r)
-	}, ", retry: {attempts: 1}")
+	}, `, idempotent: "", idempotency: {header: "", field: ""}, retry: {attempts: 2}`) // sent again after a query only
 	made, err := s.Submit(t.Context(), scheduler.Request{Upstream: "a", Method: d.call.Method, Target: d.call.Target, Header: d.call.Header, Body: d.call.Body})
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestQueryTargets(t *testing.T) {
 					defer mu.Unlock()
 					targets = append(targets, r.URL.RequestURI())
 					return nil, errLost
-				}, ", retry: {attempts: 1}")
+				}, `, idempotent: "", idempotency: {header: "", field: ""}, retry: {attempts: 2}`) // sent again after a query only
 				if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "a", Method: "POST", Target: tt.path, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(tt.body)}); err != nil {
 					t.Fatal(err)
 				}
