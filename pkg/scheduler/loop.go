@@ -19,6 +19,9 @@ const tick = 100 * time.Microsecond
 // batch is how many messages the loop takes before it looks at the clock again.
 const batch = 256
 
+// maxLogging is how many lines of the log may be written at a time beside the loop.
+const maxLogging = 256
+
 // The loop is the one goroutine that touches the wheel, the upstreams and the calls in
 // memory. It lives on messages: functions that it runs at an instant.
 type loop struct {
@@ -32,6 +35,7 @@ type loop struct {
 	journal    *journal
 	cuts       context.Context                // ends when attempts in flight are cut off
 	work       sync.WaitGroup                 // attempts, and work beside the loop
+	logging    chan struct{}                  // has an element for each line of the log that is being written beside the loop
 	service    func(upstream string) *service // as it is configured now
 	random     func() float64                 // from [0, 1), for the spread of waits
 
@@ -55,7 +59,7 @@ type loop struct {
 
 func newLoop(s *Scheduler, c Config) *loop {
 	l := &loop{
-		inbox: make(chan func(time.Time), batch), ended: make(chan struct{}), origin: time.Now(),
+		inbox: make(chan func(time.Time), batch), ended: make(chan struct{}), logging: make(chan struct{}, maxLogging), origin: time.Now(),
 		longWindow: c.LongWindow, precise: c.Precise, log: s.log, journal: s.journal, cuts: s.cuts, service: s.service, random: rand.Float64,
 		observe: c.Observe, wheel: wheel.New[planner.Timeout](tick),
 		upstreams: make(map[string]*upstreamState), absent: make(map[string]detached), pauses: make(map[pauseID]lease.Hold),

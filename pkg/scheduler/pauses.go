@@ -135,7 +135,7 @@ func shorter(now time.Time, l *loop, h lease.Hold) error {
 
 // logLimited tells that the upstream has limited a call: how long what waits now, and of each
 // window how many permits of the key were out, of which the upstream can have counted the calls.
-// Another goroutine writes it, for a log may block.
+// Another goroutine writes it, for a log may block; beyond maxLogging such lines are dropped.
 func logLimited(now time.Time, u *upstreamState, c *call, needs []quota.Need, r *upstream.Result, what string, wait time.Duration) {
 	if u.webhook != nil { // the attempt has told
 		return
@@ -147,7 +147,13 @@ func logLimited(now time.Time, u *upstreamState, c *call, needs []quota.Need, r 
 		}
 	}
 	args := []any{"call", c.ID, "upstream", u.Name, "reason", r.Reason, "out", strings.Join(out, ", "), "paused", what, "retry_after", wait.Round(time.Millisecond).String()}
+	select {
+	case u.loop.logging <- struct{}{}:
+	default:
+		return
+	}
 	u.loop.work.Go(func() {
+		defer func() { <-u.loop.logging }()
 		u.loop.log.Warn("the upstream limited a call, although its limits had room here: another program uses the quota, a limit is set too high, or attempts without an answer are counted later than late", args...)
 	})
 }
