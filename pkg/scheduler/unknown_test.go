@@ -226,7 +226,7 @@ func TestQueriesKeepACallInMemory(t *testing.T) {
 		answer := int64(len("the answer"))
 		undecided, decided := hand(t, s, "/pay").ID, hand(t, s, "/pay").ID
 		time.Sleep(5 * time.Second)
-		s.TakeUp("api") // late: the calls became unknown in this process
+		s.TakeUp("api")                                                           // late: the calls became unknown in this process
 		for _, as := range []scheduler.State{scheduler.Waiting, scheduler.Done} { // unknown again, and queried anew
 			if st, _ := s.Status(t.Context(), "api"); st.Unknown != 2 || s.InMemory() != 2+2 || st.Bytes < 2*(handed+answer) {
 				t.Errorf("%+v and %d in memory, want two unknown calls and their queries", st, s.InMemory())
