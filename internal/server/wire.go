@@ -45,10 +45,10 @@ func apiAttempt(a scheduler.Attempt) api.Attempt {
 
 func apiUpstream(u scheduler.UpstreamStatus) api.Upstream {
 	return api.Upstream{
-		Name: u.Name, URL: u.URL, State: u.State, PausedUntil: estimate(u.PausedUntil), Cause: u.Cause, Reason: u.Reason, Since: u.Since,
+		Name: u.Name, URL: u.URL, State: u.State, PausedUntil: estimate(u.PausedUntil), Cause: u.Cause, Reason: u.Reason, Since: u.Since.Truncate(time.Millisecond),
 		Waiting: u.Waiting, Sending: u.Sending, Unknown: u.Unknown, MaxWaiting: u.MaxWaiting, Bytes: u.Bytes, ETA: estimate(u.ETA),
 		Pauses: convert(u.Pauses, func(p scheduler.WaitingFor) api.LimitPause {
-			return api.LimitPause{Limit: p.Limit, Key: p.Key, Until: p.Until, Pause: p.Pause}
+			return api.LimitPause{Limit: p.Limit, Key: p.Key, Until: estimate(p.Until), Pause: p.Pause}
 		}),
 	}
 }
@@ -56,13 +56,13 @@ func apiUpstream(u scheduler.UpstreamStatus) api.Upstream {
 func apiLimit(l scheduler.LimitStatus) api.Limit {
 	return api.Limit{
 		Upstream: l.Upstream, Limit: l.Limit, Calls: l.Calls, Window: l.Window,
-		LiveKeys: l.LiveKeys, Out: l.Out, InFlight: l.InFlight, Late: l.Late, NextBack: l.NextBack, Waiting: l.Waiting, Keys: convert(l.Keys, apiKey), PausedUntil: l.PausedUntil,
+		LiveKeys: l.LiveKeys, Out: l.Out, InFlight: l.InFlight, Late: l.Late, NextBack: estimate(l.NextBack), Waiting: l.Waiting, Keys: convert(l.Keys, apiKey), PausedUntil: estimate(l.PausedUntil),
 		Most: l.Most, Margin: l.Margin, HoldCost: l.HoldCost, GuardWins: l.GuardWins, Unanswered: l.Unanswered,
 	}
 }
 
 func apiKey(k scheduler.KeyStatus) api.Key {
-	return api.Key{Key: k.Key, Free: k.Free, Out: k.Out, InFlight: k.InFlight, Late: k.Late, NextBack: k.NextBack, Waiting: k.Waiting, PausedUntil: k.PausedUntil}
+	return api.Key{Key: k.Key, Free: k.Free, Out: k.Out, InFlight: k.InFlight, Late: k.Late, NextBack: estimate(k.NextBack), Waiting: k.Waiting, PausedUntil: estimate(k.PausedUntil)}
 }
 
 // apiEvent returns an event without its ETA and its route.

@@ -372,10 +372,14 @@ func TestResumeClosesTheBreaker(t *testing.T) {
 			}
 			return answer{}
 		}
+		var last *Call
 		for range 30 {
-			submit(t, s, Request{Method: "POST"})
+			last = submit(t, s, Request{Method: "POST"})
 		}
 		time.Sleep(100 * ms)
+		if why := s.mustGet(t, last.ID).WaitingFor; why == nil || !strings.Contains(why.Breaker, "10 of the last 20") || !why.Until.Equal(upstreams(t, s)[0].PausedUntil) || why.Ahead != 19 {
+			t.Errorf("the last call waits for %+v, want the breaker with 19 calls ahead", why)
+		}
 		st := upstreams(t, s)[0]
 		if st.State != "tripped" || st.Since.Sub(f.start) > 50*ms || !strings.Contains(st.Reason, "10 of the last 20 outcomes are unknown; the last one: status") {
 			t.Fatalf("%+v, want it tripped", st)

@@ -100,6 +100,8 @@ func refusal(now time.Time, u *upstreamState, c *call) *Error {
 	case u.pausedUntil(now).After(c.Deadline):
 		e.Reason = Paused
 		e.Detail = fmt.Sprintf("upstream %q is paused until %s, %s; it was paused %v", u.Name, stamp(u.pausedUntil(now)), late, pauseOn(u, 0, ""))
+	case why.Breaker != "":
+		e.Detail = fmt.Sprintf("the circuit breaker of upstream %q is open (%s), and with the calls ahead (%d) the call could go at %s, %s", u.Name, why.Breaker, why.Ahead, stamp(eta), late)
 	case why.Paused:
 		if why.Until.After(c.Deadline) {
 			e.Reason = Paused

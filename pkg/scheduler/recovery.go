@@ -56,18 +56,24 @@ func (l *loop) recover() error {
 	case n > 0:
 		l.log.Warn("calls were being sent when the last process ended; they may have been executed", "calls", n)
 	}
-	l.tellRecovered(past)
+	l.tellRecovered(now, past)
 	return nil
 }
 
 // tellRecovered logs what the store had.
-func (l *loop) tellRecovered(past *Recovered) {
+func (l *loop) tellRecovered(now time.Time, past *Recovered) {
 	var all Backlog
 	for _, b := range past.Backlog {
 		all.Waiting += b.Waiting
 		all.Unknown += b.Unknown
 	}
-	l.log.Info("restored from the store", "waiting", all.Waiting, "unknown", all.Unknown, "interrupted", past.Interrupted, "pauses", len(l.pauses), "idempotency_keys", past.Keys)
+	pauses := 0
+	for _, h := range l.pauses {
+		if h.Back.After(now) {
+			pauses++
+		}
+	}
+	l.log.Info("restored from the store", "waiting", all.Waiting, "unknown", all.Unknown, "interrupted", past.Interrupted, "pauses", pauses, "idempotency_keys", past.Keys)
 }
 
 // recentAttempts returns how far back ended attempts can still have permits of short

@@ -91,14 +91,14 @@ func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 		st.State, st.PausedUntil, st.Cause, st.Reason, st.Since = "paused", until, string(p.cause), p.reason, p.since
 	}
 	st.Pauses = pausedLimits(now, u)
-	if u.circuit.Open() {
+	if u.circuit.Open() && !u.shut() {
 		st.State, st.Cause, st.Reason, st.Since = "tripped", u.circuit.Health().String(), u.circuit.reason, u.circuit.since
 		if u.circuit.Health() == retry.Down {
 			st.State = "down"
 		}
 	}
 	if u.shut() {
-		st.State, st.Reason, st.Since = "removed", "", time.Time{}
+		st.State = "removed"
 		return st
 	}
 	if st.Waiting > 0 {
@@ -134,7 +134,7 @@ func absentStatusOf(now time.Time, l *loop, name string) UpstreamStatus {
 	b := l.absent[name].backlog
 	st := UpstreamStatus{Name: name, State: "removed", Waiting: b.Waiting, Unknown: b.Unknown, Bytes: b.Bytes}
 	if h := l.pauses[pauseID{upstream: name}]; h.Back.After(now) {
-		st.PausedUntil = h.Back
+		st.PausedUntil, st.Cause, st.Reason, st.Since = h.Back, string(byOperator), h.Reason, h.Since
 	}
 	return st
 }

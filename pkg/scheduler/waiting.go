@@ -198,6 +198,9 @@ func (u *upstreamState) forecast(now time.Time, c *call, hung func(limit int, ke
 	switch {
 	case f.At.IsZero():
 		return f.At, &WaitingFor{Limit: u.limits[f.Limit].Name, Key: f.Key, Ahead: f.Ahead}
+	case f.At.After(why.Until) && why.Breaker != "": // all calls ahead wait for it, too
+		why.Ahead = f.Ahead
+		return f.At, why
 	case f.At.After(why.Until):
 		*why = WaitingFor{Limit: u.limits[f.Limit].Name, Key: f.Key, Until: f.At, Ahead: f.Ahead, KeysFull: f.Full}
 		if !f.Pause.IsZero() {
