@@ -37,7 +37,10 @@ func (b books) reconcile(ctx context.Context, r *refund) error {
 			return fmt.Errorf("the call is %s, and the platform does not tell: %w", call.State, err)
 		}
 		moved := q.RefundStatus == "REFUND_SUCCESS"
+		differ := fmt.Errorf("BOOKS DIFFER: the call is %s, the platform says %q over %q", call.State, q.RefundStatus, q.RefundAmount)
 		switch {
+		case moved && q.RefundAmount != r.amount: // the number belongs to another refund: a person decides
+			return differ
 		case call.State == scheduler.Unknown && !decided:
 			decided = true
 			as := scheduler.Waiting
@@ -52,12 +55,12 @@ func (b books) reconcile(ctx context.Context, r *refund) error {
 			if err != nil {
 				return err
 			}
-		case moved && call.State == scheduler.Done && q.RefundAmount == r.amount:
+		case moved && call.State == scheduler.Done:
 			return nil
 		case !moved && call.State != scheduler.Done:
 			return fmt.Errorf("no money was moved, the call is %s", call.State)
 		default:
-			return fmt.Errorf("BOOKS DIFFER: the call is %s, the platform says %q over %q", call.State, q.RefundStatus, q.RefundAmount)
+			return differ
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (j job) run(ctx context.Context, out io.Writer) error {
 	wg.Wait()
 	for i, r := range list {
 		if errs[i] == nil {
-			fmt.Fprintf(out, "%s; books agree, %s\n", made[i], r.amount)
+			fmt.Fprintf(out, "%s: refunded; books agree, %s\n", r.trade, r.amount)
 		}
 	}
 	return errors.Join(errs...)
