@@ -69,8 +69,8 @@ chaos: ## step the clock, harm the file, ask at the start, some 2 minutes: what 
 	go test ./cmd/throttler -run 'TestChaos|TestCopy' -chaos -parallel 16 -v -timeout 15m
 
 .PHONY: planted
-planted: ## plant bugs, one at a time, and look whether the tests see them
-	go run ./internal/planted
+planted: ## plant bugs, one at a time: the tests must see each; ARGS='-n 120'
+	go run ./internal/planted $(ARGS)
 
 .PHONY: mutants
 mutants: ## change the code in small ways, one at a time: the tests must see each; ARGS='-n 80'
@@ -100,9 +100,11 @@ fuzz: ## fuzz the ledger, the wheel, the planner, requests, configurations and f
 	go test ./pkg/store -run '^$$' -fuzz FuzzStoreFile -fuzztime $(FUZZTIME) -fuzzminimizetime 1x
 
 .PHONY: full
-full: ## everything that .ci/run runs a share of, whole: some 70 minutes of fuzzing
+full: ## everything that .ci/run runs a share of, whole: some three hours
 	$(MAKE) --no-print-directory fuzz FUZZTIME=10m
+	$(MAKE) --no-print-directory planted mutants
 	go run ./internal/planted -fuzz 2m
+	go test ./cmd/throttler -run TestKill -kills 1000 -v -timeout 45m
 	go test ./pkg/store -run TestEndedThroughKills -ended.calls 10000 -ended.kills 20 -v -timeout 15m
 	cd test/security && go test -count=1 -run TestHonestClients -v -speed
 

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,37 +21,76 @@ import (
 func main() {
 	only := flag.String("only", "", "plant only bugs whose package and name contain this text, such as planner")
 	fuzz := flag.Duration("fuzz", 0, "look for the planner's bugs by FuzzPlanner alone, for this long each")
+	n := flag.Int("n", 0, "plant a random sample of this many bugs; 0 plants all")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the sample")
 	flag.Parse()
-	suites, test := suites, bug.test
+	suites, test := suites, planted.test
 	if *fuzz > 0 {
 		suites = suites[:1]
-		test = func(_ bug, pkg, overlay, dir string) ([]byte, error) { return fuzzed(pkg, overlay, dir, *fuzz) }
+		test = func(b planted, overlay, dir string) ([]byte, error) { return fuzzed(b.pkg, overlay, dir, *fuzz) }
 	}
-	seen, all := 0, 0
+	var all []planted
 	for _, s := range suites {
 		for _, b := range s.bugs {
-			if !strings.Contains(s.pkg+" "+b.name, *only) {
-				continue
-			}
-			all++
-			begin := time.Now()
-			by, err := b.plant(func(overlay, dir string) ([]byte, error) { return test(b, s.pkg, overlay, dir) })
-			took := time.Since(begin).Round(time.Second)
-			switch {
-			case err != nil:
-				fmt.Printf("BROKEN  %-52s %v\n", b.name, err)
-			case by == "":
-				fmt.Printf("MISSED  %-52s (%v)\n", b.name, took)
-			default:
-				seen++
-				fmt.Printf("seen    %-52s by %s (%v)\n", b.name, by, took)
+			if p := (planted{b, s.pkg}); strings.Contains(p.pkg+" "+p.name, *only) {
+				all = append(all, p)
 			}
 		}
 	}
-	fmt.Printf("%d of %d planted bugs were seen\n", seen, all)
-	if seen < all || all == 0 {
+	broken := 0
+	for _, b := range all {
+		if _, err := b.changed(); err != nil {
+			fmt.Printf("BROKEN  %-52s %v\n", b.name, err)
+			broken++
+		}
+	}
+	if *n > 0 && *n < len(all) {
+		fmt.Printf("a sample of %d of %d bugs, -seed %d\n", *n, len(all), *seed)
+		random := rand.New(rand.NewPCG(*seed, 0))
+		random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		all = all[:*n]
+	}
+	if seen := look(all, test); seen < len(all) || broken > 0 || len(all) == 0 {
 		os.Exit(1)
 	}
+}
+
+// A planted bug is looked for by the tests of a package.
+type planted struct {
+	bug
+	pkg string
+}
+
+// look plants bugs one after another, and returns how many were seen.
+func look(all []planted, test func(b planted, overlay, dir string) ([]byte, error)) (seen int) {
+	for _, b := range all {
+		begin := time.Now()
+		by, err := b.plant(func(overlay, dir string) ([]byte, error) { return test(b, overlay, dir) })
+		took := time.Since(begin).Round(time.Second)
+		switch {
+		case err != nil:
+			fmt.Printf("BROKEN  %-52s %v\n", b.name, err)
+		case by == "":
+			fmt.Printf("MISSED  %-52s (%v)\n", b.name, took)
+		default:
+			seen++
+			fmt.Printf("seen    %-52s by %s (%v)\n", b.name, by, took)
+		}
+	}
+	fmt.Printf("%d of %d planted bugs were seen\n", seen, len(all))
+	return seen
+}
+
+// changed returns the text of the bug's file with the bug.
+func (b bug) changed() (string, error) {
+	text, err := os.ReadFile(b.file)
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(string(text), b.old); n != 1 {
+		return "", fmt.Errorf("%s has the text %d times, not once: %q", b.file, n, b.old)
+	}
+	return strings.Replace(string(text), b.old, b.new, 1), nil
 }
 
 // plant runs tests with the bug, in a directory for their files, and returns which of
@@ -65,15 +105,12 @@ func (b bug) plant(test func(overlay, dir string) ([]byte, error)) (by string, e
 	if err != nil {
 		return "", err
 	}
-	text, err := os.ReadFile(file)
+	text, err := b.changed()
 	if err != nil {
 		return "", err
 	}
-	if n := strings.Count(string(text), b.old); n != 1 {
-		return "", fmt.Errorf("%s has the text %d times, not once: %q", b.file, n, b.old)
-	}
 	changed, overlay := filepath.Join(dir, "changed"), filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), b.old, b.new, 1)), 0o600); err != nil {
+	if err := os.WriteFile(changed, []byte(text), 0o600); err != nil {
 		return "", err
 	}
 	m, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
@@ -106,8 +143,8 @@ func (b bug) plant(test func(overlay, dir string) ([]byte, error)) (by string, e
 }
 
 // test runs the tests of a package that must see the bug.
-func (b bug) test(pkg, overlay, _ string) ([]byte, error) {
-	args := append([]string{"test", "-overlay", overlay, "-timeout", "120s", "-failfast", pkg}, b.args...)
+func (b planted) test(overlay, _ string) ([]byte, error) {
+	args := append([]string{"test", "-overlay", overlay, "-timeout", "120s", "-failfast", b.pkg}, b.args...)
 	return exec.Command("go", args...).CombinedOutput()
 }
 

@@ -11,7 +11,7 @@ var quotaBugs = []bug{
 	{"only the last step is in doubt", "pkg/quota/limit.go",
 		"	lim.doubts = append(lim.doubts, ", "	lim.doubts = append(lim.doubts[:0], ", nil},
 	{"a step brings permits out that were back", "pkg/quota/cooling.go",
-		"	c.at(now)\n	for", "	for", nil},
+		"	c.at(now)\n	for i", "	for i", nil},
 	{"a hold of all permits ends by the clock before a step", "pkg/quota/limit.go",
 		"		lim.heldUntil = max(lim.heldUntil, now.mono+floor-now.wall)\n", "", nil},
 	{"readings of two clocks are a step", "pkg/quota/window.go",
