@@ -23,7 +23,7 @@ run: build ## show the main job: signed payment calls, straight and through the 
 
 .PHONY: test
 test: ## run all tests with the race detector, and the SDKs in Go
-	go test -race -p 4 ./... # many wait for processes and windows, not for a processor
+	go test -race -p 4 ./pkg/store ./cmd/throttler ./pkg/scheduler ./... # the longest first; many wait for processes and windows, not for a processor
 	$(MAKE) --no-print-directory sdk
 	@echo "NOT RUN: the SDKs in JavaScript, which need node and npm: make sdk-node"
 
