@@ -25,7 +25,7 @@ const clientTimeout = 10 * time.Second
 
 // adminFlag adds the flag with the address of a running sidecar's admin API.
 func adminFlag(cmd *cobra.Command) {
-	cmd.PersistentFlags().String("admin", cmp.Or(os.Getenv("THROTTLER_ADMIN"), config.DefaultAdmin), "`address` of the sidecar's admin API")
+	cmd.PersistentFlags().String("admin", cmp.Or(os.Getenv("THROTTLER_ADMIN"), config.DefaultAdmin), "`address` of the sidecar's admin API; THROTTLER_ADMIN sets it, too")
 }
 
 // A client reads the admin API of a running sidecar.

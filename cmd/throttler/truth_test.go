@@ -55,7 +55,7 @@ func TestRemovedUpstream(t *testing.T) {
 			t.Errorf("%+v, want %d waiting", u, left)
 		}
 		for path, want := range map[string]string{
-			"/v1/limits?upstream=old":              "",
+			"/v1/limits?upstream=old":              "[", // its limits are known in the process that removed it
 			"/v1/calls?upstream=old&state=waiting": `"removed":true`,
 			"/metrics":                             fmt.Sprintf(`throttler_calls_waiting{upstream="old"} %d`, left),
 		} {
@@ -92,6 +92,13 @@ func TestRemovedUpstream(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.until(t, "done", func() bool { return sent.Load() == calls })
+	if err := os.WriteFile(p.file, []byte(yaml), 0o600); err != nil { // its calls have finished
+		t.Fatal(err)
+	}
+	p.until(t, "without its limits", func() bool { return !strings.Contains(p.body("/v1/limits?upstream=old"), `"limit":"app"`) })
+	if page := p.page(t, "upstream=old&limit=5"); len(page.Calls) != 5 {
+		t.Errorf("%d finished calls are listed", len(page.Calls))
+	}
 }
 
 // upstream returns the state of an upstream as the admin API tells it.

@@ -101,6 +101,11 @@ type Page struct {
 
 // A Resolution is a decision about an unknown call.
 type Resolution struct {
-	As     State  `json:"as"` // done, failed or waiting
+	As     State  `json:"as"` // done, failed, or not_executed: it is sent again (waiting means the same)
+	Reason string `json:"reason,omitempty"`
+}
+
+// A Retry is a decision to send an unknown call again, though it may then be executed twice.
+type Retry struct {
 	Reason string `json:"reason,omitempty"`
 }

@@ -29,6 +29,7 @@ var golden = []struct {
 	{"call", fullCall, Call{ID: "c1", Upstream: "pay", State: Done, AcceptedAt: at(0)}},
 	{"attempt", fullAttempt, Attempt{N: 1, SentAt: at(1)}},
 	{"waiting_for", WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", Late: 2, KeysFull: true, Removed: true, InFlight: 2, OldestSentAt: at(1), Timeout: "30s", Breaker: "10 of 20 unknown"}, WaitingFor{}},
+	{"retry", Retry{Reason: "not in the statement"}, Retry{}},
 	{"response", fullResponse, Response{Status: 204}},
 	{"page", Page{Calls: []*Call{&fullCall}, Next: "c1"}, Page{Calls: []*Call{}}},
 	{"submission", Submission{

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -138,18 +137,14 @@ func (h headerRecorder) Header() http.Header       { return http.Header(h) }
 func (headerRecorder) Write(p []byte) (int, error) { return len(p), nil }
 func (headerRecorder) WriteHeader(int)             {}
 
-// query is parseQuery, and refuses an upstream that is not configured and has no calls.
-func (a *Admin) query(r *http.Request, known ...string) (url.Values, error) {
-	q, err := parseQuery(r, known...)
-	if err != nil {
-		return nil, err
+// known refuses the name of an upstream that is not configured and has no calls. An empty
+// name is none.
+func (a *Admin) known(r *http.Request, upstream string) error {
+	if upstream == "" {
+		return nil
 	}
-	if name := q.Get("upstream"); name != "" {
-		if _, err := a.Scheduler.Status(r.Context(), name); err != nil {
-			return nil, err
-		}
-	}
-	return q, nil
+	_, err := a.Scheduler.Status(r.Context(), upstream)
+	return err
 }
 
 // audit logs a change that was made through the API.

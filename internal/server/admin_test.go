@@ -175,7 +175,7 @@ func TestAdminRefusesBadInput(t *testing.T) {
 		{"unknown state", "GET", "/v1/calls?state=lost", "", nil, 400, "state"},
 		{"unknown parameter", "GET", "/v1/calls?stat=done", "", nil, 400, "stat"},
 		{"unknown parameter of limits", "GET", "/v1/limits?limit=app", "", nil, 400, "there are: upstream"},
-		{"unknown parameter of upstreams", "GET", "/v1/upstreams?name=pay", "", nil, 400, "there are: none"},
+		{"unknown parameter of upstreams", "GET", "/v1/upstreams?name=pay", "", nil, 400, "there are no parameters here"},
 		{"unknown parameter of a call", "GET", "/v1/calls/nope?wait=10", "", nil, 400, "send the header Prefer: wait=10"},
 		{"limits of an unknown upstream", "GET", "/v1/limits?upstream=nope", "", nil, 404, `upstream \"nope\" is not configured`},
 		{"bad limit", "GET", "/v1/calls?limit=0", "", nil, 400, "limit"},

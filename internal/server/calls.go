@@ -1,7 +1,9 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -109,6 +111,11 @@ func (a *Admin) list(r request[none]) (*api.Page, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(calls) == 0 { // a removed upstream may have finished calls
+		if err := a.known(r.Request, f.Upstream); err != nil {
+			return nil, err
+		}
+	}
 	page := &api.Page{Calls: []*api.Call{}}
 	if len(calls) == f.Max {
 		calls = calls[:f.Max-1]
@@ -122,7 +129,7 @@ func (a *Admin) list(r request[none]) (*api.Page, error) {
 
 // filter reads the parameters of a list.
 func (a *Admin) filter(r *http.Request) (f scheduler.Filter, err error) {
-	q, err := a.query(r, "upstream", "state", "limit", "cursor")
+	q, err := parseQuery(r, "upstream", "state", "limit", "cursor")
 	if err != nil {
 		return f, err
 	}
@@ -149,8 +156,13 @@ func (a *Admin) cancel(r request[none]) (*api.Call, error) {
 	return withCall(call, err)
 }
 
-func (a *Admin) retry(r request[none]) (*api.Call, error) {
-	return a.decide(r.Request, scheduler.Waiting, "sent again by request")
+// retry takes an empty body for one without a reason.
+func (a *Admin) retry(r request[api.Retry]) (*api.Call, error) {
+	in, err := r.body()
+	if err != nil && !errors.Is(err, errEmpty) {
+		return nil, err
+	}
+	return a.decide(r.Request, scheduler.Waiting, cmp.Or(in.Reason, "sent again by request"))
 }
 
 func (a *Admin) resolve(r request[api.Resolution]) (*api.Call, error) {
@@ -158,7 +170,11 @@ func (a *Admin) resolve(r request[api.Resolution]) (*api.Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.decide(r.Request, scheduler.State(resolution.As), resolution.Reason)
+	as := scheduler.State(resolution.As)
+	if as == scheduler.State(upstream.NotExecuted) {
+		as = scheduler.Waiting
+	}
+	return a.decide(r.Request, as, resolution.Reason)
 }
 
 // decide resolves an unknown call.

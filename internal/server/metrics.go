@@ -55,7 +55,7 @@ func (m *Metrics) Observe(e scheduler.Event) {
 		m.refused.WithLabelValues(up, string(e.Reason)).Inc()
 	case scheduler.EventAttempt:
 		m.attempts.WithLabelValues(up, string(e.Attempt.Outcome)).Inc()
-		if e.Attempt.Outcome == upstream.NotExecuted && e.Attempt.Status != 0 {
+		if e.Attempt.Outcome == upstream.NotExecuted && e.Attempt.Status != 0 && !e.Alone {
 			m.limited.WithLabelValues(up).Inc()
 		}
 		m.wait.WithLabelValues(up).Observe(e.Attempt.SentAt.Sub(e.Call.AcceptedAt).Seconds())

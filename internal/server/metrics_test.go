@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -28,6 +29,11 @@ func TestMetrics(t *testing.T) {
 	send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"pay","method":"GET","path":"/"}`)
 	send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"nope","method":"GET","path":"/"}`)
 	send(t, "POST", r.admin.URL+"/v1/calls", `{`)
+	now := time.Now() // an answer that is about its call alone, such as a locked object, is no limit
+	r.metrics.Observe(scheduler.Event{
+		Kind: scheduler.EventAttempt, Alone: true, Call: &scheduler.Call{Upstream: "pay", AcceptedAt: now},
+		Attempt: &scheduler.Attempt{SentAt: now, EndedAt: now, Status: 409, Outcome: upstream.NotExecuted},
+	})
 	for _, tt := range []struct {
 		name   string
 		labels string

@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"cmp"
 	"io"
 	"net/http"
 	"net/url"
@@ -41,13 +40,20 @@ func parseQuery(r *http.Request, known ...string) (url.Values, error) {
 	}
 	for name, values := range q {
 		if !slices.Contains(known, name) {
-			return nil, badRequest("parameter %q is unknown; there are: %s", name, cmp.Or(strings.Join(known, ", "), "none"))
+			return nil, badRequest("parameter %q is unknown; %s", name, knownNames(known))
 		}
 		if len(values) > 1 {
 			return nil, badRequest("parameter %q is there %d times; give it once", name, len(values))
 		}
 	}
 	return q, nil
+}
+
+func knownNames(names []string) string {
+	if len(names) == 0 {
+		return "there are no parameters here"
+	}
+	return "there are: " + strings.Join(names, ", ")
 }
 
 // handle returns the HTTP handler of an operation. It reads the whole body within

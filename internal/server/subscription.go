@@ -26,7 +26,10 @@ func (h subscriptions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // subscribe streams events until the client disconnects or the process stops. Its
 // errors are from before the stream.
 func (h subscriptions) subscribe(w http.ResponseWriter, r *http.Request) error {
-	q, err := h.admin.query(r, "upstream", "call", "routes")
+	q, err := parseQuery(r, "upstream", "call", "routes")
+	if err == nil {
+		err = h.admin.known(r, q.Get("upstream"))
+	}
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,10 @@ func (a *Admin) upstreams(r request[none]) ([]api.Upstream, error) {
 
 // limits returns the limits of one upstream, or of all.
 func (a *Admin) limits(r request[none]) ([]api.Limit, error) {
-	q, err := a.query(r.Request, "upstream")
+	q, err := parseQuery(r.Request, "upstream")
+	if err == nil {
+		err = a.known(r.Request, q.Get("upstream"))
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ func (u *upstreamState) complete(now time.Time, c *call, e ending) {
 		case retry.Limited:
 			u.limited(now, c, needs, r)
 		case retry.LimitedAlone:
-			logLimited(now, u, c, needs, r, "the call alone", e.next.at.Sub(now))
+			logAlone(u, c, r, e.next.at.Sub(now))
 		}
 	}
 	u.again(now, c, r, e.next)
@@ -152,7 +152,7 @@ func (u *upstreamState) recordAttempt(now time.Time, c *call, changed *Call, e e
 	}
 	c.discardAnswer()
 	c.flight.result = r
-	u.loop.observe(Event{Kind: EventAttempt, Call: changed, Attempt: last})
+	u.loop.observe(Event{Kind: EventAttempt, Call: changed, Attempt: last, Alone: e.result.Alone})
 }
 
 // limited pauses the key, the limit or the upstream that the answer names, for as long as

@@ -12,6 +12,7 @@ type Event struct {
 	Kind    EventKind
 	Call    *Call
 	Attempt *Attempt  // of EventAttempt
+	Alone   bool      // of EventAttempt: its answer limits this call alone
 	Reason  Reason    // of EventRefused; of EventEnded that of its Call; of EventPaused and EventResumed: answer, operator, down, failing or silent
 	Limit   string    // of EventPaused and EventResumed; empty: the upstream
 	Key     string    // of the limit; empty: all of it

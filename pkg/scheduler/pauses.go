@@ -2,7 +2,9 @@ package scheduler
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -133,20 +135,32 @@ func shorter(now time.Time, l *loop, h lease.Hold) error {
 		Detail: fmt.Sprintf("%s is paused until %s already, and not only until %s; resume it first to shorten the pause (%v)", what, stamp(old.Back), stamp(h.Back), p)}
 }
 
-// logLimited tells that the upstream has limited a call: how long what waits now, and of each
-// window how many permits of the key were out, of which the upstream can have counted the calls.
-// Another goroutine writes it, for a log may block; beyond maxLogging such lines are dropped.
-func logLimited(now time.Time, u *upstreamState, c *call, needs []quota.Need, r *upstream.Result, what string, wait time.Duration) {
-	if u.webhook != nil { // the attempt has told
-		return
-	}
+// logLimited tells that the upstream has limited a call: the time that what is paused waits now,
+// and of each window the permits of the key that were out, of which the upstream can have
+// counted the calls.
+func logLimited(now time.Time, u *upstreamState, c *call, needs []quota.Need, r *upstream.Result, paused string, wait time.Duration) {
 	var out []string
 	for _, n := range needs {
 		if l := &u.limits[n.Limit]; l.Kind() != quota.InFlight() {
 			out = append(out, fmt.Sprintf("%s: %d of %d per %v", l.Name, u.ledger.Usage(now, n.Limit, n.Key).Out, l.capacity(), l.Kind()))
 		}
 	}
-	args := []any{"call", c.ID, "upstream", u.Name, "reason", r.Reason, "out", strings.Join(out, ", "), "paused", what, "retry_after", wait.Round(time.Millisecond).String()}
+	logBeside(u, slog.LevelWarn, "the upstream limited a call, although its limits had room here: another program uses the quota, a limit is set too high, or attempts without an answer are counted later than late",
+		"call", c.ID, "upstream", u.Name, "reason", r.Reason, "out", strings.Join(out, ", "), "paused", paused, "retry_after", wait.Round(time.Millisecond).String())
+}
+
+// logAlone tells that the upstream wants one call later, for a reason of its own.
+func logAlone(u *upstreamState, c *call, r *upstream.Result, wait time.Duration) {
+	logBeside(u, slog.LevelInfo, "the upstream did not execute a call, which is sent again",
+		"call", c.ID, "upstream", u.Name, "reason", r.Reason, "retry_after", wait.Round(time.Millisecond).String())
+}
+
+// logBeside writes a line about an upstream's call on another goroutine, for a log may block;
+// beyond maxLogging such lines are dropped. About webhooks the attempt has told.
+func logBeside(u *upstreamState, level slog.Level, message string, args ...any) {
+	if u.webhook != nil {
+		return
+	}
 	select {
 	case u.loop.logging <- struct{}{}:
 	default:
@@ -154,6 +168,6 @@ func logLimited(now time.Time, u *upstreamState, c *call, needs []quota.Need, r 
 	}
 	u.loop.work.Go(func() {
 		defer func() { <-u.loop.logging }()
-		u.loop.log.Warn("the upstream limited a call, although its limits had room here: another program uses the quota, a limit is set too high, or attempts without an answer are counted later than late", args...)
+		u.loop.log.Log(context.Background(), level, message, args...)
 	})
 }

@@ -117,8 +117,18 @@ func (t *teller) awaitOne(ctx context.Context) bool {
 // tell runs the handler of an end, and stores the result.
 func (t *teller) tell(ctx context.Context, listed *Call) {
 	c, err := t.journal.get(ctx, listed.ID)
-	if err != nil || c.Notice() != listed.Notice() {
-		return // at a stop, or the call has moved on, and the store has another end
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err != nil && !errors.Is(err, ErrNotFound):
+		t.log.Error("a call whose end is to be handled cannot be read", "call", listed.ID, "again_in", handlerRetry.Min.String(), "err", err)
+		select {
+		case <-time.After(handlerRetry.Min):
+		case <-ctx.Done():
+		}
+		return
+	case err != nil || c.Notice() != listed.Notice():
+		return // the call has moved on, and the store has another end
 	}
 	err = errors.New("the handler has ended its goroutine")
 	defer func() {
