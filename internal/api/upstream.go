@@ -8,7 +8,7 @@ type Upstream struct {
 	URL         string    `json:"url"`
 	State       string    `json:"state"`                 // up, paused, down (no connection or signature), tripped (too much unknown, or silence) or removed (from the configuration)
 	PausedUntil time.Time `json:"paused_until,omitzero"` // while it is down or tripped: when the next probe is due
-	Cause       string    `json:"cause,omitempty"`       // of its state: operator or answer; down, failing or silent
+	Cause       string    `json:"cause,omitempty"`       // of its state: operator, answer or restart; down, failing or silent
 	Reason      string    `json:"reason,omitempty"`      // by whom and why it was paused; why it is down or tripped
 	Since       time.Time `json:"since,omitzero"`        // it is paused, down or tripped
 	Waiting     int       `json:"waiting"`

@@ -138,6 +138,8 @@ var storedCallBugs = []bug{
 		"	u.reroute(c) // a reload may have come since it was admitted\n", "", []string{"-run", "TestReloadWhile"}},
 	{"the ETA of a new call forgets the calls on disk", "pkg/scheduler/waiting.go",
 		"		r.Seq = math.MaxInt64\n", "		r.Seq = min(0, math.MaxInt64)\n", []string{"-run", "TestDeadlineCounts"}},
+	{"a pause by a restart is one by an answer", "pkg/scheduler/pauses.go",
+		"	try(restartPause(now, u, limit))\n", "", []string{"-run", "TestPauseByRestart"}},
 	{"a caller who waits for a decision is forgotten", "pkg/scheduler/conclude.go",
 		"	if c.ended != nil { // callers came", "	if false { // callers came", []string{"-run", "TestWaitDuring"}},
 	{"a part of an answer is passed on for the whole", "pkg/scheduler/submit.go",

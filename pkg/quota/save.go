@@ -65,6 +65,14 @@ func (l *Ledger) HoldAll(now time.Time, step time.Duration, limit int, until tim
 	lim.paused = max(lim.paused, lim.heldUntil)
 }
 
+// HeldUntil returns until when HoldAll keeps all permits of a limit out; zero if it does not.
+func (l *Ledger) HeldUntil(now time.Time, limit int) time.Time {
+	if held := l.limits[limit].heldUntil; held > l.instant(now).mono {
+		return l.time(held)
+	}
+	return time.Time{}
+}
+
 // restored puts an instant at which permits come back on the clock of the limit's window.
 func (l *Ledger) restored(now time.Time, step time.Duration, limit int, back time.Time) (at instant, lim *limit, on int64) {
 	at, lim = l.instant(now), l.limits[limit]

@@ -26,6 +26,7 @@ type Event struct {
 const (
 	byAnswer   Reason = "answer"
 	byOperator Reason = "operator"
+	byRestart  Reason = "restart" // of statuses alone: no event tells it
 )
 
 // Deadline returns until when the caller of an EventAccepted or EventRefused waits;

@@ -43,7 +43,7 @@ func describe(now time.Time, u *upstreamState, c *call) *Call {
 	case !d.ETA.After(now):
 		d.WaitingFor = nil // it goes at once
 	default:
-		tellPause(u, d.WaitingFor)
+		tellPause(now, u, d.WaitingFor)
 		tellLate(now, u, d.WaitingFor)
 		tellFirst(u, d.WaitingFor, c)
 	}
@@ -51,9 +51,9 @@ func describe(now time.Time, u *upstreamState, c *call) *Call {
 }
 
 // tellPause adds by whom, since when and why the limit is paused for which a call waits.
-func tellPause(u *upstreamState, f *WaitingFor) {
+func tellPause(now time.Time, u *upstreamState, f *WaitingFor) {
 	if i := u.limitNamed(f.Limit); i >= 0 && f.Paused && f.Breaker == "" {
-		f.Pause = pauseOn(u, i, f.Key).String()
+		f.Pause = pauseOn(now, u, i, f.Key).String()
 	}
 }
 
@@ -99,14 +99,14 @@ func refusal(now time.Time, u *upstreamState, c *call) *Error {
 		e.Detail = fmt.Sprintf("the circuit breaker of upstream %q is open (%s), and such a call probes it at %s at the earliest, %s", u.Name, u.circuit.reason, stamp(u.circuit.due(now, c)), late)
 	case u.pausedUntil(now).After(c.Deadline):
 		e.Reason = Paused
-		e.Detail = fmt.Sprintf("upstream %q is paused until %s, %s; it was paused %v", u.Name, stamp(u.pausedUntil(now)), late, pauseOn(u, 0, ""))
+		e.Detail = fmt.Sprintf("upstream %q is paused until %s, %s; it was paused %v", u.Name, stamp(u.pausedUntil(now)), late, pauseOn(now, u, 0, ""))
 	case why.Breaker != "":
 		e.Detail = fmt.Sprintf("the circuit breaker of upstream %q is open (%s), and with the calls ahead (%d) the call could go at %s, %s", u.Name, why.Breaker, why.Ahead, stamp(eta), late)
 	case why.Paused:
 		if why.Until.After(c.Deadline) {
 			e.Reason = Paused
 		}
-		by := pauseOn(u, u.limitNamed(why.Limit), why.Key)
+		by := pauseOn(now, u, u.limitNamed(why.Limit), why.Key)
 		if why.Limit == ConcurrencyLimit {
 			limit = fmt.Sprintf("upstream %q", u.Name)
 		}

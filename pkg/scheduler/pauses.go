@@ -18,7 +18,7 @@ import (
 
 // A pause is the reason why no call of an upstream, a limit or a key goes.
 type pause struct {
-	cause        Reason // byOperator or byAnswer
+	cause        Reason // byOperator, byAnswer or byRestart
 	reason       string // in words; may be empty
 	since, until time.Time
 }
@@ -26,8 +26,11 @@ type pause struct {
 // String says by whom, since when and why.
 func (p pause) String() string {
 	s := "by an answer of the upstream"
-	if p.cause == byOperator {
+	switch p.cause {
+	case byOperator:
 		s = "by an operator"
+	case byRestart:
+		s = "by the restart"
 	}
 	if !p.since.IsZero() {
 		s += ", since " + stamp(p.since)
@@ -62,13 +65,14 @@ func (a *answerPauses) note(now time.Time, at streakKey, p pause) {
 
 // pauseOn returns the pause that holds a key of a limit the longest, or all of its keys if
 // none is given.
-func pauseOn(u *upstreamState, limit int, key string) pause {
-	longest := pause{cause: byAnswer} // which a reload may have forgotten
+func pauseOn(now time.Time, u *upstreamState, limit int, key string) pause {
+	longest := pause{cause: byAnswer}
 	try := func(p pause) {
-		if p.until.After(longest.until) {
+		if p.until.After(now) && p.until.After(longest.until) {
 			longest = p
 		}
 	}
+	try(restartPause(now, u, limit))
 	name := ""
 	if limit > 0 {
 		name = u.limits[limit].Name
@@ -81,10 +85,16 @@ func pauseOn(u *upstreamState, limit int, key string) pause {
 	return longest
 }
 
+// restartPause returns the pause of a limit whose permits may all be out since an earlier
+// process; its end is zero if there is none.
+func restartPause(now time.Time, u *upstreamState, limit int) pause {
+	return pause{byRestart, "permits of attempts before the restart may be out", u.loop.origin, u.ledger.HeldUntil(now, limit)}
+}
+
 // heldBy says what holds an upstream that sends no calls.
 func heldBy(now time.Time, u *upstreamState) string {
 	if at := u.ledger.Usage(now, 0, "").PausedUntil; at.After(u.circuit.Until(now)) {
-		return fmt.Sprintf("was paused until %s (%v)", stamp(at), pauseOn(u, 0, ""))
+		return fmt.Sprintf("was paused until %s (%v)", stamp(at), pauseOn(now, u, 0, ""))
 	}
 	return fmt.Sprintf("had its circuit breaker open since %s (%s)", stamp(u.circuit.since), u.circuit.reason)
 }
@@ -101,13 +111,16 @@ func pausedLimits(now time.Time, u *upstreamState) []WaitingFor {
 			at[streakKey{i, id.key}] = true
 		}
 	}
+	for i := range u.limits {
+		at[streakKey{limit: i}] = true
+	}
 	var all []WaitingFor
 	for k := range at {
 		if k.limit == 0 || k.limit >= len(u.limits) {
 			continue
 		}
 		if until := u.ledger.Usage(now, k.limit, k.key).PausedUntil; !until.IsZero() {
-			all = append(all, WaitingFor{Limit: u.limits[k.limit].Name, Key: k.key, Until: until, Paused: true, Pause: pauseOn(u, k.limit, k.key).String()})
+			all = append(all, WaitingFor{Limit: u.limits[k.limit].Name, Key: k.key, Until: until, Paused: true, Pause: pauseOn(now, u, k.limit, k.key).String()})
 		}
 	}
 	slices.SortFunc(all, func(a, b WaitingFor) int {

@@ -96,6 +96,9 @@ func (l *loop) restore(now time.Time, past *Recovered) []lease.Hold {
 	var known []lease.Hold
 	for _, h := range past.Holds {
 		u := l.upstreams[h.Upstream]
+		if h.Paused && !h.Back.After(now) {
+			continue // it has ended
+		}
 		if h.Paused {
 			h.ID = l.nextHold()
 			l.pauses[pauseOf(&h)] = h

@@ -20,8 +20,8 @@ type UpstreamStatus struct {
 	URL         string
 	State       string // up, paused, down, tripped, or removed from the configuration
 	PausedUntil time.Time
-	// Cause is what paused it: answer, operator, or down, failing or silent of its circuit
-	// breaker. Reason says why, and Since from when on, if that is known. While it is down
+	// Cause is what paused it: answer, operator, restart (permits of attempts before it may
+	// be out), or down, failing or silent of its circuit breaker. Reason says why, and Since from when on, if that is known. While it is down
 	// or tripped, PausedUntil is when the next probe is due.
 	Cause  string
 	Reason string
@@ -87,7 +87,7 @@ func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 	}
 	until := u.pausedUntil(now)
 	if until.After(now) {
-		p := pauseOn(u, 0, "")
+		p := pauseOn(now, u, 0, "")
 		st.State, st.PausedUntil, st.Cause, st.Reason, st.Since = "paused", until, string(p.cause), p.reason, p.since
 	}
 	st.Pauses = pausedLimits(now, u)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -249,4 +250,56 @@ func TestBreakerOverRestart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPauseByRestart: permits that may be out since a crash hold the upstream and its limits.
+// Statuses and refusals name the restart, and not an operator whose pause is over.
+func TestPauseByRestart(t *testing.T) {
+	dir := scratch(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := &site{up: &log{}, limits: []scheduler.Limit{{Name: "app", Calls: 3, Window: 4 * time.Second}}}
+		s, d := w.start(t, filepath.Join(dir, "hold.db"), "api")
+		if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Hour), "maintenance"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if err := s.Resume(t.Context(), "api", "", ""); err != nil {
+			t.Fatal(err)
+		}
+		call := func(wait time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			defer cancel()
+			resp, _, err := s.Do(ctx, scheduler.Request{Upstream: "api", Target: "/", Deadline: time.Now().Add(wait)})
+			if err == nil {
+				resp.Body.Close()
+			}
+			return err
+		}
+		if err := call(time.Second); err != nil {
+			t.Fatal(err)
+		}
+		path := copyOf(t, d, filepath.Join(dir, "crash.db"))
+		s.Close()
+		time.Sleep(time.Minute)
+		began := time.Now()
+		s, _ = w.start(t, path, "api")
+		defer func() { s.Close() }()
+		const why = "permits of attempts before the restart may be out"
+		st := first(t, s)
+		if st.State != "paused" || st.Cause != "restart" || st.Reason != why || !st.Since.Equal(began) || !st.PausedUntil.After(began) {
+			t.Errorf("%+v", st)
+		}
+		if p := st.Pauses; len(p) != 1 || p[0].Limit != "app" || p[0].Until.Sub(began) != 9*time.Second || !strings.HasPrefix(p[0].Pause, "by the restart, since ") {
+			t.Errorf("%+v", p)
+		}
+		for _, wait := range []time.Duration{time.Second, 7 * time.Second} { // less than the upstream, and than its limit is held
+			if err := call(wait); err == nil || !strings.Contains(err.Error(), "it was paused by the restart, since ") || !strings.Contains(err.Error(), why) {
+				t.Errorf("within %v: %v", wait, err)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		if st := first(t, s); st.State != "up" || len(st.Pauses) > 0 {
+			t.Errorf("%+v", st)
+		}
+	})
 }
