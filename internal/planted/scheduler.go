@@ -88,6 +88,8 @@ var schedulerBugs = []bug{
 		"		u.carry(now, c, kept)\n", "", []string{"-run", "Oracle|Reload", "-seeds", "200"}},
 	{"a reload ends the pauses", "pkg/scheduler/upstream.go",
 		"	u.restorePauses(now, pauses)\n", "	u.restorePauses(now, pauses[:0])\n", []string{"-run", "Oracle|Reload", "-seeds", "200"}},
+	{"a reload forgets why answers have paused", "pkg/scheduler/pauses.go",
+		"		carry(at, p)\n", "		_, _ = at, p\n", []string{"-run", "TestPausesAfterReload"}},
 	{"the loop ends before its work", "pkg/scheduler/loop.go",
 		"	for !l.stopping || l.busy > 0 {\n", "	for !l.stopping {\n", nil},
 	{"a call that waits is counted as sending", "pkg/scheduler/conclude.go",

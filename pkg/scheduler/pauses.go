@@ -63,6 +63,28 @@ func (a *answerPauses) note(now time.Time, at streakKey, p pause) {
 	}
 }
 
+// carriedPauses returns the pauses by answers as a reload goes on with them: by the names of
+// their limits. Limits that are not kept go on without the holds of an earlier process, and
+// have them as pauses.
+func carriedPauses(now time.Time, u *upstreamState, next *service, kept []int) answerPauses {
+	var carried answerPauses
+	carry := func(at streakKey, p pause) {
+		was := &u.limits[at.limit]
+		if i := next.limitNamed(was.Name); i >= 0 && p.until.After(now) && (at.key == "" || next.limits[i].PerKey == was.PerKey) {
+			carried.note(now, streakKey{i, at.key}, p)
+		}
+	}
+	for at, p := range u.answerPauses.of {
+		carry(at, p)
+	}
+	for i := range u.limits {
+		if !slices.Contains(kept, i) {
+			carry(streakKey{limit: i}, restartPause(now, u, i))
+		}
+	}
+	return carried
+}
+
 // pauseOn returns the pause that holds a key of a limit the longest, or all of its keys if
 // none is given.
 func pauseOn(now time.Time, u *upstreamState, limit int, key string) pause {

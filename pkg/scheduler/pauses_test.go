@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -96,6 +97,74 @@ func TestExpiredWhileHeld(t *testing.T) {
 				}
 				if err := <-asked; reason(err) != Paused || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("%v, want %s", err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// TestPausesAfterReload: a reload leaves alone what has paused the upstream, its limits and
+// their keys. An operator whose pause is over is not named.
+func TestPausesAfterReload(t *testing.T) {
+	rules := []upstream.Rule{
+		{When: `path == "/key"`, Is: upstream.NotExecuted, Pause: &upstream.Pause{Limit: "key", For: 50 * sec}},
+		{When: `path == "/"`, Is: upstream.NotExecuted, Pause: &upstream.Pause{For: 40 * sec}},
+		{When: `path == "/app"`, Is: upstream.NotExecuted, Pause: &upstream.Pause{Limit: "app", For: time.Minute}},
+	}
+	up := func(rules []upstream.Rule, limits ...Limit) Upstream {
+		u := Upstream{Limits: limits}
+		u.Outcomes, u.Retry.Attempts = rules, 1
+		return u
+	}
+	app, key := Limit{Name: "app", Calls: 9, Window: sec}, Limit{Name: "key", PerKey: `query("k")`, Calls: 9, Window: sec}
+	longer, other := app, key
+	longer.Window, other.PerKey = 2*sec, `query("other")`
+	for name, tt := range map[string]struct {
+		limits []Limit
+		want   string
+	}{
+		"no change":      {[]Limit{app, key}, "app, key a"},
+		"another order":  {[]Limit{key, app}, "app, key a"},
+		"another window": {[]Limit{longer, key}, "app, key a"},
+		"other keys":     {[]Limit{app, other}, "app"},
+		"one limit less": {[]Limit{key}, "key a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, up(rules, app, key), func(t *testing.T, s *Scheduler, f *fake) {
+				if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(sec), "maintenance"); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * sec)
+				f.serve = func(int, *http.Request) answer { return answer{after: ms, status: 429} }
+				for _, target := range []string{"/app?k=b&other=b", "/key?k=a&other=b", "/?k=c&other=c"} {
+					submit(t, s, Request{Target: target, Deadline: time.Now().Add(10 * sec)})
+				}
+				time.Sleep(10 * ms)
+				before := upstreams(t, s)[0]
+				u := up(rules[:len(tt.limits)], tt.limits...)
+				u.URL, u.Transport = "http://api.test", f
+				for range 2 {
+					if err := s.Reload(t.Context(), Config{Upstreams: map[string]Upstream{"api": u}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				st := upstreams(t, s)[0]
+				if st.State != "paused" || st.Cause != "answer" || st.Reason == "" || st.Reason != before.Reason || st.Since != before.Since || st.PausedUntil != before.PausedUntil {
+					t.Errorf("%+v, before %+v", st, before)
+				}
+				var got []string
+				for _, p := range st.Pauses {
+					if !slices.Contains(before.Pauses, p) {
+						t.Errorf("%+v, before %+v", p, before.Pauses)
+					}
+					got = append(got, strings.TrimSpace(p.Limit+" "+p.Key))
+				}
+				if got := strings.Join(got, ", "); got != tt.want {
+					t.Errorf("paused are %s, want %s", got, tt.want)
+				}
+				time.Sleep(time.Minute)
+				if st := upstreams(t, s)[0]; st.State != "up" || len(st.Pauses) > 0 {
+					t.Errorf("%+v", st)
 				}
 			})
 		})

@@ -227,13 +227,13 @@ func (u *upstreamState) fill(now, ended time.Time) []lease.Hold {
 func (u *upstreamState) reload(now time.Time, sv *service, calls []*call, demands map[*call]*planner.Demand) {
 	old := u.service
 	kept := sv.keeps(old)
-	pauses := u.lostPauses(now, kept)
+	pauses, answered := u.lostPauses(now, kept), carriedPauses(now, u, sv, kept)
 	limits := sv.quotas()
 	u.ledger.Replace(now, limits, kept)
 	sv.usage = old.usage
 	u.service = sv
 	u.planner.Replace(limits, sv.weight)
-	u.streaks, u.answerPauses = retry.Streaks[streakKey]{}, answerPauses{}
+	u.streaks, u.answerPauses = retry.Streaks[streakKey]{}, answered
 	u.leases.SetLimits(sv.leaseLimits(u.loop.longWindow))
 	u.restorePauses(now, pauses)
 	u.budget.share(sv.Retry.Share)
