@@ -18,7 +18,8 @@ type Upstream struct {
 	Bytes       int64     `json:"bytes"`        // of bodies and headers of all these
 	ETA         time.Time `json:"eta,omitzero"` // of the last waiting call; none while that depends on attempts that hang
 	// Pauses are those of its limits and of their keys, a bounded number, the latest end
-	// first. Those of the whole upstream are not among them.
+	// first. While it is down or tripped, a pause of all of it is there too, of the limit
+	// concurrency: no probe goes before its end.
 	Pauses []LimitPause `json:"pauses,omitempty"`
 }
 

@@ -94,7 +94,7 @@ func refusal(now time.Time, u *upstreamState, c *call) *Error {
 	}
 	late := fmt.Sprintf("later than the call may wait (until %s: %s)", stamp(c.Deadline), bound(u.service, c))
 	switch {
-	case u.circuit.due(now, c).After(c.Deadline):
+	case why.Breaker != "" && u.circuit.due(now, c).After(c.Deadline):
 		e.Reason = Paused
 		e.Detail = fmt.Sprintf("the circuit breaker of upstream %q is open (%s), and such a call probes it at %s at the earliest, %s", u.Name, u.circuit.reason, stamp(u.circuit.due(now, c)), late)
 	case u.pausedUntil(now).After(c.Deadline):

@@ -121,8 +121,8 @@ func heldBy(now time.Time, u *upstreamState) string {
 	return fmt.Sprintf("had its circuit breaker open since %s (%s)", stamp(u.circuit.since), u.circuit.reason)
 }
 
-// pausedLimits returns the pauses of limits and of their keys, maxKeys at most, without
-// those of the whole upstream.
+// pausedLimits returns the pauses of limits and of their keys, maxKeys at most. The one of the
+// whole upstream is among them while its circuit breaker is open, which its state tells then.
 func pausedLimits(now time.Time, u *upstreamState) []WaitingFor {
 	at := make(map[streakKey]bool)
 	for k := range u.answerPauses.of {
@@ -138,7 +138,7 @@ func pausedLimits(now time.Time, u *upstreamState) []WaitingFor {
 	}
 	var all []WaitingFor
 	for k := range at {
-		if k.limit == 0 || k.limit >= len(u.limits) {
+		if k.limit == 0 && !u.circuit.Open() || k.limit >= len(u.limits) {
 			continue
 		}
 		if until := u.ledger.Usage(now, k.limit, k.key).PausedUntil; !until.IsZero() {

@@ -170,3 +170,56 @@ func TestPausesAfterReload(t *testing.T) {
 		})
 	}
 }
+
+// TestPauseWhileTripped: a pause of an upstream whose breaker is open has its reason in the
+// status. A call is told of the one that lasts longer.
+func TestPauseWhileTripped(t *testing.T) {
+	bubble(t, Upstream{Breaker: retry.Trip{Unknown: 2, Of: 4}, Limits: perSecond(9)}, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(int, *http.Request) answer { return answer{status: 500, after: ms} }
+		for range 2 {
+			wait(t, s, submit(t, s, Request{}).ID)
+		}
+		pause := func(limit string, d time.Duration) {
+			t.Helper()
+			if err := s.Pause(t.Context(), "api", limit, "", time.Now().Add(d), "maintenance"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		id := submit(t, s, Request{}).ID
+		for _, tt := range []struct {
+			limit  string        // that is paused
+			pause  time.Duration // for so long
+			listed int           // in the status
+			want   string        // what the call waits for
+		}{
+			{"", 100 * ms, 1, "concurrency: breaker"},
+			{"", time.Hour, 1, "concurrency: by an operator, since 2000-01-01T00:00:00.002Z: maintenance"},
+		} {
+			pause(tt.limit, tt.pause)
+			until := time.Now().Add(tt.pause)
+			st := upstreams(t, s)[0]
+			if st.State != "tripped" || st.Cause != "failing" || len(st.Pauses) != tt.listed {
+				t.Fatalf("%+v", st)
+			}
+			if p := st.Pauses[0]; p.Until != until || !strings.Contains(p.Pause, "by an operator, since 2000-01-01T00:00:00.002Z: maintenance") {
+				t.Errorf("%+v", p)
+			}
+			why := s.mustGet(t, id).WaitingFor
+			got := why.Limit + ": " + why.Pause
+			if why.Breaker != "" {
+				got += "breaker"
+			}
+			if got != tt.want || why.Breaker == "" && !why.Until.Equal(until) {
+				t.Errorf("it waits for %s (%+v), want %s", got, why, tt.want)
+			}
+			_, err := s.Submit(t.Context(), Request{Upstream: "api", Target: "/", Deadline: time.Now().Add(200 * ms)})
+			named := ` is paused until ` + stamp(until)
+			if why.Breaker != "" {
+				named = "the circuit breaker of upstream"
+			}
+			if reason(err) != Paused || !strings.Contains(err.Error(), named) {
+				t.Errorf("refused: %v, want %s", err, named)
+			}
+		}
+	})
+}

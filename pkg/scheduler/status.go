@@ -26,7 +26,8 @@ type UpstreamStatus struct {
 	Cause  string
 	Reason string
 	Since  time.Time
-	// Pauses are those of its limits and their keys, the latest end first, 100 at most.
+	// Pauses are those of its limits and their keys, the latest end first, 100 at most. While
+	// it is down or tripped, a pause of all of it is one of [ConcurrencyLimit] there.
 	Pauses     []WaitingFor
 	Waiting    int
 	Sending    int

@@ -183,12 +183,12 @@ func (u *upstreamState) forecast(now time.Time, c *call, hung func(limit int, ke
 	other := planner.Elsewhere{Ahead: u.ahead(c)}
 	if u.circuit.Open() { // one probe at a time says nothing of the calls that follow
 		other.Without = 1
-		at := u.pausedUntil(now)
-		if due := u.circuit.due(now, c); due.After(at) {
-			at = due
+		held := WaitingFor{Limit: ConcurrencyLimit, Until: u.ledger.Usage(now, 0, "").PausedUntil, Paused: true}
+		if due := u.circuit.due(now, c); !due.Before(held.Until) {
+			held.Until, held.Breaker = due, u.circuit.reason
 		}
-		if at.After(why.Until) {
-			*why = WaitingFor{Limit: ConcurrencyLimit, Until: at, Paused: true, Breaker: u.circuit.reason}
+		if held.Until.After(why.Until) {
+			*why = held
 		}
 	}
 	if other.Without == 0 && !why.Until.After(now) {
@@ -198,7 +198,7 @@ func (u *upstreamState) forecast(now time.Time, c *call, hung func(limit int, ke
 	switch {
 	case f.At.IsZero():
 		return f.At, &WaitingFor{Limit: u.limits[f.Limit].Name, Key: f.Key, Ahead: f.Ahead}
-	case f.At.After(why.Until) && why.Breaker != "": // all calls ahead wait for it, too
+	case f.At.After(why.Until) && why.Paused && !f.Pause.After(why.Until): // all calls ahead wait for it, too
 		why.Ahead = f.Ahead
 		return f.At, why
 	case f.At.After(why.Until):
