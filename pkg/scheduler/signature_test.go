@@ -214,6 +214,26 @@ func TestSignerThatFailsForOneCall(t *testing.T) {
 	})
 }
 
+// TestCallThatLeavesTheProbe: a call whose signature failed leaves the next probe to others. It
+// waits for the breaker all the same, and not for a time of its own.
+func TestCallThatLeavesTheProbe(t *testing.T) {
+	u := Upstream{}
+	u.Signer = signFunc(func(context.Context, *upstream.Request) error { return downError{errors.New("no answer")} })
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		id := submit(t, s, Request{}).ID
+		later := time.Now().Add(time.Hour)
+		own := submit(t, s, Request{NotBefore: later}).ID
+		time.Sleep(100 * ms)
+		st, c := upstreams(t, s)[0], s.mustGet(t, id)
+		if why := c.WaitingFor; why == nil || why.Limit != ConcurrencyLimit || why.Breaker != st.Reason || !why.Until.After(st.PausedUntil) || !c.ETA.Equal(why.Until) {
+			t.Errorf("%+v, ETA %v, with %+v", c.WaitingFor, c.ETA, st)
+		}
+		if why := s.mustGet(t, own).WaitingFor; why == nil || why.Limit != "" || why.Breaker != "" || !why.Until.Equal(later) {
+			t.Errorf("the call with a time of its own waits for %+v", why)
+		}
+	})
+}
+
 // TestSignerThatFailsForSomeCalls: the calls that the signer cannot sign are the
 // oldest and the most urgent. All other calls are sent nevertheless: at once if there
 // are free permits, and also if all calls wait for the same permit.

@@ -88,10 +88,15 @@ func (u *upstreamState) wakeUp(now time.Time, c *call) time.Duration {
 
 // deferred returns how long a call whose signature failed leaves the probe to others.
 func (u *upstreamState) deferred(now time.Time, c *call) time.Duration {
-	if c.flight == nil || c.flight.result == nil || !c.flight.result.Unsigned {
+	if !unsigned(c) {
 		return 0
 	}
 	return u.circuit.Defer(now, c.flight.failures, u.loop.random())
+}
+
+// unsigned reports whether the signature of the last attempt failed.
+func unsigned(c *call) bool {
+	return c.flight != nil && c.flight.result != nil && c.flight.result.Unsigned
 }
 
 // fire is the instant that a waiting call has in the wheel.
@@ -187,7 +192,11 @@ func (u *upstreamState) forecast(now time.Time, c *call, hung func(limit int, ke
 		if due := u.circuit.due(now, c); !due.Before(held.Until) {
 			held.Until, held.Breaker = due, u.circuit.reason
 		}
-		if held.Until.After(why.Until) {
+		switch {
+		case held.Until.After(why.Until):
+			*why = held
+		case held.Breaker != "" && unsigned(c) && why.Until.After(now): // it leaves the next probe to others
+			held.Until = why.Until
 			*why = held
 		}
 	}
