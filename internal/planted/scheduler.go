@@ -96,6 +96,8 @@ var schedulerBugs = []bug{
 		"!due.Before(held.Until) {", "!due.IsZero() {", []string{"-run", "TestPauseWhileTripped"}},
 	{"a call that leaves the probe to others waits for its own time", "pkg/scheduler/waiting.go",
 		"unsigned(c) && why", "false && why", []string{"-run", "TestCallThatLeaves"}},
+	{"a refusal names the shorter pause", "pkg/scheduler/explain.go",
+		"why.Paused && why.Limit == ConcurrencyLimit && why.Until.After(c.Deadline):", "u.pausedUntil(now).After(c.Deadline):", []string{"-run", "TestRefusedForTheLongerPause"}},
 	{"the loop ends before its work", "pkg/scheduler/loop.go",
 		"	for !l.stopping || l.busy > 0 {\n", "	for !l.stopping {\n", nil},
 	{"a call that waits is counted as sending", "pkg/scheduler/conclude.go",

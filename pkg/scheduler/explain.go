@@ -97,9 +97,9 @@ func refusal(now time.Time, u *upstreamState, c *call) *Error {
 	case why.Breaker != "" && u.circuit.due(now, c).After(c.Deadline):
 		e.Reason = Paused
 		e.Detail = fmt.Sprintf("the circuit breaker of upstream %q is open (%s), and such a call probes it at %s at the earliest, %s", u.Name, u.circuit.reason, stamp(u.circuit.due(now, c)), late)
-	case u.pausedUntil(now).After(c.Deadline):
+	case why.Breaker == "" && why.Paused && why.Limit == ConcurrencyLimit && why.Until.After(c.Deadline):
 		e.Reason = Paused
-		e.Detail = fmt.Sprintf("upstream %q is paused until %s, %s; it was paused %v", u.Name, stamp(u.pausedUntil(now)), late, pauseOn(now, u, 0, ""))
+		e.Detail = fmt.Sprintf("upstream %q is paused until %s, %s; it was paused %v", u.Name, stamp(why.Until), late, pauseOn(now, u, 0, ""))
 	case why.Breaker != "":
 		e.Detail = fmt.Sprintf("the circuit breaker of upstream %q is open (%s), and with the calls ahead (%d) the call could go at %s, %s", u.Name, why.Breaker, why.Ahead, stamp(eta), late)
 	case why.Paused:

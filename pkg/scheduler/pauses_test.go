@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -194,6 +195,7 @@ func TestPauseWhileTripped(t *testing.T) {
 		}{
 			{"", 100 * ms, 1, "concurrency: breaker"},
 			{"", time.Hour, 1, "concurrency: by an operator, since 2000-01-01T00:00:00.002Z: maintenance"},
+			{"app", 2 * time.Hour, 2, "app: by an operator, since 2000-01-01T00:00:00.002Z: maintenance"},
 		} {
 			pause(tt.limit, tt.pause)
 			until := time.Now().Add(tt.pause)
@@ -222,4 +224,33 @@ func TestPauseWhileTripped(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRefusedForTheLongerPause: of two pauses a refusal names the one that ends last, as its
+// time to try again does.
+func TestRefusedForTheLongerPause(t *testing.T) {
+	for name, tt := range map[string]struct {
+		whole, limit, wait time.Duration
+		want               string
+	}{
+		"the limit":              {time.Minute, 2 * time.Minute, 30 * sec, `limit "app" is paused until 2000-01-01T00:02:00.000Z`},
+		"the limit alone":        {time.Minute, 2 * time.Minute, 90 * sec, `limit "app" is paused until 2000-01-01T00:02:00.000Z`},
+		"the upstream":           {2 * time.Minute, time.Minute, 30 * sec, `upstream "api" is paused until 2000-01-01T00:02:00.000Z`},
+		"the upstream, as alike": {2 * time.Minute, 2 * time.Minute, 30 * sec, `upstream "api" is paused until 2000-01-01T00:02:00.000Z`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Upstream{Limits: perSecond(9)}, func(t *testing.T, s *Scheduler, f *fake) {
+				for limit, d := range map[string]time.Duration{"": tt.whole, "app": tt.limit} {
+					if err := s.Pause(t.Context(), "api", limit, "", f.start.Add(d), "pause of "+limit); err != nil {
+						t.Fatal(err)
+					}
+				}
+				_, err := s.Submit(t.Context(), Request{Upstream: "api", Target: "/", Deadline: f.start.Add(tt.wait)})
+				var e *Error
+				if !errors.As(err, &e) || e.Reason != Paused || !strings.Contains(e.Detail, tt.want) || e.RetryAfter != 2*time.Minute-tt.wait {
+					t.Errorf("%+v, want %s", err, tt.want)
+				}
+			})
+		})
+	}
 }
