@@ -76,7 +76,19 @@ sends it then, and passes the response back.`,
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(flagError)
-	return group(root, newServe(), newCheck(), newPlan(), newCalls(), newRecord(), newPresets(), newStore())
+	return group(root, newServe(), newCheck(), newPlan(), newCalls(), newRecord(), newPresets(), newStore(), newVersion())
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version, and that of Go",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "throttler version", cmd.Root().Version)
+			return err
+		},
+	}
 }
 
 // interruptible returns a command's context, which the first SIGINT or SIGTERM

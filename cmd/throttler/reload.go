@@ -27,6 +27,7 @@ func (sc *sidecar) reload() ([]string, error) {
 	defer sc.mu.Unlock()
 	warned := sc.cfg.Warnings
 	changes, err := sc.apply()
+	sc.metrics.Loaded(time.Now(), err)
 	if err != nil {
 		err = reloadError(err)
 		sc.log.Error("reload: " + err.Error())
@@ -37,11 +38,17 @@ func (sc *sidecar) reload() ([]string, error) {
 		sc.log.Info("reloaded: " + c)
 	}
 	for _, w := range sc.cfg.Warnings {
-		if !slices.Contains(warned, w) {
+		if !slices.ContainsFunc(warned, func(old string) bool { return withoutPlace(old) == withoutPlace(w) }) {
 			sc.log.Warn(w)
 		}
 	}
 	return changes, nil
+}
+
+// withoutPlace cuts the file and the line from a warning: an edit of the file moves them.
+func withoutPlace(warning string) string {
+	_, rest, _ := strings.Cut(warning, ": ")
+	return rest
 }
 
 func (sc *sidecar) apply() ([]string, error) {

@@ -78,6 +78,9 @@ func TestReload(t *testing.T) {
 		t.Errorf("a faulty configuration: %d %s", status, body)
 	}
 	call(p.data, 429)
+	if metrics := p.body("/metrics"); !strings.Contains(metrics, "\nthrottler_config_last_reload_successful 0\n") || !strings.Contains(metrics, "\nthrottler_build_info{version=\"devel\"} 1\n") {
+		t.Errorf("after the faulty configuration: %s", metrics)
+	}
 
 	write(with(3, ""))
 	p.until(t, "reloaded by itself", func() bool { return strings.Contains(p.log.String(), "upstreams.alipay.limits[app].calls: 2 → 3") })
@@ -89,6 +92,12 @@ func TestReload(t *testing.T) {
 	}
 	if status, body := reload(); status != 200 || !strings.Contains(body, `"changes":[]`) {
 		t.Errorf("nothing has changed: %d %s", status, body)
+	}
+	if metrics := p.body("/metrics"); !strings.Contains(metrics, "\nthrottler_config_last_reload_successful 1\n") || !strings.Contains(metrics, "\nthrottler_config_last_reload_success_timestamp_seconds 1.") {
+		t.Errorf("after a good reload: %s", metrics)
+	}
+	if n := strings.Count(p.log.String(), "upstreams.other.limits: there are none"); n != 1 {
+		t.Errorf("warned %d times of the same upstream", n)
 	}
 }
 

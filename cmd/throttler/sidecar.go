@@ -29,6 +29,7 @@ type sidecar struct {
 
 	restored bool // the store is a copy
 
+	metrics   *server.Metrics
 	scheduler *scheduler.Scheduler
 	events    *server.Events
 	observe   func(scheduler.Event)
@@ -82,7 +83,8 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 // start opens all listeners before it serves any: the sidecar runs as a whole or not
 // at all.
 func (sc *sidecar) start() error {
-	metrics, events, trace := server.NewMetrics(), server.NewEvents(), server.Trace(sc.log)
+	metrics, events, trace := server.NewMetrics(version), server.NewEvents(), server.Trace(sc.log)
+	metrics.Loaded(time.Now(), nil)
 	sc.observe = func(e scheduler.Event) {
 		metrics.Observe(e)
 		events.Observe(e)
@@ -103,7 +105,7 @@ func (sc *sidecar) start() error {
 		return err
 	}
 	metrics.Watch(s)
-	sc.scheduler, sc.events, sc.listeners, sc.failed = s, events, make(map[string]*listener), make(chan error, 1)
+	sc.metrics, sc.scheduler, sc.events, sc.listeners, sc.failed = metrics, s, events, make(map[string]*listener), make(chan error, 1)
 
 	share := shareOf(openFiles(), len(sc.cfg.Listeners))
 	sc.admin, err = sc.open(sc.cfg, "admin", sc.cfg.Admin, share.admin)

@@ -132,7 +132,7 @@ func TestOperationsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, op := range (&Admin{AdminConfig: AdminConfig{Metrics: NewMetrics()}}).operations() {
+	for _, op := range (&Admin{AdminConfig: AdminConfig{Metrics: NewMetrics("1.0")}}).operations() {
 		if line := fmt.Sprintf("//	%-6s %s ", op.method, op.path); strings.HasPrefix(op.path, "/v1/") && !strings.Contains(string(doc), line) {
 			t.Errorf("no %q in the package doc of internal/api", line)
 		}

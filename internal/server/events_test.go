@@ -32,7 +32,7 @@ func newEventRig(t *testing.T, u scheduler.Upstream, answer http.HandlerFunc) (*
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin := httptest.NewServer(newAdmin(s, NewMetrics(), events, slog.New(slog.DiscardHandler), nil))
+	admin := httptest.NewServer(newAdmin(s, NewMetrics("1.0"), events, slog.New(slog.DiscardHandler), nil))
 	t.Cleanup(func() {
 		s.Close()
 		events.Close()
@@ -265,7 +265,7 @@ func TestEventsAreBounded(t *testing.T) {
 // too many is refused, or, for a long poll, which is a wish, answered at once.
 func TestHeldRequestsLeaveRoom(t *testing.T) {
 	r := newRig(t, scheduler.Upstream{Limits: []scheduler.Limit{{Name: "one", Calls: 1, Window: time.Hour}}}, Refusal{}, func(http.ResponseWriter, *http.Request) {})
-	a := newAdmin(r.s, NewMetrics(), NewEvents(), slog.New(slog.DiscardHandler), nil)
+	a := newAdmin(r.s, NewMetrics("1.0"), NewEvents(), slog.New(slog.DiscardHandler), nil)
 	a.held.left.Store(1)
 	admin := httptest.NewServer(a)
 	defer admin.Close()

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -16,10 +17,12 @@ type Metrics struct {
 	*prometheus.Registry
 	accepted, refused, ended, attempts, limited, pauses *prometheus.CounterVec
 	wait, attempt                                       *prometheus.HistogramVec
+	reloaded, loadedAt                                  prometheus.Gauge
 }
 
-// NewMetrics returns metrics; their Observe is for scheduler.Config, Data and Admin.
-func NewMetrics() *Metrics {
+// NewMetrics returns metrics of a sidecar of a version; their Observe is for
+// scheduler.Config, Data and Admin.
+func NewMetrics(version string) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "throttler_" + name, Help: help}, append([]string{"upstream"}, labels...))
 	}
@@ -39,10 +42,25 @@ func NewMetrics() *Metrics {
 		pauses:   counter("pauses_total", "Pauses, by limit (empty: the whole upstream) and cause: an answer, an operator, or the circuit breaker (down, failing, silent).", "limit", "cause"),
 		wait:     histogram("wait_seconds", "Time from the acceptance of a call to the start of each of its attempts."),
 		attempt:  histogram("attempt_seconds", "Duration of attempts."),
+
+		reloaded: prometheus.NewGauge(prometheus.GaugeOpts{Name: "throttler_config_last_reload_successful", Help: "1 if the last reload of the configuration succeeded, or there was none."}),
+		loadedAt: prometheus.NewGauge(prometheus.GaugeOpts{Name: "throttler_config_last_reload_success_timestamp_seconds", Help: "When the running configuration was read."}),
 	}
-	m.MustRegister(m.accepted, m.refused, m.ended, m.attempts, m.limited, m.pauses, m.wait, m.attempt,
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "throttler_build_info", Help: "1, with the version of Throttler.", ConstLabels: prometheus.Labels{"version": version}})
+	build.Set(1)
+	m.MustRegister(build, m.reloaded, m.loadedAt, m.accepted, m.refused, m.ended, m.attempts, m.limited, m.pauses, m.wait, m.attempt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return m
+}
+
+// Loaded notes that the configuration was read at an instant, or could not be.
+func (m *Metrics) Loaded(at time.Time, err error) {
+	if err != nil {
+		m.reloaded.Set(0)
+		return
+	}
+	m.reloaded.Set(1)
+	m.loadedAt.Set(float64(at.UnixMilli()) / 1000)
 }
 
 // Observe counts an event.

@@ -32,7 +32,7 @@ func newRig(t *testing.T, u scheduler.Upstream, refusal Refusal, platform http.H
 		t.Cleanup(p.Close)
 		u.URL = p.URL
 	}
-	r := &rig{metrics: NewMetrics(), logs: &lockedBuffer{}}
+	r := &rig{metrics: NewMetrics("1.0"), logs: &lockedBuffer{}}
 	log := slog.New(slog.NewTextHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	trace := Trace(log)
 	observe := func(e scheduler.Event) {

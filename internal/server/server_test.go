@@ -50,7 +50,7 @@ func bubbleOf(t *testing.T, up scheduler.Upstream, admin bool, test func(t *test
 		}
 		var h http.Handler = &Data{Scheduler: s, Upstream: "pay"}
 		if admin {
-			h = newAdmin(s, NewMetrics(), NewEvents(), log, nil)
+			h = newAdmin(s, NewMetrics("1.0"), NewEvents(), log, nil)
 		}
 		l, srv, ended := pipes{make(chan net.Conn)}, New(h, log), make(chan struct{})
 		go func() {
