@@ -35,5 +35,9 @@ var upstreamBugs = []bug{
 
 var configBugs = []bug{
 	{"max_waiting has no bound", "pkg/scheduler/compile.go",
-		"	if u.MaxWaiting > quota.MaxCalls {\n", "	if u.MaxWaiting < -quota.MaxCalls {\n", []string{"-run", "TestConfigsBeyondBounds"}},
+		"	atMost(\"max_waiting\", int64(u.MaxWaiting), quota.MaxCalls, fault)\n", "	_ = quota.MaxCalls\n", []string{"-run", "TestConfigsBeyondBounds"}},
+	{"max_body has no bound", "pkg/scheduler/compile.go",
+		"	atMost(\"max_body\", u.MaxBody, mostBytes, fault)\n", "", []string{"-run", "TestConfigsBeyondBounds"}},
+	{"inspect.bytes has no bound", "pkg/upstream/upstream.go",
+		"c.MaxInspect > mostInspected {", "false {", []string{"-run", "TestConfigsBeyondBounds"}},
 }

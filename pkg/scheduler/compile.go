@@ -119,14 +119,24 @@ func setDefaults(u *Upstream, fault func(field string, err error)) {
 	positive("max_age", &u.MaxAge, d.MaxAge, fault)
 	zeroTo(&u.Concurrency, d.Concurrency)
 	positive("max_waiting", &u.MaxWaiting, d.MaxWaiting, fault)
-	if u.MaxWaiting > quota.MaxCalls {
-		fault("max_waiting", fmt.Errorf("is %d, must be at most %d", u.MaxWaiting, quota.MaxCalls))
-	}
+	atMost("max_waiting", int64(u.MaxWaiting), quota.MaxCalls, fault)
 	positive("max_waiting_bytes", &u.MaxWaitingBytes, d.MaxWaitingBytes, fault)
+	atMost("max_waiting_bytes", u.MaxWaitingBytes, mostBytes, fault)
 	positive("max_body", &u.MaxBody, d.MaxBody, fault)
+	atMost("max_body", u.MaxBody, mostBytes, fault)
 	setBreaker(&u.Breaker, d.Breaker, fault)
 	if u.MaxIdle == 0 {
 		u.MaxIdle = u.Concurrency
+	}
+}
+
+// mostBytes bounds max_body and max_waiting_bytes: more is no memory of one machine.
+const mostBytes = 1 << 40
+
+// atMost faults a value above its bound.
+func atMost(field string, value, most int64, fault func(field string, err error)) {
+	if value > most {
+		fault(field, fmt.Errorf("is %d, must be at most %d", value, most))
 	}
 }
 

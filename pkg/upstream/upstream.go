@@ -58,6 +58,9 @@ const (
 	DefaultMaxIdle        = 100
 )
 
+// mostInspected is the greatest MaxInspect, bytes: that much of an answer lies in memory.
+const mostInspected = 1 << 30
+
 // A Config describes an upstream.
 type Config struct {
 	// Name is the upstream's name in messages.
@@ -80,7 +83,8 @@ type Config struct {
 	// MaxIdle is the number of idle connections kept.
 	MaxIdle int
 
-	// MaxInspect is the number of bytes of an answer's body that the rules can read.
+	// MaxInspect is the number of bytes of an answer's body that the rules can read, 1 GiB at
+	// most.
 	MaxInspect int64
 	// InspectDelay bounds the time that inspection holds an answer back from a waiting caller.
 	InspectDelay time.Duration
@@ -156,6 +160,9 @@ func New(c Config) (*Upstream, error) {
 		if d < 0 {
 			fault(field, fmt.Errorf("%v must be positive", d))
 		}
+	}
+	if c.MaxInspect < 0 || c.MaxInspect > mostInspected {
+		fault("inspect.bytes", fmt.Errorf("is %d, must be from 1 to %d", c.MaxInspect, int64(mostInspected)))
 	}
 	u.rules, err = CompileRules(c.Outcomes)
 	for _, err := range parts(err) {
