@@ -232,6 +232,10 @@ func TestForecast(t *testing.T) {
 	r.run(time.Minute)
 	r.ledger.PauseLimit(0, at(time.Hour))
 	check("during a pause", r.planner.ETA(r.time(), urgent, Elsewhere{}), Forecast{At: at(time.Hour), Limit: 0, Pause: at(time.Hour)})
+	check("during a pause of the limit that is left out", r.planner.ETA(r.time(), urgent, Elsewhere{Without: 1}), Forecast{At: at(time.Minute), Limit: -1})
+	r.ledger.PauseLimit(1, at(time.Hour))
+	check("during two pauses", r.planner.ETA(r.time(), urgent, Elsewhere{}), Forecast{At: at(time.Hour), Limit: 0, Pause: at(time.Hour)})
+	r.ledger.PauseLimit(1, time.Time{})
 	hang := Elsewhere{Hung: func(limit int, key string) int {
 		if limit == 1 && key == "17" {
 			return 1
@@ -242,6 +246,23 @@ func TestForecast(t *testing.T) {
 	check("without an end, as an attempt hangs", r.planner.ETA(at(2*time.Hour), urgent, hang), Forecast{Limit: 1, Key: "17"})
 	check("while an attempt hangs at another key", r.planner.ETA(at(2*time.Hour), &Item[string]{Demand: demand("a", need(0, "", 1), need(1, "18", 1))}, hang), Forecast{At: at(2 * time.Hour), Limit: -1})
 	check("during a pause, with two on disk", r.planner.ETA(r.time(), urgent, Elsewhere{Ahead: 2}), Forecast{At: at(time.Hour + 6*sec), Limit: 0, Ahead: 2, Pause: at(time.Hour)})
+}
+
+// TestLastOfTwoLimits: calls outside of the planner are taken to wait at its limits in the
+// same shares as those inside.
+func TestLastOfTwoLimits(t *testing.T) {
+	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 10, Window: quota.Sliding(sec)}, quota.Limit{Name: "trade", Calls: 1, Window: quota.Sliding(sec)})
+	r.trip = 0
+	for i := range 70 {
+		r.add(fmt.Sprint("a", i), need(0, "", 1))
+	}
+	for i := range 3 {
+		r.add(fmt.Sprint("t", i), need(1, "alone", 1))
+	}
+	r.run(0) // sends 10 and one
+	if last := r.planner.Last(start, start, Elsewhere{Ahead: 62}).Sub(start); last != 12*sec {
+		t.Errorf("with as many outside, the last call goes at %v, want 12s", last)
+	}
 }
 
 // TestLast: the last of all calls waits at the key for which most permits are wanted.

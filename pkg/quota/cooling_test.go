@@ -6,7 +6,7 @@ import "testing"
 // which they were put in; those of one instant are one batch.
 func TestCooling(t *testing.T) {
 	var c cooling
-	for _, b := range []batch{{20, 1, 0}, {10, 2, 0}, {30, 1, 1}, {20, 3, 2}} {
+	for _, b := range []batch{{20, 1, 1}, {10, 2, 0}, {30, 1, 1}, {20, 3, 2}} {
 		c.add(b)
 	}
 	if len(c.ring) != 3 {
@@ -28,8 +28,8 @@ func TestCooling(t *testing.T) {
 	for _, tt := range []struct {
 		now       int64
 		out, late int
-	}{{9, 7, 3}, {10, 5, 3}, {19, 5, 3}, {20, 1, 1}, {29, 1, 1}, {30, 0, 0}} {
-		if got, late := c.at(tt.now), c.late(tt.now); got != tt.out || late != tt.late {
+	}{{9, 7, 4}, {10, 5, 4}, {19, 5, 4}, {20, 1, 1}, {29, 1, 1}, {30, 0, 0}} {
+		if late, got := c.late(tt.now), c.at(tt.now); got != tt.out || late != tt.late {
 			t.Errorf("%d are out at %d, %d of them late, want %d and %d", got, tt.now, late, tt.out, tt.late)
 		}
 	}

@@ -49,8 +49,14 @@ func TestSaveOfAHold(t *testing.T) {
 	if got := l.Save(at(time.Second - 1)); len(got) != 1 || !got[0].All || !got[0].Back.Equal(at(time.Second)) {
 		t.Errorf("right before the end of the hold: %+v", got)
 	}
+	if got := l.HeldUntil(at(time.Second-1), 0); !got.Equal(at(time.Second)) {
+		t.Errorf("right before the end of the hold all permits are held until %v", got)
+	}
 	if got := l.Save(at(time.Second)); len(got) != 0 {
 		t.Errorf("at the end of the hold: %+v, want nothing", got)
+	}
+	if got := l.HeldUntil(at(time.Second), 0); !got.IsZero() {
+		t.Errorf("at the end of the hold all permits are held until %v", got)
 	}
 }
 

@@ -161,7 +161,7 @@ func New(c Config) (*Upstream, error) {
 			fault(field, fmt.Errorf("%v must be positive", d))
 		}
 	}
-	if c.MaxInspect < 0 || c.MaxInspect > mostInspected {
+	if c.MaxInspect < 1 || c.MaxInspect > mostInspected {
 		fault("inspect.bytes", fmt.Errorf("is %d, must be from 1 to %d", c.MaxInspect, int64(mostInspected)))
 	}
 	u.rules, err = CompileRules(c.Outcomes)

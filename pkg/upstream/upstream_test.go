@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"fmt"
+	"math"
 	"mime/multipart"
 	"net/http"
 	"net/url"
@@ -362,6 +363,72 @@ func TestRequestCheck(t *testing.T) {
 	}
 }
 
+// TestURLWithoutAScheme: the error has the next step, and no password.
+func TestURLWithoutAScheme(t *testing.T) {
+	long := strings.Repeat("a", 96) + ".com"
+	for text, want := range map[string]string{
+		"api.example.com":    "write https://api.example.com",
+		"127.0.0.1:7002":     "write http://127.0.0.1:7002",
+		"localhost:7002/v1":  "write http://localhost:7002/v1",
+		"[::1]:7002":         "write http://[::1]:7002",
+		"a:b@api.example":    "write https:// in front of it",
+		"api.example?key=42": "write https:// in front of it",
+		long:                 "write https://" + long,
+		long + "m":           "write https:// in front of it",
+	} {
+		if got := withScheme(text); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestMaxInspect(t *testing.T) {
+	for bytes, ok := range map[int64]bool{-1: false, 0: true, 1: true, 1 << 30: true, 1<<30 + 1: false, math.MaxInt64: false} {
+		if _, err := New(Config{URL: "http://x", MaxInspect: bytes}); (err == nil) != ok || !ok && !strings.Contains(err.Error(), "inspect.bytes: is ") {
+			t.Errorf("%d bytes: %v", bytes, err)
+		}
+	}
+}
+
+func TestTarget(t *testing.T) {
+	u := newUpstream(t, Config{URL: "https://API.example/v1"})
+	for to, want := range map[string]string{
+		"https://api.example/v1/pay?a=1":    "/pay?a=1",
+		"https://api.example:443/v1/pay":    "/pay",
+		"http://api.example:443/v1/pay":     "",
+		"https://api.example:8443/v1/pay":   "",
+		"https://api.example.com/v1/pay":    "",
+		"https://api.example/v2/pay":        "",
+		"https://api.example/v1":            "",
+		"https://api.example/v10/pay":       "",
+		"https://api.example/other/v1/pay/": "",
+	} {
+		parsed, err := url.Parse(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if target, ok := u.Target(parsed); ok != (want != "") || ok && target != want {
+			t.Errorf("%s: %q, %v, want %q", to, target, ok, want)
+		}
+	}
+}
+
+// TestKeyed: rules know whether the request has an idempotency key.
+func TestKeyed(t *testing.T) {
+	u := newUpstream(t, Config{
+		URL: "http://x", Idempotency: Idempotency{Header: "Idempotency-Key"},
+		Outcomes: []Rule{{When: "status == 409 and keyed", Is: Unknown}},
+		Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 409, Header: http.Header{}, Body: http.NoBody}, nil
+		}),
+	})
+	for key, want := range map[string]Outcome{"k": Unknown, "": Failed} {
+		if r := u.Do(t.Context(), &Request{Method: "POST", Target: "/", Header: http.Header{"Idempotency-Key": {key}}}); r.Outcome != want {
+			t.Errorf("key %q: %s, want %s", key, r.Outcome, want)
+		}
+	}
+}
+
 func TestNewTellsAllFaultsAtOnce(t *testing.T) {
 	_, err := New(Config{
 		URL: "ftp://user:canary@host", Timeout: -1, Idempotent: "nope(",
@@ -370,7 +437,7 @@ func TestNewTellsAllFaultsAtOnce(t *testing.T) {
 	if err == nil {
 		t.Fatal("New took it")
 	}
-	for _, want := range []string{"url: scheme", "timeout: -1ns", "idempotent: ", "outcomes[0].is: ", "outcomes[1].when: gives a whole number, must be true or false", "outcomes[2].pause: "} {
+	for _, want := range []string{"url: scheme", "timeout: -1ns", "idempotent: ", "outcomes[0].is: ", "outcomes[1].when: gives a whole number, must be true or false; compare it, such as status == 429", "outcomes[2].pause: "} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in:\n%v", want, err)
 		}
