@@ -371,6 +371,7 @@ func TestURLWithoutAScheme(t *testing.T) {
 		"127.0.0.1:7002":     "write http://127.0.0.1:7002",
 		"localhost:7002/v1":  "write http://localhost:7002/v1",
 		"[::1]:7002":         "write http://[::1]:7002",
+		"localhost":          "write http://localhost",
 		"a:b@api.example":    "write https:// in front of it",
 		"api.example?key=42": "write https:// in front of it",
 		long:                 "write https://" + long,
