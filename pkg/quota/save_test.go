@@ -60,6 +60,29 @@ func TestSaveOfAHold(t *testing.T) {
 	}
 }
 
+// TestCoolingOfAKey: permits that attempts have given back are counted apart if there was no
+// answer, and the next one is back a window after its end, or after late.
+func TestCoolingOfAKey(t *testing.T) {
+	l := New(start, Limit{Calls: 5, Window: Sliding(time.Second), Late: 5 * time.Second})
+	need := []Need{{Cost: 1}}
+	if late, next := l.Cooling(at(0), 0, ""); late != 0 || !next.IsZero() {
+		t.Errorf("before any attempt %d are late, the next one is back at %v", late, next)
+	}
+	for _, fate := range []Fate{Answered, Unanswered} {
+		l.Take(at(0), need)
+		l.Return(at(time.Second), need, Attempt{Sent: at(0), End: at(time.Second), Fate: fate})
+	}
+	if late, next := l.Cooling(at(time.Second), 0, ""); late != 1 || !next.Equal(at(2*time.Second)) {
+		t.Errorf("%d are late, the next one is back at %v, want 1 and 2s", late, next.Sub(start))
+	}
+	if late, next := l.Cooling(at(3*time.Second), 0, ""); late != 1 || !next.Equal(at(7*time.Second)) {
+		t.Errorf("then %d are late, the next one is back at %v, want 1 and 7s", late, next.Sub(start))
+	}
+	if late, next := l.Cooling(at(7*time.Second), 0, ""); late != 0 || !next.IsZero() {
+		t.Errorf("at last %d are late, the next one is back at %v", late, next)
+	}
+}
+
 // TestRestoreOpensNothing: a permit that is back by now leaves no account, and one that
 // comes back later does.
 func TestRestoreOpensNothing(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"math"
 	"mime/multipart"
 	"net/http"
@@ -379,6 +380,32 @@ func TestURLWithoutAScheme(t *testing.T) {
 	} {
 		if got := withScheme(text); got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestOpen: an answer that a rule parks leaves its call open, and says that the upstream is
+// well; a parked failure of the server, or a lost answer, does not.
+func TestOpen(t *testing.T) {
+	for name, tt := range map[string]struct {
+		park   bool
+		status int
+		err    error
+		want   bool
+	}{
+		"the buyer types the password": {true, 200, nil, true},
+		"it is not parked":             {false, 200, nil, false},
+		"the server failed":            {true, 500, nil, false},
+		"no answer":                    {true, 0, io.ErrUnexpectedEOF, false},
+	} {
+		u := newUpstream(t, Config{
+			URL: "http://x", Outcomes: []Rule{{When: `error != "" or status > 0`, Is: Unknown, Park: tt.park}},
+			Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: tt.status, Header: http.Header{}, Body: http.NoBody}, tt.err
+			}),
+		})
+		if r := u.Do(t.Context(), &Request{Method: "POST", Target: "/"}); r.Outcome != Unknown || r.Open != tt.want {
+			t.Errorf("%s: %s, open: %v; want unknown, %v", name, r.Outcome, r.Open, tt.want)
 		}
 	}
 }
