@@ -235,7 +235,7 @@ func FuzzConfig(f *testing.F) {
 
 // TestConfigsBeyondBounds: values that no part can hold are faults of the check.
 func TestConfigsBeyondBounds(t *testing.T) {
-	bound := regexp.MustCompile(" (1000000000|1073741824|1099511627776)\\b")
+	bound := regexp.MustCompile(` (1000000000|1073741824|1099511627776)\b`)
 	for _, line := range []string{"max_waiting: 9223372036854775807", "max_waiting: 1000000001", "concurrency: 2000000000", "concurrency: 9223372036854775807", "limits: [{name: a, concurrency: 1000000001}]",
 		"inspect: {bytes: 9223372036854775807}", "inspect: {bytes: 1073741825}", "max_body: 9223372036854775807", "max_waiting_bytes: 9223372036854775807"} {
 		text := "admin: 127.0.0.1:0\nstore: memory\nupstreams:\n  example:\n    url: http://127.0.0.1:1\n    listen: 127.0.0.1:0\n    " + line + "\n"
