@@ -152,9 +152,9 @@ func (d *configDraw) document(reference map[string]any) map[string]any {
 			doc["store"] = filepath.Join(d.dir, "throttler.db")
 		}
 	}
-	if store, ok := doc["store"].(string); ok && store != "memory" && !strings.HasPrefix(store, d.dir) {
-		delete(doc, "store") // a file anywhere
-		doc["store"] = "memory"
+	store, ok := doc["store"]
+	if path, text := store.(string); doc != nil && !ok || text && path != "memory" && !strings.HasPrefix(path, d.dir) {
+		doc["store"] = "memory" // neither the default, which all fuzzers would share, nor a file anywhere
 	}
 	return doc
 }
