@@ -149,7 +149,7 @@ var storeBugs = []bug{
 		"SET tell_at = ?, failures = failures + 1 WHERE", "SET tell_at = ? WHERE", conforms},
 	{"a call is swept whose end is not handled", "pkg/store/sweep.go",
 		"WHERE tell_at IS NOT NULL AND notice > id", "WHERE false AND notice > id", []string{"-run", "TestSweep"}},
-	{"an end waits for a clock that was wrong", "pkg/scheduler/teller.go",
+	{"an end waits for a clock that was wrong", "pkg/scheduler/relay.go",
 		"wait > 0 && wait <= handlerRetry.Max {", "wait > 0 {", []string{"-run", "TestEnded(Over|AfterAC)"}},
 	{"send what is damaged", "pkg/store/codec.go",
 		"	if p.checksum(c, id, k) != p.sum {", "	if false {", []string{"-run", "TestDamage"}},

@@ -104,8 +104,8 @@ type Stored struct {
 	Due         time.Time    // not before when it goes again
 	Outstanding []lease.Hold // the permits that its attempts may have out
 
-	// Of calls from Untold: when Config.Ended gets the end, and how often it has failed.
-	TellAt   time.Time
+	// Of calls from PendingEnds: when Config.Ended gets the end, and how often it has failed.
+	HandleAt time.Time
 	Failures int
 }
 

@@ -65,7 +65,7 @@ type Config struct {
 	// panic, which is logged, the same end comes again, a second later at first, after
 	// more failures up to 10 minutes later.
 	//
-	// An end that is not handled stays in the store. With a [Durable], whose Untold lists
+	// An end that is not handled stays in the store. With a [Durable], whose PendingEnds lists
 	// those, each comes at least once, over restarts and crashes, and perhaps more often: a
 	// crash may follow the handler before the store knows of it. Without one the ends that
 	// are left are lost with the process, and with their calls when [NewMemory] forgets these.

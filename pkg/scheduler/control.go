@@ -142,7 +142,7 @@ func (s *Scheduler) resolveStored(ctx context.Context, id string, as State, reas
 	if err := s.journal.decide(ctx, next); err != nil {
 		return nil, s.journal.unread(err)
 	}
-	s.teller.wake()
+	s.relay.wake()
 	if err := s.loop.ask(context.WithoutCancel(ctx), func(now time.Time) { s.loop.settleStored(now, next, e) }); err != nil {
 		return nil, err
 	}

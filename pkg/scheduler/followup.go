@@ -53,7 +53,7 @@ func (f *followUps) resume(upstreams []string) {
 func (f *followUps) after(now time.Time, c *call) {
 	switch {
 	case c.Handled():
-		f.s.teller.wake()
+		f.s.relay.wake()
 	case c.Callback != "":
 		var sv *service
 		if to := f.s.loop.upstreams[c.webhookUpstream()]; to != nil { // it may be removed

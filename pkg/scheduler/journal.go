@@ -231,8 +231,8 @@ func (j *journal) pendingWebhooks(ctx context.Context, after string, most int) (
 
 // An outbox keeps the ends of calls until Config.Ended has handled them; see [Durable].
 type outbox interface {
-	Untold(ctx context.Context, max int) ([]*Call, error)
-	Told(ctx context.Context, notice string, again time.Time) error
+	PendingEnds(ctx context.Context, max int) ([]*Call, error)
+	EndHandled(ctx context.Context, notice string, again time.Time) error
 }
 
 // outbox returns the store of submitted calls, nil if it does not keep their ends.
@@ -244,10 +244,10 @@ func (j *journal) outbox() outbox {
 	return o
 }
 
-// untold lists the calls whose end is to be handled, the next one first.
-func (j *journal) untold(ctx context.Context, most int) (calls []*Call, err error) {
+// pendingEnds lists the calls whose end is to be handled, the next one first.
+func (j *journal) pendingEnds(ctx context.Context, most int) (calls []*Call, err error) {
 	err = j.reading(func() (err error) {
-		calls, err = j.outbox().Untold(ctx, most)
+		calls, err = j.outbox().PendingEnds(ctx, most)
 		return err
 	})
 	j.check(err)
@@ -262,12 +262,12 @@ func (j *journal) unhandled() int {
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return len(m.untold)
+	return len(m.pendingEnds)
 }
 
-// told stores that an end was handled, or is handled again at an instant.
-func (j *journal) told(notice string, again time.Time) error {
-	err := j.outbox().Told(context.Background(), notice, again)
+// endHandled stores that an end was handled, or is handled again at an instant.
+func (j *journal) endHandled(notice string, again time.Time) error {
+	err := j.outbox().EndHandled(context.Background(), notice, again)
 	j.check(err)
 	return err
 }

@@ -18,17 +18,17 @@ type memory struct {
 	keep      int   // finished calls
 	keepBytes int64 // of their responses
 
-	mu       sync.RWMutex
-	calls    map[string]*Call
-	keys     map[string]claim // by idempotency key
-	keyOf    map[string]string
-	finished []string // ids, in the order in which they finished
-	bytes    int64
-	untold   map[string]untold // by id of a call whose end is to be handled
+	mu          sync.RWMutex
+	calls       map[string]*Call
+	keys        map[string]claim // by idempotency key
+	keyOf       map[string]string
+	finished    []string // ids, in the order in which they finished
+	bytes       int64
+	pendingEnds map[string]pendingEnd // by id of a call whose end is to be handled
 }
 
-// An untold is an end that Config.Ended has not handled yet.
-type untold struct {
+// A pendingEnd is an end that Config.Ended has not handled yet.
+type pendingEnd struct {
 	at       time.Time
 	failures int
 }
@@ -43,7 +43,7 @@ type claim struct{ fingerprint, id string }
 func NewMemory(keep int, keepBytes int64) Store { return newMemory(keep, keepBytes) }
 
 func newMemory(keep int, keepBytes int64) *memory {
-	return &memory{keep: keep, keepBytes: keepBytes, calls: make(map[string]*Call), keys: make(map[string]claim), keyOf: make(map[string]string), untold: make(map[string]untold)}
+	return &memory{keep: keep, keepBytes: keepBytes, calls: make(map[string]*Call), keys: make(map[string]claim), keyOf: make(map[string]string), pendingEnds: make(map[string]pendingEnd)}
 }
 
 func (m *memory) Accept(_ context.Context, e *Entry) (*Call, error) {
@@ -103,9 +103,9 @@ func (m *memory) Record(_ context.Context, c *Call) error {
 		return fmt.Errorf("%w, or it is finished: %s", ErrNotFound, c.ID)
 	}
 	m.calls[c.ID] = c
-	delete(m.untold, c.ID)
+	delete(m.pendingEnds, c.ID)
 	if c.Handled() && c.Notice() != "" {
-		m.untold[c.ID] = untold{at: time.Now()}
+		m.pendingEnds[c.ID] = pendingEnd{at: time.Now()}
 	}
 	switch {
 	case swept(before):
@@ -119,7 +119,7 @@ func (m *memory) Record(_ context.Context, c *Call) error {
 		m.finished = m.finished[1:]
 		m.bytes -= m.calls[id].Response.size()
 		delete(m.calls, id)
-		delete(m.untold, id)
+		delete(m.pendingEnds, id)
 		delete(m.keys, m.keyOf[id])
 		delete(m.keyOf, id)
 	}
@@ -162,34 +162,34 @@ func cut(calls []*Call, most int) []*Call {
 	return calls
 }
 
-// Untold is as of a [Durable].
-func (m *memory) Untold(_ context.Context, most int) ([]*Call, error) {
+// PendingEnds is as of a [Durable].
+func (m *memory) PendingEnds(_ context.Context, most int) ([]*Call, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	calls := make([]*Call, 0, len(m.untold))
-	for id, u := range m.untold {
+	calls := make([]*Call, 0, len(m.pendingEnds))
+	for id, u := range m.pendingEnds {
 		c := m.calls[id].snapshot()
-		c.Response, c.Stored = nil, &Stored{TellAt: u.at, Failures: u.failures}
+		c.Response, c.Stored = nil, &Stored{HandleAt: u.at, Failures: u.failures}
 		calls = append(calls, c)
 	}
 	slices.SortFunc(calls, func(a, b *Call) int {
-		return cmp.Or(a.TellAt.Compare(b.TellAt), strings.Compare(a.ID, b.ID))
+		return cmp.Or(a.HandleAt.Compare(b.HandleAt), strings.Compare(a.ID, b.ID))
 	})
 	return cut(calls, most), nil
 }
 
-// Told is as of a [Durable].
-func (m *memory) Told(_ context.Context, notice string, again time.Time) error {
+// EndHandled is as of a [Durable].
+func (m *memory) EndHandled(_ context.Context, notice string, again time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	id, _, _ := strings.Cut(notice, ".")
-	u, known := m.untold[id]
+	u, known := m.pendingEnds[id]
 	switch {
 	case !known || m.calls[id].Notice() != notice: // the call has moved on
 	case again.IsZero():
-		delete(m.untold, id)
+		delete(m.pendingEnds, id)
 	default:
-		m.untold[id] = untold{again, u.failures + 1}
+		m.pendingEnds[id] = pendingEnd{again, u.failures + 1}
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ type Scheduler struct {
 	journal   *journal
 	loop      *loop
 	followUps *followUps
-	teller    *teller            // nil without Config.Ended
+	relay     *relay             // nil without Config.Ended
 	cuts      context.Context    // ends when attempts in flight are cut off
 	cut       context.CancelFunc // ends cuts
 
@@ -85,8 +85,8 @@ func New(c Config) (*Scheduler, error) {
 		}
 	}
 	if c.Ended != nil {
-		s.teller = newTeller(c.Ended, s.journal, s.log)
-		s.followUps.work.Go(func() { s.teller.run(s.followUps.ctx) })
+		s.relay = newRelay(c.Ended, s.journal, s.log)
+		s.followUps.work.Go(func() { s.relay.run(s.followUps.ctx) })
 	}
 	go s.loop.run()
 	if s.journal.outlives() {

@@ -63,13 +63,13 @@ type Durable interface {
 	// Notice and are not Handled, if no Entry with their Notice was accepted. They come by
 	// growing id, at most max of them.
 	PendingWebhooks(ctx context.Context, after string, max int) ([]*Call, error)
-	// Untold returns the calls that have a Notice, are Handled, and whose Notice was not
-	// told: at most max of them, the earliest TellAt first, without their Response. As long
-	// as it has a call, the store keeps that.
-	Untold(ctx context.Context, max int) ([]*Call, error)
-	// Told stores that a Notice of a Handled call was told, if again is zero; else that the
-	// handler has failed once more, and gets it again at that instant.
-	Told(ctx context.Context, notice string, again time.Time) error
+	// PendingEnds returns the calls that have a Notice, are Handled, and whose end was not
+	// handled: at most max of them, the earliest HandleAt first, without their Response. As
+	// long as it has a call, the store keeps that.
+	PendingEnds(ctx context.Context, max int) ([]*Call, error)
+	// EndHandled stores that the end of a Notice was handled, if again is zero; else that
+	// the handler has failed once more, and gets it again at that instant.
+	EndHandled(ctx context.Context, notice string, again time.Time) error
 	// Fetch returns a call that waits or is unknown, or ErrNotFound.
 	Fetch(ctx context.Context, id string) (*Entry, error)
 	// Scan returns waiting calls of an upstream that may go before due, by rank,

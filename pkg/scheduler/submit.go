@@ -25,7 +25,7 @@ func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
 	if refused != nil {
 		return nil, refused
 	}
-	if s.teller != nil && c.Callback == "" && r.origin == nil {
+	if s.relay != nil && c.Callback == "" && r.origin == nil {
 		c.Callback = toEnded
 	}
 	c.Async, c.Durable = true, s.journal.outlives() && (r.origin == nil || r.origin.resolves == "") // the next process queries by itself

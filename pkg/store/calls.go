@@ -95,14 +95,14 @@ func (c *conn) update(call *scheduler.Call, r *row, response *content, stayBound
 		err = c.exec("DELETE FROM bodies WHERE seq = ?", r.seq)
 	}
 	if n > 0 && err == nil {
-		err = c.tell(call)
+		err = c.noteEnd(call)
 	}
 	return n > 0, err
 }
 
-// tell notes the end of a call, to be told by a webhook or to the handler. The handler gets
+// noteEnd notes the end of a call, to be told by a webhook or to the handler. The handler gets
 // no earlier end of it any more.
-func (c *conn) tell(call *scheduler.Call) error {
+func (c *conn) noteEnd(call *scheduler.Call) error {
 	var at any // a webhook's is null
 	if call.Handled() {
 		at = micros(time.Now())

@@ -122,8 +122,8 @@ func (d *DB) Settle(ctx context.Context, holds []lease.Hold) error {
 	}})
 }
 
-// Told implements [scheduler.Durable].
-func (d *DB) Told(ctx context.Context, notice string, again time.Time) error {
+// EndHandled implements [scheduler.Durable].
+func (d *DB) EndHandled(ctx context.Context, notice string, again time.Time) error {
 	return d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
 		if again.IsZero() {
 			return nil, c.exec("DELETE FROM untold WHERE notice = ?", notice)

@@ -131,7 +131,7 @@ func (b *books) audit(t *testing.T, d *DB) {
 			t.Errorf("the end of call %s, which is %s, was never handled", c.ID, c.State)
 		}
 	}
-	if left, err := d.Untold(t.Context(), 9); len(left) > 0 || err != nil {
+	if left, err := d.PendingEnds(t.Context(), 9); len(left) > 0 || err != nil {
 		t.Errorf("ends that are not handled: %v, %v", left, err)
 	}
 	again := b.all - len(b.told)

@@ -139,8 +139,8 @@ func (r *reader) PendingWebhooks(ctx context.Context, after string, most int) ([
 	})
 }
 
-// Untold implements [scheduler.Durable].
-func (r *reader) Untold(ctx context.Context, most int) ([]*scheduler.Call, error) {
+// PendingEnds implements [scheduler.Durable].
+func (r *reader) PendingEnds(ctx context.Context, most int) ([]*scheduler.Call, error) {
 	return within(ctx, r, func(q querier) (calls []*scheduler.Call, err error) {
 		rows, err := q.QueryContext(ctx, "SELECT notice, tell_at, failures, "+columns+
 			" FROM untold INDEXED BY untold_at JOIN current USING (seq) WHERE tell_at IS NOT NULL ORDER BY tell_at, notice")
@@ -161,7 +161,7 @@ func (r *reader) Untold(ctx context.Context, most int) ([]*scheduler.Call, error
 				return nil, err
 			}
 			if c.Notice() == notice {
-				c.TellAt, c.Failures = instant(at), failures
+				c.HandleAt, c.Failures = instant(at), failures
 				calls = append(calls, c)
 			}
 		}

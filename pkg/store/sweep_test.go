@@ -82,10 +82,10 @@ func TestSweepKeepsUnhandledEnds(t *testing.T) {
 		}
 	}
 	sweep(0)
-	if untold, err := d.Untold(t.Context(), 9); len(untold) != 1 || err != nil {
+	if untold, err := d.PendingEnds(t.Context(), 9); len(untold) != 1 || err != nil {
 		t.Errorf("untold: %v, %v; want one", untold, err)
 	}
-	if err := d.Told(t.Context(), end.Notice(), time.Time{}); err != nil {
+	if err := d.EndHandled(t.Context(), end.Notice(), time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	sweep(1)

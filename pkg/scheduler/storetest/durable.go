@@ -29,7 +29,7 @@ func RunDurable(t *testing.T, new func(t *testing.T) (open func() scheduler.Dura
 		"one call":              fetch,
 		"backlog":               backlog,
 		"pending webhooks":      pendingWebhooks,
-		"untold ends":           untold,
+		"pending ends":          pendingEnds,
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &durable{suite: suite{T: t}, open: new(t)}

@@ -56,13 +56,13 @@ func pendingWebhooks(t *durable) {
 	}
 }
 
-// untold: the store keeps the ends of calls until they are told, over lives, and only the
+// pendingEnds: the store keeps the ends of calls until they are told, over lives, and only the
 // last one of a call.
-func untold(t *durable) {
+func pendingEnds(t *durable) {
 	handled := func(e *scheduler.Entry) { e.Call.Callback = "/ended" }
 	list := func(when string, want ...*scheduler.Call) {
 		t.Helper()
-		got, err := t.d.Untold(t.Context(), 10)
+		got, err := t.d.PendingEnds(t.Context(), 10)
 		same := slices.EqualFunc(got, want, func(a, b *scheduler.Call) bool { return a.Notice() == b.Notice() && a.Response == nil })
 		if err != nil || !same {
 			t.Errorf("%s: %v, %v; want %d", when, notices(got), err, len(want))
@@ -70,7 +70,7 @@ func untold(t *durable) {
 	}
 	told := func(c *scheduler.Call, again time.Time) {
 		t.Helper()
-		if err := t.d.Told(t.Context(), c.Notice(), again); err != nil {
+		if err := t.d.EndHandled(t.Context(), c.Notice(), again); err != nil {
 			t.Fatalf("Told: %v", err)
 		}
 	}
@@ -89,7 +89,7 @@ func untold(t *durable) {
 	t.recover()
 	lost := t.get(broken.Call.ID) // unknown since
 	list("after a crash", first, second, lost)
-	if got, err := t.d.Untold(t.Context(), 1); err != nil || len(got) != 1 {
+	if got, err := t.d.PendingEnds(t.Context(), 1); err != nil || len(got) != 1 {
 		t.Errorf("a page of one: %v, %v", notices(got), err)
 	}
 	again := time.Now().Add(time.Hour).Truncate(time.Microsecond)
@@ -97,8 +97,8 @@ func untold(t *durable) {
 	told(first, again)
 	t.lives(func(how string, _ *scheduler.Recovered) {
 		list("after failures, "+how, second, lost, first)
-		if got, _ := t.d.Untold(t.Context(), 3); len(got) == 3 && (got[2].Failures != 2 || !got[2].TellAt.Equal(again)) {
-			t.Errorf("%s: %d failures, again at %v; want 2, %v", how, got[2].Failures, got[2].TellAt, again)
+		if got, _ := t.d.PendingEnds(t.Context(), 3); len(got) == 3 && (got[2].Failures != 2 || !got[2].HandleAt.Equal(again)) {
+			t.Errorf("%s: %d failures, again at %v; want 2, %v", how, got[2].Failures, got[2].HandleAt, again)
 		}
 	})
 	told(first, time.Time{})
@@ -109,7 +109,7 @@ func untold(t *durable) {
 	told(lost, time.Time{}) // too late
 	told(lost, again)
 	list("an earlier end is told", decided)
-	if got, _ := t.d.Untold(t.Context(), 1); len(got) == 1 && got[0].Failures != 0 {
+	if got, _ := t.d.PendingEnds(t.Context(), 1); len(got) == 1 && got[0].Failures != 0 {
 		t.Error("the failure of an earlier end counts")
 	}
 	if page, err := t.d.PendingWebhooks(t.Context(), "", 10); err != nil || len(page) != 1 {

@@ -235,8 +235,8 @@ func TestEndedForgets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if calls, err := m.Untold(t.Context(), 9); err != nil || len(calls) != 2 || calls[0].ID != "1" {
-		t.Errorf("untold: %v, %v; want the two that are kept", calls, err)
+	if calls, err := m.PendingEnds(t.Context(), 9); err != nil || len(calls) != 2 || calls[0].ID != "1" {
+		t.Errorf("pending ends: %v, %v; want the two that are kept", calls, err)
 	}
 }
 
