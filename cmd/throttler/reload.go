@@ -38,17 +38,12 @@ func (sc *sidecar) reload() ([]string, error) {
 		sc.log.Info("reloaded: " + c)
 	}
 	for _, w := range sc.cfg.Warnings {
-		if !slices.ContainsFunc(warned, func(old string) bool { return withoutPlace(old) == withoutPlace(w) }) {
-			sc.log.Warn(w)
+		// An edit of the file moves the places of the others.
+		if !slices.ContainsFunc(warned, func(old *config.Fault) bool { return old.Path == w.Path && old.Err.Error() == w.Err.Error() }) {
+			sc.log.Warn(w.Error())
 		}
 	}
 	return changes, nil
-}
-
-// withoutPlace cuts the file and the line from a warning: an edit of the file moves them.
-func withoutPlace(warning string) string {
-	_, rest, _ := strings.Cut(warning, ": ")
-	return rest
 }
 
 func (sc *sidecar) apply() ([]string, error) {

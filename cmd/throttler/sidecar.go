@@ -50,7 +50,7 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 		return err
 	}
 	for _, w := range sc.cfg.Warnings {
-		sc.log.Warn(w)
+		sc.log.Warn(w.Error())
 	}
 	if w := outdated(runtime.Version()); w != "" {
 		sc.log.Warn(w)

@@ -74,7 +74,7 @@ type Config struct {
 	Listeners map[string]Listener
 	// Warnings are about settings that are allowed but may surprise, each with its place and
 	// path, in the order of the file.
-	Warnings []string
+	Warnings Errors
 
 	settings map[string]string // by path, presets included; see Diff
 	places   *places
@@ -145,9 +145,7 @@ func load(name string, text []byte, environment bool, flags *pflag.FlagSet) (*Co
 	if len(faults.faults) > 0 {
 		return nil, faults.sorted(faults.faults)
 	}
-	for _, w := range faults.sorted(faults.warnings) {
-		c.Warnings = append(c.Warnings, w.Error())
-	}
+	c.Warnings = faults.sorted(faults.warnings)
 	c.places = at
 	return c, nil
 }

@@ -311,7 +311,7 @@ upstreams:
 			t.Errorf("%s: %v, want %v", tt.name, tt.got, tt.want)
 		}
 	}
-	if w := c.Warnings[0]; len(c.Warnings) != 2 || !strings.Contains(w, "THROTTLER_UPSTREAMS_OTHER_URL") || strings.Contains(w, "unlisted") {
+	if w := c.Warnings[0].Error(); len(c.Warnings) != 2 || !strings.Contains(w, "THROTTLER_UPSTREAMS_OTHER_URL") || strings.Contains(w, "unlisted") {
 		t.Errorf("warnings %q", c.Warnings)
 	}
 	if c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test'}}")); err != nil || c.Admin != DefaultAdmin {
@@ -420,8 +420,8 @@ upstreams:
 		"line 10: upstreams.signed.listen: :8083 can be reached from other hosts, and the signer signs what they send; write 127.0.0.1:8083, or keep other hosts out",
 	}
 	for i := range want {
-		if len(c.Warnings) != len(want) || !strings.HasPrefix(c.Warnings[i], want[i]) {
-			t.Fatalf("warnings:\n%s\nwant these beginnings:\n%s", strings.Join(c.Warnings, "\n"), strings.Join(want, "\n"))
+		if len(c.Warnings) != len(want) || !strings.HasPrefix(c.Warnings[i].Error(), want[i]) {
+			t.Fatalf("warnings:\n%s\nwant these beginnings:\n%s", c.Warnings, strings.Join(want, "\n"))
 		}
 	}
 }
