@@ -83,7 +83,7 @@ func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, and that of Go",
-		Args:  cobra.NoArgs,
+		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "throttler version", cmd.Root().Version)
 			return err

@@ -121,10 +121,7 @@ func refusal(now time.Time, u *upstreamState, c *call) *Error {
 
 // bound names what ends the wait of a new call.
 func bound(sv *service, c *call) string {
-	earliest := c.AcceptedAt
-	if c.NotBefore.After(earliest) {
-		earliest = earliest.Add(c.NotBefore.Sub(earliest))
-	}
+	earliest := later(c.AcceptedAt, toMonotonic(c.AcceptedAt, c.NotBefore))
 	switch {
 	case !c.Async && c.Deadline.Equal(c.AcceptedAt.Add(sv.MaxWait)):
 		return fmt.Sprintf("max_wait of upstream %q, %v", sv.Name, sv.MaxWait)

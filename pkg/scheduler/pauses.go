@@ -138,7 +138,7 @@ func pausedLimits(now time.Time, u *upstreamState) []WaitingFor {
 	}
 	var all []WaitingFor
 	for k := range at {
-		if k.limit == 0 && !u.circuit.Open() || k.limit >= len(u.limits) {
+		if k.limit == 0 && !u.circuit.Open() {
 			continue
 		}
 		if until := u.ledger.Usage(now, k.limit, k.key).PausedUntil; !until.IsZero() {
