@@ -18,7 +18,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// The lines of the log about upstreams and listeners, restored calls, and attempts that a stop cuts off.
+// The lines of the log about upstreams and listeners, restored calls, and attempts that a
+// stop cuts off.
 
 // tellServed logs the store, and each upstream with its limits and its listener, without
 // secrets: of a URL only the scheme and the host.
@@ -83,8 +84,8 @@ func pending(s *scheduler.Scheduler) (sending, waiting int) {
 	return sending, waiting
 }
 
-// endAtSignal ends the process at the next signal to stop, and logs the attempts that it cuts off. Stop
-// ends the watch for it.
+// endAtSignal ends the process at the next signal to stop, and logs the attempts that it
+// cuts off. Stop ends the watch for it.
 func endAtSignal(log *slog.Logger, s *scheduler.Scheduler) (stop func()) {
 	signals, over := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestStartTells: the log of a start names listeners, upstreams and the calls that the store had from the
-// process before, without secrets.
+// TestStartTells: the log of a start names listeners, upstreams and the calls that the store
+// had from the process before, without secrets.
 func TestStartTells(t *testing.T) {
 	url, arrived, _ := stall(t)
 	file := filepath.Join(t.TempDir(), "throttler.db")

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// What a query's answer makes of a call.
+// Decisions of a query's answer.
 const (
 	paid  = "done"
 	lost  = "failed"

@@ -73,7 +73,7 @@ type flight struct {
 	place      *list.Element    // among the attempts in flight, nil if it is not
 	result     *upstream.Result // the last answer, for the caller
 	reason     Reason           // why the call ended without one
-	paused     string           // what held the upstream then, if that is the reason
+	paused     string           // its pauses and limits then, if these are the reason
 }
 
 // history returns the flight of a call, the zero flight if it has none, for reading.

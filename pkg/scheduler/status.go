@@ -20,9 +20,9 @@ type UpstreamStatus struct {
 	URL         string
 	State       string // up, paused, down, tripped, or removed from the configuration
 	PausedUntil time.Time
-	// Cause is what paused it: answer, operator, restart (permits of attempts before it may
-	// be out), or down, failing or silent of its circuit breaker. Reason says why, and Since from when on, if that is known. While it is down
-	// or tripped, PausedUntil is when the next probe is due.
+	// Cause is answer, operator, restart (permits of attempts before it may be out), or down,
+	// failing or silent of its circuit breaker. Reason says why, and Since from when on, if
+	// that is known. While it is down or tripped, PausedUntil is when the next probe is due.
 	Cause  string
 	Reason string
 	Since  time.Time

@@ -23,7 +23,7 @@ type streamed struct {
 	stored chan struct{} // closed when the store has the end of the call
 
 	mu      sync.Mutex
-	changed sync.Cond // what follows, up to read
+	changed sync.Cond // more of it, up to read
 	copying bool
 	closed  bool
 	copied  []byte

@@ -62,7 +62,7 @@ func probe(file string, o Options, c *codec) error {
 		return err
 	}
 	err = writable(dir)
-	if err == nil && info.Mode().Perm()&0o222 == 0 { // such as /proc, whatever the user
+	if err == nil && info.Mode().Perm()&0o222 == 0 { // such as /proc, also for root
 		err = fs.ErrPermission
 	}
 	if err != nil {

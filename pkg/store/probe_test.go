@@ -93,7 +93,7 @@ func TestProbe(t *testing.T) {
 }
 
 // TestFileOfAnotherUser: the error of a file that may not be opened has the next step. It is
-// made here, since a test may run as a user who may open all files.
+// made here, since a test may run as root, which may open all files.
 func TestFileOfAnotherUser(t *testing.T) {
 	err := explain(&fs.PathError{Op: "open", Path: "s.db-lock", Err: syscall.EACCES})
 	if want := "open s.db-lock: permission denied; run this as the user of the sidecar, or give that user the file"; err.Error() != want || !errors.Is(err, fs.ErrPermission) {
