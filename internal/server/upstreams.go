@@ -57,12 +57,12 @@ func (a *Admin) pause(r request[api.Pause]) (api.Upstream, error) {
 	if len(p.Reason) > maxPauseReason || strings.ContainsFunc(p.Reason, unicode.IsControl) {
 		return api.Upstream{}, badRequest("reason has %d bytes; at most %d are kept, without control characters", len(p.Reason), maxPauseReason)
 	}
-	because := []string{"from " + r.RemoteAddr}
+	reason := "from " + r.RemoteAddr
 	if p.Reason != "" {
-		because = []string{p.Reason, because[0]}
+		reason = p.Reason + ", " + reason
 	}
 	name := r.PathValue("name")
-	if err := a.Scheduler.Pause(r.Context(), name, p.Limit, p.Key, until, because...); err != nil {
+	if err := a.Scheduler.Pause(r.Context(), name, p.Limit, p.Key, until, reason); err != nil {
 		return api.Upstream{}, err
 	}
 	a.audit(r.Request, "paused", "upstream", name, "limit", p.Limit, "key", p.Key, "until", until, "reason", p.Reason)

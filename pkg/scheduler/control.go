@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -160,14 +159,14 @@ func (c *Call) resolved(now time.Time, as State, reason string) *Call {
 }
 
 // Pause pauses an upstream, one of its limits for all keys (limit), or one key of
-// a limit, until an instant that is to come. Because says by whom and why, for people:
-// statuses and explanations have it. A [Durable] store keeps the pause over a restart. A
+// a limit, until an instant that is to come. Statuses and explanations have the reason,
+// which is for people and may be empty. A [Durable] store keeps the pause over a restart. A
 // pause that ends before one by an earlier Pause is refused ([WrongState]): Resume it first.
-func (s *Scheduler) Pause(ctx context.Context, upstream, limit, key string, until time.Time, because ...string) error {
+func (s *Scheduler) Pause(ctx context.Context, upstream, limit, key string, until time.Time, reason string) error {
 	if !until.After(time.Now()) {
 		return badRequest(upstream, "until %s has passed; Resume ends a pause", stamp(until))
 	}
-	return s.pause(ctx, upstream, limit, key, until, strings.Join(because, ", "))
+	return s.pause(ctx, upstream, limit, key, until, reason)
 }
 
 // Resume ends a pause, by Pause or by an answer of the upstream. Without a limit it also
@@ -176,7 +175,7 @@ func (s *Scheduler) Resume(ctx context.Context, upstream, limit, key string) err
 	return s.pause(ctx, upstream, limit, key, time.Time{}, "")
 }
 
-func (s *Scheduler) pause(ctx context.Context, upstream, limit, key string, until time.Time, because string) error {
+func (s *Scheduler) pause(ctx context.Context, upstream, limit, key string, until time.Time, reason string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -190,7 +189,7 @@ func (s *Scheduler) pause(ctx context.Context, upstream, limit, key string, unti
 	var closed <-chan struct{} // when the store knows that the breaker is
 	if err := s.loop.ask(context.WithoutCancel(ctx), func(now time.Time) {
 		u := s.loop.upstreams[upstream]
-		h := lease.Hold{Upstream: upstream, Limit: limit, Key: key, Back: until, Paused: true, Since: now, Reason: because}
+		h := lease.Hold{Upstream: upstream, Limit: limit, Key: key, Back: until, Paused: true, Since: now, Reason: reason}
 		if refused = shorter(now, s.loop, h); refused != nil {
 			return
 		}

@@ -145,7 +145,7 @@ func TestResolveOfAnAnsweredCall(t *testing.T) {
 func TestPauseAndResume(t *testing.T) {
 	u := Upstream{Limits: []Limit{{Name: "app", PerKey: "path", Calls: 10, Window: sec}}}
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
-		if err := s.Pause(t.Context(), "api", "app", "/a", f.start.Add(time.Hour)); err != nil {
+		if err := s.Pause(t.Context(), "api", "app", "/a", f.start.Add(time.Hour), ""); err != nil {
 			t.Fatal(err)
 		}
 		a := submit(t, s, Request{Target: "/a"})
@@ -159,11 +159,11 @@ func TestPauseAndResume(t *testing.T) {
 		}
 		wait(t, s, a.ID)
 		sameTimes(t, f.at(), 0, 2*sec+10*ms)
-		if err := s.Pause(t.Context(), "api", "nope", "", time.Now().Add(sec)); reason(err) != NotFound {
+		if err := s.Pause(t.Context(), "api", "nope", "", time.Now().Add(sec), ""); reason(err) != NotFound {
 			t.Errorf("unknown limit: %v", err)
 		}
 		for _, until := range []time.Time{{}, time.Now()} { // the zero time ends no pause either
-			if err := s.Pause(t.Context(), "api", "", "", until); reason(err) != BadRequest || !strings.Contains(err.Error(), "has passed") {
+			if err := s.Pause(t.Context(), "api", "", "", until, ""); reason(err) != BadRequest || !strings.Contains(err.Error(), "has passed") {
 				t.Errorf("Pause until %v: %v, want bad_request", until, err)
 			}
 		}
@@ -173,7 +173,7 @@ func TestPauseAndResume(t *testing.T) {
 func TestLaterPauseWins(t *testing.T) {
 	bubble(t, Upstream{}, func(t *testing.T, s *Scheduler, f *fake) {
 		s.Pause(t.Context(), "api", "", "", f.start.Add(time.Hour), "maintenance")
-		err := s.Pause(t.Context(), "api", "", "", f.start.Add(time.Minute))
+		err := s.Pause(t.Context(), "api", "", "", f.start.Add(time.Minute), "")
 		if want := "is paused until 2000-01-01T01:00:00.000Z already, and not only until 2000-01-01T00:01:00.000Z; resume it first to shorten the pause (by an operator, since 2000-01-01T00:00:00.000Z: maintenance)"; reason(err) != WrongState || !strings.Contains(err.Error(), want) {
 			t.Errorf("a shorter pause: %v, want %q", err, want)
 		}
@@ -181,7 +181,7 @@ func TestLaterPauseWins(t *testing.T) {
 			t.Errorf("%s until %v, want paused for the hour", st.State, st.PausedUntil.Sub(f.start))
 		}
 		s.Resume(t.Context(), "api", "", "")
-		s.Pause(t.Context(), "api", ConcurrencyLimit, "nobody", f.start.Add(time.Hour)) // a key that no call has
+		s.Pause(t.Context(), "api", ConcurrencyLimit, "nobody", f.start.Add(time.Hour), "") // a key that no call has
 		if st := upstreams(t, s)[0]; st.State != "up" {
 			t.Errorf("%s until %v, want up", st.State, st.PausedUntil.Sub(f.start))
 		}
@@ -196,7 +196,7 @@ func TestPauseOfAnUpstreamThatIsDown(t *testing.T) {
 		c := submit(t, s, Request{Target: "/"})
 		time.Sleep(100 * ms)
 		until := time.Now().Add(time.Hour)
-		if err := s.Pause(t.Context(), "api", "", "", until); err != nil {
+		if err := s.Pause(t.Context(), "api", "", "", until, ""); err != nil {
 			t.Fatal(err)
 		}
 		got := s.mustGet(t, c.ID)
@@ -206,7 +206,7 @@ func TestPauseOfAnUpstreamThatIsDown(t *testing.T) {
 		if st := upstreams(t, s)[0]; !st.ETA.Equal(until) || !st.PausedUntil.Equal(until) {
 			t.Errorf("%+v, want it shut until %v", st, until)
 		}
-		if err := s.Pause(t.Context(), "api", "", "", time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC)); err != nil {
+		if err := s.Pause(t.Context(), "api", "", "", time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC), ""); err != nil {
 			t.Fatal(err)
 		}
 		if st := upstreams(t, s)[0]; time.Until(st.PausedUntil) < 250*365*24*time.Hour {

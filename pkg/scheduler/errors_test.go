@@ -58,7 +58,7 @@ func TestEndedContext(t *testing.T) {
 		for name, err := range map[string]error{
 			"Do":        second(second3(s.Do(ended, Request{Upstream: "api", Target: "/"}))),
 			"Submit":    second(s.Submit(ended, Request{Upstream: "api", Target: "/"})),
-			"Pause":     s.Pause(ended, "api", "", "", time.Now().Add(time.Hour)),
+			"Pause":     s.Pause(ended, "api", "", "", time.Now().Add(time.Hour), ""),
 			"Get":       second(s.Get(ended, c.ID)),
 			"List":      second(s.List(ended, Filter{})),
 			"Cancel":    second(s.Cancel(ended, c.ID)),

@@ -167,7 +167,7 @@ func ExampleScheduler_Pause() {
 	defer s.Close()
 	ctx := context.Background()
 
-	if err := s.Pause(ctx, "pay", "", "", time.Now().Add(time.Hour)); err != nil {
+	if err := s.Pause(ctx, "pay", "", "", time.Now().Add(time.Hour), ""); err != nil {
 		panic(err)
 	}
 	call, err := s.Submit(ctx, refund(1))

@@ -49,7 +49,7 @@ func TestStop(t *testing.T) {
 				"List":    second(s.List(t.Context(), Filter{})),
 				"Cancel":  second(s.Cancel(t.Context(), flying.ID)),
 				"Resolve": second(s.Resolve(t.Context(), flying.ID, Done, "")),
-				"Pause":   s.Pause(t.Context(), "api", "", "", time.Now().Add(sec)),
+				"Pause":   s.Pause(t.Context(), "api", "", "", time.Now().Add(sec), ""),
 			} {
 				if reason(err) != Stopping {
 					t.Errorf("%s afterwards: %v, want stopping", name, err)
@@ -139,7 +139,7 @@ func TestNothingIsAskedOfAClosedStore(t *testing.T) {
 		s.Close()
 		for name, err := range map[string]error{
 			"Wait": <-waited, "Cancel": second(s.Cancel(t.Context(), c.ID)), "Get": second(s.Get(t.Context(), c.ID)),
-			"Pause": s.Pause(t.Context(), "api", "", "", time.Now().Add(sec)),
+			"Pause": s.Pause(t.Context(), "api", "", "", time.Now().Add(sec), ""),
 		} {
 			if reason(err) != Stopping {
 				t.Errorf("%s after Close: %v, want stopping", name, err)

@@ -191,7 +191,7 @@ func TestPauseWhileTripped(t *testing.T) {
 			limit  string        // that is paused
 			pause  time.Duration // for so long
 			listed int           // in the status
-			want   string        // what the call waits for
+			want   string        // cause of the wait
 		}{
 			{"", 100 * ms, 1, "concurrency: breaker"},
 			{"", time.Hour, 1, "concurrency: by an operator, since 2000-01-01T00:00:00.002Z: maintenance"},

@@ -139,7 +139,7 @@ func TestRepeatsThatAreHeldUpStayWithinRetention(t *testing.T) {
 			return answer{}
 		},
 		"paused": func(s *Scheduler, _ int) answer {
-			go s.Pause(t.Context(), "api", "", "", time.Now().Add(20*sec))
+			go s.Pause(t.Context(), "api", "", "", time.Now().Add(20*sec), "")
 			return answer{}
 		},
 	} {

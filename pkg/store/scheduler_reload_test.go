@@ -227,7 +227,7 @@ func TestDeadlineCountsCallsOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Hour)); err != nil {
+		if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Hour), ""); err != nil {
 			t.Fatal(err)
 		}
 		var last *scheduler.Call

@@ -162,7 +162,7 @@ func TestPauseOverRestart(t *testing.T) {
 					len(st.Pauses) != 1 || st.Pauses[0].Key != "a" || !strings.HasSuffix(st.Pauses[0].Pause, ": maintenance") {
 					t.Errorf("after restarts: %+v", st)
 				}
-				if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Minute)); !errors.Is(err, scheduler.WrongState) {
+				if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Minute), ""); !errors.Is(err, scheduler.WrongState) {
 					t.Errorf("a shorter pause: %v", err)
 				}
 				time.Sleep(59 * time.Minute)
