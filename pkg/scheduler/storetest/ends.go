@@ -56,8 +56,8 @@ func pendingWebhooks(t *durable) {
 	}
 }
 
-// pendingEnds: the store keeps the ends of calls until they are told, over lives, and only the
-// last one of a call.
+// pendingEnds: the store keeps the ends of calls until they are handled, over lives, and only
+// the last one of a call.
 func pendingEnds(t *durable) {
 	handled := func(e *scheduler.Entry) { e.Call.Callback = "/ended" }
 	list := func(when string, want ...*scheduler.Call) {
@@ -68,10 +68,10 @@ func pendingEnds(t *durable) {
 			t.Errorf("%s: %v, %v; want %d", when, notices(got), err, len(want))
 		}
 	}
-	told := func(c *scheduler.Call, again time.Time) {
+	handle := func(c *scheduler.Call, again time.Time) {
 		t.Helper()
 		if err := t.d.EndHandled(t.Context(), c.Notice(), again); err != nil {
-			t.Fatalf("Told: %v", err)
+			t.Fatalf("EndHandled: %v", err)
 		}
 	}
 	send := func(e *scheduler.Entry, end scheduler.State) *scheduler.Call {
@@ -93,30 +93,30 @@ func pendingEnds(t *durable) {
 		t.Errorf("a page of one: %v, %v", notices(got), err)
 	}
 	again := time.Now().Add(time.Hour).Truncate(time.Microsecond)
-	told(first, again)
-	told(first, again)
+	handle(first, again)
+	handle(first, again)
 	t.lives(func(how string, _ *scheduler.Recovered) {
 		list("after failures, "+how, second, lost, first)
 		if got, _ := t.d.PendingEnds(t.Context(), 3); len(got) == 3 && (got[2].Failures != 2 || !got[2].HandleAt.Equal(again)) {
 			t.Errorf("%s: %d failures, again at %v; want 2, %v", how, got[2].Failures, got[2].HandleAt, again)
 		}
 	})
-	told(first, time.Time{})
-	told(second, time.Time{})
+	handle(first, time.Time{})
+	handle(second, time.Time{})
 	decided := With(lost, func(c *scheduler.Call) { c.State = scheduler.Done })
 	t.record(decided)
 	list("a decision follows", decided)
-	told(lost, time.Time{}) // too late
-	told(lost, again)
-	list("an earlier end is told", decided)
+	handle(lost, time.Time{}) // too late
+	handle(lost, again)
+	list("an earlier end is handled", decided)
 	if got, _ := t.d.PendingEnds(t.Context(), 1); len(got) == 1 && got[0].Failures != 0 {
 		t.Error("the failure of an earlier end counts")
 	}
 	if page, err := t.d.PendingWebhooks(t.Context(), "", 10); err != nil || len(page) != 1 {
 		t.Errorf("webhooks: %v, %v; want one", notices(page), err)
 	}
-	told(decided, time.Time{})
-	list("all are told")
+	handle(decided, time.Time{})
+	list("all are handled")
 }
 
 func notices(calls []*scheduler.Call) []string {
