@@ -50,7 +50,7 @@ const (
 	NeverSent    Cause = iota // for a reason that says nothing of the upstream
 	Unreachable               // no connection could be had
 	Unsigned                  // the signer could not complete it for now
-	Unprocessed               // the upstream took it back without processing it
+	Unprocessed               // the upstream did not process it: HTTP/2 says so, or its token was refused
 	Limited                   // the upstream refused it, as it would others
 	LimitedAlone              // the upstream refused this call alone
 )
@@ -137,7 +137,8 @@ func (p Policy) Next(now time.Time, a Attempt, random float64) Decision {
 // that was limited waits for the pause of its limit, and one without a connection for the
 // breaker of its upstream, so neither waits here. A signature or a connection that fails
 // may be the call's own fault: it backs off, so that another one is the next probe; but
-// the first request that HTTP/2 takes back has met the end of a connection, most often.
+// the first request that HTTP/2 takes back has met the end of a connection, most often, and
+// the first 401 that of a token.
 func (p Policy) notExecuted(now time.Time, a Attempt, random float64) Decision {
 	d := Decision{Again: true, At: now, Failures: a.Failures}
 	switch a.Cause {

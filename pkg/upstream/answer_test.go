@@ -253,18 +253,21 @@ func TestUnreadableBodies(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
+		status         int
 		encoding, body string
 		partial        bool
 		outcome        Outcome
 		reason         string
 	}{
-		{"br", "", true, Unknown, `status 200, and its body is packed as "br", which the rules cannot read`},
-		{"gzip", `{"code":"2"}`, true, Done, "status 200"}, // unpacked
-		{"", "", true, Done, "status 200"},
-		{"br", "", false, Done, "status 200"},
-		{"", strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1), false, Unknown, "status 200, and its body is " + errDeep.Error() + ", which the rules cannot read"},
+		{200, "br", "", true, Unknown, `status 200, and its body is packed as "br", which the rules cannot read`},
+		{200, "gzip", `{"code":"2"}`, true, Done, "status 200"}, // unpacked
+		{400, "", `{"co`, true, Unknown, "status 400, and the rules have not read its whole body"},
+		{400, "", `{"code":"2"}`, false, Failed, "status 400"},
+		{200, "", "", true, Done, "status 200"},
+		{200, "br", "", false, Done, "status 200"},
+		{200, "", strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1), false, Unknown, "status 200, and its body is " + errDeep.Error() + ", which the rules cannot read"},
 	} {
-		res, a := &Result{}, &answer{status: 200, header: http.Header{}, partial: tt.partial, sent: true}
+		res, a := &Result{}, &answer{status: tt.status, header: http.Header{}, partial: tt.partial, sent: true}
 		if tt.encoding != "" {
 			a.header.Set("Content-Encoding", tt.encoding)
 		}

@@ -29,8 +29,8 @@ type Result struct {
 	// Unsigned is true if the signer failed for now. Until it works again, one call
 	// at a time suffices to try it.
 	Unsigned bool
-	// Unprocessed is true if bytes have left, but HTTP/2 reports that the
-	// upstream did not process the request.
+	// Unprocessed is true if bytes have left, but the upstream did not process the
+	// request: HTTP/2 reports so, or a 401 has refused credentials that the signer renews.
 	Unprocessed bool
 	// Sent is true if at least one byte may have left.
 	Sent bool
@@ -56,6 +56,8 @@ type Result struct {
 	// Open is true if an answer below status 500 leaves this one call unknown, and a
 	// repeat would get it again: the upstream is well.
 	Open bool
+	// Ruled is true if a rule has given the outcome, and not the status alone.
+	Ruled bool
 	// RetryAfter is the least wait before the call is sent again: the greater of
 	// the answer's wish and the rule's After; zero if there is neither.
 	RetryAfter time.Duration
@@ -63,6 +65,9 @@ type Result struct {
 	// Response is the answer, nil if there is none. Its Body includes the
 	// inspected bytes; the receiver of the result must close it.
 	Response *http.Response
+	// Charges are the costs that the answer tells, one for each of Config.Charges; nil
+	// without an answer or without expressions.
+	Charges []Charge
 	// Truncated is true if the body goes on after the inspected bytes.
 	Truncated bool
 	// Err is the reason why there is no whole answer.
@@ -73,6 +78,7 @@ type Result struct {
 var (
 	errTimeout = errors.New("the attempt's time-out has passed")
 	errStale   = errors.New("the request's signature is too old to be sent")
+	errRevoked = errors.New("another call has ended it")
 	errRepeat  = errors.New("the connection broke and the request is not sent a second time")
 )
 
@@ -91,19 +97,27 @@ func (u *Upstream) Stream(ctx context.Context, r *Request) *Result {
 }
 
 func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration) *Result {
+	transport, err := u.certificates.transport(r, u.transport)
+	if err != nil {
+		return unsendable(err)
+	}
 	life := newLifetime(ctx, u.Timeout)
-	r, err := u.sign(life.ctx, r)
+	r, err = u.sign(life.ctx, r)
 	if err != nil {
 		return unsigned(life.end(err))
 	}
-	wire := &wire{cancel: life.cancel, latest: r.Latest}
+	if r.Revoked != nil && r.Revoked.Load() { // while it was signed
+		life.end(nil)
+		return &Result{Outcome: NotExecuted, Reason: "never sent: " + errRevoked.Error(), AnsweredAt: time.Now(), Err: errRevoked}
+	}
+	wire := &wire{cancel: life.cancel, latest: r.Latest, revoked: r.Revoked}
 	req, err := u.request(httptrace.WithClientTrace(life.ctx, wire.trace()), r)
 	if err != nil {
 		life.end(nil)
 		return unsendable(err)
 	}
 	wire.at = time.Now() // until a connection is known
-	resp, err := u.exchange(req)
+	resp, err := exchange(transport, req)
 	res := &Result{SentAt: wire.at, AnsweredAt: time.Now(), Response: resp}
 	if err != nil && u.own && wire.unsendable(err) && life.ctx.Err() == nil {
 		life.end(nil)
@@ -123,8 +137,8 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 
 // exchange sends the request and returns the final answer. Any other status says nothing
 // of the call (RFC 9110, section 15), and net/http panics if it is passed on.
-func (u *Upstream) exchange(req *http.Request) (*http.Response, error) {
-	resp, err := u.transport.RoundTrip(req)
+func exchange(transport http.RoundTripper, req *http.Request) (*http.Response, error) {
+	resp, err := transport.RoundTrip(req)
 	if err == nil && (resp.StatusCode < 200 || resp.StatusCode > 999) {
 		resp.Body.Close()
 		return nil, fmt.Errorf("status %03d is %w", resp.StatusCode, ErrStatus)
@@ -155,9 +169,15 @@ func (u *Upstream) answered(res *Result, in *Input, life *lifetime, delay time.D
 		life.timer.Reset(u.BodyTimeout)
 		resp.Body = &tail{head: head, cancel: life.cancel, idle: life.timer, timeout: u.BodyTimeout}
 	}
+	if resp.StatusCode == http.StatusUnauthorized && u.renewed(in.r) { // certain, so no rule is asked
+		res.Outcome, res.Unprocessed, res.Reason = NotExecuted, true, "status 401, and the signer renews its credentials"
+		return
+	}
 	res.RetryAfter = retryAfter(resp.Header, res.AnsweredAt)
 	body, whole := unpack(resp.Header, start, u.MaxInspect)
-	u.rules.decide(res, in, &answer{status: resp.StatusCode, header: resp.Header, body: body, partial: res.Truncated || !whole, sent: true})
+	a := &answer{status: resp.StatusCode, header: resp.Header, body: body, partial: res.Truncated || !whole, sent: true}
+	u.rules.decide(res, in, a)
+	res.Charges = u.charges.of(in, a)
 }
 
 // A lifetime is the context of an attempt and the timer that cancels it.
@@ -198,6 +218,21 @@ func (u *Upstream) sign(ctx context.Context, r *Request) (signed *Request, err e
 	return signed, u.Signer.Sign(ctx, signed)
 }
 
+// renewed reports whether a request with the answer 401 goes again with new credentials. A
+// panic of the signer counts as false.
+func (u *Upstream) renewed(r *Request) (again bool) {
+	renewer, ok := u.Signer.(Renewer)
+	if !ok || r.Renewed {
+		return false
+	}
+	defer func() {
+		if recover() != nil {
+			again = false
+		}
+	}()
+	return renewer.Renew(r)
+}
+
 // ErrSigner is the error of an attempt whose signer failed; it wraps that of the signer too.
 var ErrSigner = errors.New("signer")
 
@@ -231,7 +266,7 @@ func (u *Upstream) unanswered(res *Result, in *Input, w *wire, err error) {
 		res.Sent = w.wrote()
 	default:
 		res.Sent = !u.own && !dial
-		res.Unreachable = !res.Sent && (w.asked || dial) && !errors.Is(err, context.Canceled) && !errors.Is(err, errStale)
+		res.Unreachable = !res.Sent && (w.asked || dial) && !errors.Is(err, context.Canceled) && !errors.Is(err, errStale) && !errors.Is(err, errRevoked)
 	}
 	res.Err = err
 	if errors.Is(err, errStale) { // sent again at once, it would be stale again
@@ -268,7 +303,7 @@ func failure(err error, unreachable bool) string {
 		return "dial"
 	case errors.Is(err, errTimeout), errors.As(err, &timeout) && timeout.Timeout():
 		return "timeout"
-	case errors.Is(err, context.Canceled), errors.Is(err, errStale):
+	case errors.Is(err, context.Canceled), errors.Is(err, errStale), errors.Is(err, errRevoked):
 		return "cancelled"
 	case errors.Is(err, errRepeat), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), strings.Contains(err.Error(), "stream error"):
 		return "reset"

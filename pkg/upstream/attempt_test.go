@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -170,7 +171,7 @@ func TestStaleConnection(t *testing.T) {
 	server.Close()
 	u := newUpstream(t, Config{URL: "http://unused.invalid"})
 	u.transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
-		return &conn{Conn: client}, nil
+		return newConn(client), nil
 	}
 	res := do(t, u, &Request{Method: "POST", Target: "/", Body: []byte("x")})
 	if res.Outcome != NotExecuted || res.Sent || res.Unreachable {
@@ -508,7 +509,7 @@ func TestPackedBodyThatRulesCannotReadIsUnknown(t *testing.T) {
 }
 
 func TestLimitedWithoutRules(t *testing.T) {
-	for status, want := range map[int]Outcome{429: NotExecuted, 503: NotExecuted, -503: Unknown, 500: Unknown, 404: Failed} {
+	for status, want := range map[int]Outcome{429: NotExecuted, 503: NotExecuted, -503: Unknown, 500: Unknown, 408: Unknown, 404: Failed} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if status > 0 {
 				w.Header().Set("Retry-After", "3")
@@ -523,6 +524,14 @@ func TestLimitedWithoutRules(t *testing.T) {
 		res.Response.Body.Close()
 		if res.Outcome != want {
 			t.Errorf("%d: %s, want %s", status, res.Outcome, want)
+		}
+		if status == 503 { // a proxy in front of a server that has begun may say it
+			want = Unknown
+		}
+		res = do(t, newUpstream(t, Config{URL: srv.URL}), &Request{Method: "POST", Target: "/"})
+		res.Response.Body.Close()
+		if res.Outcome != want {
+			t.Errorf("%d to a POST: %s, want %s", status, res.Outcome, want)
 		}
 		srv.Close()
 	}
@@ -573,6 +582,24 @@ func TestStaleSignatureIsNotSent(t *testing.T) {
 	}
 }
 
+// TestRevokedIsNotSent: another call ends this one while it is signed, or before there is a
+// connection. Nothing is sent.
+func TestRevokedIsNotSent(t *testing.T) {
+	s := newRawServer(t, func(int64, string, net.Conn) bool { return false })
+	for name, signing := range map[string]bool{"while it is signed": true, "while it is dialed": false} {
+		revoked := new(atomic.Bool)
+		c := Config{URL: s.url()}
+		if signing {
+			c.Signer = signerFunc(func(context.Context, *Request) error { revoked.Store(true); return nil })
+		}
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectDone: func(string, string, error) { revoked.Store(true) }})
+		res := newUpstream(t, c).Do(ctx, &Request{Method: "POST", Target: "/pay", Revoked: revoked})
+		if res.Outcome != NotExecuted || res.Sent || res.Unreachable || res.RetryAfter != 0 || !errors.Is(res.Err, errRevoked) || res.Reason != "never sent: another call has ended it" {
+			t.Errorf("%s: %+v, want not executed", name, res)
+		}
+	}
+}
+
 // An attempt has ended when the first byte of its answer comes, even if the rest is
 // slow. An interim answer does not end it: it may come from a proxy.
 func TestAnsweredAt(t *testing.T) {
@@ -595,7 +622,7 @@ func TestAnsweredAt(t *testing.T) {
 				here, there := net.Pipe()
 				u := newUpstream(t, Config{URL: "http://unused.invalid"})
 				u.transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
-					return &conn{Conn: here}, nil
+					return newConn(here), nil
 				}
 				go func() {
 					http.ReadRequest(bufio.NewReader(there))

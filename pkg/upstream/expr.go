@@ -14,6 +14,7 @@ import (
 	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/file"
 	"github.com/expr-lang/expr/vm"
+	"github.com/tidwall/gjson"
 
 	"github.com/seed-30fe103d/throttler/internal/hint"
 )
@@ -26,16 +27,17 @@ const (
 	Key                   // a text or a number
 	Cost                  // a whole number
 	Text                  // a text
-	Same                  // any type; has target, payload and params(without...) too
+	Same                  // any type; has target, payload, params(without...) and elements(without...) too
 )
 
 // MaxKey is the greatest length of a key, in bytes.
 const MaxKey = 256
 
 // An Expr is a compiled request expression (the language of expr-lang/expr). It has
-// method, path, query(n), form(n), param(n), header(n), json(path) and
-// urlencode(text or object). A value that is there twice, or in a part that servers read
-// in several ways, is an error. It is safe for concurrent use.
+// method, path, query(n), form(n), param(n), header(n), json(path), xml(path),
+// urlencode(text or object) and toXML(object). The path of xml has the names of elements
+// below the root, such as order.number. A value that is there twice, or in a part that
+// servers read in several ways, is an error. It is safe for concurrent use.
 type Expr struct {
 	source  string
 	program *vm.Program
@@ -50,6 +52,7 @@ type requestEnv struct {
 	Param  func(string) (string, error) `expr:"param"`
 	Header func(string) (string, error) `expr:"header"`
 	JSON   func(string) (any, error)    `expr:"json"`
+	XML    func(string) (any, error)    `expr:"xml"`
 }
 
 // answerEnv has the variables of outcome rules: those of the answer, and those of the
@@ -73,6 +76,7 @@ func (in *Input) env() requestEnv {
 		Param:  in.Param,
 		Header: in.header,
 		JSON:   in.jsonValue,
+		XML:    in.xmlValue,
 	}
 }
 
@@ -104,7 +108,7 @@ func compile(source string, env any, options ...expr.Option) (*vm.Program, error
 		language.Other, language.Where = reflect.TypeFor[answerEnv](), "outcomes"
 	}
 	names := &identifiers{}
-	program, err := expr.Compile(source, append(options, expr.Env(env), urlencode, fromJSON, expr.Patch(callPath{}), expr.Patch(names))...)
+	program, err := expr.Compile(source, append(options, expr.Env(env), urlencode, fromJSON, toXML, expr.Patch(callPath{}), expr.Patch(names))...)
 	if err == nil {
 		err = names.unknown(language.Names())
 	}
@@ -144,7 +148,7 @@ func (i *identifiers) Visit(node *ast.Node) {
 
 // unknown returns the error of the first name that is not there.
 func (i *identifiers) unknown(known []string) error {
-	known = slices.Concat(known, i.declared, []string{"urlencode", "fromJSON", "$env"})
+	known = slices.Concat(known, i.declared, []string{"urlencode", "fromJSON", "toXML", "$env"})
 	for _, n := range i.used {
 		if !slices.Contains(known, n.Value) {
 			return &file.Error{Location: n.Location(), Column: n.Location().From, Message: "unknown name " + n.Value}
@@ -187,9 +191,10 @@ var fromJSON = expr.Function("fromJSON", func(params ...any) (any, error) {
 	case ambiguous(text):
 		return nil, errTwice
 	}
-	var v any
-	err := json.Unmarshal(text, &v)
-	return v, err
+	if !json.Valid(text) {
+		return nil, errors.New("no JSON")
+	}
+	return exact(gjson.ParseBytes(text)), nil
 }, new(func(string) any))
 
 // Bool evaluates a Condition.
@@ -204,6 +209,15 @@ func (e *Expr) Bool(in *Input) (bool, error) {
 // Key evaluates a Key. An empty, absent or overlong value is an error: calls of
 // different keys must not be counted as one.
 func (e *Expr) Key(in *Input) (string, error) {
+	key, err := e.OptionalKey(in)
+	if err == nil && key == "" {
+		err = fmt.Errorf("%s is empty", e.source)
+	}
+	return key, err
+}
+
+// OptionalKey evaluates a Key that may be empty or absent; it is empty then.
+func (e *Expr) OptionalKey(in *Input) (string, error) {
 	v, err := e.run(in)
 	if err != nil {
 		return "", err
@@ -218,10 +232,7 @@ func (e *Expr) Key(in *Input) (string, error) {
 	default:
 		return "", fmt.Errorf("%s gives a %T, must be a text or a number", e.source, v)
 	}
-	switch {
-	case key == "":
-		return "", fmt.Errorf("%s is empty", e.source)
-	case len(key) > MaxKey:
+	if len(key) > MaxKey {
 		return "", fmt.Errorf("%s is %d bytes long, at most %d are taken", e.source, len(key), MaxKey)
 	}
 	return key, nil

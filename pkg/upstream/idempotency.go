@@ -27,8 +27,9 @@ type Idempotency struct {
 	Retention time.Duration
 	// Same is a request expression with a value of any type. Two requests under one
 	// idempotency key are the same if their values are equal; otherwise the second
-	// one is refused. It may also use target, payload (the body) and
-	// params(without...), all parameters but those named. It must tell apart all
+	// one is refused. It may also use target, payload (the body), params(without...), which
+	// has all parameters but the given ones, and elements(without...), which has all elements
+	// below the root of XML but the given ones. It must tell apart all
 	// requests that the upstream tells apart. If it fails, or is empty, method,
 	// target, body and header are compared, without signatures and without the
 	// fields for time, client and trace.
@@ -67,6 +68,8 @@ type sameEnv struct {
 	Target  string                 `expr:"target"`
 	Payload string                 `expr:"payload"`
 	Params  func(...string) string `expr:"params"`
+
+	Elements func(...string) (string, error) `expr:"elements"`
 }
 
 // Fingerprint returns a hash that is equal for requests that Idempotency.Same
@@ -88,7 +91,7 @@ func (u *Upstream) sameValue(r *Request) ([]byte, bool) {
 		return nil, false
 	}
 	in := NewInput(r)
-	v, err := u.same.eval(sameEnv{requestEnv: in.env(), Target: r.Target, Payload: string(r.Body), Params: in.params})
+	v, err := u.same.eval(sameEnv{requestEnv: in.env(), Target: r.Target, Payload: string(r.Body), Params: in.params, Elements: in.elements})
 	if err != nil {
 		return nil, false
 	}
@@ -169,6 +172,26 @@ func (in *Input) params(without ...string) string {
 		}
 	}
 	return all.Encode()
+}
+
+// elements returns all elements below the root but the given ones as one text, in the order
+// of their names.
+func (in *Input) elements(without ...string) (string, error) {
+	root, err := in.xmlRoot()
+	if err != nil {
+		return "", err
+	}
+	if root == nil {
+		return "", unclear("the body is no XML")
+	}
+	var all []string
+	for _, e := range root.Elements {
+		if !slices.Contains(without, e.Name) {
+			all = append(all, canonical(e))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n"), nil
 }
 
 // wholeForm reads a form with the hashes of its files; false if the body is no form,

@@ -25,6 +25,7 @@ func TestFingerprint(t *testing.T) {
 	}
 	auth := func(value string) *Request { return req("/a", "b", "Authorization", value) }
 	const params = `[method, path, params("timestamp", "sign")]`
+	const elements = `[method, path, elements("nonce_str", "sign")]`
 	const account = `[method, target, payload, filter(split(header("Authorization"), ","), # contains "app_id=")]`
 	for _, tt := range []struct {
 		name, same string
@@ -60,6 +61,15 @@ func TestFingerprint(t *testing.T) {
 		{"files", params, part("xx", "file", "1"), part("yy", "file", "2"), true},
 		{"other files", params, part("xx", "file", "1"), part("xx", "life", "1"), false},
 		{"an expression that fails", `json("a").b.c`, req("/g", "x"), req("/g", "y"), false},
+		{"XML in another order, signed anew", elements, req("/g", "<xml><a>1</a><b>2</b><sign>x</sign></xml>"), req("/g", "<xml><sign>y</sign><b><![CDATA[2]]></b><a>1</a></xml>"), true},
+		{"XML with another text", elements, req("/g", "<xml><a>1</a><b>2</b></xml>"), req("/g", "<xml><a>1</a><b>3</b></xml>"), false},
+		{"XML with another element", elements, req("/g", "<xml><a>1</a></xml>"), req("/g", "<xml><a>1</a><b/></xml>"), false},
+		{"XML with texts exchanged", elements, req("/g", "<xml><a>1</a><b>2</b></xml>"), req("/g", "<xml><a>2</a><b>1</b></xml>"), false},
+		{"XML with elements inside", elements, req("/g", `<xml><a><b>1</b></a></xml>`), req("/g", `<xml><a>["b \\"1\\""]</a></xml>`), false},
+		{"XML with another text inside", elements, req("/g", "<xml><a><b>1</b><c>1</c></a></xml>"), req("/g", "<xml><a><b>2</b><c>1</c></a></xml>"), false},
+		{"XML with an element twice", elements, req("/g", "<xml><a>1</a></xml>"), req("/g", "<xml><a>1</a><a>1</a></xml>"), false},
+		{"broken XML", elements, req("/g", "<xml><a>1</a><sign>x</sign>"), req("/g", "<xml><a>1</a><sign>y</sign>"), false},
+		{"no XML", elements, req("/g", "a"), req("/g", "b"), false},
 		{"app in the signature", account, req("/a", "b", "Authorization", "S app_id=1,nonce=1"), req("/a", "b", "Authorization", "S app_id=1,nonce=2"), true},
 		{"another app", account, req("/a", "b", "Authorization", "S app_id=1,nonce=1"), req("/a", "b", "Authorization", "S app_id=2,nonce=1"), false},
 	} {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+
+	"github.com/seed-30fe103d/throttler/pkg/internal/xmltext"
 )
 
 // An Input gives expressions the parts of a request: each part is parsed once,
@@ -18,6 +20,7 @@ type Input struct {
 	query *params
 	form  *params
 	json  *document
+	xml   *xmlDocument
 	keyed bool // it has the key that Idempotency names
 }
 
@@ -98,6 +101,23 @@ func (in *Input) jsonValue(path string) (any, error) {
 		return nil, errSpelling
 	}
 	return jsonValue(in.json.text, path), nil
+}
+
+// xmlValue returns the text of the element at a path of an XML body, nil if there is none.
+func (in *Input) xmlValue(path string) (any, error) {
+	root, err := in.xmlRoot()
+	if root == nil {
+		return nil, err
+	}
+	return elementText(root, path)
+}
+
+// xmlRoot returns the root element of an XML body, nil if the body is no XML.
+func (in *Input) xmlRoot() (*xmltext.Element, error) {
+	if in.xml == nil {
+		in.xml = readXML(in.r)
+	}
+	return in.xml.root, in.xml.err
 }
 
 // has reports whether a parameter, or the value at a JSON path, exists and is not empty.

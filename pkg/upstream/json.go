@@ -87,9 +87,26 @@ func differs(value gjson.Result, path []string) (found bool) {
 
 // jsonValue returns the value at a path of a JSON text, nil if there is none. A *
 // in the path stands for any characters of a name.
-func jsonValue(json []byte, path string) any {
-	v := gjson.GetBytes(json, path)
-	if v.Type == gjson.Number && !strings.ContainsAny(v.Raw, ".eE") {
+func jsonValue(json []byte, path string) any { return exact(gjson.GetBytes(json, path)) }
+
+// exact returns a value of a JSON text. No two whole numbers are one value.
+func exact(v gjson.Result) any {
+	switch {
+	case v.IsObject():
+		members := make(map[string]any)
+		v.ForEach(func(name, member gjson.Result) bool {
+			members[name.String()] = exact(member)
+			return true
+		})
+		return members
+	case v.IsArray():
+		elements := []any{}
+		v.ForEach(func(_, element gjson.Result) bool {
+			elements = append(elements, exact(element))
+			return true
+		})
+		return elements
+	case v.Type == gjson.Number && !strings.ContainsAny(v.Raw, ".eE"):
 		if n := v.Int(); v.Raw == fmt.Sprint(n) {
 			return int(n)
 		}

@@ -25,7 +25,7 @@ const (
 // A Rule decides the outcome of an attempt.
 type Rule struct {
 	// When is an expression over status, header(name) and body(path) of the
-	// answer, error and sent, and method, path, query, form, param and json of
+	// answer, error and sent, and method, path, query, form, param, json and xml of
 	// the request; repeat is true if an earlier sending of the call may have been
 	// executed, and keyed is true if the request has the key that Idempotency names. An
 	// expression that fails on an answer does not hold.
@@ -122,9 +122,14 @@ func CompileRules(rules []Rule) (*Rules, error) {
 }
 
 // Judge returns the first rule that holds for a whole answer to the request of in,
-// nil if none does.
+// nil if none does. A body in gzip is unpacked first, up to DefaultMaxInspect bytes. No rule
+// holds for a longer body, or for one in another encoding.
 func (r *Rules) Judge(in *Input, status int, header http.Header, body []byte) *Rule {
-	return r.first(in, &answer{status: status, header: header, body: body, sent: true})
+	plain, whole := unpack(header, body, DefaultMaxInspect)
+	if !whole {
+		return nil
+	}
+	return r.first(in, &answer{status: status, header: header, body: plain, sent: true})
 }
 
 func (r *Rules) first(in *Input, a *answer) *Rule {
@@ -169,11 +174,19 @@ func (r *Rules) decide(res *Result, in *Input, a *answer) {
 	}
 	res.Outcome, res.Reason = Unknown, fmt.Sprintf("status %d", a.status)
 	switch {
-	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "":
-		res.Outcome = NotExecuted // RFC 6585, section 4, and RFC 9110, section 15.6.4
+	case a.status == http.StatusTooManyRequests:
+		res.Outcome = NotExecuted // RFC 6585, section 4
+		return
+	case a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "" && safe(in.r.Method):
+		res.Outcome = NotExecuted // RFC 9110, section 15.6.4; with another method a proxy in front may have sent it
+		return
+	case a.status == http.StatusRequestTimeout: // a proxy may have waited for the server (RFC 9110, section 15.5.9)
 		return
 	case r.useBody() && a.unreadable() != "":
 		res.Reason += ", and its body is " + a.unreadable() + ", which the rules cannot read"
+		return
+	case r.useBody() && a.partial && a.status >= 300:
+		res.Reason += ", and the rules have not read its whole body"
 		return
 	}
 	switch a.status / 100 {
@@ -184,6 +197,11 @@ func (r *Rules) decide(res *Result, in *Input, a *answer) {
 	}
 }
 
+// safe reports whether a method asks for no change (RFC 9110, section 9.2.1).
+func safe(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+}
+
 // apply sets the outcome by the first rule that holds, and reports whether one does.
 func (r *Rules) apply(res *Result, in *Input, a *answer) bool {
 	rule := r.first(in, a)
@@ -191,7 +209,7 @@ func (r *Rules) apply(res *Result, in *Input, a *answer) bool {
 		return false
 	}
 	res.Outcome, res.Reason = rule.Is, rule.When
-	res.Pause, res.Park = rule.Pause, rule.Park
+	res.Pause, res.Park, res.Ruled = rule.Pause, rule.Park, true
 	res.Open = rule.Park && a.failure == "" && a.status < http.StatusInternalServerError
 	res.Alone = rule.After > 0 && rule.Pause == nil
 	res.RetryAfter = max(res.RetryAfter, rule.After)

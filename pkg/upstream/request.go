@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,11 +24,17 @@ type Request struct {
 	Latest time.Time
 	// Repeat is true if an earlier sending of the same call may have been executed.
 	Repeat bool
+	// Renewed is true if the last answer to the call was a 401, and the signer has renewed its
+	// credentials since: a further 401 is judged as any answer. See [Renewer].
+	Renewed bool
+	// Revoked, if not nil, is set when another call ends this one. No byte is sent if it is
+	// set before the request has its connection.
+	Revoked *atomic.Bool
 }
 
 // Clone returns a deep copy.
 func (r *Request) Clone() *Request {
-	return &Request{r.Method, r.Target, r.Header.Clone(), bytes.Clone(r.Body), r.Latest, r.Repeat}
+	return &Request{r.Method, r.Target, r.Header.Clone(), bytes.Clone(r.Body), r.Latest, r.Repeat, r.Renewed, r.Revoked}
 }
 
 // Check returns an error if the request cannot be sent.

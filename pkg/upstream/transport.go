@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -20,7 +21,11 @@ import (
 // HTTP/1.1 otherwise, no proxy, no compression. Every connection counts its
 // writes. Idle ones are kept warm: with a probe every 15 s, and for longer than
 // most pauses between calls.
-func newTransport(c Config, host string) *http.Transport {
+func newTransport(c Config, base *url.URL) *http.Transport {
+	host := ""
+	if base != nil { // else the config has a fault
+		host = base.Hostname()
+	}
 	dialer := &net.Dialer{
 		Timeout: c.ConnectTimeout, KeepAlive: 15 * time.Second,
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error { return c.mayDial(host, address) },
@@ -39,7 +44,7 @@ func newTransport(c Config, host string) *http.Transport {
 			if err != nil {
 				return nil, err
 			}
-			return &conn{Conn: c}, nil
+			return newConn(c), nil
 		},
 		Protocols:              protocols,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
@@ -56,25 +61,11 @@ func newTransport(c Config, host string) *http.Transport {
 	}
 }
 
-// conn counts the writes that may have put a byte on the wire.
-type conn struct {
-	net.Conn
-	writes atomic.Int64
-}
-
-func (c *conn) Write(p []byte) (int, error) {
-	c.writes.Add(1)
-	n, err := c.Conn.Write(p)
-	if n == 0 && err != nil {
-		c.writes.Add(-1)
-	}
-	return n, err
-}
-
 // wire watches the connections that net/http takes for one request.
 type wire struct {
-	cancel context.CancelCauseFunc
-	latest time.Time // no byte of the request leaves later; zero: no bound
+	cancel  context.CancelCauseFunc
+	latest  time.Time    // no byte of the request leaves later; zero: no bound
+	revoked *atomic.Bool // no byte of the request leaves once it is set; may be nil
 
 	// Owned by the goroutine in RoundTrip, which calls the trace's hooks.
 	// Exceptions: header and began are atomic, and the connection's reader owns
@@ -86,6 +77,7 @@ type wire struct {
 	first     net.Conn    // the connection taken first
 	same      bool        // first was taken a second time
 	conn      *conn       // nil if the connection is not from newTransport
+	plain     bool        // HTTP without TLS
 	before    int64       // writes before this request
 	header    atomic.Bool // the request's header is being written
 	interim   int         // answers 1xx
@@ -112,28 +104,10 @@ func (w *wire) trace() *httptrace.ClientTrace {
 				w.cancel(errRepeat)
 			}
 		},
-		GotConn: func(info httptrace.GotConnInfo) {
-			c := info.Conn
-			if t, ok := c.(*tls.Conn); ok {
-				c = t.NetConn()
-				w.shared = t.ConnectionState().NegotiatedProtocol == "h2"
-			}
-			var refused error
-			if w.connected {
-				refused, w.same = errRepeat, info.Conn == w.first
-			} else if !w.latest.IsZero() && time.Now().After(w.latest) {
-				refused = errStale
-			}
-			if refused != nil {
-				w.cancel(refused)
-				if !w.shared {
-					info.Conn.Close()
-				}
-				return
-			}
-			w.connected, w.at, w.first = true, time.Now(), info.Conn
-			if own, ok := c.(*conn); ok {
-				w.conn, w.before = own, own.writes.Load()
+		GotConn: w.take,
+		PutIdleConn: func(error) {
+			if w.conn != nil {
+				w.conn.release(w)
 			}
 		},
 		WroteHeaderField: func(string, []string) { w.header.Store(true) },
@@ -155,6 +129,38 @@ func (w *wire) trace() *httptrace.ClientTrace {
 			}
 			return nil
 		},
+	}
+}
+
+// take takes the connection that net/http has got, or refuses it before a byte is written.
+func (w *wire) take(info httptrace.GotConnInfo) {
+	c := info.Conn
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+		w.shared = t.ConnectionState().NegotiatedProtocol == "h2"
+	}
+	var refused error
+	if w.connected {
+		refused, w.same = errRepeat, info.Conn == w.first
+	} else if !w.latest.IsZero() && time.Now().After(w.latest) {
+		refused = errStale
+	} else if w.revoked != nil && w.revoked.Load() {
+		refused = errRevoked
+	}
+	if refused != nil {
+		w.cancel(refused)
+		if !w.shared {
+			info.Conn.Close()
+		}
+		return
+	}
+	w.connected, w.at, w.first = true, time.Now(), info.Conn
+	if own, ok := c.(*conn); ok {
+		w.conn, w.plain = own, c == info.Conn
+		if !w.shared {
+			own.take(w)
+		}
+		w.before = own.writes.Load() // after the farewell of a closed one
 	}
 }
 

@@ -91,6 +91,9 @@ type Config struct {
 
 	// Outcomes are the rules, in order; the first that holds decides.
 	Outcomes []Rule
+	// Charges are expressions over a whole answer, in the language of rules: the permits that
+	// the call has cost, one expression for each limit of the caller. An empty one is not evaluated.
+	Charges []string
 	// Idempotent is a request expression, true if the upstream itself recognises a
 	// repeat of the call. Empty means that it recognises none.
 	Idempotent string
@@ -101,6 +104,12 @@ type Config struct {
 
 	// TLS, if not nil, has roots and client certificates. The oldest version is TLS 1.2.
 	TLS *tls.Config
+	// Certificates are client certificates for some requests each, in place of those of
+	// TLS, 1,000 at most. The first whose When holds is used; When sees the request before it
+	// is signed. Each certificate has connections of its own, MaxIdle of them idle.
+	Certificates []Certificate
+	// OnlyCertified refuses a request that fits none of Certificates; otherwise it goes by TLS.
+	OnlyCertified bool
 	// HTTP1 keeps to HTTP/1.1 even if TLS offers HTTP/2.
 	HTTP1 bool
 	// Addresses, if any, are the only networks that may be dialled.
@@ -121,15 +130,28 @@ type Signer interface {
 	Sign(ctx context.Context, r *Request) error
 }
 
+// A Renewer is a Signer with credentials that the upstream may refuse before their time,
+// such as access tokens. It must be safe for concurrent use.
+type Renewer interface {
+	Signer
+	// Renew drops the credentials of a signed request that the upstream answered with 401,
+	// and reports whether the request would get others now. It is then sent again, once:
+	// the upstream has not applied it (RFC 9110, section 15.5.2).
+	Renew(signed *Request) bool
+}
+
 // An Upstream is a compiled Config.
 type Upstream struct {
 	Config
 	base       *url.URL
 	rules      *Rules
+	charges    charges
 	idempotent *Expr
 	same       *Expr
 	transport  http.RoundTripper
 	own        bool // transport is from newTransport: it reports every connection
+
+	certificates certificates
 }
 
 // New compiles a config. The error joins all faults of the config, each a
@@ -171,6 +193,7 @@ func New(c Config) (*Upstream, error) {
 			fault("outcomes"+f.Field, f.Err)
 		}
 	}
+	u.charges = compileCharges(c.Charges, fault)
 	if c.Idempotent != "" {
 		u.idempotent, err = Compile(c.Idempotent, Condition)
 		fault("idempotent", err)
@@ -180,12 +203,9 @@ func New(c Config) (*Upstream, error) {
 		fault("idempotency.same", err)
 	}
 	if u.transport == nil {
-		host := ""
-		if u.base != nil {
-			host = u.base.Hostname()
-		}
-		u.transport, u.own = newTransport(c, host), true
+		u.transport, u.own = newTransport(c, u.base), true
 	}
+	u.certificates = compileCertificates(c, u.base, fault)
 	return u, errors.Join(errs...)
 }
 
@@ -269,9 +289,17 @@ func hostPort(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
 }
 
+// Certified returns an error if no client certificate fits the request. It is nil if one of
+// Certificates fits, or if requests that fit none go by TLS.
+func (u *Upstream) Certified(in *Input) error {
+	_, err := u.certificates.choose(in)
+	return err
+}
+
 // Close closes idle connections.
 func (u *Upstream) Close() {
 	if t, ok := u.transport.(interface{ CloseIdleConnections() }); ok {
 		t.CloseIdleConnections()
 	}
+	u.certificates.close()
 }
