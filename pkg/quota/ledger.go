@@ -260,10 +260,11 @@ func (l *Ledger) stepped(now instant) {
 type trip struct {
 	sent, written, end instant
 	fate               Fate
+	unused             int
 }
 
 func (l *Ledger) trip(now instant, a Attempt) trip {
-	t := trip{sent: l.before(now, a.Sent), end: l.before(now, a.End), fate: a.Fate}
+	t := trip{sent: l.before(now, a.Sent), end: l.before(now, a.End), fate: a.Fate, unused: a.Unused}
 	if t.written = t.sent; !a.Written.IsZero() {
 		t.written = l.before(now, a.Written)
 	}

@@ -161,6 +161,17 @@ func (s *extra) refill(now instant, n int) int64 {
 	return int64(math.Ceil(lacking/float64(s.bucket.Limit())*1e9)) + 1
 }
 
+// refund returns the tokens that a call took and did not use. A bucket never holds more than
+// its burst.
+func (s *extra) refund(now instant, taken, used int) {
+	if s == nil || s.bucket == nil {
+		return
+	}
+	if unused := min(taken, s.bucket.Burst()) - min(used, s.bucket.Burst()); unused > 0 {
+		s.bucket.AllowN(time.Unix(0, now.mono), -unused)
+	}
+}
+
 // take takes the permits of an account, a new one if it is nil.
 func (lim *limit) take(now instant, a *account, n Need) {
 	if a == nil {
@@ -187,10 +198,15 @@ func (lim *limit) give(now instant, n Need, t trip) {
 	if t.fate == Uncounted {
 		return
 	}
-	clock, late := lim.clock(now), int32(0)
+	clock, used, late := lim.clock(now), int32(n.Cost), int32(0)
 	switch t.fate {
 	case Answered:
-		lim.audit.add(n.Cost, time.Duration(t.end.mono-t.sent.mono))
+		used -= int32(max(0, min(t.unused, n.Cost)))
+		a.extra.refund(now, n.Cost, int(used))
+		lim.audit.add(int(used), time.Duration(t.end.mono-t.sent.mono))
+		if used == 0 {
+			return
+		}
 	case Unanswered:
 		late = int32(n.Cost)
 		lim.audit.Unanswered += int64(n.Cost)
@@ -198,10 +214,10 @@ func (lim *limit) give(now instant, n Need, t trip) {
 	arrived, latest := lim.arrived(t)
 	back, full := lim.back(arrived), lim.back(latest)
 	if lim.Guard > 0 && full > clock {
-		a.extra.full.add(batch{full, int32(n.Cost), late})
+		a.extra.full.add(batch{full, used, late})
 	}
 	if back > clock {
-		a.cooling.add(batch{back, int32(n.Cost), late})
+		a.cooling.add(batch{back, used, late})
 	}
 	a.idle = max(a.idle, full)
 }

@@ -21,6 +21,9 @@
 //	call 3                    waits until 1020ms ├──┤
 //	call 4                    waits until 1045ms   ├──┤
 //
+// A cost that only the answer tells is taken at its upper bound, so that never fewer permits are
+// out than the receiver counts. With the answer the unused ones are free (see [Attempt]).
+//
 // The receiver may still read an unanswered attempt after its end: the permit
 // comes back Late later. One of an attempt that was never sent is free at once.
 //
@@ -70,8 +73,9 @@ type Limit struct {
 	// Burst, if positive, spaces the calls inside a sliding window: a token
 	// bucket of Calls per Window that holds Burst.
 	Burst int
-	// Partly tells that not every answered attempt counts (see [Uncounted]): the ETA
-	// then assumes that the permits of attempts in flight come back with the response.
+	// Partly tells that not every answered attempt counts, or not whole (see [Uncounted] and
+	// [Attempt]): the ETA then assumes that the permits of attempts in flight come back
+	// with the response.
 	Partly bool
 	// MaxKeys is how many keys with permits out there may be at a time; zero
 	// means DefaultMaxKeys. Calls of further keys wait until a key has no permit out; the
@@ -158,6 +162,9 @@ type Attempt struct {
 	Written time.Time // when the last byte of the request was written; zero means Sent
 	End     time.Time // the response, or when it was given up
 	Fate    Fate
+	// Unused is how many permits of each need were not used, as the answer says: they are back
+	// at once. It counts if the attempt is Answered, up to the need's cost.
+	Unused int
 }
 
 // A Shortage is the reason why a call gets no permits.

@@ -16,6 +16,15 @@ type sent struct {
 	needs   []Need
 	at, end time.Time // end is zero while it is in flight
 	fate    Fate
+	unused  int // permits of each need that its answer gives back
+}
+
+// uses returns the permits of a need that the receiver counts.
+func (s *sent) uses(n Need) int {
+	if s.fate != Answered || s.end.IsZero() {
+		return n.Cost
+	}
+	return max(0, n.Cost-s.unused)
 }
 
 // model is the rule of the package doc written down without any thought of
@@ -31,7 +40,7 @@ func (m *model) out(now time.Time, limit int, key string) int {
 	for _, s := range m.log {
 		for _, need := range s.needs {
 			if need.Limit == limit && need.Key == key && m.held(now, l, s) {
-				n += need.Cost
+				n += s.uses(need)
 			}
 		}
 	}
@@ -113,7 +122,8 @@ func run(t testing.TB, seed uint64, ops int, limits []Limit) {
 			if r.IntN(2) == 0 {
 				s.end = now
 			}
-			ledger.Return(now, s.needs, Attempt{Sent: s.at, End: s.end, Fate: s.fate})
+			s.unused = max(0, r.IntN(8)-4) // often nothing, and more than one need cost
+			ledger.Return(now, s.needs, Attempt{Sent: s.at, End: s.end, Fate: s.fate, Unused: s.unused})
 			arrivals.add(r, s)
 		default:
 			now = now.Add(time.Duration(r.Int64N(int64(300 * time.Millisecond))))
@@ -133,7 +143,7 @@ func drawNeeds(r *rand.Rand, limits []Limit) []Need {
 	var needs []Need
 	for i, l := range limits {
 		if r.IntN(3) > 0 || len(needs) == 0 && i == len(limits)-1 {
-			needs = append(needs, Need{Limit: i, Key: string(rune('a' + r.IntN(2))), Cost: 1 + r.IntN(min(2, l.Calls))})
+			needs = append(needs, Need{Limit: i, Key: string(rune('a' + r.IntN(2))), Cost: 1 + r.IntN(min(4, l.Calls))})
 		}
 	}
 	return needs
@@ -172,7 +182,7 @@ func (a *arrivals) add(r *rand.Rand, s *sent) {
 			at = last
 		}
 		id := Need{Limit: n.Limit, Key: n.Key}
-		a.log[id] = append(a.log[id], arrival{at, n.Cost})
+		a.log[id] = append(a.log[id], arrival{at, s.uses(n)})
 	}
 }
 
