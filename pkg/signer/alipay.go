@@ -18,7 +18,7 @@ import (
 var beijing = time.FixedZone("UTC+8", 8*60*60)
 
 // alipay signs for gateway.do: all non-empty parameters except sign, sorted
-// by name, from query, form and multipart body alike
+// by name, from query, form and multipart body alike; files are not signed
 // (opendocs.alipay.com/common/02kf5q).
 type alipay struct {
 	key *rsa.PrivateKey
@@ -66,8 +66,8 @@ func sameApp(want, got string) error {
 
 // alipayV3 signs for /v3/…: authString, method, path with query, body and, if
 // present, the app_auth_token, each followed by a line break
-// (opendocs.alipay.com/open-v3/054q58). Of a file upload the platform takes the part
-// data instead of the body: multipart bodies are refused.
+// (opendocs.alipay.com/open-v3/054q58). Of a file upload it is the part data instead of
+// the body (#curl in src/alipay.ts of alipay-sdk-nodejs-all).
 type alipayV3 struct {
 	key         *rsa.PrivateKey
 	app, certSN string
@@ -76,8 +76,9 @@ type alipayV3 struct {
 const alipayScheme = "ALIPAY-SHA256withRSA "
 
 func (s *alipayV3) Sign(_ context.Context, r *upstream.Request) error {
-	if isMultipart(r) {
-		return errors.New("a multipart body cannot be signed here: Alipay signs its part data; send it without waiting, or by a signer of kind exec or http")
+	body, err := signedBody(r, "data")
+	if err != nil {
+		return err
 	}
 	old := parameters(strings.TrimPrefix(r.Header.Get("Authorization"), alipayScheme))
 	app := cmp.Or(old["app_id"], s.app)
@@ -92,7 +93,7 @@ func (s *alipayV3) Sign(_ context.Context, r *upstream.Request) error {
 	if seconds := old["expired_seconds"]; seconds != "" {
 		auth += ",expired_seconds=" + seconds
 	}
-	text := auth + "\n" + r.Method + "\n" + r.Target + "\n" + string(r.Body) + "\n"
+	text := auth + "\n" + r.Method + "\n" + r.Target + "\n" + body + "\n"
 	if token := r.Header.Get("Alipay-App-Auth-Token"); token != "" {
 		text += token + "\n"
 	}

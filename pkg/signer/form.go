@@ -32,10 +32,31 @@ type part struct {
 	value  []byte
 }
 
-func isMultipart(r *upstream.Request) bool {
-	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	return kind == "multipart/form-data"
+// signedBody returns the text that stands for the body in a signature: of a multipart
+// body the named part, which is empty if there is none; else the body.
+func signedBody(r *upstream.Request, name string) (string, error) {
+	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if kind != "multipart/form-data" {
+		return string(r.Body), nil
+	}
+	f := new(form)
+	if err := f.readParts(r.Body, params["boundary"]); err != nil {
+		return "", errMultipart
+	}
+	text, found := "", false
+	for _, p := range f.parts {
+		if p.name != name {
+			continue
+		}
+		if found {
+			return "", fmt.Errorf("the multipart body has the part %s twice, and one is signed; send it once", name)
+		}
+		text, found = string(p.value), true
+	}
+	return text, nil
 }
+
+var errMultipart = errors.New("the multipart body is malformed")
 
 func openForm(r *upstream.Request) (*form, error) {
 	path, query, _ := strings.Cut(r.Target, "?")
@@ -53,7 +74,7 @@ func openForm(r *upstream.Request) (*form, error) {
 		}
 	case "multipart/form-data":
 		if err := f.readParts(r.Body, params["boundary"]); err != nil {
-			return nil, errors.New("the multipart body is malformed")
+			return nil, errMultipart
 		}
 	}
 	return f, nil

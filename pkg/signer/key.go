@@ -1,6 +1,7 @@
 package signer
 
 import (
+	"bytes"
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/base64"
@@ -89,6 +90,9 @@ func rsaKey(reference string) (*rsa.PrivateKey, error) {
 	return nil, bad
 }
 
+// sm2Curve is the object identifier of SM2's curve, 1.2.156.10197.1.301, in DER.
+var sm2Curve = []byte{0x06, 0x08, 0x2a, 0x81, 0x1c, 0xcf, 0x55, 0x01, 0x82, 0x2d}
+
 // otherKey returns what is there instead of a private RSA key, and the next step; empty if
 // that is not known.
 func otherKey(der []byte, kind string) string {
@@ -102,6 +106,8 @@ func otherKey(der []byte, kind string) string {
 		return "a public key; name the private key that belongs to it"
 	case errCertificate == nil:
 		return "a certificate; name the private key that belongs to it"
+	case bytes.Contains(der, sm2Curve):
+		return "a key of SM2, and this signer makes RSA signatures; give the app an RSA key, or the upstream a signer of kind exec or http"
 	case errEC == nil || errPKCS8 == nil:
 		return "a private key, but no RSA key; the platforms sign with RSA (2048 bits or more)"
 	case strings.Contains(kind, "ENCRYPTED"):

@@ -180,10 +180,6 @@ func TestAlipayV3(t *testing.T) {
 	if err := s.Sign(t.Context(), &upstream.Request{Method: "GET", Target: "/v3/x"}); err == nil {
 		t.Error("a request without app_id was signed")
 	}
-	upload := &upstream.Request{Method: "POST", Target: "/v3/upload", Header: http.Header{"Content-Type": {"multipart/form-data; boundary=x"}, "Authorization": {"ALIPAY-SHA256withRSA app_id=2021"}}}
-	if err := s.Sign(t.Context(), upload); err == nil || !strings.Contains(err.Error(), "multipart") {
-		t.Errorf("an upload was signed wrongly: %v", err)
-	}
 	s = newSigner(t, Config{Kind: "alipay-v3", Key: ref, AppID: app, CertSN: "sn"})
 	r := &upstream.Request{Method: "GET", Target: "/v3/x"}
 	if err := s.Sign(t.Context(), r); err != nil || !strings.Contains(r.Header.Get("Authorization"), "app_id="+app+",app_cert_sn=sn,") {
@@ -191,7 +187,8 @@ func TestAlipayV3(t *testing.T) {
 	}
 }
 
-// An app with SM2 keys is told so, instead of a signature that its platform refuses.
+// TestAlipaySM2: an app with SM2 keys is told so, instead of a signature that its platform
+// refuses.
 func TestAlipaySM2(t *testing.T) {
 	ref, _, _ := keyFile(t)
 	s := newSigner(t, Config{Kind: "alipay", Key: ref})
@@ -199,9 +196,77 @@ func TestAlipaySM2(t *testing.T) {
 	if err := s.Sign(t.Context(), r); err == nil || !strings.Contains(err.Error(), "SM2") {
 		t.Errorf("signed as RSA2: %v", err)
 	}
-	t.Setenv("SM2_KEY", "MIGHAgEAMBMGByqGSM49AgEGCCqBHM9VAYItBG0wawIBAQQg")
-	if _, err := New(Config{Kind: "alipay", Key: "env:SM2_KEY"}); err == nil || !strings.Contains(err.Error(), "SM2") {
-		t.Errorf("a key of SM2: %v", err)
+	const key = "MIGHAgEAMBMGByqGSM49AgEGCCqBHM9VAYItBG0wawIBAQQg+G4AOUkd22LiJfnO32pPJZtcw51MPRuo528QO23nyCWhRANCAASiK6Lx2Oyk6amGG2z37v6dQWtKrq+QLIX57y7cZ190Kt6UeMGHp5/J+UuIOLV6s8O/+TNwAfmuyX5iP5lTjRRp"
+	for name, text := range map[string]string{"bare": key, "PEM": "-----BEGIN PRIVATE KEY-----\n" + key + "\n-----END PRIVATE KEY-----\n"} {
+		t.Setenv("SM2_KEY", text)
+		for _, kind := range []string{"alipay", "alipay-v3"} {
+			if _, err := New(Config{Kind: kind, Key: "env:SM2_KEY"}); err == nil || !strings.Contains(err.Error(), "what env:SM2_KEY names is a key of SM2") {
+				t.Errorf("%s of a %s key of SM2: %v", kind, name, err)
+			}
+		}
+	}
+}
+
+// TestUploads: of a multipart body one part is signed, the files are not, and no byte of it
+// changes.
+func TestUploads(t *testing.T) {
+	ref, public, _ := keyFile(t)
+	body := func(parts ...string) []byte {
+		var b bytes.Buffer
+		for _, p := range parts {
+			b.WriteString("--x\r\nContent-Disposition: form-data; " + p + "\r\n")
+		}
+		b.WriteString("--x--\r\n")
+		return b.Bytes()
+	}
+	const file, other = "name=\"image\"; filename=\"a.png\"\r\nContent-Type: image/png\r\n\r\n\x00\xff", "name=\"more\"\r\n\r\n1"
+	const text = `{"filename":"退.png"}`
+	for _, kind := range []struct {
+		name, part string
+		config     Config
+		signed     func(r *upstream.Request) (head, tail, signature string)
+	}{
+		{"alipay-v3", "data", Config{AppID: app}, func(r *upstream.Request) (string, string, string) {
+			auth, signature, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), alipayScheme), ",sign=")
+			return auth + "\nPOST\n/v3/upload\n", "\n", signature
+		}},
+		{"wechatpay-v3", "meta", Config{Merchant: "1900009191", Serial: "5157F0"}, func(r *upstream.Request) (string, string, string) {
+			m := regexp.MustCompile(`nonce_str="(\w+)",timestamp="(\d+)",.*signature="(.+)"$`).FindStringSubmatch(r.Header.Get("Authorization"))
+			return "POST\n/v3/upload\n" + m[2] + "\n" + m[1] + "\n", "\n", m[3]
+		}},
+	} {
+		kind.config.Kind, kind.config.Key = kind.name, ref
+		s := newSigner(t, kind.config)
+		part := "name=\"" + kind.part + "\"\r\nContent-Type: application/json\r\n\r\n"
+		for _, tt := range []struct {
+			name   string
+			parts  []string
+			signed string
+			err    string
+		}{
+			{"a part and a file", []string{part + text, file}, text, ""},
+			{"the file first", []string{file, other, part + text}, text, ""},
+			{"an empty part", []string{part, file}, "", ""},
+			{"no part", []string{file, other}, "", ""},
+			{"a file of its name", []string{"name=\"" + kind.part + "\"; filename=\"b\"\r\n\r\n{}", part + text}, text, ""},
+			{"twice", []string{part + text, part + text}, "", "part " + kind.part + " twice"},
+			{"malformed", []string{"no head"}, "", "malformed"},
+		} {
+			r := &upstream.Request{Method: "POST", Target: "/v3/upload", Header: http.Header{"Content-Type": {"multipart/form-data; boundary=x"}}, Body: body(tt.parts...)}
+			before := bytes.Clone(r.Body)
+			err := s.Sign(t.Context(), r)
+			if tt.err != "" || err != nil {
+				if err == nil || tt.err == "" || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("%s, %s: %v, want %q", kind.name, tt.name, err, tt.err)
+				}
+				continue
+			}
+			head, tail, signature := kind.signed(r)
+			verify(t, public, head+tt.signed+tail, signature)
+			if !bytes.Equal(r.Body, before) {
+				t.Errorf("%s, %s: the body became %q", kind.name, tt.name, r.Body)
+			}
+		}
 	}
 }
 
@@ -217,9 +282,6 @@ func TestWechatPay(t *testing.T) {
 		t.Fatalf("authorization %q", r.Header.Get("Authorization"))
 	}
 	verify(t, public, "POST\n/v3/refund/domestic/refunds?x=1\n"+m[2]+"\n"+m[1]+"\n{\"out_refund_no\":\"R1\"}\n", m[3])
-	if err := s.Sign(t.Context(), &upstream.Request{Method: "POST", Target: "/v3/upload", Header: http.Header{"Content-Type": {"multipart/form-data; boundary=x"}}}); err == nil {
-		t.Error("an upload was signed wrongly")
-	}
 }
 
 // hooked is the program or service that signs: it doubles the body.
@@ -413,6 +475,7 @@ func TestOtherKeys(t *testing.T) {
 
 func TestNewTellsAllFaultsAtOnce(t *testing.T) {
 	t.Setenv("NOT_A_KEY", "canary")
+	t.Setenv("NO_API_KEY", "-----BEGIN PRIVATE KEY-----\ncanary")
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -421,10 +484,12 @@ func TestNewTellsAllFaultsAtOnce(t *testing.T) {
 		config Config
 		want   []string
 	}{
-		{Config{Kind: "rsa"}, []string{`kind: "rsa" is unknown, must be one of: alipay, alipay-v3, wechatpay-v3, exec, http`}},
+		{Config{Kind: "rsa"}, []string{`kind: "rsa" is unknown, must be one of: alipay, alipay-v3, wechatpay-v2, wechatpay-v3, antom, oauth2, exec, http`}},
 		{Config{Kind: "alipay"}, []string{"key: is missing"}},
 		{Config{Kind: "alipay", Key: "env:NOT_A_KEY", Merchant: "1"}, []string{"key: what env:NOT_A_KEY names is not a private RSA key", "merchant: means nothing"}},
 		{Config{Kind: "wechatpay-v3", AppID: "1"}, []string{"key: is missing", "merchant: is missing", "serial: is missing", "app_id: means nothing"}},
+		{Config{Kind: "wechatpay-v2", Serial: "1"}, []string{"key: is missing", "merchant: is missing", "serial: means nothing"}},
+		{Config{Kind: "wechatpay-v2", Key: "env:NO_API_KEY", Merchant: "1"}, []string{"key: the secret that env:NO_API_KEY names is not an API key: 32 letters and digits"}},
 		{Config{Kind: "exec", Timeout: -1}, []string{"command: is missing", "timeout: is -1ns"}},
 		{Config{Kind: "exec", Command: []string{"/nonexistent/sign", "canary"}}, []string{"command: there is no program /nonexistent/sign; write the path of one"}},
 		{Config{Kind: "exec", Command: []string{"throttler-has-no-such-program"}}, []string{"command: there is no program throttler-has-no-such-program in the directories of PATH"}},

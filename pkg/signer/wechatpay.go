@@ -12,20 +12,20 @@ import (
 
 // wechatpay signs for WeChat Pay v3: method, path with query, time stamp, nonce and
 // body, each followed by a line break
-// (pay.weixin.qq.com/doc/v3/merchant/4012365336). For a file upload the platform
-// expects the signature of its meta part instead of the body. Only the sender knows
-// that part: multipart bodies are refused.
+// (pay.weixin.qq.com/doc/v3/merchant/4012365336). Of a file upload it is the part meta
+// instead of the body (services/fileuploader of wechatpay-go).
 type wechatpay struct {
 	key              *rsa.PrivateKey
 	merchant, serial string
 }
 
 func (s *wechatpay) Sign(_ context.Context, r *upstream.Request) error {
-	if isMultipart(r) {
-		return fmt.Errorf("a multipart body cannot be signed here: WeChat Pay signs its meta part; send it without waiting")
+	body, err := signedBody(r, "meta")
+	if err != nil {
+		return err
 	}
 	stamp, random := fmt.Sprint(time.Now().Unix()), nonce()
-	signature, err := rsaSHA256(s.key, r.Method+"\n"+r.Target+"\n"+stamp+"\n"+random+"\n"+string(r.Body)+"\n")
+	signature, err := rsaSHA256(s.key, r.Method+"\n"+r.Target+"\n"+stamp+"\n"+random+"\n"+body+"\n")
 	if err != nil {
 		return err
 	}
