@@ -24,7 +24,7 @@ func Example() {
 			fmt.Printf("call %d: store lease %d, %d permits\n", n, h.ID, h.Permits)
 		}
 		book.Stored(used)
-		_, over := book.Return(now, needs, used, false, func(quota.Need) time.Time { return midnight })
+		_, over := book.Return(now, needs, used, false, func(n quota.Need) (int, time.Time) { return n.Cost, midnight })
 		for _, h := range over {
 			fmt.Printf("call %d: lease %d is back at %s\n", n, h.ID, h.Back.Format(time.TimeOnly))
 		}

@@ -162,23 +162,26 @@ func (b *Book) Stored(used []*Lease) {
 	}
 }
 
-// Return ends an attempt of a call. Back returns when the permits of a need come back,
-// zero if they are back. Own are the permits that are stored with the call and still
-// out; over are the holds whose end is known now.
-func (b *Book) Return(now time.Time, needs []quota.Need, used []*Lease, durable bool, back func(n quota.Need) time.Time) (own, over []Hold) {
+// Return ends an attempt of a call. Back returns how many permits of a need were used, and when
+// they come back; a zero instant means that they are back. Unused permits stay in the lease. Own
+// are the permits that are stored with the call and still out; over are the holds whose end is
+// known now.
+func (b *Book) Return(now time.Time, needs []quota.Need, used []*Lease, durable bool, back func(n quota.Need) (permits int, at time.Time)) (own, over []Hold) {
 	if b == nil {
 		return nil, nil
 	}
 	for _, n := range needs {
 		l := &b.limits[n.Limit]
-		at, lease := back(n), find(used, l.Name)
+		lease := find(used, l.Name)
+		permits, at := back(n)
 		switch {
 		case lease == nil:
-			if durable && !at.IsZero() {
-				own = append(own, Hold{Upstream: b.upstream, Limit: l.Name, Key: n.Key, Permits: n.Cost, Back: at})
+			if durable && permits > 0 && !at.IsZero() {
+				own = append(own, Hold{Upstream: b.upstream, Limit: l.Name, Key: n.Key, Permits: permits, Back: at})
 			}
 		case !lease.Every:
 			lease.flying--
+			lease.left += n.Cost - permits
 			if at.After(lease.Back) {
 				lease.Back = at
 			}

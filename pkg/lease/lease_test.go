@@ -26,8 +26,8 @@ func needs(key string, cost int) []quota.Need {
 	return []quota.Need{{Limit: 0, Key: key, Cost: cost}, {Limit: 1, Key: key, Cost: cost}}
 }
 
-func backAt(at time.Time) func(quota.Need) time.Time {
-	return func(quota.Need) time.Time { return at }
+func backAt(at time.Time) func(quota.Need) (int, time.Time) {
+	return func(n quota.Need) (int, time.Time) { return n.Cost, at }
 }
 
 func TestDurableCallStoresItsShortPermits(t *testing.T) {
@@ -88,6 +88,34 @@ func TestLargeCostHasALeaseOfItsOwn(t *testing.T) {
 	}
 	if _, take, _ := b.Take(begin, needs("k", 1)[1:], false); len(take) != 1 || take[0].Permits != 10 {
 		t.Errorf("%+v, want a new lease: the first has no permit left", take)
+	}
+}
+
+// TestUnusedPermitsAreLeft: an answer that tells a cost below the most leaves the rest of the
+// lease to later calls, and of a durable call's own permits keeps the used ones only.
+func TestUnusedPermitsAreLeft(t *testing.T) {
+	b := newBook()
+	at := begin.Add(time.Minute)
+	uses := func(n int) func(quota.Need) (int, time.Time) {
+		return func(quota.Need) (int, time.Time) { return n, at }
+	}
+	own, _, used := b.Take(begin, needs("k", 10), true)
+	b.Stored(used)
+	if own[0].Permits != 10 {
+		t.Errorf("in flight %+v are out, want all 10 permits", own)
+	}
+	own, over := b.Return(begin, needs("k", 10), used, true, uses(4))
+	if len(own) != 1 || own[0].Permits != 4 || !own[0].Back.Equal(at) || len(over) != 0 {
+		t.Errorf("after the call %+v with it and %+v over, want 4 permits", own, over)
+	}
+	for used, want := range []int{0, 0, 0, 0, 0, 0, 1} { // six are left; the seventh needs another lease
+		if _, take, _ := b.Take(begin, needs("k", 1)[1:], false); len(take) != want {
+			t.Errorf("after %d more %+v is stored, want %d leases", used, take, want)
+		}
+	}
+	_, _, leases := b.Take(begin, needs("z", 10), true)
+	if own, _ = b.Return(begin, needs("z", 10), leases, true, uses(0)); len(own) != 0 || leases[0].left != 10 || leases[0].Permits != 10 {
+		t.Errorf("a call that cost nothing keeps %+v, and %+v", own, leases[0])
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"runtime/debug"
 	"time"
 
@@ -31,6 +32,7 @@ type attempt struct {
 type ending struct {
 	result *upstream.Result
 	kept   *Response // of the answer, for the store
+	by     *service  // the service that sent the call
 	next   next
 	stale  bool // the store knows that the call is not waiting: nothing was sent
 }
@@ -60,7 +62,7 @@ func (a *attempt) send() ending {
 	if errors.Is(r.Err, ErrNotWaiting) {
 		return ending{result: r, stale: true}
 	}
-	e := ending{result: r, next: a.next(r)}
+	e := ending{result: r, by: a.service, next: a.next(r)}
 	a.log(r, e.next)
 	// The part of the answer that is kept is read here: it may block.
 	switch {
@@ -68,12 +70,30 @@ func (a *attempt) send() ending {
 	case a.intent.Async:
 		e.kept = keep(r, a.service.up.MaxInspect)
 		r.Response = nil
-	case a.intent.Durable && r.Truncated:
+	case (a.intent.Durable || a.call.identities.identity() != "") && r.Truncated: // a repeat gets it too
 		stream(r, a.service.up.MaxInspect)
-	case a.intent.Durable:
+	case a.intent.Durable, a.call.identities.identity() != "":
 		e.kept = keepCopy(r)
 	}
+	if about := a.call.identities.askedAbout(); about != "" {
+		if answer := e.whole(); answer != nil {
+			a.loop.settleBy(about, a.intent, answer)
+		}
+	}
 	return e
+}
+
+// whole returns a copy of the answer if all of it lies in memory, else nil.
+func (e *ending) whole() *Response {
+	switch r := e.result; {
+	case r.Err != nil || r.Truncated:
+		return nil
+	case e.kept != nil:
+		return e.kept
+	case r.Response != nil:
+		return keepCopy(r)
+	}
+	return nil
 }
 
 // once stores the intent and sends the request. A panic, of a signer or of a transport
@@ -85,14 +105,50 @@ func (a *attempt) once(do func(context.Context, *upstream.Request) *upstream.Res
 			r = &upstream.Result{Outcome: upstream.Unknown, Sent: true, Reason: "the attempt panicked", AnsweredAt: time.Now()}
 		}
 	}()
-	if err := a.intend(); err != nil {
+	err := a.intend()
+	var ended *endedError
+	if errors.As(err, &ended) {
+		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: ended.Error(), AnsweredAt: time.Now(), Err: err}
+	}
+	if err != nil {
 		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: "never sent: the intent could not be stored", AnsweredAt: time.Now(), RetryAfter: time.Second, Err: err}
 	}
-	return do(a.loop.cuts, a.service.outgoing(a.intent, a.call.request))
+	out := a.service.outgoing(a.intent, a.call.request)
+	if a.call.identities != nil {
+		out.Revoked = &a.call.identities.revoked
+	}
+	r = do(a.loop.cuts, out)
+	a.doubtAccepted(r)
+	return r
 }
 
-// intend stores the intent and the permits of the attempt before its first byte.
+// doubtAccepted makes a 202 that no rule has judged unknown, if a query can tell the end: the
+// upstream has accepted the call, and may not have executed it yet.
+func (a *attempt) doubtAccepted(r *upstream.Result) {
+	if r.Outcome != upstream.Done || r.Ruled || r.Response == nil || r.Response.StatusCode != http.StatusAccepted || a.intent.Resolves != "" {
+		return
+	}
+	if resolverOf(a.service, upstream.NewInput(a.call.request), true) == nil {
+		return
+	}
+	r.Outcome, r.Reason = upstream.Unknown, "status 202: accepted, and resolve asks for its end"
+	r.Park, r.Open = true, true
+}
+
+// intend stores the intent and the permits of the attempt before its first byte. It first ends
+// the calls that this call ends. A call that was itself ended is not sent.
 func (a *attempt) intend() error {
+	if ends := a.call.identities.toEnd(); ends != "" {
+		if err := a.loop.journal.end(ends, a.intent.ID); err != nil {
+			return err
+		}
+		a.loop.endCall(ends, a.intent.ID)
+	}
+	unlock, err := a.loop.journal.unended(a.call.identities.identity())
+	if err != nil {
+		return err
+	}
+	defer unlock() // a call that ends it comes after the intent
 	if err := a.loop.journal.intend(a.intent, a.take); err != nil {
 		return err
 	}

@@ -79,16 +79,18 @@ type Call struct {
 	Upstream   string
 	State      State
 	Priority   int16
-	Async      bool   // no caller waits for the answer: it was handed over by Submit
-	Durable    bool   // it survives the process
-	Repeated   bool   // the request had the idempotency key of this call, which was accepted before; only in answers of Submit and Do
-	Callback   string // target that is told of its end; "/ended" is Config.Ended
-	Resolves   string // id of the unknown call that it queries
+	Async      bool              // no caller waits for the answer: it was handed over by Submit
+	Durable    bool              // it survives the process
+	Repeated   bool              // the request had the idempotency key or the identity of this call, which was accepted before; only in answers of Submit and Do
+	Callback   string            // target that is told of its end; "/ended" is Config.Ended
+	Resolves   string            // id of the unknown call that it queries
+	Numbers    map[string]string // business numbers by name; see Upstream.Numbers. It is never changed
 	AcceptedAt time.Time
 	NotBefore  time.Time
 	Deadline   time.Time
 	FinishedAt time.Time
 	Reason     Reason    // why it ended without an answer: Gone, PastDeadline, Paused or Stopping; empty: see its last attempt
+	EndedBy    string    // id of the call that ended it, see Upstream.Ends; its own id if Cancel ended a call that may have been executed
 	ETA        time.Time // only while it waits; zero if it is not known, see WaitingFor
 	Attempts   []Attempt // maxAttempts of them: the first, those of unknown outcome, the last
 	WaitingFor *WaitingFor
@@ -204,15 +206,31 @@ func (c *Call) Last() *Attempt {
 
 // Outcome returns the outcome of the call so far: that of its last attempt, or
 // not_executed if there was none. An unknown call stays so, though its last
-// attempt was not executed.
+// attempt was not executed, until a query or a person has decided otherwise.
 func (c *Call) Outcome() upstream.Outcome {
-	if c.State == Unknown {
-		return upstream.Unknown
+	switch {
+	case c.State == Unknown, c.State == Done:
+		return upstream.Outcome(c.State)
+	case c.State == Failed && slices.ContainsFunc(c.Attempts, func(a Attempt) bool { return a.Outcome == upstream.Unknown }):
+		return upstream.Failed
 	}
 	if a := c.Last(); a != nil && a.Outcome != "" {
 		return a.Outcome
 	}
 	return upstream.NotExecuted
+}
+
+// Answer returns the upstream's last answer for a repeat of the call; nil if the call waits, if
+// the answer was not kept whole, or if it contradicts the outcome: "limited" is no answer to a
+// call that a query has found done.
+func (c *Call) Answer() *Response {
+	if c.Response == nil || c.Response.Truncated || c.State != Unknown && !c.State.Finished() {
+		return nil
+	}
+	if last := c.Last().Outcome; last != c.Outcome() && last != upstream.Unknown {
+		return nil
+	}
+	return c.Response
 }
 
 // toEnded is the Callback of calls whose end Config.Ended handles. No target of a

@@ -22,7 +22,10 @@ type service struct {
 	shareBy    *upstream.Expr
 	durable    condition
 	noBody     condition
-	limits     []limit // the first is the concurrency of all calls
+	numbers    []number
+	identity   *upstream.Expr // nil for none
+	ends, asks *upstream.Expr // likewise
+	limits     []limit        // the first is the concurrency of all calls
 
 	resolvers []*resolver
 	webhook   *webhookService // nil for an API
@@ -68,6 +71,7 @@ func compile(c Config, generation uint32) (map[string]*service, error) {
 func compileUpstream(name string, u Upstream, generation uint32, fault func(field string, err error)) *service {
 	u.Name = name
 	setDefaults(&u, fault)
+	u.Charges = charges(u.Limits)
 	sv := &service{Upstream: u, generation: generation, usage: new(usage)}
 	var err error
 	sv.up, err = upstream.New(u.Config)
@@ -75,6 +79,7 @@ func compileUpstream(name string, u Upstream, generation uint32, fault func(fiel
 	compileExpr(u.ShareBy, upstream.Key, &sv.shareBy, "share_by", fault)
 	compileExpr(u.Durable, upstream.Condition, &sv.durable.Expr, "durable", fault)
 	compileExpr(u.NoBody, upstream.Condition, &sv.noBody.Expr, "no_body", fault)
+	compileIdentities(sv, fault)
 	sv.Weights = compileWeights(u, fault)
 	checkRetry(u.Retry, fault)
 	if u.Signature.Life < 0 {
@@ -116,6 +121,7 @@ func setDefaults(u *Upstream, fault func(field string, err error)) {
 	d := Defaults()
 	zeroTo(&u.Late, d.Late)
 	positive("max_wait", &u.MaxWait, d.MaxWait, fault)
+	positive("client_timeout", &u.ClientTimeout, d.ClientTimeout, fault)
 	positive("max_age", &u.MaxAge, d.MaxAge, fault)
 	zeroTo(&u.Concurrency, d.Concurrency)
 	positive("max_waiting", &u.MaxWaiting, d.MaxWaiting, fault)

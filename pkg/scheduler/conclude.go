@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"errors"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -54,12 +55,17 @@ func (u *upstreamState) complete(now time.Time, c *call, e ending) {
 	r := e.result
 	needs := c.flight.needs
 	u.setPhase(c, recording)
+	warnOfCharges(u, c, e)
 	changed := c.change()
-	u.returnPermits(now, c, changed, r)
+	u.returnPermits(now, c, changed, e)
 	u.recordAttempt(now, c, changed, e)
 	u.circuit.judge(now, c, r)
 	e.next.flight.carryOver(c.flight)
 	*c.flight = e.next.flight
+	var ended *endedError
+	if errors.As(r.Err, &ended) {
+		c.flight.endedBy = ended.by
+	}
 	switch r.Outcome {
 	case upstream.Done, upstream.Failed:
 		u.endStreaks(needs)
@@ -77,19 +83,14 @@ func (u *upstreamState) complete(now time.Time, c *call, e ending) {
 	u.again(now, c, r, e.next)
 }
 
-// carryOver takes the fields that the loop has changed since the attempt began.
-func (f *flight) carryOver(now *flight) {
-	f.needs, f.leases, f.place, f.result, f.reason, f.budgetSlot = now.needs, now.leases, now.place, now.result, now.reason, now.budgetSlot
-	f.resolved, f.queries = now.resolved, now.queries
-}
-
 // returnPermits ends the attempt in the books: the leases, the ledger and the planner.
-func (u *upstreamState) returnPermits(now time.Time, c *call, changed *Call, r *upstream.Result) {
-	f := c.flight
+func (u *upstreamState) returnPermits(now time.Time, c *call, changed *Call, e ending) {
+	f, r := c.flight, e.result
 	if u.leases != nil {
 		before := known(changed.spent())
-		own, over := u.leases.Return(now, f.needs, f.leases, c.Durable, func(n quota.Need) time.Time {
-			return u.ledger.Back(now, n.Limit, u.quotaAttempt(f, n, r))
+		own, over := u.leases.Return(now, f.needs, f.leases, c.Durable, func(n quota.Need) (permits int, at time.Time) {
+			a := e.quota(u, f, n)
+			return n.Cost - a.Unused, u.ledger.Back(now, n.Limit, a)
 		})
 		changed.setSpent(append(before, own...))
 		u.loop.settle(over)
@@ -98,7 +99,7 @@ func (u *upstreamState) returnPermits(now time.Time, c *call, changed *Call, r *
 		u.planner.Observe(r.AnsweredAt.Sub(f.sentAt))
 	}
 	for i, n := range f.needs {
-		u.ledger.Return(now, f.needs[i:i+1], u.quotaAttempt(f, n, r))
+		u.ledger.Return(now, f.needs[i:i+1], e.quota(u, f, n))
 	}
 	u.flying.Remove(f.place)
 	f.place = nil
@@ -114,22 +115,6 @@ func known(holds []lease.Hold) (ended []lease.Hold) {
 		}
 	}
 	return ended
-}
-
-// quotaAttempt is an attempt as the ledger needs to know it for one of its needs.
-func (u *upstreamState) quotaAttempt(f *flight, n quota.Need, r *upstream.Result) quota.Attempt {
-	a := quota.Attempt{Sent: f.sentAt, End: r.AnsweredAt, Fate: quota.Unanswered}
-	if r.SentAt.After(a.Sent) { // after a dial, a signature, a write of the store
-		a.Sent = r.SentAt
-	}
-	a.Written = r.WrittenAt
-	switch {
-	case !r.Sent, r.Answered && !u.limits[n.Limit].counted(r.Outcome):
-		a.Fate = quota.Uncounted
-	case r.Answered:
-		a.Fate = quota.Answered
-	}
-	return a
 }
 
 // recordAttempt notes the end of an attempt in the Call that others see.
@@ -206,6 +191,8 @@ func (u *upstreamState) again(now time.Time, c *call, r *upstream.Result, n next
 	switch {
 	case r.Outcome == upstream.Unknown:
 		end = Unknown
+	case c.flight.endedBy != "":
+		end = Cancelled
 	case n.again && c.Async:
 		end = Expired // the only reason left
 	case r.Outcome == upstream.NotExecuted && !now.Before(c.Deadline): // on its way to the wire, perhaps
@@ -235,6 +222,8 @@ func (u *upstreamState) resume(now time.Time, c *call, next *Call) {
 	c.Call = next
 	u.setPhase(c, waiting)
 	switch {
+	case c.flight.endedBy != "": // while that was recorded
+		u.finish(now, c, Cancelled)
 	case c.abandoned():
 		c.because(Gone)
 		u.finish(now, c, Cancelled)
@@ -280,6 +269,9 @@ func (u *upstreamState) end(now time.Time, c *call, state State) {
 	if state == Cancelled || state == Expired || state == Exhausted {
 		end.Reason = c.history().reason
 	}
+	if state == Cancelled || state == Unknown {
+		end.EndedBy = c.history().endedBy
+	}
 	u.loop.observe(Event{Kind: EventEnded, Call: end, Reason: end.Reason})
 	u.loop.record(end, func(now time.Time) { u.ended(now, c) }, now)
 }
@@ -303,9 +295,9 @@ func (u *upstreamState) ended(now time.Time, c *call) {
 	}
 	if c.Async {
 		c.ended = nil
-		u.loop.after(now, c)
-		u.rest(c)
 	}
+	u.loop.after(now, c)
+	u.rest(c)
 }
 
 // rest takes an unknown call out of memory that the store has whole: there it waits for a
@@ -333,7 +325,7 @@ func (u *upstreamState) forget(c *call) {
 func (u *upstreamState) dropStale(now time.Time, c *call) {
 	never := &upstream.Result{Outcome: upstream.NotExecuted, AnsweredAt: now}
 	u.circuit.Record(now, c.item.Seq, c.flight.sentAt, retry.Unproven, 0)
-	u.returnPermits(now, c, c.change(), never)
+	u.returnPermits(now, c, c.change(), ending{result: never})
 	delete(u.loop.calls, c.ID)
 	if c.pages() {
 		u.window.Forget(int64(c.item.Seq))
@@ -356,7 +348,7 @@ func (u *upstreamState) resolve(now time.Time, c *call, as State, reason string,
 	next := c.resolved(now, as, reason)
 	next.delayUntil(time.Time{})
 	if as == Waiting && renew {
-		next.Deadline = u.validUntil(c.AcceptedAt, now.Add(u.MaxAge))
+		next.Deadline, next.EndedBy = u.validUntil(c.AcceptedAt, now.Add(u.MaxAge)), ""
 		for i := range next.Attempts {
 			next.Attempts[i].Resolved = true
 		}
@@ -371,7 +363,7 @@ func (u *upstreamState) resolve(now time.Time, c *call, as State, reason string,
 		if as == Waiting {
 			c.due, c.flight.reason, c.flight.repeat = 0, "", !renew
 			if renew {
-				c.flight.counted, c.flight.backoff, c.flight.maybe = 0, 0, false
+				c.flight.counted, c.flight.backoff, c.flight.maybe, c.flight.endedBy = 0, 0, false, ""
 			}
 			u.resume(now, c, next)
 			return

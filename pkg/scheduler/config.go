@@ -90,7 +90,8 @@ type Upstream struct {
 	// it is. Without it, and without a Signer, the upstream's first answer is the
 	// caller's answer.
 	Resend bool
-	// Resolve settles calls of unknown outcome; the first whose When holds does.
+	// Resolve settles calls of unknown outcome; the first whose When holds does. A 202
+	// (accepted) is unknown if a Resolve fits its call, unless a rule says otherwise.
 	Resolve []Resolve
 	// Callbacks are the targets, by name, that submitted calls may name.
 	Callbacks map[string]Callback
@@ -112,6 +113,12 @@ type Upstream struct {
 
 	// MaxWait is how long a caller waits in Do, at most, until its call is sent.
 	MaxWait time.Duration
+	// ClientTimeout is the time-out of the callers of Do, counted from the acceptance of a call.
+	// A call is sent only if the usual answer would come within it; otherwise it is refused, or
+	// ends. The usual time of an answer is that of the last attempts; it is half of
+	// ClientTimeout at most, and before the first answer. The caller of an unknown call waits for
+	// queries that long, instead of MaxWait. Zero: none.
+	ClientTimeout time.Duration
 	// MaxAge is how long after its acceptance a call may be sent at all.
 	MaxAge time.Duration
 	// MaxWaiting and MaxWaitingBytes bound the calls that wait, in number and in bytes
@@ -128,6 +135,33 @@ type Upstream struct {
 	// NoBody is a request expression: calls whose request is kept out of the
 	// store. They are not lost in silence, but end with the process. Empty means none.
 	NoBody string
+
+	// Numbers are request expressions, by name, that give business numbers, such as that
+	// of an order: they are kept with the call, in Call.Numbers. A number that is empty, or
+	// cannot be computed for a request, is left out.
+	Numbers map[string]string
+	// Identity is a request expression: calls of one value mean one operation on one
+	// number, such as the payment of an order, and the second one is a repeat of the
+	// first, as under one Request.IdempotencyKey. It joins the first if its content is the same
+	// by Idempotency.Same, and is refused otherwise. A call whose identity cannot be computed is
+	// refused. Nil, or an empty text, is no identity. A call that has failed, or was not
+	// executed, frees its identity for a new one.
+	//
+	// The identities of durable calls are kept as keys are. The process keeps those of other
+	// calls while it runs, the last 10,000 that ended.
+	Identity string
+	// Ends is a request expression: the Identity of the calls that a call ends, such as the
+	// payment of an order that a cancel, close or reverse names. From the start of its first
+	// attempt on, with any outcome, no call of that identity is sent: a waiting call is cancelled,
+	// or becomes unknown if it may have been executed; a new one is refused for as long as
+	// identities are kept. An attempt in flight goes on. Nil, or an empty text, ends no call.
+	Ends string
+	// Asks is a request expression: the Identity of the call that a caller's query asks
+	// about. If that call is unknown, and was so before the query was sent, the answer
+	// settles it as done or failed by the Outcomes of its Resolve, also without a Signer.
+	// Another answer settles nothing, and never sends the call again. An expression that cannot
+	// be computed for a request names no call.
+	Asks string
 
 	// ShareBy is a request expression: calls of one value are one flow. Empty
 	// makes all calls one flow.

@@ -20,6 +20,9 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) (*Call, error) {
 		case c == nil:
 		case c.State == Waiting:
 			ended = c.whenEnded()
+			if c.history().maybe {
+				c.flight.endedBy = c.ID // it becomes unknown, and no query sends it again
+			}
 			c.up.finish(now, c, Cancelled)
 		default:
 			refused = wrongState(c.Call, "only a waiting call can be cancelled")
@@ -49,6 +52,27 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) (*Call, error) {
 		return nil, notConfigured(c, "cancel it then")
 	}
 	return nil, wrongState(c, "only a waiting call can be cancelled")
+}
+
+// endCall ends the call of an identity for another call; see Upstream.Ends. The store has the
+// end already, so a call that is missed here is not sent either.
+func (s *Scheduler) endCall(identity, by string) {
+	ctx := context.Background()
+	c, err := s.journal.find(ctx, &Entry{Call: &Call{}, Identity: identity})
+	if err != nil || c == nil {
+		return
+	}
+	state := Waiting
+	if c.State == Unknown {
+		state = Unknown
+	}
+	if err := s.withCall(ctx, c.ID, state, func(now time.Time, c *call) {
+		if c != nil {
+			c.up.endBy(now, c, by)
+		}
+	}); err != nil {
+		s.log.Warn("a call that another one has ended stays as it is until its next attempt, which is not sent", "call", c.ID, "ended_by", by, "err", err)
+	}
 }
 
 // Resolve decides an unknown call: done or failed end it, waiting sends it again.
@@ -141,11 +165,22 @@ func (s *Scheduler) resolveStored(ctx context.Context, id string, as State, reas
 	if err := s.journal.decide(ctx, next); err != nil {
 		return nil, s.journal.unread(err)
 	}
+	s.followUps.questions.drop(id)
 	s.relay.wake()
 	if err := s.loop.ask(context.WithoutCancel(ctx), func(now time.Time) { s.loop.settleStored(now, next, e) }); err != nil {
 		return nil, err
 	}
 	return s.stored(ctx, id)
+}
+
+// Notified queries at once the calls of unknown outcome that a verified notification of the
+// platform concerns: the calls of an upstream that share one of the numbers (see
+// Upstream.Numbers) and contradict none. Of calls that were not submitted it knows the last
+// 10,000 of this process. Only the answer to the query decides a call. Notified returns the number
+// of calls and does not wait for their queries. Several notifications before a call's next
+// query make one query. It is safe for concurrent use.
+func (s *Scheduler) Notified(upstream string, numbers map[string]string) (calls int) {
+	return s.followUps.notified(upstream, numbers)
 }
 
 // resolved returns the call after a decision about it.

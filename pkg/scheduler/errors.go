@@ -12,7 +12,7 @@ type Reason string
 
 const (
 	BadRequest   Reason = "bad_request"   // a field of the request is wrong
-	BadKey       Reason = "bad_key"       // a limit's key is absent, empty or failing
+	BadKey       Reason = "bad_key"       // a limit's key, or the identity, is absent, empty or failing; or no client certificate fits
 	NotFound     Reason = "not_found"     // no such upstream, limit or call
 	WrongState   Reason = "wrong_state"   // the call has gone too far for it
 	TooLarge     Reason = "too_large"     // the body is above max_body

@@ -123,6 +123,8 @@ func refusal(now time.Time, u *upstreamState, c *call) *Error {
 func bound(sv *service, c *call) string {
 	earliest := later(c.AcceptedAt, toMonotonic(c.AcceptedAt, c.NotBefore))
 	switch {
+	case c.caller != nil && c.Deadline.Equal(c.caller.gone):
+		return fmt.Sprintf("client_timeout of upstream %q, %v, less the usual time of an answer", sv.Name, sv.ClientTimeout)
 	case !c.Async && c.Deadline.Equal(c.AcceptedAt.Add(sv.MaxWait)):
 		return fmt.Sprintf("max_wait of upstream %q, %v", sv.Name, sv.MaxWait)
 	case c.Deadline.Equal(earliest.Add(sv.MaxAge)):
@@ -133,24 +135,31 @@ func bound(sv *service, c *call) string {
 	return "the deadline that its caller set"
 }
 
-// explain says why a call that has ended has no answer.
-func explain(c *call) *Error {
+// explain says why a call that has ended has no answer. Now is the call after the queries about
+// it, which may have decided it since.
+func explain(c *call, now *Call) *Error {
 	e := &Error{Reason: c.history().reason, Upstream: c.Upstream, Call: c.Call.snapshot()}
 	last, result := c.Last(), c.history().result
 	if result == nil {
 		result = &upstream.Result{} // it was never sent
 	}
 	switch {
-	case e.Reason == Stopping:
-		e.RetryAfter, e.Detail = time.Second, errStopping(c.Upstream).Detail
-	case e.Reason == NotFound && c.State != Unknown:
-		e.Detail = fmt.Sprintf("upstream %q was taken out of the configuration while call %s waited; nothing was executed", c.Upstream, c.ID)
 	case c.State == Unknown:
 		e.Reason = NoAnswer
 		if errors.Is(result.Err, upstream.ErrStatus) {
 			e.cause = result.Err
 		}
 		e.Detail = fmt.Sprintf("call %s was sent and may have been executed: %s; query before you send it again", c.ID, last.Reason)
+		if now.State.Finished() {
+			e.Detail = fmt.Sprintf("call %s was sent and is %s, which its answer did not say: %s; query it for its details", c.ID, now.State, now.Last().Reason)
+		}
+	case e.Reason == Stopping:
+		e.RetryAfter, e.Detail = time.Second, errStopping(c.Upstream).Detail
+	case e.Reason == NotFound:
+		e.Detail = fmt.Sprintf("upstream %q was taken out of the configuration while call %s waited; nothing was executed", c.Upstream, c.ID)
+	case c.State == Cancelled && c.EndedBy != "":
+		e.Reason = WrongState
+		e.Detail = fmt.Sprintf("call %s has ended call %s (ends) before that was sent; nothing was executed", c.EndedBy, c.ID)
 	case result.Unreachable:
 		e.Reason, e.RetryAfter = Unreachable, time.Second
 		e.Detail = fmt.Sprintf("upstream %q cannot be reached: %s; nothing was executed", c.Upstream, last.Reason)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // followUps runs what follows the end of a submitted call: a webhook to its callback, and
@@ -17,11 +19,13 @@ type followUps struct {
 	stop context.CancelFunc
 	work sync.WaitGroup
 
+	questions *questions
+
 	refused atomic.Int64 // webhooks that could not be handed over, since they were last retried
 }
 
 func newFollowUps(s *Scheduler) *followUps {
-	f := &followUps{s: s}
+	f := &followUps{s: s, questions: newQuestions()}
 	f.ctx, f.stop = context.WithCancel(s.cuts)
 	return f
 }
@@ -49,7 +53,7 @@ func (f *followUps) resume(upstreams []string) {
 	})
 }
 
-// after starts the follow-ups of a submitted call that has ended. The loop calls it.
+// after starts the follow-ups of a call that has ended. The loop calls it.
 func (f *followUps) after(now time.Time, c *call) {
 	switch {
 	case c.Handled():
@@ -75,25 +79,94 @@ func (f *followUps) withAnswer(c *Call) *Call {
 	return c
 }
 
-// query starts the queries about a call if it is unknown, and none are under way. The loop
-// calls it.
+// query starts the queries about a call if it is unknown, a resolver fits it, and none are
+// under way. The loop calls it.
 func (f *followUps) query(c *call) {
 	sv := c.up.service
-	if c.State != Unknown || !c.Async || c.Resolves != "" || len(sv.resolvers) == 0 || c.flight.resolved != nil {
+	if c.State != Unknown {
+		f.questions.drop(c.ID)
+		return
+	}
+	if c.Resolves != "" {
+		return
+	}
+	in := upstream.NewInput(c.request)
+	r := resolverOf(sv, in, sv.Signer != nil)
+	if r == nil {
+		return
+	}
+	if !c.Async { // Do queries for its caller; after that a notification, or a query of the caller, decides
+		f.questions.part(c.Call)
+		return
+	}
+	if c.flight.resolved != nil {
 		return
 	}
 	snapshot := c.Call.snapshot()
+	snapshot.Response = nil // the store has it
 	ctx, resolved := context.WithCancel(f.ctx)
 	c.flight.resolved = resolved
 	c.flight.queries++
+	q := f.questions.open(snapshot) // at once: a notification may come with the next message
 	f.work.Go(func() {
-		f.queryUntilDecided(ctx, sv, snapshot, c.request)
+		f.queryUntilDecided(ctx, sv, snapshot, in, r, q)
 		resolved()
 		f.s.loop.post(func(time.Time) {
 			if c.flight.queries--; c.flight.queries == 0 {
 				c.flight.resolved = nil
+				f.settled(c)
 			}
 			c.up.rest(c)
 		})
 	})
+}
+
+// settled notes that the queries about a call have ended. A call that is still unknown is
+// queried again if a notification has come meanwhile. The loop calls it.
+func (f *followUps) settled(c *call) {
+	switch {
+	case c.State != Unknown:
+		f.questions.drop(c.ID)
+	case f.questions.rest(c.ID) && f.ctx.Err() == nil:
+		f.query(c)
+	}
+}
+
+// notified queries at once the calls that a notification concerns, and returns their number.
+func (f *followUps) notified(upstream string, numbers map[string]string) (asked int) {
+	asked, idle := f.questions.wake(upstream, numbers)
+	for _, c := range idle {
+		if !c.Async {
+			f.askLate(c)
+			continue
+		}
+		f.s.withCall(f.ctx, c.ID, Unknown, func(_ time.Time, c *call) {
+			if c != nil && !f.s.loop.stopping {
+				f.query(c)
+			}
+		})
+	}
+	return asked
+}
+
+// askLate queries once about an unknown call whose caller has its answer.
+func (f *followUps) askLate(c *Call) {
+	f.s.loop.ask(f.ctx, func(time.Time) {
+		if f.s.loop.stopping {
+			return
+		}
+		q := f.questions.open(c)
+		f.work.Go(func() {
+			f.queryOnce(c, q)
+			f.rest(c)
+		})
+	})
+}
+
+// rest notes that the query about a call whose caller has its answer is over. The call is
+// queried again if a notification has come meanwhile.
+func (f *followUps) rest(c *Call) {
+	if f.questions.rest(c.ID) && f.ctx.Err() == nil {
+		f.askLate(c)
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/internal/paging"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // Bounds of finished calls in memory.
@@ -27,6 +28,7 @@ type journal struct {
 	memory  Store   // of calls that live as long as the process
 	durable Durable // of those that outlive it; nil if there is none
 	log     *slog.Logger
+	locks   *identityLocks
 
 	// open is held for reading while a caller reads from a store, and for writing to
 	// close them: nothing is asked of a closed store.
@@ -40,7 +42,7 @@ type journal struct {
 }
 
 func newJournal(store Store, log *slog.Logger) *journal {
-	j := &journal{memory: store, log: log, failed: make(chan struct{})}
+	j := &journal{memory: store, log: log, locks: newIdentityLocks(), failed: make(chan struct{})}
 	j.durable, _ = store.(Durable)
 	if store == nil || j.durable != nil {
 		j.memory = newMemory(keepFinished, keepFinishedBytes)
@@ -65,14 +67,9 @@ func (j *journal) inPlace(c *Call) bool {
 	return ok
 }
 
-// find returns the call that was accepted with the key of an entry, nil if there is none.
-func (j *journal) find(ctx context.Context, e *Entry) (known *Call, err error) {
-	err = j.reading(func() (err error) {
-		known, err = j.storeOf(e.Call).Find(ctx, e.Key, e.Fingerprint)
-		return err
-	})
-	return known, err
-}
+// loopOnly reports whether new calls are looked up and accepted by the loop alone: the store in
+// memory is the only one, and another one could block it.
+func (j *journal) loopOnly() bool { return j.durable == nil }
 
 // accept stores a new call, or returns the one that was accepted with its key.
 func (j *journal) accept(ctx context.Context, e *Entry) (known *Call, err error) {
@@ -177,6 +174,17 @@ func (j *journal) fetch(ctx context.Context, id string) (e *Entry) {
 		return nil
 	}
 	return e
+}
+
+// request returns the request of an unknown call, nil if it was not kept.
+func (j *journal) request(ctx context.Context, c *Call) *upstream.Request {
+	if m, ok := j.storeOf(c).(*memory); ok {
+		return m.request(c.ID)
+	}
+	if e := j.fetch(ctx, c.ID); e != nil && !e.NoBody {
+		return e.Request
+	}
+	return nil
 }
 
 // scan reads a page of the waiting calls of an upstream. It returns nil if that fails,
@@ -286,9 +294,11 @@ func (j *journal) restate(ctx context.Context, holds []lease.Hold) error {
 	return j.durable.Restate(ctx, holds)
 }
 
-// reading runs f while the stores are open.
+// reading runs f while the stores are open. It does not wait for close, which stores permits.
 func (j *journal) reading(f func() error) error {
-	j.open.RLock()
+	if !j.open.TryRLock() { // close alone locks it for writing
+		return errStopping("")
+	}
 	defer j.open.RUnlock()
 	if j.closed {
 		return errStopping("")

@@ -22,6 +22,10 @@ type Limit struct {
 	PerKey string
 	// Cost is a request expression: the permits that a call takes. Empty means 1.
 	Cost string
+	// ActualCost is an expression over the answer, one of upstream.Config.Charges: the permits
+	// that the call has used, from 0 to its cost. The others are free with the answer. All are
+	// used if it is empty, or if the answer does not tell a whole number in these bounds.
+	ActualCost string
 
 	Calls    int
 	Window   time.Duration
@@ -77,6 +81,9 @@ func (l *limit) check(q quota.Limit, fault func(field string, err error)) {
 	case l.Concurrency != 0 && (l.Calls != 0 || l.Window != 0 || l.Calendar != nil || l.Guard != 0 || len(l.Counts) > 0):
 		fault("concurrency", errors.New("is given beside calls, window, guard or counts; use either concurrency, or calls with window, and two limits for both"))
 		return
+	case l.Concurrency != 0 && l.ActualCost != "":
+		fault("actual_cost", errors.New("means nothing beside concurrency: its permits come back with the answer"))
+		return
 	case l.Concurrency != 0:
 		of = func(field string) string { return strings.Replace(field, "calls", "concurrency", 1) }
 	case l.Window == 0 && l.Calendar == nil:
@@ -118,7 +125,7 @@ func (sv *service) quotas() []quota.Limit {
 
 // quota returns the limit as the ledger knows it.
 func (l *limit) quota(sv *service) quota.Limit {
-	q := quota.Limit{Name: l.Name, Calls: l.capacity(), Window: l.Kind(), Late: sv.Late, Guard: l.Guard, MaxKeys: l.MaxKeys, Partly: !l.counted(upstream.Done)}
+	q := quota.Limit{Name: l.Name, Calls: l.capacity(), Window: l.Kind(), Late: sv.Late, Guard: l.Guard, MaxKeys: l.MaxKeys, Partly: !l.counted(upstream.Done) || l.ActualCost != ""}
 	if l.spaced() {
 		q.Burst = max(0, min(sv.Burst, l.Calls))
 	}

@@ -12,14 +12,16 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
-// A call is a Call in the scheduler's memory. The loop owns it, but for request and
-// query, which never change. A million of them may wait, so it is kept small: the part that only an
-// attempt needs is in flight, and ended is made for callers that wait.
+// A call is a Call in the scheduler's memory. The loop owns it, except request, query and
+// identities, which never change. A million of them may wait, so it is kept small: the part that
+// only an attempt needs is in flight, and ended is made for callers that wait.
 type call struct {
 	*Call   // is never changed, only replaced (see change): others hold it too
 	request *upstream.Request
 	up      *upstreamState // nil until it is admitted
 	bytes   int64
+
+	identities *identities // nil for none; it is never replaced
 
 	item    planner.Item[*call] // its place in the planner, its demand and its age
 	due     time.Duration       // on the loop's clock; not before it
@@ -40,6 +42,9 @@ type caller struct {
 	told chan struct{} // closed when end is set
 	end  *Call         // the call as it ends; from then on its answer is the caller's
 	left bool          // before
+
+	until time.Time // the end of its wait for queries about its unknown call
+	gone  time.Time // the latest instant of a sending for it, by ClientTimeout; zero for none
 }
 
 // A phase is the state of a call as its upstream counts it.
@@ -74,6 +79,13 @@ type flight struct {
 	result     *upstream.Result // the last answer, for the caller
 	reason     Reason           // why the call ended without one
 	paused     string           // its pauses and limits then, if these are the reason
+	endedBy    string           // id of the call that ended it: it is not sent again
+}
+
+// carryOver takes the fields that the loop has changed since the attempt began.
+func (f *flight) carryOver(now *flight) {
+	f.needs, f.leases, f.place, f.result, f.reason, f.budgetSlot = now.needs, now.leases, now.place, now.result, now.reason, now.budgetSlot
+	f.resolved, f.queries, f.endedBy = now.resolved, now.queries, now.endedBy
 }
 
 // history returns the flight of a call, the zero flight if it has none, for reading.

@@ -38,6 +38,10 @@ type loop struct {
 	logging    chan struct{}                  // has an element for each line of the log that is being written beside the loop
 	service    func(upstream string) *service // as it is configured now
 	random     func() float64                 // from [0, 1), for the spread of waits
+	endCall    func(identity, by string)      // ends the calls of an identity; not for the loop itself
+	// settleBy settles the unknown call of an identity by the answer to a caller's query; not
+	// for the loop itself.
+	settleBy func(identity string, query *Call, answer *Response)
 
 	// Owned by run.
 	observe   func(Event)
@@ -60,7 +64,7 @@ type loop struct {
 func newLoop(s *Scheduler, c Config) *loop {
 	l := &loop{
 		inbox: make(chan func(time.Time), batch), ended: make(chan struct{}), logging: make(chan struct{}, maxLogging), origin: time.Now(),
-		longWindow: c.LongWindow, precise: c.Precise, log: s.log, journal: s.journal, cuts: s.cuts, service: s.service, random: rand.Float64,
+		longWindow: c.LongWindow, precise: c.Precise, log: s.log, journal: s.journal, cuts: s.cuts, service: s.service, random: rand.Float64, endCall: s.endCall,
 		observe: c.Observe, wheel: wheel.New[planner.Timeout](tick),
 		upstreams: make(map[string]*upstreamState), absent: make(map[string]detached), pauses: make(map[pauseID]lease.Hold),
 		calls: make(map[string]*call), accepting: make(map[string]bool), watched: make(map[string]*watch), readings: make(map[*reading]struct{}),

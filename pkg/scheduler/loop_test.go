@@ -2,6 +2,8 @@ package scheduler
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -9,6 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 	"unsafe"
+
+	"github.com/seed-30fe103d/throttler/pkg/retry"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 func TestStop(t *testing.T) {
@@ -73,6 +78,26 @@ func TestStop(t *testing.T) {
 				t.Errorf("%s after %v, want unknown after 1s", got.State, time.Since(f.start))
 			}
 		})
+	})
+}
+
+// TestStopTellsDoubt: a stop finds a call that waits for its repeat. It may have been executed,
+// and its caller is not told that it was not.
+func TestStopTellsDoubt(t *testing.T) {
+	bubble(t, Upstream{Config: upstream.Config{Idempotent: "true"}, Resend: true, Retry: retry.Policy{Curve: retry.Curve{Min: 10 * sec, Max: 10 * sec}}}, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(int, *http.Request) answer { return answer{err: io.ErrUnexpectedEOF} }
+		done := make(chan error, 1)
+		go func() {
+			_, _, err := s.Do(t.Context(), Request{Upstream: "api", Target: "/"})
+			done <- err
+		}()
+		time.Sleep(sec)
+		s.Close()
+		var e *Error
+		if err := <-done; !errors.As(err, &e) || e.Reason != NoAnswer || e.Outcome() != upstream.Unknown {
+			t.Errorf("Do = %v, want an unknown outcome", err)
+		}
+		sameTimes(t, f.at(), 0)
 	})
 }
 

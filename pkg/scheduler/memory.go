@@ -10,21 +10,26 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // memory is the Store of one process life. None of its methods waits for anything but its
 // mutex. Its Calls are never changed, only replaced.
 type memory struct {
-	keep      int   // finished calls
-	keepBytes int64 // of their responses
+	keep      int   // finished calls in each list of finished
+	keepBytes int64 // of their responses, and of the requests of unknown ones
 
 	mu          sync.RWMutex
 	calls       map[string]*Call
-	keys        map[string]claim // by idempotency key
-	keyOf       map[string]string
-	finished    []string // ids, in the order in which they finished
-	bytes       int64
-	pendingEnds map[string]pendingEnd // by id of a call whose end is to be handled
+	keys        map[string]claim // by idempotency key or identity
+	keysOf      map[string][]string
+	requests    map[string]*upstream.Request // by id of a call with an identity that has not finished
+	finished    [2][]string                  // ids, in the order in which they finished; the second list is of calls with an identity
+	stripped    int                          // calls at the front of the second list whose answers have no body
+	ended       map[string]string            // by identity: the call that ended it
+	endedOrder  []string                     // the identities of ended, the oldest first
+	bytes       int64                        // of the calls in finished
+	pendingEnds map[string]pendingEnd        // by id of a call whose end is to be handled
 }
 
 // A pendingEnd is an end that Config.Ended has not handled yet.
@@ -33,52 +38,101 @@ type pendingEnd struct {
 	failures int
 }
 
-// A claim is the use of an idempotency key.
-type claim struct{ fingerprint, id string }
+// A claim is the use of an idempotency key, or of an identity.
+type claim struct {
+	fingerprint, id string
+	identity        bool
+}
 
 // NewMemory returns a Store in memory. It forgets the calls that finished first
-// when there are more than keep of them, or their responses take more than
-// keepBytes. It never forgets a call that has not finished, unless its caller
-// has had the answer "unknown".
+// when there are more than keep of them, or their responses, and the requests of
+// unknown ones with an identity, take more than keepBytes. Calls with an identity are
+// counted apart: other calls do not displace them, and they lose their answers before they are
+// forgotten. It never forgets a call that has not finished, unless its caller has had the
+// answer "unknown".
 func NewMemory(keep int, keepBytes int64) Store { return newMemory(keep, keepBytes) }
 
 func newMemory(keep int, keepBytes int64) *memory {
-	return &memory{keep: keep, keepBytes: keepBytes, calls: make(map[string]*Call), keys: make(map[string]claim), keyOf: make(map[string]string), pendingEnds: make(map[string]pendingEnd)}
+	return &memory{keep: keep, keepBytes: keepBytes, calls: make(map[string]*Call), keys: make(map[string]claim), keysOf: make(map[string][]string), requests: make(map[string]*upstream.Request), ended: make(map[string]string), pendingEnds: make(map[string]pendingEnd)}
 }
 
 func (m *memory) Accept(_ context.Context, e *Entry) (*Call, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e.Key != "" {
-		if known, err := m.find(e.Key, e.Fingerprint); known != nil || err != nil {
-			return known, err
+	if known, err := m.find(e); known != nil || err != nil {
+		return known, err
+	}
+	for _, key := range []string{e.Key, e.Identity} {
+		if key == "" {
+			continue
 		}
-		delete(m.keyOf, m.keys[e.Key].id) // nothing was executed
-		m.keys[e.Key], m.keyOf[e.Call.ID] = claim{e.Fingerprint, e.Call.ID}, e.Key
+		before := m.keys[key].id // nothing was executed
+		m.keysOf[before] = slices.DeleteFunc(m.keysOf[before], func(k string) bool { return k == key })
+		if len(m.keysOf[before]) == 0 {
+			delete(m.keysOf, before)
+		}
+		m.keys[key] = claim{e.Fingerprint, e.Call.ID, key == e.Identity}
+		m.keysOf[e.Call.ID] = append(m.keysOf[e.Call.ID], key)
 	}
 	m.calls[e.Call.ID] = e.Call
+	if e.Identity != "" && e.Request != nil {
+		m.requests[e.Call.ID] = e.Request
+	}
 	return nil, nil
 }
 
-func (m *memory) Find(_ context.Context, key, fingerprint string) (*Call, error) {
+func (m *memory) Find(_ context.Context, e *Entry) (*Call, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.find(key, fingerprint)
+	return m.find(e)
 }
 
-func (m *memory) find(key, fingerprint string) (*Call, error) {
-	k, ok := m.keys[key]
-	if !ok {
-		return nil, nil
+func (m *memory) find(e *Entry) (*Call, error) {
+	for _, key := range []string{e.Key, e.Identity} {
+		k, ok := m.keys[key]
+		if !ok {
+			continue
+		}
+		c := m.calls[k.id]
+		switch {
+		case c.State == Cancelled, c.State == Expired, c.State == Exhausted: // nothing was executed
+		case c.State == Failed && k.identity: // for good
+		case k.fingerprint != e.Fingerprint && e.Fingerprint != "":
+			return nil, fmt.Errorf("%w, call %s", ErrKeyReused, k.id)
+		default:
+			return c.snapshot(), nil
+		}
 	}
-	switch m.calls[k.id].State {
-	case Cancelled, Expired, Exhausted: // nothing was executed
-		return nil, nil
+	return nil, nil
+}
+
+// identified returns 1 if a call has an identity, else 0.
+func (m *memory) identified(id string) int {
+	if slices.ContainsFunc(m.keysOf[id], func(k string) bool { return m.keys[k].identity }) {
+		return 1
 	}
-	if k.fingerprint != fingerprint {
-		return nil, fmt.Errorf("%w, call %s", ErrKeyReused, k.id)
+	return 0
+}
+
+// End keeps as many identities as finished calls.
+func (m *memory) End(_ context.Context, identity, by string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended[identity] == "" {
+		m.endedOrder = append(m.endedOrder, identity)
 	}
-	return m.calls[k.id].snapshot(), nil
+	m.ended[identity] = by
+	if len(m.endedOrder) > m.keep {
+		delete(m.ended, m.endedOrder[0])
+		m.endedOrder = m.endedOrder[1:]
+	}
+	return nil
+}
+
+func (m *memory) EndedBy(_ context.Context, identity string) (string, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.ended[identity], nil
 }
 
 func (m *memory) Intend(_ context.Context, c *Call, _ []lease.Hold) error {
@@ -102,28 +156,86 @@ func (m *memory) Record(_ context.Context, c *Call) error {
 	if before == nil || before.State.Finished() {
 		return fmt.Errorf("%w, or it is finished: %s", ErrNotFound, c.ID)
 	}
+	was := m.sizeOf(c.ID)
 	m.calls[c.ID] = c
+	if c.State.Finished() {
+		delete(m.requests, c.ID)
+	}
 	delete(m.pendingEnds, c.ID)
 	if c.Handled() && c.Notice() != "" {
 		m.pendingEnds[c.ID] = pendingEnd{at: time.Now()}
 	}
 	switch {
 	case swept(before):
-		m.bytes += c.Response.size() - before.Response.size()
+		m.bytes += m.sizeOf(c.ID) - was
 	case swept(c):
-		m.finished = append(m.finished, c.ID)
-		m.bytes += c.Response.size()
+		of := m.identified(c.ID)
+		m.finished[of] = append(m.finished[of], c.ID)
+		m.bytes += m.sizeOf(c.ID)
 	}
-	for len(m.finished) > m.keep || m.bytes > m.keepBytes && len(m.finished) > 1 {
-		id := m.finished[0]
-		m.finished = m.finished[1:]
-		m.bytes -= m.calls[id].Response.size()
-		delete(m.calls, id)
-		delete(m.pendingEnds, id)
-		delete(m.keys, m.keyOf[id])
-		delete(m.keyOf, id)
+	for i := range m.finished {
+		for len(m.finished[i]) > m.keep || i == 0 && m.bytes > m.keepBytes && len(m.finished[i]) > 1 {
+			m.forgetFirst(i)
+		}
+	}
+	for m.bytes > m.keepBytes && m.stripped < len(m.finished[1])-1 { // identities outlive answers
+		m.strip(m.finished[1][m.stripped])
+		m.stripped++
+	}
+	for m.bytes > m.keepBytes && len(m.finished[1]) > 1 {
+		m.forgetFirst(1)
 	}
 	return nil
+}
+
+// forgetFirst removes the call of a list that ended first.
+func (m *memory) forgetFirst(list int) {
+	m.forget(m.finished[list][0])
+	m.finished[list] = m.finished[list][1:]
+	if list == 1 {
+		m.stripped = max(m.stripped-1, 0)
+	}
+}
+
+// strip drops the header and the body of a call's answer, and marks it as truncated.
+func (m *memory) strip(id string) {
+	c := m.calls[id]
+	if c.Response == nil {
+		return
+	}
+	m.bytes -= m.sizeOf(id)
+	c = c.snapshot()
+	c.Response = &Response{Status: c.Response.Status, Truncated: true}
+	m.calls[id] = c
+	m.bytes += m.sizeOf(id)
+}
+
+// sizeOf returns the bytes that a call holds.
+func (m *memory) sizeOf(id string) int64 {
+	n := m.calls[id].Response.size()
+	if r := m.requests[id]; r != nil {
+		n += requestSize(r)
+	}
+	return n
+}
+
+// request returns the request of a call with an identity that has not finished, else nil.
+func (m *memory) request(id string) *upstream.Request {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.requests[id]
+}
+
+// forget removes a call that has ended.
+func (m *memory) forget(id string) {
+	m.bytes -= m.sizeOf(id)
+	delete(m.calls, id)
+	delete(m.requests, id)
+	delete(m.pendingEnds, id)
+	for _, key := range m.keysOf[id] {
+		delete(m.keys, key)
+	}
+	delete(m.keysOf, id)
 }
 
 func (m *memory) Get(_ context.Context, id string) (*Call, error) {

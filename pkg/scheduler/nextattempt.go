@@ -3,6 +3,7 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -164,12 +165,27 @@ func (sv *service) outgoing(c *Call, request *upstream.Request) *upstream.Reques
 		r.Latest = c.AcceptedAt.Add(sv.Signature.Life)
 	}
 	r.Repeat = slices.ContainsFunc(c.Attempts, func(a Attempt) bool { return a.Outcome == upstream.Unknown })
+	r.Renewed = renewed(c.Attempts)
 	return &r
+}
+
+// renewed reports whether the last answer was a 401 that did not end the call: the signer
+// has renewed its credentials since. See [upstream.Renewer].
+func renewed(attempts []Attempt) bool {
+	for _, a := range slices.Backward(attempts) {
+		if a.Status != 0 {
+			return a.Status == http.StatusUnauthorized && a.Outcome == upstream.NotExecuted
+		}
+	}
+	return false
 }
 
 // unsendable says why an unknown call cannot be sent again, by a person or after a query;
 // nil if it can.
 func unsendable(now time.Time, sv *service, c *call, person bool) *Error {
+	if by := c.history().endedBy; by != "" && !(person && by == c.ID) {
+		return wrongState(c.Call, fmt.Sprintf("call %s has ended it (ends, or a cancel), and it is not sent again; resolve it as done or failed, and submit it anew under a new business number", by))
+	}
 	if !person {
 		if spent := repeatAfterQuery(now, sv, c); spent != nil {
 			return spent

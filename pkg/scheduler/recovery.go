@@ -158,6 +158,9 @@ func (l *loop) rehydrateOne(e *Entry) *call {
 	c := &call{Call: e.Call, request: e.Request, query: e.Call.Resolves != "", bytes: e.Bytes, generation: sv.generation}
 	c.item.Value, c.item.Priority, c.item.Seq = c, c.Priority, uint64(c.Seq)
 	c.item.Demand = sv.redemand(upstream.NewInput(e.Request), c.query)
+	if !c.query {
+		c.identities, _ = identitiesOf(sv, upstream.NewInput(e.Request))
+	}
 	now := time.Now()
 	c.Async = true
 	c.AcceptedAt, c.Deadline = toMonotonic(now, c.AcceptedAt), toMonotonic(now, c.Deadline)
@@ -176,7 +179,7 @@ func flightOf(now time.Time, c *Call) *flight {
 	if len(c.Attempts) == 0 {
 		return nil
 	}
-	f := &flight{firstSent: toMonotonic(now, c.Attempts[0].SentAt)}
+	f := &flight{firstSent: toMonotonic(now, c.Attempts[0].SentAt), endedBy: c.EndedBy}
 	for _, a := range c.Attempts {
 		f.used = f.used || a.Status != 0 || a.Outcome != upstream.NotExecuted
 		f.repeat = a.Outcome == upstream.Unknown && !a.Resolved

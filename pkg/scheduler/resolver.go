@@ -14,13 +14,15 @@ import (
 
 // A Resolve settles calls of unknown outcome by asking the upstream: a query by
 // the same business number, which is a call like any other, under the same
-// limits, and says whether the first one is done, failed, or was not executed and
-// goes again as it was: as a repeat, which counts as an attempt and waits for the retry
-// budget. Without attempts, idempotency retention or max_age left it stays unknown, for a
-// person, as it does if its repeat is refused: the query may have come before the first
-// request was executed. If a person decides meanwhile, the query is withdrawn. Only
-// calls that were submitted are settled: a caller who waits has its answer, and
-// queries by itself.
+// limits. Its answer says whether the unknown call is done, failed, or was not executed. In the
+// last case the call is repeated: that counts as an attempt and waits for the retry budget. A
+// call without attempts, idempotency retention or max_age left stays unknown for a person, and
+// so does one whose repeat is refused: the query may have come before the first request was
+// executed. If a person decides meanwhile, the query is withdrawn.
+//
+// For a caller that waits, the queries go for as long as it may wait, and the call is not sent
+// again. The caller then gets the upstream's own answer, if there is one, and the Call with its
+// state. From then on the caller's own queries settle the call; see Upstream.Asks.
 type Resolve struct {
 	// When is a request expression: the calls that it settles; empty: all.
 	When string
@@ -83,10 +85,11 @@ func compileResolve(c Resolve, fault func(field string, err error)) *resolver {
 	return r
 }
 
-// resolverOf returns the first resolver that settles a call, nil if none does.
-func resolverOf(sv *service, in *upstream.Input) *resolver {
+// resolverOf returns the first resolver that settles a call, nil if none does. Without a signer,
+// resolvers that need one do not count.
+func resolverOf(sv *service, in *upstream.Input, signer bool) *resolver {
 	for _, r := range sv.resolvers {
-		if r.Signed && sv.Signer == nil {
+		if r.Signed && !signer {
 			continue
 		}
 		if r.when != nil {
@@ -120,62 +123,157 @@ func (r *resolver) query(in *upstream.Input) (q Request, err error) {
 }
 
 // queryUntilDecided queries an unknown call until it is decided, by an answer or by a
-// person, which ends ctx. It runs beside the loop, through the same limits as all calls,
-// and ends with a stop at the latest.
-func (f *followUps) queryUntilDecided(ctx context.Context, sv *service, c *Call, request *upstream.Request) {
-	in := upstream.NewInput(request)
-	r := resolverOf(sv, in)
-	if r == nil {
+// person, which ends ctx, or until the deadline of ctx. It runs beside the loop, through the
+// same limits as all calls, and ends with a stop at the latest.
+func (f *followUps) queryUntilDecided(ctx context.Context, sv *service, c *Call, in *upstream.Input, r *resolver, q *question) {
+	latest, bounded := ctx.Deadline()
+	for n, wait := 0, r.After; n < r.Queries; wait = r.Every {
+		if bounded && time.Until(latest) <= wait {
+			return
+		}
+		early, ok := q.next(ctx, wait)
+		if !ok {
+			return
+		}
+		if !early { // a query after a notification is an extra one
+			n++
+		}
+		if f.ask(ctx, sv, c, in, r) {
+			return
+		}
+	}
+	f.s.log.Warn("a call stays of unknown outcome, no query decided it", "call", c.ID, "upstream", c.Upstream, "queries", r.Queries)
+}
+
+// ask queries once about an unknown call, until ctx ends. Over is true if the call is decided, or
+// no further query can be made.
+func (f *followUps) ask(ctx context.Context, sv *service, c *Call, in *upstream.Input, r *resolver) (over bool) {
+	log := f.s.log.With("call", c.ID, "upstream", c.Upstream)
+	query, err := r.query(in)
+	if err != nil {
+		log.Error("a call of unknown outcome cannot be queried", "err", err)
+		return true
+	}
+	query.Upstream, query.Priority = c.Upstream, DataPriority
+	query.Deadline, _ = ctx.Deadline()
+	query.origin = &origin{by: sv, resolves: c.ID}
+	asked, err := f.s.Submit(f.ctx, query) // not ctx: a query that is half accepted could not be withdrawn
+	if err == nil {
+		asked, err = f.s.Wait(ctx, asked.ID)
+	}
+	if ctx.Err() != nil {
+		if f.ctx.Err() == nil && asked != nil { // decided; at a stop, the next process queries again
+			f.s.Cancel(f.ctx, asked.ID) // unless it has been sent: then it is answered in vain
+		}
+		return true
+	}
+	if err != nil {
+		log.Warn("a query about a call of unknown outcome was refused", "err", err)
+		return false
+	}
+	return f.decide(c, in, r, asked)
+}
+
+// queryOnce queries about an unknown call whose caller has its answer.
+func (f *followUps) queryOnce(c *Call, q *question) {
+	select {
+	case <-q.now:
+	default:
+	}
+	sv, request := f.s.service(c.Upstream), f.requestOf(f.ctx, c)
+	if sv == nil || request == nil {
+		f.questions.drop(c.ID)
 		return
 	}
-	log := f.s.log.With("call", c.ID, "upstream", c.Upstream)
-	for n, wait := 0, r.After; n < r.Queries; n, wait = n+1, r.Every {
-		query, err := r.query(in)
-		if err != nil {
-			log.Error("a call of unknown outcome cannot be queried", "err", err)
-			return
-		}
-		query.Upstream, query.Priority, query.NotBefore = c.Upstream, DataPriority, time.Now().Add(wait)
-		query.origin = &origin{by: sv, resolves: c.ID}
-		asked, err := f.s.Submit(f.ctx, query) // not ctx: a query that is half accepted could not be withdrawn
-		if err == nil {
-			asked, err = f.s.Wait(ctx, asked.ID)
-		}
-		if ctx.Err() != nil {
-			if f.ctx.Err() == nil && asked != nil { // decided; at a stop, the next process queries again
-				f.s.Cancel(f.ctx, asked.ID) // unless it has been sent: then it is answered in vain
-			}
-			return
-		}
-		if err != nil {
-			log.Warn("a query about a call of unknown outcome was refused", "err", err)
-			select {
-			case <-time.After(wait):
-				continue
-			case <-ctx.Done():
-				return
-			}
-		}
-		if f.decide(c, in, r, asked) {
-			return
-		}
+	in := upstream.NewInput(request)
+	r := resolverOf(sv, in, sv.Signer != nil)
+	if r == nil {
+		f.questions.drop(c.ID)
+		return
 	}
-	log.Warn("a call stays of unknown outcome, no query decided it", "queries", r.Queries)
+	f.ask(f.ctx, sv, c, in, r)
+}
+
+// askFor queries about an unknown call whose caller waits, until the call is decided or the wait
+// is over, and returns the call as it is then. A query that would come later is not made.
+func (f *followUps) askFor(ctx context.Context, sv *service, c *call, end *Call) *Call {
+	in := upstream.NewInput(c.request)
+	r := resolverOf(sv, in, sv.Signer != nil)
+	if r == nil {
+		return end
+	}
+	bounded, cancel := context.WithDeadline(ctx, c.caller.until)
+	defer cancel()
+	defer context.AfterFunc(f.ctx, cancel)() // at a stop
+	f.questions.part(end)
+	defer f.rest(end)
+	f.queryUntilDecided(bounded, sv, end, in, r, f.questions.open(end))
+	if decided, err := f.s.journal.get(context.WithoutCancel(ctx), end.ID); err == nil && decided.State.Finished() {
+		return decided
+	}
+	return end
 }
 
 // decide resolves a call by the answer to a query about it, if that says enough.
 func (f *followUps) decide(c *Call, in *upstream.Input, r *resolver, query *Call) bool {
-	if query.Response == nil {
+	as, when := r.verdict(in, query.Response)
+	if as == "" || as == Waiting && !c.Async { // only its caller can send it again
 		return false
 	}
-	rule := r.rules.Judge(in, query.Response.Status, query.Response.Headers, query.Response.Body)
-	as := map[upstream.Outcome]State{upstream.Done: Done, upstream.Failed: Failed, upstream.NotExecuted: Waiting}
-	if rule == nil || as[rule.Is] == "" {
-		return false
-	}
-	if _, err := f.s.resolve(f.ctx, c.ID, as[rule.Is], fmt.Sprintf("query %s: %s", query.ID, rule.When), c.Last().N); err != nil {
+	if _, err := f.s.resolve(f.ctx, c.ID, as, fmt.Sprintf("query %s: %s", query.ID, when), c.Last().N); err != nil {
 		f.s.log.Warn("a call of unknown outcome could not be resolved", "call", c.ID, "upstream", c.Upstream, "err", err)
-		return rule.Is != upstream.NotExecuted // the call may not go again: a later query may find it yet
+		return as != Waiting // the call may not go again: a later query may find it yet
 	}
 	return true
+}
+
+// verdict returns the state that the answer to a query gives a call, empty for none, and the
+// rule that says so.
+func (r *resolver) verdict(in *upstream.Input, answer *Response) (as State, when string) {
+	if answer == nil {
+		return "", ""
+	}
+	rule := r.rules.Judge(in, answer.Status, answer.Headers, answer.Body)
+	if rule == nil {
+		return "", ""
+	}
+	return map[upstream.Outcome]State{upstream.Done: Done, upstream.Failed: Failed, upstream.NotExecuted: Waiting}[rule.Is], rule.When
+}
+
+// settleBy settles the unknown call of an identity by the answer to a query that a caller has
+// made about it, if that is final and the query was sent when the call was unknown already.
+func (f *followUps) settleBy(identity string, query *Call, answer *Response) {
+	ctx := context.Background()
+	c, err := f.s.journal.find(ctx, &Entry{Call: &Call{}, Identity: identity})
+	if err != nil || c == nil || c.State != Unknown || query.Last().SentAt.Before(c.Last().EndedAt) {
+		return
+	}
+	sv, request := f.s.service(c.Upstream), f.requestOf(ctx, c)
+	if sv == nil || request == nil {
+		return
+	}
+	in := upstream.NewInput(request)
+	r := resolverOf(sv, in, true) // the caller has signed
+	if r == nil {
+		return
+	}
+	as, when := r.verdict(in, answer)
+	if as != Done && as != Failed {
+		return
+	}
+	if _, err := f.s.resolve(ctx, c.ID, as, fmt.Sprintf("query %s of a caller: %s", query.ID, when), c.Last().N); err != nil {
+		f.s.log.Info("a caller's query could not settle a call of unknown outcome", "call", c.ID, "query", query.ID, "upstream", c.Upstream, "err", err)
+	}
+}
+
+// requestOf returns the request of an unknown call, nil if it was not kept.
+func (f *followUps) requestOf(ctx context.Context, c *Call) (request *upstream.Request) {
+	if f.s.loop.ask(ctx, func(time.Time) {
+		if live := f.s.loop.calls[c.ID]; live != nil {
+			request = live.request
+		}
+	}) != nil || request != nil {
+		return request
+	}
+	return f.s.journal.request(ctx, c)
 }

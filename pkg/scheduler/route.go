@@ -42,6 +42,11 @@ func (sv *service) demandIf(in *upstream.Input, query bool, refuse func(*Error) 
 			needs = append(needs, n)
 		}
 	}
+	if err := sv.up.Certified(in); err != nil {
+		if e := refuse(&Error{Reason: BadKey, Detail: err.Error()}); e != nil {
+			return nil, e
+		}
+	}
 	flow, err := sv.flow(in)
 	if err != nil {
 		if e := refuse(&Error{Reason: BadKey, Detail: fmt.Sprintf("share_by: %v", err)}); e != nil {

@@ -16,14 +16,19 @@ import (
 // sent. A ctx that ends cuts a read short; a change that has begun goes on to its end.
 // [Durable] is a Store that outlives the process.
 type Store interface {
-	// Accept stores a new call before its caller hears of it. If the entry's key
-	// is not empty and Find knows a call, it stores nothing and returns the result
-	// of Find. ErrFull: there is no room.
+	// Accept stores a new call before its caller hears of it. If Find knows a call, it
+	// stores nothing and returns the result of Find. ErrFull: there is no room.
 	Accept(ctx context.Context, e *Entry) (existing *Call, err error)
-	// Find returns the call that was accepted with a key, nil if there is none or
-	// nothing was executed (cancelled, expired, exhausted), or ErrKeyReused if the
-	// fingerprints differ.
-	Find(ctx context.Context, key, fingerprint string) (*Call, error)
+	// Find returns the call that was accepted with the Key of an entry, or else with its
+	// Identity, and ErrKeyReused if the fingerprints differ; an entry without a fingerprint
+	// matches any. It returns nil if there is no such call, if it was not executed (cancelled,
+	// expired, exhausted), and if the call of an Identity has failed.
+	Find(ctx context.Context, e *Entry) (*Call, error)
+	// End stores that a call, given by its id, has ended all calls of an identity. The store
+	// keeps that as long as it keeps identities. EndedBy returns the id of the last such call;
+	// empty if there is none.
+	End(ctx context.Context, identity, by string) error
+	EndedBy(ctx context.Context, identity string) (by string, err error)
 	// Intend stores, before the first byte, that a call is being sent, and with it
 	// the permits taken for it. The call is nil if only the permits are to be
 	// kept; holds whose ID is known are. It returns ErrNotWaiting, and stores
@@ -86,8 +91,10 @@ type Entry struct {
 	Request *upstream.Request
 	// Bytes is the size of the call in max_waiting_bytes.
 	Bytes int64
-	// Key is the idempotency key, with the fingerprint of the request that may use it.
-	Key, Fingerprint string
+	// Key is the idempotency key, and Identity the value of Upstream.Identity; each is empty for
+	// none, and no Key equals an Identity. Fingerprint is that of the only request that may use
+	// them again.
+	Key, Identity, Fingerprint string
 	// Notice is set if the call is a webhook: that of the call of which it tells.
 	Notice string
 	// Restored is set if the call waited, or was being sent, when a copy of the store was

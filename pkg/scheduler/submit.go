@@ -60,7 +60,8 @@ func repeated(c *Call, err error) (*Call, error) {
 // has that of the call.
 //
 // An IdempotencyKey counts only for a durable call, and is ignored otherwise; see Request.
-// The second request with it gets the answer of the first, if that is sent within max_wait.
+// The second request with a key, or with the Identity of a call, gets the answer of the first if
+// that is sent within max_wait, else an error with the state of the first.
 func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, error) {
 	sv, c, refused := s.newCall(r)
 	if refused != nil {
@@ -90,7 +91,7 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 		}
 		return nil, nil, err
 	case known != nil:
-		return s.join(ctx, known.ID, c.Deadline)
+		return s.joinOrDo(ctx, r, known.ID, sv, c.Call)
 	}
 	select {
 	case <-c.caller.told:
@@ -101,13 +102,32 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	if c.abandoned() { // while it was accepted
 		return nil, last, ctx.Err()
 	}
-	if answer := c.answer(); answer != nil {
-		if c.passesOn(last.State) {
+	answer := c.answer()
+	if last.State == Unknown && c.streams() == nil && (answer == nil || !answer.Truncated) {
+		last = s.followUps.askFor(ctx, sv, c, last)
+	}
+	if answer != nil {
+		if c.passesOn(c.caller.end.State) {
 			return answer.Response, last, nil
 		}
 		answer.Response.Body.Close()
 	}
-	return nil, last, explain(c)
+	return nil, last, explain(c, last)
+}
+
+// joinOrDo waits for the first call of a repeat c. If the first call ends unsent, because its
+// caller has left or had a shorter wait, the request is sent as a call of its own.
+func (s *Scheduler) joinOrDo(ctx context.Context, r Request, id string, sv *service, c *Call) (*http.Response, *Call, error) {
+	latest := c.Deadline
+	if sv.ClientTimeout > 0 { // half of it is for the answer, as far as is known here
+		latest = earlier(latest, c.AcceptedAt.Add(sv.ClientTimeout/2))
+	}
+	resp, known, err := s.join(ctx, id, latest)
+	if known != nil && known.Response == nil && (known.State == Cancelled || known.State == Expired) && ctx.Err() == nil && time.Now().Before(latest) {
+		r.Deadline = latest
+		return s.Do(ctx, r)
+	}
+	return resp, known, err
 }
 
 // leave abandons a call whose caller's ctx has ended, and returns how it stands.
@@ -134,17 +154,17 @@ func (s *Scheduler) join(ctx context.Context, id string, latest time.Time) (*htt
 	case err != nil:
 		return nil, nil, err
 	case c.State == Waiting && ctx.Err() == nil:
-		return nil, c, wrongState(c, "it has this idempotency key and has not been sent yet; ask for its answer later")
-	case c.Response != nil && c.State.Finished() && !c.Response.Truncated:
-		return c.Response.http(), c, nil
+		return nil, c, wrongState(c, "the request has its idempotency key or identity, and it has not been sent yet; ask for its answer later")
+	case c.State.Finished() && c.Answer() != nil:
+		return c.Answer().http(), c, nil
 	case ctx.Err() != nil:
 		return nil, c, ctx.Err()
-	case c.Response != nil && c.State.Finished():
-		return nil, c, &Error{Reason: NoAnswer, Upstream: c.Upstream, Call: c, Detail: fmt.Sprintf("call %s has this idempotency key; it is %s, but its answer was too long to be kept", c.ID, c.State)}
+	case c.State.Finished() && c.Outcome() != upstream.NotExecuted:
+		return nil, c, &Error{Reason: NoAnswer, Upstream: c.Upstream, Call: c, Detail: fmt.Sprintf("the request has the idempotency key or identity of call %s, which is %s, but no answer that says so was kept; query it for its details", c.ID, c.State)}
 	case c.State == Unknown:
-		return nil, c, &Error{Reason: NoAnswer, Upstream: c.Upstream, Call: c, Detail: fmt.Sprintf("call %s has this idempotency key; it was sent and may have been executed: query before you send it again", c.ID)}
+		return nil, c, &Error{Reason: NoAnswer, Upstream: c.Upstream, Call: c, Detail: fmt.Sprintf("the request has the idempotency key or identity of call %s, which was sent and may have been executed: query before you send it again", c.ID)}
 	}
-	return nil, c, wrongState(c, "it has this idempotency key, and there is no answer to it")
+	return nil, c, wrongState(c, "the request has its idempotency key or identity, and there is no answer to it")
 }
 
 // http returns the answer as it came, as far as it was kept.
@@ -248,6 +268,8 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 	c.item.Value, c.item.Priority, c.item.Demand = c, c.Priority, demand
 	if r.origin != nil {
 		c.Resolves = r.origin.resolves
+	} else if refused := identify(sv, c, in); refused != nil {
+		return nil, nil, refused
 	}
 	if s.journal.outlives() {
 		c.Stored = &Stored{Class: sv.class(demand)}
@@ -260,62 +282,26 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 	return sv, c, nil
 }
 
-func badRequest(upstream, format string, args ...any) *Error {
-	return &Error{Reason: BadRequest, Upstream: upstream, Detail: fmt.Sprintf(format, args...)}
-}
-
-// checkRequest refuses a request that can never be a call.
-func checkRequest(sv *service, r *Request, wire *upstream.Request) *Error {
-	if r.Priority < -MaxPriority || r.Priority > MaxPriority {
-		return badRequest(r.Upstream, "priority is %d, must be from %d to %d", r.Priority, -MaxPriority, MaxPriority)
-	}
-	if _, known := sv.Callbacks[r.Callback]; r.Callback != "" && !known {
-		return badRequest(r.Upstream, "callback %q is not one of upstream %q's callbacks in the configuration", r.Callback, r.Upstream)
-	}
-	if int64(len(r.Body)) > sv.MaxBody {
-		return &Error{Reason: TooLarge, Upstream: r.Upstream, Detail: fmt.Sprintf("the body has %d bytes, upstream %q takes at most %d (max_body)", len(r.Body), r.Upstream, sv.MaxBody)}
-	}
-	if err := wire.Check(); err != nil {
-		return badRequest(r.Upstream, "%v", err)
-	}
-	return nil
-}
-
-// spanOf returns the earliest and the latest instant at which a call may be sent. Instants
-// of a request are on the wall clock; the results are on the monotonic one, which no
-// clock step moves.
-func spanOf(sv *service, now time.Time, r *Request) (earliest, deadline time.Time, refused *Error) {
-	earliest = now
-	if r.NotBefore.After(now) {
-		earliest = now.Add(r.NotBefore.Sub(now))
-	}
-	deadline = sv.validUntil(now, earliest.Add(sv.MaxAge))
-	if deadline.Before(earliest) {
-		return earliest, deadline, badRequest(r.Upstream, "not_before %s is after %s, when the call's signature is stale (signature.life is %v)", stamp(earliest), stamp(deadline), sv.Signature.Life)
-	}
-	if r.Deadline.IsZero() {
-		return earliest, deadline, nil
-	}
-	if !r.Deadline.After(now) {
-		return earliest, deadline, badRequest(r.Upstream, "the deadline %s has passed", stamp(r.Deadline))
-	}
-	if r.Deadline.Before(earliest) {
-		return earliest, deadline, badRequest(r.Upstream, "not_before %s is after the deadline %s", stamp(r.NotBefore), stamp(r.Deadline))
-	}
-	return earliest, earlier(deadline, now.Add(r.Deadline.Sub(now))), nil
-}
-
 // accept takes a new call, stores it and lets it wait; accepted then runs in the loop. It
-// returns the call that has its idempotency key, if there is one.
+// returns the call that has its idempotency key, or its identity, if there is one.
 func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request, accepted func(now time.Time)) (known *Call, err error) {
 	e := &Entry{Call: c.Call, Request: c.request, Bytes: c.bytes, NoBody: c.noBody}
 	if r.origin != nil {
 		e.Notice = r.origin.notice
 	}
 	if r.IdempotencyKey != "" {
-		e.Key, e.Fingerprint = r.Upstream+" "+r.IdempotencyKey, sv.up.Fingerprint(c.request)
-		// An accepted call stays so, whichever reason would refuse it now.
-		if known, err := s.journal.find(ctx, e); known != nil || err != nil {
+		e.Key = r.Upstream + " " + r.IdempotencyKey
+	}
+	if e.Identity = c.identities.identity(); e.Key != "" || e.Identity != "" {
+		e.Fingerprint = sv.up.Fingerprint(c.request)
+	}
+	if !s.journal.loopOnly() {
+		unlock, err := s.journal.locks.lock(ctx, e.Identity)
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
+		if known, err := s.journal.known(ctx, e); known != nil || err != nil {
 			return known, s.unstored(r, err)
 		}
 	}
@@ -330,9 +316,15 @@ func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request
 	return known, s.unstored(r, err)
 }
 
-// acceptInPlace accepts a call that is kept in memory, by one message to the loop.
+// acceptInPlace accepts a call that is kept in memory, by one message to the loop. It waits for no
+// lock, so that in a burst calls with and without an identity keep their order.
 func (s *Scheduler) acceptInPlace(ctx context.Context, e *Entry, c *call, accepted func(now time.Time)) (known *Call, refused *Error, err error) {
 	if s.loop.ask(context.WithoutCancel(ctx), func(now time.Time) {
+		if s.journal.loopOnly() {
+			if known, err = s.journal.known(ctx, e); known != nil || err != nil {
+				return
+			}
+		}
 		if refused = s.loop.admit(now, c); refused != nil {
 			return
 		}
@@ -382,9 +374,14 @@ func (s *Scheduler) acceptStored(ctx context.Context, e *Entry, c *call, accepte
 // unstored says why the store did not take a call; nil if it did.
 func (s *Scheduler) unstored(r *Request, err error) error {
 	var refused *Error
+	var ended *endedError
 	switch {
+	case errors.As(err, &ended):
+		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("call %s, such as a cancel, a close or a reverse, has ended this identity (ends): no call of it is sent any more. Look at the upstream whether one was executed before; if none was, use a new business number", ended.by)}
 	case err == nil, errors.As(err, &refused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
+	case errors.Is(err, ErrKeyReused) && r.IdempotencyKey == "":
+		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("%v (identity). If this is meant as a repeat, look that call up: with another content the upstream may take it for a second one. If it is not, give it a business number of its own", err)}
 	case errors.Is(err, ErrKeyReused):
 		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("%v (idempotency key %q). If this is meant as a repeat, look that call up: a new key would make a second one. If it is not, give it a key of its own", err, r.IdempotencyKey)}
 	case errors.Is(err, ErrFull):

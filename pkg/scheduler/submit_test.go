@@ -58,6 +58,22 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
+// TestNoCertificate: a call that no client certificate fits is refused before it waits.
+func TestNoCertificate(t *testing.T) {
+	s, err := New(Config{Upstreams: map[string]Upstream{"api": {Config: upstream.Config{
+		URL: "https://api.test", OnlyCertified: true, Certificates: []upstream.Certificate{{When: `query("mch") == "1"`}},
+	}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Shutdown(t.Context())
+	for _, target := range []string{"/?mch=2", "/?mch=1&mch=2"} {
+		if _, err := s.Submit(t.Context(), Request{Upstream: "api", Target: target}); reason(err) != BadKey || !strings.Contains(err.Error(), "tls.certificates") {
+			t.Errorf("%s: %v, want bad_key", target, err)
+		}
+	}
+}
+
 func TestRefusalsNameTheirReason(t *testing.T) {
 	u := Upstream{Limits: []Limit{{Name: "app", PerKey: "path", Calls: 10, Window: sec}}}
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {

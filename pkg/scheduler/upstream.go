@@ -30,9 +30,10 @@ type upstreamState struct {
 	leases *lease.Book    // which permits the store knows to be out; nil without one
 	window *paging.Window // which calls of the store are in memory
 
-	flying  list.List   // calls in flight, in the order in which they were sent
-	count   [phases]int // calls by phase
-	removed bool        // it is not in the configuration any more
+	flying  list.List    // calls in flight, in the order in which they were sent
+	count   [phases]int  // calls by phase
+	removed bool         // it is not in the configuration any more
+	misled  map[int]bool // limits whose answers have told an impossible cost
 }
 
 // A streakKey is a key of a limit; the zero one is the whole upstream.
@@ -233,7 +234,7 @@ func (u *upstreamState) reload(now time.Time, sv *service, calls []*call, demand
 	sv.usage = old.usage
 	u.service = sv
 	u.planner.Replace(limits, sv.weight)
-	u.streaks, u.answerPauses = retry.Streaks[streakKey]{}, answered
+	u.streaks, u.answerPauses, u.misled = retry.Streaks[streakKey]{}, answered, nil
 	u.leases.SetLimits(sv.leaseLimits(u.loop.longWindow))
 	u.restorePauses(now, pauses)
 	u.budget.share(sv.Retry.Share)

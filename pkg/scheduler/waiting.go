@@ -18,6 +18,7 @@ const horizon = time.Minute
 func (u *upstreamState) admit(now time.Time, c *call) *Error {
 	c.up = u
 	u.reroute(c)
+	u.boundByClient(c)
 	u.catchUp(now)
 	if refused := refusal(now, u, c); refused != nil {
 		refused.Upstream = c.Upstream
@@ -31,6 +32,26 @@ func (u *upstreamState) admit(now time.Time, c *call) *Error {
 		c.Seq = int64(c.item.Seq)
 	}
 	return nil
+}
+
+// boundByClient bounds the wait of a new call so that the usual answer comes before the time-out
+// of its client. The usual time counts as half of the time-out at most: an upstream that has
+// become slower still gets calls that go at once, and their answers show when it recovers.
+func (u *upstreamState) boundByClient(c *call) {
+	if c.caller == nil {
+		return
+	}
+	c.caller.until = c.Deadline
+	if u.ClientTimeout == 0 {
+		return
+	}
+	usual := u.ClientTimeout / 2
+	if trip := u.planner.Trip(); trip > 0 {
+		usual = min(usual, trip)
+	}
+	c.caller.gone = c.AcceptedAt.Add(u.ClientTimeout - usual)
+	c.caller.until = c.caller.gone
+	c.Deadline = earlier(c.Deadline, c.caller.gone)
 }
 
 // enqueue lets an admitted call wait that is stored.
@@ -106,6 +127,32 @@ func (u *upstreamState) fire(now time.Time, c *call) {
 		return
 	}
 	u.wait(now, c)
+}
+
+// endBy ends a call for another one: at once if it waits, else before its next attempt.
+func (u *upstreamState) endBy(now time.Time, c *call, by string) {
+	if c.flight == nil {
+		c.flight = new(flight)
+	}
+	c.flight.endedBy = by
+	if c.identities != nil {
+		c.identities.revoked.Store(true)
+	}
+	switch {
+	case c.State == Waiting:
+		u.finish(now, c, Cancelled)
+	case c.State == Unknown && c.Async && !c.flight.storing:
+		c.change().EndedBy = by
+		c.flight.storing = true // nothing is decided before it is recorded
+		u.loop.record(c.Call, func(time.Time) {
+			c.flight.storing = false
+			if c.ended != nil {
+				close(c.ended)
+				c.ended = nil
+			}
+			u.rest(c)
+		}, now)
+	}
 }
 
 // expire ends a call that may not wait any longer.

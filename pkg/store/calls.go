@@ -15,13 +15,13 @@ const smallBody = 2048
 
 // A new call waits, and has no attempt.
 const insertCall = `INSERT INTO calls (seq, id, upstream, lane, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before,
-	due, deadline, wake, sum, ` + requestColumns + `, state, ended_at, attempts, spent)
-	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting', 0, '[]', '')`
+	due, deadline, wake, sum, numbers, ` + requestColumns + `, state, ended_at, attempts, spent)
+	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting', 0, '[]', '')`
 
 // insert adds a call; request is nil if it is not to be kept.
 func (c *conn) insert(r *row, request *content) error {
 	args := []any{r.seq, r.id, r.upstream, r.lane, r.rank, r.async, r.callback, r.resolves, c.epoch, r.bytes,
-		r.accepted, r.notBefore, r.due, r.deadline, r.wake, r.sum}
+		r.accepted, r.notBefore, r.due, r.deadline, r.wake, r.sum, r.numbers}
 	switch {
 	case request == nil:
 		args = append(args, nil, nil, nil, nil, nil, nil)
@@ -36,17 +36,30 @@ func (c *conn) insert(r *row, request *content) error {
 	return c.exec(insertCall, args...)
 }
 
-// claim takes an idempotency key, kept for a time in microseconds, for a call. It
-// returns the id of the call that owns the key, if there is one.
-func (c *conn) claim(key []byte, fingerprint string, r *row, keep int64) (owner string, reused, err error) {
+// owner returns the id of the call that owns a key, empty if there is none.
+func (c *conn) owner(k storedKey, fingerprint string, before int64) (id string, reused, err error) {
 	o := &keyOwner{}
-	if err := c.one(selectOwner, []any{key}, o.fields()...); err != nil && !errors.Is(err, sql.ErrNoRows) {
+	if err := c.one(selectOwner, []any{k.hash}, o.fields()...); err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return "", nil, err
 	}
-	if owner, reused = o.claim(fingerprint, r.accepted-keep); owner != "" || reused != nil {
-		return owner, reused, nil
+	id, reused = o.claim(fingerprint, before)
+	return id, reused, nil
+}
+
+// claim takes the keys of an entry for its call, and keeps them for keep microseconds at least. If
+// a call owns one of them, it takes none and returns the id of the owner.
+func (c *conn) claim(keys []storedKey, e *scheduler.Entry, r *row, keep int64) (owner string, reused, err error) {
+	for _, k := range keys {
+		if owner, reused, err = c.owner(k, e.Fingerprint, r.accepted-keep); owner != "" || reused != nil || err != nil {
+			return owner, reused, err
+		}
 	}
-	return "", nil, c.exec("INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?)", key, fingerprint, r.seq, r.accepted+keep)
+	for _, k := range keys {
+		if err := c.exec("INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?)", k.hash, e.Fingerprint, r.seq, r.accepted+keep, k.endedBy); err != nil {
+			return "", nil, err
+		}
+	}
+	return "", nil, nil
 }
 
 // begin adds the intent of an attempt. It reports whether the call was waiting.

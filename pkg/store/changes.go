@@ -25,7 +25,8 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 			return nil, err
 		}
 	}
-	owner := ""
+	r.numbers = d.codec.encryptText(r.named, r.id, numbersKind)
+	keys, owner := keysOf(d.codec, e), ""
 	err = d.writer.do(ctx, &change{apply: func(c *conn) (refused, err error) {
 		owner = ""
 		if e.Notice != "" {
@@ -33,8 +34,8 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 				return nil, err
 			}
 		}
-		if e.Key != "" {
-			owner, refused, err = c.claim(hashOf(e.Key), e.Fingerprint, r, d.keepKeys.Microseconds())
+		if len(keys) > 0 {
+			owner, refused, err = c.claim(keys, e, r, d.keepKeys.Microseconds())
 			if owner != "" || refused != nil || err != nil {
 				return refused, err
 			}
@@ -45,6 +46,15 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 		return nil, err
 	}
 	return d.Get(ctx, owner)
+}
+
+// End implements [scheduler.Store].
+func (d *DB) End(ctx context.Context, identity, by string) error {
+	k := identityKey(d.codec, identity)
+	return d.writer.do(ctx, &change{apply: func(c *conn) (refused, err error) {
+		return nil, c.exec("INSERT INTO keys VALUES (?, '', 0, ?, ?) ON CONFLICT (key) DO UPDATE SET until = max(until, excluded.until), ended_by = excluded.ended_by",
+			k.hash, micros(time.Now().Add(d.keepKeys)), by)
+	}})
 }
 
 // Intend implements [scheduler.Store].

@@ -24,6 +24,8 @@ type codec struct {
 	key  []byte
 	aead cipher.AEAD // nil: in the clear
 	macs *sync.Pool  // of *mac; nil: rows have checksums
+
+	blinding []byte // key of the hashes of identities; set by bind
 }
 
 // A mac computes sums of rows, one after the other.
@@ -34,9 +36,13 @@ type mac struct {
 
 // bind lets the codec make and demand sums that need the key, and encrypted contents.
 func (c *codec) bind() {
-	key := hmac.New(sha256.New, c.key)
-	key.Write([]byte("throttler: sums of rows"))
-	derived := key.Sum(nil)
+	derive := func(purpose string) []byte {
+		key := hmac.New(sha256.New, c.key)
+		key.Write([]byte("throttler: " + purpose))
+		return key.Sum(nil)
+	}
+	c.blinding = derive("identities")
+	derived := derive("sums of rows")
 	c.macs = &sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, derived)} }}
 }
 
@@ -75,7 +81,8 @@ const (
 	responseKind kind = "answer"
 	spentKind    kind = "spent"
 	keyKind      kind = "key"
-	whyKind      kind = "why"   // of a pause
+	whyKind      kind = "why" // of a pause
+	numbersKind  kind = "numbers"
 	proofKind    kind = "proof" // of a seal that binds no rows
 	boundKind    kind = "bound" // of one that does
 )

@@ -185,6 +185,16 @@ func TestEndedProcess(t *testing.T) {
 	}
 	io.Copy(io.Discard, os.Stdin) // until the test has seen all ends
 	callers.Wait()
+	for { // an end that a kill has left comes again, and may wait for its next try
+		left, err := d.PendingEnds(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(left) == 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}

@@ -14,7 +14,7 @@ import (
 // the scheduler's types, which may change freely.
 
 // A storedAttempt is an element of the column attempts. One without a number is the last,
-// and no attempt: it has the reason why the call ended.
+// and no attempt: it has the reason why the call ended, or the call that ended it.
 type storedAttempt struct {
 	N        int       `json:"n,omitzero"`
 	SentAt   time.Time `json:"sent_at,omitzero"`
@@ -23,12 +23,14 @@ type storedAttempt struct {
 	Outcome  string    `json:"outcome,omitempty"`
 	Reason   string    `json:"reason,omitempty"`
 	Resolved bool      `json:"resolved,omitempty"`
+	EndedBy  string    `json:"ended_by,omitempty"`
 }
 
 // encodeAttempts returns the text of the column attempts: of the attempts of a call, and of
 // the reason why it ended.
-func encodeAttempts(attempts []scheduler.Attempt, ended scheduler.Reason) (string, error) {
-	if len(attempts) == 0 && ended == "" {
+func encodeAttempts(c *scheduler.Call) (string, error) {
+	attempts, ended := c.Attempts, storedAttempt{Reason: string(c.Reason), EndedBy: c.EndedBy}
+	if len(attempts) == 0 && ended == (storedAttempt{}) {
 		return "[]", nil
 	}
 	stored := make([]storedAttempt, len(attempts))
@@ -39,25 +41,28 @@ func encodeAttempts(attempts []scheduler.Attempt, ended scheduler.Reason) (strin
 			Status: a.Status, Outcome: string(a.Outcome), Reason: a.Reason, Resolved: a.Resolved,
 		}
 	}
-	if ended != "" {
-		stored = append(stored, storedAttempt{Reason: string(ended)})
+	if ended != (storedAttempt{}) {
+		stored = append(stored, ended)
 	}
 	text, err := json.Marshal(stored)
 	return string(text), err
 }
 
-func decodeAttempts(text string) (attempts []scheduler.Attempt, ended scheduler.Reason, err error) {
+// decodeAttempts sets the fields of a call that the column attempts has.
+func decodeAttempts(text string, c *scheduler.Call) error {
+	c.Attempts = []scheduler.Attempt{}
 	if text == "[]" {
-		return []scheduler.Attempt{}, "", nil
+		return nil
 	}
 	var stored []storedAttempt
 	if err := json.Unmarshal([]byte(text), &stored); err != nil {
-		return nil, "", err
+		return err
 	}
 	if n := len(stored); n > 0 && stored[n-1].N == 0 {
-		stored, ended = stored[:n-1], scheduler.Reason(stored[n-1].Reason)
+		c.Reason, c.EndedBy = scheduler.Reason(stored[n-1].Reason), stored[n-1].EndedBy
+		stored = stored[:n-1]
 	}
-	attempts = make([]scheduler.Attempt, len(stored))
+	attempts := make([]scheduler.Attempt, len(stored))
 	for i := range stored {
 		a := &stored[i]
 		attempts[i] = scheduler.Attempt{
@@ -65,7 +70,24 @@ func decodeAttempts(text string) (attempts []scheduler.Attempt, ended scheduler.
 			Status: a.Status, Outcome: upstream.Outcome(a.Outcome), Reason: a.Reason, Resolved: a.Resolved,
 		}
 	}
-	return attempts, ended, nil
+	c.Attempts = attempts
+	return nil
+}
+
+// encodeNumbers returns the text of the column numbers in the clear.
+func encodeNumbers(numbers map[string]string) (string, error) {
+	if len(numbers) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(numbers)
+	return string(text), err
+}
+
+func decodeNumbers(text string) (numbers map[string]string, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	return numbers, json.Unmarshal([]byte(text), &numbers)
 }
 
 // A storedHold is an element of the column spent. Its upstream is the call's.

@@ -164,7 +164,7 @@ func (i image) write(t *testing.T, path string, changes []byte) {
 var fuzzColumns = func() (all [][2]string) {
 	for _, t := range [][2]string{
 		{"calls", columns + ", " + requestColumns + ", " + responseColumns}, {"flights", "seq, async, epoch, due, deadline, attempts, spent, sum"},
-		{"quota", "id, upstream, name, key, every, permits, back, paused, sum, since, reason"}, {"keys", "key, fingerprint, seq, until"},
+		{"quota", "id, upstream, name, key, every, permits, back, paused, sum, since, reason"}, {"keys", "key, fingerprint, seq, until, ended_by"},
 		{"untold", "notice, seq"}, {"bodies", "seq, body, sealed"}, {"meta", "name, value"}, {"goose_db_version", "version_id, is_applied"},
 	} {
 		for _, name := range strings.Split(t[1], ", ") {
@@ -215,6 +215,7 @@ func changeRows(path string, o Options, rows [][]byte) {
 		}
 		all, _ := scan(found)
 		for _, r := range all {
+			r.named, _ = codec.decryptText(r.numbers, r.id, numbersKind)
 			db.ExecContext(ctx, "UPDATE "+map[string]string{"calls": "calls", "current": "flights"}[table]+" SET sum = ? WHERE seq = ?", r.checksum(codec), r.seq)
 			if b, err := r.request(ctx, db); b != nil && err == nil {
 				db.ExecContext(ctx, "UPDATE calls SET request_sum = ? WHERE seq = ?", b.checksum(codec, r.id, requestKind), r.seq)

@@ -109,17 +109,31 @@ func (r *reader) List(ctx context.Context, f scheduler.Filter) ([]*scheduler.Cal
 }
 
 // Find implements [scheduler.Store].
-func (r *reader) Find(ctx context.Context, key, fingerprint string) (*scheduler.Call, error) {
-	owner := &keyOwner{}
-	err := r.queries.QueryRowContext(ctx, selectOwner, hashOf(key)).Scan(owner.fields()...)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return nil, r.check(ctx, err)
+func (r *reader) Find(ctx context.Context, e *scheduler.Entry) (*scheduler.Call, error) {
+	for _, k := range keysOf(r.codec, e) {
+		owner := &keyOwner{}
+		err := r.queries.QueryRowContext(ctx, selectOwner, k.hash).Scan(owner.fields()...)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return nil, r.check(ctx, err)
+		}
+		id, reused := owner.claim(e.Fingerprint, micros(time.Now().Add(-r.keepKeys)))
+		if reused != nil {
+			return nil, reused
+		}
+		if id != "" {
+			return r.Get(ctx, id)
+		}
 	}
-	id, reused := owner.claim(fingerprint, micros(time.Now().Add(-r.keepKeys)))
-	if id == "" {
-		return nil, reused
+	return nil, nil
+}
+
+// EndedBy implements [scheduler.Store].
+func (r *reader) EndedBy(ctx context.Context, identity string) (by string, err error) {
+	err = r.db.QueryRowContext(ctx, "SELECT ended_by FROM keys WHERE key = ? AND ended_by <> ''", identityKey(r.codec, identity).hash).Scan(&by)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
 	}
-	return r.Get(ctx, id)
+	return by, r.check(ctx, err)
 }
 
 // Fetch implements [scheduler.Durable].

@@ -60,7 +60,7 @@ func reads(d *DB, of map[scheduler.State]string) map[string]func(context.Context
 			return errors.Join(err, missing(err == nil && c.Response == nil))
 		},
 		"Find": func(ctx context.Context) error {
-			c, err := d.Find(ctx, "key", "f")
+			c, err := d.Find(ctx, &scheduler.Entry{Key: "key", Fingerprint: "f"})
 			return errors.Join(err, missing(err == nil && c == nil))
 		},
 		"Fetch": func(ctx context.Context) error {

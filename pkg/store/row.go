@@ -22,11 +22,13 @@ type row struct {
 	accepted, notBefore, due, deadline, wake, ended int64
 	attempts, spent                                 string
 	sum                                             int64
+	numbers                                         string // encrypted in a sealed file
+	named                                           string // numbers in the clear
 }
 
 // The columns of calls, in the order in which a row, a request and a response are read.
 const (
-	columns         = "seq, id, upstream, lane, state, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before, due, deadline, wake, ended_at, attempts, spent, sum"
+	columns         = "seq, id, upstream, lane, state, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before, due, deadline, wake, ended_at, attempts, spent, sum, numbers"
 	requestColumns  = "method, target, headers, body, sealed, request_sum"
 	responseColumns = "status, answer_headers, answer, truncated, answer_sealed, answer_sum"
 )
@@ -37,18 +39,22 @@ const boundToProcess = -1
 
 func (r *row) fields() []any {
 	return []any{&r.seq, &r.id, &r.upstream, &r.lane, &r.state, &r.rank, &r.async, &r.callback, &r.resolves, &r.epoch, &r.bytes,
-		&r.accepted, &r.notBefore, &r.due, &r.deadline, &r.wake, &r.ended, &r.attempts, &r.spent, &r.sum}
+		&r.accepted, &r.notBefore, &r.due, &r.deadline, &r.wake, &r.ended, &r.attempts, &r.spent, &r.sum, &r.numbers}
 }
 
 // checksum covers the columns that every change has at hand: all that decide
 // whether, when and with which permits the call is sent.
 func (r *row) checksum(d *codec) int64 {
-	return d.sum(r.id, r.upstream, r.state, r.rank, r.async, r.callback, r.resolves, r.accepted, r.notBefore, r.due, r.deadline, r.ended, r.attempts, r.spent)
+	parts := []any{r.id, r.upstream, r.state, r.rank, r.async, r.callback, r.resolves, r.accepted, r.notBefore, r.due, r.deadline, r.ended, r.attempts, r.spent}
+	if r.named != "" { // rows of older programs have none
+		parts = append(parts, r.named)
+	}
+	return d.sum(parts...)
 }
 
 // row returns the columns that change with a call.
 func (k clock) row(c *scheduler.Call, d *codec) (*row, error) {
-	attempts, err := encodeAttempts(c.Attempts, c.Reason)
+	attempts, err := encodeAttempts(c)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +62,13 @@ func (k clock) row(c *scheduler.Call, d *codec) (*row, error) {
 	if err != nil {
 		return nil, err
 	}
+	named, err := encodeNumbers(c.Numbers)
+	if err != nil {
+		return nil, err
+	}
 	r := &row{
-		seq: c.Seq, id: c.ID, upstream: c.Upstream, state: string(c.State), rank: -int64(c.Priority), async: c.Async,
+		named: named,
+		seq:   c.Seq, id: c.ID, upstream: c.Upstream, state: string(c.State), rank: -int64(c.Priority), async: c.Async,
 		callback: c.Callback, resolves: c.Resolves,
 		accepted: micros(c.AcceptedAt), notBefore: micros(c.NotBefore), due: micros(c.Due), deadline: micros(c.Deadline),
 		ended: k.micros(c.FinishedAt), attempts: attempts, spent: spent,
@@ -74,6 +85,10 @@ func (k clock) row(c *scheduler.Call, d *codec) (*row, error) {
 
 // call returns the call of a row, without its response.
 func (r *row) call(d *codec) (*scheduler.Call, error) {
+	var err error
+	if r.named, err = d.decryptText(r.numbers, r.id, numbersKind); err != nil {
+		return nil, fmt.Errorf("numbers of call %s: %w", r.id, err)
+	}
 	if r.checksum(d) != r.sum {
 		return nil, fmt.Errorf("call %s: %w", r.id, errChecksum)
 	}
@@ -86,8 +101,10 @@ func (r *row) call(d *codec) (*scheduler.Call, error) {
 	if c.State.Finished() {
 		c.FinishedAt = instant(r.ended)
 	}
-	var err error
-	if c.Attempts, c.Reason, err = decodeAttempts(r.attempts); err != nil {
+	if c.Numbers, err = decodeNumbers(r.named); err != nil {
+		return nil, err
+	}
+	if err := decodeAttempts(r.attempts, c); err != nil {
 		return nil, err
 	}
 	if c.Outstanding, err = d.decodeSpent(r.id, r.spent, r.upstream); err != nil {

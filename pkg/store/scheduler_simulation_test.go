@@ -208,6 +208,9 @@ func (f *fuse) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedu
 	}
 	return existing, err
 }
+func (f *fuse) End(ctx context.Context, identity, by string) error {
+	return f.change(func() error { return f.DB.End(ctx, identity, by) })
+}
 func (f *fuse) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) error {
 	return f.change(func() error { return f.DB.Intend(ctx, c, take) })
 }

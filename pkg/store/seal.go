@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -87,7 +89,7 @@ type resealing struct {
 func reseal(tx *sql.Tx, c *codec) error {
 	s := &resealing{context.Background(), tx, &codec{aead: c.aead}, c}
 	c.bind()
-	if err := errors.Join(s.calls(), s.flights(), s.quota()); err != nil {
+	if err := errors.Join(s.flights(), s.calls(), s.quota(), s.identities()); err != nil {
 		return err
 	}
 	proof, err := c.proof()
@@ -123,7 +125,7 @@ func (s *resealing) calls() error {
 		for _, r := range page {
 			spent, sum, err := s.row(r)
 			if err == nil {
-				_, err = s.Exec("UPDATE calls SET spent = ?, sum = ? WHERE seq = ?", spent, sum, r.seq)
+				_, err = s.Exec("UPDATE calls SET spent = ?, sum = ?, numbers = ? WHERE seq = ?", spent, sum, s.codec.encryptText(r.named, r.id, numbersKind), r.seq)
 			}
 			if err = errors.Join(err, s.request(r), s.response(r)); err != nil {
 				return err
@@ -189,6 +191,31 @@ func (s *resealing) flights() error {
 	return nil
 }
 
+func (s *resealing) identities() error {
+	rows, err := s.QueryContext(s, "SELECT key FROM keys WHERE ended_by IS NOT NULL")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var all [][]byte
+	for rows.Next() {
+		var hash []byte
+		if err := rows.Scan(&hash); err != nil {
+			return err
+		}
+		all = append(all, hash)
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return err
+	}
+	for _, hash := range all {
+		if _, err := s.Exec("UPDATE keys SET key = ? WHERE key = ?", s.codec.blind(hash), hash); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s *resealing) quota() error {
 	rows, err := s.QueryContext(s, selectHolds)
 	if err != nil {
@@ -247,4 +274,15 @@ func (c *codec) holdSum(h lease.Hold) int64 {
 		values = append(values, since, h.Reason)
 	}
 	return c.sum(values...)
+}
+
+// blind returns the hash of an identity as a file has it: in a sealed one only the key can
+// tell whether a guess is right.
+func (c *codec) blind(hash []byte) []byte {
+	if c.macs == nil {
+		return hash
+	}
+	h := hmac.New(sha256.New, c.blinding)
+	h.Write(hash)
+	return h.Sum(nil)
 }

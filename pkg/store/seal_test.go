@@ -25,7 +25,8 @@ func furnish(t *testing.T, d *DB) (waits, sending, done *scheduler.Entry) {
 	for n := range int64(3) {
 		e := storetest.NewEntry(n + 1)
 		e.Request.Body, e.Request.Target = []byte(strings.Repeat(canary, 1+int(n)*400)), "/"+canary // one is in bodies
-		e.Key = canary + e.Call.ID
+		e.Key, e.Identity, e.Fingerprint = canary+e.Call.ID, "order "+canary+e.Call.ID, "f"
+		e.Call.Numbers = map[string]string{"order": canary}
 		if _, err := d.Accept(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
@@ -111,6 +112,7 @@ func TestForgedRows(t *testing.T) {
 			r.spent = ""
 			change1(t, path, "UPDATE flights SET spent = '', sum = ? WHERE seq = ?", r.checksum(forger), r.seq)
 		},
+		"no number": func() { change1(t, path, "UPDATE calls SET numbers = '' WHERE seq = 1") },
 		"another instant of permits": func() {
 			h := lease.Hold{ID: 7, Upstream: "api", Limit: "app", Permits: 1, Back: instant(1)}
 			change1(t, path, "UPDATE quota SET key = '', back = 1, sum = ? WHERE id = 7", forger.holdSum(h))
@@ -215,6 +217,13 @@ func TestSealLater(t *testing.T) {
 				t.Error(err)
 			}
 			again := open(t, path, Options{SealKey: key})
+			for _, e := range []*scheduler.Entry{waits, sending, done} {
+				for _, by := range []*scheduler.Entry{{Key: e.Key, Fingerprint: "f"}, {Identity: e.Identity, Fingerprint: "f"}} {
+					if c, err := again.Find(t.Context(), by); err != nil || c == nil || c.ID != e.Call.ID || c.Numbers["order"] != canary {
+						t.Errorf("%+v finds %+v, %v; want call %s with its number", by, c, err, e.Call.ID)
+					}
+				}
+			}
 			for _, e := range []*scheduler.Entry{waits} {
 				if got, err := again.Fetch(t.Context(), e.Call.ID); err != nil || !reflect.DeepEqual(got.Request.Body, e.Request.Body) {
 					t.Errorf("%+v, %v", got, err)

@@ -122,6 +122,9 @@ func Run(t *testing.T, open func(t *testing.T) scheduler.Store) {
 		"the key of a call that waited long":  waitedLong,
 		"one key, many callers":               race,
 		"what was not executed frees its key": freed,
+		"identities":                          identities,
+		"ends of identities":                  ends,
+		"numbers":                             numbers,
 		"list":                                list,
 		"what is returned is the caller's":    copies,
 	} {
@@ -210,7 +213,7 @@ func (t *suite) again(key, fingerprint string) (*scheduler.Call, error) {
 	t.seq++
 	e := NewEntry(t.seq)
 	e.Key, e.Fingerprint = key, fingerprint
-	found, findErr := t.s.Find(t.Context(), key, fingerprint)
+	found, findErr := t.s.Find(t.Context(), e)
 	c, err := t.s.Accept(t.Context(), e)
 	if (found == nil) != (c == nil) || found != nil && found.ID != c.ID || errors.Is(findErr, scheduler.ErrKeyReused) != errors.Is(err, scheduler.ErrKeyReused) {
 		t.Errorf("Find: %+v, %v; Accept: %+v, %v; want the same", found, findErr, c, err)

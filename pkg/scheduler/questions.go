@@ -1,0 +1,168 @@
+package scheduler
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// maxParted bounds the entries of calls whose callers had their answers: no bound of an upstream
+// counts such calls.
+const maxParted = 10000
+
+// questions are the unknown calls with business numbers that a notification can let be queried
+// at once: calls that are being queried, calls whose queries are used up, and the last calls
+// whose callers had their answers. There is one entry for a call, and none for a decided call.
+type questions struct {
+	mu       sync.Mutex
+	byID     map[string]*question
+	byNumber map[numbered]map[*question]struct{}
+	parted   []string // ids of calls whose callers had their answers, the oldest first
+}
+
+// A numbered is a business number of an upstream.
+type numbered struct{ upstream, name, value string }
+
+// A question is the entry of an unknown call.
+type question struct {
+	call *Call
+	now  chan struct{} // holds one value: ask without waiting
+	idle bool          // its queries have ended, and it is still unknown
+}
+
+func newQuestions() *questions {
+	return &questions{byID: make(map[string]*question), byNumber: make(map[numbered]map[*question]struct{})}
+}
+
+// open returns the entry of a call that is queried from now on.
+func (qs *questions) open(c *Call) *question {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.add(c)
+	q.idle = false
+	return q
+}
+
+// part adds an entry of a call whose caller has its answer, unless there is one.
+func (qs *questions) part(c *Call) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if qs.byID[c.ID] != nil || len(c.Numbers) == 0 {
+		return
+	}
+	c = c.snapshot()
+	c.Response = nil
+	qs.add(c).idle = true
+}
+
+// add returns the entry of a call, which may be new. Without numbers no notification can
+// find it.
+func (qs *questions) add(c *Call) *question {
+	q := qs.byID[c.ID]
+	if q == nil {
+		q = &question{call: c, now: make(chan struct{}, 1)}
+		if len(c.Numbers) == 0 {
+			return q
+		}
+		if !c.Async {
+			qs.parted = append(qs.parted, c.ID)
+			if len(qs.parted) > maxParted {
+				qs.remove(qs.parted[0])
+				qs.parted = qs.parted[1:]
+			}
+		}
+		qs.byID[c.ID] = q
+		for name, value := range c.Numbers {
+			n := numbered{c.Upstream, name, value}
+			if qs.byNumber[n] == nil {
+				qs.byNumber[n] = make(map[*question]struct{})
+			}
+			qs.byNumber[n][q] = struct{}{}
+		}
+	}
+	return q
+}
+
+// rest notes that the queries about a call have ended undecided, or reports that a
+// notification has come meanwhile.
+func (qs *questions) rest(id string) (again bool) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.byID[id]
+	if q == nil {
+		return false
+	}
+	q.idle = len(q.now) == 0
+	return !q.idle
+}
+
+// drop removes the entry of a call that is decided.
+func (qs *questions) drop(id string) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	qs.remove(id)
+}
+
+func (qs *questions) remove(id string) {
+	q := qs.byID[id]
+	if q == nil {
+		return
+	}
+	delete(qs.byID, id)
+	for name, value := range q.call.Numbers {
+		n := numbered{q.call.Upstream, name, value}
+		if delete(qs.byNumber[n], q); len(qs.byNumber[n]) == 0 {
+			delete(qs.byNumber, n)
+		}
+	}
+}
+
+// wake sends at once the next queries about the calls that a notification concerns: calls that
+// share one of its numbers and contradict none. It returns their number, and the calls that are
+// not being queried.
+func (qs *questions) wake(upstream string, numbers map[string]string) (concerned int, idle []*Call) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	seen := make(map[*question]bool)
+	for name, value := range numbers {
+		for q := range qs.byNumber[numbered{upstream, name, value}] {
+			if seen[q] || contradicts(q.call.Numbers, numbers) {
+				continue
+			}
+			seen[q] = true
+			select {
+			case q.now <- struct{}{}:
+			default: // the query that is due counts for this notification too
+			}
+			if q.idle {
+				idle = append(idle, q.call)
+			}
+		}
+	}
+	return len(seen), idle
+}
+
+// contradicts reports whether two sets of numbers have one name with two values.
+func contradicts(a, b map[string]string) bool {
+	for name, value := range a {
+		if other, both := b[name]; both && other != value {
+			return true
+		}
+	}
+	return false
+}
+
+// next waits until the next query is due: after a time, or early after a notification. Ok is false
+// if ctx ends before.
+func (q *question) next(ctx context.Context, wait time.Duration) (early, ok bool) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false, false
+	case <-q.now:
+		return true, ctx.Err() == nil
+	case <-timer.C:
+		return false, true
+	}
+}
