@@ -72,6 +72,8 @@ type Config struct {
 	Options store.Options
 	// Listeners are the data listeners by upstream; an upstream without listen has none.
 	Listeners map[string]Listener
+	// Notifications are the listeners for notifications by upstream, where there is one.
+	Notifications map[string]*Notifications
 	// Warnings are about settings that are allowed but may surprise, each with its place and
 	// path, in the order of the file.
 	Warnings Errors

@@ -1,12 +1,8 @@
 package config
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"net/netip"
-	"os"
 
-	"github.com/seed-30fe103d/throttler/pkg/signer"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -29,18 +25,6 @@ type fileInspect struct {
 	Delay *duration `key:"delay"`
 }
 
-type fileTLS struct {
-	// CA is a PEM file with the only trusted authorities. Default: the system's.
-	CA string `key:"ca"`
-	// Cert is a PEM file with the client certificate and its chain; Key refers to
-	// its private key: file:PATH (mode 0600) or env:NAME.
-	Cert string `key:"cert"`
-	Key  string `key:"key"`
-	// ServerName is the name that the upstream's certificate must have. Default: the
-	// URL's host.
-	ServerName string `key:"server_name"`
-}
-
 // connection converts the keys that concern connections and the reading of answers.
 func (f fileUpstream) connection(faults *faultList, path string, to *upstream.Config) {
 	positive(faults, path+".timeout", f.Timeout, &to.Timeout)
@@ -51,7 +35,7 @@ func (f fileUpstream) connection(faults *faultList, path string, to *upstream.Co
 	positive(faults, path+".inspect.bytes", f.Inspect.Bytes, &to.MaxInspect)
 	positive(faults, path+".inspect.delay", f.Inspect.Delay, &to.InspectDelay)
 	to.HTTP1 = f.HTTP2 != nil && !*f.HTTP2
-	to.TLS = f.TLS.convert(faults, path+".tls")
+	f.TLS.convert(faults, path+".tls", to)
 	for i, text := range f.Addresses {
 		prefix, err := netip.ParsePrefix(text)
 		if ip, e := netip.ParseAddr(text); e == nil {
@@ -62,43 +46,4 @@ func (f fileUpstream) connection(faults *faultList, path string, to *upstream.Co
 		}
 		to.Addresses = append(to.Addresses, prefix)
 	}
-}
-
-func (f fileTLS) convert(faults *faultList, path string) *tls.Config {
-	if f == (fileTLS{}) {
-		return nil
-	}
-	c := &tls.Config{ServerName: f.ServerName}
-	if f.CA != "" {
-		text, err := os.ReadFile(f.CA)
-		if err != nil {
-			faults.add(path+".ca", "%w", err)
-		} else if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(text) {
-			faults.add(path+".ca", "%s holds no certificate in PEM", f.CA)
-		}
-	}
-	if (f.Cert == "") != (f.Key == "") {
-		faults.add(path, "cert and key belong together; give both or neither")
-		return c
-	}
-	if f.Cert == "" {
-		return c
-	}
-	cert, err := os.ReadFile(f.Cert)
-	if err != nil {
-		faults.add(path+".cert", "%w", err)
-	}
-	key, keyErr := signer.Secret(f.Key)
-	if keyErr != nil {
-		faults.add(path+".key", "%w", keyErr)
-	}
-	if err != nil || keyErr != nil {
-		return c
-	}
-	pair, err := tls.X509KeyPair(cert, []byte(key))
-	if err != nil {
-		faults.add(path+".cert", "%s and the key do not make a pair in PEM", f.Cert)
-	}
-	c.Certificates = []tls.Certificate{pair}
-	return c
 }

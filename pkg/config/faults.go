@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -61,10 +62,11 @@ type faultList struct {
 	explained map[string]bool // paths whose faults follow from one that is in the list
 	unread    map[string]bool // paths of values of another type: nothing below them is known
 	warnings  Errors
+	root      reflect.Type // of the whole file
 }
 
 func newFaultList(at *places) *faultList {
-	return &faultList{places: at, explained: make(map[string]bool), unread: make(map[string]bool)}
+	return &faultList{places: at, explained: make(map[string]bool), unread: make(map[string]bool), root: reflect.TypeFor[file]()}
 }
 
 // add adds a fault; format and args are those of [fmt.Errorf]. Of several faults of one

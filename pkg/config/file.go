@@ -54,7 +54,7 @@ func (f *file) convert(faults *faultList) *Config {
 		Log:       Log(f.Log),
 		Grace:     DefaultGrace,
 		Scheduler: scheduler.Config{Upstreams: make(map[string]scheduler.Upstream)},
-		Listeners: make(map[string]Listener),
+		Listeners: make(map[string]Listener), Notifications: make(map[string]*Notifications),
 	}
 	f.store(faults, c)
 	oneOf(faults, "log.level", f.Log.Level, "debug", "info", "warn", "error")
@@ -77,6 +77,9 @@ func (f *file) convert(faults *faultList) *Config {
 		}
 		if timeout := orDefault(u.Timeout, upstream.DefaultTimeout); timeout > c.Grace {
 			faults.warn(path+".timeout", "%v is longer than grace, %v: a stop may cut attempts, and their outcome is then unknown; write grace: %v", timeout, c.Grace, timeout)
+		}
+		if n := from.Notifications.convert(faults, path+".notifications", &u, &taken); n != nil {
+			c.Notifications[name] = n
 		}
 		refusal := from.Refusal.convert(faults, path+".refusal")
 		hosts := convertHosts(faults, path+".hosts", from.Hosts)

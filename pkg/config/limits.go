@@ -31,6 +31,10 @@ type fileLimit struct {
 	PerKey string `key:"per_key"`
 	// Cost is the number of permits of a call: a number, or a request expression. Default 1.
 	Cost *cost `key:"cost"`
+	// ActualCost is an expression over the answer, as those of outcomes: the permits that
+	// the call has used, from 0 to its cost; the others come back with the answer. Default:
+	// all are used.
+	ActualCost string `key:"actual_cost"`
 	// Calls is the number of permits of a window.
 	Calls *int `key:"calls"`
 	// Window is a duration, or minute, hour, day or month of the provider's clock.
@@ -54,7 +58,7 @@ type fileLimit struct {
 }
 
 func (f fileLimit) convert(faults *faultList, path string) scheduler.Limit {
-	l := scheduler.Limit{Name: f.Name, When: f.When, PerKey: f.PerKey}
+	l := scheduler.Limit{Name: f.Name, When: f.When, PerKey: f.PerKey, ActualCost: f.ActualCost}
 	if f.Calls != nil {
 		l.Calls = *f.Calls
 	}

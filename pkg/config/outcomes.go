@@ -8,7 +8,7 @@ type fileRule struct {
 	// When is an expression over status, header(name) and body(path) of the answer;
 	// error and sent, for an attempt without a whole answer; repeat, true if an earlier
 	// sending may have been executed; keyed, true if the request has the key that
-	// idempotency names; and method, path, query, form, param and json of the request.
+	// idempotency names; and method, path, query, form, param, json and xml of the request.
 	When string `key:"when"`
 	// Is is done, failed, not_executed or unknown.
 	Is string `key:"is"`

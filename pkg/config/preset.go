@@ -22,16 +22,26 @@ func Presets() []string {
 	entries, _ := presetFiles.ReadDir("presets") // cannot fail: it is embedded
 	var names []string
 	for _, e := range entries {
-		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
+		if name := strings.TrimSuffix(e.Name(), ".yaml"); !strings.HasSuffix(name, casesSuffix) {
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
 	return names
 }
 
+// casesSuffix ends the name of a preset's cases.
+const casesSuffix = "_test"
+
+// PresetCases returns the cases of a preset, as YAML: see [ParseCases].
+func PresetCases(name string) ([]byte, error) { return presetFile(name, casesSuffix) }
+
 // Preset returns a preset: defaults of an upstream's keys, as YAML.
-func Preset(name string) ([]byte, error) {
-	text, err := presetFiles.ReadFile("presets/" + name + ".yaml")
-	if err != nil {
+func Preset(name string) ([]byte, error) { return presetFile(name, "") }
+
+func presetFile(name, suffix string) ([]byte, error) {
+	text, err := presetFiles.ReadFile("presets/" + name + suffix + ".yaml")
+	if err != nil || !slices.Contains(Presets(), name) {
 		return nil, fmt.Errorf("%q is unknown, must be one of: %s%s", name, strings.Join(Presets(), ", "), hint.Meant(name, Presets()))
 	}
 	return text, nil
@@ -57,6 +67,20 @@ func addPreset(faults *faultList, v *viper.Viper, upstream string) []fileRule {
 	var preset fileUpstream
 	decodeInto(faults, "preset "+name, doc, &preset)
 	delete(doc, "outcomes")
+	if own, ok := v.Get("upstreams" + separator + upstream + separator + "identity").(string); ok {
+		dropIdentities(faults, v, upstream, doc, own)
+	}
 	v.SetDefault("upstreams"+separator+upstream, doc)
 	return preset.Outcomes
+}
+
+// dropIdentities removes the preset's ends and asks from an upstream with an identity of its own:
+// they give identities of the preset.
+func dropIdentities(faults *faultList, v *viper.Viper, upstream string, doc map[string]any, own string) {
+	for _, key := range []string{"ends", "asks"} {
+		if doc[key] != nil && own != "" && !v.IsSet("upstreams"+separator+upstream+separator+key) {
+			faults.warn("upstreams."+upstream+".identity", "is not the preset's, so the preset's %s does not count: it names identities of the preset; write %s for these, or %s: \"\"", key, key, key)
+		}
+		delete(doc, key)
+	}
 }

@@ -29,21 +29,28 @@ func (a answer) RoundTrip(*http.Request) (*http.Response, error) {
 // of the rule that decided, -1 if none.
 func outcome(t *testing.T, preset, more string, r *upstream.Request, a answer) (*upstream.Result, int) {
 	t.Helper()
+	up := upstreamOf(t, preset, more, a)
+	res := up.Do(t.Context(), r)
+	if res.Response != nil {
+		res.Response.Body.Close()
+	}
+	return res, slices.IndexFunc(up.Outcomes, func(rule upstream.Rule) bool { return rule.When == res.Reason })
+}
+
+// upstreamOf returns an upstream with a preset and more keys.
+func upstreamOf(t *testing.T, preset, more string, transport http.RoundTripper) *upstream.Upstream {
+	t.Helper()
 	c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test', preset: " + preset + more + "}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := c.Scheduler.Upstreams["a"].Config
-	config.Transport = a
+	config.Transport = transport
 	up, err := upstream.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	res := up.Do(t.Context(), r)
-	if res.Response != nil {
-		res.Response.Body.Close()
-	}
-	return res, slices.IndexFunc(config.Outcomes, func(rule upstream.Rule) bool { return rule.When == res.Reason })
+	return up
 }
 
 // call returns a request in the gateway form, all parameters in the body as in
@@ -53,106 +60,6 @@ func call(method, content string) *upstream.Request {
 	return &upstream.Request{
 		Method: "POST", Target: "/gateway.do", Body: []byte(form.Encode()),
 		Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded;charset=utf-8"}},
-	}
-}
-
-func TestAlipayOutcomes(t *testing.T) {
-	refund := func(code, sub string) string {
-		return `{"alipay_trade_refund_response":{"code":"` + code + `","msg":"m","sub_code":"` + sub + `"},"sign":"s"}`
-	}
-	const html = "<html><body>\xd6\xa7\xb8\xb6</body></html>"
-	tests := []struct {
-		name   string
-		method string
-		status int
-		body   string
-		want   upstream.Outcome
-	}{
-		{"success", "alipay.trade.query", 200, refund("10000", ""), upstream.Done},
-		{"waits for the buyer", "alipay.trade.pay", 200, refund("10003", ""), upstream.Unknown},
-		{"app limited", "alipay.trade.refund", 200, refund("40005", "isv.app-call-limited"), upstream.NotExecuted},
-		{"method limited", "alipay.trade.refund", 200, refund("40005", "isv.method-call-limited"), upstream.NotExecuted},
-		{"limited, as an error", "alipay.trade.refund", 200, `{"error_response":{"code":"40005","msg":"Call Limited"}}`, upstream.NotExecuted},
-		{"system rate limit", "alipay.data.bill.query", 200, refund("40004", "SYSTEM_RATE_LIMIT"), upstream.NotExecuted},
-		{"user rate limit", "alipay.data.bill.query", 200, refund("40004", "USER_RATE_LIMIT"), upstream.NotExecuted},
-		{"service unknown", "alipay.trade.refund", 200, refund("20000", "isp.unknow-error"), upstream.Unknown},
-		{"system error", "alipay.trade.refund", 200, refund("40004", "ACQ.SYSTEM_ERROR"), upstream.Unknown},
-		{"system error, bare", "alipay.trade.refund", 200, refund("40004", "SYSTEM_ERROR"), upstream.Unknown},
-		{"system error, long", "alipay.trade.refund", 200, refund("40004", "aop.ACQ.SYSTEM_ERROR"), upstream.Unknown},
-		{"system error, misspelt", "alipay.trade.refund", 200, refund("40004", "AQC.SYSTEM_ERROR"), upstream.Unknown},
-		{"token", "alipay.trade.refund", 200, refund("20001", "aop.invalid-auth-token"), upstream.Failed},
-		{"missing", "alipay.trade.refund", 200, refund("40001", "isv.missing-method"), upstream.Failed},
-		{"invalid", "alipay.trade.refund", 200, refund("40002", "isv.invalid-signature"), upstream.Failed},
-		{"authorization", "alipay.trade.refund", 200, refund("40003", "isv.missing-signature-config"), upstream.Failed},
-		{"business", "alipay.trade.refund", 200, refund("40004", "ACQ.TRADE_NOT_EXIST"), upstream.Failed},
-		{"business without detail", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{"code":"40004"}}`, upstream.Failed},
-		{"permissions", "alipay.trade.refund", 200, refund("40006", "isv.insufficient-isv-permissions"), upstream.Failed},
-		{"page", "alipay.trade.page.pay", 200, html, upstream.Done},
-		{"wap page", "alipay.trade.wap.pay", 200, html, upstream.Done},
-		{"page that was limited", "alipay.trade.page.pay", 200, refund("40005", ""), upstream.NotExecuted},
-		{"page of another method", "alipay.trade.refund", 200, html, upstream.Unknown},
-		{"no code", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{}}`, upstream.Unknown},
-		{"an unknown code", "alipay.trade.refund", 200, refund("10001", ""), upstream.Unknown},
-		{"cut off", "alipay.trade.refund", 200, `{"alipay_trade_refund_response":{"code":"100`, upstream.Unknown},
-		{"nothing", "alipay.trade.refund", 204, "", upstream.Unknown},
-		{"redirect", "alipay.trade.refund", 302, "", upstream.Failed},
-		{"gateway down", "alipay.trade.refund", 502, html, upstream.Unknown},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got, _ := outcome(t, "alipay", "", call(tt.method, "{}"), answer{tt.status, nil, tt.body})
-			if got.Outcome != tt.want {
-				t.Errorf("outcome %s (%s), want %s", got.Outcome, got.Reason, tt.want)
-			}
-			if pauses := got.Outcome == upstream.NotExecuted; (got.Pause != nil) != pauses || pauses && got.Pause.For.Seconds() != 1 {
-				t.Errorf("pause %+v", got.Pause)
-			}
-		})
-	}
-	for _, sub := range []string{"ACQ.TRADE_HAS_SUCCESS", "ACQ.TRADE_HAS_CLOSE", "ACQ.CONTEXT_INCONSISTENT", "ACQ.DISCORDANT_REPEAT_REQUEST"} {
-		for _, repeat := range []bool{true, false} {
-			c := call("alipay.trade.pay", "{}")
-			c.Repeat = repeat
-			if got, _ := outcome(t, "alipay", "", c, answer{200, nil, refund("40004", sub)}); got.Outcome != upstream.Unknown || !got.Park {
-				t.Errorf("%s, repeat %v: %s", sub, repeat, got.Outcome)
-			}
-		}
-	}
-}
-
-func TestAlipayIdempotent(t *testing.T) {
-	c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test', preset: alipay}}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	up, err := upstream.New(c.Scheduler.Upstreams["a"].Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := []struct {
-		method, content string
-		want            bool
-	}{
-		{"alipay.trade.query", `{"out_trade_no":"1"}`, true},
-		{"alipay.trade.fastpay.refund.query", `{"out_trade_no":"1"}`, true},
-		{"alipay.data.dataservice.bill.downloadurl.query", `{}`, true},
-		{"alipay.trade.query", "not JSON", true},
-		{"alipay.trade.close", `{"out_trade_no":"1"}`, true},
-		{"alipay.trade.refund", `{"out_trade_no":"1","refund_amount":"1.00","out_request_no":"r1"}`, true},
-		{"alipay.trade.refund", `{"out_trade_no":"1","refund_amount":"1.00","out_request_no":""}`, false},
-		{"alipay.trade.refund", `{"out_trade_no":"1","refund_amount":"1.00"}`, false}, // a repeat would be a second refund
-		{"alipay.trade.refund", "encrypted", false},
-		{"alipay.trade.refund", "", false},
-		{"alipay.trade.pay", `{"out_trade_no":"1"}`, false},
-		{"alipay.trade.precreate", `{"out_trade_no":"1"}`, true},
-		{"alipay.trade.cancel", `{"out_trade_no":"1"}`, true},
-		{"alipay.fund.trans.uni.transfer", `{"out_biz_no":"1"}`, false},
-		{"", "", false},
-	}
-	for _, tt := range tests {
-		if got := up.Repeatable(upstream.NewInput(call(tt.method, tt.content))); got != tt.want {
-			t.Errorf("%s %s: repeatable %v, want %v", tt.method, tt.content, got, tt.want)
-		}
 	}
 }
 
@@ -216,31 +123,8 @@ func refusalOf(t *testing.T, keys string) *Refusal {
 	return c.Listeners["a"].Refusal
 }
 
-func TestGenericPreset(t *testing.T) {
-	after := http.Header{"Retry-After": {"3"}}
-	tests := []struct {
-		name   string
-		answer answer
-		want   upstream.Outcome
-		rule   int
-	}{
-		{"done", answer{200, nil, "{}"}, upstream.Done, -1},
-		{"redirect", answer{302, nil, ""}, upstream.Failed, -1},
-		{"refused", answer{404, nil, ""}, upstream.Failed, -1},
-		{"limited", answer{429, nil, ""}, upstream.NotExecuted, 0},
-		{"busy until", answer{503, after, ""}, upstream.NotExecuted, 1},
-		{"busy", answer{503, nil, ""}, upstream.Unknown, -1},
-		{"broken", answer{500, after, ""}, upstream.Unknown, -1},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got, rule := outcome(t, "generic", "", &upstream.Request{Method: "GET", Target: "/"}, tt.answer)
-			if got.Outcome != tt.want || rule != tt.rule {
-				t.Errorf("outcome %s by rule %d (%s), want %s by rule %d", got.Outcome, rule, got.Reason, tt.want, tt.rule)
-			}
-		})
-	}
-
+// The generic preset leaves refusals as they are.
+func TestGenericRefusal(t *testing.T) {
 	refusal := refusalOf(t, "")
 	if _, err := refusal.Body(Problem{Status: 429}); !errors.Is(err, errors.ErrUnsupported) || refusal.Status != 0 || len(refusal.Header) != 0 {
 		t.Errorf("refusal %+v, error %v", refusal, err)
@@ -279,8 +163,52 @@ upstreams:
 	}
 }
 
+// TestSameTellsAccountsApart: under one Idempotency-Key no merchant is told the answer to another
+// one, though their requests are equal; a request that is signed anew is a repeat.
+func TestSameTellsAccountsApart(t *testing.T) {
+	const order, capture = "/v2/checkout/orders", "/v2/checkout/orders/5O190127TN364715T/capture"
+	post := func(target, body, header, value string) *upstream.Request {
+		h := make(http.Header)
+		h.Set(header, value)
+		return &upstream.Request{Method: "POST", Target: target, Header: h, Body: []byte(body)}
+	}
+	gateway := func(params string) *upstream.Request {
+		return post("/gateway.do", params, "Content-Type", "application/x-www-form-urlencoded")
+	}
+	xml := func(elements string) *upstream.Request {
+		return post("/pay/micropay", "<xml>"+elements+"</xml>", "Content-Type", "text/xml")
+	}
+	for _, tt := range []struct {
+		preset, name string
+		a, b         *upstream.Request
+		same         bool
+	}{
+		{"adyen", "keys of two accounts", post("/v71/payments", "{}", "X-API-Key", "a"), post("/v71/payments", "{}", "X-API-Key", "b"), false},
+		{"alipay", "two apps", gateway("app_id=1&biz_content=c"), gateway("app_id=2&biz_content=c"), false},
+		{"alipay", "signed anew", gateway("app_id=1&timestamp=1&sign=a"), gateway("app_id=1&timestamp=2&sign=b"), true},
+		{"alipay-v3", "two apps", post("/v3/alipay/trade/pay", "{}", "Authorization", "ALIPAY-SHA256withRSA app_id=1,nonce=a"), post("/v3/alipay/trade/pay", "{}", "Authorization", "ALIPAY-SHA256withRSA app_id=2,nonce=a"), false},
+		{"alipay-v3", "signed anew", post("/v3/alipay/trade/pay", "{}", "Authorization", "ALIPAY-SHA256withRSA app_id=1,nonce=a"), post("/v3/alipay/trade/pay", "{}", "Authorization", "ALIPAY-SHA256withRSA app_id=1,nonce=b"), true},
+		{"antom", "two clients", post("/ams/api/v1/payments/pay", "{}", "Client-Id", "a"), post("/ams/api/v1/payments/pay", "{}", "Client-Id", "b"), false},
+		{"antom", "signed anew", post("/ams/api/v1/payments/pay", "{}", "Signature", "a"), post("/ams/api/v1/payments/pay", "{}", "Signature", "b"), true},
+		{"idempotency-key", "two accounts", post("/payments", "{}", "Authorization", "a"), post("/payments", "{}", "Authorization", "b"), false},
+		{"idempotency-key", "signed anew", post("/payments", "{}", "Tl-Signature", "a"), post("/payments", "{}", "Tl-Signature", "b"), true},
+		{"paypal", "two accounts", post(order, "{}", "Authorization", "Bearer a"), post(order, "{}", "Authorization", "Bearer b"), false},
+		{"paypal", "two sellers", post(capture, "{}", "PayPal-Auth-Assertion", "a"), post(capture, "{}", "PayPal-Auth-Assertion", "b"), false},
+		{"paypal", "a renewed token for an order of PayPal's", post(capture, "{}", "Authorization", "Bearer a"), post(capture, "{}", "Authorization", "Bearer b"), true},
+		{"stripe", "two connected accounts", post("/v1/charges", "", "Stripe-Account", "a"), post("/v1/charges", "", "Stripe-Account", "b"), false},
+		{"wechatpay-v2", "two merchants", xml("<mch_id>1</mch_id>"), xml("<mch_id>2</mch_id>"), false},
+		{"wechatpay-v2", "signed anew", xml("<mch_id>1</mch_id><sign>a</sign>"), xml("<sign>b</sign><mch_id>1</mch_id>"), true},
+		{"wechatpay-v3", "two merchants", post("/v3/pay/transactions/jsapi", "{}", "Authorization", `WECHATPAY2-SHA256-RSA2048 mchid="1",nonce_str="a"`), post("/v3/pay/transactions/jsapi", "{}", "Authorization", `WECHATPAY2-SHA256-RSA2048 mchid="2",nonce_str="a"`), false},
+		{"wechatpay-v3", "signed anew", post("/v3/pay/transactions/jsapi", "{}", "Authorization", `WECHATPAY2-SHA256-RSA2048 mchid="1",nonce_str="a"`), post("/v3/pay/transactions/jsapi", "{}", "Authorization", `WECHATPAY2-SHA256-RSA2048 mchid="1",nonce_str="b"`), true},
+	} {
+		if up := upstreamOf(t, tt.preset, "", nil); (up.Fingerprint(tt.a) == up.Fingerprint(tt.b)) != tt.same {
+			t.Errorf("%s: %s: the same is %v, want %v", tt.preset, tt.name, !tt.same, tt.same)
+		}
+	}
+}
+
 func TestPresets(t *testing.T) {
-	if got := Presets(); !slices.Equal(got, []string{"alipay", "alipay-v3", "generic", "stripe", "wechatpay-v3"}) {
+	if got := Presets(); !slices.Equal(got, []string{"adyen", "alipay", "alipay-v3", "antom", "generic", "idempotency-key", "paypal", "stripe", "wechatpay-v2", "wechatpay-v3"}) {
 		t.Errorf("Presets() = %q", got)
 	}
 	for _, name := range Presets() {

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"time"
+
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -30,11 +32,17 @@ type fileResolve struct {
 
 type fileVerdict struct {
 	// When is an expression over status, header(name) and body(path) of the query's
-	// answer, and method, path, query, form, param and json of the unknown call.
+	// answer, and method, path, query, form, param, json and xml of the unknown call.
 	When string `key:"when"`
 	// Is is done, failed, not_executed (the call is sent again) or unknown.
 	Is string `key:"is"`
 }
+
+// Bounds of the queries about one call.
+const (
+	leastEvery  = time.Millisecond
+	mostQueries = 100_000
+)
 
 func (f fileResolve) convert(faults *faultList, path string) scheduler.Resolve {
 	to := scheduler.Resolve{When: f.When, Signed: f.Signed, Method: f.Method, Target: f.Target, Header: f.Headers, Body: f.Body}
@@ -43,6 +51,10 @@ func (f fileResolve) convert(faults *faultList, path string) scheduler.Resolve {
 	}
 	positive(faults, path+".after", f.After, &to.After)
 	positive(faults, path+".every", f.Every, &to.Every)
+	if f.Every != nil && to.Every > 0 && to.Every < leastEvery {
+		faults.add(path+".every", "is %v, must be at least %v: each query takes permits of the upstream", to.Every, leastEvery)
+	}
 	positive(faults, path+".queries", f.Queries, &to.Queries)
+	atMost(faults, path+".queries", to.Queries, mostQueries)
 	return to
 }

@@ -124,8 +124,7 @@ func unknown(faults *faultList, path, name string, doc map[string]any, known []k
 		faults.add(at, "%s; did you mean %s?", said, meant)
 		return
 	}
-	section := reflect.TypeFor[file]()
-	if owner := owner(section, "", small); owner != "" {
+	if owner := owner(faults.root, "", small); owner != "" {
 		faults.add(at, "%s here; it is a key of %s: move it there, by its indentation", said, owner)
 		return
 	}

@@ -32,6 +32,9 @@ type fileUpstream struct {
 	Late *duration `key:"late"`
 	// MaxWait bounds a caller's wait for its slot. Default 30s.
 	MaxWait *duration `key:"max_wait"`
+	// ClientTimeout is the time-out of the clients: a call is sent only if its usual answer
+	// would come earlier. Default: none.
+	ClientTimeout *duration `key:"client_timeout"`
 	// MaxAge bounds the time from a call's acceptance to its sending. Default 24h.
 	MaxAge *duration `key:"max_age"`
 	// MaxWaiting is the greatest number of waiting calls. Default 10000.
@@ -50,6 +53,19 @@ type fileUpstream struct {
 	// NoBody is true, false or a request expression, true for calls to be stored without
 	// their request. Such a call ends with the process, and is reported. Default false.
 	NoBody *condition `key:"no_body"`
+
+	// Numbers are request expressions, by name, for business numbers that are kept and
+	// shown with a call. Default: the preset's; an empty text is none.
+	Numbers map[string]string `key:"numbers"`
+	// Identity is a request expression for an operation and its number: a second call of
+	// one value is a repeat of the first. Default: the preset's; an empty text is none.
+	Identity string `key:"identity"`
+	// Ends is a request expression for the identity of the calls that a call ends, such as
+	// the payment that a cancel names. Default: the preset's; an empty text is none.
+	Ends string `key:"ends"`
+	// Asks is a request expression for the identity of the call that a caller's query asks
+	// about. Default: the preset's; an empty text is none.
+	Asks string `key:"asks"`
 
 	// ShareBy is a request expression; calls of one value are one flow, and flows
 	// share fairly. Default: all calls are one flow.
@@ -72,11 +88,13 @@ type fileUpstream struct {
 	Retry       fileRetry       `key:"retry"`
 	Signature   fileSignature   `key:"signature"`
 	Signer      fileSigner      `key:"signer"`
-	// Resolve are queries about submitted calls of unknown outcome; the first with
+	// Resolve are queries about calls of unknown outcome; the first with
 	// a when that holds is sent. Default: the preset's.
 	Resolve []fileResolve `key:"resolve"`
 	// Callbacks are the targets, by name, that a submitted call may name for its webhook.
 	Callbacks map[string]fileCallback `key:"callbacks"`
+	// Notifications is the listener for the notifications of the platform. Default: none.
+	Notifications fileNotifications `key:"notifications"`
 	// Replay gives the stored answer to a client that sends an Idempotency-Key a second
 	// time. Default: the preset's.
 	Replay  bool        `key:"replay"`
@@ -133,11 +151,13 @@ func (f fileUpstream) convert(faults *faultList, path string) scheduler.Upstream
 		NoBody:  f.NoBody.source(),
 		Resend:  f.Resend,
 		Weights: f.Weights,
+		Numbers: f.numbers(), Identity: f.Identity, Ends: f.Ends, Asks: f.Asks,
 	}
 	f.connection(faults, path, &u.Config)
 	positive(faults, path+".late", f.Late, &u.Late)
 	atMost(faults, path+".late", u.Late, quota.MaxWindow)
 	positive(faults, path+".max_wait", f.MaxWait, &u.MaxWait)
+	positive(faults, path+".client_timeout", f.ClientTimeout, &u.ClientTimeout)
 	positive(faults, path+".max_age", f.MaxAge, &u.MaxAge)
 	positive(faults, path+".max_waiting", f.MaxWaiting, &u.MaxWaiting)
 	positive(faults, path+".max_waiting_bytes", f.MaxWaitingBytes, &u.MaxWaitingBytes)
@@ -151,7 +171,7 @@ func (f fileUpstream) convert(faults *faultList, path string) scheduler.Upstream
 	u.Retry = f.Retry.convert(faults, path+".retry")
 	u.Signature.Once = f.Signature.Once
 	positive(faults, path+".signature.life", f.Signature.Life, &u.Signature.Life)
-	u.Signer = f.Signer.convert(faults, path+".signer")
+	u.Signer = f.Signer.convert(faults, path+".signer", u.TLS)
 	for i, query := range f.Resolve {
 		u.Resolve = append(u.Resolve, query.convert(faults, index(path+".resolve", i)))
 	}
@@ -197,4 +217,16 @@ func (f fileUpstream) expression(faults *faultList, path, text string) string {
 		faults.add(path, "%q is neither an expression, such as param(%q), nor the name of one; %s", text, text, given)
 	}
 	return text
+}
+
+// numbers returns the expressions of numbers. An empty one removes that of the preset, also for
+// notifications.
+func (f fileUpstream) numbers() map[string]string {
+	for name, expression := range f.Numbers {
+		if expression == "" {
+			delete(f.Numbers, name)
+			delete(f.Notifications.Numbers, name)
+		}
+	}
+	return f.Numbers
 }
