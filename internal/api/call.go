@@ -21,23 +21,25 @@ func (s State) Finished() bool { return s != Waiting && s != Sending && s != Unk
 
 // A Call is a call as it is at one moment.
 type Call struct {
-	ID         string      `json:"id"`
-	Upstream   string      `json:"upstream"`
-	State      State       `json:"state"`
-	Priority   int         `json:"priority"`
-	Async      bool        `json:"async"`              // it was submitted: no client waits for the response
-	Durable    bool        `json:"durable"`            // it survives the process
-	Callback   string      `json:"callback,omitempty"` // target of the webhook about its end
-	Resolves   string      `json:"resolves,omitempty"` // id of the unknown call that it asks about
-	AcceptedAt time.Time   `json:"accepted_at"`
-	NotBefore  time.Time   `json:"not_before,omitzero"`
-	Deadline   time.Time   `json:"deadline,omitzero"`
-	FinishedAt time.Time   `json:"finished_at,omitzero"`
-	Reason     string      `json:"reason,omitempty"` // why it ended without an answer: gone (its client has left), past_deadline, paused or stopping
-	ETA        time.Time   `json:"eta,omitzero"`     // only while it waits, and not if it is unknown: see WaitingFor
-	Attempts   []Attempt   `json:"attempts"`         // a bounded number: the first, those of unknown outcome, the last
-	WaitingFor *WaitingFor `json:"waiting_for,omitempty"`
-	Response   *Response   `json:"response,omitempty"`
+	ID         string            `json:"id"`
+	Upstream   string            `json:"upstream"`
+	State      State             `json:"state"`
+	Priority   int               `json:"priority"`
+	Async      bool              `json:"async"`              // it was submitted: no client waits for the response
+	Durable    bool              `json:"durable"`            // it survives the process
+	Callback   string            `json:"callback,omitempty"` // target of the webhook about its end
+	Resolves   string            `json:"resolves,omitempty"` // id of the unknown call that it asks about
+	Numbers    map[string]string `json:"numbers,omitempty"`  // business numbers, by the names of the configuration
+	AcceptedAt time.Time         `json:"accepted_at"`
+	NotBefore  time.Time         `json:"not_before,omitzero"`
+	Deadline   time.Time         `json:"deadline,omitzero"`
+	FinishedAt time.Time         `json:"finished_at,omitzero"`
+	Reason     string            `json:"reason,omitempty"`   // why it ended without an answer: gone (its client has left), past_deadline, paused or stopping
+	EndedBy    string            `json:"ended_by,omitempty"` // id of the call that ended it, such as a cancel of its order: it is not sent again
+	ETA        time.Time         `json:"eta,omitzero"`       // only while it waits, and not if it is unknown: see WaitingFor
+	Attempts   []Attempt         `json:"attempts"`           // a bounded number: the first, those of unknown outcome, the last
+	WaitingFor *WaitingFor       `json:"waiting_for,omitempty"`
+	Response   *Response         `json:"response,omitempty"`
 }
 
 // An Attempt is one sending of a call on the wire.

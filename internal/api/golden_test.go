@@ -66,8 +66,8 @@ var (
 	fullKey        = Key{Key: "a", Free: 1, Out: 2, InFlight: 3, Late: 1, NextBack: at(8), Waiting: 4, PausedUntil: at(9)}
 	fullRoute      = Route{Keys: map[string]string{"app": "a", "day": ""}, Costs: map[string]int{"app": 3}, Flow: "gold", Weighted: true}
 	fullCall       = Call{
-		ID: "c1", Upstream: "pay", State: Unknown, Priority: 10, Async: true, Durable: true, Callback: "shop", Resolves: "c0",
-		AcceptedAt: at(0), NotBefore: at(1), Deadline: at(2), FinishedAt: at(3), Reason: "gone", ETA: at(4),
+		ID: "c1", Upstream: "pay", State: Unknown, Priority: 10, Async: true, Durable: true, Callback: "shop", Resolves: "c0", Numbers: map[string]string{"order": "O1", "refund": "R1"},
+		AcceptedAt: at(0), NotBefore: at(1), Deadline: at(2), FinishedAt: at(3), Reason: "gone", EndedBy: "c2", ETA: at(4),
 		Attempts: []Attempt{fullAttempt}, WaitingFor: &WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", Late: 2, KeysFull: true, Removed: true, InFlight: 2, OldestSentAt: at(1), Timeout: "30s", Breaker: "10 of 20 unknown"}, Response: &fullResponse,
 	}
 )

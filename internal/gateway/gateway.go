@@ -32,7 +32,8 @@
 // for concurrent use.
 //
 // [NewREST] makes platforms with REST APIs: Alipay v3, WeChat Pay v3, Stripe. They
-// refund, and count their refunds.
+// refund, and count their refunds. [NewWeChatPayV2] takes code payments and refunds as WeChat Pay
+// v2 does.
 package gateway
 
 import (

@@ -73,7 +73,10 @@ func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request)
 	if call.Repeated { // another request with the same key created it
 		w.Header().Set(replayed, "true")
 	}
-	d.forward(w, r, resp, call)
+	if err := forward(w, resp, call); err != nil && r.Context().Err() == nil {
+		// The client must not take a part of the body for all of it.
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // disconnected returns the error of a call after its client has disconnected. Errors
@@ -143,8 +146,8 @@ func (d *Data) adminURL(r *http.Request) string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// forward sends the upstream's response to the client unchanged.
-func (d *Data) forward(w http.ResponseWriter, r *http.Request, resp *http.Response, call *scheduler.Call) {
+// forward sends a response to the client unchanged, with the headers of its call, if any.
+func forward(w http.ResponseWriter, resp *http.Response, call *scheduler.Call) error {
 	h := w.Header()
 	h["Content-Type"], h["Date"] = nil, nil // keeps net/http from adding its own
 	for name, values := range upstream.EndToEnd(resp.Header) {
@@ -155,10 +158,7 @@ func (d *Data) forward(w http.ResponseWriter, r *http.Request, resp *http.Respon
 	}
 	setCallHeaders(h, call)
 	w.WriteHeader(resp.StatusCode)
-	if err := passOn(w, resp.Body); err != nil && r.Context().Err() == nil {
-		// The client must not take a part of the body for all of it.
-		panic(http.ErrAbortHandler)
-	}
+	return passOn(w, resp.Body)
 }
 
 // passOn copies a body to the client. A body in memory is an [io.WriterTo] and goes as a

@@ -16,6 +16,7 @@ import (
 type Metrics struct {
 	*prometheus.Registry
 	accepted, refused, ended, attempts, limited, pauses *prometheus.CounterVec
+	notified, asked                                     *prometheus.CounterVec
 	wait, attempt                                       *prometheus.HistogramVec
 	reloaded, loadedAt                                  prometheus.Gauge
 }
@@ -40,6 +41,8 @@ func NewMetrics(version string) *Metrics {
 		attempts: counter("attempts_total", "Attempts, by outcome.", "outcome"),
 		limited:  counter("attempts_limited_total", "Attempts that the upstream limited, although its limits had room here: there should be none."),
 		pauses:   counter("pauses_total", "Pauses, by limit (empty: the whole upstream) and cause: an answer, an operator, or the circuit breaker (down, failing, silent).", "limit", "cause"),
+		notified: counter("notifications_total", "Notifications of the platform: passed on to the merchant, undelivered, unverified, or refused.", "result"),
+		asked:    counter("notification_queries_total", "Calls of unknown outcome that a notification let be queried at once."),
 		wait:     histogram("wait_seconds", "Time from the acceptance of a call to the start of each of its attempts."),
 		attempt:  histogram("attempt_seconds", "Duration of attempts."),
 
@@ -48,7 +51,7 @@ func NewMetrics(version string) *Metrics {
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "throttler_build_info", Help: "1, with the version of Throttler.", ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
-	m.MustRegister(build, m.reloaded, m.loadedAt, m.accepted, m.refused, m.ended, m.attempts, m.limited, m.pauses, m.wait, m.attempt,
+	m.MustRegister(build, m.reloaded, m.loadedAt, m.accepted, m.refused, m.ended, m.attempts, m.limited, m.pauses, m.notified, m.asked, m.wait, m.attempt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return m
 }
@@ -132,6 +135,14 @@ func (m *Metrics) start(name string) {
 		if s.Finished() || s == scheduler.Unknown {
 			m.ended.WithLabelValues(name, string(s))
 		}
+	}
+}
+
+// startNotifications creates the counters of notifications of an upstream, at 0.
+func (m *Metrics) startNotifications(upstream string) {
+	m.asked.WithLabelValues(upstream)
+	for _, result := range notificationResults {
+		m.notified.WithLabelValues(upstream, result)
 	}
 }
 

@@ -35,6 +35,8 @@ const (
 	badConfig    scheduler.Reason = "bad_config"
 	badAnswer    scheduler.Reason = "bad_answer"
 	signerDown   scheduler.Reason = "signer_down"
+	unauthorized scheduler.Reason = "unauthorized"
+	noMerchant   scheduler.Reason = "no_merchant"
 )
 
 // statuses are the status codes of the reasons, with the titles of their problems.
@@ -44,6 +46,7 @@ var statuses = map[scheduler.Reason]struct {
 }{
 	scheduler.BadRequest:   {http.StatusBadRequest, "The request is malformed"},
 	scheduler.BadKey:       {http.StatusBadRequest, "A limit cannot read its key or cost from the request"},
+	unauthorized:           {http.StatusUnauthorized, "The notification is not verified"},
 	forbidden:              {http.StatusForbidden, "The request is not allowed to come from there"},
 	scheduler.NotFound:     {http.StatusNotFound, "Not found"},
 	notAllowed:             {http.StatusMethodNotAllowed, "The method is not allowed here"},
@@ -54,6 +57,7 @@ var statuses = map[scheduler.Reason]struct {
 	scheduler.CostTooHigh:  {http.StatusUnprocessableEntity, "The call costs more than its limit has"},
 	scheduler.KeyReused:    {http.StatusUnprocessableEntity, "The idempotency key was used for another request"},
 	scheduler.PastDeadline: {http.StatusTooManyRequests, "No slot in time"},
+	noMerchant:             {http.StatusBadGateway, "The merchant gives no answer"},
 	signerDown:             {http.StatusBadGateway, "The signer fails for now"},
 	scheduler.Unreachable:  {http.StatusBadGateway, "The upstream cannot be reached"},
 	scheduler.Full:         {http.StatusServiceUnavailable, "Too many calls wait"},

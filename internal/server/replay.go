@@ -22,7 +22,11 @@ func (d *Data) replay(w http.ResponseWriter, r *http.Request, req scheduler.Requ
 		d.refuse(w, &req, notConfigured(d.Upstream))
 		return
 	}
-	if latest := time.Now().Add(u.MaxWait); req.Deadline.IsZero() || latest.Before(req.Deadline) {
+	wait := u.MaxWait
+	if u.ClientTimeout > 0 {
+		wait = min(wait, u.ClientTimeout/2) // the other half is for the answer
+	}
+	if latest := time.Now().Add(wait); req.Deadline.IsZero() || latest.Before(req.Deadline) {
 		req.Deadline = latest
 	}
 	call, err := d.submitWithKey(r, req)
@@ -35,7 +39,7 @@ func (d *Data) replay(w http.ResponseWriter, r *http.Request, req scheduler.Requ
 		call = now
 	}
 	switch {
-	case call.Response != nil && !call.Response.Truncated && (call.State.Finished() || call.State == scheduler.Unknown && call.Last().Outcome == call.Outcome()):
+	case call.Answer() != nil:
 		writeStored(w, call, again)
 	case call.State.Finished() || call.State == scheduler.Unknown:
 		d.refuse(w, &req, d.withoutResponse(r.Context(), call))
@@ -68,10 +72,12 @@ func (d *Data) withoutResponse(ctx context.Context, call *scheduler.Call) error 
 	switch {
 	case call.State == scheduler.Unknown:
 		e.Reason, e.Detail = scheduler.NoAnswer, fmt.Sprintf("call %s was sent and may have been executed; query before you send it again", call.ID)
-	case call.State == scheduler.Failed && call.Response == nil:
+	case call.State == scheduler.Cancelled && call.EndedBy != "":
+		e.Reason, e.Detail = scheduler.WrongState, fmt.Sprintf("call %s has ended call %s (ends) before that was sent; nothing was executed", call.EndedBy, call.ID)
+	case call.State == scheduler.Failed && call.Outcome() == upstream.NotExecuted:
 		e.Reason, e.Detail = scheduler.NotSent, fmt.Sprintf("call %s was not sent: %s", call.ID, call.Last().Reason)
-	case call.Response != nil: // truncated
-		e.Reason, e.Detail = scheduler.NoAnswer, fmt.Sprintf("call %s is %s, but its answer was too long to be kept", call.ID, call.State)
+	case call.Outcome() != upstream.NotExecuted: // it was too long, or a query has decided the call
+		e.Reason, e.Detail = scheduler.NoAnswer, fmt.Sprintf("call %s is %s, but no answer that says so was kept; query it for its details", call.ID, call.State)
 	case call.State == scheduler.Expired:
 		if st, err := d.Scheduler.Status(ctx, call.Upstream); err == nil && !st.PausedUntil.IsZero() {
 			until := st.PausedUntil

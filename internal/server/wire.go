@@ -18,8 +18,8 @@ func APICall(c *scheduler.Call) *api.Call {
 	}
 	out := &api.Call{
 		ID: c.ID, Upstream: c.Upstream, State: api.State(c.State), Priority: int(c.Priority),
-		Async: c.Async, Durable: c.Durable, Callback: c.Callback, Resolves: c.Resolves,
-		AcceptedAt: c.AcceptedAt, NotBefore: c.NotBefore, Deadline: c.Deadline, FinishedAt: c.FinishedAt, Reason: string(c.Reason), ETA: estimate(c.ETA),
+		Async: c.Async, Durable: c.Durable, Callback: c.Callback, Resolves: c.Resolves, Numbers: c.Numbers,
+		AcceptedAt: c.AcceptedAt, NotBefore: c.NotBefore, Deadline: c.Deadline, FinishedAt: c.FinishedAt, Reason: string(c.Reason), EndedBy: c.EndedBy, ETA: estimate(c.ETA),
 		Attempts: convert(c.Attempts, apiAttempt),
 	}
 	if f := c.WaitingFor; f != nil {
