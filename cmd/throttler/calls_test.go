@@ -19,19 +19,10 @@ func (p *process) throttler(t *testing.T, args ...string) *exec.Cmd {
 	return exec.CommandContext(t.Context(), p.cmd.Path, append(args, "--admin", strings.TrimPrefix(p.admin, "http://"))...)
 }
 
-// submit submits a call and returns its id.
+// submit submits a GET of a path and returns the call's id.
 func (p *process) submit(t *testing.T, path string) string {
 	t.Helper()
-	resp, err := http.Post(p.admin+"/v1/calls", "application/json", strings.NewReader(fmt.Sprintf(`{"upstream":"alipay","method":"GET","path":%q}`, path)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var call api.Call
-	if err := json.NewDecoder(resp.Body).Decode(&call); err != nil || resp.StatusCode != 202 {
-		t.Fatal(resp.Status, err)
-	}
-	return call.ID
+	return p.accepted(t, fmt.Sprintf(`{"upstream":"alipay","method":"GET","path":%q}`, path))
 }
 
 // TestCallsGet shows a call that waits: the permit of its key is out for an hour, and

@@ -68,8 +68,8 @@ func surroundings(cfg *config.Config, ports bool) (faults config.Errors) {
 		}
 	}
 	try("admin", cfg.Admin)
-	for _, name := range slices.Sorted(maps.Keys(cfg.Listeners)) {
-		try("upstreams."+name+".listen", cfg.Listeners[name].Listen)
+	for _, d := range endpoints(cfg) {
+		try(d.key(), d.addr(cfg))
 	}
 	return faults
 }
@@ -110,6 +110,9 @@ func amount(l scheduler.Limit) string {
 	}
 	if l.Cost != "" && l.Cost != "1" {
 		text += ", each costs " + oneLine(l.Cost)
+		if l.ActualCost != "" {
+			text += " at most"
+		}
 	}
 	return text
 }

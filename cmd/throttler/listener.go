@@ -39,9 +39,12 @@ func shareOf(files, listeners int) share {
 	return share{files, admin, max(1, (half-admin)/max(1, listeners))}
 }
 
-// connections returns the bound of an upstream's listener.
-func (s share) connections(cfg *config.Config, name string) int {
-	u := cfg.Scheduler.Upstreams[name]
+// connections returns the bound of a listener.
+func (s share) connections(cfg *config.Config, d endpoint) int {
+	if d.notifications {
+		return min(s.data, cfg.Notifications[d.upstream].Concurrency+spareConnections)
+	}
+	u := cfg.Scheduler.Upstreams[d.upstream]
 	return min(s.data, cmp.Or(u.MaxWaiting, scheduler.Defaults().MaxWaiting)+cmp.Or(u.Concurrency, scheduler.Defaults().Concurrency)+spareConnections)
 }
 
@@ -110,6 +113,18 @@ func (sc *sidecar) retire(l *listener, grace time.Duration) {
 			l.server.Close()
 		}
 	})
+}
+
+// handler returns the handler of an endpoint.
+func (sc *sidecar) handler(cfg *config.Config, d endpoint) http.Handler {
+	if !d.notifications {
+		return sc.data(cfg, d.upstream)
+	}
+	n := cfg.Notifications[d.upstream]
+	return server.NewNotifications(&server.Notifications{
+		Scheduler: sc.scheduler, Upstream: d.upstream, Path: n.Path, Verifier: n.Verifier, Forward: n.Forward, Numbers: n.Numbers,
+		Metrics: sc.metrics, Log: sc.log,
+	}, n.Concurrency)
 }
 
 // data returns the handler of an upstream's clients.

@@ -10,6 +10,7 @@ import (
 	gover "go/version"
 	"io"
 	"io/fs"
+	"log"
 	"os"
 	"os/signal"
 	"runtime"
@@ -37,6 +38,7 @@ func outdated(toolchain string) string {
 }
 
 func main() {
+	log.SetOutput(io.Discard) // net/http writes surplus bytes of an answer there; ours is slog
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -76,7 +78,7 @@ sends it then, and passes the response back.`,
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(flagError)
-	return group(root, newServe(), newCheck(), newPlan(), newCalls(), newRecord(), newPresets(), newStore(), newVersion())
+	return group(root, newServe(), newCheck(), newPlan(), newTest(), newCalls(), newRecord(), newPresets(), newStore(), newVersion())
 }
 
 func newVersion() *cobra.Command {

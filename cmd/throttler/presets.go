@@ -39,5 +39,18 @@ be overridden in the configuration.`,
 			return err
 		},
 	}
-	return group(cmd, list, show)
+	cases := &cobra.Command{
+		Use:   "cases NAME",
+		Short: "Print the cases of a preset as YAML, for throttler test",
+		Args:  exactly("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := config.PresetCases(args[0])
+			if err != nil {
+				return fmt.Errorf("preset %w", err)
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	return group(cmd, list, show, cases)
 }

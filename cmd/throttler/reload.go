@@ -69,65 +69,68 @@ func (sc *sidecar) apply() ([]string, error) {
 
 // listen returns the data listeners of a configuration: those that are open at their
 // addresses already, of whichever upstream, and new ones, which it opens.
-func (sc *sidecar) listen(next *config.Config) (listeners map[string]*listener, opened []*listener, err error) {
-	listeners = make(map[string]*listener)
-	share := shareOf(openFiles(), len(next.Listeners))
-	for _, name := range slices.Sorted(maps.Keys(next.Listeners)) {
-		addr, key := next.Listeners[name].Listen, "upstreams."+name+".listen"
-		owner := sc.ownerOf(addr, name)
-		if owner == "" {
-			l, err := sc.open(next, key, addr, share.connections(next, name))
+func (sc *sidecar) listen(next *config.Config) (listeners map[endpoint]*listener, opened []*listener, err error) {
+	listeners = make(map[endpoint]*listener)
+	share := shareOf(openFiles(), len(endpoints(next)))
+	for _, d := range endpoints(next) {
+		addr, key := d.addr(next), d.key()
+		owner, owned := sc.ownerOf(addr, d)
+		if !owned {
+			l, err := sc.open(next, key, addr, share.connections(next, d))
 			if err != nil {
 				return nil, opened, sc.addClash(addr, err)
 			}
-			listeners[name], opened = l, append(opened, l)
+			listeners[d], opened = l, append(opened, l)
 			continue
 		}
-		listeners[name] = sc.listeners[owner]
-		if owner != name {
-			sc.log.Info("listening", "key", key, "addr", listeners[name].addr)
+		listeners[d] = sc.listeners[owner]
+		if owner != d {
+			sc.log.Info("listening", "key", key, "addr", listeners[d].addr)
 		}
 	}
 	return listeners, opened, nil
 }
 
-// ownerOf returns the upstream of the listener at an address, empty if there is none.
-// The named upstream comes before others. Listeners at port 0 have different ports.
-func (sc *sidecar) ownerOf(addr, name string) string {
-	if sc.cfg.Listeners[name].Listen == addr {
-		return name
+// ownerOf returns the endpoint of the listener at an address, if there is one. The given
+// endpoint comes before others. Listeners at port 0 have different ports.
+func (sc *sidecar) ownerOf(addr string, d endpoint) (owner endpoint, ok bool) {
+	if d.addr(sc.cfg) == addr {
+		return d, true
 	}
-	for other, l := range sc.cfg.Listeners {
-		if l.Listen == addr && !strings.HasSuffix(addr, ":0") {
-			return other
+	for _, other := range endpoints(sc.cfg) {
+		if other.addr(sc.cfg) == addr && !strings.HasSuffix(addr, ":0") {
+			return other, true
 		}
 	}
-	return ""
+	return endpoint{}, false
 }
 
 // addClash adds to an error of net.Listen that Throttler's own listener has the port,
 // under another spelling of the address.
 func (sc *sidecar) addClash(addr string, err error) error {
 	_, port, _ := net.SplitHostPort(addr)
-	for name, l := range sc.listeners {
+	for d, l := range sc.listeners {
 		if _, own, _ := net.SplitHostPort(l.addr); own == port {
-			return fmt.Errorf("%w (Throttler itself listens at %s, as upstreams.%s.listen: give that another port in a reload of its own, or restart)", err, l.addr, name)
+			return fmt.Errorf("%w (Throttler itself listens at %s, as %s: give that another port in a reload of its own, or restart)", err, l.addr, d.key())
 		}
 	}
 	return err
 }
 
 // replace serves the listeners of a configuration, and retires the others.
-func (sc *sidecar) replace(next *config.Config, listeners map[string]*listener) {
+func (sc *sidecar) replace(next *config.Config, listeners map[endpoint]*listener) {
 	before := slices.Collect(maps.Values(sc.listeners))
 	share := shareOf(openFiles(), len(listeners))
-	for name, l := range listeners {
-		l.socket.SetMost(share.connections(next, name))
+	for d, l := range listeners {
+		l.socket.SetMost(share.connections(next, d))
 		if slices.Contains(before, l) {
-			l.handle(sc.data(next, name))
+			l.handle(sc.handler(next, d))
 		} else {
-			sc.run(l, sc.data(next, name))
+			sc.run(l, sc.handler(next, d))
 		}
+	}
+	for _, n := range sc.cfg.Notifications {
+		n.Forward.Close() // its idle connections; those in use end with their notifications
 	}
 	after := slices.Collect(maps.Values(listeners))
 	for _, l := range before {

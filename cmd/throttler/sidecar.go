@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +38,7 @@ type sidecar struct {
 
 	mu        sync.Mutex // held during a reload; guards the rest
 	cfg       *config.Config
-	listeners map[string]*listener // data listeners, by upstream
+	listeners map[endpoint]*listener
 }
 
 // serve runs the sidecar until ctx ends. It then releases the signals that end ctx: the
@@ -59,7 +57,7 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	defer stopReloads()
 	sc.reloadLoop(reloading)
 	tellServed(sc.log, sc.cfg.Store, sc.scheduler.Config(), sc.listeners)
-	sc.log.Info("ready", "version", version, "admin", sc.admin.addr, "upstreams", len(sc.listeners), "open_files", openFiles())
+	sc.log.Info("ready", "version", version, "admin", sc.admin.addr, "upstreams", len(sc.cfg.Listeners), "open_files", openFiles())
 
 	var err error
 	select {
@@ -105,15 +103,15 @@ func (sc *sidecar) start() error {
 		return err
 	}
 	metrics.Watch(s)
-	sc.metrics, sc.scheduler, sc.events, sc.listeners, sc.failed = metrics, s, events, make(map[string]*listener), make(chan error, 1)
+	sc.metrics, sc.scheduler, sc.events, sc.listeners, sc.failed = metrics, s, events, make(map[endpoint]*listener), make(chan error, 1)
 
-	share := shareOf(openFiles(), len(sc.cfg.Listeners))
+	share := shareOf(openFiles(), len(endpoints(sc.cfg)))
 	sc.admin, err = sc.open(sc.cfg, "admin", sc.cfg.Admin, share.admin)
 	opened := []*listener{sc.admin}
-	for _, name := range slices.Sorted(maps.Keys(sc.cfg.Listeners)) {
-		l, listenErr := sc.open(sc.cfg, "upstreams."+name+".listen", sc.cfg.Listeners[name].Listen, share.connections(sc.cfg, name))
+	for _, d := range endpoints(sc.cfg) {
+		l, listenErr := sc.open(sc.cfg, d.key(), d.addr(sc.cfg), share.connections(sc.cfg, d))
 		err = errors.Join(err, listenErr)
-		sc.listeners[name] = l
+		sc.listeners[d] = l
 		opened = append(opened, l)
 	}
 	if err != nil {
@@ -126,8 +124,8 @@ func (sc *sidecar) start() error {
 		Scheduler: s, Metrics: metrics, Events: events, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reload,
 		MaxHeld: share.admin / 2,
 	}))
-	for name, l := range sc.listeners {
-		sc.run(l, sc.data(sc.cfg, name))
+	for d, l := range sc.listeners {
+		sc.run(l, sc.handler(sc.cfg, d))
 	}
 	return nil
 }

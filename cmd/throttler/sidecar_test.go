@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/smartwalle/alipay/v3"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/internal/gateway"
 )
 
@@ -149,6 +151,12 @@ func (p *process) body(path string) string {
 	return string(b)
 }
 
+// call returns a call as the admin API has it, the zero Call if it has none.
+func (p *process) call(id string) (call api.Call) {
+	json.Unmarshal([]byte(p.body("/v1/calls/"+id)), &call)
+	return call
+}
+
 // exit waits for the end and returns the exit code.
 func (p *process) exit(t *testing.T) int {
 	t.Helper()
@@ -158,6 +166,12 @@ func (p *process) exit(t *testing.T) int {
 		t.Fatal("the sidecar does not end")
 	}
 	return p.cmd.ProcessState.ExitCode()
+}
+
+// kill9 ends the sidecar by kill -9.
+func (p *process) kill9() {
+	p.cmd.Process.Kill()
+	<-p.done
 }
 
 const appID = "2021000000000001"

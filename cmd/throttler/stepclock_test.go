@@ -94,7 +94,7 @@ var stepping = sync.OnceValues(func() (string, error) {
 			name := packageLine.Find(text)
 			changed := strings.ReplaceAll(string(text), "time.Now()", "stepclock.Now()")
 			changed = strings.Replace(changed, string(name), string(name)+"\nimport \"github.com/seed-30fe103d/throttler/internal/stepclock\"", 1)
-			return put(path, changed+"\nvar _ = time.Now\n")
+			return put(path, changed+"\nvar _, _ = time.Now, stepclock.Now\n") // where a comment alone names it
 		}))
 	}
 	list, err2 := json.Marshal(map[string]any{"Replace": replace})

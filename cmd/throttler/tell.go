@@ -23,7 +23,7 @@ import (
 
 // tellServed logs the store, and each upstream with its limits and its listener, without
 // secrets: of a URL only the scheme and the host.
-func tellServed(log *slog.Logger, store string, upstreams map[string]scheduler.Upstream, listeners map[string]*listener) {
+func tellServed(log *slog.Logger, store string, upstreams map[string]scheduler.Upstream, listeners map[endpoint]*listener) {
 	if path, err := filepath.Abs(store); store != "" && err == nil {
 		store = path
 	}
@@ -34,7 +34,7 @@ func tellServed(log *slog.Logger, store string, upstreams map[string]scheduler.U
 	for _, name := range slices.Sorted(maps.Keys(upstreams)) {
 		u := upstreams[name]
 		listen := "none"
-		if l := listeners[name]; l != nil {
+		if l := listeners[endpoint{upstream: name}]; l != nil {
 			listen = l.addr
 		}
 		var limits []string

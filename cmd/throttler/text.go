@@ -3,7 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -18,6 +21,9 @@ func writeCall(w io.Writer, c *api.Call, now time.Time) error {
 	}
 	line("call", "%s", c.ID)
 	line("upstream", "%s, priority %d", c.Upstream, c.Priority)
+	if len(c.Numbers) > 0 {
+		line("numbers", "%s", numbersText(c.Numbers))
+	}
 	switch {
 	case c.State == api.Waiting:
 		line("state", "waiting, accepted %s", instantText(c.AcceptedAt, now))
@@ -28,6 +34,9 @@ func writeCall(w io.Writer, c *api.Call, now time.Time) error {
 	}
 	if c.Reason != "" {
 		line("reason", "%s", endedText(c))
+	}
+	if c.EndedBy != "" {
+		line("ended by", "%s", c.EndedBy)
 	}
 	if c.State == api.Waiting {
 		line("goes", "%s", etaText(c, now))
@@ -49,6 +58,15 @@ func writeCall(w io.Writer, c *api.Call, now time.Time) error {
 		line(fmt.Sprintf("attempt %d", a.N), "%s", attemptText(&a, now))
 	}
 	return t.Flush()
+}
+
+// numbersText writes business numbers by their names. Their values come from requests.
+func numbersText(numbers map[string]string) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(numbers)) {
+		all = append(all, fmt.Sprintf("%s %q", name, numbers[name]))
+	}
+	return strings.Join(all, ", ")
 }
 
 // endedText writes the reason why a call ended without an answer.
@@ -162,11 +180,19 @@ func durationText(d time.Duration) string {
 // writePage writes calls as a table.
 func writePage(w io.Writer, p *api.Page, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "CALL\tUPSTREAM\tSTATE\tPRIORITY\tACCEPTED\tATTEMPTS\tGOES\tHELD BY")
+	named := slices.ContainsFunc(p.Calls, func(c *api.Call) bool { return len(c.Numbers) > 0 })
+	head := "CALL\tUPSTREAM\tSTATE\tPRIORITY\tACCEPTED\tATTEMPTS\tGOES\tHELD BY"
+	if named {
+		head += "\tNUMBERS"
+	}
+	fmt.Fprintln(t, head)
 	for _, c := range p.Calls {
 		eta, by := "", ""
 		if c.State == api.Waiting {
 			eta, by = shortETA(c, now), shortHold(c.WaitingFor)
+		}
+		if named {
+			by += "\t" + numbersText(c.Numbers)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", c.ID, c.Upstream, c.State, c.Priority, instantText(c.AcceptedAt, now), len(c.Attempts), eta, by)
 	}

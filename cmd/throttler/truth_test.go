@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -182,22 +181,6 @@ func TestBacklogOnDisk(t *testing.T) {
 func (p *process) submitTo(t *testing.T, upstream string) {
 	t.Helper()
 	p.post(t, "/v1/calls", fmt.Sprintf(`{"upstream":%q,"method":"POST","path":"/"}`, upstream), 202)
-}
-
-// post sends a body to the admin API, and returns that of the answer.
-func (p *process) post(t *testing.T, path, body string, status int) string {
-	t.Helper()
-	resp, err := http.Post(p.admin+path, "application/json", strings.NewReader(body))
-	if err != nil {
-		t.Error(err)
-		return ""
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != status {
-		t.Errorf("%s: %s, %v: %s", path, resp.Status, err, answer)
-	}
-	return string(answer)
 }
 
 // TestReloadOfKeysThatNeedARestart: a reload tells the running value of a key that needs a
