@@ -2,6 +2,16 @@ package main
 
 // quotaBugs are seen by the tests of the ledger alone.
 var quotaBugs = []bug{
+	{"unused permits stay out", "pkg/quota/limit.go",
+		"used -= int32(max(0, min(t.unused, n.Cost)))", "used -= 0", []string{"-run", "TestUnused|TestLedger"}},
+	{"an answer gives back more than was taken", "pkg/quota/limit.go",
+		"min(t.unused, n.Cost)", "t.unused", []string{"-run", "TestUnused|TestLedger"}},
+	{"unused permits come back, and the used ones too", "pkg/quota/limit.go",
+		"a.cooling.add(batch{back, used, late})", "a.cooling.add(batch{back, used - int32(t.unused), late})", []string{"-run", "TestUnused|TestLedger"}},
+	{"spacing keeps the tokens of unused permits", "pkg/quota/limit.go",
+		"unused > 0 {\n", "unused > 99 {\n", []string{"-run", "TestUnused"}},
+	{"a call without an answer gives permits back", "pkg/quota/limit.go",
+		"		lim.audit.Unanswered += int64(n.Cost)\n", "		lim.audit.Unanswered += int64(n.Cost)\n		used -= int32(max(0, min(t.unused, n.Cost)))\n", []string{"-run", "TestUnused|TestLedger"}},
 	{"a step of the clock forgets late", "pkg/quota/limit.go",
 		"lim.Window.back(now.add(int64(lim.Late)))\n", "lim.Window.back(now)\n", nil},
 	{"a step of the clock leaves permits where they are", "pkg/quota/limit.go",

@@ -2,6 +2,10 @@ package main
 
 // leaseBugs are seen by the tests of package lease alone.
 var leaseBugs = []bug{
+	{"a lease gets all permits of a call back", "pkg/lease/lease.go",
+		"lease.left += n.Cost - permits", "lease.left += n.Cost", []string{"-run", "TestUnusedPermitsAreLeft"}},
+	{"a durable call keeps its most", "pkg/lease/lease.go",
+		"Permits: permits, Back: at", "Permits: n.Cost, Back: at", []string{"-run", "TestUnusedPermitsAreLeft"}},
 	{"a durable call stores no permits", "pkg/lease/lease.go",
 		"		case durable:\n", "		case durable && false:\n", nil},
 	{"permits that are out are forgotten with the next attempt", "pkg/lease/lease.go",
@@ -78,7 +82,7 @@ var schedulerBugs = []bug{
 		"	f.maybe = f.maybe || r.Outcome == upstream.Unknown\n", "", nextTests},
 	{"a caller waits for an upstream that stays down", "pkg/scheduler/nextattempt.go",
 		"	return f.failures < 2\n", "	return true\n", nextTests},
-	{"an unanswered permit is back at once", "pkg/scheduler/conclude.go",
+	{"an unanswered permit is back at once", "pkg/scheduler/charge.go",
 		"	case !r.Sent, r.Answered &&", "	case !r.Answered, r.Answered &&", []string{"-run", "Late|Oracle", "-seeds", "50"}},
 	{"a permit that comes back wakes no call", "pkg/scheduler/conclude.go",
 		"	u.planner.Check(now, f.needs)\n	f.needs = nil\n", "	f.needs = nil\n", []string{"-run", "Oracle", "-seeds", "50"}},
@@ -152,8 +156,8 @@ var storedCallBugs = []bug{
 		"	try(restartPause(now, u, limit))\n", "", []string{"-run", "TestPauseByRestart"}},
 	{"a caller who waits for a decision is forgotten", "pkg/scheduler/conclude.go",
 		"	if c.ended != nil { // callers came", "	if false { // callers came", []string{"-run", "TestWaitDuring"}},
-	{"a part of an answer is passed on for the whole", "pkg/scheduler/submit.go",
-		"c.State.Finished() && !c.Response.Truncated:\n", "c.State.Finished():\n", []string{"-run", "TestKeyOfALong"}},
+	{"a part of an answer is passed on for the whole", "pkg/scheduler/call.go",
+		"c.Response == nil || c.Response.Truncated ||", "c.Response == nil ||", []string{"-run", "TestKeyOfALong"}},
 	{"a caller who leaves is a failure of the store", "pkg/scheduler/submit.go",
 		"errors.Is(err, context.Canceled), ", "", []string{"-run", "TestEndedContext"}},
 }

@@ -3,7 +3,7 @@ package main
 // unknownBugs are about stored calls of unknown outcome, which wait for a decision on disk.
 var unknownBugs = []bug{
 	{"an unknown call stays in memory", "pkg/scheduler/conclude.go",
-		"		u.loop.after(now, c)\n		u.rest(c)\n", "		u.loop.after(now, c)\n", unknownTests},
+		"	u.loop.after(now, c)\n	u.rest(c)\n", "	u.loop.after(now, c)\n", unknownTests},
 	{"an answer stays counted that has left memory", "pkg/scheduler/conclude.go",
 		"		u.grow(c, -c.Response.size()) // as", "		// as", unknownTests},
 	{"an unknown call leaves memory while it is queried", "pkg/scheduler/conclude.go",
@@ -13,7 +13,7 @@ var unknownBugs = []bug{
 	{"an unknown call that no query decided stays in memory", "pkg/scheduler/followup.go",
 		"			c.up.rest(c)\n", "", unknownTests},
 	{"a call is queried twice that became unknown at the start", "pkg/scheduler/followup.go",
-		" || c.flight.resolved != nil {", " {", unknownTests},
+		"	if c.flight.resolved != nil {\n		return\n	}\n", "", unknownTests},
 	{"an unknown call stays in memory after a decision that was refused", "pkg/scheduler/query.go",
 		"				c.up.rest(c)\n", "				_ = c\n", unknownTests},
 	{"a removed upstream forgets its unknown calls", "pkg/scheduler/upstream.go",

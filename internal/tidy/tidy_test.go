@@ -51,13 +51,15 @@ func packages(t *testing.T) map[string]pkg {
 // that are named. A trailing * stands for anything.
 var mayImport = map[string][]string{
 	"pkg/internal/heap":             {},
+	"pkg/internal/xmltext":          {},
 	"pkg/wheel":                     {},
 	"pkg/quota":                     {"golang.org/x/time/rate"},
 	"pkg/retry":                     {"github.com/hashicorp/go-retryablehttp"},
 	"pkg/planner":                   {"pkg/quota", "pkg/wheel", "pkg/internal/heap"},
 	"pkg/limiter":                   {"pkg/quota", "pkg/planner", "pkg/wheel"},
-	"pkg/upstream":                  {"github.com/expr-lang/expr*", "github.com/tidwall/gjson", "github.com/tidwall/match", "github.com/dunglas/httpsfv", "internal/hint"},
-	"pkg/signer":                    {"internal/hint", "pkg/upstream", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs the requests that upstream sends
+	"pkg/upstream":                  {"github.com/expr-lang/expr*", "github.com/tidwall/gjson", "github.com/tidwall/match", "github.com/dunglas/httpsfv", "internal/hint", "pkg/internal/xmltext"},
+	"pkg/signer":                    {"internal/hint", "pkg/upstream", "pkg/internal/xmltext", "golang.org/x/oauth2*", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs the requests that upstream sends
+	"pkg/notify":                    {"internal/hint", "pkg/signer", "pkg/upstream"},                                                                                                  // verifies what the platforms sign
 	"pkg/lease":                     {"pkg/quota"},
 	"pkg/scheduler":                 {"pkg/planner", "pkg/lease", "pkg/wheel", "pkg/quota", "pkg/retry", "pkg/upstream", "pkg/scheduler/internal/*", "pkg/internal/heap", "github.com/google/uuid"},
 	"pkg/scheduler/internal/alarm":  {"golang.org/x/sys/unix"},
@@ -66,21 +68,22 @@ var mayImport = map[string][]string{
 	"pkg/store":                     {"pkg/scheduler", "pkg/lease", "pkg/quota", "pkg/upstream", "modernc.org/sqlite*", "github.com/pressly/goose/v3", "github.com/gofrs/flock", "golang.org/x/sys/unix"},
 	"pkg/config":                    {"pkg/*", "internal/hint", "github.com/spf13/*", "github.com/go-viper/mapstructure/v2", "go.yaml.in/yaml/v3"},
 
+	"internal/cases":    {"pkg/config", "pkg/scheduler", "pkg/upstream"},
 	"internal/hint":     {"github.com/expr-lang/expr*"},
 	"internal/api":      {}, // JSON of the admin API: a contract of its own
-	"internal/server":   {"internal/api", "pkg/scheduler", "pkg/upstream", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
+	"internal/server":   {"internal/api", "pkg/notify", "pkg/scheduler", "pkg/upstream", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
 	"internal/workload": {"pkg/scheduler", "pkg/upstream", "github.com/expr-lang/expr*", "github.com/tidwall/gjson"},
 	"internal/preview":  {"internal/hint", "pkg/scheduler", "pkg/planner", "pkg/quota", "pkg/wheel", "internal/workload", "internal/chart", "github.com/expr-lang/expr*"},
 	"internal/chart":    {"golang.org/x/image/*"},
 	"internal/oracle":   {"pkg/quota"}, // it must share no code with the planner
 	"internal/gateway":  {},            // it stands for the platform: it must know nothing of us
+	"internal/ledger":   {},            // likewise
 	"internal/tidy":     {},
 	"internal/planted":  {},
 	"internal/mutants":  {},
-	"cmd/throttler":     {"pkg/config", "pkg/scheduler", "pkg/store", "pkg/upstream", "internal/api", "internal/hint", "internal/server", "internal/workload", "internal/preview", "internal/chart", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/term"}, // clients of the admin API read internal/api; serve and store export need internal/server
-	"cmd/demo":          {"internal/gateway", "github.com/smartwalle/alipay/v3", "golang.org/x/term"},                                                                                                                                                                                                                                           // it drives the built sidecar from outside
-	"examples/alipay":   {"pkg/*", "github.com/smartwalle/alipay/v3", "internal/gateway"},                                                                                                                                                                                                                                                       // a merchant's program embeds pkg; -local brings the platform
-	"examples/oauth":    {"pkg/*", "golang.org/x/oauth2*"},
+	"cmd/throttler":     {"pkg/config", "pkg/scheduler", "pkg/store", "pkg/upstream", "internal/api", "internal/hint", "internal/server", "internal/workload", "internal/preview", "internal/chart", "internal/cases", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/term"}, // clients of the admin API read internal/api; serve and store export need internal/server
+	"cmd/demo":          {"internal/gateway", "github.com/smartwalle/alipay/v3", "golang.org/x/term"},                                                                                                                                                                                                                                                             // it drives the built sidecar from outside
+	"examples/alipay":   {"pkg/*", "github.com/smartwalle/alipay/v3", "internal/gateway"},                                                                                                                                                                                                                                                                         // a merchant's program embeds pkg; -local brings the platform
 }
 
 func TestImportsPointOneWay(t *testing.T) {
