@@ -56,13 +56,17 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// listening matches the log line with the data listener's address.
-var listening = regexp.MustCompile(`msg=listening key=upstreams\.pay\.listen addr=(\S+)`)
-
 // sidecar runs the binary in front of a platform, with a preset and further lines
 // of the upstream, and returns the URL of its data listener.
 func sidecar(t *testing.T, preset, upstream string, lines ...string) string {
 	t.Helper()
+	return sidecarAt(t, "listen", preset, upstream, lines...)
+}
+
+// sidecarAt is sidecar for the listener of another key of the upstream.
+func sidecarAt(t *testing.T, key, preset, upstream string, lines ...string) string {
+	t.Helper()
+	listening := regexp.MustCompile(`msg=listening key=` + regexp.QuoteMeta("upstreams.pay."+key) + ` addr=(\S+)`)
 	yaml := fmt.Sprintf("admin: 127.0.0.1:0\nstore: memory\nupstreams:\n  pay:\n    listen: 127.0.0.1:0\n    url: %s\n    preset: %s\n", upstream, preset)
 	for _, line := range lines {
 		yaml += "    " + line + "\n"
@@ -202,11 +206,16 @@ func (c client) test(t *testing.T) {
 	if signed {
 		limited = scenario{"limited, its answer passed on", once(gateway.Fault{Answer: gateway.AppLimited}), nil, 1, c.limited, 1, 0, 0, false}
 	}
+	same := 1 // refunds of two calls with one number
+	if c.preset == "stripe" {
+		same = 2 // each call has a key of its own
+	}
 	scenarios := []scenario{
 		{name: "success", calls: 1, arrivals: 1, refunds: 1},
 		limited,
 		{name: "down", calls: 1, want: c.down, down: true},
-		{"refused by us", nil, []string{"max_wait: 100ms", "limits: [{name: one, calls: 1, window: 1h}]"}, 2, c.refused, 1, 1, 0, false},
+		{"the same refund again", nil, nil, 2, nil, same, same, 0, false},
+		{"refused by us", nil, []string{"max_wait: 100ms", "limits: [{name: one, calls: 1, window: 1h}]", `identity: ""`}, 2, c.refused, 1, 1, 0, false},
 		{"unknown, executed", always(gateway.Fault{Answer: gateway.UnknownError, Executed: true}), []string{unrepeated}, 1, c.unknown, tries, 1, tries, false},
 		{"unknown, not executed", always(gateway.Fault{Answer: gateway.SystemError}), []string{unrepeated}, 1, c.unknown, tries, 0, tries, false},
 		{"hang", always(gateway.Fault{Answer: gateway.Hang, Executed: true}), hang, 1, c.lost, 1, 1, 0, false},

@@ -43,7 +43,7 @@ const (
 
 func answer(fields, body string) string { return "HTTP/1.1 200 OK\r\n" + fields + "\r\n" + body }
 
-const surplus = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-For: another\r\n\r\nsteal"
+const surplus = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-For: CANARY\r\n\r\nsteal"
 
 var statusLines = []hostile{
 	{name: "status: 000", raw: "HTTP/1.1 000 X\r\nContent-Length: 0\r\n\r\n", status: 502, outcome: "unknown"},

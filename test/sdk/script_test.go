@@ -1,6 +1,6 @@
-//go:build node
+//go:build scripts
 
-// These tests need node and npm packages: make sdk-node.
+// These tests need node, npm packages and python3-stripe: make sdk-scripts.
 
 package sdk
 
@@ -15,11 +15,12 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/gateway"
 )
 
-// node runs an SDK in JavaScript; each call of the result is one refund.
-func node(kind string) func(*testing.T, string, gateway.Keys, string) func() string {
+// script runs a program in a folder that makes refunds with an SDK; each call of the result
+// is one refund.
+func script(dir string, command ...string) func(*testing.T, string, gateway.Keys, string) func() string {
 	return func(t *testing.T, base string, keys gateway.Keys, public string) func() string {
-		cmd := exec.Command("node", "refund.mjs", kind, base)
-		cmd.Dir = "node"
+		cmd := exec.Command(command[0], append(command[1:], base)...)
+		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "PRIVATE_KEY="+keys.Private, "PUBLIC_KEY="+public)
 		cmd.Stderr = os.Stderr
 		in, err := cmd.StdinPipe()
@@ -53,7 +54,7 @@ func node(kind string) func(*testing.T, string, gateway.Keys, string) func() str
 
 func TestNodeAlipay(t *testing.T) {
 	client{
-		name: "alipay-sdk", preset: "alipay", make: node("alipay"),
+		name: "alipay-sdk", preset: "alipay", make: script("node", "node", "refund.mjs", "alipay"),
 		limited: []string{"40005"}, refused: []string{"40005"}, down: []string{"40005"},
 		unknown: []string{"20000", "ACQ.SYSTEM_ERROR"}, lost: []string{"20000"},
 	}.test(t)
@@ -61,7 +62,7 @@ func TestNodeAlipay(t *testing.T) {
 
 func TestNodeAlipayV3(t *testing.T) {
 	client{
-		name: "alipay-sdk", preset: "alipay-v3", make: node("alipay-v3"),
+		name: "alipay-sdk", preset: "alipay-v3", make: script("node", "node", "refund.mjs", "alipay-v3"),
 		limited: []string{"app-call-limited"}, refused: []string{"app-call-limited"}, down: []string{"app-call-limited"},
 		unknown: []string{"unknow-error", "ACQ.SYSTEM_ERROR"}, lost: []string{"unknow-error"},
 	}.test(t)
@@ -69,9 +70,17 @@ func TestNodeAlipayV3(t *testing.T) {
 
 func TestNodeStripe(t *testing.T) {
 	client{
-		name: "stripe", preset: "stripe", make: node("stripe"),
+		name: "stripe", preset: "stripe", make: script("node", "node", "refund.mjs", "stripe"),
 		limited: []string{"429 rate_limit"}, refused: []string{"429 rate_limit"}, down: []string{"502 not_executed"},
 		unknown: []string{"500"}, lost: []string{"504 unknown_outcome"},
 		tries: 3, // under the same Idempotency-Key
+	}.test(t)
+}
+
+func TestPythonStripe(t *testing.T) {
+	client{
+		name: "stripe-python", preset: "stripe", make: script("python", "/usr/bin/python3", "refund.py"),
+		limited: []string{"429 rate_limit"}, refused: []string{"429 rate_limit"}, down: []string{"502 not_executed"},
+		unknown: []string{"500"}, lost: []string{"504 unknown_outcome"},
 	}.test(t)
 }
