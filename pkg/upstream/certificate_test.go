@@ -65,6 +65,9 @@ func TestCertificateOfRequest(t *testing.T) {
 					u.Close() // the next ones may resume a session
 				}
 			}
+			if n := connections(); !http2 && n != 5 { // two before each Close, one after; those of HTTP/2 may be busy still
+				t.Errorf("%d connections, want 5: Close closes the idle ones of all certificates", n)
+			}
 			var wg sync.WaitGroup
 			for n := range 30 {
 				wg.Go(func() {
