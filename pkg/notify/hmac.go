@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/signer"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -172,7 +173,7 @@ func text(raw json.RawMessage) string {
 
 // stripeSecret reads the signing secret of an endpoint.
 func stripeSecret(reference string) ([]byte, error) {
-	s, err := secret(reference)
+	s, err := signer.Secret(reference)
 	if err == nil && !strings.HasPrefix(s, "whsec_") {
 		err = fmt.Errorf("the secret that %s names does not begin with whsec_; take the signing secret of the endpoint, not an API key", reference)
 	}
@@ -181,7 +182,7 @@ func stripeSecret(reference string) ([]byte, error) {
 
 // adyenKey reads an HMAC key.
 func adyenKey(reference string) ([]byte, error) {
-	s, err := secret(reference)
+	s, err := signer.Secret(reference)
 	if err != nil {
 		return nil, err
 	}

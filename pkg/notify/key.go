@@ -8,29 +8,20 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
-	"syscall"
 
 	"github.com/seed-30fe103d/throttler/pkg/signer"
 )
 
-// Bounds of keys: bytes of a file, and bits of RSA.
-const (
-	maxFile = 64 << 10
-	minBits = 2048
-)
-
-// secret reads a secret by its reference.
-func secret(reference string) (string, error) { return signer.Secret(reference) }
+// minBits is the least size of an RSA key.
+const minBits = 2048
 
 // apiV3Key returns the cipher of the APIv3 key that a reference names.
 func apiV3Key(reference string) (cipher.AEAD, error) {
 	if reference == "" {
 		return nil, errors.New("is missing; a verifier of kind wechatpay-v3 needs the APIv3 key, which decrypts notifications")
 	}
-	s, err := secret(reference)
+	s, err := signer.Secret(reference)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +43,7 @@ var keyNames = map[string]string{
 // publicKey reads the public RSA key that a reference names. It is no secret: other users may
 // have read access to its file.
 func publicKey(reference string) (*rsa.PublicKey, error) {
-	text, err := public(reference)
+	text, err := signer.Public(reference)
 	if err != nil {
 		return nil, err
 	}
@@ -64,27 +55,6 @@ func publicKey(reference string) (*rsa.PublicKey, error) {
 		return nil, fmt.Errorf("the key that %s names has %d bits, must have %d or more", reference, bits, minBits)
 	}
 	return key, nil
-}
-
-// public reads a text that is no secret, from a file of any mode or from the environment.
-func public(reference string) (string, error) {
-	kind, name, _ := strings.Cut(reference, ":")
-	if kind != "file" || name == "" {
-		return secret(reference)
-	}
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // does not block on a pipe
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is not a file", name)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(text) > maxFile {
-		err = fmt.Errorf("%s has more than %d bytes", name, maxFile)
-	}
-	return string(text), err
 }
 
 // parsePublic returns the public RSA key of a text: a key or a certificate, in PEM or bare

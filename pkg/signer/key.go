@@ -14,17 +14,23 @@ import (
 	"syscall"
 )
 
-// maxSecret is the largest key file, in bytes.
-const maxSecret = 64 << 10
+// maxFile is the largest key file, in bytes.
+const maxFile = 64 << 10
 
 // Secret returns the secret of a reference, file:PATH or env:NAME, without
 // surrounding white space. A file accessible to users other than its owner is
 // refused. Errors name the reference, never the content.
-func Secret(reference string) (string, error) {
+func Secret(reference string) (string, error) { return read(reference, true) }
+
+// Public returns the text of a reference as Secret does, from a file of any mode:
+// a public key or a certificate is no secret.
+func Public(reference string) (string, error) { return read(reference, false) }
+
+func read(reference string, private bool) (string, error) {
 	kind, name, ok := strings.Cut(reference, ":")
 	switch {
 	case ok && kind == "file" && name != "":
-		return fromFile(name)
+		return fromFile(name, private)
 	case ok && kind == "env" && name != "":
 		v := strings.TrimSpace(os.Getenv(name))
 		if v == "" {
@@ -35,7 +41,7 @@ func Secret(reference string) (string, error) {
 	return "", errors.New("is no reference to a secret; write file:PATH or env:NAME, never the secret itself")
 }
 
-func fromFile(name string) (string, error) {
+func fromFile(name string, private bool) (string, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // does not block on a pipe, which is refused below
 	if err != nil {
 		return "", err
@@ -48,15 +54,15 @@ func fromFile(name string) (string, error) {
 	if !info.Mode().IsRegular() {
 		return "", fmt.Errorf("%s is not a file", name)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+	if mode := info.Mode().Perm(); private && mode&0o077 != 0 {
 		return "", fmt.Errorf("%s has mode %04o, and others than its owner may use it; run chmod 600 on it", name, mode)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	switch {
 	case err != nil:
 		return "", err
-	case len(text) > maxSecret:
-		return "", fmt.Errorf("%s has more than %d bytes", name, maxSecret)
+	case len(text) > maxFile:
+		return "", fmt.Errorf("%s has more than %d bytes", name, maxFile)
 	case strings.TrimSpace(string(text)) == "":
 		return "", fmt.Errorf("%s is empty", name)
 	}

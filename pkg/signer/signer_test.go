@@ -421,7 +421,7 @@ func TestSecret(t *testing.T) {
 		{file("group", "s3cret", 0o640), "", "has mode 0640, and others than its owner may use it; run chmod 600 on it"},
 		{file("all", "s3cret", 0o604), "", "has mode 0604"},
 		{file("empty", " \n", 0o600), "", "is empty"},
-		{file("large", strings.Repeat("x", maxSecret+1), 0o600), "", "has more than"},
+		{file("large", strings.Repeat("x", maxFile+1), 0o600), "", "has more than"},
 		{"file:" + dir, "", "is not a file"},
 		{"file:/nonexistent", "", "no such file"},
 		{"env:EMPTY", "", "EMPTY is not set"},
