@@ -205,13 +205,7 @@ func TestKilledWhileAsking(t *testing.T) {
 
 // askingYAML has the preset with a signer, and with quick queries in place of its own.
 func askingYAML(t *testing.T, pu *purchase, o *opener, maxWait string) string {
-	return fmt.Sprintf(`
-admin: 127.0.0.1:0
-store: %s
-upstreams:
-  alipay:
-    listen: 127.0.0.1:0
-    url: %s
+	return oneUpstream(filepath.Join(t.TempDir(), "throttler.db"), "alipay", serve(t, o), fmt.Sprintf(`
     preset: %s
     max_wait: %s
     durable: true
@@ -219,5 +213,5 @@ upstreams:
     resolve:
       - {%s,
         after: 100ms, every: 100ms, queries: 10000}
-`, filepath.Join(t.TempDir(), "throttler.db"), serve(t, o), pu.preset, maxWait, pu.signer, keyFile(t, gateway.NewKeys()), pu.resolve)
+`, pu.preset, maxWait, pu.signer, keyFile(t, gateway.NewKeys()), pu.resolve))
 }

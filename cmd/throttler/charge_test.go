@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -31,21 +30,14 @@ func TestActualCostOverKills(t *testing.T) {
 	}))
 	defer srv.Close()
 	defer close(hang)
-	yaml := fmt.Sprintf(`
-admin: 127.0.0.1:0
-store: %s
-long_window: 2h
-upstreams:
-  alipay:
-    listen: 127.0.0.1:0
-    url: %s
+	yaml := "long_window: 2h\n" + oneUpstream(filepath.Join(t.TempDir(), "t.db"), "alipay", srv.URL, `
     timeout: 30m
     late: 30m
     idempotent: ''
     limits:
       - {name: points, calls: 100, window: 24h, cost: 40, actual_cost: 'body("extensions.cost.actualQueryCost")'}
       - {name: burst, calls: 100, window: 1h, cost: 40, actual_cost: 'body("extensions.cost.actualQueryCost")'}
-`, filepath.Join(t.TempDir(), "t.db"), srv.URL)
+`)
 	p := launch(t, yaml)
 	out := func(limit string) int {
 		t.Helper()

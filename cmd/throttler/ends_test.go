@@ -75,13 +75,7 @@ func TestCancelEndsThePayment(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			platform := &counter{}
-			yaml := fmt.Sprintf(`
-admin: 127.0.0.1:0
-store: %s
-upstreams:
-  alipay:
-    listen: 127.0.0.1:0
-    url: %s
+			yaml := oneUpstream(filepath.Join(t.TempDir(), "throttler.db"), "alipay", serve(t, platform), fmt.Sprintf(`
     preset: alipay
     signer: {kind: alipay, key: 'file:%s'}
     retry: {attempts: 4}
@@ -95,7 +89,7 @@ upstreams:
         every: 100ms
         queries: 10000
         outcomes: [{when: 'body("*_response.sub_code") == "ACQ.TRADE_NOT_EXIST"', is: not_executed}]
-`, filepath.Join(t.TempDir(), "throttler.db"), serve(t, platform), keyFile(t, gateway.NewKeys()))
+`, keyFile(t, gateway.NewKeys())))
 			if !tt.ends {
 				yaml += `    ends: ""
 `
@@ -148,17 +142,11 @@ func TestCancelEndsThePaymentThatWaits(t *testing.T) {
 		t.Run(fmt.Sprintf("killed %v", kill), func(t *testing.T) {
 			t.Parallel()
 			platform := &counter{}
-			yaml := fmt.Sprintf(`
-admin: 127.0.0.1:0
-store: %s
-upstreams:
-  alipay:
-    listen: 127.0.0.1:0
-    url: %s
+			yaml := oneUpstream(filepath.Join(t.TempDir(), "throttler.db"), "alipay", serve(t, platform), fmt.Sprintf(`
     preset: alipay
     signer: {kind: alipay, key: 'file:%s'}
     limits: [{name: pay, when: 'param("method") == "alipay.trade.pay"', calls: 1, window: 1h}]
-`, filepath.Join(t.TempDir(), "throttler.db"), serve(t, platform), keyFile(t, gateway.NewKeys()))
+`, keyFile(t, gateway.NewKeys())))
 			p := launch(t, yaml)
 			p.trade(t, "pay", "respond-async", "T0")
 			p.until(t, "in doubt", func() bool { return platform.count("pay") == 1 })

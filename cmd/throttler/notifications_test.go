@@ -157,14 +157,7 @@ func ring(t *testing.T) *bell {
 	b := newBell(t)
 	b.platform = &acquirer{key: key}
 	upstream := serve(t, b.platform)
-	b.yaml = fmt.Sprintf(`
-admin: 127.0.0.1:0
-store: %s
-log: {level: debug}
-upstreams:
-  alipay:
-    listen: 127.0.0.1:0
-    url: %s
+	b.yaml = "log: {level: debug}\n" + oneUpstream(filepath.Join(t.TempDir(), "throttler.db"), "alipay", upstream, fmt.Sprintf(`
     preset: alipay
     signer: {kind: alipay, key: 'file:%s'}
     notifications:
@@ -185,7 +178,7 @@ upstreams:
     url: %s
     preset: stripe
     notifications: {listen: '127.0.0.1:0', path: /hook, forward: '%s', verify: {kind: stripe, keys: [env:WHSEC]}}
-`, filepath.Join(t.TempDir(), "throttler.db"), upstream, keyFile(t, gateway.NewKeys()), b.shop.URL, public, upstream, b.shop.URL)
+`, keyFile(t, gateway.NewKeys()), b.shop.URL, public, upstream, b.shop.URL))
 	b.process = launch(t, b.yaml)
 	return b
 }

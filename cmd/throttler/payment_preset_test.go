@@ -52,16 +52,10 @@ func TestAntomIsQueried(t *testing.T) {
 		}
 		io.WriteString(w, `{"result":{"resultStatus":"S","resultCode":"SUCCESS"},"paymentStatus":"SUCCESS","paymentAmount":{"value":"100"}}`)
 	}))
-	p := launch(t, fmt.Sprintf(`
-admin: 127.0.0.1:0
-store: %s
-upstreams:
-  antom:
-    listen: 127.0.0.1:0
-    url: %s
+	p := launch(t, oneUpstream(filepath.Join(t.TempDir(), "throttler.db"), "antom", platform, fmt.Sprintf(`
     preset: antom
     signer: {kind: antom, key: 'file:%s', app_id: C1}
-%s`, filepath.Join(t.TempDir(), "throttler.db"), platform, keyFile(t, keys), quickQueries(t, "antom")))
+%s`, keyFile(t, keys), quickQueries(t, "antom"))))
 	id := send(t, http.MethodPost, p.url(t, "upstreams.antom.listen")+"/ams/api/v1/payments/pay",
 		`{"paymentRequestId":"P1","productCode":"IN_STORE_PAYMENT","paymentAmount":{"value":"100","currency":"USD"}}`,
 		"Content-Type", "application/json", "Client-Id", "C1", "Prefer", "respond-async").call()
@@ -102,16 +96,10 @@ func TestPayPalWithTokens(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("canary-secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := launch(t, fmt.Sprintf(`
-admin: 127.0.0.1:0
-store: %s
-upstreams:
-  paypal:
-    listen: 127.0.0.1:0
-    url: %s
+	p := launch(t, oneUpstream(filepath.Join(t.TempDir(), "throttler.db"), "paypal", platform, fmt.Sprintf(`
     preset: paypal
     signer: {kind: oauth2, token_url: '%s/v1/oauth2/token', client_id: shop, client_secret: 'file:%s', min_interval: 10ms}
-%s`, filepath.Join(t.TempDir(), "throttler.db"), platform, platform, secret, quickQueries(t, "paypal")))
+%s`, platform, secret, quickQueries(t, "paypal"))))
 	id := send(t, http.MethodPost, p.url(t, "upstreams.paypal.listen")+order+"/capture", "{}",
 		"Content-Type", "application/json", "PayPal-Request-Id", "k1", "Prefer", "respond-async").call()
 	p.until(t, "done with the capture", func() bool { return p.call(id).State == api.Done })

@@ -47,13 +47,7 @@ func TestPayPalNotification(t *testing.T) {
 		io.WriteString(w, `{"status":"COMPLETED","purchase_units":[{"payments":{"captures":[{"status":"`+state+`"}]}}]}`)
 	}))
 	b := newBell(t)
-	b.process = launch(t, fmt.Sprintf(`
-admin: 127.0.0.1:0
-store: %s
-upstreams:
-  paypal:
-    listen: 127.0.0.1:0
-    url: %s
+	b.process = launch(t, oneUpstream(filepath.Join(t.TempDir(), "throttler.db"), "paypal", platform, fmt.Sprintf(`
     preset: paypal
     notifications: {listen: '127.0.0.1:0', forward: '%s', verify: {kind: paypal, keys: ['file:%s'], webhook_id: 9XL90610J3647323C}}
     resolve:
@@ -62,7 +56,7 @@ upstreams:
         after: 10h
         every: 10h
         outcomes: [{when: 'body("purchase_units.0.payments.captures.0.status") == "COMPLETED"', is: done}]
-`, filepath.Join(t.TempDir(), "throttler.db"), platform, b.shop.URL, cert))
+`, b.shop.URL, cert)))
 	id := send(t, http.MethodPost, b.url(t, "upstreams.paypal.listen")+"/v2/checkout/orders/5O190127TN364715T/capture", "{}", "Content-Type", "application/json", "Prefer", "respond-async").call()
 	b.waitUnknown(t, id)
 

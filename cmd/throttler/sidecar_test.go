@@ -65,11 +65,17 @@ func (l *lockedBuffer) String() string {
 // limits for instance.
 func start(t *testing.T, upstream string, lines ...string) *process {
 	t.Helper()
-	yaml := fmt.Sprintf("admin: 127.0.0.1:0\nstore: memory\nupstreams:\n  alipay:\n    listen: 127.0.0.1:0\n    url: %s\n", upstream)
+	yaml := ""
 	for _, line := range lines {
 		yaml += "    " + line + "\n"
 	}
-	return launch(t, yaml)
+	return launch(t, oneUpstream("memory", "alipay", upstream, yaml))
+}
+
+// oneUpstream returns a configuration with one upstream. The lines are YAML of the upstream, with
+// their indentation.
+func oneUpstream(store, name, url, lines string) string {
+	return fmt.Sprintf("admin: 127.0.0.1:0\nstore: %s\nupstreams:\n  %s:\n    listen: 127.0.0.1:0\n    url: %s\n%s", store, name, url, lines)
 }
 
 // launch runs the sidecar with a configuration. A prefix is a command that executes it.

@@ -113,16 +113,10 @@ func TestTokens(t *testing.T) {
 	if err := os.WriteFile(secret, []byte(tokenSecret+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	yaml := fmt.Sprintf(`
-admin: 127.0.0.1:0
-store: %s
-upstreams:
-  alipay:
-    listen: 127.0.0.1:0
-    url: %s
+	yaml := oneUpstream(filepath.Join(dir, "throttler.db"), "alipay", url, fmt.Sprintf(`
     durable: "true"
-    signer: {kind: oauth2, token_url: %[2]s/oauth2/token, client_id: shop, client_secret: 'file:%s', scopes: [pay]}
-`, filepath.Join(dir, "throttler.db"), url, secret)
+    signer: {kind: oauth2, token_url: %s/oauth2/token, client_id: shop, client_secret: 'file:%s', scopes: [pay]}
+`, url, secret))
 	p := launch(t, yaml)
 	var logs, pages bytes.Buffer
 	look := func() { // notes all that a person can see

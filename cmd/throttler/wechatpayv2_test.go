@@ -43,18 +43,12 @@ func TestWechatPayV2(t *testing.T) {
 			if err := os.WriteFile(key, []byte(apiKey), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			yaml := fmt.Sprintf(`
-admin: 127.0.0.1:0
-store: %s
-upstreams:
-  alipay:
-    listen: 127.0.0.1:0
-    url: %s
+			yaml := oneUpstream(filepath.Join(dir, "throttler.db"), "alipay", serve(t, platform), fmt.Sprintf(`
     preset: wechatpay-v2
     max_wait: 2s
     idempotent: ""
     signer: {kind: wechatpay-v2, key: 'file:%s', merchant: "190"}
-%s`, filepath.Join(dir, "throttler.db"), serve(t, platform), key, quickQueries(t, "wechatpay-v2"))
+%s`, key, quickQueries(t, "wechatpay-v2")))
 			p := launch(t, yaml)
 			const pay, refund = "<out_trade_no>T1</out_trade_no><total_fee>100</total_fee><auth_code>13</auth_code>", "<out_trade_no>T1</out_trade_no><out_refund_no>R1</out_refund_no><total_fee>100</total_fee><refund_fee>40</refund_fee>"
 			id := p.v2(t, "/pay/micropay", "respond-async", pay).call()

@@ -33,9 +33,10 @@ type unsigned struct{}
 
 func (unsigned) Sign(context.Context, *upstream.Request) error { return nil }
 
-// start starts a scheduler whose upstream is the platform of a case.
-func (r *Result) start(p *Platform) (*scheduler.Scheduler, error) {
-	up := r.Upstream
+// start starts a scheduler whose upstream is the platform of the case. The case fails if the
+// scheduler is nil.
+func (r *Result) start() (*Platform, *scheduler.Scheduler) {
+	p, up := NewPlatform(r.Case), r.Upstream
 	up.Transport, up.TLS, up.Signer = transport{p}, nil, nil
 	if r.Signed {
 		up.Signer = unsigned{}
@@ -44,7 +45,7 @@ func (r *Result) start(p *Platform) (*scheduler.Scheduler, error) {
 		up.Idempotent, up.Idempotency.Header, up.Idempotency.Field = "", "", ""
 		up.Retry.Attempts = 2
 	}
-	return scheduler.New(scheduler.Config{
+	s, err := scheduler.New(scheduler.Config{
 		Upstreams: map[string]scheduler.Upstream{name: up},
 		Log:       slog.New(slog.DiscardHandler),
 		Observe: func(e scheduler.Event) {
@@ -53,14 +54,17 @@ func (r *Result) start(p *Platform) (*scheduler.Scheduler, error) {
 			}
 		},
 	})
+	if err != nil {
+		r.fail("%v", err)
+		return p, nil
+	}
+	return p, s
 }
 
 // playCall submits the request of a case, and compares the steps that follow.
 func (r *Result) playCall() {
-	p := NewPlatform(r.Case)
-	s, err := r.start(p)
-	if err != nil {
-		r.fail("%v", err)
+	p, s := r.start()
+	if s == nil {
 		return
 	}
 	defer s.Close()
@@ -90,10 +94,8 @@ func (r *Result) playCall() {
 
 // playRepeat sends two calls whose callers wait, the second one after the end of the first.
 func (r *Result) playRepeat() {
-	p := NewPlatform(r.Case)
-	s, err := r.start(p)
-	if err != nil {
-		r.fail("%v", err)
+	p, s := r.start()
+	if s == nil {
 		return
 	}
 	defer s.Close()

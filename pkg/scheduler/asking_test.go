@@ -184,8 +184,8 @@ func packed(text string) string {
 func ask(no string) Request { return Request{Upstream: "api", Target: "/query/" + no} }
 
 // TestCallersQuerySettles: the final answer to a caller's own query settles the unknown call of
-// its number, without a signer, of a caller who waited and of one who did not. Then a repeat of
-// what failed goes, and a repeat of what is done does not.
+// its number, without a signer, waited for or submitted. Then a repeat of a failed call goes, and
+// a repeat of a done call does not.
 func TestCallersQuerySettles(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -378,7 +378,7 @@ func TestIdentitiesOutliveAnswers(t *testing.T) {
 	}
 }
 
-// TestAnswerOfADecidedCall: an answer that says less than is known is nobody's answer.
+// TestAnswerOfADecidedCall: an answer that says less than the call's final state is not passed on.
 func TestAnswerOfADecidedCall(t *testing.T) {
 	for _, tt := range []struct {
 		state    State

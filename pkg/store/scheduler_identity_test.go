@@ -37,6 +37,16 @@ func startTill(t *testing.T, path string, up *log, o Options) *scheduler.Schedul
 	return s
 }
 
+// inTills runs a test in virtual time, with a clear file and with a sealed one.
+func inTills(t *testing.T, f func(t *testing.T, path string, o Options)) {
+	for name, o := range map[string]Options{"clear": {}, "sealed": {SealKey: key}} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(scratch(t), "till.db")
+			synctest.Test(t, func(t *testing.T) { f(t, path, o) })
+		})
+	}
+}
+
 // do returns the answer to a call, or the reason of the error.
 func do(t *testing.T, s *scheduler.Scheduler, target string) (string, *scheduler.Call) {
 	t.Helper()
@@ -57,83 +67,73 @@ func do(t *testing.T, s *scheduler.Scheduler, target string) (string, *scheduler
 	return string(text), c
 }
 
-// TestIdentityOfStoredCalls: a repeat joins the first call whichever of the two is stored, and in
-// the next process that which is, for KeepKeys from its end on.
+// TestIdentityOfStoredCalls: a repeat joins the first call, if either of the two is stored. In
+// the next process it joins a stored first call, for KeepKeys from its end on.
 func TestIdentityOfStoredCalls(t *testing.T) {
-	for name, o := range map[string]Options{"clear": {}, "sealed": {SealKey: key}} {
-		t.Run(name, func(t *testing.T) {
-			dir := scratch(t)
-			synctest.Test(t, func(t *testing.T) {
-				path, up := filepath.Join(dir, "till.db"), &log{}
-				s := startTill(t, path, up, o)
-				submitted := hand(t, s, scheduler.Request{Target: "/a"})
-				if text, c := do(t, s, "/a"); text != "answer to /a" || c.ID != submitted.ID {
-					t.Errorf("a client after a submission: %s, %+v", text, c)
-				}
-				_, waited := do(t, s, "/b")
-				if c := hand(t, s, scheduler.Request{Target: "/b"}); c.ID != waited.ID || !c.Repeated {
-					t.Errorf("a submission after a client: %+v, want call %s", c, waited.ID)
-				}
-				up.lose(true)
-				_, unknown := do(t, s, "/durable/c")
-				up.lose(false)
-				s.Close()
+	inTills(t, func(t *testing.T, path string, o Options) {
+		up := &log{}
+		s := startTill(t, path, up, o)
+		submitted := hand(t, s, scheduler.Request{Target: "/a"})
+		if text, c := do(t, s, "/a"); text != "answer to /a" || c.ID != submitted.ID {
+			t.Errorf("a client after a submission: %s, %+v", text, c)
+		}
+		_, waited := do(t, s, "/b")
+		if c := hand(t, s, scheduler.Request{Target: "/b"}); c.ID != waited.ID || !c.Repeated {
+			t.Errorf("a submission after a client: %+v, want call %s", c, waited.ID)
+		}
+		up.lose(true)
+		_, unknown := do(t, s, "/durable/c")
+		up.lose(false)
+		s.Close()
 
-				s = startTill(t, path, up, o)
-				if text, c := do(t, s, "/a"); text != "answer to /a" || c.ID != submitted.ID || c.Numbers["order"] != "/a" {
-					t.Errorf("the next process: %s, %+v", text, c)
-				}
-				if text, c := do(t, s, "/durable/c"); text != "no_answer" || c.ID != unknown.ID {
-					t.Errorf("a repeat of an unknown call: %s, %+v; want call %s", text, c, unknown.ID)
-				}
-				time.Sleep(DefaultKeepKeys + 2*time.Minute)
-				if text, c := do(t, s, "/durable/c"); text != "no_answer" || c.ID != unknown.ID {
-					t.Errorf("a repeat of an unknown call a day later: %s, %+v", text, c)
-				}
-				if text, c := do(t, s, "/a"); text != "answer to /a" || c.ID == submitted.ID {
-					t.Errorf("a repeat of a done call a day later: %s, %+v; want a new call", text, c)
-				}
-				s.Close()
-				if sent := up.sent(); !slices.Equal(sent, []string{"/a", "/b", "/durable/c", "/a"}) {
-					t.Errorf("sent %v", sent)
-				}
-			})
-		})
-	}
+		s = startTill(t, path, up, o)
+		if text, c := do(t, s, "/a"); text != "answer to /a" || c.ID != submitted.ID || c.Numbers["order"] != "/a" {
+			t.Errorf("the next process: %s, %+v", text, c)
+		}
+		if text, c := do(t, s, "/durable/c"); text != "no_answer" || c.ID != unknown.ID {
+			t.Errorf("a repeat of an unknown call: %s, %+v; want call %s", text, c, unknown.ID)
+		}
+		time.Sleep(DefaultKeepKeys + 2*time.Minute)
+		if text, c := do(t, s, "/durable/c"); text != "no_answer" || c.ID != unknown.ID {
+			t.Errorf("a repeat of an unknown call a day later: %s, %+v", text, c)
+		}
+		if text, c := do(t, s, "/a"); text != "answer to /a" || c.ID == submitted.ID {
+			t.Errorf("a repeat of a done call a day later: %s, %+v; want a new call", text, c)
+		}
+		s.Close()
+		if sent := up.sent(); !slices.Equal(sent, []string{"/a", "/b", "/durable/c", "/a"}) {
+			t.Errorf("sent %v", sent)
+		}
+	})
 }
 
 // TestQuerySettlesStoredCalls: a caller's query settles an unknown call of an earlier process,
-// of a caller who waited and of one who did not; without its request it settles none.
+// waited for or submitted; a call whose request was not kept stays unknown.
 func TestQuerySettlesStoredCalls(t *testing.T) {
-	for name, o := range map[string]Options{"clear": {}, "sealed": {SealKey: key}} {
-		t.Run(name, func(t *testing.T) {
-			dir := scratch(t)
-			synctest.Test(t, func(t *testing.T) {
-				path, up := filepath.Join(dir, "till.db"), &log{}
-				s := startTill(t, path, up, o)
-				up.lose(true)
-				_, waited := do(t, s, "/durable/a")
-				calls := map[string]*scheduler.Call{"/durable/a": waited, "/b": hand(t, s, scheduler.Request{Target: "/b"}), "/card": hand(t, s, scheduler.Request{Target: "/card"})}
-				time.Sleep(time.Minute)
-				up.lose(false)
-				s.Close()
+	inTills(t, func(t *testing.T, path string, o Options) {
+		up := &log{}
+		s := startTill(t, path, up, o)
+		up.lose(true)
+		_, waited := do(t, s, "/durable/a")
+		calls := map[string]*scheduler.Call{"/durable/a": waited, "/b": hand(t, s, scheduler.Request{Target: "/b"}), "/card": hand(t, s, scheduler.Request{Target: "/card"})}
+		time.Sleep(time.Minute)
+		up.lose(false)
+		s.Close()
 
-				s = startTill(t, path, up, o)
-				defer s.Close()
-				for about, c := range calls {
-					want := scheduler.Done
-					if about == "/card" {
-						want = scheduler.Unknown
-					}
-					_, query := do(t, s, "/query?about="+about)
-					got, err := s.Get(t.Context(), c.ID)
-					if err != nil || got.State != want || want == scheduler.Done && !strings.Contains(got.Last().Reason, query.ID) {
-						t.Errorf("%s: %+v, %v; want %s by query %s", about, got, err, want, query.ID)
-					}
-				}
-			})
-		})
-	}
+		s = startTill(t, path, up, o)
+		defer s.Close()
+		for about, c := range calls {
+			want := scheduler.Done
+			if about == "/card" {
+				want = scheduler.Unknown
+			}
+			_, query := do(t, s, "/query?about="+about)
+			got, err := s.Get(t.Context(), c.ID)
+			if err != nil || got.State != want || want == scheduler.Done && !strings.Contains(got.Last().Reason, query.ID) {
+				t.Errorf("%s: %+v, %v; want %s by query %s", about, got, err, want, query.ID)
+			}
+		}
+	})
 }
 
 // TestIdentityOfManyCallers: of clients and submissions of one identity at once, one makes the
@@ -164,58 +164,53 @@ func TestIdentityOfManyCallers(t *testing.T) {
 // TestEndsOverRestart: a payment that a cancel has ended is not sent by the next process,
 // wherever the last one has ended: with the payment on disk, in flight, or cancelled.
 func TestEndsOverRestart(t *testing.T) {
-	for name, o := range map[string]Options{"clear": {}, "sealed": {SealKey: key}} {
-		t.Run(name, func(t *testing.T) {
-			dir := scratch(t)
-			synctest.Test(t, func(t *testing.T) {
-				path, up := filepath.Join(dir, "till.db"), &log{}
-				s := startTill(t, path, up, o)
-				late := func(target string) *scheduler.Call {
-					return hand(t, s, scheduler.Request{Target: target, NotBefore: time.Now().Add(time.Hour)})
-				}
-				waits, ended, other := late("/waits"), late("/ended"), late("/other")
-				if text, _ := do(t, s, "/cancel?ends=/ended"); text != "answer to /cancel" {
-					t.Fatal(text)
-				}
-				s.Close()
+	inTills(t, func(t *testing.T, path string, o Options) {
+		up := &log{}
+		s := startTill(t, path, up, o)
+		late := func(target string) *scheduler.Call {
+			return hand(t, s, scheduler.Request{Target: target, NotBefore: time.Now().Add(time.Hour)})
+		}
+		waits, ended, other := late("/waits"), late("/ended"), late("/other")
+		if text, _ := do(t, s, "/cancel?ends=/ended"); text != "answer to /cancel" {
+			t.Fatal(text)
+		}
+		s.Close()
 
-				o.Log, o.boot, o.fileID, o.reserve = quiet, steadyBoot, sameFile, 4096
-				d, err := Open(path, o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := d.Recover(t.Context(), 0, nil); err != nil {
-					t.Fatal(err)
-				}
-				e := storetest.NewEntry(1000)
-				e.Request.Target, e.Identity = "/flight", "api\x00/flight"
-				e.Call.Deadline = time.Now().Add(24 * time.Hour)
-				_, err = d.Accept(t.Context(), e)
-				err = errors.Join(err, d.Intend(t.Context(), storetest.Sent(e.Call), nil),
-					d.End(t.Context(), "api\x00/flight", "c1"), d.End(t.Context(), "api\x00/waits", "c2"), d.Close())
-				if err != nil {
-					t.Fatal(err)
-				}
+		o.Log, o.boot, o.fileID, o.reserve = quiet, steadyBoot, sameFile, 4096
+		d, err := Open(path, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Recover(t.Context(), 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		e := storetest.NewEntry(1000)
+		e.Request.Target, e.Identity = "/flight", "api\x00/flight"
+		e.Call.Deadline = time.Now().Add(24 * time.Hour)
+		_, err = d.Accept(t.Context(), e)
+		err = errors.Join(err, d.Intend(t.Context(), storetest.Sent(e.Call), nil),
+			d.End(t.Context(), "api\x00/flight", "c1"), d.End(t.Context(), "api\x00/waits", "c2"), d.Close())
+		if err != nil {
+			t.Fatal(err)
+		}
 
-				s = startTill(t, path, up, o)
-				defer s.Close()
-				time.Sleep(2 * time.Hour)
-				if sent := up.sent(); !slices.Equal(sent, []string{"/cancel", "/other"}) {
-					t.Errorf("sent %v, want the cancel and the payment of the other order", sent)
-				}
-				for id, want := range map[string]string{waits.ID: "cancelled c2", ended.ID: "cancelled", e.Call.ID: "unknown c1", other.ID: "done "} {
-					if c := must(s.Get(t.Context(), id)); !strings.HasPrefix(string(c.State)+" "+c.EndedBy, want) || c.State == scheduler.Cancelled && c.EndedBy == "" {
-						t.Errorf("%s, ended by %q; want %s", c.State, c.EndedBy, want)
-					}
-				}
-				if text, _ := do(t, s, "/ended"); text != string(scheduler.KeyReused) {
-					t.Errorf("a new payment two hours later: %s", text)
-				}
-				time.Sleep(DefaultKeepKeys)
-				if text, _ := do(t, s, "/ended"); text != "answer to /ended" {
-					t.Errorf("a new payment a day later: %s", text)
-				}
-			})
-		})
-	}
+		s = startTill(t, path, up, o)
+		defer s.Close()
+		time.Sleep(2 * time.Hour)
+		if sent := up.sent(); !slices.Equal(sent, []string{"/cancel", "/other"}) {
+			t.Errorf("sent %v, want the cancel and the payment of the other order", sent)
+		}
+		for id, want := range map[string]string{waits.ID: "cancelled c2", ended.ID: "cancelled", e.Call.ID: "unknown c1", other.ID: "done "} {
+			if c := must(s.Get(t.Context(), id)); !strings.HasPrefix(string(c.State)+" "+c.EndedBy, want) || c.State == scheduler.Cancelled && c.EndedBy == "" {
+				t.Errorf("%s, ended by %q; want %s", c.State, c.EndedBy, want)
+			}
+		}
+		if text, _ := do(t, s, "/ended"); text != string(scheduler.KeyReused) {
+			t.Errorf("a new payment two hours later: %s", text)
+		}
+		time.Sleep(DefaultKeepKeys)
+		if text, _ := do(t, s, "/ended"); text != "answer to /ended" {
+			t.Errorf("a new payment a day later: %s", text)
+		}
+	})
 }
