@@ -262,6 +262,8 @@ func TestUnreadableBodies(t *testing.T) {
 		{200, "br", "", true, Unknown, `status 200, and its body is packed as "br", which the rules cannot read`},
 		{200, "gzip", `{"code":"2"}`, true, Done, "status 200"}, // unpacked
 		{400, "", `{"co`, true, Unknown, "status 400, and the rules have not read its whole body"},
+		{300, "", `{"co`, true, Unknown, "status 300, and the rules have not read its whole body"},
+		{299, "", `{"co`, true, Done, "status 299"},
 		{400, "", `{"code":"2"}`, false, Failed, "status 400"},
 		{200, "", "", true, Done, "status 200"},
 		{200, "br", "", false, Done, "status 200"},

@@ -225,11 +225,7 @@ func (u *Upstream) renewed(r *Request) (again bool) {
 	if !ok || r.Renewed {
 		return false
 	}
-	defer func() {
-		if recover() != nil {
-			again = false
-		}
-	}()
+	defer func() { _ = recover() }() // again is false then
 	return renewer.Renew(r)
 }
 

@@ -753,6 +753,10 @@ func TestContextEndsWithTheAttempt(t *testing.T) {
 	}
 	u.Do(context.Background(), &Request{Method: "GET", Target: "no slash"})
 	ended("a request that cannot be sent")
+	var revoked atomic.Bool
+	revoked.Store(true)
+	u.Do(context.Background(), &Request{Method: "GET", Target: "/", Revoked: &revoked})
+	ended("a request that was revoked")
 	u.Do(context.Background(), &Request{Method: "GET", Target: "/"})
 	ended("a whole answer")
 	answer = func(ctx context.Context) io.ReadCloser { return waiting{ctx} }
@@ -766,4 +770,8 @@ func TestContextEndsWithTheAttempt(t *testing.T) {
 	}
 	res.Response.Body.Close()
 	ended("a long answer that is closed")
+	own := newUpstream(t, Config{URL: "http://example.com", Signer: u.Signer})
+	own.transport = altered{own.transport, func(r *http.Request) { r.Method = "A B" }}
+	own.Do(context.Background(), &Request{Method: "GET", Target: "/"})
+	ended("a request that net/http refuses")
 }

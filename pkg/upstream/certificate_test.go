@@ -85,6 +85,22 @@ func TestCertificateOfRequest(t *testing.T) {
 	}
 }
 
+// TestClose closes idle connections; the next request has a new one.
+func TestClose(t *testing.T) {
+	ca := newAuthority(t)
+	s, connections := certifying(t, ca, false, tls.NoClientCert)
+	u := newUpstream(t, Config{URL: s.URL, TLS: &tls.Config{RootCAs: ca.pool()}})
+	for want := 1; want <= 2; want++ {
+		for range 2 {
+			body(t, do(t, u, of("m0")))
+		}
+		if n := connections(); n != want {
+			t.Errorf("%d connections, want %d", n, want)
+		}
+		u.Close()
+	}
+}
+
 // TestNoCertificateFits: such a request is refused before a connection is made, or goes by
 // the default.
 func TestNoCertificateFits(t *testing.T) {
@@ -135,5 +151,8 @@ func TestCertificateFaults(t *testing.T) {
 		if _, err := New(c); err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+	if _, err := New(Config{URL: "https://a.test", Certificates: make([]Certificate, maxCertificates)}); err == nil || !strings.Contains(err.Error(), "tls.certificates[999].when") {
+		t.Errorf("%v; the most certificates are 1000", err)
 	}
 }

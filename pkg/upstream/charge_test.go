@@ -2,7 +2,10 @@ package upstream
 
 import (
 	"errors"
+	"io"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -39,6 +42,17 @@ func TestCharge(t *testing.T) {
 		if got.Permits != tt.want.Permits || got.Told != tt.want.Told || (got.Err == nil) != (tt.want.Err == nil) || got.Err != nil && got.Err.Error() != tt.want.Err.Error() {
 			t.Errorf("%v: %+v, want %+v", tt.value, got, tt.want)
 		}
+	}
+}
+
+// TestChargesOfAnAttempt: the result of an attempt has the charges of its answer.
+func TestChargesOfAnAttempt(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"cost":2}`) }))
+	defer s.Close()
+	res := do(t, newUpstream(t, Config{URL: s.URL, Charges: []string{`body("cost")`}}), post("", "/", ""))
+	defer res.Response.Body.Close()
+	if len(res.Charges) != 1 || res.Charges[0] != (Charge{Permits: 2, Told: true}) {
+		t.Errorf("%+v", res.Charges)
 	}
 }
 

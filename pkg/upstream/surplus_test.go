@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"testing"
@@ -171,6 +172,46 @@ func TestQuietConnection(t *testing.T) {
 				if last := i == len(tt.steps)-1; last && err != tt.want || !last && err != nil && err != errSurplus {
 					t.Fatalf("step %d gives %v, want %v", i, err, tt.want)
 				}
+			}
+		})
+	}
+}
+
+// A request has one connection: the trace cancels the request when net/http asks for a second one,
+// and closes a second HTTP/1.1 connection before a byte is written to it.
+func TestWireHasOneConnection(t *testing.T) {
+	for name, plain := range map[string]bool{"plain": true, "TLS": false} {
+		t.Run(name, func(t *testing.T) {
+			open := func() (net.Conn, *conn) {
+				here, there := net.Pipe()
+				t.Cleanup(func() { here.Close(); there.Close() })
+				own := newConn(here)
+				own.reading = true // as while net/http waits for bytes
+				if plain {
+					return own, own
+				}
+				return tls.Client(own, &tls.Config{}), own
+			}
+			var cause error
+			w := &wire{cancel: func(err error) { cause = err }}
+			trace := w.trace()
+			trace.GetConn("")
+			first, own := open()
+			trace.GotConn(httptrace.GotConnInfo{Conn: first})
+			if cause != nil || w.conn != own || w.plain != plain || own.user != w || own.closed {
+				t.Fatalf("the first connection: cancelled by %v, %+v", cause, w)
+			}
+			if trace.PutIdleConn(nil); own.user != nil {
+				t.Error("an idle connection is the request's still")
+			}
+			if trace.GetConn(""); cause != errRepeat {
+				t.Errorf("a second GetConn cancels with %v", cause)
+			}
+			cause = nil
+			second, other := open()
+			trace.GotConn(httptrace.GotConnInfo{Conn: second})
+			if cause != errRepeat || !other.closed || w.conn != own || w.same {
+				t.Errorf("the second connection: cancelled by %v, closed %v, %+v", cause, other.closed, w)
 			}
 		})
 	}
