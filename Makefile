@@ -27,7 +27,7 @@ RACE = -race '-gcflags=modernc.org/...=-d=checkptr=0'
 
 .PHONY: test
 test: ## run all tests with the race detector, and the SDKs in Go
-	go test $(RACE) -p 4 ./pkg/store ./cmd/throttler ./pkg/scheduler ./... # the longest first; many wait for processes and windows, not for a processor
+	go test $(RACE) -timeout 20m -p 4 ./pkg/store ./cmd/throttler ./pkg/scheduler ./... # the longest first; many wait for processes and windows, not for a processor
 	$(MAKE) --no-print-directory sdk
 	@echo "NOT RUN: the SDKs in JavaScript and Python, which need node, npm and python3-stripe: make sdk-scripts"
 

@@ -161,15 +161,14 @@ func (s *extra) refill(now instant, n int) int64 {
 	return int64(math.Ceil(lacking/float64(s.bucket.Limit())*1e9)) + 1
 }
 
-// refund returns the tokens that a call took and did not use. A bucket never holds more than
-// its burst.
+// refund returns the tokens that a call took and did not use, which are at most those it took. A
+// bucket never holds more than its burst.
 func (s *extra) refund(now instant, taken, used int) {
 	if s == nil || s.bucket == nil {
 		return
 	}
-	if unused := min(taken, s.bucket.Burst()) - min(used, s.bucket.Burst()); unused > 0 {
-		s.bucket.AllowN(time.Unix(0, now.mono), -unused)
-	}
+	burst := s.bucket.Burst()
+	s.bucket.AllowN(time.Unix(0, now.mono), min(used, burst)-min(taken, burst)) // none or fewer: they are put back
 }
 
 // take takes the permits of an account, a new one if it is nil.
