@@ -139,6 +139,15 @@ bench-limits: build ## measure limiters as the receiver sees them, ours beside i
 	cd bench/limits && go vet ./... && go test ./... && go build -o ../../bin/bench-limits .
 	bin/bench-limits -throttler bin/throttler $(ARGS)
 
+.PHONY: bench-hop
+bench-hop: build ## measure the sidecar's hop beside nginx, HAProxy and proxies in Go, some 20 minutes; ARGS='-rounds 1 -only Throttler'
+	cd bench/hop && go vet . && go test . && go build -o ../../bin/bench-hop .
+	bin/bench-hop -throttler bin/throttler $(ARGS)
+
+.PHONY: bench-peers
+bench-peers: ## install the peers of bench-hop, nginx and haproxy, by apt
+	$$(test "$$(id -u)" = 0 || echo sudo) apt-get install -y --no-install-recommends nginx haproxy
+
 .PHONY: bench-plan
 bench-plan: ## preview a million calls under three limits with 1,000 keys and 20 flows at 99% load
 	go test ./internal/preview -run '^$$' -bench Run -benchtime 1000000x
