@@ -87,6 +87,9 @@ func TestForgedRows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if all[0].named, err = encodeNumbers(waits.Call.Numbers); err != nil { // the forger knows them
+			t.Fatal(err)
+		}
 		return all[0]
 	}
 	for name, forge := range map[string]func(){
@@ -115,7 +118,7 @@ func TestForgedRows(t *testing.T) {
 		"no number": func() { change1(t, path, "UPDATE calls SET numbers = '' WHERE seq = 1") },
 		"another instant of permits": func() {
 			h := lease.Hold{ID: 7, Upstream: "api", Limit: "app", Permits: 1, Back: instant(1)}
-			change1(t, path, "UPDATE quota SET key = '', back = 1, sum = ? WHERE id = 7", forger.holdSum(h))
+			change1(t, path, "UPDATE quota SET key = '', reason = '', back = 1, sum = ? WHERE id = 7", forger.holdSum(h))
 		},
 		"another response": func() {
 			a := &content{status: 200, headers: "{}", body: []byte("forged")}
