@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,6 +107,75 @@ func BenchmarkWaiting(b *testing.B) {
 		b.ReportMetric(float64(permit.Nanoseconds())/asked, "ns/permit")
 		s.Close()
 	}
+}
+
+// BenchmarkReload measures the longest stand of the loop while a configuration is reloaded
+// with 100,000 calls of as many keys waiting, and how long the reload takes. A timeout that
+// is always due fires in each turn of the loop, and so sees how long the turns are.
+func BenchmarkReload(b *testing.B) {
+	const n = 100_000
+	limits := func(app, merchant Limit) []Limit {
+		app.Name, merchant.Name, merchant.PerKey = "app", "merchant", "path"
+		return []Limit{app, {Name: "method", When: `method == "POST"`, Calls: 50, Window: time.Second}, merchant}
+	}
+	before := limits(Limit{Calls: 100, Window: time.Second}, Limit{Calls: 1, Window: time.Hour})
+	for _, bb := range []struct {
+		name  string
+		after []Limit
+	}{
+		{"nothing new", before},
+		{"calls of one key", limits(Limit{Calls: 60, Window: time.Second}, Limit{Calls: 1, Window: time.Hour})},
+		{"window of one key", limits(Limit{Calls: 100, Window: 2 * time.Second}, Limit{Calls: 1, Window: time.Hour})},
+		{"calls of each key", limits(Limit{Calls: 100, Window: time.Second}, Limit{Calls: 2, Window: time.Hour})},
+		{"window of each key", limits(Limit{Calls: 100, Window: time.Second}, Limit{Calls: 1, Window: time.Minute})},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			u := Upstream{MaxWaiting: 2 * n, MaxWaitingBytes: 1 << 40, MaxAge: 300 * 24 * time.Hour, ShareBy: `path[-1:]`, Limits: before}
+			u.URL, u.Transport = "http://api.test", immediate{}
+			s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			for i := range n {
+				if _, err := s.Submit(b.Context(), Request{Upstream: "api", Method: "POST", Target: fmt.Sprint("/", i)}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			p := &pulse{loop: s.loop}
+			s.loop.ask(b.Context(), p.Fire)
+			runtime.GC()
+			for i := 0; b.Loop(); i++ {
+				s.loop.ask(b.Context(), func(time.Time) { p.longest = 0 })
+				u.Limits = bb.after
+				if i%2 == 1 {
+					u.Limits = before
+				}
+				if err := s.Reload(b.Context(), Config{Upstreams: map[string]Upstream{"api": u}}); err != nil {
+					b.Fatal(err)
+				}
+				s.loop.ask(b.Context(), func(time.Time) { p.all = append(p.all, p.longest) })
+			}
+			slices.Sort(p.all)
+			b.ReportMetric(float64(p.all[len(p.all)/2].Microseconds()), "µs/stand")
+		})
+	}
+}
+
+// A pulse is a timeout that is always due.
+type pulse struct {
+	loop    *loop
+	last    time.Time
+	longest time.Duration
+	all     []time.Duration
+}
+
+func (p *pulse) Fire(now time.Time) {
+	if !p.last.IsZero() {
+		p.longest = max(p.longest, now.Sub(p.last))
+	}
+	p.last = now
+	p.loop.wheel.Insert(now.Sub(p.loop.origin), p)
 }
 
 func heapInUse() uint64 {
