@@ -260,11 +260,15 @@ func TestReloadGivenUp(t *testing.T) {
 		for range 10 {
 			submit(t, s, Request{})
 		}
-		synctest.Wait()
-		timeouts := s.loop.wheel.Len()
+		pending := func() (n int) {
+			s.loop.ask(t.Context(), func(time.Time) { n = s.loop.wheel.Len() })
+			return n
+		}
+		time.Sleep(50 * ms) // the first is answered, and the limit has a timeout
+		timeouts := pending()
 		ctx, cancel := context.WithCancel(t.Context())
 		steps := 0
-		next := Upstream{Limits: perSecond(5)}
+		next := Upstream{Limits: perSecond(1), Late: sec}
 		next.URL, next.Transport = "http://api.test", f
 		r := reloadInSteps(t, s, next, 1, func() {
 			if steps++; steps == 15 {
@@ -274,8 +278,7 @@ func TestReloadGivenUp(t *testing.T) {
 		if err := r.run(ctx); err != context.Canceled || len(r.demands) == 0 {
 			t.Fatalf("%v, with %d calls staged", err, len(r.demands))
 		}
-		synctest.Wait()
-		if n := s.loop.wheel.Len(); n != timeouts {
+		if n := pending(); n != timeouts {
 			t.Errorf("%d timeouts are in the wheel, %d were before", n, timeouts)
 		}
 		time.Sleep(5*sec + 500*ms)
