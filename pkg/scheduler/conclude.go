@@ -230,7 +230,7 @@ func (u *upstreamState) resume(now time.Time, c *call, next *Call) {
 	case u.loop.stopping && !c.Async:
 		u.release(now, c)
 	case u.shut() && !c.Async:
-		u.refuseCaller(now, c)
+		u.refuseCallers(now, []*call{c})
 	default:
 		u.loop.observe(Event{Kind: EventWaiting, Call: next})
 		u.wait(now, c)

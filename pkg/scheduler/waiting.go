@@ -64,7 +64,7 @@ func (u *upstreamState) enqueue(now time.Time, c *call) {
 	case l.stopping: // since it was admitted
 		u.release(now, c)
 	case u.shut() && !c.Async: // likewise
-		u.refuseCaller(now, c)
+		u.refuseCallers(now, []*call{c})
 	case u.parks(now, c):
 		delete(l.calls, c.ID)
 		u.window.Park()
@@ -228,7 +228,6 @@ func (u *upstreamState) load(now time.Time, c *call) {
 // come, and go before, are not foreseen. With hung attempts there may be no instant: see
 // [planner.Elsewhere].
 func (u *upstreamState) forecast(now time.Time, c *call, hung func(limit int, key string) int) (time.Time, *WaitingFor) {
-	u.handover.settle(now, c)
 	why := &WaitingFor{Until: now}
 	if due := u.loop.origin.Add(c.due); due.After(now) {
 		why.Until = due
