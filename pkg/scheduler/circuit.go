@@ -12,7 +12,7 @@ import (
 )
 
 // A circuit is the way to an upstream: its breaker, the reason why that is open, and the
-// probes. The loop's goroutine alone calls it.
+// probes. The loop alone calls it.
 type circuit struct {
 	retry.Breaker
 	up        *upstreamState

@@ -53,8 +53,8 @@ type Config struct {
 	Precise bool
 	// Log gets the messages for an operator; nil means slog.Default().
 	Log *slog.Logger
-	// Observe, if not nil, gets every event, in order, on the scheduler's one loop: it must
-	// return at once, call nothing of the scheduler, and keep no pointer of the event.
+	// Observe, if not nil, gets every event, in order and one at a time, from within the scheduler's
+	// loop: it must return at once, call nothing of the scheduler, and keep no pointer of the event.
 	// Events are for metrics and logs: those before a crash do not come again. Ended is for
 	// work that must be done.
 	Observe func(Event)

@@ -2,8 +2,10 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -16,19 +18,17 @@ import (
 // tick is the wheel's: how exactly a slot fires.
 const tick = 100 * time.Microsecond
 
-// batch is how many messages the loop takes before it looks at the clock again.
-const batch = 256
-
 // maxLogging is how many lines of the log may be written at a time beside the loop.
 const maxLogging = 256
 
-// The loop is the one goroutine that touches the wheel, the upstreams and the calls in
-// memory. It lives on messages: functions that it runs at an instant.
+// The loop owns the wheel, the upstreams and the calls in memory. It lives on messages:
+// functions of the instant at which they run. A message runs on the goroutine that posts it,
+// when those before it have: there is nothing to wake, and its sender goes on with its effects.
+// The loop's own goroutine sees to the timeouts.
 type loop struct {
 	// Set at the start; safe for all goroutines.
-	inbox      chan func(now time.Time)
-	ended      chan struct{}
-	origin     time.Time // instant 0 of the wheel
+	ended      chan struct{} // closed after the last message
+	origin     time.Time     // instant 0 of the wheel
 	longWindow time.Duration
 	precise    bool
 	log        *slog.Logger
@@ -43,7 +43,11 @@ type loop struct {
 	// for the loop itself.
 	settleBy func(identity string, query *Call, answer *Response)
 
-	// Owned by run.
+	turns sync.Mutex // guards all that follows
+
+	slot      *time.Timer // both ring at the instant set
+	alarm     alarm.Alarm
+	set       time.Duration // -1: one of them has rung
 	observe   func(Event)
 	after     func(now time.Time, c *call) // what follows the end of a submitted call
 	wheel     *wheel.Wheel[planner.Timeout]
@@ -63,7 +67,7 @@ type loop struct {
 
 func newLoop(s *Scheduler, c Config) *loop {
 	l := &loop{
-		inbox: make(chan func(time.Time), batch), ended: make(chan struct{}), logging: make(chan struct{}, maxLogging), origin: time.Now(),
+		ended: make(chan struct{}), logging: make(chan struct{}, maxLogging), origin: time.Now(),
 		longWindow: c.LongWindow, precise: c.Precise, log: s.log, journal: s.journal, cuts: s.cuts, service: s.service, random: rand.Float64, endCall: s.endCall,
 		observe: c.Observe, wheel: wheel.New[planner.Timeout](tick),
 		upstreams: make(map[string]*upstreamState), absent: make(map[string]detached), pauses: make(map[pauseID]lease.Hold),
@@ -84,40 +88,55 @@ func newLoop(s *Scheduler, c Config) *loop {
 func (l *loop) nextSeq() uint64 { l.seq++; return l.seq }
 func (l *loop) nextHold() int64 { l.holdID++; return l.holdID }
 
-// post hands the loop a message; false if the loop has ended.
+// post runs f as a message; false if the loop has ended, and f does not run.
 func (l *loop) post(f func(now time.Time)) bool {
+	l.turns.Lock()
+	defer l.turns.Unlock()
+	if l.over() {
+		return false
+	}
+	defer endProcess()
+	now := time.Now()
+	f(now)
+	l.wheel.Advance(now.Sub(l.origin), func(t planner.Timeout) { t.Fire(now) })
+	l.dispatch(now)
+	if l.stopping && l.busy == 0 {
+		close(l.ended)
+	} else {
+		l.sleep()
+	}
+	return true
+}
+
+// over reports whether the last message has run.
+func (l *loop) over() bool {
 	select {
-	case l.inbox <- f:
-		return true
 	case <-l.ended:
+		return true
+	default:
 		return false
 	}
 }
 
-// ask runs f in the loop and waits for it. If ctx ends before, f may run later: the
-// caller must not look at anything that f writes. The error is that of ctx, or says
-// that the loop has ended and f will not run.
+// endProcess ends the process if a message panics. The goroutine that has posted it may recover
+// from panics, as handlers of net/http do, and would go on with half of a message done.
+func endProcess() {
+	if bug := recover(); bug != nil {
+		message := fmt.Sprintf("throttler: a message panicked: %v\n\n%s", bug, debug.Stack())
+		go panic(message)
+		select {}
+	}
+}
+
+// ask is post with an error: that of a ctx that has ended before, or that the loop has.
 func (l *loop) ask(ctx context.Context, f func(now time.Time)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	done := make(chan struct{})
-	if !l.post(func(now time.Time) { f(now); close(done) }) {
+	if !l.post(f) {
 		return errStopping("")
 	}
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-l.ended:
-		select { // f may have been the last message
-		case <-done:
-			return nil
-		default:
-			return errStopping("")
-		}
-	}
+	return nil
 }
 
 // beside runs do on a goroutine of its own and then, in the loop, then. The loop does
@@ -133,33 +152,36 @@ func (l *loop) beside(do func(), then func(now time.Time)) {
 	})
 }
 
-// run is the loop. It ends after stop, when no more message is to come.
+// begin makes the loop ready for messages. Afterwards run is to be called.
+func (l *loop) begin() {
+	l.slot, l.alarm, l.set = time.NewTimer(time.Hour), l.newAlarm(), -1
+	l.post(func(time.Time) {})
+}
+
+// run posts a message when a timeout is due, until the loop has ended.
 func (l *loop) run() {
-	defer close(l.ended)
-	slot := time.NewTimer(time.Hour)
-	defer slot.Stop()
-	precise := l.newAlarm()
-	defer precise.Stop()
-	set := time.Duration(-1) // the instant to which both are set; -1: one of them has rung
-	for !l.stopping || l.busy > 0 {
-		if next, ok := l.wheel.Next(); ok && next != set {
-			in := time.Until(l.origin.Add(next))
-			slot.Reset(in)
-			precise.Set(in)
-			set = next
-		}
+	defer l.slot.Stop()
+	defer l.alarm.Stop()
+	rung := func(time.Time) { l.set = -1 }
+	for {
 		select {
-		case f := <-l.inbox:
-			f(time.Now())
-			l.drain()
-		case <-slot.C:
-			set = -1
-		case <-precise.C():
-			set = -1
+		case <-l.slot.C:
+			l.post(rung)
+		case <-l.alarm.C():
+			l.post(rung)
+		case <-l.ended:
+			return
 		}
-		now := time.Now()
-		l.wheel.Advance(now.Sub(l.origin), func(t planner.Timeout) { t.Fire(now) })
-		l.dispatch(now)
+	}
+}
+
+// sleep sets the timers to the next timeout.
+func (l *loop) sleep() {
+	if next, ok := l.wheel.Next(); ok && next != l.set {
+		in := time.Until(l.origin.Add(next))
+		l.slot.Reset(in)
+		l.alarm.Set(in)
+		l.set = next
 	}
 }
 
@@ -173,18 +195,6 @@ func (l *loop) newAlarm() alarm.Alarm {
 		l.log.Info("slots may fire up to a millisecond late", "reason", err)
 	}
 	return alarm.Silent{}
-}
-
-// drain runs the messages that are there already, up to a batch.
-func (l *loop) drain() {
-	for range batch - 1 {
-		select {
-		case f := <-l.inbox:
-			f(time.Now())
-		default:
-			return
-		}
-	}
 }
 
 // dispatch sends every call that can go.

@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -252,4 +254,26 @@ func TestWallClockIsPutBack(t *testing.T) {
 			t.Errorf("sent %q, the call that must wait for an hour is %s", f.targets(), s.mustGet(t, c.ID).State)
 		}
 	})
+}
+
+// TestPanicOfAMessage: a panic within the loop ends the process, though the goroutine that runs the
+// message recovers from panics.
+func TestPanicOfAMessage(t *testing.T) {
+	if os.Getenv("THROTTLER_TEST_PANIC") == "" {
+		cmd := exec.Command(os.Args[0], "-test.run", "^TestPanicOfAMessage$")
+		cmd.Env = append(os.Environ(), "THROTTLER_TEST_PANIC=1")
+		out, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "a message panicked: of the observer") || !strings.Contains(string(out), "enqueue") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	u := Upstream{}
+	u.URL, u.Transport = "http://api.test", immediate{}
+	s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Observe: func(Event) { panic("of the observer") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { recover() }()
+	s.Submit(t.Context(), Request{Upstream: "api", Target: "/"})
 }

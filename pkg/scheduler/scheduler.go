@@ -14,8 +14,8 @@
 //
 // # Inside
 //
-// One goroutine, the loop, owns the wheel and the state of each upstream; the others send
-// it messages. A call passes
+// The loop owns the wheel and the state of each upstream. Goroutines post messages to it, which
+// run one at a time, each on the goroutine that posts it. A call passes
 //
 //	submit.go     the caller's goroutine: check the request, compute its demand
 //	waiting.go    the loop: admit, plan (package planner), refuse by ETA
@@ -88,7 +88,8 @@ func New(c Config) (*Scheduler, error) {
 		s.relay = newRelay(c.Ended, s.journal, s.log)
 		s.followUps.work.Go(func() { s.relay.run(s.followUps.ctx) })
 	}
-	go s.loop.run()
+	s.loop.begin()
+	s.loop.work.Go(s.loop.run)
 	if s.journal.outlives() {
 		s.followUps.work.Go(func() { s.journal.watch(s.followUps.ctx) })
 		s.followUps.resumeAll(services)

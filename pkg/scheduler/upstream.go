@@ -16,7 +16,7 @@ import (
 )
 
 // An upstreamState is all that the loop knows of one upstream. Each part has an owner
-// that knows nothing of the others; the loop's goroutine alone calls them.
+// that knows nothing of the others; the loop alone calls them.
 type upstreamState struct {
 	*service // as it is configured now
 	loop     *loop
