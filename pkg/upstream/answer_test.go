@@ -295,12 +295,12 @@ func TestFromGateway(t *testing.T) {
 // TestInspectionAtItsBound: an answer of just as many bytes as may be inspected is whole.
 func TestInspectionAtItsBound(t *testing.T) {
 	for size, max := range map[string]int64{"": 1, "x": 1, "0123456789": 10} {
-		h, start := inspect(io.NopCloser(strings.NewReader(size)), max, 0)
+		h, start := inspect(io.NopCloser(strings.NewReader(size)), max, -1, 0)
 		if ended, err := h.ended(); !ended || err != io.EOF || string(start) != size {
 			t.Errorf("%q of at most %d bytes: %q, ended: %v, %v", size, max, start, ended, err)
 		}
 	}
-	h, start := inspect(io.NopCloser(strings.NewReader("0123456789a")), 10, 0)
+	h, start := inspect(io.NopCloser(strings.NewReader("0123456789a")), 10, -1, 0)
 	if ended, _ := h.ended(); ended || len(start) < 10 {
 		t.Errorf("one byte more: %q, ended: %v", start, ended)
 	}
@@ -312,7 +312,7 @@ func TestLongBodyMayTakeItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, closes := range []bool{true, false} {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			head, _ := inspect(io.NopCloser(strings.NewReader("0123456789")), 1, 0)
+			head, _ := inspect(io.NopCloser(strings.NewReader("0123456789")), 1, -1, 0)
 			body := &tail{head, cancel, time.AfterFunc(time.Second, func() { cancel(errTimeout) }), time.Second}
 			for range 5 {
 				time.Sleep(900 * time.Millisecond)

@@ -151,7 +151,7 @@ func exchange(transport http.RoundTripper, req *http.Request) (*http.Response, e
 func (u *Upstream) answered(res *Result, in *Input, life *lifetime, delay time.Duration) {
 	resp := res.Response
 	res.Sent, res.Answered = true, !fromGateway(resp.StatusCode)
-	head, start := inspect(resp.Body, u.MaxInspect, delay)
+	head, start := inspect(resp.Body, u.MaxInspect, resp.ContentLength, delay)
 	ended, err := head.ended()
 	switch {
 	case ended && err != io.EOF:

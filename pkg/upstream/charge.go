@@ -63,12 +63,13 @@ func (cs charges) of(in *Input, a *answer) []Charge {
 	if len(cs) == 0 {
 		return nil
 	}
-	env, all := in.answer(a), make([]Charge, len(cs))
+	var env any = in.answer(a)
+	all := make([]Charge, len(cs))
 	for i, c := range cs {
 		if c.program == nil || c.usesBody && (a.partial || a.unreadable() != "") {
 			continue
 		}
-		if v, err := expr.Run(c.program, env); err == nil { // an error is of an answer without the cost
+		if v, err := in.machine.Run(c.program, env); err == nil { // an error is of an answer without the cost
 			all[i] = chargeOf(v)
 		}
 	}

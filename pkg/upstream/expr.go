@@ -67,21 +67,26 @@ type answerEnv struct {
 	Keyed  bool             `expr:"keyed"`
 }
 
-func (in *Input) env() requestEnv {
-	return requestEnv{
-		Method: in.r.Method,
-		Path:   in.path,
-		Query:  in.queryParam,
-		Form:   in.formParam,
-		Param:  in.Param,
-		Header: in.header,
-		JSON:   in.jsonValue,
-		XML:    in.xmlValue,
+// variables returns the variables of request expressions.
+func (in *Input) variables() requestEnv {
+	if in.boxed == nil {
+		in.env = requestEnv{
+			Method: in.r.Method,
+			Path:   in.path,
+			Query:  in.queryParam,
+			Form:   in.formParam,
+			Param:  in.Param,
+			Header: in.header,
+			JSON:   in.jsonValue,
+			XML:    in.xmlValue,
+		}
+		in.boxed = in.env
 	}
+	return in.env
 }
 
 func (in *Input) answer(a *answer) answerEnv {
-	env := answerEnv{requestEnv: in.env(), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent, Repeat: in.r.Repeat, Keyed: in.keyed}
+	env := answerEnv{requestEnv: in.variables(), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent, Repeat: in.r.Repeat, Keyed: in.keyed}
 	env.Header = func(name string) (string, error) { return a.header.Get(name), nil }
 	return env
 }
@@ -263,10 +268,13 @@ func (e *Expr) Text(in *Input) (string, error) {
 	return text, nil
 }
 
-func (e *Expr) run(in *Input) (any, error) { return e.eval(in.env()) }
+func (e *Expr) run(in *Input) (any, error) {
+	in.variables()
+	return e.eval(in, in.boxed)
+}
 
-func (e *Expr) eval(env any) (any, error) {
-	v, err := expr.Run(e.program, env)
+func (e *Expr) eval(in *Input, env any) (any, error) {
+	v, err := in.machine.Run(e.program, env)
 	if err != nil {
 		var why unclear
 		if errors.As(err, &why) {

@@ -41,8 +41,10 @@ func newParams(values url.Values) *params {
 // name at a zero byte, or ignore the case.
 func loose(name string) string {
 	name, _, _ = strings.Cut(name, "\x00")
-	return strings.NewReplacer(".", "_", " ", "_").Replace(strings.ToLower(strings.TrimSpace(name)))
+	return underscores.Replace(strings.ToLower(strings.TrimSpace(name)))
 }
+
+var underscores = strings.NewReplacer(".", "_", " ", "_")
 
 func (p *params) get(name string) (value string, there bool, err error) {
 	values, n := p.values[name], p.names[loose(name)]

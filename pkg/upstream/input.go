@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/expr-lang/expr/vm"
+
 	"github.com/seed-30fe103d/throttler/pkg/internal/xmltext"
 )
 
@@ -22,6 +24,10 @@ type Input struct {
 	json  *document
 	xml   *xmlDocument
 	keyed bool // it has the key that Idempotency names
+
+	env     requestEnv // made at the first use
+	boxed   any        // env
+	machine vm.VM      // runs one expression after the other
 }
 
 // NewInput returns the Input of a request.

@@ -1,8 +1,11 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,6 +16,7 @@ import (
 type head struct {
 	body io.ReadCloser
 	max  int
+	size int // of the body up to max; -1 if it is not known
 
 	done chan struct{} // closed when reading ahead has ended
 	err  error         // read error that ended it, io.EOF at the end of the body; nil if enough was read. Set before done closes.
@@ -26,9 +30,13 @@ type head struct {
 
 // inspect reads up to max bytes of a body for up to delay; with zero it waits as
 // long as the attempt may last. It returns the bytes read. Reading ahead may go
-// on after it; closing the head waits for its end.
-func inspect(body io.ReadCloser, max int64, delay time.Duration) (*head, []byte) {
-	h := &head{body: body, max: int(max), done: make(chan struct{})}
+// on after it; closing the head waits for its end. Size is that of the body, below
+// zero if it is not known.
+func inspect(body io.ReadCloser, max, size int64, delay time.Duration) (*head, []byte) {
+	h := &head{body: body, max: int(max), size: int(min(size, max)), done: make(chan struct{})}
+	if body == http.NoBody { // as of HEAD, with any length
+		h.size, delay = 0, 0
+	}
 	if delay == 0 {
 		h.fill()
 		return h, h.buf
@@ -46,14 +54,24 @@ func inspect(body io.ReadCloser, max int64, delay time.Duration) (*head, []byte)
 	return h, h.buf[:len(h.buf):len(h.buf)]
 }
 
+// maxRead is how many bytes of a body are read at once.
+const maxRead = 16 << 10
+
 // fill reads ahead.
 func (h *head) fill() {
 	defer close(h.done)
-	chunk := make([]byte, min(h.max+1, 16<<10))
 	for {
-		n, err := h.body.Read(chunk)
 		h.mu.Lock()
-		h.buf = append(h.buf, chunk[:n]...)
+		room := h.size + 1 - len(h.buf) // with a byte for its end
+		if room <= 0 {
+			room = bytes.MinRead
+		}
+		h.buf = slices.Grow(h.buf, min(room, maxRead))
+		free := h.buf[len(h.buf):cap(h.buf)]
+		h.mu.Unlock()
+		n, err := h.body.Read(free[:min(len(free), maxRead, h.max+1)])
+		h.mu.Lock()
+		h.buf = h.buf[:len(h.buf)+n]
 		enough := h.stop || len(h.buf) > h.max
 		h.mu.Unlock()
 		if err != nil {

@@ -133,12 +133,15 @@ func (r *Rules) Judge(in *Input, status int, header http.Header, body []byte) *R
 }
 
 func (r *Rules) first(in *Input, a *answer) *Rule {
-	env := in.answer(a)
+	if len(r.rules) == 0 {
+		return nil
+	}
+	var env any = in.answer(a)
 	for i := range r.rules {
 		if a.failure != "" && !r.rules[i].onFailure {
 			continue
 		}
-		if v, err := expr.Run(r.rules[i].program, env); err == nil && v.(bool) {
+		if v, err := in.machine.Run(r.rules[i].program, env); err == nil && v.(bool) {
 			return &r.rules[i].Rule
 		}
 	}
