@@ -1,53 +1,89 @@
 package store
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"hash"
 	"hash/crc32"
 	"strconv"
+	"sync"
 )
 
 var errChecksum = errors.New("a row does not match its checksum: the file is damaged, or was changed by another program")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sum returns the sum of a row's values: a CRC-32C, and in a sealed file the beginning of an
-// HMAC-SHA-256, so that a row without the key cannot be made or changed.
-func (c *codec) sum(values ...any) int64 {
-	if c.macs == nil {
-		crc := uint32(0)
-		write(func(part []byte) { crc = crc32.Update(crc, castagnoli, part) }, values)
-		return int64(crc)
-	}
-	m := c.macs.Get().(*mac)
-	defer c.macs.Put(m)
-	m.Reset()
-	write(func(part []byte) { m.Write(part) }, values)
-	return int64(binary.BigEndian.Uint64(m.Sum(m.result[:0])))
+// A sum is that of a row's values: a CRC-32C, and in a sealed file the beginning of an
+// HMAC-SHA-256, so that a row without the key cannot be made or changed. Each value has its
+// length or an end, so no two rows have the same text.
+type sum struct {
+	pool   *sync.Pool // to which it goes back
+	mac    hash.Hash  // nil: a CRC-32C
+	result [sha256.Size]byte
+	crc    uint32
+	text   []byte // of the values that are not in it yet
 }
 
-// write gives the values of a row, in pieces. Each has its length or an end, so no two rows
-// have the same text.
-func write(to func(part []byte), values []any) {
-	text := make([]byte, 0, 512)
-	for _, v := range values {
-		switch v := v.(type) {
-		case []byte:
-			to(append(strconv.AppendInt(text, int64(len(v)), 10), ':'))
-			to(v)
-			text = text[:0]
-		case string:
-			text = append(strconv.AppendInt(text, int64(len(v)), 10), ':')
-			text = append(text, v...)
-		case int64:
-			text = append(strconv.AppendInt(text, v, 10), ';')
-		case int:
-			text = append(strconv.AppendInt(text, int64(v), 10), ';')
-		case bool:
-			text = append(strconv.AppendBool(text, v), ';')
-		default:
-			panic("BUG: a value of a type that has no text")
-		}
+// checksums are the sums of files without a seal.
+var checksums = sync.Pool{New: func() any { return &sum{} }}
+
+// newSum returns the sum of no values. Its end gives it back.
+func (c *codec) newSum() *sum {
+	pool := c.macs
+	if c.macs == nil {
+		pool = &checksums
 	}
-	to(text)
+	s := pool.Get().(*sum)
+	s.pool = pool
+	return s
 }
+
+func (s *sum) texts(values ...string) {
+	for _, v := range values {
+		s.text = append(strconv.AppendInt(s.text, int64(len(v)), 10), ':')
+		s.text = append(s.text, v...)
+	}
+}
+
+func (s *sum) bytes(v []byte) {
+	s.text = append(strconv.AppendInt(s.text, int64(len(v)), 10), ':')
+	s.add(s.text)
+	s.add(v)
+	s.text = s.text[:0]
+}
+
+func (s *sum) ints(values ...int64) {
+	for _, v := range values {
+		s.text = append(strconv.AppendInt(s.text, v, 10), ';')
+	}
+}
+
+func (s *sum) bool(v bool) { s.text = append(strconv.AppendBool(s.text, v), ';') }
+
+func (s *sum) add(text []byte) {
+	if s.mac == nil {
+		s.crc = crc32.Update(s.crc, castagnoli, text)
+	} else {
+		s.mac.Write(text)
+	}
+}
+
+// end returns the sum, and gives it back for other values.
+func (s *sum) end() (result int64) {
+	s.add(s.text)
+	if s.mac == nil {
+		result = int64(s.crc)
+		s.crc = 0
+	} else {
+		result = int64(binary.BigEndian.Uint64(s.mac.Sum(s.result[:0])))
+		s.mac.Reset()
+	}
+	if s.text = s.text[:0]; cap(s.text) <= maxSumText {
+		s.pool.Put(s)
+	}
+	return result
+}
+
+// maxSumText is the longest text, in bytes, that a sum keeps room for.
+const maxSumText = 64 << 10

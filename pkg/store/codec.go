@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"net/http"
 	"sync"
 
@@ -23,15 +22,9 @@ import (
 type codec struct {
 	key  []byte
 	aead cipher.AEAD // nil: in the clear
-	macs *sync.Pool  // of *mac; nil: rows have checksums
+	macs *sync.Pool  // of sums that need the key; nil: rows have checksums
 
 	blinding []byte // key of the hashes of identities; set by bind
-}
-
-// A mac computes sums of rows, one after the other.
-type mac struct {
-	hash.Hash
-	result [sha256.Size]byte
 }
 
 // bind lets the codec make and demand sums that need the key, and encrypted contents.
@@ -43,7 +36,7 @@ func (c *codec) bind() {
 	}
 	c.blinding = derive("identities")
 	derived := derive("sums of rows")
-	c.macs = &sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, derived)} }}
+	c.macs = &sync.Pool{New: func() any { return &sum{mac: hmac.New(sha256.New, derived)} }}
 }
 
 // newCodec returns a codec; a nil key leaves bodies in the clear.
@@ -88,7 +81,14 @@ const (
 )
 
 func (p *content) checksum(c *codec, id string, k kind) int64 {
-	return c.sum(id, string(k), p.method, p.target, p.status, p.truncated, p.headers, p.body, p.encrypted)
+	s := c.newSum()
+	s.texts(id, string(k), p.method, p.target)
+	s.ints(int64(p.status))
+	s.bool(p.truncated)
+	s.texts(p.headers)
+	s.bytes(p.body)
+	s.bytes(p.encrypted)
+	return s.end()
 }
 
 // encode encrypts a content, if there is a key, and sets its checksum.

@@ -45,11 +45,17 @@ func (r *row) fields() []any {
 // checksum covers the columns that every change has at hand: all that decide
 // whether, when and with which permits the call is sent.
 func (r *row) checksum(d *codec) int64 {
-	parts := []any{r.id, r.upstream, r.state, r.rank, r.async, r.callback, r.resolves, r.accepted, r.notBefore, r.due, r.deadline, r.ended, r.attempts, r.spent}
+	s := d.newSum()
+	s.texts(r.id, r.upstream, r.state)
+	s.ints(r.rank)
+	s.bool(r.async)
+	s.texts(r.callback, r.resolves)
+	s.ints(r.accepted, r.notBefore, r.due, r.deadline, r.ended)
+	s.texts(r.attempts, r.spent)
 	if r.named != "" { // rows of older programs have none
-		parts = append(parts, r.named)
+		s.texts(r.named)
 	}
-	return d.sum(parts...)
+	return s.end()
 }
 
 // row returns the columns that change with a call.

@@ -269,11 +269,17 @@ func (c *codec) decryptHold(h *lease.Hold) (err error) {
 // holdSum is the sum of a row of quota. A row without since and reason has the sum that it
 // had in earlier schemas, which knew neither.
 func (c *codec) holdSum(h lease.Hold) int64 {
-	values := []any{h.ID, h.Upstream, h.Limit, h.Key, h.Every, h.Permits, micros(h.Back), h.Paused}
+	s := c.newSum()
+	s.ints(h.ID)
+	s.texts(h.Upstream, h.Limit, h.Key)
+	s.bool(h.Every)
+	s.ints(int64(h.Permits), micros(h.Back))
+	s.bool(h.Paused)
 	if since := micros(h.Since); since != 0 || h.Reason != "" {
-		values = append(values, since, h.Reason)
+		s.ints(since)
+		s.texts(h.Reason)
 	}
-	return c.sum(values...)
+	return s.end()
 }
 
 // blind returns the hash of an identity as a file has it: in a sealed one only the key can
