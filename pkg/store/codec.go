@@ -66,6 +66,11 @@ type content struct {
 	sum            int64
 }
 
+// responseFields are in the order of responseColumns.
+func (p *content) responseFields() []any {
+	return []any{&p.status, &p.headers, &p.body, &p.truncated, &p.encrypted, &p.sum}
+}
+
 // A kind of content is authenticated with it, so none passes for another.
 type kind string
 

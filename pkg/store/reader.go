@@ -45,22 +45,26 @@ func within[T any](ctx context.Context, r *reader, read func(q querier) (T, erro
 
 // The queries of one call.
 const (
-	selectCall        = "SELECT " + columns + " FROM current WHERE id = ?"
-	selectPendingCall = selectCall + " AND state IN ('waiting', 'unknown')"
+	selectCall = "SELECT " + columns + `, coalesce(status, 0), coalesce(answer_headers, ''), answer, coalesce(truncated, 0), answer_sealed, coalesce(answer_sum, 0),
+		answer_sum IS NOT NULL AND state NOT IN ('waiting', 'sending') FROM current JOIN (SELECT seq, ` + responseColumns + " FROM calls) USING (seq) WHERE id = ?"
+	selectPendingCall = "SELECT " + columns + " FROM current WHERE id = ? AND state IN ('waiting', 'unknown')"
 	selectWaitingCall = "SELECT " + columns + " FROM current WHERE seq = ? AND state = 'waiting'"
 )
 
 // Get implements [scheduler.Store].
 func (r *reader) Get(ctx context.Context, id string) (*scheduler.Call, error) {
-	found := &row{}
-	err := r.queries.QueryRowContext(ctx, selectCall, id).Scan(found.fields()...)
+	found, response, answered := &row{}, &content{}, false
+	err := r.queries.QueryRowContext(ctx, selectCall, id).Scan(append(append(found.fields(), response.responseFields()...), &answered)...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, fmt.Errorf("%w: %s", scheduler.ErrNotFound, id)
 	}
 	if err != nil {
 		return nil, r.check(ctx, err)
 	}
-	c, err := found.withResponse(ctx, r.queries, r.codec)
+	c, err := found.call(r.codec)
+	if answered && err == nil {
+		c.Response, err = r.codec.decodeResponse(c.ID, response)
+	}
 	return c, r.check(ctx, err)
 }
 
@@ -127,9 +131,11 @@ func (r *reader) Find(ctx context.Context, e *scheduler.Entry) (*scheduler.Call,
 	return nil, nil
 }
 
+const selectEndedBy = "SELECT ended_by FROM keys WHERE key = ? AND ended_by <> ''"
+
 // EndedBy implements [scheduler.Store].
 func (r *reader) EndedBy(ctx context.Context, identity string) (by string, err error) {
-	err = r.db.QueryRowContext(ctx, "SELECT ended_by FROM keys WHERE key = ? AND ended_by <> ''", identityKey(r.codec, identity).hash).Scan(&by)
+	err = r.queries.QueryRowContext(ctx, selectEndedBy, identityKey(r.codec, identity).hash).Scan(&by)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}

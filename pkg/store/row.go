@@ -165,8 +165,7 @@ func (r *row) withResponse(ctx context.Context, q querier, d *codec) (*scheduler
 // response returns the columns of a row's response, nil if there is none.
 func (r *row) response(ctx context.Context, q querier) (*content, error) {
 	a := &content{}
-	err := q.QueryRowContext(ctx, selectResponse, r.seq).
-		Scan(&a.status, &a.headers, &a.body, &a.truncated, &a.encrypted, &a.sum)
+	err := q.QueryRowContext(ctx, selectResponse, r.seq).Scan(a.responseFields()...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
