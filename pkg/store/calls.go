@@ -13,6 +13,9 @@ import (
 // of its own.
 const smallBody = 2048
 
+// maxArgs is at least the number of values of any change: a list of them grows nowhere.
+const maxArgs = 24
+
 // A new call waits, and has no attempt.
 const insertCall = `INSERT INTO calls (seq, id, upstream, lane, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before,
 	due, deadline, wake, sum, numbers, ` + requestColumns + `, state, ended_at, attempts, spent)
@@ -20,8 +23,8 @@ const insertCall = `INSERT INTO calls (seq, id, upstream, lane, rank, async, cal
 
 // insert adds a call; request is nil if it is not to be kept.
 func (c *conn) insert(r *row, request *content) error {
-	args := []any{r.seq, r.id, r.upstream, r.lane, r.rank, r.async, r.callback, r.resolves, c.epoch, r.bytes,
-		r.accepted, r.notBefore, r.due, r.deadline, r.wake, r.sum, r.numbers}
+	args := append(make([]any, 0, maxArgs), r.seq, r.id, r.upstream, r.lane, r.rank, r.async, r.callback, r.resolves, c.epoch, r.bytes,
+		r.accepted, r.notBefore, r.due, r.deadline, r.wake, r.sum, r.numbers)
 	switch {
 	case request == nil:
 		args = append(args, nil, nil, nil, nil, nil, nil)
@@ -99,7 +102,7 @@ func (c *conn) update(call *scheduler.Call, r *row, response *content, stayBound
 		return false, err
 	}
 	t := transition{ends: call.State.Finished(), answered: response != nil && !c.lowSpace}
-	args := []any{r.state, r.async, sent > 0, c.epoch, r.ended, r.attempts, r.spent, r.due, r.deadline, stayBound, r.wake, r.sum}
+	args := append(make([]any, 0, maxArgs), r.state, r.async, sent > 0, c.epoch, r.ended, r.attempts, r.spent, r.due, r.deadline, stayBound, r.wake, r.sum)
 	if t.answered {
 		args = append(args, response.status, response.headers, response.body, response.truncated, response.encrypted, response.sum)
 	}
