@@ -111,7 +111,7 @@ func BenchmarkRead(b *testing.B) {
 func BenchmarkSubmit(b *testing.B) {
 	const keys = 20_000
 	d := open(b, file(b), Options{Log: quiet})
-	u := scheduler.Upstream{MaxAge: 100 * time.Hour, MaxWaiting: 1e9, MaxWaitingBytes: 1 << 50}
+	u := scheduler.Upstream{MaxAge: 100 * time.Hour, MaxWaiting: 1e6, MaxWaitingBytes: 1 << 40}
 	u.URL, u.Transport = "http://api.test", roundTripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("answer")), Request: r}, nil
 	})
