@@ -5,6 +5,8 @@ package main
 var sealBugs = []bug{
 	{"rows of a sealed file have checksums", "pkg/store/checksum.go",
 		"	if c.macs == nil {", "	if true || c.macs == nil {", []string{"-run", "TestForgedRows"}},
+	{"a sum has the rows before", "pkg/store/checksum.go",
+		"		s.crc = 0\n", "", []string{"-run", "TestFormat|TestRead"}},
 	{"a file without a seal is sealed as it is", "pkg/store/seal.go",
 		"	if rows && !told {", "	if rows && false {", []string{"-run", "TestForgedRows|TestSealLater"}},
 	{"values of keys are in the clear", "pkg/store/seal.go",
