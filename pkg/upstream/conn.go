@@ -72,8 +72,8 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 func (c *conn) Write(p []byte) (int, error) {
-	if !c.speak() {
-		return 0, errSurplus
+	if err := c.speak(); err != nil {
+		return 0, err
 	}
 	c.writes.Add(1)
 	n, err := c.Conn.Write(p)
@@ -83,12 +83,19 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// speak ends the quiet before the first byte of a request. It reports whether that may go.
-func (c *conn) speak() bool {
+// speak ends the quiet before the first byte of a request, or refuses it. On a closed connection
+// no write is counted, not even until it has failed.
+func (c *conn) speak() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.quiet = false
-	return !c.surplus
+	switch {
+	case c.surplus:
+		return errSurplus
+	case c.closed:
+		return net.ErrClosed
+	}
+	return nil
 }
 
 func (c *conn) Close() error {

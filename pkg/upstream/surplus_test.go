@@ -160,6 +160,7 @@ func TestQuietConnection(t *testing.T) {
 		"a request over TLS, after such a record":  {[]step{take(hidden), read, write}, nil},
 		"a handshake, before a request has it":     {[]step{write, read, write, read}, nil},
 		"the end of an idle connection":            {[]step{take(first), write, read, release(first), end}, io.EOF},
+		"a request on a closed connection":         {[]step{func(c *conn, _ net.Conn) error { return c.Close() }, write}, net.ErrClosed},
 		"the request after a connection is closed": {[]step{func(c *conn, _ net.Conn) error { return c.Close() }, func(c *conn, _ net.Conn) error { c.take(first); return nil }}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
