@@ -62,7 +62,6 @@ func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // do answers a client that waits for the response.
 func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
 	req.IdempotencyKey = r.Header.Get("Idempotency-Key") // counts for durable calls only
-	req.Stay = true                                      // a client that has only closed its half of the connection gets the answer
 	resp, call, err := d.Scheduler.Do(r.Context(), req)
 	if err != nil {
 		// Also where the client seems to have disconnected: one that has only closed

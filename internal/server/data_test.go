@@ -198,15 +198,12 @@ func TestAdminURL(t *testing.T) {
 	}
 }
 
-// TestHalfClosedClientIsAnswered: a client that has closed its half of the connection
-// still reads, and must not take an empty 200 for a response. If its call is being sent it
-// gets the answer, else a refusal.
-func TestHalfClosedClientIsAnswered(t *testing.T) {
+// TestHalfClosedClientIsRefused: a client that has closed its half of the connection
+// still reads, and must not take an empty 200 for a response.
+func TestHalfClosedClientIsRefused(t *testing.T) {
 	release := make(chan struct{})
-	r := newRig(t, scheduler.Upstream{Concurrency: 1}, Refusal{}, func(w http.ResponseWriter, _ *http.Request) {
-		<-release
-		io.WriteString(w, "the answer")
-	})
+	r := newRig(t, scheduler.Upstream{Concurrency: 1}, Refusal{}, func(http.ResponseWriter, *http.Request) { <-release })
+	defer close(release)
 	begin := func(path string) net.Conn {
 		c, err := net.Dial("tcp", r.data.Listener.Addr().String())
 		if err != nil {
@@ -225,22 +222,15 @@ func TestHalfClosedClientIsAnswered(t *testing.T) {
 		c       net.Conn
 		status  int
 		outcome string
-		text    string
-		then    func()
-	}{
-		{waiting, 503, "not_executed", `"gone"`, func() {}},
-		{sending, 200, "done", "the answer", func() { close(release) }},
-	} {
+	}{{waiting, 503, "not_executed"}, {sending, 504, "unknown"}} {
 		tt.c.(*net.TCPConn).CloseWrite()
-		tt.then()
 		resp, err := http.ReadResponse(bufio.NewReader(tt.c), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if resp.StatusCode != tt.status || resp.Header.Get("Throttler-Outcome") != tt.outcome || !strings.Contains(string(body), tt.text) || err != nil {
-			t.Errorf("status %d, outcome %q, %s, %v; want %d, %s", resp.StatusCode, resp.Header.Get("Throttler-Outcome"), body, err, tt.status, tt.outcome)
+		if resp.StatusCode != tt.status || resp.Header.Get("Throttler-Outcome") != tt.outcome {
+			t.Errorf("status %d, outcome %q; want %d, %s", resp.StatusCode, resp.Header.Get("Throttler-Outcome"), tt.status, tt.outcome)
 		}
 	}
 }

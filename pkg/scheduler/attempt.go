@@ -15,9 +15,9 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// An attempt sends a call once, on a goroutine of its own, or on that of a caller that stays
-// until its end. The loop has taken the permits; the attempt stores the intent, sends the
-// request, asks the retry policy, and hands the loop what came of it.
+// An attempt sends a call once, on a goroutine of its own. The loop has taken the
+// permits; the attempt stores the intent, sends the request, asks the retry policy, and
+// hands the loop what came of it.
 type attempt struct {
 	loop    *loop
 	service *service // as it was configured when the attempt began
@@ -38,7 +38,6 @@ type ending struct {
 }
 
 func (a *attempt) run() {
-	defer a.loop.work.Done()
 	e := a.send()
 	a.loop.post(func(now time.Time) {
 		a.loop.busy--

@@ -57,10 +57,6 @@ type Request struct {
 	// NoCopy tells that Header and Body are not changed any more: the call keeps them,
 	// and no copy.
 	NoCopy bool
-	// Stay tells Do that the goroutine of its caller may make the attempts of the call, which
-	// saves one of their own. If ctx ends during an attempt, Do then returns at the attempt's
-	// end, with its answer if there is one. While the call waits, Do returns at once.
-	Stay bool
 
 	origin *origin // nil for a call of a caller
 }

@@ -47,10 +47,7 @@ func (u *upstreamState) send(now time.Time, c *call) {
 		intent.setSpent(append(before, own...))
 	}
 	l.busy++
-	l.work.Add(1)
-	if !c.caller.grant(a) {
-		go a.run()
-	}
+	l.work.Go(a.run)
 }
 
 // complete takes in the end of an attempt and does what follows.
@@ -202,7 +199,7 @@ func (u *upstreamState) again(now time.Time, c *call, r *upstream.Result, n next
 		end = Expired
 		c.because(PastDeadline)
 	}
-	if n.again && c.leaves() {
+	if n.again && c.abandoned() {
 		c.because(Gone)
 	} else if n.again && (c.Async || !u.loop.stopping && !u.shut()) {
 		c.due = n.at.Sub(u.loop.origin)
@@ -227,7 +224,7 @@ func (u *upstreamState) resume(now time.Time, c *call, next *Call) {
 	switch {
 	case c.flight.endedBy != "": // while that was recorded
 		u.finish(now, c, Cancelled)
-	case c.leaves():
+	case c.abandoned():
 		c.because(Gone)
 		u.finish(now, c, Cancelled)
 	case u.loop.stopping && !c.Async:
@@ -236,7 +233,6 @@ func (u *upstreamState) resume(now time.Time, c *call, next *Call) {
 		u.refuseCallers(now, []*call{c})
 	default:
 		u.loop.observe(Event{Kind: EventWaiting, Call: next})
-		c.caller.grant(nil)
 		u.wait(now, c)
 	}
 }

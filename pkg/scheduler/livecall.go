@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"container/list"
-	"context"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -40,46 +39,12 @@ type call struct {
 
 // A caller waits in Do for the end of its call, or for an answer that streams.
 type caller struct {
-	// news has the attempts that the caller is to make if it stays: each by itself, and then
-	// nil if the call waits again. It is closed when end is set.
-	news  chan *attempt
-	stays context.Context // of a caller that makes the attempts itself, else nil
-	end   *Call           // the call as it ends; from then on its answer is the caller's
-	left  bool            // before
+	told chan struct{} // closed when end is set
+	end  *Call         // the call as it ends; from then on its answer is the caller's
+	left bool          // before
 
 	until time.Time // the end of its wait for queries about its unknown call
 	gone  time.Time // the latest instant of a sending for it, by ClientTimeout; zero for none
-}
-
-// await makes the attempts that the loop grants the caller, until the call has ended; false if
-// ctx ends while it waits. An attempt is then for another goroutine to make.
-func (c *caller) await(ctx context.Context) bool {
-	leaving := ctx.Done()
-	for {
-		select {
-		case a, more := <-c.news:
-			switch {
-			case !more:
-				return true
-			case a == nil:
-				leaving = ctx.Done()
-			default:
-				leaving = nil
-				a.run()
-			}
-		case <-leaving:
-			return false
-		}
-	}
-}
-
-// grant lets the caller make an attempt; false if it makes none itself.
-func (c *caller) grant(a *attempt) bool {
-	if c == nil || c.stays == nil {
-		return false
-	}
-	c.news <- a
-	return true
 }
 
 // A phase is the state of a call as its upstream counts it.
@@ -184,20 +149,11 @@ func (c *call) passesOn(end State) bool {
 // abandoned reports whether the caller has left, before its answer was its own.
 func (c *call) abandoned() bool { return c.caller != nil && c.caller.left }
 
-// leaves is abandoned before a call waits again: a caller that stays for an attempt may have
-// left during it.
-func (c *call) leaves() bool {
-	if c.caller != nil && c.caller.stays != nil && c.caller.stays.Err() != nil {
-		c.caller.left = true
-	}
-	return c.abandoned()
-}
-
 // tell wakes the caller of Do, once.
 func (c *call) tell(end *Call) {
 	if c.caller != nil && c.caller.end == nil {
 		c.caller.end = end
-		close(c.caller.news)
+		close(c.caller.told)
 	}
 }
 

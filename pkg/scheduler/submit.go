@@ -71,10 +71,7 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 		c.State = Cancelled
 		return nil, c.Call, err
 	}
-	c.caller = &caller{news: make(chan *attempt, 2)}
-	if r.Stay || ctx.Done() == nil {
-		c.caller.stays = ctx
-	}
+	c.caller = &caller{told: make(chan struct{})}
 	c.Deadline = earlier(c.Deadline, c.AcceptedAt.Add(sv.MaxWait))
 	if d, ok := ctx.Deadline(); ok {
 		c.Deadline = earlier(c.Deadline, d)
@@ -96,7 +93,9 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	case known != nil:
 		return s.joinOrDo(ctx, r, known.ID, sv, c.Call)
 	}
-	if !c.caller.await(ctx) {
+	select {
+	case <-c.caller.told:
+	case <-ctx.Done():
 		return s.leave(ctx, id, c)
 	}
 	last := c.caller.end.snapshot()
@@ -135,13 +134,6 @@ func (s *Scheduler) joinOrDo(ctx context.Context, r Request, id string, sv *serv
 func (s *Scheduler) leave(ctx context.Context, id string, c *call) (*http.Response, *Call, error) {
 	inLoop := context.WithoutCancel(ctx)
 	s.loop.ask(inLoop, func(now time.Time) { c.up.abandon(now, c) })
-	select {
-	case a := <-c.caller.news: // granted before it was abandoned
-		if a != nil {
-			go a.run()
-		}
-	default:
-	}
 	snapshot, err := s.Get(inLoop, id)
 	if err != nil {
 		return nil, nil, ctx.Err()

@@ -185,9 +185,11 @@ func (u *upstreamState) depart(c *call) {
 
 // abandon notes that the caller has left.
 func (u *upstreamState) abandon(now time.Time, c *call) {
-	if c.caller.end != nil {
+	select {
+	case <-c.caller.told:
 		c.discardAnswer()
 		return
+	default:
 	}
 	c.caller.left = true
 	if c.State == Waiting {
