@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -95,7 +96,12 @@ func (l *loop) post(f func(now time.Time)) bool {
 	if l.over() {
 		return false
 	}
-	defer endProcess()
+	whole := false
+	defer func() {
+		if !whole {
+			endProcess(recover())
+		}
+	}()
 	now := time.Now()
 	f(now)
 	l.wheel.Advance(now.Sub(l.origin), func(t planner.Timeout) { t.Fire(now) })
@@ -105,6 +111,7 @@ func (l *loop) post(f func(now time.Time)) bool {
 	} else {
 		l.sleep()
 	}
+	whole = true
 	return true
 }
 
@@ -118,14 +125,13 @@ func (l *loop) over() bool {
 	}
 }
 
-// endProcess ends the process if a message panics. The goroutine that has posted it may recover
-// from panics, as handlers of net/http do, and would go on with half of a message done.
-func endProcess() {
-	if bug := recover(); bug != nil {
-		message := fmt.Sprintf("throttler: a message panicked: %v\n\n%s", bug, debug.Stack())
-		go panic(message)
-		select {}
-	}
+// endProcess ends the process, for a message has panicked, or has ended its goroutine
+// (runtime.Goexit). The goroutine that has posted it may recover from panics, as handlers of
+// net/http do, and would go on with half of a message done.
+func endProcess(bug any) {
+	message := fmt.Sprintf("throttler: a message did not end: %v\n\n%s", cmp.Or(bug, any("its goroutine has ended")), debug.Stack())
+	go panic(message)
+	select {}
 }
 
 // ask is post with an error: that of a ctx that has ended before, or that the loop has.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -256,21 +257,25 @@ func TestWallClockIsPutBack(t *testing.T) {
 	})
 }
 
-// TestPanicOfAMessage: a panic within the loop ends the process, though the goroutine that runs the
-// message recovers from panics.
-func TestPanicOfAMessage(t *testing.T) {
-	if os.Getenv("THROTTLER_TEST_PANIC") == "" {
-		cmd := exec.Command(os.Args[0], "-test.run", "^TestPanicOfAMessage$")
-		cmd.Env = append(os.Environ(), "THROTTLER_TEST_PANIC=1")
-		out, err := cmd.CombinedOutput()
-		if err == nil || !strings.Contains(string(out), "a message panicked: of the observer") || !strings.Contains(string(out), "enqueue") {
-			t.Errorf("%v\n%s", err, out)
+// TestMessageThatDoesNotEnd: a panic within the loop ends the process, though the goroutine that
+// runs the message recovers from panics; so does the end of that goroutine.
+func TestMessageThatDoesNotEnd(t *testing.T) {
+	ways := map[string]func(Event){"a panic": func(Event) { panic("a panic") }, "its goroutine has ended": func(Event) { runtime.Goexit() }}
+	observe, inside := ways[os.Getenv("THROTTLER_TEST_MESSAGE")]
+	if !inside {
+		for way := range ways {
+			cmd := exec.Command(os.Args[0], "-test.run", "^TestMessageThatDoesNotEnd$")
+			cmd.Env = append(os.Environ(), "THROTTLER_TEST_MESSAGE="+way)
+			out, err := cmd.CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "a message did not end: "+way) || !strings.Contains(string(out), "enqueue") {
+				t.Errorf("%s: %v\n%s", way, err, out)
+			}
 		}
 		return
 	}
 	u := Upstream{}
 	u.URL, u.Transport = "http://api.test", immediate{}
-	s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Observe: func(Event) { panic("of the observer") }})
+	s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Observe: observe})
 	if err != nil {
 		t.Fatal(err)
 	}
