@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -34,9 +33,6 @@ type head struct {
 // zero if it is not known.
 func inspect(body io.ReadCloser, max, size int64, delay time.Duration) (*head, []byte) {
 	h := &head{body: body, max: int(max), size: int(min(size, max)), done: make(chan struct{})}
-	if body == http.NoBody { // as of HEAD, with any length
-		h.size, delay = 0, 0
-	}
 	if delay == 0 {
 		h.fill()
 		return h, h.buf

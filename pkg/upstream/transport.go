@@ -132,12 +132,19 @@ func (w *wire) trace() *httptrace.ClientTrace {
 	}
 }
 
-// take takes the connection that net/http has got, or refuses it before a byte is written.
+// take takes the connection that net/http has got, or refuses it before a byte is written. It
+// waits until the request before has its answer: net/http puts a connection back first, and would
+// tell that request of a refusal instead.
 func (w *wire) take(info httptrace.GotConnInfo) {
 	c := info.Conn
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
 		w.shared = t.ConnectionState().NegotiatedProtocol == "h2"
+	}
+	own, _ := c.(*conn)
+	w.plain = c == info.Conn
+	if own != nil && !w.shared {
+		own.take(w)
 	}
 	var refused error
 	if w.connected {
@@ -154,12 +161,8 @@ func (w *wire) take(info httptrace.GotConnInfo) {
 		}
 		return
 	}
-	w.connected, w.at, w.first = true, time.Now(), info.Conn
-	if own, ok := c.(*conn); ok {
-		w.conn, w.plain = own, c == info.Conn
-		if !w.shared {
-			own.take(w)
-		}
+	w.connected, w.at, w.first, w.conn = true, time.Now(), info.Conn, own
+	if own != nil {
 		w.before = own.writes.Load() // after the farewell of a closed one
 	}
 }
