@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,11 @@ func startTill(t *testing.T, path string, up *log, o Options) *scheduler.Schedul
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startTillWith(t, d, up)
+}
+
+func startTillWith(t *testing.T, d scheduler.Durable, up *log) *scheduler.Scheduler {
+	t.Helper()
 	u := scheduler.Upstream{Identity: `path startsWith "/query" ? nil : path`, Numbers: map[string]string{"order": "path"}, Durable: `path startsWith "/durable"`, NoBody: `path == "/card"`}
 	u.Ends, u.Idempotent = `param("ends") == "" ? nil : param("ends")`, "true"
 	u.Asks = `path startsWith "/query" ? param("about") : nil`
@@ -132,6 +138,39 @@ func TestQuerySettlesStoredCalls(t *testing.T) {
 			if err != nil || got.State != want || want == scheduler.Done && !strings.Contains(got.Last().Reason, query.ID) {
 				t.Errorf("%s: %+v, %v; want %s by query %s", about, got, err, want, query.ID)
 			}
+		}
+	})
+}
+
+// slowFind is a store that answers a lookup a second late.
+type slowFind struct{ *DB }
+
+func (d slowFind) Find(ctx context.Context, e *scheduler.Entry) (*scheduler.Call, error) {
+	c, err := d.DB.Find(ctx, e)
+	time.Sleep(time.Second)
+	return c, err
+}
+
+// TestIdentityOfASlowStore: a client whose call is looked up while a submission of the same
+// identity is stored waits for that, and gets its answer.
+func TestIdentityOfASlowStore(t *testing.T) {
+	inTills(t, func(t *testing.T, path string, o Options) {
+		up := &log{}
+		o.Log, o.boot, o.fileID, o.raw, o.reserve = quiet, steadyBoot, sameFile, "_pragma=synchronous(OFF)", 4096
+		d, err := Open(path, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := startTillWith(t, slowFind{d}, up)
+		defer s.Close()
+		var submitted *scheduler.Call
+		var submission sync.WaitGroup
+		submission.Go(func() { submitted = hand(t, s, scheduler.Request{Target: "/a"}) })
+		time.Sleep(500 * time.Millisecond)
+		text, c := do(t, s, "/a")
+		submission.Wait()
+		if text != "answer to /a" || c.ID != submitted.ID || len(up.sent()) != 1 {
+			t.Errorf("%s, call %s, want %s; sent %v", text, c.ID, submitted.ID, up.sent())
 		}
 	})
 }
