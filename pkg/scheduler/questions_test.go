@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,13 +34,12 @@ func notices(pairs ...string) map[string]string {
 
 // unclear answers payments and refunds with 500, and queries with a body.
 func unclear(answers ...string) func(int, *http.Request) answer {
-	queries := 0
+	var queries atomic.Int64 // some are sent at once
 	return func(_ int, r *http.Request) answer {
 		if !strings.HasPrefix(r.URL.Path, "/query/") {
 			return answer{status: 500}
 		}
-		queries++
-		return answer{body: answers[min(queries, len(answers))-1]}
+		return answer{body: answers[min(int(queries.Add(1)), len(answers))-1]}
 	}
 }
 
