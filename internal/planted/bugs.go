@@ -121,6 +121,12 @@ var storeBugs = []bug{
 		"	return left\n", "	return left && false\n", []string{"-run", "TestRowsGrowOld"}},
 	{"a decision overtakes the outcome", "pkg/scheduler/control.go",
 		"		case c.State == Unknown && c.Async && c.flight.storing:\n", "		case false:\n", []string{"-run", "TestDecisionBefore"}},
+	{"the end of a call is told before it is stored", "pkg/scheduler/query.go",
+		"	}); err != nil || storing == nil {\n", "	}); true {\n", endTests},
+	{"a list tells ends before they are stored", "pkg/scheduler/query.go",
+		"	for _, ended := range storing {\n", "	for _, ended := range storing[:0] {\n", endTests},
+	{"observers are told an end before it is stored", "pkg/scheduler/conclude.go",
+		"	u.loop.record(end, func(now time.Time) { u.ended(now, c) }, now)\n", "	u.loop.observe(Event{Kind: EventEnded, Call: end})\n	u.loop.record(end, func(now time.Time) { u.ended(now, c) }, now)\n", endTests},
 	{"a decision loads a call that waits", "pkg/scheduler/query.go",
 		"e.Call.State != in || ", "", []string{"-run", "TestAskedAtTheStart"}},
 	{"a call is taken into memory before its cancel", "pkg/scheduler/query.go",
@@ -176,3 +182,5 @@ var storeBugs = []bug{
 	{"rename a field on disk", "pkg/store/format.go",
 		"`json:\"permits\"`", "`json:\"count\"`", []string{"-run", "TestFormat"}},
 }
+
+var endTests = []string{"-run", "TestEndIsToldWhenStored"}

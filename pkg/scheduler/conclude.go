@@ -272,12 +272,12 @@ func (u *upstreamState) end(now time.Time, c *call, state State) {
 	if state == Cancelled || state == Unknown {
 		end.EndedBy = c.history().endedBy
 	}
-	u.loop.observe(Event{Kind: EventEnded, Call: end, Reason: end.Reason})
 	u.loop.record(end, func(now time.Time) { u.ended(now, c) }, now)
 }
 
-// ended wakes the callers of a call whose end is recorded.
+// ended tells the end of a call, which is recorded.
 func (u *upstreamState) ended(now time.Time, c *call) {
+	u.loop.observe(Event{Kind: EventEnded, Call: c.Call, Reason: c.Reason})
 	if c.State.Finished() || !c.Async {
 		u.forget(c)
 	} else {

@@ -34,10 +34,8 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) (*Call, error) {
 		return nil, refused
 	}
 	if ended != nil {
-		select {
-		case <-ended:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := await(ctx, ended); err != nil {
+			return nil, err
 		}
 	}
 	c, err := s.Get(ctx, id)
@@ -125,19 +123,15 @@ func (s *Scheduler) resolve(ctx context.Context, id string, as State, reason str
 	case !known:
 		return s.resolveStored(ctx, id, as, reason)
 	case storing != nil:
-		select {
-		case <-storing:
-			return s.resolve(ctx, id, as, reason, attempt)
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := await(ctx, storing); err != nil {
+			return nil, err
 		}
+		return s.resolve(ctx, id, as, reason, attempt)
 	}
-	select {
-	case <-recorded:
-		return s.Get(ctx, id)
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := await(ctx, recorded); err != nil {
+		return nil, err
 	}
+	return s.Get(ctx, id)
 }
 
 // resolveStored decides an unknown call that is not in memory any more.

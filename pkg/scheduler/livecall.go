@@ -108,6 +108,15 @@ func (c *call) whenEnded() <-chan struct{} {
 	return c.ended
 }
 
+// whenStored returns a channel that is closed when the end of the call is recorded, nil if it is
+// or if the call has not ended.
+func (c *call) whenStored() <-chan struct{} {
+	if c.State == Unknown || c.State.Finished() {
+		return c.whenEnded()
+	}
+	return nil
+}
+
 // change replaces the Call by a copy, to be changed at once.
 func (c *call) change() *Call {
 	c.Call = c.Call.snapshot()

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Get returns a call.
+// Get returns a call. The end of a durable call is told when it is stored: a reader of an end
+// finds the same after a crash.
 func (s *Scheduler) Get(ctx context.Context, id string) (*Call, error) {
 	if live, err := s.live(ctx, id); err != nil || live != nil {
 		return live, err
@@ -16,14 +17,28 @@ func (s *Scheduler) Get(ctx context.Context, id string) (*Call, error) {
 	return s.stored(ctx, id)
 }
 
-// live returns a call as it stands in memory, nil if it is not there.
+// live returns a call as it stands in memory, nil if it is not there; one that has ended, when
+// its end is stored.
 func (s *Scheduler) live(ctx context.Context, id string) (live *Call, err error) {
-	err = s.loop.ask(ctx, func(now time.Time) {
+	var storing <-chan struct{}
+	if err = s.loop.ask(ctx, func(now time.Time) {
 		if c := s.loop.calls[id]; c != nil {
-			live = look(now, c.up, c)
+			live, storing = look(now, c.up, c), c.whenStored()
 		}
-	})
-	return live, err
+	}); err != nil || storing == nil {
+		return live, err
+	}
+	return live, await(ctx, storing)
+}
+
+// await waits until a channel is closed, or ctx ends.
+func await(ctx context.Context, ended <-chan struct{}) error {
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // stored returns a call that is not in memory.
@@ -226,17 +241,26 @@ func (s *Scheduler) List(ctx context.Context, f Filter) ([]*Call, error) {
 // forgotten since become nil.
 func (s *Scheduler) refresh(ctx context.Context, calls []*Call) (err error) {
 	stored := make(map[int]*Call)
+	var storing []<-chan struct{}
 	if err := s.loop.ask(ctx, func(now time.Time) {
 		for i, listed := range calls {
 			if c := s.loop.calls[listed.ID]; c != nil {
 				calls[i] = look(now, c.up, c)
 				calls[i].Response = nil
+				if ended := c.whenStored(); ended != nil {
+					storing = append(storing, ended)
+				}
 			} else if listed.State == Waiting || listed.State == Sending {
 				stored[i] = listed
 			}
 		}
 	}); err != nil {
 		return err
+	}
+	for _, ended := range storing {
+		if err := await(ctx, ended); err != nil {
+			return err
+		}
 	}
 	for i, c := range stored {
 		if c.Durable && c.State == Waiting {

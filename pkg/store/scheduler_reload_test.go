@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,6 +181,50 @@ func TestWaitDuringADecision(t *testing.T) {
 	})
 }
 
+// TestEndIsToldWhenStored: an end that takes the store a second is told a second later, to
+// readers of the call and of lists and to observers; a reader that leaves is told none.
+func TestEndIsToldWhenStored(t *testing.T) {
+	for name, lost := range map[string]bool{"done": false, "unknown": true} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(scratch(t), "ends.db")
+			synctest.Test(t, func(t *testing.T) {
+				d := openTest(t, path)
+				defer d.Close()
+				config := hookedConfig(&hooked{DB: d, recording: func() { time.Sleep(time.Second) }}, &log{lost: lost})
+				begin := time.Now()
+				var observed []time.Duration
+				config.Observe = func(e scheduler.Event) {
+					if e.Kind == scheduler.EventEnded {
+						observed = append(observed, time.Since(begin))
+					}
+				}
+				s := must(scheduler.New(config))
+				defer s.Close()
+				c := must(s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/"}))
+				synctest.Wait()
+				leaving, leave := context.WithTimeout(t.Context(), time.Second/2)
+				defer leave()
+				if c, err := s.Get(leaving, c.ID); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a reader that leaves is told %+v, %v", c, err)
+				}
+				var reads sync.WaitGroup
+				told := func(where string, c *scheduler.Call) {
+					if took := time.Since(begin); took != time.Second || c.State != scheduler.State(name) {
+						t.Errorf("after %v the call is %s in %s, want %s after 1s", took, c.State, where, name)
+					}
+				}
+				reads.Go(func() { told("Get", must(s.Get(t.Context(), c.ID))) })
+				reads.Go(func() { told("List", must(s.List(t.Context(), scheduler.Filter{}))[0]) })
+				reads.Wait()
+				told("the store", must(d.Get(t.Context(), c.ID)))
+				if !slices.Equal(observed, []time.Duration{time.Second}) {
+					t.Errorf("the end was observed after %v, want 1s", observed)
+				}
+			})
+		})
+	}
+}
+
 // TestDecisionBeforeTheOutcomeIsStored: a decision about a call that has just become
 // unknown takes effect after that is stored, and is the last that the store has.
 func TestDecisionBeforeTheOutcomeIsStored(t *testing.T) {
@@ -197,8 +243,8 @@ func TestDecisionBeforeTheOutcomeIsStored(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if c = must(s.Get(t.Context(), c.ID)); c.State != scheduler.Unknown {
-			t.Fatalf("the call is %s, want unknown", c.State)
+		if st := must(s.Status(t.Context(), "api")); st.Unknown != 1 {
+			t.Fatalf("%d calls are unknown, want 1", st.Unknown)
 		}
 		begin := time.Now()
 		c, err = s.Resolve(t.Context(), c.ID, scheduler.Done, "it is in the list")

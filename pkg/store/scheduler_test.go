@@ -73,11 +73,11 @@ func hand(t *testing.T, s *scheduler.Scheduler, r scheduler.Request) *scheduler.
 	return c
 }
 
-func must(c *scheduler.Call, err error) *scheduler.Call {
+func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return c
+	return v
 }
 
 // first returns the status of the first upstream by name.
