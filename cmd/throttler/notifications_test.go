@@ -222,10 +222,10 @@ func (b *bell) counted(of, result string) string {
 // and a repeat of one does not query again.
 func TestNotificationDecidesByTheQuery(t *testing.T) {
 	b := ring(t)
-	id := b.pay(t, "T1")
+	id := b.pay(t, "order-one")
 
-	genuine := b.platform.notification("N1", "T1")
-	forged := strings.Replace(genuine, "out_trade_no=T1", "out_trade_no=T2", 1)
+	genuine := b.platform.notification("N1", "order-one")
+	forged := strings.Replace(genuine, "out_trade_no=order-one", "out_trade_no=order-two", 1)
 	for i, body := range []string{forged, genuine + "&more=1", "sign=confidential-signature", ""} {
 		if got := b.notify(t, "alipay", "/notify", body); got.status != http.StatusUnauthorized {
 			t.Fatalf("forged notification %d: %+v", i, got)
@@ -253,20 +253,20 @@ func TestNotificationDecidesByTheQuery(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	b.notify(t, "alipay", "/notify", b.platform.notification("N2", "T9")) // another order
+	b.notify(t, "alipay", "/notify", b.platform.notification("N2", "order-nine")) // another order
 	if _, queries := b.platform.counts(); queries != 1 || b.call(id).State != "unknown" || len(b.merchant.notifications()) != 5 {
 		t.Errorf("%d queries, %s, %d passed on; want 1, unknown, 5", queries, b.call(id).State, len(b.merchant.notifications()))
 	}
-	b.notify(t, "alipay", "/notify", b.platform.notification("N3", "T1"))
+	b.notify(t, "alipay", "/notify", b.platform.notification("N3", "order-one"))
 	b.until(t, "decided", func() bool { return b.call(id).State == "done" })
-	b.notify(t, "alipay", "/notify", b.platform.notification("N4", "T1"))
+	b.notify(t, "alipay", "/notify", b.platform.notification("N4", "order-one"))
 	if pays, queries := b.platform.counts(); pays != 1 || queries != 2 || b.call(id).State != "done" {
 		t.Errorf("%d payments, %d queries, %s; want 1, 2, done", pays, queries, b.call(id).State)
 	}
 	if !strings.Contains(b.body("/metrics"), `throttler_notification_queries_total{upstream="alipay"} 2`) || b.counted("alipay", "passed_on") != "7" {
 		t.Errorf("the metrics have not 2 queries and 7 notifications, but %s", b.counted("alipay", "passed_on"))
 	}
-	for _, secret := range []string{"confidential", "out_trade_no", "T1", endpointSecret} {
+	for _, secret := range []string{"confidential", "out_trade_no", "order-one", endpointSecret} {
 		if strings.Contains(b.log.String(), secret) {
 			t.Errorf("the log has %q", secret)
 		}
@@ -291,7 +291,7 @@ func TestNotificationsAreBounded(t *testing.T) {
 		{"genuine", "stripe", "/hook", event, signed(time.Now()), 202},
 		{"an hour old", "stripe", "/hook", event, signed(time.Now().Add(-time.Hour)), 401},
 		{"another path", "stripe", "/hook?x=1", event, signed(time.Now()), 404},
-		{"a path with dots", "alipay", "/../x", b.platform.notification("N1", "T1"), "", 400},
+		{"a path with dots", "alipay", "/../x", b.platform.notification("N1", "order-one"), "", 400},
 		{"large", "alipay", "/", strings.Repeat("x", 1<<20+1), "", 413},
 		{"no bytes", "stripe", "/hook", "", signed(time.Now()), 401},
 	} {
@@ -322,13 +322,13 @@ func TestNotificationsAreBounded(t *testing.T) {
 	var held sync.WaitGroup
 	for i := range 4 {
 		held.Go(func() {
-			if got := b.notify(t, "alipay", "/notify", b.platform.notification(fmt.Sprint("H", i), "T1")); got.status != 202 {
+			if got := b.notify(t, "alipay", "/notify", b.platform.notification(fmt.Sprint("H", i), "order-one")); got.status != 202 {
 				t.Errorf("held: %+v", got)
 			}
 		})
 	}
 	b.until(t, "full", func() bool { return len(b.merchant.notifications()) == before+4 })
-	if got := b.notify(t, "alipay", "/notify", b.platform.notification("H5", "T1")); got.status != 503 || got.header.Get("Retry-After") == "" {
+	if got := b.notify(t, "alipay", "/notify", b.platform.notification("H5", "order-one")); got.status != 503 || got.header.Get("Retry-After") == "" {
 		t.Errorf("one too many: %+v", got)
 	}
 	close(b.merchant.hold)
@@ -339,7 +339,7 @@ func TestNotificationsAreBounded(t *testing.T) {
 		t.Errorf("a body that does not go on: %.100s, %v", answer, err)
 	}
 	b.shop.Close()
-	if got := b.notify(t, "alipay", "/notify", b.platform.notification("N9", "T1")); got.status != 502 || strings.Contains(got.body, "success") {
+	if got := b.notify(t, "alipay", "/notify", b.platform.notification("N9", "order-one")); got.status != 502 || strings.Contains(got.body, "success") {
 		t.Errorf("without a merchant: %+v", got)
 	}
 	if undelivered := b.counted("alipay", "undelivered"); undelivered != "1" {
@@ -352,11 +352,11 @@ func TestNotificationsAreBounded(t *testing.T) {
 // it is passed on, and the call is queried.
 func TestNotificationSurvivesAKill(t *testing.T) {
 	b := ring(t)
-	id := b.pay(t, "T1")
+	id := b.pay(t, "order-one")
 	b.merchant.hold = make(chan struct{})
 	defer close(b.merchant.hold)
 	answered := make(chan answer)
-	go func() { answered <- b.notify(t, "alipay", "/notify", b.platform.notification("N1", "T1")) }()
+	go func() { answered <- b.notify(t, "alipay", "/notify", b.platform.notification("N1", "order-one")) }()
 	b.until(t, "at the merchant's", func() bool { return len(b.merchant.notifications()) == 1 })
 	b.until(t, "asked", func() bool { _, queries := b.platform.counts(); return queries == 1 })
 	b.kill9()
@@ -373,7 +373,7 @@ func TestNotificationSurvivesAKill(t *testing.T) {
 		t.Fatalf("after the restart: %s", got)
 	}
 	b.until(t, "decided", func() bool { // the process may yet take the call up
-		if got := b.notify(t, "alipay", "/notify", b.platform.notification("N1", "T1")); got.status != 202 {
+		if got := b.notify(t, "alipay", "/notify", b.platform.notification("N1", "order-one")); got.status != 202 {
 			t.Errorf("%+v", got)
 		}
 		return b.call(id).State == "done"
@@ -399,13 +399,13 @@ func TestNotificationsReload(t *testing.T) {
 		}
 	}
 	write(strings.Replace(b.yaml, b.shop.URL+"/shop", shop.URL, 1))
-	if got := b.notify(t, "alipay", "/notify", b.platform.notification("N1", "T1")); got.status != 202 || len(next.notifications()) != 1 || len(b.merchant.notifications()) != 0 {
+	if got := b.notify(t, "alipay", "/notify", b.platform.notification("N1", "order-one")); got.status != 202 || len(next.notifications()) != 1 || len(b.merchant.notifications()) != 0 {
 		t.Errorf("%+v; %d and %d", got, len(next.notifications()), len(b.merchant.notifications()))
 	}
 	i, j := strings.Index(b.yaml, "    notifications:"), strings.Index(b.yaml, "    resolve:")
 	write(b.yaml[:i] + b.yaml[j:])
 	b.until(t, "without the listener", func() bool {
-		return b.notify(t, "alipay", "/notify", b.platform.notification("N2", "T1")).status == 0
+		return b.notify(t, "alipay", "/notify", b.platform.notification("N2", "order-one")).status == 0
 	})
 	if len(next.notifications()) != 1 {
 		t.Error("a notification was passed on after the reload")
