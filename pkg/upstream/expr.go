@@ -67,9 +67,9 @@ type answerEnv struct {
 	Keyed  bool             `expr:"keyed"`
 }
 
-// variables returns the variables of request expressions.
-func (in *Input) variables() requestEnv {
-	if in.boxed == nil {
+// variables returns the variables of request expressions, a requestEnv.
+func (in *Input) variables() any {
+	if in.env == nil {
 		in.env = requestEnv{
 			Method: in.r.Method,
 			Path:   in.path,
@@ -80,13 +80,12 @@ func (in *Input) variables() requestEnv {
 			JSON:   in.jsonValue,
 			XML:    in.xmlValue,
 		}
-		in.boxed = in.env
 	}
 	return in.env
 }
 
 func (in *Input) answer(a *answer) answerEnv {
-	env := answerEnv{requestEnv: in.variables(), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent, Repeat: in.r.Repeat, Keyed: in.keyed}
+	env := answerEnv{requestEnv: in.variables().(requestEnv), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent, Repeat: in.r.Repeat, Keyed: in.keyed}
 	env.Header = func(name string) (string, error) { return a.header.Get(name), nil }
 	return env
 }
@@ -268,10 +267,7 @@ func (e *Expr) Text(in *Input) (string, error) {
 	return text, nil
 }
 
-func (e *Expr) run(in *Input) (any, error) {
-	in.variables()
-	return e.eval(in, in.boxed)
-}
+func (e *Expr) run(in *Input) (any, error) { return e.eval(in, in.variables()) }
 
 func (e *Expr) eval(in *Input, env any) (any, error) {
 	v, err := in.machine.Run(e.program, env)

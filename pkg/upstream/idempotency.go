@@ -91,7 +91,7 @@ func (u *Upstream) sameValue(r *Request) ([]byte, bool) {
 		return nil, false
 	}
 	in := NewInput(r)
-	v, err := u.same.eval(in, sameEnv{requestEnv: in.variables(), Target: r.Target, Payload: string(r.Body), Params: in.params, Elements: in.elements})
+	v, err := u.same.eval(in, sameEnv{requestEnv: in.variables().(requestEnv), Target: r.Target, Payload: string(r.Body), Params: in.params, Elements: in.elements})
 	if err != nil {
 		return nil, false
 	}

@@ -25,9 +25,8 @@ type Input struct {
 	xml   *xmlDocument
 	keyed bool // it has the key that Idempotency names
 
-	env     requestEnv // made at the first use
-	boxed   any        // env
-	machine vm.VM      // runs one expression after the other
+	env     any   // see variables; nil before their first use
+	machine vm.VM // runs one expression after the other
 }
 
 // NewInput returns the Input of a request.
