@@ -136,8 +136,6 @@ var schedulerBugs = []bug{
 		"			twin = name\n", "", []string{"-run", "TestTransport"}},
 	{"a pause in the past ends a pause", "pkg/scheduler/control.go",
 		"	if !until.After(time.Now()) {\n", "	if false {\n", []string{"-run", "TestPause"}},
-	{"a burst with deadlines is let in that cannot go", "pkg/scheduler/upstream.go",
-		"	if !u.loop.stopping && u.planner.Fresh() {\n", "	if false {\n", []string{"-run", "ETA|Burst|Deadline"}},
 	{"attempts that hang are expected back at once", "pkg/scheduler/waiting.go",
 		"		other.Hung = hung\n", "		_ = hung\n", []string{"-run", "TestHungAttempts"}},
 	{"a slow start is no reason to wait", "pkg/scheduler/explain.go",

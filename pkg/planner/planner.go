@@ -168,9 +168,6 @@ func (p *Planner[T]) remove(now time.Time, cl *class[T], it *Item[T]) {
 	p.idle = now
 }
 
-// Fresh reports whether calls were added at which no Dispatch has looked yet.
-func (p *Planner[T]) Fresh() bool { return !p.entry.empty() }
-
 // Dispatch takes the permits of the calls that can go now, the first of all first, and
 // hands each to send. It sends no more calls than most; others that could go are sent by
 // the next Dispatch. Send may call Add, Remove and Check. More reports that there are

@@ -30,12 +30,12 @@ func TestAdd(t *testing.T) {
 	r.add("small", need(0, "", 1))
 	want(t, "a younger one", r.dispatch(10), "")
 	it := r.urgent("b", 1, need(0, "", 1))
-	if !r.planner.Fresh() || !it.Queued() {
-		t.Errorf("fresh is %v, queued is %v after Add", r.planner.Fresh(), it.Queued())
+	if r.planner.entry.empty() || !it.Queued() {
+		t.Errorf("fresh is %v, queued is %v after Add", !r.planner.entry.empty(), it.Queued())
 	}
 	want(t, "an urgent one", r.dispatch(10), "b")
-	if r.planner.Fresh() || it.Queued() {
-		t.Errorf("fresh is %v, queued is %v after it was sent", r.planner.Fresh(), it.Queued())
+	if !r.planner.entry.empty() || it.Queued() {
+		t.Errorf("fresh is %v, queued is %v after it was sent", !r.planner.entry.empty(), it.Queued())
 	}
 	r.back("b")
 	// It joins a class that waits, and is the first there.
@@ -88,7 +88,7 @@ func TestRemove(t *testing.T) {
 	// One that no Dispatch has looked at, and one that is parked.
 	fresh := r.add("fresh", need(1, "", 1))
 	r.planner.Remove(r.time(), fresh)
-	if r.planner.Fresh() || r.planner.ready.Size() > 0 {
+	if !r.planner.entry.empty() || r.planner.ready.Size() > 0 {
 		t.Error("the entry queue is not empty")
 	}
 	parked := r.add("parked", need(0, "", 3), need(1, "", 1))
@@ -193,7 +193,7 @@ func TestMost(t *testing.T) {
 		r.add(fmt.Sprint("a", i), need(0, "", 1))
 	}
 	want(t, "none", r.dispatch(0), "")
-	if !r.planner.Fresh() {
+	if r.planner.entry.empty() {
 		t.Error("no call may go, and none is fresh")
 	}
 	want(t, "two", r.dispatch(2), "a0 a1")

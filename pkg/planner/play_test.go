@@ -338,7 +338,7 @@ func (p *player) verify() {
 			delete(wanted, id)
 		}
 	}
-	if held != waiting || len(wanted) > 0 || p.planner.Fresh() || p.planner.ready.Size() > 0 {
+	if held != waiting || len(wanted) > 0 || !p.planner.entry.empty() || p.planner.ready.Size() > 0 {
 		p.t.Fatalf("at %v: %d calls wait, %d are held; wanted of keys that are not known: %v; %d key queues are ready", p.now, waiting, held, wanted, p.planner.ready.Size())
 	}
 	p.verifyFlows()

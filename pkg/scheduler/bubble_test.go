@@ -112,25 +112,6 @@ func submit(t *testing.T, s *Scheduler, r Request) *Call {
 	return c
 }
 
-// hand does the work of Submit inside the loop, so that no other message comes in
-// between. It panics, because t.Fatal must not end the loop's goroutine.
-func hand(t *testing.T, s *Scheduler, r Request) *call {
-	r.Upstream = "api"
-	_, c, refused := s.newCall(r)
-	if refused != nil {
-		panic(refused)
-	}
-	c.Async = true
-	if refused := s.loop.admit(time.Now(), c); refused != nil {
-		panic(refused)
-	}
-	if _, err := s.journal.memory.Accept(t.Context(), &Entry{Call: c.Call, Request: c.request}); err != nil {
-		panic(err)
-	}
-	c.up.enqueue(time.Now(), c)
-	return c
-}
-
 func wait(t *testing.T, s *Scheduler, id string) *Call {
 	t.Helper()
 	c, err := s.Wait(t.Context(), id)

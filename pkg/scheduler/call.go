@@ -16,7 +16,7 @@ type State string
 
 const (
 	Waiting   State = "waiting"   // for its slot, or for a time before which it must not go
-	Sending   State = "sending"   // an attempt is in flight
+	Sending   State = "sending"   // an attempt is in flight, or its end is being stored
 	Done      State = "done"      // executed
 	Failed    State = "failed"    // refused by the upstream for good
 	Unknown   State = "unknown"   // may have been executed; not finished

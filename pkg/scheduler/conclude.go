@@ -206,11 +206,10 @@ func (u *upstreamState) again(now time.Time, c *call, r *upstream.Result, n next
 		u.reroute(c)
 		deadline := u.repeatableUntil(c.flight, c.Deadline)
 		if eta, _ := u.forecast(now, c, nil); !eta.After(deadline) {
-			// It stays in sending until that is recorded: records of a call do not overtake.
 			next := c.Call.snapshot()
 			next.State, next.Deadline = Waiting, deadline
 			next.delayUntil(n.at)
-			u.loop.record(next, func(now time.Time) { u.resume(now, c, next) }, now)
+			u.loop.record(now, c, next, func(now time.Time) { u.resume(now, c) })
 			return
 		}
 	}
@@ -218,8 +217,7 @@ func (u *upstreamState) again(now time.Time, c *call, r *upstream.Result, n next
 }
 
 // resume lets a call wait again after an attempt, or after a decision about it.
-func (u *upstreamState) resume(now time.Time, c *call, next *Call) {
-	c.Call = next
+func (u *upstreamState) resume(now time.Time, c *call) {
 	u.setPhase(c, waiting)
 	switch {
 	case c.flight.endedBy != "": // while that was recorded
@@ -232,7 +230,7 @@ func (u *upstreamState) resume(now time.Time, c *call, next *Call) {
 	case u.shut() && !c.Async:
 		u.refuseCallers(now, []*call{c})
 	default:
-		u.loop.observe(Event{Kind: EventWaiting, Call: next})
+		u.loop.observe(Event{Kind: EventWaiting, Call: c.Call})
 		u.wait(now, c)
 	}
 }
@@ -258,7 +256,7 @@ func (u *upstreamState) finish(now time.Time, c *call, state State) {
 
 // end ends a call in a state, and records that.
 func (u *upstreamState) end(now time.Time, c *call, state State) {
-	end := c.change()
+	end := c.Call.snapshot()
 	end.become(now, state)
 	if state == Unknown && c.Async {
 		u.setPhase(c, unresolved) // it stays in memory, and may go again
@@ -272,7 +270,7 @@ func (u *upstreamState) end(now time.Time, c *call, state State) {
 	if state == Cancelled || state == Unknown {
 		end.EndedBy = c.history().endedBy
 	}
-	u.loop.record(end, func(now time.Time) { u.ended(now, c) }, now)
+	u.loop.record(now, c, end, func(now time.Time) { u.ended(now, c) })
 }
 
 // ended tells the end of a call, which is recorded.
@@ -280,8 +278,6 @@ func (u *upstreamState) ended(now time.Time, c *call) {
 	u.loop.observe(Event{Kind: EventEnded, Call: c.Call, Reason: c.Reason})
 	if c.State.Finished() || !c.Async {
 		u.forget(c)
-	} else {
-		c.flight.storing = false
 	}
 	if s := c.streams(); s != nil {
 		close(s.stored)
@@ -289,13 +285,8 @@ func (u *upstreamState) ended(now time.Time, c *call) {
 	if c.abandoned() {
 		c.discardAnswer()
 	}
+	c.wake()
 	c.tell(c.Call)
-	if c.ended != nil {
-		close(c.ended)
-	}
-	if c.Async {
-		c.ended = nil
-	}
 	u.loop.after(now, c)
 	u.rest(c)
 }
@@ -303,12 +294,10 @@ func (u *upstreamState) ended(now time.Time, c *call) {
 // rest takes an unknown call out of memory that the store has whole: there it waits for a
 // decision, and is counted as before. While queries about it are under way it stays.
 func (u *upstreamState) rest(c *call) {
-	if c.State == Unknown && c.pages() && !c.noBody && !c.flight.storing && c.flight.queries == 0 {
+	if c.State == Unknown && c.pages() && !c.noBody && c.flight.queries == 0 {
 		u.grow(c, -c.Response.size()) // as in the store, where an answer takes no memory
 		u.forget(c)
-		if c.ended != nil { // callers wait for its end, which the store has
-			close(c.ended)
-		}
+		c.wake()
 	}
 }
 
@@ -336,10 +325,8 @@ func (u *upstreamState) dropStale(now time.Time, c *call) {
 	} else {
 		u.setPhase(c, uncounted)
 	}
+	c.wake()
 	c.tell(c.Call)
-	if c.ended != nil {
-		close(c.ended)
-	}
 }
 
 // resolve records a decision about an unknown call, and then ends it or lets it go again.
@@ -353,8 +340,7 @@ func (u *upstreamState) resolve(now time.Time, c *call, as State, reason string,
 			next.Attempts[i].Resolved = true
 		}
 	}
-	c.change().State = Sending // until that is recorded: no other decision comes between
-	u.loop.record(next, func(now time.Time) {
+	u.loop.record(now, c, next, func(now time.Time) {
 		defer close(recorded)
 		if c.flight.resolved != nil {
 			c.flight.resolved()
@@ -365,12 +351,11 @@ func (u *upstreamState) resolve(now time.Time, c *call, as State, reason string,
 			if renew {
 				c.flight.counted, c.flight.backoff, c.flight.maybe, c.flight.endedBy = 0, 0, false, ""
 			}
-			u.resume(now, c, next)
+			u.resume(now, c)
 			return
 		}
-		c.Call = next
 		u.settle(now, c)
-	}, now)
+	})
 }
 
 // settle ends an unknown call whose end a decision has put into the store.
@@ -378,8 +363,6 @@ func (u *upstreamState) settle(now time.Time, c *call) {
 	u.setPhase(c, uncounted)
 	u.forget(c)
 	u.loop.observe(Event{Kind: EventEnded, Call: c.Call})
-	if c.ended != nil { // callers came to wait meanwhile
-		close(c.ended)
-	}
+	c.wake()
 	u.loop.after(now, c)
 }

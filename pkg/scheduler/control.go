@@ -97,7 +97,7 @@ func (s *Scheduler) resolve(ctx context.Context, id string, as State, reason str
 		case c == nil && s.loop.stopping:
 			refused = errStopping("")
 		case c == nil:
-		case c.State == Unknown && c.Async && c.flight.storing:
+		case c.history().storing:
 			storing = c.whenEnded()
 		case s.loop.stopping:
 			refused = errStopping(c.Upstream)

@@ -115,24 +115,6 @@ func TestETAOfManyFlowsWithOneCallEach(t *testing.T) {
 	})
 }
 
-// TestETAOfCallsThatComeAtOnce: the loop accepts several calls before it sends one,
-// and the ETA of each counts the calls before it.
-func TestETAOfCallsThatComeAtOnce(t *testing.T) {
-	u := Upstream{ShareBy: `header("X-Tenant")`, Limits: []Limit{{Name: "app", Calls: 1, Window: 500 * ms}}}
-	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
-		f.serve = func(int, *http.Request) answer { return answer{} }
-		s.loop.ask(t.Context(), func(now time.Time) {
-			for i := range 10 {
-				c := hand(t, s, Request{Target: "/", Header: tenant(fmt.Sprint(i))})
-				told := describe(now, c.up, c)
-				if want := f.start.Add(time.Duration(i) * 500 * ms); told.State != Waiting || told.ETA.Sub(want).Abs() > 10*ms {
-					t.Errorf("call %d is %s and told to go at %v, want %v", i, told.State, told.ETA.Sub(f.start), want.Sub(f.start))
-				}
-			}
-		})
-	})
-}
-
 // TestETAUnderABudgetOfFailures: an ETA under a limit that counts failures does not
 // assume that the calls in flight will fail.
 func TestETAUnderABudgetOfFailures(t *testing.T) {

@@ -65,7 +65,7 @@ const (
 	EventAttempt // an attempt has ended
 	EventWaiting // after an attempt, or a decision, the call waits for the next
 	EventPaused  // an answer, or Pause, has paused a limit's key, a limit or the upstream
-	EventEnded   // the call is finished or unknown
+	EventEnded   // the call is finished or unknown, and its store has that
 	EventResumed // Resume has ended a pause
 )
 

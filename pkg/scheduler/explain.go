@@ -10,12 +10,6 @@ import (
 
 // Why a call waits, is refused or has no answer, in words for people.
 
-// look dispatches the calls that came since the last dispatch, and then describes a call.
-func look(now time.Time, u *upstreamState, c *call) *Call {
-	u.catchUp(now)
-	return describe(now, u, c)
-}
-
 // describe returns a call with its ETA and the reason why it waits.
 func describe(now time.Time, u *upstreamState, c *call) *Call {
 	d := c.Call.snapshot()

@@ -72,7 +72,7 @@ type flight struct {
 	budgetSlot int              // its place among the calls that wait for the budget
 	used       bool             // its bytes have been sent once
 	maybe      bool             // an attempt may have executed it
-	storing    bool             // it is unknown, and that is not recorded yet: nothing is decided before
+	storing    bool             // that it is unknown is being recorded: a decision waits for that
 	resolved   func()           // ends the queries about it, nil if there are none
 	queries    int              // goroutines that query about it, or are about to end
 	place      *list.Element    // among the attempts in flight, nil if it is not
@@ -99,7 +99,7 @@ func (c *call) history() flight {
 // whenEnded returns a channel that is closed when the call is recorded as finished or
 // unknown, nil if it is.
 func (c *call) whenEnded() <-chan struct{} {
-	if c.State == Unknown && c.Async && !c.flight.storing {
+	if c.State == Unknown {
 		return nil
 	}
 	if c.ended == nil {
@@ -108,13 +108,15 @@ func (c *call) whenEnded() <-chan struct{} {
 	return c.ended
 }
 
-// whenStored returns a channel that is closed when the end of the call is recorded, nil if it is
-// or if the call has not ended.
-func (c *call) whenStored() <-chan struct{} {
-	if c.State == Unknown || c.State.Finished() {
-		return c.whenEnded()
+// wake wakes the goroutines that wait for the end of the call.
+func (c *call) wake() {
+	if c.flight != nil {
+		c.flight.storing = false
 	}
-	return nil
+	if c.ended != nil {
+		close(c.ended)
+		c.ended = nil
+	}
 }
 
 // change replaces the Call by a copy, to be changed at once.
@@ -158,7 +160,7 @@ func (c *call) passesOn(end State) bool {
 // abandoned reports whether the caller has left, before its answer was its own.
 func (c *call) abandoned() bool { return c.caller != nil && c.caller.left }
 
-// tell wakes the caller of Do, once.
+// tell wakes the caller of Do, once. The caller reads the call from then on.
 func (c *call) tell(end *Call) {
 	if c.caller != nil && c.caller.end == nil {
 		c.caller.end = end

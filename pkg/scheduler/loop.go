@@ -223,15 +223,23 @@ func (l *loop) admit(now time.Time, c *call) *Error {
 	return u.admit(now, c)
 }
 
-// record stores the state of a call and then goes on in the loop: at once where that
-// cannot block.
-func (l *loop) record(c *Call, then func(now time.Time), now time.Time) {
-	if l.journal.inPlace(c) {
-		l.journal.record(c)
+// record stores the next state of a call and puts it into effect; then goes on in the loop, at
+// once where the store cannot block. Until it is stored the call is sending to all others: no
+// reader is told a state that a crash undoes, and nothing else is decided.
+func (l *loop) record(now time.Time, c *call, next *Call, then func(now time.Time)) {
+	if l.journal.inPlace(next) {
+		l.journal.record(next)
+		c.Call = next
 		then(now)
 		return
 	}
-	l.beside(func() { l.journal.record(c) }, then)
+	if c.State != Sending {
+		c.change().State = Sending
+	}
+	l.beside(func() { l.journal.record(next) }, func(now time.Time) {
+		c.Call = next
+		then(now)
+	})
 }
 
 // settle stores when the permits of leases come back. No call waits for that.

@@ -112,9 +112,8 @@ func TestReservationEndsWithAPauseElsewhere(t *testing.T) {
 	})
 }
 
-// TestYoungCallsDoNotOvertakeAParkedOne: calls that arrive in one message, after
-// permits have returned, do not overtake an older call that needs several permits of
-// two limits.
+// TestYoungCallsDoNotOvertakeAParkedOne: calls that arrive after permits have returned, and
+// before the timer fires, do not overtake an older call that needs several permits of two limits.
 func TestYoungCallsDoNotOvertakeAParkedOne(t *testing.T) {
 	u := Upstream{Limits: []Limit{
 		{Name: "a", Calls: 2, Window: sec, Cost: `path == "/big" ? 2 : 1`},
@@ -127,11 +126,9 @@ func TestYoungCallsDoNotOvertakeAParkedOne(t *testing.T) {
 		time.Sleep(10 * ms)
 		s.loop.ask(t.Context(), func(time.Time) { s.loop.slot.Stop() }) // as if the timer is late
 		time.Sleep(time.Until(f.start.Add(sec + 10*ms)))
-		s.loop.ask(t.Context(), func(time.Time) {
-			for _, target := range []string{"/young", "/other"} {
-				hand(t, s, Request{Target: target})
-			}
-		})
+		for _, target := range []string{"/young", "/other"} {
+			submit(t, s, Request{Target: target})
+		}
 		time.Sleep(5 * sec)
 		if got := f.targets(); !strings.HasPrefix(got, "first big ") {
 			t.Errorf("sent %s, want first, big and then the others", got)

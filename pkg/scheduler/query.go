@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Get returns a call. The end of a durable call is told when it is stored: a reader of an end
-// finds the same after a crash.
+// Get returns a call. While the end of a durable call is being stored the call is sending: a
+// reader of an end finds the same after a crash.
 func (s *Scheduler) Get(ctx context.Context, id string) (*Call, error) {
 	if live, err := s.live(ctx, id); err != nil || live != nil {
 		return live, err
@@ -17,18 +17,14 @@ func (s *Scheduler) Get(ctx context.Context, id string) (*Call, error) {
 	return s.stored(ctx, id)
 }
 
-// live returns a call as it stands in memory, nil if it is not there; one that has ended, when
-// its end is stored.
+// live returns a call as it stands in memory, nil if it is not there.
 func (s *Scheduler) live(ctx context.Context, id string) (live *Call, err error) {
-	var storing <-chan struct{}
-	if err = s.loop.ask(ctx, func(now time.Time) {
+	err = s.loop.ask(ctx, func(now time.Time) {
 		if c := s.loop.calls[id]; c != nil {
-			live, storing = look(now, c.up, c), c.whenStored()
+			live = describe(now, c.up, c)
 		}
-	}); err != nil || storing == nil {
-		return live, err
-	}
-	return live, await(ctx, storing)
+	})
+	return live, err
 }
 
 // await waits until a channel is closed, or ctx ends.
@@ -60,12 +56,19 @@ func (s *Scheduler) onDisk(ctx context.Context, c *Call) *Call {
 	case c.Deadline.After(time.Now()):
 		return s.forecastStored(ctx, c)
 	default: // its turn has not come, and need not
+		var ended <-chan struct{}
 		s.withCall(ctx, c.ID, Waiting, func(now time.Time, live *call) {
 			if live != nil && live.State == Waiting && !now.Before(live.Deadline) {
+				ended = live.whenEnded()
 				live.up.expire(now, live)
-				c = live.Call.snapshot()
 			}
 		})
+		if ended == nil || await(ctx, ended) != nil {
+			return c
+		}
+		if expired, err := s.journal.get(ctx, c.ID); err == nil {
+			return expired
+		}
 	}
 	return c
 }
@@ -91,7 +94,7 @@ func (s *Scheduler) forecastStored(ctx context.Context, stored *Call) *Call {
 		if u := s.loop.upstreams[c.Upstream]; u != nil {
 			c.up = u
 			u.reroute(c)
-			live = look(now, u, c)
+			live = describe(now, u, c)
 		}
 	}) != nil || live == nil {
 		return stored
@@ -194,7 +197,10 @@ func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
 	for ended != nil {
 		var deadline <-chan time.Time
 		if onDisk {
-			c, err := s.Get(inLoop, id) // ends a call on disk that has passed its deadline
+			c, err := s.Get(ctx, id) // ends a call on disk that has passed its deadline
+			if ctx.Err() != nil {
+				break
+			}
 			if err != nil || c.State == Unknown || c.State.Finished() {
 				return c, err
 			}
@@ -241,26 +247,17 @@ func (s *Scheduler) List(ctx context.Context, f Filter) ([]*Call, error) {
 // forgotten since become nil.
 func (s *Scheduler) refresh(ctx context.Context, calls []*Call) (err error) {
 	stored := make(map[int]*Call)
-	var storing []<-chan struct{}
 	if err := s.loop.ask(ctx, func(now time.Time) {
 		for i, listed := range calls {
 			if c := s.loop.calls[listed.ID]; c != nil {
-				calls[i] = look(now, c.up, c)
+				calls[i] = describe(now, c.up, c)
 				calls[i].Response = nil
-				if ended := c.whenStored(); ended != nil {
-					storing = append(storing, ended)
-				}
 			} else if listed.State == Waiting || listed.State == Sending {
 				stored[i] = listed
 			}
 		}
 	}); err != nil {
 		return err
-	}
-	for _, ended := range storing {
-		if err := await(ctx, ended); err != nil {
-			return err
-		}
 	}
 	for i, c := range stored {
 		if c.Durable && c.State == Waiting {

@@ -84,11 +84,11 @@ func New(c Config) (*Scheduler, error) {
 			return nil, err
 		}
 	}
+	s.loop.begin()
 	if c.Ended != nil {
 		s.relay = newRelay(c.Ended, s.journal, s.log)
 		s.followUps.work.Go(func() { s.relay.run(s.followUps.ctx) })
 	}
-	s.loop.begin()
 	s.loop.work.Go(s.loop.run)
 	if s.journal.outlives() {
 		s.followUps.work.Go(func() { s.journal.watch(s.followUps.ctx) })

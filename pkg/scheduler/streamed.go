@@ -47,7 +47,6 @@ func passOn(now time.Time, u *upstreamState, c *call, state State, s *streamed) 
 		end.become(now, state)
 		c.tell(end)
 	}
-	c.change().State = Sending // until then: nothing else is decided
 	u.setPhase(c, recording)
 	var kept *Response
 	u.loop.beside(func() { kept = s.makeCopy() }, func(now time.Time) {

@@ -129,16 +129,6 @@ func (u *upstreamState) refuseCallers(now time.Time, calls []*call) {
 	}
 }
 
-// catchUp does for the calls that came since the last dispatch what the next one would:
-// it sends those that can go and lets the others wait for their limits. So a call that
-// comes next, or an estimate, counts all that came before: the result is the same as if
-// each message had been dispatched alone.
-func (u *upstreamState) catchUp(now time.Time) {
-	if !u.loop.stopping && u.planner.Fresh() {
-		u.dispatch(now)
-	}
-}
-
 // reroute makes sure that the demand of a call is one of the present configuration.
 func (u *upstreamState) reroute(c *call) {
 	if c.generation != u.generation {

@@ -19,7 +19,6 @@ func (u *upstreamState) admit(now time.Time, c *call) *Error {
 	c.up = u
 	u.reroute(c)
 	u.boundByClient(c)
-	u.catchUp(now)
 	if refused := refusal(now, u, c); refused != nil {
 		refused.Upstream = c.Upstream
 		refused.Call = c.Call.snapshot()
@@ -69,7 +68,6 @@ func (u *upstreamState) enqueue(now time.Time, c *call) {
 		delete(l.calls, c.ID)
 		u.window.Park()
 	default:
-		u.catchUp(now)
 		u.wait(now, c)
 	}
 }
@@ -141,17 +139,14 @@ func (u *upstreamState) endBy(now time.Time, c *call, by string) {
 	switch {
 	case c.State == Waiting:
 		u.finish(now, c, Cancelled)
-	case c.State == Unknown && c.Async && !c.flight.storing:
-		c.change().EndedBy = by
-		c.flight.storing = true // nothing is decided before it is recorded
-		u.loop.record(c.Call, func(time.Time) {
-			c.flight.storing = false
-			if c.ended != nil {
-				close(c.ended)
-				c.ended = nil
-			}
+	case c.State == Unknown:
+		next := c.Call.snapshot()
+		next.EndedBy = by
+		c.flight.storing = true
+		u.loop.record(now, c, next, func(time.Time) {
+			c.wake()
 			u.rest(c)
-		}, now)
+		})
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,8 +180,9 @@ func TestWaitDuringADecision(t *testing.T) {
 	})
 }
 
-// TestEndIsToldWhenStored: an end that takes the store a second is told a second later, to
-// readers of the call and of lists and to observers; a reader that leaves is told none.
+// TestEndIsToldWhenStored: while an end is stored, which takes a second, the call is sending to
+// readers of the call and of lists, to those that would cancel it and to a caller that has left;
+// then they and observers are told the end.
 func TestEndIsToldWhenStored(t *testing.T) {
 	for name, lost := range map[string]bool{"done": false, "unknown": true} {
 		t.Run(name, func(t *testing.T) {
@@ -200,29 +200,95 @@ func TestEndIsToldWhenStored(t *testing.T) {
 				}
 				s := must(scheduler.New(config))
 				defer s.Close()
-				c := must(s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/"}))
-				synctest.Wait()
-				leaving, leave := context.WithTimeout(t.Context(), time.Second/2)
-				defer leave()
-				if c, err := s.Get(leaving, c.ID); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("a reader that leaves is told %+v, %v", c, err)
-				}
-				var reads sync.WaitGroup
-				told := func(where string, c *scheduler.Call) {
-					if took := time.Since(begin); took != time.Second || c.State != scheduler.State(name) {
-						t.Errorf("after %v the call is %s in %s, want %s after 1s", took, c.State, where, name)
+				id := must(s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/"})).ID
+				told := func(want scheduler.State, after time.Duration) {
+					t.Helper()
+					leaving, leave := context.WithTimeout(t.Context(), time.Millisecond)
+					defer leave()
+					for where, c := range map[string]*scheduler.Call{
+						"Get": must(s.Get(t.Context(), id)), "List": must(s.List(t.Context(), scheduler.Filter{}))[0],
+						"Wait": must(s.Wait(leaving, id)), "the store": must(d.Get(t.Context(), id)),
+					} {
+						if c.State != want {
+							t.Errorf("%s: the call is %s after %v, want %s", where, c.State, time.Since(begin), want)
+						}
+					}
+					if took := time.Since(begin); took != after {
+						t.Errorf("told after %v, want %v", took, after)
 					}
 				}
-				reads.Go(func() { told("Get", must(s.Get(t.Context(), c.ID))) })
-				reads.Go(func() { told("List", must(s.List(t.Context(), scheduler.Filter{}))[0]) })
-				reads.Wait()
-				told("the store", must(d.Get(t.Context(), c.ID)))
+				synctest.Wait()
+				told(scheduler.Sending, time.Millisecond) // of Wait
+				if _, err := s.Cancel(t.Context(), id); err == nil || !strings.Contains(err.Error(), "is sending") {
+					t.Errorf("Cancel: %v", err)
+				}
+				must(s.Wait(t.Context(), id))
+				told(scheduler.State(name), time.Second)
 				if !slices.Equal(observed, []time.Duration{time.Second}) {
 					t.Errorf("the end was observed after %v, want 1s", observed)
 				}
 			})
 		})
 	}
+}
+
+// TestCancelIsToldWhenStored: a call that is being cancelled is sending until that is stored, and
+// another cancel is refused.
+func TestCancelIsToldWhenStored(t *testing.T) {
+	path := filepath.Join(scratch(t), "cancel.db")
+	synctest.Test(t, func(t *testing.T) {
+		d := openTest(t, path)
+		defer d.Close()
+		s := must(scheduler.New(hookedConfig(&hooked{DB: d, recording: func() { time.Sleep(time.Second) }}, &log{}, perHour("app", "/"))))
+		defer s.Close()
+		s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Minute), "")
+		id := must(s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/"})).ID
+		go s.Cancel(t.Context(), id)
+		synctest.Wait()
+		var refused *scheduler.Error
+		if _, err := s.Cancel(t.Context(), id); !errors.As(err, &refused) || refused.Reason != scheduler.WrongState || refused.Call.State != scheduler.Sending {
+			t.Errorf("another cancel: %v", err)
+		}
+		if c := must(s.Get(t.Context(), id)); c.State != scheduler.Sending {
+			t.Errorf("the call is %s before it is stored as cancelled", c.State)
+		}
+		if c := must(s.Wait(t.Context(), id)); c.State != scheduler.Cancelled || must(d.Get(t.Context(), id)).State != scheduler.Cancelled {
+			t.Errorf("in the end %+v", c)
+		}
+	})
+}
+
+// TestExpiryIsToldWhenStored: a call on disk that has passed its deadline expires when it is read.
+// That is told when it is stored, which takes a minute; a reader that leaves sees it waiting.
+func TestExpiryIsToldWhenStored(t *testing.T) {
+	path := filepath.Join(scratch(t), "expiry.db")
+	synctest.Test(t, func(t *testing.T) {
+		d := openTest(t, path)
+		defer d.Close()
+		h := &hooked{DB: d}
+		s := must(scheduler.New(hookedConfig(h, &log{}, scheduler.Limit{Name: "app", Calls: 100, Window: time.Second})))
+		defer s.Close()
+		for range 3_000 { // the last ones wait on disk only
+			must(s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/"}))
+		}
+		id := must(s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/", Deadline: time.Now().Add(40 * time.Second)})).ID
+		s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Hour), "")
+		time.Sleep(41 * time.Second)
+		begin := time.Now()
+		h.recording = func() { time.Sleep(time.Minute) }
+		read := func(wait time.Duration, want scheduler.State, after time.Duration) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			defer cancel()
+			if c, err := s.Get(ctx, id); err != nil || c.State != want || time.Since(begin) != after {
+				t.Errorf("%+v, %v after %v; want %s after %v", c, err, time.Since(begin), want, after)
+			}
+		}
+		read(time.Second, scheduler.Waiting, time.Second)
+		read(time.Second, scheduler.Sending, time.Second)
+		time.Sleep(time.Minute)
+		read(time.Second, scheduler.Expired, time.Second+time.Minute)
+	})
 }
 
 // TestDecisionBeforeTheOutcomeIsStored: a decision about a call that has just become
@@ -288,4 +354,26 @@ func TestDeadlineCountsCallsOnDisk(t *testing.T) {
 			t.Errorf("a call that must go 20 minutes before the last one: %+v, %v", late, err)
 		}
 	})
+}
+
+// TestStoreBreaksAtTheStart: a store that breaks while the scheduler starts is told as failed.
+func TestStoreBreaksAtTheStart(t *testing.T) {
+	d := openTest(t, filepath.Join(scratch(t), "breaks.db"))
+	defer d.Close()
+	for range 100 {
+		config := hookedConfig(&breaking{&hooked{DB: d}}, &log{})
+		config.Ended = func(context.Context, *scheduler.Call) error { return nil }
+		s := must(scheduler.New(config))
+		<-s.Failed()
+		if err := s.Close(); !errors.Is(err, scheduler.ErrBroken) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A breaking store breaks at its first list of ends.
+type breaking struct{ *hooked }
+
+func (*breaking) PendingEnds(context.Context, int) ([]*scheduler.Call, error) {
+	return nil, scheduler.ErrBroken
 }
