@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,12 +92,12 @@ func TestRestoredScheduler(t *testing.T) {
 func TestRestoredWebhook(t *testing.T) {
 	dir := scratch(t)
 	synctest.Test(t, func(t *testing.T) {
-		up, tries := &log{}, 0
+		up := &log{}
+		var tries atomic.Int64
 		hook := scheduler.Callback{}
 		hook.URL, hook.Signer = "http://shop.test", unsigned{}
 		hook.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
-			tries++
-			return (&log{lost: tries == 1}).RoundTrip(r)
+			return (&log{lost: tries.Add(1) == 1}).RoundTrip(r)
 		})
 		u := scheduler.Upstream{Callbacks: map[string]scheduler.Callback{"shop": hook}}
 		u.URL, u.Transport = "http://api.test", up
@@ -113,8 +114,8 @@ func TestRestoredWebhook(t *testing.T) {
 		time.Sleep(time.Second) // the webhook has failed once, and waits for its repeat
 		image := copyOf(t, d, filepath.Join(dir, "copy.db"))
 		s.Close()
-		if tries != 1 {
-			t.Fatalf("%d tries, want 1", tries)
+		if tries.Load() != 1 {
+			t.Fatalf("%d tries, want 1", tries.Load())
 		}
 		r, err := Open(image, Options{Log: quiet, boot: steadyBoot, raw: "_pragma=synchronous(OFF)", reserve: 4096, Restored: true})
 		if err != nil {
@@ -123,8 +124,8 @@ func TestRestoredWebhook(t *testing.T) {
 		s = start(r)
 		defer s.Close()
 		time.Sleep(time.Hour)
-		if tries != 2 || len(up.sent()) != 1 {
-			t.Errorf("%d tries of the webhook, want 2; %v sent", tries, up.sent())
+		if tries.Load() != 2 || len(up.sent()) != 1 {
+			t.Errorf("%d tries of the webhook, want 2; %v sent", tries.Load(), up.sent())
 		}
 	})
 }
