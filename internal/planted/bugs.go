@@ -120,7 +120,7 @@ var storeBugs = []bug{
 	{"a row that was read before the call ended brings it back", "pkg/scheduler/loop.go",
 		"	return left\n", "	return left && false\n", []string{"-run", "TestRowsGrowOld"}},
 	{"a decision overtakes the outcome", "pkg/scheduler/control.go",
-		"		case c.history().storing:\n", "		case false:\n", []string{"-run", "TestDecisionBefore"}},
+		"			storing = c.whenEnded()\n", "			refused = wrongState(c.Call, \"\")\n", []string{"-run", "TestDecisionBefore"}},
 	{"the end of a call is told before it is stored", "pkg/scheduler/loop.go",
 		"		c.change().State = Sending\n", "		c.Call = next\n", []string{"-run", "TestCancelIsTold"}},
 	{"an answer is told as the end before it is stored", "pkg/scheduler/loop.go",

@@ -260,7 +260,6 @@ func (u *upstreamState) end(now time.Time, c *call, state State) {
 	end.become(now, state)
 	if state == Unknown && c.Async {
 		u.setPhase(c, unresolved) // it stays in memory, and may go again
-		c.flight.storing = true
 	} else {
 		u.setPhase(c, uncounted)
 	}
@@ -270,6 +269,7 @@ func (u *upstreamState) end(now time.Time, c *call, state State) {
 	if state == Cancelled || state == Unknown {
 		end.EndedBy = c.history().endedBy
 	}
+	c.ending = true
 	u.loop.record(now, c, end, func(now time.Time) { u.ended(now, c) })
 }
 

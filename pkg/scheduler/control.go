@@ -13,6 +13,7 @@ import (
 func (s *Scheduler) Cancel(ctx context.Context, id string) (*Call, error) {
 	var refused error
 	var ended <-chan struct{}
+	doubted := false // an earlier attempt may have executed it
 	if err := s.withCall(ctx, id, Waiting, func(now time.Time, c *call) {
 		switch {
 		case c == nil && s.loop.stopping:
@@ -20,10 +21,12 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) (*Call, error) {
 		case c == nil:
 		case c.State == Waiting:
 			ended = c.whenEnded()
-			if c.history().maybe {
+			if doubted = c.history().maybe; doubted {
 				c.flight.endedBy = c.ID // it becomes unknown, and no query sends it again
 			}
 			c.up.finish(now, c, Cancelled)
+		case c.ending:
+			ended = c.whenEnded()
 		default:
 			refused = wrongState(c.Call, "only a waiting call can be cancelled")
 		}
@@ -42,7 +45,7 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) (*Call, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case ended != nil && (c.State == Cancelled || c.State == Unknown): // an earlier attempt may have executed it
+	case ended != nil && (c.State == Cancelled || c.State == Unknown && doubted):
 		return c, nil
 	case c.State.Finished():
 		return nil, wrongState(c, "it has finished")
@@ -97,7 +100,7 @@ func (s *Scheduler) resolve(ctx context.Context, id string, as State, reason str
 		case c == nil && s.loop.stopping:
 			refused = errStopping("")
 		case c == nil:
-		case c.history().storing:
+		case c.ending:
 			storing = c.whenEnded()
 		case s.loop.stopping:
 			refused = errStopping(c.Upstream)

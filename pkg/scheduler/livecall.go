@@ -35,6 +35,7 @@ type call struct {
 	noBody     bool   // its request stays out of the store
 	query      bool   // it asks about an unknown call; it never changes
 	resident   bool   // counted by paging as one that waits in memory
+	ending     bool   // its end is being recorded: a cancel or a decision waits for that
 }
 
 // A caller waits in Do for the end of its call, or for an answer that streams.
@@ -72,7 +73,6 @@ type flight struct {
 	budgetSlot int              // its place among the calls that wait for the budget
 	used       bool             // its bytes have been sent once
 	maybe      bool             // an attempt may have executed it
-	storing    bool             // that it is unknown is being recorded: a decision waits for that
 	resolved   func()           // ends the queries about it, nil if there are none
 	queries    int              // goroutines that query about it, or are about to end
 	place      *list.Element    // among the attempts in flight, nil if it is not
@@ -110,9 +110,7 @@ func (c *call) whenEnded() <-chan struct{} {
 
 // wake wakes the goroutines that wait for the end of the call.
 func (c *call) wake() {
-	if c.flight != nil {
-		c.flight.storing = false
-	}
+	c.ending = false
 	if c.ended != nil {
 		close(c.ended)
 		c.ended = nil

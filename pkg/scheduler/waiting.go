@@ -142,7 +142,7 @@ func (u *upstreamState) endBy(now time.Time, c *call, by string) {
 	case c.State == Unknown:
 		next := c.Call.snapshot()
 		next.EndedBy = by
-		c.flight.storing = true
+		c.ending = true
 		u.loop.record(now, c, next, func(time.Time) {
 			c.wake()
 			u.rest(c)
