@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"regexp"
 	"strings"
@@ -111,13 +110,13 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 		return &Result{Outcome: NotExecuted, Reason: "never sent: " + errRevoked.Error(), AnsweredAt: time.Now(), Err: errRevoked}
 	}
 	wire := &wire{cancel: life.cancel, latest: r.Latest, revoked: r.Revoked}
-	req, err := u.request(httptrace.WithClientTrace(life.ctx, wire.trace()), r)
+	req, err := u.request(life.ctx, r)
 	if err != nil {
 		life.end(nil)
 		return unsendable(err)
 	}
 	wire.at = time.Now() // until a connection is known
-	resp, err := exchange(transport, req)
+	resp, err := wire.exchange(transport, req)
 	res := &Result{SentAt: wire.at, AnsweredAt: time.Now(), Response: resp}
 	if err != nil && u.own && wire.unsendable(err) && life.ctx.Err() == nil {
 		life.end(nil)
@@ -127,23 +126,12 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 		u.unanswered(res, u.input(r), wire, life.end(err))
 		return res
 	}
-	if began := wire.began.Load(); began != nil {
-		res.AnsweredAt = *began
+	if began := wire.beganAt(); !began.IsZero() {
+		res.AnsweredAt = began
 	}
 	res.WrittenAt = wire.writtenAt(res.AnsweredAt)
 	u.answered(res, u.input(r), life, delay)
 	return res
-}
-
-// exchange sends the request and returns the final answer. Any other status says nothing
-// of the call (RFC 9110, section 15), and net/http panics if it is passed on.
-func exchange(transport http.RoundTripper, req *http.Request) (*http.Response, error) {
-	resp, err := transport.RoundTrip(req)
-	if err == nil && (resp.StatusCode < 200 || resp.StatusCode > 999) {
-		resp.Body.Close()
-		return nil, fmt.Errorf("status %03d is %w", resp.StatusCode, ErrStatus)
-	}
-	return resp, err
 }
 
 // answered inspects the body of an answer, for at most delay if that is not zero, and

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream/internal/h1"
 )
 
 // rawServer is a listener that passes each request, with its bytes, to serve.
@@ -170,8 +172,8 @@ func TestStaleConnection(t *testing.T) {
 	client, server := net.Pipe()
 	server.Close()
 	u := newUpstream(t, Config{URL: "http://unused.invalid"})
-	u.transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
-		return newConn(client), nil
+	u.transport.(*transport).open = func(context.Context, string, string) (net.Conn, error) {
+		return client, nil
 	}
 	res := do(t, u, &Request{Method: "POST", Target: "/", Body: []byte("x")})
 	if res.Outcome != NotExecuted || res.Sent || res.Unreachable {
@@ -244,7 +246,7 @@ func TestFaults(t *testing.T) {
 		{"answers garbage", func(c net.Conn) { io.WriteString(c, "SSH-2.0-OpenSSH_9\r\n\r\n") }, want{Unknown, true, false, false, "no answer: "}},
 		{"has a field that is none", func(c net.Conn) {
 			io.WriteString(c, "HTTP/1.1 200 OK\r\nSet-Cookie(: canary\r\n\r\n")
-		}, want{Unknown, true, false, false, "no answer: net/http: HTTP/1.x transport connection broken: malformed MIME header"}},
+		}, want{Unknown, true, false, false, "no answer: malformed MIME header"}},
 		{"has a status that is none", func(c net.Conn) { io.WriteString(c, "HTTP/1.1 canary\r\n\r\n") }, want{Unknown, true, false, false, "no answer: "}},
 		{"has a trailer that is none", func(c net.Conn) {
 			io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\ncanary\r\n\r\n")
@@ -293,7 +295,7 @@ func TestFailuresBeforeAConnection(t *testing.T) {
 	defer plain.Close()
 	dialing := func(err error) func(*Upstream) {
 		return func(u *Upstream) {
-			u.transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, err }
+			u.transport.(*transport).open = func(context.Context, string, string) (net.Conn, error) { return nil, err }
 		}
 	}
 	for _, tt := range []struct {
@@ -603,7 +605,7 @@ func TestRevokedIsNotSent(t *testing.T) {
 // An attempt has ended when the first byte of its answer comes, even if the rest is
 // slow. An interim answer does not end it: it may come from a proxy.
 func TestAnsweredAt(t *testing.T) {
-	many := make([]string, maxInterim+1)
+	many := make([]string, h1.MaxInterim+1)
 	for i := range many {
 		many[i] = "HTTP/1.1 102 Processing\r\n\r\n"
 	}
@@ -615,14 +617,14 @@ func TestAnsweredAt(t *testing.T) {
 	}{
 		"slow head":    {[]string{"HTTP/1.1 200 OK\r\n", "Content-Length: 0\r\n\r\n"}, time.Second, time.Second, Done},
 		"interim":      {[]string{"HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"}, time.Second, 2 * time.Second, Done},
-		"many interim": {many, time.Millisecond, (maxInterim + 1) * time.Millisecond, Unknown},
+		"many interim": {many, time.Millisecond, (h1.MaxInterim + 1) * time.Millisecond, Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				here, there := net.Pipe()
 				u := newUpstream(t, Config{URL: "http://unused.invalid"})
-				u.transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
-					return newConn(here), nil
+				u.transport.(*transport).open = func(context.Context, string, string) (net.Conn, error) {
+					return here, nil
 				}
 				go func() {
 					http.ReadRequest(bufio.NewReader(there))

@@ -28,7 +28,7 @@ type certificates struct {
 // A certificate is a Certificate, compiled.
 type certificate struct {
 	when      *Expr
-	transport *http.Transport // its connections show this certificate and no other
+	transport *transport // its connections show this certificate and no other
 }
 
 // compileCertificates compiles the certificates of a config.
@@ -84,7 +84,7 @@ func (c *certificates) transport(r *Request, byDefault http.RoundTripper) (http.
 }
 
 // choose returns the transport with the certificate of a request, nil if none fits.
-func (c *certificates) choose(in *Input) (*http.Transport, error) {
+func (c *certificates) choose(in *Input) (*transport, error) {
 	for i, certificate := range c.list {
 		fits, err := certificate.when.Bool(in)
 		if err != nil {

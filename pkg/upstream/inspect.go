@@ -33,7 +33,7 @@ type head struct {
 // zero if it is not known.
 func inspect(body io.ReadCloser, max, size int64, delay time.Duration) (*head, []byte) {
 	h := &head{body: body, max: int(max), size: int(min(size, max)), done: make(chan struct{})}
-	if delay == 0 {
+	if delay == 0 || arrived(body, size) {
 		h.fill()
 		return h, h.buf
 	}
@@ -48,6 +48,12 @@ func inspect(body io.ReadCloser, max, size int64, delay time.Duration) (*head, [
 	defer h.mu.Unlock()
 	h.stop = true
 	return h, h.buf[:len(h.buf):len(h.buf)]
+}
+
+// arrived reports whether the whole body can be read without waiting.
+func arrived(body io.ReadCloser, size int64) bool {
+	b, ok := body.(interface{ Arrived(n int64) bool })
+	return ok && size >= 0 && b.Arrived(size)
 }
 
 // maxRead is how many bytes of a body are read at once.

@@ -7,11 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 )
 
 // surplus is an answer that no request has asked for.
@@ -108,141 +106,6 @@ func TestSurplusAnswer(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// Of a plain connection no byte counts from the end of an answer, or the begin of a connection,
-// to the next request's first byte. Records of TLS may come at any time.
-func TestQuietConnection(t *testing.T) {
-	type step func(c *conn, platform net.Conn) error
-	read := func(c *conn, platform net.Conn) error {
-		go platform.Write([]byte("x"))
-		_, err := c.Read(make([]byte, 1))
-		return err
-	}
-	end := func(c *conn, platform net.Conn) error {
-		platform.Close()
-		_, err := c.Read(make([]byte, 1))
-		return err
-	}
-	write := func(c *conn, platform net.Conn) error {
-		go platform.Read(make([]byte, 1))
-		_, err := c.Write([]byte("x"))
-		return err
-	}
-	first, second, hidden := &wire{plain: true}, &wire{plain: true}, &wire{}
-	take := func(w *wire) step {
-		return func(c *conn, _ net.Conn) error {
-			c.mu.Lock()
-			c.reading = true // as while net/http waits for bytes
-			c.mu.Unlock()
-			c.take(w)
-			return nil
-		}
-	}
-	release := func(w *wire) step {
-		return func(c *conn, _ net.Conn) error { c.release(w); return nil }
-	}
-	for name, tt := range map[string]struct {
-		steps []step
-		want  error // of the last step
-	}{
-		"an answer":                                {[]step{take(first), write, read}, nil},
-		"before the request":                       {[]step{take(first), read}, errSurplus},
-		"while it is idle":                         {[]step{take(first), write, read, release(first), read}, errSurplus},
-		"a request after it":                       {[]step{take(first), read, write}, errSurplus},
-		"the next answer":                          {[]step{take(first), write, read, release(first), take(second), write, read}, nil},
-		"the next answer, and a late release":      {[]step{take(first), write, read, take(second), write, release(first), read}, nil},
-		"before the next request":                  {[]step{take(first), write, read, release(first), take(second), read}, errSurplus},
-		"before the next request, a late release":  {[]step{take(first), write, read, take(second), release(first), read}, errSurplus},
-		"records before the request over TLS":      {[]step{take(hidden), read}, nil},
-		"records on an idle connection over TLS":   {[]step{take(hidden), write, read, release(hidden), read}, nil},
-		"a request over TLS, after such a record":  {[]step{take(hidden), read, write}, nil},
-		"a handshake, before a request has it":     {[]step{write, read, write, read}, nil},
-		"the end of an idle connection":            {[]step{take(first), write, read, release(first), end}, io.EOF},
-		"a request on a closed connection":         {[]step{func(c *conn, _ net.Conn) error { return c.Close() }, write}, net.ErrClosed},
-		"the request after a connection is closed": {[]step{func(c *conn, _ net.Conn) error { return c.Close() }, func(c *conn, _ net.Conn) error { c.take(first); return nil }}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			here, there := net.Pipe()
-			defer there.Close()
-			defer here.Close()
-			c := newConn(here)
-			for i, do := range tt.steps {
-				err := do(c, there)
-				if last := i == len(tt.steps)-1; last && err != tt.want || !last && err != nil && err != errSurplus {
-					t.Fatalf("step %d gives %v, want %v", i, err, tt.want)
-				}
-			}
-		})
-	}
-}
-
-// A request has one connection: the trace cancels the request when net/http asks for a second one,
-// and closes a second HTTP/1.1 connection before a byte is written to it.
-func TestWireHasOneConnection(t *testing.T) {
-	for name, plain := range map[string]bool{"plain": true, "TLS": false} {
-		t.Run(name, func(t *testing.T) {
-			open := func() (net.Conn, *conn) {
-				here, there := net.Pipe()
-				t.Cleanup(func() { here.Close(); there.Close() })
-				own := newConn(here)
-				own.reading = true // as while net/http waits for bytes
-				if plain {
-					return own, own
-				}
-				return tls.Client(own, &tls.Config{}), own
-			}
-			var cause error
-			w := &wire{cancel: func(err error) { cause = err }}
-			trace := w.trace()
-			trace.GetConn("")
-			first, own := open()
-			trace.GotConn(httptrace.GotConnInfo{Conn: first})
-			if cause != nil || w.conn != own || w.plain != plain || own.user != w || own.closed {
-				t.Fatalf("the first connection: cancelled by %v, %+v", cause, w)
-			}
-			if trace.PutIdleConn(nil); own.user != nil {
-				t.Error("an idle connection is the request's still")
-			}
-			if trace.GetConn(""); cause != errRepeat {
-				t.Errorf("a second GetConn cancels with %v", cause)
-			}
-			cause = nil
-			second, other := open()
-			trace.GotConn(httptrace.GotConnInfo{Conn: second})
-			if cause != errRepeat || !other.closed || w.conn != own || w.same {
-				t.Errorf("the second connection: cancelled by %v, closed %v, %+v", cause, other.closed, w)
-			}
-		})
-	}
-}
-
-// A request waits until net/http has used all bytes that came before, or has closed the connection.
-func TestTakeWaitsForTheReader(t *testing.T) {
-	for name, wake := range map[string]func(c *conn){
-		"reads":  func(c *conn) { go c.Read(make([]byte, 1)) },
-		"closes": func(c *conn) { c.Close() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				here, there := net.Pipe()
-				defer there.Close()
-				c, taken := newConn(here), false
-				go there.Write([]byte("x"))
-				c.Read(make([]byte, 1)) // net/http has not used it yet
-				go func() { c.take(&wire{plain: true}); taken = true }()
-				synctest.Wait()
-				if taken {
-					t.Error("it has the connection before its reader has used all bytes")
-				}
-				wake(c)
-				synctest.Wait()
-				if !taken {
-					t.Error("it waits on")
-				}
-			})
-		})
 	}
 }
 

@@ -5,211 +5,179 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptrace"
-	"net/textproto"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream/internal/h1"
 )
 
-// newTransport returns the transport of an upstream: HTTP/2 if TLS offers it,
-// HTTP/1.1 otherwise, no proxy, no compression. Every connection counts its
-// writes. Idle ones are kept warm: with a probe every 15 s, and for longer than
-// most pauses between calls.
-func newTransport(c Config, base *url.URL) *http.Transport {
-	host := ""
-	if base != nil { // else the config has a fault
-		host = base.Hostname()
+// A transport sends requests to one host: over HTTP/2, by net/http, if TLS offers it, and over
+// HTTP/1.1 connections of package h1 otherwise; without a proxy or compression. Idle connections
+// are kept warm: with a probe every 15 s, and for longer than most pauses between calls.
+type transport struct {
+	open     func(ctx context.Context, network, address string) (net.Conn, error)
+	address  string
+	security *tls.Config   // nil for none
+	connect  time.Duration // bounds a handshake
+	head     time.Duration
+	pool     h1.Pool
+
+	http2  *http.Transport
+	shared atomic.Bool // the upstream has chosen HTTP/2
+}
+
+func newTransport(c Config, base *url.URL) *transport {
+	dialer := &net.Dialer{Timeout: c.ConnectTimeout, KeepAlive: 15 * time.Second}
+	t := &transport{
+		open:    dialer.DialContext,
+		connect: c.ConnectTimeout,
+		head:    c.HeadTimeout,
+		pool:    h1.Pool{MaxIdle: c.MaxIdle, IdleTimeout: c.IdleTimeout},
 	}
-	dialer := &net.Dialer{
-		Timeout: c.ConnectTimeout, KeepAlive: 15 * time.Second,
-		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error { return c.mayDial(host, address) },
+	if base == nil { // the config has a fault
+		return t
+	}
+	t.address, _ = httpguts.PunycodeHostPort(hostPort(base))
+	dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		return c.mayDial(base.Hostname(), address)
+	}
+	if base.Scheme == "https" {
+		t.secure(c, base)
+	}
+	return t
+}
+
+// secure sets up TLS and HTTP/2.
+func (t *transport) secure(c Config, base *url.URL) {
+	t.security = &tls.Config{}
+	if c.TLS != nil {
+		t.security = c.TLS.Clone()
+	}
+	t.security.MinVersion = max(t.security.MinVersion, tls.VersionTLS12)
+	t.security.ServerName = cmp.Or(t.security.ServerName, base.Hostname())
+	t.security.NextProtos = []string{"h2", "http/1.1"}
+	if c.HTTP1 {
+		t.security.NextProtos = t.security.NextProtos[1:]
+		return
 	}
 	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(!c.HTTP1)
-	security := &tls.Config{}
-	if c.TLS != nil {
-		security = c.TLS.Clone()
-	}
-	security.MinVersion = max(security.MinVersion, tls.VersionTLS12)
-	return &http.Transport{
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := dialer.DialContext(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			return newConn(c), nil
-		},
+	protocols.SetHTTP2(true)
+	t.http2 = &http.Transport{
+		DialTLSContext:         t.dialHTTP2,
 		Protocols:              protocols,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
-		TLSClientConfig:        security,
-		TLSHandshakeTimeout:    c.ConnectTimeout,
 		ResponseHeaderTimeout:  c.HeadTimeout,
 		DisableCompression:     true,
 		MaxIdleConns:           c.MaxIdle,
 		MaxIdleConnsPerHost:    c.MaxIdle,
 		IdleConnTimeout:        c.IdleTimeout,
-		MaxResponseHeaderBytes: 256 << 10,
-		ReadBufferSize:         8 << 10,
-		WriteBufferSize:        8 << 10,
+		MaxResponseHeaderBytes: h1.MaxHead,
 	}
 }
 
-// wire watches the connections that net/http takes for one request.
-type wire struct {
-	cancel  context.CancelCauseFunc
-	latest  time.Time    // no byte of the request leaves later; zero: no bound
-	revoked *atomic.Bool // no byte of the request leaves once it is set; may be nil
-
-	// Owned by the goroutine in RoundTrip, which calls the trace's hooks.
-	// Exceptions: header and began are atomic, and the connection's reader owns
-	// interim.
-	asked     bool // for a connection: net/http has accepted the request
-	connected bool
-	at        time.Time   // of the connection: the first byte leaves then, or later
-	shared    bool        // HTTP/2: the connection carries other requests too
-	first     net.Conn    // the connection taken first
-	same      bool        // first was taken a second time
-	conn      *conn       // nil if the connection is not from newTransport
-	plain     bool        // HTTP without TLS
-	before    int64       // writes before this request
-	header    atomic.Bool // the request's header is being written
-	interim   int         // answers 1xx
-
-	began   atomic.Pointer[time.Time] // time of the answer's first byte; nil if unknown
-	written atomic.Pointer[time.Time] // time at which the whole request was written; nil if it was not
-}
-
-// maxInterim bounds the 1xx answers before the answer: net/http has no bound of its own
-// once Got1xxResponse is set. Some hosts send one every second of a long call.
-const maxInterim = 1000
-
-// trace stops net/http when it takes a second connection, or the same one again,
-// for one request: it would send the request again. Cancelling the context suffices
-// in HTTP/2, which checks it before it writes a header. In HTTP/1.1 an idle
-// connection may be handed over at the same moment: it is closed before a byte of
-// the request is written to it. A second GetConn before any GotConn is harmless: an
-// idle HTTP/2 connection was found to be dead.
-func (w *wire) trace() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{
-		GetConn: func(string) {
-			w.asked = true
-			if w.connected {
-				w.cancel(errRepeat)
-			}
-		},
-		GotConn: w.take,
-		PutIdleConn: func(error) {
-			if w.conn != nil {
-				w.conn.release(w)
-			}
-		},
-		WroteHeaderField: func(string, []string) { w.header.Store(true) },
-		WroteRequest: func(httptrace.WroteRequestInfo) {
-			now := time.Now()
-			w.written.Store(&now)
-		},
-		// On a busy machine RoundTrip returns well after the first byte came. A 1xx
-		// answer does not count: it may come from a proxy that has not passed the request
-		// on yet.
-		GotFirstResponseByte: func() {
-			now := time.Now()
-			w.began.Store(&now)
-		},
-		Got1xxResponse: func(int, textproto.MIMEHeader) error {
-			w.began.Store(nil)
-			if w.interim++; w.interim > maxInterim {
-				return fmt.Errorf("more than %d interim answers (1xx)", maxInterim)
-			}
-			return nil
-		},
+// dial opens a connection.
+func (t *transport) dial(ctx context.Context) (*h1.Conn, error) {
+	c, err := t.open(ctx, "tcp", t.address)
+	if err != nil {
+		return nil, err
 	}
-}
-
-// take takes the connection that net/http has got, or refuses it before a byte is written. It
-// waits until the request before has its answer: net/http puts a connection back first, and would
-// tell that request of a refusal instead.
-func (w *wire) take(info httptrace.GotConnInfo) {
-	c := info.Conn
-	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn()
-		w.shared = t.ConnectionState().NegotiatedProtocol == "h2"
+	if t.security == nil {
+		return t.pool.Add(c, nil)
 	}
-	own, _ := c.(*conn)
-	w.plain = c == info.Conn
-	if own != nil && !w.shared {
-		own.take(w)
-	}
-	var refused error
-	if w.connected {
-		refused, w.same = errRepeat, info.Conn == w.first
-	} else if !w.latest.IsZero() && time.Now().After(w.latest) {
-		refused = errStale
-	} else if w.revoked != nil && w.revoked.Load() {
-		refused = errRevoked
-	}
-	if refused != nil {
-		w.cancel(refused)
-		if !w.shared {
-			info.Conn.Close()
+	return t.pool.Add(c, func(c net.Conn) (net.Conn, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, t.connect, errHandshake)
+		defer cancel()
+		secured := tls.Client(c, t.security)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			return nil, cmp.Or(context.Cause(ctx), err)
 		}
-		return
+		return secured, nil
+	})
+}
+
+var (
+	errHandshake = errors.New("the TLS handshake took too long")
+	errNotHTTP2  = errors.New("the upstream has chosen another protocol than HTTP/2")
+)
+
+// opened is a connection that a request has opened. The upstream has chosen HTTP/2, and net/http
+// takes it.
+type opened struct{ conn atomic.Pointer[h1.Conn] }
+
+type openedKey struct{}
+
+// dialHTTP2 opens a connection for net/http.
+func (t *transport) dialHTTP2(ctx context.Context, _, _ string) (net.Conn, error) {
+	if o, ok := ctx.Value(openedKey{}).(*opened); ok {
+		if c := o.conn.Swap(nil); c != nil {
+			return c.NetConn(), nil
+		}
 	}
-	w.connected, w.at, w.first, w.conn = true, time.Now(), info.Conn, own
-	if own != nil {
-		w.before = own.writes.Load() // after the farewell of a closed one
+	c, err := t.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !speaksHTTP2(c.NetConn()) {
+		t.shared.Store(false)
+		c.Release()
+		return nil, errNotHTTP2
+	}
+	return c.NetConn(), nil
+}
+
+func speaksHTTP2(c net.Conn) bool {
+	t, ok := c.(*tls.Conn)
+	return ok && t.ConnectionState().NegotiatedProtocol == "h2"
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	return t.send(req, &wire{})
+}
+
+// send sends a request.
+func (t *transport) send(req *http.Request, w *wire) (*http.Response, error) {
+	w.asked = true
+	for {
+		var first opened
+		if !t.shared.Load() {
+			c := t.pool.Take()
+			if c == nil {
+				var err error
+				if c, err = t.dial(req.Context()); err != nil {
+					return nil, err
+				}
+			}
+			if !speaksHTTP2(c.NetConn()) {
+				return w.over(c, req, t.head)
+			}
+			t.shared.Store(true)
+			first.conn.Store(c)
+			req = req.WithContext(context.WithValue(req.Context(), openedKey{}, &first))
+		}
+		w.asked = false
+		resp, err := w.traced(t.http2, req)
+		if c := first.conn.Swap(nil); c != nil { // there was another one
+			c.Close()
+		}
+		if !errors.Is(err, errNotHTTP2) {
+			return resp, err
+		}
 	}
 }
 
-// writtenAt returns when the last byte of the request was written, and the instant of the
-// answer if it was not written before that.
-func (w *wire) writtenAt(answered time.Time) time.Time {
-	switch at := w.written.Load(); {
-	case at != nil && at.Before(answered):
-		return *at
-	case w.connected:
-		return answered
+// CloseIdleConnections closes the idle connections, and those that become idle before the next request.
+func (t *transport) CloseIdleConnections() {
+	t.pool.Close()
+	if t.http2 != nil {
+		t.http2.CloseIdleConnections()
 	}
-	return w.at
-}
-
-// wrote reports whether a byte of the request may have left. On a shared
-// connection it reports whether the request's header was begun.
-func (w *wire) wrote() bool {
-	if w.shared {
-		return w.header.Load()
-	}
-	return w.conn == nil || w.conn.writes.Load() > w.before
-}
-
-// unsendable reports whether net/http did not take the request: it asks for a connection
-// after all of its checks but one, that of the peer's limit for headers in HTTP/2.
-func (w *wire) unsendable(err error) bool {
-	return !w.asked || w.shared && !w.wrote() && strings.Contains(err.Error(), "header list larger than peer's") // has no exported type
-}
-
-// unprocessed reports whether the peer refused the request without processing it:
-// with REFUSED_STREAM, or with a GOAWAY below its stream (RFC 9113, section 8.7).
-// If the request has no body, net/http hides the error and sends it again: on the
-// same connection that means REFUSED_STREAM. On another connection it may also mean
-// PROTOCOL_ERROR, which proves nothing.
-func (w *wire) unprocessed(err error) bool {
-	if !w.shared {
-		return false
-	}
-	if errors.Is(err, errRepeat) {
-		return w.same
-	}
-	// net/http has no exported types for these errors.
-	text := err.Error()
-	return strings.Contains(text, "; REFUSED_STREAM;") || strings.Contains(text, "graceful shutdown GOAWAY") ||
-		strings.Contains(text, "received GOAWAY from server ErrCode:")
 }
 
 // timeouts replaces zero timeouts by their defaults.

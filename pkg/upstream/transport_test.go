@@ -421,30 +421,6 @@ func TestHeadTimeout(t *testing.T) {
 	}
 }
 
-// halfConn writes as it is told.
-type halfConn struct {
-	net.Conn
-	n   int
-	err error
-}
-
-func (c halfConn) Write([]byte) (int, error) { return c.n, c.err }
-
-// TestWritesAreCounted unless no byte of them left.
-func TestWritesAreCounted(t *testing.T) {
-	fault := errors.New("a fault")
-	for _, tt := range []struct {
-		n    int
-		err  error
-		want int64
-	}{{3, nil, 1}, {0, nil, 1}, {3, fault, 1}, {0, fault, 0}} {
-		c := &conn{Conn: halfConn{n: tt.n, err: tt.err}}
-		if n, err := c.Write([]byte("abc")); n != tt.n || err != tt.err || c.writes.Load() != tt.want {
-			t.Errorf("%d bytes, %v: %d writes, want %d", tt.n, tt.err, c.writes.Load(), tt.want)
-		}
-	}
-}
-
 // TestUnsendable: net/http has refused the request itself, or the other side's bound on
 // headers has, over HTTP/2.
 func TestUnsendable(t *testing.T) {

@@ -633,11 +633,22 @@ func TestDefaults(t *testing.T) {
 		if w := tt.want; got.Timeout != w.Timeout || got.ConnectTimeout != w.ConnectTimeout || got.BodyTimeout != w.BodyTimeout || got.IdleTimeout != w.IdleTimeout || got.InspectDelay != w.InspectDelay || got.MaxIdle != w.MaxIdle || got.MaxInspect != w.MaxInspect {
 			t.Errorf("%+v gives %+v, want %+v", tt.given, got, w)
 		}
-		transport := u.transport.(*http.Transport)
-		if transport.MaxIdleConnsPerHost != tt.want.MaxIdle || transport.IdleConnTimeout != tt.want.IdleTimeout || transport.TLSHandshakeTimeout != tt.want.ConnectTimeout ||
-			transport.MaxResponseHeaderBytes != 256<<10 || transport.ReadBufferSize != 8<<10 || transport.WriteBufferSize != 8<<10 ||
-			transport.HTTP2.SendPingTimeout != 15*time.Second || transport.HTTP2.PingTimeout != 10*time.Second || transport.TLSClientConfig.MinVersion != tls.VersionTLS12 {
-			t.Errorf("the transport is %+v", transport)
+		transport := u.transport.(*transport)
+		for where, got := range map[string][2]any{
+			"h1 MaxIdle":      {transport.pool.MaxIdle, tt.want.MaxIdle},
+			"h1 IdleTimeout":  {transport.pool.IdleTimeout, tt.want.IdleTimeout},
+			"h2 MaxIdle":      {transport.http2.MaxIdleConnsPerHost, tt.want.MaxIdle},
+			"h2 IdleTimeout":  {transport.http2.IdleConnTimeout, tt.want.IdleTimeout},
+			"h2 MaxHead":      {transport.http2.MaxResponseHeaderBytes, int64(256 << 10)},
+			"h2 SendPing":     {transport.http2.HTTP2.SendPingTimeout, 15 * time.Second},
+			"h2 PingTimeout":  {transport.http2.HTTP2.PingTimeout, 10 * time.Second},
+			"ConnectTimeout":  {transport.connect, tt.want.ConnectTimeout},
+			"the oldest TLS":  {transport.security.MinVersion, uint16(tls.VersionTLS12)},
+			"the name in TLS": {transport.security.ServerName, "example.com"},
+		} {
+			if got[0] != got[1] {
+				t.Errorf("%s is %v, want %v", where, got[0], got[1])
+			}
 		}
 	}
 	for url, want := range map[string]string{"https://example.com/?a=b": "query", "https://example.com/#part": "query or a fragment", "https://example.com/#": ""} {
