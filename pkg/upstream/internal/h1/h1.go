@@ -156,7 +156,8 @@ func (e *exchange) roundTrip(req *http.Request, wait time.Duration) (resp *http.
 		go func() {
 			defer close(e.writing)
 			if e.failed = e.write(req); e.failed != nil {
-				wait = lastWords // an answer that is on its way may tell why
+				e.expect(lastWords) // an answer that is on its way may tell why
+				return
 			}
 			e.expect(wait)
 		}()
@@ -178,8 +179,13 @@ func (e *exchange) roundTrip(req *http.Request, wait time.Duration) (resp *http.
 	return resp, began, err
 }
 
-// lastWords is how long an answer may take to come to a request that could not be written.
-const lastWords = time.Second
+// lastWords is how long an answer may take to come to a request that could not be written, and
+// lastBytes how long a request may still be written when its answer has come to its end: its
+// connection carries no other request then.
+const (
+	lastWords = time.Second
+	lastBytes = 50 * time.Millisecond
+)
 
 // write writes the request.
 func (e *exchange) write(req *http.Request) error {
@@ -263,10 +269,10 @@ func (e *exchange) Close() error {
 func (e *exchange) end(whole bool) {
 	e.once.Do(func() {
 		c := e.conn
-		if e.writing != nil {
+		if whole && e.writing != nil {
 			select {
 			case <-e.writing:
-			default:
+			case <-time.After(lastBytes):
 				whole = false
 			}
 		}

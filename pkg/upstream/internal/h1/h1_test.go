@@ -271,7 +271,7 @@ func TestLongRequest(t *testing.T) {
 			return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(r.Method), r.Method)
 		})))
 		for range 3 {
-			if _, body, p, err := cl.get(t, request("POST", "/", long)); err != nil || body != "POST" || p.Written.IsZero() {
+			if _, body, p, err := cl.get(t, request("POST", "/", long)); err != nil || body != "POST" || !p.Wrote {
 				t.Fatalf("%q, %v, %+v", body, err, p)
 			}
 		}
