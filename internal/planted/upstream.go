@@ -18,7 +18,7 @@ var upstreamBugs = []bug{
 	{"a long request is answered when it is written", "pkg/upstream/internal/h1/h1.go",
 		"	if req.ContentLength <= maxInline {\n", "	if true {\n", nil},
 	{"a connection is kept while a request is written to it", "pkg/upstream/internal/h1/h1.go",
-		"			default:\n				whole = false\n", "			default:\n", nil},
+		"			case <-time.After(lastBytes):\n				whole = false\n", "			case <-time.After(lastBytes):\n", nil},
 	{"a connection is kept after Connection: close", "pkg/upstream/internal/h1/h1.go",
 		"resp.Close || upgrade", "upgrade", nil},
 	{"a body is read on when its context has ended", "pkg/upstream/internal/h1/h1.go",
