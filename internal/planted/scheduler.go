@@ -105,7 +105,7 @@ var schedulerBugs = []bug{
 	{"the loop ends before its work", "pkg/scheduler/loop.go",
 		"	if l.stopping && l.busy == 0 {\n", "	if l.stopping {\n", nil},
 	{"a handler recovers from a message that panics", "pkg/scheduler/loop.go",
-		"			endProcess(recover())\n", "", []string{"-run", "TestMessageThatDoesNotEnd"}},
+		"			endProcess(\"a message\", recover())\n", "", []string{"-run", "TestMessageThatDoesNotEnd"}},
 	{"a message ends with its goroutine", "pkg/scheduler/loop.go",
 		"		if !whole {\n", "		if !whole && recover() != nil {\n", []string{"-run", "TestMessageThatDoesNotEnd"}},
 	{"a call that waits is counted as sending", "pkg/scheduler/conclude.go",
@@ -128,6 +128,12 @@ var schedulerBugs = []bug{
 		"r.journal.endHandled(c.Notice(), time.Now().Add(wait))", "r.journal.endHandled(c.Notice(), time.Time{})", endedTests},
 	{"an end is told before it is handled", "pkg/scheduler/relay.go",
 		"	err = r.handle(ctx, c)\n", "	r.journal.endHandled(c.Notice(), time.Time{})\n	err = r.handle(ctx, c)\n", endedTests},
+	{"an attempt that was granted to a client that leaves is not made", "pkg/scheduler/caller.go",
+		"				go a.run()\n", "", leaveTests},
+	{"a client that leaves during an attempt waits for its end", "pkg/scheduler/caller.go",
+		"		leave(true)\n	})\n	a.run()\n", "	})\n	a.run()\n	if ctx.Err() != nil {\n		leave(true)\n	}\n", leaveTests},
+	{"a panic of an attempt leaves its call being sent", "pkg/scheduler/attempt.go",
+		"			endProcess(\"an attempt\", recover())\n", "", leaveTests},
 	{"two handlers run for one call", "pkg/scheduler/relay.go",
 		"return r.busy[c.ID] })", "return false })", endedTests},
 	{"a stop does not wait for handlers", "pkg/scheduler/relay.go",
@@ -167,3 +173,5 @@ var storedCallBugs = []bug{
 var endedTests = []string{"-run", "TestEnded"}
 
 var nextTests = []string{"-run", "NextAttempt|Retention"}
+
+var leaveTests = []string{"-run", "TestLeave|TestAttemptThatDoesNotEnd", "-timeout", "60s"}

@@ -62,8 +62,16 @@ func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // do answers a client that waits for the response.
 func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
 	req.IdempotencyKey = r.Header.Get("Idempotency-Key") // counts for durable calls only
+	left := false
+	req.Leave = func(call *scheduler.Call, err error) {
+		left = true
+		d.dismiss(w, &req, disconnected(err, call))
+	}
 	resp, call, err := d.Scheduler.Do(r.Context(), req)
-	if err != nil {
+	switch {
+	case left:
+		return
+	case err != nil:
 		// Also where the client seems to have disconnected: one that has only closed
 		// its half of the connection must not take an empty 200 for a response.
 		d.refuse(w, &req, disconnected(err, call))
@@ -77,6 +85,21 @@ func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request)
 		// The client must not take a part of the body for all of it.
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// dismiss refuses a request and closes its connection, while its handler goes on with the attempt.
+func (d *Data) dismiss(w http.ResponseWriter, r *scheduler.Request, err error) {
+	now := http.NewResponseController(w)
+	defer func() {
+		if bug := recover(); bug != nil {
+			d.logBug(bug)
+		}
+		if c, _, err := now.Hijack(); err == nil {
+			c.Close()
+		}
+	}()
+	d.refuse(w, r, err)
+	now.Flush()
 }
 
 // disconnected returns the error of a call after its client has disconnected. Errors
@@ -198,11 +221,15 @@ func (d *Data) recover(w http.ResponseWriter) {
 	if bug == http.ErrAbortHandler {
 		panic(bug)
 	}
-	cmp.Or(d.Log, slog.Default()).Error("BUG: a request's handler panicked", "upstream", d.Upstream, "panic", bug, "stack", string(debug.Stack()))
+	d.logBug(bug)
 	if w.Header().Get("Throttler-Call") != "" { // the response has begun: the client must not take it for complete
 		panic(http.ErrAbortHandler)
 	}
 	d.refuse(w, nil, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.Upstream, Detail: "an internal error; the call may have been executed"})
+}
+
+func (d *Data) logBug(bug any) {
+	cmp.Or(d.Log, slog.Default()).Error("BUG: a request's handler panicked", "upstream", d.Upstream, "panic", bug, "stack", string(debug.Stack()))
 }
 
 // refuse writes an answer of Throttler's own. Its outcome is not_executed or

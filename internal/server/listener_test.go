@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 // bounded serves h in a bubble, on a listener with at most so many connections. Dial
@@ -49,6 +51,56 @@ func exchange(c net.Conn) error {
 		_, err = io.Copy(io.Discard, resp.Body)
 	}
 	return err
+}
+
+// TestPlaceOfAClientThatLeft: a client that leaves while its call is being sent gives up its
+// connection at once, and its place on the listener.
+func TestPlaceOfAClientThatLeft(t *testing.T) {
+	release := make(chan struct{})
+	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hangs" {
+			<-release
+		}
+	})
+	defer close(release)
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := New(&Data{Scheduler: r.s, Upstream: "pay", Log: slog.New(slog.DiscardHandler)}, slog.New(slog.DiscardHandler))
+	l := Bound(socket, 1)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		srv.Serve(l)
+	}()
+	defer func() {
+		srv.Close()
+		<-ended
+	}()
+	for n := range 3 {
+		c, err := net.Dial("tcp", socket.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		io.WriteString(c, "GET /hangs HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		r.until(t, "a call is being sent", func(st scheduler.UpstreamStatus) bool { return st.Sending == n+1 })
+		c.(*net.TCPConn).CloseWrite()
+		if answer, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 504 ") || !strings.HasSuffix(string(answer), "}\n") {
+			t.Fatalf("%q, %v", answer, err)
+		}
+	}
+	c, err := net.Dial("tcp", socket.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	if err := exchange(c); err != nil {
+		t.Errorf("a client after three that have left: %v", err)
+	}
 }
 
 // readAll is a handler that reads the body.

@@ -144,6 +144,7 @@ func (f Refusal) write(w http.ResponseWriter, e *scheduler.Error, r *upstream.Re
 		encodeJSON(&plain, p)
 		body = plain.Bytes()
 	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	w.Write(body)
 }

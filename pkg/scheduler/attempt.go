@@ -15,9 +15,9 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// An attempt sends a call once, on a goroutine of its own. The loop has taken the
-// permits; the attempt stores the intent, sends the request, asks the retry policy, and
-// hands the loop what came of it.
+// An attempt sends a call once, on the goroutine of a caller that stays for it or on one of its
+// own. The loop has taken the permits; the attempt stores the intent, sends the request, asks
+// the retry policy, and hands the loop what came of it.
 type attempt struct {
 	loop    *loop
 	service *service // as it was configured when the attempt began
@@ -38,7 +38,15 @@ type ending struct {
 }
 
 func (a *attempt) run() {
+	defer a.loop.work.Done()
+	sent := false
+	defer func() {
+		if !sent { // the loop would wait for its end for ever
+			endProcess("an attempt", recover())
+		}
+	}()
 	e := a.send()
+	sent = true
 	a.loop.post(func(now time.Time) {
 		a.loop.busy--
 		u := a.call.up

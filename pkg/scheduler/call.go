@@ -57,6 +57,10 @@ type Request struct {
 	// NoCopy tells that Header and Body are not changed any more: the call keeps them,
 	// and no copy.
 	NoCopy bool
+	// Leave, if set, lets Do make the attempts of the call on the goroutine of its caller. If ctx
+	// ends during an attempt, Leave is called at once, on another goroutine, with the results of Do;
+	// Do returns them when the attempt has ended and Leave has returned.
+	Leave func(c *Call, err error)
 
 	origin *origin // nil for a call of a caller
 }

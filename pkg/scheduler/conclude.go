@@ -47,7 +47,10 @@ func (u *upstreamState) send(now time.Time, c *call) {
 		intent.setSpent(append(before, own...))
 	}
 	l.busy++
-	l.work.Go(a.run)
+	l.work.Add(1)
+	if !c.caller.grant(a) {
+		go a.run()
+	}
 }
 
 // complete takes in the end of an attempt and does what follows.

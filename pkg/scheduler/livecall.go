@@ -38,16 +38,6 @@ type call struct {
 	ending     bool   // its end is being recorded: a cancel or a decision waits for that
 }
 
-// A caller waits in Do for the end of its call, or for an answer that streams.
-type caller struct {
-	told chan struct{} // closed when end is set
-	end  *Call         // the call as it ends; from then on its answer is the caller's
-	left bool          // before
-
-	until time.Time // the end of its wait for queries about its unknown call
-	gone  time.Time // the latest instant of a sending for it, by ClientTimeout; zero for none
-}
-
 // A phase is the state of a call as its upstream counts it.
 type phase uint8
 
@@ -162,7 +152,7 @@ func (c *call) abandoned() bool { return c.caller != nil && c.caller.left }
 func (c *call) tell(end *Call) {
 	if c.caller != nil && c.caller.end == nil {
 		c.caller.end = end
-		close(c.caller.told)
+		close(c.caller.granted)
 	}
 }
 

@@ -99,7 +99,7 @@ func (l *loop) post(f func(now time.Time)) bool {
 	whole := false
 	defer func() {
 		if !whole {
-			endProcess(recover())
+			endProcess("a message", recover())
 		}
 	}()
 	now := time.Now()
@@ -125,11 +125,11 @@ func (l *loop) over() bool {
 	}
 }
 
-// endProcess ends the process, for a message has panicked, or has ended its goroutine
-// (runtime.Goexit). The goroutine that has posted it may recover from panics, as handlers of
-// net/http do, and would go on with half of a message done.
-func endProcess(bug any) {
-	message := fmt.Sprintf("throttler: a message did not end: %v\n\n%s", cmp.Or(bug, any("its goroutine has ended")), debug.Stack())
+// endProcess ends the process, for a message or an attempt has panicked, or has ended its
+// goroutine (runtime.Goexit). The goroutine may be that of a caller that recovers from panics, as
+// handlers of net/http do, and would go on with half of it done.
+func endProcess(of string, bug any) {
+	message := fmt.Sprintf("throttler: %s did not end: %v\n\n%s", of, cmp.Or(bug, any("its goroutine has ended")), debug.Stack())
 	go panic(message)
 	select {}
 }

@@ -19,7 +19,7 @@
 //
 //	submit.go     the caller's goroutine: check the request, compute its demand
 //	waiting.go    the loop: admit, plan (package planner), refuse by ETA
-//	attempt.go    a goroutine of the attempt: intent, signature, request, retry policy
+//	attempt.go    the caller's goroutine or another one: intent, signature, request, retry policy
 //	conclude.go   the loop: permits back, state recorded, caller woken
 //
 // and journal.go is the only part that calls a [Store].

@@ -71,7 +71,7 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 		c.State = Cancelled
 		return nil, c.Call, err
 	}
-	c.caller = &caller{told: make(chan struct{})}
+	c.caller = &caller{granted: make(chan *attempt, 1), stays: r.Leave != nil || ctx.Done() == nil}
 	c.Deadline = earlier(c.Deadline, c.AcceptedAt.Add(sv.MaxWait))
 	if d, ok := ctx.Deadline(); ok {
 		c.Deadline = earlier(c.Deadline, d)
@@ -93,10 +93,13 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	case known != nil:
 		return s.joinOrDo(ctx, r, known.ID, sv, c.Call)
 	}
-	select {
-	case <-c.caller.told:
-	case <-ctx.Done():
-		return s.leave(ctx, id, c)
+	var left *Call
+	if !c.caller.await(ctx, func(during bool) {
+		if left = s.leave(ctx, id, c); during {
+			r.Leave(left, ctx.Err())
+		}
+	}) {
+		return nil, left, ctx.Err()
 	}
 	last := c.caller.end.snapshot()
 	if c.abandoned() { // while it was accepted
@@ -130,15 +133,16 @@ func (s *Scheduler) joinOrDo(ctx context.Context, r Request, id string, sv *serv
 	return resp, known, err
 }
 
-// leave abandons a call whose caller's ctx has ended, and returns how it stands.
-func (s *Scheduler) leave(ctx context.Context, id string, c *call) (*http.Response, *Call, error) {
+// leave abandons a call whose caller's ctx has ended, and returns how it stands; nil if that
+// could not be read.
+func (s *Scheduler) leave(ctx context.Context, id string, c *call) *Call {
 	inLoop := context.WithoutCancel(ctx)
 	s.loop.ask(inLoop, func(now time.Time) { c.up.abandon(now, c) })
 	snapshot, err := s.Get(inLoop, id)
 	if err != nil {
-		return nil, nil, ctx.Err()
+		snapshot = nil
 	}
-	return nil, snapshot, ctx.Err()
+	return snapshot
 }
 
 // join waits for a call that another caller handed over, and returns its answer. It

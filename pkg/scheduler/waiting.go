@@ -180,11 +180,9 @@ func (u *upstreamState) depart(c *call) {
 
 // abandon notes that the caller has left.
 func (u *upstreamState) abandon(now time.Time, c *call) {
-	select {
-	case <-c.caller.told:
+	if c.caller.end != nil {
 		c.discardAnswer()
 		return
-	default:
 	}
 	c.caller.left = true
 	if c.State == Waiting {

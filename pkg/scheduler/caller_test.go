@@ -1,0 +1,136 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// TestLeave: a caller that leaves during an attempt is told at once how its call stands, on
+// another goroutine; Do returns the same at the end of the attempt, after which no other follows.
+// Before and between attempts Do returns at once. Without Leave it always does.
+func TestLeave(t *testing.T) {
+	limited := answer{after: 2 * sec, status: 429}
+	for _, tt := range []struct {
+		name    string
+		answers []answer
+		leaves  time.Duration
+		took    time.Duration // of Do
+		told    State         // by Leave; none if it is not called
+		state   State         // in the end
+		sent    int
+	}{
+		{"stays", []answer{{after: 2 * sec}}, time.Hour, 2 * sec, "", Done, 1},
+		{"stays for a repeat", []answer{limited, {after: 2 * sec}}, time.Hour, 5 * sec, "", Done, 2},
+		{"leaves during the attempt", []answer{{after: 2 * sec}}, sec, 2 * sec, Sending, Done, 1},
+		{"leaves during an attempt that is limited", []answer{limited, {}}, sec, 2 * sec, Sending, Exhausted, 1},
+		{"leaves between attempts", []answer{limited, {}}, 2*sec + 500*ms, 2*sec + 500*ms, "", Cancelled, 1},
+		{"leaves during the second attempt", []answer{limited, {after: 2 * sec}}, 4 * sec, 5 * sec, Sending, Done, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u := Upstream{Resend: true, Config: upstream.Config{Outcomes: []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted, Pause: &upstream.Pause{For: sec}}}}}
+			for _, stays := range []bool{true, false} {
+				bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+					f.serve = func(n int, _ *http.Request) answer { return tt.answers[n-1] }
+					ctx, leave := context.WithCancel(t.Context())
+					defer time.AfterFunc(tt.leaves, leave).Stop()
+					r := Request{Upstream: "api", Target: "/"}
+					want, told := min(tt.took, tt.leaves), State("")
+					if stays {
+						want = tt.took
+						r.Leave = func(c *Call, err error) {
+							if told = c.State; time.Since(f.start) != tt.leaves || !errors.Is(err, context.Canceled) {
+								t.Errorf("Leave has %v after %v", err, time.Since(f.start))
+							}
+						}
+					}
+					resp, c, err := s.Do(ctx, r)
+					if resp != nil {
+						resp.Body.Close()
+					}
+					left := tt.leaves < time.Hour
+					if took := time.Since(f.start).Round(ms); took != want || errors.Is(err, context.Canceled) != left || (resp == nil) != left {
+						t.Errorf("stays is %v: %v after %v, want %v", stays, err, took, want)
+					}
+					if stays && told != tt.told || told != "" && c.State != told {
+						t.Errorf("Leave was told %q, want %q; Do returned %s", told, tt.told, c.State)
+					}
+					time.Sleep(time.Minute)
+					if got := s.mustGet(t, c.ID).State; got != tt.state || len(f.at()) != tt.sent {
+						t.Errorf("stays is %v: in the end %s, sent at %v; want %s, %d times", stays, got, f.at(), tt.state, tt.sent)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestLeaveAtTheGrant: a ctx that ends with the grant of an attempt leaves it neither undone nor
+// done twice.
+func TestLeaveAtTheGrant(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fake{start: time.Now()}
+			u := Upstream{}
+			u.URL, u.Transport = "http://api.test", f
+			ctx, cancel := context.WithCancel(t.Context())
+			s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.DiscardHandler), Observe: func(e Event) {
+				if e.Kind == EventSending {
+					cancel()
+				}
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, c, err := s.Do(ctx, Request{Upstream: "api", Target: "/", Leave: func(*Call, error) {}})
+			if resp != nil {
+				resp.Body.Close()
+			}
+			if err != nil && !errors.Is(err, context.Canceled) || c == nil {
+				t.Errorf("%+v, %v", c, err)
+			}
+			s.Close() // waits for the attempt
+			sameTimes(t, f.at(), 0)
+			if got, err := s.journal.memory.Get(t.Context(), c.ID); err != nil || got.State != Done {
+				t.Errorf("%+v, %v; want it done", got, err)
+			}
+		})
+	}
+}
+
+// panicking is a log handler with a fault.
+type panicking struct{ slog.Handler }
+
+func (panicking) Enabled(context.Context, slog.Level) bool { return true }
+
+func (panicking) Handle(context.Context, slog.Record) error { panic("a fault of the log") }
+
+// TestAttemptThatDoesNotEnd: a panic beside an attempt's request ends the process, though the
+// goroutine of the caller recovers from panics: the call would be sending for good.
+func TestAttemptThatDoesNotEnd(t *testing.T) {
+	if os.Getenv("THROTTLER_TEST_ATTEMPT") == "" {
+		cmd := exec.Command(os.Args[0], "-test.run", "^TestAttemptThatDoesNotEnd$")
+		cmd.Env = append(os.Environ(), "THROTTLER_TEST_ATTEMPT=1")
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "an attempt did not end: a fault of the log") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	u := Upstream{}
+	u.URL, u.Transport = "http://api.test", &fake{start: time.Now(), serve: func(int, *http.Request) answer { return answer{err: errors.New("reset")} }}
+	s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(panicking{slog.DiscardHandler})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { recover() }()
+	s.Do(context.Background(), Request{Upstream: "api", Target: "/", Method: "POST"})
+}
