@@ -22,7 +22,7 @@ var upstreamBugs = []bug{
 	{"a connection is kept after Connection: close", "pkg/upstream/internal/h1/h1.go",
 		"resp.Close || upgrade", "upgrade", nil},
 	{"a body is read on when its context has ended", "pkg/upstream/internal/h1/h1.go",
-		"	e.stop = context.AfterFunc(ctx, c.socket.abort)\n", "	e.stop = func() bool { return true }\n", nil},
+		"	e.stop = context.AfterFunc(ctx, c.abort)\n", "	e.stop = func() bool { return true }\n", nil},
 	{"long numbers inside a parameter are rounded", "pkg/upstream/json.go",
 		"		return v.Raw // an int", "		return v.Num // an int", []string{"-run", "TestRequestExpressions"}},
 	{"a wait beyond all numbers is none", "pkg/upstream/retryafter.go",

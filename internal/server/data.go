@@ -173,7 +173,7 @@ func (d *Data) adminURL(r *http.Request) string {
 func forward(w http.ResponseWriter, resp *http.Response, call *scheduler.Call) error {
 	h := w.Header()
 	h["Content-Type"], h["Date"] = nil, nil // keeps net/http from adding its own
-	for name, values := range upstream.EndToEnd(resp.Header) {
+	for name, values := range upstream.Fields(resp.Header) {
 		h[name] = values
 	}
 	if length := resp.Header.Get("Content-Length"); length != "" {

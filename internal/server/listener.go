@@ -86,7 +86,12 @@ func (l *Listener) replace() {
 
 // rest counts a connection among those that may be replaced.
 func (l *Listener) rest(c *conn) {
-	c.place, c.since = l.resting.PushBack(c), time.Now()
+	c.since = time.Now()
+	if c.place != nil {
+		l.resting.MoveToBack(c.place)
+	} else {
+		c.place = l.resting.PushBack(c)
+	}
 	l.changed.Signal()
 }
 
@@ -155,7 +160,6 @@ func (c *conn) rest() {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	if !c.gone {
-		c.wake()
 		c.of.rest(c)
 	}
 }

@@ -51,7 +51,7 @@ func (d *Data) replay(w http.ResponseWriter, r *http.Request, req scheduler.Requ
 // writeStored writes the stored response of a call.
 func writeStored(w http.ResponseWriter, call *scheduler.Call, again bool) {
 	h := w.Header()
-	for name, values := range upstream.EndToEnd(call.Response.Headers) {
+	for name, values := range upstream.Fields(call.Response.Headers) {
 		h[name] = values
 	}
 	if h["Content-Type"] == nil {

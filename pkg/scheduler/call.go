@@ -270,20 +270,30 @@ func (c *Call) Waited(now time.Time) time.Duration {
 // SetHeaders sets the headers that tell a client of its call: Throttler-Call, its id;
 // Throttler-Outcome; and Throttler-Wait, how long it waited, in milliseconds.
 func (c *Call) SetHeaders(h http.Header, now time.Time) {
-	h.Set("Throttler-Call", c.ID)
-	h.Set("Throttler-Wait", strconv.FormatInt(c.Waited(now).Milliseconds(), 10))
-	h.Set("Throttler-Outcome", string(c.Outcome()))
+	v := []string{c.ID, strconv.FormatInt(c.Waited(now).Milliseconds(), 10), string(c.Outcome())}
+	h["Throttler-Call"], h["Throttler-Wait"], h["Throttler-Outcome"] = v[:1:1], v[1:2:2], v[2:]
 }
 
 // snapshot returns a copy that its receiver may keep.
 func (c *Call) snapshot() *Call {
-	s := *c
-	s.Attempts = slices.Clone(c.Attempts)
+	var s *Call
+	if len(c.Attempts) == 1 { // as most calls have; one allocation does
+		both := struct {
+			Call
+			only [1]Attempt
+		}{*c, [1]Attempt{c.Attempts[0]}}
+		s = &both.Call
+		s.Attempts = both.only[:]
+	} else {
+		clone := *c
+		s = &clone
+		s.Attempts = slices.Clone(c.Attempts)
+	}
 	if c.Stored != nil {
 		stored := *c.Stored
 		s.Stored = &stored
 	}
-	return &s
+	return s
 }
 
 // become puts the call into a state.

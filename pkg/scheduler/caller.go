@@ -2,15 +2,21 @@ package scheduler
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
 // A caller waits in Do for the end of its call, or for an answer that streams.
 type caller struct {
+	ctx   context.Context
+	leave func(*Call, error) // of Request; nil if the caller does not stay for attempts
+
 	granted chan *attempt // that it is to make, if it stays; closed when end is set
-	stays   bool          // for attempts
 	end     *Call         // the call as it ends; from then on its answer is the caller's
 	left    bool          // before
+
+	leaving sync.WaitGroup // during an attempt
+	stood   *Call          // the call when its caller had left; nil if it could not be read
 
 	until time.Time // the end of its wait for queries about its unknown call
 	gone  time.Time // the latest instant of a sending for it, by ClientTimeout; zero for none
@@ -18,30 +24,30 @@ type caller struct {
 
 // grant lets the caller make an attempt; false if it does not stay for it.
 func (c *caller) grant(a *attempt) bool {
-	if c == nil || !c.stays {
+	if c == nil || c.leave == nil && c.ctx.Done() != nil {
 		return false
 	}
 	c.granted <- a
 	return true
 }
 
-// await makes the attempts that the loop grants the caller, until the call has ended. It is false
-// if ctx ends before, and leave has run: on another goroutine if an attempt was under way.
-func (c *caller) await(ctx context.Context, leave func(during bool)) bool {
+// await makes the attempts that the loop grants the caller of a call, until the call has ended. It
+// is false if the caller's ctx ends before.
+func (s *Scheduler) await(c *call) bool {
 	for {
 		select {
-		case a, more := <-c.granted:
+		case a, more := <-c.caller.granted:
 			if !more {
 				return true
 			}
-			if stay(ctx, a, leave) {
+			if s.stay(c, a) {
 				continue
 			}
-		case <-ctx.Done():
-			leave(false)
+		case <-c.caller.ctx.Done():
+			s.leave(c)
 		}
 		select {
-		case a := <-c.granted:
+		case a := <-c.caller.granted:
 			if a != nil { // before the call was abandoned
 				go a.run()
 			}
@@ -51,21 +57,37 @@ func (c *caller) await(ctx context.Context, leave func(during bool)) bool {
 	}
 }
 
-// stay makes an attempt; false if ctx ends meanwhile, and leave has run.
-func stay(ctx context.Context, a *attempt, leave func(during bool)) bool {
-	if ctx.Done() == nil {
+// stay makes an attempt; false if the caller's ctx ends meanwhile, and Request.Leave has returned.
+func (s *Scheduler) stay(c *call, a *attempt) bool {
+	caller := c.caller
+	if caller.ctx.Done() == nil {
 		a.run()
 		return true
 	}
-	left := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(left)
-		leave(true)
+	caller.leaving.Add(1)
+	stop := context.AfterFunc(caller.ctx, func() {
+		defer caller.leaving.Done()
+		s.leave(c)
+		caller.leave(caller.stood, caller.ctx.Err())
 	})
 	a.run()
 	if stop() {
+		caller.leaving.Done()
 		return true
 	}
-	<-left
+	caller.leaving.Wait()
 	return false
+}
+
+// leave abandons a call whose caller's ctx has ended, and notes how it stands.
+func (s *Scheduler) leave(c *call) {
+	inLoop := context.WithoutCancel(c.caller.ctx)
+	id := ""
+	s.loop.ask(inLoop, func(now time.Time) {
+		id = c.ID
+		c.up.abandon(now, c)
+	})
+	if stood, err := s.Get(inLoop, id); err == nil {
+		c.caller.stood = stood
+	}
 }

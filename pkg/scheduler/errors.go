@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"errors"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -48,6 +49,15 @@ type Error struct {
 	Call *Call
 
 	cause error // of the store, or of the attempt
+}
+
+// callOf returns the call of an error, nil if there is none.
+func callOf(err error) *Call {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Call
+	}
+	return nil
 }
 
 func (e *Error) Error() string { return "throttler: " + e.Detail }

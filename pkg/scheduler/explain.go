@@ -25,7 +25,8 @@ func describe(now time.Time, u *upstreamState, c *call) *Call {
 		d.WaitingFor = &WaitingFor{Limit: RepeatLimit, Until: d.ETA}
 		return d
 	}
-	d.ETA, d.WaitingFor = u.forecast(now, c, hungPermits(now, u))
+	eta, why := u.forecast(now, c, hungPermits(now, u))
+	d.ETA, d.WaitingFor = eta, &why
 	d.ETA, d.WaitingFor.Until = toMonotonic(now, d.ETA), toMonotonic(now, d.WaitingFor.Until) // with the wall clock of now
 	switch {
 	case d.ETA.IsZero():

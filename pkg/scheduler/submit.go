@@ -29,10 +29,7 @@ func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
 		c.Callback = toEnded
 	}
 	c.Async, c.Durable = true, s.journal.outlives() && (r.origin == nil || r.origin.resolves == "") // the next process queries by itself
-	var accepted *Call
-	known, err := s.accept(ctx, sv, c, &r, func(now time.Time) {
-		accepted = describe(now, c.up, c)
-	})
+	accepted, known, err := s.accept(ctx, sv, c, &r)
 	switch {
 	case err != nil:
 		return nil, err
@@ -71,7 +68,7 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 		c.State = Cancelled
 		return nil, c.Call, err
 	}
-	c.caller = &caller{granted: make(chan *attempt, 1), stays: r.Leave != nil || ctx.Done() == nil}
+	c.caller = &caller{ctx: ctx, leave: r.Leave, granted: make(chan *attempt, 1)}
 	c.Deadline = earlier(c.Deadline, c.AcceptedAt.Add(sv.MaxWait))
 	if d, ok := ctx.Deadline(); ok {
 		c.Deadline = earlier(c.Deadline, d)
@@ -79,27 +76,14 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	if !c.Durable {
 		r.IdempotencyKey = "" // forwarded only
 	}
-	id := c.ID // from here on the loop may replace the Call
-	switch known, err := s.accept(ctx, sv, c, &r, func(now time.Time) {
-		if ctx.Err() != nil { // before anything was sent
-			c.up.abandon(now, c)
-		}
-	}); {
+	switch _, known, err := s.accept(ctx, sv, c, &r); { // from here on the loop may replace the Call
 	case err != nil:
-		if errors.As(err, &refused) {
-			return nil, refused.Call, err
-		}
-		return nil, nil, err
+		return nil, callOf(err), err
 	case known != nil:
 		return s.joinOrDo(ctx, r, known.ID, sv, c.Call)
 	}
-	var left *Call
-	if !c.caller.await(ctx, func(during bool) {
-		if left = s.leave(ctx, id, c); during {
-			r.Leave(left, ctx.Err())
-		}
-	}) {
-		return nil, left, ctx.Err()
+	if !s.await(c) {
+		return nil, c.caller.stood, ctx.Err()
 	}
 	last := c.caller.end.snapshot()
 	if c.abandoned() { // while it was accepted
@@ -131,18 +115,6 @@ func (s *Scheduler) joinOrDo(ctx context.Context, r Request, id string, sv *serv
 		return s.Do(ctx, r)
 	}
 	return resp, known, err
-}
-
-// leave abandons a call whose caller's ctx has ended, and returns how it stands; nil if that
-// could not be read.
-func (s *Scheduler) leave(ctx context.Context, id string, c *call) *Call {
-	inLoop := context.WithoutCancel(ctx)
-	s.loop.ask(inLoop, func(now time.Time) { c.up.abandon(now, c) })
-	snapshot, err := s.Get(inLoop, id)
-	if err != nil {
-		snapshot = nil
-	}
-	return snapshot
 }
 
 // join waits for a call that another caller handed over, and returns its answer. It
@@ -218,17 +190,17 @@ type usage struct {
 // full says why no call of so many bytes can be taken beside those that are held, in a
 // room of so many; nil if one can.
 func full(sv *service, held, bytes, room int64) *Error {
-	e := &Error{Reason: Full, Upstream: sv.Name, RetryAfter: time.Second}
+	var detail string
 	waiting, unknown := sv.usage.waiting.Load(), sv.usage.unknown.Load()
 	switch {
 	case waiting+unknown >= int64(sv.MaxWaiting):
-		e.Detail = fmt.Sprintf("%d calls wait for upstream %q and %d are unknown, at most %d may be pending (max_waiting)", waiting, sv.Name, unknown, sv.MaxWaiting)
+		detail = fmt.Sprintf("%d calls wait for upstream %q and %d are unknown, at most %d may be pending (max_waiting)", waiting, sv.Name, unknown, sv.MaxWaiting)
 	case held+bytes > room:
-		e.Detail = fmt.Sprintf("calls of %d bytes are pending for upstream %q, at most %d may be (max_waiting_bytes)", held, sv.Name, sv.MaxWaitingBytes)
+		detail = fmt.Sprintf("calls of %d bytes are pending for upstream %q, at most %d may be (max_waiting_bytes)", held, sv.Name, sv.MaxWaitingBytes)
 	default:
 		return nil
 	}
-	return e
+	return &Error{Reason: Full, Upstream: sv.Name, RetryAfter: time.Second, Detail: detail}
 }
 
 // newCall checks a request and computes its demand, on the caller's goroutine.
@@ -286,9 +258,9 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 	return sv, c, nil
 }
 
-// accept takes a new call, stores it and lets it wait; accepted then runs in the loop. It
-// returns the call that has its idempotency key, or its identity, if there is one.
-func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request, accepted func(now time.Time)) (known *Call, err error) {
+// accept takes a new call, stores it and lets it wait. It returns a description of one that is
+// submitted, or the call that has its idempotency key, or its identity, if there is one.
+func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request) (accepted, known *Call, err error) {
 	e := &Entry{Call: c.Call, Request: c.request, Bytes: c.bytes, NoBody: c.noBody}
 	if r.origin != nil {
 		e.Notice = r.origin.notice
@@ -302,87 +274,94 @@ func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request
 	if !s.journal.loopOnly() {
 		unlock, err := s.journal.locks.lock(ctx, e.Identity)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		defer unlock()
 		if known, err := s.journal.known(ctx, e); known != nil || err != nil {
-			return known, s.unstored(r, err)
+			return nil, known, s.unstored(r, err)
 		}
 	}
 	accept := s.acceptStored
 	if s.journal.inPlace(c.Call) {
 		accept = s.acceptInPlace
 	}
-	known, refused, err := accept(ctx, e, c, accepted)
-	if refused != nil {
-		return nil, refused
-	}
-	return known, s.unstored(r, err)
+	a := accept(ctx, e, c)
+	return a.accepted, a.known, s.unstored(r, a.err)
+}
+
+// An acceptance is what became of a new call.
+type acceptance struct {
+	accepted *Call // its description, if it was submitted
+	known    *Call // the call that has its key or identity
+	err      error // why it was refused, or not stored
 }
 
 // acceptInPlace accepts a call that is kept in memory, by one message to the loop. It waits for no
 // lock, so that in a burst calls with and without an identity keep their order.
-func (s *Scheduler) acceptInPlace(ctx context.Context, e *Entry, c *call, accepted func(now time.Time)) (known *Call, refused *Error, err error) {
-	if s.loop.ask(context.WithoutCancel(ctx), func(now time.Time) {
+func (s *Scheduler) acceptInPlace(ctx context.Context, e *Entry, c *call) (a acceptance) {
+	if !s.loop.post(func(now time.Time) {
 		if s.journal.loopOnly() {
-			if known, err = s.journal.known(ctx, e); known != nil || err != nil {
+			if a.known, a.err = s.journal.known(ctx, e); a.known != nil || a.err != nil {
 				return
 			}
 		}
-		if refused = s.loop.admit(now, c); refused != nil {
+		if refused := s.loop.admit(now, c); refused != nil {
+			a.err = refused
 			return
 		}
-		if known, err = s.journal.accept(ctx, e); known != nil || err != nil {
+		if a.known, a.err = s.journal.accept(ctx, e); a.known != nil || a.err != nil {
 			c.up.setPhase(c, uncounted)
 			return
 		}
-		c.up.enqueue(now, c)
-		accepted(now)
-	}) != nil {
-		return nil, errStopping(c.Upstream), nil
+		a.accepted = c.up.accept(now, c)
+	}) {
+		a.err = errStopping(c.Upstream)
 	}
-	return known, refused, err
+	return a
 }
 
 // acceptStored accepts a call whose store may block: a message reserves its place, and
 // another lets it wait when it is stored.
-func (s *Scheduler) acceptStored(ctx context.Context, e *Entry, c *call, accepted func(now time.Time)) (known *Call, refused *Error, err error) {
-	inLoop := context.WithoutCancel(ctx)
-	if s.loop.ask(inLoop, func(now time.Time) {
-		if refused = s.loop.admit(now, c); refused == nil {
-			s.loop.busy++
-			s.loop.accepting[c.ID] = true
+func (s *Scheduler) acceptStored(ctx context.Context, e *Entry, c *call) (a acceptance) {
+	if !s.loop.post(func(now time.Time) {
+		if refused := s.loop.admit(now, c); refused != nil {
+			a.err = refused
+			return
 		}
-	}) != nil {
-		return nil, errStopping(c.Upstream), nil
+		s.loop.busy++
+		s.loop.accepting[c.ID] = true
+	}) {
+		a.err = errStopping(c.Upstream)
 	}
-	if refused != nil {
-		return nil, refused, nil
+	if a.err != nil {
+		return a
 	}
-	known, err = s.journal.accept(ctx, e)
-	if s.loop.ask(inLoop, func(now time.Time) {
+	a.known, a.err = s.journal.accept(ctx, e)
+	if !s.loop.post(func(now time.Time) {
 		s.loop.busy--
 		delete(s.loop.accepting, c.ID)
-		if known != nil || err != nil {
+		if a.known != nil || a.err != nil {
 			c.up.setPhase(c, uncounted)
 			return
 		}
-		c.up.enqueue(now, c)
-		accepted(now)
-	}) != nil {
-		return nil, errStopping(c.Upstream), nil
+		a.accepted = c.up.accept(now, c)
+	}) {
+		a.err = errStopping(c.Upstream)
 	}
-	return known, nil, err
+	return a
 }
 
 // unstored says why the store did not take a call; nil if it did.
 func (s *Scheduler) unstored(r *Request, err error) error {
+	if err == nil {
+		return nil
+	}
 	var refused *Error
 	var ended *endedError
 	switch {
 	case errors.As(err, &ended):
 		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("call %s, such as a cancel, a close or a reverse, has ended this identity (ends): no call of it is sent any more. Look at the upstream whether one was executed before; if none was, use a new business number", ended.by)}
-	case err == nil, errors.As(err, &refused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &refused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, ErrKeyReused) && r.IdempotencyKey == "":
 		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("%v (identity). If this is meant as a repeat, look that call up: with another content the upstream may take it for a second one. If it is not, give it a business number of its own", err)}

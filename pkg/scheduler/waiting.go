@@ -53,7 +53,19 @@ func (u *upstreamState) boundByClient(c *call) {
 	c.Deadline = earlier(c.Deadline, c.caller.gone)
 }
 
-// enqueue lets an admitted call wait that is stored.
+// accept lets an admitted call wait that is stored, and describes it if it was submitted. One
+// whose caller has left meanwhile is cancelled.
+func (u *upstreamState) accept(now time.Time, c *call) *Call {
+	u.enqueue(now, c)
+	switch {
+	case c.caller == nil:
+		return describe(now, u, c)
+	case c.caller.ctx.Err() != nil:
+		u.abandon(now, c)
+	}
+	return nil
+}
+
 func (u *upstreamState) enqueue(now time.Time, c *call) {
 	l := u.loop
 	u.reroute(c) // a reload may have come since it was admitted
@@ -220,8 +232,8 @@ func (u *upstreamState) load(now time.Time, c *call) {
 // last. A call that is not queued yet is looked at as if it were. Calls that are yet to
 // come, and go before, are not foreseen. With hung attempts there may be no instant: see
 // [planner.Elsewhere].
-func (u *upstreamState) forecast(now time.Time, c *call, hung func(limit int, key string) int) (time.Time, *WaitingFor) {
-	why := &WaitingFor{Until: now}
+func (u *upstreamState) forecast(now time.Time, c *call, hung func(limit int, key string) int) (eta time.Time, why WaitingFor) {
+	why.Until = now
 	if due := u.loop.origin.Add(c.due); due.After(now) {
 		why.Until = due
 	}
@@ -234,10 +246,10 @@ func (u *upstreamState) forecast(now time.Time, c *call, hung func(limit int, ke
 		}
 		switch {
 		case held.Until.After(why.Until):
-			*why = held
+			why = held
 		case held.Breaker != "" && unsigned(c) && why.Until.After(now): // it leaves the next probe to others
 			held.Until = why.Until
-			*why = held
+			why = held
 		}
 	}
 	if other.Without == 0 && !why.Until.After(now) {
@@ -246,12 +258,12 @@ func (u *upstreamState) forecast(now time.Time, c *call, hung func(limit int, ke
 	f := u.planner.ETA(now, &c.item, other)
 	switch {
 	case f.At.IsZero():
-		return f.At, &WaitingFor{Limit: u.limits[f.Limit].Name, Key: f.Key, Ahead: f.Ahead}
+		return f.At, WaitingFor{Limit: u.limits[f.Limit].Name, Key: f.Key, Ahead: f.Ahead}
 	case f.At.After(why.Until) && why.Paused && !f.Pause.After(why.Until): // all calls ahead wait for it, too
 		why.Ahead = f.Ahead
 		return f.At, why
 	case f.At.After(why.Until):
-		*why = WaitingFor{Limit: u.limits[f.Limit].Name, Key: f.Key, Until: f.At, Ahead: f.Ahead, KeysFull: f.Full}
+		why = WaitingFor{Limit: u.limits[f.Limit].Name, Key: f.Key, Until: f.At, Ahead: f.Ahead, KeysFull: f.Full}
 		if !f.Pause.IsZero() {
 			why.Paused, why.Until = true, f.Pause
 		}

@@ -1,8 +1,11 @@
 package upstream
 
 import (
+	"iter"
+	"maps"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 )
 
@@ -13,25 +16,37 @@ var hopByHop = []string{
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Host", "Expect",
 }
 
-// EndToEnd returns a copy of a header without what concerns one hop: the
-// hop-by-hop fields, those that Connection names, and Throttler's own.
+// EndToEnd returns a header without what concerns one hop: the hop-by-hop fields, those that
+// Connection names, and Throttler's own. It shares the values of h.
 func EndToEnd(h http.Header) http.Header {
-	out := h.Clone()
-	if out == nil {
-		out = make(http.Header)
-	}
-	for _, v := range h["Connection"] {
-		for name := range strings.SplitSeq(v, ",") {
-			out.Del(textproto.TrimString(name))
-		}
-	}
-	for _, name := range hopByHop {
-		out.Del(name)
-	}
-	for name := range out {
-		if strings.HasPrefix(name, "Throttler-") {
-			delete(out, name)
-		}
-	}
+	out := make(http.Header, len(h))
+	maps.Insert(out, Fields(h))
 	return out
+}
+
+// Fields are the fields of [EndToEnd].
+func Fields(h http.Header) iter.Seq2[string, []string] {
+	return func(yield func(string, []string) bool) {
+		named := h["Connection"]
+		for name, values := range h {
+			if slices.Contains(hopByHop, name) || strings.HasPrefix(name, "Throttler-") || listed(named, name) {
+				continue
+			}
+			if !yield(name, values) {
+				return
+			}
+		}
+	}
+}
+
+// listed reports whether lists, such as those of Connection, name a field.
+func listed(lists []string, field string) bool {
+	for _, list := range lists {
+		for name := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(textproto.TrimString(name), field) {
+				return true
+			}
+		}
+	}
+	return false
 }

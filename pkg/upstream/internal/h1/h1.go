@@ -48,6 +48,7 @@ type Conn struct {
 	pool   *Pool
 	top    net.Conn // the socket, or TLS over it
 	socket *socket
+	abort  func() // of socket
 	in     *bufio.Reader
 	idle   time.Time // since when it is idle
 	bound  int       // bytes that the head of the answer may yet have, below zero: no bound
@@ -110,7 +111,7 @@ func (c *Conn) RoundTrip(ctx context.Context, req *http.Request, wait time.Durat
 	}
 	e := &exchange{conn: c}
 	c.socket.wrote.Store(false)
-	e.stop = context.AfterFunc(ctx, c.socket.abort)
+	e.stop = context.AfterFunc(ctx, c.abort)
 	resp, began, err := e.roundTrip(req, wait)
 	p := Progress{Wrote: c.socket.wrote.Load(), Began: began}
 	if at := e.written.Load(); at != nil {

@@ -48,7 +48,7 @@ func (p *Pool) pop() *Conn {
 // handshake is over; nil for none.
 func (p *Pool) Add(c net.Conn, secure func(net.Conn) (net.Conn, error)) (*Conn, error) {
 	own := &Conn{pool: p, socket: newSocket(c), bound: -1}
-	own.top = own.socket
+	own.top, own.abort = own.socket, own.socket.abort
 	if secure != nil {
 		top, err := secure(own.socket)
 		if err != nil {
