@@ -39,6 +39,7 @@ func outdated(toolchain string) string {
 
 func main() {
 	log.SetOutput(io.Discard) // net/http writes surplus bytes of an answer there; ours is slog
+	tuneGC()
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
