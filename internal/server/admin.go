@@ -100,7 +100,7 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	err := rebound(r, false)
+	err := rebound(r, false, func() []string { return nil })
 	if err == nil && !isLink(r) {
 		err = crossSite(r)
 	}

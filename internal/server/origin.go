@@ -35,17 +35,31 @@ func isLink(r *http.Request) bool {
 
 // rebound returns the refusal of a request by a name that was made to resolve to this host
 // (DNS rebinding), nil if its name is known. A request that comes to a loopback address, or
-// to any if everywhere is set, must name a loopback address or one of hosts. Every browser
+// to any if everywhere is set, must name a loopback address or one of names. Every browser
 // names a host.
-func rebound(r *http.Request, everywhere bool, hosts ...string) error {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if !everywhere && (!ok || !loopback(hostname(local.String()))) {
+func rebound(r *http.Request, everywhere bool, names func() []string) error {
+	if !everywhere && !toLoopback(r) {
 		return nil
 	}
-	if host := hostname(r.Host); host != "" && !loopback(host) && !slices.Contains(hosts, host) {
+	host := hostname(r.Host)
+	if host == "" || loopback(host) {
+		return nil
+	}
+	if hosts := names(); !slices.Contains(hosts, host) {
 		return &scheduler.Error{Reason: forbidden, Detail: fmt.Sprintf("the listener answers to %s only; send the request to that name", strings.Join(append([]string{"localhost"}, hosts...), " or "))}
 	}
 	return nil
+}
+
+// toLoopback reports whether a request came to a loopback address.
+func toLoopback(r *http.Request) bool {
+	switch local := r.Context().Value(http.LocalAddrContextKey).(type) {
+	case *net.TCPAddr:
+		return local.IP.IsLoopback()
+	case net.Addr:
+		return loopback(hostname(local.String()))
+	}
+	return false
 }
 
 // hostname returns the host of a Host field in lower case, without its port.

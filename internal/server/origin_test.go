@@ -109,7 +109,7 @@ func TestNamesOfOtherAddresses(t *testing.T) {
 		{&net.TCPAddr{IP: net.IPv6loopback, Port: 1}, false, []string{"sidecar"}, false},
 	} {
 		at := r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, tt.local))
-		if err := rebound(at, tt.everywhere, tt.hosts...); (err != nil) != tt.refused {
+		if err := rebound(at, tt.everywhere, func() []string { return tt.hosts }); (err != nil) != tt.refused {
 			t.Errorf("at %v, everywhere %v, hosts %v: %v", tt.local, tt.everywhere, tt.hosts, err)
 		}
 	}

@@ -29,7 +29,7 @@ func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Reques
 	if !known {
 		return req, notConfigured(d.Upstream)
 	}
-	if err := cmp.Or(crossSite(r), rebound(r, len(d.Hosts) > 0, d.names(u.URL)...)); err != nil {
+	if err := cmp.Or(crossSite(r), rebound(r, len(d.Hosts) > 0, func() []string { return d.names(u.URL) })); err != nil {
 		return req, err
 	}
 	body, release, err := readBody(w, r, min(u.MaxBody, u.MaxWaitingBytes), func(bytes int64) (func(), error) {

@@ -63,10 +63,8 @@ func (h deadlineHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength == 0 && !connOf(r).claim() {
 		panic(http.ErrAbortHandler)
 	}
-	out := deadlineWriter{ResponseWriter: w, controller: http.NewResponseController(w)}
+	out := &deadlineWriter{ResponseWriter: w, controller: http.NewResponseController(w)}
 	if r.ContentLength != 0 {
-		// For a request that is refused before its body is read: net/http reads it then.
-		out.controller.SetReadDeadline(time.Now().Add(bodyTimeout))
 		out.body = &requestBody{ReadCloser: r.Body}
 		r = r.WithContext(r.Context()) // a copy: net/http keeps the body of its own request
 		r.Body = out.body
@@ -90,22 +88,33 @@ type deadlineWriter struct {
 	http.ResponseWriter
 	controller *http.ResponseController
 	body       *requestBody // nil if the request has none
+	since      time.Time    // of the deadline for writes
+}
+
+// extend lets the client take a chunk within writeTimeout, or up to a second less: to set a
+// deadline costs more than the time of day.
+func (w *deadlineWriter) extend() {
+	if now := time.Now(); now.Sub(w.since) >= time.Second {
+		w.since = now
+		w.controller.SetWriteDeadline(now.Add(writeTimeout))
+	}
 }
 
 // WriteHeader also closes the connection if the rest of the body would follow on it:
 // otherwise net/http would read that first, and the client would wait for its answer.
-func (w deadlineWriter) WriteHeader(status int) {
+func (w *deadlineWriter) WriteHeader(status int) {
 	if w.body != nil && !w.body.ended {
 		w.Header().Set("Connection", "close")
+		w.controller.SetReadDeadline(time.Now().Add(bodyTimeout)) // net/http may read the rest
 	}
-	w.controller.SetWriteDeadline(time.Now().Add(writeTimeout))
+	w.extend()
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w deadlineWriter) Write(p []byte) (n int, err error) {
+func (w *deadlineWriter) Write(p []byte) (n int, err error) {
 	for err == nil && n < len(p) {
 		var m int
-		w.controller.SetWriteDeadline(time.Now().Add(writeTimeout))
+		w.extend()
 		m, err = w.ResponseWriter.Write(p[n:min(n+chunkSize, len(p))])
 		n += m
 	}
@@ -113,4 +122,4 @@ func (w deadlineWriter) Write(p []byte) (n int, err error) {
 }
 
 // Unwrap is for [http.ResponseController].
-func (w deadlineWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *deadlineWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -16,7 +16,7 @@ import (
 )
 
 // TestLeave: a caller that leaves during an attempt is told at once how its call stands, on
-// another goroutine; Do returns the same at the end of the attempt, after which no other follows.
+// another goroutine; Do returns the same when the attempt and Leave have ended, and no other follows.
 // Before and between attempts Do returns at once. Without Leave it always does.
 func TestLeave(t *testing.T) {
 	limited := answer{after: 2 * sec, status: 429}
@@ -47,10 +47,15 @@ func TestLeave(t *testing.T) {
 					want, told := min(tt.took, tt.leaves), State("")
 					if stays {
 						want = tt.took
+						if tt.told != "" {
+							want = max(tt.took, tt.leaves+1500*ms) // the time of Leave
+						}
 						r.Leave = func(c *Call, err error) {
-							if told = c.State; time.Since(f.start) != tt.leaves || !errors.Is(err, context.Canceled) {
+							if time.Since(f.start) != tt.leaves || !errors.Is(err, context.Canceled) {
 								t.Errorf("Leave has %v after %v", err, time.Since(f.start))
 							}
+							time.Sleep(1500 * ms)
+							told = c.State
 						}
 					}
 					resp, c, err := s.Do(ctx, r)
