@@ -12,10 +12,13 @@ import (
 // few hundred requests.
 const leastGarbage = 32 << 20
 
+// leastHeap is the heap at which Go collects at first with a GOGC of 100; it grows with GOGC.
+const leastHeap = 4 << 20
+
 // gcPercent returns the GOGC of a process with so many bytes in use: Go's own, 100, if they are
 // many.
 func gcPercent(live uint64) int {
-	return int(max(100, min(leastGarbage*100/max(live, 1), 10_000)))
+	return int(max(100, leastGarbage*100/max(live, leastHeap)))
 }
 
 // A collection is garbage; the end of each garbage collection replaces it, and sets GOGC.

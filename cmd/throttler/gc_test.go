@@ -11,7 +11,7 @@ import (
 )
 
 func TestGCPercent(t *testing.T) {
-	for live, want := range map[uint64]int{0: 10_000, 1 << 20: 3200, 4 << 20: 800, 16 << 20: 200, 32 << 20: 100, 1 << 30: 100} {
+	for live, want := range map[uint64]int{0: 800, 1 << 20: 800, 4 << 20: 800, 16 << 20: 200, 32 << 20: 100, 1 << 30: 100} {
 		if got := gcPercent(live); got != want {
 			t.Errorf("%d bytes in use: %d, want %d", live, got, want)
 		}

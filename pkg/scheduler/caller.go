@@ -33,18 +33,18 @@ func (c *caller) grant(a *attempt) bool {
 
 // await makes the attempts that the loop grants the caller of a call, until the call has ended. It
 // is false if the caller's ctx ends before.
-func (s *Scheduler) await(c *call) bool {
+func (c *call) await(s *Scheduler) bool {
 	for {
 		select {
 		case a, more := <-c.caller.granted:
 			if !more {
 				return true
 			}
-			if s.stay(c, a) {
+			if c.stay(s, a) {
 				continue
 			}
 		case <-c.caller.ctx.Done():
-			s.leave(c)
+			c.leave(s)
 		}
 		select {
 		case a := <-c.caller.granted:
@@ -58,7 +58,7 @@ func (s *Scheduler) await(c *call) bool {
 }
 
 // stay makes an attempt; false if the caller's ctx ends meanwhile, and Request.Leave has returned.
-func (s *Scheduler) stay(c *call, a *attempt) bool {
+func (c *call) stay(s *Scheduler, a *attempt) bool {
 	caller := c.caller
 	if caller.ctx.Done() == nil {
 		a.run()
@@ -67,7 +67,7 @@ func (s *Scheduler) stay(c *call, a *attempt) bool {
 	caller.leaving.Add(1)
 	stop := context.AfterFunc(caller.ctx, func() {
 		defer caller.leaving.Done()
-		s.leave(c)
+		c.leave(s)
 		caller.leave(caller.stood, caller.ctx.Err())
 	})
 	a.run()
@@ -80,7 +80,7 @@ func (s *Scheduler) stay(c *call, a *attempt) bool {
 }
 
 // leave abandons a call whose caller's ctx has ended, and notes how it stands.
-func (s *Scheduler) leave(c *call) {
+func (c *call) leave(s *Scheduler) {
 	inLoop := context.WithoutCancel(c.caller.ctx)
 	id := ""
 	s.loop.ask(inLoop, func(now time.Time) {

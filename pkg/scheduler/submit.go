@@ -82,7 +82,7 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	case known != nil:
 		return s.joinOrDo(ctx, r, known.ID, sv, c.Call)
 	}
-	if !s.await(c) {
+	if !c.await(s) {
 		return nil, c.caller.stood, ctx.Err()
 	}
 	last := c.caller.end.snapshot()
