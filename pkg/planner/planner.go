@@ -86,38 +86,31 @@ type Planner[T any] struct {
 	idle    time.Time     // when a call last left its class
 	trip    time.Duration // of an attempt, smoothed
 	empty   empty[T]
+
+	leaving  *Succession[T] // to another planner, that has not begun
+	arriving *Succession[T] // from another one, that is over
 }
 
 // New returns a planner without calls. Limits are those of the ledger, in its order;
 // weight returns the share of a flow, above 0. Origin is instant 0 of the wheel.
 func New[T any](origin time.Time, w *wheel.Wheel[Timeout], ledger *quota.Ledger, limits []quota.Limit, weight func(flow string) float64) *Planner[T] {
-	p := &Planner[T]{ledger: ledger, wheel: w, origin: origin, empty: newEmpty[T]()}
-	p.Replace(limits, weight)
-	return p
-}
-
-// Replace begins anew under another set of limits, which the ledger has already. It
-// forgets all calls and flows; the owner adds the calls that still wait again.
-func (p *Planner[T]) Replace(limits []quota.Limit, weight func(flow string) float64) {
-	for _, q := range p.keys {
-		p.wheel.Cancel(q.timeout)
+	p := &Planner[T]{
+		ledger: ledger, wheel: w, origin: origin, limits: limits, empty: newEmpty[T](),
+		classes: make(map[string]*class[T]), keys: make(map[keyID]*keyQueue[T]),
+		perKey: make([]int, len(limits)), held: make([]int, len(limits)+1), flows: newFlowTable(len(limits), weight),
 	}
-	p.wheel.Cancel(p.parked.timeout)
-	p.limits = limits
-	p.classes, p.keys = make(map[string]*class[T]), make(map[keyID]*keyQueue[T])
-	p.perKey, p.held = make([]int, len(limits)), make([]int, len(limits)+1)
-	p.flows = newFlowTable(len(limits), weight)
-	p.entry = newKeyQueue(p, keyID{limit: -1})
-	p.parked = newParked(p)
+	p.entry, p.parked = newKeyQueue(p, keyID{limit: -1}), newParked(p)
 	p.ready = heap.New(
 		func(q *keyQueue[T]) *int { return &q.place },
 		func(a, b *keyQueue[T]) bool { return a.rank.before(b.rank) },
 	)
+	return p
 }
 
 // Add lets a call wait. The next Dispatch looks at it.
 func (p *Planner[T]) Add(now time.Time, it *Item[T]) {
 	p.changed = true
+	p.leaving.added(it)
 	if len(p.classes) == 0 && now.After(p.idle) {
 		p.flows.reset()
 	}
@@ -145,6 +138,7 @@ func (p *Planner[T]) Add(now time.Time, it *Item[T]) {
 // Remove takes out a call that is queued.
 func (p *Planner[T]) Remove(now time.Time, it *Item[T]) {
 	p.changed = true
+	p.arriving.Settle(now, it)
 	cl := p.classes[it.Demand.ID]
 	q := cl.at.key
 	p.remove(now, cl, it)
@@ -152,6 +146,7 @@ func (p *Planner[T]) Remove(now time.Time, it *Item[T]) {
 }
 
 func (p *Planner[T]) remove(now time.Time, cl *class[T], it *Item[T]) {
+	p.leaving.left(now, it)
 	q := cl.at.key
 	if cl.calls.size() > 1 {
 		cl.count(int(it.Priority), -1)
@@ -225,7 +220,7 @@ func (p *Planner[T]) free(now time.Time, cl *class[T]) bool {
 
 // depart takes out the first call of a class, whose permits are taken.
 func (p *Planner[T]) depart(now time.Time, cl *class[T]) *Item[T] {
-	it := cl.calls.first()
+	it := p.arriving.owner(now, cl.calls.first())
 	p.flows.pay(cl.flow, cl.demand.Cost)
 	p.remove(now, cl, it)
 	p.flows.prune()
@@ -310,6 +305,7 @@ func (p *Planner[T]) Check(now time.Time, needs []quota.Need) {
 			p.check(now, q)
 		}
 	}
+	p.leaving.check(now, needs)
 }
 
 // CheckLimit is Check for all keys of a limit.
@@ -320,6 +316,7 @@ func (p *Planner[T]) CheckLimit(now time.Time, limit int) {
 			p.check(now, q)
 		}
 	}
+	p.leaving.checkLimit(now, limit)
 }
 
 // check makes a key queue ready if its first class can pass it now; else it has the

@@ -36,6 +36,12 @@ type player struct {
 	r       *rand.Rand // picks the calls whose ETA is asked for
 	wakeups int        // the player's own timeouts in the wheel
 	quiet   bool       // no call was sent at this instant
+
+	// A change of limits is put in force by a succession that begins before.
+	succession *Succession[*played]
+	next       []oracle.Limit // its limits
+	successor  *quota.Ledger
+	begun      bool // calls are settled
 }
 
 // A played call has its place in the planner.
@@ -63,8 +69,8 @@ func newPlayer(t *testing.T, load *oracle.Load, most int) *player {
 		t: t, load: load, limits: slices.Clone(load.Limits), wheel: wheel.New[Timeout](oracle.Grain),
 		most: most, r: rand.New(rand.NewPCG(7, 7)),
 	}
-	p.ledger = quota.New(start, p.quotas()...)
-	p.planner = New[*played](start, p.wheel, p.ledger, p.quotas(), p.weight)
+	p.ledger = quota.New(start, quotas(load, p.limits)...)
+	p.planner = New[*played](start, p.wheel, p.ledger, quotas(load, p.limits), p.weight)
 	for i, c := range load.Calls {
 		pl := &played{Call: c}
 		pl.Value, pl.Seq, pl.Item.Priority = pl, uint64(i+1), math.MinInt16+int16(c.Priority)
@@ -84,11 +90,11 @@ func (p *player) weight(flow string) float64 { return p.load.Weights[flow] }
 func (p *player) time() time.Time            { return start.Add(p.now) }
 
 // quotas returns the limits as the ledger knows them.
-func (p *player) quotas() []quota.Limit {
+func quotas(load *oracle.Load, limits []oracle.Limit) []quota.Limit {
 	all := []quota.Limit{{Name: "upstream", Calls: quota.MaxCalls, Window: quota.InFlight()}}
-	for i, l := range p.limits {
+	for i, l := range limits {
 		all = append(all, quota.Limit{
-			Name: fmt.Sprint(i), Calls: l.Calls, Window: window(l), Guard: l.Guard, Late: p.load.Late, Partly: l.FailedOnly,
+			Name: fmt.Sprint(i), Calls: l.Calls, Window: window(l), Guard: l.Guard, Late: load.Late, Partly: l.FailedOnly,
 		})
 	}
 	return all
@@ -105,12 +111,12 @@ func window(l oracle.Limit) quota.Window {
 	return quota.InFlight()
 }
 
-// demand returns what a call takes under the limits of now.
-func (p *player) demand(c *played) *Demand {
+// demandOf returns what a call takes under some limits.
+func demandOf(c *played, limits []oracle.Limit) *Demand {
 	d := &Demand{ID: c.Flow, Needs: []quota.Need{{Cost: 1}}, Flow: c.Flow, Cost: 1}
 	for i, key := range c.Keys {
 		if key != "" {
-			n := quota.Need{Limit: i + 1, Key: key, Cost: min(c.Costs[i], p.limits[i].Calls)}
+			n := quota.Need{Limit: i + 1, Key: key, Cost: min(c.Costs[i], limits[i].Calls)}
 			d.Needs, d.Cost = append(d.Needs, n), max(d.Cost, n.Cost)
 			d.ID += fmt.Sprint(" ", n)
 		}
@@ -139,6 +145,7 @@ func (p *player) play() {
 		p.quiet = true
 		p.dispatch()
 		p.verify()
+		p.step()
 	}
 	if n := len(p.planner.classes) + len(p.planner.keys); n > 0 {
 		p.t.Errorf("%d classes and keys are left", n)
@@ -146,7 +153,7 @@ func (p *player) play() {
 }
 
 func (p *player) wait(c *played) {
-	c.state, c.Demand = "waiting", p.demand(c)
+	c.state, c.Demand = "waiting", demandOf(c, p.limits)
 	p.planner.Add(p.time(), &c.Item)
 }
 
@@ -220,25 +227,17 @@ func (p *player) apply(ch oracle.Change) {
 		return
 	}
 	now, changed := p.time(), ch.Limit+1
-	kept := make([]int, len(p.limits)+1)
-	for i := range kept {
-		kept[i] = i
-	}
 	all := p.ledger.Usage(now, changed, "").PausedUntil
 	pauses := map[string]time.Time{}
-	for u := range p.ledger.Keys(now, changed) {
+	for u := range p.ledger.PausedKeys(now, changed) {
 		pauses[u.Key] = u.PausedUntil
 	}
-	l := &p.limits[ch.Limit]
-	if ch.Calls > 0 {
-		l.Calls = ch.Calls
+	if p.succession == nil || p.begun {
+		p.succeed(ch)
 	}
-	if ch.Window > 0 {
-		l.Window = ch.Window
-		kept[changed] = -1
-	}
-	p.ledger.Replace(now, p.quotas(), kept)
-	p.planner.Replace(p.quotas(), p.weight)
+	p.each(1, func(c *played) { p.succession.Stage(now, &c.Item, demandOf(c, p.next)) })
+	p.successor.Begin(now)
+	p.limits, p.ledger, p.planner, p.begun = p.next, p.successor, p.succession.Begin(now), true
 	if ch.Window > 0 {
 		if !all.IsZero() {
 			p.ledger.PauseLimit(changed, all)
@@ -250,17 +249,73 @@ func (p *player) apply(ch oracle.Change) {
 		}
 	}
 	for _, c := range p.calls {
-		d := p.demand(c)
-		switch {
-		case c.state == "waiting":
-			c.Demand = d
-			p.planner.Add(now, &c.Item)
-		case c.state == "sending" && ch.Window > 0:
+		if c.state == "sending" && ch.Window > 0 {
+			d := demandOf(c, p.limits)
 			c.needs = slices.DeleteFunc(slices.Clone(c.needs), func(n quota.Need) bool { return n.Limit == changed })
 			if i := slices.IndexFunc(d.Needs, func(n quota.Need) bool { return n.Limit == changed }); i >= 0 {
 				p.ledger.Charge(now, d.Needs[i:i+1])
 				c.needs = append(c.needs, d.Needs[i])
 			}
+		}
+	}
+}
+
+// succeed begins the succession to the limits after a change.
+func (p *player) succeed(ch oracle.Change) {
+	now := p.time()
+	p.each(1, func(c *played) { p.succession.Settle(now, &c.Item) }) // of the one before
+	kept := make([]int, len(p.limits)+1)
+	for i := range kept {
+		kept[i] = i
+	}
+	p.next, p.begun = slices.Clone(p.limits), false
+	l := &p.next[ch.Limit]
+	if ch.Calls > 0 {
+		l.Calls = ch.Calls
+	}
+	if ch.Window > 0 {
+		l.Window = ch.Window
+		kept[ch.Limit+1] = -1
+	}
+	limits := quotas(p.load, p.next)
+	p.successor = p.ledger.Successor(now, limits, kept)
+	p.succession = Succeed(p.planner, p.successor, limits, kept, p.weight)
+}
+
+// step begins a succession, stages some calls, gives them up, or settles some.
+func (p *player) step() {
+	now := p.time()
+	switch {
+	case p.succession == nil || p.begun && p.planner.arriving == nil:
+		var first *oracle.Change // of those to come
+		for i, ch := range p.load.Changes {
+			if !ch.Pause && ch.At > p.now && (first == nil || ch.At < first.At) {
+				first = &p.load.Changes[i]
+			}
+		}
+		if first != nil && p.r.IntN(2) == 0 {
+			p.succeed(*first)
+		}
+	case p.begun:
+		p.each(3, func(c *played) { p.succession.Settle(now, &c.Item) })
+	case p.r.IntN(20) == 0:
+		for p.succession.Abandon(now, 1+p.r.IntN(3)) {
+		}
+		p.succession = nil
+	case p.r.IntN(3) == 0:
+		for _, c := range p.succession.Late() {
+			p.succession.Stage(now, &c.Item, demandOf(c, p.next))
+		}
+	default:
+		p.each(3, func(c *played) { p.succession.Stage(now, &c.Item, demandOf(c, p.next)) })
+	}
+}
+
+// each calls do for one in n of the calls that wait.
+func (p *player) each(n int, do func(*played)) {
+	for _, c := range p.calls {
+		if c.Queued() && p.r.IntN(n) == 0 {
+			do(c)
 		}
 	}
 }
@@ -309,6 +364,9 @@ func (p *player) send(c *played) {
 
 // verify compares what the planner says of its calls with the calls.
 func (p *player) verify() {
+	if p.planner.arriving != nil {
+		return // some calls have the demands of before
+	}
 	waiting, wanted := 0, make(map[keyID]int)
 	var some *played // one that waits
 	for _, c := range p.calls {
@@ -400,6 +458,9 @@ func (p *player) verifyCounts() {
 // verifyTimeouts checks that the wheel holds one timeout for each key queue at most, and
 // one for parked calls.
 func (p *player) verifyTimeouts() {
+	if p.planner.leaving != nil {
+		return // the second planner has its own
+	}
 	most := 0
 	for _, q := range p.planner.keys {
 		if !q.empty() {

@@ -54,8 +54,7 @@ type Item[T any] struct {
 	left, right *Item[T] // subtrees
 }
 
-// Queued reports whether the item waits in a planner. After Replace, an item that waited
-// before still says so: the owner adds it again, or drops it.
+// Queued reports whether the item waits in a planner.
 func (it *Item[T]) Queued() bool { return it.count > 0 }
 
 // A rank orders calls, and the classes and queues of which they are the first; the

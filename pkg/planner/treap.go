@@ -43,6 +43,23 @@ func (t *treap[T]) remove(it *Item[T]) {
 	}
 }
 
+// replace puts a call where another one of its rank is.
+func (t *treap[T]) replace(it, by *Item[T]) {
+	at := &t.root
+	for *at != it {
+		if it.rank().before((*at).rank()) {
+			at = &(*at).left
+		} else {
+			at = &(*at).right
+		}
+	}
+	*at = by
+	by.left, by.right, by.count = it.left, it.right, it.count
+	if t.head == it {
+		t.head = by
+	}
+}
+
 // before returns how many calls go before a rank.
 func (t *treap[T]) before(r rank) int {
 	n := uint32(0)

@@ -17,8 +17,9 @@ type Ledger struct {
 	limits []*limit
 	found  []*account // by Take, one per need
 	origin time.Time
-	offset int64 // of the wall clock to the monotonic one, when last seen
-	ahead  int64 // steps of the wall clock that a test has made
+	offset int64   // of the wall clock to the monotonic one, when last seen
+	ahead  int64   // steps of the wall clock that a test has made
+	next   []Limit // the limits from Begin on
 }
 
 // An instant is a point in time on both clocks, in nanoseconds: mono since the
@@ -38,25 +39,44 @@ func New(now time.Time, limits ...Limit) *Ledger {
 	return l
 }
 
-// Replace gives the ledger another set of limits. A new limit with kept[i] = j
-// goes on with the permits and pauses of the old limit j: only its Calls, Late,
-// Guard, Burst, Partly and MaxKeys may differ. One with kept[i] < 0, or beyond the end of
-// kept, begins with all permits free. Replace panics if a limit is impossible.
+// Replace gives the ledger another set of limits at once: see [Ledger.Successor].
 func (l *Ledger) Replace(now time.Time, limits []Limit, kept []int) {
-	at, old := l.instant(now), l.limits
-	l.limits = nil
+	next := l.Successor(now, limits, kept)
+	next.Begin(now)
+	l.limits = next.limits
+}
+
+// Successor returns a ledger of another set of limits, which takes the place of l at Begin.
+// A new limit with kept[i] = j goes on with the permits and pauses of the limit j of l: only
+// its Calls, Late, Guard, Burst, Partly and MaxKeys may differ. One with kept[i] < 0, or
+// beyond the end of kept, begins with all permits free. Successor panics if a limit is
+// impossible.
+//
+// Until Begin, l is in force. The successor tells by Next when needs could be met if it began
+// now; afterwards l must not be used any more.
+func (l *Ledger) Successor(now time.Time, limits []Limit, kept []int) *Ledger {
+	at := l.instant(now)
+	s := &Ledger{OnStep: l.OnStep, origin: l.origin, offset: l.offset, ahead: l.ahead, next: limits}
 	for i, c := range limits {
 		if err := c.Check(); err != nil {
 			panic(fmt.Sprintf("quota: limit %q: %v", c.Name, err))
 		}
 		if i < len(kept) && kept[i] >= 0 {
-			lim := old[kept[i]]
-			lim.set(at, c)
-			l.limits = append(l.limits, lim)
+			s.limits = append(s.limits, l.limits[kept[i]])
 		} else {
-			l.limits = append(l.limits, newLimit(at, c))
+			s.limits = append(s.limits, newLimit(at, c))
 		}
 	}
+	return s
+}
+
+// Begin puts the limits of a successor in force.
+func (l *Ledger) Begin(now time.Time) {
+	at := l.instant(now)
+	for i, lim := range l.limits {
+		lim.set(at, l.next[i])
+	}
+	l.next = nil
 }
 
 // Take takes the permits of all needs, or none and reports the shortage. A need
@@ -124,6 +144,11 @@ func (l *Ledger) Return(now time.Time, needs []Need, a Attempt) {
 // in flight ends.
 func (l *Ledger) Next(now time.Time, n Need) time.Time {
 	lim := l.limits[n.Limit]
+	if l.next != nil { // not begun
+		calls := lim.Calls
+		lim.Calls = l.next[n.Limit].Calls
+		defer func() { lim.Calls = calls }()
+	}
 	return l.time(lim.next(l.instant(now), lim.find(n.Key), n.Cost))
 }
 
@@ -147,7 +172,9 @@ func (l *Ledger) PauseKey(now time.Time, limit int, key string, until time.Time)
 	case a == nil:
 		a = lim.open(at, key)
 	}
-	a.paused = l.later(a.paused, until)
+	if a.paused = l.later(a.paused, until); a.paused > 0 {
+		lim.pausedKeys[key] = true
+	}
 	return true
 }
 
@@ -208,6 +235,19 @@ func (l *Ledger) Keys(now time.Time, limit int) iter.Seq[Usage] {
 		lim, at := l.limits[limit], l.instant(now)
 		for key, a := range lim.accounts {
 			if !yield(l.usage(at, lim, key, a)) {
+				return
+			}
+		}
+	}
+}
+
+// PausedKeys yields the state of every key of a limit that may be paused apart from the
+// limit, in no particular order.
+func (l *Ledger) PausedKeys(now time.Time, limit int) iter.Seq[Usage] {
+	return func(yield func(Usage) bool) {
+		lim, at := l.limits[limit], l.instant(now)
+		for key := range lim.pausedKeys {
+			if !yield(l.usage(at, lim, key, lim.accounts[key])) {
 				return
 			}
 		}

@@ -15,22 +15,23 @@ const never = math.MaxInt64
 // account, after a while, so an idle key costs nothing.
 type limit struct {
 	Limit
-	wall      bool  // the window follows the wall clock
-	offset    int64 // of the wall clock to the monotonic one, at the limit's begin or the last step
-	doubts    []doubt
-	accounts  map[string]*account
-	found     *account // that find returned last, nil if it was forgotten
-	visits    []visit  // visits[visited:]: to each account once a window, about
-	visited   int
-	pool      []*account // forgotten accounts
-	fullUntil int64      // monotonic: until then no place of a full table is given away
-	fullSince int64      // monotonic: since then no account of a full table was forgotten
-	forgot    bool       // an account, since the table was last found full
-	vacant    int64      // monotonic: an estimate of when a full table has room
-	leaving   *account   // takes no permit until it is idle, so that its place comes free
-	paused    int64      // monotonic: never before heldUntil
-	heldUntil int64      // monotonic: all permits are out until then
-	audit     Audit
+	wall       bool  // the window follows the wall clock
+	offset     int64 // of the wall clock to the monotonic one, at the limit's begin or the last step
+	doubts     []doubt
+	accounts   map[string]*account
+	pausedKeys map[string]bool // accounts that have been paused
+	found      *account        // that find returned last, nil if it was forgotten
+	visits     []visit         // visits[visited:]: to each account once a window, about
+	visited    int
+	pool       []*account // forgotten accounts
+	fullUntil  int64      // monotonic: until then no place of a full table is given away
+	fullSince  int64      // monotonic: since then no account of a full table was forgotten
+	forgot     bool       // an account, since the table was last found full
+	vacant     int64      // monotonic: an estimate of when a full table has room
+	leaving    *account   // takes no permit until it is idle, so that its place comes free
+	paused     int64      // monotonic: never before heldUntil
+	heldUntil  int64      // monotonic: all permits are out until then
+	audit      Audit
 }
 
 // A doubt is an offset before a step of the wall clock. Until an instant of the monotonic
@@ -64,7 +65,7 @@ type extra struct {
 }
 
 func newLimit(now instant, c Limit) *limit {
-	lim := &limit{accounts: make(map[string]*account), offset: now.offset()}
+	lim := &limit{accounts: make(map[string]*account), pausedKeys: make(map[string]bool), offset: now.offset()}
 	lim.set(now, c)
 	return lim
 }
@@ -74,7 +75,11 @@ func (lim *limit) set(now instant, c Limit) {
 		c.MaxKeys = DefaultMaxKeys
 	}
 	lim.fullUntil, lim.forgot, lim.leaving = 0, true, nil
+	old := lim.Limit
 	lim.Limit, lim.wall = c, c.Window.onWall()
+	if c.Guard == old.Guard && c.Burst == old.Burst && (c.Burst == 0 || c.Calls == old.Calls) {
+		return // the accounts are as they were, and there may be many
+	}
 	for _, a := range lim.accounts {
 		a.extra = lim.newExtra(now, a.extra)
 	}
@@ -333,6 +338,9 @@ func (lim *limit) full(now instant) int64 {
 func (lim *limit) forget(a *account) {
 	lim.forgot = true
 	delete(lim.accounts, a.key)
+	if a.paused > 0 {
+		delete(lim.pausedKeys, a.key)
+	}
 	if lim.found == a {
 		lim.found = nil
 	}

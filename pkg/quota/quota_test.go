@@ -559,6 +559,39 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// TestSuccessor: until it begins, a successor tells when needs could be met under its limits,
+// and the ledger before it goes by its own.
+func TestSuccessor(t *testing.T) {
+	app := Limit{Name: "app", Calls: 2, Window: Sliding(time.Second)}
+	l := New(start, app)
+	l.Take(at(0), one(0))
+	l.Take(at(0), one(0))
+	app.Calls = 3
+	s := l.Successor(at(0), []Limit{{Name: "new", Calls: 1, Window: Sliding(time.Second)}, app}, []int{-1, 0})
+	more := Need{Limit: 1, Cost: 1}
+	if got := s.Next(at(0), more); !got.Equal(at(0)) {
+		t.Errorf("a third permit in the successor: %v", got)
+	}
+	if got := l.Next(at(0), one(0)[0]); !got.IsZero() {
+		t.Errorf("a third permit in the ledger: %v", got)
+	}
+	l.Return(at(10*ms), one(0), Attempt{Sent: at(0), End: at(10 * ms)})
+	l.Take(at(2*time.Second), one(0))
+	l.PauseKey(at(2*time.Second), 0, "", at(5*time.Second))
+	s.Begin(at(2 * time.Second))
+	if u := s.Usage(at(2*time.Second), 1, ""); u.Out != 2 || !u.PausedUntil.Equal(at(5*time.Second)) {
+		t.Errorf("the successor goes on with %+v", u)
+	}
+	for u := range s.PausedKeys(at(2*time.Second), 1) {
+		if u.PausedUntil.IsZero() {
+			t.Errorf("%+v", u)
+		}
+	}
+	if s.Calls(1) != 3 || s.Calls(0) != 1 {
+		t.Error("the limits of a successor that has begun are not its own")
+	}
+}
+
 func TestAudit(t *testing.T) {
 	limit := Limit{Calls: 2, Window: Sliding(time.Second), Guard: 100 * ms}
 	l := New(start, limit)

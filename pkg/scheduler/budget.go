@@ -59,6 +59,7 @@ func (q *budgetQueue) release(now time.Time) {
 		}
 		c := q.calls.Pop()
 		c.flight.repeat = false
+		q.up.reroute(c) // a reload may be under way
 		q.up.planner.Add(now, &c.item)
 	}
 }

@@ -231,7 +231,7 @@ func (u *upstreamState) resume(now time.Time, c *call) {
 	case u.loop.stopping && !c.Async:
 		u.release(now, c)
 	case u.shut() && !c.Async:
-		u.refuseCallers(now, []*call{c})
+		u.refuseCaller(now, c)
 	default:
 		u.loop.observe(Event{Kind: EventWaiting, Call: c.Call})
 		u.wait(now, c)

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -68,7 +69,7 @@ func compareWithOracle(t *testing.T, r *rand.Rand) {
 				time.AfterFunc(c.Cancel, func() { s.Cancel(t.Context(), ids[n]) })
 			}
 		}
-		applyChanges(t, s, f, load)
+		applyChanges(t, s, f, load, r)
 		for _, id := range ids {
 			wait(t, s, id)
 		}
@@ -117,12 +118,17 @@ func upstreamOf(load *oracle.Load, limits []oracle.Limit) Upstream {
 	return u
 }
 
-// applyChanges pauses, resumes and reloads, each at its instant.
-func applyChanges(t *testing.T, s *Scheduler, f *fake, load *oracle.Load) {
+// applyChanges pauses, resumes and reloads, each at its instant. A reload begins before, and
+// calls go between its steps: they go as if it were done at once.
+func applyChanges(t *testing.T, s *Scheduler, f *fake, load *oracle.Load, r *rand.Rand) {
 	limits := slices.Clone(load.Limits)
 	changes := slices.SortedFunc(slices.Values(load.Changes), func(a, b oracle.Change) int { return cmp.Compare(a.At, b.At) })
 	for _, ch := range changes {
-		time.Sleep(time.Until(f.start.Add(ch.At)))
+		at := f.start.Add(ch.At)
+		rest := func() { time.Sleep(time.Duration(r.Int64N(1 + int64(max(0, time.Until(at)/8)))).Truncate(grain)) }
+		if ch.Pause {
+			time.Sleep(time.Until(at))
+		}
 		name := ""
 		if ch.Limit >= 0 {
 			name = fmt.Sprint("l", ch.Limit)
@@ -140,10 +146,36 @@ func applyChanges(t *testing.T, s *Scheduler, f *fake, load *oracle.Load) {
 			l.Calls, l.Window = cmp.Or(ch.Calls, l.Calls), cmp.Or(ch.Window, l.Window)
 			u := upstreamOf(load, limits)
 			u.URL, u.Transport = "http://api.test", f
-			err = s.Reload(t.Context(), Config{Upstreams: map[string]Upstream{"api": u}})
+			rest()
+			if r.IntN(4) == 0 { // one that is given up, with its effect nowhere
+				ctx, cancel := context.WithCancel(t.Context())
+				gone := reloadInSteps(t, s, Upstream{Config: upstream.Config{URL: "http://other.test"}}, 1+r.IntN(3), func() { rest(); cancel() })
+				if gone.run(ctx) == nil {
+					t.Error("a reload whose context has ended is done")
+				}
+			}
+			steps := reloadInSteps(t, s, u, 1+r.IntN(3), rest)
+			if err = steps.prepare(t.Context()); err == nil {
+				time.Sleep(time.Until(at))
+				steps.do(steps.commit)
+				err = steps.end()
+			}
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// reloadInSteps returns a reload of so many calls a step, between which it rests until its
+// commit.
+func reloadInSteps(t *testing.T, s *Scheduler, u Upstream, calls int, rest func()) *reload {
+	s.generation++
+	next, err := compile(Config{Upstreams: map[string]Upstream{"api": u}}, s.generation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReload(s, next)
+	r.step, r.between = calls, rest
+	return r
 }

@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
-	"github.com/seed-30fe103d/throttler/pkg/planner"
-	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // Reload takes another set of upstreams from now on; the rest of the config stays.
 // On an error, which joins all faults, nothing has changed. If ctx ends while the new
 // set takes over, it takes over all the same.
+//
+// Where many calls wait it takes a while, in short steps between which calls go, and are
+// accepted, by the old set, until at one instant all go by the new one. That instant is
+// before Reload returns.
 //
 // No call is lost. Those that wait go by the new limits. An upstream that is no longer
 // there refuses new calls and sends none: submitted ones wait until it is there again, and
@@ -32,65 +34,19 @@ func (s *Scheduler) Reload(ctx context.Context, c Config) error {
 		return err
 	}
 	s.generation++
-	// The expressions of all calls are evaluated here, so that the loop goes on.
-	pending := make(map[*service][]*call)
-	if err := s.loop.ask(ctx, func(time.Time) {
-		for _, c := range s.loop.calls {
-			if sv := next[c.Upstream]; sv != nil {
-				pending[sv] = append(pending[sv], c)
-			}
-		}
-	}); err != nil {
-		return err
-	}
-	demands := make(map[*call]*planner.Demand)
-	for sv, calls := range pending {
-		for _, c := range calls {
-			demands[c] = sv.redemand(upstream.NewInput(c.request), c.query)
-		}
-	}
-	return s.loop.ask(context.WithoutCancel(ctx), func(now time.Time) {
-		added := s.loop.reload(now, next, demands)
-		s.services.Store(&next)
-		if len(added) > 0 && s.journal.outlives() { // in the loop, which a stop waits for first
-			s.followUps.work.Go(func() { s.followUps.resume(added) })
-		}
-	})
+	return newReload(s, next).run(ctx)
 }
 
-// reload puts the upstreams under other services, and returns those that are new.
-func (l *loop) reload(now time.Time, next map[string]*service, demands map[*call]*planner.Demand) (added []string) {
-	pending := make(map[*upstreamState][]*call)
-	for _, c := range l.calls {
-		pending[c.up] = append(pending[c.up], c)
-	}
-	for name, u := range l.upstreams {
-		if next[name] != nil {
-			continue
-		}
-		u.removed = true
-		u.refuseCallers(now, pending[u])
-		// A call keeps its upstream, and the webhook upstream that will tell its end.
-		api := u
-		if u.webhook != nil {
-			api = l.upstreams[u.webhook.upstream]
-		}
-		if u.idle(pending) && (api == nil || api.idle(pending)) {
-			l.detach(now, u)
-		}
-	}
+// attachAll adds the upstreams of a configuration that are not there, and returns their
+// names.
+func (l *loop) attachAll(now time.Time, next map[string]*service) (added []string) {
 	for name, sv := range next {
-		if u := l.upstreams[name]; u != nil {
-			u.reload(now, sv, pending[u], demands)
-			continue
+		if l.upstreams[name] == nil {
+			u := newUpstreamState(l, sv)
+			l.upstreams[name] = u
+			l.attach(now, u)
+			added = append(added, name)
 		}
-		u := newUpstreamState(l, sv)
-		l.upstreams[name] = u
-		l.attach(now, u)
-		added = append(added, name)
-	}
-	if l.stopping {
-		return nil
 	}
 	return added
 }

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -235,13 +236,54 @@ func TestClockStepsWhileAnUpstreamIsAway(t *testing.T) {
 			need := []quota.Need{{Limit: u.limitNamed("hour"), Cost: 1}}
 			u.ledger.Take(begin, need)
 			u.ledger.Return(begin, need, quota.Attempt{Sent: begin, End: begin, Fate: quota.Answered})
-			l.reload(begin, other, nil)
+			atOnce := func(now time.Time, next map[string]*service) {
+				r := newReload(s, next)
+				r.begin(now)
+				r.commit(now)
+				r.finish(now)
+			}
+			atOnce(begin, other)
 			now := onStepped(begin.Add(away), tt.step)
-			l.reload(now, api, nil)
+			atOnce(now, api)
 			held := l.upstreams["api"].holds(now)
 			if len(held) != 1 || held[0].Back.Sub(now) != tt.back {
 				t.Errorf("%+v, want one permit back after %v", held, tt.back)
 			}
 		})
 	}
+}
+
+// TestReloadGivenUp: a reload whose context ends before its commit leaves nothing behind, and
+// calls go on by the old limits.
+func TestReloadGivenUp(t *testing.T) {
+	bubble(t, Upstream{Limits: perSecond(1)}, func(t *testing.T, s *Scheduler, f *fake) {
+		for range 10 {
+			submit(t, s, Request{})
+		}
+		pending := func() (n int) {
+			s.loop.ask(t.Context(), func(time.Time) { n = s.loop.wheel.Len() })
+			return n
+		}
+		time.Sleep(50 * ms) // the first is answered, and the limit has a timeout
+		timeouts := pending()
+		ctx, cancel := context.WithCancel(t.Context())
+		steps := 0
+		next := Upstream{Limits: perSecond(1), Late: sec}
+		next.URL, next.Transport = "http://api.test", f
+		r := reloadInSteps(t, s, next, 1, func() {
+			if steps++; steps == 15 {
+				cancel()
+			}
+		})
+		if err := r.run(ctx); err != context.Canceled || len(r.demands) == 0 {
+			t.Fatalf("%v, with %d calls staged", err, len(r.demands))
+		}
+		if n := pending(); n != timeouts {
+			t.Errorf("%d timeouts are in the wheel, %d were before", n, timeouts)
+		}
+		time.Sleep(5*sec + 500*ms)
+		if n := len(f.at()); n != 6 {
+			t.Errorf("%d calls went, want 6", n)
+		}
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"container/list"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -26,9 +25,10 @@ type upstreamState struct {
 	circuit circuit                  // whether calls may go there, by its breaker
 	streaks retry.Streaks[streakKey] // how often in a row it has limited calls
 	answerPauses
-	budget *budgetQueue   // which repeats the retry budget covers
-	leases *lease.Book    // which permits the store knows to be out; nil without one
-	window *paging.Window // which calls of the store are in memory
+	budget   *budgetQueue   // which repeats the retry budget covers
+	leases   *lease.Book    // which permits the store knows to be out; nil without one
+	window   *paging.Window // which calls of the store are in memory
+	handover *handover      // to the present service, while it is under way
 
 	flying  list.List    // calls in flight, in the order in which they were sent
 	count   [phases]int  // calls by phase
@@ -112,20 +112,14 @@ func (u *upstreamState) dispatch(now time.Time) {
 // configuration. Webhooks about its calls go on.
 func (u *upstreamState) shut() bool { return u.removed && u.webhook == nil }
 
-// idle reports whether the upstream has no calls, in memory or on disk. Pending are those
-// in memory.
-func (u *upstreamState) idle(pending map[*upstreamState][]*call) bool {
-	return u.count[waiting]+u.count[unresolved]+len(pending[u]) == 0
-}
+// idle reports whether the upstream counts no calls, in memory or on disk.
+func (u *upstreamState) idle() bool { return u.count == [phases]int{uncounted: u.count[uncounted]} }
 
-// refuseCallers ends the waiting calls of an upstream that sends none any more, of those
-// given, whose callers wait.
-func (u *upstreamState) refuseCallers(now time.Time, calls []*call) {
-	for _, c := range calls {
-		if u.shut() && c.State == Waiting && !c.Async {
-			c.because(NotFound)
-			u.finish(now, c, Cancelled)
-		}
+// refuseCaller ends a waiting call whose caller waits, if the upstream sends none any more.
+func (u *upstreamState) refuseCaller(now time.Time, c *call) {
+	if u.shut() && c.State == Waiting && !c.Async {
+		c.because(NotFound)
+		u.finish(now, c, Cancelled)
 	}
 }
 
@@ -211,113 +205,4 @@ func (u *upstreamState) fill(now, ended time.Time) []lease.Hold {
 		}
 	}
 	return all
-}
-
-// reload puts the upstream under another service. Calls are those in memory, demands
-// those of them that were computed before.
-func (u *upstreamState) reload(now time.Time, sv *service, calls []*call, demands map[*call]*planner.Demand) {
-	old := u.service
-	kept := sv.keeps(old)
-	pauses, answered := u.lostPauses(now, kept), carriedPauses(now, u, sv, kept)
-	limits := sv.quotas()
-	u.ledger.Replace(now, limits, kept)
-	sv.usage = old.usage
-	u.service = sv
-	u.planner.Replace(limits, sv.weight)
-	u.streaks, u.answerPauses, u.misled = retry.Streaks[streakKey]{}, answered, nil
-	u.leases.SetLimits(sv.leaseLimits(u.loop.longWindow))
-	u.restorePauses(now, pauses)
-	u.budget.share(sv.Retry.Share)
-	if u.removed {
-		u.removed = false
-		u.window.Rewind()
-	}
-	if old.URL != sv.URL {
-		u.circuit.reset(now)
-	}
-	if old.Breaker != sv.Breaker {
-		u.circuit.Set(sv.Breaker)
-	}
-	slices.SortFunc(calls, func(a, b *call) int { return cmp.Compare(a.item.Seq, b.item.Seq) })
-	for _, c := range calls {
-		if d := demands[c]; d != nil {
-			c.item.Demand, c.generation = d, sv.generation
-		}
-		u.adopt(now, c, kept)
-	}
-	old.up.Close()
-}
-
-// adopt puts a call under the service that was just configured.
-func (u *upstreamState) adopt(now time.Time, c *call, kept []int) {
-	u.reroute(c) // if it came after the demands were computed
-	if c.flight != nil && c.flight.needs != nil {
-		u.carry(now, c, kept)
-	}
-	if stale := u.validUntil(c.AcceptedAt, c.Deadline); stale.Before(c.Deadline) { // without a signer
-		c.change().Deadline = stale
-		if c.State == Waiting {
-			u.loop.wheel.Reschedule(c.timeout, u.wakeUp(now, c))
-		}
-	}
-	if c.item.Queued() {
-		u.planner.Add(now, &c.item)
-	}
-}
-
-// carry lets the attempt of a call that is in flight hold permits of the new limits.
-func (u *upstreamState) carry(now time.Time, c *call, kept []int) {
-	var needs, fresh []quota.Need
-	for _, n := range c.flight.needs {
-		if i := slices.Index(kept, n.Limit); i >= 0 {
-			n.Limit = i
-			needs = append(needs, n)
-		}
-	}
-	for _, n := range c.item.Demand.Needs {
-		if kept[n.Limit] < 0 {
-			fresh = append(fresh, n)
-		}
-	}
-	u.ledger.Charge(now, fresh)
-	c.flight.needs = slices.Concat(needs, fresh)
-}
-
-// A limitPause is a pause of a limit, or of one of its keys.
-type limitPause struct {
-	limit *limit
-	key   string // empty: all of them
-	until time.Time
-}
-
-// lostPauses returns the pauses of the limits that are not kept.
-func (u *upstreamState) lostPauses(now time.Time, kept []int) (all []limitPause) {
-	for i := range u.limits {
-		if slices.Contains(kept, i) {
-			continue
-		}
-		whole := u.ledger.Usage(now, i, "").PausedUntil
-		all = append(all, limitPause{&u.limits[i], "", whole})
-		for k := range u.ledger.Keys(now, i) {
-			if k.PausedUntil.After(whole) {
-				all = append(all, limitPause{&u.limits[i], k.Key, k.PausedUntil})
-			}
-		}
-	}
-	return all
-}
-
-// restorePauses pauses the limits that have the names of paused ones: a pause is meant
-// for the limit, whichever its window was.
-func (u *upstreamState) restorePauses(now time.Time, pauses []limitPause) {
-	for _, was := range pauses {
-		i := u.limitNamed(was.limit.Name)
-		switch {
-		case i < 0 || was.until.IsZero():
-		case was.key == "":
-			u.ledger.PauseLimit(i, was.until)
-		case u.limits[i].PerKey == was.limit.PerKey:
-			u.ledger.PauseKey(now, i, was.key, was.until)
-		}
-	}
 }

@@ -75,7 +75,7 @@ func (u *upstreamState) enqueue(now time.Time, c *call) {
 	case l.stopping: // since it was admitted
 		u.release(now, c)
 	case u.shut() && !c.Async: // likewise
-		u.refuseCallers(now, []*call{c})
+		u.refuseCaller(now, c)
 	case u.parks(now, c):
 		delete(l.calls, c.ID)
 		u.window.Park()
@@ -233,6 +233,7 @@ func (u *upstreamState) load(now time.Time, c *call) {
 // come, and go before, are not foreseen. With hung attempts there may be no instant: see
 // [planner.Elsewhere].
 func (u *upstreamState) forecast(now time.Time, c *call, hung func(limit int, key string) int) (eta time.Time, why WaitingFor) {
+	u.handover.settle(now, c)
 	why.Until = now
 	if due := u.loop.origin.Add(c.due); due.After(now) {
 		why.Until = due
