@@ -1,14 +1,17 @@
 package planner
 
 import (
+	"math"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/wheel"
 )
 
-// batch is how many parked classes one Dispatch looks at, and how many reservations it
-// looks at before each call that it sends. Where there are more, the wheel fires for the
-// next batch at once, so that the owner can do other things in between.
+// batch is how often one Dispatch looks at ready classes that cannot go, at how many parked
+// ones it looks, and at how many reservations before each call that it sends. Where there is
+// more, the wheel fires for the next batch at once, so that the owner can do other things in
+// between.
 const batch = 128
 
 // parked holds the classes that need more than one permit of a limit, and lack permits
@@ -68,9 +71,6 @@ func (k *parked[T]) restart() {
 	k.soonest = time.Time{}
 }
 
-// unfinished reports whether a scan is not complete.
-func (k *parked[T]) unfinished() bool { return k.classes.left > 0 || k.reserved.left > 0 }
-
 // expect notes when a class may lack fewer permits.
 func (k *parked[T]) expect(now time.Time, cl *class[T]) {
 	for _, n := range cl.demand.Needs {
@@ -80,12 +80,18 @@ func (k *parked[T]) expect(now time.Time, cl *class[T]) {
 	}
 }
 
-// sleep has the wheel fire when a class may lack fewer permits, or for the next batch.
-func (k *parked[T]) sleep(now time.Time) {
-	p := k.planner
+// unfinished reports whether a Dispatch has not looked at everything.
+func (p *Planner[T]) unfinished() bool {
+	return p.left == 0 || p.parked.classes.left > 0 || p.parked.reserved.left > 0
+}
+
+// sleep has the wheel fire when a parked class may lack fewer permits, or for the next
+// batch.
+func (p *Planner[T]) sleep(now time.Time) {
+	k := &p.parked
 	p.wheel.Cancel(k.timeout)
 	switch {
-	case k.unfinished():
+	case p.unfinished():
 		k.timeout = p.wheel.Insert(now.Sub(p.origin), nextBatch{})
 	case !k.soonest.IsZero():
 		k.timeout = p.wheel.Insert(k.soonest.Sub(p.origin), rescan[T]{p})
@@ -204,9 +210,18 @@ func (p *Planner[T]) lacks(now time.Time, cl *class[T], other *keyQueue[T]) *key
 		if q == other {
 			continue
 		}
-		if at := p.ledger.Next(now, cl.demand.Needs[i]); at.IsZero() || at.After(now) {
+		if p.wait(now, cl.demand.Needs[i]) > 0 {
 			return q
 		}
 	}
 	return nil
+}
+
+// wait returns how long a need cannot be met; for ever, if an attempt has to end first.
+func (p *Planner[T]) wait(now time.Time, n quota.Need) time.Duration {
+	at := p.ledger.Next(now, n)
+	if at.IsZero() {
+		return math.MaxInt64
+	}
+	return at.Sub(now)
 }

@@ -180,6 +180,40 @@ func TestBatch(t *testing.T) {
 	}
 }
 
+// TestBatchOfReadyCalls: many calls wait for the end of a pause, and for one permit. When the
+// pause ends, one Dispatch lets a batch of them wait for the permit, and the wheel fires at
+// once for the next one. An urgent call goes meanwhile.
+func TestBatchOfReadyCalls(t *testing.T) {
+	r := newRig(t, nil, quota.Limit{Name: "paused", Calls: 9999, Window: quota.InFlight()}, quota.Limit{Name: "full", Calls: 1, Window: quota.InFlight()}, quota.Limit{Name: "m", Calls: 1, Window: quota.InFlight()})
+	r.ledger.PauseLimit(0, start.Add(sec))
+	const many = 3*batch + 1
+	for i := range many {
+		r.add(fmt.Sprint("a", i), need(0, "", 1), need(1, "", 1), need(2, fmt.Sprint(i), 1))
+	}
+	want(t, "during the pause", r.run(sec-ms), "")
+	r.now = sec
+	r.wheel.Advance(r.now, func(t Timeout) { t.Fire(r.time()) })
+	sent, more := r.once(9)
+	want(t, "after the pause", strings.Join(sent, " "), "a0")
+	for before := 0; more; {
+		n := r.planner.Held(1)
+		if n <= before || n > before+batch {
+			t.Fatalf("%d calls wait for the permit, %d did before; a batch is %d", n, before, batch)
+		}
+		if next, ok := r.wheel.Next(); !ok || next > r.now {
+			t.Fatalf("there is more, and the wheel fires at %v", next)
+		}
+		before = n
+		name := fmt.Sprint("u", n)
+		r.urgent(name, 1, need(0, "", 1))
+		sent, more = r.once(9)
+		want(t, "meanwhile", strings.Join(sent, " "), name)
+	}
+	if n := r.planner.Held(1); n != many-1 {
+		t.Errorf("%d calls wait for the permit, want %d", n, many-1)
+	}
+}
+
 // TestBatchDelaysNone: where more reservations than a batch are to be looked at, an urgent
 // call goes at once, and so does the call behind one that is cancelled.
 func TestBatchDelaysNone(t *testing.T) {

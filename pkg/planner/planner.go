@@ -82,6 +82,7 @@ type Planner[T any] struct {
 	entry   *keyQueue[T] // where classes wait that no limit is known to stop
 	ready   heap.Heap[*keyQueue[T]]
 	parked  parked[T]
+	left    int           // classes that a Dispatch may still look at that cannot go
 	changed bool          // since parked calls and reservations were last looked at
 	idle    time.Time     // when a call last left its class
 	trip    time.Duration // of an attempt, smoothed
@@ -166,8 +167,9 @@ func (p *Planner[T]) remove(now time.Time, cl *class[T], it *Item[T]) {
 // Dispatch takes the permits of the calls that can go now, the first of all first, and
 // hands each to send. It sends no more calls than most; others that could go are sent by
 // the next Dispatch. Send may call Add, Remove and Check. More reports that there are
-// parked calls or reservations left to look at: the wheel fires at once for them.
+// classes or reservations left to look at: the wheel fires at once for them.
 func (p *Planner[T]) Dispatch(now time.Time, most int, send func(T)) (more bool) {
+	p.left = batch
 	p.unpark(now)
 	for again := true; again; {
 		p.recheck(now)
@@ -185,8 +187,8 @@ func (p *Planner[T]) Dispatch(now time.Time, most int, send func(T)) (more bool)
 		}
 		again = it != nil || p.recheck(now)
 	}
-	p.parked.sleep(now)
-	return p.parked.unfinished()
+	p.sleep(now)
+	return p.unfinished()
 }
 
 // Probe takes the permits of the call that goes first of all whose demand is Repeatable,
@@ -211,7 +213,7 @@ func (p *Planner[T]) Probe(now time.Time) *Item[T] {
 // free reports whether the permits of a class are free.
 func (p *Planner[T]) free(now time.Time, cl *class[T]) bool {
 	for _, n := range cl.demand.Needs {
-		if at := p.ledger.Next(now, n); at.IsZero() || at.After(now) {
+		if p.wait(now, n) > 0 {
 			return false
 		}
 	}
@@ -230,7 +232,7 @@ func (p *Planner[T]) depart(now time.Time, cl *class[T]) *Item[T] {
 // next takes the permits of the call that goes first of all that can go now, and takes
 // the call out of its class; nil if none can.
 func (p *Planner[T]) next(now time.Time) *Item[T] {
-	for p.ready.Size() > 0 {
+	for ; p.ready.Size() > 0 && p.left > 0; p.left-- {
 		q := p.ready.First()
 		cl := q.first()
 		if r := cl.rank(); r != q.rank { // the flow has had a turn elsewhere since

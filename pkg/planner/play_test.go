@@ -364,6 +364,7 @@ func (p *player) send(c *played) {
 
 // verify compares what the planner says of its calls with the calls.
 func (p *player) verify() {
+	p.verifyDoubles()
 	if p.planner.arriving != nil {
 		return // some calls have the demands of before
 	}
@@ -406,6 +407,21 @@ func (p *player) verify() {
 		if f := p.planner.ETA(p.time(), &some.Item, Elsewhere{}); f.At.Before(p.time()) {
 			p.t.Fatalf("at %v: the ETA of call %d is %v", p.now, some.Seq-1, f.At.Sub(start))
 		}
+	}
+}
+
+// verifyDoubles checks that a call with a double waits, and that nothing is kept of others.
+func (p *player) verifyDoubles() {
+	if p.succession == nil {
+		return
+	}
+	for it, double := range p.succession.doubles {
+		if !it.Queued() || !double.Queued() || p.succession.owners[double] != it {
+			p.t.Fatalf("at %v: call %d is queued: %v; its double: %v", p.now, it.Seq-1, it.Queued(), double.Queued())
+		}
+	}
+	if n, doubles := len(p.succession.owners), len(p.succession.doubles); n != doubles {
+		p.t.Fatalf("at %v: %d calls have a double, and %d doubles have a call", p.now, doubles, n)
 	}
 }
 
@@ -467,7 +483,7 @@ func (p *player) verifyTimeouts() {
 			most++
 		}
 	}
-	if p.planner.parked.unfinished() || !p.planner.parked.soonest.IsZero() {
+	if p.planner.unfinished() || !p.planner.parked.soonest.IsZero() {
 		most++
 	}
 	if n := p.wheel.Len() - p.wakeups; n > most {
