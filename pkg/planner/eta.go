@@ -50,7 +50,6 @@ type Forecast struct {
 // ETA estimates when a call can be expected to go, also one that has not been added. It
 // counts the calls that wait, not those that are yet to come.
 func (p *Planner[T]) ETA(now time.Time, it *Item[T], other Elsewhere) Forecast {
-	p.arriving.Settle(now, it)
 	f := Forecast{At: now, Limit: -1}
 	opens := now // all pauses are over
 	for _, n := range it.Demand.Needs {

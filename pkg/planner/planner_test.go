@@ -146,56 +146,6 @@ func TestCheck(t *testing.T) {
 	want(t, "since X is parked", r.dispatch(10), "young")
 }
 
-// TestSuccession: a planner goes on while its calls are staged, one by one, for another one;
-// that has the other limits and weights, and each call has one timeout when all are settled.
-func TestSuccession(t *testing.T) {
-	r := newRig(t, nil, quota.Limit{Name: "a", Calls: 1, Window: quota.Sliding(sec)}, quota.Limit{Name: "b", Calls: 2, Window: quota.Sliding(sec)}, quota.Limit{Name: "c", Calls: 2, Window: quota.Sliding(sec)})
-	r.trip = 0
-	r.add("p", need(0, "", 1), need(1, "", 1), need(2, "", 1))
-	r.run(0)
-	r.add("x1", need(0, "", 1))
-	r.add("x2", need(0, "", 1))
-	r.add("y1", need(0, "", 1))
-	r.add("y2", need(0, "", 1))
-	r.add("parked", need(1, "", 2), need(2, "", 2))
-	want(t, "while a is full", r.dispatch(10), "")
-	r.wantAt("parked", "parked")
-	if n := r.wheel.Len(); n != 2 {
-		t.Fatalf("%d timeouts are in the wheel, want one of a and one of parked calls", n)
-	}
-
-	limits := []quota.Limit{{Name: "d", Calls: 3, Window: quota.Sliding(sec)}}
-	ledger := r.ledger.Successor(r.time(), limits, nil)
-	s := Succeed(r.planner, ledger, limits, nil, weight(map[string]float64{"y": 2}))
-	stage := func(names ...string) {
-		for _, name := range names {
-			s.Stage(r.time(), r.calls[name], demand(name[:1], need(0, "", 1)))
-		}
-	}
-	stage("x1", "x1", "p")
-	r.add("y3", need(0, "", 1))
-	r.planner.Remove(r.time(), r.add("gone", need(0, "", 1)))
-	want(t, "a second later, by the old limit", r.run(sec), "x1 parked")
-	stage("x1", "x2", "y1", "y2")
-	if late := s.Late(); len(late) != 1 || late[0] != "y3" {
-		t.Errorf("%q were added late, want y3", late)
-	}
-	stage("y3")
-	ledger.Begin(r.time())
-	r.ledger, r.planner = ledger, s.Begin(r.time())
-	want(t, "by the new limit and weights", r.run(sec), "x2 y1 y2")
-	if !r.calls["y3"].Queued() || r.calls["x2"].Queued() {
-		t.Error("calls are queued that went, or none that wait")
-	}
-	if !s.Settle(r.time(), r.calls["y3"]) || s.Settle(r.time(), r.calls["y3"]) || s.Settle(r.time(), r.calls["x2"]) {
-		t.Error("one call is to be settled, once")
-	}
-	if n := r.wheel.Len(); n != 1 || r.planner.arriving != nil {
-		t.Errorf("%d timeouts are in the wheel, want that of the limit", n)
-	}
-	want(t, "later", r.run(3*sec), "y3")
-}
-
 // TestMost: Dispatch sends as many calls as it may, the first ones, and keeps the others.
 func TestMost(t *testing.T) {
 	r := newRig(t, nil, plenty)

@@ -19,8 +19,8 @@ import (
 // Until Begin the first planner decides alone, and the second one follows: each call has a
 // double there, which leaves when the call does. So the second one stands at each instant
 // as if all calls had been added to it then, oldest first. From Begin on it decides alone;
-// Settle puts a call where its double is, and is done by itself for a call that goes
-// before.
+// Settle puts a call where its double is, and is done by itself for a call that goes or is
+// removed before. An ETA needs it.
 //
 // The owner stages calls in their order, so that each step is short.
 type Succession[T any] struct {
@@ -57,39 +57,20 @@ func (s *Succession[T]) Stage(now time.Time, it *Item[T], d *Demand) {
 }
 
 // seat lets a class wait where a Dispatch would let it: at the limit that stops it for
-// longest, if it cannot go. A class that may go waits at the key that most classes need: if
-// that is full after the first of them, the others stay there.
+// longest. Of several, and if none does, that is the key which most classes need: if it is
+// full after the first of them, the others stay there.
 func (s *Succession[T]) seat(now time.Time, cl *class[T]) {
-	at, longest, most := s.to.entry, now, 0
+	at, longest := s.to.entry, time.Duration(0)
 	for i, q := range cl.keys {
-		until := s.to.ledger.Next(now, cl.demand.Needs[i])
-		if until.IsZero() {
-			until = forever
-		}
-		if until.After(longest) || longest.Equal(now) && q.classes >= most {
-			at, most = q, q.classes
-			longest = later(longest, until)
+		wait := s.to.wait(now, cl.demand.Needs[i])
+		if wait > longest || wait == longest && q.classes >= at.classes {
+			at, longest = q, wait
 		}
 	}
-	if to := s.to.place(now, cl); cl.demand.Cost > 1 && to != s.to.entry {
-		at = to
-	}
-	if at != s.to.entry {
+	if at != s.to.entry { // it needs a permit
 		s.to.move(now, cl, s.to.entry, at)
-	}
-	if at.first() == cl {
 		s.to.check(now, at)
 	}
-}
-
-// forever is behind each instant at which a permit comes back.
-var forever = time.Unix(1<<40, 0)
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // Late returns the calls that were added since the last Late, and wait without a double.
@@ -106,13 +87,14 @@ func (s *Succession[T]) Late() (calls []T) {
 // Begin ends the first planner, and returns the second one. All calls have been staged, and
 // the ledger has begun.
 func (s *Succession[T]) Begin(now time.Time) *Planner[T] {
-	s.from.leaving, s.to.arriving = nil, s
+	s.from.leaving = nil
 	s.from.wheel.Cancel(s.from.parked.timeout)
-	s.to.trip, s.to.idle, s.to.changed = s.from.trip, s.from.idle, true
-	for i := range s.to.limits { // the number of calls may be another one
-		if q := s.to.keys[keyID{limit: i}]; q != nil {
-			s.to.check(now, q)
-		}
+	s.to.trip = s.from.trip
+	if len(s.doubles) > 0 {
+		s.to.arriving = s
+	}
+	for i := range s.to.limits { // a ledger that has begun knows the spacing, too
+		s.to.Check(now, []quota.Need{{Limit: i}})
 	}
 	return s.to
 }
@@ -129,9 +111,7 @@ func (s *Succession[T]) Settle(now time.Time, it *Item[T]) bool {
 	cl := s.to.classes[double.Demand.ID]
 	cl.calls.replace(double, it)
 	it.Demand = double.Demand
-	if q := cl.at.key; q.first() == cl {
-		s.to.check(now, q)
-	}
+	s.to.check(now, cl.at.key)
 	if len(s.doubles) == 0 {
 		s.to.arriving = nil
 	}
@@ -143,9 +123,10 @@ func (s *Succession[T]) Settle(now time.Time, it *Item[T]) bool {
 func (s *Succession[T]) Abandon(now time.Time, n int) (more bool) {
 	s.from.leaving = nil
 	for it := range s.doubles {
-		if n--; n < 0 {
+		if n == 0 {
 			return true
 		}
+		n--
 		s.left(now, it)
 	}
 	return false
@@ -182,25 +163,21 @@ func (s *Succession[T]) left(now time.Time, it *Item[T]) {
 	s.to.Remove(now, double)
 }
 
-// check looks again at the key queues of needs in the first planner.
+// check looks again at the key queues of needs in the first planner. A limit that is not
+// kept has none in the second one.
 func (s *Succession[T]) check(now time.Time, needs []quota.Need) {
 	if s == nil {
 		return
 	}
 	for _, n := range needs {
-		if i := slices.Index(s.kept, n.Limit); i >= 0 {
-			n.Limit = i
-			s.to.Check(now, []quota.Need{n})
-		}
+		n.Limit = slices.Index(s.kept, n.Limit)
+		s.to.Check(now, []quota.Need{n})
 	}
 }
 
 // checkLimit is check for all keys of a limit.
 func (s *Succession[T]) checkLimit(now time.Time, limit int) {
-	if s == nil {
-		return
-	}
-	if i := slices.Index(s.kept, limit); i >= 0 {
-		s.to.CheckLimit(now, i)
+	if s != nil {
+		s.to.CheckLimit(now, slices.Index(s.kept, limit))
 	}
 }
