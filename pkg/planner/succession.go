@@ -87,7 +87,6 @@ func (s *Succession[T]) Late() (calls []T) {
 // Begin ends the first planner, and returns the second one. All calls have been staged, and
 // the ledger has begun.
 func (s *Succession[T]) Begin(now time.Time) *Planner[T] {
-	s.from.leaving = nil
 	s.from.wheel.Cancel(s.from.parked.timeout)
 	s.to.trip = s.from.trip
 	if len(s.doubles) > 0 {

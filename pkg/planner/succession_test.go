@@ -147,11 +147,11 @@ func TestSuccessionOfOtherOrder(t *testing.T) {
 	} {
 		s.Stage(r.time(), r.add(c.name, need(c.limit, c.key, 1)), demand(c.name, need(c.new, c.key, 1)))
 	}
-	r.back("s", "t")
 	for limit := range 3 {
 		r.ledger.PauseKey(r.time(), limit, "l", time.Time{})
 		r.planner.CheckLimit(r.time(), limit)
 	}
+	r.back("s", "t")
 	begin()
 	want(t, "at once", r.dispatch(10), "c d e f")
 }
