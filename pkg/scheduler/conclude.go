@@ -264,7 +264,7 @@ func (u *upstreamState) end(now time.Time, c *call, state State) {
 	if state == Unknown && c.Async {
 		u.setPhase(c, unresolved) // it stays in memory, and may go again
 	} else {
-		u.setPhase(c, uncounted)
+		u.setPhase(c, recording)
 	}
 	if state == Cancelled || state == Expired || state == Exhausted {
 		end.Reason = c.history().reason
@@ -280,6 +280,7 @@ func (u *upstreamState) end(now time.Time, c *call, state State) {
 func (u *upstreamState) ended(now time.Time, c *call) {
 	u.loop.observe(Event{Kind: EventEnded, Call: c.Call, Reason: c.Reason})
 	if c.State.Finished() || !c.Async {
+		u.setPhase(c, uncounted)
 		u.forget(c)
 	}
 	if s := c.streams(); s != nil {

@@ -32,7 +32,6 @@ type reload struct {
 	next      map[string]*service
 	handovers map[*upstreamState]*handover
 	demands   map[*call]*planner.Demand
-	removed   map[*upstreamState]int // calls in memory of upstreams that are left out
 
 	// Of tests.
 	step    int    // calls of a step
@@ -42,7 +41,7 @@ type reload struct {
 func newReload(s *Scheduler, next map[string]*service) *reload {
 	return &reload{
 		s: s, next: next, handovers: make(map[*upstreamState]*handover), demands: make(map[*call]*planner.Demand),
-		removed: make(map[*upstreamState]int), step: reloadStep, between: func() {},
+		step: reloadStep, between: func() {},
 	}
 }
 
@@ -112,26 +111,23 @@ func (r *reload) prepare(ctx context.Context) error {
 	slices.SortFunc(calls, func(a, b *call) int {
 		return cmp.Or(cmp.Compare(b.item.Priority, a.item.Priority), cmp.Compare(a.item.Seq, b.item.Seq))
 	})
-	for late := calls; len(late) > 0; { // the commit stages the few that come after the last look
-		for some := range slices.Chunk(late, r.step) {
+	for more := true; more; {
+		for some := range slices.Chunk(calls, r.step) {
 			if err := r.stage(ctx, some); err != nil {
 				return err
 			}
 		}
-		few := len(late) <= r.step
-		late = nil
-		if few {
-			break
-		}
+		calls = nil
 		if err := r.do(func(time.Time) {
 			for _, h := range r.handovers {
-				late = append(late, h.calls.Late()...)
+				calls = append(calls, h.calls.Late()...)
 			}
 		}); err != nil {
 			return err
 		}
+		more = len(calls) > r.step
 	}
-	return ctx.Err()
+	return r.stage(ctx, calls) // the commit stages the few that come after this look
 }
 
 // begin gives the upstreams their second ledgers and planners.
@@ -195,7 +191,6 @@ func (r *reload) settle(now time.Time, c *call) {
 		h.settle(now, c)
 		h.shorten(now, c)
 	case c.up.removed:
-		r.removed[c.up]++
 		c.up.refuseCaller(now, c)
 	}
 }
@@ -204,13 +199,12 @@ func (r *reload) settle(now time.Time, c *call) {
 // keeps its upstream, and the webhook upstream that will tell its end.
 func (r *reload) finish(now time.Time) {
 	l := r.s.loop
-	idle := func(u *upstreamState) bool { return u == nil || u.idle() && r.removed[u] == 0 }
 	for u, h := range r.handovers {
 		u.handover = nil
 		h.old.up.Close()
 	}
 	for name, u := range l.upstreams {
-		if r.next[name] == nil && idle(u) && (u.webhook == nil || idle(l.upstreams[u.webhook.upstream])) {
+		if r.next[name] == nil && u.idle() && (u.webhook == nil || l.upstreams[u.webhook.upstream].idle()) {
 			l.detach(now, u)
 		}
 	}

@@ -1,8 +1,10 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -284,6 +286,114 @@ func TestReloadGivenUp(t *testing.T) {
 		time.Sleep(5*sec + 500*ms)
 		if n := len(f.at()); n != 6 {
 			t.Errorf("%d calls went, want 6", n)
+		}
+	})
+}
+
+// TestReloadStagesLateCalls: of the calls that come while a reload is prepared, no more than a
+// step's are left to its commit.
+func TestReloadStagesLateCalls(t *testing.T) {
+	bubble(t, Upstream{Limits: perSecond(1)}, func(t *testing.T, s *Scheduler, f *fake) {
+		wait(t, s, submit(t, s, Request{}).ID)
+		submit(t, s, Request{})
+		next := Upstream{Limits: perSecond(2)}
+		next.URL, next.Transport = "http://api.test", f
+		var r *reload
+		come := 20
+		r = reloadInSteps(t, s, next, 1, func() {
+			for ; len(r.demands) > 0 && come > 0; come-- {
+				submit(t, s, Request{})
+			}
+		})
+		if err := r.prepare(t.Context()); err != nil || come > 0 {
+			t.Fatalf("%v; %d calls are yet to come", err, come)
+		}
+		late := 0
+		r.do(func(time.Time) {
+			for _, h := range r.handovers {
+				late += len(h.calls.Late())
+			}
+		})
+		if late > r.step {
+			t.Errorf("%d calls are left to the commit", late)
+		}
+		if err := cmp.Or(r.do(r.commit), r.end()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10*sec + 500*ms)
+		if n := len(f.at()); n != 22 {
+			t.Errorf("%d calls went, want 22, two a second", n)
+		}
+	})
+}
+
+// A slowHooks store takes webhooks, and records that they are done, when it is let.
+type slowHooks struct {
+	Store
+	accept, record chan struct{}
+}
+
+func (s *slowHooks) Accept(ctx context.Context, e *Entry) (*Call, error) {
+	if e.Notice != "" {
+		<-s.accept
+	}
+	return s.Store.Accept(ctx, e)
+}
+
+func (s *slowHooks) Record(ctx context.Context, c *Call) error {
+	if c.Upstream == "api/callbacks/shop" && c.State == Done {
+		<-s.record
+	}
+	return s.Store.Record(ctx, c)
+}
+
+// TestRemovedWhileAWebhookIsRecorded: an upstream that is left out stays as long as the end of
+// one of its calls is being stored, also if the call came while the reload went on.
+func TestRemovedWhileAWebhookIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hooks := 0
+		shop := Callback{}
+		shop.URL, shop.Signer = "https://shop.test/hooks", stamper{}
+		shop.Transport = roundTrip(func(*http.Request) (*http.Response, error) {
+			hooks++
+			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+		})
+		api, other := Upstream{Callbacks: map[string]Callback{"shop": shop}}, Upstream{}
+		api.URL, api.Transport, other.URL = "http://api.test", &fake{start: time.Now()}, "http://other.test"
+		store := &slowHooks{NewMemory(10, 1000), make(chan struct{}), make(chan struct{})}
+		s, err := New(Config{Upstreams: map[string]Upstream{"api": api}, Store: store, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		wait(t, s, submit(t, s, Request{Callback: "shop"}).ID)
+		synctest.Wait() // its webhook is being accepted
+		s.generation++
+		next, err := compile(Config{Upstreams: map[string]Upstream{"other": other}}, s.generation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newReload(s, next)
+		if err := cmp.Or(r.prepare(t.Context()), r.do(r.commit), r.walk(t.Context(), r.settle)); err != nil {
+			t.Fatal(err)
+		}
+		close(store.accept)
+		time.Sleep(sec) // the webhook is answered, and its end is being stored
+		r.do(r.finish)
+		left := func() (names []string) {
+			s.loop.ask(t.Context(), func(time.Time) { names = slices.Sorted(maps.Keys(s.loop.upstreams)) })
+			return names
+		}
+		if names := left(); hooks != 1 || !slices.Contains(names, "api/callbacks/shop") {
+			t.Errorf("%d webhooks were sent; left are %q", hooks, names)
+		}
+		close(store.record)
+		synctest.Wait()
+		if err := s.Reload(t.Context(), Config{Upstreams: map[string]Upstream{"other": other}}); err != nil {
+			t.Fatal(err)
+		}
+		if names := left(); len(names) != 1 {
+			t.Errorf("in the end %q are left", names)
 		}
 	})
 }

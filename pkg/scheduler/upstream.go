@@ -112,8 +112,10 @@ func (u *upstreamState) dispatch(now time.Time) {
 // configuration. Webhooks about its calls go on.
 func (u *upstreamState) shut() bool { return u.removed && u.webhook == nil }
 
-// idle reports whether the upstream counts no calls, in memory or on disk.
-func (u *upstreamState) idle() bool { return u.count == [phases]int{uncounted: u.count[uncounted]} }
+// idle reports whether the upstream counts no calls, in memory or on disk; nil counts none.
+func (u *upstreamState) idle() bool {
+	return u == nil || u.count == [phases]int{uncounted: u.count[uncounted]}
+}
 
 // refuseCaller ends a waiting call whose caller waits, if the upstream sends none any more.
 func (u *upstreamState) refuseCaller(now time.Time, c *call) {
