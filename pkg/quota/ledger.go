@@ -145,9 +145,8 @@ func (l *Ledger) Return(now time.Time, needs []Need, a Attempt) {
 func (l *Ledger) Next(now time.Time, n Need) time.Time {
 	lim := l.limits[n.Limit]
 	if l.next != nil { // not begun
-		calls := lim.Calls
+		defer func(calls int) { lim.Calls = calls }(lim.Calls)
 		lim.Calls = l.next[n.Limit].Calls
-		defer func() { lim.Calls = calls }()
 	}
 	return l.time(lim.next(l.instant(now), lim.find(n.Key), n.Cost))
 }
@@ -173,7 +172,9 @@ func (l *Ledger) PauseKey(now time.Time, limit int, key string, until time.Time)
 		a = lim.open(at, key)
 	}
 	if a.paused = l.later(a.paused, until); a.paused > 0 {
-		lim.pausedKeys[key] = true
+		lim.pausedKeys[key] = a
+	} else {
+		delete(lim.pausedKeys, key)
 	}
 	return true
 }
@@ -241,13 +242,13 @@ func (l *Ledger) Keys(now time.Time, limit int) iter.Seq[Usage] {
 	}
 }
 
-// PausedKeys yields the state of every key of a limit that may be paused apart from the
-// limit, in no particular order.
+// PausedKeys yields the state of every key of a limit that is paused, itself and not only
+// with the limit, in no particular order.
 func (l *Ledger) PausedKeys(now time.Time, limit int) iter.Seq[Usage] {
 	return func(yield func(Usage) bool) {
 		lim, at := l.limits[limit], l.instant(now)
-		for key := range lim.pausedKeys {
-			if !yield(l.usage(at, lim, key, lim.accounts[key])) {
+		for key, a := range lim.pausedKeys {
+			if a.paused > at.mono && !yield(l.usage(at, lim, key, a)) {
 				return
 			}
 		}

@@ -19,9 +19,9 @@ type limit struct {
 	offset     int64 // of the wall clock to the monotonic one, at the limit's begin or the last step
 	doubts     []doubt
 	accounts   map[string]*account
-	pausedKeys map[string]bool // accounts that have been paused
-	found      *account        // that find returned last, nil if it was forgotten
-	visits     []visit         // visits[visited:]: to each account once a window, about
+	pausedKeys map[string]*account // that have been paused, and not released
+	found      *account            // that find returned last, nil if it was forgotten
+	visits     []visit             // visits[visited:]: to each account once a window, about
 	visited    int
 	pool       []*account // forgotten accounts
 	fullUntil  int64      // monotonic: until then no place of a full table is given away
@@ -65,7 +65,7 @@ type extra struct {
 }
 
 func newLimit(now instant, c Limit) *limit {
-	lim := &limit{accounts: make(map[string]*account), pausedKeys: make(map[string]bool), offset: now.offset()}
+	lim := &limit{accounts: make(map[string]*account), pausedKeys: make(map[string]*account), offset: now.offset()}
 	lim.set(now, c)
 	return lim
 }
@@ -338,9 +338,7 @@ func (lim *limit) full(now instant) int64 {
 func (lim *limit) forget(a *account) {
 	lim.forgot = true
 	delete(lim.accounts, a.key)
-	if a.paused > 0 {
-		delete(lim.pausedKeys, a.key)
-	}
+	delete(lim.pausedKeys, a.key)
 	if lim.found == a {
 		lim.found = nil
 	}

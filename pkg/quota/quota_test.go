@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -582,13 +583,55 @@ func TestSuccessor(t *testing.T) {
 	if u := s.Usage(at(2*time.Second), 1, ""); u.Out != 2 || !u.PausedUntil.Equal(at(5*time.Second)) {
 		t.Errorf("the successor goes on with %+v", u)
 	}
-	for u := range s.PausedKeys(at(2*time.Second), 1) {
-		if u.PausedUntil.IsZero() {
-			t.Errorf("%+v", u)
-		}
-	}
 	if s.Calls(1) != 3 || s.Calls(0) != 1 {
 		t.Error("the limits of a successor that has begun are not its own")
+	}
+}
+
+// TestPausedKeys: the ledger tells of the keys that are paused themselves, until the pause
+// ends or is over, and keeps nothing of the others.
+func TestPausedKeys(t *testing.T) {
+	l := New(start, Limit{Calls: 1, Window: Sliding(time.Second)})
+	paused := func(now time.Duration) string {
+		var keys []string
+		for u := range l.PausedKeys(at(now), 0) {
+			keys = append(keys, u.Key+fmt.Sprint(u.PausedUntil.Sub(start)))
+		}
+		slices.Sort(keys)
+		return strings.Join(keys, " ")
+	}
+	check := func(now time.Duration, want string) {
+		t.Helper()
+		if got := paused(now); got != want {
+			t.Errorf("after %v these are paused: %q, want %q", now, got, want)
+		}
+	}
+	l.Take(at(0), []Need{{0, "free", 1}})
+	for _, key := range []string{"a", "b", "c"} {
+		l.PauseKey(at(0), 0, key, at(5*time.Second))
+	}
+	l.PauseKey(at(0), 0, "d", at(2*time.Second))
+	check(0, "a5s b5s c5s d2s")
+	l.PauseLimit(0, at(time.Second))
+	l.PauseKey(at(0), 0, "a", time.Time{})
+	check(0, "b5s c5s d2s")
+	check(2*time.Second-1, "b5s c5s d2s")
+	check(2*time.Second, "b5s c5s")
+	n := 0
+	for range l.PausedKeys(at(0), 0) {
+		if n++; n == 2 {
+			break
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d keys came, want 2", n)
+	}
+	for i := range 10 { // the accounts are visited
+		l.Take(at(time.Duration(6+i)*time.Second), []Need{{0, fmt.Sprint(i), 1}})
+	}
+	check(20*time.Second, "")
+	if n := len(l.limits[0].pausedKeys); n > 0 {
+		t.Errorf("%d keys are kept", n)
 	}
 }
 
