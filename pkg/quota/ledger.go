@@ -19,7 +19,7 @@ type Ledger struct {
 	origin time.Time
 	offset int64   // of the wall clock to the monotonic one, when last seen
 	ahead  int64   // steps of the wall clock that a test has made
-	next   []Limit // the limits from Begin on
+	set    []Limit // the limits from Begin on
 }
 
 // An instant is a point in time on both clocks, in nanoseconds: mono since the
@@ -43,7 +43,7 @@ func New(now time.Time, limits ...Limit) *Ledger {
 func (l *Ledger) Replace(now time.Time, limits []Limit, kept []int) {
 	next := l.Successor(now, limits, kept)
 	next.Begin(now)
-	l.limits = next.limits
+	l.limits, l.set = next.limits, limits
 }
 
 // Successor returns a ledger of another set of limits, which takes the place of l at Begin.
@@ -56,7 +56,7 @@ func (l *Ledger) Replace(now time.Time, limits []Limit, kept []int) {
 // now; afterwards l must not be used any more.
 func (l *Ledger) Successor(now time.Time, limits []Limit, kept []int) *Ledger {
 	at := l.instant(now)
-	s := &Ledger{OnStep: l.OnStep, origin: l.origin, offset: l.offset, ahead: l.ahead, next: limits}
+	s := &Ledger{OnStep: l.OnStep, origin: l.origin, offset: l.offset, ahead: l.ahead, set: limits}
 	for i, c := range limits {
 		if err := c.Check(); err != nil {
 			panic(fmt.Sprintf("quota: limit %q: %v", c.Name, err))
@@ -74,9 +74,8 @@ func (l *Ledger) Successor(now time.Time, limits []Limit, kept []int) *Ledger {
 func (l *Ledger) Begin(now time.Time) {
 	at := l.instant(now)
 	for i, lim := range l.limits {
-		lim.set(at, l.next[i])
+		lim.set(at, l.set[i])
 	}
-	l.next = nil
 }
 
 // Take takes the permits of all needs, or none and reports the shortage. A need
@@ -91,7 +90,7 @@ func (l *Ledger) Take(now time.Time, needs []Need) (Shortage, bool) {
 		lim := l.limits[n.Limit]
 		lim.sweep(at)
 		a := lim.find(n.Key)
-		if until := lim.next(at, a, n.Cost); until > last {
+		if until := lim.next(at, a, n.Cost, lim.Calls); until > last {
 			last = until
 			short = Shortage{Need: i, Until: l.time(until)}
 		}
@@ -144,11 +143,7 @@ func (l *Ledger) Return(now time.Time, needs []Need, a Attempt) {
 // in flight ends.
 func (l *Ledger) Next(now time.Time, n Need) time.Time {
 	lim := l.limits[n.Limit]
-	if l.next != nil { // not begun
-		defer func(calls int) { lim.Calls = calls }(lim.Calls)
-		lim.Calls = l.next[n.Limit].Calls
-	}
-	return l.time(lim.next(l.instant(now), lim.find(n.Key), n.Cost))
+	return l.time(lim.next(l.instant(now), lim.find(n.Key), n.Cost, l.set[n.Limit].Calls))
 }
 
 // PauseLimit pauses a limit for all of its keys until the instant; the zero
@@ -171,11 +166,8 @@ func (l *Ledger) PauseKey(now time.Time, limit int, key string, until time.Time)
 	case a == nil:
 		a = lim.open(at, key)
 	}
-	if a.paused = l.later(a.paused, until); a.paused > 0 {
-		lim.pausedKeys[key] = a
-	} else {
-		delete(lim.pausedKeys, key)
-	}
+	a.paused = l.later(a.paused, until)
+	lim.pausedKeys[key] = a
 	return true
 }
 

@@ -19,7 +19,7 @@ type limit struct {
 	offset     int64 // of the wall clock to the monotonic one, at the limit's begin or the last step
 	doubts     []doubt
 	accounts   map[string]*account
-	pausedKeys map[string]*account // that have been paused, and not released
+	pausedKeys map[string]*account // that have been paused themselves
 	found      *account            // that find returned last, nil if it was forgotten
 	visits     []visit             // visits[visited:]: to each account once a window, about
 	visited    int
@@ -125,22 +125,23 @@ func (lim *limit) clock(now instant) int64 {
 	return now.mono
 }
 
-// next returns the monotonic instant from which the need can be met. The account is
-// nil if the key has none.
-func (lim *limit) next(now instant, a *account, cost int) (until int64) {
+// next returns the monotonic instant from which a need can be met, if the key has so many
+// permits. The account is nil if the key has none.
+func (lim *limit) next(now instant, a *account, cost, calls int) (until int64) {
 	if a == nil {
 		return max(lim.full(now), lim.paused)
 	}
-	until = max(lim.fits(now, a, cost), lim.paused, a.paused)
+	until = max(lim.fits(now, a, cost, calls), lim.paused, a.paused)
 	if a == lim.leaving {
 		until = max(until, lim.idleAt(now, a))
 	}
 	return until
 }
 
-// fits returns the monotonic instant from which the account has room for the cost.
-func (lim *limit) fits(now instant, a *account, cost int) int64 {
-	left := lim.Calls - cost - int(a.inFlight)
+// fits returns the monotonic instant from which the account has room for the cost among so
+// many permits.
+func (lim *limit) fits(now instant, a *account, cost, calls int) int64 {
+	left := calls - cost - int(a.inFlight)
 	if left < 0 {
 		return never
 	}

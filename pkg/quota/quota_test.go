@@ -588,6 +588,26 @@ func TestSuccessor(t *testing.T) {
 	}
 }
 
+// TestGuardOfOldAccounts: a guard that a limit gets, or loses, holds for the permits that are
+// out before.
+func TestGuardOfOldAccounts(t *testing.T) {
+	limit := Limit{Calls: 1, Window: Sliding(time.Second)}
+	for _, guard := range []time.Duration{100 * ms, 0} {
+		l := New(start, limit)
+		l.Take(at(0), one(0))
+		limit.Guard = guard
+		l.Replace(at(0), []Limit{limit}, []int{0})
+		l.Return(at(500*ms), one(0), Attempt{Sent: at(0), End: at(500 * ms), Fate: Answered})
+		want := at(1500 * ms)
+		if guard > 0 {
+			want = at(guard + time.Second)
+		}
+		if got := l.Next(at(500*ms), one(0)[0]); !got.Equal(want) {
+			t.Errorf("with a guard of %v from then on the permit is back after %v", guard, got.Sub(start))
+		}
+	}
+}
+
 // TestPausedKeys: the ledger tells of the keys that are paused themselves, until the pause
 // ends or is over, and keeps nothing of the others.
 func TestPausedKeys(t *testing.T) {
