@@ -128,6 +128,7 @@ func BenchmarkReload(b *testing.B) {
 		{"window of one key", limits(Limit{Calls: 100, Window: 2 * time.Second}, Limit{Calls: 1, Window: time.Hour})},
 		{"calls of each key", limits(Limit{Calls: 100, Window: time.Second}, Limit{Calls: 2, Window: time.Hour})},
 		{"window of each key", limits(Limit{Calls: 100, Window: time.Second}, Limit{Calls: 1, Window: time.Minute})},
+		{"limit that holds all", []Limit{before[0], before[2], {Name: "roomy", Calls: 1000, Window: time.Second}}},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			u := Upstream{MaxWaiting: 2 * n, MaxWaitingBytes: 1 << 40, MaxAge: 300 * 24 * time.Hour, ShareBy: `path[-1:]`, Limits: before}
