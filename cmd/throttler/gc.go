@@ -21,8 +21,9 @@ func gcPercent(live uint64) int {
 	return int(max(100, leastGarbage*100/max(live, leastHeap)))
 }
 
-// A collection is garbage; the end of each garbage collection replaces it, and sets GOGC.
-type collection struct{ next *collection }
+// A sentinel is garbage from its making on: the collection that frees it runs its cleanup. The
+// pointer keeps it out of the blocks of tiny objects, which live longer.
+type sentinel struct{ _ *sentinel }
 
 // tuneGC sets GOGC at each garbage collection, unless the environment sets GOGC or GOMEMLIMIT.
 func tuneGC() {
@@ -35,5 +36,5 @@ func setGC() {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
 	debug.SetGCPercent(gcPercent(live[0].Value.Uint64()))
-	runtime.AddCleanup(&collection{}, func(struct{}) { setGC() }, struct{}{})
+	runtime.AddCleanup(&sentinel{}, func(struct{}) { setGC() }, struct{}{})
 }

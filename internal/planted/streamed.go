@@ -15,7 +15,7 @@ var streamedBugs = []bug{
 	{"a part of an answer is stored as the whole", "pkg/scheduler/streamed.go",
 		"s.err != io.EOF || ", "", streamedTests},
 	{"a repeat does not wait until the end of a call is stored", "pkg/scheduler/livecall.go",
-		"	if c.State == Unknown {\n		return nil", "	if c.State == Unknown || c.counted == recording {\n		return nil", streamedTests},
+		"	if c.State == Unknown && !c.ending {\n", "	if c.State == Unknown || c.ending {\n", streamedTests},
 }
 
 var streamedTests = []string{"-run", "TestStreamedAnswers|TestStopWhileAnAnswer"}

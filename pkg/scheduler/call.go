@@ -296,6 +296,15 @@ func (c *Call) snapshot() *Call {
 	return s
 }
 
+// told returns a copy for readers. The end of an attempt is told with the state that follows it.
+func (c *Call) told() *Call {
+	s := c.snapshot()
+	if last := s.Last(); s.State == Sending && last != nil {
+		*last, s.Response = Attempt{N: last.N, SentAt: last.SentAt}, nil
+	}
+	return s
+}
+
 // become puts the call into a state.
 func (c *Call) become(now time.Time, state State) {
 	c.State = state

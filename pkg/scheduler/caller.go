@@ -6,23 +6,27 @@ import (
 	"time"
 )
 
+// storeTime is how long Do waits, after its ctx has ended, for the store to take the end of a call.
+const storeTime = time.Second
+
 // A caller waits in Do for the end of its call, or for an answer that streams.
 type caller struct {
 	ctx   context.Context
-	leave func(*Call, error) // of Request; nil if the caller does not stay for attempts
+	leave func(*Call, error) // Request.Leave
 
-	granted chan *attempt // that it is to make, if it stays; closed when end is set
+	granted chan *attempt // the attempt that the caller is to make; closed when end is set
 	end     *Call         // the call as it ends; from then on its answer is the caller's
-	left    bool          // before
+	left    bool          // the caller has left before the end
 
-	leaving sync.WaitGroup // during an attempt
+	leaving sync.WaitGroup // a leave during an attempt
 	stood   *Call          // the call when its caller had left; nil if it could not be read
 
 	until time.Time // the end of its wait for queries about its unknown call
 	gone  time.Time // the latest instant of a sending for it, by ClientTimeout; zero for none
 }
 
-// grant lets the caller make an attempt; false if it does not stay for it.
+// grant lets the caller make an attempt; false if it does not stay for it: its ctx may end, and
+// no Leave is set.
 func (c *caller) grant(a *attempt) bool {
 	if c == nil || c.leave == nil && c.ctx.Done() != nil {
 		return false
@@ -79,14 +83,24 @@ func (c *call) stay(s *Scheduler, a *attempt) bool {
 	return false
 }
 
-// leave abandons a call whose caller's ctx has ended, and notes how it stands.
+// leave abandons a call whose caller's ctx has ended, and notes how it stands. If that ends the
+// call, the end is told when it is stored, which may take up to storeTime.
 func (c *call) leave(s *Scheduler) {
 	inLoop := context.WithoutCancel(c.caller.ctx)
 	id := ""
+	var ended <-chan struct{}
 	s.loop.ask(inLoop, func(now time.Time) {
 		id = c.ID
 		c.up.abandon(now, c)
+		if c.ending {
+			ended = c.whenEnded()
+		}
 	})
+	if ended != nil {
+		bounded, cancel := context.WithTimeout(inLoop, storeTime)
+		defer cancel()
+		await(bounded, ended)
+	}
 	if stood, err := s.Get(inLoop, id); err == nil {
 		c.caller.stood = stood
 	}

@@ -298,7 +298,7 @@ func (u *upstreamState) ended(now time.Time, c *call) {
 // rest takes an unknown call out of memory that the store has whole: there it waits for a
 // decision, and is counted as before. While queries about it are under way it stays.
 func (u *upstreamState) rest(c *call) {
-	if c.State == Unknown && c.pages() && !c.noBody && c.flight.queries == 0 {
+	if c.State == Unknown && c.pages() && !c.noBody && !c.ending && c.flight.queries == 0 {
 		u.grow(c, -c.Response.size()) // as in the store, where an answer takes no memory
 		u.forget(c)
 		c.wake()

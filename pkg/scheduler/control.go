@@ -259,5 +259,5 @@ func notConfigured(c *Call, then string) *Error {
 }
 
 func wrongState(c *Call, why string) *Error {
-	return &Error{Reason: WrongState, Upstream: c.Upstream, Call: c.snapshot(), Detail: fmt.Sprintf("call %s is %s: %s", c.ID, c.State, why)}
+	return &Error{Reason: WrongState, Upstream: c.Upstream, Call: c.told(), Detail: fmt.Sprintf("call %s is %s: %s", c.ID, c.State, why)}
 }

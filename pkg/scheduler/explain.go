@@ -12,7 +12,7 @@ import (
 
 // describe returns a call with its ETA and the reason why it waits.
 func describe(now time.Time, u *upstreamState, c *call) *Call {
-	d := c.Call.snapshot()
+	d := c.told()
 	if d.State != Waiting {
 		return d
 	}

@@ -89,7 +89,7 @@ func (c *call) history() flight {
 // whenEnded returns a channel that is closed when the call is recorded as finished or
 // unknown, nil if it is.
 func (c *call) whenEnded() <-chan struct{} {
-	if c.State == Unknown {
+	if c.State == Unknown && !c.ending {
 		return nil
 	}
 	if c.ended == nil {

@@ -224,8 +224,8 @@ func (l *loop) admit(now time.Time, c *call) *Error {
 }
 
 // record stores the next state of a call and puts it into effect; then goes on in the loop, at
-// once where the store cannot block. Until it is stored the call is sending to all others: no
-// reader is told a state that a crash undoes, and nothing else is decided.
+// once where the store cannot block. Until another state is stored the call is sending to all
+// others: no reader is told a state that a crash undoes, and nothing else is decided.
 func (l *loop) record(now time.Time, c *call, next *Call, then func(now time.Time)) {
 	if l.journal.inPlace(next) {
 		l.journal.record(next)
@@ -233,7 +233,7 @@ func (l *loop) record(now time.Time, c *call, next *Call, then func(now time.Tim
 		then(now)
 		return
 	}
-	if c.State != Sending {
+	if c.State != Sending && c.State != next.State {
 		c.change().State = Sending
 	}
 	l.beside(func() { l.journal.record(next) }, func(now time.Time) {

@@ -212,6 +212,9 @@ func TestEndIsToldWhenStored(t *testing.T) {
 						if c.State != want {
 							t.Errorf("%s: the call is %s after %v, want %s", where, c.State, time.Since(begin), want)
 						}
+						if ended := !c.Last().EndedAt.IsZero(); ended != (want != scheduler.Sending) || !ended && (c.Response != nil || c.Outcome() == "done") {
+							t.Errorf("%s: after %v the attempt has %+v, the answer %+v", where, time.Since(begin), c.Last(), c.Response)
+						}
 					}
 					if took := time.Since(begin); took != after {
 						t.Errorf("told after %v, want %v", took, after)
@@ -254,6 +257,32 @@ func TestCancelIsToldWhenStored(t *testing.T) {
 			t.Errorf("in the end %+v", c)
 		}
 	})
+}
+
+// TestLeaveIsToldWhenStored: a call whose caller leaves while it waits is told to be cancelled when
+// that is stored, and to be sending if that takes longer than a second.
+func TestLeaveIsToldWhenStored(t *testing.T) {
+	for takes, want := range map[time.Duration]scheduler.State{time.Second / 2: scheduler.Cancelled, 2 * time.Second: scheduler.Sending} {
+		path := filepath.Join(scratch(t), "leave.db")
+		synctest.Test(t, func(t *testing.T) {
+			d := openTest(t, path)
+			defer d.Close()
+			c := hookedConfig(&hooked{DB: d, recording: func() { time.Sleep(takes) }}, &log{})
+			u := c.Upstreams["api"]
+			u.Durable, u.MaxWait = "true", time.Hour
+			c.Upstreams["api"] = u
+			s := must(scheduler.New(c))
+			defer s.Close()
+			s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Minute), "")
+			ctx, leave := context.WithCancel(t.Context())
+			defer time.AfterFunc(time.Second, leave).Stop()
+			begin := time.Now()
+			_, left, err := s.Do(ctx, scheduler.Request{Upstream: "api", Target: "/"})
+			if took := time.Since(begin) - time.Second; !errors.Is(err, context.Canceled) || left.State != want || took != min(takes, time.Second) {
+				t.Errorf("%s, %v after %v; want %s after %v", left.State, err, took, want, takes)
+			}
+		})
+	}
 }
 
 // TestExpiryIsToldWhenStored: a call on disk that has passed its deadline expires when it is read.

@@ -43,7 +43,7 @@ func newTransport(c Config, base *url.URL) *transport {
 	if base == nil { // the config has a fault
 		return t
 	}
-	t.address, _ = httpguts.PunycodeHostPort(hostPort(base))
+	t.address, _ = httpguts.PunycodeHostPort(hostPort(base)) // it fails for a label of gigabytes only
 	dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		return c.mayDial(base.Hostname(), address)
 	}
@@ -59,8 +59,9 @@ func (t *transport) secure(c Config, base *url.URL) {
 	if c.TLS != nil {
 		t.security = c.TLS.Clone()
 	}
+	host, _, _ := net.SplitHostPort(t.address)
 	t.security.MinVersion = max(t.security.MinVersion, tls.VersionTLS12)
-	t.security.ServerName = cmp.Or(t.security.ServerName, base.Hostname())
+	t.security.ServerName = cmp.Or(t.security.ServerName, host)
 	t.security.NextProtos = []string{"h2", "http/1.1"}
 	if c.HTTP1 {
 		t.security.NextProtos = t.security.NextProtos[1:]
@@ -136,9 +137,9 @@ func speaksHTTP2(c net.Conn) bool {
 	return ok && t.ConnectionState().NegotiatedProtocol == "h2"
 }
 
-// RoundTrip implements [http.RoundTripper].
+// RoundTrip implements [http.RoundTripper]. The request may be sent again over HTTP/2.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	return t.send(req, &wire{})
+	return t.send(req, &wire{cancel: func(error) {}})
 }
 
 // send sends a request.

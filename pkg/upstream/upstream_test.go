@@ -657,3 +657,15 @@ func TestDefaults(t *testing.T) {
 		}
 	}
 }
+
+// TestInternationalHost: a host in Unicode is dialed, and named to TLS, in punycode (RFC 5891).
+func TestInternationalHost(t *testing.T) {
+	u, err := New(Config{Name: "books", URL: "https://bücher.example/v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := u.transport.(*transport)
+	if own.address != "xn--bcher-kva.example:443" || own.security.ServerName != "xn--bcher-kva.example" {
+		t.Errorf("dialed at %s, named %s", own.address, own.security.ServerName)
+	}
+}

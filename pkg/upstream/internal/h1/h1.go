@@ -113,12 +113,14 @@ func (c *Conn) RoundTrip(ctx context.Context, req *http.Request, wait time.Durat
 	c.socket.wrote.Store(false)
 	e.stop = context.AfterFunc(ctx, c.abort)
 	resp, began, err := e.roundTrip(req, wait)
+	if err != nil {
+		e.end(false) // no byte leaves any more
+	}
 	p := Progress{Wrote: c.socket.wrote.Load(), Began: began}
 	if at := e.written.Load(); at != nil {
 		p.Written = *at
 	}
 	if err != nil {
-		e.end(false)
 		return nil, p, err
 	}
 	if resp.Body == http.NoBody {
@@ -195,6 +197,9 @@ func (e *exchange) write(req *http.Request) error {
 	w.Reset(e.conn.top)
 	defer w.Reset(nil)
 	err := req.Write(w)
+	if _, broken := w.Write(nil); broken != nil {
+		err = broken // net/http puts it into an error that does not unwrap
+	}
 	if err == nil {
 		err = w.Flush()
 	}
@@ -274,10 +279,9 @@ func (e *exchange) end(whole bool) {
 			select {
 			case <-e.writing:
 			case <-time.After(lastBytes):
-				whole = false
 			}
 		}
-		if e.stop() && whole && !e.last && c.in.Buffered() == 0 && e.written.Load() != nil {
+		if e.stop() && whole && !e.last && e.written.Load() != nil {
 			c.pool.put(c)
 			return
 		}

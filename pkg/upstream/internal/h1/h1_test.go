@@ -120,7 +120,9 @@ func TestReuse(t *testing.T) {
 		"204":               {"GET", "HTTP/1.1 204 No Content\r\n\r\n", "", 1},
 		"HEAD":              {"HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", "", 1},
 		"chunks":            {"POST", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n2\r\nok\r\n0\r\nX: 1\r\n\r\n", "ok", 1},
-		"interim":           {"GET", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", 1},
+		"100":               {"GET", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", 1},
+		"103 and 199":       {"GET", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 199 Any\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", 1},
+		"most interim":      {"GET", strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", MaxInterim) + "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", 1},
 		"Connection: close": {"GET", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", "ok", 3},
 		"HTTP/1.0":          {"GET", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", 3},
 		"surplus":           {"GET", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n\r\nsteal", "ok", 3},
@@ -225,7 +227,7 @@ func waitUntilCame(t *testing.T, cl *client) {
 	c := cl.pop()
 	for range 10000 {
 		if c.check() != nil {
-			c.Close()
+			c.Release()
 			return
 		}
 		time.Sleep(time.Millisecond)
@@ -454,5 +456,52 @@ func TestBytes(t *testing.T) {
 	}
 	if b, want := <-got, "POST /a%2Fb?c=%20 HTTP/1.1\r\nHost: host.test\r\nContent-Length: 4\r\nX-Two: 1\r\nX-Two: 2\r\n\r\nbody"; b != want {
 		t.Errorf("sent %q, want %q", b, want)
+	}
+}
+
+// A late connection has been closed by the other side, which still reads: what is written while
+// this side closes it.
+type late struct {
+	net.Conn
+	closing, written chan struct{}
+}
+
+func (*late) Read([]byte) (int, error)        { return 0, io.EOF }
+func (*late) SetReadDeadline(time.Time) error { return nil }
+
+func (l *late) Write(p []byte) (int, error) {
+	close(l.written)
+	return len(p), io.ErrClosedPipe
+}
+
+func (l *late) Close() error {
+	close(l.closing)
+	<-l.written
+	return nil
+}
+
+// A lateBody comes when its connection is being closed.
+type lateBody struct {
+	io.Reader
+	closing chan struct{}
+}
+
+func (b lateBody) Read(p []byte) (int, error) {
+	<-b.closing
+	return b.Reader.Read(p)
+}
+
+// A long request whose first byte leaves while its connection is closed has left.
+func TestLongRequestThatLeavesLate(t *testing.T) {
+	l := &late{closing: make(chan struct{}), written: make(chan struct{})}
+	p := &Pool{MaxIdle: 1, IdleTimeout: time.Minute}
+	c, err := p.Add(l, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := request("POST", "/", strings.Repeat("x", maxInline+1))
+	req.Body = io.NopCloser(lateBody{req.Body, l.closing})
+	if _, progress, err := c.RoundTrip(t.Context(), req, 0); err == nil || !progress.Wrote {
+		t.Errorf("%v, %+v; want a request that has left", err, progress)
 	}
 }

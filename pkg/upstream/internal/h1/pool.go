@@ -47,7 +47,7 @@ func (p *Pool) pop() *Conn {
 // Add returns a new connection of the pool. Secure returns TLS over a connection, when the
 // handshake is over; nil for none.
 func (p *Pool) Add(c net.Conn, secure func(net.Conn) (net.Conn, error)) (*Conn, error) {
-	own := &Conn{pool: p, socket: newSocket(c), bound: -1}
+	own := &Conn{pool: p, socket: newSocket(c)}
 	own.top, own.abort = own.socket, own.socket.abort
 	if secure != nil {
 		top, err := secure(own.socket)
@@ -67,7 +67,7 @@ func (c *Conn) NetConn() net.Conn { return c.top }
 // put keeps an idle connection.
 func (p *Pool) put(c *Conn) {
 	p.mu.Lock()
-	keep := !p.closed && len(p.idle) < p.MaxIdle
+	keep := pollable && !p.closed && len(p.idle) < p.MaxIdle
 	if keep {
 		c.idle = time.Now()
 		p.idle = append(p.idle, c)
