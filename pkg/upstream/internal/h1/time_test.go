@@ -2,6 +2,7 @@ package h1
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -220,9 +221,10 @@ func TestCloseBeforeTheEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		begin := time.Now()
 		resp.Body.Close()
-		if err := <-closed; err != io.EOF {
-			t.Errorf("the other side reads %v", err)
+		if err := <-closed; err != io.EOF || time.Since(begin) > 0 {
+			t.Errorf("the other side reads %v after %v", err, time.Since(begin))
 		}
 		if p.Take() != nil {
 			t.Error("the connection is kept")
@@ -244,7 +246,10 @@ func TestProgressIsOfOneRequest(t *testing.T) {
 		if err != nil || !progress.Wrote {
 			t.Fatal(err, progress)
 		}
-		io.ReadAll(resp.Body)
+		begin := time.Now()
+		if io.ReadAll(resp.Body); time.Since(begin) > 0 {
+			t.Errorf("the end of the body took %v", time.Since(begin))
+		}
 		breaks.Store(true)
 		if _, progress, err := p.Take().RoundTrip(t.Context(), request("GET", "/", ""), 0); !errors.Is(err, errBroken) || progress.Wrote {
 			t.Errorf("%v, %+v; want a request that has not left", err, progress)
@@ -295,9 +300,12 @@ func TestIdleTimeout(t *testing.T) {
 		left(a, b)
 		time.Sleep(time.Second)
 		left(b)
-		time.Sleep(20*time.Second - 1)
+		time.Sleep(20*time.Second - time.Millisecond)
 		left(b)
-		time.Sleep(1)
+		time.Sleep(time.Millisecond)
+		left()
+		become()
+		time.Sleep(time.Minute)
 		left()
 		if _, err := (<-p.peers).Read(make([]byte, 1)); err != io.EOF {
 			t.Errorf("the first one is not closed: %v", err)
@@ -310,9 +318,59 @@ func TestIdleTimeout(t *testing.T) {
 			t.Error("a closed pool has a connection")
 		}
 		c, d := become(), become()
-		time.Sleep(time.Minute - 1)
+		time.Sleep(time.Minute - time.Millisecond)
 		left(c, d)
-		time.Sleep(1)
+		time.Sleep(time.Millisecond)
 		left()
 	})
+}
+
+// A request whose context has ended is not sent, and leaves its connection to others. Bytes of an
+// answer have arrived when they can be read without waiting.
+func TestEndedContext(t *testing.T) {
+	bubble(t, func(t *testing.T, p *pipe) {
+		c := p.add(nil)
+		peer := <-p.peers
+		defer peer.Close()
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if _, progress, err := c.RoundTrip(ended, request("GET", "/", ""), 0); !errors.Is(err, context.Canceled) || progress.Wrote {
+			t.Errorf("%v, %+v", err, progress)
+		}
+		if c = p.Take(); c == nil {
+			t.Fatal("the connection is not kept")
+		}
+		p.serving.Go(func() {
+			http.ReadRequest(bufio.NewReader(peer))
+			io.WriteString(peer, okHead+"o")
+			time.Sleep(time.Second)
+			io.WriteString(peer, "k")
+		})
+		resp, _, err := c.RoundTrip(t.Context(), request("GET", "/", ""), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := resp.Body.(interface{ Arrived(n int64) bool })
+		if !body.Arrived(0) || !body.Arrived(1) || body.Arrived(2) {
+			t.Error("one byte of two has arrived")
+		}
+		resp.Body.Close()
+	})
+}
+
+// A connection whose handshake fails is closed.
+func TestFailedHandshake(t *testing.T) {
+	here, there := net.Pipe()
+	closed := make(chan error)
+	go func() {
+		_, err := there.Read(make([]byte, 1))
+		closed <- err
+	}()
+	var p Pool
+	if c, err := p.Add(here, func(net.Conn) (net.Conn, error) { return nil, errBroken }); c != nil || err != errBroken {
+		t.Errorf("%v, %v", c, err)
+	}
+	if err := <-closed; err != io.EOF {
+		t.Errorf("the other side reads %v", err)
+	}
 }
