@@ -385,7 +385,7 @@ func TestPool(t *testing.T) {
 		if aClosed() {
 			t.Error("it is closed before a minute")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if !aClosed() || bClosed() {
 			t.Errorf("after a minute %v, and before it %v", aClosed(), bClosed())
 		}

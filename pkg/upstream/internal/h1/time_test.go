@@ -310,7 +310,7 @@ func TestIdleTimeout(t *testing.T) {
 		if _, err := (<-p.peers).Read(make([]byte, 1)); err != io.EOF {
 			t.Errorf("the first one is not closed: %v", err)
 		}
-		c := become()
+		become()
 		time.Sleep(30 * time.Second)
 		p.Pool.Close()
 		left()
