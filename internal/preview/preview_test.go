@@ -48,8 +48,8 @@ func TestLimitsOfEveryKind(t *testing.T) {
 		{Name: "conc", Concurrency: 30},
 		{Name: "trade", PerKey: `header("N")`, Cost: `2`, Calls: 3, Window: 3 * sec},
 	}}), Options{RoundTrip: 100 * time.Millisecond, Spread: 50 * time.Millisecond, Seed: 3},
-		"rate=30/s for=1m bursts=400/20s tenants=4 keys=40 zipf=1.2 header.T={tenant} header.K={key} header.N={n} json.x=1",
-		"rate=5/s for=1m wait=2s header.T=hasty header.K=h header.N=h{n} json.x=1")
+		"rate=30/s for=25s bursts=400/12s tenants=4 keys=40 zipf=1.2 header.T={tenant} header.K={key} header.N={n} json.x=1",
+		"rate=5/s for=25s wait=2s header.T=hasty header.K=h header.N=h{n} json.x=1")
 	refused := 0
 	for _, n := range r.Refused {
 		refused += n
