@@ -24,7 +24,7 @@ func EndToEnd(h http.Header) http.Header {
 	return out
 }
 
-// Fields are the fields of [EndToEnd].
+// Fields returns the fields that [EndToEnd] keeps, in no order.
 func Fields(h http.Header) iter.Seq2[string, []string] {
 	return func(yield func(string, []string) bool) {
 		named := h["Connection"]

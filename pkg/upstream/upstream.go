@@ -19,10 +19,12 @@
 //
 // # One Do is one sending
 //
-// net/http sends a request again by itself when a reused connection breaks and
-// the request looks repeatable: two refunds for one call. Do allows each attempt
-// one connection, or one HTTP/2 stream, and stops net/http at the second. At the
-// attempt's end the stream is reset or the connection closed.
+// Over HTTP/1.1 an attempt has a connection of package internal/h1, which sends no
+// request twice. net/http, which speaks HTTP/2, sends a request again by itself when a
+// reused connection breaks and the request looks repeatable: two refunds for one call.
+// Do allows each attempt one stream, and stops net/http at the second; likewise a
+// Transport of the config. At the attempt's end the stream is reset or the connection
+// closed.
 //
 // # Bytes
 //

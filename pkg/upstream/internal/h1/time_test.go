@@ -58,6 +58,14 @@ func wrapBroken(c net.Conn) net.Conn { return broken{c} }
 
 const okHead = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
 
+// readsOK reads the body that belongs to okHead.
+func readsOK(t *testing.T, resp *http.Response) {
+	t.Helper()
+	if b, err := io.ReadAll(resp.Body); string(b) != "ok" || err != nil {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
 var long = strings.Repeat("x", maxInline+1)
 
 // A request waits for the head of its answer for as long as it is told, from its last byte on. The
@@ -88,10 +96,7 @@ func TestWaitForTheHead(t *testing.T) {
 						t.Errorf("%v after %v; written after %v", err, took, progress.Written.Sub(begin))
 					}
 					if ok {
-						b, err := io.ReadAll(resp.Body)
-						if string(b) != "ok" || err != nil {
-							t.Errorf("%q, %v", b, err)
-						}
+						readsOK(t, resp)
 					}
 				})
 			})
@@ -119,9 +124,7 @@ func TestAnswerBeforeTheEndOfTheRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b, err := io.ReadAll(resp.Body); string(b) != "ok" || err != nil {
-			t.Errorf("%q, %v", b, err)
-		}
+		readsOK(t, resp)
 		if c := p.Take(); c == nil {
 			t.Error("the connection is not kept")
 		} else {
@@ -158,9 +161,7 @@ func TestLastWords(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if b, err := io.ReadAll(resp.Body); string(b) != "ok" || err != nil {
-				t.Errorf("%q, %v", b, err)
-			}
+			readsOK(t, resp)
 			if p.Take() != nil {
 				t.Error("a connection is kept whose request was not written")
 			}
