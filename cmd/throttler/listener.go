@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/internal/http1"
 	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/pkg/config"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -53,7 +54,7 @@ func (s share) connections(cfg *config.Config, d endpoint) int {
 type listener struct {
 	addr    string // with the real port, also for port 0
 	socket  *server.Listener
-	server  *http.Server
+	server  *http1.Server
 	handler atomic.Pointer[http.Handler]
 }
 
@@ -104,8 +105,9 @@ func (sc *sidecar) run(l *listener, h http.Handler) {
 	})
 }
 
-// retire closes a listener and gives the requests in flight a time to end.
+// retire closes a listener, now, and gives the requests in flight a time to end.
 func (sc *sidecar) retire(l *listener, grace time.Duration) {
+	l.server.Stop()
 	sc.running.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()

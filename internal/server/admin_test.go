@@ -81,7 +81,7 @@ func TestAdmin(t *testing.T) {
 	if resp, body := send(t, "POST", base+"/v1/upstreams/pay/pause", `{"for":"1h"}`); resp.StatusCode != 200 || !strings.Contains(body, `"state":"paused"`) {
 		t.Errorf("pause: %d %s", resp.StatusCode, body)
 	}
-	if body := talk(t, r.admin.Listener.Addr().String(), "POST /v1/upstreams/pay/resume HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n"); !strings.HasPrefix(body, "HTTP/1.1 200 ") {
+	if body := talk(t, r.admin.addr, "POST /v1/upstreams/pay/resume HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n"); !strings.HasPrefix(body, "HTTP/1.1 200 ") {
 		t.Errorf("resume with an empty chunked body: %s", body)
 	}
 	if resp, body := send(t, "POST", base+"/v1/upstreams/pay/resume", ""); resp.StatusCode != 200 || !strings.Contains(body, `"state":"up"`) {

@@ -205,7 +205,7 @@ func TestHalfClosedClientIsRefused(t *testing.T) {
 	r := newRig(t, scheduler.Upstream{Concurrency: 1}, Refusal{}, func(http.ResponseWriter, *http.Request) { <-release })
 	defer close(release)
 	begin := func(path string) net.Conn {
-		c, err := net.Dial("tcp", r.data.Listener.Addr().String())
+		c, err := net.Dial("tcp", r.data.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,10 +256,10 @@ func TestHalfClosedConnection(t *testing.T) {
 	req, _ := http.NewRequestWithContext(ctx, "GET", r.data.URL, nil)
 	go http.DefaultClient.Do(req)
 	r.until(t, "one call being sent", func(u scheduler.UpstreamStatus) bool { return u.Sending == 1 })
-	exchange := func(addr, text string) *http.Response {
+	exchange := func(addr, text string) (status int, body string) {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
-			t.Fatal(err)
+			return 0, err.Error()
 		}
 		defer c.Close()
 		c.SetDeadline(time.Now().Add(time.Minute))
@@ -267,24 +267,29 @@ func TestHalfClosedConnection(t *testing.T) {
 		c.(*net.TCPConn).CloseWrite()
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
-			t.Fatal(err)
+			return 0, err.Error()
 		}
-		return resp
+		b, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(b)
 	}
-	data, admin := r.data.Listener.Addr().String(), r.admin.Listener.Addr().String()
 	const body = `{"upstream":"pay","method":"GET","path":"/"}`
-	for range 200 {
-		resp := exchange(data, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		if text, _ := io.ReadAll(resp.Body); resp.StatusCode != 503 || resp.Header.Get("Throttler-Outcome") != "not_executed" || !strings.Contains(string(text), `"gone"`) {
-			t.Fatalf("a call that waits: %s %s", resp.Status, text)
-		}
-		if resp := exchange(data, "GET / HTTP/1.1\r\nHost: localhost\r\nPrefer: respond-async\r\n\r\n"); resp.StatusCode != 202 {
-			t.Fatalf("a submission: %s", resp.Status)
-		}
-		if resp := exchange(admin, fmt.Sprintf("POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)); resp.StatusCode != 202 {
-			t.Fatalf("a submission by the admin API: %s", resp.Status)
-		}
+	var clients sync.WaitGroup
+	for range 20 {
+		clients.Go(func() {
+			for range 10 {
+				if status, text := exchange(r.data.addr, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); status != 503 || !strings.Contains(text, `"not_executed"`) || !strings.Contains(text, `"gone"`) {
+					t.Errorf("a call that waits: %d %s", status, text)
+				}
+				if status, text := exchange(r.data.addr, "GET / HTTP/1.1\r\nHost: localhost\r\nPrefer: respond-async\r\n\r\n"); status != 202 {
+					t.Errorf("a submission: %d %s", status, text)
+				}
+				if status, text := exchange(r.admin.addr, fmt.Sprintf("POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)); status != 202 {
+					t.Errorf("a submission by the admin API: %d %s", status, text)
+				}
+			}
+		})
 	}
+	clients.Wait()
 }
 
 // TestClientIsGoneBeforeItsCall: of a call that its client would wait for nothing is
@@ -292,12 +297,13 @@ func TestHalfClosedConnection(t *testing.T) {
 func TestClientIsGoneBeforeItsCall(t *testing.T) {
 	sent := make(chan string, 10)
 	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(_ http.ResponseWriter, r *http.Request) { sent <- r.URL.Path })
+	data := &Data{Scheduler: r.s, Upstream: "pay"}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	ask := func(target, prefer string) *httptest.ResponseRecorder {
 		w, req := httptest.NewRecorder(), httptest.NewRequest("GET", "http://localhost"+target, nil)
 		req.Header.Set("Prefer", prefer)
-		r.data.Config.Handler.ServeHTTP(w, req.WithContext(ctx))
+		data.ServeHTTP(w, req.WithContext(ctx))
 		return w
 	}
 	if w := ask("/waits", ""); w.Code != 503 || w.Header().Get("Throttler-Outcome") != "not_executed" || !strings.Contains(w.Body.String(), `"gone"`) {

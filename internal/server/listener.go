@@ -3,9 +3,11 @@ package server
 import (
 	"container/list"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -129,12 +131,20 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http end a connection so that the client gets the last answer.
+// CloseWrite lets the server end a connection so that the client gets the last answer.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
-	return nil
+	return errors.ErrUnsupported
+}
+
+// SyscallConn lets the server look whether the client has left.
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
+	if socket, ok := c.Conn.(syscall.Conn); ok {
+		return socket.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 func (c *conn) wake() {
@@ -144,10 +154,9 @@ func (c *conn) wake() {
 	}
 }
 
-// track notes that a connection has been answered, or has sent a head; it is for
-// [http.Server.ConnState].
-func track(nc net.Conn, state http.ConnState) {
-	if c, ok := nc.(*conn); ok && (state == http.StateIdle || state == http.StateActive) {
+// rests notes that a connection has been answered, or has sent a head.
+func rests(nc net.Conn) {
+	if c, ok := nc.(*conn); ok {
 		c.rest()
 	}
 }

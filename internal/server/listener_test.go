@@ -62,7 +62,6 @@ func TestPlaceOfAClientThatLeft(t *testing.T) {
 			<-release
 		}
 	})
-	defer close(release)
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +75,7 @@ func TestPlaceOfAClientThatLeft(t *testing.T) {
 	}()
 	defer func() {
 		srv.Close()
+		close(release) // the server waits for its handlers
 		<-ended
 	}()
 	for n := range 3 {
@@ -210,7 +210,7 @@ func TestListenerEndsWhileOneWaits(t *testing.T) {
 func TestReplacedRequestIsNotServed(t *testing.T) {
 	for name, body := range map[string]string{"a head": "", "a body": "x"} {
 		served := 0
-		h := deadlineHandler{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := claimHandler{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			readAll(w, r)
 			served++
 		})}

@@ -49,11 +49,7 @@ func bell(t *testing.T, r *rig, merchant http.HandlerFunc, atOnce int) (n *Notif
 		Scheduler: r.s, Upstream: "pay", Verifier: password{}, Forward: up, Numbers: map[string]*upstream.Expr{"order": order},
 		Metrics: r.metrics, Log: slog.New(slog.NewTextHandler(r.logs, nil)),
 	}, atOnce)
-	srv := httptest.NewUnstartedServer(nil)
-	srv.Config = New(n, n.Log)
-	srv.Start()
-	t.Cleanup(srv.Close)
-	return n, srv.URL
+	return n, serve(t, n, n.Log).URL
 }
 
 // eventually fails the test if something does not hold within 15 s.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -21,7 +22,7 @@ import (
 type rig struct {
 	s           *scheduler.Scheduler
 	metrics     *Metrics
-	data, admin *httptest.Server
+	data, admin site
 	logs        *lockedBuffer
 }
 
@@ -53,20 +54,32 @@ func newRig(t *testing.T, u scheduler.Upstream, refusal Refusal, platform http.H
 		t.Fatal(err)
 	}
 	r.metrics.Watch(r.s)
-	serve := func(h http.Handler) *httptest.Server {
-		srv := httptest.NewUnstartedServer(nil)
-		srv.Config = New(h, log)
-		srv.Start()
-		return srv
-	}
-	r.admin = serve(newAdmin(r.s, r.metrics, NewEvents(), log, observe))
-	r.data = serve(&Data{Scheduler: r.s, Upstream: "pay", Admin: r.admin.Listener.Addr().String(), Refusal: refusal, Hosts: []string{"sidecar", "s", "x"}, Log: log, Observe: observe})
-	t.Cleanup(func() {
-		r.s.Close()
-		r.data.Close()
-		r.admin.Close()
-	})
+	r.admin = serve(t, newAdmin(r.s, r.metrics, NewEvents(), log, observe), log)
+	r.data = serve(t, &Data{Scheduler: r.s, Upstream: "pay", Admin: r.admin.addr, Refusal: refusal, Hosts: []string{"sidecar", "s", "x"}, Log: log, Observe: observe}, log)
+	t.Cleanup(func() { r.s.Close() })
 	return r
+}
+
+// A site is a server on a free port of the loopback.
+type site struct{ addr, URL string }
+
+// serve serves h until the test ends.
+func serve(t *testing.T, h http.Handler, log *slog.Logger) site {
+	t.Helper()
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv, ended := New(h, log), make(chan struct{})
+	go func() {
+		defer close(ended)
+		srv.Serve(socket)
+	}()
+	t.Cleanup(func() {
+		srv.Close()
+		<-ended
+	})
+	return site{socket.Addr().String(), "http://" + socket.Addr().String()}
 }
 
 // newAdmin returns an admin API that is ready; its reloads change nothing.

@@ -1,0 +1,226 @@
+package http1
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	bufferSize  = 4 << 10                // bytes, of a buffer for reading, and for writing
+	writeSize   = 16 << 10               // bytes that a client must take within WriteTimeout
+	lingerTime  = 500 * time.Millisecond // for a client to read the last answer
+	lingerBytes = 256 << 10              // that it may still send meanwhile
+)
+
+// coarse is how much too early a deadline that is set again and again may be: to set one costs
+// more than to read the clock.
+const coarse = time.Second
+
+// A conn is the connection of a client. One goroutine serves it; that of [Server.watch] looks at
+// its socket, and a handler may take it over from another one.
+type conn struct {
+	server  *Server
+	raw     net.Conn
+	socket  syscall.RawConn // nil if raw is none
+	remote  string          // address
+	started time.Time
+
+	ctx   context.Context // of its requests: it ends when the client leaves
+	leave context.CancelFunc
+	state atomic.Int32
+
+	in          *bufio.Reader // nil while nothing is read
+	answered    int           // requests
+	post        bool          // the last one was a POST
+	readBy, set time.Time     // the deadline for reading, and the one that raw has
+	writes      time.Time     // the deadline for writing was set
+	ownDeadline bool          // by the handler, for writing
+}
+
+// States of a connection.
+const (
+	fresh   int32 = iota // before its first request
+	idle                 // between two requests
+	reading              // the head of a request
+	serving              // a handler has a request
+	retired              // closed while it was idle
+	taken                // by the handler
+)
+
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, bufferSize) }}
+
+func newConn(s *Server, raw net.Conn) *conn {
+	c := &conn{server: s, raw: raw, remote: raw.RemoteAddr().String(), started: time.Now()}
+	if socket, ok := raw.(syscall.Conn); ok {
+		c.socket, _ = socket.SyscallConn()
+	}
+	ctx := context.WithValue(context.Background(), http.LocalAddrContextKey, raw.LocalAddr())
+	if s.Context != nil {
+		ctx = s.Context(ctx, raw)
+	}
+	c.ctx, c.leave = context.WithCancel(ctx)
+	return c
+}
+
+// serve answers the requests of the connection, one after another.
+func (c *conn) serve() {
+	defer c.server.remove(c)
+	defer c.leave()
+	for c.await() {
+		req, err := c.request()
+		if err != nil {
+			c.refuse(err)
+			break
+		}
+		if !c.answer(req) {
+			break
+		}
+		c.answered++
+	}
+	if c.state.Load() != taken {
+		c.raw.Close()
+	}
+}
+
+// await waits for the first byte of a request; false if none comes.
+func (c *conn) await() bool {
+	c.attach()
+	quiet := fresh
+	if c.answered > 0 {
+		quiet = idle
+		if c.server.stopping() {
+			return false
+		}
+	}
+	c.state.Store(quiet)
+	c.readBy = time.Now().Add(c.server.IdleTimeout)
+	if early := c.readBy.Sub(c.set); 0 <= early && early < coarse {
+		c.readBy = c.set
+	}
+	_, err := c.in.Peek(1)
+	if err == nil && c.post { // some clients end a POST with an empty line: RFC 9112, 2.2
+		start, _ := c.in.Peek(2)
+		c.in.Discard(len(start) - len(bytes.TrimLeft(start, "\r\n")))
+		_, err = c.in.Peek(1)
+	}
+	return c.state.CompareAndSwap(quiet, reading) && err == nil
+}
+
+// retire reports whether the connection is to be closed now because the server stops; no request
+// of it is served then.
+func (c *conn) retire() bool {
+	return c.state.CompareAndSwap(idle, retired) ||
+		time.Since(c.started) >= newTime && c.state.CompareAndSwap(fresh, retired)
+}
+
+// waiting reports whether the client waits for an answer.
+func (c *conn) waiting() bool { return c.socket != nil && c.state.Load() == serving }
+
+// attach gives the connection a buffer to read with.
+func (c *conn) attach() {
+	if c.in == nil {
+		c.in = readers.Get().(*bufio.Reader)
+		c.in.Reset(source{c})
+	}
+}
+
+// detach gives the buffer back if no byte is in it.
+func (c *conn) detach() {
+	if c.in.Buffered() > 0 {
+		return
+	}
+	c.in.Reset(nil)
+	if c.in.Size() == bufferSize {
+		readers.Put(c.in)
+	}
+	c.in = nil
+}
+
+// A source reads for the buffer of a connection.
+type source struct{ *conn }
+
+func (s source) Read(p []byte) (int, error) {
+	if s.readBy != s.set {
+		s.set = s.readBy
+		s.raw.SetReadDeadline(s.readBy)
+	}
+	return s.raw.Read(p)
+}
+
+// A sink writes an answer to a connection.
+type sink struct{ *conn }
+
+func (s sink) Write(p []byte) (n int, err error) {
+	for err == nil && n < len(p) {
+		if now := time.Now(); !s.ownDeadline && now.Sub(s.writes) >= coarse {
+			s.writes = now
+			s.raw.SetWriteDeadline(now.Add(s.server.WriteTimeout))
+		}
+		var m int
+		m, err = s.raw.Write(p[n:min(n+writeSize, len(p))])
+		n += m
+	}
+	return n, err
+}
+
+// answer has a request answered; false if the connection carries no other one.
+func (c *conn) answer(req *http.Request) bool {
+	w := &response{conn: c, req: req, length: unknown}
+	c.post = req.Method == http.MethodPost
+	b := &w.body
+	if req.Body != http.NoBody {
+		b.of, b.from = c, req.Body
+		b.ask = req.ProtoAtLeast(1, 1) && expectsContinue(req)
+		req.Body = b
+	} else {
+		b.ended = true
+		c.detach()
+	}
+	c.rest()
+	c.state.Store(serving)
+	if !c.handle(w, req) || !c.state.CompareAndSwap(serving, reading) {
+		return false
+	}
+	again := w.finish()
+	c.rest()
+	return again
+}
+
+func (c *conn) rest() {
+	if c.server.Rests != nil {
+		c.server.Rests(c.raw)
+	}
+}
+
+// handle calls the handler; false if it panicked, with [http.ErrAbortHandler] or by mistake.
+func (c *conn) handle(w *response, req *http.Request) (ok bool) {
+	defer func() {
+		bug := recover()
+		if bug != nil && bug != http.ErrAbortHandler {
+			c.server.Log.Error("BUG: a handler panicked", "panic", bug, "stack", string(debug.Stack()))
+		}
+		ok = bug == nil
+	}()
+	c.server.Handler.ServeHTTP(w, req)
+	return true
+}
+
+// linger lets the client read the last answer before the bytes that it still sends reset the
+// connection: RFC 9112, 9.6.
+func (c *conn) linger() {
+	half, ok := c.raw.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	c.raw.SetReadDeadline(time.Now().Add(lingerTime))
+	io.CopyN(io.Discard, c.raw, lingerBytes)
+}

@@ -1,0 +1,22 @@
+//go:build unix
+
+package http1
+
+import "syscall"
+
+// left reports whether the client has closed the connection, or its half of it, after the last of
+// its bytes that have been read.
+func (c *conn) left() (left bool) {
+	err := c.socket.Control(func(fd uintptr) {
+		var one [1]byte
+		n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		switch err {
+		case nil:
+			left = n == 0
+		case syscall.EAGAIN, syscall.EINTR:
+		default:
+			left = true
+		}
+	})
+	return left || err != nil
+}

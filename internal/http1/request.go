@@ -1,0 +1,176 @@
+package http1
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// A refusal is the answer to a request that breaks the rules of HTTP.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+var errMalformed = &refusal{status: http.StatusBadRequest}
+
+// request reads the head of a request. [http.ReadRequest] parses it; the rules that it leaves to
+// its server are checked here.
+func (c *conn) request() (*http.Request, error) {
+	c.readBy = time.Now().Add(c.server.HeaderTimeout)
+	head, err := c.head()
+	if err != nil {
+		return nil, err
+	}
+	hosts, host := hosts(head)
+	validHost := httpguts.ValidHostHeader(string(host)) // head is gone when it is parsed
+	req, err := http.ReadRequest(c.in)
+	switch {
+	case err == nil:
+	case strings.HasPrefix(err.Error(), "unsupported transfer encoding"): // its type is not exported
+		return nil, &refusal{http.StatusNotImplemented, "Unsupported transfer encoding"}
+	default:
+		return nil, errMalformed
+	}
+	switch {
+	case req.ProtoMajor != 1:
+		return nil, &refusal{http.StatusHTTPVersionNotSupported, "unsupported protocol version"}
+	case req.ProtoMinor > 0 && hosts == 0 && req.Method != http.MethodConnect:
+		return nil, &refusal{http.StatusBadRequest, "missing required Host header"}
+	case !validHost || !httpguts.ValidHostHeader(req.Host):
+		return nil, &refusal{http.StatusBadRequest, "malformed Host header"}
+	}
+	for name, values := range req.Header {
+		if !httpguts.ValidHeaderFieldName(name) {
+			return nil, &refusal{http.StatusBadRequest, "invalid header name"}
+		}
+		for _, v := range values {
+			if !httpguts.ValidHeaderFieldValue(v) {
+				return nil, &refusal{http.StatusBadRequest, "invalid header value"}
+			}
+		}
+	}
+	if expects := req.Header.Get("Expect"); expects != "" && !expectsContinue(req) {
+		return nil, &refusal{http.StatusExpectationFailed, "the only expectation that is met is 100-continue"}
+	}
+	req.RemoteAddr = c.remote
+	return req.WithContext(c.ctx), nil
+}
+
+// head waits until the whole head of a request is in the buffer, and returns it.
+func (c *conn) head() ([]byte, error) {
+	for seen := 0; ; {
+		b, _ := c.in.Peek(c.in.Buffered())
+		if end := endOfHead(b, seen); end > 0 {
+			return b[:end], nil
+		}
+		seen = len(b)
+		switch {
+		case seen >= c.server.MaxHeader:
+			return nil, &refusal{status: http.StatusRequestHeaderFieldsTooLarge}
+		case seen == c.in.Size():
+			c.in = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(b)), source{c}), c.server.MaxHeader)
+		}
+		if _, err := c.in.Peek(seen + 1); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// endOfHead returns the length of a head, its empty line included; zero if the rest of it has not
+// come. The first bytes have been seen before. Lines end with LF, or CRLF: RFC 9112, 2.2.
+func endOfHead(b []byte, seen int) int {
+	if len(b) > 0 && b[0] == '\n' || len(b) > 1 && b[0] == '\r' && b[1] == '\n' {
+		return bytes.IndexByte(b, '\n') + 1
+	}
+	for i := max(seen-2, 0); ; {
+		n := bytes.IndexByte(b[i:], '\n')
+		if n < 0 {
+			return 0
+		}
+		i += n + 1
+		switch {
+		case i < len(b) && b[i] == '\n':
+			return i + 1
+		case i+1 < len(b) && b[i] == '\r' && b[i+1] == '\n':
+			return i + 2
+		}
+	}
+}
+
+// hosts returns the number of fields of a head that are named Host, and the value of the last one.
+func hosts(head []byte) (n int, value []byte) {
+	for {
+		end := bytes.IndexByte(head, '\n')
+		if end < 0 {
+			return n, bytes.Trim(value, " \t\r")
+		}
+		if len(head) > 4 && head[4] == ':' && strings.EqualFold(string(head[:4]), "Host") {
+			n, value = n+1, head[5:end]
+		}
+		head = head[end+1:]
+	}
+}
+
+func expectsContinue(req *http.Request) bool {
+	return httpguts.HeaderValuesContainsToken(req.Header["Expect"], "100-continue")
+}
+
+// refuse answers a request that breaks the rules, in net/http's words. A client that has left, or
+// has not sent a whole head in time, gets no answer.
+func (c *conn) refuse(err error) {
+	var r *refusal
+	if !errors.As(err, &r) {
+		return
+	}
+	text := fmt.Sprintf("%d %s", r.status, http.StatusText(r.status))
+	if r.text != "" {
+		text += ": " + r.text
+	}
+	fmt.Fprintf(sink{c}, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n%s", r.status, http.StatusText(r.status), text)
+	c.linger()
+}
+
+// A body is that of a request.
+type body struct {
+	of    *conn
+	from  io.ReadCloser
+	ask   bool // the client waits for a 100 Continue before it sends the body
+	ended bool // the last byte has been read
+	gone  bool // closed
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	switch {
+	case b.gone:
+		return 0, http.ErrBodyReadAfterClose
+	case b.ended:
+		return 0, io.EOF
+	case b.ask:
+		b.ask = false
+		if _, err := io.WriteString(sink{b.of}, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+			return 0, err
+		}
+	}
+	n, err := b.from.Read(p)
+	if err == io.EOF {
+		b.ended = true
+		b.of.detach()
+	}
+	return n, err
+}
+
+// Close leaves the rest of the body on the connection, which then carries no other request.
+func (b *body) Close() error {
+	b.gone = true
+	return nil
+}
