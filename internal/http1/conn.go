@@ -91,12 +91,12 @@ func (c *conn) serve() {
 	}
 }
 
-// await waits for the first byte of a request; false if none comes.
+// await waits for a request to begin; false if none does.
 func (c *conn) await() bool {
 	c.attach()
-	quiet := fresh
+	quiet, begins := fresh, 1
 	if c.answered > 0 {
-		quiet = idle
+		quiet, begins = idle, 4 // bytes, as net/http has it
 		if c.server.stopping() {
 			return false
 		}
@@ -106,9 +106,8 @@ func (c *conn) await() bool {
 	if early := c.readBy.Sub(c.set); 0 <= early && early < coarse {
 		c.readBy = c.set
 	}
-	_, err := c.in.Peek(1)
+	start, err := c.in.Peek(begins)
 	if err == nil && c.post { // some clients end a POST with an empty line: RFC 9112, 2.2
-		start, _ := c.in.Peek(2)
 		c.in.Discard(len(start) - len(bytes.TrimLeft(start, "\r\n")))
 		_, err = c.in.Peek(1)
 	}

@@ -4,10 +4,10 @@ package http1
 
 import "syscall"
 
-// left reports whether the client has closed the connection, or its half of it, after the last of
-// its bytes that have been read.
-func (c *conn) left() (left bool) {
-	err := c.socket.Control(func(fd uintptr) {
+// left reports whether the client of a socket has closed the connection, or its half of it, and has
+// left no byte to be read.
+func left(socket syscall.RawConn) (left bool) {
+	err := socket.Control(func(fd uintptr) {
 		var one [1]byte
 		n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		switch err {

@@ -36,12 +36,14 @@ func (c *conn) request() (*http.Request, error) {
 	req, err := http.ReadRequest(c.in)
 	switch {
 	case err == nil:
-	case strings.HasPrefix(err.Error(), "unsupported transfer encoding"): // its type is not exported
+	case strings.Contains(err.Error(), "transfer encoding"): // its type is not exported
 		return nil, &refusal{http.StatusNotImplemented, "Unsupported transfer encoding"}
 	default:
 		return nil, errMalformed
 	}
 	switch {
+	case req.ProtoMajor == 2 && req.Method == "PRI": // the preface of HTTP/2
+		return nil, errMalformed
 	case req.ProtoMajor != 1:
 		return nil, &refusal{http.StatusHTTPVersionNotSupported, "unsupported protocol version"}
 	case req.ProtoMinor > 0 && hosts == 0 && req.Method != http.MethodConnect:
@@ -80,7 +82,9 @@ func (c *conn) head() ([]byte, error) {
 		case seen == c.in.Size():
 			c.in = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(b)), source{c}), c.server.MaxHeader)
 		}
-		if _, err := c.in.Peek(seen + 1); err != nil {
+		if _, err := c.in.Peek(seen + 1); err == io.EOF {
+			return nil, errMalformed
+		} else if err != nil {
 			return nil, err
 		}
 	}
@@ -132,11 +136,11 @@ func (c *conn) refuse(err error) {
 	if !errors.As(err, &r) {
 		return
 	}
-	text := fmt.Sprintf("%d %s", r.status, http.StatusText(r.status))
+	status := fmt.Sprintf("%d %s", r.status, http.StatusText(r.status))
 	if r.text != "" {
-		text += ": " + r.text
+		status += ": " + r.text
 	}
-	fmt.Fprintf(sink{c}, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n%s", r.status, http.StatusText(r.status), text)
+	fmt.Fprintf(sink{c}, "HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n%s", status, status)
 	c.linger()
 }
 

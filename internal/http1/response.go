@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// maxPending is how many bytes of a body wait for its length to be known.
+// maxPending is how many bytes of a body wait for its length to be known, or for its chunk.
 const maxPending = 2 << 10
 
 // unknown is the length of a body before it is known.
@@ -32,7 +32,7 @@ type response struct {
 	written int64 // bytes of the body
 	chunked bool
 	last    bool   // the connection carries no other request
-	pending []byte // the body, before the head
+	pending []byte // of the body; before the head, all of it
 	err     error  // of the connection, the first one
 }
 
@@ -72,7 +72,7 @@ func (w *response) hasBody() bool {
 	return w.req.Method != http.MethodHead && w.status != http.StatusNoContent && w.status != http.StatusNotModified
 }
 
-// begin writes the head of the answer, and the body so far.
+// begin writes the head of the answer.
 func (w *response) begin() {
 	w.body.ask = false // a 100 Continue would come too late
 	framed := w.length >= 0 || !w.hasBody()
@@ -84,7 +84,11 @@ func (w *response) begin() {
 	for _, name := range []string{"Connection", "Transfer-Encoding"} {
 		delete(w.header, name)
 	}
-	if w.status == http.StatusNoContent {
+	switch w.status {
+	case http.StatusNotModified: // RFC 9110, 15.4.5
+		delete(w.header, "Content-Type")
+		fallthrough
+	case http.StatusNoContent:
 		delete(w.header, "Content-Length")
 	}
 	w.out = writers.Get().(*bufio.Writer)
@@ -106,8 +110,6 @@ func (w *response) begin() {
 		w.out.WriteString("Transfer-Encoding: chunked\r\n")
 	}
 	w.out.WriteString("\r\n")
-	w.send(w.pending)
-	w.pending = nil
 }
 
 func (w *response) statusLine(old bool) {
@@ -142,17 +144,26 @@ func (w *response) Write(p []byte) (int, error) {
 		return 0, http.ErrContentLength
 	}
 	w.written += int64(len(p))
-	if w.out == nil {
+	if w.out == nil || w.chunked {
 		if len(w.pending)+len(p) <= maxPending {
 			w.pending = append(w.pending, p...)
 			return len(p), nil
 		}
-		w.begin()
+		w.drain()
 	}
 	return w.send(p)
 }
 
-// send writes a part of the body to out.
+// drain writes the body so far, after the head.
+func (w *response) drain() {
+	if w.out == nil {
+		w.begin()
+	}
+	w.send(w.pending)
+	w.pending = w.pending[:0]
+}
+
+// send writes a part of the body, after the head. It is one chunk if the answer is chunked.
 func (w *response) send(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, w.err
@@ -177,9 +188,7 @@ func (w *response) FlushError() error {
 		return http.ErrHijacked
 	}
 	w.WriteHeader(http.StatusOK)
-	if w.out == nil {
-		w.begin()
-	}
+	w.drain()
 	if err := w.out.Flush(); w.err == nil {
 		w.err = err
 	}
@@ -193,12 +202,12 @@ func (w *response) Flush() { w.FlushError() }
 func (w *response) finish() bool {
 	w.WriteHeader(http.StatusOK)
 	if w.out == nil { // all of the body is in pending
-		if w.hasBody() || w.req.Method == http.MethodHead && w.written > 0 {
+		if w.hasBody() || w.req.Method == http.MethodHead && 0 < w.written && w.written <= maxPending {
 			w.length = w.written
 			w.Header()["Content-Length"] = []string{strconv.FormatInt(w.length, 10)}
 		}
-		w.begin()
 	}
+	w.drain()
 	if w.chunked {
 		w.out.WriteString("0\r\n\r\n")
 	}

@@ -153,7 +153,7 @@ func (s *Server) watch(over <-chan struct{}) {
 		}
 		begun := time.Now()
 		for _, c := range s.those((*conn).waiting) {
-			if c.left() {
+			if left(c.socket) {
 				c.leave()
 			}
 		}

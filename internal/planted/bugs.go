@@ -40,6 +40,7 @@ var suites = []struct {
 	{"./pkg/notify", notifyBugs},
 	{"./pkg/store", identityBugs},
 	{"./internal/server", serverBugs},
+	{"./internal/http1", http1Bugs},
 	{"./internal/server", bellBugs},
 	{"./cmd/throttler", sidecarBugs},
 	{"./pkg/store", copyBugs},

@@ -2,10 +2,6 @@ package main
 
 // serverBugs are seen by the tests of package server alone.
 var serverBugs = []bug{
-	{"the rest of a refused body has no time-out", "internal/server/server.go",
-		"		w.controller.SetReadDeadline(time.Now().Add(bodyTimeout)) // net/http may read the rest\n", "", []string{"-run", "TestRefusedBody", "-timeout", "30s"}},
-	{"a refusal waits for the rest of the body", "internal/server/server.go",
-		"	if w.body != nil && !w.body.ended {", "	if false {", []string{"-run", "TestRefusedBody", "-timeout", "30s"}},
 	{"a connection of HTTP/1.0 lives on", "internal/server/data.go",
 		" || r.ProtoMinor == 0)", ")", []string{"-run", "TestLengths"}},
 	{"a 202 says that the call was not executed", "internal/server/data.go",
@@ -34,6 +30,32 @@ var serverBugs = []bug{
 		"		return nil, c.Call, err\n", "		return nil, nil, err\n", []string{"-run", "TestClientIsGone"}},
 	{"a submission fails because its client has closed its half", "internal/server/data.go",
 		"context.WithoutCancel(r.Context())", "context.WithValue(r.Context(), d, d)", []string{"-run", "TestClientIsGone"}},
+}
+
+// http1Bugs are seen by the tests of package http1 alone.
+var http1Bugs = []bug{
+	{"a request without Host is served", "internal/http1/request.go",
+		"req.ProtoMinor > 0 && hosts == 0", "req.ProtoMinor > 0 && hosts == 0 && req.Host == \"\"", []string{"-run", "TestAnswersAsNetHTTP"}},
+	{"a Host beside an absolute target is not checked", "internal/http1/request.go",
+		"!validHost || ", "!validHost && ", []string{"-run", "TestAnswersAsNetHTTP"}},
+	{"the rest of a body is the next request", "internal/http1/response.go",
+		"w.req.Close || !w.body.ended ||", "w.req.Close ||", []string{"-run", "TestAnswersAsNetHTTP|TestDeadline"}},
+	{"a client that waits keeps a buffer", "internal/http1/request.go",
+		"		b.of.detach()\n", "", []string{"-run", "TestClientThatWaits"}},
+	{"a client that has sent more bytes has left", "internal/http1/left_unix.go",
+		"			left = n == 0\n", "			left = n >= 0\n", []string{"-run", "TestClientsThatLeave"}},
+	{"a request is served whose connection is closed by a stop", "internal/http1/conn.go",
+		"c.state.CompareAndSwap(quiet, reading) && err == nil", "err == nil && (c.state.Swap(reading) >= 0)", []string{"-run", "TestRequestOrStop"}},
+	{"a stop waits for idle connections", "internal/http1/conn.go",
+		"	return c.state.CompareAndSwap(idle, retired) ||\n", "	return false && c.state.Load() == idle ||\n", []string{"-run", "TestStop"}},
+	{"a deadline of one request holds for the next one", "internal/http1/conn.go",
+		"	c.readBy = time.Now().Add(c.server.IdleTimeout)\n", "", []string{"-run", "TestDeadlineOfABody|TestTimeouts"}},
+	{"a client may take its time for an answer", "internal/http1/conn.go",
+		"now.Sub(s.writes) >= coarse", "s.writes.IsZero()", []string{"-run", "TestTimeToTake"}},
+	{"a 100 Continue comes without a need", "internal/http1/response.go",
+		"	w.body.ask = false // a 100 Continue would come too late\n", "", []string{"-run", "TestContinue"}},
+	{"a connection that was taken over is written to", "internal/http1/conn.go",
+		"!c.handle(w, req) || !c.state.CompareAndSwap(serving, reading)", "!c.handle(w, req)", []string{"-run", "TestTakenOver"}},
 }
 
 // sidecarBugs are seen by the tests of command throttler alone.

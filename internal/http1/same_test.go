@@ -1,0 +1,277 @@
+package http1
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// echo answers with what it was asked, in the way that the path asks for.
+func echo(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain")
+	way := strings.TrimPrefix(r.URL.Path, "/")
+	if way == "unread" {
+		io.WriteString(w, "the body was not read")
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	text := fmt.Sprintf("%s %s %s host=%q length=%d close=%v coding=%v trailer=%v %q body=%q err=%v", r.Method, r.RequestURI, r.Proto, r.Host, r.ContentLength, r.Close, r.TransferEncoding, r.Trailer, fields(r.Header), body, err != nil)
+	if status, err := strconv.Atoi(way); err == nil && status >= 200 {
+		w.WriteHeader(status)
+	}
+	switch way {
+	case "nothing":
+		return
+	case "flushed":
+		io.WriteString(w, "first ")
+		w.(http.Flusher).Flush()
+	case "long":
+		text += strings.Repeat("x", 3*maxPending)
+	case "length":
+		h.Set("Content-Length", strconv.Itoa(len(text)))
+	case "too-long", "too-short":
+		h.Set("Content-Length", strconv.Itoa(len(text)+map[string]int{"too-long": -5, "too-short": 5}[way]))
+	case "close":
+		h.Set("Connection", "close")
+	case "coding":
+		h.Set("Transfer-Encoding", "chunked")
+	case "panic":
+		io.WriteString(w, "lost")
+		panic(http.ErrAbortHandler)
+	}
+	for len(text) > 0 { // in parts
+		n := min(len(text), 1000)
+		if _, err := io.WriteString(w, text[:n]); err != nil {
+			return
+		}
+		text = text[n:]
+	}
+}
+
+func fields(h http.Header) (all []string) {
+	for name, values := range h {
+		all = append(all, fmt.Sprintf("%s=%q", name, values))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// answers serves one connection that sends so many bytes and closes its half, and returns the
+// answers to it.
+func answers(t testing.TB, addr, request string) string {
+	t.Helper()
+	c, err := net.Dial("unix", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	io.WriteString(c, request) // may be refused before its end
+	c.(*net.UnixConn).CloseWrite()
+	var all bytes.Buffer
+	all.ReadFrom(c) // a reset comes where an answer was cut off
+	return normal(all.Bytes())
+}
+
+// normal returns answers with their fields in order, without their dates. Whether the connection
+// lives on is told by the next answer, not by the field Connection.
+func normal(all []byte) string {
+	var b strings.Builder
+	r := bufio.NewReader(bytes.NewReader(all))
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return b.String() + line
+		}
+		status := strings.TrimSpace(line)
+		if f := strings.Fields(status); len(f) > 1 && f[1] >= "400" { // the last answer, in the words of a server
+			return b.String() + f[1]
+		}
+		var head []string
+		for {
+			line, err = r.ReadString('\n')
+			if line = strings.TrimSpace(line); line == "" || err != nil {
+				break
+			}
+			if name, _, _ := strings.Cut(line, ":"); name != "Date" && line != "Connection: close" {
+				head = append(head, line)
+			}
+		}
+		slices.Sort(head)
+		fmt.Fprintf(&b, "%s %q\n", status, head)
+		body := new(bytes.Buffer)
+		for _, f := range head {
+			if n, ok := strings.CutPrefix(f, "Content-Length: "); ok {
+				size, _ := strconv.Atoi(n)
+				io.CopyN(body, r, int64(min(size, r.Buffered()+len(all))))
+			}
+		}
+		if slices.Contains(head, "Transfer-Encoding: chunked") {
+			resp, err := http.ReadResponse(bufio.NewReader(io.MultiReader(strings.NewReader("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), r)), nil)
+			if err == nil {
+				_, err = body.ReadFrom(resp.Body)
+			}
+			return fmt.Sprintf("%s%q %v", b.String(), body, err) // the rest is in another buffer
+		}
+		fmt.Fprintf(&b, "%q\n", body)
+	}
+}
+
+// both starts a server of this package and one of net/http, with the same handler.
+func both(t testing.TB) (ours, theirs string) {
+	start := func(serve func(net.Listener) error, end func() error) string {
+		l, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket")) // ports would run out
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			serve(l)
+		}()
+		t.Cleanup(func() {
+			end()
+			<-ended
+		})
+		return l.Addr().String()
+	}
+	log := slog.New(slog.DiscardHandler)
+	const limit = 8 << 10
+	own := newServer(echo)
+	own.MaxHeader = limit
+	std := &http.Server{Handler: http.HandlerFunc(echo), MaxHeaderBytes: limit - 4096, ErrorLog: slog.NewLogLogger(log.Handler(), 0), DisableGeneralOptionsHandler: true}
+	return start(own.Serve, own.Close), start(std.Serve, std.Close)
+}
+
+func newServer(h http.HandlerFunc) *Server {
+	return &Server{
+		Handler: h, HeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, WriteTimeout: 30 * time.Second, MaxHeader: 20 << 10,
+		Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+const hostLine = "Host: a\r\n"
+
+// requests are answered as net/http's server answers them.
+var requests = []string{
+	"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: b\r\n\r\n",
+	"GET / HTTP/1.1\nHost: a\n\n",
+	"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET / HTTP/1.0\r\n\r\n",
+	"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET / HTTP/1.0\r\n\r\n",
+	"GET /flushed HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET / HTTP/1.0\r\n\r\n",
+	"GET /length HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /close HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /flushed HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /long HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n",
+	"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"HEAD /long HTTP/1.1\r\nHost: a\r\n\r\n",
+	"HEAD /length HTTP/1.1\r\nHost: a\r\n\r\n",
+	"HEAD /nothing HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"HEAD /nothing HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /204 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /304 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /299 HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /999 HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /too-long HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /too-short HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /panic HTTP/1.1\r\nHost: a\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhelloGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50\r\n\r\nhello",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTrailer: X\r\nTransfer-Encoding: chunked\r\n\r\n5;ext=1\r\nhello\r\n0\r\nX: 1\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nz\r\nhello\r\n0\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+	"POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nabc",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\nhello",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\nhello",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: \r\n\r\nhello",
+	"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello",
+	"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-Continue\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nExpect: cake\r\nContent-Length: 5\r\n\r\nhello",
+	"POST / HTTP/1.0\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello",
+	"GET / HTTP/1.1\r\n\r\n",
+	"GET http://b/ HTTP/1.1\r\n\r\n",
+	"GET http://b/x HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET http://b/x HTTP/1.1\r\nHost: a/b\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost:\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+	"GET / HTTP/1.1\r\nhost:\ta\t\r\n\r\n",
+	"GET / HTTP/1.1\r\nX: 1\r\n host: a\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+	"GET / HTTP/1.1\r\n Host: a\r\n\r\n",
+	"CONNECT a:443 HTTP/1.1\r\n\r\n",
+	"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n",
+	"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /\r\n\r\n",
+	"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
+	"GET / HTTP/1.2\r\nHost: a\r\n\r\n",
+	"GET / http/1.1\r\nHost: a\r\n\r\n",
+	"G{T / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET / HTTP/1.1\r\n" + hostLine + "X{: 1\r\n\r\n",
+	"GET / HTTP/1.1\r\n" + hostLine + "X: \x01\r\n\r\n",
+	"GET / HTTP/1.1\r\n" + hostLine + "X: a\x00b\r\n\r\n",
+	"GET / HTTP/1.1\r\n" + hostLine + "X: a\rb\r\n\r\n",
+	"GET / HTTP/1.1\r\n" + hostLine + ": a\r\n\r\n",
+	"GET / HTTP/1.1\r\n" + hostLine + "no colon\r\n\r\n",
+	"GET / HTTP/1.1\r\n" + hostLine + "X: a\r\n folded\r\n\r\n",
+	"GET / HTTP/1.1\r\n" + hostLine + "X: \xff\xfe\r\n\r\n",
+	"GET / HTTP/1.1\r\n" + hostLine + "X: " + strings.Repeat("a", 3<<10) + "\r\n\r\n",
+	"GET / HTTP/1.1\r\n" + hostLine + "X: " + strings.Repeat("a", 5<<10) + "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET / HTTP/1.1\r\n" + hostLine + "X: " + strings.Repeat("a", 9<<10) + "\r\n\r\n",
+	"GET / HTTP/1.1\r\n" + hostLine + strings.Repeat("X: a\r\n", 4<<10) + "\r\n",
+	"GET /" + strings.Repeat("a", 9<<10),
+	"GET / HTTP/1.1\r\nHost: a\r\n",
+	"GET / HT",
+	"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+	"",
+}
+
+// TestAnswersAsNetHTTP holds the answers to requests, good and bad, against those of net/http's
+// server.
+func TestAnswersAsNetHTTP(t *testing.T) {
+	ours, theirs := both(t)
+	for _, request := range requests {
+		if got, want := answers(t, ours, request), answers(t, theirs, request); got != want {
+			t.Errorf("%.200q is answered by\n%.700s\nnot by\n%.700s", request, got, want)
+		}
+	}
+}
+
+// FuzzAnswersAsNetHTTP does the same with bytes of all kinds.
+func FuzzAnswersAsNetHTTP(f *testing.F) {
+	for _, request := range requests {
+		f.Add([]byte(request))
+	}
+	ours, theirs := both(f)
+	f.Fuzz(func(t *testing.T, request []byte) {
+		if got, want := answers(t, ours, string(request)), answers(t, theirs, string(request)); got != want {
+			t.Errorf("%q is answered by\n%s\nnot by\n%s", request, got, want)
+		}
+	})
+}

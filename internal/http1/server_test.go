@@ -1,0 +1,424 @@
+package http1
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pipes is a listener whose connections are pipes.
+type pipes struct{ conns chan net.Conn }
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+func (p pipes) Close() error   { close(p.conns); return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// bubble serves h in virtual time; dial returns the client's end of a new connection. Channels of
+// h are made by prepare, in the bubble.
+func bubble(t *testing.T, h http.HandlerFunc, prepare func(), test func(t *testing.T, s *Server, dial func() net.Conn)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		prepare()
+		l, s, ended := pipes{make(chan net.Conn)}, newServer(h), make(chan struct{})
+		go func() {
+			defer close(ended)
+			if err := s.Serve(l); err != http.ErrServerClosed {
+				t.Error(err)
+			}
+		}()
+		var opened []net.Conn
+		defer func() {
+			s.Close()
+			for _, c := range opened {
+				c.Close()
+			}
+			<-ended
+		}()
+		test(t, s, func() net.Conn {
+			here, there := net.Pipe()
+			opened = append(opened, here)
+			l.conns <- there
+			synctest.Wait()
+			return here
+		})
+	})
+}
+
+const get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+func nothing(http.ResponseWriter, *http.Request) {}
+
+// endsAfter fails the test unless the server closes c after d, without a byte.
+func endsAfter(t *testing.T, c net.Conn, d time.Duration) {
+	t.Helper()
+	began := time.Now()
+	c.SetReadDeadline(began.Add(time.Hour))
+	if n, err := c.Read(make([]byte, 1)); n > 0 || err != io.EOF || time.Since(began) != d {
+		t.Errorf("%d bytes and %v after %v; want the end after %v", n, err, time.Since(began), d)
+	}
+}
+
+// ask sends a request and reads its answer.
+func ask(t *testing.T, c net.Conn, request string) *http.Response {
+	t.Helper()
+	c.SetReadDeadline(time.Now().Add(time.Hour))
+	go io.WriteString(c, request)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(b))
+	return resp
+}
+
+func TestTimeouts(t *testing.T) {
+	bubble(t, nothing, func() {}, func(t *testing.T, s *Server, dial func() net.Conn) {
+		endsAfter(t, dial(), s.IdleTimeout)
+		c := dial()
+		for range 3 {
+			time.Sleep(s.IdleTimeout - 2*time.Second)
+			ask(t, c, get)
+		}
+		time.Sleep(coarse / 2)
+		ask(t, c, get)
+		synctest.Wait()
+		endsAfter(t, c, s.IdleTimeout-coarse/2) // the deadline of half a second ago
+		slow := dial()
+		time.Sleep(time.Minute)
+		for range 3 { // each byte comes in time, the head does not
+			io.WriteString(slow, "G")
+			time.Sleep(3 * time.Second)
+		}
+		endsAfter(t, slow, s.HeaderTimeout-9*time.Second)
+	})
+}
+
+func TestTimeToTakeAnAnswer(t *testing.T) {
+	var wrote chan error
+	h := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/own" {
+			http.NewResponseController(w).SetWriteDeadline(time.Now().Add(5 * time.Second))
+		}
+		w.Header().Set("Content-Length", "65536")
+		_, err := w.Write(make([]byte, 64<<10))
+		wrote <- err
+	}
+	bubble(t, h, func() { wrote = make(chan error, 2) }, func(t *testing.T, s *Server, dial func() net.Conn) {
+		c := dial()
+		go io.WriteString(c, get)
+		for range 8 { // 4 KiB with the head, then 16 KiB each
+			time.Sleep(s.WriteTimeout - coarse)
+			c.Read(make([]byte, writeSize))
+		}
+		if err := <-wrote; err != nil {
+			t.Errorf("an answer that is taken in parts: %v", err)
+		}
+		c = dial()
+		began := time.Now()
+		io.WriteString(c, get)
+		if err := <-wrote; err == nil || time.Since(began) != s.WriteTimeout {
+			t.Errorf("an answer that is not taken: %v after %v", err, time.Since(began))
+		}
+		c = dial()
+		began = time.Now()
+		io.WriteString(c, "GET /own HTTP/1.1\r\nHost: a\r\n\r\n")
+		if err := <-wrote; err == nil || time.Since(began) != 5*time.Second {
+			t.Errorf("a deadline of the handler: %v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// A handler's deadline for reading holds for the body, and for no later request.
+func TestDeadlineOfABody(t *testing.T) {
+	var read chan error
+	h := func(w http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Second))
+		_, err := io.ReadAll(r.Body)
+		read <- err
+	}
+	bubble(t, h, func() { read = make(chan error, 1) }, func(t *testing.T, s *Server, dial func() net.Conn) {
+		c := dial()
+		ask(t, c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
+		if err := <-read; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(s.IdleTimeout - time.Second)
+		began := time.Now()
+		if resp := ask(t, c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nx"); !resp.Close {
+			t.Error("the connection lives on, with the rest of a body")
+		}
+		if err := <-read; err == nil || time.Since(began) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// A server that stops closes the connections between two requests at once. It answers requests
+// that have begun, and the first request of a connection for a while.
+func TestStop(t *testing.T) {
+	var release chan struct{}
+	h := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			<-release
+		}
+	}
+	bubble(t, h, func() { release = make(chan struct{}) }, func(t *testing.T, s *Server, dial func() net.Conn) {
+		old := dial()
+		time.Sleep(newTime)
+		idle, fresh, late, slow, half := dial(), dial(), dial(), dial(), dial()
+		ask(t, idle, get)
+		io.WriteString(slow, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+		io.WriteString(half, "GET / ")
+		synctest.Wait()
+		down := make(chan error)
+		go func() { down <- s.Shutdown(t.Context()) }()
+		synctest.Wait()
+		endsAfter(t, old, 0)
+		endsAfter(t, idle, 0)
+		if resp := ask(t, fresh, get); !resp.Close {
+			t.Error("a connection of a server that stops lives on")
+		}
+		endsAfter(t, fresh, 0)
+		if resp := ask(t, half, "HTTP/1.1\r\nHost: a\r\n\r\n"); !resp.Close {
+			t.Error("a connection of a server that stops lives on")
+		}
+		endsAfter(t, late, newTime)
+		select {
+		case err := <-down:
+			t.Errorf("the server has ended before its last request: %v", err)
+		default:
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != context.DeadlineExceeded {
+			t.Errorf("a shutdown within 1s: %v", err)
+		}
+		close(release)
+		if resp := ask(t, slow, ""); !resp.Close {
+			t.Error("a connection of a server that stops lives on")
+		}
+		if err := <-down; err != nil {
+			t.Error(err)
+		}
+		if err := s.Serve(pipes{make(chan net.Conn)}); err != http.ErrServerClosed {
+			t.Errorf("serves again: %v", err)
+		}
+	})
+	if err := newServer(nil).Shutdown(t.Context()); err != nil {
+		t.Errorf("a server that has not served: %v", err)
+	}
+}
+
+// TestRequestOrStop: a request that comes while the server stops is served and answered, or is not
+// served at all.
+func TestRequestOrStop(t *testing.T) {
+	for range 300 {
+		var served int
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, ended := newServer(func(http.ResponseWriter, *http.Request) { served++ }), make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.Serve(l)
+		}()
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask(t, c, get)
+		go s.Stop()
+		io.WriteString(c, get)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		<-ended
+		if answered := err == nil && resp.StatusCode == 200; answered != (served == 2) {
+			t.Fatalf("%d requests were served; the second one was answered: %v, %v", served, answered, err)
+		}
+		c.Close()
+	}
+}
+
+// A handler sees the end of its context when the server is closed.
+func TestClose(t *testing.T) {
+	var ended chan struct{}
+	h := func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		close(ended)
+	}
+	bubble(t, h, func() { ended = make(chan struct{}) }, func(t *testing.T, s *Server, dial func() net.Conn) {
+		c := dial()
+		io.WriteString(c, get)
+		synctest.Wait()
+		s.Close()
+		<-ended
+		endsAfter(t, c, 0)
+	})
+}
+
+// failing is a listener that fails a few times before it accepts.
+type failing struct {
+	net.Listener
+	times int
+	err   error
+}
+
+func (f *failing) Accept() (net.Conn, error) {
+	if f.times > 0 {
+		f.times--
+		return nil, f.err
+	}
+	return f.Listener.Accept()
+}
+
+func TestListenerFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tooMany := &net.OpError{Op: "accept", Err: syscall.EMFILE}
+		began, p := time.Now(), pipes{make(chan net.Conn)}
+		s, ended := newServer(nothing), make(chan error)
+		go func() { ended <- s.Serve(&failing{p, 4, tooMany}) }()
+		here, there := net.Pipe()
+		p.conns <- there
+		ask(t, here, get)
+		if d := time.Since(began); d != (5+10+20+40)*time.Millisecond {
+			t.Errorf("accepted after %v", d)
+		}
+		s.Close()
+		if err := <-ended; err != http.ErrServerClosed {
+			t.Error(err)
+		}
+	})
+	broken := errors.New("broken")
+	if err := newServer(nothing).Serve(&failing{pipes{make(chan net.Conn)}, 1, broken}); err != broken {
+		t.Error(err)
+	}
+}
+
+// TestContinue: a client that asks for a 100 Continue gets one when its body is read, and none if
+// it is answered without.
+func TestContinue(t *testing.T) {
+	h := func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/read":
+			io.Copy(w, r.Body)
+		case "/late":
+			http.NewResponseController(w).Flush()
+			io.Copy(io.Discard, r.Body)
+		}
+	}
+	bubble(t, h, func() {}, func(t *testing.T, s *Server, dial func() net.Conn) {
+		const rest = " HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+		c := dial()
+		io.WriteString(c, "POST /read"+rest)
+		const interim = "HTTP/1.1 100 Continue\r\n\r\n"
+		b := make([]byte, len(interim))
+		if _, err := io.ReadFull(c, b); err != nil || string(b) != interim {
+			t.Errorf("%q, %v", b, err)
+		}
+		if resp := ask(t, c, "hi"); resp.StatusCode != 200 || resp.Close {
+			t.Errorf("%v", resp)
+		}
+		for _, path := range []string{"/leave", "/late"} {
+			if resp := ask(t, dial(), "POST "+path+rest+"hi"); resp.StatusCode != 200 || !resp.Close {
+				t.Errorf("%s: %v", path, resp)
+			}
+		}
+	})
+}
+
+// TestPanics: an answer whose handler panicked is cut off, and a bug is logged.
+func TestPanics(t *testing.T) {
+	var logs bytes.Buffer
+	h := func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "begun")
+		if r.URL.Path == "/bug" {
+			panic("canary")
+		}
+		panic(http.ErrAbortHandler)
+	}
+	bubble(t, h, func() {}, func(t *testing.T, s *Server, dial func() net.Conn) {
+		s.Log = slog.New(slog.NewTextHandler(&logs, nil))
+		for target, logged := range map[string]bool{"/": false, "/bug": true} {
+			c := dial()
+			io.WriteString(c, "GET "+target+" HTTP/1.1\r\nHost: a\r\n\r\n")
+			endsAfter(t, c, 0)
+			if got := strings.Contains(logs.String(), "canary"); got != logged {
+				t.Errorf("%s: logged %v", target, got)
+			}
+			logs.Reset()
+		}
+	})
+}
+
+// TestTakenOver: another goroutine answers on the connection beside the handler, which writes no
+// more, and the server leaves the connection to it.
+func TestTakenOver(t *testing.T) {
+	var over chan error
+	served := 0
+	h := func(w http.ResponseWriter, r *http.Request) {
+		served++
+		var beside sync.WaitGroup
+		beside.Go(func() {
+			io.WriteString(w, "answered")
+			now := http.NewResponseController(w)
+			now.Flush()
+			c, _, err := now.Hijack()
+			over <- err
+			if err == nil {
+				go func() {
+					defer c.Close()
+					time.Sleep(time.Second)
+					io.WriteString(c, "by another")
+				}()
+			}
+		})
+		beside.Wait()
+		io.WriteString(w, "late")
+		over <- http.NewResponseController(w).Flush()
+	}
+	bubble(t, h, func() { over = make(chan error, 2) }, func(t *testing.T, s *Server, dial func() net.Conn) {
+		c := dial()
+		go io.WriteString(c, get+get)
+		if b, err := io.ReadAll(c); !strings.HasSuffix(string(b), "\r\n8\r\nanswered\r\nby another") || err != nil || served != 1 {
+			t.Errorf("%q, %v; %d requests were served", b, err, served)
+		}
+		if first, second := <-over, <-over; first != nil || !errors.Is(second, http.ErrHijacked) {
+			t.Errorf("%v, %v", first, second)
+		}
+	})
+}
+
+// TestRests: a connection rests when it has sent a head, and when it has been answered.
+func TestRests(t *testing.T) {
+	rests := 0
+	atHandler := 0
+	bubble(t, func(http.ResponseWriter, *http.Request) { atHandler = rests }, func() {}, func(t *testing.T, s *Server, dial func() net.Conn) {
+		s.Rests = func(net.Conn) { rests++ }
+		ask(t, dial(), get)
+		synctest.Wait()
+		if atHandler != 1 || rests != 2 {
+			t.Errorf("%d before the handler, %d in all; want 1 and 2", atHandler, rests)
+		}
+	})
+}
