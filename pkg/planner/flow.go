@@ -18,6 +18,7 @@ type flowTable struct {
 	byName  map[string]*flow
 	idle    heap.Heap[*flow]
 	virtual float64 // greatest start tag of a call that went
+	spare   spare[flow]
 	limits  int
 	weight  func(flow string) float64
 }
@@ -32,7 +33,11 @@ func newFlowTable(limits int, weight func(string) float64) flowTable {
 func (t *flowTable) of(name string) *flow {
 	f := t.byName[name]
 	if f == nil {
-		f = &flow{name: name, weight: t.weight(name), held: make([]int, t.limits+1)}
+		f = t.spare.take()
+		f.name, f.weight, f.virtual = name, t.weight(name), 0
+		if f.held == nil {
+			f.held = make([]int, t.limits+1)
+		}
 		t.byName[name] = f
 	}
 	return f
@@ -64,7 +69,9 @@ func (t *flowTable) pay(f *flow, cost int) {
 // prune forgets idle flows that virtual time has reached.
 func (t *flowTable) prune() {
 	for t.idle.Size() > 0 && t.idle.First().virtual <= t.virtual {
-		delete(t.byName, t.idle.Pop().name)
+		f := t.idle.Pop()
+		delete(t.byName, f.name)
+		t.spare.put(f)
 	}
 }
 
@@ -72,6 +79,10 @@ func (t *flowTable) prune() {
 // flow has had less because of another.
 func (t *flowTable) reset() {
 	t.virtual = 0
+	for _, f := range t.idle.Items[:min(t.idle.Size(), maxSpare)] {
+		f.place = 0
+		t.spare.put(f)
+	}
 	clear(t.byName)
 	clear(t.idle.Items)
 	t.idle.Items = t.idle.Items[:0]

@@ -56,6 +56,7 @@
 package planner
 
 import (
+	"slices"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/internal/heap"
@@ -87,6 +88,10 @@ type Planner[T any] struct {
 	idle    time.Time     // when a call last left its class
 	trip    time.Duration // of an attempt, smoothed
 	empty   empty[T]
+	spare   struct {
+		classes spare[class[T]]
+		keys    spare[keyQueue[T]]
+	}
 
 	leaving  *Succession[T] // to another planner, that has not begun
 	arriving *Succession[T] // from another one, that is over
@@ -364,7 +369,8 @@ func (p *Planner[T]) open(q *keyQueue[T]) {
 func (p *Planner[T]) class(it *Item[T]) *class[T] {
 	cl := p.classes[it.Demand.ID]
 	if cl == nil {
-		cl = &class[T]{demand: it.Demand, flow: p.flows.of(it.Demand.Flow), keys: make([]*keyQueue[T], 0, len(it.Demand.Needs))}
+		cl = p.spare.classes.take()
+		cl.demand, cl.flow, cl.keys = it.Demand, p.flows.of(it.Demand.Flow), slices.Grow(cl.keys[:0], len(it.Demand.Needs))
 		for _, n := range it.Demand.Needs {
 			id := keyID{n.Limit, n.Key}
 			q := p.keys[id]
@@ -389,6 +395,9 @@ func (p *Planner[T]) drop(cl *class[T]) {
 		if q.classes--; q.classes == 0 {
 			delete(p.keys, q.id)
 			p.perKey[q.id.limit]--
+			p.spare.keys.put(q)
 		}
 	}
+	cl.counts = cl.counts[:0]
+	p.spare.classes.put(cl)
 }

@@ -173,7 +173,8 @@ type keyQueue[T any] struct {
 	id      keyID
 	flows   heap.Heap[*flowQueue[T]]
 	byFlow  map[*flow]*flowQueue[T] // nil until a class waits here
-	classes int                     // that need the key, wherever they wait
+	spare   spare[flowQueue[T]]
+	classes int // that need the key, wherever they wait
 
 	rank     rank // of the first class, when the queue was last put in order
 	place    int  // among the ready ones
@@ -213,8 +214,39 @@ func newEmpty[T any]() empty[T] {
 	}
 }
 
+// newKeyQueue returns an empty key queue. A spare one has none of its state left but its place
+// in the scan of reservations.
 func newKeyQueue[T any](p *Planner[T], id keyID) *keyQueue[T] {
-	return &keyQueue[T]{id: id, planner: p, flows: p.empty.flows, waiting: make([]int, len(p.limits)+1)}
+	q := p.spare.keys.take()
+	if q.planner == nil {
+		q.planner, q.flows, q.waiting = p, p.empty.flows, make([]int, len(p.limits)+1)
+	}
+	q.id = id
+	return q
+}
+
+// A spare keeps a few empty objects for their next use: a call that waits alone has a class, a
+// flow and key queues of its own.
+type spare[X any] struct{ items []*X }
+
+// maxSpare bounds the objects of a spare.
+const maxSpare = 16
+
+// take returns a spare object, or a zero one.
+func (s *spare[X]) take() *X {
+	last := len(s.items) - 1
+	if last < 0 {
+		return new(X)
+	}
+	x := s.items[last]
+	s.items = s.items[:last]
+	return x
+}
+
+func (s *spare[X]) put(x *X) {
+	if len(s.items) < maxSpare {
+		s.items = append(s.items, x)
+	}
 }
 
 // first returns the class that goes first. The virtual time of a flow grows while its
@@ -237,7 +269,11 @@ func (q *keyQueue[T]) empty() bool { return q.flows.Size() == 0 }
 func (q *keyQueue[T]) add(cl *class[T]) {
 	f := q.byFlow[cl.flow]
 	if f == nil {
-		f = &flowQueue[T]{flow: cl.flow, key: q, virtual: cl.flow.virtual, classes: q.planner.empty.classes}
+		f = q.spare.take()
+		f.flow, f.virtual = cl.flow, cl.flow.virtual
+		if f.key == nil {
+			f.key, f.classes = q, q.planner.empty.classes
+		}
 		if q.byFlow == nil {
 			q.byFlow = make(map[*flow]*flowQueue[T])
 		}
@@ -262,6 +298,7 @@ func (q *keyQueue[T]) remove(cl *class[T]) {
 	} else {
 		q.flows.Remove(f)
 		delete(q.byFlow, f.flow)
+		q.spare.put(f)
 	}
 	cl.at = nil
 }
