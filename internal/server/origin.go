@@ -68,6 +68,9 @@ func hostname(hostport string) string {
 }
 
 func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
 	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.IsLoopback()
+	return err == nil && addr.IsLoopback()
 }

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"iter"
-	"maps"
 	"net/http"
 	"net/textproto"
 	"slices"
@@ -20,7 +19,9 @@ var hopByHop = []string{
 // Connection names, and Throttler's own. It shares the values of h.
 func EndToEnd(h http.Header) http.Header {
 	out := make(http.Header, len(h))
-	maps.Insert(out, Fields(h))
+	for name, values := range Fields(h) {
+		out[name] = values
+	}
 	return out
 }
 

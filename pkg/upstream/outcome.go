@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/expr-lang/expr"
@@ -175,7 +176,7 @@ func (r *Rules) decide(res *Result, in *Input, a *answer) {
 	if r.apply(res, in, a) {
 		return
 	}
-	res.Outcome, res.Reason = Unknown, fmt.Sprintf("status %d", a.status)
+	res.Outcome, res.Reason = Unknown, "status "+strconv.Itoa(a.status)
 	switch {
 	case a.status == http.StatusTooManyRequests:
 		res.Outcome = NotExecuted // RFC 6585, section 4

@@ -57,7 +57,7 @@ func (r *Request) Check() error {
 	if err != nil {
 		return fmt.Errorf("path %q has a broken escape", printable(path))
 	}
-	for _, segment := range strings.FieldsFunc(plain, func(c rune) bool { return c == '/' || c == '\\' }) {
+	for segment := range strings.FieldsFuncSeq(plain, func(c rune) bool { return c == '/' || c == '\\' }) {
 		// Some servers drop path parameters before they resolve the segment.
 		if name, _, _ := strings.Cut(segment, ";"); name == "." || name == ".." {
 			return fmt.Errorf("path %q has a %s segment", printable(path), name)
