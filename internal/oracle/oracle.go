@@ -7,8 +7,8 @@
 //	h.Diff(load, sent)         // the first send of another scheduler that differs
 //
 // It has no queues, no ledger of permits and no wheel. At every instant at which
-// anything happens it sorts all calls that wait, and counts for each the permits of all
-// attempts there ever were. It shares no code with the schedulers that are compared to
+// anything happens it sorts all calls that wait, and before each send counts the permits of
+// all attempts there ever were. It shares no code with the schedulers that are compared to
 // it, save the names of calendar units.
 //
 // # Order within an instant
@@ -309,19 +309,18 @@ func length(u quota.Unit) time.Duration {
 	return time.Minute
 }
 
-// fits reports whether a limit has the permits of a call.
-func (s *state) fits(c *Call, limit int, now time.Duration) bool {
-	l, key := &s.limits[limit], c.Keys[limit]
-	if now < s.paused[target{limit, ""}] || now < s.paused[target{limit, key}] {
-		return false
+// free returns how many permits of a target may be taken; none while it is paused.
+func (s *state) free(t target, now time.Duration) int {
+	if now < s.paused[target{t.limit, ""}] || now < s.paused[t] {
+		return 0
 	}
-	out := 0
+	free := s.limits[t.limit].Calls
 	for _, a := range s.attempts {
-		if s.Calls[a.Call].Keys[limit] == key && a.End > s.renewed[limit] && (now < a.End || now < s.back(a, limit)) {
-			out += a.Costs[limit]
+		if s.Calls[a.Call].Keys[t.limit] == t.key && a.End > s.renewed[t.limit] && (now < a.End || now < s.back(a, t.limit)) {
+			free -= a.Costs[t.limit]
 		}
 	}
-	return out+s.cost(c, limit) <= l.Calls
+	return free
 }
 
 func (s *state) cost(c *Call, limit int) int { return min(c.Costs[limit], s.limits[limit].Calls) }
@@ -342,6 +341,7 @@ func (s *state) send(now time.Duration) bool {
 		return cmp.Or(b.Priority-a.Priority, cmp.Compare(s.virtual[a.Flow], s.virtual[b.Flow]), i-j)
 	})
 	reserved := map[target]bool{} // for an earlier call
+	permits := map[target]int{}   // those counted for an earlier call: none is taken before this send
 	for _, i := range line {
 		var lacks []target
 		free := true
@@ -349,11 +349,17 @@ func (s *state) send(now time.Duration) bool {
 			if key == "" {
 				continue
 			}
-			if reserved[target{limit, key}] {
+			t := target{limit, key}
+			if reserved[t] {
 				free = false
 			}
-			if !s.fits(s.Calls[i], limit, now) {
-				lacks = append(lacks, target{limit, key})
+			n, ok := permits[t]
+			if !ok {
+				n = s.free(t, now)
+				permits[t] = n
+			}
+			if n < s.cost(s.Calls[i], limit) {
+				lacks = append(lacks, t)
 			}
 		}
 		switch {
