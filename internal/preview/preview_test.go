@@ -39,16 +39,16 @@ func play(t *testing.T, c scheduler.Config, o Options, streams ...string) *Repor
 
 // TestLimitsOfEveryKind: none is over at the upstream, and all calls are accounted for.
 func TestLimitsOfEveryKind(t *testing.T) {
-	r := play(t, configOf(scheduler.Upstream{ShareBy: `header("T")`, MaxWaiting: 800, Burst: 10, Limits: []scheduler.Limit{
-		{Name: "app", Calls: 40, Window: sec, Guard: 110 * time.Millisecond},
-		{Name: "done", Calls: 60, Window: sec, Counts: []upstream.Outcome{upstream.Done}},
+	r := play(t, configOf(scheduler.Upstream{ShareBy: `header("T")`, MaxWaiting: 400, Burst: 10, Limits: []scheduler.Limit{
+		{Name: "app", Calls: 20, Window: sec, Guard: 110 * time.Millisecond},
+		{Name: "done", Calls: 30, Window: sec, Counts: []upstream.Outcome{upstream.Done}},
 		{Name: "failed", PerKey: `header("K")`, Calls: 2, Window: time.Minute, Counts: []upstream.Outcome{upstream.Failed}},
-		{Name: "minute", Calls: 1900, Calendar: &quota.Calendar{Unit: quota.Minute, Skew: sec}},
+		{Name: "minute", Calls: 950, Calendar: &quota.Calendar{Unit: quota.Minute, Skew: sec}},
 		{Name: "key", PerKey: `header("K")`, Calls: 5, Window: sec},
-		{Name: "conc", Concurrency: 30},
+		{Name: "conc", Concurrency: 15},
 		{Name: "trade", PerKey: `header("N")`, Cost: `2`, Calls: 3, Window: 3 * sec},
 	}}), Options{RoundTrip: 100 * time.Millisecond, Spread: 50 * time.Millisecond, Seed: 3},
-		"rate=30/s for=25s bursts=400/12s tenants=4 keys=40 zipf=1.2 header.T={tenant} header.K={key} header.N={n} json.x=1",
+		"rate=15/s for=25s bursts=200/12s tenants=4 keys=40 zipf=1.2 header.T={tenant} header.K={key} header.N={n} json.x=1",
 		"rate=5/s for=25s wait=2s header.T=hasty header.K=h header.N=h{n} json.x=1")
 	refused := 0
 	for _, n := range r.Refused {
@@ -79,7 +79,7 @@ func TestLimitsOfEveryKind(t *testing.T) {
 	if without != r.LimitedWithout || share > 1 {
 		t.Errorf("%d limited by the limits, %d in all; limits bind %.2f of the time", without, r.LimitedWithout, share)
 	}
-	if r.Backlog.Peak > 800 || r.Backlog.Peak != slices.Max(r.Series.Waiting) || r.Wait.P50 > r.Wait.P95 || r.Wait.P99 > r.Wait.Max {
+	if r.Backlog.Peak > 400 || r.Backlog.Peak != slices.Max(r.Series.Waiting) || r.Wait.P50 > r.Wait.P95 || r.Wait.P99 > r.Wait.Max {
 		t.Errorf("backlog %+v, waits %+v", r.Backlog, r.Wait)
 	}
 }
