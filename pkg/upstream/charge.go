@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/vm"
 )
 
@@ -32,7 +31,7 @@ func compileCharges(sources []string, fault func(field string, err error)) (all 
 		var c charge
 		if source != "" {
 			var err error
-			if c.program, err = compile(source, answerEnv{}, expr.AsAny()); err == nil {
+			if c.program, err = compile(source, answerEnv{}, Key); err == nil {
 				c.usesBody = names(c.program, "body")
 				if noun := noCost(c.program); noun != "" {
 					err = fmt.Errorf("gives a %s, must be a whole number (in %s)", noun, inQuotes(source))

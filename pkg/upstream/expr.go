@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/ast"
@@ -92,19 +93,57 @@ func (in *Input) answer(a *answer) answerEnv {
 
 // Compile compiles a request expression and checks its types.
 func Compile(source string, kind Kind) (*Expr, error) {
-	as := map[Kind]expr.Option{Condition: expr.AsBool(), Key: expr.AsAny(), Cost: expr.AsInt(), Text: expr.AsKind(reflect.String), Same: expr.AsAny()}[kind]
 	var env any = requestEnv{}
 	if kind == Same {
 		env = sameEnv{}
 	}
-	program, err := compile(source, env, as)
+	program, err := compile(source, env, kind)
 	if err == nil && program.Node().Type() != nil && program.Node().Type().Kind() == reflect.Func {
 		err = fmt.Errorf("gives a function, must be a text or a number; call it, such as param(\"name\") (in %s)", inQuotes(source))
 	}
 	return &Expr{source, program}, err
 }
 
-func compile(source string, env any, options ...expr.Option) (*vm.Program, error) {
+// programs are expressions that were compiled before: each upstream of a preset has the same ones,
+// and so has each case of throttler test, and the configuration after a reload. A program has no state.
+var programs struct {
+	sync.Mutex
+	all map[compiled]*vm.Program // at most maxPrograms
+}
+
+const maxPrograms = 1000
+
+// compiled is what a program was compiled from.
+type compiled struct {
+	source string
+	env    reflect.Type
+	as     Kind
+}
+
+// compile returns the program of an expression that has the variables of env.
+func compile(source string, env any, as Kind) (*vm.Program, error) {
+	from := compiled{source, reflect.TypeOf(env), as}
+	programs.Lock()
+	program := programs.all[from]
+	programs.Unlock()
+	if program != nil {
+		return program, nil
+	}
+	program, err := compileAnew(source, env, as)
+	if err != nil {
+		return nil, err
+	}
+	programs.Lock()
+	defer programs.Unlock()
+	if programs.all == nil || len(programs.all) >= maxPrograms {
+		programs.all = make(map[compiled]*vm.Program)
+	}
+	programs.all[from] = program
+	return program, nil
+}
+
+func compileAnew(source string, env any, as Kind) (*vm.Program, error) {
+	of := map[Kind]expr.Option{Condition: expr.AsBool(), Key: expr.AsAny(), Cost: expr.AsInt(), Text: expr.AsKind(reflect.String), Same: expr.AsAny()}[as]
 	language := hint.Language{Env: reflect.TypeOf(env), Example: `method == "POST"`}
 	if _, ok := env.(answerEnv); ok {
 		language.Example = "status == 429"
@@ -112,7 +151,7 @@ func compile(source string, env any, options ...expr.Option) (*vm.Program, error
 		language.Other, language.Where = reflect.TypeFor[answerEnv](), "outcomes"
 	}
 	names := &identifiers{}
-	program, err := expr.Compile(source, append(options, expr.Env(env), urlencode, fromJSON, toXML, expr.Patch(callPath{}), expr.Patch(names))...)
+	program, err := expr.Compile(source, of, expr.Env(env), urlencode, fromJSON, toXML, expr.Patch(callPath{}), expr.Patch(names))
 	if err == nil {
 		err = names.unknown(language.Names())
 	}

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/vm"
 )
@@ -91,7 +90,7 @@ func compileRule(r Rule, fault func(field string, err error)) rule {
 		fault("when", errors.New("is missing; give an expression such as status == 429"))
 		return rule{}
 	}
-	program, err := compile(r.When, answerEnv{}, expr.AsBool())
+	program, err := compile(r.When, answerEnv{}, Condition)
 	fault("when", err)
 	if err != nil {
 		return rule{}
