@@ -21,12 +21,30 @@ var migrations embed.FS
 // errForeign refuses an SQLite file that no store has made.
 var errForeign = errors.New("is no store of this program; name another file")
 
+// newSteps returns the migrations. Their texts are run as they are: the library's parser of texts
+// takes buffers of 4 MiB.
 func newSteps(db *sql.DB) (*goose.Provider, error) {
-	files, err := fs.Sub(migrations, "migrations")
+	names, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
 		return nil, err
 	}
-	return goose.NewProvider(goose.DialectSQLite3, db, files)
+	var steps []*goose.Migration
+	for _, name := range names {
+		version, err := goose.NumericComponent(name)
+		if err != nil {
+			return nil, err
+		}
+		text, err := migrations.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		up, _, _ := strings.Cut(string(text), "\n-- +goose Down")
+		steps = append(steps, goose.NewGoMigration(version, &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, up)
+			return err
+		}}, nil))
+	}
+	return goose.NewProvider(goose.DialectSQLite3, db, nil, goose.WithGoMigrations(steps...))
 }
 
 // migrate brings the file to this program's schema.
