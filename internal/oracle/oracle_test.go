@@ -162,7 +162,11 @@ func TestTied(t *testing.T) {
 // TestReceiver lets the requests of drawn loads arrive anywhere that their attempts
 // allow. No window of a receiver that counts them is over.
 func TestReceiver(t *testing.T) {
-	for seed := range uint64(500) {
+	seeds := uint64(500)
+	if testing.Short() {
+		seeds /= 3
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 5))
 		load := oracle.Draw(r)
 		before, _ := json.Marshal(load)

@@ -81,7 +81,11 @@ var oneKey = &scheduler.Route{Keys: map[string]string{"app": ""}}
 
 // TestSimulationAgreesWithTheOracle compares the instants at which calls are sent.
 func TestSimulationAgreesWithTheOracle(t *testing.T) {
-	for seed := range uint64(500) {
+	seeds := uint64(500)
+	if testing.Short() {
+		seeds /= 3
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { agreeWithOracle(t, seed) })
 	}
 }

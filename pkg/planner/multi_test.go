@@ -253,7 +253,10 @@ func TestManyReservations(t *testing.T) {
 	r := newRig(t, nil, limits...)
 	r.trip = 20 * ms
 	random := rand.New(rand.NewPCG(3, 3))
-	const calls, keys = 4000, 300
+	calls, keys := 4000, 300
+	if testing.Short() {
+		calls, keys = calls/2, keys/2
+	}
 	for i := range calls {
 		var needs []quota.Need
 		for limit, l := range limits {

@@ -228,7 +228,11 @@ func TestPlacesInTurn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			limit.MaxKeys = 3
-			for seed := range uint64(60) {
+			seeds := uint64(60)
+			if testing.Short() {
+				seeds /= 3
+			}
+			for seed := range seeds {
 				playPlaces(t, rand.New(rand.NewPCG(seed, 10)), limit)
 			}
 		})

@@ -217,8 +217,11 @@ var mixed = []Limit{
 
 // TestLedgerAgainstModel runs over a million random operations.
 func TestLedgerAgainstModel(t *testing.T) {
-	const seeds, ops = 3000, 400
-	for seed := range uint64(seeds) {
+	seeds, ops := uint64(3000), 400
+	if testing.Short() {
+		seeds /= 3
+	}
+	for seed := range seeds {
 		from := int(seed % 4)
 		run(t, seed, ops, append(mixed[from:len(mixed):len(mixed)], mixed[:from]...)[:1+seed/4%4])
 	}

@@ -43,7 +43,11 @@ func TestCancel(t *testing.T) {
 // calls that are left: each window is as full as if only those had been accepted.
 func TestHalfOfABacklogIsCancelled(t *testing.T) {
 	const backlog, perWindow, most = 1500, 50, 20 * ms
-	for seed := range uint64(20) {
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds /= 3
+	}
+	for seed := range seeds {
 		bubble(t, Upstream{Limits: perSecond(perWindow)}, func(t *testing.T, s *Scheduler, f *fake) {
 			r := rand.New(rand.NewPCG(seed, 25))
 			f.serve = func(n int, _ *http.Request) answer {

@@ -31,7 +31,11 @@ const grain = oracle.Grain // the wheel's tick: no instant is rounded
 // reloads. Each call is sent at exactly the instants of the oracle, whose own tests
 // count the arrivals in each window.
 func TestSendsWhenTheOracleWould(t *testing.T) {
-	for seed := *firstRun; seed < *firstRun+*seeds; seed++ {
+	drawn := *seeds
+	if testing.Short() {
+		drawn /= 3
+	}
+	for seed := *firstRun; seed < *firstRun+drawn; seed++ {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			compareWithOracle(t, rand.New(rand.NewPCG(seed, 7))) // the planner's test draws other loads

@@ -58,7 +58,11 @@ func (e *erratic) RoundTrip(req *http.Request) (*http.Response, error) {
 // limits, fails, hangs and refuses connections. No window is exceeded, every call
 // ends, and the scheduler's tables are empty afterwards.
 func TestRandomLoads(t *testing.T) {
-	for seed := range uint64(150) {
+	seeds := uint64(150)
+	if testing.Short() {
+		seeds /= 3
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { randomLoad(t, seed) })
 		})
