@@ -12,6 +12,7 @@ import (
 // TestBreaker sends 600 calls at 50 a second to an upstream that answers only 503 for a
 // while. At most 50 of them become unknown; the others wait, and go when it is back.
 func TestBreaker(t *testing.T) {
+	t.Parallel()
 	var bad atomic.Bool
 	bad.Store(true)
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -148,7 +148,6 @@ func ring(t *testing.T) *bell {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("WHSEC", endpointSecret)
 	der, _ := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	public := filepath.Join(t.TempDir(), "alipay.pub")
 	if err := os.WriteFile(public, []byte(base64.StdEncoding.EncodeToString(der)), 0o644); err != nil {
@@ -179,8 +178,14 @@ func ring(t *testing.T) *bell {
     preset: stripe
     notifications: {listen: '127.0.0.1:0', path: /hook, forward: '%s', verify: {kind: stripe, keys: [env:WHSEC]}}
 `, keyFile(t, gateway.NewKeys()), b.shop.URL, public, upstream, b.shop.URL))
-	b.process = launch(t, b.yaml)
+	b.launch(t)
 	return b
+}
+
+// launch runs the sidecar, with the secret in its environment.
+func (b *bell) launch(t *testing.T) {
+	t.Helper()
+	b.process = launch(t, b.yaml, "env", "WHSEC="+endpointSecret)
 }
 
 // pay hands a payment over, and returns the call when its outcome is unknown.
@@ -277,6 +282,7 @@ func TestNotificationDecidesByTheQuery(t *testing.T) {
 // than the merchant takes, are refused; without the merchant's answer the platform gets none
 // that it may take for one.
 func TestNotificationsAreBounded(t *testing.T) {
+	t.Parallel()
 	b := ring(t)
 	event := `{"id":"evt_1","data":{"object":{"object":"charge","id":"ch_1"}}}`
 	signed := func(at time.Time) string {
@@ -368,7 +374,7 @@ func TestNotificationSurvivesAKill(t *testing.T) {
 	b.merchant.mu.Unlock()
 
 	b.platform.settle()
-	b.process = launch(t, b.yaml)
+	b.launch(t)
 	if got := b.call(id).State; got != "unknown" {
 		t.Fatalf("after the restart: %s", got)
 	}

@@ -135,13 +135,13 @@ func listening(log, key string) string {
 func (p *process) until(t *testing.T, state string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
-	for !ok() {
+	for pause := 5 * time.Millisecond; !ok(); pause = min(2*pause, 40*time.Millisecond) {
 		select {
 		case <-p.done:
 			t.Fatalf("the sidecar ended before it was %s", state)
 		case <-deadline:
 			t.Fatalf("the sidecar never was %s", state)
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }
