@@ -24,7 +24,7 @@ run: build ## show the main job: signed payment calls, straight and through the 
 # The race detector watches all code but SQLite, which is C made into Go: a connection has one
 # goroutine at a time, and our side of it is watched. With SQLite the store's tests take twice the time.
 # With -short a test plays a third of its random loads, and some a smaller backlog: under the race
-# detector that shows the same races. make again plays all of them, and make seeds and make sim more.
+# detector that shows the same races. make again plays all of them, twice, and make seeds many more.
 RACE = -race '-gcflags=modernc.org/...=-race=false -d=checkptr=0'
 
 .PHONY: test
@@ -50,7 +50,7 @@ security: ## attack the real sidecar: sockets, hostile upstreams and files (a mo
 	cd test/security && go vet . && go test -count=1 -timeout 15m
 
 .PHONY: again
-again: ## run the Go tests twice more, without the race detector: a test that fails once in many runs is a bug
+again: ## run the Go tests twice more, whole, without the race detector: a test that fails once in many runs is a bug
 	go test -count=2 -timeout 20m ./...
 
 .PHONY: seeds
