@@ -88,10 +88,7 @@ type Planner[T any] struct {
 	idle    time.Time     // when a call last left its class
 	trip    time.Duration // of an attempt, smoothed
 	empty   empty[T]
-	spare   struct {
-		classes spare[class[T]]
-		keys    spare[keyQueue[T]]
-	}
+	spare   spares[T]
 
 	leaving  *Succession[T] // to another planner, that has not begun
 	arriving *Succession[T] // from another one, that is over

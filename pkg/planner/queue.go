@@ -225,6 +225,12 @@ func newKeyQueue[T any](p *Planner[T], id keyID) *keyQueue[T] {
 	return q
 }
 
+// spares are the empty objects of a planner.
+type spares[T any] struct {
+	classes spare[class[T]]
+	keys    spare[keyQueue[T]]
+}
+
 // A spare keeps a few empty objects for their next use: a call that waits alone has a class, a
 // flow and key queues of its own.
 type spare[X any] struct{ items []*X }
