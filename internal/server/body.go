@@ -46,8 +46,6 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, reserve reser
 	if !c.claim() {
 		panic(http.ErrAbortHandler)
 	}
-	// A deadline that passes while the client waits would look like a disconnect.
-	in.setDeadline(time.Time{})
 	if cap(body) > len(body)+len(body)/8 { // it may wait for long
 		body = bytes.Clone(body)
 	}
