@@ -135,10 +135,14 @@ func (d *disk) step() bool {
 // calls come while pages are read, and in whichever order they are enqueued. Few calls
 // make every page one at the end of a priority, where new calls are skipped.
 func TestWindowForgetsNoCall(t *testing.T) {
-	for seed := range uint64(8) {
+	many, few := uint64(8), uint64(200)
+	if testing.Short() {
+		many, few = many/2, few/2
+	}
+	for seed := range many {
 		t.Run(fmt.Sprint("many ", seed), func(t *testing.T) { play(t, seed, 3*MaxCalls, 4*MaxCalls) })
 	}
-	for seed := range uint64(200) {
+	for seed := range few {
 		t.Run(fmt.Sprint("few ", seed), func(t *testing.T) { play(t, seed, 2*PageSize, 100) })
 	}
 }
