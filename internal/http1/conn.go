@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"runtime/debug"
@@ -17,8 +16,9 @@ import (
 const (
 	bufferSize  = 4 << 10                // bytes, of a buffer for reading, and for writing
 	writeSize   = 16 << 10               // bytes that a client must take within WriteTimeout
-	lingerTime  = 500 * time.Millisecond // for a client to read the last answer
-	lingerBytes = 256 << 10              // that it may still send meanwhile
+	lingerPause = 500 * time.Millisecond // a client that has been answered may go on sending, with such pauses
+	lingerTime  = 30 * time.Second       // so long
+	lingerBytes = 256 << 10              // and so much
 )
 
 // coarse is how much too early a deadline that is set again and again may be: to set one costs
@@ -64,6 +64,7 @@ func newConn(s *Server, raw net.Conn) *conn {
 		c.socket, _ = socket.SyscallConn()
 	}
 	ctx := context.WithValue(context.Background(), http.LocalAddrContextKey, raw.LocalAddr())
+	ctx = context.WithValue(ctx, connKey{}, c)
 	if s.Context != nil {
 		ctx = s.Context(ctx, raw)
 	}
@@ -95,14 +96,15 @@ func (c *conn) serve() {
 func (c *conn) await() bool {
 	c.attach()
 	quiet, begins := fresh, 1
+	c.readBy = c.started.Add(c.server.HeaderTimeout)
 	if c.answered > 0 {
 		quiet, begins = idle, 4 // bytes, as net/http has it
-		if c.server.stopping() {
-			return false
-		}
+		c.readBy = time.Now().Add(c.server.IdleTimeout)
 	}
 	c.state.Store(quiet)
-	c.readBy = time.Now().Add(c.server.IdleTimeout)
+	if c.server.stopping() && c.retire() {
+		return false
+	}
 	if early := c.readBy.Sub(c.set); 0 <= early && early < coarse {
 		c.readBy = c.set
 	}
@@ -123,6 +125,21 @@ func (c *conn) retire() bool {
 
 // waiting reports whether the client waits for an answer.
 func (c *conn) waiting() bool { return c.socket != nil && c.state.Load() == serving }
+
+// Left reports whether the client of a request has closed its connection, or its half of it. The
+// context of the request has ended then. It is for the handler, and false for a request of another
+// server.
+func Left(r *http.Request) bool {
+	c, _ := r.Context().Value(connKey{}).(*conn)
+	if c == nil || c.socket == nil || !left(c.socket) {
+		return false
+	}
+	c.leave()
+	return true
+}
+
+// connKey is the key of a request's connection in its context.
+type connKey struct{}
 
 // attach gives the connection a buffer to read with.
 func (c *conn) attach() {
@@ -191,6 +208,9 @@ func (c *conn) answer(req *http.Request) bool {
 	}
 	again := w.finish()
 	c.rest()
+	if w.err == nil && !w.body.ended {
+		c.linger()
+	}
 	return again
 }
 
@@ -213,13 +233,20 @@ func (c *conn) handle(w *response, req *http.Request) (ok bool) {
 	return true
 }
 
-// linger lets the client read the last answer before the bytes that it still sends reset the
-// connection: RFC 9112, 9.6.
+// linger takes what the client still sends, so that it does not reset the connection before the
+// client has read the last answer: RFC 9112, 9.6.
 func (c *conn) linger() {
 	half, ok := c.raw.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	c.raw.SetReadDeadline(time.Now().Add(lingerTime))
-	io.CopyN(io.Discard, c.raw, lingerBytes)
+	rest := make([]byte, bufferSize)
+	for began, n := time.Now(), 0; n < lingerBytes && time.Since(began) < lingerTime && !c.server.stopping(); {
+		c.raw.SetReadDeadline(time.Now().Add(lingerPause))
+		more, err := c.raw.Read(rest)
+		if err != nil {
+			return
+		}
+		n += more
+	}
 }

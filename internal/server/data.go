@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/http1"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -67,6 +68,7 @@ func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request)
 		left = true
 		d.dismiss(w, &req, disconnected(err, call))
 	}
+	req.Left = func() bool { return http1.Left(r) }
 	resp, call, err := d.Scheduler.Do(r.Context(), req)
 	switch {
 	case left:
@@ -172,7 +174,7 @@ func (d *Data) adminURL(r *http.Request) string {
 // forward sends a response to the client unchanged, with the headers of its call, if any.
 func forward(w http.ResponseWriter, resp *http.Response, call *scheduler.Call) error {
 	h := w.Header()
-	h["Content-Type"], h["Date"] = nil, nil // keeps net/http from adding its own
+	h["Date"] = nil // the upstream's, if it has one
 	for name, values := range upstream.Fields(resp.Header) {
 		h[name] = values
 	}

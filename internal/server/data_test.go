@@ -292,6 +292,54 @@ func TestHalfClosedConnection(t *testing.T) {
 	clients.Wait()
 }
 
+// TestClientThatLeftIsNotSent: the call of a client that has closed its connection is not sent when
+// its slot comes, however soon after that.
+func TestClientThatLeftIsNotSent(t *testing.T) {
+	release, arrived := make(chan struct{}), make(chan string, 100)
+	r := newRig(t, scheduler.Upstream{Concurrency: 1}, Refusal{}, func(_ http.ResponseWriter, r *http.Request) {
+		if arrived <- r.URL.Path; r.URL.Path == "/first" {
+			<-release
+		}
+	})
+	begin := func(path string) net.Conn {
+		c, err := net.Dial("tcp", r.data.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+		return c
+	}
+	for range 20 {
+		first := begin("/first")
+		<-arrived
+		leaves := begin("/leaves")
+		r.until(t, "a call waits", func(st scheduler.UpstreamStatus) bool { return st.Waiting == 1 })
+		leaves.(*net.TCPConn).CloseWrite()
+		release <- struct{}{}
+		io.Copy(io.Discard, first)
+		answer, err := io.ReadAll(leaves)
+		if !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") || !strings.Contains(string(answer), "Throttler-Outcome: not_executed") || !strings.Contains(string(answer), `"gone"`) || err != nil {
+			t.Fatalf("%q, %v", answer, err)
+		}
+		_, call := send(t, "GET", r.admin.URL+"/v1/calls/"+field(answer, "Throttler-Call"), "")
+		if !strings.Contains(call, `"state":"cancelled"`) || !strings.Contains(call, `"reason":"gone"`) {
+			t.Fatal(call)
+		}
+	}
+	if n := len(arrived); n > 0 {
+		t.Errorf("%d calls of clients that had left were sent", n)
+	}
+}
+
+// field returns a field of an answer's head.
+func field(answer []byte, name string) string {
+	_, rest, _ := strings.Cut(string(answer), "\r\n"+name+": ")
+	value, _, _ := strings.Cut(rest, "\r\n")
+	return value
+}
+
 // TestClientIsGoneBeforeItsCall: of a call that its client would wait for nothing is
 // executed, and the answer says so. A submission is taken.
 func TestClientIsGoneBeforeItsCall(t *testing.T) {

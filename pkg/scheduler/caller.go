@@ -11,8 +11,9 @@ const storeTime = time.Second
 
 // A caller waits in Do for the end of its call, or for an answer that streams.
 type caller struct {
-	ctx   context.Context
-	leave func(*Call, error) // Request.Leave
+	ctx     context.Context
+	leave   func(*Call, error) // Request.Leave
+	hasLeft func() bool        // Request.Left
 
 	granted chan *attempt // the attempt that the caller is to make; closed when end is set
 	end     *Call         // the call as it ends; from then on its answer is the caller's
@@ -67,6 +68,13 @@ func (c *call) stay(s *Scheduler, a *attempt) bool {
 	if caller.ctx.Done() == nil {
 		a.run()
 		return true
+	}
+	if caller.hasLeft != nil && caller.hasLeft() {
+		s.loop.ask(context.WithoutCancel(caller.ctx), func(now time.Time) { c.up.abandon(now, c) })
+		a.unsent = "never sent: the client has left"
+		a.run()
+		c.leave(s)
+		return false
 	}
 	caller.leaving.Add(1)
 	stop := context.AfterFunc(caller.ctx, func() {

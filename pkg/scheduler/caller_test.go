@@ -139,3 +139,43 @@ func TestAttemptThatDoesNotEnd(t *testing.T) {
 	defer func() { recover() }()
 	s.Do(context.Background(), Request{Upstream: "api", Target: "/", Method: "POST"})
 }
+
+// TestLeft: a caller that has left when its slot comes is not sent, at the first attempt or at a
+// repeat, and its permits are free at once.
+func TestLeft(t *testing.T) {
+	limited := upstream.Rule{When: "status == 429", Is: upstream.NotExecuted, Pause: &upstream.Pause{For: sec}}
+	u := Upstream{Resend: true, Config: upstream.Config{Outcomes: []upstream.Rule{limited}}, Limits: []Limit{{Name: "app", Calls: 2, Window: time.Minute}}}
+	for before := range 2 { // attempts
+		bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+			f.serve = func(n int, _ *http.Request) answer {
+				if n <= before {
+					return answer{status: 429}
+				}
+				return answer{}
+			}
+			ctx, leave := context.WithCancel(t.Context())
+			asked := 0
+			_, c, err := s.Do(ctx, Request{Upstream: "api", Target: "/leaves", Leave: func(*Call, error) {
+				t.Error("the caller is told during no attempt")
+			}, Left: func() bool {
+				if asked++; asked <= before {
+					return false
+				}
+				leave()
+				return true
+			}})
+			if err != context.Canceled || c == nil || c.State != Cancelled || c.Reason != Gone || len(c.Attempts) != before+1 || c.Attempts[before].Outcome != upstream.NotExecuted {
+				t.Errorf("%v, %+v", err, c)
+			}
+			for range 2 - before { // the permit of the attempt that was sent is out
+				began := time.Now()
+				if _, _, err := s.Do(t.Context(), Request{Upstream: "api", Target: "/"}); err != nil || time.Since(began) > sec {
+					t.Errorf("the next call: %v after %v", err, time.Since(began))
+				}
+			}
+			if n := len(f.at()); n != 2 {
+				t.Errorf("%d requests were sent, want 2", n)
+			}
+		})
+	}
+}

@@ -196,6 +196,9 @@ func (u *upstreamState) again(now time.Time, c *call, r *upstream.Result, n next
 		end = Unknown
 	case c.flight.endedBy != "":
 		end = Cancelled
+	case c.abandoned() && causeOf(r) == retry.NeverSent:
+		end = Cancelled
+		c.because(Gone)
 	case n.again && c.Async:
 		end = Expired // the only reason left
 	case r.Outcome == upstream.NotExecuted && !now.Before(c.Deadline): // on its way to the wire, perhaps

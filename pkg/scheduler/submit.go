@@ -68,7 +68,7 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 		c.State = Cancelled
 		return nil, c.Call, err
 	}
-	c.caller = &caller{ctx: ctx, leave: r.Leave, granted: make(chan *attempt, 1)}
+	c.caller = &caller{ctx: ctx, leave: r.Leave, hasLeft: r.Left, granted: make(chan *attempt, 1)}
 	c.Deadline = earlier(c.Deadline, c.AcceptedAt.Add(sv.MaxWait))
 	if d, ok := ctx.Deadline(); ok {
 		c.Deadline = earlier(c.Deadline, d)
