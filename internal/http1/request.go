@@ -26,17 +26,19 @@ var errMalformed = &refusal{status: http.StatusBadRequest}
 // request reads the head of a request. [http.ReadRequest] parses it; the rules that it leaves to
 // its server are checked here.
 func (c *conn) request() (*http.Request, error) {
-	c.readBy = time.Now().Add(c.server.HeaderTimeout)
+	if c.answered > 0 { // else the time runs since the connection began
+		c.readBy = time.Now().Add(c.server.HeaderTimeout)
+	}
 	head, err := c.head()
 	if err != nil {
 		return nil, err
 	}
-	hosts, host := hosts(head)
+	hosts, host := hostFields(head)
 	validHost := httpguts.ValidHostHeader(string(host)) // head is gone when it is parsed
 	req, err := http.ReadRequest(c.in)
 	switch {
 	case err == nil:
-	case strings.Contains(err.Error(), "transfer encoding"): // its type is not exported
+	case strings.HasPrefix(err.Error(), "unsupported transfer encoding"), strings.HasPrefix(err.Error(), "too many transfer encodings"): // their type is not exported
 		return nil, &refusal{http.StatusNotImplemented, "Unsupported transfer encoding"}
 	default:
 		return nil, errMalformed
@@ -80,7 +82,10 @@ func (c *conn) head() ([]byte, error) {
 		case seen >= c.server.MaxHeader:
 			return nil, &refusal{status: http.StatusRequestHeaderFieldsTooLarge}
 		case seen == c.in.Size():
-			c.in = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(b)), source{c}), c.server.MaxHeader)
+			longer := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(b)), source{c}), c.server.MaxHeader)
+			c.in.Discard(seen)
+			c.detach()
+			c.in = longer
 		}
 		if _, err := c.in.Peek(seen + 1); err == io.EOF {
 			return nil, errMalformed
@@ -111,14 +116,18 @@ func endOfHead(b []byte, seen int) int {
 	}
 }
 
-// hosts returns the number of fields of a head that are named Host, and the value of the last one.
-func hosts(head []byte) (n int, value []byte) {
+// hostFields returns the number of fields of a head that are named Host, and the value of the last
+// one, with the lines into which it is folded.
+func hostFields(head []byte) (n int, value []byte) {
 	for {
 		end := bytes.IndexByte(head, '\n')
 		if end < 0 {
 			return n, bytes.Trim(value, " \t\r")
 		}
 		if len(head) > 4 && head[4] == ':' && strings.EqualFold(string(head[:4]), "Host") {
+			for next := head[end+1:]; len(next) > 0 && (next[0] == ' ' || next[0] == '\t'); next = head[end+1:] {
+				end += 1 + bytes.IndexByte(next, '\n')
+			}
 			n, value = n+1, head[5:end]
 		}
 		head = head[end+1:]

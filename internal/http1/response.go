@@ -215,13 +215,7 @@ func (w *response) finish() bool {
 	w.out.Reset(nil)
 	writers.Put(w.out)
 	w.conn.ownDeadline = false
-	switch {
-	case w.err != nil || w.hasBody() && w.written < w.length:
-		return false
-	case !w.body.ended:
-		w.conn.linger()
-	}
-	return !w.last
+	return !w.last && w.err == nil && (!w.hasBody() || w.written >= w.length)
 }
 
 // Hijack gives the connection to its caller, who closes it. The buffers are empty: what the client

@@ -5,8 +5,8 @@
 // of the server looks at the sockets of all of them, and ends the context of a request whose
 // client has closed its connection, or its half of it.
 //
-// Left out, because no handler here needs it: interim answers other than 100 Continue, trailers of
-// answers, guessing a Content-Type, and other protocols than HTTP/1.
+// Left out, because no handler here needs it: interim answers other than 100 Continue, trailers,
+// guessing a Content-Type, and other protocols than HTTP/1.
 package http1
 
 import (
@@ -19,11 +19,12 @@ import (
 	"time"
 )
 
-// watchInterval is the time between two looks at the clients that wait. It is longer if a look
-// would take more than one part in watchShare of a processor.
+// watchInterval is the time between two looks at the clients that wait. After a look that took long
+// it is watchShare times as long as that, up to watchMost.
 const (
 	watchInterval = 100 * time.Millisecond
 	watchShare    = 50
+	watchMost     = time.Second
 )
 
 // newTime is how long a connection may be without its first request while the server stops: the
@@ -35,9 +36,9 @@ const stopInterval = 50 * time.Millisecond
 
 // A Server serves the connections of one listener. Its fields are set before Serve.
 type Server struct {
-	Handler       http.Handler
-	HeaderTimeout time.Duration // for the head of a request, from its first byte on
-	IdleTimeout   time.Duration // for the first byte of the next request
+	Handler       http.Handler  // the context of a request is that of its connection, which may live on
+	HeaderTimeout time.Duration // for the first head of a connection, and for each other one once it has begun
+	IdleTimeout   time.Duration // for the next head to begin
 	WriteTimeout  time.Duration // for the client to take each 16 KiB of an answer
 	MaxHeader     int           // bytes of the head of a request, its first line included
 	Log           *slog.Logger
@@ -152,25 +153,25 @@ func (s *Server) watch(over <-chan struct{}) {
 			return
 		}
 		begun := time.Now()
-		for _, c := range s.those((*conn).waiting) {
+		for _, c := range s.where((*conn).waiting) {
 			if left(c.socket) {
 				c.leave()
 			}
 		}
-		next.Reset(max(watchInterval, watchShare*time.Since(begun)))
+		next.Reset(min(max(watchInterval, watchShare*time.Since(begun)), watchMost))
 	}
 }
 
-// those returns the connections of which a condition is true.
-func (s *Server) those(are func(*conn) bool) (those []*conn) {
+// where returns the connections of which a condition is true.
+func (s *Server) where(condition func(*conn) bool) (found []*conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
-		if are(c) {
-			those = append(those, c)
+		if condition(c) {
+			found = append(found, c)
 		}
 	}
-	return those
+	return found
 }
 
 func (s *Server) stopping() bool {
@@ -188,7 +189,7 @@ func (s *Server) Stop() {
 	}
 	s.stopped = true
 	s.mu.Unlock()
-	for _, c := range s.those((*conn).retire) {
+	for _, c := range s.where((*conn).retire) {
 		c.raw.Close()
 	}
 }
@@ -223,7 +224,7 @@ func (s *Server) end() chan struct{} {
 // Close stops the server and closes all connections; handlers see the end of their context.
 func (s *Server) Close() error {
 	s.Stop()
-	for _, c := range s.those(func(*conn) bool { return true }) {
+	for _, c := range s.where(func(*conn) bool { return true }) {
 		c.leave()
 		c.raw.Close()
 	}

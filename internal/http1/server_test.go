@@ -94,8 +94,9 @@ func ask(t *testing.T, c net.Conn, request string) *http.Response {
 
 func TestTimeouts(t *testing.T) {
 	bubble(t, nothing, func() {}, func(t *testing.T, s *Server, dial func() net.Conn) {
-		endsAfter(t, dial(), s.IdleTimeout)
+		endsAfter(t, dial(), s.HeaderTimeout)
 		c := dial()
+		ask(t, c, get)
 		for range 3 {
 			time.Sleep(s.IdleTimeout - 2*time.Second)
 			ask(t, c, get)
@@ -104,13 +105,18 @@ func TestTimeouts(t *testing.T) {
 		ask(t, c, get)
 		synctest.Wait()
 		endsAfter(t, c, s.IdleTimeout-coarse/2) // the deadline of half a second ago
-		slow := dial()
-		time.Sleep(time.Minute)
-		for range 3 { // each byte comes in time, the head does not
-			io.WriteString(slow, "G")
-			time.Sleep(3 * time.Second)
+		drips := func(c net.Conn) {             // each piece of the head comes in time, the whole does not
+			for range 3 {
+				io.WriteString(c, "GET /")
+				time.Sleep(3 * time.Second)
+			}
+			endsAfter(t, c, s.HeaderTimeout-9*time.Second)
 		}
-		endsAfter(t, slow, s.HeaderTimeout-9*time.Second)
+		drips(dial())
+		c = dial()
+		ask(t, c, get)
+		time.Sleep(time.Minute)
+		drips(c)
 	})
 }
 
@@ -172,6 +178,62 @@ func TestDeadlineOfABody(t *testing.T) {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
+}
+
+// halves is a pipe whose halves can be closed apart, as far as a server sees.
+type halves struct{ net.Conn }
+
+func (halves) CloseWrite() error { return nil }
+
+// A client that is answered before it has sent its body may go on sending for a while, so that it
+// reads the answer.
+func TestLinger(t *testing.T) {
+	for name, tt := range map[string]struct {
+		every time.Duration
+		size  int           // of each piece
+		ends  time.Duration // after the answer
+	}{
+		"sends and ends":  {400 * time.Millisecond, 10, 0},
+		"pauses too long": {time.Minute, 10, lingerPause},
+		"does not end":    {400 * time.Millisecond, 10, lingerTime},
+		"sends much":      {400 * time.Millisecond, lingerBytes / 10, 9 * 400 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, s, ended := pipes{make(chan net.Conn)}, newServer(nothing), make(chan struct{})
+				go func() {
+					defer close(ended)
+					s.Serve(l)
+				}()
+				here, there := net.Pipe()
+				l.conns <- halves{there}
+				if resp := ask(t, here, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n"); !resp.Close {
+					t.Error("the connection lives on")
+				}
+				began := time.Now()
+				for n := 0; ; n++ {
+					if name == "sends and ends" && n == 5 {
+						here.Close()
+						break
+					}
+					if _, err := here.Write(make([]byte, tt.size)); err != nil {
+						break
+					}
+					synctest.Wait()
+					if n == 0 && tt.every == time.Minute {
+						endsAfter(t, here, tt.ends)
+						break
+					}
+					time.Sleep(tt.every)
+				}
+				if d := time.Since(began); tt.ends > 0 && (d < tt.ends || d > tt.ends+time.Second) {
+					t.Errorf("the connection ended after %v, want %v", d, tt.ends)
+				}
+				s.Stop()
+				<-ended
+			})
+		})
+	}
 }
 
 // A server that stops closes the connections between two requests at once. It answers requests

@@ -54,9 +54,6 @@ func writeStored(w http.ResponseWriter, call *scheduler.Call, again bool) {
 	for name, values := range upstream.Fields(call.Response.Headers) {
 		h[name] = values
 	}
-	if h["Content-Type"] == nil {
-		h["Content-Type"] = nil // keeps net/http from guessing
-	}
 	setCallHeaders(h, call)
 	if again {
 		h.Set(replayed, "true")

@@ -70,7 +70,6 @@ func bubbleOf(t *testing.T, up scheduler.Upstream, admin bool, test func(t *test
 		srv.Close()
 		<-ended
 		s.Close()
-		time.Sleep(time.Second) // net/http lingers after some answers
 	})
 }
 
