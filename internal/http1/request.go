@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,7 +51,7 @@ func (c *conn) request() (*http.Request, error) {
 		return nil, &refusal{http.StatusHTTPVersionNotSupported, "unsupported protocol version"}
 	case req.ProtoMinor > 0 && hosts == 0 && req.Method != http.MethodConnect:
 		return nil, &refusal{http.StatusBadRequest, "missing required Host header"}
-	case !validHost || !httpguts.ValidHostHeader(req.Host):
+	case !validHost:
 		return nil, &refusal{http.StatusBadRequest, "malformed Host header"}
 	}
 	for name, values := range req.Header {
@@ -117,20 +118,24 @@ func endOfHead(b []byte, seen int) int {
 }
 
 // hostFields returns the number of fields of a head that are named Host, and the value of the last
-// one, with the lines into which it is folded.
+// one, unfolded: RFC 9112, 5.2.
 func hostFields(head []byte) (n int, value []byte) {
 	for {
 		end := bytes.IndexByte(head, '\n')
 		if end < 0 {
-			return n, bytes.Trim(value, " \t\r")
+			return n, value
 		}
-		if len(head) > 4 && head[4] == ':' && strings.EqualFold(string(head[:4]), "Host") {
-			for next := head[end+1:]; len(next) > 0 && (next[0] == ' ' || next[0] == '\t'); next = head[end+1:] {
-				end += 1 + bytes.IndexByte(next, '\n')
-			}
-			n, value = n+1, head[5:end]
-		}
+		line := head[:end]
 		head = head[end+1:]
+		if len(line) < 5 || line[4] != ':' || !strings.EqualFold(string(line[:4]), "Host") {
+			continue
+		}
+		n, value = n+1, bytes.Trim(line[5:], " \t\r")
+		for len(head) > 0 && (head[0] == ' ' || head[0] == '\t') {
+			more, rest, _ := bytes.Cut(head, []byte{'\n'})
+			value = bytes.TrimLeft(slices.Concat(value, []byte{' '}, bytes.Trim(more, " \t\r")), " ")
+			head = rest
+		}
 	}
 }
 
