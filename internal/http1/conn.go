@@ -190,7 +190,7 @@ func (s sink) Write(p []byte) (n int, err error) {
 
 // answer has a request answered; false if the connection carries no other one.
 func (c *conn) answer(req *http.Request) bool {
-	w := &response{conn: c, req: req, length: unknown}
+	w := &response{conn: c, req: req, method: req.Method, length: unknown}
 	c.post = req.Method == http.MethodPost
 	b := &w.body
 	if req.Body != http.NoBody {

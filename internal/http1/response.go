@@ -23,7 +23,8 @@ const unknown = -1
 type response struct {
 	conn   *conn
 	req    *http.Request
-	body   body // of the request
+	method string // of req, which a handler may change
+	body   body   // of the request
 	header http.Header
 	out    *bufio.Writer // over the connection; nil before the head is in it
 
@@ -69,26 +70,27 @@ func (w *response) WriteHeader(status int) {
 
 // hasBody reports whether the answer may have a body: RFC 9112, 6.3.
 func (w *response) hasBody() bool {
-	return w.req.Method != http.MethodHead && w.status != http.StatusNoContent && w.status != http.StatusNotModified
+	return w.method != http.MethodHead && w.status != http.StatusNoContent && w.status != http.StatusNotModified
 }
 
 // begin writes the head of the answer.
 func (w *response) begin() {
-	w.body.ask = false // a 100 Continue would come too late
-	framed := w.length >= 0 || !w.hasBody()
+	w.body.ask = false                        // a 100 Continue would come too late
+	connect := w.method == http.MethodConnect // no other request may follow, even after a refusal
+	tunnel := connect && w.status < 300       // the end of its body is that of the connection: RFC 9110, 9.3.6
+	framed := w.length >= 0 || !w.hasBody() || tunnel
 	old := w.req.ProtoMinor == 0
 	w.chunked = !framed && !old
-	w.last = w.req.Close || !w.body.ended || !framed && old || w.conn.server.stopping() ||
+	w.last = connect || w.req.Close || !w.body.ended || !framed && old || w.conn.server.stopping() ||
 		httpguts.HeaderValuesContainsToken(w.header["Connection"], "close")
 
 	for _, name := range []string{"Connection", "Transfer-Encoding"} {
 		delete(w.header, name)
 	}
-	switch w.status {
-	case http.StatusNotModified: // RFC 9110, 15.4.5
+	if w.status == http.StatusNotModified { // RFC 9110, 15.4.5
 		delete(w.header, "Content-Type")
-		fallthrough
-	case http.StatusNoContent:
+	}
+	if w.status == http.StatusNotModified || w.status == http.StatusNoContent || tunnel {
 		delete(w.header, "Content-Length")
 	}
 	w.out = writers.Get().(*bufio.Writer)
@@ -101,6 +103,7 @@ func (w *response) begin() {
 		w.out.WriteString("\r\n")
 	}
 	switch {
+	case tunnel:
 	case w.last:
 		w.out.WriteString("Connection: close\r\n")
 	case old:
@@ -135,7 +138,7 @@ func (w *response) Write(p []byte) (int, error) {
 	}
 	w.WriteHeader(http.StatusOK)
 	switch {
-	case w.req.Method == http.MethodHead:
+	case w.method == http.MethodHead:
 		w.written += int64(len(p))
 		return len(p), nil
 	case !w.hasBody():
@@ -202,7 +205,7 @@ func (w *response) Flush() { w.FlushError() }
 func (w *response) finish() bool {
 	w.WriteHeader(http.StatusOK)
 	if w.out == nil { // all of the body is in pending
-		if w.hasBody() || w.req.Method == http.MethodHead && 0 < w.written && w.written <= maxPending {
+		if w.hasBody() || w.method == http.MethodHead && 0 < w.written && w.written <= maxPending {
 			w.length = w.written
 			w.Header()["Content-Length"] = []string{strconv.FormatInt(w.length, 10)}
 		}

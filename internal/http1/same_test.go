@@ -232,6 +232,8 @@ var requests = []string{
 	"GET / HTTP/1.1\r\n Host: a\r\n\r\n",
 	"CONNECT a:443 HTTP/1.1\r\n\r\n",
 	"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n",
+	"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\nContent-Length: 2\r\n\r\nhiGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET  / HTTP/1.1\r\nHost: a\r\n\r\n",

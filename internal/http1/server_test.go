@@ -409,6 +409,23 @@ func TestContinue(t *testing.T) {
 	})
 }
 
+// TestConnect: no request follows a CONNECT, even if that is refused.
+func TestConnect(t *testing.T) {
+	for _, status := range []int{200, 405} {
+		bubble(t, func(w http.ResponseWriter, r *http.Request) {
+			r.Method = "GET" // as a handler may
+			w.WriteHeader(status)
+		}, func() {}, func(t *testing.T, s *Server, dial func() net.Conn) {
+			c := dial()
+			go io.WriteString(c, "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n"+get)
+			all, err := io.ReadAll(c)
+			if n := strings.Count(string(all), "HTTP/1.1 "); n != 1 || err != nil || (status == 200) == strings.Contains(string(all), "Content-Length") {
+				t.Errorf("%d answers: %q, %v", n, all, err)
+			}
+		})
+	}
+}
+
 // TestPanics: an answer whose handler panicked is cut off, and a bug is logged.
 func TestPanics(t *testing.T) {
 	var logs bytes.Buffer
