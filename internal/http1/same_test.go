@@ -168,7 +168,8 @@ func newServer(h http.HandlerFunc) *Server {
 
 const hostLine = "Host: a\r\n"
 
-// requests are answered as net/http's server answers them.
+// requests are answered as net/http's server answers them. CONNECT is not among them: net/http
+// of Go 1.26.8 keeps its connection, that of 1.26.9 does not; see TestConnect.
 var requests = []string{
 	"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: b\r\n\r\n",
@@ -230,10 +231,6 @@ var requests = []string{
 	"GET / HTTP/1.1\r\nX: 1\r\n host: a\r\n\r\n",
 	"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
 	"GET / HTTP/1.1\r\n Host: a\r\n\r\n",
-	"CONNECT a:443 HTTP/1.1\r\n\r\n",
-	"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n",
-	"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
-	"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\nContent-Length: 2\r\n\r\nhiGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -282,6 +279,9 @@ func FuzzAnswersAsNetHTTP(f *testing.F) {
 	f.Fuzz(func(t *testing.T, request []byte) {
 		if bytes.Contains(bytes.ToLower(request), []byte("expect")) && !bytes.Contains(request, []byte("\r\nExpect: 100-continue\r\n")) {
 			t.Skip("net/http takes other words for 100-continue, too")
+		}
+		if bytes.Contains(request, []byte("CONNECT")) {
+			t.Skip("net/http's answer is that of its version")
 		}
 		got, want := answers(t, ours, string(request)), answers(t, theirs, string(request))
 		if before, refused := strings.CutSuffix(got, "refused"); got != want && (!refused || !strings.HasPrefix(want, before)) {
