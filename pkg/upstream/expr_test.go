@@ -8,6 +8,9 @@ import (
 // TestExpressionsAreCompiledOnce: a second upstream with the same expressions has their programs.
 // An expression of another kind, or with other variables, is another one, and their number is bounded.
 func TestExpressionsAreCompiledOnce(t *testing.T) {
+	programs.Lock()
+	programs.all = nil // of other tests
+	programs.Unlock()
 	compiledAs := func(kind Kind) *Expr {
 		t.Helper()
 		e, err := Compile(`header("once")`, kind)
