@@ -54,7 +54,7 @@ func (c *call) await(s *Scheduler) bool {
 		select {
 		case a := <-c.caller.granted:
 			if a != nil { // before the call was abandoned
-				go a.run()
+				c.unsend(s, a)
 			}
 		default:
 		}
@@ -69,11 +69,9 @@ func (c *call) stay(s *Scheduler, a *attempt) bool {
 		a.run()
 		return true
 	}
-	if caller.hasLeft != nil && caller.hasLeft() {
+	if caller.hasLeft != nil && caller.hasLeft() || caller.ctx.Err() != nil {
 		s.loop.ask(context.WithoutCancel(caller.ctx), func(now time.Time) { c.up.abandon(now, c) })
-		a.unsent = "never sent: the client has left"
-		a.run()
-		c.leave(s)
+		c.unsend(s, a)
 		return false
 	}
 	caller.leaving.Add(1)
@@ -89,6 +87,13 @@ func (c *call) stay(s *Scheduler, a *attempt) bool {
 	}
 	caller.leaving.Wait()
 	return false
+}
+
+// unsend ends an attempt, which sends nothing, of a call that its caller has abandoned.
+func (c *call) unsend(s *Scheduler, a *attempt) {
+	a.unsent = "never sent: the client has left"
+	a.run()
+	c.leave(s)
 }
 
 // leave abandons a call whose caller's ctx has ended, and notes how it stands. If that ends the

@@ -79,8 +79,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestLeaveAtTheGrant: a ctx that ends with the grant of an attempt leaves it neither undone nor
-// done twice.
+// TestLeaveAtTheGrant: a ctx that ends with the grant of an attempt takes the call back. Nothing is
+// sent, and the caller is told so.
 func TestLeaveAtTheGrant(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
@@ -100,13 +100,13 @@ func TestLeaveAtTheGrant(t *testing.T) {
 			if resp != nil {
 				resp.Body.Close()
 			}
-			if err != nil && !errors.Is(err, context.Canceled) || c == nil {
-				t.Errorf("%+v, %v", c, err)
+			if !errors.Is(err, context.Canceled) || c == nil || c.State != Cancelled || c.Reason != Gone {
+				t.Fatalf("%+v, %v", c, err)
 			}
 			s.Close() // waits for the attempt
-			sameTimes(t, f.at(), 0)
-			if got, err := s.journal.memory.Get(t.Context(), c.ID); err != nil || got.State != Done {
-				t.Errorf("%+v, %v; want it done", got, err)
+			sameTimes(t, f.at())
+			if got, err := s.journal.memory.Get(t.Context(), c.ID); err != nil || got.State != Cancelled {
+				t.Errorf("%+v, %v; want it cancelled", got, err)
 			}
 		})
 	}
