@@ -205,6 +205,7 @@ func TestIdleConnectionIsChecked(t *testing.T) {
 				if _, _, _, err := cl.get(t, request("GET", "/", "")); err != nil {
 					t.Fatal(err)
 				}
+				before := cl.idle[0]
 				idle <- tt.do
 				<-after
 				if tt.opened == 2 {
@@ -214,6 +215,9 @@ func TestIdleConnectionIsChecked(t *testing.T) {
 				defer c.Close()
 				if cl.opened != tt.opened {
 					t.Errorf("%d connections, want %d", cl.opened, tt.opened)
+				}
+				if closed := errors.Is(before.top.SetDeadline(time.Time{}), net.ErrClosed); closed != (tt.opened == 2) {
+					t.Errorf("the first one is closed: %v", closed)
 				}
 			})
 		}
