@@ -204,19 +204,9 @@ func TestHalfClosedClientIsRefused(t *testing.T) {
 	release := make(chan struct{})
 	r := newRig(t, scheduler.Upstream{Concurrency: 1}, Refusal{}, func(http.ResponseWriter, *http.Request) { <-release })
 	defer close(release)
-	begin := func(path string) net.Conn {
-		c, err := net.Dial("tcp", r.data.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		c.SetDeadline(time.Now().Add(20 * time.Second))
-		io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
-		return c
-	}
-	sending := begin("/first")
+	sending := r.begin(t, "/first")
 	r.until(t, "the first is being sent", func(st scheduler.UpstreamStatus) bool { return st.Sending == 1 })
-	waiting := begin("/second")
+	waiting := r.begin(t, "/second")
 	r.until(t, "the second waits", func(st scheduler.UpstreamStatus) bool { return st.Waiting == 1 })
 	for _, tt := range []struct {
 		c       net.Conn
@@ -301,20 +291,10 @@ func TestClientThatLeftIsNotSent(t *testing.T) {
 			<-release
 		}
 	})
-	begin := func(path string) net.Conn {
-		c, err := net.Dial("tcp", r.data.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		c.SetDeadline(time.Now().Add(20 * time.Second))
-		io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-		return c
-	}
 	for range 20 {
-		first := begin("/first")
+		first := r.begin(t, "/first")
 		<-arrived
-		leaves := begin("/leaves")
+		leaves := r.begin(t, "/leaves")
 		r.until(t, "a call waits", func(st scheduler.UpstreamStatus) bool { return st.Waiting == 1 })
 		leaves.(*net.TCPConn).CloseWrite()
 		release <- struct{}{}

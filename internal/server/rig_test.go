@@ -60,6 +60,20 @@ func newRig(t *testing.T, u scheduler.Upstream, refusal Refusal, platform http.H
 	return r
 }
 
+// begin asks the data listener for a path, on a connection of its own that the test reads the
+// answer from.
+func (r *rig) begin(t *testing.T, path string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", r.data.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+	return c
+}
+
 // A site is a server on a free port of the loopback.
 type site struct{ addr, URL string }
 

@@ -26,7 +26,7 @@ type attempt struct {
 	take    []lease.Hold
 	used    []*lease.Lease
 	history flight // of the call, before this attempt
-	unsent  string // why it is to send nothing
+	unsent  bool   // its caller has left: it sends nothing
 }
 
 // An ending is what came of an attempt.
@@ -114,8 +114,8 @@ func (a *attempt) once(do func(context.Context, *upstream.Request) *upstream.Res
 			r = &upstream.Result{Outcome: upstream.Unknown, Sent: true, Reason: "the attempt panicked", AnsweredAt: time.Now()}
 		}
 	}()
-	if a.unsent != "" {
-		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: a.unsent, AnsweredAt: time.Now()}
+	if a.unsent {
+		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: "never sent: the client has left", AnsweredAt: time.Now()}
 	}
 	err := a.intend()
 	var ended *endedError

@@ -91,7 +91,7 @@ func (c *call) stay(s *Scheduler, a *attempt) bool {
 
 // unsend ends an attempt, which sends nothing, of a call that its caller has abandoned.
 func (c *call) unsend(s *Scheduler, a *attempt) {
-	a.unsent = "never sent: the client has left"
+	a.unsent = true
 	a.run()
 	c.leave(s)
 }
