@@ -18,7 +18,6 @@ const (
 	writeSize   = 16 << 10               // bytes that a client must take within WriteTimeout
 	lingerPause = 500 * time.Millisecond // a client that has been answered may go on sending, with such pauses
 	lingerTime  = 30 * time.Second       // so long
-	lingerBytes = 256 << 10              // and so much
 )
 
 // coarse is how much too early a deadline that is set again and again may be: to set one costs
@@ -233,20 +232,18 @@ func (c *conn) handle(w *response, req *http.Request) (ok bool) {
 	return true
 }
 
-// linger takes what the client still sends, so that it does not reset the connection before the
-// client has read the last answer: RFC 9112, 9.6.
+// linger takes what the client still sends, however much: bytes that nothing reads would reset the
+// connection before the client has read the last answer. RFC 9112, 9.6.
 func (c *conn) linger() {
 	half, ok := c.raw.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
 	rest := make([]byte, bufferSize)
-	for began, n := time.Now(), 0; n < lingerBytes && time.Since(began) < lingerTime && !c.server.stopping(); {
+	for began := time.Now(); time.Since(began) < lingerTime && !c.server.stopping(); {
 		c.raw.SetReadDeadline(time.Now().Add(lingerPause))
-		more, err := c.raw.Read(rest)
-		if err != nil {
+		if _, err := c.raw.Read(rest); err != nil {
 			return
 		}
-		n += more
 	}
 }

@@ -98,3 +98,25 @@ func TestClientThatWaits(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedUpload: a client that sends all of a long body before it reads gets the answer that
+// was written before.
+func TestRefusedUpload(t *testing.T) {
+	addr := listen(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) })
+	for range 3 {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 16777216\r\n\r\n")
+		for range 16 {
+			if _, err := c.Write(make([]byte, 1<<20)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 413 {
+			t.Fatal(resp, err)
+		}
+	}
+}

@@ -196,7 +196,7 @@ func TestLinger(t *testing.T) {
 		"sends and ends":  {400 * time.Millisecond, 10, 0},
 		"pauses too long": {time.Minute, 10, lingerPause},
 		"does not end":    {400 * time.Millisecond, 10, lingerTime},
-		"sends much":      {400 * time.Millisecond, lingerBytes / 10, 9 * 400 * time.Millisecond},
+		"sends much":      {400 * time.Millisecond, 1 << 20, lingerTime},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
