@@ -3,7 +3,7 @@
 // A [Pool] keeps the idle connections to one host. [Pool.Take] takes one of them, [Pool.Add]
 // adds a new one, and [Conn.RoundTrip] writes one request and reads the head of its answer, on
 // the caller's goroutine. A connection never sends a request twice, and reports which bytes of
-// it may have left. net/http writes the requests and parses the answers.
+// it may have left. net/http parses the answers.
 package h1
 
 import (
@@ -196,10 +196,7 @@ func (e *exchange) write(req *http.Request) error {
 	defer writers.Put(w)
 	w.Reset(e.conn.top)
 	defer w.Reset(nil)
-	err := req.Write(w)
-	if _, broken := w.Write(nil); broken != nil {
-		err = broken // net/http puts it into an error that does not unwrap
-	}
+	err := writeRequest(w, req)
 	if err == nil {
 		err = w.Flush()
 	}
