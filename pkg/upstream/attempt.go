@@ -334,15 +334,14 @@ func (u *Upstream) request(ctx context.Context, r *Request) (*http.Request, erro
 	// Opaque goes out unchanged; Path is for transports that read it.
 	to := &url.URL{Scheme: u.base.Scheme, Host: u.base.Host, Opaque: path, RawPath: path, RawQuery: query, ForceQuery: hasQuery}
 	to.Path, _ = url.PathUnescape(path)
-	req := &http.Request{
-		Method: r.Method, URL: to, Host: u.base.Host, Header: header,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		ContentLength: int64(len(r.Body)), Body: http.NoBody,
-	}
+	req := new(http.Request).WithContext(ctx)
+	req.Method, req.URL, req.Host, req.Header = r.Method, to, u.base.Host, header
+	req.Proto, req.ProtoMajor, req.ProtoMinor = "HTTP/1.1", 1, 1
+	req.ContentLength, req.Body = int64(len(r.Body)), http.NoBody
 	if len(r.Body) > 0 {
 		req.Body = io.NopCloser(bytes.NewReader(r.Body))
 	}
-	return req.WithContext(ctx), nil
+	return req, nil
 }
 
 // unpack returns the body without its content encoding, up to max bytes, and

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -60,6 +61,7 @@ type Pause struct {
 type rule struct {
 	Rule
 	program   *vm.Program
+	status    int  // the only one at which it can hold; zero for any
 	onFailure bool // evaluated if there is no whole answer
 	usesBody  bool
 }
@@ -95,7 +97,27 @@ func compileRule(r Rule, fault func(field string, err error)) rule {
 	if err != nil {
 		return rule{}
 	}
-	return rule{r, program, names(program, "error", "sent"), names(program, "body")}
+	return rule{r, program, statusOf(program.Node()), names(program, "error", "sent"), names(program, "body")}
+}
+
+// statusOf returns the status that a condition demands, such as 409 of status == 409 and keyed;
+// zero if it demands none.
+func statusOf(condition ast.Node) int {
+	b, ok := condition.(*ast.BinaryNode)
+	if !ok {
+		return 0
+	}
+	switch b.Operator {
+	case "and", "&&":
+		return cmp.Or(statusOf(b.Left), statusOf(b.Right))
+	case "==":
+		name, _ := b.Left.(*ast.IdentifierNode)
+		value, _ := b.Right.(*ast.IntegerNode)
+		if name != nil && name.Value == "status" && value != nil {
+			return value.Value
+		}
+	}
+	return 0
 }
 
 // Rules are compiled rules.
@@ -133,13 +155,13 @@ func (r *Rules) Judge(in *Input, status int, header http.Header, body []byte) *R
 }
 
 func (r *Rules) first(in *Input, a *answer) *Rule {
-	if len(r.rules) == 0 {
-		return nil
-	}
-	var env any = in.answer(a)
+	var env any
 	for i := range r.rules {
-		if a.failure != "" && !r.rules[i].onFailure {
+		if of := &r.rules[i]; a.failure != "" && !of.onFailure || of.status != 0 && of.status != a.status {
 			continue
+		}
+		if env == nil {
+			env = in.answer(a)
 		}
 		if v, err := in.machine.Run(r.rules[i].program, env); err == nil && v.(bool) {
 			return &r.rules[i].Rule

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // A Request is the request of a call, without host and connection.
@@ -71,7 +73,7 @@ func (r *Request) Check() error {
 			return fmt.Errorf("header name %q is not a token", name)
 		}
 		for _, v := range values {
-			if strings.ContainsFunc(v, func(c rune) bool { return control(c) && c != '\t' }) { // RFC 9110, section 5.5
+			if !httpguts.ValidHeaderFieldValue(v) { // RFC 9110, section 5.5
 				return fmt.Errorf("header %s holds a line break or another control byte", name)
 			}
 		}
@@ -81,11 +83,7 @@ func (r *Request) Check() error {
 
 func control(c rune) bool { return c < ' ' || c == 0x7f }
 
-func token(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
-		return c <= ' ' || c >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, c)
-	})
-}
+func token(s string) bool { return httpguts.ValidHeaderFieldName(s) }
 
 // printable shortens a text for an error.
 func printable(s string) string {

@@ -669,3 +669,28 @@ func TestInternationalHost(t *testing.T) {
 		t.Errorf("dialed at %s, named %s", own.address, own.security.ServerName)
 	}
 }
+
+// A rule that demands a status is not evaluated at another one.
+func TestStatusOfARule(t *testing.T) {
+	for when, want := range map[string]int{
+		`status == 429`:                              429,
+		`status == 409 and keyed`:                    409,
+		`keyed && (status == 409 && body("a") == 1)`: 409,
+		`method == "GET" and status == 303`:          303,
+		`status == 409 or keyed`:                     0,
+		`not (status == 409)`:                        0,
+		`status != 409`:                              0,
+		`status >= 400 and status < 500`:             0,
+		`status in [400, 401]`:                       0,
+		`keyed`:                                      0,
+		`sent and (status == 409 or error != "")`:    0,
+	} {
+		r, err := CompileRules([]Rule{{When: when, Is: Failed}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.rules[0].status != want {
+			t.Errorf("%s: %d, want %d", when, r.rules[0].status, want)
+		}
+	}
+}
