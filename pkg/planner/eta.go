@@ -51,6 +51,9 @@ type Forecast struct {
 // counts the calls that wait, not those that are yet to come.
 func (p *Planner[T]) ETA(now time.Time, it *Item[T], other Elsewhere) Forecast {
 	f := Forecast{At: now, Limit: -1}
+	if len(p.classes) == 0 && other.Ahead == 0 && other.Hung == nil && p.free(now, it.Demand) { // as most calls find it
+		return f
+	}
 	opens := now // all pauses are over
 	for _, n := range it.Demand.Needs {
 		if until := p.ledger.Usage(now, n.Limit, n.Key).PausedUntil; n.Limit != other.Without-1 && until.After(opens) {

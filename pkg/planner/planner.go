@@ -198,7 +198,7 @@ func (p *Planner[T]) Dispatch(now time.Time, most int, send func(T)) (more bool)
 func (p *Planner[T]) Probe(now time.Time) *Item[T] {
 	var first *class[T]
 	for _, cl := range p.classes {
-		if cl.demand.Repeatable && (first == nil || cl.rank().before(first.rank())) && p.free(now, cl) {
+		if cl.demand.Repeatable && (first == nil || cl.rank().before(first.rank())) && p.free(now, cl.demand) {
 			first = cl
 		}
 	}
@@ -212,9 +212,9 @@ func (p *Planner[T]) Probe(now time.Time) *Item[T] {
 	return p.depart(now, first)
 }
 
-// free reports whether the permits of a class are free.
-func (p *Planner[T]) free(now time.Time, cl *class[T]) bool {
-	for _, n := range cl.demand.Needs {
+// free reports whether the permits of a demand are free.
+func (p *Planner[T]) free(now time.Time, d *Demand) bool {
+	for _, n := range d.Needs {
 		if p.wait(now, n) > 0 {
 			return false
 		}

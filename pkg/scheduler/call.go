@@ -61,8 +61,9 @@ type Request struct {
 	// ends during an attempt, Leave is called at once, on another goroutine, with the results of Do;
 	// Do returns them when the attempt has ended and Leave has returned.
 	Leave func(c *Call, err error)
-	// Left, if set beside Leave, is asked before each attempt whether the caller has left, where
-	// that may be known before ctx ends. If it is true the call is not sent; ctx must end then.
+	// Left, if set beside Leave, is asked before each attempt of a call that has waited whether its
+	// caller has left, where that may be known before ctx ends. If it is true the call is not sent;
+	// ctx must end then.
 	Left func() bool
 
 	origin *origin // nil for a call of a caller

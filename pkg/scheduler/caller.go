@@ -39,13 +39,13 @@ func (c *caller) grant(a *attempt) bool {
 // await makes the attempts that the loop grants the caller of a call, until the call has ended. It
 // is false if the caller's ctx ends before.
 func (c *call) await(s *Scheduler) bool {
-	for {
+	for waited := len(c.caller.granted) == 0; ; waited = true {
 		select {
 		case a, more := <-c.caller.granted:
 			if !more {
 				return true
 			}
-			if c.stay(s, a) {
+			if c.stay(s, a, waited) {
 				continue
 			}
 		case <-c.caller.ctx.Done():
@@ -63,13 +63,14 @@ func (c *call) await(s *Scheduler) bool {
 }
 
 // stay makes an attempt; false if the caller's ctx ends meanwhile, and Request.Leave has returned.
-func (c *call) stay(s *Scheduler, a *attempt) bool {
+// Before the attempt of a call that has waited its caller may be found to have left.
+func (c *call) stay(s *Scheduler, a *attempt, waited bool) bool {
 	caller := c.caller
 	if caller.ctx.Done() == nil {
 		a.run()
 		return true
 	}
-	if caller.hasLeft != nil && caller.hasLeft() || caller.ctx.Err() != nil {
+	if waited && caller.hasLeft != nil && caller.hasLeft() || caller.ctx.Err() != nil {
 		s.loop.ask(context.WithoutCancel(caller.ctx), func(now time.Time) { c.up.abandon(now, c) })
 		c.unsend(s, a)
 		return false

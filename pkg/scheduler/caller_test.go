@@ -155,7 +155,7 @@ func TestLeft(t *testing.T) {
 			}
 			ctx, leave := context.WithCancel(t.Context())
 			asked := 0
-			_, c, err := s.Do(ctx, Request{Upstream: "api", Target: "/leaves", Leave: func(*Call, error) {
+			_, c, err := s.Do(ctx, Request{Upstream: "api", Target: "/leaves", NotBefore: time.Now().Add(sec), Leave: func(*Call, error) {
 				t.Error("the caller is told during no attempt")
 			}, Left: func() bool {
 				if asked++; asked <= before {
