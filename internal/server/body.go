@@ -28,7 +28,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, reserve reser
 	c := connOf(r)
 	in := incoming{
 		conn: c, from: r.Body, length: r.ContentLength, limit: limit, reserve: reserve, release: func() {},
-		setDeadline: http.NewResponseController(w).SetReadDeadline, latest: time.Now().Add(bodyTimeout),
+		client: w, latest: time.Now().Add(bodyTimeout),
 	}
 	switch {
 	case in.length == 0:
@@ -55,15 +55,15 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, reserve reser
 // An incoming is a body that is being read. A client holds at most twice the memory of
 // the bytes that it has sent, and it must go on sending.
 type incoming struct {
-	conn        *conn // nil if it is not bounded
-	from        io.Reader
-	length      int64 // as announced; below 0 it is unknown
-	limit       int64 // bytes
-	reserve     reserveFunc
-	release     func() // gives back all that is reserved
-	reserved    int64  // bytes
-	setDeadline func(time.Time) error
-	latest      time.Time // for the last byte
+	conn     *conn // nil if it is not bounded
+	from     io.Reader
+	length   int64 // as announced; below 0 it is unknown
+	limit    int64 // bytes
+	reserve  reserveFunc
+	release  func() // gives back all that is reserved
+	reserved int64  // bytes
+	client   http.ResponseWriter
+	latest   time.Time // for the last byte
 }
 
 // read reads the body. Its errors do not contain the connection's addresses.
@@ -75,9 +75,11 @@ func (in *incoming) read() (body []byte, err error) {
 	body = make([]byte, 0, min(most, smallBody))
 	for due := 0; err == nil && int64(len(body)) < most; {
 		if len(body) >= due {
+			if due > 0 { // else it has just sent its head
+				in.conn.rest()
+			}
 			due = len(body) + pieceSize
-			in.conn.rest()
-			in.setDeadline(earlier(time.Now().Add(pieceTimeout), in.latest))
+			http.NewResponseController(in.client).SetReadDeadline(earlier(time.Now().Add(pieceTimeout), in.latest))
 		}
 		if len(body) == cap(body) {
 			if body, err = in.grow(body, most); err != nil {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +20,18 @@ type Metrics struct {
 	notified, asked                                     *prometheus.CounterVec
 	wait, attempt                                       *prometheus.HistogramVec
 	reloaded, loadedAt                                  prometheus.Gauge
+
+	mu    sync.RWMutex
+	calls map[string]*callMetrics // by upstream
+}
+
+// callMetrics are the metrics of an upstream that each call counts in: to find them by their
+// labels takes longer than to count.
+type callMetrics struct {
+	accepted, limited prometheus.Counter
+	attempts          map[upstream.Outcome]prometheus.Counter
+	ended             map[scheduler.State]prometheus.Counter
+	wait, attempt     prometheus.Observer
 }
 
 // NewMetrics returns metrics of a sidecar of a version; their Observe is for
@@ -35,6 +48,7 @@ func NewMetrics(version string) *Metrics {
 	}
 	m := &Metrics{
 		Registry: prometheus.NewRegistry(),
+		calls:    make(map[string]*callMetrics),
 		accepted: counter("calls_accepted_total", "Calls accepted from callers."),
 		refused:  counter("calls_refused_total", "Calls refused by Throttler itself.", "reason"),
 		ended:    counter("calls_ended_total", "Calls that finished, or became unknown.", "state"),
@@ -71,21 +85,54 @@ func (m *Metrics) Observe(e scheduler.Event) {
 	up := e.Call.Upstream
 	switch e.Kind {
 	case scheduler.EventAccepted:
-		m.accepted.WithLabelValues(up).Inc()
+		m.of(up).accepted.Inc()
 	case scheduler.EventRefused:
 		m.refused.WithLabelValues(up, string(e.Reason)).Inc()
 	case scheduler.EventAttempt:
-		m.attempts.WithLabelValues(up, string(e.Attempt.Outcome)).Inc()
+		c := m.of(up)
+		c.attempts[e.Attempt.Outcome].Inc()
 		if e.Attempt.Outcome == upstream.NotExecuted && e.Attempt.Status != 0 && !e.Alone {
-			m.limited.WithLabelValues(up).Inc()
+			c.limited.Inc()
 		}
-		m.wait.WithLabelValues(up).Observe(e.Attempt.SentAt.Sub(e.Call.AcceptedAt).Seconds())
-		m.attempt.WithLabelValues(up).Observe(e.Attempt.EndedAt.Sub(e.Attempt.SentAt).Seconds())
+		c.wait.Observe(e.Attempt.SentAt.Sub(e.Call.AcceptedAt).Seconds())
+		c.attempt.Observe(e.Attempt.EndedAt.Sub(e.Attempt.SentAt).Seconds())
 	case scheduler.EventPaused:
 		m.pauses.WithLabelValues(up, e.Limit, string(e.Reason)).Inc()
 	case scheduler.EventEnded:
-		m.ended.WithLabelValues(up, string(e.Call.State)).Inc()
+		m.of(up).ended[e.Call.State].Inc()
 	}
+}
+
+// of returns the metrics of an upstream, which begin at 0.
+func (m *Metrics) of(upstream string) *callMetrics {
+	m.mu.RLock()
+	c := m.calls[upstream]
+	m.mu.RUnlock()
+	if c != nil {
+		return c
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c = m.newCallMetrics(upstream)
+	m.calls[upstream] = c
+	return c
+}
+
+func (m *Metrics) newCallMetrics(name string) *callMetrics {
+	c := &callMetrics{
+		accepted: m.accepted.WithLabelValues(name), limited: m.limited.WithLabelValues(name),
+		attempts: make(map[upstream.Outcome]prometheus.Counter), ended: make(map[scheduler.State]prometheus.Counter),
+		wait: m.wait.WithLabelValues(name), attempt: m.attempt.WithLabelValues(name),
+	}
+	for _, outcome := range outcomes {
+		c.attempts[outcome] = m.attempts.WithLabelValues(name, string(outcome))
+	}
+	for _, s := range scheduler.States {
+		if s.Finished() || s == scheduler.Unknown {
+			c.ended[s] = m.ended.WithLabelValues(name, string(s))
+		}
+	}
+	return c
 }
 
 // Outcomes of attempts, causes of pauses, and reasons of refusals, as labels.
@@ -118,23 +165,12 @@ func (m *Metrics) Watch(s *scheduler.Scheduler) {
 
 // start creates the counters of an upstream, at 0.
 func (m *Metrics) start(name string) {
-	m.accepted.WithLabelValues(name)
-	m.limited.WithLabelValues(name)
+	m.of(name)
 	for _, cause := range pauseCauses {
 		m.pauses.WithLabelValues(name, "", cause)
 	}
-	m.wait.WithLabelValues(name)
-	m.attempt.WithLabelValues(name)
 	for _, reason := range refusals {
 		m.refused.WithLabelValues(name, string(reason))
-	}
-	for _, outcome := range outcomes {
-		m.attempts.WithLabelValues(name, string(outcome))
-	}
-	for _, s := range scheduler.States {
-		if s.Finished() || s == scheduler.Unknown {
-			m.ended.WithLabelValues(name, string(s))
-		}
 	}
 }
 
