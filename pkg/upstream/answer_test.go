@@ -3,7 +3,6 @@ package upstream
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -311,25 +310,26 @@ func TestInspectionAtItsBound(t *testing.T) {
 func TestLongBodyMayTakeItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, closes := range []bool{true, false} {
-			ctx, cancel := context.WithCancelCause(t.Context())
+			life := new(lifetime)
+			life.begin(t.Context(), time.Second)
 			head, _ := inspect(io.NopCloser(strings.NewReader("0123456789")), 1, -1, 0)
-			body := &tail{head, cancel, time.AfterFunc(time.Second, func() { cancel(errTimeout) }), time.Second}
+			body := &tail{head, life, time.Second}
 			for range 5 {
 				time.Sleep(900 * time.Millisecond)
-				if n, err := body.Read(make([]byte, 1)); n != 1 || err != nil || ctx.Err() != nil {
-					t.Fatalf("%d bytes, %v, the context is %v", n, err, ctx.Err())
+				if n, err := body.Read(make([]byte, 1)); n != 1 || err != nil || life.Err() != nil {
+					t.Fatalf("%d bytes, %v, its attempt: %v", n, err, life.Err())
 				}
 			}
 			if closes {
-				if body.Close(); body.idle.Stop() {
+				if body.Close(); life.timer.Stop() {
 					t.Error("the timer of a closed body runs on")
 				}
 				continue
 			}
 			time.Sleep(time.Second)
 			synctest.Wait()
-			if context.Cause(ctx) != errTimeout {
-				t.Errorf("a body that nothing reads: %v, want the time-out", context.Cause(ctx))
+			if cause := life.end(nil); cause != errTimeout {
+				t.Errorf("a body that nothing reads: %v, want the time-out", cause)
 			}
 		}
 	})

@@ -100,8 +100,14 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 	if err != nil {
 		return unsendable(err)
 	}
-	life := newLifetime(ctx, u.Timeout)
-	r, err = u.sign(life.ctx, r)
+	parts := new(struct { // in one allocation
+		life lifetime
+		wire wire
+		in   Input
+	})
+	life, wire := &parts.life, &parts.wire
+	life.begin(ctx, u.Timeout)
+	r, err = u.sign(life, r)
 	if err != nil {
 		return unsigned(life.end(err))
 	}
@@ -109,8 +115,8 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 		life.end(nil)
 		return &Result{Outcome: NotExecuted, Reason: "never sent: " + errRevoked.Error(), AnsweredAt: time.Now(), Err: errRevoked}
 	}
-	wire := &wire{cancel: life.cancel, latest: r.Latest, revoked: r.Revoked}
-	req, err := u.request(life.ctx, r)
+	wire.life, wire.latest, wire.revoked = life, r.Latest, r.Revoked
+	req, err := u.request(life, r)
 	if err != nil {
 		life.end(nil)
 		return unsendable(err)
@@ -118,19 +124,20 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 	wire.at = time.Now() // until a connection is known
 	resp, err := wire.exchange(transport, req)
 	res := &Result{SentAt: wire.at, AnsweredAt: time.Now(), Response: resp}
-	if err != nil && u.own && wire.unsendable(err) && life.ctx.Err() == nil {
+	if err != nil && u.own && wire.unsendable(err) && life.Err() == nil {
 		life.end(nil)
 		return unsendable(err)
 	}
+	in := u.input(&parts.in, r)
 	if err != nil {
-		u.unanswered(res, u.input(r), wire, life.end(err))
+		u.unanswered(res, in, wire, life.end(err))
 		return res
 	}
 	if began := wire.beganAt(); !began.IsZero() {
 		res.AnsweredAt = began
 	}
 	res.WrittenAt = wire.writtenAt(res.AnsweredAt)
-	u.answered(res, u.input(r), life, delay)
+	u.answered(res, in, life, delay)
 	return res
 }
 
@@ -150,12 +157,12 @@ func (u *Upstream) answered(res *Result, in *Input, life *lifetime, delay time.D
 	case ended:
 		life.end(nil)
 		resp.Body.Close()
-		resp.Body = io.NopCloser(bytes.NewReader(start))
+		resp.Body = newBody(start)
 	default:
 		// From here on BodyTimeout bounds each read, not Timeout the whole.
 		res.Truncated = true
 		life.timer.Reset(u.BodyTimeout)
-		resp.Body = &tail{head: head, cancel: life.cancel, idle: life.timer, timeout: u.BodyTimeout}
+		resp.Body = &tail{head: head, life: life, timeout: u.BodyTimeout}
 	}
 	if resp.StatusCode == http.StatusUnauthorized && u.renewed(in.r) { // certain, so no rule is asked
 		res.Outcome, res.Unprocessed, res.Reason = NotExecuted, true, "status 401, and the signer renews its credentials"
@@ -166,29 +173,6 @@ func (u *Upstream) answered(res *Result, in *Input, life *lifetime, delay time.D
 	a := &answer{status: resp.StatusCode, header: resp.Header, body: body, partial: res.Truncated || !whole, sent: true}
 	u.rules.decide(res, in, a)
 	res.Charges = u.charges.of(in, a)
-}
-
-// A lifetime is the context of an attempt and the timer that cancels it.
-type lifetime struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
-}
-
-func newLifetime(ctx context.Context, timeout time.Duration) *lifetime {
-	ctx, cancel := context.WithCancelCause(ctx)
-	return &lifetime{ctx, cancel, time.AfterFunc(timeout, func() { cancel(errTimeout) })}
-}
-
-// end cancels the context. It returns the cause of an earlier cancellation, which
-// explains err, and err if there was none.
-func (l *lifetime) end(err error) error {
-	if cause := context.Cause(l.ctx); cause != nil {
-		err = cause
-	}
-	l.cancel(nil)
-	l.timer.Stop()
-	return err
 }
 
 // sign returns a copy of the request that the signer has completed. A panic of
@@ -325,9 +309,9 @@ func (u *Upstream) request(ctx context.Context, r *Request) (*http.Request, erro
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	header := EndToEnd(r.Header)
-	if header.Get("User-Agent") == "" {
-		header["User-Agent"] = []string{""} // keeps net/http from adding its own
+	header := r.Header
+	if !u.own || !endToEnd(header) { // another transport may change it
+		header = EndToEnd(header)
 	}
 	target := u.base.Path + r.Target
 	path, query, hasQuery := strings.Cut(target, "?")
@@ -339,10 +323,21 @@ func (u *Upstream) request(ctx context.Context, r *Request) (*http.Request, erro
 	req.Proto, req.ProtoMajor, req.ProtoMinor = "HTTP/1.1", 1, 1
 	req.ContentLength, req.Body = int64(len(r.Body)), http.NoBody
 	if len(r.Body) > 0 {
-		req.Body = io.NopCloser(bytes.NewReader(r.Body))
+		req.Body = newBody(r.Body)
 	}
 	return req, nil
 }
+
+// A memoryBody lies in memory.
+type memoryBody struct{ bytes.Reader }
+
+func newBody(b []byte) *memoryBody {
+	in := new(memoryBody)
+	in.Reset(b)
+	return in
+}
+
+func (*memoryBody) Close() error { return nil }
 
 // unpack returns the body without its content encoding, up to max bytes, and
 // reports whether it is complete.

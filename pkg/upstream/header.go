@@ -30,7 +30,7 @@ func Fields(h http.Header) iter.Seq2[string, []string] {
 	return func(yield func(string, []string) bool) {
 		named := h["Connection"]
 		for name, values := range h {
-			if slices.Contains(hopByHop, name) || strings.HasPrefix(name, "Throttler-") || listed(named, name) {
+			if ofOneHop(name, named) {
 				continue
 			}
 			if !yield(name, values) {
@@ -38,6 +38,21 @@ func Fields(h http.Header) iter.Seq2[string, []string] {
 			}
 		}
 	}
+}
+
+// ofOneHop reports whether a field concerns one hop; named are the values of Connection.
+func ofOneHop(name string, named []string) bool {
+	return slices.Contains(hopByHop, name) || strings.HasPrefix(name, "Throttler-") || listed(named, name)
+}
+
+// endToEnd reports whether all fields of a header go to the other end.
+func endToEnd(h http.Header) bool {
+	for name := range h {
+		if ofOneHop(name, nil) { // Connection is one itself
+			return false
+		}
+	}
+	return true
 }
 
 // listed reports whether lists, such as those of Connection, name a field.

@@ -56,8 +56,8 @@ func (u *Upstream) keyed(in *Input) bool {
 }
 
 // input returns the Input of a request for the rules.
-func (u *Upstream) input(r *Request) *Input {
-	in := NewInput(r)
+func (u *Upstream) input(in *Input, r *Request) *Input {
+	in.r = r
 	in.keyed = u.keyed(in)
 	return in
 }

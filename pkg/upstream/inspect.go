@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"slices"
 	"sync"
@@ -17,7 +16,7 @@ type head struct {
 	max  int
 	size int // of the body up to max; -1 if it is not known
 
-	done chan struct{} // closed when reading ahead has ended
+	done chan struct{} // closed when reading ahead has ended; nil if it had when the inspection was
 	err  error         // read error that ended it, io.EOF at the end of the body; nil if enough was read. Set before done closes.
 
 	mu   sync.Mutex
@@ -32,12 +31,16 @@ type head struct {
 // on after it; closing the head waits for its end. Size is that of the body, below
 // zero if it is not known.
 func inspect(body io.ReadCloser, max, size int64, delay time.Duration) (*head, []byte) {
-	h := &head{body: body, max: int(max), size: int(min(size, max)), done: make(chan struct{})}
+	h := &head{body: body, max: int(max), size: int(min(size, max))}
 	if delay == 0 || arrived(body, size) {
 		h.fill()
 		return h, h.buf
 	}
-	go h.fill()
+	h.done = make(chan struct{})
+	go func() {
+		defer close(h.done)
+		h.fill()
+	}()
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
@@ -61,7 +64,6 @@ const maxRead = 16 << 10
 
 // fill reads ahead.
 func (h *head) fill() {
-	defer close(h.done)
 	for {
 		h.mu.Lock()
 		room := h.size + 1 - len(h.buf) // with a byte for its end
@@ -89,11 +91,20 @@ func (h *head) fill() {
 // ended reports whether the body has been read to its end or an error, and returns
 // io.EOF or the error.
 func (h *head) ended() (bool, error) {
-	select {
-	case <-h.done:
-		return h.err != nil, h.err
-	default:
-		return false, nil
+	if h.done != nil {
+		select {
+		case <-h.done:
+		default:
+			return false, nil
+		}
+	}
+	return h.err != nil, h.err
+}
+
+// wait waits until reading ahead has ended.
+func (h *head) wait() {
+	if h.done != nil {
+		<-h.done
 	}
 }
 
@@ -102,7 +113,7 @@ func (h *head) Read(p []byte) (int, error) {
 	if n := h.read(p); n > 0 || len(p) == 0 {
 		return n, nil
 	}
-	<-h.done
+	h.wait()
 	if n := h.read(p); n > 0 {
 		return n, nil
 	}
@@ -122,7 +133,7 @@ func (h *head) read(p []byte) int {
 
 func (h *head) Close() error {
 	err := h.body.Close()
-	<-h.done
+	h.wait()
 	return err
 }
 
@@ -130,18 +141,16 @@ func (h *head) Close() error {
 // its time-out.
 type tail struct {
 	*head
-	cancel  context.CancelCauseFunc
-	idle    *time.Timer
+	life    *lifetime
 	timeout time.Duration
 }
 
 func (t *tail) Read(p []byte) (int, error) {
-	t.idle.Reset(t.timeout)
+	t.life.timer.Reset(t.timeout)
 	return t.head.Read(p)
 }
 
 func (t *tail) Close() error {
-	t.idle.Stop()
-	t.cancel(nil) // ends reading ahead
+	t.life.end(nil) // and reading ahead
 	return t.head.Close()
 }

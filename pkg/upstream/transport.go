@@ -139,14 +139,14 @@ func speaksHTTP2(c net.Conn) bool {
 
 // RoundTrip implements [http.RoundTripper]. The request may be sent again over HTTP/2.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	return t.send(req, &wire{cancel: func(error) {}})
+	return t.send(req, new(wire))
 }
 
 // send sends a request.
 func (t *transport) send(req *http.Request, w *wire) (*http.Response, error) {
 	w.asked = true
 	for {
-		var first opened
+		var first *opened
 		if !t.shared.Load() {
 			c := t.pool.Take()
 			if c == nil {
@@ -159,13 +159,16 @@ func (t *transport) send(req *http.Request, w *wire) (*http.Response, error) {
 				return w.over(c, req, t.head)
 			}
 			t.shared.Store(true)
+			first = new(opened)
 			first.conn.Store(c)
-			req = req.WithContext(context.WithValue(req.Context(), openedKey{}, &first))
+			req = req.WithContext(context.WithValue(req.Context(), openedKey{}, first))
 		}
 		w.asked = false
 		resp, err := w.traced(t.http2, req)
-		if c := first.conn.Swap(nil); c != nil { // there was another one
-			c.Close()
+		if first != nil {
+			if c := first.conn.Swap(nil); c != nil { // there was another one
+				c.Close()
+			}
 		}
 		if !errors.Is(err, errNotHTTP2) {
 			return resp, err

@@ -1,9 +1,9 @@
 package upstream
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -17,7 +17,7 @@ import (
 
 // wire watches the connections of one request.
 type wire struct {
-	cancel  context.CancelCauseFunc
+	life    *lifetime    // of the attempt; nil if there is none
 	latest  time.Time    // no byte of the request leaves later; zero: no bound
 	revoked *atomic.Bool // no byte of the request leaves once it is set; may be nil
 
@@ -53,7 +53,13 @@ func (w *wire) over(c *h1.Conn, req *http.Request, wait time.Duration) (resp *ht
 
 // traced sends the request by another transport, which may report its connections.
 func (w *wire) traced(t http.RoundTripper, req *http.Request) (*http.Response, error) {
-	return t.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), w.trace())))
+	req = req.WithContext(httptrace.WithClientTrace(req.Context(), w.trace()))
+	if _, given := req.Header["User-Agent"]; !given {
+		header := http.Header{"User-Agent": {""}} // keeps net/http from adding its own
+		maps.Copy(header, req.Header)
+		req.Header = header
+	}
+	return t.RoundTrip(req)
 }
 
 // take notes that the request has its connection, or returns why no byte of it may leave.
@@ -80,7 +86,7 @@ func (w *wire) trace() *httptrace.ClientTrace {
 		GetConn: func(string) {
 			w.asked = true
 			if w.connected {
-				w.cancel(errRepeat)
+				w.life.cancel(errRepeat)
 			}
 		},
 		GotConn:          w.got,
@@ -116,7 +122,7 @@ func (w *wire) got(info httptrace.GotConnInfo) {
 		w.first, refused = info.Conn, w.take()
 	}
 	if refused != nil {
-		w.cancel(refused)
+		w.life.cancel(refused)
 		if !w.shared {
 			info.Conn.Close()
 		}

@@ -19,18 +19,17 @@ import (
 // TestTrace: a transport that is not our own reports the connection, the end of the request and
 // the first byte of its answer.
 func TestTrace(t *testing.T) {
-	var cancelled error
-	w := &wire{cancel: func(err error) { cancelled = err }}
+	w := &wire{life: new(lifetime)}
 	trace := w.trace()
 	trace.GetConn("")
-	if !w.asked || cancelled != nil {
-		t.Errorf("asked is %v, cancelled %v before the first connection", w.asked, cancelled)
+	if !w.asked || w.life.Err() != nil {
+		t.Errorf("asked is %v, cancelled %v before the first connection", w.asked, w.life.Err())
 	}
 	before := time.Now()
 	w.connected = true
 	trace.GetConn("")
-	if cancelled != errRepeat {
-		t.Errorf("a second connection: cancelled %v", cancelled)
+	if w.life.cause != errRepeat {
+		t.Errorf("a second connection: cancelled %v", w.life.cause)
 	}
 	if w.wrote() != true || !w.beganAt().IsZero() {
 		t.Error("a transport that reports nothing may have written, and no answer has begun")
@@ -91,15 +90,14 @@ func TestRefusedConnection(t *testing.T) {
 			tt.wire.revoked.Store(true)
 		}
 		for _, shared := range []bool{false, true} {
-			var cancelled error
-			w := &wire{cancel: func(err error) { cancelled = err }, latest: tt.wire.latest, revoked: tt.wire.revoked, connected: tt.wire.connected}
+			w := &wire{life: new(lifetime), latest: tt.wire.latest, revoked: tt.wire.revoked, connected: tt.wire.connected}
 			c, there := net.Pipe()
 			if shared {
 				c = sharedConn(t)
 			}
 			before := time.Now()
 			w.got(httptrace.GotConnInfo{Conn: c})
-			if cancelled != tt.want || w.shared != shared || !tt.wire.connected && w.at.Before(before) {
+			if cancelled := w.life.cause; cancelled != tt.want || w.shared != shared || !tt.wire.connected && w.at.Before(before) {
 				t.Errorf("%s, shared is %v: cancelled %v, want %v; taken at %v", name, shared, cancelled, tt.want, w.at)
 			}
 			c.SetWriteDeadline(time.Now().Add(-time.Second))

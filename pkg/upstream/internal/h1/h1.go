@@ -111,14 +111,14 @@ func (c *Conn) RoundTrip(ctx context.Context, req *http.Request, wait time.Durat
 	}
 	e := &exchange{conn: c}
 	c.socket.wrote.Store(false)
-	e.stop = context.AfterFunc(ctx, c.abort)
+	e.stop = afterFunc(ctx, c.abort)
 	resp, began, err := e.roundTrip(req, wait)
 	if err != nil {
 		e.end(false) // no byte leaves any more
 	}
 	p := Progress{Wrote: c.socket.wrote.Load(), Began: began}
-	if at := e.written.Load(); at != nil {
-		p.Written = *at
+	if e.whole.Load() {
+		p.Written = e.written
 	}
 	if err != nil {
 		return nil, p, err
@@ -131,13 +131,25 @@ func (c *Conn) RoundTrip(ctx context.Context, req *http.Request, wait time.Durat
 	return resp, p, nil
 }
 
+// afterFunc is [context.AfterFunc]. A context with such a method of its own does without the context
+// that it makes.
+func afterFunc(ctx context.Context, f func()) (stop func() bool) {
+	if own, ok := ctx.(interface {
+		AfterFunc(f func()) (stop func() bool)
+	}); ok {
+		return own.AfterFunc(f)
+	}
+	return context.AfterFunc(ctx, f)
+}
+
 // An exchange is a request on a connection, and the body of its answer.
 type exchange struct {
 	io.ReadCloser // of net/http
 	conn          *Conn
 	stop          func() bool // of the context
-	written       atomic.Pointer[time.Time]
-	last          bool // the connection carries no other request
+	whole         atomic.Bool // the request is written
+	written       time.Time   // set before
+	last          bool        // the connection carries no other request
 	once          sync.Once
 	closed        atomic.Bool // the body
 
@@ -201,8 +213,8 @@ func (e *exchange) write(req *http.Request) error {
 		err = w.Flush()
 	}
 	if err == nil {
-		now := time.Now()
-		e.written.Store(&now)
+		e.written = time.Now()
+		e.whole.Store(true)
 	}
 	return err
 }
@@ -278,7 +290,7 @@ func (e *exchange) end(whole bool) {
 			case <-time.After(lastBytes):
 			}
 		}
-		if e.stop() && whole && !e.last && e.written.Load() != nil {
+		if e.stop() && whole && !e.last && e.whole.Load() {
 			c.pool.put(c)
 			return
 		}

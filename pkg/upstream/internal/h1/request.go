@@ -24,7 +24,7 @@ const fieldsOnStack = 32
 func writeRequest(w *bufio.Writer, req *http.Request) error {
 	target := req.URL.RequestURI()
 	host, err := httpguts.PunycodeHostPort(withoutZone(req.Host))
-	if err != nil || !httpguts.ValidHeaderFieldName(req.Method) || !httpguts.ValidHostHeader(host) || strings.ContainsFunc(target, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+	if err != nil || !httpguts.ValidHeaderFieldName(req.Method) || !httpguts.ValidHostHeader(host) || strings.ContainsFunc(target, control) {
 		return fmt.Errorf("method %q, host %q or the target holds a byte that no request may have", req.Method, req.Host)
 	}
 	w.WriteString(req.Method)
@@ -68,6 +68,8 @@ func writeRequest(w *bufio.Writer, req *http.Request) error {
 	}
 	return err
 }
+
+func control(c rune) bool { return c < ' ' || c == 0x7f }
 
 func writeField(w *bufio.Writer, name, value string) error {
 	if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
