@@ -133,7 +133,7 @@ var schedulerBugs = []bug{
 	{"the call of a client that leaves at its grant is sent", "pkg/scheduler/caller.go",
 		"	a.unsent = true\n", "", leaveTests},
 	{"a client that leaves during an attempt is not told", "pkg/scheduler/caller.go",
-		"		caller.leave(caller.stood, caller.ctx.Err())\n", "", leaveTests},
+		"		caller.client.Leave(caller.stood, caller.ctx.Err())\n", "", leaveTests},
 	{"Do returns before Leave has", "pkg/scheduler/caller.go",
 		"	caller.leaving.Wait()\n", "", leaveTests},
 	{"a panic of an attempt leaves its call being sent", "pkg/scheduler/attempt.go",

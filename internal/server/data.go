@@ -62,21 +62,17 @@ func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // do answers a client that waits for the response.
 func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
-	req.IdempotencyKey = r.Header.Get("Idempotency-Key") // counts for durable calls only
-	left := false
-	req.Leave = func(call *scheduler.Call, err error) {
-		left = true
-		d.dismiss(w, &req, disconnected(err, call))
-	}
-	req.Left = func() bool { return http1.Left(r) }
-	resp, call, err := d.Scheduler.Do(r.Context(), req)
+	c := &client{data: d, w: w, r: r, req: req}
+	c.req.IdempotencyKey = r.Header.Get("Idempotency-Key") // counts for durable calls only
+	c.req.Client = c
+	resp, call, err := d.Scheduler.Do(r.Context(), c.req)
 	switch {
-	case left:
+	case c.left:
 		return
 	case err != nil:
 		// Also where the client seems to have disconnected: one that has only closed
 		// its half of the connection must not take an empty 200 for a response.
-		d.refuse(w, &req, disconnected(err, call))
+		d.refuse(w, &c.req, disconnected(err, call))
 		return
 	}
 	defer resp.Body.Close()
@@ -89,18 +85,31 @@ func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request)
 	}
 }
 
-// dismiss refuses a request and closes its connection, while its handler goes on with the attempt.
-func (d *Data) dismiss(w http.ResponseWriter, r *scheduler.Request, err error) {
-	now := http.NewResponseController(w)
+// A client waits for the response to its request. It is a [scheduler.Client].
+type client struct {
+	data *Data
+	w    http.ResponseWriter
+	r    *http.Request
+	req  scheduler.Request
+	left bool // while its call was sent, and has its answer
+}
+
+// Left reports whether the client has closed its connection, or its half of it.
+func (c *client) Left() bool { return http1.Left(c.r) }
+
+// Leave refuses the request and closes its connection, while the handler goes on with the attempt.
+func (c *client) Leave(call *scheduler.Call, err error) {
+	c.left = true
+	now := http.NewResponseController(c.w)
 	defer func() {
 		if bug := recover(); bug != nil {
-			d.logBug(bug)
+			c.data.logBug(bug)
 		}
-		if c, _, err := now.Hijack(); err == nil {
-			c.Close()
+		if conn, _, err := now.Hijack(); err == nil {
+			conn.Close()
 		}
 	}()
-	d.refuse(w, r, err)
+	c.data.refuse(c.w, &c.req, disconnected(err, call))
 	now.Flush()
 }
 
@@ -178,8 +187,8 @@ func forward(w http.ResponseWriter, resp *http.Response, call *scheduler.Call) e
 	for name, values := range upstream.Fields(resp.Header) {
 		h[name] = values
 	}
-	if length := resp.Header.Get("Content-Length"); length != "" {
-		h.Set("Content-Length", length)
+	if length := resp.Header["Content-Length"]; len(length) > 0 && length[0] != "" {
+		h["Content-Length"] = length[:1:1]
 	}
 	setCallHeaders(h, call)
 	w.WriteHeader(resp.StatusCode)

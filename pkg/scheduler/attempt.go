@@ -118,8 +118,7 @@ func (a *attempt) once(do func(context.Context, *upstream.Request) *upstream.Res
 		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: "never sent: the client has left", AnsweredAt: time.Now()}
 	}
 	err := a.intend()
-	var ended *endedError
-	if errors.As(err, &ended) {
+	if ended := ended(err); ended != nil {
 		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: ended.Error(), AnsweredAt: time.Now(), Err: err}
 	}
 	if err != nil {

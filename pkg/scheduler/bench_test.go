@@ -33,7 +33,7 @@ func BenchmarkDo(b *testing.B) {
 	}
 	defer s.Close()
 	do := func() {
-		resp, _, err := s.Do(b.Context(), Request{Upstream: "api", Target: "/?app_id=1&method=refund", Method: "POST", Leave: func(*Call, error) {}})
+		resp, _, err := s.Do(b.Context(), Request{Upstream: "api", Target: "/?app_id=1&method=refund", Method: "POST", Client: staying{}})
 		if err != nil {
 			b.Fatal(err)
 		}

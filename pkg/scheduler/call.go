@@ -57,16 +57,21 @@ type Request struct {
 	// NoCopy tells that Header and Body are not changed any more: the call keeps them,
 	// and no copy.
 	NoCopy bool
-	// Leave, if set, lets Do make the attempts of the call on the goroutine of its caller. If ctx
-	// ends during an attempt, Leave is called at once, on another goroutine, with the results of Do;
-	// Do returns them when the attempt has ended and Leave has returned.
-	Leave func(c *Call, err error)
-	// Left, if set beside Leave, is asked before each attempt of a call that has waited whether its
-	// caller has left, where that may be known before ctx ends. If it is true the call is not sent;
-	// ctx must end then.
-	Left func() bool
+	// Client, if set, lets Do make the attempts of the call on the goroutine of its caller.
+	Client Client
 
 	origin *origin // nil for a call of a caller
+}
+
+// A Client stays in [Scheduler.Do] while its call is being sent, after its ctx has ended too.
+type Client interface {
+	// Leave is called at once if ctx ends during an attempt, on another goroutine, with the results
+	// of Do. Do returns them when the attempt has ended and Leave has returned.
+	Leave(c *Call, err error)
+	// Left reports whether the client has left, where that may be known before ctx ends. It is asked
+	// before each attempt of a call that has waited. If it is true the call is not sent; ctx must
+	// end then.
+	Left() bool
 }
 
 // An origin is why the scheduler makes a call of its own. The call goes by a service of
@@ -281,13 +286,14 @@ func (c *Call) SetHeaders(h http.Header, now time.Time) {
 // snapshot returns a copy that its receiver may keep.
 func (c *Call) snapshot() *Call {
 	var s *Call
-	if len(c.Attempts) == 1 { // as most calls have; one allocation does
+	if n := len(c.Attempts); n <= 1 { // as most calls have; one allocation does, also for the first
 		both := struct {
 			Call
 			only [1]Attempt
-		}{*c, [1]Attempt{c.Attempts[0]}}
+		}{Call: *c}
+		copy(both.only[:], c.Attempts)
 		s = &both.Call
-		s.Attempts = both.only[:]
+		s.Attempts = both.only[:n]
 	} else {
 		clone := *c
 		s = &clone

@@ -11,9 +11,8 @@ const storeTime = time.Second
 
 // A caller waits in Do for the end of its call, or for an answer that streams.
 type caller struct {
-	ctx     context.Context
-	leave   func(*Call, error) // Request.Leave
-	hasLeft func() bool        // Request.Left
+	ctx    context.Context
+	client Client // of the request
 
 	granted chan *attempt // the attempt that the caller is to make; closed when end is set
 	end     *Call         // the call as it ends; from then on its answer is the caller's
@@ -27,9 +26,9 @@ type caller struct {
 }
 
 // grant lets the caller make an attempt; false if it does not stay for it: its ctx may end, and
-// no Leave is set.
+// it has no Client.
 func (c *caller) grant(a *attempt) bool {
-	if c == nil || c.leave == nil && c.ctx.Done() != nil {
+	if c == nil || c.client == nil && c.ctx.Done() != nil {
 		return false
 	}
 	c.granted <- a
@@ -62,7 +61,7 @@ func (c *call) await(s *Scheduler) bool {
 	}
 }
 
-// stay makes an attempt; false if the caller's ctx ends meanwhile, and Request.Leave has returned.
+// stay makes an attempt; false if the caller's ctx ends meanwhile, and the client has left.
 // Before the attempt of a call that has waited its caller may be found to have left.
 func (c *call) stay(s *Scheduler, a *attempt, waited bool) bool {
 	caller := c.caller
@@ -70,7 +69,7 @@ func (c *call) stay(s *Scheduler, a *attempt, waited bool) bool {
 		a.run()
 		return true
 	}
-	if waited && caller.hasLeft != nil && caller.hasLeft() || caller.ctx.Err() != nil {
+	if waited && caller.client.Left() || caller.ctx.Err() != nil {
 		s.loop.ask(context.WithoutCancel(caller.ctx), func(now time.Time) { c.up.abandon(now, c) })
 		c.unsend(s, a)
 		return false
@@ -79,7 +78,7 @@ func (c *call) stay(s *Scheduler, a *attempt, waited bool) bool {
 	stop := context.AfterFunc(caller.ctx, func() {
 		defer caller.leaving.Done()
 		c.leave(s)
-		caller.leave(caller.stood, caller.ctx.Err())
+		caller.client.Leave(caller.stood, caller.ctx.Err())
 	})
 	a.run()
 	if stop() {

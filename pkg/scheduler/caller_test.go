@@ -15,6 +15,20 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
+// staying is a Client; its functions may be nil.
+type staying struct {
+	leave func(*Call, error)
+	left  func() bool
+}
+
+func (s staying) Leave(c *Call, err error) {
+	if s.leave != nil {
+		s.leave(c, err)
+	}
+}
+
+func (s staying) Left() bool { return s.left != nil && s.left() }
+
 // TestLeave: a caller that leaves during an attempt is told at once how its call stands, on
 // another goroutine; Do returns the same when the attempt and Leave have ended, and no other follows.
 // Before and between attempts Do returns at once. Without Leave it always does.
@@ -50,13 +64,13 @@ func TestLeave(t *testing.T) {
 						if tt.told != "" {
 							want = max(tt.took, tt.leaves+1500*ms) // the time of Leave
 						}
-						r.Leave = func(c *Call, err error) {
+						r.Client = staying{leave: func(c *Call, err error) {
 							if time.Since(f.start) != tt.leaves || !errors.Is(err, context.Canceled) {
 								t.Errorf("Leave has %v after %v", err, time.Since(f.start))
 							}
 							time.Sleep(1500 * ms)
 							told = c.State
-						}
+						}}
 					}
 					resp, c, err := s.Do(ctx, r)
 					if resp != nil {
@@ -96,7 +110,7 @@ func TestLeaveAtTheGrant(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			resp, c, err := s.Do(ctx, Request{Upstream: "api", Target: "/", Leave: func(*Call, error) {}})
+			resp, c, err := s.Do(ctx, Request{Upstream: "api", Target: "/", Client: staying{}})
 			if resp != nil {
 				resp.Body.Close()
 			}
@@ -155,14 +169,15 @@ func TestLeft(t *testing.T) {
 			}
 			ctx, leave := context.WithCancel(t.Context())
 			asked := 0
-			_, c, err := s.Do(ctx, Request{Upstream: "api", Target: "/leaves", NotBefore: time.Now().Add(sec), Leave: func(*Call, error) {
-				t.Error("the caller is told during no attempt")
-			}, Left: func() bool {
-				if asked++; asked <= before {
-					return false
-				}
-				leave()
-				return true
+			_, c, err := s.Do(ctx, Request{Upstream: "api", Target: "/leaves", NotBefore: time.Now().Add(sec), Client: staying{
+				func(*Call, error) { t.Error("the caller is told during no attempt") },
+				func() bool {
+					if asked++; asked <= before {
+						return false
+					}
+					leave()
+					return true
+				},
 			}})
 			if err != context.Canceled || c == nil || c.State != Cancelled || c.Reason != Gone || len(c.Attempts) != before+1 || c.Attempts[before].Outcome != upstream.NotExecuted {
 				t.Errorf("%v, %+v", err, c)

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"cmp"
-	"errors"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -65,8 +64,7 @@ func (u *upstreamState) complete(now time.Time, c *call, e ending) {
 	u.circuit.judge(now, c, r)
 	e.next.flight.carryOver(c.flight)
 	*c.flight = e.next.flight
-	var ended *endedError
-	if errors.As(r.Err, &ended) {
+	if ended := ended(r.Err); ended != nil {
 		c.flight.endedBy = ended.by
 	}
 	switch r.Outcome {

@@ -140,6 +140,16 @@ type endedError struct{ by string }
 
 func (e *endedError) Error() string { return "never sent: call " + e.by + " has ended it" }
 
+// ended returns the endedError in the chain of an error, nil if there is none.
+func ended(err error) *endedError {
+	if err == nil {
+		return nil
+	}
+	var e *endedError
+	errors.As(err, &e)
+	return e
+}
+
 // identityLocks are locks of identities. Each is held while its identity is looked up and
 // stored, since durable and other calls have two stores. A call of another identity does not
 // wait, so an identity costs a call no place in the order of its upstream.

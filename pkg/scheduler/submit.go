@@ -68,7 +68,7 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 		c.State = Cancelled
 		return nil, c.Call, err
 	}
-	c.caller = &caller{ctx: ctx, leave: r.Leave, hasLeft: r.Left, granted: make(chan *attempt, 1)}
+	c.caller = &caller{ctx: ctx, client: r.Client, granted: make(chan *attempt, 1)}
 	c.Deadline = earlier(c.Deadline, c.AcceptedAt.Add(sv.MaxWait))
 	if d, ok := ctx.Deadline(); ok {
 		c.Deadline = earlier(c.Deadline, d)
@@ -357,9 +357,9 @@ func (s *Scheduler) unstored(r *Request, err error) error {
 		return nil
 	}
 	var refused *Error
-	var ended *endedError
+	ended := ended(err)
 	switch {
-	case errors.As(err, &ended):
+	case ended != nil:
 		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("call %s, such as a cancel, a close or a reverse, has ended this identity (ends): no call of it is sent any more. Look at the upstream whether one was executed before; if none was, use a new business number", ended.by)}
 	case errors.As(err, &refused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
