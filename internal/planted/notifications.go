@@ -78,7 +78,7 @@ var (
 // bellBugs pass the wrong notifications on, or other bytes.
 var bellBugs = []bug{
 	{"a client that left keeps its connection", "internal/server/data.go",
-		"err == nil {\n			c.Close()\n", "err == nil {\n			_ = c\n", []string{"-run", "TestPlaceOf"}},
+		"err == nil {\n			conn.Close()\n", "err == nil {\n			_ = conn\n", []string{"-run", "TestPlaceOf"}},
 	{"a forged notification is passed on", "internal/server/notifications.go",
 		"		n.refuse(w, unverified,", "		defer n.passOn(w, r, req)\n		n.refuse(w, unverified,", bellTests},
 	{"a notification is passed on without its query", "internal/server/notifications.go",

@@ -3,6 +3,14 @@ package main
 var readers = []string{"-run", "TestRequestsThatPlatforms|TestMultipart|TestReadersAgree"}
 
 var upstreamBugs = []bug{
+	{"an attempt outlives its caller's context", "pkg/upstream/lifetime.go",
+		"	if ctx.Done() != nil {\n", "	if false {\n", []string{"-run", "TestLifetime|TestContextEnds", "-timeout", "30s"}},
+	{"an attempt has no time-out", "pkg/upstream/lifetime.go",
+		"func() { l.cancel(errTimeout) }", "func() {}", []string{"-run", "TestLifetime", "-timeout", "30s"}},
+	{"a field of one hop goes on", "pkg/upstream/header.go",
+		"		if ofOneHop(name, nil) {", "		if name == \"\" {", []string{"-run", "TestBytesGoOut"}},
+	{"a rule that may hold at any status is evaluated at one", "pkg/upstream/outcome.go",
+		"	case \"and\", \"&&\":\n", "	case \"and\", \"&&\", \"or\", \"||\":\n", []string{"-run", "TestStatusOfARule"}},
 	{"a payment that is being dialed is sent after its cancel", "pkg/upstream/wire.go",
 		"	case w.revoked != nil && w.revoked.Load():\n", "	case false:\n", []string{"-run", "TestRevoked"}},
 	{"a host in Unicode is named so to TLS", "pkg/upstream/transport.go",
@@ -65,9 +73,13 @@ var h1Bugs = []bug{
 	{"a long request is answered when it is written", "pkg/upstream/internal/h1/h1.go",
 		"	if req.ContentLength <= maxInline {\n", "	if true {\n", []string{"-timeout", "15s"}},
 	{"a connection is kept while a request is written to it", "pkg/upstream/internal/h1/h1.go",
-		" && e.written.Load() != nil {", " {", []string{"-timeout", "15s"}},
+		" && e.whole.Load() {", " {", []string{"-timeout", "15s"}},
 	{"a connection is kept after Connection: close", "pkg/upstream/internal/h1/h1.go",
 		"resp.Close || upgrade", "upgrade", []string{"-timeout", "15s"}},
 	{"a body is read on when its context has ended", "pkg/upstream/internal/h1/h1.go",
-		"	e.stop = context.AfterFunc(ctx, c.abort)\n", "	e.stop = func() bool { return true }\n", []string{"-timeout", "15s"}},
+		"	e.stop = afterFunc(ctx, c.abort)\n", "	e.stop = func() bool { return true }\n", []string{"-timeout", "15s"}},
+	{"a field begins another request", "pkg/upstream/internal/h1/request.go",
+		" || !httpguts.ValidHeaderFieldValue(value) {", " {", []string{"-run", "TestRequestsThatCannotBeWritten"}},
+	{"a request with a short body is whole", "pkg/upstream/internal/h1/request.go",
+		"err == nil && n != req.ContentLength {", "false {", []string{"-run", "TestRequestsThatCannotBeWritten", "-timeout", "15s"}},
 }

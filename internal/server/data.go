@@ -85,7 +85,7 @@ func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request)
 	}
 }
 
-// A client waits for the response to its request. It is a [scheduler.Client].
+// A client waits for the response to its request. It is that of its [scheduler.Request].
 type client struct {
 	data *Data
 	w    http.ResponseWriter

@@ -58,20 +58,17 @@ type Request struct {
 	// and no copy.
 	NoCopy bool
 	// Client, if set, lets Do make the attempts of the call on the goroutine of its caller.
-	Client Client
+	Client interface {
+		// Leave is called at once if ctx ends during an attempt, on another goroutine, with the
+		// results of Do. Do returns them when the attempt has ended and Leave has returned.
+		Leave(c *Call, err error)
+		// Left reports whether the client has left, where that may be known before ctx ends. It is
+		// asked before each attempt of a call that has waited. If it is true the call is not sent;
+		// ctx must end then.
+		Left() bool
+	}
 
 	origin *origin // nil for a call of a caller
-}
-
-// A Client stays in [Scheduler.Do] while its call is being sent, after its ctx has ended too.
-type Client interface {
-	// Leave is called at once if ctx ends during an attempt, on another goroutine, with the results
-	// of Do. Do returns them when the attempt has ended and Leave has returned.
-	Leave(c *Call, err error)
-	// Left reports whether the client has left, where that may be known before ctx ends. It is asked
-	// before each attempt of a call that has waited. If it is true the call is not sent; ctx must
-	// end then.
-	Left() bool
 }
 
 // An origin is why the scheduler makes a call of its own. The call goes by a service of

@@ -12,7 +12,10 @@ const storeTime = time.Second
 // A caller waits in Do for the end of its call, or for an answer that streams.
 type caller struct {
 	ctx    context.Context
-	client Client // of the request
+	client interface { // of the request
+		Leave(c *Call, err error)
+		Left() bool
+	}
 
 	granted chan *attempt // the attempt that the caller is to make; closed when end is set
 	end     *Call         // the call as it ends; from then on its answer is the caller's
