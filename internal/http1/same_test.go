@@ -21,6 +21,12 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain")
 	h.Set("Method", r.Method)
+	if length, ok := strings.CutPrefix(r.URL.RawQuery, "length="); ok {
+		h.Set("Content-Length", length)
+	}
+	if r.URL.RawQuery == "closed" {
+		r.Body.Close()
+	}
 	way := strings.TrimPrefix(r.URL.Path, "/")
 	if way == "unread" {
 		io.WriteString(w, "the body was not read")
@@ -39,7 +45,12 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 	case "long":
 		text += strings.Repeat("x", 3*maxPending)
+	case "full":
+		text = strings.Repeat("x", maxPending)
+	case "over":
+		text = strings.Repeat("x", maxPending+1)
 	case "length":
+		text += strings.Repeat("x", 3*maxPending)
 		h.Set("Content-Length", strconv.Itoa(len(text)))
 	case "too-long", "too-short":
 		h.Set("Content-Length", strconv.Itoa(len(text)+map[string]int{"too-long": -5, "too-short": 5}[way]))
@@ -47,6 +58,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		h.Set("Connection", "close")
 	case "coding":
 		h.Set("Transfer-Encoding", "chunked")
+		text += strings.Repeat("x", 3*maxPending) // net/http sends a short one in chunks, too
 	case "panic":
 		io.WriteString(w, "lost")
 		panic(http.ErrAbortHandler)
@@ -85,6 +97,9 @@ func answers(t testing.TB, addr, request string) string {
 	return normal(all.Bytes())
 }
 
+// refused is the end of answers whose last one is a refusal; before it is the status.
+const refused = " refused"
+
 // normal returns answers with their fields in order, without their dates. Whether the connection
 // lives on is told by the next answer, not by the field Connection.
 func normal(all []byte) string {
@@ -97,7 +112,7 @@ func normal(all []byte) string {
 		}
 		status := strings.TrimSpace(line)
 		if f := strings.Fields(status); len(f) > 1 && f[1] >= "400" { // the last answer, in the words of a server
-			return b.String() + "refused"
+			return b.String() + f[1] + refused
 		}
 		var head []string
 		for {
@@ -182,16 +197,30 @@ var requests = []string{
 	"GET /close HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /flushed HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /long HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /full HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /over HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /length HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /coding HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /?length=0 HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /long?length=x HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /long?length=-1 HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n",
 	"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"HEAD /long HTTP/1.1\r\nHost: a\r\n\r\n",
+	"HEAD /full HTTP/1.1\r\nHost: a\r\n\r\n",
+	"HEAD /over HTTP/1.1\r\nHost: a\r\n\r\n",
 	"HEAD /length HTTP/1.1\r\nHost: a\r\n\r\n",
+	"HEAD /?length=0 HTTP/1.1\r\nHost: a\r\n\r\n",
 	"HEAD /nothing HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"HEAD /nothing HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /204 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /304 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /204?length=5 HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /304?length=5 HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /200 HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /299 HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /999 HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /1000 HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /too-long HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /too-short HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /panic HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -200,6 +229,7 @@ var requests = []string{
 	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50\r\n\r\nhello",
+	"POST /?closed HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
 	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"POST / HTTP/1.1\r\nHost: a\r\nTrailer: X\r\nTransfer-Encoding: chunked\r\n\r\n5;ext=1\r\nhello\r\n0\r\nX: 1\r\n\r\n",
 	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nz\r\nhello\r\n0\r\n\r\n",
@@ -225,6 +255,9 @@ var requests = []string{
 	"GET http://b/x HTTP/1.1\r\nHost: a\r\n /b\r\n\r\n",
 	"GET http://b/x HTTP/1.1\r\nX: 1\r\nHost:\r\n\ta/b\r\nY: 2\r\n\r\n",
 	"GET / HTTP/1.1\r\nHost:\r\n\r\n",
+	"GET / HTTP/1.1\nHost:\n\n",
+	"GET / HTTP/1.1\r\nABCD: a\r\n\r\n",
+	"GET / HTTP/1.1\r\nHosts: a\r\n\r\n",
 	"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
 	"GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
 	"GET / HTTP/1.1\r\nhost:\ta\t\r\n\r\n",
@@ -236,6 +269,7 @@ var requests = []string{
 	"GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /\r\n\r\n",
 	"GET / HTTP/2.0\r\nHost: a\r\n\r\n",
+	"PRI / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET / HTTP/1.2\r\nHost: a\r\n\r\n",
 	"GET / http/1.1\r\nHost: a\r\n\r\n",
 	"G{T / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -283,8 +317,15 @@ func FuzzAnswersAsNetHTTP(f *testing.F) {
 		if bytes.Contains(request, []byte("CONNECT")) {
 			t.Skip("net/http's answer is that of its version")
 		}
+		if bytes.Contains(request, []byte("?length=")) {
+			t.Skip("net/http ends the connection of a handler that writes too much, also after a whole answer")
+		}
+		if bytes.Contains(request, []byte("?closed")) {
+			t.Skip("net/http reads the rest of a body that is closed")
+		}
 		got, want := answers(t, ours, string(request)), answers(t, theirs, string(request))
-		if before, refused := strings.CutSuffix(got, "refused"); got != want && (!refused || !strings.HasPrefix(want, before)) {
+		before, last := strings.CutSuffix(got, refused)
+		if before = strings.TrimRight(before, "0123456789"); got != want && (!last || !strings.HasPrefix(want, before)) {
 			t.Errorf("%q is answered by\n%s\nnot by\n%s", request, got, want)
 		}
 	})

@@ -49,11 +49,12 @@ func bubble(t *testing.T, h http.HandlerFunc, prepare func(), test func(t *testi
 			for _, c := range opened {
 				c.Close()
 			}
-			<-ended
+			next(t, ended, time.Hour)
 		}()
 		test(t, s, func() net.Conn {
 			here, there := net.Pipe()
 			opened = append(opened, here)
+			here.SetDeadline(time.Now().Add(24 * time.Hour))
 			l.conns <- there
 			synctest.Wait()
 			return here
@@ -73,6 +74,17 @@ func endsAfter(t *testing.T, c net.Conn, d time.Duration) {
 	if n, err := c.Read(make([]byte, 1)); n > 0 || err != io.EOF || time.Since(began) != d {
 		t.Errorf("%d bytes and %v after %v; want the end after %v", n, err, time.Since(began), d)
 	}
+}
+
+// next returns the next value of a channel, which comes within d.
+func next[T any](t *testing.T, values <-chan T, d time.Duration) (v T) {
+	t.Helper()
+	select {
+	case v = <-values:
+	case <-time.After(d):
+		t.Fatalf("nothing comes for %v", d)
+	}
+	return v
 }
 
 // ask sends a request and reads its answer.
@@ -114,6 +126,16 @@ func TestTimeouts(t *testing.T) {
 		}
 		drips(dial())
 		c = dial()
+		time.Sleep(s.HeaderTimeout / 2)
+		io.WriteString(c, "GET /")
+		endsAfter(t, c, s.HeaderTimeout/2) // the time of the first head runs since the connection began
+		c = dial()
+		ask(t, c, get)
+		time.Sleep(coarse)
+		ask(t, c, get)
+		synctest.Wait()
+		endsAfter(t, c, s.IdleTimeout)
+		c = dial()
 		ask(t, c, get)
 		time.Sleep(time.Minute)
 		drips(c)
@@ -137,19 +159,19 @@ func TestTimeToTakeAnAnswer(t *testing.T) {
 			time.Sleep(s.WriteTimeout - coarse)
 			c.Read(make([]byte, writeSize))
 		}
-		if err := <-wrote; err != nil {
+		if err := next(t, wrote, time.Hour); err != nil {
 			t.Errorf("an answer that is taken in parts: %v", err)
 		}
 		c = dial()
 		began := time.Now()
 		io.WriteString(c, get)
-		if err := <-wrote; err == nil || time.Since(began) != s.WriteTimeout {
+		if err := next(t, wrote, time.Hour); err == nil || time.Since(began) != s.WriteTimeout {
 			t.Errorf("an answer that is not taken: %v after %v", err, time.Since(began))
 		}
 		c = dial()
 		began = time.Now()
 		io.WriteString(c, "GET /own HTTP/1.1\r\nHost: a\r\n\r\n")
-		if err := <-wrote; err == nil || time.Since(began) != 5*time.Second {
+		if err := next(t, wrote, time.Hour); err == nil || time.Since(began) != 5*time.Second {
 			t.Errorf("a deadline of the handler: %v after %v", err, time.Since(began))
 		}
 	})
@@ -166,7 +188,7 @@ func TestDeadlineOfABody(t *testing.T) {
 	bubble(t, h, func() { read = make(chan error, 1) }, func(t *testing.T, s *Server, dial func() net.Conn) {
 		c := dial()
 		ask(t, c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
-		if err := <-read; err != nil {
+		if err := next(t, read, time.Hour); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(s.IdleTimeout - time.Second)
@@ -174,7 +196,7 @@ func TestDeadlineOfABody(t *testing.T) {
 		if resp := ask(t, c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nx"); !resp.Close {
 			t.Error("the connection lives on, with the rest of a body")
 		}
-		if err := <-read; err == nil || time.Since(began) != time.Second {
+		if err := next(t, read, time.Hour); err == nil || time.Since(began) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
@@ -195,7 +217,7 @@ func TestLinger(t *testing.T) {
 	}{
 		"sends and ends":  {400 * time.Millisecond, 10, 0},
 		"pauses too long": {time.Minute, 10, lingerPause},
-		"does not end":    {400 * time.Millisecond, 10, lingerTime},
+		"does not end":    {400 * time.Millisecond, 10, lingerTime + 400*time.Millisecond}, // its next piece is refused
 		"sends much":      {400 * time.Millisecond, 1 << 20, lingerTime},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,7 +248,7 @@ func TestLinger(t *testing.T) {
 					}
 					time.Sleep(tt.every)
 				}
-				if d := time.Since(began); tt.ends > 0 && (d < tt.ends || d > tt.ends+time.Second) {
+				if d := time.Since(began); tt.ends > 0 && d != tt.ends {
 					t.Errorf("the connection ended after %v, want %v", d, tt.ends)
 				}
 				s.Stop()
@@ -280,11 +302,15 @@ func TestStop(t *testing.T) {
 		if resp := ask(t, slow, ""); !resp.Close {
 			t.Error("a connection of a server that stops lives on")
 		}
-		if err := <-down; err != nil {
+		if err := next(t, down, time.Hour); err != nil {
 			t.Error(err)
 		}
-		if err := s.Serve(pipes{make(chan net.Conn)}); err != http.ErrServerClosed {
+		again := pipes{make(chan net.Conn)}
+		if err := s.Serve(again); err != http.ErrServerClosed {
 			t.Errorf("serves again: %v", err)
+		}
+		if _, err := again.Accept(); err != net.ErrClosed {
+			t.Errorf("the listener of a server that is stopped: %v", err)
 		}
 	})
 	if err := newServer(nil).Shutdown(t.Context()); err != nil {
@@ -334,7 +360,7 @@ func TestClose(t *testing.T) {
 		io.WriteString(c, get)
 		synctest.Wait()
 		s.Close()
-		<-ended
+		next(t, ended, time.Hour)
 		endsAfter(t, c, 0)
 	})
 }
@@ -358,13 +384,26 @@ func TestListenerFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tooMany := &net.OpError{Op: "accept", Err: syscall.EMFILE}
 		began, p := time.Now(), pipes{make(chan net.Conn)}
-		s, ended := newServer(nothing), make(chan error)
-		go func() { ended <- s.Serve(&failing{p, 4, tooMany}) }()
-		here, there := net.Pipe()
-		p.conns <- there
-		ask(t, here, get)
-		if d := time.Since(began); d != (5+10+20+40)*time.Millisecond {
-			t.Errorf("accepted after %v", d)
+		s, l, ended := newServer(nothing), &failing{p, 4, tooMany}, make(chan error)
+		var logs bytes.Buffer
+		s.Log = slog.New(slog.NewTextHandler(&logs, nil))
+		go func() { ended <- s.Serve(l) }()
+		accept := func(after time.Duration) {
+			here, there := net.Pipe()
+			p.conns <- there
+			if d := time.Since(began); d != after {
+				t.Errorf("accepted after %v, want %v", d, after)
+			}
+			ask(t, here, get)
+			synctest.Wait()
+		}
+		accept((5 + 10 + 20 + 40) * time.Millisecond)
+		l.times = 2
+		began = time.Now()
+		accept(0) // and then it fails
+		accept((5 + 10) * time.Millisecond)
+		if n := strings.Count(logs.String(), "too many open files"); n != 6 {
+			t.Errorf("%d failures are logged: %s", n, &logs)
 		}
 		s.Close()
 		if err := <-ended; err != http.ErrServerClosed {
@@ -383,6 +422,10 @@ func TestContinue(t *testing.T) {
 	h := func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/read":
+			b := make([]byte, 2)
+			if n, err := r.Body.Read(b); n != 1 || err != nil {
+				t.Errorf("the first read of a body: %d bytes, %v", n, err)
+			}
 			io.Copy(w, r.Body)
 		case "/late":
 			http.NewResponseController(w).Flush()
@@ -398,7 +441,8 @@ func TestContinue(t *testing.T) {
 		if _, err := io.ReadFull(c, b); err != nil || string(b) != interim {
 			t.Errorf("%q, %v", b, err)
 		}
-		if resp := ask(t, c, "hi"); resp.StatusCode != 200 || resp.Close {
+		io.WriteString(c, "h")
+		if resp := ask(t, c, "i"); resp.StatusCode != 200 || resp.Close {
 			t.Errorf("%v", resp)
 		}
 		for _, path := range []string{"/leave", "/late"} {
@@ -411,7 +455,7 @@ func TestContinue(t *testing.T) {
 
 // TestConnect: no request follows a CONNECT, even if that is refused.
 func TestConnect(t *testing.T) {
-	for _, status := range []int{200, 405} {
+	for _, status := range []int{200, 299, 300, 405} {
 		bubble(t, func(w http.ResponseWriter, r *http.Request) {
 			r.Method = "GET" // as a handler may
 			w.WriteHeader(status)
@@ -419,7 +463,7 @@ func TestConnect(t *testing.T) {
 			c := dial()
 			go io.WriteString(c, "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n"+get)
 			all, err := io.ReadAll(c)
-			if n := strings.Count(string(all), "HTTP/1.1 "); n != 1 || err != nil || (status == 200) == strings.Contains(string(all), "Content-Length") {
+			if n := strings.Count(string(all), "HTTP/1.1 "); n != 1 || err != nil || (status < 300) == strings.Contains(string(all), "Content-Length") {
 				t.Errorf("%d answers: %q, %v", n, all, err)
 			}
 		})
@@ -430,20 +474,29 @@ func TestConnect(t *testing.T) {
 func TestPanics(t *testing.T) {
 	var logs bytes.Buffer
 	h := func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "begun")
-		if r.URL.Path == "/bug" {
+		switch r.URL.Path {
+		case "/status":
+			w.WriteHeader(199)
+		case "/abort":
+			io.WriteString(w, "begun")
+			panic(http.ErrAbortHandler)
+		case "/bug":
+			io.WriteString(w, "begun")
 			panic("canary")
 		}
-		panic(http.ErrAbortHandler)
 	}
 	bubble(t, h, func() {}, func(t *testing.T, s *Server, dial func() net.Conn) {
 		s.Log = slog.New(slog.NewTextHandler(&logs, nil))
-		for target, logged := range map[string]bool{"/": false, "/bug": true} {
+		ask(t, dial(), get)
+		if logs.Len() > 0 {
+			t.Errorf("a handler that does not panic: logged %q", &logs)
+		}
+		for target, logged := range map[string]string{"/abort": "", "/bug": "canary", "/status": "status 199"} {
 			c := dial()
 			io.WriteString(c, "GET "+target+" HTTP/1.1\r\nHost: a\r\n\r\n")
 			endsAfter(t, c, 0)
-			if got := strings.Contains(logs.String(), "canary"); got != logged {
-				t.Errorf("%s: logged %v", target, got)
+			if got := logs.String(); !strings.Contains(got, logged) || (got == "") != (logged == "") {
+				t.Errorf("%s: logged %q", target, got)
 			}
 			logs.Reset()
 		}
@@ -467,7 +520,7 @@ func TestTakenOver(t *testing.T) {
 			if err == nil {
 				go func() {
 					defer c.Close()
-					time.Sleep(time.Second)
+					time.Sleep(time.Hour) // no deadline of the server holds
 					io.WriteString(c, "by another")
 				}()
 			}
@@ -482,7 +535,7 @@ func TestTakenOver(t *testing.T) {
 		if b, err := io.ReadAll(c); !strings.HasSuffix(string(b), "\r\n8\r\nanswered\r\nby another") || err != nil || served != 1 {
 			t.Errorf("%q, %v; %d requests were served", b, err, served)
 		}
-		if first, second := <-over, <-over; first != nil || !errors.Is(second, http.ErrHijacked) {
+		if first, second := next(t, over, 2*time.Hour), next(t, over, time.Hour); first != nil || !errors.Is(second, http.ErrHijacked) {
 			t.Errorf("%v, %v", first, second)
 		}
 	})
