@@ -226,7 +226,6 @@ func (c *conn) handle(w *response, req *http.Request) (ok bool) {
 		if bug != nil && bug != http.ErrAbortHandler {
 			c.server.Log.Error("BUG: a handler panicked", "panic", bug, "stack", string(debug.Stack()))
 		}
-		ok = bug == nil
 	}()
 	c.server.Handler.ServeHTTP(w, req)
 	return true

@@ -34,7 +34,7 @@ func (c *conn) request() (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	hosts, host := hostFields(head)
+	hasHost, host := hostField(head)
 	validHost := httpguts.ValidHostHeader(string(host)) // head is gone when it is parsed
 	req, err := http.ReadRequest(c.in)
 	switch {
@@ -49,7 +49,7 @@ func (c *conn) request() (*http.Request, error) {
 		return nil, errMalformed
 	case req.ProtoMajor != 1:
 		return nil, &refusal{http.StatusHTTPVersionNotSupported, "unsupported protocol version"}
-	case req.ProtoMinor > 0 && hosts == 0 && req.Method != http.MethodConnect:
+	case req.ProtoMinor > 0 && !hasHost && req.Method != http.MethodConnect:
 		return nil, &refusal{http.StatusBadRequest, "missing required Host header"}
 	case !validHost:
 		return nil, &refusal{http.StatusBadRequest, "malformed Host header"}
@@ -117,20 +117,20 @@ func endOfHead(b []byte, seen int) int {
 	}
 }
 
-// hostFields returns the number of fields of a head that are named Host, and the value of the last
+// hostField reports whether a head has a field that is named Host, and returns the value of the last
 // one, unfolded: RFC 9112, 5.2.
-func hostFields(head []byte) (n int, value []byte) {
+func hostField(head []byte) (found bool, value []byte) {
 	for {
 		end := bytes.IndexByte(head, '\n')
 		if end < 0 {
-			return n, value
+			return found, value
 		}
 		line := head[:end]
 		head = head[end+1:]
 		if len(line) < 5 || line[4] != ':' || !strings.EqualFold(string(line[:4]), "Host") {
 			continue
 		}
-		n, value = n+1, bytes.Trim(line[5:], " \t\r")
+		found, value = true, bytes.Trim(line[5:], " \t\r")
 		for len(head) > 0 && (head[0] == ' ' || head[0] == '\t') {
 			more, rest, _ := bytes.Cut(head, []byte{'\n'})
 			value = bytes.TrimLeft(slices.Concat(value, []byte{' '}, bytes.Trim(more, " \t\r")), " ")

@@ -90,7 +90,7 @@ func (w *response) begin() {
 	if w.status == http.StatusNotModified { // RFC 9110, 15.4.5
 		delete(w.header, "Content-Type")
 	}
-	if w.status == http.StatusNotModified || w.status == http.StatusNoContent || tunnel {
+	if w.length == unknown || w.status == http.StatusNotModified || w.status == http.StatusNoContent || tunnel { // or set after the status
 		delete(w.header, "Content-Length")
 	}
 	w.out = writers.Get().(*bufio.Writer)

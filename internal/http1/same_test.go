@@ -52,6 +52,10 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	case "length":
 		text += strings.Repeat("x", 3*maxPending)
 		h.Set("Content-Length", strconv.Itoa(len(text)))
+	case "late":
+		w.WriteHeader(200)
+		h.Set("Content-Length", "5")
+		text += strings.Repeat("x", 3*maxPending)
 	case "too-long", "too-short":
 		h.Set("Content-Length", strconv.Itoa(len(text)+map[string]int{"too-long": -5, "too-short": 5}[way]))
 	case "close":
@@ -201,6 +205,7 @@ var requests = []string{
 	"GET /over HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /length HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /coding HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /late HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /?length=0 HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /long?length=x HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /long?length=-1 HTTP/1.1\r\nHost: a\r\n\r\n",

@@ -37,7 +37,7 @@ var serverBugs = []bug{
 // http1Bugs are seen by the tests of package http1 alone.
 var http1Bugs = []bug{
 	{"a request without Host is served", "internal/http1/request.go",
-		"req.ProtoMinor > 0 && hosts == 0", "req.ProtoMinor > 0 && hosts == 0 && req.Host == \"\"", []string{"-run", "TestAnswersAsNetHTTP"}},
+		"req.ProtoMinor > 0 && !hasHost", "req.ProtoMinor > 0 && !hasHost && req.Host == \"\"", []string{"-run", "TestAnswersAsNetHTTP"}},
 	{"a Host beside an absolute target is not checked", "internal/http1/request.go",
 		"	case !validHost:\n", "	case !validHost && req.URL.Host == \"\":\n", []string{"-run", "TestAnswersAsNetHTTP"}},
 	{"the rest of a body is the next request", "internal/http1/response.go",
