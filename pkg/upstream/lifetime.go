@@ -65,7 +65,6 @@ func (l *lifetime) finish(err, cause error) (earlier error) {
 			go f()
 		}
 	}
-	l.after = nil
 	return nil
 }
 

@@ -72,6 +72,18 @@ func TestLifetime(t *testing.T) {
 	<-l.Done()
 }
 
+// A context that lives on keeps nothing of a lifetime that has ended.
+func TestLifetimeIsForgotten(t *testing.T) {
+	lives, l := new(lifetime), new(lifetime)
+	lives.begin(context.Background(), time.Hour)
+	defer lives.end(nil)
+	l.begin(lives, time.Hour)
+	l.end(nil)
+	if len(lives.after) != 1 || lives.after[0] != nil {
+		t.Errorf("%d functions are left", len(lives.after))
+	}
+}
+
 // A lifetime whose caller's context has a deadline ends as that does.
 func TestLifetimeByADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

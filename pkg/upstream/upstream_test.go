@@ -682,6 +682,7 @@ func TestStatusOfARule(t *testing.T) {
 		`status != 409`:                              0,
 		`status >= 400 and status < 500`:             0,
 		`status in [400, 401]`:                       0,
+		`len(method) == 3`:                           0,
 		`keyed`:                                      0,
 		`sent and (status == 409 or error != "")`:    0,
 	} {

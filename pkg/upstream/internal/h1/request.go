@@ -24,7 +24,7 @@ const fieldsOnStack = 32
 func writeRequest(w *bufio.Writer, req *http.Request) error {
 	target := req.URL.RequestURI()
 	host, err := httpguts.PunycodeHostPort(withoutZone(req.Host))
-	if err != nil || !httpguts.ValidHeaderFieldName(req.Method) || !httpguts.ValidHostHeader(host) || strings.ContainsFunc(target, control) {
+	if err != nil || !httpguts.ValidHeaderFieldName(req.Method) || !httpguts.ValidHostHeader(host) || strings.ContainsFunc(target, blank) {
 		return fmt.Errorf("method %q, host %q or the target holds a byte that no request may have", req.Method, req.Host)
 	}
 	w.WriteString(req.Method)
@@ -69,7 +69,8 @@ func writeRequest(w *bufio.Writer, req *http.Request) error {
 	return err
 }
 
-func control(c rune) bool { return c < ' ' || c == 0x7f }
+// blank reports whether a byte ends a target, or may not be in one.
+func blank(c rune) bool { return c <= ' ' || c == 0x7f }
 
 func writeField(w *bufio.Writer, name, value string) error {
 	if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
@@ -85,8 +86,8 @@ func writeField(w *bufio.Writer, name, value string) error {
 // withoutZone returns the address of a host without its zone, which concerns this host alone: RFC
 // 6874, 1.
 func withoutZone(host string) string {
-	address, zone, found := strings.Cut(host, "%")
-	if _, port, ok := strings.Cut(zone, "]"); found && ok {
+	address, zone, _ := strings.Cut(host, "%")
+	if _, port, ok := strings.Cut(zone, "]"); ok {
 		return address + "]" + port
 	}
 	return host

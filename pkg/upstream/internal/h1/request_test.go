@@ -82,14 +82,15 @@ func many(n int) http.Header {
 // Nothing is sent of a head that could hold another one.
 func TestRequestsThatCannotBeWritten(t *testing.T) {
 	for name, spoil := range map[string]func(*http.Request){
-		"line in a value":    func(r *http.Request) { r.Header["X"] = []string{"a\r\nB: c"} },
-		"line in a name":     func(r *http.Request) { r.Header["X: a\r\nB"] = []string{"c"} },
-		"line in the target": func(r *http.Request) { r.URL.Opaque = "/ HTTP/1.1\r\nX: " },
-		"line in the method": func(r *http.Request) { r.Method = "GET / HTTP/1.1\r\nX:" },
-		"line in the host":   func(r *http.Request) { r.Host = "a\r\nX: b" },
-		"NUL in a value":     func(r *http.Request) { r.Header["X"] = []string{"a\x00"} },
-		"short body":         func(r *http.Request) { r.ContentLength = 5 },
-		"long body":          func(r *http.Request) { r.ContentLength = 3 },
+		"line in a value":     func(r *http.Request) { r.Header["X"] = []string{"a\r\nB: c"} },
+		"line in a name":      func(r *http.Request) { r.Header["X: a\r\nB"] = []string{"c"} },
+		"line in the target":  func(r *http.Request) { r.URL.Opaque = "/ HTTP/1.1\r\nX: " },
+		"line in the method":  func(r *http.Request) { r.Method = "GET / HTTP/1.1\r\nX:" },
+		"space in the target": func(r *http.Request) { r.URL.Opaque = "/ HTTP/1.1" },
+		"line in the host":    func(r *http.Request) { r.Host = "a\r\nX: b" },
+		"NUL in a value":      func(r *http.Request) { r.Header["X"] = []string{"a\x00"} },
+		"short body":          func(r *http.Request) { r.ContentLength = 5 },
+		"long body":           func(r *http.Request) { r.ContentLength = 3 },
 	} {
 		cl := newClient(t, host(t, answering(func(*http.Request) string { return "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" })))
 		r := request("POST", "/", "body")
