@@ -27,13 +27,17 @@ func (l *lifetime) begin(ctx context.Context, timeout time.Duration) {
 	l.timer = time.AfterFunc(timeout, func() { l.cancel(errTimeout) })
 	l.unlink = func() bool { return true }
 	if ctx.Done() != nil {
-		l.unlink = context.AfterFunc(ctx, func() { l.finish(ctx.Err(), context.Cause(ctx)) })
+		l.unlink = context.AfterFunc(ctx, l.follow)
 	}
 }
+
+// follow ends the lifetime as its caller's context has.
+func (l *lifetime) follow() { l.finish(l.Context.Err(), context.Cause(l.Context)) }
 
 // end ends the lifetime. It returns the cause of an earlier end, which explains err, and err if
 // there was none.
 func (l *lifetime) end(err error) error {
+	l.Err() // that of the caller's context comes first
 	l.timer.Stop()
 	l.unlink()
 	if cause := l.finish(context.Canceled, context.Canceled); cause != nil {
@@ -81,8 +85,11 @@ func (l *lifetime) Done() <-chan struct{} {
 	return l.done
 }
 
-// Err implements [context.Context].
+// Err implements [context.Context]. It does not wait until follow has run.
 func (l *lifetime) Err() error {
+	if l.Context.Err() != nil {
+		l.follow()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err

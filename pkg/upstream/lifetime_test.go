@@ -84,6 +84,25 @@ func TestLifetimeIsForgotten(t *testing.T) {
 	}
 }
 
+// A lifetime has ended when the cancellation of its caller's context returns.
+func TestLifetimeEndsAtOnce(t *testing.T) {
+	for range 1000 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		l := new(lifetime)
+		l.begin(ctx, time.Hour)
+		silent := new(lifetime)
+		silent.begin(ctx, time.Hour)
+		cancel(errStale)
+		if l.Err() != context.Canceled || l.end(nil) != errStale || silent.end(nil) != errStale {
+			t.Fatal("it goes on")
+		}
+		late := new(lifetime)
+		if late.begin(ctx, time.Hour); late.Err() != context.Canceled || late.end(nil) != errStale {
+			t.Fatal("one that begins later goes on")
+		}
+	}
+}
+
 // A lifetime whose caller's context has a deadline ends as that does.
 func TestLifetimeByADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -20,6 +20,8 @@ import (
 // the first byte of its answer.
 func TestTrace(t *testing.T) {
 	w := &wire{life: new(lifetime)}
+	w.life.begin(t.Context(), time.Hour)
+	defer w.life.end(nil)
 	trace := w.trace()
 	trace.GetConn("")
 	if !w.asked || w.life.Err() != nil {
