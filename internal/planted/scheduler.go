@@ -130,6 +130,8 @@ var schedulerBugs = []bug{
 		"	err = r.handle(ctx, c)\n", "	r.journal.endHandled(c.Notice(), time.Time{})\n	err = r.handle(ctx, c)\n", endedTests},
 	{"an attempt that was granted to a client that leaves does not end", "pkg/scheduler/caller.go",
 		"				c.unsend(s, a)\n", "", leaveTests},
+	{"the call of a client that left while it was stored is sent", "pkg/scheduler/caller.go",
+		" || time.Since(c.caller.came) > atOnce", "", []string{"-run", "TestLeftBeforeItsTurn"}},
 	{"the call of a client that leaves at its grant is sent", "pkg/scheduler/caller.go",
 		"	a.unsent = true\n", "", leaveTests},
 	{"a client that leaves during an attempt is not told", "pkg/scheduler/caller.go",

@@ -118,8 +118,8 @@ func (a *attempt) once(do func(context.Context, *upstream.Request) *upstream.Res
 		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: "never sent: the client has left", AnsweredAt: time.Now()}
 	}
 	err := a.intend()
-	if ended := ended(err); ended != nil {
-		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: ended.Error(), AnsweredAt: time.Now(), Err: err}
+	if by := ended(err); by != nil {
+		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: by.Error(), AnsweredAt: time.Now(), Err: err}
 	}
 	if err != nil {
 		return &upstream.Result{Outcome: upstream.NotExecuted, Reason: "never sent: the intent could not be stored", AnsweredAt: time.Now(), RetryAfter: time.Second, Err: err}

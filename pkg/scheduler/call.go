@@ -63,8 +63,8 @@ type Request struct {
 		// results of Do. Do returns them when the attempt has ended and Leave has returned.
 		Leave(c *Call, err error)
 		// Left reports whether the client has left, where that may be known before ctx ends. It is
-		// asked before each attempt of a call that has waited. If it is true the call is not sent;
-		// ctx must end then.
+		// asked before each attempt of a call that has waited. If it is true nothing is sent; ctx
+		// must end then.
 		Left() bool
 	}
 
@@ -283,7 +283,7 @@ func (c *Call) SetHeaders(h http.Header, now time.Time) {
 // snapshot returns a copy that its receiver may keep.
 func (c *Call) snapshot() *Call {
 	var s *Call
-	if n := len(c.Attempts); n <= 1 { // as most calls have; one allocation does, also for the first
+	if n := len(c.Attempts); n <= 1 { // as most calls have: one allocation, with room for the first attempt
 		both := struct {
 			Call
 			only [1]Attempt

@@ -12,7 +12,8 @@ const storeTime = time.Second
 // A caller waits in Do for the end of its call, or for an answer that streams.
 type caller struct {
 	ctx    context.Context
-	client interface { // of the request
+	came   time.Time   // with its request
+	client interface { // Request.Client
 		Leave(c *Call, err error)
 		Left() bool
 	}
@@ -38,10 +39,15 @@ func (c *caller) grant(a *attempt) bool {
 	return true
 }
 
+// atOnce is the longest time from its caller's request to its attempt of a call that has not waited:
+// for its slot, for the store, or for another call.
+const atOnce = time.Millisecond
+
 // await makes the attempts that the loop grants the caller of a call, until the call has ended. It
 // is false if the caller's ctx ends before.
 func (c *call) await(s *Scheduler) bool {
-	for waited := len(c.caller.granted) == 0; ; waited = true {
+	waited := len(c.caller.granted) == 0 || time.Since(c.caller.came) > atOnce
+	for ; ; waited = true {
 		select {
 		case a, more := <-c.caller.granted:
 			if !more {
@@ -64,8 +70,8 @@ func (c *call) await(s *Scheduler) bool {
 	}
 }
 
-// stay makes an attempt; false if the caller's ctx ends meanwhile, and the client has left.
-// Before the attempt of a call that has waited its caller may be found to have left.
+// stay makes an attempt; false if the caller's ctx ends meanwhile: Client.Leave has returned then.
+// The client of a call that has waited is asked before whether it has left.
 func (c *call) stay(s *Scheduler, a *attempt, waited bool) bool {
 	caller := c.caller
 	if caller.ctx.Done() == nil {

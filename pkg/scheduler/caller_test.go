@@ -31,7 +31,7 @@ func (s staying) Left() bool { return s.left != nil && s.left() }
 
 // TestLeave: a caller that leaves during an attempt is told at once how its call stands, on
 // another goroutine; Do returns the same when the attempt and Leave have ended, and no other follows.
-// Before and between attempts Do returns at once. Without Leave it always does.
+// Before and between attempts Do returns at once. Without a Client it always does.
 func TestLeave(t *testing.T) {
 	limited := answer{after: 2 * sec, status: 429}
 	for _, tt := range []struct {
@@ -124,6 +124,35 @@ func TestLeaveAtTheGrant(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A slow store takes its time to accept a call.
+type slow struct{ Store }
+
+func (s slow) Accept(ctx context.Context, e *Entry) (*Call, error) {
+	time.Sleep(20 * ms)
+	return s.Store.Accept(ctx, e)
+}
+
+// TestLeftBeforeItsTurn: a client that leaves while its call is stored is not sent, though its slot
+// is free.
+func TestLeftBeforeItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{start: time.Now()}
+		u := Upstream{}
+		u.URL, u.Transport = "http://api.test", f
+		s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.DiscardHandler), Store: slow{NewMemory(10, 1<<20)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		ctx, leave := context.WithCancel(t.Context())
+		_, c, err := s.Do(ctx, Request{Upstream: "api", Target: "/", Client: staying{left: func() bool { leave(); return true }}})
+		if err != context.Canceled || c == nil || c.State != Cancelled {
+			t.Errorf("%v, %+v", err, c)
+		}
+		sameTimes(t, f.at())
+	})
 }
 
 // panicking is a log handler with a fault.

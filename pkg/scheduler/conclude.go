@@ -64,8 +64,8 @@ func (u *upstreamState) complete(now time.Time, c *call, e ending) {
 	u.circuit.judge(now, c, r)
 	e.next.flight.carryOver(c.flight)
 	*c.flight = e.next.flight
-	if ended := ended(r.Err); ended != nil {
-		c.flight.endedBy = ended.by
+	if e := ended(r.Err); e != nil {
+		c.flight.endedBy = e.by
 	}
 	switch r.Outcome {
 	case upstream.Done, upstream.Failed:

@@ -68,7 +68,7 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 		c.State = Cancelled
 		return nil, c.Call, err
 	}
-	c.caller = &caller{ctx: ctx, client: r.Client, granted: make(chan *attempt, 1)}
+	c.caller = &caller{ctx: ctx, client: r.Client, came: c.AcceptedAt, granted: make(chan *attempt, 1)}
 	c.Deadline = earlier(c.Deadline, c.AcceptedAt.Add(sv.MaxWait))
 	if d, ok := ctx.Deadline(); ok {
 		c.Deadline = earlier(c.Deadline, d)
@@ -110,7 +110,8 @@ func (s *Scheduler) joinOrDo(ctx context.Context, r Request, id string, sv *serv
 		latest = earlier(latest, c.AcceptedAt.Add(sv.ClientTimeout/2))
 	}
 	resp, known, err := s.join(ctx, id, latest)
-	if known != nil && known.Response == nil && (known.State == Cancelled || known.State == Expired) && ctx.Err() == nil && time.Now().Before(latest) {
+	if known != nil && known.Response == nil && (known.State == Cancelled || known.State == Expired) && ctx.Err() == nil && time.Now().Before(latest) &&
+		(r.Client == nil || !r.Client.Left()) {
 		r.Deadline = latest
 		return s.Do(ctx, r)
 	}
@@ -357,10 +358,10 @@ func (s *Scheduler) unstored(r *Request, err error) error {
 		return nil
 	}
 	var refused *Error
-	ended := ended(err)
+	end := ended(err)
 	switch {
-	case ended != nil:
-		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("call %s, such as a cancel, a close or a reverse, has ended this identity (ends): no call of it is sent any more. Look at the upstream whether one was executed before; if none was, use a new business number", ended.by)}
+	case end != nil:
+		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("call %s, such as a cancel, a close or a reverse, has ended this identity (ends): no call of it is sent any more. Look at the upstream whether one was executed before; if none was, use a new business number", end.by)}
 	case errors.As(err, &refused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, ErrKeyReused) && r.IdempotencyKey == "":
