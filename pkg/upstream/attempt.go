@@ -219,7 +219,7 @@ func unsigned(err error) *Result {
 	return res
 }
 
-// unsendable returns the result of a request that net/http does not take. That is the
+// unsendable returns the result of a request that a transport does not take. That is the
 // call's own fault and proves nothing about the upstream.
 func unsendable(err error) *Result {
 	return &Result{Outcome: Failed, Reason: plain(err).Error(), AnsweredAt: time.Now(), Err: err}
@@ -304,7 +304,8 @@ func unquoted(err error) string {
 	return strings.TrimRight(quoted.ReplaceAllString(err.Error(), ""), " :;,")
 }
 
-// request returns the request for net/http. Nothing is added to the caller's.
+// request returns the request for a transport. Nothing is added to the caller's. Over connections of
+// our own its header may be the caller's, which is not changed.
 func (u *Upstream) request(ctx context.Context, r *Request) (*http.Request, error) {
 	if err := r.Check(); err != nil {
 		return nil, err

@@ -200,6 +200,7 @@ func TestBytesGoOutAsGiven(t *testing.T) {
 			"POST /gateway.do?charset=utf-8 HTTP/1.1\r\nHost: HOST\r\nUser-Agent: sdk/1\r\nContent-Length: 13\r\nContent-Type: application/x-www-form-urlencoded\r\n\r\nb=2&a=%7B1%7D"},
 		{"fields of one hop", "", Request{Method: "GET", Target: "/", Header: http.Header{"Connection": {"x-own, close"}, "X-Own": {"1"}, "Keep-Alive": {"2"}, "X-Kept": {"3"}}}, "GET / HTTP/1.1\r\nHost: HOST\r\nX-Kept: 3\r\n\r\n"},
 		{"a field of one hop", "", Request{Method: "GET", Target: "/", Header: http.Header{"Keep-Alive": {"2"}}}, "GET / HTTP/1.1\r\nHost: HOST\r\n\r\n"},
+		{"a field of one hop in lower case", "", Request{Method: "POST", Target: "/", Header: http.Header{"transfer-encoding": {"chunked"}, "connection": {"x-own"}}, Body: []byte("x")}, "POST / HTTP/1.1\r\nHost: HOST\r\nContent-Length: 1\r\n\r\nx"},
 		{"fields of Throttler", "", Request{Method: "GET", Target: "/", Header: http.Header{"Throttler-Priority": {"1"}, "X-Kept": {"3"}}}, "GET / HTTP/1.1\r\nHost: HOST\r\nX-Kept: 3\r\n\r\n"},
 		{"empty POST", "", Request{Method: "POST", Target: "/close"}, "POST /close HTTP/1.1\r\nHost: HOST\r\nContent-Length: 0\r\n\r\n"},
 	}

@@ -42,6 +42,7 @@ func Fields(h http.Header) iter.Seq2[string, []string] {
 
 // ofOneHop reports whether a field concerns one hop; named are the values of Connection.
 func ofOneHop(name string, named []string) bool {
+	name = http.CanonicalHeaderKey(name) // a caller may have spelt it otherwise
 	return slices.Contains(hopByHop, name) || strings.HasPrefix(name, "Throttler-") || listed(named, name)
 }
 

@@ -16,7 +16,7 @@ type head struct {
 	max  int
 	size int // of the body up to max; -1 if it is not known
 
-	done chan struct{} // closed when reading ahead has ended; nil if it had when the inspection was
+	done chan struct{} // closed when reading ahead has ended; nil if inspect itself has read
 	err  error         // read error that ended it, io.EOF at the end of the body; nil if enough was read. Set before done closes.
 
 	mu   sync.Mutex

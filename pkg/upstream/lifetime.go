@@ -23,12 +23,14 @@ type lifetime struct {
 
 // begin begins a lifetime. It ends with ctx, with its time-out, or by end.
 func (l *lifetime) begin(ctx context.Context, timeout time.Duration) {
-	l.Context = ctx
-	l.timer = time.AfterFunc(timeout, func() { l.cancel(errTimeout) })
-	l.unlink = func() bool { return true }
+	l.Context, l.unlink = ctx, func() bool { return true }
 	if ctx.Done() != nil {
 		l.unlink = context.AfterFunc(ctx, l.follow)
 	}
+	l.timer = time.AfterFunc(timeout, func() {
+		l.cancel(errTimeout)
+		l.unlink() // also if nothing ends it, as after a panic of a transport
+	})
 }
 
 // follow ends the lifetime as its caller's context has.
@@ -95,7 +97,8 @@ func (l *lifetime) Err() error {
 	return l.err
 }
 
-// AfterFunc is [context.AfterFunc], which calls it, as do the contexts that are made of this one.
+// AfterFunc is as [context.AfterFunc]. Package context calls it for a context that is made of this
+// one, where it would else start a goroutine.
 func (l *lifetime) AfterFunc(f func()) (stop func() bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -82,6 +82,17 @@ func TestLifetimeIsForgotten(t *testing.T) {
 	if len(lives.after) != 1 || lives.after[0] != nil {
 		t.Errorf("%d functions are left", len(lives.after))
 	}
+	synctest.Test(t, func(t *testing.T) {
+		lives := new(lifetime)
+		lives.begin(t.Context(), time.Hour)
+		defer lives.end(nil)
+		new(lifetime).begin(lives, time.Minute) // nothing ends it, as after a panic
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if lives.after[0] != nil {
+			t.Error("one that has had its time-out is left")
+		}
+	})
 }
 
 // A lifetime has ended when the cancellation of its caller's context returns.

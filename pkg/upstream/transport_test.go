@@ -12,11 +12,13 @@ import (
 	"errors"
 	"io"
 	"log"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +28,34 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 )
+
+// TestFieldsOverOtherTransports: nothing is added to the fields of a request, over HTTP/2 too, and a
+// transport that changes them does not change the caller's.
+func TestFieldsOverOtherTransports(t *testing.T) {
+	came := make(chan http.Header, 1)
+	_, c := secure(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { came <- r.Header }))
+	over := newUpstream(t, c)
+	for _, given := range []http.Header{nil, {"X-Own": {"1"}}, {"X-Own": {"1"}, "User-Agent": {"sdk/1"}}} {
+		if res := do(t, over, &Request{Method: "GET", Target: "/", Header: given}); res.Outcome != Done {
+			t.Fatal(res.Reason)
+		}
+		if got := <-came; !maps.EqualFunc(got, given, slices.Equal) {
+			t.Errorf("over HTTP/2 came %v, want %v", got, given)
+		}
+		kept := given.Clone()
+		changes := roundTripper(func(r *http.Request) (*http.Response, error) {
+			if _, there := r.Header["User-Agent"]; !there {
+				t.Error("net/http would add its own User-Agent")
+			}
+			r.Header.Set("X-Own", "2")
+			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+		})
+		do(t, newUpstream(t, Config{URL: "http://api.test", Transport: changes}), &Request{Method: "GET", Target: "/", Header: given})
+		if !maps.EqualFunc(given, kept, slices.Equal) {
+			t.Errorf("the caller's fields are %v, and were %v", given, kept)
+		}
+	}
+}
 
 // secure starts a TLS server that offers HTTP/2, and returns it with the config of an
 // upstream that trusts it.

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -53,7 +54,11 @@ func (w *wire) over(c *h1.Conn, req *http.Request, wait time.Duration) (resp *ht
 
 // traced sends the request by another transport, which may report its connections.
 func (w *wire) traced(t http.RoundTripper, req *http.Request) (*http.Response, error) {
-	req = req.WithContext(httptrace.WithClientTrace(req.Context(), w.trace()))
+	ctx := httptrace.WithClientTrace(req.Context(), w.trace())
+	if w.life != nil {
+		ctx = traced{ctx, w.life}
+	}
+	req = req.WithContext(ctx)
 	if _, given := req.Header["User-Agent"]; !given {
 		header := http.Header{"User-Agent": {""}} // keeps net/http from adding its own
 		maps.Copy(header, req.Header)
@@ -61,6 +66,14 @@ func (w *wire) traced(t http.RoundTripper, req *http.Request) (*http.Response, e
 	}
 	return t.RoundTrip(req)
 }
+
+// A traced context is one with values over a lifetime, whose AfterFunc it has.
+type traced struct {
+	context.Context
+	life *lifetime
+}
+
+func (t traced) AfterFunc(f func()) (stop func() bool) { return t.life.AfterFunc(f) }
 
 // take notes that the request has its connection, or returns why no byte of it may leave.
 func (w *wire) take() error {

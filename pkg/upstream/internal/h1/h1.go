@@ -131,8 +131,8 @@ func (c *Conn) RoundTrip(ctx context.Context, req *http.Request, wait time.Durat
 	return resp, p, nil
 }
 
-// afterFunc is [context.AfterFunc]. A context with such a method of its own does without the context
-// that it makes.
+// afterFunc is [context.AfterFunc]. It calls the AfterFunc of a context that has one, which saves
+// the context that the other would make.
 func afterFunc(ctx context.Context, f func()) (stop func() bool) {
 	if own, ok := ctx.(interface {
 		AfterFunc(f func()) (stop func() bool)

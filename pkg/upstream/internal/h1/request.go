@@ -13,15 +13,19 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// apart are the fields that a connection writes itself, or before the others: RFC 9112, 3.2 and 6.
+// apart are the fields that a connection writes itself, before the others or not at all: RFC 9112,
+// 3.2 and 6.
 var apart = []string{"Host", "User-Agent", "Content-Length", "Transfer-Encoding", "Trailer"}
 
 // fieldsOnStack is how many fields of a head are sorted without an allocation.
 const fieldsOnStack = 32
 
 // writeRequest writes a request as net/http does: its fields in the order of their names. Its body
-// has ContentLength bytes. After an error the request is not whole.
+// must have ContentLength bytes. After an error a part of the request may have been written.
 func writeRequest(w *bufio.Writer, req *http.Request) error {
+	if n := req.ContentLength; n < 0 || n > 0 && req.Body == nil {
+		return fmt.Errorf("a body of %d bytes cannot be sent: its length must be known, and it must be there", n)
+	}
 	target := req.URL.RequestURI()
 	host, err := httpguts.PunycodeHostPort(withoutZone(req.Host))
 	if err != nil || !httpguts.ValidHeaderFieldName(req.Method) || !httpguts.ValidHostHeader(host) || strings.ContainsFunc(target, blank) {
@@ -49,7 +53,7 @@ func writeRequest(w *bufio.Writer, req *http.Request) error {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if slices.Contains(apart, name) {
+		if slices.Contains(apart, http.CanonicalHeaderKey(name)) {
 			continue
 		}
 		for _, value := range req.Header[name] {

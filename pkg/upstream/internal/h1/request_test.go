@@ -89,6 +89,8 @@ func TestRequestsThatCannotBeWritten(t *testing.T) {
 		"space in the target": func(r *http.Request) { r.URL.Opaque = "/ HTTP/1.1" },
 		"line in the host":    func(r *http.Request) { r.Host = "a\r\nX: b" },
 		"NUL in a value":      func(r *http.Request) { r.Header["X"] = []string{"a\x00"} },
+		"no length":           func(r *http.Request) { r.ContentLength = -1 },
+		"no body":             func(r *http.Request) { r.Body = nil },
 		"short body":          func(r *http.Request) { r.ContentLength = 5 },
 		"long body":           func(r *http.Request) { r.ContentLength = 3 },
 	} {
