@@ -85,13 +85,13 @@ func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request)
 	}
 }
 
-// A client waits for the response to its request. It is that of its [scheduler.Request].
+// A client waits for the response to its request. It implements the Client of a [scheduler.Request].
 type client struct {
 	data *Data
 	w    http.ResponseWriter
 	r    *http.Request
 	req  scheduler.Request
-	left bool // while its call was sent, and has its answer
+	left bool // and Leave has answered it
 }
 
 // Left reports whether the client has closed its connection, or its half of it.

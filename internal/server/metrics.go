@@ -104,17 +104,17 @@ func (m *Metrics) Observe(e scheduler.Event) {
 }
 
 // of returns the metrics of an upstream, which begin at 0.
-func (m *Metrics) of(upstream string) *callMetrics {
+func (m *Metrics) of(name string) *callMetrics {
 	m.mu.RLock()
-	c := m.calls[upstream]
+	c := m.calls[name]
 	m.mu.RUnlock()
 	if c != nil {
 		return c
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c = m.newCallMetrics(upstream)
-	m.calls[upstream] = c
+	c = m.newCallMetrics(name)
+	m.calls[name] = c
 	return c
 }
 
