@@ -47,6 +47,11 @@ func TestFieldsOverOtherTransports(t *testing.T) {
 			if _, there := r.Header["User-Agent"]; !there {
 				t.Error("net/http would add its own User-Agent")
 			}
+			if _, has := r.Context().(interface {
+				AfterFunc(f func()) (stop func() bool)
+			}); !has {
+				t.Error("a context that is made of the request's costs a goroutine")
+			}
 			r.Header.Set("X-Own", "2")
 			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 		})
