@@ -27,14 +27,10 @@ func TestClientsThatLeave(t *testing.T) {
 		left <- r.URL.Path
 	})
 	begin := func(request string) *net.TCPConn {
-		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
+		c := connect(t, addr)
 		io.WriteString(c, request)
 		next(t, began, patience)
-		return c.(*net.TCPConn)
+		return c
 	}
 	stays := begin("GET /stays HTTP/1.1\r\nHost: a\r\n\r\n")
 	io.WriteString(stays, "GET /next")
@@ -74,6 +70,17 @@ func listen(t *testing.T, h http.HandlerFunc) string {
 	return l.Addr().String()
 }
 
+// connect opens a connection that lives until the test ends.
+func connect(t *testing.T, addr string) *net.TCPConn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c.(*net.TCPConn)
+}
+
 // TestClientThatWaits: it has no buffer, and its connection lives on.
 func TestClientThatWaits(t *testing.T) {
 	began, release := make(chan *conn), make(chan struct{})
@@ -83,11 +90,7 @@ func TestClientThatWaits(t *testing.T) {
 		<-release
 	})
 	t.Cleanup(func() { close(release) })
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := connect(t, addr)
 	for _, request := range []string{get, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi", get} {
 		io.WriteString(c, request)
 		if waits := next(t, began, patience); waits.in != nil {
@@ -105,11 +108,7 @@ func TestClientThatWaits(t *testing.T) {
 func TestRefusedUpload(t *testing.T) {
 	addr := listen(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) })
 	for host, status := range map[string]int{"a": 413, "a/b": 400} {
-		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := connect(t, addr)
 		io.WriteString(c, "POST / HTTP/1.1\r\nHost: "+host+"\r\nContent-Length: 16777216\r\n\r\n")
 		for range 16 {
 			if _, err := c.Write(make([]byte, 1<<20)); err != nil {
@@ -131,11 +130,7 @@ func TestLeft(t *testing.T) {
 		<-release
 	})
 	t.Cleanup(func() { close(release) })
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := connect(t, addr)
 	io.WriteString(c, get)
 	r := next(t, began, patience)
 	io.WriteString(c, get)
@@ -220,11 +215,7 @@ func TestContext(t *testing.T) {
 			t.Errorf("local address %v, context of %v; want %v", local, given, want)
 		}
 	})
-	c, err := net.Dial("tcp", listen(t, h))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := connect(t, listen(t, h))
 	ask(t, c, get)
 	if remote != c.LocalAddr().String() || local.String() != c.RemoteAddr().String() {
 		t.Errorf("the addresses are %s and %v", remote, local)

@@ -221,8 +221,8 @@ func (w *response) finish() bool {
 	return !w.last && w.err == nil && (!w.hasBody() || w.written >= w.length)
 }
 
-// Hijack gives the connection to its caller, who closes it. Bytes that came with the request, but
-// do not belong to it, are lost.
+// Hijack gives the connection to its caller, which must close it. Bytes behind the request that have
+// come with it are lost.
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if !w.conn.state.CompareAndSwap(serving, taken) {
 		return nil, nil, http.ErrHijacked
