@@ -22,10 +22,11 @@ func (p position) String() string { return fmt.Sprint(p.epoch, " ", p.steady) }
 
 // An origin is what meta knows of the store and of the file that it lies in.
 type origin struct {
-	id   string   // of the store
-	file string   // the file to which it belongs; empty in a new store, and in one of an older program
-	at   position // of the last commit
-	base position // the file itself had all commits up to this one when the last one was made
+	id    string   // of the store
+	file  string   // the file to which it belongs; empty in a new store, and in one of an older program
+	at    position // of the last commit
+	base  position // the file itself had all commits up to this one when the last one was made
+	named bool     // the file itself says to which file it belongs, without its log
 }
 
 // isBackup is meta 'file' in the result of [File.Backup].
@@ -77,7 +78,9 @@ func originOf(path string, o Options) (origin, error) {
 	if err != nil {
 		return whole, err
 	}
-	switch alone, halfWritten := readOrigin(path, o, "&immutable=1"); {
+	alone, halfWritten := readOrigin(path, o, "&immutable=1")
+	whole.named = halfWritten == nil && alone.file != ""
+	switch {
 	case halfWritten != nil: // by a checkpoint that a crash has ended: the log has it all
 	case alone.at == whole.at:
 		whole.base = alone.at

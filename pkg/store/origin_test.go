@@ -216,11 +216,48 @@ func TestOlderProgram(t *testing.T) {
 	if d, _, err = life(path, Options{}); err != nil {
 		t.Fatal(err)
 	}
-	copied := copyOf(t, d, filepath.Join(t.TempDir(), "copied.db"))
+	copied, alone := copyOf(t, d, filepath.Join(t.TempDir(), "copied.db")), filepath.Join(t.TempDir(), "alone.db")
+	if _, err := d.Accept(t.Context(), storetest.NewEntry(1)); err != nil {
+		t.Fatal(err)
+	}
+	place(t, path, alone, "")
 	d.Close()
-	for path, want := range map[string]string{copied: "is a copy", backup: "is a backup"} {
+	for path, want := range map[string]string{copied: "is a copy", alone: "is a copy", backup: "is a backup"} {
 		if _, _, err := life(path, Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestYoungFileAlone: a copy of the file without its log is known as one from the first call
+// on, also if the process was killed in its first life before the file itself knew.
+func TestYoungFileAlone(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		path, alone, before := file(t), filepath.Join(t.TempDir(), "alone.db"), filepath.Join(t.TempDir(), "before.db")
+		if killed {
+			d, err := Open(path, Options{Log: quiet, boot: steadyBoot, reserve: 4096})
+			if err != nil {
+				t.Fatal(err)
+			}
+			place(t, path, before, "")
+			if _, err := d.Recover(t.Context(), 0, nil); err != nil {
+				t.Fatal(err)
+			}
+			place(t, path, before, "-wal", "-lock")
+			d.Close()
+			place(t, before, path, "", "-wal", "-lock")
+		}
+		d, _, err := life(path, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Accept(t.Context(), storetest.NewEntry(1)); err != nil {
+			t.Fatal(err)
+		}
+		place(t, path, alone, "")
+		d.Close()
+		if _, _, err := life(alone, Options{}); err == nil || !strings.Contains(err.Error(), "is a copy") {
+			t.Errorf("the file alone, killed before: %v: %v", killed, err)
 		}
 	}
 }

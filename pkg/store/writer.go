@@ -59,6 +59,7 @@ type writer struct {
 	reserve  *reserve
 	at       position // of the last commit
 	base     position // the file itself has all commits up to this one
+	named    bool     // the file itself says to which file it belongs: a copy without the log is known as one
 	rebased  bool     // meta does not know the base yet
 	logged   int      // pages since the last checkpoint
 	closed   error    // of the last change
@@ -67,7 +68,7 @@ type writer struct {
 func newWriter(path string, o Options, c *conn, from origin, f *failure, id *identity, n note, reserve *reserve) *writer {
 	return &writer{
 		path: path, log: o.Log, longLog: o.longLog, failure: f, conn: c, identity: id, note: n, reserve: reserve,
-		at: from.at, base: from.base, rebased: true,
+		at: from.at, base: from.base, rebased: true, named: from.named,
 		changes: make(chan *change, maxBatch), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 }
@@ -151,7 +152,7 @@ func (w *writer) run() {
 		for _, c := range batch {
 			close(c.done)
 		}
-		if w.logged > w.longLog {
+		if w.logged > w.longLog || w.conn.marks && !w.named {
 			if err := w.checkpoint(); err != nil {
 				w.failure.set(err)
 				return
@@ -313,6 +314,7 @@ func (w *writer) checkpoint() error {
 	}
 	if err == nil && busy == 0 && moved == log {
 		w.base, w.rebased = w.at, true
+		w.named = w.named || w.conn.marks
 	}
 	return err
 }
