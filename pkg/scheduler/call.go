@@ -57,10 +57,12 @@ type Request struct {
 	// NoCopy tells that Header and Body are not changed any more: the call keeps them,
 	// and no copy.
 	NoCopy bool
-	// Client, if set, lets Do make the attempts of the call on the goroutine of its caller.
+	// Client, if set, lets Do and Begin make the attempts of the call themselves, without a
+	// goroutine for each.
 	Client interface {
 		// Leave is called at once if ctx ends during an attempt, on another goroutine, with the
-		// results of Do. Do returns them when the attempt has ended and Leave has returned.
+		// results of Do. Do returns them when the attempt has ended and Leave has returned, and
+		// Begin passes them on then.
 		Leave(c *Call, err error)
 		// Left reports whether the client has left, where that may be known before ctx ends. It is
 		// asked before each attempt of a call that has waited. If it is true nothing is sent; ctx

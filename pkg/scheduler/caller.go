@@ -2,14 +2,20 @@ package scheduler
 
 import (
 	"context"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// storeTime is how long Do waits, after its ctx has ended, for the store to take the end of a call.
+// storeTime is how long a caller waits, after its ctx has ended, for the store to take the end of
+// its call.
 const storeTime = time.Second
 
-// A caller waits in Do for the end of its call, or for an answer that streams.
+// A caller waits for the end of its call, or for an answer that streams. Its goroutine may go
+// meanwhile: a grant, the end of its call or that of its ctx calls it again.
 type caller struct {
 	ctx    context.Context
 	came   time.Time   // with its request
@@ -17,11 +23,16 @@ type caller struct {
 		Leave(c *Call, err error)
 		Left() bool
 	}
+	service *service      // that took the call
+	again   func(c *call) // lets a goroutine attend to the caller again; it does not block
 
-	granted chan *attempt // the attempt that the caller is to make; closed when end is set
-	end     *Call         // the call as it ends; from then on its answer is the caller's
-	left    bool          // the caller has left before the end
+	presence atomic.Int32
+	granted  atomic.Pointer[attempt] // that the caller is to make
+	over     atomic.Bool             // end is set
+	end      *Call                   // the call as it ends; from then on its answer is the caller's
+	left     bool                    // the caller has left before the end
 
+	unwatch func() bool    // ends the watch of ctx; nil before the caller has waited
 	leaving sync.WaitGroup // a leave during an attempt
 	stood   *Call          // the call when its caller had left; nil if it could not be read
 
@@ -29,56 +40,119 @@ type caller struct {
 	gone  time.Time // the latest instant of a sending for it, by ClientTimeout; zero for none
 }
 
-// grant lets the caller make an attempt; false if it does not stay for it: its ctx may end, and
-// it has no Client.
-func (c *caller) grant(a *attempt) bool {
-	if c == nil || c.client == nil && c.ctx.Done() != nil {
+// The presence of a caller.
+const (
+	present int32 = iota // a goroutine looks for the next thing to do
+	absent               // none does
+	called               // there may be something to do
+)
+
+// Results are those of Do.
+type results struct {
+	resp *http.Response
+	call *Call
+	err  error
+}
+
+// grant lets the caller of a call make an attempt; false if it does not stay for it: its ctx may
+// end, and it has no Client.
+func (c *call) grant(a *attempt) bool {
+	if c.caller == nil || c.caller.client == nil && c.caller.ctx.Done() != nil {
 		return false
 	}
-	c.granted <- a
+	c.caller.granted.Store(a)
+	c.callAgain()
 	return true
+}
+
+// callAgain tells the caller that there may be something to do.
+func (c *call) callAgain() {
+	if c.caller.presence.Swap(called) == absent {
+		c.caller.again(c)
+	}
+}
+
+// goAway ends the work of this goroutine for the caller; false if there may be something to do.
+func (c *call) goAway() bool {
+	if c.caller.unwatch == nil {
+		c.caller.unwatch = context.AfterFunc(c.caller.ctx, c.callAgain)
+	}
+	return c.caller.presence.CompareAndSwap(present, absent)
+}
+
+// attend makes the attempts that the loop grants the caller of a call, and returns its results. If
+// the caller has to wait, a goroutine attends to it again when there is something to do.
+func (c *call) attend(s *Scheduler) (r results, waits bool) {
+	caller := c.caller
+	for {
+		caller.presence.Store(present)
+		switch a := caller.granted.Swap(nil); {
+		case a != nil:
+			if !c.stay(s, a) {
+				return results{nil, caller.stood, caller.ctx.Err()}, false
+			}
+		case caller.over.Load():
+			return c.results(s), false
+		case caller.ctx.Err() != nil:
+			c.leave(s)
+			if a := caller.granted.Swap(nil); a != nil { // before the call was abandoned
+				c.unsend(s, a)
+			}
+			return results{nil, caller.stood, caller.ctx.Err()}, false
+		case c.goAway():
+			return results{}, true
+		}
+	}
+}
+
+// attendSafely is attend for a goroutine of the scheduler: a fault harms this caller alone.
+func (c *call) attendSafely(s *Scheduler) (r results, waits bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.log.Error("BUG: the results of a call cannot be told", "upstream", c.caller.service.Name, "panic", v, "stack", string(debug.Stack()))
+			r, waits = results{err: &Error{Reason: NoAnswer, Upstream: c.caller.service.Name, Detail: "an internal error; the call may have been executed"}}, false
+		}
+	}()
+	return c.attend(s)
+}
+
+// results returns the results of a call that has ended.
+func (c *call) results(s *Scheduler) results {
+	caller := c.caller
+	if caller.unwatch != nil {
+		caller.unwatch()
+	}
+	last := caller.end.snapshot()
+	if c.abandoned() { // while it was accepted
+		return results{nil, last, caller.ctx.Err()}
+	}
+	answer := c.answer()
+	if last.State == Unknown && c.streams() == nil && (answer == nil || !answer.Truncated) {
+		last = s.followUps.askFor(caller.ctx, caller.service, c, last)
+	}
+	if answer != nil {
+		if c.passesOn(caller.end.State) {
+			return results{answer.Response, last, nil}
+		}
+		answer.Response.Body.Close()
+	}
+	return results{nil, last, explain(c, last)}
 }
 
 // atOnce is the longest time from its caller's request to its attempt of a call that has not waited:
 // for its slot, for the store, or for another call.
 const atOnce = time.Millisecond
 
-// await makes the attempts that the loop grants the caller of a call, until the call has ended. It
-// is false if the caller's ctx ends before.
-func (c *call) await(s *Scheduler) bool {
-	waited := len(c.caller.granted) == 0 || time.Since(c.caller.came) > atOnce
-	for ; ; waited = true {
-		select {
-		case a, more := <-c.caller.granted:
-			if !more {
-				return true
-			}
-			if c.stay(s, a, waited) {
-				continue
-			}
-		case <-c.caller.ctx.Done():
-			c.leave(s)
-		}
-		select {
-		case a := <-c.caller.granted:
-			if a != nil { // before the call was abandoned
-				c.unsend(s, a)
-			}
-		default:
-		}
-		return false
-	}
-}
-
 // stay makes an attempt; false if the caller's ctx ends meanwhile: Client.Leave has returned then.
 // The client of a call that has waited is asked before whether it has left.
-func (c *call) stay(s *Scheduler, a *attempt, waited bool) bool {
+func (c *call) stay(s *Scheduler, a *attempt) bool {
 	caller := c.caller
 	if caller.ctx.Done() == nil {
 		a.run()
 		return true
 	}
-	if waited && caller.client.Left() || caller.ctx.Err() != nil {
+	waited := caller.unwatch != nil || time.Since(caller.came) > atOnce
+	if waited && caller.hasLeft(s.log) || caller.ctx.Err() != nil {
 		s.loop.ask(context.WithoutCancel(caller.ctx), func(now time.Time) { c.up.abandon(now, c) })
 		c.unsend(s, a)
 		return false
@@ -96,6 +170,16 @@ func (c *call) stay(s *Scheduler, a *attempt, waited bool) bool {
 	}
 	caller.leaving.Wait()
 	return false
+}
+
+// hasLeft asks the client whether it has left. If it panics, the attempt is made.
+func (c *caller) hasLeft(log *slog.Logger) bool {
+	defer func() {
+		if v := recover(); v != nil {
+			log.Error("Left of a Client panicked", "panic", v, "stack", string(debug.Stack()))
+		}
+	}()
+	return c.client.Left()
 }
 
 // unsend ends an attempt, which sends nothing, of a call that its caller has abandoned.

@@ -7,7 +7,10 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -219,6 +222,198 @@ func TestLeft(t *testing.T) {
 			}
 			if n := len(f.at()); n != 2 {
 				t.Errorf("%d requests were sent, want 2", n)
+			}
+		})
+	}
+}
+
+// TestCalledBeforeItWaits: a caller does not wait if there is something to do by then. One that waits
+// is called once, however much there is to do.
+func TestCalledBeforeItWaits(t *testing.T) {
+	again := 0
+	c := &call{caller: &caller{ctx: t.Context(), again: func(*call) { again++ }}}
+	c.callAgain()
+	if c.goAway() {
+		t.Error("a caller waits that has something to do")
+	}
+	c.caller.presence.Store(present)
+	if !c.goAway() {
+		t.Error("a caller does not wait that has nothing to do")
+	}
+	c.callAgain()
+	c.callAgain()
+	if again != 1 {
+		t.Errorf("it is called %d times", again)
+	}
+	c.caller.unwatch()
+}
+
+// A watchedCtx counts the watches of its end.
+type watchedCtx struct {
+	context.Context
+	done    chan struct{}
+	watches atomic.Int32
+	ended   func() // of the last watch
+}
+
+func (c *watchedCtx) Done() <-chan struct{} { return c.done }
+
+func (c *watchedCtx) AfterFunc(ended func()) (stop func() bool) {
+	c.watches.Add(1)
+	c.ended = ended
+	return func() bool { c.watches.Add(-1); return true }
+}
+
+// onePerSecond is an upstream whose calls wait, also after an attempt that is limited.
+var onePerSecond = Upstream{
+	Resend: true, Limits: []Limit{{Name: "app", Calls: 1, Window: sec}},
+	Config: upstream.Config{Outcomes: []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted, Pause: &upstream.Pause{For: sec}}}},
+}
+
+// limitsTheSecond serves all requests but the second.
+func limitsTheSecond(n int, _ *http.Request) answer {
+	if n == 2 {
+		return answer{status: 429}
+	}
+	return answer{}
+}
+
+// TestWatchEnds: a ctx that lives on, as that of a connection, keeps no call that has ended.
+func TestWatchEnds(t *testing.T) {
+	for _, r := range []Request{{}, {Client: staying{}}} {
+		bubble(t, onePerSecond, func(t *testing.T, s *Scheduler, f *fake) {
+			f.serve = limitsTheSecond
+			r.Upstream, r.Target = "api", "/"
+			ctx := &watchedCtx{Context: context.Background(), done: make(chan struct{})}
+			for range 3 {
+				resp, _, err := s.Do(ctx, r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+			}
+			if n := ctx.watches.Load(); n != 0 {
+				t.Errorf("client %v: %d watches live on after the calls", r.Client, n)
+			}
+		})
+	}
+}
+
+// A faultyCtx has ended when end is called, and panics when it is asked for its error again.
+type faultyCtx struct {
+	*watchedCtx
+	asked atomic.Int32 // since it has ended
+}
+
+func (c *faultyCtx) end() {
+	c.asked.Store(1)
+	c.ended()
+}
+
+func (c *faultyCtx) Err() error {
+	switch {
+	case c.asked.Load() == 0:
+		return nil
+	case c.asked.Add(1) <= 3: // by package context, for its error and its cause
+		return context.Canceled
+	}
+	panic("a fault of the context")
+}
+
+// TestFaultOfACaller: a client that panics when it is asked stays. A caller of Begin whose results
+// cannot be told has an error, and the process goes on.
+func TestFaultOfACaller(t *testing.T) {
+	bubble(t, onePerSecond, func(t *testing.T, s *Scheduler, f *fake) {
+		r := Request{Upstream: "api", Target: "/", Client: staying{left: func() bool { panic("a fault of the client") }}}
+		for n := range 2 {
+			resp, c, err := s.Do(t.Context(), r)
+			if err != nil || c.State != Done {
+				t.Fatalf("call %d: %+v, %v", n+1, c, err)
+			}
+			resp.Body.Close()
+		}
+		ctx, told := &faultyCtx{watchedCtx: &watchedCtx{Context: context.Background(), done: make(chan struct{})}}, make(chan error, 2)
+		if waits, _, c, err := s.Begin(ctx, Request{Upstream: "api", Target: "/"}, func(_ *http.Response, _ *Call, err error) { told <- err }); !waits {
+			t.Fatalf("%+v, %v; want a call that waits", c, err)
+		}
+		ctx.end()
+		if err := <-told; reason(err) != NoAnswer {
+			t.Errorf("%v, want one that the call may have been executed", err)
+		}
+	})
+}
+
+// TestBegin: the results of a call that goes at once are returned. Those of another one come later,
+// once, and no goroutine waits for them.
+func TestBegin(t *testing.T) {
+	type results struct {
+		status int
+		call   *Call
+		err    error
+	}
+	of := func(resp *http.Response, c *Call, err error) (r results) {
+		if r.call, r.err = c, err; resp != nil {
+			resp.Body.Close()
+			r.status = resp.StatusCode
+		}
+		return r
+	}
+	for _, r := range []Request{{}, {Client: staying{}}} {
+		bubble(t, onePerSecond, func(t *testing.T, s *Scheduler, f *fake) {
+			r.Upstream, r.Target = "api", "/"
+			f.serve = limitsTheSecond
+			var mu sync.Mutex
+			var later []results
+			var leftAfter time.Duration
+			begin := func(ctx context.Context, r Request) (waits bool, now results) {
+				waits, resp, c, err := s.Begin(ctx, r, func(resp *http.Response, c *Call, err error) {
+					mu.Lock()
+					defer mu.Unlock()
+					later, leftAfter = append(later, of(resp, c, err)), time.Since(f.start)
+				})
+				return waits, of(resp, c, err)
+			}
+			if waits, now := begin(t.Context(), r); r.Client != nil && (waits || now.status != 200 || now.err != nil) {
+				t.Errorf("a call that goes at once: %v, %+v", waits, now)
+			}
+			time.Sleep(100 * ms)
+			mu.Lock()
+			later = nil
+			mu.Unlock()
+			goroutines := runtime.NumGoroutine()
+			ctx, leave := context.WithCancel(t.Context())
+			for range 3 {
+				if waits, now := begin(ctx, r); !waits || now != (results{}) {
+					t.Errorf("a call that waits: %v, %+v", waits, now)
+				}
+			}
+			synctest.Wait()
+			if n := runtime.NumGoroutine(); n > goroutines {
+				t.Errorf("%d goroutines, and with calls that wait %d", goroutines, n)
+			}
+			refused := r
+			refused.Upstream = "other"
+			if waits, now := begin(t.Context(), refused); waits || reason(now.err) != NotFound {
+				t.Errorf("a call that is refused: %v, %+v", waits, now)
+			}
+			time.Sleep(3*sec + 400*ms)
+			leave()
+			time.Sleep(time.Minute)
+			mu.Lock()
+			defer mu.Unlock()
+			if len(later) != 3 {
+				t.Fatalf("%d results came later: %+v", len(later), later)
+			}
+			for i, want := range []results{{status: 200}, {status: 200}, {err: context.Canceled}} {
+				if got := later[i]; got.status != want.status || got.err != want.err || got.call == nil {
+					t.Errorf("results %d: %+v; want %+v", i+1, got, want)
+				}
+			}
+			if c := later[2].call; c.State != Cancelled || c.Reason != Gone || leftAfter != 3*sec+500*ms {
+				t.Errorf("the call of a caller that has left is %+v, told after %v", c, leftAfter)
+			}
+			if first := later[0].call; len(first.Attempts) != 2 {
+				t.Errorf("attempts %+v, want one that was limited and another", first.Attempts)
 			}
 		})
 	}

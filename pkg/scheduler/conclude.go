@@ -47,7 +47,7 @@ func (u *upstreamState) send(now time.Time, c *call) {
 	}
 	l.busy++
 	l.work.Add(1)
-	if !c.caller.grant(a) {
+	if !c.grant(a) {
 		go a.run()
 	}
 }

@@ -111,9 +111,9 @@ type Upstream struct {
 	// those with Counts: calls that these do not count have no part in their rate.
 	Burst int
 
-	// MaxWait is how long a caller waits in Do, at most, until its call is sent.
+	// MaxWait is how long a caller of Do or Begin waits, at most, until its call is sent.
 	MaxWait time.Duration
-	// ClientTimeout is the time-out of the callers of Do, counted from the acceptance of a call.
+	// ClientTimeout is the time-out of the callers of Do and Begin, counted from the acceptance of a call.
 	// A call is sent only if the usual answer would come within it; otherwise it is refused, or
 	// ends. The usual time of an answer is that of the last attempts; it is half of
 	// ClientTimeout at most, and before the first answer. The caller of an unknown call waits for

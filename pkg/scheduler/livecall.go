@@ -28,7 +28,7 @@ type call struct {
 	timeout wheel.Handle
 	flight  *flight       // nil until it is sent for the first time, or ends before
 	ended   chan struct{} // if not nil, closed when it is recorded as finished or unknown
-	caller  *caller       // of Do, nil if it was submitted
+	caller  *caller       // of Do or Begin, nil if it was submitted
 
 	generation uint32 // of the service that computed the demand
 	counted    phase  // as which its upstream counts it
@@ -148,11 +148,12 @@ func (c *call) passesOn(end State) bool {
 // abandoned reports whether the caller has left, before its answer was its own.
 func (c *call) abandoned() bool { return c.caller != nil && c.caller.left }
 
-// tell wakes the caller of Do, once. The caller reads the call from then on.
+// tell wakes the caller of a call, once. The caller reads the call from then on.
 func (c *call) tell(end *Call) {
 	if c.caller != nil && c.caller.end == nil {
 		c.caller.end = end
-		close(c.caller.granted)
+		c.caller.over.Store(true)
+		c.callAgain()
 	}
 }
 

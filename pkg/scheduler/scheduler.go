@@ -107,7 +107,7 @@ func (s *Scheduler) Failed() <-chan struct{} { return s.journal.failed }
 
 // Close refuses new calls and those whose callers wait, ends the ctx of handlers (see
 // Config.Ended), lets the attempts in flight end, each within its time-out, and returns
-// when every goroutine has.
+// when every goroutine has, but those that tell callers of [Scheduler.Begin] their results.
 func (s *Scheduler) Close() error { return s.Shutdown(context.Background()) }
 
 // Shutdown is Close with a bound: when ctx ends, attempts in flight are cut off;

@@ -60,15 +60,44 @@ func repeated(c *Call, err error) (*Call, error) {
 // The second request with a key, or with the Identity of a call, gets the answer of the first if
 // that is sent within max_wait, else an error with the state of the first.
 func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, error) {
+	ready := make(chan struct{}, 1)
+	c, end, waits := s.begin(ctx, r, func(*call) { ready <- struct{}{} })
+	for waits {
+		<-ready
+		end, waits = c.attend(s)
+	}
+	return end.resp, end.call, end.err
+}
+
+// Begin is Do for servers of many clients: a call that waits has no goroutine. If the call ends
+// before it has to wait, Begin returns the results of Do. Else waits is true, and then gets them,
+// once, on a goroutine of its own, which may be before Begin returns. That goroutine also makes the
+// attempt of a call with a Client. Close does not wait for then.
+//
+// While a call is being stored, and for the repeat of a call that has not ended, Begin blocks like Do.
+// A ctx that is none of package context, and has no method AfterFunc, costs a goroutine.
+func (s *Scheduler) Begin(ctx context.Context, r Request, then func(resp *http.Response, c *Call, err error)) (waits bool, resp *http.Response, of *Call, err error) {
+	_, end, waits := s.begin(ctx, r, func(c *call) {
+		go func() {
+			if end, waits := c.attendSafely(s); !waits {
+				then(end.resp, end.call, end.err)
+			}
+		}()
+	})
+	return waits, end.resp, end.call, end.err
+}
+
+// begin hands over a call whose caller waits, and attends to the caller, the first time.
+func (s *Scheduler) begin(ctx context.Context, r Request, again func(c *call)) (c *call, end results, waits bool) {
 	sv, c, refused := s.newCall(r)
 	if refused != nil {
-		return nil, nil, refused
+		return nil, results{err: refused}, false
 	}
 	if err := ctx.Err(); err != nil {
 		c.State = Cancelled
-		return nil, c.Call, err
+		return nil, results{nil, c.Call, err}, false
 	}
-	c.caller = &caller{ctx: ctx, client: r.Client, came: c.AcceptedAt, granted: make(chan *attempt, 1)}
+	c.caller = &caller{ctx: ctx, client: r.Client, came: c.AcceptedAt, service: sv, again: again}
 	c.Deadline = earlier(c.Deadline, c.AcceptedAt.Add(sv.MaxWait))
 	if d, ok := ctx.Deadline(); ok {
 		c.Deadline = earlier(c.Deadline, d)
@@ -78,44 +107,28 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 	}
 	switch _, known, err := s.accept(ctx, sv, c, &r); { // from here on the loop may replace the Call
 	case err != nil:
-		return nil, callOf(err), err
+		return nil, results{nil, callOf(err), err}, false
 	case known != nil:
-		return s.joinOrDo(ctx, r, known.ID, sv, c.Call)
+		return s.joinOrBegin(ctx, r, known.ID, c, again)
 	}
-	if !c.await(s) {
-		return nil, c.caller.stood, ctx.Err()
-	}
-	last := c.caller.end.snapshot()
-	if c.abandoned() { // while it was accepted
-		return nil, last, ctx.Err()
-	}
-	answer := c.answer()
-	if last.State == Unknown && c.streams() == nil && (answer == nil || !answer.Truncated) {
-		last = s.followUps.askFor(ctx, sv, c, last)
-	}
-	if answer != nil {
-		if c.passesOn(c.caller.end.State) {
-			return answer.Response, last, nil
-		}
-		answer.Response.Body.Close()
-	}
-	return nil, last, explain(c, last)
+	end, waits = c.attend(s)
+	return c, end, waits
 }
 
-// joinOrDo waits for the first call of a repeat c. If the first call ends unsent, because its
+// joinOrBegin waits for the first call of a repeat. If the first call ends unsent, because its
 // caller has left or had a shorter wait, the request is sent as a call of its own.
-func (s *Scheduler) joinOrDo(ctx context.Context, r Request, id string, sv *service, c *Call) (*http.Response, *Call, error) {
-	latest := c.Deadline
+func (s *Scheduler) joinOrBegin(ctx context.Context, r Request, id string, repeat *call, again func(c *call)) (c *call, end results, waits bool) {
+	sv, latest := repeat.caller.service, repeat.Deadline
 	if sv.ClientTimeout > 0 { // half of it is for the answer, as far as is known here
-		latest = earlier(latest, c.AcceptedAt.Add(sv.ClientTimeout/2))
+		latest = earlier(latest, repeat.AcceptedAt.Add(sv.ClientTimeout/2))
 	}
 	resp, known, err := s.join(ctx, id, latest)
 	if known != nil && known.Response == nil && (known.State == Cancelled || known.State == Expired) && ctx.Err() == nil && time.Now().Before(latest) &&
 		(r.Client == nil || !r.Client.Left()) {
 		r.Deadline = latest
-		return s.Do(ctx, r)
+		return s.begin(ctx, r, again)
 	}
-	return resp, known, err
+	return nil, results{resp, known, err}, false
 }
 
 // join waits for a call that another caller handed over, and returns its answer. It
