@@ -24,7 +24,7 @@ const (
 // more than to read the clock.
 const coarse = time.Second
 
-// A conn is the connection of a client. One goroutine serves it; that of [Server.watch] looks at
+// A conn is the connection of a client. One goroutine at a time serves it; that of [Server.watch] looks at
 // its socket, and a handler may take it over from another one.
 type conn struct {
 	server  *Server
@@ -71,24 +71,45 @@ func newConn(s *Server, raw net.Conn) *conn {
 	return c
 }
 
-// serve answers the requests of the connection, one after another.
+// serve answers the requests of the connection, one after another, until it ends, or a handler
+// leaves a request to [Resume].
 func (c *conn) serve() {
-	defer c.server.remove(c)
-	defer c.leave()
 	for c.await() {
 		req, err := c.request()
 		if err != nil {
 			c.refuse(err)
 			break
 		}
-		if !c.answer(req) {
+		w := c.respond(req)
+		ok := c.handle(func() { c.server.Handler.ServeHTTP(w, req) })
+		if w.detached {
+			if w.turns.Add(1) == 1 {
+				return
+			}
+			ok = w.ok
+		}
+		if !c.finish(w, ok) {
 			break
 		}
-		c.answered++
 	}
+	c.close()
+}
+
+// resume serves the connection from here on.
+func (c *conn) resume(w *response) {
+	if c.finish(w, w.ok) {
+		c.serve()
+	} else {
+		c.close()
+	}
+}
+
+func (c *conn) close() {
 	if c.state.Load() != taken {
 		c.raw.Close()
 	}
+	c.leave()
+	c.server.remove(c)
 }
 
 // await waits for a request to begin; false if none does.
@@ -187,8 +208,8 @@ func (s sink) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// answer has a request answered; false if the connection carries no other one.
-func (c *conn) answer(req *http.Request) bool {
+// respond begins the answer to a request.
+func (c *conn) respond(req *http.Request) *response {
 	w := &response{conn: c, req: req, method: req.Method, length: unknown}
 	c.post = req.Method == http.MethodPost
 	b := &w.body
@@ -202,7 +223,13 @@ func (c *conn) answer(req *http.Request) bool {
 	}
 	c.rest()
 	c.state.Store(serving)
-	if !c.handle(w, req) || !c.state.CompareAndSwap(serving, reading) {
+	return w
+}
+
+// finish ends the answer to a request, unless its handler panicked; false if the connection carries
+// no other one.
+func (c *conn) finish(w *response, ok bool) bool {
+	if !ok || !c.state.CompareAndSwap(serving, reading) {
 		return false
 	}
 	again := w.finish()
@@ -210,6 +237,7 @@ func (c *conn) answer(req *http.Request) bool {
 	if w.err == nil && !w.body.ended {
 		c.linger()
 	}
+	c.answered++
 	return again
 }
 
@@ -219,16 +247,37 @@ func (c *conn) rest() {
 	}
 }
 
-// handle calls the handler; false if it panicked, with [http.ErrAbortHandler] or by mistake.
-func (c *conn) handle(w *response, req *http.Request) (ok bool) {
+// handle does a part of the work of a handler; false if it panicked, with [http.ErrAbortHandler] or
+// by mistake.
+func (c *conn) handle(work func()) (ok bool) {
 	defer func() {
 		bug := recover()
 		if bug != nil && bug != http.ErrAbortHandler {
 			c.server.Log.Error("BUG: a handler panicked", "panic", bug, "stack", string(debug.Stack()))
 		}
 	}()
-	c.server.Handler.ServeHTTP(w, req)
+	work()
 	return true
+}
+
+// Detaches reports whether the handler of a request may leave it by [Detach].
+func Detaches(w http.ResponseWriter) bool {
+	_, ok := w.(*response)
+	return ok
+}
+
+// Detach lets the handler of a request return before it has answered. Nothing else may follow in the
+// handler, and [Resume] must. It panics where [Detaches] is false.
+func Detach(w http.ResponseWriter) { w.(*response).detached = true }
+
+// Resume answers a request whose handler has left it by [Detach], or is about to. It is called once,
+// on a goroutine of its own: when the request is answered it serves the next ones of the connection.
+func Resume(w http.ResponseWriter, answer func()) {
+	r := w.(*response)
+	r.ok = r.conn.handle(answer)
+	if r.turns.Add(1) == 2 {
+		r.conn.resume(r)
+	}
 }
 
 // linger takes what the client still sends, however much: bytes that nothing reads would reset the

@@ -2,7 +2,12 @@ package http1
 
 import (
 	"bufio"
+	"context"
+	"io"
 	"net"
+	"net/http"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 )
@@ -18,9 +23,11 @@ func TestBufferOfALongHead(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreForgotten: a server knows its connections until they have ended.
+// TestConnectionsAreForgotten: a server knows its connections until they have ended. Their context
+// ends with them.
 func TestConnectionsAreForgotten(t *testing.T) {
-	bubble(t, nothing, func() {}, func(t *testing.T, s *Server, dial func() net.Conn) {
+	var ctx context.Context
+	bubble(t, func(_ http.ResponseWriter, r *http.Request) { ctx = r.Context() }, func() {}, func(t *testing.T, s *Server, dial func() net.Conn) {
 		c := dial()
 		ask(t, c, get)
 		known := func() int { return len(s.where(func(*conn) bool { return true })) }
@@ -31,6 +38,9 @@ func TestConnectionsAreForgotten(t *testing.T) {
 		synctest.Wait()
 		if n := known(); n != 0 {
 			t.Errorf("%d connections are known that have ended", n)
+		}
+		if ctx.Err() == nil {
+			t.Error("the context of a connection that has ended goes on")
 		}
 	})
 }
@@ -52,5 +62,71 @@ func TestConnectionAfterStop(t *testing.T) {
 		endsAfter(t, here, 0)
 		close(l.conns)
 		<-ended
+	})
+}
+
+// TestDetach: a request that its handler leaves has no goroutine until it is resumed. Its connection
+// lives on, also if the answer comes before the handler returns.
+func TestDetach(t *testing.T) {
+	var resume chan struct{}
+	h := func(w http.ResponseWriter, r *http.Request) {
+		if !Detaches(w) {
+			t.Error("a handler may not leave its request")
+		}
+		ended := make(chan struct{})
+		Detach(w)
+		go func() {
+			defer close(ended)
+			<-resume
+			Resume(w, func() {
+				if r.URL.Path == "/cut off" {
+					panic(http.ErrAbortHandler)
+				}
+				io.WriteString(w, r.URL.Path)
+			})
+		}()
+		if r.URL.Path != "/" {
+			<-ended
+		}
+	}
+	bubble(t, h, func() { resume = make(chan struct{}) }, func(t *testing.T, s *Server, dial func() net.Conn) {
+		c := dial()
+		for _, path := range []string{"/", "/at once", "/", "/", "/at once"} {
+			go io.WriteString(c, "GET "+strings.ReplaceAll(path, " ", "%20")+" HTTP/1.1\r\nHost: a\r\n\r\n")
+			synctest.Wait()
+			stacks := make([]byte, 1<<20)
+			serves := strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "http1.(*conn).serve(")
+			if want := min(len(path)-1, 1); serves != want {
+				t.Errorf("%q: %d goroutines serve the connection, want %d", path, serves, want)
+			}
+			resume <- struct{}{}
+			resp := ask(t, c, "")
+			if body, err := io.ReadAll(resp.Body); string(body) != path || err != nil || resp.Close {
+				t.Errorf("%q is answered by %q, %v", path, body, err)
+			}
+			synctest.Wait()
+		}
+		go io.WriteString(c, "GET /cut%20off HTTP/1.1\r\nHost: a\r\n\r\n")
+		resume <- struct{}{}
+		endsAfter(t, c, 0)
+	})
+	if Detaches(nil) {
+		t.Error("a handler of another server may leave its request")
+	}
+}
+
+// TestPanicAfterDetach: the answer goes its way.
+func TestPanicAfterDetach(t *testing.T) {
+	bubble(t, func(w http.ResponseWriter, r *http.Request) {
+		later(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "answered") })(w, r)
+		panic("a fault of the handler")
+	}, func() {}, func(t *testing.T, s *Server, dial func() net.Conn) {
+		c := dial()
+		for range 10 {
+			resp := ask(t, c, get)
+			if body, err := io.ReadAll(resp.Body); string(body) != "answered" || err != nil {
+				t.Fatalf("%q, %v", body, err)
+			}
+		}
 	})
 }

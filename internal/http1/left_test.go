@@ -20,19 +20,20 @@ const patience = 20 * time.Second
 // of its request; one that sends more bytes does not.
 func TestClientsThatLeave(t *testing.T) {
 	began, left := make(chan struct{}, 10), make(chan string, 10)
-	addr := listen(t, func(w http.ResponseWriter, r *http.Request) {
+	waits := func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		began <- struct{}{}
 		<-r.Context().Done()
 		left <- r.URL.Path
-	})
-	begin := func(request string) *net.TCPConn {
+	}
+	at, detached := listen(t, waits), listen(t, later(waits))
+	begin := func(addr, request string) *net.TCPConn {
 		c := connect(t, addr)
 		io.WriteString(c, request)
 		next(t, began, patience)
 		return c
 	}
-	stays := begin("GET /stays HTTP/1.1\r\nHost: a\r\n\r\n")
+	stays := begin(at, "GET /stays HTTP/1.1\r\nHost: a\r\n\r\n")
 	io.WriteString(stays, "GET /next")
 	for name, leave := range map[string]func(*net.TCPConn){
 		"closes":          func(c *net.TCPConn) { c.Close() },
@@ -43,10 +44,12 @@ func TestClientsThatLeave(t *testing.T) {
 		},
 	} {
 		for _, request := range []string{"GET", "POST"} {
-			leave(begin(request + " / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"))
-			t.Logf("a client that %s", name)
-			if path := next(t, left, patience); path != "/" {
-				t.Errorf("the client of %s has left", path)
+			for _, addr := range []string{at, detached} {
+				leave(begin(addr, request+" / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"))
+				t.Logf("a client that %s", name)
+				if path := next(t, left, patience); path != "/" {
+					t.Errorf("the client of %s has left", path)
+				}
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -35,6 +36,10 @@ type response struct {
 	last    bool   // the connection carries no other request
 	pending []byte // of the body; before the head, all of it
 	err     error  // of the connection, the first one
+
+	detached bool         // the handler leaves the answer to Resume
+	ok       bool         // Resume has not panicked
+	turns    atomic.Int32 // of these two, that have ended
 }
 
 var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, bufferSize) }}

@@ -152,8 +152,16 @@ func normal(all []byte) string {
 	}
 }
 
-// both starts a server of this package and one of net/http, with the same handler.
-func both(t testing.TB) (ours, theirs string) {
+// later answers by h, after its own return or beside it.
+func later(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		Detach(w)
+		go Resume(w, func() { h(w, r) })
+	}
+}
+
+// both starts a server of this package, with h, and one of net/http, with echo.
+func both(t testing.TB, h http.HandlerFunc) (ours, theirs string) {
 	start := func(serve func(net.Listener) error, end func() error) string {
 		l, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket")) // ports would run out
 		if err != nil {
@@ -172,7 +180,7 @@ func both(t testing.TB) (ours, theirs string) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	const limit = 8 << 10
-	own := newServer(echo)
+	own := newServer(h)
 	own.MaxHeader = limit
 	std := &http.Server{Handler: http.HandlerFunc(echo), MaxHeaderBytes: limit - 4096, ErrorLog: slog.NewLogLogger(log.Handler(), 0), DisableGeneralOptionsHandler: true}
 	return start(own.Serve, own.Close), start(std.Serve, std.Close)
@@ -300,10 +308,12 @@ var requests = []string{
 // TestAnswersAsNetHTTP holds the answers to requests, good and bad, against those of net/http's
 // server.
 func TestAnswersAsNetHTTP(t *testing.T) {
-	ours, theirs := both(t)
-	for _, request := range requests {
-		if got, want := answers(t, ours, request), answers(t, theirs, request); got != want {
-			t.Errorf("%.200q is answered by\n%.700s\nnot by\n%.700s", request, got, want)
+	for _, h := range []http.HandlerFunc{echo, later(echo)} {
+		ours, theirs := both(t, h)
+		for _, request := range requests {
+			if got, want := answers(t, ours, request), answers(t, theirs, request); got != want {
+				t.Errorf("%.200q is answered by\n%.700s\nnot by\n%.700s", request, got, want)
+			}
 		}
 	}
 }
@@ -314,7 +324,7 @@ func FuzzAnswersAsNetHTTP(f *testing.F) {
 	for _, request := range requests {
 		f.Add([]byte(request))
 	}
-	ours, theirs := both(f)
+	ours, theirs := both(f, echo)
 	f.Fuzz(func(t *testing.T, request []byte) {
 		if bytes.Contains(bytes.ToLower(request), []byte("expect")) && !bytes.Contains(request, []byte("\r\nExpect: 100-continue\r\n")) {
 			t.Skip("net/http takes other words for 100-continue, too")

@@ -1,9 +1,10 @@
 // Package http1 serves HTTP/1.1 (RFC 9112) to clients that may wait long for their answers.
 //
-// A [Server] has one goroutine for each connection, which reads a request, calls the handler and
-// writes the answer. net/http parses the requests. No goroutine watches a client that waits: one
-// of the server looks at the sockets of all of them, and ends the context of a request whose
-// client has closed its connection, or its half of it.
+// A goroutine serves each connection: it reads a request, calls the handler and writes the answer.
+// net/http parses the requests. A handler that waits long may return before the answer ([Detach]):
+// then the connection has no goroutine until another one gives the answer ([Resume]). One goroutine
+// of the server looks at the sockets of all clients that wait, and ends the context of a request
+// whose client has closed its connection, or its half of it.
 //
 // Left out, because no handler here needs it: interim answers other than 100 Continue, trailers,
 // guessing a Content-Type, and other protocols than HTTP/1.

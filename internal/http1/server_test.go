@@ -267,52 +267,54 @@ func TestStop(t *testing.T) {
 			<-release
 		}
 	}
-	bubble(t, h, func() { release = make(chan struct{}) }, func(t *testing.T, s *Server, dial func() net.Conn) {
-		old := dial()
-		time.Sleep(newTime)
-		idle, fresh, late, slow, half := dial(), dial(), dial(), dial(), dial()
-		ask(t, idle, get)
-		io.WriteString(slow, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
-		io.WriteString(half, "GET / ")
-		synctest.Wait()
-		down := make(chan error)
-		go func() { down <- s.Shutdown(t.Context()) }()
-		synctest.Wait()
-		endsAfter(t, old, 0)
-		endsAfter(t, idle, 0)
-		if resp := ask(t, fresh, get); !resp.Close {
-			t.Error("a connection of a server that stops lives on")
-		}
-		endsAfter(t, fresh, 0)
-		if resp := ask(t, half, "HTTP/1.1\r\nHost: a\r\n\r\n"); !resp.Close {
-			t.Error("a connection of a server that stops lives on")
-		}
-		endsAfter(t, late, newTime)
-		select {
-		case err := <-down:
-			t.Errorf("the server has ended before its last request: %v", err)
-		default:
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != context.DeadlineExceeded {
-			t.Errorf("a shutdown within 1s: %v", err)
-		}
-		close(release)
-		if resp := ask(t, slow, ""); !resp.Close {
-			t.Error("a connection of a server that stops lives on")
-		}
-		if err := next(t, down, time.Hour); err != nil {
-			t.Error(err)
-		}
-		again := pipes{make(chan net.Conn)}
-		if err := s.Serve(again); err != http.ErrServerClosed {
-			t.Errorf("serves again: %v", err)
-		}
-		if _, err := again.Accept(); err != net.ErrClosed {
-			t.Errorf("the listener of a server that is stopped: %v", err)
-		}
-	})
+	for _, h := range []http.HandlerFunc{h, later(h)} {
+		bubble(t, h, func() { release = make(chan struct{}) }, func(t *testing.T, s *Server, dial func() net.Conn) {
+			old := dial()
+			time.Sleep(newTime)
+			idle, fresh, late, slow, half := dial(), dial(), dial(), dial(), dial()
+			ask(t, idle, get)
+			io.WriteString(slow, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+			io.WriteString(half, "GET / ")
+			synctest.Wait()
+			down := make(chan error)
+			go func() { down <- s.Shutdown(t.Context()) }()
+			synctest.Wait()
+			endsAfter(t, old, 0)
+			endsAfter(t, idle, 0)
+			if resp := ask(t, fresh, get); !resp.Close {
+				t.Error("a connection of a server that stops lives on")
+			}
+			endsAfter(t, fresh, 0)
+			if resp := ask(t, half, "HTTP/1.1\r\nHost: a\r\n\r\n"); !resp.Close {
+				t.Error("a connection of a server that stops lives on")
+			}
+			endsAfter(t, late, newTime)
+			select {
+			case err := <-down:
+				t.Errorf("the server has ended before its last request: %v", err)
+			default:
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := s.Shutdown(ctx); err != context.DeadlineExceeded {
+				t.Errorf("a shutdown within 1s: %v", err)
+			}
+			close(release)
+			if resp := ask(t, slow, ""); !resp.Close {
+				t.Error("a connection of a server that stops lives on")
+			}
+			if err := next(t, down, time.Hour); err != nil {
+				t.Error(err)
+			}
+			again := pipes{make(chan net.Conn)}
+			if err := s.Serve(again); err != http.ErrServerClosed {
+				t.Errorf("serves again: %v", err)
+			}
+			if _, err := again.Accept(); err != net.ErrClosed {
+				t.Errorf("the listener of a server that is stopped: %v", err)
+			}
+		})
+	}
 	if err := newServer(nil).Shutdown(t.Context()); err != nil {
 		t.Errorf("a server that has not served: %v", err)
 	}
@@ -355,14 +357,16 @@ func TestClose(t *testing.T) {
 		<-r.Context().Done()
 		close(ended)
 	}
-	bubble(t, h, func() { ended = make(chan struct{}) }, func(t *testing.T, s *Server, dial func() net.Conn) {
-		c := dial()
-		io.WriteString(c, get)
-		synctest.Wait()
-		s.Close()
-		next(t, ended, time.Hour)
-		endsAfter(t, c, 0)
-	})
+	for _, h := range []http.HandlerFunc{h, later(h)} {
+		bubble(t, h, func() { ended = make(chan struct{}) }, func(t *testing.T, s *Server, dial func() net.Conn) {
+			c := dial()
+			io.WriteString(c, get)
+			synctest.Wait()
+			s.Close()
+			next(t, ended, time.Hour)
+			endsAfter(t, c, 0)
+		})
+	}
 }
 
 // failing is a listener that fails a few times before it accepts.
@@ -485,22 +489,24 @@ func TestPanics(t *testing.T) {
 			panic("canary")
 		}
 	}
-	bubble(t, h, func() {}, func(t *testing.T, s *Server, dial func() net.Conn) {
-		s.Log = slog.New(slog.NewTextHandler(&logs, nil))
-		ask(t, dial(), get)
-		if logs.Len() > 0 {
-			t.Errorf("a handler that does not panic: logged %q", &logs)
-		}
-		for target, logged := range map[string]string{"/abort": "", "/bug": "canary", "/status": "status 199"} {
-			c := dial()
-			io.WriteString(c, "GET "+target+" HTTP/1.1\r\nHost: a\r\n\r\n")
-			endsAfter(t, c, 0)
-			if got := logs.String(); !strings.Contains(got, logged) || (got == "") != (logged == "") {
-				t.Errorf("%s: logged %q", target, got)
+	for _, h := range []http.HandlerFunc{h, later(h)} {
+		bubble(t, h, func() {}, func(t *testing.T, s *Server, dial func() net.Conn) {
+			s.Log = slog.New(slog.NewTextHandler(&logs, nil))
+			ask(t, dial(), get)
+			if logs.Len() > 0 {
+				t.Errorf("a handler that does not panic: logged %q", &logs)
 			}
-			logs.Reset()
-		}
-	})
+			for target, logged := range map[string]string{"/abort": "", "/bug": "canary", "/status": "status 199"} {
+				c := dial()
+				io.WriteString(c, "GET "+target+" HTTP/1.1\r\nHost: a\r\n\r\n")
+				endsAfter(t, c, 0)
+				if got := logs.String(); !strings.Contains(got, logged) || (got == "") != (logged == "") {
+					t.Errorf("%s: logged %q", target, got)
+				}
+				logs.Reset()
+			}
+		})
+	}
 }
 
 // TestTakenOver: another goroutine answers on the connection beside the handler, which writes no
@@ -529,16 +535,18 @@ func TestTakenOver(t *testing.T) {
 		io.WriteString(w, "late")
 		over <- http.NewResponseController(w).Flush()
 	}
-	bubble(t, h, func() { over = make(chan error, 2) }, func(t *testing.T, s *Server, dial func() net.Conn) {
-		c := dial()
-		go io.WriteString(c, get+get)
-		if b, err := io.ReadAll(c); !strings.HasSuffix(string(b), "\r\n8\r\nanswered\r\nby another") || err != nil || served != 1 {
-			t.Errorf("%q, %v; %d requests were served", b, err, served)
-		}
-		if first, second := next(t, over, 2*time.Hour), next(t, over, time.Hour); first != nil || !errors.Is(second, http.ErrHijacked) {
-			t.Errorf("%v, %v", first, second)
-		}
-	})
+	for _, h := range []http.HandlerFunc{h, later(h)} {
+		bubble(t, h, func() { over, served = make(chan error, 2), 0 }, func(t *testing.T, s *Server, dial func() net.Conn) {
+			c := dial()
+			go io.WriteString(c, get+get)
+			if b, err := io.ReadAll(c); !strings.HasSuffix(string(b), "\r\n8\r\nanswered\r\nby another") || err != nil || served != 1 {
+				t.Errorf("%q, %v; %d requests were served", b, err, served)
+			}
+			if first, second := next(t, over, 2*time.Hour), next(t, over, time.Hour); first != nil || !errors.Is(second, http.ErrHijacked) {
+				t.Errorf("%v, %v", first, second)
+			}
+		})
+	}
 }
 
 // TestRests: a connection rests when it has sent a head, and when it has been answered.
