@@ -60,29 +60,21 @@ func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// do answers a client that waits for the response.
+// do answers a client that waits for the response. While its call waits, no goroutine does.
 func (d *Data) do(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
 	c := &client{data: d, w: w, r: r, req: req}
 	c.req.IdempotencyKey = r.Header.Get("Idempotency-Key") // counts for durable calls only
 	c.req.Client = c
-	resp, call, err := d.Scheduler.Do(r.Context(), c.req)
-	switch {
-	case c.left:
-		return
-	case err != nil:
-		// Also where the client seems to have disconnected: one that has only closed
-		// its half of the connection must not take an empty 200 for a response.
-		d.refuse(w, &c.req, disconnected(err, call))
+	if !http1.Detaches(w) {
+		c.answer(d.Scheduler.Do(r.Context(), c.req))
 		return
 	}
-	defer resp.Body.Close()
-	if call.Repeated { // another request with the same key created it
-		w.Header().Set(replayed, "true")
+	waits, resp, call, err := d.Scheduler.Begin(r.Context(), c.req, c.resume)
+	if waits {
+		http1.Detach(w)
+		return
 	}
-	if err := forward(w, resp, call); err != nil && r.Context().Err() == nil {
-		// The client must not take a part of the body for all of it.
-		panic(http.ErrAbortHandler)
-	}
+	c.answer(resp, call, err)
 }
 
 // A client waits for the response to its request. It implements the Client of a [scheduler.Request].
@@ -92,6 +84,35 @@ type client struct {
 	r    *http.Request
 	req  scheduler.Request
 	left bool // and Leave has answered it
+}
+
+// resume answers a client that has waited.
+func (c *client) resume(resp *http.Response, call *scheduler.Call, err error) {
+	http1.Resume(c.w, func() {
+		defer c.data.recover(c.w)
+		c.answer(resp, call, err)
+	})
+}
+
+// answer answers with the results of a call.
+func (c *client) answer(resp *http.Response, call *scheduler.Call, err error) {
+	switch {
+	case c.left:
+		return
+	case err != nil:
+		// Also where the client seems to have disconnected: one that has only closed
+		// its half of the connection must not take an empty 200 for a response.
+		c.data.refuse(c.w, &c.req, disconnected(err, call))
+		return
+	}
+	defer resp.Body.Close()
+	if call.Repeated { // another request with the same key created it
+		c.w.Header().Set(replayed, "true")
+	}
+	if err := forward(c.w, resp, call); err != nil && c.r.Context().Err() == nil {
+		// The client must not take a part of the body for all of it.
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // Left reports whether the client has closed its connection, or its half of it.

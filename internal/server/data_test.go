@@ -10,12 +10,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/internal/http1"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -227,11 +229,70 @@ func TestHalfClosedClientIsRefused(t *testing.T) {
 
 // TestABugIsAnswered: after a closed connection a client may send the request again.
 func TestABugIsAnswered(t *testing.T) {
-	srv := httptest.NewServer(&Data{Upstream: "pay", Log: slog.New(slog.DiscardHandler)}) // without a scheduler
-	defer srv.Close()
-	resp, body := send(t, "GET", srv.URL+"/", "")
-	if resp.StatusCode != 504 || resp.Header.Get("Throttler-Outcome") != "unknown" || !strings.Contains(body, "internal error") {
-		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, body)
+	log := slog.New(slog.DiscardHandler)
+	d := &Data{Upstream: "pay", Log: log} // without a scheduler
+	afterAWait := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http1.Detach(w)
+		go (&client{data: d, w: w, r: r}).resume(nil, nil, nil)
+	})
+	for _, h := range []http.Handler{d, afterAWait} {
+		resp, body := send(t, "GET", serve(t, h, log).URL+"/", "")
+		if resp.StatusCode != 504 || resp.Header.Get("Throttler-Outcome") != "unknown" || !strings.Contains(body, "internal error") {
+			t.Errorf("%d %v %s", resp.StatusCode, resp.Header, body)
+		}
+	}
+	other := httptest.NewServer(d) // of another package
+	defer other.Close()
+	if resp, body := send(t, "GET", other.URL+"/", ""); resp.StatusCode != 504 || !strings.Contains(body, "internal error") {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}
+
+// TestClientsThatWait: no goroutine waits with a client, and its connection lives on after the answer.
+func TestClientsThatWait(t *testing.T) {
+	release := make(chan struct{})
+	free := sync.OnceFunc(func() { close(release) })
+	r := newRig(t, scheduler.Upstream{Concurrency: 1}, Refusal{}, func(w http.ResponseWriter, r *http.Request) {
+		<-release
+		io.WriteString(w, r.URL.Path)
+	})
+	defer free()
+	const clients = 50
+	var conns []net.Conn
+	for n := range clients {
+		c, err := net.Dial("tcp", r.data.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		fmt.Fprintf(c, "GET /%d HTTP/1.1\r\nHost: x\r\n\r\n", n)
+		conns = append(conns, c)
+	}
+	r.until(t, "all but one wait", func(st scheduler.UpstreamStatus) bool { return st.Waiting == clients-1 })
+	stacks := make([]byte, 1<<22)
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		n := strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "http1.(*conn).serve(")
+		if n == 1 {
+			break
+		}
+		if time.Since(begin) > 20*time.Second {
+			t.Fatalf("%d goroutines serve clients, want 1 for the call that is being sent", n)
+		}
+	}
+	free()
+	for n, c := range conns {
+		in := bufio.NewReader(c)
+		for range 2 {
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, err := io.ReadAll(resp.Body); string(b) != fmt.Sprintf("/%d", n) || err != nil || resp.Header.Get("Throttler-Outcome") != "done" {
+				t.Fatalf("client %d: %q, %v, %v", n, b, resp.Header, err)
+			}
+			fmt.Fprintf(c, "GET /%d HTTP/1.1\r\nHost: x\r\n\r\n", n)
+		}
 	}
 }
 
