@@ -120,7 +120,7 @@ var schedulerBugs = []bug{
 		"kept.Body[:max], true\n", "kept.Body[:max], kept.Truncated\n", []string{"-run", "TestAnswerAbove"}},
 	{"a call shares the memory of its caller", "pkg/scheduler/submit.go",
 		"	if !r.NoCopy { // the", "	if false { // the", []string{"-run", "TestCallerMay"}},
-	{"a context that ends during Do is a wrong state", "pkg/scheduler/submit.go",
+	{"a context that ends during Do is a wrong state", "pkg/scheduler/caller.go",
 		"	if c.abandoned() { // while", "	if false { // while", []string{"-run", "TestContextThatEnds"}},
 	{"a decision comes between another and its record", "pkg/scheduler/loop.go",
 		"	if c.State != Sending && c.State != next.State {\n", "	if c.State == Waiting {\n", []string{"-run", "TestOneDecision"}},
@@ -131,13 +131,27 @@ var schedulerBugs = []bug{
 	{"an attempt that was granted to a client that leaves does not end", "pkg/scheduler/caller.go",
 		"				c.unsend(s, a)\n", "", leaveTests},
 	{"the call of a client that left while it was stored is sent", "pkg/scheduler/caller.go",
-		" || time.Since(c.caller.came) > atOnce", "", []string{"-run", "TestLeftBeforeItsTurn"}},
+		"caller.unwatch != nil || time.Since(caller.came) > atOnce", "caller.unwatch != nil", []string{"-run", "TestLeftBeforeItsTurn"}},
 	{"the call of a client that leaves at its grant is sent", "pkg/scheduler/caller.go",
 		"	a.unsent = true\n", "", leaveTests},
 	{"a client that leaves during an attempt is not told", "pkg/scheduler/caller.go",
 		"		caller.client.Leave(caller.stood, caller.ctx.Err())\n", "", leaveTests},
 	{"Do returns before Leave has", "pkg/scheduler/caller.go",
 		"	caller.leaving.Wait()\n", "", leaveTests},
+	{"a caller that waits does not learn that its ctx ends", "pkg/scheduler/caller.go",
+		"		c.caller.unwatch = context.AfterFunc(c.caller.ctx, c.callAgain)\n", "		c.caller.unwatch = func() bool { return true }\n", beginTests},
+	{"a connection keeps the calls that have ended", "pkg/scheduler/caller.go",
+		"		caller.unwatch()\n", "", []string{"-run", "TestWatchEnds"}},
+	{"a ctx is watched once for each wait", "pkg/scheduler/caller.go",
+		"	if c.caller.unwatch == nil {\n", "	if true {\n", []string{"-run", "TestWatchEnds"}},
+	{"a caller misses what comes before it waits", "pkg/scheduler/caller.go",
+		"	return c.caller.presence.CompareAndSwap(present, absent)\n", "	c.caller.presence.Store(absent)\n	return true\n", []string{"-run", "TestCalledBefore"}},
+	{"a caller is called twice", "pkg/scheduler/caller.go",
+		"	if c.caller.presence.Swap(called) == absent {\n", "	if c.caller.presence.Load() == absent {\n", []string{"-run", "TestCalledBefore"}},
+	{"a client that panics when it is asked keeps its attempt open", "pkg/scheduler/caller.go",
+		"waited && caller.hasLeft(s.log)", "waited && caller.client.Left()", []string{"-run", "TestFaultOfACaller", "-timeout", "60s"}},
+	{"a fault after a wait ends the process", "pkg/scheduler/submit.go",
+		"c.attendSafely(s); !waits", "c.attend(s); !waits", []string{"-run", "TestFaultOfACaller", "-timeout", "60s"}},
 	{"a panic of an attempt leaves its call being sent", "pkg/scheduler/attempt.go",
 		"			endProcess(\"an attempt\", recover())\n", "", leaveTests},
 	{"two handlers run for one call", "pkg/scheduler/relay.go",
@@ -187,5 +201,7 @@ var storedCallBugs = []bug{
 var endedTests = []string{"-run", "TestEnded"}
 
 var nextTests = []string{"-run", "NextAttempt|Retention"}
+
+var beginTests = []string{"-run", "TestBegin", "-timeout", "60s"}
 
 var leaveTests = []string{"-run", "TestLeave|TestAttemptThatDoesNotEnd", "-timeout", "60s"}

@@ -26,10 +26,16 @@ var serverBugs = []bug{
 		"	if !c.claim() {", "	if !c.claim() && false {", []string{"-run", "TestReplacedRequest"}},
 	{"a call is sent whose client has left", "internal/http1/conn.go",
 		"c == nil || c.socket == nil || !left(c.socket)", "c == nil || c.socket == nil || !left(c.socket) || true", []string{"-run", "TestClientThatLeft"}},
+	{"a goroutine waits with each client", "internal/server/data.go",
+		"	if !http1.Detaches(w) {\n", "	if http1.Detaches(w) {\n", []string{"-run", "TestClientsThatWait", "-timeout", "60s"}},
+	{"a client that has waited is not asked whether it has left", "pkg/scheduler/caller.go",
+		"caller.unwatch != nil || time", "time", []string{"-run", "TestClientThatLeftIsNotSent"}},
+	{"a bug after a wait is not answered", "internal/server/data.go",
+		"		defer c.data.recover(c.w)\n", "", []string{"-run", "TestABugIsAnswered"}},
 	{"subscriptions take all connections", "internal/server/subscription.go",
 		"release, ok := h.admin.held.take(1)", "release, ok := func() {}, true", []string{"-run", "TestHeld", "-timeout", "20s"}},
 	{"a client that has gone before its call is told that it may be executed", "pkg/scheduler/submit.go",
-		"		return nil, c.Call, err\n", "		return nil, nil, err\n", []string{"-run", "TestClientIsGone"}},
+		"		return nil, results{nil, c.Call, err}, false\n", "		return nil, results{nil, nil, err}, false\n", []string{"-run", "TestClientIsGone"}},
 	{"a submission fails because its client has closed its half", "internal/server/data.go",
 		"context.WithoutCancel(r.Context())", "context.WithValue(r.Context(), d, d)", []string{"-run", "TestClientIsGone"}},
 }
@@ -64,8 +70,12 @@ var http1Bugs = []bug{
 		"w.last = connect || ", "w.last = tunnel && ", []string{"-run", "TestConnect"}},
 	{"a 100 Continue comes without a need", "internal/http1/response.go",
 		"	w.body.ask = false ", "	_ = false ", []string{"-run", "TestContinue"}},
+	{"a connection is served twice", "internal/http1/conn.go",
+		"w.turns.Add(1) == 1 {", "w.turns.Add(1) < 3 {", []string{"-run", "TestDetach", "-timeout", "20s"}},
+	{"a request that is resumed before its handler returns ends its connection", "internal/http1/conn.go",
+		"			ok = w.ok\n", "			ok = false\n", []string{"-run", "TestDetach"}},
 	{"a connection that was taken over is written to", "internal/http1/conn.go",
-		"!c.handle(w, req) || !c.state.CompareAndSwap(serving, reading)", "!c.handle(w, req)", []string{"-run", "TestTakenOver"}},
+		"!ok || !c.state.CompareAndSwap(serving, reading)", "!ok", []string{"-run", "TestTakenOver"}},
 }
 
 // sidecarBugs are seen by the tests of command throttler alone.
