@@ -101,6 +101,7 @@ func TestStreamedAnswers(t *testing.T) {
 	}{
 		{"whole", "one two three", io.EOF, false, "one two three", seconds(2, 4, 6, 11), "onetwothree", 11 * time.Second, nil},
 		{"longer than what is kept", "one twotwo threethree four", io.EOF, false, "one twotwo threethr ee four", seconds(2, 4, 6, 6, 8, 10), "onetwotwoth", 9 * time.Second, scheduler.NoAnswer},
+		{"longer, and its end comes before it is stored", "one twotwo threethree", io.EOF, false, "one twotwo threethr ee", seconds(2, 4, 6, 6, 9), "onetwotwoth", 9 * time.Second, scheduler.NoAnswer},
 		{"broken", "one two", broken, false, "one two", seconds(2, 4, 9), "onetwo", 9 * time.Second, scheduler.NoAnswer},
 		{"the caller leaves", "one two three", io.EOF, true, "one", seconds(2), "onetwothree", 11 * time.Second, nil},
 	} {
