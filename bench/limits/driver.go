@@ -21,6 +21,11 @@ type driver interface {
 	close() error
 }
 
+// maxConns is the most connections of a client. A backlog may have more calls: these follow
+// as connections become free, long before they are due at the receiver. A proxy with 20,000
+// files, two for each connection, has room for them all.
+const maxConns = 8000
+
 // A client sends calls to one address and keeps its connections.
 type client struct {
 	url  string
@@ -29,9 +34,10 @@ type client struct {
 }
 
 func newClient(url string) *client {
-	c := &client{url: url, pool: make(chan net.Conn, 1<<14)}
+	c := &client{url: url, pool: make(chan net.Conn, maxConns)}
 	c.http = &http.Client{Transport: &http.Transport{
 		DialContext:         c.dial,
+		MaxConnsPerHost:     maxConns,
 		MaxIdleConns:        cap(c.pool),
 		MaxIdleConnsPerHost: cap(c.pool),
 		DisableCompression:  true,

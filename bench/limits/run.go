@@ -37,7 +37,7 @@ func run(w workload, l limiter) (m measure, err error) {
 		return m, fmt.Errorf("warm-up: %w", err)
 	}
 	if t, ok := d.(*through); ok && w.backlog {
-		if err := t.client.warm(len(w.due) - w.calls); err != nil {
+		if err := t.client.warm(min(len(w.due), maxConns) - w.calls); err != nil {
 			return m, err
 		}
 	}
