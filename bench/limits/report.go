@@ -83,8 +83,9 @@ func (t table) title() string {
 
 // Requirements of ours, as ratios to the bare ledger of the same run.
 const (
-	makespanAtMost = 1.005
-	lateAtMost     = 1.5
+	makespanAtMost    = 1.005
+	lateAtMost        = 1.3
+	lateBacklogAtMost = 1.5 // all calls come at once, and most of their wait is their own arrival
 )
 
 // verdict judges all tables.
@@ -119,8 +120,11 @@ func (t table) verdict() (lines []string, ok bool) {
 		ratio := float64(us.makespan) / float64(held.makespan)
 		judge(ratio <= makespanAtMost, "makespan %.4f of the bare ledger's, at most %.3f", ratio, makespanAtMost)
 	}
-	ratio := float64(us.late) / float64(held.late)
-	judge(ratio <= lateAtMost, "wait beyond the oracle %.2f of the bare ledger's, at most %.1f", ratio, lateAtMost)
+	ratio, atMost := float64(us.late)/float64(held.late), lateAtMost
+	if t.backlog {
+		atMost = lateBacklogAtMost
+	}
+	judge(ratio <= atMost, "wait beyond the oracle %.2f of the bare ledger's, at most %.1f", ratio, atMost)
 	return lines, ok
 }
 
