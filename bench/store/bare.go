@@ -32,8 +32,15 @@ const (
 
 var answer = []byte("answer")
 
+// The changes of a call.
+const (
+	accept = iota
+	intend
+	end
+)
+
 type bareOp struct {
-	step int
+	step int // accept, intend or end
 	n    int64
 	done chan struct{}
 }
@@ -77,7 +84,7 @@ func (b *bare) run() {
 	begin, commit := prepare("BEGIN IMMEDIATE"), prepare("COMMIT")
 	insert := prepare("INSERT INTO calls VALUES (?, ?, 'api', 'waiting', 0, 0, ?, ?, 0, '[]', '')")
 	insertBody := prepare("INSERT INTO bodies VALUES (?, '/pay?n=1', ?, ?)")
-	intend := prepare("UPDATE calls SET state = 'sending', attempts = ?, spent = ? WHERE seq = ? AND state = 'waiting'")
+	sending := prepare("UPDATE calls SET state = 'sending', attempts = ?, spent = ? WHERE seq = ? AND state = 'waiting'")
 	record := prepare("UPDATE calls SET state = 'done', ended_at = ?, attempts = ?, spent = ? WHERE seq = ?")
 	deleteBody := prepare("DELETE FROM bodies WHERE seq = ?")
 	insertResult := prepare("INSERT INTO results VALUES (?, 200, ?, ?)")
@@ -86,7 +93,7 @@ func (b *bare) run() {
 			insert(n, uuid.Must(uuid.NewV7()).String(), now, now)
 			insertBody(n, aHeader, body)
 		},
-		func(n, now int64) { intend(anIntent, aHold, n) },
+		func(n, now int64) { sending(anIntent, aHold, n) },
 		func(n, now int64) {
 			record(now, anEnd, aHold, n)
 			deleteBody(n)
@@ -118,13 +125,16 @@ func (b *bare) run() {
 }
 
 func (b *bare) one(n int64, whole bool) {
-	steps := 1
+	b.change(accept, n)
 	if whole {
-		steps = 3
+		b.change(intend, n)
+		b.change(end, n)
 	}
-	for step := range steps {
-		op := bareOp{step, n, make(chan struct{})}
-		b.ops <- op
-		<-op.done
-	}
+}
+
+// change makes one change of a call, and returns when it is synced.
+func (b *bare) change(step int, n int64) {
+	op := bareOp{step, n, make(chan struct{})}
+	b.ops <- op
+	<-op.done
 }

@@ -49,11 +49,13 @@ func main() {
 	dir, err := os.MkdirTemp(".", "bench-store")
 	check(err)
 	defer os.RemoveAll(dir)
-	p50, p99 := fdatasync(filepath.Join(dir, "plain"))
 	say("# The store, measured\n\n%s, %s, %d cores, %s; `make bench-store` writes this page.\n\n%s\n\n", time.Now().UTC().Format("2006-01-02 15:04 MST"), runtime.Version(), runtime.NumCPU(), processor(), about)
 	rates(dir)
-	say("## Times\n\n| time of | p50 | p99 | must be | |\n| --- | --- | --- | --- | --- |\n| write and sync of 4 KiB, one after the other | %v | %v | | |\n", p50, p99)
-	steady(filepath.Join(dir, "steady.db"), p99)
+	say("## Times\n\nThe median of %d turns' quantiles. The 99th percentile of the store must be at most 2 times that of the bare writer.\n\n"+
+		"| time of | p50 | p99 | ratio | |\n| --- | --- | --- | --- | --- |\n", turns)
+	p50, p99 := fdatasync(filepath.Join(dir, "plain"))
+	say("| write and sync of 4 KiB, one after the other | %v | %v | | |\n", p50, p99)
+	steady(dir)
 	due(dir)
 	if *pending > 0 {
 		start(filepath.Join(dir, "pending.db"))
@@ -157,27 +159,42 @@ func fdatasync(path string) (p50, p99 time.Duration) {
 
 // rates prints the rate of accepts, and that of whole calls: accept, intent and outcome.
 func rates(dir string) {
-	say("## Rates\n\n| | callers | bare SQLite writer | store | ratio | |\n| --- | --- | --- | --- | --- | --- |\n")
+	say("## Rates\n\n| | callers | bare SQLite writer | store | ratio | must be ≥ | |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, rated := range []string{"accepts/s", "calls/s"} {
 		for _, text := range strings.Split(*callers, ",") {
 			callers, err := strconv.Atoi(text)
 			check(err)
 			whole := rated == "calls/s"
-			// In turns: a noisy machine is as noisy for both.
-			var floor, ours float64
-			const rounds = 3
-			for round := range rounds {
-				b := newBare(filepath.Join(dir, fmt.Sprint("bare", whole, callers, round)))
-				floor += rate(callers, func(n int64) { b.one(n, whole) }) / rounds
+			var floor, ours []float64
+			for turn := range turns {
+				b := newBare(filepath.Join(dir, fmt.Sprint("bare", whole, callers, turn)))
+				floor = append(floor, rate(callers, func(n int64) { b.one(n, whole) }))
 				b.close()
-				d := openStore(filepath.Join(dir, fmt.Sprint("store", whole, callers, round)))
-				ours += rate(callers, func(n int64) { one(d, n, whole) }) / rounds
+				d := openStore(filepath.Join(dir, fmt.Sprint("store", whole, callers, turn)))
+				ours = append(ours, rate(callers, func(n int64) { one(d, n, whole) }))
 				check(d.Close())
 			}
-			say("| %s | %d | %.0f | %.0f | %.2f | %s |\n", rated, callers, floor, ours, ours/floor, verdict(ours >= 0.7*floor))
+			atLeast := 0.7
+			switch {
+			case callers == 64 && whole:
+				atLeast = 0.8
+			case callers == 64:
+				atLeast = 0.85
+			}
+			ratio := median(ours) / median(floor)
+			say("| %s | %d | %.0f | %.0f | %.2f | %.2f | %s |\n", rated, callers, median(floor), median(ours), ratio, atLeast, verdict(ratio >= atLeast))
 		}
 	}
-	say("\nMust be ≥ 0.7.\n\n")
+	say("\n")
+}
+
+// turns is how often each of two peers is measured, one after the other: a noisy machine is as
+// noisy for both. The median counts.
+const turns = 5
+
+func median[T int64 | float64 | time.Duration](all []T) T {
+	slices.Sort(all)
+	return all[len(all)/2]
 }
 
 // rate runs callers for a while and returns how many changes a second they made.
@@ -233,28 +250,54 @@ func one(d *store.DB, n int64, whole bool) {
 }
 
 // steady prints how long an accept takes at 1,000 a second.
-func steady(path string, floor time.Duration) {
-	d := openStore(path)
+func steady(dir string) {
+	b := newBare(filepath.Join(dir, "steady_bare"))
+	defer b.close()
+	d := openStore(filepath.Join(dir, "steady.db"))
 	defer d.Close()
-	var mu sync.Mutex
-	var all []time.Duration
+	var floor, ours times
+	for turn := range turns {
+		from := int64(turn) * steadyCalls
+		floor.add(paced(from, func(n int64) { b.one(n, false) }))
+		ours.add(paced(from, func(n int64) { one(d, n, false) }))
+	}
+	compare("accept, at 1,000/s", floor, ours)
+}
+
+const steadyCalls = 3000 // of each turn
+
+// paced calls f for each call of a turn, one a millisecond, and returns how long each took.
+func paced(from int64, f func(n int64)) []time.Duration {
+	all := make([]time.Duration, steadyCalls)
 	var wg sync.WaitGroup
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for n := range int64(5000) {
+	for i := range all {
 		<-tick.C
 		wg.Go(func() {
 			begin := time.Now()
-			one(d, n+1, false)
-			mu.Lock()
-			all = append(all, time.Since(begin))
-			mu.Unlock()
+			f(from + int64(i) + 1)
+			all[i] = time.Since(begin)
 		})
 	}
 	wg.Wait()
+	return all
+}
+
+// times are the quantiles of several turns.
+type times struct{ p50, p99 []time.Duration }
+
+func (t *times) add(all []time.Duration) {
 	p50, p99 := quantiles(all)
-	limit := 4*floor + time.Millisecond
-	say("| accept, at 1,000/s | %v | %v | p99 ≤ 4 × that of the sync + 1 ms = %v | %s |\n", p50, p99, limit, verdict(p99 <= limit))
+	t.p50, t.p99 = append(t.p50, p50), append(t.p99, p99)
+}
+
+// compare prints the medians of the turns' quantiles.
+func compare(name string, floor, ours times) {
+	f, o := median(floor.p99), median(ours.p99)
+	ratio := float64(o) / float64(f)
+	say("| %s: bare SQLite writer | %v | %v | | |\n", name, median(floor.p50), f)
+	say("| %s: store | %v | %v | %.2f | %s |\n", name, median(ours.p50), o, ratio, verdict(ratio <= 2))
 }
 
 func verdict(ok bool) string {

@@ -89,34 +89,36 @@ func startOn(path string) {
 	check(s.Close())
 }
 
-// due prints how long after its due time a call goes out in an idle process, and the
-// part of that which a timer, a write and a sync take alone at the same pace.
+// due prints how long after its due time a call goes out in an idle process, beside a timer of
+// the runtime and an intent of the bare writer at the same pace.
 func due(dir string) {
 	const pace = 15 * time.Millisecond
-	plain, err := os.Create(filepath.Join(dir, "paced"))
-	check(err)
-	defer plain.Close()
+	b := newBare(filepath.Join(dir, "due_bare"))
+	defer b.close()
 	f := first{make(chan time.Time, 1)}
 	d, err := store.Open(filepath.Join(dir, "due.db"), store.Options{Log: slog.New(slog.DiscardHandler)})
 	check(err)
 	s := on(d, f)
 	defer s.Close()
-	var floor, ours []time.Duration
-	for range 300 { // in turns
-		at := time.Now().Add(pace)
-		<-time.After(pace)
-		_, err := plain.Write(make([]byte, 4096))
-		check(err)
-		check(plain.Sync())
-		floor = append(floor, time.Since(at))
+	var floor, ours times
+	n := int64(0)
+	for range turns {
+		var bare, calls []time.Duration
+		for range 300 {
+			n++
+			b.change(accept, n)
+			at := time.Now().Add(pace)
+			<-time.After(pace)
+			b.change(intend, n)
+			bare = append(bare, time.Since(at))
 
-		at = time.Now().Add(pace)
-		_, err = s.Submit(context.Background(), scheduler.Request{Upstream: "api", Target: "/", NotBefore: at})
-		check(err)
-		ours = append(ours, (<-f.sent).Sub(at))
+			at = time.Now().Add(pace)
+			_, err = s.Submit(context.Background(), scheduler.Request{Upstream: "api", Target: "/", NotBefore: at})
+			check(err)
+			calls = append(calls, (<-f.sent).Sub(at))
+		}
+		floor.add(bare)
+		ours.add(calls)
 	}
-	p50, p99 := quantiles(floor)
-	say("| a timer, then a write and sync of 4 KiB, idle | %v | %v | | |\n", p50, p99)
-	p50, p99 = quantiles(ours)
-	say("| due to first byte, idle: with the intent's sync | %v | %v | p99 ≤ 2 ms | %s |\n", p50, p99, verdict(p99 <= 2*time.Millisecond))
+	compare("due to first byte, idle", floor, ours)
 }
