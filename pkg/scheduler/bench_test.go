@@ -27,7 +27,7 @@ func BenchmarkDo(b *testing.B) {
 		{Name: "method", When: `query("method") == "refund"`, PerKey: `query("app_id")`, Calls: quota.MaxCalls, Window: time.Second},
 	}}
 	u.URL, u.Transport = "http://api.test", immediate{}
-	s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.DiscardHandler)})
+	s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Precise: true, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func BenchmarkReload(b *testing.B) {
 		b.Run(bb.name, func(b *testing.B) {
 			u := Upstream{MaxWaiting: 2 * n, MaxWaitingBytes: 1 << 40, MaxAge: 300 * 24 * time.Hour, ShareBy: `path[-1:]`, Limits: before}
 			u.URL, u.Transport = "http://api.test", immediate{}
-			s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.DiscardHandler)})
+			s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Precise: true, Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"reflect"
+	"runtime"
 	"slices"
 	"time"
 
@@ -108,7 +109,11 @@ func (r *reload) prepare(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	compared := 0
 	slices.SortFunc(calls, func(a, b *call) int {
+		if compared++; compared%512 == 0 {
+			runtime.Gosched() // a slot that is due meanwhile needs a processor
+		}
 		return cmp.Or(cmp.Compare(b.item.Priority, a.item.Priority), cmp.Compare(a.item.Seq, b.item.Seq))
 	})
 	for more := true; more; {
