@@ -94,8 +94,9 @@ lint: ## check formatting, vet and staticcheck
 	go vet ./...
 	go tool -modfile=tools/go.mod staticcheck ./...
 	go mod tidy -diff
-	cd test/sdk && go vet -tags scripts ./... && go mod tidy -diff
-	cd test/security && go mod tidy -diff
+	cd test/sdk && go vet -tags scripts ./...
+	for module in bench/*; do (cd $$module && go vet ./...) || exit 1; done
+	for module in bench/* test/* tools; do (cd $$module && go mod tidy -diff) || exit 1; done
 
 .PHONY: fmt
 fmt: ## format the code
