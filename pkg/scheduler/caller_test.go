@@ -129,6 +129,39 @@ func TestLeaveAtTheGrant(t *testing.T) {
 	}
 }
 
+// A slowCtx takes a second to tell for the first time that it has ended.
+type slowCtx struct {
+	context.Context
+	asked atomic.Int32
+}
+
+func (c *slowCtx) Err() error {
+	if c.Context.Err() != nil && c.asked.Add(1) == 1 {
+		time.Sleep(sec)
+	}
+	return c.Context.Err()
+}
+
+// TestLeaveBeforeTheGrant: the slot of a call comes between the end of its ctx and the message that
+// takes it back. Nothing is sent, and the attempt ends.
+func TestLeaveBeforeTheGrant(t *testing.T) {
+	bubble(t, onePerSecond, func(t *testing.T, s *Scheduler, f *fake) {
+		r := Request{Upstream: "api", Target: "/", Client: staying{}}
+		resp, _, err := s.Do(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		ctx, leave := context.WithCancel(t.Context())
+		defer time.AfterFunc(500*ms, leave).Stop()
+		_, c, err := s.Do(&slowCtx{Context: ctx}, r)
+		if err != context.Canceled || c == nil || c.State != Cancelled || c.Reason != Gone {
+			t.Errorf("%v, %+v", err, c)
+		}
+		sameTimes(t, f.at(), 0)
+	})
+}
+
 // A slow store takes its time to accept a call.
 type slow struct{ Store }
 
