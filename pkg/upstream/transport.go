@@ -170,7 +170,7 @@ func (t *transport) send(req *http.Request, w *wire) (*http.Response, error) {
 				c.Close()
 			}
 		}
-		if !errors.Is(err, errNotHTTP2) {
+		if !errors.Is(err, errNotHTTP2) && !w.again(req, err) {
 			return resp, err
 		}
 	}

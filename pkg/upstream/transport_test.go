@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/netip"
 	"slices"
 	"strings"
@@ -283,6 +284,75 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 		}
 		s.CloseClientConnections()
 		time.Sleep(time.Millisecond) // usually long enough for net/http to notice
+	}
+}
+
+// TestConnectionIsLostBeforeTheHeader: an HTTP/2 connection that is closed after a request has got it,
+// and before its header is written, is not an attempt that failed: another connection is taken, once.
+func TestConnectionIsLostBeforeTheHeader(t *testing.T) {
+	for _, tt := range []struct {
+		text    string
+		losses  int
+		outcome Outcome
+	}{{"x", 1, Done}, {"", 1, Done}, {"x", 2, NotExecuted}, {"", 2, NotExecuted}} {
+		var arrived atomic.Int64
+		_, c := secure(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			arrived.Add(1)
+			io.Copy(w, r.Body)
+		}))
+		u := newUpstream(t, c)
+		defer u.Close()
+		r := &Request{Method: "POST", Target: "/", Body: []byte(tt.text)}
+		do(t, u, r)
+		lost := false
+		for deadline := time.Now().Add(30 * time.Second); !lost && time.Now().Before(deadline); { // until net/http notices in time
+			got := 0
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+				if got++; got <= tt.losses {
+					info.Conn.Close()
+					time.Sleep(20 * time.Millisecond)
+				}
+			}})
+			before := arrived.Load()
+			res := u.Do(ctx, r)
+			lost = got > 1 && (tt.losses == 1 || res.Outcome == NotExecuted)
+			if lost && (res.Outcome != tt.outcome || res.Sent != (tt.outcome == Done) || arrived.Load() != before+int64(2-tt.losses) || res.Response != nil && body(t, res) != tt.text) {
+				t.Errorf("body %q, %d losses: %s, %s; the request arrived %d times", tt.text, tt.losses, res.Outcome, res.Reason, arrived.Load()-before)
+			}
+			if res.Response != nil {
+				res.Response.Body.Close()
+			}
+		}
+		if !lost {
+			t.Errorf("body %q: no connection was lost before the header %d times", tt.text, tt.losses)
+		}
+	}
+}
+
+// TestAgain: a request is sent again if its body lies in memory, and only after the error of net/http
+// that it had closed the body.
+func TestAgain(t *testing.T) {
+	closed := errors.New("net/http: cannot rewind body after connection loss")
+	for _, tt := range []struct {
+		body io.ReadCloser
+		err  error
+		want bool
+	}{{newBody([]byte("x")), closed, true}, {newBody([]byte("x")), errors.New("reset"), false}, {newBody([]byte("x")), nil, false}, {io.NopCloser(strings.NewReader("x")), closed, false}} {
+		w := &wire{connected: true, shared: true}
+		if got := w.again(&http.Request{Body: tt.body}, tt.err); got != tt.want {
+			t.Errorf("%T, %v: %v", tt.body, tt.err, got)
+		}
+	}
+}
+
+// TestLose: a connection is lost, once, if it is HTTP/2 and no byte of the request has left.
+func TestLose(t *testing.T) {
+	for bits := range 16 {
+		w := &wire{connected: bits&1 > 0, shared: bits&2 > 0, lost: bits&4 > 0}
+		w.header.Store(bits&8 > 0)
+		if got := w.lose(); got != (bits == 3) || got && w.lose() {
+			t.Errorf("connected, shared, lost, begun = %04b: %v", bits, got)
+		}
 	}
 }
 

@@ -35,6 +35,7 @@ type wire struct {
 	shared  bool                      // HTTP/2: the connection carries other requests too
 	first   net.Conn                  // the connection taken first
 	same    bool                      // first was taken a second time
+	lost    bool                      // first was lost before the request's header was begun
 	header  atomic.Bool               // the request's header is being written
 	interim int                       // answers 1xx
 	began   atomic.Pointer[time.Time] // time of the answer's first byte; nil if unknown
@@ -89,7 +90,7 @@ func (w *wire) take() error {
 }
 
 // trace stops net/http when it takes a second connection, or the same one again,
-// for one request: it would send the request again. Cancelling the context suffices
+// for one request: it would send the request again, unless the first one was lost. Cancelling the context suffices
 // in HTTP/2, which checks it before it writes a header. In HTTP/1.1 an idle
 // connection may be handed over at the same moment: it is closed before a byte of
 // the request is written to it. A second GetConn before any GotConn is harmless: an
@@ -98,7 +99,9 @@ func (w *wire) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn: func(string) {
 			w.asked = true
-			if w.connected {
+			switch {
+			case w.lose():
+			case w.connected:
 				w.life.cancel(errRepeat)
 			}
 		},
@@ -140,6 +143,23 @@ func (w *wire) got(info httptrace.GotConnInfo) {
 			info.Conn.Close()
 		}
 	}
+}
+
+// lose notes that the connection was lost before a byte of the request left, and reports whether it
+// was: HTTP/2, and the first time.
+func (w *wire) lose() bool {
+	if !w.connected || !w.shared || w.lost || w.header.Load() {
+		return false
+	}
+	w.lost, w.connected = true, false
+	return true
+}
+
+// again reports whether net/http has lost the connection before a byte of the request left, and gave up
+// since it had closed the body: that of an attempt can be read all the same.
+func (w *wire) again(req *http.Request, err error) bool {
+	_, readable := req.Body.(*memoryBody)
+	return readable && err != nil && strings.Contains(err.Error(), "cannot rewind body") && w.lose() // has no exported type
 }
 
 // beganAt returns when the first byte of the answer came; zero if that is not known.
