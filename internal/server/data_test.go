@@ -203,11 +203,14 @@ func TestAdminURL(t *testing.T) {
 // TestHalfClosedClientIsRefused: a client that has closed its half of the connection
 // still reads, and must not take an empty 200 for a response.
 func TestHalfClosedClientIsRefused(t *testing.T) {
-	release := make(chan struct{})
-	r := newRig(t, scheduler.Upstream{Concurrency: 1}, Refusal{}, func(http.ResponseWriter, *http.Request) { <-release })
+	sent, release := make(chan struct{}), make(chan struct{})
+	r := newRig(t, scheduler.Upstream{Concurrency: 1}, Refusal{}, func(http.ResponseWriter, *http.Request) {
+		sent <- struct{}{}
+		<-release
+	})
 	defer close(release)
 	sending := r.begin(t, "/first")
-	r.until(t, "the first is being sent", func(st scheduler.UpstreamStatus) bool { return st.Sending == 1 })
+	<-sent
 	waiting := r.begin(t, "/second")
 	r.until(t, "the second waits", func(st scheduler.UpstreamStatus) bool { return st.Waiting == 1 })
 	for _, tt := range []struct {

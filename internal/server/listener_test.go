@@ -56,9 +56,10 @@ func exchange(c net.Conn) error {
 // TestPlaceOfAClientThatLeft: a client that leaves while its call is being sent gives up its
 // connection at once, and its place on the listener.
 func TestPlaceOfAClientThatLeft(t *testing.T) {
-	release := make(chan struct{})
+	sent, release := make(chan struct{}, 3), make(chan struct{})
 	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hangs" {
+			sent <- struct{}{}
 			<-release
 		}
 	})
@@ -78,7 +79,7 @@ func TestPlaceOfAClientThatLeft(t *testing.T) {
 		close(release) // the server waits for its handlers
 		<-ended
 	}()
-	for n := range 3 {
+	for range 3 {
 		c, err := net.Dial("tcp", socket.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -86,7 +87,7 @@ func TestPlaceOfAClientThatLeft(t *testing.T) {
 		defer c.Close()
 		c.SetDeadline(time.Now().Add(20 * time.Second))
 		io.WriteString(c, "GET /hangs HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		r.until(t, "a call is being sent", func(st scheduler.UpstreamStatus) bool { return st.Sending == n+1 })
+		<-sent
 		c.(*net.TCPConn).CloseWrite()
 		if answer, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 504 ") || !strings.HasSuffix(string(answer), "}\n") {
 			t.Fatalf("%q, %v", answer, err)
