@@ -90,11 +90,11 @@ func (w *wire) take() error {
 }
 
 // trace stops net/http when it takes a second connection, or the same one again,
-// for one request: it would send the request again, unless the first one was lost. Cancelling the context suffices
-// in HTTP/2, which checks it before it writes a header. In HTTP/1.1 an idle
-// connection may be handed over at the same moment: it is closed before a byte of
-// the request is written to it. A second GetConn before any GotConn is harmless: an
-// idle HTTP/2 connection was found to be dead.
+// for one request: it would send the request again, unless the first one was lost.
+// Cancelling the context suffices in HTTP/2, which checks it before it writes a header.
+// In HTTP/1.1 an idle connection may be handed over at the same moment: it is closed
+// before a byte of the request is written to it. A second GetConn before any GotConn is
+// harmless: an idle HTTP/2 connection was found to be dead.
 func (w *wire) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn: func(string) {
