@@ -69,6 +69,7 @@ var mayImport = map[string][]string{
 	"pkg/store":                     {"pkg/scheduler", "pkg/lease", "pkg/quota", "pkg/upstream", "modernc.org/sqlite*", "github.com/pressly/goose/v3", "github.com/gofrs/flock", "golang.org/x/sys/unix"},
 	"pkg/config":                    {"pkg/*", "internal/hint", "github.com/spf13/*", "github.com/go-viper/mapstructure/v2", "go.yaml.in/yaml/v3"},
 
+	"internal/access":   {},
 	"internal/cases":    {"pkg/config", "pkg/scheduler", "pkg/upstream"},
 	"internal/hint":     {"github.com/expr-lang/expr*"},
 	"internal/api":      {}, // JSON of the admin API: a contract of its own

@@ -51,6 +51,11 @@ type Request struct {
 	// with one key are else two payments. The key is not sent; the upstream's own key goes
 	// into Header.
 	IdempotencyKey string
+	// SubmittedBy is the name of the caller of the admin API that hands the call over; it is kept
+	// with the call. Empty for none.
+	SubmittedBy string
+	// Origin is the way on which the call comes; empty means OriginEmbedded.
+	Origin Origin
 	// Callback names the target of the upstream's callbacks that is told of the
 	// end of the call, if it was submitted.
 	Callback string
@@ -108,6 +113,18 @@ type Call struct {
 	WaitingFor *WaitingFor
 	Response   *Response
 
+	// The facts by which people know the call. They never change.
+	Method         string
+	Path           string // of the target, without its query
+	Flow           string
+	Permits        []Permit // that each attempt takes
+	Origin         Origin
+	SubmittedBy    string // name of the caller of the admin API; empty for none
+	IdempotencyKey string
+
+	Decisions []Decision // by people, the oldest first; maxDecisions of them, the last
+	Pending   *Pending   // only while it is unknown: what happens next
+
 	*Stored // nil where nothing outlives the process
 }
 
@@ -133,6 +150,48 @@ type Attempt struct {
 	Reason  string
 	// Resolved marks an attempt that a person has decided to be not executed.
 	Resolved bool
+}
+
+// A Permit is what an attempt takes of one limit.
+type Permit struct {
+	Limit, Key string
+	Cost       int
+}
+
+// An Origin is the way on which a call came.
+type Origin string
+
+const (
+	OriginData     Origin = "data"     // the data listener
+	OriginAdmin    Origin = "admin"    // the admin API
+	OriginEmbedded Origin = "embedded" // a program that embeds the scheduler
+	OriginQuery    Origin = "query"    // the scheduler asks about an unknown call
+	OriginWebhook  Origin = "webhook"  // the scheduler tells the end of a call
+)
+
+// A Decision is what a person has decided about an unknown call.
+type Decision struct {
+	At      time.Time
+	By      string           // name of the person or the program
+	Attempt int              // that the person saw
+	As      upstream.Outcome // done, failed or not_executed; unknown: sent again though it may be executed twice
+	Reason  string
+}
+
+// maxDecisions is the greatest number of decisions that a Call has.
+const maxDecisions = 20
+
+// A Pending says what happens next to an unknown call.
+type Pending struct {
+	Since        time.Time // it is unknown
+	Attempt      int       // whose outcome is unknown
+	Why          string
+	Person       bool // a person has to decide; else a query comes
+	Queries      int  // that were made
+	MaxQueries   int
+	NextQuery    time.Time // zero if none comes
+	LastQuery    time.Time // zero if none was made
+	RepeatIsSafe bool      // the upstream recognises a repeat
 }
 
 // WaitingFor says why a call waits.
