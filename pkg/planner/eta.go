@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"iter"
 	"math"
 	"time"
 
@@ -150,12 +151,19 @@ func (p *Planner[T]) Wanted(limit int, key string) int {
 	return 0
 }
 
-// Keys yields the keys of a limit that waiting calls need, in no particular order, and
-// how many of its permits they will take.
-func (p *Planner[T]) Keys(limit int) func(yield func(key string, wanted int) bool) {
-	return func(yield func(string, int) bool) {
+// A KeyDemand is what waiting calls need of one key of a limit.
+type KeyDemand struct {
+	Limit   int
+	Key     string
+	Permits int // that they will take
+}
+
+// Keys yields the keys of all limits that waiting calls need, in no particular order. The planner
+// may change between two of them: a key that comes or goes meanwhile may be left out.
+func (p *Planner[T]) Keys() iter.Seq[KeyDemand] {
+	return func(yield func(KeyDemand) bool) {
 		for id, q := range p.keys {
-			if id.limit == limit && !yield(id.key, q.total()) {
+			if !yield(KeyDemand{id.limit, id.key, q.total()}) {
 				return
 			}
 		}

@@ -389,13 +389,13 @@ func (p *player) verify() {
 	held := p.planner.Held(-1)
 	for limit := range p.planner.limits {
 		held += p.planner.Held(limit)
-		for key, n := range p.planner.Keys(limit) {
-			id := keyID{limit, key}
-			if n != wanted[id] || n != p.planner.Wanted(limit, key) {
-				p.t.Fatalf("at %v: limit %d: key %q: %d permits are wanted, want %d", p.now, limit, key, n, wanted[id])
-			}
-			delete(wanted, id)
+	}
+	for d := range p.planner.Keys() {
+		id := keyID{d.Limit, d.Key}
+		if d.Permits != wanted[id] || d.Permits != p.planner.Wanted(d.Limit, d.Key) {
+			p.t.Fatalf("at %v: limit %d: key %q: %d permits are wanted, want %d", p.now, d.Limit, d.Key, d.Permits, wanted[id])
 		}
+		delete(wanted, id)
 	}
 	if held != waiting || len(wanted) > 0 || !p.planner.entry.empty() || p.planner.ready.Size() > 0 {
 		p.t.Fatalf("at %v: %d calls wait, %d are held; wanted of keys that are not known: %v; %d key queues are ready", p.now, waiting, held, wanted, p.planner.ready.Size())

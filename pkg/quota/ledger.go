@@ -3,6 +3,7 @@ package quota
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"time"
 )
 
@@ -221,18 +222,10 @@ func (l *Ledger) Cooling(now time.Time, limit int, key string) (late int, next t
 	return late, next
 }
 
-// Keys yields the state of every key of a limit that the ledger knows, in no
-// particular order: those with a permit out or a pause, and some that had one.
-func (l *Ledger) Keys(now time.Time, limit int) iter.Seq[Usage] {
-	return func(yield func(Usage) bool) {
-		lim, at := l.limits[limit], l.instant(now)
-		for key, a := range lim.accounts {
-			if !yield(l.usage(at, lim, key, a)) {
-				return
-			}
-		}
-	}
-}
+// Keys yields every key of a limit that the ledger knows, in no particular order: those with a
+// permit out or a pause, and some that had one. The ledger may change between two of them: a key
+// that comes or goes meanwhile may be left out.
+func (l *Ledger) Keys(limit int) iter.Seq[string] { return maps.Keys(l.limits[limit].accounts) }
 
 // PausedKeys yields the state of every key of a limit that is paused, itself and not only
 // with the limit, in no particular order.

@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 )
@@ -306,30 +305,10 @@ func (s *Scheduler) Status(ctx context.Context, upstream string) (UpstreamStatus
 	return st, nil
 }
 
-// Limits returns how all limits stand, by upstream and in the order of the config.
+// Limits returns how all limits stand, by upstream and in the order of the config. With many keys
+// it is as old as [LimitStatus] says. What its elements refer to is not to be changed.
 func (s *Scheduler) Limits(ctx context.Context) ([]LimitStatus, error) {
-	var all []LimitStatus
-	var names []string
-	if err := s.loop.ask(ctx, func(time.Time) { names = slices.Sorted(maps.Keys(s.loop.upstreams)) }); err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		for i, there := 0, true; there; i++ { // each by itself: one may have a hundred thousand keys
-			var st LimitStatus
-			there = false
-			if err := s.loop.ask(ctx, func(now time.Time) {
-				if u := s.loop.upstreams[name]; u != nil && i < len(u.limits) {
-					st, there = limitStatusOf(now, u, i), true
-				}
-			}); err != nil {
-				return nil, err
-			}
-			if there {
-				all = append(all, st)
-			}
-		}
-	}
-	return all, nil
+	return s.sampler.read(ctx, s.loop)
 }
 
 // Config returns the upstreams as they are configured now, defaults filled in.

@@ -39,6 +39,7 @@ type Scheduler struct {
 	journal   *journal
 	loop      *loop
 	followUps *followUps
+	sampler   *sampler
 	relay     *relay             // nil without Config.Ended
 	cuts      context.Context    // ends when attempts in flight are cut off
 	cut       context.CancelFunc // ends cuts
@@ -64,7 +65,7 @@ func New(c Config) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Scheduler{log: c.Log, generation: 1, closed: make(chan struct{})}
+	s := &Scheduler{log: c.Log, generation: 1, sampler: newSampler(), closed: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.Default()
 	}

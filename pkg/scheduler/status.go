@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -10,9 +9,6 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/retry"
 )
-
-// maxKeys is how many keys a LimitStatus tells of.
-const maxKeys = 100
 
 // UpstreamStatus is how an upstream stands.
 type UpstreamStatus struct {
@@ -39,7 +35,8 @@ type UpstreamStatus struct {
 	ETA time.Time
 }
 
-// LimitStatus is how a limit stands.
+// LimitStatus is how a limit stands. Its figures of keys, and their sums, are at most a second old
+// for 20,000 keys, of all limits together, and older in proportion; those of few keys are of now.
 type LimitStatus struct {
 	Upstream    string
 	Limit       string
@@ -140,6 +137,7 @@ func absentStatusOf(now time.Time, l *loop, name string) UpstreamStatus {
 	return st
 }
 
+// limitStatusOf returns how a limit stands, without its keys.
 func limitStatusOf(now time.Time, u *upstreamState, i int) LimitStatus {
 	l := &u.limits[i]
 	w := l.Kind()
@@ -154,48 +152,5 @@ func limitStatusOf(now time.Time, u *upstreamState, i int) LimitStatus {
 			st.GuardWins[quota.Guards[k].String()] = win
 		}
 	}
-	addKeys(now, u, i, &st)
 	return st
-}
-
-// addKeys adds up all keys of a limit, and keeps those for which most waits.
-func addKeys(now time.Time, u *upstreamState, i int, st *LimitStatus) {
-	add := func(k quota.Usage, wanted int) {
-		if wanted == 0 && k.Out == 0 && k.PausedUntil.IsZero() {
-			return
-		}
-		key := KeyStatus{Key: k.Key, Free: k.Free, Out: k.Out, InFlight: k.InFlight, Waiting: wanted, PausedUntil: k.PausedUntil}
-		if k.Out > k.InFlight {
-			key.Late, key.NextBack = u.ledger.Cooling(now, i, k.Key)
-			st.Late += key.Late
-			if st.NextBack.IsZero() || key.NextBack.Before(st.NextBack) {
-				st.NextBack = key.NextBack
-			}
-		}
-		st.LiveKeys++
-		st.Out += k.Out
-		st.InFlight += k.InFlight
-		st.Waiting += wanted
-		st.Keys = append(st.Keys, key)
-		if len(st.Keys) == 10*maxKeys { // so that a hundred thousand keys take little memory
-			st.Keys = mostWanted(st.Keys)
-		}
-	}
-	for k := range u.ledger.Keys(now, i) {
-		add(k, u.planner.Wanted(i, k.Key))
-	}
-	for key, wanted := range u.planner.Keys(i) {
-		if !u.ledger.Known(i, key) {
-			add(u.ledger.Usage(now, i, key), wanted)
-		}
-	}
-	st.Keys = mostWanted(st.Keys)
-}
-
-// mostWanted returns the keys for which most waits.
-func mostWanted(keys []KeyStatus) []KeyStatus {
-	slices.SortFunc(keys, func(a, b KeyStatus) int {
-		return cmp.Or(b.Waiting-a.Waiting, b.Out-a.Out, strings.Compare(a.Key, b.Key))
-	})
-	return keys[:min(len(keys), maxKeys)]
 }
