@@ -75,6 +75,7 @@ var mayImport = map[string][]string{
 	"internal/api":      {}, // JSON of the admin API: a contract of its own
 	"internal/http1":    {"golang.org/x/net/http/httpguts"},
 	"internal/server":   {"internal/api", "internal/http1", "pkg/notify", "pkg/scheduler", "pkg/upstream", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
+	"internal/trial":    {"pkg/scheduler", "pkg/upstream"},
 	"internal/workload": {"pkg/scheduler", "pkg/upstream", "github.com/expr-lang/expr*", "github.com/tidwall/gjson"},
 	"internal/preview":  {"internal/hint", "pkg/scheduler", "pkg/planner", "pkg/quota", "pkg/wheel", "internal/workload", "internal/chart", "github.com/expr-lang/expr*"},
 	"internal/chart":    {"golang.org/x/image/*"},
@@ -84,9 +85,9 @@ var mayImport = map[string][]string{
 	"internal/tidy":     {},
 	"internal/planted":  {},
 	"internal/mutants":  {},
-	"cmd/throttler":     {"pkg/config", "pkg/scheduler", "pkg/store", "pkg/upstream", "internal/api", "internal/hint", "internal/http1", "internal/server", "internal/workload", "internal/preview", "internal/chart", "internal/cases", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/term"}, // clients of the admin API read internal/api; serve and store export need internal/server
-	"cmd/demo":          {"internal/gateway", "github.com/smartwalle/alipay/v3", "golang.org/x/term"},                                                                                                                                                                                                                                                                               // it drives the built sidecar from outside
-	"examples/alipay":   {"pkg/*", "github.com/smartwalle/alipay/v3", "internal/gateway"},                                                                                                                                                                                                                                                                                           // a merchant's program embeds pkg; -local brings the platform
+	"cmd/throttler":     {"pkg/config", "pkg/scheduler", "pkg/store", "pkg/upstream", "internal/api", "internal/hint", "internal/http1", "internal/server", "internal/workload", "internal/preview", "internal/chart", "internal/cases", "internal/trial", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/term"}, // clients of the admin API read internal/api; serve and store export need internal/server
+	"cmd/demo":          {"internal/gateway", "github.com/smartwalle/alipay/v3", "golang.org/x/term"},                                                                                                                                                                                                                                                                                                 // it drives the built sidecar from outside
+	"examples/alipay":   {"pkg/*", "github.com/smartwalle/alipay/v3", "internal/gateway"},                                                                                                                                                                                                                                                                                                             // a merchant's program embeds pkg; -local brings the platform
 }
 
 func TestImportsPointOneWay(t *testing.T) {

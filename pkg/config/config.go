@@ -80,6 +80,7 @@ type Config struct {
 
 	settings map[string]string // by path, presets included; see Diff
 	places   *places
+	origins  *origins
 }
 
 // A Log configures the log.
@@ -125,6 +126,7 @@ func load(name string, text []byte, environment bool, flags *pflag.FlagSet) (*Co
 	}
 	faults := newFaultList(at)
 	checkKeys(faults, "", doc, reflect.TypeFor[file]())
+	from := newOrigins(doc)
 
 	v := viper.NewWithOptions(viper.KeyDelimiter(separator))
 	if err := v.MergeConfigMap(doc); err != nil {
@@ -137,18 +139,19 @@ func load(name string, text []byte, environment bool, flags *pflag.FlagSet) (*Co
 	bindFlags(faults, v, flags)
 	presets := make(map[string][]fileRule)
 	for name := range upstreams {
-		presets[name] = addPreset(faults, v, name)
+		presets[name], from.presets[name] = addPreset(faults, v, name)
 	}
 
 	c := decode(faults, v.AllSettings(), presets).convert(faults)
 	c.settings = make(map[string]string)
 	flatten(c.settings, "", v.AllSettings())
+	from.index(v)
 	faults.merge(c.Scheduler.Validate())
 	if len(faults.faults) > 0 {
 		return nil, faults.sorted(faults.faults)
 	}
 	c.Warnings = faults.sorted(faults.warnings)
-	c.places = at
+	c.places, c.origins = at, from
 	return c, nil
 }
 
@@ -161,3 +164,11 @@ func (c *Config) Fault(path string, err error) *Fault {
 	place, _ := c.places.of(path)
 	return &Fault{place, path, err}
 }
+
+// Settings returns each value that is in force, by its path: those of the file, the environment
+// and the flags, those of presets, and the defaults of other keys that have one.
+func (c *Config) Settings() []Setting { return settingsOf(c) }
+
+// Source returns where the value of a key comes from: a line of the file, a variable, a flag, a
+// line of a preset, or default. Rules of an upstream's preset follow those of the file.
+func (c *Config) Source(path string) string { return sourceOf(c, path) }

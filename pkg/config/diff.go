@@ -113,7 +113,7 @@ func flatten(into map[string]string, path string, v any) {
 		for i, below := range v {
 			at := index(path, i)
 			if limit, ok := below.(map[string]any); ok && strings.HasSuffix(path, ".limits") && limit["name"] != nil {
-				at = fmt.Sprintf("%s[%v]", path, limit["name"])
+				at = limitAt(path, limit)
 			}
 			flatten(into, at, below)
 		}
@@ -121,4 +121,9 @@ func flatten(into map[string]string, path string, v any) {
 	default:
 		into[path] = fmt.Sprint(v)
 	}
+}
+
+// limitAt returns the path of a limit in a list, with its name.
+func limitAt(path string, limit map[string]any) string {
+	return fmt.Sprintf("%s[%v]", path, limit["name"])
 }

@@ -132,15 +132,17 @@ func split(err error) []error {
 
 var digits = regexp.MustCompile(`\d+`)
 
-// sorted sorts faults by line, and on one line by path, limits[2] before limits[10].
+// ordered returns a path as a key by which limits[2] comes before limits[10].
+func ordered(path string) string {
+	return digits.ReplaceAllStringFunc(path, func(n string) string { return fmt.Sprintf("%020s", n) })
+}
+
+// sorted sorts faults by line, and on one line by path.
 func (l *faultList) sorted(faults Errors) Errors {
-	order := func(path string) string {
-		return digits.ReplaceAllStringFunc(path, func(n string) string { return fmt.Sprintf("%020s", n) })
-	}
 	slices.SortStableFunc(faults, func(a, b *Fault) int {
 		_, lineA := l.of(a.Path)
 		_, lineB := l.of(b.Path)
-		return cmp.Or(cmp.Compare(lineA, lineB), cmp.Compare(order(a.Path), order(b.Path)))
+		return cmp.Or(cmp.Compare(lineA, lineB), cmp.Compare(ordered(a.Path), ordered(b.Path)))
 	})
 	return faults
 }

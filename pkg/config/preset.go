@@ -50,7 +50,7 @@ func presetFile(name, suffix string) ([]byte, error) {
 // addPreset makes the preset of an upstream viper's defaults, so that each of its
 // keys can be overridden. It returns the preset's outcomes: they come after those
 // of the file, but in viper the file's list would replace them.
-func addPreset(faults *faultList, v *viper.Viper, upstream string) []fileRule {
+func addPreset(faults *faultList, v *viper.Viper, upstream string) ([]fileRule, presetSource) {
 	name := defaultPreset
 	if given, ok := v.Get("upstreams" + separator + upstream + separator + "preset").(string); ok {
 		name = given
@@ -60,18 +60,20 @@ func addPreset(faults *faultList, v *viper.Viper, upstream string) []fileRule {
 		faults.add("upstreams."+upstream+".preset", "%w", err)
 		text, _ = Preset(defaultPreset)
 	}
-	doc, _, err := parse(name, text)
+	doc, at, err := parse(name, text)
 	if err != nil {
 		panic("BUG: preset " + name + ": " + err.Error())
 	}
 	var preset fileUpstream
 	decodeInto(faults, "preset "+name, doc, &preset)
+	from := presetSource{name: name, places: at}
+	from.outcomes, _ = doc["outcomes"].([]any)
 	delete(doc, "outcomes")
 	if own, ok := v.Get("upstreams" + separator + upstream + separator + "identity").(string); ok {
 		dropIdentities(faults, v, upstream, doc, own)
 	}
 	v.SetDefault("upstreams"+separator+upstream, doc)
-	return preset.Outcomes
+	return preset.Outcomes, from
 }
 
 // dropIdentities removes the preset's ends and asks from an upstream with an identity of its own:
