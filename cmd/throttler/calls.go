@@ -33,7 +33,7 @@ func wantsJSON(cmd *cobra.Command) (bool, error) {
 	case "json":
 		return true, nil
 	default:
-		return false, fmt.Errorf("--output %q is neither text nor json", form)
+		return false, usage("--output %q is neither text nor json", form)
 	}
 }
 

@@ -64,7 +64,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "throttler: %s\n", strings.TrimSuffix(line, "\n"))
 		}
 	}
-	return 1
+	return exitCode(err)
 }
 
 func newRoot() *cobra.Command {
@@ -79,7 +79,7 @@ sends it then, and passes the response back.`,
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(flagError)
-	return group(root, newServe(), newCheck(), newPlan(), newTest(), newCalls(), newRecord(), newPresets(), newStore(), newVersion())
+	return group(root, newServe(), newCheck(), newConfig(), newTry(), newPlan(), newTest(), newCalls(), newRecord(), newPresets(), newStore(), newVersion())
 }
 
 func newVersion() *cobra.Command {

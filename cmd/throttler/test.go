@@ -26,7 +26,7 @@ throttler presets cases NAME for the cases of a preset.`,
   throttler test shop_test.yaml refunds_test.yaml --junit report.xml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("FILE is missing; give the path of a file of cases, as in throttler test shop_test.yaml")
+				return usage("FILE is missing; give the path of a file of cases, as in throttler test shop_test.yaml")
 			}
 			return nil
 		},

@@ -13,6 +13,9 @@ import (
 
 // Faults of a command line lie in this file: each names the mistake and the words that exist.
 
+// usage returns the error of a command line.
+func usage(format string, args ...any) error { return coded(exitUsage, fmt.Errorf(format, args...)) }
+
 // group makes a command one of others: alone it shows its help, and an unknown command in
 // it is an error.
 func group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
@@ -34,7 +37,7 @@ func unknownCommand(group *cobra.Command, name string) error {
 			names = append(names, c.Name())
 		}
 	}
-	return fmt.Errorf("unknown command %q of %s; the commands are %s%s", name, group.CommandPath(), hint.List(names), hint.Meant(name, names))
+	return usage("unknown command %q of %s; the commands are %s%s", name, group.CommandPath(), hint.List(names), hint.Meant(name, names))
 }
 
 // exactly wants one argument for each name.
@@ -43,11 +46,11 @@ func exactly(names ...string) cobra.PositionalArgs {
 		use := "write: " + cmd.Parent().CommandPath() + " " + cmd.Use
 		switch {
 		case len(args) < len(names):
-			return fmt.Errorf("%s is missing; %s", strings.Join(names[len(args):], " and "), use)
+			return usage("%s is missing; %s", strings.Join(names[len(args):], " and "), use)
 		case len(args) > len(names) && strings.HasSuffix(args[len(names)], ".yaml") && cmd.Flags().Lookup("config") != nil:
-			return fmt.Errorf("%q is an argument too many; give a configuration as -c %[1]s", args[len(names)])
+			return usage("%q is an argument too many; give a configuration as -c %[1]s", args[len(names)])
 		case len(args) > len(names):
-			return fmt.Errorf("%q is an argument too many; %s", args[len(names)], use)
+			return usage("%q is an argument too many; %s", args[len(names)], use)
 		}
 		return nil
 	}
@@ -74,13 +77,13 @@ func flagError(cmd *cobra.Command, err error) error {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 		name := unknown.GetSpecifiedName()
 		if meant := hint.Nearest(name, names); meant != "" {
-			return fmt.Errorf("unknown flag --%s; did you mean --%s?", name, meant)
+			return usage("unknown flag --%s; did you mean --%s?", name, meant)
 		}
-		return fmt.Errorf("unknown flag --%s; see %s --help", name, cmd.CommandPath())
+		return usage("unknown flag --%s; see %s --help", name, cmd.CommandPath())
 	case errors.As(err, &unknown):
-		return fmt.Errorf("unknown flag -%s; see %s --help", unknown.GetSpecifiedName(), cmd.CommandPath())
+		return usage("unknown flag -%s; see %s --help", unknown.GetSpecifiedName(), cmd.CommandPath())
 	case errors.As(err, &invalid) && flagTypes[invalid.GetFlag().Value.Type()] != "":
-		return fmt.Errorf("--%s is %q, must be %s", invalid.GetFlag().Name, invalid.GetValue(), flagTypes[invalid.GetFlag().Value.Type()])
+		return usage("--%s is %q, must be %s", invalid.GetFlag().Name, invalid.GetValue(), flagTypes[invalid.GetFlag().Value.Type()])
 	}
-	return err
+	return coded(exitUsage, err)
 }

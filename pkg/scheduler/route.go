@@ -254,6 +254,44 @@ func (r *Router) Cost(limit int, in *upstream.Input) (int, error) {
 // Flow returns the flow of a call; empty where all calls are one flow.
 func (r *Router) Flow(in *upstream.Input) (string, error) { return r.sv.flow(in) }
 
+// A Description is how a call of a request would be treated.
+type Description struct {
+	Permits    []Permit // that each attempt takes, but for the upstream's own concurrency
+	Flow       string   // empty where all calls are one flow
+	Numbers    map[string]string
+	Identity   string // empty for none
+	Repeatable bool   // the upstream itself recognises a repeat
+	Resolves   bool   // a query settles the call if its outcome is unknown
+}
+
+// Describe tells how a call of a request would be treated. The error is an [*Error] that says why
+// it would be refused.
+func (r *Router) Describe(request *upstream.Request) (*Description, error) {
+	sv, in := r.sv, upstream.NewInput(request)
+	if refused := checkRequest(sv, &Request{Upstream: sv.Name, Body: request.Body}, request); refused != nil {
+		return nil, refused
+	}
+	demand, refused := sv.demand(in, false)
+	if refused != nil {
+		return nil, refused
+	}
+	c := &call{Call: &Call{}}
+	if refused := identify(sv, c, in); refused != nil {
+		return nil, refused
+	}
+	_, identity, _ := strings.Cut(c.identities.identity(), "\x00")
+	d := &Description{
+		Flow: demand.Flow, Numbers: c.Numbers, Identity: identity,
+		Repeatable: sv.up.Repeatable(in), Resolves: resolverOf(sv, in, sv.Signer != nil) != nil,
+	}
+	for _, n := range demand.Needs {
+		if n.Limit > 0 {
+			d.Permits = append(d.Permits, Permit{sv.limits[n.Limit].Name, n.Key, n.Cost})
+		}
+	}
+	return d, nil
+}
+
 // Demand returns the demand of a route. The error is an [*Error]: CostTooHigh.
 func (r *Router) Demand(route *Route) (*planner.Demand, error) {
 	needs := []quota.Need{{Cost: 1}}

@@ -1,0 +1,168 @@
+// Package trial describes one request as the sidecar would take it, and judges an answer of the
+// platform to it. Nothing is sent.
+//
+//	router, err := scheduler.NewRouter("alipay", cfg.Scheduler.Upstreams["alipay"])
+//	…
+//	t, err := trial.Of(router, request)
+//	a := trial.Judge(router, request, 200, header, body)
+//
+// The permits, the flow and the business numbers are those of the scheduler's own compiler;
+// an answer is judged by the upstream's own rules, as if it had come over the network. A
+// [scheduler.Error] says why the request would be refused.
+package trial
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// A Trial is a call of a request as the scheduler would take it.
+type Trial struct {
+	Permits  []Permit          `json:"permits"`
+	Flow     string            `json:"flow,omitempty"`
+	Weight   float64           `json:"weight,omitempty"` // of the flow, among all flows of the upstream
+	Numbers  map[string]string `json:"numbers,omitempty"`
+	Identity string            `json:"identity,omitempty"` // calls of one identity mean one operation
+	// Repeatable tells that the upstream itself recognises a repeat.
+	Repeatable bool `json:"repeatable"`
+	Signed     bool `json:"signed"` // anew, for each attempt
+}
+
+// A Permit is the part of one limit that each attempt takes.
+type Permit struct {
+	Limit    string `json:"limit"`
+	Key      string `json:"key,omitempty"`
+	Cost     int    `json:"cost"`
+	Capacity string `json:"capacity"` // such as 100 / 1s, or 3 at once
+}
+
+// Of describes the call of a request.
+func Of(r *scheduler.Router, request *upstream.Request) (*Trial, error) {
+	d, err := r.Describe(request)
+	if err != nil {
+		return nil, err
+	}
+	up := r.Upstream()
+	t := &Trial{
+		Numbers: d.Numbers, Identity: d.Identity, Repeatable: d.Repeatable, Signed: up.Signer != nil,
+	}
+	if up.ShareBy != "" {
+		t.Flow, t.Weight = d.Flow, r.Weight(d.Flow)
+	}
+	for _, p := range d.Permits {
+		i := slices.IndexFunc(up.Limits, func(l scheduler.Limit) bool { return l.Name == p.Limit })
+		t.Permits = append(t.Permits, Permit{p.Limit, p.Key, p.Cost, capacity(&up.Limits[i])})
+	}
+	return t, nil
+}
+
+// capacity words the permits of a limit.
+func capacity(l *scheduler.Limit) string {
+	if l.Concurrency > 0 {
+		return fmt.Sprintf("%d at once", l.Concurrency)
+	}
+	return fmt.Sprintf("%d / %v", l.Calls, l.Kind())
+}
+
+// A Verdict is the meaning of an answer for a call.
+type Verdict struct {
+	Outcome upstream.Outcome `json:"outcome"`
+	// Rule is the index of the rule that decides, among the upstream's outcomes; -1 if the
+	// status alone does.
+	Rule       int           `json:"rule"`
+	When       string        `json:"when"` // of the rule; else the status
+	Pauses     string        `json:"pauses,omitempty"`
+	RetryAfter time.Duration `json:"retry_after,omitempty"` // nanoseconds
+	Then       string        `json:"then"`                  // the next step, in words
+}
+
+// answer is a transport that gives every request one answer.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (a answer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		io.Copy(io.Discard, r.Body)
+		r.Body.Close()
+	}
+	return &http.Response{
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, StatusCode: a.status, Status: http.StatusText(a.status), Header: a.header,
+		Body: io.NopCloser(bytes.NewReader(a.body)), ContentLength: int64(len(a.body)), Request: r,
+	}, nil
+}
+
+// Judge judges an answer to a request. The error is that of a configuration that
+// cannot be used for it.
+func Judge(r *scheduler.Router, request *upstream.Request, status int, header http.Header, body []byte) (*Verdict, error) {
+	up := r.Upstream()
+	c := up.Config
+	c.Transport, c.TLS, c.Signer = answer{status, header, body}, nil, nil
+	u, err := upstream.New(c)
+	if err != nil {
+		return nil, err
+	}
+	res := u.Do(context.Background(), request)
+	if res.Response != nil {
+		res.Response.Body.Close()
+	}
+	v := &Verdict{Outcome: res.Outcome, Rule: -1, When: res.Reason, RetryAfter: res.RetryAfter}
+	if res.Ruled {
+		v.Rule = slices.IndexFunc(up.Outcomes, func(rule upstream.Rule) bool { return rule.When == res.Reason && rule.Is == res.Outcome })
+	}
+	v.Pauses = pauses(&up, res)
+	v.Then = then(r, &up, request, res)
+	return v, nil
+}
+
+// pauses names the pause that an answer makes, empty for none.
+func pauses(up *scheduler.Upstream, res *upstream.Result) string {
+	if res.Outcome != upstream.NotExecuted || res.Alone {
+		return ""
+	}
+	of, length := "upstream "+up.Name, res.RetryAfter
+	if p := res.Pause; p != nil {
+		if p.Limit != "" {
+			of = "limit " + p.Limit
+		}
+		if length == 0 {
+			length = p.For
+		}
+	}
+	if length == 0 {
+		return of + " for its backoff"
+	}
+	return of + " for " + length.String()
+}
+
+// then words the step that follows an answer.
+func then(r *scheduler.Router, up *scheduler.Upstream, request *upstream.Request, res *upstream.Result) string {
+	resent := up.Signer != nil || up.Resend
+	switch res.Outcome {
+	case upstream.Done, upstream.Failed:
+		return "the call ends"
+	case upstream.NotExecuted:
+		if resent {
+			return "the call goes again, and burns no attempt"
+		}
+		return "a submitted call goes again, and burns no attempt; a client that waits gets the answer"
+	}
+	d, err := r.Describe(request)
+	switch {
+	case err == nil && d.Resolves:
+		return "a query asks the platform; until it says more the call stays unknown"
+	case err == nil && d.Repeatable && !res.Park:
+		return "the call is sent again with backoff: the platform recognises the repeat"
+	}
+	return "the call waits for a person: a repeat may be executed twice"
+}
