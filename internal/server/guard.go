@@ -1,0 +1,54 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/seed-30fe103d/throttler/internal/access"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// admit lets callers to an operation that may do its scope.
+func (a *Admin) admit(scope access.Scope, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		admitted, leave, err := a.Guard.Admit(r, scope)
+		if err != nil {
+			a.turnAway(w, r, err)
+			return
+		}
+		defer leave()
+		h.ServeHTTP(w, admitted)
+	})
+}
+
+// turnAway answers a request without a caller that may do it.
+func (a *Admin) turnAway(w http.ResponseWriter, r *http.Request, err error) {
+	var refusal *access.Error
+	if errors.As(err, &refusal) && refusal.Reason == access.Unauthenticated {
+		challenge := "Bearer" // RFC 6750, section 3
+		if refusal.Wrong {
+			challenge += ` error="invalid_token"`
+			a.Log.Warn("admin: a wrong token", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr)
+		}
+		w.Header().Set("WWW-Authenticate", challenge)
+	}
+	Refusal{}.write(w, asError(err), nil)
+}
+
+// visible refuses a call that the caller of a request may not see, as one that is not
+// there.
+func (a *Admin) visible(r *http.Request, id string) error {
+	caller := access.From(r.Context())
+	if !caller.Own() {
+		return nil
+	}
+	call, err := a.Scheduler.Get(r.Context(), id)
+	if err != nil && asError(err).Reason != scheduler.NotFound {
+		return err
+	}
+	if err != nil || !caller.Sees(call.SubmittedBy) {
+		return &scheduler.Error{Reason: scheduler.NotFound, Detail: fmt.Sprintf("%s has submitted no call %s, or it has been forgotten", caller.Name, id)}
+	}
+	return nil
+}
