@@ -1,15 +1,11 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
-	"errors"
-	"net"
 	"strings"
 	"sync/atomic"
 
 	"github.com/seed-30fe103d/throttler/internal/access"
-	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/pkg/config"
 )
 
@@ -29,34 +25,6 @@ func admins(cfg *config.Config) int {
 		n++
 	}
 	return n
-}
-
-// openAdmin opens the listeners of the admin API. With an error it returns those that are
-// open.
-func (sc *sidecar) openAdmin(share share) (a *admin, err error) {
-	a = &admin{guard: access.NewGuard(sc.cfg.Access)}
-	a.follow(sc.cfg)
-	for i, addr := range sc.cfg.Admin {
-		key := sc.cfg.AdminKey(i)
-		socket, bindErr := bind(sc.cfg, key, addr)
-		if bindErr != nil {
-			err = errors.Join(err, bindErr)
-			continue
-		}
-		if !strings.HasPrefix(addr, config.SocketPrefix) {
-			socket = access.Secured(socket, a.tls.Load)
-		}
-		l := sc.listener(socket, key, share.admin)
-		inner := l.server.Context
-		l.server.Context = func(ctx context.Context, c net.Conn) context.Context { return access.WithConn(inner(ctx, c), c) }
-		a.listeners = append(a.listeners, l)
-	}
-	if sc.cfg.Monitor != "" {
-		var monitorErr error
-		a.monitor, monitorErr = sc.open(sc.cfg, "monitor", sc.cfg.Monitor, share.admin)
-		err = errors.Join(err, monitorErr)
-	}
-	return a, err
 }
 
 // follow takes the callers and the certificates of a configuration.
@@ -98,18 +66,4 @@ func (a *admin) url() string {
 		}
 	}
 	return ""
-}
-
-// runAdmin serves the admin API, and probes and scrapes.
-func (sc *sidecar) runAdmin(share share) {
-	api := server.NewAdmin(server.AdminConfig{
-		Scheduler: sc.scheduler, Metrics: sc.metrics, Events: sc.events, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reload,
-		Guard: sc.admin.guard, MaxHeld: share.admin / 2,
-	})
-	for _, l := range sc.admin.listeners {
-		sc.run(l, api)
-	}
-	if sc.admin.monitor != nil {
-		sc.run(sc.admin.monitor, server.NewMonitor(sc.metrics, sc.ready))
-	}
 }

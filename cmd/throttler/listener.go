@@ -109,6 +109,34 @@ func (sc *sidecar) listener(socket net.Listener, key string, connections int) *l
 	return l
 }
 
+// openAdmin opens the listeners of the admin API. With an error it returns those that are
+// open.
+func (sc *sidecar) openAdmin(share share) (a *admin, err error) {
+	a = &admin{guard: access.NewGuard(sc.cfg.Access)}
+	a.follow(sc.cfg)
+	for i, addr := range sc.cfg.Admin {
+		key := sc.cfg.AdminKey(i)
+		socket, bindErr := bind(sc.cfg, key, addr)
+		if bindErr != nil {
+			err = errors.Join(err, bindErr)
+			continue
+		}
+		if !strings.HasPrefix(addr, config.SocketPrefix) {
+			socket = access.Secured(socket, a.tls.Load)
+		}
+		l := sc.listener(socket, key, share.admin)
+		inner := l.server.Context
+		l.server.Context = func(ctx context.Context, c net.Conn) context.Context { return access.WithConn(inner(ctx, c), c) }
+		a.listeners = append(a.listeners, l)
+	}
+	if sc.cfg.Monitor != "" {
+		var monitorErr error
+		a.monitor, monitorErr = sc.open(sc.cfg, "monitor", sc.cfg.Monitor, share.admin)
+		err = errors.Join(err, monitorErr)
+	}
+	return a, err
+}
+
 // run serves a listener until it is retired.
 func (sc *sidecar) run(l *listener, h http.Handler) {
 	l.handle(h)

@@ -127,6 +127,20 @@ func (sc *sidecar) start() error {
 	return nil
 }
 
+// runAdmin serves the admin API, and probes and scrapes.
+func (sc *sidecar) runAdmin(share share) {
+	api := server.NewAdmin(server.AdminConfig{
+		Scheduler: sc.scheduler, Metrics: sc.metrics, Events: sc.events, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reload,
+		Guard: sc.admin.guard, MaxHeld: share.admin / 2,
+	})
+	for _, l := range sc.admin.listeners {
+		sc.run(l, api)
+	}
+	if sc.admin.monitor != nil {
+		sc.run(sc.admin.monitor, server.NewMonitor(sc.metrics, sc.ready))
+	}
+}
+
 func (sc *sidecar) ready() error {
 	if sc.stopping.Load() {
 		return errors.New("stopping")

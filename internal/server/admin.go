@@ -64,7 +64,7 @@ func NewAdmin(c AdminConfig) *Admin {
 	a.bodies.left.Store(bodiesAtOnce * a.maxBody)
 	a.held.left.Store(int64(c.MaxHeld))
 	for _, op := range a.operations() {
-		a.mux.Handle(op.method+" "+op.path, a.admit(op.scope, op.handler))
+		a.mux.Handle(op.method+" "+op.path, admit(a, op.scope, op.handler))
 	}
 	return a
 }

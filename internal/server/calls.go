@@ -76,7 +76,7 @@ func (a *Admin) get(r request[none]) (*api.Call, error) {
 	if _, err := parseQuery(r.Request); err != nil {
 		return nil, badRequest("%v; to wait for the end of the call, send the header Prefer: wait=10", err)
 	}
-	if err := a.visible(r.Request, id); err != nil {
+	if err := visible(a, r.Request, id); err != nil {
 		return nil, err
 	}
 	seconds, err := strconv.ParseUint(preference(r.Header, "wait"), 10, 31)
@@ -154,7 +154,7 @@ func (a *Admin) filter(r *http.Request) (f scheduler.Filter, err error) {
 }
 
 func (a *Admin) cancel(r request[none]) (*api.Call, error) {
-	if err := a.visible(r.Request, r.PathValue("id")); err != nil {
+	if err := visible(a, r.Request, r.PathValue("id")); err != nil {
 		return nil, err
 	}
 	call, err := a.Scheduler.Cancel(r.Context(), r.PathValue("id"))

@@ -13,14 +13,6 @@ const SocketPrefix = "unix:"
 // systems where it is shortest, without its end.
 const maxSocketPath = 103
 
-// AdminKey returns the path of the i-th address of the admin API.
-func (c *Config) AdminKey(i int) string {
-	if len(c.Admin) == 1 {
-		return "admin"
-	}
-	return index("admin", i)
-}
-
 // admin converts the addresses of the admin API and of the monitor, and the rules of
 // access.
 func (f *file) admin(faults *faultList, c *Config, taken *[]listenAddress) {

@@ -162,6 +162,14 @@ func load(name string, text []byte, environment bool, flags *pflag.FlagSet) (*Co
 	return c, nil
 }
 
+// AdminKey returns the path of the i-th address of the admin API.
+func (c *Config) AdminKey(i int) string {
+	if len(c.Admin) == 1 {
+		return "admin"
+	}
+	return index("admin", i)
+}
+
 // Fault returns an error as the fault of a key, with the key's place in the file. It is
 // for faults that only the use of a value shows, such as an address that is taken.
 func (c *Config) Fault(path string, err error) *Fault {
