@@ -77,11 +77,11 @@ func TestIdleSocketsLeaveFiles(t *testing.T) {
 // TestShares: all connections together are at most half of the files, and those of the
 // admin listener are its own.
 func TestShares(t *testing.T) {
-	for _, tt := range []struct{ files, listeners, admin, data int }{
-		{256, 1, 16, 112}, {256, 3, 16, 37}, {1024, 2, 64, 224}, {1 << 20, 4, 1024, 130816}, {4, 0, 1, 1}, {4, 9, 1, 1},
+	for _, tt := range []struct{ files, listeners, admins, admin, data int }{
+		{256, 1, 1, 16, 112}, {256, 3, 1, 16, 37}, {1024, 2, 1, 64, 224}, {1 << 20, 4, 1, 1024, 130816}, {1 << 20, 4, 3, 341, 130816}, {4, 0, 0, 1, 1}, {4, 9, 2, 1, 1},
 	} {
-		if got, want := shareOf(tt.files, tt.listeners), (share{tt.files, tt.admin, tt.data}); got != want {
-			t.Errorf("%d files, %d listeners: %+v, want %+v", tt.files, tt.listeners, got, want)
+		if got, want := shareOf(tt.files, tt.listeners, tt.admins), (share{tt.files, tt.admin, tt.data}); got != want {
+			t.Errorf("%d files, %d listeners, %d admin listeners: %+v, want %+v", tt.files, tt.listeners, tt.admins, got, want)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,8 +38,8 @@ func newIssuer(t *testing.T) *issuer {
 	return i
 }
 
-// issue writes NAME.pem and NAME.key with a certificate for a name.
-func (i *issuer) issue(t *testing.T, name string, life time.Duration) tls.Certificate {
+// issue writes NAME.pem and NAME.key with a certificate for a name, and for URIs.
+func (i *issuer) issue(t *testing.T, name string, life time.Duration, uris ...string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -48,6 +49,13 @@ func (i *issuer) issue(t *testing.T, name string, life time.Duration) tls.Certif
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(life), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		IsCA: i.cert == nil, BasicConstraintsValid: true,
+	}
+	for _, text := range uris {
+		uri, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template.URIs = append(template.URIs, uri)
 	}
 	parent, signs := i.cert, i.key
 	if parent == nil {

@@ -67,7 +67,12 @@ func surroundings(cfg *config.Config, ports bool) (faults config.Errors) {
 			socket.Close()
 		}
 	}
-	try("admin", cfg.Admin)
+	for i, addr := range cfg.Admin {
+		try(cfg.AdminKey(i), addr)
+	}
+	if cfg.Monitor != "" {
+		try("monitor", cfg.Monitor)
+	}
 	for _, d := range endpoints(cfg) {
 		try(d.key(), d.addr(cfg))
 	}

@@ -290,7 +290,7 @@ func (sc *sidecar) ask() {
 			resp.Body.Close()
 		}
 	}
-	admin := "http://" + sc.admin.addr
+	admin := sc.admin.url()
 	for _, l := range sc.listeners {
 		send("POST", "http://"+l.addr+"/x?m=x&k=1", "app_id=1&biz_content={}")
 	}

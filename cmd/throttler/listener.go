@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/access"
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/internal/http1"
 	"github.com/seed-30fe103d/throttler/internal/server"
@@ -29,15 +31,15 @@ const (
 // A share is how many connections listeners may have.
 type share struct {
 	files int // that the process may open
-	admin int // an eighth of all connections at most, which data listeners cannot take
+	admin int // of each admin listener; of all, an eighth at most, which data listeners cannot take
 	data  int // of each data listener at most
 }
 
-// shareOf returns the share of so many data listeners in the files.
-func shareOf(files, listeners int) share {
+// shareOf returns the share of so many data and admin listeners in the files.
+func shareOf(files, listeners, admins int) share {
 	half := files / 2
 	admin := max(1, min(adminConnections, half/8))
-	return share{files, admin, max(1, (half-admin)/max(1, listeners))}
+	return share{files, max(1, admin/max(1, admins)), max(1, (half-admin)/max(1, listeners))}
 }
 
 // connections returns the bound of a listener.
@@ -71,8 +73,12 @@ func (l *listener) close() {
 }
 
 // bind opens the socket of a configuration key.
-func bind(cfg *config.Config, key, addr string) (net.Listener, error) {
-	socket, err := net.Listen("tcp", addr)
+func bind(cfg *config.Config, key, addr string) (socket net.Listener, err error) {
+	if path, ok := strings.CutPrefix(addr, config.SocketPrefix); ok {
+		socket, err = access.ListenSocket(path)
+	} else {
+		socket, err = net.Listen("tcp", addr)
+	}
 	if err == nil {
 		return socket, nil
 	}
@@ -89,10 +95,46 @@ func (sc *sidecar) open(cfg *config.Config, key, addr string, connections int) (
 	if err != nil {
 		return nil, err
 	}
+	return sc.listener(socket, key, connections), nil
+}
+
+// listener returns the listener of an open socket.
+func (sc *sidecar) listener(socket net.Listener, key string, connections int) *listener {
 	l := &listener{addr: socket.Addr().String(), socket: server.Bound(socket, connections)}
+	if socket.Addr().Network() == "unix" {
+		l.addr = config.SocketPrefix + l.addr
+	}
 	l.server = server.New(l, sc.log)
 	sc.log.Info("listening", "key", key, "addr", l.addr, "connections", connections)
-	return l, nil
+	return l
+}
+
+// openAdmin opens the listeners of the admin API. With an error it returns those that are
+// open.
+func (sc *sidecar) openAdmin(share share) (a *admin, err error) {
+	a = &admin{guard: access.NewGuard(sc.cfg.Access)}
+	a.follow(sc.cfg)
+	for i, addr := range sc.cfg.Admin {
+		key := sc.cfg.AdminKey(i)
+		socket, bindErr := bind(sc.cfg, key, addr)
+		if bindErr != nil {
+			err = errors.Join(err, bindErr)
+			continue
+		}
+		if !strings.HasPrefix(addr, config.SocketPrefix) {
+			socket = access.Secured(socket, a.tls.Load)
+		}
+		l := sc.listener(socket, key, share.admin)
+		inner := l.server.Context
+		l.server.Context = func(ctx context.Context, c net.Conn) context.Context { return access.WithConn(inner(ctx, c), c) }
+		a.listeners = append(a.listeners, l)
+	}
+	if sc.cfg.Monitor != "" {
+		var monitorErr error
+		a.monitor, monitorErr = sc.open(sc.cfg, "monitor", sc.cfg.Monitor, share.admin)
+		err = errors.Join(err, monitorErr)
+	}
+	return a, err
 }
 
 // run serves a listener until it is retired.
@@ -133,7 +175,7 @@ func (sc *sidecar) handler(cfg *config.Config, d endpoint) http.Handler {
 func (sc *sidecar) data(cfg *config.Config, name string) *server.Data {
 	l := cfg.Listeners[name]
 	return &server.Data{
-		Scheduler: sc.scheduler, Upstream: name, Admin: sc.admin.addr, Refusal: refusal(l.Refusal), Hosts: l.Hosts, Replay: l.Replay,
+		Scheduler: sc.scheduler, Upstream: name, Admin: sc.admin.url(), Refusal: refusal(l.Refusal), Hosts: l.Hosts, Replay: l.Replay,
 		Log: sc.log, Observe: sc.observe,
 	}
 }

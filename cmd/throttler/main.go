@@ -79,7 +79,7 @@ sends it then, and passes the response back.`,
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(flagError)
-	return group(root, newServe(), newCheck(), newConfig(), newTry(), newPlan(), newTest(), newCalls(), newRecord(), newPresets(), newStore(), newVersion())
+	return group(root, newServe(), newCheck(), newConfig(), newTry(), newPlan(), newTest(), newCalls(), newRecord(), newPresets(), newStore(), newToken(), newVersion())
 }
 
 func newVersion() *cobra.Command {

@@ -71,7 +71,7 @@ func (sc *sidecar) apply() ([]string, error) {
 // addresses already, of whichever upstream, and new ones, which it opens.
 func (sc *sidecar) listen(next *config.Config) (listeners map[endpoint]*listener, opened []*listener, err error) {
 	listeners = make(map[endpoint]*listener)
-	share := shareOf(openFiles(), len(endpoints(next)))
+	share := shareOf(openFiles(), len(endpoints(next)), len(sc.admin.all()))
 	for _, d := range endpoints(next) {
 		addr, key := d.addr(next), d.key()
 		owner, owned := sc.ownerOf(addr, d)
@@ -120,7 +120,8 @@ func (sc *sidecar) addClash(addr string, err error) error {
 // replace serves the listeners of a configuration, and retires the others.
 func (sc *sidecar) replace(next *config.Config, listeners map[endpoint]*listener) {
 	before := slices.Collect(maps.Values(sc.listeners))
-	share := shareOf(openFiles(), len(listeners))
+	share := shareOf(openFiles(), len(listeners), len(sc.admin.all()))
+	sc.admin.follow(next)
 	for d, l := range listeners {
 		l.socket.SetMost(share.connections(next, d))
 		if slices.Contains(before, l) {

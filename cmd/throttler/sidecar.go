@@ -31,7 +31,7 @@ type sidecar struct {
 	scheduler *scheduler.Scheduler
 	events    *server.Events
 	observe   func(scheduler.Event)
-	admin     *listener
+	admin     *admin
 	running   sync.WaitGroup // servers, the reload loop, and listeners that end
 	failed    chan error     // of a listener
 	stopping  atomic.Bool
@@ -57,7 +57,7 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	defer stopReloads()
 	sc.reloadLoop(reloading)
 	tellServed(sc.log, sc.cfg.Store, sc.scheduler.Config(), sc.listeners)
-	sc.log.Info("ready", "version", version, "admin", sc.admin.addr, "upstreams", len(sc.cfg.Listeners), "open_files", openFiles())
+	sc.log.Info("ready", "version", version, "admin", sc.admin.addr(), "upstreams", len(sc.cfg.Listeners), "open_files", openFiles())
 
 	var err error
 	select {
@@ -105,9 +105,9 @@ func (sc *sidecar) start() error {
 	metrics.Watch(s)
 	sc.metrics, sc.scheduler, sc.events, sc.listeners, sc.failed = metrics, s, events, make(map[endpoint]*listener), make(chan error, 1)
 
-	share := shareOf(openFiles(), len(endpoints(sc.cfg)))
-	sc.admin, err = sc.open(sc.cfg, "admin", sc.cfg.Admin, share.admin)
-	opened := []*listener{sc.admin}
+	share := shareOf(openFiles(), len(endpoints(sc.cfg)), admins(sc.cfg))
+	sc.admin, err = sc.openAdmin(share)
+	opened := sc.admin.all()
 	for _, d := range endpoints(sc.cfg) {
 		l, listenErr := sc.open(sc.cfg, d.key(), d.addr(sc.cfg), share.connections(sc.cfg, d))
 		err = errors.Join(err, listenErr)
@@ -120,14 +120,25 @@ func (sc *sidecar) start() error {
 		}
 		return errors.Join(err, s.Close())
 	}
-	sc.run(sc.admin, server.NewAdmin(server.AdminConfig{
-		Scheduler: s, Metrics: metrics, Events: events, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reload,
-		MaxHeld: share.admin / 2,
-	}))
+	sc.runAdmin(share)
 	for d, l := range sc.listeners {
 		sc.run(l, sc.handler(sc.cfg, d))
 	}
 	return nil
+}
+
+// runAdmin serves the admin API, and probes and scrapes.
+func (sc *sidecar) runAdmin(share share) {
+	api := server.NewAdmin(server.AdminConfig{
+		Scheduler: sc.scheduler, Metrics: sc.metrics, Events: sc.events, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reload,
+		Guard: sc.admin.guard, MaxHeld: share.admin / 2,
+	})
+	for _, l := range sc.admin.listeners {
+		sc.run(l, api)
+	}
+	if sc.admin.monitor != nil {
+		sc.run(sc.admin.monitor, server.NewMonitor(sc.metrics, sc.ready))
+	}
 }
 
 func (sc *sidecar) ready() error {
@@ -158,7 +169,9 @@ func (sc *sidecar) stop(grace time.Duration) error {
 	for _, l := range sc.listeners {
 		sc.retire(l, drainTimeout)
 	}
-	sc.retire(sc.admin, drainTimeout)
+	for _, l := range sc.admin.all() {
+		sc.retire(l, drainTimeout)
+	}
 	sc.mu.Unlock()
 	sc.running.Wait()
 	sc.log.Info("stopped")

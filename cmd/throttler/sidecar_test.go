@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -108,7 +109,7 @@ func launch(t *testing.T, yaml string, prefix ...string) *process {
 		}
 	})
 	p.until(t, "ready", func() bool { return strings.Contains(p.log.String(), "msg=ready") })
-	p.admin, p.data = p.url(t, "admin"), listening(p.log.String(), "upstreams.alipay.listen")
+	p.admin, p.data = cmp.Or(listening(p.log.String(), "admin"), listening(p.log.String(), "admin[0]")), listening(p.log.String(), "upstreams.alipay.listen")
 	return p
 }
 

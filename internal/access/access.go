@@ -10,13 +10,22 @@
 //	operate                          x        x
 //	configure                                 x
 //
-// The server finds the caller of a request and puts it into the request's context; an
-// operation asks it there:
+// A [Guard] finds the caller of a request by its token, its client certificate or the
+// user of its socket, and refuses the request if the caller may not do the operation. The
+// operation has the caller in its context:
 //
-//	caller := access.From(ctx)
-//	if !caller.May(access.Operate) { … }
+//	guard := access.NewGuard(cfg.Access)
+//	r, leave, err := guard.Admit(r, access.Operate)
+//	…
+//	caller := access.From(r.Context())
 //
-// A submitter sees the calls that it has submitted, and nothing else: [Caller.Own].
+// A submitter sees the calls that it has submitted, and nothing else: [Caller.Sees].
+//
+// # Not promised
+//
+// A right token is taken however many wrong ones came before: a token of throttler token
+// new has 256 bits, and the bound on wrong ones keeps logs short. No header is believed
+// that a proxy may set, such as X-Forwarded-User.
 package access
 
 import (
@@ -28,11 +37,14 @@ import (
 type Scope string
 
 const (
-	Read      Scope = "read"      // lists, limits, events
-	Bodies    Scope = "bodies"    // requests and responses of calls
-	Submit    Scope = "submit"    // submit calls, and cancel the caller's own ones
-	Operate   Scope = "operate"   // pause, resume, cancel, ask, resolve, retry
-	Configure Scope = "configure" // configuration, reload, audit
+	Open      Scope = "open"       // probes, for every request whatever it shows
+	ReadOwn   Scope = "read_own"   // calls; a submitter sees its own ones only
+	Read      Scope = "read"       // everything else that can be read: limits, upstreams, events
+	BodiesOwn Scope = "bodies_own" // responses of calls; a submitter sees those of its own ones only
+	Bodies    Scope = "bodies"     // requests of calls
+	Submit    Scope = "submit"     // submit calls, and cancel the caller's own ones
+	Operate   Scope = "operate"    // pause, resume, cancel, ask, resolve, retry
+	Configure Scope = "configure"  // configuration, reload, audit
 )
 
 // A Role is a set of scopes.
@@ -49,10 +61,10 @@ const (
 var Roles = []Role{Viewer, Submitter, Operator, Admin}
 
 var scopes = map[Role][]Scope{
-	Viewer:    {Read},
-	Submitter: {Submit},
-	Operator:  {Read, Submit, Operate},
-	Admin:     {Read, Bodies, Submit, Operate, Configure},
+	Viewer:    {ReadOwn, Read},
+	Submitter: {ReadOwn, BodiesOwn, Submit},
+	Operator:  {ReadOwn, Read, Submit, Operate},
+	Admin:     {ReadOwn, Read, BodiesOwn, Bodies, Submit, Operate, Configure},
 }
 
 // A Caller is the person or the program behind a request. The zero value may do nothing.
@@ -64,6 +76,11 @@ type Caller struct {
 
 // May reports whether the caller may do operations of a scope.
 func (c Caller) May(s Scope) bool { return slices.Contains(scopes[c.Role], s) }
+
+// Sees reports whether the caller may see a call, by the name of its submitter.
+func (c Caller) Sees(submitter string) bool {
+	return !c.Own() || c.Name != "" && c.Name == submitter
+}
 
 // Own reports whether the caller sees its own calls only: those that were submitted in its
 // name, with their responses.

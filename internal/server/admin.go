@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/seed-30fe103d/throttler/internal/access"
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
@@ -36,6 +37,9 @@ type AdminConfig struct {
 	Ready func() error
 	// Reload loads the configuration anew and returns the changes.
 	Reload func() ([]string, error)
+	// Guard finds the callers of requests; nil means that of a configuration without
+	// access.
+	Guard *access.Guard
 	// MaxHeld is how many requests are held open at most: subscriptions and long polls.
 	// Below the listener's connections, it leaves room for others.
 	MaxHeld int
@@ -53,33 +57,36 @@ type Admin struct {
 
 // NewAdmin returns the handler of the admin listener.
 func NewAdmin(c AdminConfig) *Admin {
+	if c.Guard == nil {
+		c.Guard = access.NewGuard(nil)
+	}
 	a := &Admin{AdminConfig: c, mux: http.NewServeMux(), maxBody: maxBody(c.Scheduler)}
 	a.bodies.left.Store(bodiesAtOnce * a.maxBody)
 	a.held.left.Store(int64(c.MaxHeld))
 	for _, op := range a.operations() {
-		a.mux.Handle(op.method+" "+op.path, op.handler)
+		a.mux.Handle(op.method+" "+op.path, admit(a, op.scope, op.handler))
 	}
 	return a
 }
 
-// operations returns the whole API: each method and path, and its handler.
+// operations returns the whole API: each method and path, its scope and its handler.
 func (a *Admin) operations() []operation {
 	return []operation{
-		{"POST", "/v1/calls", handle(a, http.StatusAccepted, a.submit)},
-		{"GET", "/v1/calls", handle(a, http.StatusOK, a.list)},
-		{"GET", "/v1/calls/{id}", handle(a, http.StatusOK, a.get)},
-		{"DELETE", "/v1/calls/{id}", handle(a, http.StatusOK, a.cancel)},
-		{"POST", "/v1/calls/{id}/retry", handle(a, http.StatusOK, a.retry)},
-		{"POST", "/v1/calls/{id}/resolve", handle(a, http.StatusOK, a.resolve)},
-		{"GET", "/v1/events", subscriptions{a}},
-		{"GET", "/v1/upstreams", handle(a, http.StatusOK, a.upstreams)},
-		{"POST", "/v1/upstreams/{name}/pause", handle(a, http.StatusOK, a.pause)},
-		{"POST", "/v1/upstreams/{name}/resume", handle(a, http.StatusOK, a.resume)},
-		{"GET", "/v1/limits", handle(a, http.StatusOK, a.limits)},
-		{"POST", "/v1/reload", handle(a, http.StatusOK, a.reload)},
-		{"GET", "/metrics", promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{})},
-		{"GET", "/healthz", http.HandlerFunc(a.healthz)},
-		{"GET", "/readyz", http.HandlerFunc(a.readyz)},
+		{"POST", "/v1/calls", access.Submit, handle(a, http.StatusAccepted, a.submit)},
+		{"GET", "/v1/calls", access.Read, handle(a, http.StatusOK, a.list)},
+		{"GET", "/v1/calls/{id}", access.ReadOwn, handle(a, http.StatusOK, a.get)},
+		{"DELETE", "/v1/calls/{id}", access.Submit, handle(a, http.StatusOK, a.cancel)},
+		{"POST", "/v1/calls/{id}/retry", access.Operate, handle(a, http.StatusOK, a.retry)},
+		{"POST", "/v1/calls/{id}/resolve", access.Operate, handle(a, http.StatusOK, a.resolve)},
+		{"GET", "/v1/events", access.Read, subscriptions{a}},
+		{"GET", "/v1/upstreams", access.Read, handle(a, http.StatusOK, a.upstreams)},
+		{"POST", "/v1/upstreams/{name}/pause", access.Operate, handle(a, http.StatusOK, a.pause)},
+		{"POST", "/v1/upstreams/{name}/resume", access.Operate, handle(a, http.StatusOK, a.resume)},
+		{"GET", "/v1/limits", access.Read, handle(a, http.StatusOK, a.limits)},
+		{"POST", "/v1/reload", access.Configure, handle(a, http.StatusOK, a.reload)},
+		{"GET", "/metrics", access.Read, promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{})},
+		{"GET", "/healthz", access.Open, http.HandlerFunc(a.healthz)},
+		{"GET", "/readyz", access.Open, http.HandlerFunc(a.readyz)},
 	}
 }
 
@@ -94,13 +101,13 @@ func maxBody(s *scheduler.Scheduler) int64 {
 	return largest
 }
 
-// ServeHTTP refuses requests of web pages of another origin, and marks each answer as not
-// for them.
+// ServeHTTP refuses requests that name another host, and those of web pages of another
+// origin, and marks each answer as not for them.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	err := rebound(r, false, func() []string { return nil })
+	err := a.Guard.Addressed(r)
 	if err == nil && !isLink(r) {
 		err = crossSite(r)
 	}
@@ -149,7 +156,7 @@ func (a *Admin) known(r *http.Request, upstream string) error {
 
 // audit logs a change that was made through the API.
 func (a *Admin) audit(r *http.Request, change string, args ...any) {
-	a.Log.Info("admin: "+change, append(args, "from", r.RemoteAddr)...)
+	a.Log.Info("admin: "+change, append(args, "by", access.From(r.Context()).Name, "from", r.RemoteAddr)...)
 }
 
 func (a *Admin) reload(request[none]) (api.Reload, error) {

@@ -91,7 +91,7 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("reload: %d %s", resp.StatusCode, body)
 	}
 	for _, want := range []string{
-		`msg="admin: a call was cancelled" call=` + waiting.ID + " upstream=pay from=127.0.0.1:",
+		`msg="admin: a call was cancelled" call=` + waiting.ID + " upstream=pay by=\"\" from=127.0.0.1:",
 		`msg="admin: paused" upstream=pay limit="" key="" until=`,
 		`msg="admin: resumed" upstream=pay`,
 		`msg="a call has ended" call=` + call.ID + " upstream=pay state=done outcome=done wait=",
@@ -215,8 +215,8 @@ func TestAdminRefusesBadInput(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		if resp.StatusCode != 403 {
-			t.Errorf("status %d, want 403", resp.StatusCode)
+		if resp.StatusCode != 421 {
+			t.Errorf("status %d, want 421", resp.StatusCode)
 		}
 	})
 }

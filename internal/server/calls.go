@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/seed-30fe103d/throttler/internal/access"
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -23,6 +24,7 @@ func (a *Admin) submit(r request[api.Submission]) (*api.Call, error) {
 	if err == nil {
 		var req scheduler.Request
 		if req, err = submitted(&s); err == nil {
+			req.SubmittedBy, req.Origin = access.From(r.Context()).Name, scheduler.OriginAdmin
 			call, err = a.Scheduler.Submit(context.WithoutCancel(r.Context()), req) // as in Data
 		}
 	}
@@ -73,6 +75,9 @@ func (a *Admin) get(r request[none]) (*api.Call, error) {
 	id := r.PathValue("id")
 	if _, err := parseQuery(r.Request); err != nil {
 		return nil, badRequest("%v; to wait for the end of the call, send the header Prefer: wait=10", err)
+	}
+	if err := visible(a, r.Request, id); err != nil {
+		return nil, err
 	}
 	seconds, err := strconv.ParseUint(preference(r.Header, "wait"), 10, 31)
 	if err != nil {
@@ -149,6 +154,9 @@ func (a *Admin) filter(r *http.Request) (f scheduler.Filter, err error) {
 }
 
 func (a *Admin) cancel(r request[none]) (*api.Call, error) {
+	if err := visible(a, r.Request, r.PathValue("id")); err != nil {
+		return nil, err
+	}
 	call, err := a.Scheduler.Cancel(r.Context(), r.PathValue("id"))
 	if err == nil {
 		a.audit(r.Request, "a call was cancelled", "call", call.ID, "upstream", call.Upstream)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/http1"
@@ -21,7 +22,8 @@ import (
 type Data struct {
 	Scheduler *scheduler.Scheduler
 	Upstream  string
-	// Admin is the address of the admin listener, for the Location of a 202.
+	// Admin is the URL of the admin listener, such as http://127.0.0.1:9090, for the Location
+	// of a 202; if it is empty, the Location is a path.
 	Admin string
 	// Refusal is the shape of Throttler's own answers.
 	Refusal Refusal
@@ -188,9 +190,10 @@ func (d *Data) submitWithKey(r *http.Request, req scheduler.Request) (*scheduler
 // adminURL returns the base URL of the admin API for the client of a request. A
 // listener on all addresses is reached at the local address of the connection.
 func (d *Data) adminURL(r *http.Request) string {
-	host, port, err := net.SplitHostPort(d.Admin)
+	scheme, addr, _ := strings.Cut(d.Admin, "://")
+	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return "http://" + d.Admin
+		return d.Admin
 	}
 	ip, err := netip.ParseAddr(host)
 	if unspecified := host == "" || err == nil && ip.IsUnspecified(); unspecified {
@@ -198,7 +201,7 @@ func (d *Data) adminURL(r *http.Request) string {
 			host, _, _ = net.SplitHostPort(local.String())
 		}
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
 // forward sends a response to the client unchanged, with the headers of its call, if any.

@@ -189,10 +189,11 @@ func TestAdminURL(t *testing.T) {
 	r := httptest.NewRequest("GET", "/", nil)
 	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(local)))
 	for admin, want := range map[string]string{
-		"127.0.0.1:9090": "http://127.0.0.1:9090",
-		"[::]:9090":      "http://192.0.2.7:9090",
-		"0.0.0.0:9090":   "http://192.0.2.7:9090",
-		"[::1]:9090":     "http://[::1]:9090",
+		"http://127.0.0.1:9090": "http://127.0.0.1:9090",
+		"http://[::]:9090":      "http://192.0.2.7:9090",
+		"https://0.0.0.0:9090":  "https://192.0.2.7:9090",
+		"http://[::1]:9090":     "http://[::1]:9090",
+		"":                      "",
 	} {
 		if got := (&Data{Admin: admin}).adminURL(r); got != want {
 			t.Errorf("admin %s: %s, want %s", admin, got, want)

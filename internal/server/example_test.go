@@ -29,7 +29,7 @@ func Example() {
 		return
 	}
 	defer s.Close()
-	listener := httptest.NewServer(&server.Data{Scheduler: s, Upstream: "pay", Admin: "127.0.0.1:9090"})
+	listener := httptest.NewServer(&server.Data{Scheduler: s, Upstream: "pay", Admin: "http://127.0.0.1:9090"})
 	defer listener.Close()
 
 	for range 2 {

@@ -131,6 +131,9 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
+// NetConn returns the connection of the listener beneath.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
 // CloseWrite lets the server end a connection so that the client gets the last answer.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {

@@ -7,11 +7,14 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/seed-30fe103d/throttler/internal/access"
 )
 
 // An operation is one method and path of the admin API.
 type operation struct {
 	method, path string
+	scope        access.Scope // that its caller needs
 	handler      http.Handler
 }
 

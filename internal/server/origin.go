@@ -2,13 +2,11 @@ package server
 
 import (
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/seed-30fe103d/throttler/internal/access"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -38,39 +36,15 @@ func isLink(r *http.Request) bool {
 // to any if everywhere is set, must name a loopback address or one of names. Every browser
 // names a host.
 func rebound(r *http.Request, everywhere bool, names func() []string) error {
-	if !everywhere && !toLoopback(r) {
+	if !everywhere && !access.ToLoopback(r) {
 		return nil
 	}
-	host := hostname(r.Host)
-	if host == "" || loopback(host) {
+	host := access.Hostname(r.Host)
+	if host == "" || access.IsLoopback(host) {
 		return nil
 	}
 	if hosts := names(); !slices.Contains(hosts, host) {
 		return &scheduler.Error{Reason: forbidden, Detail: fmt.Sprintf("the listener answers to %s only; send the request to that name", strings.Join(append([]string{"localhost"}, hosts...), " or "))}
 	}
 	return nil
-}
-
-// toLoopback reports whether a request came to a loopback address.
-func toLoopback(r *http.Request) bool {
-	switch local := r.Context().Value(http.LocalAddrContextKey).(type) {
-	case *net.TCPAddr:
-		return local.IP.IsLoopback()
-	case net.Addr:
-		return loopback(hostname(local.String()))
-	}
-	return false
-}
-
-// hostname returns the host of a Host field in lower case, without its port.
-func hostname(hostport string) string {
-	return strings.TrimSuffix(strings.ToLower((&url.URL{Host: hostport}).Hostname()), ".")
-}
-
-func loopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.IsLoopback()
 }

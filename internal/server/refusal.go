@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/seed-30fe103d/throttler/internal/access"
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -37,6 +38,11 @@ const (
 	signerDown   scheduler.Reason = "signer_down"
 	unauthorized scheduler.Reason = "unauthorized"
 	noMerchant   scheduler.Reason = "no_merchant"
+
+	misdirected     scheduler.Reason = access.Misdirected
+	unauthenticated scheduler.Reason = access.Unauthenticated
+	notPermitted    scheduler.Reason = access.NotPermitted
+	tooManyWrong    scheduler.Reason = access.TooManyWrong
 )
 
 // statuses are the status codes of the reasons, with the titles of their problems.
@@ -48,6 +54,10 @@ var statuses = map[scheduler.Reason]struct {
 	scheduler.BadKey:       {http.StatusBadRequest, "A limit cannot read its key or cost from the request"},
 	unauthorized:           {http.StatusUnauthorized, "The notification is not verified"},
 	forbidden:              {http.StatusForbidden, "The request is not allowed to come from there"},
+	unauthenticated:        {http.StatusUnauthorized, "The caller is not known"},
+	notPermitted:           {http.StatusForbidden, "The caller may not do this"},
+	misdirected:            {http.StatusMisdirectedRequest, "The request is for another host"},
+	tooManyWrong:           {http.StatusTooManyRequests, "Too many wrong tokens"},
 	scheduler.NotFound:     {http.StatusNotFound, "Not found"},
 	notAllowed:             {http.StatusMethodNotAllowed, "The method is not allowed here"},
 	bodyTimedOut:           {http.StatusRequestTimeout, "The body did not come in time"},
@@ -90,6 +100,10 @@ func asError(err error) *scheduler.Error {
 	var e *scheduler.Error
 	if errors.As(err, &e) {
 		return e
+	}
+	var refusal *access.Error
+	if errors.As(err, &refusal) {
+		return &scheduler.Error{Reason: scheduler.Reason(refusal.Reason), Detail: refusal.Detail, RetryAfter: refusal.RetryAfter}
 	}
 	return &scheduler.Error{Detail: err.Error()}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/access"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -75,7 +76,7 @@ var answerHeaders = []string{"Throttler-Call", "Throttler-Wait", "Throttler-Outc
 func (d *Data) names(upstream string) []string {
 	names := slices.Clone(d.Hosts)
 	if u, err := url.Parse(upstream); err == nil {
-		names = append(names, hostname(u.Host))
+		names = append(names, access.Hostname(u.Host))
 	}
 	return names
 }

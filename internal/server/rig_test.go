@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/access"
+	"github.com/seed-30fe103d/throttler/pkg/config"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/store"
 )
@@ -55,7 +57,7 @@ func newRig(t *testing.T, u scheduler.Upstream, refusal Refusal, platform http.H
 	}
 	r.metrics.Watch(r.s)
 	r.admin = serve(t, newAdmin(r.s, r.metrics, NewEvents(), log, observe), log)
-	r.data = serve(t, &Data{Scheduler: r.s, Upstream: "pay", Admin: r.admin.addr, Refusal: refusal, Hosts: []string{"sidecar", "s", "x"}, Log: log, Observe: observe}, log)
+	r.data = serve(t, &Data{Scheduler: r.s, Upstream: "pay", Admin: r.admin.URL, Refusal: refusal, Hosts: []string{"sidecar", "s", "x"}, Log: log, Observe: observe}, log)
 	t.Cleanup(func() { r.s.Close() })
 	return r
 }
@@ -96,12 +98,14 @@ func serve(t *testing.T, h http.Handler, log *slog.Logger) site {
 	return site{socket.Addr().String(), "http://" + socket.Addr().String()}
 }
 
-// newAdmin returns an admin API that is ready; its reloads change nothing.
+// newAdmin returns an admin API that is ready and open to all, also by pipes; its reloads
+// change nothing.
 func newAdmin(s *scheduler.Scheduler, metrics *Metrics, events *Events, log *slog.Logger, observe func(scheduler.Event)) *Admin {
 	return NewAdmin(AdminConfig{
 		Scheduler: s, Metrics: metrics, Events: events, Log: log, Observe: observe,
 		Ready:  func() error { return nil },
 		Reload: func() ([]string, error) { return nil, nil }, MaxHeld: 100,
+		Guard: access.NewGuard(&config.Access{Anyone: "admin"}),
 	})
 }
 

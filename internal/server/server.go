@@ -2,7 +2,7 @@
 // through which ordinary clients and SDKs send their requests, and the admin API
 // with its metrics.
 //
-//	data := &server.Data{Scheduler: s, Upstream: "alipay", Admin: adminAddr}
+//	data := &server.Data{Scheduler: s, Upstream: "alipay", Admin: adminURL}
 //	admin := server.NewAdmin(server.AdminConfig{Scheduler: s, …})
 //	go server.New(data, log).Serve(listener)
 //

@@ -69,12 +69,12 @@ var mayImport = map[string][]string{
 	"pkg/store":                     {"pkg/scheduler", "pkg/lease", "pkg/quota", "pkg/upstream", "modernc.org/sqlite*", "github.com/pressly/goose/v3", "github.com/gofrs/flock", "golang.org/x/sys/unix"},
 	"pkg/config":                    {"pkg/*", "internal/hint", "github.com/spf13/*", "github.com/go-viper/mapstructure/v2", "go.yaml.in/yaml/v3"},
 
-	"internal/access":   {},
+	"internal/access":   {"pkg/config", "golang.org/x/sys/unix", "golang.org/x/time/rate"}, // its rules are a section of the configuration
 	"internal/cases":    {"pkg/config", "pkg/scheduler", "pkg/upstream"},
 	"internal/hint":     {"github.com/expr-lang/expr*"},
 	"internal/api":      {}, // JSON of the admin API: a contract of its own
 	"internal/http1":    {"golang.org/x/net/http/httpguts"},
-	"internal/server":   {"internal/api", "internal/http1", "pkg/notify", "pkg/scheduler", "pkg/upstream", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
+	"internal/server":   {"internal/access", "internal/api", "internal/http1", "pkg/notify", "pkg/scheduler", "pkg/upstream", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
 	"internal/trial":    {"pkg/scheduler", "pkg/upstream"},
 	"internal/workload": {"pkg/scheduler", "pkg/upstream", "github.com/expr-lang/expr*", "github.com/tidwall/gjson"},
 	"internal/preview":  {"internal/hint", "pkg/scheduler", "pkg/planner", "pkg/quota", "pkg/wheel", "internal/workload", "internal/chart", "github.com/expr-lang/expr*"},
@@ -85,9 +85,9 @@ var mayImport = map[string][]string{
 	"internal/tidy":     {},
 	"internal/planted":  {},
 	"internal/mutants":  {},
-	"cmd/throttler":     {"pkg/config", "pkg/scheduler", "pkg/store", "pkg/upstream", "internal/api", "internal/hint", "internal/http1", "internal/server", "internal/workload", "internal/preview", "internal/chart", "internal/cases", "internal/trial", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/term"}, // clients of the admin API read internal/api; serve and store export need internal/server
-	"cmd/demo":          {"internal/gateway", "github.com/smartwalle/alipay/v3", "golang.org/x/term"},                                                                                                                                                                                                                                                                                                 // it drives the built sidecar from outside
-	"examples/alipay":   {"pkg/*", "github.com/smartwalle/alipay/v3", "internal/gateway"},                                                                                                                                                                                                                                                                                                             // a merchant's program embeds pkg; -local brings the platform
+	"cmd/throttler":     {"pkg/config", "pkg/scheduler", "pkg/store", "pkg/upstream", "internal/access", "internal/api", "internal/hint", "internal/http1", "internal/server", "internal/workload", "internal/preview", "internal/chart", "internal/cases", "internal/trial", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/term"}, // clients of the admin API read internal/api; serve and store export need internal/server
+	"cmd/demo":          {"internal/gateway", "github.com/smartwalle/alipay/v3", "golang.org/x/term"},                                                                                                                                                                                                                                                                                                                    // it drives the built sidecar from outside
+	"examples/alipay":   {"pkg/*", "github.com/smartwalle/alipay/v3", "internal/gateway"},                                                                                                                                                                                                                                                                                                                                // a merchant's program embeds pkg; -local brings the platform
 }
 
 func TestImportsPointOneWay(t *testing.T) {

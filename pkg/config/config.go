@@ -39,6 +39,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"time"
@@ -60,9 +61,14 @@ const (
 
 // A Config is a checked file.
 type Config struct {
-	// Admin is the listen address of the admin API.
-	Admin string
-	Log   Log
+	// Admin are the listen addresses of the admin API: host:port, or unix:PATH.
+	Admin []string
+	// Access says who may use the admin API. Without it, all callers by loopback addresses
+	// and sockets may.
+	Access *Access
+	// Monitor is the listen address of probes and metrics; empty for none.
+	Monitor string
+	Log     Log
 	// Grace is the time that attempts in flight have to end when the process stops.
 	Grace time.Duration
 	// Scheduler has its Upstreams filled in; Store, Log and Observe are the caller's.
@@ -122,7 +128,7 @@ const separator = "\x1f"
 func load(name string, text []byte, environment bool, flags *pflag.FlagSet) (*Config, error) {
 	doc, at, err := parse(name, text)
 	if err != nil {
-		return nil, err
+		return nil, hideTokens(err)
 	}
 	faults := newFaultList(at)
 	checkKeys(faults, "", doc, reflect.TypeFor[file]())
@@ -142,17 +148,29 @@ func load(name string, text []byte, environment bool, flags *pflag.FlagSet) (*Co
 		presets[name], from.presets[name] = addPreset(faults, v, name)
 	}
 
-	c := decode(faults, v.AllSettings(), presets).convert(faults)
-	c.settings = make(map[string]string)
-	flatten(c.settings, "", v.AllSettings())
-	from.index(v)
+	settings := v.AllSettings()
+	if settings["access"] == nil && v.IsSet("access") { // an empty section keeps callers out
+		settings["access"] = map[string]any{}
+	}
+	c := decode(faults, maps.Clone(settings), presets).convert(faults)
+	c.keep(settings)
+	from.index(settings)
 	faults.merge(c.Scheduler.Validate())
 	if len(faults.faults) > 0 {
-		return nil, faults.sorted(faults.faults)
+		return nil, hideTokens(faults.sorted(faults.faults))
 	}
 	c.Warnings = faults.sorted(faults.warnings)
+	hideTokens(c.Warnings)
 	c.places, c.origins = at, from
 	return c, nil
+}
+
+// AdminKey returns the path of the i-th address of the admin API.
+func (c *Config) AdminKey(i int) string {
+	if len(c.Admin) == 1 {
+		return "admin"
+	}
+	return index("admin", i)
 }
 
 // Fault returns an error as the fault of a key, with the key's place in the file. It is

@@ -155,7 +155,7 @@ func TestReferenceShowsDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Admin != least.Admin || c.Log != least.Log || c.Grace != least.Grace || c.Admin != DefaultAdmin || c.Grace != DefaultGrace {
+	if !slices.Equal(c.Admin, least.Admin) || c.Log != least.Log || c.Grace != least.Grace || !slices.Equal(c.Admin, []string{DefaultAdmin}) || c.Grace != DefaultGrace {
 		t.Errorf("reference %v, %v, %v; defaults %v, %v, %v", c.Admin, c.Log, c.Grace, least.Admin, least.Log, least.Grace)
 	}
 	if c.Store != DefaultStore || least.Store != DefaultStore || c.Options.KeepCalls != store.DefaultKeepCalls || c.Options.KeepKeys != store.DefaultKeepKeys || c.Scheduler.LongWindow != scheduler.DefaultLongWindow {
@@ -229,7 +229,7 @@ upstreams:
 	}
 	u := c.Scheduler.Upstreams["shop"]
 	got := []any{c.Admin, c.Grace, u.URL, u.MaxBody, u.MaxWaitingBytes, u.MaxWaiting, u.Weights, u.Burst, u.Retry.Attempts, u.Retry.Min, u.Retry.Max}
-	want := []any{"localhost:0", time.Duration(0), "http://shop.test/v1", int64(64), int64(2 << 30), 7,
+	want := []any{[]string{"localhost:0"}, time.Duration(0), "http://shop.test/v1", int64(64), int64(2 << 30), 7,
 		map[string]float64{"acme.de": 2, "2088": 1.5}, 3, 2, time.Second, 90 * time.Second}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
@@ -294,7 +294,7 @@ upstreams:
 		name      string
 		got, want any
 	}{
-		{"flag over environment over file", c.Admin, "127.0.0.1:3"},
+		{"flag over environment over file", c.Admin, []string{"127.0.0.1:3"}},
 		{"environment over file", c.Log.Level, "error"},
 		{"environment over a default", c.Log.Format, "json"},
 		{"an empty variable is none", c.Grace, DefaultGrace},
@@ -314,7 +314,7 @@ upstreams:
 	if w := c.Warnings[0].Error(); len(c.Warnings) != 2 || !strings.Contains(w, "THROTTLER_UPSTREAMS_OTHER_URL") || strings.Contains(w, "unlisted") {
 		t.Errorf("warnings %q", c.Warnings)
 	}
-	if c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test'}}")); err != nil || c.Admin != DefaultAdmin {
+	if c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test'}}")); err != nil || !slices.Equal(c.Admin, []string{DefaultAdmin}) {
 		t.Errorf("Parse reads the environment: %v, %v", c, err)
 	}
 }
@@ -370,7 +370,7 @@ func TestEveryScalarHasAVariable(t *testing.T) {
 	}
 }
 
-var freeText = regexp.MustCompile(`\.(signer\.|notifications\.verify\.(secret|webhook_id)$|tls\.(cert|key|server_name)$|idempotency\.field$)`)
+var freeText = regexp.MustCompile(`\.(signer\.|notifications\.verify\.(secret|webhook_id)$|tls\.(cert|key|client_ca|server_name)$|idempotency\.field$)`)
 
 func typeAt(path string) reflect.Type {
 	t := reflect.TypeFor[file]()
@@ -392,6 +392,7 @@ func TestWarnings(t *testing.T) {
 	c, err := Parse([]byte(`
 admin: 0.0.0.0:9090
 store: memory
+access: {anyone: operator, sockets: [{user: "0", role: admin}]}
 upstreams:
   a: {url: "http://a.test", timeout: 1m}
   bare: {url: "http://a.test", listen: ":8081"}
@@ -412,12 +413,14 @@ upstreams:
 	}
 	const none = ".limits: there are none, so calls are sent as they come, up to 1024 at once; give the limits of the API"
 	want := []string{
-		"line 2: admin: 0.0.0.0:9090 can be reached from other hosts, and the admin API has no authentication",
+		"line 2: admin: 0.0.0.0:9090 can be reached from other hosts, and tokens come in the clear; give access.tls",
 		"line 3: store: memory covers one process life",
-		"line 5: upstreams.a" + none,
-		"line 5: upstreams.a.timeout: 1m0s is longer than grace",
-		"line 6: upstreams.bare" + none,
-		"line 10: upstreams.signed.listen: :8083 can be reached from other hosts, and the signer signs what they send; write 127.0.0.1:8083, or keep other hosts out",
+		"line 4: access.anyone: lets other hosts at 0.0.0.0:9090 act as operator without a token",
+		"line 4: access.sockets: are not used: admin has no socket",
+		"line 6: upstreams.a" + none,
+		"line 6: upstreams.a.timeout: 1m0s is longer than grace",
+		"line 7: upstreams.bare" + none,
+		"line 11: upstreams.signed.listen: :8083 can be reached from other hosts, and the signer signs what they send; write 127.0.0.1:8083, or keep other hosts out",
 	}
 	for i := range want {
 		if len(c.Warnings) != len(want) || !strings.HasPrefix(c.Warnings[i].Error(), want[i]) {

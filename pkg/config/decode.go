@@ -10,16 +10,21 @@ import (
 	"github.com/go-viper/mapstructure/v2"
 )
 
-// decode fills the types of the file from viper's settings. Each upstream is
-// decoded by itself: mapstructure drops a map's element with a fault, and then the
-// other faults of the element would not be reported.
+// decode fills the types of the file from viper's settings. Each upstream, and access, is
+// decoded by itself: mapstructure drops a map's element, or a pointer, with a fault, and
+// then the other faults of the element would not be reported.
 func decode(faults *faultList, settings map[string]any, presets map[string][]fileRule) *file {
-	f := &file{Admin: DefaultAdmin, Store: DefaultStore, Log: fileLog{"info", "text"}, Upstreams: make(map[string]fileUpstream)}
+	f := &file{Admin: addresses{[]string{DefaultAdmin}}, Store: DefaultStore, Log: fileLog{"info", "text"}, Upstreams: make(map[string]fileUpstream)}
 	upstreams, ok := settings["upstreams"].(map[string]any)
 	if !ok && settings["upstreams"] != nil {
 		faults.add("upstreams", "is %s, must be a section of keys, one for each upstream; write its name and its keys below it, indented", noun(reflect.ValueOf(settings["upstreams"])))
 	}
+	if given, ok := settings["access"]; ok {
+		f.Access = &fileAccess{}
+		decodeInto(faults, "access", given, f.Access)
+	}
 	delete(settings, "upstreams")
+	delete(settings, "access")
 	decodeInto(faults, "", settings, f)
 	for _, name := range slices.Sorted(maps.Keys(upstreams)) {
 		var u fileUpstream

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,11 +14,11 @@ import (
 //
 //	upstreams.alipay.limits[app].calls: 100 → 200
 //
-// A limit is identified by its name, not by its place in the list. The line of a key
+// A limit or a caller is identified by its name, not by its place in the list. The line of a key
 // that needs a restart says so; such a key has its default where it is absent.
 //
-// Values of limits, numbers, durations, truth values and of keys that need a restart are
-// shown, but for seal_key. Other values are hidden, since they may hold secrets.
+// Values of limits, of access, numbers, durations, truth values and of keys that need a
+// restart are shown, but for seal_key, keys and hashes. Other values are hidden, since they may hold secrets.
 func (c *Config) Diff(next *Config) []string {
 	was, is := c.withDefaults(), next.withDefaults()
 	paths := maps.Clone(was)
@@ -49,7 +50,7 @@ func (c *Config) Reloaded(running *Config) {
 // fixedKeys are the keys that are read at the start of the process only, with their
 // defaults.
 var fixedKeys = map[string]string{
-	"admin": DefaultAdmin, "store": DefaultStore, "keep_calls": "168h", "keep_keys": "24h", "long_window": "1m",
+	"admin": DefaultAdmin, "monitor": "", "store": DefaultStore, "keep_calls": "168h", "keep_keys": "24h", "long_window": "1m",
 	"seal_key": "", "log.level": "info", "log.format": "text",
 }
 
@@ -99,7 +100,18 @@ func mayShow(path, value string) bool {
 	_, notNumber := strconv.ParseFloat(value, 64)
 	_, notDuration := time.ParseDuration(value)
 	_, notSwitch := strconv.ParseBool(value)
-	return !secret.MatchString(path) && (fixed || strings.Contains(path, ".limits[") || notNumber == nil || notDuration == nil || notSwitch == nil)
+	return !secret.MatchString(path) && (fixed || strings.Contains(path, ".limits[") || strings.HasPrefix(path, "access.") || notNumber == nil || notDuration == nil || notSwitch == nil)
+}
+
+// byName matches the lists whose items have names.
+var byName = regexp.MustCompile(`\.limits$|^access\.(tokens|certificates)$`)
+
+// keep keeps viper's settings for Diff.
+func (c *Config) keep(settings map[string]any) {
+	c.settings = make(map[string]string)
+	flatten(c.settings, "", settings)
+	maps.DeleteFunc(c.settings, func(path, _ string) bool { return path == "admin" || strings.HasPrefix(path, "admin[") })
+	c.settings["admin"] = strings.Join(c.Admin, ", ")
 }
 
 // flatten writes viper's settings under a path, one entry per scalar.
@@ -112,8 +124,8 @@ func flatten(into map[string]string, path string, v any) {
 	case []any:
 		for i, below := range v {
 			at := index(path, i)
-			if limit, ok := below.(map[string]any); ok && strings.HasSuffix(path, ".limits") && limit["name"] != nil {
-				at = limitAt(path, limit)
+			if item, ok := below.(map[string]any); ok && byName.MatchString(path) && item["name"] != nil {
+				at = itemAt(path, item)
 			}
 			flatten(into, at, below)
 		}
@@ -123,7 +135,7 @@ func flatten(into map[string]string, path string, v any) {
 	}
 }
 
-// limitAt returns the path of a limit in a list, with its name.
-func limitAt(path string, limit map[string]any) string {
-	return fmt.Sprintf("%s[%v]", path, limit["name"])
+// itemAt returns the path of an item in a list, with its name.
+func itemAt(path string, item map[string]any) string {
+	return fmt.Sprintf("%s[%v]", path, item["name"])
 }

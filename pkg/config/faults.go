@@ -130,6 +130,27 @@ func split(err error) []error {
 	return all
 }
 
+// token matches a token of throttler token new, or enough of it, in any case.
+var token = regexp.MustCompile(`(?i)\bthr_[a-z0-9_-]{8,}`)
+
+// hideTokens takes tokens out of errors: a token may stand where a name, a role or a key
+// belongs.
+func hideTokens(err error) error {
+	var faults Errors
+	if !errors.As(err, &faults) {
+		return err
+	}
+	for _, f := range faults {
+		if text := f.Err.Error(); token.MatchString(text) {
+			f.Err = errors.New(token.ReplaceAllString(text, hiddenToken))
+		}
+		f.Path = token.ReplaceAllString(f.Path, hiddenToken)
+	}
+	return faults
+}
+
+const hiddenToken = TokenPrefix + "…"
+
 var digits = regexp.MustCompile(`\d+`)
 
 // ordered returns a path as a key by which limits[2] comes before limits[10].

@@ -16,8 +16,15 @@ import (
 // its default: a zero is never a default in disguise.
 
 type file struct {
-	// Admin is the listen address of the admin API, host:port. Default 127.0.0.1:9090.
-	Admin address `key:"admin"`
+	// Admin is the listen address of the admin API, host:port or unix:PATH, or a list of
+	// them. Default 127.0.0.1:9090.
+	Admin addresses `key:"admin"`
+	// Monitor is a listen address, host:port, for probes and metrics alone, without access.
+	// Default: there is none.
+	Monitor address `key:"monitor"`
+	// Access says who may use the admin API. Default: callers by loopback addresses and
+	// sockets may do everything, and there may be no other address.
+	Access *fileAccess `key:"access"`
 	// Store is the file that keeps submitted calls and quota usage,
 	// or memory, which covers one process life. Default throttler.db.
 	Store string `key:"store"`
@@ -50,7 +57,7 @@ type fileLog struct {
 // convert checks the values that the scheduler's Validate does not see.
 func (f *file) convert(faults *faultList) *Config {
 	c := &Config{
-		Admin:     string(f.Admin),
+		Admin:     f.Admin.all,
 		Log:       Log(f.Log),
 		Grace:     DefaultGrace,
 		Scheduler: scheduler.Config{Upstreams: make(map[string]scheduler.Upstream)},
@@ -65,9 +72,7 @@ func (f *file) convert(faults *faultList) *Config {
 		}
 	}
 	var taken []listenAddress
-	if a, ok := listen(faults, "admin", string(f.Admin), &taken); ok && !a.loopback() {
-		faults.warn("admin", "%s can be reached from other hosts, and the admin API has no authentication; write 127.0.0.1, or keep other hosts out", f.Admin)
-	}
+	f.admin(faults, c, &taken)
 	for _, name := range slices.Sorted(maps.Keys(f.Upstreams)) {
 		path, from := "upstreams."+name, f.Upstreams[name]
 		u := from.convert(faults, path)

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// A listenAddress is an address to listen on, with the path of its key.
+// A listenAddress is an address to listen on, with the path of its key. That of a Unix
+// socket has its path as the host, and SocketPrefix as the port.
 type listenAddress struct{ path, host, port string }
 
 // listen parses an address and adds it to those taken. It reports false, with a fault,
@@ -23,12 +24,25 @@ func listen(faults *faultList, path, address string, taken *[]listenAddress) (li
 		host = "127.0.0.1"
 	}
 	a := listenAddress{path, host, port}
+	return a, a.take(faults, address, taken)
+}
+
+// take adds the address to those taken. It reports false, with a fault, if it is taken.
+func (a listenAddress) take(faults *faultList, address string, taken *[]listenAddress) bool {
 	i := slices.IndexFunc(*taken, a.clashes)
 	if i >= 0 {
-		faults.add(path, "%s is taken by %s; give one of them another port", address, (*taken)[i].path)
+		faults.add(a.path, "%s is taken by %s; give one of them another %s", address, (*taken)[i].path, a.differs())
 	}
 	*taken = append(*taken, a)
-	return a, i < 0
+	return i < 0
+}
+
+// differs returns the part of the address by which it differs from others.
+func (a listenAddress) differs() string {
+	if a.port == SocketPrefix {
+		return "path"
+	}
+	return "port"
 }
 
 // clashes reports whether the system cannot listen on both addresses at once. Port 0 is

@@ -45,10 +45,10 @@ func (p *places) walk(path string, n *yaml.Node) {
 // of returns the place of a path, and its line. A missing key has the place of the
 // section that lacks it. The line is 0 if the value is not of the file.
 func (p *places) of(path string) (place string, line int) {
-	if source := p.sources[path]; source != "" {
-		return source, 0
-	}
 	for at := path; at != "" && line == 0; at = parent(at) {
+		if source := p.sources[at]; source != "" {
+			return source, 0
+		}
 		line = p.lines[at]
 	}
 	return p.at(line), line

@@ -105,6 +105,50 @@ func (a *address) UnmarshalMapstructure(v any) error {
 	return nil
 }
 
+// addresses are one address to listen on, or a list of them. In a flag or a variable they
+// are separated by commas.
+type addresses struct{ all []string }
+
+func (a *addresses) UnmarshalMapstructure(v any) error {
+	var misfits any
+	if a.all, misfits = texts(v); misfits != nil {
+		return &misfit{misfits, "host and port, or a list of them; write " + intentAddress(fmt.Sprint(misfits))}
+	}
+	return nil
+}
+
+// sums are one hash, or a list of them.
+type sums struct{ all []string }
+
+func (s *sums) UnmarshalMapstructure(v any) error {
+	var misfits any
+	if s.all, misfits = texts(v); misfits != nil {
+		return &misfit{misfits, "64 hex digits in quotes, or a list of such texts"}
+	}
+	return nil
+}
+
+// texts returns a text with commas, or a list of texts, as a list; or the first value that
+// is no text.
+func texts(v any) (all []string, misfits any) {
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	for _, item := range list {
+		text, ok := item.(string)
+		if !ok {
+			return nil, item
+		}
+		for part := range strings.SplitSeq(text, ",") {
+			if part = strings.TrimSpace(part); part != "" || len(list) > 1 {
+				all = append(all, part)
+			}
+		}
+	}
+	return all, nil
+}
+
 // strict is a hook of mapstructure, called before it decodes a value. It
 // refuses values of another type than the key's. Exception: a text may hold a
 // number or truth value, because environment variables are texts.

@@ -42,11 +42,11 @@ func keys(t reflect.Type) []key {
 // those that differ only in case, of which viper would take either. It
 // returns the document without keys that have no value, and with an empty
 // section for each section without one: in viper they would hide the
-// preset's.
+// preset's. A section access without keys is one: it keeps callers out.
 func checkKeys(faults *faultList, path string, doc any, t reflect.Type) any {
 	switch doc := doc.(type) {
 	case nil:
-		if t.Kind() == reflect.Struct && keys(t) != nil {
+		if t.Kind() == reflect.Struct && keys(t) != nil || t == reflect.TypeFor[*fileAccess]() {
 			return map[string]any{}
 		}
 	case map[any]any: // the YAML package gives it for a section with a number as a key

@@ -6,13 +6,11 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-
-	"github.com/spf13/viper"
 )
 
 // A Setting is the value of a key that is in force.
 type Setting struct {
-	Path string `json:"path"` // limits by their names, as in upstreams.alipay.limits[app].calls
+	Path string `json:"path"` // items by their names, as in upstreams.alipay.limits[app].calls
 	// Value is empty if it is hidden. Of a URL it has the scheme and the host.
 	Value string `json:"value"`
 	// Hidden is set if the value may be a secret.
@@ -31,7 +29,7 @@ type presetSource struct {
 // origins tell where the settings of a configuration come from.
 type origins struct {
 	given   map[string]bool         // paths that the file sets
-	indexes map[string]string       // paths with indexes, by paths with names of limits, where they differ
+	indexes map[string]string       // paths with indexes, by paths with names, where they differ
 	presets map[string]presetSource // by upstream
 }
 
@@ -46,21 +44,28 @@ func newOrigins(doc map[string]any) *origins {
 	return o
 }
 
-// index notes the paths with indexes of all limits.
-func (o *origins) index(v *viper.Viper) {
-	upstreams, _ := v.Get("upstreams").(map[string]any)
-	for name := range upstreams {
-		limits, _ := v.Get(strings.Join([]string{"upstreams", name, "limits"}, separator)).([]any)
-		for i, l := range limits {
-			if l, ok := l.(map[string]any); ok && l["name"] != nil {
-				at := "upstreams." + name + ".limits"
-				o.indexes[limitAt(at, l)] = index(at, i)
+// index notes the paths with indexes of all items that are known by their names.
+func (o *origins) index(settings map[string]any) { o.indexBelow("", "", settings) }
+
+func (o *origins) indexBelow(named, indexed string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, below := range v {
+			o.indexBelow(join(named, key), join(indexed, key), below)
+		}
+	case []any:
+		for i, below := range v {
+			at := index(named, i)
+			if item, ok := below.(map[string]any); ok && byName.MatchString(named) && item["name"] != nil {
+				at = itemAt(named, item)
+				o.indexes[at] = index(indexed, i)
 			}
+			o.indexBelow(at, index(indexed, i), below)
 		}
 	}
 }
 
-// indexed returns a path with the index of its limit.
+// indexed returns a path with the index of its item.
 func (o *origins) indexed(path string) string {
 	for named, at := range o.indexes {
 		if within(path, named) {

@@ -18,7 +18,7 @@ var flagKeys = map[string]string{"admin": "admin", "log-level": "log.level", "lo
 
 // AddFlags defines the flags that override the file.
 func AddFlags(flags *pflag.FlagSet) {
-	flags.String("admin", DefaultAdmin, "listen address of the admin API")
+	flags.String("admin", DefaultAdmin, "listen `address` of the admin API: host:port or unix:PATH; several with commas")
 	flags.String("log-level", "info", "debug, info, warn or error")
 	flags.String("log-format", "text", "text or json")
 }
@@ -41,6 +41,10 @@ const variablePrefix = "THROTTLER_"
 
 // FileVariable is the variable that names the file, and is none of a key.
 const FileVariable = "THROTTLER_CONFIG"
+
+// otherVariables are those that are none of a key: of the file, and of commands that ask a
+// running sidecar.
+var otherVariables = []string{FileVariable, "THROTTLER_ADDR", "THROTTLER_TOKEN"}
 
 // variable returns the name of a path's variable.
 func variable(path []string) string {
@@ -69,7 +73,7 @@ func bindEnvironment(faults *faultList, v *viper.Viper, upstreams map[string]any
 	}
 	for _, entry := range slices.Sorted(slices.Values(os.Environ())) {
 		name, _, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, variablePrefix) && name != FileVariable && bound[name] == "" {
+		if strings.HasPrefix(name, variablePrefix) && !slices.Contains(otherVariables, name) && bound[name] == "" {
 			known := slices.Collect(maps.Keys(bound))
 			faults.sources[name] = "environment"
 			faults.warn(name, "is not the variable of any key, nor of an upstream in the file%s", hint.Meant(name, known))

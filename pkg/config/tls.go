@@ -54,7 +54,7 @@ func (f fileTLS) convert(faults *faultList, path string, to *upstream.Config) {
 		if c.Cert == "" && c.Key == "" {
 			faults.add(at+".cert", "is missing; give a PEM file with the certificate, and its key")
 		}
-		to.Certificates = append(to.Certificates, upstream.Certificate{When: c.When, Pair: keyPair(faults, at, c.Cert, c.Key)})
+		to.Certificates = append(to.Certificates, upstream.Certificate{When: c.When, Pair: keyPair(faults, at, c.Cert, c.Key, "servers")})
 	}
 	if f.CA == "" && f.Cert == "" && f.Key == "" && f.ServerName == "" {
 		return
@@ -69,12 +69,13 @@ func (f fileTLS) convert(faults *faultList, path string, to *upstream.Config) {
 		}
 	}
 	if f.Cert != "" || f.Key != "" {
-		to.TLS.Certificates = []tls.Certificate{keyPair(faults, path, f.Cert, f.Key)}
+		to.TLS.Certificates = []tls.Certificate{keyPair(faults, path, f.Cert, f.Key, "servers")}
 	}
 }
 
-// keyPair reads a client certificate and its private key, and warns if it ends soon.
-func keyPair(faults *faultList, path, cert, key string) (pair tls.Certificate) {
+// keyPair reads a certificate and its private key, and warns if it ends soon. The peers are
+// those to which it is shown.
+func keyPair(faults *faultList, path, cert, key, peers string) (pair tls.Certificate) {
 	if cert == "" && key == "" {
 		return pair
 	}
@@ -97,21 +98,21 @@ func keyPair(faults *faultList, path, cert, key string) (pair tls.Certificate) {
 		faults.add(path+".cert", "%s and the key do not make a pair in PEM", cert)
 		return pair
 	}
-	warnOfEnd(faults, path+".cert", cert, pair.Leaf, time.Now())
+	warnOfEnd(faults, path+".cert", cert, peers, pair.Leaf, time.Now())
 	return pair
 }
 
-// endsSoon is how long before the end of a client certificate the warning of it begins.
+// endsSoon is how long before the end of a certificate the warning of it begins.
 const endsSoon = 30 * 24 * time.Hour
 
 // warnOfEnd warns of a certificate that is not valid now, or not for long. It is no fault:
-// the other upstreams of the file work.
-func warnOfEnd(faults *faultList, path, file string, leaf *x509.Certificate, now time.Time) {
+// the other parts of the file work.
+func warnOfEnd(faults *faultList, path, file, peers string, leaf *x509.Certificate, now time.Time) {
 	switch end := leaf.NotAfter; {
 	case now.Before(leaf.NotBefore):
-		faults.warn(path, "%s is not valid before %s, by the clock of this host; servers refuse it until then", file, leaf.NotBefore.UTC().Format(time.RFC3339))
+		faults.warn(path, "%s is not valid before %s, by the clock of this host; %s refuse it until then", file, leaf.NotBefore.UTC().Format(time.RFC3339), peers)
 	case now.After(end):
-		faults.warn(path, "%s has ended on %s, and servers refuse it; put a new one in its place, and reload", file, end.UTC().Format(time.RFC3339))
+		faults.warn(path, "%s has ended on %s, and %s refuse it; put a new one in its place, and reload", file, end.UTC().Format(time.RFC3339), peers)
 	case end.Sub(now) < endsSoon:
 		faults.warn(path, "%s ends on %s; put a new one in its place before that, and reload", file, end.UTC().Format(time.RFC3339))
 	}

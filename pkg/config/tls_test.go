@@ -136,7 +136,7 @@ func TestWarnOfEnd(t *testing.T) {
 		{end.Add(time.Second), "k: c.pem has ended on 2027-01-01T00:00:00Z, and servers refuse it"},
 	} {
 		faults := newFaultList(&places{})
-		warnOfEnd(faults, "k", "c.pem", leaf, tt.now)
+		warnOfEnd(faults, "k", "c.pem", "servers", leaf, tt.now)
 		got := ""
 		if len(faults.warnings) > 0 {
 			got = faults.warnings[0].Error()

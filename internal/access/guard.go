@@ -1,0 +1,210 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/config"
+)
+
+// Reasons of refusals.
+const (
+	Misdirected     = "misdirected"     // the request names a host that is not the listener's
+	Unauthenticated = "unauthenticated" // the caller shows nothing, or something that is not known
+	NotPermitted    = "not_permitted"   // the caller's role lacks the scope
+	TooManyWrong    = "too_many_wrong_tokens"
+)
+
+// An Error is the refusal of a request.
+type Error struct {
+	Reason     string
+	Detail     string
+	RetryAfter time.Duration // 0: there is no use in waiting
+	Wrong      bool          // the caller has shown something, and it is not known
+}
+
+func (e *Error) Error() string { return e.Detail }
+
+// A Guard finds the callers of requests. Its rules may change while it is used.
+type Guard struct {
+	rules atomic.Pointer[config.Access] // nil: loopback addresses and sockets may do everything
+	wrong attempts
+
+	mu     sync.Mutex
+	visits map[*visit]struct{}
+}
+
+// A visit is a request that was admitted and has not ended.
+type visit struct {
+	r      *http.Request
+	caller Caller
+	end    context.CancelFunc
+}
+
+// NewGuard returns a guard with the rules of a configuration. Without any, loopback
+// addresses and sockets may do everything, and other addresses nothing.
+func NewGuard(rules *config.Access) *Guard {
+	g := &Guard{visits: make(map[*visit]struct{})}
+	g.rules.Store(rules)
+	return g
+}
+
+// Set replaces the rules. A request that is being answered, such as a stream of events,
+// ends if its caller is another one by the new rules, or none.
+func (g *Guard) Set(rules *config.Access) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.rules.Store(rules)
+	for v := range g.visits {
+		if caller, err := find(v.r, rules, time.Now()); err != nil || caller != v.caller {
+			v.end()
+		}
+	}
+}
+
+// Admit returns a request with its caller in its context, or an [Error] if the caller may
+// not do operations of the scope. The context ends when the caller loses its role. After
+// the answer, leave must be called.
+func (g *Guard) Admit(r *http.Request, s Scope) (admitted *http.Request, leave func(), err error) {
+	if s == Open {
+		return r, func() {}, nil
+	}
+	v := &visit{r: r}
+	for {
+		now, rules := time.Now(), g.rules.Load()
+		caller, refusal := find(r, rules, now)
+		switch {
+		case refusal != nil:
+			return nil, nil, g.refuse(r, refusal, now)
+		case !caller.May(s):
+			return nil, nil, notPermitted(caller, s)
+		}
+		v.caller = caller
+		ctx, end := context.WithCancel(With(r.Context(), caller))
+		v.end = end
+		if g.enter(v, rules) {
+			return r.WithContext(ctx), func() { g.leave(v) }, nil
+		}
+		end() // the rules have changed in between
+	}
+}
+
+// enter counts a request among those that are being answered; false if the rules by which
+// its caller was found are no longer in force.
+func (g *Guard) enter(v *visit, rules *config.Access) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.rules.Load() != rules {
+		return false
+	}
+	g.visits[v] = struct{}{}
+	return true
+}
+
+func (g *Guard) leave(v *visit) {
+	v.end()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.visits, v)
+}
+
+// refuse bounds the refusals of wrong tokens.
+func (g *Guard) refuse(r *http.Request, refusal *Error, now time.Time) error {
+	if refusal.Wrong && !g.wrong.allow(remote(r), now) {
+		return &Error{Reason: TooManyWrong, RetryAfter: wrongInterval, Detail: fmt.Sprintf("%d wrong tokens came from this address, and one more is looked at each %v; mend the token of the caller", wrongBurst, wrongInterval)}
+	}
+	return refusal
+}
+
+func notPermitted(c Caller, s Scope) *Error {
+	has := "has no role"
+	if c.Role != "" {
+		has = fmt.Sprintf("has the role %s", c.Role)
+	}
+	var may []string
+	for _, role := range Roles {
+		if (Caller{Role: role}).May(s) {
+			may = append(may, string(role))
+		}
+	}
+	return &Error{Reason: NotPermitted, Detail: fmt.Sprintf("%s %s, and the operation needs the scope %s; roles with it: %s", cmp.Or(c.Name, "the caller"), has, s, strings.Join(may, ", "))}
+}
+
+// find returns the caller of a request by the rules. Each caller shows one thing: the
+// first of a token, a client certificate, and the user of its socket.
+func find(r *http.Request, rules *config.Access, now time.Time) (Caller, *Error) {
+	p := peerOf(r)
+	if rules == nil {
+		return trusted(r, p)
+	}
+	if values := r.Header["Authorization"]; len(values) > 0 {
+		return byToken(values, rules.Tokens)
+	}
+	if chain := p.certificates(); len(chain) > 0 {
+		return byCertificate(chain, rules, now)
+	}
+	if p.socket != nil {
+		if c, ok := bySocket(p, rules.Sockets); ok {
+			return c, nil
+		}
+	}
+	if rules.Anyone != "" {
+		return Caller{Role: Role(rules.Anyone)}, nil
+	}
+	return Caller{}, &Error{Reason: Unauthenticated, Detail: "the request shows no caller; send Authorization: Bearer with a token of access.tokens, or come with a client certificate or by a socket that access names"}
+}
+
+// trusted returns the caller of a configuration without access.
+func trusted(r *http.Request, p peer) (Caller, *Error) {
+	if p.socket != nil {
+		c := Caller{Role: Admin, Via: "socket"}
+		if cred, err := p.socket(); err == nil {
+			c.Name = cred.name
+		}
+		return c, nil
+	}
+	if ToLoopback(r) {
+		return Caller{Name: "loopback", Role: Admin, Via: "loopback"}, nil
+	}
+	return Caller{}, &Error{Reason: Unauthenticated, Detail: "other hosts reach this address, and the configuration in force has no access; give access with tokens, and reload"}
+}
+
+// byToken compares a token with all tokens in constant time.
+func byToken(values []string, tokens []config.Token) (Caller, *Error) {
+	scheme, token, _ := strings.Cut(values[0], " ")
+	if token = strings.TrimSpace(token); len(values) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return Caller{}, &Error{Reason: Unauthenticated, Wrong: true, Detail: "Authorization must be there once, as Bearer and a token"}
+	}
+	sum, found := sha256.Sum256([]byte(token)), -1
+	for i := range tokens {
+		for j := range tokens[i].Sums {
+			found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(sum[:], tokens[i].Sums[j][:]), i, found)
+		}
+	}
+	if found < 0 {
+		return Caller{}, &Error{Reason: Unauthenticated, Wrong: true, Detail: "the token is none of access.tokens; it may have been revoked"}
+	}
+	return Caller{tokens[found].Name, Role(tokens[found].Role), "token"}, nil
+}
+
+// bySocket returns the caller of the first entry that fits the user of a socket.
+func bySocket(p peer, sockets []config.Socket) (Caller, bool) {
+	cred, err := p.socket()
+	if err != nil {
+		return Caller{}, false
+	}
+	for _, s := range sockets {
+		if !s.Group && s.ID == cred.uid || s.Group && cred.in(s.ID) {
+			return Caller{cred.name, Role(s.Role), "socket"}, true
+		}
+	}
+	return Caller{}, false
+}
