@@ -32,7 +32,7 @@ func furnish(t *testing.T, d *DB) (waits, sending, done *scheduler.Entry) {
 		}
 		all = append(all, e)
 	}
-	hold := lease.Hold{Upstream: "api", Limit: "app", Key: canary, Permits: 1, Reason: canary, Back: time.Now().Add(time.Hour).Truncate(time.Microsecond)}
+	hold := lease.Hold{Upstream: "api", Limit: "app", Key: canary, Permits: 1, Who: canary, Reason: canary, Back: time.Now().Add(time.Hour).Truncate(time.Microsecond)}
 	over := storetest.Sent(all[2].Call, hold)
 	ended := storetest.Ended(over, scheduler.Done)
 	ended.Response.Body = []byte(canary)

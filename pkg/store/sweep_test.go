@@ -14,7 +14,7 @@ import (
 // unknown calls never.
 func TestSweep(t *testing.T) {
 	d := open(t, file(t), Options{KeepCalls: time.Hour})
-	s := &sweeper{writer: d.writer, keepCalls: time.Hour, keepKeys: time.Hour}
+	s := &sweeper{writer: d.writer, keepCalls: time.Hour, keepKeys: time.Hour, keepAudit: time.Hour}
 	known := storetest.NewEntry(1)
 	known.Key, known.Fingerprint = "k", "f"
 	known.Call.AcceptedAt = time.Now().Add(-5 * time.Hour) // the time of its key begins at its end
@@ -59,7 +59,7 @@ func TestSweep(t *testing.T) {
 // longer: an end that it had before counts no more.
 func TestSweepKeepsUnhandledEnds(t *testing.T) {
 	d := open(t, file(t), Options{KeepCalls: time.Hour})
-	s := &sweeper{writer: d.writer, keepCalls: time.Hour, keepKeys: time.Hour}
+	s := &sweeper{writer: d.writer, keepCalls: time.Hour, keepKeys: time.Hour, keepAudit: time.Hour}
 	e := storetest.NewEntry(1)
 	e.Call.Callback = "/ended"
 	if _, err := d.Accept(t.Context(), e); err != nil {
