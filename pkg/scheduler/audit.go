@@ -30,18 +30,18 @@ type AuditFilter struct {
 	Actor, Action, Call string
 	From, To            time.Time // from an instant on, and before one
 	Before              int64     // the Seq of the last record of the page before
-	Max                 int       // of a page; zero, and more, mean MaxAuditPage
+	Max                 int       // of a page; zero, and more, mean 1,000
 }
 
-// MaxAuditPage is the most records that AuditLog returns at a time.
-const MaxAuditPage = 1000
+// maxAuditPage is the most records that AuditLog returns at a time.
+const maxAuditPage = 1000
 
 // Page is the number of records of a page.
 func (f AuditFilter) Page() int {
 	if f.Max <= 0 {
-		return MaxAuditPage
+		return maxAuditPage
 	}
-	return min(f.Max, MaxAuditPage)
+	return min(f.Max, maxAuditPage)
 }
 
 // Matches reports whether the filter chooses a record.

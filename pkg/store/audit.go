@@ -10,28 +10,15 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// Audit implements [scheduler.Store]. There is room for a record also when the disk is full, as a
-// pause may be all the more urgent then.
-func (d *DB) Audit(ctx context.Context, r scheduler.AuditRecord) error {
-	return d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
-		if err := c.one("SELECT coalesce(max(seq), 0) + 1 FROM audit", nil, &r.Seq); err != nil {
-			return nil, err
-		}
-		e := c.codec.encodeAudit(r)
-		return nil, c.exec("INSERT INTO audit VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-			e.Seq, micros(e.At), e.Actor, e.Role, e.Via, e.Action, e.Upstream, e.Call, e.Limit, e.Key, e.Before, e.After, e.Reason, c.codec.auditSum(r))
-	}})
-}
-
 // encodeAudit returns a record as its columns have it.
-func (c *codec) encodeAudit(r scheduler.AuditRecord) scheduler.AuditRecord {
+func encodeAudit(c *codec, r scheduler.AuditRecord) scheduler.AuditRecord {
 	for name, text := range secretTexts(&r) {
 		*text = c.encryptText(*text, fmt.Sprint(r.Seq, " ", name), auditKind)
 	}
 	return r
 }
 
-func (c *codec) decodeAudit(r *scheduler.AuditRecord) (err error) {
+func decodeAudit(c *codec, r *scheduler.AuditRecord) (err error) {
 	for name, text := range secretTexts(r) {
 		if *text, err = c.decryptText(*text, fmt.Sprint(r.Seq, " ", name), auditKind); err != nil {
 			return err
@@ -46,7 +33,7 @@ func secretTexts(r *scheduler.AuditRecord) map[string]*string {
 }
 
 // auditSum is the sum of a row of audit, over its texts in the clear.
-func (c *codec) auditSum(r scheduler.AuditRecord) int64 {
+func auditSum(c *codec, r scheduler.AuditRecord) int64 {
 	s := c.newSum()
 	s.ints(r.Seq, micros(r.At))
 	s.texts(r.Actor, r.Role, r.Via, r.Action, r.Upstream, r.Call, r.Limit, r.Key, r.Before, r.After, r.Reason)
@@ -110,10 +97,10 @@ func scanAudit(rows *sql.Rows, d *codec) ([]scheduler.AuditRecord, error) {
 			return nil, err
 		}
 		r.At = instant(at)
-		if err := d.decodeAudit(&r); err != nil {
+		if err := decodeAudit(d, &r); err != nil {
 			return nil, fmt.Errorf("record %d of the audit: %w", r.Seq, err)
 		}
-		if d.auditSum(r) != sum {
+		if auditSum(d, r) != sum {
 			return nil, fmt.Errorf("record %d of the audit: %w", r.Seq, errChecksum)
 		}
 		all = append(all, r)
@@ -123,7 +110,7 @@ func scanAudit(rows *sql.Rows, d *codec) ([]scheduler.AuditRecord, error) {
 
 // sweepAudit deletes some records that are older than an instant. The last one stays, as the next
 // record is numbered by it.
-func (c *conn) sweepAudit(before time.Time) error {
+func sweepAudit(c *conn, before time.Time) error {
 	return c.exec("DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < ? AND seq < (SELECT max(seq) FROM audit) ORDER BY at LIMIT ?)", micros(before), sweepStep)
 }
 
@@ -156,8 +143,8 @@ func (s *resealing) audit() error {
 			return err
 		}
 		for _, r := range page {
-			e := s.codec.encodeAudit(r)
-			if _, err := s.Exec("UPDATE audit SET key = ?, before = ?, after = ?, reason = ?, sum = ? WHERE seq = ?", e.Key, e.Before, e.After, e.Reason, s.codec.auditSum(r), r.Seq); err != nil {
+			e := encodeAudit(s.codec, r)
+			if _, err := s.Exec("UPDATE audit SET key = ?, before = ?, after = ?, reason = ?, sum = ? WHERE seq = ?", e.Key, e.Before, e.After, e.Reason, auditSum(s.codec, r), r.Seq); err != nil {
 				return err
 			}
 			before = r.Seq

@@ -42,7 +42,7 @@ type storedDecision struct {
 }
 
 // encodeDecisions puts the decisions about a call into the last element of its attempts.
-func (c *codec) encodeDecisions(call *scheduler.Call, last *storedAttempt) error {
+func encodeDecisions(c *codec, call *scheduler.Call, last *storedAttempt) error {
 	for _, d := range call.Decisions {
 		last.Decisions = append(last.Decisions, storedDecision{At: d.At.UTC(), By: d.By, Attempt: d.Attempt, As: string(d.As), Reason: d.Reason, Duplicate: d.AcceptDuplicate})
 	}
@@ -54,7 +54,7 @@ func (c *codec) encodeDecisions(call *scheduler.Call, last *storedAttempt) error
 	return err
 }
 
-func (c *codec) decodeDecisions(last *storedAttempt, call *scheduler.Call) error {
+func decodeDecisions(c *codec, last *storedAttempt, call *scheduler.Call) error {
 	stored := last.Decisions
 	if last.Sealed != "" {
 		text, err := c.decryptText(last.Sealed, call.ID, decidedKind)
@@ -73,7 +73,7 @@ func (c *codec) decodeDecisions(last *storedAttempt, call *scheduler.Call) error
 
 // encodeAttempts returns the text of the column attempts: of the attempts of a call, of
 // the reason why it ended, and of the decisions about it.
-func (d *codec) encodeAttempts(c *scheduler.Call) (string, error) {
+func encodeAttempts(d *codec, c *scheduler.Call) (string, error) {
 	attempts, more := c.Attempts, c.Reason != "" || c.EndedBy != "" || len(c.Decisions) > 0
 	if len(attempts) == 0 && !more {
 		return "[]", nil
@@ -88,7 +88,7 @@ func (d *codec) encodeAttempts(c *scheduler.Call) (string, error) {
 	}
 	if more {
 		last := storedAttempt{Reason: string(c.Reason), EndedBy: c.EndedBy}
-		if err := d.encodeDecisions(c, &last); err != nil {
+		if err := encodeDecisions(d, c, &last); err != nil {
 			return "", err
 		}
 		stored = append(stored, last)
@@ -98,7 +98,7 @@ func (d *codec) encodeAttempts(c *scheduler.Call) (string, error) {
 }
 
 // decodeAttempts sets the fields of a call that the column attempts has.
-func (d *codec) decodeAttempts(text string, c *scheduler.Call) error {
+func decodeAttempts(d *codec, text string, c *scheduler.Call) error {
 	c.Attempts = []scheduler.Attempt{}
 	if text == "[]" {
 		return nil
@@ -109,7 +109,7 @@ func (d *codec) decodeAttempts(text string, c *scheduler.Call) error {
 	}
 	if n := len(stored); n > 0 && stored[n-1].N == 0 {
 		c.Reason, c.EndedBy = scheduler.Reason(stored[n-1].Reason), stored[n-1].EndedBy
-		if err := d.decodeDecisions(&stored[n-1], c); err != nil {
+		if err := decodeDecisions(d, &stored[n-1], c); err != nil {
 			return err
 		}
 		stored = stored[:n-1]

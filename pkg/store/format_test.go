@@ -76,12 +76,12 @@ func TestFormatOfAttempts(t *testing.T) {
 			}
 		}
 		d := &codec{}
-		text, err := d.encodeAttempts(c)
+		text, err := encodeAttempts(d, c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		golden(t, "attempts-"+name, text)
-		if got := new(scheduler.Call); d.decodeAttempts(text, got) != nil || !reflect.DeepEqual(got, c) {
+		if got := new(scheduler.Call); decodeAttempts(d, text, got) != nil || !reflect.DeepEqual(got, c) {
 			t.Errorf("%s: read as %+v, want %+v", name, got, c)
 		}
 	}
@@ -201,7 +201,7 @@ func TestFormatOfWords(t *testing.T) {
 // TestDamagedJSON: a column that is no JSON is an error, not an empty value.
 func TestDamagedJSON(t *testing.T) {
 	for _, text := range []string{"", "[", "{}", "[1]"} {
-		if got := new(scheduler.Call); (&codec{}).decodeAttempts(text, got) == nil {
+		if got := new(scheduler.Call); decodeAttempts(&codec{}, text, got) == nil {
 			t.Errorf("attempts %q are read as %+v", text, got)
 		}
 		if got, err := decodeHolds(text, "api"); err == nil && text != "" {

@@ -106,7 +106,7 @@ func (s *resealing) row(r *row) error {
 	if err != nil {
 		return err
 	}
-	if r.attempts, err = s.codec.encodeAttempts(c); err != nil {
+	if r.attempts, err = encodeAttempts(s.codec, c); err != nil {
 		return err
 	}
 	if r.spent, err = s.codec.encodeSpent(r.id, c.Outstanding); err != nil {

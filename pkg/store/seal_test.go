@@ -122,7 +122,7 @@ func TestForgedRows(t *testing.T) {
 		"no number": func() { change1(t, path, "UPDATE calls SET numbers = '' WHERE seq = 1") },
 		"another actor": func() {
 			r := scheduler.AuditRecord{Seq: 1, At: instant(1), Actor: "bob"}
-			change1(t, path, "UPDATE audit SET at = 1, actor = 'bob', action = '', key = '', before = '', after = '', reason = '', sum = ? WHERE seq = 1", forger.auditSum(r))
+			change1(t, path, "UPDATE audit SET at = 1, actor = 'bob', action = '', key = '', before = '', after = '', reason = '', sum = ? WHERE seq = 1", auditSum(forger, r))
 		},
 		"another instant of permits": func() {
 			h := lease.Hold{ID: 7, Upstream: "api", Limit: "app", Permits: 1, Back: instant(1)}
@@ -153,6 +153,8 @@ func TestForgedRows(t *testing.T) {
 					}
 					err = errors.Join(err, fetched, got)
 				}
+				_, logged := d.AuditLog(t.Context(), scheduler.AuditFilter{})
+				err = errors.Join(err, logged)
 				d.Close()
 			}
 			if want := map[bool]string{false: errChecksum.Error(), true: "throttler store seal"}[name == "no seal"]; err == nil || !strings.Contains(err.Error(), want) {

@@ -62,7 +62,7 @@ func (s *sweeper) step(now time.Time) (calls int64, err error) {
 			micros(now), c.micros(now.Add(-s.keepKeys)), sweepStep); err != nil {
 			return nil, err
 		}
-		if err := c.sweepAudit(now.Add(-s.keepAudit)); err != nil {
+		if err := sweepAudit(c, now.Add(-s.keepAudit)); err != nil {
 			return nil, err
 		}
 		return nil, c.exec("DELETE FROM quota WHERE id IN (SELECT id FROM quota WHERE back > 0 AND back < iif(paused, ?, ?) LIMIT ?)", micros(now), c.micros(now), sweepStep)
