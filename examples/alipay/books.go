@@ -9,6 +9,7 @@ import (
 	"github.com/smartwalle/alipay/v3"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // books compares Throttler's state with the platform's.
@@ -43,13 +44,13 @@ func (b books) reconcile(ctx context.Context, r *refund) error {
 			return differ
 		case call.State == scheduler.Unknown && !decided:
 			decided = true
-			as := scheduler.Waiting
+			as := upstream.NotExecuted
 			if moved {
-				as = scheduler.Done
+				as = upstream.Done
 			}
-			_, err := b.throttler.Resolve(ctx, call.ID, as, "reconciled with the refund query")
+			_, err := b.throttler.Resolve(ctx, call.ID, scheduler.Decision{As: as, Attempt: call.Last().N, By: "reconcile", Reason: "reconciled with the refund query"})
 			var refused *scheduler.Error
-			if errors.As(err, &refused) && refused.Reason == scheduler.WrongState {
+			if errors.As(err, &refused) && (refused.Reason == scheduler.WrongState || refused.Reason == scheduler.ChangedSince) {
 				err = nil // Throttler's own query was first
 			}
 			if err != nil {

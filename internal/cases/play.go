@@ -89,6 +89,9 @@ func (r *Result) playCall() {
 	for _, a := range call.Attempts {
 		r.Reasons = append(r.Reasons, a.Reason)
 	}
+	for _, d := range call.Decisions {
+		r.Reasons = append(r.Reasons, d.String())
+	}
 	r.Failures = append(r.Failures, Compare(p, call.Attempts[0].Outcome, call.Attempts[0].Reason, call.State)...)
 }
 

@@ -353,16 +353,16 @@ func (g *game) decide(s *scheduler.Scheduler, wrongly bool) {
 		if truth == Processing {
 			continue // a person waits, too
 		}
-		as := scheduler.Done
+		as := upstream.Done
 		if (truth == Executed) == wrongly {
-			as = []scheduler.State{scheduler.Failed, scheduler.Waiting}[g.r.IntN(2)]
+			as = []upstream.Outcome{upstream.Failed, upstream.NotExecuted}[g.r.IntN(2)]
 		}
 		if wrongly {
 			g.mu.Lock()
 			g.spoilt[g.p.UnitOf(op)] = true
 			g.mu.Unlock()
 		}
-		s.Resolve(context.Background(), c.ID, as, "seen at the platform") // or it is ended, or being sent
+		s.Resolve(context.Background(), c.ID, scheduler.Decision{As: as, Reason: "seen at the platform"}) // or it is ended, or being sent
 	}
 }
 

@@ -308,16 +308,16 @@ func TestPausesSayWhy(t *testing.T) {
 	}
 	const since = `since [-0-9T:.]+Z`
 	post("/pause", `{"for":"1h","limit":"app","reason":"the quota is shared today"}`, 200, `"state":"up"`,
-		`"pauses":\[{"limit":"app","until":"[^"]+","pause":"by an operator, `+since+`: the quota is shared today, from 127.0.0.1:\d+"}\]`)
-	post("/pause", `{"for":"1h","reason":"maintenance"}`, 200, `"state":"paused","paused_until":"[^"]+","cause":"operator","reason":"maintenance, from 127.0.0.1:\d+","since":"`)
-	if f := submit("/").WaitingFor; f == nil || !regexp.MustCompile(`^by an operator, `+since+`: maintenance, from 127`).MatchString(f.Pause) {
+		`"pauses":\[{"limit":"app","until":"[^"]+","pause":"by 127.0.0.1:\d+, `+since+`: the quota is shared today"}\]`)
+	post("/pause", `{"for":"1h","reason":"maintenance"}`, 200, `"state":"paused","paused_until":"[^"]+","cause":"operator","reason":"maintenance","since":"`)
+	if f := submit("/").WaitingFor; f == nil || !regexp.MustCompile(`^by 127.0.0.1:\d+, `+since+`: maintenance$`).MatchString(f.Pause) {
 		t.Errorf("held by %+v", f)
 	}
 	resp, body := send(t, "GET", r.data.URL+"/", "", "Throttler-Max-Wait: 1s")
-	if resp.StatusCode != 503 || !regexp.MustCompile(`; it was paused by an operator, `+since+`: maintenance`).MatchString(body) {
+	if resp.StatusCode != 503 || !regexp.MustCompile(`; it was paused by 127.0.0.1:\d+, `+since+`: maintenance`).MatchString(body) {
 		t.Errorf("refused: %d %s", resp.StatusCode, body)
 	}
-	post("/pause", `{"for":"1m"}`, 409, `is paused until [^ ]+ already, and not only until [^ ]+; resume it first to shorten the pause \(by an operator, `+since+`: maintenance`)
+	post("/pause", `{"for":"1m"}`, 409, `is paused until [^ ]+ already, and not only until [^ ]+; resume it first to shorten the pause \(by 127.0.0.1:\d+, `+since+`: maintenance`)
 	post("/resume", `{"limit":"app"}`, 200, `"state":"paused"`)
 	post("/resume", ``, 200, `"state":"up"`)
 	r.until(t, "limited", func(u scheduler.UpstreamStatus) bool { return len(u.Pauses) > 0 })

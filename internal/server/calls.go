@@ -170,7 +170,8 @@ func (a *Admin) retry(r request[api.Retry]) (*api.Call, error) {
 	if err != nil && !errors.Is(err, errEmpty) {
 		return nil, err
 	}
-	return a.decide(r.Request, scheduler.Waiting, cmp.Or(in.Reason, "sent again by request"))
+	d := scheduler.Decision{As: upstream.Unknown, By: r.RemoteAddr, Reason: cmp.Or(in.Reason, "sent again by request"), AcceptDuplicate: true}
+	return a.decide(r.Request, a.Scheduler.Retry, d)
 }
 
 func (a *Admin) resolve(r request[api.Resolution]) (*api.Call, error) {
@@ -178,18 +179,18 @@ func (a *Admin) resolve(r request[api.Resolution]) (*api.Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	as := scheduler.State(resolution.As)
-	if as == scheduler.State(upstream.NotExecuted) {
-		as = scheduler.Waiting
+	d := scheduler.Decision{As: upstream.Outcome(resolution.As), By: r.RemoteAddr, Reason: resolution.Reason}
+	if resolution.As == api.Waiting {
+		d.As = upstream.NotExecuted
 	}
-	return a.decide(r.Request, as, resolution.Reason)
+	return a.decide(r.Request, a.Scheduler.Resolve, d)
 }
 
-// decide resolves an unknown call.
-func (a *Admin) decide(r *http.Request, as scheduler.State, reason string) (*api.Call, error) {
-	call, err := a.Scheduler.Resolve(r.Context(), r.PathValue("id"), as, reason)
+// decide decides an unknown call.
+func (a *Admin) decide(r *http.Request, how func(context.Context, string, scheduler.Decision) (*scheduler.Call, error), d scheduler.Decision) (*api.Call, error) {
+	call, err := how(r.Context(), r.PathValue("id"), d)
 	if err == nil {
-		a.audit(r, "an unknown call was resolved", "call", call.ID, "upstream", call.Upstream, "as", as, "reason", reason)
+		a.audit(r, "an unknown call was resolved", "call", call.ID, "upstream", call.Upstream, "as", d.As, "reason", d.Reason)
 	}
 	return withCall(call, err)
 }

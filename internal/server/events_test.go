@@ -186,7 +186,7 @@ func TestEventsOfOneCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := subscribe(t, url+"/v1/events")
-	if err := s.Pause(t.Context(), "pay", "", "", later.Add(time.Hour), ""); err != nil {
+	if err := s.Pause(t.Context(), scheduler.Pause{Upstream: "pay", Until: later.Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	_, e := next(t, all)

@@ -109,7 +109,7 @@ func TestExpiredInAPauseUnderAKey(t *testing.T) {
 		for r.upstream(t).Waiting == 0 {
 			time.Sleep(time.Millisecond)
 		}
-		paused <- r.s.Pause(t.Context(), "pay", "", "", time.Now().Add(time.Hour), "maintenance")
+		paused <- r.s.Pause(t.Context(), scheduler.Pause{Upstream: "pay", Until: time.Now().Add(time.Hour), Reason: "maintenance"})
 	}()
 	for _, client := range []string{"the one that waited", "a later one"} {
 		resp, body := send(t, "POST", srv.URL+"/pay", "a", "Idempotency-Key: k1")

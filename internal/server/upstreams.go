@@ -4,9 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -39,9 +37,6 @@ func (a *Admin) limits(r request[none]) ([]api.Limit, error) {
 	return convert(all, apiLimit), nil
 }
 
-// maxPauseReason bounds the reason of a pause, in bytes.
-const maxPauseReason = 500
-
 func (a *Admin) pause(r request[api.Pause]) (api.Upstream, error) {
 	p, err := r.body()
 	if err != nil {
@@ -54,15 +49,8 @@ func (a *Admin) pause(r request[api.Pause]) (api.Upstream, error) {
 	if err := checkKey(p.Limit, p.Key); err != nil {
 		return api.Upstream{}, err
 	}
-	if len(p.Reason) > maxPauseReason || strings.ContainsFunc(p.Reason, unicode.IsControl) {
-		return api.Upstream{}, badRequest("reason has %d bytes; at most %d are kept, without control characters", len(p.Reason), maxPauseReason)
-	}
-	reason := "from " + r.RemoteAddr
-	if p.Reason != "" {
-		reason = p.Reason + ", " + reason
-	}
 	name := r.PathValue("name")
-	if err := a.Scheduler.Pause(r.Context(), name, p.Limit, p.Key, until, reason); err != nil {
+	if err := a.Scheduler.Pause(r.Context(), scheduler.Pause{Upstream: name, Limit: p.Limit, Key: p.Key, Until: until, Who: r.RemoteAddr, Reason: p.Reason}); err != nil {
 		return api.Upstream{}, err
 	}
 	a.audit(r.Request, "paused", "upstream", name, "limit", p.Limit, "key", p.Key, "until", until, "reason", p.Reason)

@@ -50,7 +50,7 @@ func (c *Config) Reloaded(running *Config) {
 // fixedKeys are the keys that are read at the start of the process only, with their
 // defaults.
 var fixedKeys = map[string]string{
-	"admin": DefaultAdmin, "monitor": "", "store": DefaultStore, "keep_calls": "168h", "keep_keys": "24h", "long_window": "1m",
+	"admin": DefaultAdmin, "monitor": "", "store": DefaultStore, "keep_calls": "168h", "keep_keys": "24h", "keep_audit": "9600h", "long_window": "1m",
 	"seal_key": "", "log.level": "info", "log.format": "text",
 }
 

@@ -33,6 +33,9 @@ type file struct {
 	// KeepKeys is the time for which idempotency keys are kept after the end of their
 	// calls, at most keep_calls. Default 24h.
 	KeepKeys *duration `key:"keep_keys"`
+	// KeepAudit is the time for which records of the audit are kept: what people, and programs
+	// in their name, have asked for. Default 9600h.
+	KeepAudit *duration `key:"keep_audit"`
 	// LongWindow is the window above which quota usage is stored in
 	// blocks, ahead of the sends. Default 1m.
 	LongWindow *duration `key:"long_window"`

@@ -19,7 +19,7 @@ func (c *Config) OpenStore(o store.Options) (scheduler.Store, error) {
 	if c.Store == "" {
 		return nil, nil
 	}
-	o.KeepCalls, o.KeepKeys, o.SealKey = c.Options.KeepCalls, c.Options.KeepKeys, c.Options.SealKey
+	o.KeepCalls, o.KeepKeys, o.KeepAudit, o.SealKey = c.Options.KeepCalls, c.Options.KeepKeys, c.Options.KeepAudit, c.Options.SealKey
 	db, err := store.Open(c.Store, o)
 	if err != nil {
 		return nil, c.storeFault(err)
@@ -51,6 +51,7 @@ func (c *Config) storeFault(err error) error {
 func (f *file) store(faults *faultList, c *Config) {
 	positive(faults, "keep_calls", f.KeepCalls, &c.Options.KeepCalls)
 	positive(faults, "keep_keys", f.KeepKeys, &c.Options.KeepKeys)
+	positive(faults, "keep_audit", f.KeepAudit, &c.Options.KeepAudit)
 	positive(faults, "long_window", f.LongWindow, &c.Scheduler.LongWindow)
 	if keep := orDefault(c.Options.KeepCalls, store.DefaultKeepCalls); c.Options.KeepKeys > keep {
 		faults.add("keep_keys", "is %v, longer than the calls that the keys name are kept (keep_calls: %v)", c.Options.KeepKeys, keep)

@@ -51,9 +51,10 @@ type Hold struct {
 	// Back is when they come back; zero while that is not known.
 	Back time.Time
 	// Paused means that a person has paused the limit, or the key, until Back. Since is
-	// when that was, and Reason by whom and why, for people; both may be empty.
+	// when that was, Who the person's name and Reason why, for people; all may be empty.
 	Paused bool
 	Since  time.Time
+	Who    string
 	Reason string
 }
 

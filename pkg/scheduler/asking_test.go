@@ -233,8 +233,8 @@ func TestCallersQuerySettles(t *testing.T) {
 					if c.State != tt.want || c.Outcome() != upstream.Outcome(tt.want) {
 						t.Errorf("it is %s, want %s: %s", c.State, tt.want, c.Last().Reason)
 					}
-					if tt.want != Unknown && !strings.Contains(c.Last().Reason, "query "+query.ID+" of a caller") {
-						t.Errorf("the reason is %q", c.Last().Reason)
+					if tt.want != Unknown && (len(c.Decisions) != 1 || c.Decisions[0].By != "query "+query.ID+" of a caller") {
+						t.Errorf("the decisions are %v", c.Decisions)
 					}
 					if text, _ := doing(t.Context(), s, pay(payment))(); text != tt.then {
 						t.Errorf("a repeat: %.60s, want %s", text, tt.then)
@@ -282,7 +282,7 @@ func TestCallersQuerySettlesNothingElse(t *testing.T) {
 		bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
 			f.serve = answers(map[string][]answer{"pay": {{status: 500}}, "query": {{body: `{"state":"CLOSED"}`}}})
 			_, c := doing(t.Context(), s, pay(payment))()
-			if _, err := s.Resolve(t.Context(), c.ID, Done, "seen on the statement"); err != nil {
+			if _, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.Done, Reason: "seen on the statement"}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(sec)

@@ -70,7 +70,7 @@ func BenchmarkWaiting(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := s.Pause(b.Context(), "api", "", "", time.Now().Add(time.Hour), ""); err != nil {
+		if err := s.Pause(b.Context(), Pause{Upstream: "api", Until: time.Now().Add(time.Hour)}); err != nil {
 			b.Fatal(err)
 		}
 		targets := make([]string, 10_000)

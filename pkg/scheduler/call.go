@@ -122,7 +122,7 @@ type Call struct {
 	SubmittedBy    string // name of the caller of the admin API; empty for none
 	IdempotencyKey string
 
-	Decisions []Decision // by people, the oldest first; maxDecisions of them, the last
+	Decisions []Decision // by people and queries, the oldest first; maxDecisions of them, the last
 	Pending   *Pending   // only while it is unknown: what happens next
 
 	*Stored // nil where nothing outlives the process
@@ -168,31 +168,6 @@ const (
 	OriginQuery    Origin = "query"    // the scheduler asks about an unknown call
 	OriginWebhook  Origin = "webhook"  // the scheduler tells the end of a call
 )
-
-// A Decision is what a person has decided about an unknown call.
-type Decision struct {
-	At      time.Time
-	By      string           // name of the person or the program
-	Attempt int              // that the person saw
-	As      upstream.Outcome // done, failed or not_executed; unknown: sent again though it may be executed twice
-	Reason  string
-}
-
-// maxDecisions is the greatest number of decisions that a Call has.
-const maxDecisions = 20
-
-// A Pending says what happens next to an unknown call.
-type Pending struct {
-	Since        time.Time // it is unknown
-	Attempt      int       // whose outcome is unknown
-	Why          string
-	Person       bool // a person has to decide; else a query comes
-	Queries      int  // that were made
-	MaxQueries   int
-	NextQuery    time.Time // zero if none comes
-	LastQuery    time.Time // zero if none was made
-	RepeatIsSafe bool      // the upstream recognises a repeat
-}
 
 // WaitingFor says why a call waits.
 type WaitingFor struct {
@@ -357,6 +332,7 @@ func (c *Call) snapshot() *Call {
 		s = &clone
 		s.Attempts = slices.Clone(c.Attempts)
 	}
+	s.Decisions = slices.Clone(c.Decisions)
 	if c.Stored != nil {
 		stored := *c.Stored
 		s.Stored = &stored

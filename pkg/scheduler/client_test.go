@@ -45,7 +45,7 @@ func TestClientTimeout(t *testing.T) {
 	t.Run("before the first answer half of it is left", func(t *testing.T) {
 		bubble(t, Upstream{ClientTimeout: 14 * sec}, func(t *testing.T, s *Scheduler, f *fake) {
 			paused := func(until time.Duration) error {
-				if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(until), ""); err != nil {
+				if err := s.Pause(t.Context(), Pause{Upstream: "api", Until: time.Now().Add(until)}); err != nil {
 					t.Fatal(err)
 				}
 				_, _, err := s.Do(t.Context(), get)
@@ -59,7 +59,7 @@ func TestClientTimeout(t *testing.T) {
 			}
 		})
 		bubble(t, Upstream{ClientTimeout: 14 * sec}, func(t *testing.T, s *Scheduler, f *fake) {
-			if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(7*sec-ms), ""); err != nil {
+			if err := s.Pause(t.Context(), Pause{Upstream: "api", Until: time.Now().Add(7*sec - ms)}); err != nil {
 				t.Fatal(err)
 			}
 			if text, _ := doing(t.Context(), s, get)(); text != "200 " {

@@ -169,7 +169,7 @@ func (u *upstreamState) limited(now time.Time, c *call, needs []quota.Need, r *u
 	} else {
 		u.ledger.PauseKey(now, at.limit, at.key, until)
 	}
-	u.answerPauses.note(now, at, pause{byAnswer, r.Reason, now, until})
+	u.answerPauses.note(now, at, pause{cause: byAnswer, reason: r.Reason, since: now, until: until, status: c.Last().Status})
 	logLimited(now, u, c, needs, r, cmp.Or(target, "the upstream"), wait)
 	u.planner.Check(now, needs)
 	u.loop.observe(Event{Kind: EventPaused, Call: c.Call, Reason: byAnswer, Limit: target, Key: at.key, Until: until})
@@ -334,16 +334,21 @@ func (u *upstreamState) dropStale(now time.Time, c *call) {
 	c.tell(c.Call)
 }
 
-// resolve records a decision about an unknown call, and then ends it or lets it go again.
-// If renew, a call that goes again begins anew; else it goes as a repeat.
-func (u *upstreamState) resolve(now time.Time, c *call, as State, reason string, renew bool, recorded chan struct{}) {
-	next := c.resolved(now, as, reason)
+// resolve records a decision about an unknown call, and then ends it or lets it go again. If
+// a person has decided, a call that goes again begins anew; else it goes as a repeat.
+func (u *upstreamState) resolve(now time.Time, c *call, d Decision, person bool, recorded chan struct{}) {
+	d.AcceptDuplicate = d.As == upstream.Unknown && !repeatIsSafe(now, u, c)
+	next := c.decided(now, d)
 	next.delayUntil(time.Time{})
-	if as == Waiting && renew {
-		next.Deadline, next.EndedBy = u.validUntil(c.AcceptedAt, now.Add(u.MaxAge)), ""
+	again := next.State == Waiting
+	if again && person {
+		next.EndedBy = ""
 		for i := range next.Attempts {
-			next.Attempts[i].Resolved = true
+			next.Attempts[i].Resolved = next.Attempts[i].Resolved || d.As == upstream.NotExecuted
 		}
+		history := c.history()
+		history.renew(d)
+		next.Deadline = u.repeatableUntil(&history, u.validUntil(c.AcceptedAt, now.Add(u.MaxAge)))
 	}
 	u.loop.record(now, c, next, func(now time.Time) {
 		defer close(recorded)
@@ -351,10 +356,10 @@ func (u *upstreamState) resolve(now time.Time, c *call, as State, reason string,
 			c.flight.resolved()
 			c.flight.resolved = nil
 		}
-		if as == Waiting {
-			c.due, c.flight.reason, c.flight.repeat = 0, "", !renew
-			if renew {
-				c.flight.counted, c.flight.backoff, c.flight.maybe, c.flight.endedBy = 0, 0, false, ""
+		if again {
+			c.due, c.flight.reason, c.flight.repeat = 0, "", !person
+			if person {
+				c.flight.renew(d)
 			}
 			u.resume(now, c)
 			return

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 func TestCancel(t *testing.T) {
@@ -99,13 +101,13 @@ func TestResolveAndRetryOfUnknown(t *testing.T) {
 		a, b := submit(t, s, Request{}), submit(t, s, Request{})
 		wait(t, s, a.ID)
 		wait(t, s, b.ID)
-		if c, err := s.Resolve(t.Context(), a.ID, Done, "seen on the statement"); err != nil || c.State != Done || !strings.Contains(c.Last().Reason, "seen on the statement") {
+		if c, err := s.Resolve(t.Context(), a.ID, Decision{As: upstream.Done, Reason: "seen on the statement"}); err != nil || c.State != Done || len(c.Decisions) != 1 || c.Decisions[0].Reason != "seen on the statement" {
 			t.Errorf("Resolve = %+v, %v", c, err)
 		}
-		if _, err := s.Resolve(t.Context(), a.ID, Failed, ""); reason(err) != "" && reason(err) != WrongState && reason(err) != NotFound {
+		if _, err := s.Resolve(t.Context(), a.ID, Decision{As: upstream.Failed}); reason(err) != "" && reason(err) != WrongState && reason(err) != NotFound {
 			t.Errorf("a second Resolve = %v", err)
 		}
-		if _, err := s.Resolve(t.Context(), b.ID, Waiting, "never arrived"); err != nil {
+		if _, err := s.Resolve(t.Context(), b.ID, Decision{As: upstream.NotExecuted, Reason: "never arrived"}); err != nil {
 			t.Fatal(err)
 		}
 		if c := wait(t, s, b.ID); c.State != Done || len(c.Attempts) != 2 {
@@ -120,11 +122,11 @@ func TestResolveAndRetryOfUnknown(t *testing.T) {
 func TestResolveOfAnEndedCall(t *testing.T) {
 	bubble(t, Upstream{}, func(t *testing.T, s *Scheduler, f *fake) {
 		c := wait(t, s, submit(t, s, Request{}).ID)
-		if got, err := s.Resolve(t.Context(), c.ID, Failed, "x"); reason(err) != WrongState {
+		if got, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.Failed, Reason: "x"}); reason(err) != WrongState {
 			t.Errorf("resolving a done call as failed: %v, %v; want wrong_state", got, err)
 		}
 		s.Close()
-		if _, err := s.Resolve(t.Context(), c.ID, Failed, "x"); reason(err) != Stopping {
+		if _, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.Failed, Reason: "x"}); reason(err) != Stopping {
 			t.Errorf("after Close: %v, want stopping", err)
 		}
 	})
@@ -137,10 +139,10 @@ func TestResolveOfAnAnsweredCall(t *testing.T) {
 		if c == nil || c.State != Unknown {
 			t.Fatalf("Do = %+v, %v; want it unknown", c, err)
 		}
-		if _, err := s.Resolve(t.Context(), c.ID, Waiting, ""); reason(err) != WrongState {
+		if _, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.NotExecuted}); reason(err) != WrongState {
 			t.Errorf("sent again behind its caller's back: %v, want wrong_state", err)
 		}
-		if got, err := s.Resolve(t.Context(), c.ID, Done, "seen on the statement"); err != nil || got.State != Done {
+		if got, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.Done, Reason: "seen on the statement"}); err != nil || got.State != Done {
 			t.Errorf("Resolve = %+v, %v; want it done", got, err)
 		}
 	})
@@ -149,7 +151,7 @@ func TestResolveOfAnAnsweredCall(t *testing.T) {
 func TestPauseAndResume(t *testing.T) {
 	u := Upstream{Limits: []Limit{{Name: "app", PerKey: "path", Calls: 10, Window: sec}}}
 	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
-		if err := s.Pause(t.Context(), "api", "app", "/a", f.start.Add(time.Hour), ""); err != nil {
+		if err := s.Pause(t.Context(), Pause{Upstream: "api", Limit: "app", Key: "/a", Until: f.start.Add(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		a := submit(t, s, Request{Target: "/a"})
@@ -163,11 +165,11 @@ func TestPauseAndResume(t *testing.T) {
 		}
 		wait(t, s, a.ID)
 		sameTimes(t, f.at(), 0, 2*sec+10*ms)
-		if err := s.Pause(t.Context(), "api", "nope", "", time.Now().Add(sec), ""); reason(err) != NotFound {
+		if err := s.Pause(t.Context(), Pause{Upstream: "api", Limit: "nope", Until: time.Now().Add(sec)}); reason(err) != NotFound {
 			t.Errorf("unknown limit: %v", err)
 		}
 		for _, until := range []time.Time{{}, time.Now()} { // the zero time ends no pause either
-			if err := s.Pause(t.Context(), "api", "", "", until, ""); reason(err) != BadRequest || !strings.Contains(err.Error(), "has passed") {
+			if err := s.Pause(t.Context(), Pause{Upstream: "api", Until: until}); reason(err) != BadRequest || !strings.Contains(err.Error(), "has passed") {
 				t.Errorf("Pause until %v: %v, want bad_request", until, err)
 			}
 		}
@@ -176,8 +178,8 @@ func TestPauseAndResume(t *testing.T) {
 
 func TestLaterPauseWins(t *testing.T) {
 	bubble(t, Upstream{}, func(t *testing.T, s *Scheduler, f *fake) {
-		s.Pause(t.Context(), "api", "", "", f.start.Add(time.Hour), "maintenance")
-		err := s.Pause(t.Context(), "api", "", "", f.start.Add(time.Minute), "")
+		s.Pause(t.Context(), Pause{Upstream: "api", Until: f.start.Add(time.Hour), Reason: "maintenance"})
+		err := s.Pause(t.Context(), Pause{Upstream: "api", Until: f.start.Add(time.Minute)})
 		if want := "is paused until 2000-01-01T01:00:00.000Z already, and not only until 2000-01-01T00:01:00.000Z; resume it first to shorten the pause (by an operator, since 2000-01-01T00:00:00.000Z: maintenance)"; reason(err) != WrongState || !strings.Contains(err.Error(), want) {
 			t.Errorf("a shorter pause: %v, want %q", err, want)
 		}
@@ -185,7 +187,7 @@ func TestLaterPauseWins(t *testing.T) {
 			t.Errorf("%s until %v, want paused for the hour", st.State, st.PausedUntil.Sub(f.start))
 		}
 		s.Resume(t.Context(), "api", "", "")
-		s.Pause(t.Context(), "api", ConcurrencyLimit, "nobody", f.start.Add(time.Hour), "") // a key that no call has
+		s.Pause(t.Context(), Pause{Upstream: "api", Limit: ConcurrencyLimit, Key: "nobody", Until: f.start.Add(time.Hour)}) // a key that no call has
 		if st := upstreams(t, s)[0]; st.State != "up" {
 			t.Errorf("%s until %v, want up", st.State, st.PausedUntil.Sub(f.start))
 		}
@@ -200,7 +202,7 @@ func TestPauseOfAnUpstreamThatIsDown(t *testing.T) {
 		c := submit(t, s, Request{Target: "/"})
 		time.Sleep(100 * ms)
 		until := time.Now().Add(time.Hour)
-		if err := s.Pause(t.Context(), "api", "", "", until, ""); err != nil {
+		if err := s.Pause(t.Context(), Pause{Upstream: "api", Until: until}); err != nil {
 			t.Fatal(err)
 		}
 		got := s.mustGet(t, c.ID)
@@ -210,7 +212,7 @@ func TestPauseOfAnUpstreamThatIsDown(t *testing.T) {
 		if st := upstreams(t, s)[0]; !st.ETA.Equal(until) || !st.PausedUntil.Equal(until) {
 			t.Errorf("%+v, want it shut until %v", st, until)
 		}
-		if err := s.Pause(t.Context(), "api", "", "", time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC), ""); err != nil {
+		if err := s.Pause(t.Context(), Pause{Upstream: "api", Until: time.Date(2500, 1, 1, 0, 0, 0, 0, time.UTC)}); err != nil {
 			t.Fatal(err)
 		}
 		if st := upstreams(t, s)[0]; time.Until(st.PausedUntil) < 250*365*24*time.Hour {
@@ -248,9 +250,11 @@ func TestOneDecision(t *testing.T) {
 			t.Fatalf("the call is %s", c.State)
 		}
 		first := make(chan error)
-		go func() { first <- second(s.Resolve(t.Context(), c.ID, Done, "it is in the list")) }()
+		go func() {
+			first <- second(s.Resolve(t.Context(), c.ID, Decision{As: upstream.Done, Reason: "it is in the list"}))
+		}()
 		synctest.Wait()
-		if _, err := s.Resolve(t.Context(), c.ID, Waiting, "it is not in the list"); reason(err) != WrongState {
+		if _, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.NotExecuted, Reason: "it is not in the list"}); reason(err) != WrongState {
 			t.Errorf("a second decision meanwhile: %v", err)
 		}
 		close(store.gate)

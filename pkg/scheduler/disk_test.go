@@ -160,10 +160,10 @@ func TestCallsOfAnUpstreamThatHasGone(t *testing.T) {
 		}
 		_, err := s.Cancel(t.Context(), waiting)
 		refused("cancel", err)
-		_, err = s.Resolve(t.Context(), unknown, scheduler.Waiting, "")
+		_, err = s.Resolve(t.Context(), unknown, scheduler.Decision{As: upstream.NotExecuted})
 		refused("send again", err)
 		counts("removed", 1, 2)
-		if c, err := s.Resolve(t.Context(), decided, scheduler.Done, ""); err != nil || c.State != scheduler.Done {
+		if c, err := s.Resolve(t.Context(), decided, scheduler.Decision{As: upstream.Done}); err != nil || c.State != scheduler.Done {
 			t.Errorf("%+v, %v", c, err)
 		}
 		counts("removed", 1, 1)
@@ -181,7 +181,7 @@ func TestCallsOfAnUpstreamThatHasGone(t *testing.T) {
 		if c, err := s.Cancel(t.Context(), waiting); err != nil || c.State != scheduler.Cancelled {
 			t.Errorf("cancelled then: %+v, %v", c, err)
 		}
-		if _, err := s.Resolve(t.Context(), unknown, scheduler.Waiting, ""); err != nil {
+		if _, err := s.Resolve(t.Context(), unknown, scheduler.Decision{As: upstream.NotExecuted}); err != nil {
 			t.Error(err)
 		}
 		if c, err := s.Wait(t.Context(), unknown); err != nil || c.State != scheduler.Done {

@@ -95,10 +95,10 @@ func TestEnds(t *testing.T) {
 					t.Errorf("the payment of another order is %s", o.State)
 				}
 				if got.State == Unknown {
-					if _, err := s.Resolve(t.Context(), c.ID, Waiting, "once more"); reason(err) != WrongState || !strings.Contains(err.Error(), by.ID) {
+					if _, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.NotExecuted, Reason: "once more"}); reason(err) != WrongState || !strings.Contains(err.Error(), by.ID) {
 						t.Errorf("a person sends it again: %v, want a refusal that names call %s", err, by.ID)
 					}
-					if got, err := s.Resolve(t.Context(), c.ID, Failed, "closed"); err != nil || got.State != Failed {
+					if got, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.Failed, Reason: "closed"}); err != nil || got.State != Failed {
 						t.Errorf("a person resolves it: %+v, %v", got, err)
 					}
 				}
@@ -160,7 +160,7 @@ func TestCancelInDoubt(t *testing.T) {
 		}
 		synctest.Wait()
 		f.serve = statuses(nil)
-		if got, err := s.Resolve(t.Context(), c.ID, Waiting, "it was not executed"); err != nil || got.EndedBy != "" {
+		if got, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.NotExecuted, Reason: "it was not executed"}); err != nil || got.EndedBy != "" {
 			t.Errorf("%+v, %v", got, err)
 		}
 		if got := wait(t, s, c.ID); got.State != Done || got.EndedBy != "" {

@@ -16,19 +16,23 @@ const (
 	BadKey       Reason = "bad_key"       // a limit's key, or the identity, is absent, empty or failing; or no client certificate fits
 	NotFound     Reason = "not_found"     // no such upstream, limit or call
 	WrongState   Reason = "wrong_state"   // the call has gone too far for it
-	TooLarge     Reason = "too_large"     // the body is above max_body
-	CostTooHigh  Reason = "cost_too_high" // the call costs more than its limit has
-	KeyReused    Reason = "key_reused"    // the idempotency key was used for another request
-	PastDeadline Reason = "past_deadline" // its slot is, or was, later than it may wait
-	Unreachable  Reason = "unreachable"   // no connection to the upstream
-	Full         Reason = "full"          // max_waiting is reached
-	Stopping     Reason = "stopping"      // the scheduler is closing
-	Paused       Reason = "paused"        // the upstream is paused for longer than the call may wait
-	NoAnswer     Reason = "no_answer"     // it was sent, and may have been executed
-	NotSent      Reason = "not_sent"      // the signer, for instance, could not complete it
-	Gone         Reason = "gone"          // its caller has left, and nothing was sent
-	StoreFailed  Reason = "store_failed"  // the store could not be written or read
-	DiskFull     Reason = "disk_full"     // there is no room to store the call
+	ChangedSince Reason = "changed_since" // the call was sent again, or decided, since the attempt that a decision names
+	// MayExecuteTwice refuses to send an unknown call again whose repeat the upstream does not
+	// recognise; see Decision.AcceptDuplicate.
+	MayExecuteTwice Reason = "may_execute_twice"
+	TooLarge        Reason = "too_large"     // the body is above max_body
+	CostTooHigh     Reason = "cost_too_high" // the call costs more than its limit has
+	KeyReused       Reason = "key_reused"    // the idempotency key was used for another request
+	PastDeadline    Reason = "past_deadline" // its slot is, or was, later than it may wait
+	Unreachable     Reason = "unreachable"   // no connection to the upstream
+	Full            Reason = "full"          // max_waiting is reached
+	Stopping        Reason = "stopping"      // the scheduler is closing
+	Paused          Reason = "paused"        // the upstream is paused for longer than the call may wait
+	NoAnswer        Reason = "no_answer"     // it was sent, and may have been executed
+	NotSent         Reason = "not_sent"      // the signer, for instance, could not complete it
+	Gone            Reason = "gone"          // its caller has left, and nothing was sent
+	StoreFailed     Reason = "store_failed"  // the store could not be written or read
+	DiskFull        Reason = "disk_full"     // there is no room to store the call
 )
 
 func (r Reason) Error() string { return string(r) }

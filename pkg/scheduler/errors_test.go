@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"testing"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 func TestErrorsAreFoundByIs(t *testing.T) {
@@ -58,11 +60,11 @@ func TestEndedContext(t *testing.T) {
 		for name, err := range map[string]error{
 			"Do":        second(second3(s.Do(ended, Request{Upstream: "api", Target: "/"}))),
 			"Submit":    second(s.Submit(ended, Request{Upstream: "api", Target: "/"})),
-			"Pause":     s.Pause(ended, "api", "", "", time.Now().Add(time.Hour), ""),
+			"Pause":     s.Pause(ended, Pause{Upstream: "api", Until: time.Now().Add(time.Hour)}),
 			"Get":       second(s.Get(ended, c.ID)),
 			"List":      second(s.List(ended, Filter{})),
 			"Cancel":    second(s.Cancel(ended, c.ID)),
-			"Resolve":   second(s.Resolve(ended, c.ID, Done, "")),
+			"Resolve":   second(s.Resolve(ended, c.ID, Decision{As: upstream.Done})),
 			"Reload":    s.Reload(ended, Config{Upstreams: s.Config()}),
 			"Status":    second(s.Status(ended, "api")),
 			"Upstreams": second(s.Upstreams(ended)),

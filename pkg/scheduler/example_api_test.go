@@ -121,7 +121,7 @@ func ExampleScheduler_Resolve() {
 	fmt.Println(call.State)
 
 	// The platform's list of refunds does not have it.
-	if call, err = s.Resolve(ctx, call.ID, scheduler.Waiting, "not in the list of refunds"); err != nil {
+	if call, err = s.Resolve(ctx, call.ID, scheduler.Decision{As: upstream.NotExecuted, Reason: "not in the list of refunds"}); err != nil {
 		panic(err)
 	}
 	call, _ = s.Wait(ctx, call.ID)
@@ -167,7 +167,7 @@ func ExampleScheduler_Pause() {
 	defer s.Close()
 	ctx := context.Background()
 
-	if err := s.Pause(ctx, "pay", "", "", time.Now().Add(time.Hour), ""); err != nil {
+	if err := s.Pause(ctx, scheduler.Pause{Upstream: "pay", Until: time.Now().Add(time.Hour)}); err != nil {
 		panic(err)
 	}
 	call, err := s.Submit(ctx, refund(1))

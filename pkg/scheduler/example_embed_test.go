@@ -95,7 +95,7 @@ func ExampleError() {
 	s := start(config(func(*http.Request) (int, string) { return 200, "" }, 10))
 	defer s.Close()
 	ctx := context.Background()
-	if err := s.Pause(ctx, "pay", "", "", time.Now().Add(time.Hour), ""); err != nil {
+	if err := s.Pause(ctx, scheduler.Pause{Upstream: "pay", Until: time.Now().Add(time.Hour)}); err != nil {
 		panic(err)
 	}
 	_, _, err := s.Do(ctx, refund(1)) // waits for max_wait at most
@@ -144,7 +144,7 @@ func ExampleScheduler_Status() {
 	ctx := context.Background()
 
 	until := time.Now().Add(time.Hour)
-	if err := s.Pause(ctx, "pay", "", "", until, ""); err != nil {
+	if err := s.Pause(ctx, scheduler.Pause{Upstream: "pay", Until: until}); err != nil {
 		panic(err)
 	}
 	for n := range 3 {

@@ -13,7 +13,12 @@ import (
 // describe returns a call with its ETA and the reason why it waits.
 func describe(now time.Time, u *upstreamState, c *call) *Call {
 	d := c.told()
-	if d.State != Waiting {
+	switch d.State {
+	case Unknown:
+		d.Pending = pendingOf(d, u.loop.progress(d.ID), !u.shut() && repeatIsSafe(now, u, c))
+		return d
+	case Waiting:
+	default:
 		return d
 	}
 	if u.shut() {
@@ -146,7 +151,7 @@ func explain(c *call, now *Call) *Error {
 		}
 		e.Detail = fmt.Sprintf("call %s was sent and may have been executed: %s; query before you send it again", c.ID, last.Reason)
 		if now.State.Finished() {
-			e.Detail = fmt.Sprintf("call %s was sent and is %s, which its answer did not say: %s; query it for its details", c.ID, now.State, now.Last().Reason)
+			e.Detail = fmt.Sprintf("call %s was sent and is %s, which its answer did not say: %s; query it for its details", c.ID, now.State, now.lastWords())
 		}
 	case e.Reason == Stopping:
 		e.RetryAfter, e.Detail = time.Second, errStopping(c.Upstream).Detail

@@ -55,11 +55,17 @@ func TestExplainNamesTheLimit(t *testing.T) {
 		{name: "its own time has not come", up: Upstream{Limits: []Limit{app}},
 			last: Request{NotBefore: time.Date(2000, 1, 1, 0, 0, 30, 0, time.UTC)}, want: WaitingFor{}},
 		{name: "the upstream is paused", up: Upstream{Limits: []Limit{app}},
-			then: func(s *Scheduler) { s.Pause(t.Context(), "api", "", "", time.Now().Add(5*sec), "") }, want: WaitingFor{Limit: ConcurrencyLimit, Paused: true}},
+			then: func(s *Scheduler) {
+				s.Pause(t.Context(), Pause{Upstream: "api", Until: time.Now().Add(5 * sec)})
+			}, want: WaitingFor{Limit: ConcurrencyLimit, Paused: true}},
 		{name: "a limit is paused", up: Upstream{Limits: []Limit{app, key}},
-			then: func(s *Scheduler) { s.Pause(t.Context(), "api", "app", "", time.Now().Add(5*sec), "") }, last: Request{Target: "/?k=a"}, want: WaitingFor{Limit: "app", Paused: true}},
+			then: func(s *Scheduler) {
+				s.Pause(t.Context(), Pause{Upstream: "api", Limit: "app", Until: time.Now().Add(5 * sec)})
+			}, last: Request{Target: "/?k=a"}, want: WaitingFor{Limit: "app", Paused: true}},
 		{name: "a key is paused", up: Upstream{Limits: []Limit{app, key}},
-			then: func(s *Scheduler) { s.Pause(t.Context(), "api", "key", "a", time.Now().Add(5*sec), "") }, last: Request{Target: "/?k=a"}, want: WaitingFor{Limit: "key", Key: "a", Paused: true}},
+			then: func(s *Scheduler) {
+				s.Pause(t.Context(), Pause{Upstream: "api", Limit: "key", Key: "a", Until: time.Now().Add(5 * sec)})
+			}, last: Request{Target: "/?k=a"}, want: WaitingFor{Limit: "key", Key: "a", Paused: true}},
 		{name: "an answer has paused the upstream", up: Upstream{Limits: []Limit{{Name: "app", Calls: 9, Window: sec}}}, outcomes: rule, serve: limited,
 			before: []string{"/"}, want: WaitingFor{Limit: ConcurrencyLimit, Ahead: 1, Paused: true}},
 		{name: "an answer has paused a key", up: Upstream{Limits: []Limit{{Name: "app", Calls: 9, Window: sec}, {Name: "key", PerKey: `query("k")`, Calls: 9, Window: sec}}}, outcomes: keyRule, serve: limited,

@@ -170,3 +170,14 @@ func (f *followUps) rest(c *Call) {
 		f.askLate(c)
 	}
 }
+
+// repeatIsSafe reports whether the upstream recognises a repeat of an unknown call that is not
+// in memory now.
+func (f *followUps) repeatIsSafe(ctx context.Context, c *Call) bool {
+	sv := f.s.service(c.Upstream)
+	if sv == nil {
+		return false
+	}
+	request, history, now := f.s.journal.request(ctx, c), flightOf(time.Now(), c), time.Now()
+	return request != nil && history != nil && sv.up.Repeatable(upstream.NewInput(request)) && sv.recognises(now, *history)
+}

@@ -78,6 +78,16 @@ func (f *flight) carryOver(now *flight) {
 	f.resolved, f.queries, f.endedBy = now.resolved, now.queries, now.endedBy
 }
 
+// renew lets the call begin anew, as a person has decided: with all its attempts. If that
+// was in spite of a duplicate, the upstream recognises repeats of the next attempt at best.
+func (f *flight) renew(d Decision) {
+	f.counted, f.backoff, f.endedBy = 0, 0, ""
+	f.maybe = d.As == upstream.Unknown
+	if d.AcceptDuplicate {
+		f.firstSent = time.Time{}
+	}
+}
+
 // history returns the flight of a call, the zero flight if it has none, for reading.
 func (c *call) history() flight {
 	if c.flight == nil {

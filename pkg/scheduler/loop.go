@@ -43,6 +43,7 @@ type loop struct {
 	// settleBy settles the unknown call of an identity by the answer to a caller's query; not
 	// for the loop itself.
 	settleBy func(identity string, query *Call, answer *Response)
+	progress func(id string) progress // of the queries about an unknown call
 
 	turns sync.Mutex // guards all that follows
 

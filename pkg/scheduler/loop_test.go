@@ -56,8 +56,8 @@ func TestStop(t *testing.T) {
 				"Get":     second(s.Get(t.Context(), flying.ID)),
 				"List":    second(s.List(t.Context(), Filter{})),
 				"Cancel":  second(s.Cancel(t.Context(), flying.ID)),
-				"Resolve": second(s.Resolve(t.Context(), flying.ID, Done, "")),
-				"Pause":   s.Pause(t.Context(), "api", "", "", time.Now().Add(sec), ""),
+				"Resolve": second(s.Resolve(t.Context(), flying.ID, Decision{As: upstream.Done})),
+				"Pause":   s.Pause(t.Context(), Pause{Upstream: "api", Until: time.Now().Add(sec)}),
 			} {
 				if reason(err) != Stopping {
 					t.Errorf("%s afterwards: %v, want stopping", name, err)
@@ -167,7 +167,7 @@ func TestNothingIsAskedOfAClosedStore(t *testing.T) {
 		s.Close()
 		for name, err := range map[string]error{
 			"Wait": <-waited, "Cancel": second(s.Cancel(t.Context(), c.ID)), "Get": second(s.Get(t.Context(), c.ID)),
-			"Pause": s.Pause(t.Context(), "api", "", "", time.Now().Add(sec), ""),
+			"Pause": s.Pause(t.Context(), Pause{Upstream: "api", Until: time.Now().Add(sec)}),
 		} {
 			if reason(err) != Stopping {
 				t.Errorf("%s after Close: %v, want stopping", name, err)

@@ -30,6 +30,8 @@ type memory struct {
 	endedOrder  []string                     // the identities of ended, the oldest first
 	bytes       int64                        // of the calls in finished
 	pendingEnds map[string]pendingEnd        // by id of a call whose end is to be handled
+
+	auditTrail
 }
 
 // A pendingEnd is an end that Config.Ended has not handled yet.
@@ -49,7 +51,7 @@ type claim struct {
 // unknown ones with an identity, take more than keepBytes. Calls with an identity are
 // counted apart: other calls do not displace them, and they lose their answers before they are
 // forgotten. It never forgets a call that has not finished, unless its caller has had the
-// answer "unknown".
+// answer "unknown". It keeps the last 10,000 records of the audit.
 func NewMemory(keep int, keepBytes int64) Store { return newMemory(keep, keepBytes) }
 
 func newMemory(keep int, keepBytes int64) *memory {

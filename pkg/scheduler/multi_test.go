@@ -104,7 +104,7 @@ func TestReservationEndsWithAPauseElsewhere(t *testing.T) {
 		time.Sleep(100 * ms)
 		submit(t, s, Request{Target: "/big?k=x", Deadline: f.start.Add(2 * time.Hour)})
 		time.Sleep(100 * ms)
-		if err := s.Pause(t.Context(), "api", "key", "x", f.start.Add(time.Hour), ""); err != nil {
+		if err := s.Pause(t.Context(), Pause{Upstream: "api", Limit: "key", Key: "x", Until: f.start.Add(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		wait(t, s, submit(t, s, Request{Target: "/small"}).ID)
@@ -175,7 +175,7 @@ func TestAPauseThatEndsLetsAllGoAtOnce(t *testing.T) {
 		f.serve = func(int, *http.Request) answer { return answer{after: 3 * sec} }
 		until := time.Now().Add(10 * sec)
 		for _, limit := range []string{"app", "m"} {
-			if err := s.Pause(t.Context(), "api", limit, "", until, ""); err != nil {
+			if err := s.Pause(t.Context(), Pause{Upstream: "api", Limit: limit, Until: until}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -109,10 +109,17 @@ func (sv *service) repeatable(request *upstream.Request, h flight, r *upstream.R
 	return true, until
 }
 
+// recognises reports whether an instant is within the retention of a call whose repeats the
+// upstream recognises.
+func (sv *service) recognises(now time.Time, f flight) bool {
+	retention := sv.Idempotency.Retention
+	return retention <= 0 || now.Before(f.firstSent.Add(retention))
+}
+
 // repeatableUntil returns until when a call may go again that would wait until a
 // deadline: a repeat no longer than the upstream recognises it as one.
 func (sv *service) repeatableUntil(f *flight, deadline time.Time) time.Time {
-	if retention := sv.Idempotency.Retention; f.maybe && retention > 0 {
+	if retention := sv.Idempotency.Retention; f.maybe && retention > 0 && !f.firstSent.IsZero() {
 		return earlier(deadline, f.firstSent.Add(retention))
 	}
 	return deadline

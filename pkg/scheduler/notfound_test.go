@@ -81,7 +81,7 @@ func TestRepeatAfterQueryByAPerson(t *testing.T) {
 		}
 		c := submit(t, s, Request{Method: "POST", Target: "/pay"})
 		time.Sleep(time.Hour)
-		if _, err := s.Resolve(t.Context(), c.ID, Waiting, "the platform has nothing"); err != nil {
+		if _, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.NotExecuted, Reason: "the platform has nothing"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)

@@ -142,7 +142,7 @@ func applyChanges(t *testing.T, s *Scheduler, f *fake, load *oracle.Load, r *ran
 		case ch.Pause && ch.Until == 0:
 			err = s.Resume(t.Context(), "api", name, ch.Key)
 		case ch.Pause:
-			if err = s.Pause(t.Context(), "api", name, ch.Key, f.start.Add(ch.Until), ""); reason(err) == WrongState {
+			if err = s.Pause(t.Context(), Pause{Upstream: "api", Limit: name, Key: ch.Key, Until: f.start.Add(ch.Until)}); reason(err) == WrongState {
 				err = nil // a longer one is there
 			}
 		default:

@@ -3,6 +3,8 @@ package scheduler
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -16,11 +18,83 @@ import (
 
 // Why an upstream, a limit or a key is paused.
 
+// A Pause tells that no call of an upstream, of a limit or of a key of it goes.
+type Pause struct {
+	ID                   string // the same over a restart, for as long as the pause lasts
+	Upstream, Limit, Key string // an empty Limit: the upstream; an empty Key: all of the limit
+	Since, Until         time.Time
+	// By is person; answer of the upstream; breaker: its circuit breaker is open, and Until is
+	// when the next probe is due; or restart: permits of attempts before it may be out.
+	By     string
+	Who    string // name of the person or the program; may be empty
+	Reason string // in words; may be empty
+	Status int    // of the answer
+}
+
+// identify sets the ID, which another pause of the same limit has not.
+func (p *Pause) identify() {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %d", p.By, p.Upstream, p.Limit, p.Key, p.Since.UnixMicro()))
+	p.ID = hex.EncodeToString(sum[:8])
+}
+
+// allPauses returns the pauses that hold now.
+func allPauses(now time.Time, l *loop) []Pause {
+	var all []Pause
+	add := func(p Pause) {
+		if p.Until.After(now) {
+			p.identify()
+			all = append(all, p)
+		}
+	}
+	for id, h := range l.pauses {
+		if id.limit != circuitHold {
+			add(Pause{Upstream: id.upstream, Limit: id.limit, Key: id.key, Since: h.Since, Until: h.Back, By: "person", Who: h.Who, Reason: h.Reason})
+		}
+	}
+	for _, u := range l.upstreams {
+		for at, p := range u.answerPauses.of {
+			add(Pause{Upstream: u.Name, Limit: pausedName(u, at.limit), Key: at.key, Since: p.since, Until: p.until, By: "answer", Reason: p.reason, Status: p.status})
+		}
+		for i := range u.limits {
+			p := restartPause(now, u, i)
+			add(Pause{Upstream: u.Name, Limit: u.limits[i].Name, Since: p.since, Until: p.until, By: "restart", Reason: p.reason})
+		}
+		if u.circuit.Open() {
+			add(Pause{Upstream: u.Name, Since: u.circuit.since, Until: later(u.circuit.Until(now), now.Add(1)), By: "breaker", Reason: u.circuit.reason})
+		}
+	}
+	slices.SortFunc(all, func(a, b Pause) int {
+		return cmp.Or(strings.Compare(a.Upstream, b.Upstream), strings.Compare(a.Limit, b.Limit), strings.Compare(a.Key, b.Key), strings.Compare(a.By, b.By))
+	})
+	return all
+}
+
+// pauseNamed returns a pause that a person can end.
+func pauseNamed(now time.Time, l *loop, id string) (Pause, error) {
+	all := allPauses(now, l)
+	i := slices.IndexFunc(all, func(p Pause) bool { return p.ID == id })
+	switch {
+	case i < 0:
+		return Pause{}, &Error{Reason: NotFound, Detail: fmt.Sprintf("there is no pause %q; it has ended, or another one has taken its place", id)}
+	case all[i].By == "restart":
+		return all[i], &Error{Reason: WrongState, Upstream: all[i].Upstream, Limit: all[i].Limit,
+			Detail: fmt.Sprintf("limit %q of upstream %q has permits out since before the restart, which only come back with time, at %s", all[i].Limit, all[i].Upstream, stamp(all[i].Until))}
+	}
+	return all[i], nil
+}
+
 // A pause is the reason why no call of an upstream, a limit or a key goes.
 type pause struct {
 	cause        Reason // byOperator, byAnswer or byRestart
+	who          string // a person; may be empty
 	reason       string // in words; may be empty
 	since, until time.Time
+	status       int // of the answer
+}
+
+// pauseBy returns the pause by a person that a hold keeps.
+func pauseBy(h lease.Hold) pause {
+	return pause{cause: byOperator, who: h.Who, reason: h.Reason, since: h.Since, until: h.Back}
 }
 
 // String says by whom, since when and why.
@@ -28,7 +102,7 @@ func (p pause) String() string {
 	s := "by an answer of the upstream"
 	switch p.cause {
 	case byOperator:
-		s = "by an operator"
+		s = "by " + cmp.Or(p.who, "an operator")
 	case byRestart:
 		s = "by the restart"
 	}
@@ -95,22 +169,27 @@ func pauseOn(now time.Time, u *upstreamState, limit int, key string) pause {
 		}
 	}
 	try(restartPause(now, u, limit))
-	name := ""
-	if limit > 0 {
-		name = u.limits[limit].Name
-	}
+	name := pausedName(u, limit)
 	for _, k := range []string{key, ""} {
 		try(u.answerPauses.of[streakKey{limit, k}])
 		h := u.loop.pauses[pauseID{u.Name, name, k}]
-		try(pause{byOperator, h.Reason, h.Since, h.Back})
+		try(pauseBy(h))
 	}
 	return longest
+}
+
+// pausedName returns the name by which a limit is paused: none for the upstream as a whole.
+func pausedName(u *upstreamState, limit int) string {
+	if limit == 0 {
+		return ""
+	}
+	return u.limits[limit].Name
 }
 
 // restartPause returns the pause of a limit whose permits may all be out since an earlier
 // process; its end is zero if there is none.
 func restartPause(now time.Time, u *upstreamState, limit int) pause {
-	return pause{byRestart, "permits of attempts before the restart may be out", u.loop.origin, u.ledger.HeldUntil(now, limit)}
+	return pause{cause: byRestart, reason: "permits of attempts before the restart may be out", since: u.loop.origin, until: u.ledger.HeldUntil(now, limit)}
 }
 
 // heldBy says what holds an upstream that sends no calls.
@@ -165,7 +244,7 @@ func shorter(now time.Time, l *loop, h lease.Hold) error {
 	if h.Key != "" {
 		what = fmt.Sprintf("key %q of %s", h.Key, what)
 	}
-	p := pause{byOperator, old.Reason, old.Since, old.Back}
+	p := pauseBy(old)
 	return &Error{Reason: WrongState, Upstream: h.Upstream, Limit: h.Limit,
 		Detail: fmt.Sprintf("%s is paused until %s already, and not only until %s; resume it first to shorten the pause (%v)", what, stamp(old.Back), stamp(h.Back), p)}
 }

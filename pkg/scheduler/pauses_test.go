@@ -92,7 +92,7 @@ func TestExpiredWhileHeld(t *testing.T) {
 				}()
 				if tt.pause {
 					time.Sleep(500 * ms)
-					if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Hour), "maintenance"); err != nil {
+					if err := s.Pause(t.Context(), Pause{Upstream: "api", Until: time.Now().Add(time.Hour), Reason: "maintenance"}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -132,7 +132,7 @@ func TestPausesAfterReload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, up(rules, app, key), func(t *testing.T, s *Scheduler, f *fake) {
-				if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(sec), "maintenance"); err != nil {
+				if err := s.Pause(t.Context(), Pause{Upstream: "api", Until: time.Now().Add(sec), Reason: "maintenance"}); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(2 * sec)
@@ -182,7 +182,7 @@ func TestPauseWhileTripped(t *testing.T) {
 		}
 		pause := func(limit string, d time.Duration) {
 			t.Helper()
-			if err := s.Pause(t.Context(), "api", limit, "", time.Now().Add(d), "maintenance"); err != nil {
+			if err := s.Pause(t.Context(), Pause{Upstream: "api", Limit: limit, Until: time.Now().Add(d), Reason: "maintenance"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -241,7 +241,7 @@ func TestRefusedForTheLongerPause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, Upstream{Limits: perSecond(9)}, func(t *testing.T, s *Scheduler, f *fake) {
 				for limit, d := range map[string]time.Duration{"": tt.whole, "app": tt.limit} {
-					if err := s.Pause(t.Context(), "api", limit, "", f.start.Add(d), "pause of "+limit); err != nil {
+					if err := s.Pause(t.Context(), Pause{Upstream: "api", Limit: limit, Until: f.start.Add(d), Reason: "pause of " + limit}); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -101,7 +101,7 @@ func TestNoPermitIdlesWhileACallCouldTakeIt(t *testing.T) {
 				case 0:
 					s.Cancel(t.Context(), ids[r.IntN(len(ids))])
 				case 1:
-					s.Pause(t.Context(), "api", limit, key, time.Now().Add(time.Duration(r.IntN(2000))*ms), "")
+					s.Pause(t.Context(), Pause{Upstream: "api", Limit: limit, Key: key, Until: time.Now().Add(time.Duration(r.IntN(2000)) * ms)})
 				case 2:
 					s.Resume(t.Context(), "api", limit, key)
 				}

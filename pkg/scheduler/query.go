@@ -46,9 +46,11 @@ func (s *Scheduler) stored(ctx context.Context, id string) (*Call, error) {
 }
 
 // onDisk returns a stored call that is not in memory as it stands: one that waits has its
-// ETA, and ends if its deadline has passed.
+// ETA, and ends if its deadline has passed; one that is unknown says what happens next.
 func (s *Scheduler) onDisk(ctx context.Context, c *Call) *Call {
 	switch {
+	case c.State == Unknown:
+		c.Pending = pendingOf(c, s.followUps.questions.progress(c.ID), s.followUps.repeatIsSafe(ctx, c))
 	case !c.Durable || c.State != Waiting:
 	case s.service(c.Upstream) == nil:
 		c.WaitingFor = &WaitingFor{Removed: true}
@@ -251,7 +253,7 @@ func (s *Scheduler) refresh(ctx context.Context, calls []*Call) (err error) {
 			if c := s.loop.calls[listed.ID]; c != nil {
 				calls[i] = describe(now, c.up, c)
 				calls[i].Response = nil
-			} else if listed.State == Waiting || listed.State == Sending {
+			} else if listed.State == Waiting || listed.State == Sending || listed.State == Unknown {
 				stored[i] = listed
 			}
 		}
@@ -259,7 +261,7 @@ func (s *Scheduler) refresh(ctx context.Context, calls []*Call) (err error) {
 		return err
 	}
 	for i, c := range stored {
-		if c.Durable && c.State == Waiting {
+		if c.Durable && c.State == Waiting || c.State == Unknown {
 			c = s.onDisk(ctx, c)
 		} else if c, err = s.stored(ctx, c.ID); errors.Is(err, ErrNotFound) {
 			c = nil

@@ -10,14 +10,16 @@ import (
 // counts such calls.
 const maxParted = 10000
 
-// questions are the unknown calls with business numbers that a notification can let be queried
-// at once: calls that are being queried, calls whose queries are used up, and the last calls
-// whose callers had their answers. There is one entry for a call, and none for a decided call.
+// questions are the unknown calls that are being queried, calls whose queries are used up, and,
+// of those with business numbers, the last calls whose callers had their answers. A notification can
+// let those with numbers be queried at once. There is one entry for a call, and none for a
+// decided call.
 type questions struct {
 	mu       sync.Mutex
 	byID     map[string]*question
 	byNumber map[numbered]map[*question]struct{}
-	parted   []string // ids of calls whose callers had their answers, the oldest first
+	parted   []string            // ids of calls whose callers had their answers, the oldest first
+	asked    map[string]*inquiry // queries by Ask that are under way, by id of their calls
 }
 
 // A numbered is a business number of an upstream.
@@ -25,13 +27,20 @@ type numbered struct{ upstream, name, value string }
 
 // A question is the entry of an unknown call.
 type question struct {
-	call *Call
-	now  chan struct{} // holds one value: ask without waiting
-	idle bool          // its queries have ended, and it is still unknown
+	call     *Call         // nil for one without numbers
+	now      chan struct{} // holds one value: ask without waiting
+	progress               // guarded by the mutex; idle: its queries have ended, and it is still unknown
+}
+
+// An inquiry is a query by Ask.
+type inquiry struct {
+	by   string
+	over chan struct{} // closed at its end
+	err  error         // why there was no answer; set before over is closed
 }
 
 func newQuestions() *questions {
-	return &questions{byID: make(map[string]*question), byNumber: make(map[numbered]map[*question]struct{})}
+	return &questions{byID: make(map[string]*question), byNumber: make(map[numbered]map[*question]struct{}), asked: make(map[string]*inquiry)}
 }
 
 // open returns the entry of a call that is queried from now on.
@@ -39,8 +48,65 @@ func (qs *questions) open(c *Call) *question {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	q := qs.add(c)
-	q.idle = false
+	q.progress = progress{}
 	return q
+}
+
+// entry returns the entry of a call, which may be new and is then idle.
+func (qs *questions) entry(c *Call) *question {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.byID[c.ID]
+	if q == nil {
+		q = qs.add(c)
+		q.idle = true
+	}
+	return q
+}
+
+// plan notes when the next query is due, of so many.
+func (qs *questions) plan(q *question, at time.Time, most int) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q.next, q.most = at, most
+}
+
+// made notes that a query is made now.
+func (qs *questions) made(q *question, now time.Time) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q.next, q.last = time.Time{}, now
+	q.progress.made++
+}
+
+// progress returns how far the queries about a call are.
+func (qs *questions) progress(id string) progress {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q := qs.byID[id]; q != nil {
+		return q.progress
+	}
+	return progress{idle: true}
+}
+
+// inquire returns the query by Ask about a call that is under way, or begins one.
+func (qs *questions) inquire(id, by string) (i *inquiry, begun bool) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if i = qs.asked[id]; i == nil {
+		i, begun = &inquiry{by: by, over: make(chan struct{})}, true
+		qs.asked[id] = i
+	}
+	return i, begun
+}
+
+// answered ends a query by Ask.
+func (qs *questions) answered(id string, i *inquiry, err error) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	i.err = err
+	delete(qs.asked, id)
+	close(i.over)
 }
 
 // part adds an entry of a call whose caller has its answer, unless there is one.
@@ -56,12 +122,15 @@ func (qs *questions) part(c *Call) {
 }
 
 // add returns the entry of a call, which may be new. Without numbers no notification can
-// find it.
+// find it, and it is not kept if its caller had the answer.
 func (qs *questions) add(c *Call) *question {
 	q := qs.byID[c.ID]
 	if q == nil {
-		q = &question{call: c, now: make(chan struct{}, 1)}
-		if len(c.Numbers) == 0 {
+		q = &question{now: make(chan struct{}, 1)}
+		switch {
+		case len(c.Numbers) > 0:
+			q.call = c
+		case !c.Async:
 			return q
 		}
 		if !c.Async {
@@ -93,6 +162,7 @@ func (qs *questions) rest(id string) (again bool) {
 		return false
 	}
 	q.idle = len(q.now) == 0
+	q.next = time.Time{}
 	return !q.idle
 }
 
@@ -109,6 +179,9 @@ func (qs *questions) remove(id string) {
 		return
 	}
 	delete(qs.byID, id)
+	if q.call == nil {
+		return
+	}
 	for name, value := range q.call.Numbers {
 		n := numbered{q.call.Upstream, name, value}
 		if delete(qs.byNumber[n], q); len(qs.byNumber[n]) == 0 {
@@ -152,9 +225,9 @@ func contradicts(a, b map[string]string) bool {
 	return false
 }
 
-// next waits until the next query is due: after a time, or early after a notification. Ok is false
+// wait waits until the next query is due: after a time, or early after a notification. Ok is false
 // if ctx ends before.
-func (q *question) next(ctx context.Context, wait time.Duration) (early, ok bool) {
+func (q *question) wait(ctx context.Context, wait time.Duration) (early, ok bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // TestNotifiedOnDisk: a notification finds a call that has left memory after its last query,
@@ -52,7 +53,7 @@ func TestNotifiedOnDisk(t *testing.T) {
 		w.answer(500, 503)
 		c = hand(t, s, "/pay")
 		time.Sleep(5 * time.Minute)
-		if _, err := s.Resolve(t.Context(), c.ID, scheduler.Failed, ""); err != nil {
+		if _, err := s.Resolve(t.Context(), c.ID, scheduler.Decision{As: upstream.Failed}); err != nil {
 			t.Fatal(err)
 		}
 		sent := w.sent("/query")

@@ -154,7 +154,7 @@ func TestNotifiedMeanwhile(t *testing.T) {
 		if n := len(s.followUps.questions.byID); n != 1 {
 			t.Fatalf("%d entries", n)
 		}
-		if _, err := s.Resolve(t.Context(), c.ID, Failed, "seen on the statement"); err != nil {
+		if _, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.Failed, Reason: "seen on the statement"}); err != nil {
 			t.Fatal(err)
 		}
 		sent := len(f.at())

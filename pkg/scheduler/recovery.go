@@ -179,12 +179,17 @@ func flightOf(now time.Time, c *Call) *flight {
 	if len(c.Attempts) == 0 {
 		return nil
 	}
-	f := &flight{firstSent: toMonotonic(now, c.Attempts[0].SentAt), endedBy: c.EndedBy}
+	f := &flight{endedBy: c.EndedBy}
+	retried, duplicate := c.retried()
 	for _, a := range c.Attempts {
+		if f.firstSent.IsZero() && a.N > duplicate {
+			f.firstSent = toMonotonic(now, a.SentAt)
+		}
+		doubtful, anew := a.Outcome == upstream.Unknown && !a.Resolved, a.N > retried
 		f.used = f.used || a.Status != 0 || a.Outcome != upstream.NotExecuted
-		f.repeat = a.Outcome == upstream.Unknown && !a.Resolved
-		f.maybe = f.maybe || f.repeat
-		if (f.repeat || a.Outcome == upstream.Failed) && !a.Resolved {
+		f.maybe = f.maybe || doubtful
+		f.repeat = doubtful && anew
+		if anew && (doubtful || a.Outcome == upstream.Failed && !a.Resolved) {
 			f.counted++
 		}
 	}

@@ -131,11 +131,11 @@ func TestEndedGetsAnUnknownCallAgain(t *testing.T) {
 		wait(t, s, second.ID)
 		d.so(t, "0s unknown", "0s unknown")
 		time.Sleep(sec)
-		if _, err := s.Resolve(t.Context(), first.ID, Failed, "asked"); err != nil {
+		if _, err := s.Resolve(t.Context(), first.ID, Decision{As: upstream.Failed, Reason: "asked"}); err != nil {
 			t.Fatal(err)
 		}
 		d.so(t, "0s unknown", "0s unknown", "1s failed")
-		if _, err := s.Resolve(t.Context(), second.ID, Waiting, "asked"); err != nil { // and is unknown again
+		if _, err := s.Resolve(t.Context(), second.ID, Decision{As: upstream.NotExecuted, Reason: "asked"}); err != nil { // and is unknown again
 			t.Fatal(err)
 		}
 		time.Sleep(sec)
@@ -155,7 +155,7 @@ func TestEndedIsNotToldOfThePast(t *testing.T) {
 		f.serve = func(int, *http.Request) answer { return answer{status: 502} }
 		c := wait(t, s, submit(t, s, Request{}).ID)
 		synctest.Wait()
-		if _, err := s.Resolve(t.Context(), c.ID, Done, "asked"); err != nil {
+		if _, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.Done, Reason: "asked"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)

@@ -34,7 +34,7 @@ func TestPausesOutliveAChangedWindow(t *testing.T) {
 		}
 		pause := func(limit, key string, at time.Duration) {
 			t.Helper()
-			if err := s.Pause(t.Context(), "api", limit, key, f.start.Add(at), ""); err != nil {
+			if err := s.Pause(t.Context(), Pause{Upstream: "api", Limit: limit, Key: key, Until: f.start.Add(at)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -169,7 +169,7 @@ func TestRemovedUpstream(t *testing.T) {
 		if c := s.mustGet(t, waits.ID); c.State != Waiting || c.WaitingFor == nil || !c.WaitingFor.Removed || !c.ETA.IsZero() {
 			t.Errorf("%+v", c)
 		}
-		if err := s.Pause(ctx, "api", "", "", time.Now().Add(time.Minute), ""); err != nil {
+		if err := s.Pause(ctx, Pause{Upstream: "api", Until: time.Now().Add(time.Minute)}); err != nil {
 			t.Error(err)
 		}
 		u.URL, u.Transport = "http://api.test", f

@@ -15,8 +15,8 @@ func badRequest(upstream, format string, args ...any) *Error {
 
 // checkRequest refuses a request that can never be a call.
 func checkRequest(sv *service, r *Request, wire *upstream.Request) *Error {
-	if r.Priority < -MaxPriority || r.Priority > MaxPriority {
-		return badRequest(r.Upstream, "priority is %d, must be from %d to %d", r.Priority, -MaxPriority, MaxPriority)
+	if refused := checkPriority(r); refused != nil {
+		return refused
 	}
 	if _, known := sv.Callbacks[r.Callback]; r.Callback != "" && !known {
 		return badRequest(r.Upstream, "callback %q is not one of upstream %q's callbacks in the configuration", r.Callback, r.Upstream)
@@ -30,15 +30,23 @@ func checkRequest(sv *service, r *Request, wire *upstream.Request) *Error {
 	return nil
 }
 
-// spanOf returns the earliest and the latest instant at which a call may be sent. Instants
+func checkPriority(r *Request) *Error {
+	if r.Priority < -MaxPriority || r.Priority > MaxPriority {
+		return badRequest(r.Upstream, "priority is %d, must be from %d to %d", r.Priority, -MaxPriority, MaxPriority)
+	}
+	return nil
+}
+
+// spanOf returns the earliest and the latest instant at which a call may be sent that was
+// accepted at an instant. Instants
 // of a request are on the wall clock; the results are on the monotonic one, which no
 // clock step moves.
-func spanOf(sv *service, now time.Time, r *Request) (earliest, deadline time.Time, refused *Error) {
+func spanOf(sv *service, now, accepted time.Time, r *Request) (earliest, deadline time.Time, refused *Error) {
 	earliest = now
 	if r.NotBefore.After(now) {
 		earliest = now.Add(r.NotBefore.Sub(now))
 	}
-	deadline = sv.validUntil(now, earliest.Add(sv.MaxAge))
+	deadline = sv.validUntil(accepted, earliest.Add(sv.MaxAge))
 	if deadline.Before(earliest) {
 		return earliest, deadline, badRequest(r.Upstream, "not_before %s is after %s, when the call's signature is stale (signature.life is %v)", stamp(earliest), stamp(deadline), sv.Signature.Life)
 	}

@@ -1,12 +1,14 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -131,32 +133,45 @@ func (f *followUps) queryUntilDecided(ctx context.Context, sv *service, c *Call,
 		if bounded && time.Until(latest) <= wait {
 			return
 		}
-		early, ok := q.next(ctx, wait)
+		f.questions.plan(q, time.Now().Add(wait), r.Queries)
+		early, ok := q.wait(ctx, wait)
 		if !ok {
 			return
 		}
 		if !early { // a query after a notification is an extra one
 			n++
 		}
-		if f.ask(ctx, sv, c, in, r) {
+		if over, _ := f.ask(ctx, inquest{sv, c, in, r, q, "", latest}); over {
 			return
 		}
 	}
 	f.s.log.Warn("a call stays of unknown outcome, no query decided it", "call", c.ID, "upstream", c.Upstream, "queries", r.Queries)
 }
 
+// An inquest is what it takes to query about an unknown call.
+type inquest struct {
+	service  *service
+	call     *Call
+	input    *upstream.Input
+	resolver *resolver
+	question *question
+	by       string    // the person that asks; empty for none
+	latest   time.Time // when the query may be sent; zero: at any time
+}
+
 // ask queries once about an unknown call, until ctx ends. Over is true if the call is decided, or
-// no further query can be made.
-func (f *followUps) ask(ctx context.Context, sv *service, c *Call, in *upstream.Input, r *resolver) (over bool) {
+// no further query can be made; the error says why there was no answer.
+func (f *followUps) ask(ctx context.Context, i inquest) (over bool, err error) {
+	c := i.call
 	log := f.s.log.With("call", c.ID, "upstream", c.Upstream)
-	query, err := r.query(in)
+	query, err := i.resolver.query(i.input)
 	if err != nil {
 		log.Error("a call of unknown outcome cannot be queried", "err", err)
-		return true
+		return true, badRequest(c.Upstream, "the query about call %s cannot be made: %v", c.ID, err)
 	}
-	query.Upstream, query.Priority = c.Upstream, DataPriority
-	query.Deadline, _ = ctx.Deadline()
-	query.origin = &origin{by: sv, resolves: c.ID}
+	query.Upstream, query.Priority, query.Deadline = c.Upstream, DataPriority, i.latest
+	query.origin = &origin{by: i.service, resolves: c.ID}
+	f.questions.made(i.question, time.Now())
 	asked, err := f.s.Submit(f.ctx, query) // not ctx: a query that is half accepted could not be withdrawn
 	if err == nil {
 		asked, err = f.s.Wait(ctx, asked.ID)
@@ -165,13 +180,52 @@ func (f *followUps) ask(ctx context.Context, sv *service, c *Call, in *upstream.
 		if f.ctx.Err() == nil && asked != nil { // decided; at a stop, the next process queries again
 			f.s.Cancel(f.ctx, asked.ID) // unless it has been sent: then it is answered in vain
 		}
-		return true
+		return true, errStopping(c.Upstream)
 	}
 	if err != nil {
 		log.Warn("a query about a call of unknown outcome was refused", "err", err)
-		return false
+		return false, err
 	}
-	return f.decide(c, in, r, asked)
+	if asked.Response == nil {
+		err = &Error{Reason: NoAnswer, Upstream: c.Upstream, Detail: fmt.Sprintf("query %s about call %s is %s and has no answer (%s); ask again later, or look the call up at the upstream", asked.ID, c.ID, asked.State, cmp.Or(asked.lastWords(), string(asked.Reason)))}
+	}
+	return f.decide(i, asked), err
+}
+
+// askNow begins a query by a person about an unknown call.
+func (f *followUps) askNow(ctx context.Context, c *Call, by string) (*inquiry, error) {
+	sv := f.s.service(c.Upstream)
+	if sv == nil {
+		return nil, notConfigured(c, "ask then; it can be resolved as done or failed now")
+	}
+	request := f.requestOf(ctx, c)
+	if request == nil {
+		return nil, wrongState(c, "its request was not kept, so there is nothing to make a query of; look it up at the upstream, and resolve it")
+	}
+	i := inquest{service: sv, call: c, input: upstream.NewInput(request), by: by}
+	if i.resolver = resolverOf(sv, i.input, sv.Signer != nil); i.resolver == nil {
+		return nil, wrongState(c, fmt.Sprintf("upstream %q has no query for it (resolve), or one that needs a signer; look it up at the upstream, and resolve it", c.Upstream))
+	}
+	asked, begun := f.questions.inquire(c.ID, by)
+	if !begun {
+		return asked, nil
+	}
+	refused := error(errStopping(c.Upstream))
+	f.s.loop.post(func(time.Time) {
+		if f.s.loop.stopping {
+			return
+		}
+		refused = nil
+		f.work.Go(func() {
+			i.question, i.latest = f.questions.entry(c), time.Now().Add(sv.MaxWait)
+			_, err := f.ask(f.ctx, i)
+			f.questions.answered(c.ID, asked, err)
+		})
+	})
+	if refused != nil {
+		f.questions.answered(c.ID, asked, refused)
+	}
+	return asked, nil
 }
 
 // queryOnce queries about an unknown call whose caller has its answer.
@@ -191,7 +245,7 @@ func (f *followUps) queryOnce(c *Call, q *question) {
 		f.questions.drop(c.ID)
 		return
 	}
-	f.ask(f.ctx, sv, c, in, r)
+	f.ask(f.ctx, inquest{service: sv, call: c, input: in, resolver: r, question: q})
 }
 
 // askFor queries about an unknown call whose caller waits, until the call is decided or the wait
@@ -215,29 +269,44 @@ func (f *followUps) askFor(ctx context.Context, sv *service, c *call, end *Call)
 }
 
 // decide resolves a call by the answer to a query about it, if that says enough.
-func (f *followUps) decide(c *Call, in *upstream.Input, r *resolver, query *Call) bool {
-	as, when := r.verdict(in, query.Response)
-	if as == "" || as == Waiting && !c.Async { // only its caller can send it again
+func (f *followUps) decide(i inquest, query *Call) bool {
+	c := i.call
+	as, when := i.resolver.verdict(i.input, query.Response)
+	again := as == upstream.NotExecuted
+	if as == "" || again && !c.Async { // only its caller can send it again
 		return false
 	}
-	if _, err := f.s.resolve(f.ctx, c.ID, as, fmt.Sprintf("query %s: %s", query.ID, when), c.Last().N); err != nil {
+	by := "query " + query.ID
+	if i.by != "" {
+		by += ", asked by " + i.by
+	}
+	if _, err := f.s.decide(f.ctx, c.ID, Decision{As: as, Attempt: c.Last().N, By: by, Reason: brief(when)}, false); err != nil {
 		f.s.log.Warn("a call of unknown outcome could not be resolved", "call", c.ID, "upstream", c.Upstream, "err", err)
-		return as != Waiting // the call may not go again: a later query may find it yet
+		return !again // the call may not go again: a later query may find it yet
 	}
 	return true
 }
 
-// verdict returns the state that the answer to a query gives a call, empty for none, and the
+// brief cuts a rule to the length of a reason, on one line.
+func brief(rule string) string {
+	rule = strings.Join(strings.Fields(rule), " ")
+	if len(rule) > maxReason {
+		rule = strings.ToValidUTF8(rule[:maxReason-len("…")], "") + "…"
+	}
+	return rule
+}
+
+// verdict returns the outcome that the answer to a query gives a call, empty for none, and the
 // rule that says so.
-func (r *resolver) verdict(in *upstream.Input, answer *Response) (as State, when string) {
+func (r *resolver) verdict(in *upstream.Input, answer *Response) (as upstream.Outcome, when string) {
 	if answer == nil {
 		return "", ""
 	}
 	rule := r.rules.Judge(in, answer.Status, answer.Headers, answer.Body)
-	if rule == nil {
+	if rule == nil || rule.Is == upstream.Unknown {
 		return "", ""
 	}
-	return map[upstream.Outcome]State{upstream.Done: Done, upstream.Failed: Failed, upstream.NotExecuted: Waiting}[rule.Is], rule.When
+	return rule.Is, rule.When
 }
 
 // settleBy settles the unknown call of an identity by the answer to a query that a caller has
@@ -258,10 +327,10 @@ func (f *followUps) settleBy(identity string, query *Call, answer *Response) {
 		return
 	}
 	as, when := r.verdict(in, answer)
-	if as != Done && as != Failed {
+	if as != upstream.Done && as != upstream.Failed {
 		return
 	}
-	if _, err := f.s.resolve(ctx, c.ID, as, fmt.Sprintf("query %s of a caller: %s", query.ID, when), c.Last().N); err != nil {
+	if _, err := f.s.decide(ctx, c.ID, Decision{As: as, Attempt: c.Last().N, By: "query " + query.ID + " of a caller", Reason: brief(when)}, false); err != nil {
 		f.s.log.Info("a caller's query could not settle a call of unknown outcome", "call", c.ID, "query", query.ID, "upstream", c.Upstream, "err", err)
 	}
 }

@@ -77,7 +77,7 @@ func TestResolve(t *testing.T) {
 				c := wait(t, s, submit(t, s, Request{Method: "POST", Target: "/pay", Body: []byte(`{"no":"N1"}`)}).ID)
 				synctest.Wait() // until the first query is submitted
 				time.Sleep(tt.after)
-				if got, err := s.Resolve(t.Context(), c.ID, Done, "seen on the statement"); err != nil || got.State != Done {
+				if got, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.Done, Reason: "seen on the statement"}); err != nil || got.State != Done {
 					t.Fatal(got, err)
 				}
 				time.Sleep(time.Minute)

@@ -139,7 +139,7 @@ func TestRepeatsThatAreHeldUpStayWithinRetention(t *testing.T) {
 			return answer{}
 		},
 		"paused": func(s *Scheduler, _ int) answer {
-			go s.Pause(t.Context(), "api", "", "", time.Now().Add(20*sec), "")
+			go s.Pause(t.Context(), Pause{Upstream: "api", Until: time.Now().Add(20 * sec)})
 			return answer{}
 		},
 	} {
@@ -233,7 +233,7 @@ func TestManyAttemptsStayUnknown(t *testing.T) {
 		if f := flightOf(time.Now(), c); !f.maybe || f.counted == 0 || !f.firstSent.Equal(c.Attempts[0].SentAt) {
 			t.Errorf("another process knows %+v of it", f)
 		}
-		decided, err := s.Resolve(t.Context(), c.ID, Waiting, "nothing came")
+		decided, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.NotExecuted, Reason: "nothing came"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -74,7 +74,7 @@ func New(c Config) (*Scheduler, error) {
 	s.journal = newJournal(c.Store, s.log)
 	s.loop = newLoop(s, c)
 	s.followUps = newFollowUps(s)
-	s.loop.after, s.loop.settleBy = s.followUps.after, s.followUps.settleBy
+	s.loop.after, s.loop.settleBy, s.loop.progress = s.followUps.after, s.followUps.settleBy, s.followUps.questions.progress
 	s.journal.onFail = func() {
 		s.stopping.Store(true)
 		s.loop.post(s.loop.stop)

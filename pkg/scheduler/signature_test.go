@@ -96,7 +96,7 @@ func TestOneTimeSignatures(t *testing.T) {
 				t.Errorf("status %d: %s after %d requests, want %s after one", status, c.State, len(f.at()), want)
 			}
 			if want == Unknown {
-				if _, err := s.Resolve(t.Context(), c.ID, Waiting, ""); reason(err) != WrongState || !strings.Contains(err.Error(), "one sending") {
+				if _, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.NotExecuted}); reason(err) != WrongState || !strings.Contains(err.Error(), "one sending") {
 					t.Errorf("sent again by hand: %v", err)
 				}
 			}

@@ -17,9 +17,10 @@ type UpstreamStatus struct {
 	State       string // up, paused, down, tripped, or removed from the configuration
 	PausedUntil time.Time
 	// Cause is answer, operator, restart (permits of attempts before it may be out), or down,
-	// failing or silent of its circuit breaker. Reason says why, and Since from when on, if
-	// that is known. While it is down or tripped, PausedUntil is when the next probe is due.
+	// failing or silent of its circuit breaker. Who is the operator, Reason says why, and Since
+	// from when on, if that is known. While it is down or tripped, PausedUntil is when the next probe is due.
 	Cause  string
+	Who    string
 	Reason string
 	Since  time.Time
 	// Pauses are those of its limits and their keys, the latest end first, 100 at most. While
@@ -86,7 +87,7 @@ func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 	until := u.pausedUntil(now)
 	if until.After(now) {
 		p := pauseOn(now, u, 0, "")
-		st.State, st.PausedUntil, st.Cause, st.Reason, st.Since = "paused", until, string(p.cause), p.reason, p.since
+		st.State, st.PausedUntil, st.Cause, st.Who, st.Reason, st.Since = "paused", until, string(p.cause), p.who, p.reason, p.since
 	}
 	st.Pauses = pausedLimits(now, u)
 	if u.circuit.Open() && !u.shut() {
@@ -132,7 +133,7 @@ func absentStatusOf(now time.Time, l *loop, name string) UpstreamStatus {
 	b := l.absent[name].backlog
 	st := UpstreamStatus{Name: name, State: "removed", Waiting: b.Waiting, Unknown: b.Unknown, Bytes: b.Bytes}
 	if h := l.pauses[pauseID{upstream: name}]; h.Back.After(now) {
-		st.PausedUntil, st.Cause, st.Reason, st.Since = h.Back, string(byOperator), h.Reason, h.Since
+		st.PausedUntil, st.Cause, st.Who, st.Reason, st.Since = h.Back, string(byOperator), h.Who, h.Reason, h.Since
 	}
 	return st
 }

@@ -42,6 +42,12 @@ type Store interface {
 	// List returns the calls that match a filter by growing id, at most Filter.Max,
 	// all if that is 0, beginning after Filter.After. They come without their Response.
 	List(ctx context.Context, f Filter) ([]*Call, error)
+	// Audit keeps a record, with a Seq above that of any other. No record is changed, and one is
+	// forgotten only for its age, or, by a store in memory, for the number of later ones.
+	Audit(ctx context.Context, r AuditRecord) error
+	// AuditLog returns the records that match a filter, the latest first, at most
+	// AuditFilter.Page of them.
+	AuditLog(ctx context.Context, f AuditFilter) ([]AuditRecord, error)
 	// Close ends the store. Nothing is called after it.
 	Close() error
 }

@@ -244,7 +244,7 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 		return nil, nil, refused
 	}
 	now := time.Now()
-	earliest, deadline, refused := spanOf(sv, now, &r)
+	earliest, deadline, refused := spanOf(sv, now, now, &r)
 	if refused != nil {
 		return nil, nil, refused
 	}

@@ -83,7 +83,7 @@ func TestRefusalsNameTheirReason(t *testing.T) {
 		if _, _, err := s.Do(t.Context(), Request{Upstream: "api", Target: "/", NotBefore: f.start.Add(time.Minute)}); reason(err) != PastDeadline {
 			t.Errorf("a not_before after max_wait: %v, want past_deadline", err)
 		}
-		s.Pause(t.Context(), "api", "app", "/a", f.start.Add(time.Hour), "")
+		s.Pause(t.Context(), Pause{Upstream: "api", Limit: "app", Key: "/a", Until: f.start.Add(time.Hour)})
 		if _, _, err := s.Do(t.Context(), Request{Upstream: "api", Target: "/a"}); reason(err) != Paused || !strings.Contains(err.Error(), `"/a"`) {
 			t.Errorf("a paused key: %v, want paused, and the key", err)
 		}
@@ -272,14 +272,14 @@ func TestReasonsOfEnds(t *testing.T) {
 			t.Errorf("cancelled by a person: %+v, %v", c, err)
 		}
 		late := submit(t, s, Request{Target: "/late", NotBefore: time.Now().Add(time.Minute)})
-		if err := s.Pause(t.Context(), "api", "app", "", time.Now().Add(time.Hour), ""); err != nil {
+		if err := s.Pause(t.Context(), Pause{Upstream: "api", Limit: "app", Until: time.Now().Add(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		if c := wait(t, s, late.ID); c.State != Expired || c.Reason != PastDeadline {
 			t.Errorf("no slot: %+v", c)
 		}
 		paused := submit(t, s, Request{Target: "/paused", NotBefore: time.Now().Add(time.Hour)})
-		if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(2*time.Hour), ""); err != nil {
+		if err := s.Pause(t.Context(), Pause{Upstream: "api", Until: time.Now().Add(2 * time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		if c := wait(t, s, paused.ID); c.State != Expired || c.Reason != Paused {

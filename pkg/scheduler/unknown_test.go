@@ -132,9 +132,9 @@ func TestUnknownCallsLeaveMemory(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second) // webhooks go
 		counts(t, s, "unknown", 200, 0, 200*handed)
-		for _, as := range []scheduler.State{scheduler.Done, scheduler.Failed} {
-			c, err := s.Resolve(t.Context(), ids[0], as, "it is in the list")
-			if err != nil || c.State != as || string(c.Response.Body) != "the answer" {
+		for _, as := range []upstream.Outcome{upstream.Done, upstream.Failed} {
+			c, err := s.Resolve(t.Context(), ids[0], scheduler.Decision{As: as, Reason: "it is in the list"})
+			if err != nil || c.State != scheduler.State(as) || string(c.Response.Body) != "the answer" {
 				t.Errorf("resolved as %s: %+v, %v", as, c, err)
 			}
 			ids = ids[1:]
@@ -145,7 +145,7 @@ func TestUnknownCallsLeaveMemory(t *testing.T) {
 		time.Sleep(time.Second)
 		counts(t, s, "two are decided", 198, 0, 198*handed)
 		w.answer(200, 0)
-		if _, err := s.Resolve(t.Context(), ids[0], scheduler.Waiting, ""); err != nil {
+		if _, err := s.Resolve(t.Context(), ids[0], scheduler.Decision{As: upstream.NotExecuted}); err != nil {
 			t.Error(err)
 		}
 		if c, err := s.Wait(t.Context(), ids[0]); err != nil || c.State != scheduler.Done || len(c.Attempts) != 2 {
@@ -154,7 +154,7 @@ func TestUnknownCallsLeaveMemory(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		counts(t, s, "one was sent again", 197, 0, 197*handed)
 		w.answer(500, 0)
-		if _, err := s.Resolve(t.Context(), ids[1], scheduler.Waiting, ""); err != nil {
+		if _, err := s.Resolve(t.Context(), ids[1], scheduler.Decision{As: upstream.NotExecuted}); err != nil {
 			t.Error(err)
 		}
 		if c, err := s.Wait(t.Context(), ids[1]); err != nil || c.State != scheduler.Unknown || len(c.Attempts) != 2 {
@@ -176,7 +176,7 @@ func TestUnknownCallsLeaveMemory(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		counts(t, s, "after a restart", 197, 0, 197*handed)
 		for _, id := range ids[1:] {
-			if _, err := s.Resolve(t.Context(), id, scheduler.Failed, ""); err != nil {
+			if _, err := s.Resolve(t.Context(), id, scheduler.Decision{As: upstream.Failed}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -226,12 +226,12 @@ func TestQueriesKeepACallInMemory(t *testing.T) {
 		answer := int64(len("the answer"))
 		undecided, decided := hand(t, s, "/pay").ID, hand(t, s, "/pay").ID
 		time.Sleep(5 * time.Second)
-		s.TakeUp("api")                                                           // late: the calls became unknown in this process
-		for _, as := range []scheduler.State{scheduler.Waiting, scheduler.Done} { // unknown again, and queried anew
+		s.TakeUp("api")                                                              // late: the calls became unknown in this process
+		for _, as := range []upstream.Outcome{upstream.NotExecuted, upstream.Done} { // unknown again, and queried anew
 			if st, _ := s.Status(t.Context(), "api"); st.Unknown != 2 || s.InMemory() != 2 || st.Bytes < 2*(handed+answer) {
 				t.Errorf("%+v and %d in memory, want two unknown calls", st, s.InMemory())
 			}
-			if _, err := s.Resolve(t.Context(), decided, as, ""); err != nil {
+			if _, err := s.Resolve(t.Context(), decided, scheduler.Decision{As: as}); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(3 * time.Second)
@@ -276,7 +276,7 @@ func TestUnknownCallsOfARemovedUpstream(t *testing.T) {
 		}
 		reload(other)
 		counts(t, s, "removed", 2, 0, 2*handed)
-		if _, err := s.Resolve(t.Context(), first, scheduler.Done, ""); err != nil {
+		if _, err := s.Resolve(t.Context(), first, scheduler.Decision{As: upstream.Done}); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Second)
@@ -284,13 +284,13 @@ func TestUnknownCallsOfARemovedUpstream(t *testing.T) {
 		if n := w.sent("/hook"); n != 3 {
 			t.Errorf("%d webhooks, want two of unknown calls and one of the decision", n)
 		}
-		if _, err := s.Resolve(t.Context(), second, scheduler.Waiting, ""); err == nil || !strings.Contains(err.Error(), "is not configured") {
+		if _, err := s.Resolve(t.Context(), second, scheduler.Decision{As: upstream.NotExecuted}); err == nil || !strings.Contains(err.Error(), "is not configured") {
 			t.Errorf("a call of an upstream that is not configured goes again: %v", err)
 		}
 		reload(w.upstream(false))
 		counts(t, s, "there again", 1, 0, handed)
 		reload(other)
-		if _, err := s.Resolve(t.Context(), second, scheduler.Failed, ""); err != nil {
+		if _, err := s.Resolve(t.Context(), second, scheduler.Decision{As: upstream.Failed}); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Second)
@@ -316,7 +316,7 @@ func TestDecisionsOnDisk(t *testing.T) {
 		s.Close()
 
 		s, _ = start(map[string]scheduler.Upstream{"other": upstreamAt("other")})
-		if _, err := s.Resolve(t.Context(), pay, scheduler.Done, ""); err != nil {
+		if _, err := s.Resolve(t.Context(), pay, scheduler.Decision{As: upstream.Done}); err != nil {
 			t.Error(err)
 		}
 		if err := s.Reload(t.Context(), scheduler.Config{Upstreams: w.upstream(false)}); err != nil {
@@ -324,10 +324,10 @@ func TestDecisionsOnDisk(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		counts(t, s, "one of two is decided", 1, 0, handed+int64(len("card")-len("pay")))
-		if _, err := s.Resolve(t.Context(), card, scheduler.Waiting, ""); err == nil {
+		if _, err := s.Resolve(t.Context(), card, scheduler.Decision{As: upstream.NotExecuted}); err == nil {
 			t.Error("a call whose request is nowhere waits again")
 		}
-		if _, err := s.Resolve(t.Context(), card, scheduler.Failed, ""); err != nil {
+		if _, err := s.Resolve(t.Context(), card, scheduler.Decision{As: upstream.Failed}); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Second)
@@ -349,7 +349,7 @@ func TestDecisionsInTurn(t *testing.T) {
 		id := hand(t, s, "/pay").ID
 		again := func() {
 			t.Helper()
-			if _, err := s.Resolve(t.Context(), id, scheduler.Waiting, ""); err != nil {
+			if _, err := s.Resolve(t.Context(), id, scheduler.Decision{As: upstream.NotExecuted}); err != nil {
 				t.Error(err)
 			}
 			synctest.Wait()

@@ -162,6 +162,34 @@ func (u *upstreamState) endBy(now time.Time, c *call, by string) {
 	}
 }
 
+// edit stores a change of a waiting call, and puts it into its place then. Meanwhile the call is
+// being sent to all others, so that nothing else is decided.
+func (u *upstreamState) edit(now time.Time, c *call, next *Call, earliest time.Time, recorded chan struct{}) {
+	u.leave(now, c)
+	u.setPhase(c, recording)
+	c.change().State = Sending
+	u.loop.record(now, c, next, func(now time.Time) {
+		defer close(recorded)
+		c.item.Priority, c.due = c.Priority, earliest.Sub(u.loop.origin)
+		if c.due > now.Sub(u.loop.origin)+horizon && c.pages() && !c.noBody && c.history().endedBy == "" {
+			u.setPhase(c, waiting)
+			u.park(c)
+			return
+		}
+		u.resume(now, c)
+	})
+}
+
+// park leaves a waiting call to the disk. It comes back before its time, with its watchers.
+func (u *upstreamState) park(c *call) {
+	if c.ended != nil {
+		u.loop.watched[c.ID] = &watch{ended: c.ended, callers: 1}
+		c.ended = nil
+	}
+	u.forget(c)
+	u.window.Park()
+}
+
 // expire ends a call that may not wait any longer.
 func (u *upstreamState) expire(now time.Time, c *call) {
 	c.because(PastDeadline)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 func TestCallbacks(t *testing.T) {
@@ -60,7 +62,7 @@ func TestCallbacks(t *testing.T) {
 		c = wait(t, s, submit(t, s, Request{Callback: "shop"}).ID)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if _, err := s.Resolve(t.Context(), c.ID, Failed, ""); err != nil {
+		if _, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.Failed}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

@@ -147,7 +147,7 @@ func BenchmarkSubmit(b *testing.B) {
 		b.Fatal(err)
 	}
 	run("known, done", func() int64 { return -(next.Add(1) % keys) })
-	if err := s.Pause(b.Context(), "api", "", "", time.Now().Add(time.Hour), ""); err != nil {
+	if err := s.Pause(b.Context(), scheduler.Pause{Upstream: "api", Until: time.Now().Add(time.Hour)}); err != nil {
 		b.Fatal(err)
 	}
 	next.Store(0)

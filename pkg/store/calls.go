@@ -82,7 +82,7 @@ type transition struct {
 var updates = func() map[transition]string {
 	all := make(map[transition]string)
 	for _, t := range []transition{{}, {ends: true}, {answered: true}, {true, true}} {
-		set := "state = ?, async = ?, epoch = iif(?, ?, epoch), ended_at = ?, attempts = ?, spent = ?, due = ?, deadline = ?, wake = iif(wake < 0 AND ?, wake, ?), sum = ?"
+		set := "state = ?, rank = ?, async = ?, epoch = iif(?, ?, epoch), not_before = ?, ended_at = ?, attempts = ?, spent = ?, due = ?, deadline = ?, wake = iif(wake < 0 AND ?, wake, ?), sum = ?"
 		if t.ends {
 			set += ", method = NULL, target = NULL, headers = NULL, body = NULL, sealed = NULL, request_sum = NULL"
 		}
@@ -102,7 +102,7 @@ func (c *conn) update(call *scheduler.Call, r *row, response *content, stayBound
 		return false, err
 	}
 	t := transition{ends: call.State.Finished(), answered: response != nil && !c.lowSpace}
-	args := append(make([]any, 0, maxArgs), r.state, r.async, sent > 0, c.epoch, r.ended, r.attempts, r.spent, r.due, r.deadline, stayBound, r.wake, r.sum)
+	args := append(make([]any, 0, maxArgs), r.state, r.rank, r.async, sent > 0, c.epoch, r.notBefore, r.ended, r.attempts, r.spent, r.due, r.deadline, stayBound, r.wake, r.sum)
 	if t.answered {
 		args = append(args, response.status, response.headers, response.body, response.truncated, response.encrypted, response.sum)
 	}

@@ -104,6 +104,19 @@ func (d *DB) Record(ctx context.Context, call *scheduler.Call) error {
 	}})
 }
 
+// Audit implements [scheduler.Store]. There is room for a record also when the disk is full, as a
+// pause may be all the more urgent then.
+func (d *DB) Audit(ctx context.Context, r scheduler.AuditRecord) error {
+	return d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
+		if err := c.one("SELECT coalesce(max(seq), 0) + 1 FROM audit", nil, &r.Seq); err != nil {
+			return nil, err
+		}
+		e := encodeAudit(c.codec, r)
+		return nil, c.exec("INSERT INTO audit VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+			e.Seq, micros(e.At), e.Actor, e.Role, e.Via, e.Action, e.Upstream, e.Call, e.Limit, e.Key, e.Before, e.After, e.Reason, auditSum(c.codec, r))
+	}})
+}
+
 // Recover implements [scheduler.Durable].
 func (d *DB) Recover(ctx context.Context, recent time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (*scheduler.Recovered, error) {
 	var state *scheduler.Recovered

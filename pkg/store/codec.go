@@ -80,6 +80,9 @@ const (
 	spentKind    kind = "spent"
 	keyKind      kind = "key"
 	whyKind      kind = "why" // of a pause
+	whoKind      kind = "who" // likewise
+	decidedKind  kind = "decisions"
+	auditKind    kind = "audit"
 	numbersKind  kind = "numbers"
 	proofKind    kind = "proof" // of a seal that binds no rows
 	boundKind    kind = "bound" // of one that does

@@ -43,7 +43,7 @@ func Example() {
 	}
 	ctx := context.Background()
 	s := start()
-	s.Pause(context.Background(), "pay", "", "", time.Now().Add(time.Hour), "") // so that it is not sent yet
+	s.Pause(context.Background(), scheduler.Pause{Upstream: "pay", Until: time.Now().Add(time.Hour)}) // so that it is not sent yet
 	call, err := s.Submit(ctx, scheduler.Request{Upstream: "pay", Method: "POST", Target: "/refunds", Body: []byte(`{"amount":2}`)})
 	if err != nil {
 		fmt.Println(err)

@@ -96,6 +96,9 @@ func (f *File) Check(ctx context.Context) (calls int, err error) {
 			faults = append(faults, err)
 		}
 	}
+	if err := checkAudit(ctx, f.db, f.codec); err != nil {
+		faults = append(faults, err)
+	}
 	err = f.each(ctx, func(r *row) error {
 		calls++
 		if _, err := r.withResponse(ctx, f.db, f.codec); err != nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -14,7 +15,8 @@ import (
 // the scheduler's types, which may change freely.
 
 // A storedAttempt is an element of the column attempts. One without a number is the last,
-// and no attempt: it has the reason why the call ended, or the call that ended it.
+// and no attempt: it has the reason why the call ended, the call that ended it, and the decisions
+// about the call.
 type storedAttempt struct {
 	N        int       `json:"n,omitzero"`
 	SentAt   time.Time `json:"sent_at,omitzero"`
@@ -24,13 +26,56 @@ type storedAttempt struct {
 	Reason   string    `json:"reason,omitempty"`
 	Resolved bool      `json:"resolved,omitempty"`
 	EndedBy  string    `json:"ended_by,omitempty"`
+
+	Decisions []storedDecision `json:"decisions,omitempty"`
+	Sealed    string           `json:"sealed,omitempty"` // the decisions in a sealed file: JSON, encrypted, in base64
 }
 
-// encodeAttempts returns the text of the column attempts: of the attempts of a call, and of
-// the reason why it ended.
-func encodeAttempts(c *scheduler.Call) (string, error) {
-	attempts, ended := c.Attempts, storedAttempt{Reason: string(c.Reason), EndedBy: c.EndedBy}
-	if len(attempts) == 0 && ended == (storedAttempt{}) {
+// A storedDecision is a decision about an unknown call.
+type storedDecision struct {
+	At        time.Time `json:"at"`
+	By        string    `json:"by,omitempty"`
+	Attempt   int       `json:"attempt,omitzero"`
+	As        string    `json:"as"`
+	Reason    string    `json:"reason,omitempty"`
+	Duplicate bool      `json:"accept_duplicate,omitempty"`
+}
+
+// encodeDecisions puts the decisions about a call into the last element of its attempts.
+func encodeDecisions(c *codec, call *scheduler.Call, last *storedAttempt) error {
+	for _, d := range call.Decisions {
+		last.Decisions = append(last.Decisions, storedDecision{At: d.At.UTC(), By: d.By, Attempt: d.Attempt, As: string(d.As), Reason: d.Reason, Duplicate: d.AcceptDuplicate})
+	}
+	if c.macs == nil || len(call.Decisions) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(last.Decisions)
+	last.Decisions, last.Sealed = nil, c.encryptText(string(text), call.ID, decidedKind)
+	return err
+}
+
+func decodeDecisions(c *codec, last *storedAttempt, call *scheduler.Call) error {
+	stored := last.Decisions
+	if last.Sealed != "" {
+		text, err := c.decryptText(last.Sealed, call.ID, decidedKind)
+		if err != nil {
+			return fmt.Errorf("decisions about call %s: %w", call.ID, err)
+		}
+		if err := json.Unmarshal([]byte(text), &stored); err != nil {
+			return err
+		}
+	}
+	for _, d := range stored {
+		call.Decisions = append(call.Decisions, scheduler.Decision{At: d.At, By: d.By, Attempt: d.Attempt, As: upstream.Outcome(d.As), Reason: d.Reason, AcceptDuplicate: d.Duplicate})
+	}
+	return nil
+}
+
+// encodeAttempts returns the text of the column attempts: of the attempts of a call, of
+// the reason why it ended, and of the decisions about it.
+func encodeAttempts(d *codec, c *scheduler.Call) (string, error) {
+	attempts, more := c.Attempts, c.Reason != "" || c.EndedBy != "" || len(c.Decisions) > 0
+	if len(attempts) == 0 && !more {
 		return "[]", nil
 	}
 	stored := make([]storedAttempt, len(attempts))
@@ -41,15 +86,19 @@ func encodeAttempts(c *scheduler.Call) (string, error) {
 			Status: a.Status, Outcome: string(a.Outcome), Reason: a.Reason, Resolved: a.Resolved,
 		}
 	}
-	if ended != (storedAttempt{}) {
-		stored = append(stored, ended)
+	if more {
+		last := storedAttempt{Reason: string(c.Reason), EndedBy: c.EndedBy}
+		if err := encodeDecisions(d, c, &last); err != nil {
+			return "", err
+		}
+		stored = append(stored, last)
 	}
 	text, err := json.Marshal(stored)
 	return string(text), err
 }
 
 // decodeAttempts sets the fields of a call that the column attempts has.
-func decodeAttempts(text string, c *scheduler.Call) error {
+func decodeAttempts(d *codec, text string, c *scheduler.Call) error {
 	c.Attempts = []scheduler.Attempt{}
 	if text == "[]" {
 		return nil
@@ -60,6 +109,9 @@ func decodeAttempts(text string, c *scheduler.Call) error {
 	}
 	if n := len(stored); n > 0 && stored[n-1].N == 0 {
 		c.Reason, c.EndedBy = scheduler.Reason(stored[n-1].Reason), stored[n-1].EndedBy
+		if err := decodeDecisions(d, &stored[n-1], c); err != nil {
+			return err
+		}
 		stored = stored[:n-1]
 	}
 	attempts := make([]scheduler.Attempt, len(stored))

@@ -62,18 +62,26 @@ func TestFormatOfAttempts(t *testing.T) {
 		"none":    {},
 		"left":    {},
 		"ended":   {},
+		"decided": {{N: 1, SentAt: sampleTime.Truncate(time.Second)}},
 	} {
 		c := &scheduler.Call{Attempts: attempts}
 		c.Reason = map[string]scheduler.Reason{"full": scheduler.PastDeadline, "left": scheduler.Gone}[name]
 		if name == "ended" {
 			c.EndedBy = "019d0000-0000-7000-8000-000000000000"
 		}
-		text, err := encodeAttempts(c)
+		if name == "decided" {
+			c.Decisions = []scheduler.Decision{
+				{At: sampleTime, By: "alice", Attempt: 1, As: upstream.Unknown, Reason: `no "answer"`, AcceptDuplicate: true},
+				{At: sampleTime, As: upstream.Done},
+			}
+		}
+		d := &codec{}
+		text, err := encodeAttempts(d, c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		golden(t, "attempts-"+name, text)
-		if got := new(scheduler.Call); decodeAttempts(text, got) != nil || !reflect.DeepEqual(got, c) {
+		if got := new(scheduler.Call); decodeAttempts(d, text, got) != nil || !reflect.DeepEqual(got, c) {
 			t.Errorf("%s: read as %+v, want %+v", name, got, c)
 		}
 	}
@@ -144,7 +152,7 @@ func TestFormatOfRows(t *testing.T) {
 		"full": {full,
 			&upstream.Request{Method: "POST", Target: "/pay?n=1", Header: http.Header{"X-A": {"1", `"<2>"`}}, Body: []byte("body \x00\xff")},
 			&scheduler.Response{Status: 200, Headers: http.Header{"X-B": {"3"}}, Body: []byte("answer"), Truncated: true},
-			lease.Hold{ID: 7, Upstream: "api", Limit: "app", Key: "k", Every: true, Permits: 2, Back: sampleTime, Paused: true, Since: sampleTime, Reason: "maintenance"}},
+			lease.Hold{ID: 7, Upstream: "api", Limit: "app", Key: "k", Every: true, Permits: 2, Back: sampleTime, Paused: true, Since: sampleTime, Who: "alice", Reason: "maintenance"}},
 		"minimal": {minimal, &upstream.Request{Method: "GET", Target: "/"}, &scheduler.Response{Status: 204}, lease.Hold{ID: 8, Upstream: "api", Limit: "app", Permits: 1}},
 	} {
 		var text strings.Builder
@@ -193,7 +201,7 @@ func TestFormatOfWords(t *testing.T) {
 // TestDamagedJSON: a column that is no JSON is an error, not an empty value.
 func TestDamagedJSON(t *testing.T) {
 	for _, text := range []string{"", "[", "{}", "[1]"} {
-		if got := new(scheduler.Call); decodeAttempts(text, got) == nil {
+		if got := new(scheduler.Call); decodeAttempts(&codec{}, text, got) == nil {
 			t.Errorf("attempts %q are read as %+v", text, got)
 		}
 		if got, err := decodeHolds(text, "api"); err == nil && text != "" {

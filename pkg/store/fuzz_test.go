@@ -233,7 +233,7 @@ func changeRows(path string, o Options, rows [][]byte) {
 	for holds.Next() {
 		var h lease.Hold
 		var back, sum, since int64
-		if holds.Scan(&h.ID, &h.Upstream, &h.Limit, &h.Key, &h.Every, &h.Permits, &back, &h.Paused, &sum, &since, &h.Reason) == nil {
+		if holds.Scan(&h.ID, &h.Upstream, &h.Limit, &h.Key, &h.Every, &h.Permits, &back, &h.Paused, &sum, &since, &h.Reason, &h.Who) == nil {
 			codec.decryptHold(&h)
 			h.Back, h.Since = instant(back), instant(since)
 			sums[h.ID] = codec.holdSum(h)

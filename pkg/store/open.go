@@ -96,7 +96,7 @@ func (d *DB) begin(path string, o Options, from origin, restored string) (err er
 	c.file, c.restored = d.identity.id, restored
 	d.writer = newWriter(path, o, c, from, d.failure, d.identity, d.note, reserve)
 	go d.writer.run()
-	d.sweeper.Go((&sweeper{writer: d.writer, keepCalls: o.KeepCalls, keepKeys: o.KeepKeys}).run)
+	d.sweeper.Go((&sweeper{writer: d.writer, keepCalls: o.KeepCalls, keepKeys: o.KeepKeys, keepAudit: o.KeepAudit}).run)
 	return nil
 }
 

@@ -196,7 +196,7 @@ func TestOlderProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec("DELETE FROM meta WHERE name IN ('file', 'base'); DROP INDEX settled; DROP VIEW readable; DROP VIEW out_now; DROP VIEW current; ALTER TABLE calls DROP COLUMN numbers; ALTER TABLE keys DROP COLUMN ended_by; ALTER TABLE quota DROP COLUMN since; ALTER TABLE quota DROP COLUMN reason; DROP INDEX untold_at; ALTER TABLE untold DROP COLUMN tell_at; ALTER TABLE untold DROP COLUMN failures; " +
+	if _, err := db.Exec("DELETE FROM meta WHERE name IN ('file', 'base'); DROP INDEX settled; DROP TABLE audit; DROP VIEW audit_log; ALTER TABLE quota DROP COLUMN who; DROP VIEW readable; DROP VIEW out_now; DROP VIEW current; ALTER TABLE calls DROP COLUMN numbers; ALTER TABLE keys DROP COLUMN ended_by; ALTER TABLE quota DROP COLUMN since; ALTER TABLE quota DROP COLUMN reason; DROP INDEX untold_at; ALTER TABLE untold DROP COLUMN tell_at; ALTER TABLE untold DROP COLUMN failures; " +
 		first[`view "readable"`].sql + "; " + first[`view "out_now"`].sql + "; " + first[`view "current"`].sql + "; DELETE FROM goose_db_version WHERE version_id > 1"); err != nil {
 		t.Fatal(err)
 	}
@@ -215,6 +215,9 @@ func TestOlderProgram(t *testing.T) {
 	}
 	if d, _, err = life(path, Options{}); err != nil {
 		t.Fatal(err)
+	}
+	if err := d.Audit(t.Context(), scheduler.AuditRecord{At: time.Now(), Action: "pause"}); err != nil {
+		t.Error(err)
 	}
 	copied, alone := copyOf(t, d, filepath.Join(t.TempDir(), "copied.db")), filepath.Join(t.TempDir(), "alone.db")
 	if _, err := d.Accept(t.Context(), storetest.NewEntry(1)); err != nil {

@@ -10,7 +10,7 @@ import (
 // insertHold adds a row to quota; insert is INSERT or INSERT OR IGNORE.
 func (c *conn) insertHold(insert string, h lease.Hold) error {
 	h = c.hold(h)
-	return c.exec(insert+" INTO quota VALUES (?,?,?,?,?,?,?,?,?,?,?)", h.ID, h.Upstream, h.Limit, c.codec.encodeKey(h), h.Every, h.Permits, micros(h.Back), h.Paused, c.codec.holdSum(h), micros(h.Since), c.codec.encodeWhy(h))
+	return c.exec(insert+" INTO quota VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", h.ID, h.Upstream, h.Limit, c.codec.encodeKey(h), h.Every, h.Permits, micros(h.Back), h.Paused, c.codec.holdSum(h), micros(h.Since), c.codec.encodeWhy(h), c.codec.encodeWho(h))
 }
 
 // settleHolds stores when permits come back.
@@ -46,7 +46,7 @@ func (c *conn) replaceHolds(holds []lease.Hold) error {
 	return c.set("epoch", c.epoch)
 }
 
-const selectHolds = "SELECT id, upstream, name, key, every, permits, back, paused, sum, since, reason FROM quota"
+const selectHolds = "SELECT id, upstream, name, key, every, permits, back, paused, sum, since, reason, who FROM quota"
 
 // holds returns all of quota.
 func (c *conn) holds() ([]lease.Hold, error) {
@@ -63,7 +63,7 @@ func scanHolds(rows *sql.Rows, d *codec) ([]lease.Hold, error) {
 	for rows.Next() {
 		var h lease.Hold
 		var back, sum, since int64
-		if err := rows.Scan(&h.ID, &h.Upstream, &h.Limit, &h.Key, &h.Every, &h.Permits, &back, &h.Paused, &sum, &since, &h.Reason); err != nil {
+		if err := rows.Scan(&h.ID, &h.Upstream, &h.Limit, &h.Key, &h.Every, &h.Permits, &back, &h.Paused, &sum, &since, &h.Reason, &h.Who); err != nil {
 			return nil, err
 		}
 		h.Back, h.Since = instant(back), instant(since)

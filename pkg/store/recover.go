@@ -186,7 +186,7 @@ func (r *recovery) doubtCopied() error {
 				return err
 			}
 			if last := c.Last(); last == nil || !last.EndedAt.IsZero() {
-				c.Attempts = append(c.Attempts, scheduler.Attempt{N: len(c.Attempts) + 1, SentAt: instant(max(r.mark.wall, row.accepted))})
+				c.Attempts = append(c.Attempts, scheduler.Attempt{N: next(last), SentAt: instant(max(r.mark.wall, row.accepted))})
 			}
 			if err := r.doubt(row, c, wasCopied); err != nil {
 				return err
@@ -194,6 +194,14 @@ func (r *recovery) doubtCopied() error {
 			seq = row.seq
 		}
 	}
+}
+
+// next is the number of the attempt that follows another one, nil for none.
+func next(last *scheduler.Attempt) int {
+	if last == nil {
+		return 1
+	}
+	return last.N + 1
 }
 
 // doubt makes a call unknown that may have been executed, unless it may be repeated.

@@ -60,7 +60,7 @@ func (r *row) checksum(d *codec) int64 {
 
 // row returns the columns that change with a call.
 func (k clock) row(c *scheduler.Call, d *codec) (*row, error) {
-	attempts, err := encodeAttempts(c)
+	attempts, err := encodeAttempts(d, c)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (r *row) call(d *codec) (*scheduler.Call, error) {
 	if c.Numbers, err = decodeNumbers(r.named); err != nil {
 		return nil, err
 	}
-	if err := decodeAttempts(r.attempts, c); err != nil {
+	if err := decodeAttempts(d, r.attempts, c); err != nil {
 		return nil, err
 	}
 	if c.Outstanding, err = d.decodeSpent(r.id, r.spent, r.upstream); err != nil {

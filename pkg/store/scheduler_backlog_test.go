@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // TestBacklogOnDisk submits far more calls of one key than are kept in memory. They
@@ -26,7 +27,7 @@ func TestBacklogOnDisk(t *testing.T) {
 		path, up := filepath.Join(dir, "backlog.db"), &log{}
 		limit := scheduler.Limit{Name: "key", PerKey: `query("key")`, Calls: 100, Window: time.Second}
 		s := startProcess(t, path, up, limit)
-		s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Minute), "")
+		s.Pause(t.Context(), scheduler.Pause{Upstream: "api", Until: time.Now().Add(time.Minute)})
 		var last *scheduler.Call
 		for n := range calls {
 			last = hand(t, s, scheduler.Request{Target: fmt.Sprintf("/a%05d?key=a", n)})
@@ -152,7 +153,7 @@ func TestAskedAtTheStart(t *testing.T) {
 		path, up := filepath.Join(dir, "asked.db"), &log{}
 		limit := scheduler.Limit{Name: "app", Calls: 100, Window: time.Second}
 		s := startProcess(t, path, up, limit)
-		s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Hour), "")
+		s.Pause(t.Context(), scheduler.Pause{Upstream: "api", Until: time.Now().Add(time.Hour)})
 		var ids []string
 		for n := range calls {
 			ids = append(ids, hand(t, s, scheduler.Request{Target: fmt.Sprintf("/a%05d", n)}).ID)
@@ -171,7 +172,7 @@ func TestAskedAtTheStart(t *testing.T) {
 				go s.Wait(ctx, id)
 				continue
 			case 2:
-				if _, err := s.Resolve(t.Context(), id, scheduler.Done, ""); !errors.Is(err, scheduler.WrongState) {
+				if _, err := s.Resolve(t.Context(), id, scheduler.Decision{As: upstream.Done}); !errors.Is(err, scheduler.WrongState) {
 					t.Errorf("resolve of a waiting call: %v", err)
 				}
 				continue
@@ -225,7 +226,7 @@ func TestWaitForACallOnDisk(t *testing.T) {
 		wait(scheduler.Request{Target: "/sent"}, scheduler.Done, 2*time.Minute)
 		wait(scheduler.Request{Target: "/late", Deadline: begin.Add(40 * time.Second)}, scheduler.Expired, 42*time.Second)
 		gone := wait(scheduler.Request{Target: "/gone"}, scheduler.Cancelled, 6*time.Second)
-		s.Pause(t.Context(), "api", "", "", begin.Add(time.Minute), "")
+		s.Pause(t.Context(), scheduler.Pause{Upstream: "api", Until: begin.Add(time.Minute)})
 		time.Sleep(5 * time.Second)
 		if _, err := s.Cancel(t.Context(), gone.ID); err != nil {
 			t.Error(err)
@@ -259,7 +260,7 @@ func TestRowsGrowOld(t *testing.T) {
 		up, d := &log{}, slowFetches{openTest(t, filepath.Join(dir, "old.db")), rand.New(rand.NewPCG(1, 1)), &sync.Mutex{}}
 		s := startOn(t, d, up, scheduler.Limit{Name: "app", Calls: 100, Window: time.Second})
 		defer s.Close()
-		s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Hour), "")
+		s.Pause(t.Context(), scheduler.Pause{Upstream: "api", Until: time.Now().Add(time.Hour)})
 		var ids []string
 		for n := range calls {
 			ids = append(ids, hand(t, s, scheduler.Request{Target: fmt.Sprintf("/a%05d", n)}).ID)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // endedOn starts a process whose ends handle gets.
@@ -128,7 +129,7 @@ func TestEndedAfterACrash(t *testing.T) {
 			return nil
 		})
 		synctest.Wait()
-		if _, err := s.Resolve(t.Context(), id, scheduler.Done, "asked"); err != nil {
+		if _, err := s.Resolve(t.Context(), id, scheduler.Decision{As: upstream.Done, Reason: "asked"}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

@@ -135,7 +135,7 @@ func TestQuerySettlesStoredCalls(t *testing.T) {
 			}
 			_, query := do(t, s, "/query?about="+about)
 			got, err := s.Get(t.Context(), c.ID)
-			if err != nil || got.State != want || want == scheduler.Done && !strings.Contains(got.Last().Reason, query.ID) {
+			if err != nil || got.State != want || want == scheduler.Done && (len(got.Decisions) != 1 || !strings.Contains(got.Decisions[0].By, query.ID)) {
 				t.Errorf("%s: %+v, %v; want %s by query %s", about, got, err, want, query.ID)
 			}
 		}

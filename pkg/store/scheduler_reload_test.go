@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // A hooked store calls a function after an Accept or a Fetch, and before a Record.
@@ -171,7 +172,7 @@ func TestWaitDuringADecision(t *testing.T) {
 			}()
 			time.Sleep(time.Second)
 		}
-		if _, err := s.Resolve(t.Context(), c.ID, scheduler.Done, "it is in the list"); err != nil {
+		if _, err := s.Resolve(t.Context(), c.ID, scheduler.Decision{As: upstream.Done, Reason: "it is in the list"}); err != nil {
 			t.Fatal(err)
 		}
 		if d := <-took; d > 2*time.Second {
@@ -243,7 +244,7 @@ func TestCancelIsToldWhenStored(t *testing.T) {
 		defer d.Close()
 		s := must(scheduler.New(hookedConfig(&hooked{DB: d, recording: func() { time.Sleep(time.Second) }}, &log{}, perHour("app", "/"))))
 		defer s.Close()
-		s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Minute), "")
+		s.Pause(t.Context(), scheduler.Pause{Upstream: "api", Until: time.Now().Add(time.Minute)})
 		id := must(s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/"})).ID
 		go s.Cancel(t.Context(), id)
 		synctest.Wait()
@@ -273,7 +274,7 @@ func TestLeaveIsToldWhenStored(t *testing.T) {
 			c.Upstreams["api"] = u
 			s := must(scheduler.New(c))
 			defer s.Close()
-			s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Minute), "")
+			s.Pause(t.Context(), scheduler.Pause{Upstream: "api", Until: time.Now().Add(time.Minute)})
 			ctx, leave := context.WithCancel(t.Context())
 			defer time.AfterFunc(time.Second, leave).Stop()
 			begin := time.Now()
@@ -299,7 +300,7 @@ func TestExpiryIsToldWhenStored(t *testing.T) {
 			must(s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/"}))
 		}
 		id := must(s.Submit(t.Context(), scheduler.Request{Upstream: "api", Target: "/", Deadline: time.Now().Add(40 * time.Second)})).ID
-		s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Hour), "")
+		s.Pause(t.Context(), scheduler.Pause{Upstream: "api", Until: time.Now().Add(time.Hour)})
 		time.Sleep(41 * time.Second)
 		begin := time.Now()
 		h.recording = func() { time.Sleep(time.Minute) }
@@ -340,7 +341,7 @@ func TestDecisionBeforeTheOutcomeIsStored(t *testing.T) {
 			t.Fatalf("%d calls are unknown, want 1", st.Unknown)
 		}
 		begin := time.Now()
-		c, err = s.Resolve(t.Context(), c.ID, scheduler.Done, "it is in the list")
+		c, err = s.Resolve(t.Context(), c.ID, scheduler.Decision{As: upstream.Done, Reason: "it is in the list"})
 		if took := time.Since(begin); err != nil || c.State != scheduler.Done || took < time.Second {
 			t.Errorf("Resolve: %+v, %v after %v; want done after the outcome is stored", c, err, took)
 		}
@@ -366,7 +367,7 @@ func TestDeadlineCountsCallsOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Hour), ""); err != nil {
+		if err := s.Pause(t.Context(), scheduler.Pause{Upstream: "api", Until: time.Now().Add(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		var last *scheduler.Call

@@ -140,7 +140,7 @@ func TestPauseOverRestart(t *testing.T) {
 				}
 				pause := func(limit, key string, d time.Duration) {
 					t.Helper()
-					if err := s.Pause(t.Context(), "api", limit, key, time.Now().Add(d), "maintenance"); err != nil {
+					if err := s.Pause(t.Context(), scheduler.Pause{Upstream: "api", Limit: limit, Key: key, Until: time.Now().Add(d), Reason: "maintenance"}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -162,7 +162,7 @@ func TestPauseOverRestart(t *testing.T) {
 					len(st.Pauses) != 1 || st.Pauses[0].Key != "a" || !strings.HasSuffix(st.Pauses[0].Pause, ": maintenance") {
 					t.Errorf("after restarts: %+v", st)
 				}
-				if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Minute), ""); !errors.Is(err, scheduler.WrongState) {
+				if err := s.Pause(t.Context(), scheduler.Pause{Upstream: "api", Until: time.Now().Add(time.Minute)}); !errors.Is(err, scheduler.WrongState) {
 					t.Errorf("a shorter pause: %v", err)
 				}
 				time.Sleep(59 * time.Minute)
@@ -259,7 +259,7 @@ func TestPauseByRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &site{up: &log{}, limits: []scheduler.Limit{{Name: "app", Calls: 3, Window: 4 * time.Second}}}
 		s, d := w.start(t, filepath.Join(dir, "hold.db"), "api")
-		if err := s.Pause(t.Context(), "api", "", "", time.Now().Add(time.Hour), "maintenance"); err != nil {
+		if err := s.Pause(t.Context(), scheduler.Pause{Upstream: "api", Until: time.Now().Add(time.Hour), Reason: "maintenance"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

@@ -70,7 +70,7 @@ func needsSeal(db *sql.DB, c *codec, told bool) (needs, rows bool, err error) {
 	if err != nil || c.aead == nil || s == bound {
 		return false, false, err
 	}
-	if err := db.QueryRow("SELECT EXISTS (SELECT 1 FROM calls) OR EXISTS (SELECT 1 FROM quota)").Scan(&rows); err != nil {
+	if err := db.QueryRow("SELECT EXISTS (SELECT 1 FROM calls) OR EXISTS (SELECT 1 FROM quota) OR EXISTS (SELECT 1 FROM audit)").Scan(&rows); err != nil {
 		return false, false, err
 	}
 	if rows && !told {
@@ -89,7 +89,7 @@ type resealing struct {
 func reseal(tx *sql.Tx, c *codec) error {
 	s := &resealing{context.Background(), tx, &codec{aead: c.aead}, c}
 	c.bind()
-	if err := errors.Join(s.flights(), s.calls(), s.quota(), s.identities()); err != nil {
+	if err := errors.Join(s.flights(), s.calls(), s.quota(), s.identities(), s.audit()); err != nil {
 		return err
 	}
 	proof, err := c.proof()
@@ -100,16 +100,20 @@ func reseal(tx *sql.Tx, c *codec) error {
 	return err
 }
 
-// row returns the columns spent and sum of a row as the new codec has them.
-func (s *resealing) row(r *row) (spent string, sum int64, err error) {
+// row gives the columns attempts, spent and sum of a row as the new codec has them.
+func (s *resealing) row(r *row) error {
 	c, err := r.call(s.old)
 	if err != nil {
-		return "", 0, err
+		return err
+	}
+	if r.attempts, err = encodeAttempts(s.codec, c); err != nil {
+		return err
 	}
 	if r.spent, err = s.codec.encodeSpent(r.id, c.Outstanding); err != nil {
-		return "", 0, err
+		return err
 	}
-	return r.spent, r.checksum(s.codec), nil
+	r.sum = r.checksum(s.codec)
+	return nil
 }
 
 func (s *resealing) calls() error {
@@ -123,9 +127,9 @@ func (s *resealing) calls() error {
 			return err
 		}
 		for _, r := range page {
-			spent, sum, err := s.row(r)
+			err := s.row(r)
 			if err == nil {
-				_, err = s.Exec("UPDATE calls SET spent = ?, sum = ?, numbers = ? WHERE seq = ?", spent, sum, s.codec.encryptText(r.named, r.id, numbersKind), r.seq)
+				_, err = s.Exec("UPDATE calls SET attempts = ?, spent = ?, sum = ?, numbers = ? WHERE seq = ?", r.attempts, r.spent, r.sum, s.codec.encryptText(r.named, r.id, numbersKind), r.seq)
 			}
 			if err = errors.Join(err, s.request(r), s.response(r)); err != nil {
 				return err
@@ -180,9 +184,9 @@ func (s *resealing) flights() error {
 		return err
 	}
 	for _, r := range all {
-		spent, sum, err := s.row(r)
+		err := s.row(r)
 		if err == nil {
-			_, err = s.Exec("UPDATE flights SET spent = ?, sum = ? WHERE seq = ?", spent, sum, r.seq)
+			_, err = s.Exec("UPDATE flights SET attempts = ?, spent = ?, sum = ? WHERE seq = ?", r.attempts, r.spent, r.sum, r.seq)
 		}
 		if err != nil {
 			return err
@@ -226,7 +230,7 @@ func (s *resealing) quota() error {
 		return err
 	}
 	for _, h := range all {
-		if _, err := s.Exec("UPDATE quota SET key = ?, reason = ?, sum = ? WHERE id = ?", s.codec.encodeKey(h), s.codec.encodeWhy(h), s.codec.holdSum(h), h.ID); err != nil {
+		if _, err := s.Exec("UPDATE quota SET key = ?, reason = ?, who = ?, sum = ? WHERE id = ?", s.codec.encodeKey(h), s.codec.encodeWhy(h), s.codec.encodeWho(h), s.codec.holdSum(h), h.ID); err != nil {
 			return err
 		}
 	}
@@ -258,10 +262,18 @@ func (c *codec) encodeWhy(h lease.Hold) string {
 	return c.encryptText(h.Reason, fmt.Sprint(h.ID), whyKind)
 }
 
-// decryptHold decrypts the columns key and reason of a hold.
+// encodeWho returns the column who of a hold.
+func (c *codec) encodeWho(h lease.Hold) string {
+	return c.encryptText(h.Who, fmt.Sprint(h.ID), whoKind)
+}
+
+// decryptHold decrypts the columns key, reason and who of a hold.
 func (c *codec) decryptHold(h *lease.Hold) (err error) {
 	if h.Key, err = c.decryptText(h.Key, fmt.Sprint(h.ID), keyKind); err == nil {
 		h.Reason, err = c.decryptText(h.Reason, fmt.Sprint(h.ID), whyKind)
+	}
+	if err == nil {
+		h.Who, err = c.decryptText(h.Who, fmt.Sprint(h.ID), whoKind)
 	}
 	return err
 }
@@ -278,6 +290,9 @@ func (c *codec) holdSum(h lease.Hold) int64 {
 	if since := micros(h.Since); since != 0 || h.Reason != "" {
 		s.ints(since)
 		s.texts(h.Reason)
+	}
+	if h.Who != "" { // which schemas before 8 did not know
+		s.texts(h.Who)
 	}
 	return s.end()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 const canary = "sk-live-CANARY"
@@ -32,13 +33,16 @@ func furnish(t *testing.T, d *DB) (waits, sending, done *scheduler.Entry) {
 		}
 		all = append(all, e)
 	}
-	hold := lease.Hold{Upstream: "api", Limit: "app", Key: canary, Permits: 1, Reason: canary, Back: time.Now().Add(time.Hour).Truncate(time.Microsecond)}
+	hold := lease.Hold{Upstream: "api", Limit: "app", Key: canary, Permits: 1, Who: canary, Reason: canary, Back: time.Now().Add(time.Hour).Truncate(time.Microsecond)}
 	over := storetest.Sent(all[2].Call, hold)
 	ended := storetest.Ended(over, scheduler.Done)
 	ended.Response.Body = []byte(canary)
+	sent := storetest.Sent(all[1].Call, hold)
+	sent.Decisions = []scheduler.Decision{{At: time.Now(), By: canary, Attempt: 1, As: upstream.NotExecuted, Reason: canary}}
+	record := scheduler.AuditRecord{At: time.Now(), Actor: "alice", Action: "pause", Key: canary, Before: canary, After: canary, Reason: canary}
 	own := hold
 	own.ID = 7
-	if err := errors.Join(d.Intend(t.Context(), storetest.Sent(all[1].Call, hold), nil), d.Intend(t.Context(), over, []lease.Hold{own}), d.Record(t.Context(), ended)); err != nil {
+	if err := errors.Join(d.Audit(t.Context(), record), d.Intend(t.Context(), sent, nil), d.Intend(t.Context(), over, []lease.Hold{own}), d.Record(t.Context(), ended)); err != nil {
 		t.Fatal(err)
 	}
 	return all[0], all[1], all[2]
@@ -116,9 +120,13 @@ func TestForgedRows(t *testing.T) {
 			change1(t, path, "UPDATE flights SET spent = '', sum = ? WHERE seq = ?", r.checksum(forger), r.seq)
 		},
 		"no number": func() { change1(t, path, "UPDATE calls SET numbers = '' WHERE seq = 1") },
+		"another actor": func() {
+			r := scheduler.AuditRecord{Seq: 1, At: instant(1), Actor: "bob"}
+			change1(t, path, "UPDATE audit SET at = 1, actor = 'bob', action = '', key = '', before = '', after = '', reason = '', sum = ? WHERE seq = 1", auditSum(forger, r))
+		},
 		"another instant of permits": func() {
 			h := lease.Hold{ID: 7, Upstream: "api", Limit: "app", Permits: 1, Back: instant(1)}
-			change1(t, path, "UPDATE quota SET key = '', reason = '', back = 1, sum = ? WHERE id = 7", forger.holdSum(h))
+			change1(t, path, "UPDATE quota SET key = '', reason = '', who = '', back = 1, sum = ? WHERE id = 7", forger.holdSum(h))
 		},
 		"another response": func() {
 			a := &content{status: 200, headers: "{}", body: []byte("forged")}
@@ -145,6 +153,8 @@ func TestForgedRows(t *testing.T) {
 					}
 					err = errors.Join(err, fetched, got)
 				}
+				_, logged := d.AuditLog(t.Context(), scheduler.AuditFilter{})
+				err = errors.Join(err, logged)
 				d.Close()
 			}
 			if want := map[bool]string{false: errChecksum.Error(), true: "throttler store seal"}[name == "no seal"]; err == nil || !strings.Contains(err.Error(), want) {

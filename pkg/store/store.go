@@ -57,6 +57,7 @@ import (
 const (
 	DefaultKeepCalls = 7 * 24 * time.Hour
 	DefaultKeepKeys  = 24 * time.Hour
+	DefaultKeepAudit = 400 * 24 * time.Hour
 )
 
 // Options configure a store.
@@ -66,6 +67,8 @@ type Options struct {
 	// KeepKeys is how long idempotency keys are kept after the end of their calls; at
 	// most KeepCalls.
 	KeepKeys time.Duration
+	// KeepAudit is how long records of the audit are kept.
+	KeepAudit time.Duration
 	// SealKey, if not nil, has the 32 bytes of the key that encrypts requests, responses
 	// and values of keys (AES-256-GCM), and that each row is bound to (HMAC-SHA-256).
 	SealKey []byte
@@ -96,6 +99,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.KeepKeys == 0 {
 		o.KeepKeys = min(DefaultKeepKeys, o.KeepCalls)
+	}
+	if o.KeepAudit == 0 {
+		o.KeepAudit = DefaultKeepAudit
 	}
 	if o.KeepKeys > o.KeepCalls {
 		return o, fmt.Errorf("store: keys are kept for %v, longer than the calls that they name (%v)", o.KeepKeys, o.KeepCalls)

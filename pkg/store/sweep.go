@@ -12,10 +12,10 @@ const (
 	sweepEvery = time.Minute
 )
 
-// A sweeper deletes finished calls, keys and permits whose time is over.
+// A sweeper deletes finished calls, keys, permits and records of the audit whose time is over.
 type sweeper struct {
-	writer              *writer
-	keepCalls, keepKeys time.Duration
+	writer                         *writer
+	keepCalls, keepKeys, keepAudit time.Duration
 }
 
 // run sweeps until the store is closed or has failed.
@@ -60,6 +60,9 @@ func (s *sweeper) step(now time.Time) (calls int64, err error) {
 		if err := c.exec(`DELETE FROM keys WHERE key IN (SELECT k.key FROM keys k LEFT JOIN calls c USING (seq)
 			WHERE k.until < ? AND coalesce(c.state NOT IN ('waiting', 'unknown') AND c.ended_at < ?, true) ORDER BY k.until LIMIT ?)`,
 			micros(now), c.micros(now.Add(-s.keepKeys)), sweepStep); err != nil {
+			return nil, err
+		}
+		if err := sweepAudit(c, now.Add(-s.keepAudit)); err != nil {
 			return nil, err
 		}
 		return nil, c.exec("DELETE FROM quota WHERE id IN (SELECT id FROM quota WHERE back > 0 AND back < iif(paused, ?, ?) LIMIT ?)", micros(now), c.micros(now), sweepStep)

@@ -10,11 +10,16 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
 
-// TestSweep: finished calls, keys and permits go when their time is over, and
+// TestSweep: finished calls, keys, permits and records of the audit go when their time is over, and
 // unknown calls never.
 func TestSweep(t *testing.T) {
 	d := open(t, file(t), Options{KeepCalls: time.Hour})
-	s := &sweeper{writer: d.writer, keepCalls: time.Hour, keepKeys: time.Hour}
+	s := &sweeper{writer: d.writer, keepCalls: time.Hour, keepKeys: time.Hour, keepAudit: time.Hour}
+	for range 3 {
+		if err := d.Audit(t.Context(), scheduler.AuditRecord{At: time.Now(), Action: "pause"}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	known := storetest.NewEntry(1)
 	known.Key, known.Fingerprint = "k", "f"
 	known.Call.AcceptedAt = time.Now().Add(-5 * time.Hour) // the time of its key begins at its end
@@ -44,13 +49,14 @@ func TestSweep(t *testing.T) {
 	for _, step := range []struct {
 		after                                time.Duration
 		calls, results, bodies, keys, quotas int
-	}{{59 * time.Minute, 2, 2, 1, 1, 0}, {2 * time.Hour, 1, 1, 1, 0, 0}, {1000 * time.Hour, 1, 1, 1, 0, 0}} {
+		records                              int // the last one gives the next its number
+	}{{59 * time.Minute, 2, 2, 1, 1, 0, 3}, {2 * time.Hour, 1, 1, 1, 0, 0, 1}, {1000 * time.Hour, 1, 1, 1, 0, 0, 1}} {
 		if _, err := s.step(time.Now().Add(step.after)); err != nil {
 			t.Fatal(err)
 		}
-		got := []int{count("calls"), count("calls WHERE answer IS NOT NULL"), count("calls WHERE body IS NOT NULL"), count("keys"), count("quota")}
-		if want := []int{step.calls, step.results, step.bodies, step.keys, step.quotas}; !slices.Equal(got, want) {
-			t.Errorf("after %v: calls, results, bodies, keys, quota %v; want %v", step.after, got, want)
+		got := []int{count("calls"), count("calls WHERE answer IS NOT NULL"), count("calls WHERE body IS NOT NULL"), count("keys"), count("quota"), count("audit")}
+		if want := []int{step.calls, step.results, step.bodies, step.keys, step.quotas, step.records}; !slices.Equal(got, want) {
+			t.Errorf("after %v: calls, results, bodies, keys, quota, audit %v; want %v", step.after, got, want)
 		}
 	}
 }
@@ -59,7 +65,7 @@ func TestSweep(t *testing.T) {
 // longer: an end that it had before counts no more.
 func TestSweepKeepsUnhandledEnds(t *testing.T) {
 	d := open(t, file(t), Options{KeepCalls: time.Hour})
-	s := &sweeper{writer: d.writer, keepCalls: time.Hour, keepKeys: time.Hour}
+	s := &sweeper{writer: d.writer, keepCalls: time.Hour, keepKeys: time.Hour, keepAudit: time.Hour}
 	e := storetest.NewEntry(1)
 	e.Call.Callback = "/ended"
 	if _, err := d.Accept(t.Context(), e); err != nil {

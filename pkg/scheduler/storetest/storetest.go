@@ -127,6 +127,9 @@ func Run(t *testing.T, open func(t *testing.T) scheduler.Store) {
 		"numbers":                             numbers,
 		"list":                                list,
 		"what is returned is the caller's":    copies,
+		"decisions":                           decisions,
+		"changes of waiting calls":            edits,
+		"audit":                               audit,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
