@@ -39,7 +39,7 @@ func TestExplain(t *testing.T) {
 		"text":             {overwrite(strings.Repeat("no database ", 100)), "name another file", "name another file"},
 		"an empty file":    {overwrite(""), "", "is no store of this program"},
 		"a damaged schema": {change("PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = 'CREATE nothing' WHERE name = 'calls'"), "sqlite3 .recover", "sqlite3 .recover"},
-		"a newer schema":   {change("INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, 1)"), "has schema 99, this program knows 6; run the newer program", "has schema 99, this program knows 6"},
+		"a newer schema":   {change("INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, 1)"), "has schema 99, this program knows 7; run the newer program", "has schema 99, this program knows 7"},
 		"a flight alone":   {change("INSERT INTO flights VALUES (99, 1, 1, 0, 0, '', '', 0)"), "", "attempts in flight without a call: 1"},
 		"a changed call":   {change("UPDATE calls SET state = 'done'"), "", "sqlite3 .recover"},
 		"nothing wrong":    {func(*testing.T, string) {}, "", ""},

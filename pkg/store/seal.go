@@ -96,20 +96,25 @@ func reseal(tx *sql.Tx, c *codec) error {
 	if err != nil {
 		return err
 	}
+	// The terms have a key from now on: Open makes the blocks anew.
+	if _, err := tx.Exec("DELETE FROM blocks; DELETE FROM terms; DELETE FROM strays; DELETE FROM meta WHERE name = 'indexed'"); err != nil {
+		return err
+	}
 	_, err = tx.Exec("INSERT OR REPLACE INTO meta VALUES ('seal', ?)", proof)
 	return err
 }
 
-// row returns the columns spent and sum of a row as the new codec has them.
-func (s *resealing) row(r *row) (spent string, sum int64, err error) {
+// row sets the columns spent, facts and sum of a row as the new codec has them.
+func (s *resealing) row(r *row) error {
 	c, err := r.call(s.old)
 	if err != nil {
-		return "", 0, err
+		return err
 	}
 	if r.spent, err = s.codec.encodeSpent(r.id, c.Outstanding); err != nil {
-		return "", 0, err
+		return err
 	}
-	return r.spent, r.checksum(s.codec), nil
+	r.facts, r.sum = s.codec.encryptText(r.facts, r.id, factsKind), r.checksum(s.codec) // the old codec encrypts no text
+	return nil
 }
 
 func (s *resealing) calls() error {
@@ -123,9 +128,9 @@ func (s *resealing) calls() error {
 			return err
 		}
 		for _, r := range page {
-			spent, sum, err := s.row(r)
+			err := s.row(r)
 			if err == nil {
-				_, err = s.Exec("UPDATE calls SET spent = ?, sum = ?, numbers = ? WHERE seq = ?", spent, sum, s.codec.encryptText(r.named, r.id, numbersKind), r.seq)
+				_, err = s.Exec("UPDATE calls SET spent = ?, sum = ?, facts = ? WHERE seq = ?", r.spent, r.sum, r.facts, r.seq)
 			}
 			if err = errors.Join(err, s.request(r), s.response(r)); err != nil {
 				return err
@@ -180,11 +185,10 @@ func (s *resealing) flights() error {
 		return err
 	}
 	for _, r := range all {
-		spent, sum, err := s.row(r)
-		if err == nil {
-			_, err = s.Exec("UPDATE flights SET spent = ?, sum = ? WHERE seq = ?", spent, sum, r.seq)
+		if err := s.row(r); err != nil {
+			return err
 		}
-		if err != nil {
+		if _, err := s.Exec("UPDATE flights SET spent = ?, sum = ? WHERE seq = ?", r.spent, r.sum, r.seq); err != nil {
 			return err
 		}
 	}

@@ -87,7 +87,7 @@ func TestForgedRows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if all[0].named, err = encodeNumbers(waits.Call.Numbers); err != nil { // the forger knows them
+		if all[0].summed, err = summed(waits.Call); err != nil { // the forger knows them
 			t.Fatal(err)
 		}
 		return all[0]
@@ -115,7 +115,7 @@ func TestForgedRows(t *testing.T) {
 			r.spent = ""
 			change1(t, path, "UPDATE flights SET spent = '', sum = ? WHERE seq = ?", r.checksum(forger), r.seq)
 		},
-		"no number": func() { change1(t, path, "UPDATE calls SET numbers = '' WHERE seq = 1") },
+		"no number": func() { change1(t, path, "UPDATE calls SET facts = '' WHERE seq = 1") },
 		"another instant of permits": func() {
 			h := lease.Hold{ID: 7, Upstream: "api", Limit: "app", Permits: 1, Back: instant(1)}
 			change1(t, path, "UPDATE quota SET key = '', reason = '', back = 1, sum = ? WHERE id = 7", forger.holdSum(h))
