@@ -338,11 +338,11 @@ func (g *game) tell(op Operation, at time.Time, as string) {
 
 // decide lets a person look at the ledger and decide an unknown call.
 func (g *game) decide(s *scheduler.Scheduler, wrongly bool) {
-	unknown, err := s.List(context.Background(), scheduler.Filter{State: scheduler.Unknown})
+	unknown, err := s.List(context.Background(), scheduler.Filter{States: []scheduler.State{scheduler.Unknown}, Oldest: true})
 	if err != nil {
 		return // the process has died
 	}
-	for _, c := range unknown {
+	for _, c := range unknown.Calls {
 		g.mu.Lock()
 		op, known := g.made[c.ID]
 		g.mu.Unlock()

@@ -45,7 +45,7 @@ func submitted(s *api.Submission) (scheduler.Request, error) {
 	req := scheduler.Request{
 		Upstream: s.Upstream, Method: s.Method, Target: s.Path, Header: upstream.EndToEnd(http.Header(s.Headers)), Body: s.BodyBase64,
 		Priority: s.Priority, NotBefore: s.NotBefore.Time, Deadline: s.Deadline.Time, IdempotencyKey: s.IdempotencyKey, Callback: s.Callback,
-		NoCopy: true,
+		NoCopy: true, Origin: scheduler.OriginAdmin,
 	}
 	if s.Upstream == "" {
 		return req, badRequest("upstream is missing; name one of the configuration's upstreams")
@@ -111,22 +111,17 @@ func (a *Admin) list(r request[none]) (*api.Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.Max++ // one call more tells whether there is a next page
-	calls, err := a.Scheduler.List(r.Context(), f)
+	list, err := a.Scheduler.List(r.Context(), f)
 	if err != nil {
 		return nil, err
 	}
-	if len(calls) == 0 { // a removed upstream may have finished calls
+	if len(list.Calls) == 0 { // a removed upstream may have finished calls
 		if err := a.known(r.Request, f.Upstream); err != nil {
 			return nil, err
 		}
 	}
-	page := &api.Page{Calls: []*api.Call{}}
-	if len(calls) == f.Max {
-		calls = calls[:f.Max-1]
-		page.Next = calls[f.Max-2].ID
-	}
-	for _, c := range calls {
+	page := &api.Page{Calls: []*api.Call{}, Next: list.Next}
+	for _, c := range list.Calls {
 		page.Calls = append(page.Calls, APICall(c))
 	}
 	return page, nil
@@ -138,9 +133,11 @@ func (a *Admin) filter(r *http.Request) (f scheduler.Filter, err error) {
 	if err != nil {
 		return f, err
 	}
-	f = scheduler.Filter{Upstream: q.Get("upstream"), State: scheduler.State(q.Get("state")), After: q.Get("cursor"), Max: defaultPage}
-	if f.State != "" && !slices.Contains(scheduler.States, f.State) {
-		return f, badRequest("state %q is unknown; there are %v", f.State, scheduler.States)
+	f = scheduler.Filter{Upstream: q.Get("upstream"), Oldest: true, After: q.Get("cursor"), Max: defaultPage}
+	if state := scheduler.State(q.Get("state")); state != "" {
+		if f.States = []scheduler.State{state}; !slices.Contains(scheduler.States, state) {
+			return f, badRequest("state %q is unknown; there are %v", state, scheduler.States)
+		}
 	}
 	if v := q.Get("limit"); v != "" {
 		if f.Max, err = strconv.Atoi(v); err != nil || f.Max < 1 || f.Max > maxPage {

@@ -124,8 +124,11 @@ func TestClientDisconnects(t *testing.T) {
 		t.Fatal(err)
 	}
 	states := map[string]int{}
-	calls, _ := r.s.List(t.Context(), scheduler.Filter{Max: 10})
-	for _, c := range calls {
+	page, err := r.s.List(t.Context(), scheduler.Filter{Oldest: true, Max: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range page.Calls {
 		states[string(c.State)]++
 	}
 	if got := strings.Join(arrived, " "); got != "/first /third" || states["done"] != 2 || states["cancelled"] != 1 {

@@ -24,7 +24,7 @@ const maxIdempotencyKey = 255
 func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Request, error) {
 	req := scheduler.Request{
 		Upstream: d.Upstream, Method: r.Method, Target: target(r),
-		Header: upstream.EndToEnd(r.Header), Priority: scheduler.DataPriority, NoCopy: true,
+		Header: upstream.EndToEnd(r.Header), Priority: scheduler.DataPriority, NoCopy: true, Origin: scheduler.OriginData,
 	}
 	u, known := d.Scheduler.Upstream(d.Upstream)
 	if !known {

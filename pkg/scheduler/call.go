@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/planner"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -117,7 +118,7 @@ type Call struct {
 	Method         string
 	Path           string // of the target, without its query
 	Flow           string
-	Permits        []Permit // that each attempt takes
+	Permits        []Permit // that each attempt takes; only in what Get, List, Wait and Submit return
 	Origin         Origin
 	SubmittedBy    string // name of the caller of the admin API; empty for none
 	IdempotencyKey string
@@ -126,6 +127,10 @@ type Call struct {
 	Pending   *Pending   // only while it is unknown: what happens next
 
 	*Stored // nil where nothing outlives the process
+
+	// Permits are computed from these when a reader wants them: most calls end unread.
+	demand *planner.Demand
+	by     *service // whose limits the demand names; nil if Permits are set
 }
 
 // A Stored is the part of a call that only a [Durable] keeps.
@@ -340,9 +345,24 @@ func (c *Call) snapshot() *Call {
 	return s
 }
 
+// permits returns the permits that each attempt takes.
+func (c *Call) permits() []Permit {
+	if c.by == nil {
+		return c.Permits
+	}
+	return c.by.permits(c.demand)
+}
+
+// whole returns a copy for readers, with its permits.
+func (c *Call) whole() *Call {
+	s := c.snapshot()
+	s.Permits, s.demand, s.by = c.permits(), nil, nil
+	return s
+}
+
 // told returns a copy for readers. The end of an attempt is told with the state that follows it.
 func (c *Call) told() *Call {
-	s := c.snapshot()
+	s := c.whole()
 	if last := s.Last(); s.State == Sending && last != nil {
 		*last, s.Response = Attempt{N: last.N, SentAt: last.SentAt}, nil
 	}

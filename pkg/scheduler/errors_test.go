@@ -87,8 +87,8 @@ func TestListOfAnEmptyFilter(t *testing.T) {
 		for range 3 {
 			submit(t, s, Request{})
 		}
-		if all, err := s.List(t.Context(), Filter{}); err != nil || len(all) != 3 {
-			t.Errorf("%d calls, %v; want all three", len(all), err)
+		if all, err := s.List(t.Context(), Filter{}); err != nil || len(all.Calls) != 3 {
+			t.Errorf("%d calls, %v; want all three", len(all.Calls), err)
 		}
 	})
 }

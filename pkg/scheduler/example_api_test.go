@@ -144,17 +144,14 @@ func ExampleScheduler_List() {
 		}
 		s.Wait(ctx, call.ID)
 	}
-	f := scheduler.Filter{State: scheduler.Done, Max: 3}
-	for {
+	f := scheduler.Filter{States: []scheduler.State{scheduler.Done}, Max: 3}
+	for more := true; more; more = f.After != "" {
 		page, err := s.List(ctx, f)
 		if err != nil {
 			panic(err)
 		}
-		if len(page) == 0 {
-			break
-		}
-		fmt.Println(len(page), "calls")
-		f.After = page[len(page)-1].ID
+		fmt.Println(len(page.Calls), "calls")
+		f.After = page.Next
 	}
 	// Output:
 	// 3 calls

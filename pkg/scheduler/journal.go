@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -144,20 +142,20 @@ func (j *journal) get(ctx context.Context, id string) (c *Call, err error) {
 	return c, j.unread(err)
 }
 
-// list returns the stored calls that match a filter, by growing id, without their Response.
-func (j *journal) list(ctx context.Context, f Filter) (calls []*Call, err error) {
+// list returns a page of the stored calls that match a filter, without their Response.
+func (j *journal) list(ctx context.Context, f Filter) (page *ListPage, err error) {
 	err = j.reading(func() (err error) {
-		calls, err = j.memory.List(ctx, f)
+		page, err = j.memory.List(ctx, f)
 		if err != nil || j.durable == nil {
 			return err
 		}
 		more, err := j.durable.List(ctx, f)
-		calls = append(calls, more...)
-		slices.SortFunc(calls, func(a, b *Call) int { return strings.Compare(a.ID, b.ID) })
-		calls = cut(calls, f.Max)
+		if err == nil {
+			page = f.merge(page, more)
+		}
 		return err
 	})
-	return calls, j.unread(err)
+	return page, j.unread(err)
 }
 
 // fetch returns a durable call that waits or is unknown, nil if there is none.
@@ -210,31 +208,35 @@ func (j *journal) waking(before time.Time, after Position) *Page {
 }
 
 // each calls do with the calls that a list of the durable store has, until ctx ends.
-func (j *journal) each(ctx context.Context, list func(ctx context.Context, after string, most int) ([]*Call, error), do func(*Call)) {
-	for after, more := "", true; more; {
-		var calls []*Call
+func (j *journal) each(ctx context.Context, list func(ctx context.Context, after string) (*ListPage, error), do func(*Call)) {
+	for after, more := "", true; more; more = after != "" {
+		var page *ListPage
 		err := j.reading(func() (err error) {
-			calls, err = list(ctx, after, paging.PageSize)
+			page, err = list(ctx, after)
 			return err
 		})
 		if err != nil {
 			j.check(err)
 			return
 		}
-		for _, c := range calls {
+		for _, c := range page.Calls {
 			if ctx.Err() != nil {
 				return
 			}
-			after = c.ID
 			do(c)
 		}
-		more = len(calls) == paging.PageSize
+		after = page.Next
 	}
 }
 
 // pendingWebhooks lists the durable calls that are due for a webhook.
-func (j *journal) pendingWebhooks(ctx context.Context, after string, most int) ([]*Call, error) {
-	return j.durable.PendingWebhooks(ctx, after, most)
+func (j *journal) pendingWebhooks(ctx context.Context, after string) (*ListPage, error) {
+	calls, err := j.durable.PendingWebhooks(ctx, after, paging.PageSize)
+	page := &ListPage{Calls: calls}
+	if len(calls) == paging.PageSize {
+		page.Next = calls[len(calls)-1].ID
+	}
+	return page, err
 }
 
 // An outbox keeps the ends of calls until Config.Ended has handled them; see [Durable].
@@ -281,8 +283,8 @@ func (j *journal) endHandled(notice string, again time.Time) error {
 }
 
 // unknown lists the durable calls of unknown outcome.
-func (j *journal) unknown(ctx context.Context, after string, most int) ([]*Call, error) {
-	return j.durable.List(ctx, Filter{State: Unknown, After: after, Max: most})
+func (j *journal) unknown(ctx context.Context, after string) (*ListPage, error) {
+	return j.durable.List(ctx, Filter{States: []State{Unknown}, Oldest: true, After: after, Max: paging.PageSize})
 }
 
 // recover begins a life of the durable store; restate stores the holds of that life.

@@ -21,6 +21,7 @@ type memory struct {
 
 	mu          sync.RWMutex
 	calls       map[string]*Call
+	order       idList           // the ids of calls
 	keys        map[string]claim // by idempotency key or identity
 	keysOf      map[string][]string
 	requests    map[string]*upstream.Request // by id of a call with an identity that has not finished
@@ -77,6 +78,7 @@ func (m *memory) Accept(_ context.Context, e *Entry) (*Call, error) {
 		m.keysOf[e.Call.ID] = append(m.keysOf[e.Call.ID], key)
 	}
 	m.calls[e.Call.ID] = e.Call
+	m.order.add(e.Call.ID)
 	if e.Identity != "" && e.Request != nil {
 		m.requests[e.Call.ID] = e.Request
 	}
@@ -102,7 +104,7 @@ func (m *memory) find(e *Entry) (*Call, error) {
 		case k.fingerprint != e.Fingerprint && e.Fingerprint != "":
 			return nil, fmt.Errorf("%w, call %s", ErrKeyReused, k.id)
 		default:
-			return c.snapshot(), nil
+			return c.whole(), nil
 		}
 	}
 	return nil, nil
@@ -232,6 +234,7 @@ func (m *memory) request(id string) *upstream.Request {
 func (m *memory) forget(id string) {
 	m.bytes -= m.sizeOf(id)
 	delete(m.calls, id)
+	m.order.remove(id)
 	delete(m.requests, id)
 	delete(m.pendingEnds, id)
 	for _, key := range m.keysOf[id] {
@@ -247,25 +250,47 @@ func (m *memory) Get(_ context.Context, id string) (*Call, error) {
 	if c == nil {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, id)
 	}
-	return c.snapshot(), nil
+	return c.whole(), nil
 }
 
-func (m *memory) List(_ context.Context, f Filter) ([]*Call, error) {
-	var calls []*Call
-	m.mu.RLock() // briefly: the loop may wait for it
-	for _, c := range m.calls {
-		if f.matches(c) {
-			calls = append(calls, c)
+// Bounds of a page of a list.
+const (
+	memoryStep   = 256     // calls that are looked up at once: the loop may wait for that
+	memoryLooked = 100_000 // calls that are looked at
+)
+
+func (m *memory) List(_ context.Context, f Filter) (*ListPage, error) {
+	page := &ListPage{Next: f.After}
+	for looked := 0; looked < memoryLooked; looked += memoryStep {
+		calls := m.step(page.Next, f.Oldest)
+		for _, c := range calls {
+			if page.Next = c.ID; !f.Matches(c) {
+				continue
+			}
+			c = c.whole()
+			c.Response = nil
+			if page.Calls = append(page.Calls, c); len(page.Calls) == f.Max {
+				return page, nil
+			}
+		}
+		if len(calls) < memoryStep {
+			page.Next = ""
+			return page, nil
 		}
 	}
-	m.mu.RUnlock()
-	slices.SortFunc(calls, func(a, b *Call) int { return strings.Compare(a.ID, b.ID) })
-	calls = cut(calls, f.Max)
-	for i, c := range calls {
-		calls[i] = c.snapshot()
-		calls[i].Response = nil
+	return page, nil
+}
+
+// step returns the calls that come after one.
+func (m *memory) step(after string, oldest bool) []*Call {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	ids := m.order.page(after, oldest, memoryStep)
+	calls := make([]*Call, len(ids))
+	for i, id := range ids {
+		calls[i] = m.calls[id]
 	}
-	return calls, nil
+	return calls
 }
 
 // cut returns the first calls of a list, at most so many; 0 means all.
@@ -282,7 +307,7 @@ func (m *memory) PendingEnds(_ context.Context, most int) ([]*Call, error) {
 	defer m.mu.RUnlock()
 	calls := make([]*Call, 0, len(m.pendingEnds))
 	for id, u := range m.pendingEnds {
-		c := m.calls[id].snapshot()
+		c := m.calls[id].whole()
 		c.Response, c.Stored = nil, &Stored{HandleAt: u.at, Failures: u.failures}
 		calls = append(calls, c)
 	}

@@ -219,29 +219,36 @@ func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
 	return s.Get(inLoop, id)
 }
 
-// List returns the calls that match a filter, by growing id, without their Response: Get
-// has it. Each is in the filter's State when the list is made, whichever it had when it was
-// read from the store.
-func (s *Scheduler) List(ctx context.Context, f Filter) ([]*Call, error) {
-	var all []*Call
-	for page := f; ; {
-		calls, err := s.journal.list(ctx, page)
+// listRounds bounds the pages of the stores of which a page is made.
+const listRounds = 10
+
+// List returns a page of the calls that match a filter, without their Response: Get has it. Each
+// matches when the list is made, whichever state it had when it was read from the store. A page
+// that has a next one may have fewer than Max calls, or none.
+func (s *Scheduler) List(ctx context.Context, f Filter) (*ListPage, error) {
+	all := &ListPage{Next: f.After}
+	for round := 0; round == 0 || round < listRounds && all.Next != "" && len(all.Calls) < f.Max; round++ { // others take the places of calls that have gone on
+		page := f
+		page.After = all.Next
+		read, err := s.journal.list(ctx, page)
 		if err != nil {
 			return nil, err
 		}
-		more := f.Max > 0 && len(calls) == f.Max
-		if more {
-			page.After = calls[len(calls)-1].ID
-		}
-		all = append(all, calls...)
-		if err := s.refresh(ctx, all); err != nil {
+		full := len(read.Calls) == f.Max
+		all.Calls, all.Next = append(all.Calls, read.Calls...), read.Next
+		if err := s.refresh(ctx, all.Calls); err != nil {
 			return nil, err
 		}
-		all = slices.DeleteFunc(all, func(c *Call) bool { return c == nil || !f.matches(c) })
-		if !more || len(all) >= f.Max {
-			return cut(all, f.Max), nil
+		all.Calls = slices.DeleteFunc(all.Calls, func(c *Call) bool { return c == nil || !f.Matches(c) })
+		if !full { // it has looked at enough
+			break
 		}
 	}
+	if f.Max > 0 && len(all.Calls) > f.Max {
+		all.Calls = all.Calls[:f.Max]
+		all.Next = all.Calls[f.Max-1].ID
+	}
+	return all, nil
 }
 
 // refresh replaces the calls of a list by what is known of them now; those that have been

@@ -19,22 +19,25 @@ func TestListAndStatus(t *testing.T) {
 		time.Sleep(500 * ms)
 		var got []string
 		for after := ""; ; {
-			page, err := s.List(t.Context(), Filter{Upstream: "api", After: after, Max: 2})
+			page, err := s.List(t.Context(), Filter{Upstream: "api", Oldest: true, After: after, Max: 2})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(page) == 0 {
-				break
-			}
-			for _, c := range page {
+			for _, c := range page.Calls {
 				got = append(got, c.ID)
 			}
-			after = page[len(page)-1].ID
+			if after = page.Next; after == "" {
+				break
+			}
 		}
 		if !slices.Equal(got, ids) {
 			t.Errorf("listed %v, want %v", got, ids)
 		}
-		waiting, _ := s.List(t.Context(), Filter{State: Waiting, Max: 10})
+		page, err := s.List(t.Context(), Filter{States: []State{Waiting}, Oldest: true, Max: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting := page.Calls
 		if len(waiting) != 4 || waiting[3].WaitingFor == nil || waiting[3].WaitingFor.Ahead != 3 || waiting[3].ETA.Sub(f.start).Round(10*ms) != 4040*ms {
 			t.Errorf("%d waiting, the last %+v; want 4, the last with 3 ahead until 4.04s", len(waiting), waiting[len(waiting)-1])
 		}
@@ -55,10 +58,10 @@ type slowStore struct {
 	takes time.Duration
 }
 
-func (s slowStore) List(ctx context.Context, f Filter) ([]*Call, error) {
-	calls, err := s.Store.List(ctx, f)
+func (s slowStore) List(ctx context.Context, f Filter) (*ListPage, error) {
+	page, err := s.Store.List(ctx, f)
 	time.Sleep(s.takes)
-	return calls, err
+	return page, err
 }
 
 // TestListWhileCallsGo: calls that were sent or have ended while a list was read are not
@@ -78,11 +81,11 @@ func TestListWhileCallsGo(t *testing.T) {
 			ids = append(ids, submit(t, s, Request{}).ID)
 		}
 		time.Sleep(100 * ms)
-		calls, err := s.List(t.Context(), Filter{State: Waiting, Max: 2})
-		if err != nil || len(calls) != 2 {
-			t.Fatalf("%d calls, %v", len(calls), err)
+		page, err := s.List(t.Context(), Filter{States: []State{Waiting}, Oldest: true, Max: 2})
+		if err != nil || len(page.Calls) != 2 {
+			t.Fatalf("%+v, %v", page, err)
 		}
-		for _, c := range calls {
+		for _, c := range page.Calls {
 			if now := s.mustGet(t, c.ID); c.State != Waiting || now.State != Waiting {
 				t.Errorf("call %d is listed as %s, and is %s", slices.Index(ids, c.ID), c.State, now.State)
 			}

@@ -182,6 +182,17 @@ func (sv *service) class(d *planner.Demand) int64 {
 	return int64(h.Sum64())
 }
 
+// permits returns the permits of a demand, by the names of the limits.
+func (sv *service) permits(d *planner.Demand) []Permit {
+	all := make([]Permit, 0, len(d.Needs))
+	for _, n := range d.Needs {
+		if n.Limit != 0 { // the upstream's own, which each call takes
+			all = append(all, Permit{sv.limits[n.Limit].Name, n.Key, n.Cost})
+		}
+	}
+	return all
+}
+
 // A Route is the limits and the flow of a call, by their names: a demand that is
 // independent of one configuration.
 type Route struct {

@@ -39,9 +39,10 @@ type Store interface {
 	Record(ctx context.Context, c *Call) error
 	// Get returns a call, or ErrNotFound.
 	Get(ctx context.Context, id string) (*Call, error)
-	// List returns the calls that match a filter by growing id, at most Filter.Max,
-	// all if that is 0, beginning after Filter.After. They come without their Response.
-	List(ctx context.Context, f Filter) ([]*Call, error)
+	// List returns a page of the calls that match a filter, in its order, beginning after
+	// Filter.After. They come without their Response. A page looks at so many calls that it takes
+	// some ten milliseconds.
+	List(ctx context.Context, f Filter) (*ListPage, error)
 	// Audit keeps a record, with a Seq above that of any other. No record is changed, and one is
 	// forgotten only for its age, or, by a store in memory, for the number of later ones.
 	Audit(ctx context.Context, r AuditRecord) error
@@ -108,18 +109,6 @@ type Entry struct {
 	Restored bool
 	// NoBody keeps the request out of the store: the call ends with the process.
 	NoBody bool
-}
-
-// A Filter chooses calls. Empty fields choose all.
-type Filter struct {
-	Upstream string
-	State    State
-	After    string // an id
-	Max      int
-}
-
-func (f *Filter) matches(c *Call) bool {
-	return (f.Upstream == "" || c.Upstream == f.Upstream) && (f.State == "" || c.State == f.State) && c.ID > f.After
 }
 
 // Recovered is the state that earlier lives of a store left.

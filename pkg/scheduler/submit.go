@@ -252,6 +252,8 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 		Call: &Call{
 			ID: uuid.Must(uuid.NewV7()).String(), Upstream: r.Upstream, State: Waiting, Priority: int16(r.Priority),
 			AcceptedAt: now, NotBefore: r.NotBefore, Deadline: deadline, Attempts: []Attempt{}, Callback: r.Callback,
+			Method: r.Method, Path: pathOf(r.Target), Flow: demand.Flow, Origin: r.cameFrom(), SubmittedBy: r.SubmittedBy, IdempotencyKey: r.IdempotencyKey,
+			demand: demand, by: sv,
 		},
 		request: wire, query: query, generation: sv.generation, bytes: requestSize(wire),
 	}
@@ -275,6 +277,9 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 // accept takes a new call, stores it and lets it wait. It returns a description of one that is
 // submitted, or the call that has its idempotency key, or its identity, if there is one.
 func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request) (accepted, known *Call, err error) {
+	if c.Durable {
+		c.Permits, c.demand, c.by = c.permits(), nil, nil
+	}
 	e := &Entry{Call: c.Call, Request: c.request, Bytes: c.bytes, NoBody: c.noBody}
 	if r.origin != nil {
 		e.Notice = r.origin.notice

@@ -18,13 +18,13 @@ const maxArgs = 24
 
 // A new call waits, and has no attempt.
 const insertCall = `INSERT INTO calls (seq, id, upstream, lane, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before,
-	due, deadline, wake, sum, numbers, ` + requestColumns + `, state, ended_at, attempts, spent)
+	due, deadline, wake, sum, facts, ` + requestColumns + `, state, ended_at, attempts, spent)
 	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting', 0, '[]', '')`
 
 // insert adds a call; request is nil if it is not to be kept.
 func (c *conn) insert(r *row, request *content) error {
 	args := append(make([]any, 0, maxArgs), r.seq, r.id, r.upstream, r.lane, r.rank, r.async, r.callback, r.resolves, c.epoch, r.bytes,
-		r.accepted, r.notBefore, r.due, r.deadline, r.wake, r.sum, r.numbers)
+		r.accepted, r.notBefore, r.due, r.deadline, r.wake, r.sum, r.facts)
 	switch {
 	case request == nil:
 		args = append(args, nil, nil, nil, nil, nil, nil)
@@ -35,6 +35,12 @@ func (c *conn) insert(r *row, request *content) error {
 		args = append(args, request.method, request.target, request.headers, nil, nil, request.sum)
 	default:
 		args = append(args, request.method, request.target, request.headers, request.body, request.encrypted, request.sum)
+	}
+	c.added = append(c.added, indexed{located{r.seq, r.id}, r.terms})
+	if r.seq <= c.index.indexed {
+		if err := c.exec("INSERT INTO strays VALUES (?)", r.seq); err != nil {
+			return err
+		}
 	}
 	return c.exec(insertCall, args...)
 }

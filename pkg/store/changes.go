@@ -25,7 +25,11 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 			return nil, err
 		}
 	}
-	r.numbers = d.codec.encryptText(r.named, r.id, numbersKind)
+	facts, err := encodeFacts(e.Call)
+	if err != nil {
+		return nil, err
+	}
+	r.facts, r.terms = d.codec.encryptText(facts, r.id, factsKind), d.codec.termsOf(e.Call)
 	keys, owner := keysOf(d.codec, e), ""
 	err = d.writer.do(ctx, &change{apply: func(c *conn) (refused, err error) {
 		owner = ""

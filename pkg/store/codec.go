@@ -24,7 +24,8 @@ type codec struct {
 	aead cipher.AEAD // nil: in the clear
 	macs *sync.Pool  // of sums that need the key; nil: rows have checksums
 
-	blinding []byte // key of the hashes of identities; set by bind
+	blinding []byte     // key of the hashes of identities; set by bind
+	terms    *sync.Pool // of keyed hashes of terms; nil: terms are hashes without a key
 }
 
 // bind lets the codec make and demand sums that need the key, and encrypted contents.
@@ -36,6 +37,8 @@ func (c *codec) bind() {
 	}
 	c.blinding = derive("identities")
 	derived := derive("sums of rows")
+	terms := derive("terms")
+	c.terms = &sync.Pool{New: func() any { return hmac.New(sha256.New, terms) }}
 	c.macs = &sync.Pool{New: func() any { return &sum{mac: hmac.New(sha256.New, derived)} }}
 }
 
@@ -83,9 +86,9 @@ const (
 	whoKind      kind = "who" // likewise
 	decidedKind  kind = "decisions"
 	auditKind    kind = "audit"
-	numbersKind  kind = "numbers"
-	proofKind    kind = "proof" // of a seal that binds no rows
-	boundKind    kind = "bound" // of one that does
+	factsKind    kind = "numbers" // which they were in earlier schemas
+	proofKind    kind = "proof"   // of a seal that binds no rows
+	boundKind    kind = "bound"   // of one that does
 )
 
 func (p *content) checksum(c *codec, id string, k kind) int64 {

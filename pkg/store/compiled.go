@@ -7,7 +7,7 @@ import (
 
 // frequent are the queries that a reader compiles once for each of its connections. SQLite
 // takes longer to compile one than to run it.
-var frequent = []string{selectOwner, selectCall, selectWaitingCall, selectPendingCall, selectRequest, selectResponse, selectEndedBy}
+var frequent = []string{selectOwner, selectCall, selectWaitingCall, selectPendingCall, selectRequest, selectResponse, selectEndedBy, selectListedCall, selectChunk, selectSeqs, selectCandidate}
 
 // A compiled is a querier that runs the frequent queries as statements of a pool.
 type compiled struct {

@@ -19,7 +19,11 @@ type conn struct {
 	file     string                 // the identity of its file
 	restored string                 // the id that a restored copy gets; empty if it is none
 	lowSpace bool                   // the reserve is used up: responses are left out
-	marks    bool                   // commits are marked: the holds are on the clock of this process
+	index    *index
+	added    []indexed // calls that are new in the transaction
+	left     []block   // by the transaction, if it has dropped blocks
+	dropped  bool
+	marks    bool // commits are marked: the holds are on the clock of this process
 }
 
 func newConn(pool *sql.DB, k clock, d *codec) (*conn, error) {

@@ -118,9 +118,13 @@ func (b *books) read() {
 
 // audit compares the books with the calls of a store.
 func (b *books) audit(t *testing.T, d *DB) {
-	calls, err := d.List(t.Context(), scheduler.Filter{})
-	if err != nil || len(calls) != *endedCalls {
-		t.Errorf("%d calls in the store, %v; want %d", len(calls), err, *endedCalls)
+	page, err := d.List(t.Context(), scheduler.Filter{})
+	if err != nil || page.Next != "" {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	calls := page.Calls
+	if len(calls) != *endedCalls {
+		t.Errorf("%d calls in the store, want %d", len(calls), *endedCalls)
 	}
 	unknown := 0
 	for _, c := range calls {

@@ -126,22 +126,6 @@ func decodeAttempts(d *codec, text string, c *scheduler.Call) error {
 	return nil
 }
 
-// encodeNumbers returns the text of the column numbers in the clear.
-func encodeNumbers(numbers map[string]string) (string, error) {
-	if len(numbers) == 0 {
-		return "", nil
-	}
-	text, err := json.Marshal(numbers)
-	return string(text), err
-}
-
-func decodeNumbers(text string) (numbers map[string]string, err error) {
-	if text == "" {
-		return nil, nil
-	}
-	return numbers, json.Unmarshal([]byte(text), &numbers)
-}
-
 // A storedHold is an element of the column spent. Its upstream is the call's.
 type storedHold struct {
 	Limit   string    `json:"limit"`

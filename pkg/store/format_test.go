@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -142,6 +143,10 @@ func TestFormatOfRows(t *testing.T) {
 		Attempts: fullAttempts, Numbers: map[string]string{"refund": `R"1"`, "order": "20150320010101001"},
 		Stored: &scheduler.Stored{Seq: 42, Class: 1 << 40, Due: sampleTime.Add(time.Minute), Outstanding: fullHolds},
 	}
+	known := storetest.With(full, func(c *scheduler.Call) {
+		c.Method, c.Path, c.Flow, c.Origin, c.SubmittedBy, c.IdempotencyKey = "POST", "/pay/é", "shop \"7\"", scheduler.OriginAdmin, "till", "k-1"
+		c.Permits = []scheduler.Permit{{Limit: "app", Key: "2021", Cost: 1}, {Limit: "day", Cost: 2}}
+	})
 	minimal := &scheduler.Call{ID: "019d0000-0000-7000-8000-000000000002", Upstream: "api", State: scheduler.Waiting, Stored: &scheduler.Stored{Seq: 43}}
 	for name, sample := range map[string]struct {
 		call     *scheduler.Call
@@ -153,6 +158,7 @@ func TestFormatOfRows(t *testing.T) {
 			&upstream.Request{Method: "POST", Target: "/pay?n=1", Header: http.Header{"X-A": {"1", `"<2>"`}}, Body: []byte("body \x00\xff")},
 			&scheduler.Response{Status: 200, Headers: http.Header{"X-B": {"3"}}, Body: []byte("answer"), Truncated: true},
 			lease.Hold{ID: 7, Upstream: "api", Limit: "app", Key: "k", Every: true, Permits: 2, Back: sampleTime, Paused: true, Since: sampleTime, Who: "alice", Reason: "maintenance"}},
+		"facts":   {known, &upstream.Request{Method: "GET", Target: "/"}, &scheduler.Response{Status: 204}, lease.Hold{ID: 8, Upstream: "api", Limit: "app", Permits: 1}},
 		"minimal": {minimal, &upstream.Request{Method: "GET", Target: "/"}, &scheduler.Response{Status: 204}, lease.Hold{ID: 8, Upstream: "api", Limit: "app", Permits: 1}},
 	} {
 		var text strings.Builder
@@ -161,7 +167,9 @@ func TestFormatOfRows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.numbers = (&codec{}).encryptText(r.named, r.id, numbersKind) // as Accept does
+		if r.facts, err = encodeFacts(sample.call); err != nil { // as Accept does
+			t.Fatal(err)
+		}
 		for i, column := range strings.Split(columns, ", ") {
 			line(column, reflect.ValueOf(r.fields()[i]).Elem())
 		}

@@ -165,7 +165,7 @@ var fuzzColumns = func() (all [][2]string) {
 	for _, t := range [][2]string{
 		{"calls", columns + ", " + requestColumns + ", " + responseColumns}, {"flights", "seq, async, epoch, due, deadline, attempts, spent, sum"},
 		{"quota", "id, upstream, name, key, every, permits, back, paused, sum, since, reason"}, {"keys", "key, fingerprint, seq, until, ended_by"},
-		{"untold", "notice, seq"}, {"bodies", "seq, body, sealed"}, {"meta", "name, value"}, {"goose_db_version", "version_id, is_applied"},
+		{"untold", "notice, seq"}, {"bodies", "seq, body, sealed"}, {"meta", "name, value"}, {"blocks", "block, first, last, low, high, calls, sum"}, {"terms", "place, chunk, sum"}, {"strays", "seq"}, {"goose_db_version", "version_id, is_applied"},
 	} {
 		for _, name := range strings.Split(t[1], ", ") {
 			all = append(all, [2]string{t[0], name})
@@ -215,7 +215,8 @@ func changeRows(path string, o Options, rows [][]byte) {
 		}
 		all, _ := scan(found)
 		for _, r := range all {
-			r.named, _ = codec.decryptText(r.numbers, r.id, numbersKind)
+			text, _ := codec.decryptText(r.facts, r.id, factsKind)
+			r.summed, _ = decodeFacts(text, &scheduler.Call{ID: r.id})
 			db.ExecContext(ctx, "UPDATE "+map[string]string{"calls": "calls", "current": "flights"}[table]+" SET sum = ? WHERE seq = ?", r.checksum(codec), r.seq)
 			if b, err := r.request(ctx, db); b != nil && err == nil {
 				db.ExecContext(ctx, "UPDATE calls SET request_sum = ? WHERE seq = ?", b.checksum(codec, r.id, requestKind), r.seq)
@@ -275,8 +276,12 @@ func use(t *testing.T, path string, o Options) {
 		return
 	}
 	calls, err := s.List(ctx, scheduler.Filter{Max: 50})
+	if said("List", err); err != nil {
+		calls = &scheduler.ListPage{}
+	}
+	_, err = s.List(ctx, scheduler.Filter{Q: "1", Oldest: true})
 	said("List", err)
-	for _, c := range calls {
+	for _, c := range calls.Calls {
 		s.Get(ctx, c.ID) // both may refuse a call for its state
 		s.Cancel(ctx, c.ID)
 	}

@@ -77,6 +77,9 @@ func (d *DB) open(path string, o Options) error {
 	if err := bindRows(d.writePool, d.codec, o.Seal); err != nil {
 		return err
 	}
+	if d.reader.index, err = loadIndex(d.writePool, d.codec); err != nil {
+		return err
+	}
 	return d.begin(path, o, from, restored)
 }
 
@@ -93,7 +96,7 @@ func (d *DB) begin(path string, o Options, from origin, restored string) (err er
 	if err != nil {
 		return err
 	}
-	c.file, c.restored = d.identity.id, restored
+	c.file, c.restored, c.index = d.identity.id, restored, d.reader.index
 	d.writer = newWriter(path, o, c, from, d.failure, d.identity, d.note, reserve)
 	go d.writer.run()
 	d.sweeper.Go((&sweeper{writer: d.writer, keepCalls: o.KeepCalls, keepKeys: o.KeepKeys, keepAudit: o.KeepAudit}).run)

@@ -141,7 +141,7 @@ func TestSweptByItself(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return len(all)
+			return len(all.Calls)
 		}
 		if before, after := calls(59*time.Minute), calls(5*time.Minute); before != 1 || after != 0 {
 			t.Errorf("%d calls after 59 minutes, %d after an hour and four", before, after)

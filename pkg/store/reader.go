@@ -16,6 +16,7 @@ type reader struct {
 	queries  *compiled // of db
 	codec    *codec
 	failure  *failure
+	index    *index
 	keepKeys time.Duration
 }
 
@@ -49,6 +50,7 @@ const (
 		answer_sum IS NOT NULL AND state NOT IN ('waiting', 'sending') FROM current JOIN (SELECT seq, ` + responseColumns + " FROM calls) USING (seq) WHERE id = ?"
 	selectPendingCall = "SELECT " + columns + " FROM current WHERE id = ? AND state IN ('waiting', 'unknown')"
 	selectWaitingCall = "SELECT " + columns + " FROM current WHERE seq = ? AND state = 'waiting'"
+	selectListedCall  = "SELECT " + columns + " FROM current WHERE seq = ?"
 )
 
 // Get implements [scheduler.Store].
@@ -66,50 +68,6 @@ func (r *reader) Get(ctx context.Context, id string) (*scheduler.Call, error) {
 		c.Response, err = r.codec.decodeResponse(c.ID, response)
 	}
 	return c, r.check(ctx, err)
-}
-
-// selectList returns the query of a list: ?1 is the id before it, ?2 the upstream or empty, ?3
-// the state, ?4 the most rows. Of states that have few calls it reads no others.
-func selectList(state scheduler.State) string {
-	const matches = "id > ?1 AND (?2 = '' OR upstream = ?2)"
-	where := matches
-	switch state {
-	case "":
-	case scheduler.Sending:
-		where += " AND seq IN (SELECT seq FROM flights)"
-	case scheduler.Unknown:
-		where += " AND seq IN (SELECT seq FROM calls INDEXED BY unsettled WHERE state = 'unknown')"
-	case scheduler.Failed, scheduler.Expired, scheduler.Exhausted, scheduler.Cancelled: // the index wants a constant
-		where = fmt.Sprintf("seq IN (SELECT seq FROM calls INDEXED BY settled WHERE state = '%s' AND %s ORDER BY id LIMIT ?4)", state, matches)
-	default:
-		where += " AND state = ?3"
-	}
-	return "SELECT " + columns + " FROM current WHERE " + where + " ORDER BY id LIMIT ?4"
-}
-
-// List implements [scheduler.Store].
-func (r *reader) List(ctx context.Context, f scheduler.Filter) ([]*scheduler.Call, error) {
-	most := f.Max
-	if most == 0 {
-		most = -1 // no limit
-	}
-	rows, err := r.db.QueryContext(ctx, selectList(f.State), f.After, f.Upstream, string(f.State), most)
-	if err != nil {
-		return nil, r.check(ctx, err)
-	}
-	found, err := scan(rows)
-	if err != nil {
-		return nil, r.check(ctx, err)
-	}
-	var calls []*scheduler.Call
-	for _, row := range found {
-		c, err := row.call(r.codec)
-		if err != nil {
-			return nil, r.check(ctx, err)
-		}
-		calls = append(calls, c)
-	}
-	return calls, nil
 }
 
 // Find implements [scheduler.Store].

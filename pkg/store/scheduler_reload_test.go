@@ -207,7 +207,7 @@ func TestEndIsToldWhenStored(t *testing.T) {
 					leaving, leave := context.WithTimeout(t.Context(), time.Millisecond)
 					defer leave()
 					for where, c := range map[string]*scheduler.Call{
-						"Get": must(s.Get(t.Context(), id)), "List": must(s.List(t.Context(), scheduler.Filter{}))[0],
+						"Get": must(s.Get(t.Context(), id)), "List": must(s.List(t.Context(), scheduler.Filter{})).Calls[0],
 						"Wait": must(s.Wait(leaving, id)), "the store": must(d.Get(t.Context(), id)),
 					} {
 						if c.State != want {

@@ -96,11 +96,15 @@ func reseal(tx *sql.Tx, c *codec) error {
 	if err != nil {
 		return err
 	}
+	// The terms have a key from now on: Open makes the blocks anew.
+	if _, err := tx.Exec("DELETE FROM blocks; DELETE FROM terms; DELETE FROM strays; DELETE FROM meta WHERE name = 'indexed'"); err != nil {
+		return err
+	}
 	_, err = tx.Exec("INSERT OR REPLACE INTO meta VALUES ('seal', ?)", proof)
 	return err
 }
 
-// row gives the columns attempts, spent and sum of a row as the new codec has them.
+// row sets the columns attempts, spent, facts and sum of a row as the new codec has them.
 func (s *resealing) row(r *row) error {
 	c, err := r.call(s.old)
 	if err != nil {
@@ -112,7 +116,7 @@ func (s *resealing) row(r *row) error {
 	if r.spent, err = s.codec.encodeSpent(r.id, c.Outstanding); err != nil {
 		return err
 	}
-	r.sum = r.checksum(s.codec)
+	r.facts, r.sum = s.codec.encryptText(r.facts, r.id, factsKind), r.checksum(s.codec) // the old codec encrypts no text
 	return nil
 }
 
@@ -129,7 +133,7 @@ func (s *resealing) calls() error {
 		for _, r := range page {
 			err := s.row(r)
 			if err == nil {
-				_, err = s.Exec("UPDATE calls SET attempts = ?, spent = ?, sum = ?, numbers = ? WHERE seq = ?", r.attempts, r.spent, r.sum, s.codec.encryptText(r.named, r.id, numbersKind), r.seq)
+				_, err = s.Exec("UPDATE calls SET attempts = ?, spent = ?, sum = ?, facts = ? WHERE seq = ?", r.attempts, r.spent, r.sum, r.facts, r.seq)
 			}
 			if err = errors.Join(err, s.request(r), s.response(r)); err != nil {
 				return err
@@ -184,11 +188,10 @@ func (s *resealing) flights() error {
 		return err
 	}
 	for _, r := range all {
-		err := s.row(r)
-		if err == nil {
-			_, err = s.Exec("UPDATE flights SET attempts = ?, spent = ?, sum = ? WHERE seq = ?", r.attempts, r.spent, r.sum, r.seq)
+		if err := s.row(r); err != nil {
+			return err
 		}
-		if err != nil {
+		if _, err := s.Exec("UPDATE flights SET attempts = ?, spent = ?, sum = ? WHERE seq = ?", r.attempts, r.spent, r.sum, r.seq); err != nil {
 			return err
 		}
 	}

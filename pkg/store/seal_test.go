@@ -91,7 +91,7 @@ func TestForgedRows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if all[0].named, err = encodeNumbers(waits.Call.Numbers); err != nil { // the forger knows them
+		if all[0].summed, err = summed(waits.Call); err != nil { // the forger knows them
 			t.Fatal(err)
 		}
 		return all[0]
@@ -119,7 +119,7 @@ func TestForgedRows(t *testing.T) {
 			r.spent = ""
 			change1(t, path, "UPDATE flights SET spent = '', sum = ? WHERE seq = ?", r.checksum(forger), r.seq)
 		},
-		"no number": func() { change1(t, path, "UPDATE calls SET numbers = '' WHERE seq = 1") },
+		"no number": func() { change1(t, path, "UPDATE calls SET facts = '' WHERE seq = 1") },
 		"another actor": func() {
 			r := scheduler.AuditRecord{Seq: 1, At: instant(1), Actor: "bob"}
 			change1(t, path, "UPDATE audit SET at = 1, actor = 'bob', action = '', key = '', before = '', after = '', reason = '', sum = ? WHERE seq = 1", auditSum(forger, r))

@@ -56,6 +56,11 @@ func (s *sweeper) step(now time.Time) (calls int64, err error) {
 		if calls, err = c.changed("DELETE FROM calls WHERE seq "+old, before, sweepStep); err != nil {
 			return nil, err
 		}
+		if calls > 0 && calls < sweepStep {
+			if err := c.drop(); err != nil {
+				return nil, err
+			}
+		}
 		// The time of a key begins when its call is finished.
 		if err := c.exec(`DELETE FROM keys WHERE key IN (SELECT k.key FROM keys k LEFT JOIN calls c USING (seq)
 			WHERE k.until < ? AND coalesce(c.state NOT IN ('waiting', 'unknown') AND c.ended_at < ?, true) ORDER BY k.until LIMIT ?)`,

@@ -235,11 +235,16 @@ func (w *writer) commit(batch []*change) error {
 	if err := w.begin(); err != nil {
 		return err
 	}
+	w.conn.added, w.conn.left, w.conn.dropped = w.conn.added[:0], nil, false
 	for _, c := range batch {
 		var err error
 		if c.refused, err = c.apply(w.conn); err != nil {
 			return w.rollback(err)
 		}
+	}
+	index, err := w.conn.extend()
+	if err != nil {
+		return w.rollback(err)
 	}
 	at, err := w.stamp()
 	if err != nil {
@@ -248,6 +253,7 @@ func (w *writer) commit(batch []*change) error {
 	if err := w.conn.exec("COMMIT"); err != nil {
 		return w.rollback(err)
 	}
+	w.conn.index.committed(index)
 	w.committed(at)
 	if err := w.identity.check(); err != nil {
 		return err

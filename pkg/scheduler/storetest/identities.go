@@ -103,9 +103,9 @@ func numbers(t *suite) {
 		if c := t.get(e.Call.ID); c.State != end || !maps.Equal(c.Numbers, want) {
 			t.Errorf("%s: %s with numbers %q, want %q", end, c.State, c.Numbers, want)
 		}
-		calls, err := t.s.List(t.Context(), scheduler.Filter{})
-		if err != nil || len(calls) != 1 || !maps.Equal(calls[0].Numbers, want) {
-			t.Errorf("%s: a list has %+v, %v", end, calls, err)
+		page, err := t.s.List(t.Context(), scheduler.Filter{})
+		if err != nil || len(page.Calls) != 1 || !maps.Equal(page.Calls[0].Numbers, want) {
+			t.Errorf("%s: a list has %+v, %v", end, page, err)
 		}
 	}
 	if c := t.get(t.accept().Call.ID); c.Numbers != nil {

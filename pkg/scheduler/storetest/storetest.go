@@ -125,7 +125,9 @@ func Run(t *testing.T, open func(t *testing.T) scheduler.Store) {
 		"identities":                          identities,
 		"ends of identities":                  ends,
 		"numbers":                             numbers,
-		"list":                                list,
+		"facts":                               facts,
+		"lists":                               lists,
+		"a list while calls change":           listsMeanwhile,
 		"what is returned is the caller's":    copies,
 		"decisions":                           decisions,
 		"changes of waiting calls":            edits,
@@ -299,45 +301,6 @@ func freed(t *suite) {
 		t.record(Ended(sent, end))
 		if c, err := t.again(string(end), "f"); err != nil || c == nil || c.ID != sent.ID {
 			t.Errorf("%s: %+v, %v; want the first call", end, c, err)
-		}
-	}
-}
-
-func list(t *suite) {
-	var ids []string
-	for i := range 10 {
-		e := t.accept(func(e *scheduler.Entry) {
-			if i%2 == 1 {
-				e.Call.Upstream = "other"
-			}
-		})
-		ids = append(ids, e.Call.ID)
-	}
-	done := Sent(t.get(ids[4]))
-	t.intend(done)
-	t.record(Ended(done, scheduler.Done))
-	slices.Sort(ids)
-	for _, test := range []struct {
-		f    scheduler.Filter
-		want []string
-	}{
-		{scheduler.Filter{Max: 100}, ids},
-		{scheduler.Filter{Max: 3}, ids[:3]},
-		{scheduler.Filter{Max: 3, After: ids[2]}, ids[3:6]},
-		{scheduler.Filter{Max: 100, Upstream: "other", After: ids[5]}, []string{ids[7], ids[9]}},
-		{scheduler.Filter{Max: 100, State: scheduler.Done}, ids[4:5]},
-		{scheduler.Filter{Max: 100, Upstream: "none"}, nil},
-	} {
-		calls, err := t.s.List(t.Context(), test.f)
-		var got []string
-		for _, c := range calls {
-			got = append(got, c.ID)
-			if c.Response != nil {
-				t.Errorf("%+v: call %s comes with its response", test.f, c.ID)
-			}
-		}
-		if err != nil || !slices.Equal(got, test.want) {
-			t.Errorf("%+v: %v, %v; want %v", test.f, got, err, test.want)
 		}
 	}
 }

@@ -1,0 +1,170 @@
+package store
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"slices"
+	"strings"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// A term is the hash of a text by which calls are found, the same for each use of the text: its
+// row tells whether a call has it as a number, a key or a flow. In a sealed file only the key can
+// tell whether a guess is right.
+type term uint64
+
+func (c *codec) term(text string) term {
+	if c.terms == nil {
+		h := sha256.Sum256([]byte(text))
+		return term(binary.BigEndian.Uint64(h[:]))
+	}
+	h := c.terms.Get().(hash.Hash)
+	defer c.terms.Put(h)
+	h.Reset()
+	h.Write([]byte(text))
+	return term(binary.BigEndian.Uint64(h.Sum(nil)))
+}
+
+// termsOf returns the terms of a call, each once.
+func (c *codec) termsOf(call *scheduler.Call) []term {
+	texts := append(make([]string, 0, 16), call.Upstream, call.Flow, call.IdempotencyKey, call.SubmittedBy)
+	for _, p := range call.Permits {
+		texts = append(texts, p.Limit, p.Key)
+	}
+	for _, number := range call.Numbers {
+		texts = append(texts, number)
+	}
+	all := make([]term, 0, len(texts))
+	for i, text := range texts {
+		if text != "" && !slices.Contains(texts[:i], text) {
+			all = append(all, c.term(text))
+		}
+	}
+	return all
+}
+
+// A term is in one of so many buckets, by its first bits.
+const buckets = 64
+
+func (t term) bucket() int64 { return int64(t >> 58) }
+
+// mark is the part of a term that a chunk has. Two terms with one mark cost a look at a row.
+func (t term) mark() uint32 { return uint32(t >> 26) }
+
+// A located call is one that a block has.
+type located struct {
+	seq int64
+	id  string
+}
+
+// A posting is the term of a call, given by its number in a block.
+type posting struct {
+	term term
+	call uint16
+}
+
+// postingSize is that of a posting in a chunk, bytes.
+const postingSize = 6
+
+// A block is a stretch of calls with their terms, in memory or in the file.
+type block struct {
+	number      int64 // in the file; 0: in memory
+	first, last int64 // the lowest and the highest seq
+	low, high   string
+}
+
+// sorted orders the calls of a block by their ids, and numbers them so in its postings.
+func sorted(calls []located, postings []posting) {
+	order := make([]uint16, len(calls))
+	for i := range order {
+		order[i] = uint16(i)
+	}
+	slices.SortFunc(order, func(a, b uint16) int { return strings.Compare(calls[a].id, calls[b].id) })
+	place, before := make([]uint16, len(calls)), slices.Clone(calls)
+	for i, was := range order {
+		place[was], calls[i] = uint16(i), before[was]
+	}
+	for i := range postings {
+		postings[i].call = place[postings[i].call]
+	}
+	slices.SortFunc(postings, func(a, b posting) int { return cmp.Or(cmp.Compare(a.term, b.term), cmp.Compare(a.call, b.call)) })
+}
+
+// outline returns the block of sorted calls, as far as memory keeps it.
+func outline(number int64, calls []located) block {
+	b := block{number: number, first: calls[0].seq, last: calls[0].seq, low: calls[0].id, high: calls[len(calls)-1].id}
+	for _, c := range calls {
+		b.first, b.last = min(b.first, c.seq), max(b.last, c.seq)
+	}
+	return b
+}
+
+// chunks returns the chunks of sorted postings by their buckets, nil for none.
+func chunks(postings []posting) (all [buckets][]byte) {
+	for _, p := range postings {
+		b := p.term.bucket()
+		all[b] = binary.BigEndian.AppendUint32(all[b], p.term.mark())
+		all[b] = binary.BigEndian.AppendUint16(all[b], p.call)
+	}
+	return all
+}
+
+// find returns the numbers of the calls that a chunk has under a term, in order.
+func find(chunk []byte, t term) (calls []uint16) {
+	n := len(chunk) / postingSize
+	at := func(i int) []byte { return chunk[i*postingSize:] }
+	low, high := 0, n
+	for low < high {
+		if mid := (low + high) / 2; binary.BigEndian.Uint32(at(mid)) < t.mark() {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	for i := low; i < n && binary.BigEndian.Uint32(at(i)) == t.mark(); i++ {
+		calls = append(calls, binary.BigEndian.Uint16(at(i)[4:]))
+	}
+	return calls
+}
+
+// encodeSeqs returns the column calls of a block.
+func encodeSeqs(calls []located) []byte {
+	b, before := make([]byte, 0, 2*len(calls)), int64(0)
+	for _, c := range calls {
+		b = binary.AppendVarint(b, c.seq-before)
+		before = c.seq
+	}
+	return b
+}
+
+func decodeSeqs(b []byte) (seqs []int64, err error) {
+	for before := int64(0); len(b) > 0; {
+		difference, n := binary.Varint(b)
+		if n <= 0 {
+			return nil, fmt.Errorf("calls of a block: %w", errChecksum)
+		}
+		before += difference
+		seqs, b = append(seqs, before), b[n:]
+	}
+	return seqs, nil
+}
+
+// blockSum and chunkSum are the sums of rows of blocks and terms.
+func (c *codec) blockSum(b block, calls []byte) int64 {
+	s := c.newSum()
+	s.ints(b.number, b.first, b.last)
+	s.texts(b.low, b.high)
+	s.bytes(calls)
+	return s.end()
+}
+
+func (c *codec) chunkSum(place int64, chunk []byte) int64 {
+	s := c.newSum()
+	s.ints(place)
+	s.bytes(chunk)
+	return s.end()
+}
