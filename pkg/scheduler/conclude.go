@@ -224,7 +224,7 @@ func (u *upstreamState) again(now time.Time, c *call, r *upstream.Result, n next
 func (u *upstreamState) resume(now time.Time, c *call) {
 	u.setPhase(c, waiting)
 	switch {
-	case c.flight.endedBy != "": // while that was recorded
+	case c.history().endedBy != "": // while that was recorded
 		u.finish(now, c, Cancelled)
 	case c.abandoned():
 		c.because(Gone)

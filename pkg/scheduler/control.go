@@ -146,8 +146,12 @@ func (s *Scheduler) decide(ctx context.Context, id string, d Decision, person bo
 
 // decideStored decides an unknown call that is not in memory any more.
 func (s *Scheduler) decideStored(ctx context.Context, id string, d Decision) (*Call, error) {
-	s.resolving.Lock() // one decision at a time
-	defer s.resolving.Unlock()
+	select { // one decision at a time
+	case s.resolving <- struct{}{}:
+		defer func() { <-s.resolving }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	c, err := s.stored(ctx, id)
 	if err != nil {
 		return nil, err
@@ -196,6 +200,8 @@ func (s *Scheduler) Ask(ctx context.Context, id, by string) (*Call, error) {
 		if asked.err != nil {
 			return nil, asked.err
 		}
+	case <-s.journal.failed:
+		return nil, errStopping(c.Upstream)
 	case <-ctx.Done():
 	}
 	return s.Get(context.WithoutCancel(ctx), id)

@@ -142,7 +142,8 @@ func changedSince(c *Call, d Decision) *Error {
 	if d.Attempt == 0 || last == nil {
 		return nil
 	}
-	if last.N == d.Attempt && (c.State == Unknown || last.Outcome != upstream.Unknown) {
+	wasUnknown := slices.ContainsFunc(c.Attempts, func(a Attempt) bool { return a.Outcome == upstream.Unknown })
+	if last.N == d.Attempt && (c.State == Unknown || !wasUnknown) {
 		return nil
 	}
 	became := fmt.Sprintf("it is %s now, after attempt %d", c.State, last.N)

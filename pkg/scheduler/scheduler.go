@@ -50,8 +50,8 @@ type Scheduler struct {
 	reloading  sync.Mutex // held by Reload
 	generation uint32     // of services; guarded by reloading
 
-	pausing   sync.Mutex // held while a pause takes effect and is stored
-	resolving sync.Mutex // held while a call that is not in memory is decided
+	pausing   sync.Mutex    // held while a pause takes effect and is stored
+	resolving chan struct{} // has an element while a call that is not in memory is decided
 
 	stopping atomic.Bool // since the beginning of a stop
 	closing  sync.Once
@@ -65,7 +65,7 @@ func New(c Config) (*Scheduler, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Scheduler{log: c.Log, generation: 1, sampler: newSampler(), closed: make(chan struct{})}
+	s := &Scheduler{log: c.Log, generation: 1, sampler: newSampler(), resolving: make(chan struct{}, 1), closed: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.Default()
 	}

@@ -217,6 +217,9 @@ func (f *fuse) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold)
 func (f *fuse) Record(ctx context.Context, c *scheduler.Call) error {
 	return f.change(func() error { return f.DB.Record(ctx, c) })
 }
+func (f *fuse) Audit(ctx context.Context, r scheduler.AuditRecord) error {
+	return f.change(func() error { return f.DB.Audit(ctx, r) })
+}
 func (f *fuse) Settle(ctx context.Context, h []lease.Hold) error {
 	return f.change(func() error { return f.DB.Settle(ctx, h) })
 }
