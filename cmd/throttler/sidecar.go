@@ -35,10 +35,13 @@ type sidecar struct {
 	running   sync.WaitGroup // servers, the reload loop, and listeners that end
 	failed    chan error     // of a listener
 	stopping  atomic.Bool
+	refusals  server.Refusals
+	started   time.Time
 
-	mu        sync.Mutex // held during a reload; guards the rest
-	cfg       *config.Config
-	listeners map[endpoint]*listener
+	mu         sync.Mutex // held during a reload; guards the rest
+	cfg        *config.Config
+	configured time.Time // when cfg came into force
+	listeners  map[endpoint]*listener
 }
 
 // serve runs the sidecar until ctx ends. It then releases the signals that end ctx: the
@@ -82,7 +85,9 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 // at all.
 func (sc *sidecar) start() error {
 	metrics, events, trace := server.NewMetrics(version), server.NewEvents(), server.Trace(sc.log)
-	metrics.Loaded(time.Now(), nil)
+	sc.started = time.Now()
+	sc.configured = sc.started
+	metrics.Loaded(sc.started, nil)
 	sc.observe = func(e scheduler.Event) {
 		metrics.Observe(e)
 		events.Observe(e)
@@ -121,8 +126,8 @@ func (sc *sidecar) start() error {
 		return errors.Join(err, s.Close())
 	}
 	sc.run(sc.admin, server.NewAdmin(server.AdminConfig{
-		Scheduler: s, Metrics: metrics, Events: events, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reload,
-		MaxHeld: share.admin / 2,
+		Scheduler: s, Metrics: metrics, Events: events, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reloadByAPI,
+		Info: sc.info, Refusals: &sc.refusals, MaxHeld: share.admin / 2,
 	}))
 	for d, l := range sc.listeners {
 		sc.run(l, sc.handler(sc.cfg, d))

@@ -1,15 +1,12 @@
 package server
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
+	"github.com/seed-30fe103d/throttler/internal/access"
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
@@ -23,7 +20,7 @@ const (
 	maxPage      = 1000
 )
 
-// An AdminConfig has the parts of an [Admin]. All are required but Observe.
+// An AdminConfig has the parts of an [Admin]. All are required but Observe and Refusals.
 type AdminConfig struct {
 	Scheduler *scheduler.Scheduler
 	Metrics   *Metrics
@@ -34,8 +31,13 @@ type AdminConfig struct {
 	Observe func(scheduler.Event)
 	// Ready returns the reason why the process should get no traffic; nil if it should.
 	Ready func() error
-	// Reload loads the configuration anew and returns the changes.
-	Reload func() ([]string, error)
+	// Reload loads the configuration anew and returns the changes; dry only checks and compares
+	// it. See [BadConfig].
+	Reload func(dry bool) ([]api.Change, error)
+	// Info is about the process; without the caller.
+	Info func() api.Info
+	// Refusals are shared with the data listeners; nil keeps none.
+	Refusals *Refusals
 	// MaxHeld is how many requests are held open at most: subscriptions and long polls.
 	// Below the listener's connections, it leaves room for others.
 	MaxHeld int
@@ -56,31 +58,10 @@ func NewAdmin(c AdminConfig) *Admin {
 	a := &Admin{AdminConfig: c, mux: http.NewServeMux(), maxBody: maxBody(c.Scheduler)}
 	a.bodies.left.Store(bodiesAtOnce * a.maxBody)
 	a.held.left.Store(int64(c.MaxHeld))
-	for _, op := range a.operations() {
-		a.mux.Handle(op.method+" "+op.path, op.handler)
+	for _, op := range Operations() {
+		a.mux.Handle(op.Method+" "+op.Path, op.serve(a, &op))
 	}
 	return a
-}
-
-// operations returns the whole API: each method and path, and its handler.
-func (a *Admin) operations() []operation {
-	return []operation{
-		{"POST", "/v1/calls", handle(a, http.StatusAccepted, a.submit)},
-		{"GET", "/v1/calls", handle(a, http.StatusOK, a.list)},
-		{"GET", "/v1/calls/{id}", handle(a, http.StatusOK, a.get)},
-		{"DELETE", "/v1/calls/{id}", handle(a, http.StatusOK, a.cancel)},
-		{"POST", "/v1/calls/{id}/retry", handle(a, http.StatusOK, a.retry)},
-		{"POST", "/v1/calls/{id}/resolve", handle(a, http.StatusOK, a.resolve)},
-		{"GET", "/v1/events", subscriptions{a}},
-		{"GET", "/v1/upstreams", handle(a, http.StatusOK, a.upstreams)},
-		{"POST", "/v1/upstreams/{name}/pause", handle(a, http.StatusOK, a.pause)},
-		{"POST", "/v1/upstreams/{name}/resume", handle(a, http.StatusOK, a.resume)},
-		{"GET", "/v1/limits", handle(a, http.StatusOK, a.limits)},
-		{"POST", "/v1/reload", handle(a, http.StatusOK, a.reload)},
-		{"GET", "/metrics", promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{})},
-		{"GET", "/healthz", http.HandlerFunc(a.healthz)},
-		{"GET", "/readyz", http.HandlerFunc(a.readyz)},
-	}
 }
 
 // maxBody returns the largest body of a submission, in bytes: the largest body that
@@ -100,13 +81,17 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
 	err := rebound(r, false, func() []string { return nil })
 	if err == nil && !isLink(r) {
 		err = crossSite(r)
 	}
 	if err != nil {
-		Refusal{}.write(w, asError(err), nil)
+		writeProblem(w, r, err)
 		return
+	}
+	if access.From(r.Context()) == (access.Caller{}) { // everybody who reaches the listener may do all
+		r = r.WithContext(access.With(r.Context(), access.Caller{Role: access.Admin, Via: "loopback"}))
 	}
 	unknown, pattern := a.mux.Handler(r)
 	if pattern == "" {
@@ -127,7 +112,7 @@ func notFound(w http.ResponseWriter, r *http.Request, h http.Handler) {
 		e.Reason = notAllowed
 		e.Detail += "; the path takes " + allow
 	}
-	Refusal{}.write(w, e, nil)
+	writeProblem(w, r, e)
 }
 
 // headerRecorder keeps the header of a response.
@@ -150,26 +135,4 @@ func (a *Admin) known(r *http.Request, upstream string) error {
 // audit logs a change that was made through the API.
 func (a *Admin) audit(r *http.Request, change string, args ...any) {
 	a.Log.Info("admin: "+change, append(args, "from", r.RemoteAddr)...)
-}
-
-func (a *Admin) reload(request[none]) (api.Reload, error) {
-	changes, err := a.Reload()
-	var known *scheduler.Error
-	if err != nil && !errors.As(err, &known) {
-		err = &scheduler.Error{Reason: badConfig, Detail: err.Error()}
-	}
-	if changes == nil {
-		changes = []string{}
-	}
-	return api.Reload{Changes: changes}, err
-}
-
-func (a *Admin) healthz(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") }
-
-func (a *Admin) readyz(w http.ResponseWriter, _ *http.Request) {
-	if err := a.Ready(); err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	io.WriteString(w, "ready\n")
 }

@@ -37,6 +37,11 @@ const (
 	signerDown   scheduler.Reason = "signer_down"
 	unauthorized scheduler.Reason = "unauthorized"
 	noMerchant   scheduler.Reason = "no_merchant"
+
+	wrongMedia      scheduler.Reason = "unsupported_media_type"
+	changedSince    scheduler.Reason = "changed_since"
+	mayExecuteTwice scheduler.Reason = "may_execute_twice"
+	refusedCall     scheduler.Reason = "refused"
 )
 
 // statuses are the status codes of the reasons, with the titles of their problems.
@@ -52,6 +57,10 @@ var statuses = map[scheduler.Reason]struct {
 	notAllowed:             {http.StatusMethodNotAllowed, "The method is not allowed here"},
 	bodyTimedOut:           {http.StatusRequestTimeout, "The body did not come in time"},
 	scheduler.WrongState:   {http.StatusConflict, "The call is in another state"},
+	changedSince:           {http.StatusPreconditionFailed, "The call has changed since it was looked at"},
+	wrongMedia:             {http.StatusUnsupportedMediaType, "The body is of another media type"},
+	mayExecuteTwice:        {http.StatusUnprocessableEntity, "The call may be executed twice"},
+	refusedCall:            {http.StatusNotFound, "The call was refused"},
 	scheduler.TooLarge:     {http.StatusRequestEntityTooLarge, "The body is too large"},
 	badConfig:              {http.StatusUnprocessableEntity, "The configuration cannot be taken"},
 	scheduler.CostTooHigh:  {http.StatusUnprocessableEntity, "The call costs more than its limit has"},

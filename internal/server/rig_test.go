@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/store"
 )
@@ -101,7 +102,8 @@ func newAdmin(s *scheduler.Scheduler, metrics *Metrics, events *Events, log *slo
 	return NewAdmin(AdminConfig{
 		Scheduler: s, Metrics: metrics, Events: events, Log: log, Observe: observe,
 		Ready:  func() error { return nil },
-		Reload: func() ([]string, error) { return nil, nil }, MaxHeld: 100,
+		Reload: func(bool) ([]api.Change, error) { return nil, nil }, MaxHeld: 100,
+		Info: func() api.Info { return api.Info{Version: "1.0", Store: "memory"} }, Refusals: new(Refusals),
 	})
 }
 
@@ -141,6 +143,9 @@ func send(t *testing.T, method, url, body string, header ...string) (*http.Respo
 	if err != nil {
 		t.Fatal(err)
 	}
+	if body != "" && strings.Contains(url, "/v1/") {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	for _, h := range header {
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Add(name, value)
@@ -157,7 +162,7 @@ func send(t *testing.T, method, url, body string, header ...string) (*http.Respo
 	return resp, string(b)
 }
 
-// upstream returns the status of the rig's only upstream.
+// getUpstream returns the status of the rig's only upstream.
 func (r *rig) upstream(t *testing.T) scheduler.UpstreamStatus {
 	t.Helper()
 	all, err := r.s.Upstreams(t.Context())
