@@ -170,11 +170,11 @@ func (c *sidecar) status(ctx context.Context) string {
 		return ""
 	}
 	defer body.Close()
-	var upstreams []upstream
-	if json.NewDecoder(body).Decode(&upstreams) != nil || len(upstreams) != 1 {
+	var all struct{ Upstreams []upstream }
+	if json.NewDecoder(body).Decode(&all) != nil || len(all.Upstreams) != 1 {
 		return ""
 	}
-	return upstreams[0].String()
+	return all.Upstreams[0].String()
 }
 
 // An upstream is the state of an upstream in the admin API.

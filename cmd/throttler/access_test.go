@@ -85,29 +85,39 @@ const noCall = "01a20ef8-aabd-7e58-bd65-c25cf01451d2"
 
 // accessRows has each operation.
 var accessRows = map[string]accessRow{
-	"POST /v1/calls":                   {"soa", `{"upstream":"alipay","method":"POST","path":"/x"}`},
-	"GET /v1/calls":                    {"voa", ""},
-	"GET /v1/calls/{id}":               {"vsoa", ""},
-	"DELETE /v1/calls/{id}":            {"soa", ""},
-	"POST /v1/calls/{id}/retry":        {"oa", "{}"},
-	"POST /v1/calls/{id}/resolve":      {"oa", `{"as":"done","reason":"x"}`},
-	"GET /v1/events":                   {"voa", ""},
-	"GET /v1/upstreams":                {"voa", ""},
-	"POST /v1/upstreams/{name}/pause":  {"oa", `{"for":"1ms"}`},
-	"POST /v1/upstreams/{name}/resume": {"oa", "{}"},
-	"GET /v1/limits":                   {"voa", ""},
-	"POST /v1/reload":                  {"a", ""},
-	"GET /metrics":                     {"voa", ""},
-	"GET /healthz":                     {"all", ""},
-	"GET /readyz":                      {"all", ""},
+	"POST /v1/calls":                          {"soa", `{"upstream":"alipay","method":"POST","path":"/x"}`},
+	"GET /v1/calls":                           {"vsoa", ""},
+	"GET /v1/calls/{id}":                      {"vsoa", ""},
+	"GET /v1/calls/{id}/response":             {"sa", ""},
+	"POST /v1/calls/{id}/cancel":              {"soa", ""},
+	"POST /v1/calls/{id}/resolve":             {"oa", `{"outcome":"done","attempt":1,"reason":"x"}`},
+	"POST /v1/calls/{id}/retry":               {"oa", `{"attempt":1,"reason":"x"}`},
+	"POST /v1/calls/{id}/ask":                 {"oa", ""},
+	"PATCH /v1/calls/{id}":                    {"oa", `{"priority":1}`},
+	"POST /v1/calls/bulk":                     {"oa", `{"action":"cancel","filter":{"calls":["` + noCall + `"]}}`},
+	"GET /v1/events":                          {"voa", ""},
+	"GET /v1/pauses":                          {"voa", ""},
+	"POST /v1/pauses":                         {"oa", `{"upstream":"alipay","for":"1ms"}`},
+	"DELETE /v1/pauses/{id}":                  {"oa", ""},
+	"GET /v1/upstreams":                       {"voa", ""},
+	"GET /v1/upstreams/{name}":                {"voa", ""},
+	"GET /v1/upstreams/{name}/limits/{limit}": {"voa", ""},
+	"GET /v1/limits":                          {"voa", ""},
+	"POST /v1/config/reload":                  {"a", ""},
+	"GET /v1/audit":                           {"a", ""},
+	"GET /v1/info":                            {"voa", ""},
+	"GET /metrics":                            {"voa", ""},
+	"GET /healthz":                            {"all", ""},
+	"GET /readyz":                             {"all", ""},
+	"GET /problems/{reason}":                  {"all", ""},
 }
 
 // TestEachOperationHasARow: a new operation needs a row above, with its roles.
 func TestEachOperationHasARow(t *testing.T) {
 	all := server.Operations()
 	for _, op := range all {
-		if _, ok := accessRows[op]; !ok {
-			t.Errorf("%s has no row: say which roles may do it", op)
+		if _, ok := accessRows[op.Method+" "+op.Path]; !ok {
+			t.Errorf("%s %s has no row: say which roles may do it", op.Method, op.Path)
 		}
 	}
 	if len(all) != len(accessRows) {
@@ -121,7 +131,7 @@ func checkRows(t *testing.T, way string, c adminCaller, role access.Role) {
 	t.Helper()
 	for op, row := range accessRows {
 		method, path, _ := strings.Cut(op, " ")
-		path = strings.NewReplacer("{id}", noCall, "{name}", "alipay").Replace(path)
+		path = strings.NewReplacer("{id}", noCall, "{name}", "alipay", "{limit}", "app", "{reason}", "full").Replace(path)
 		status, body := c.ask(t, method, path, row.body)
 		if strings.Contains(body, "canary") {
 			t.Errorf("%s, %s by %q: the answer shows a token: %s", way, op, role, body)

@@ -44,7 +44,7 @@ func TestBreaker(t *testing.T) {
 			t.Errorf("the metrics have no %s", want)
 		}
 	}
-	waits := p.body("/v1/calls?state=waiting&limit=1")
+	waits := p.body("/v1/calls?state=waiting&page_size=1")
 	if !strings.Contains(p.body("/v1/calls/"+between(waits, `"id":"`, `"`)), `"breaker":"10 of the last`) {
 		t.Errorf("a waiting call does not name the breaker: %s", waits)
 	}

@@ -82,8 +82,8 @@ func newCallsList() *cobra.Command {
 					query.Set(name, v)
 				}
 			}
-			limit, _ := flags.GetInt("limit")
-			query.Set("limit", strconv.Itoa(limit))
+			size, _ := flags.GetInt("page-size")
+			query.Set("page_size", strconv.Itoa(size))
 			body, err := newClient(cmd).get(cmd.Context(), "/v1/calls", query)
 			if err != nil {
 				return err
@@ -92,7 +92,7 @@ func newCallsList() *cobra.Command {
 				_, err = cmd.OutOrStdout().Write(body)
 				return err
 			}
-			var page api.Page
+			var page api.Calls
 			if err := json.Unmarshal(body, &page); err != nil {
 				return fmt.Errorf("the admin API's answer is not a list of calls: %w", err)
 			}
@@ -102,8 +102,8 @@ func newCallsList() *cobra.Command {
 	outputFlag(cmd)
 	cmd.Flags().String("upstream", "", "only calls of this upstream")
 	cmd.Flags().String("state", "", "only calls in this state")
-	cmd.Flags().String("cursor", "", "begin after the call of this id")
-	cmd.Flags().Int("limit", 100, "how many, at most")
+	cmd.Flags().String("cursor", "", "begin where the page before ended")
+	cmd.Flags().Int("page-size", 100, "how many, at most")
 	return cmd
 }
 

@@ -63,8 +63,8 @@ func TestCallsGet(t *testing.T) {
 		t.Errorf("get of a call that is done: %v\n%s", err, out)
 	}
 
-	out, err = p.throttler(t, "calls", "list", "--state", "waiting", "--limit", "1").Output()
-	if err != nil || !regexp.MustCompile(first+` +alipay +waiting .* app "a"\nmore: --cursor `+first+`\n$`).Match(out) {
+	out, err = p.throttler(t, "calls", "list", "--state", "waiting", "--page-size", "1").Output()
+	if err != nil || !regexp.MustCompile(first+` +alipay +waiting .* app "a"\nmore: --cursor [-_A-Za-z0-9]+\n$`).Match(out) {
 		t.Errorf("list: %v\n%s", err, out)
 	}
 	for _, wrong := range []struct{ args, want string }{
@@ -105,7 +105,7 @@ func TestCallsWatch(t *testing.T) {
 			t.Fatalf("watch says %q, want %s", lines.Text(), want)
 		}
 		if strings.Contains(want, "state") {
-			req, _ := http.NewRequestWithContext(t.Context(), "DELETE", p.admin+"/v1/calls/"+id, nil)
+			req, _ := http.NewRequestWithContext(t.Context(), "POST", p.admin+"/v1/calls/"+id+"/cancel", nil)
 			if resp, err := http.DefaultClient.Do(req); err != nil || resp.StatusCode != 200 {
 				t.Fatal(resp, err)
 			}

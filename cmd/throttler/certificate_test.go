@@ -148,7 +148,7 @@ func TestCertificatePerMerchant(t *testing.T) {
 		t.Errorf("check says:\n%s", out)
 	}
 	renewed := ca.issue(t, "m1", 90*24*time.Hour)
-	resp, err := http.Post(p.admin+"/v1/reload", "", nil)
+	resp, err := http.Post(p.admin+"/v1/config/reload", "", nil)
 	if err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("reload: %v, %v", resp, err)
 	}

@@ -302,8 +302,11 @@ func TestChaosAskedAtTheStart(t *testing.T) {
 					draw := rand.New(rand.NewPCG(uint64(worker), 13))
 					for time.Now().Before(end) {
 						n := waiting - 1 - worker%2 - 2*draw.IntN(waiting/8)
-						method := []string{"DELETE", "GET"}[worker%2]
-						req, _ := http.NewRequest(method, r.admin+"/v1/calls/"+ids[n], nil)
+						method, path := "GET", r.admin+"/v1/calls/"+ids[n]
+						if worker%2 == 0 {
+							method, path = "POST", path+"/cancel"
+						}
+						req, _ := http.NewRequest(method, path, nil)
 						req.Header.Set("Prefer", "wait=1")
 						resp, err := http.DefaultClient.Do(req)
 						if err != nil {

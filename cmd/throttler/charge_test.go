@@ -41,11 +41,11 @@ func TestActualCostOverKills(t *testing.T) {
 	p := launch(t, yaml)
 	out := func(limit string) int {
 		t.Helper()
-		var all []api.Limit
+		var all api.Limits
 		if err := json.Unmarshal([]byte(p.body("/v1/limits?upstream=alipay")), &all); err != nil {
 			t.Fatal(err)
 		}
-		for _, l := range all {
+		for _, l := range all.Limits {
 			if l.Limit == limit {
 				return l.Out
 			}

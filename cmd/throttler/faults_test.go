@@ -140,7 +140,7 @@ func (p *process) states(t *testing.T) map[string]int {
 			Resolves string
 		}
 	}
-	if err := json.Unmarshal([]byte(p.body("/v1/calls?upstream=alipay&limit=1000")), &page); err != nil {
+	if err := json.Unmarshal([]byte(p.body("/v1/calls?upstream=alipay&page_size=1000")), &page); err != nil {
 		t.Fatal(err)
 	}
 	n := make(map[string]int)

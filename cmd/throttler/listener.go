@@ -176,7 +176,7 @@ func (sc *sidecar) data(cfg *config.Config, name string) *server.Data {
 	l := cfg.Listeners[name]
 	return &server.Data{
 		Scheduler: sc.scheduler, Upstream: name, Admin: sc.admin.url(), Refusal: refusal(l.Refusal), Hosts: l.Hosts, Replay: l.Replay,
-		Log: sc.log, Observe: sc.observe,
+		Refusals: &sc.refusals, Log: sc.log, Observe: sc.observe,
 	}
 }
 

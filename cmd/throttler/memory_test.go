@@ -183,11 +183,11 @@ func TestMemoryUnderUnknownCalls(t *testing.T) {
 	unknown(calls)
 	p.holds(t, mostListed)
 	var page struct{ Calls []struct{ ID string } }
-	if err := json.Unmarshal([]byte(p.body(fmt.Sprintf("/v1/calls?state=unknown&limit=%d", decided))), &page); err != nil || len(page.Calls) != decided {
+	if err := json.Unmarshal([]byte(p.body(fmt.Sprintf("/v1/calls?state=unknown&page_size=%d", decided))), &page); err != nil || len(page.Calls) != decided {
 		t.Fatalf("%d calls, %v", len(page.Calls), err)
 	}
 	for _, c := range page.Calls {
-		if got := post(t, p.admin+"/v1/calls/"+c.ID+"/resolve", 1, []byte(`{"as":"done","reason":"paid"}`)); got[200] != 1 {
+		if got := post(t, p.admin+"/v1/calls/"+c.ID+"/resolve", 1, []byte(`{"outcome":"done","attempt":1,"reason":"paid"}`)); got[200] != 1 {
 			t.Errorf("a decision: %v", got)
 		}
 	}
@@ -228,7 +228,7 @@ func TestMemoryUnderLists(t *testing.T) {
 	for range 5 {
 		lists.Go(func() {
 			var page struct{ Calls []json.RawMessage }
-			if err := json.Unmarshal([]byte(p.body("/v1/calls?limit=1000")), &page); err != nil || len(page.Calls) != calls {
+			if err := json.Unmarshal([]byte(p.body("/v1/calls?page_size=1000")), &page); err != nil || len(page.Calls) != calls {
 				t.Errorf("a list has %d calls: %v", len(page.Calls), err)
 			}
 		})

@@ -400,7 +400,7 @@ func TestNotificationsReload(t *testing.T) {
 		if err := os.WriteFile(b.file, []byte(yaml), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := send(t, http.MethodPost, b.admin+"/v1/reload", ""); got.status != 200 {
+		if got := send(t, http.MethodPost, b.admin+"/v1/config/reload", ""); got.status != 200 {
 			t.Fatal(got)
 		}
 	}

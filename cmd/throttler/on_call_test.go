@@ -52,7 +52,7 @@ func TestOnCallCommands(t *testing.T) {
 		t.Errorf("the query finds %q, %q, %v; want call %s", found, body, err, id)
 	}
 
-	commands := regexp.MustCompile(`(?m)^curl -d '(.*?)'\s+\$ADMIN(\S+)`).FindAllStringSubmatch(page, -1)
+	commands := regexp.MustCompile(`(?m)^curl --json '(.*?)'\s+\$ADMIN(\S+)`).FindAllStringSubmatch(page, -1)
 	if len(commands) < 6 {
 		t.Fatalf("the page has %d commands", len(commands))
 	}
@@ -68,7 +68,7 @@ func TestOnCallCommands(t *testing.T) {
 		}
 	}
 	call := unknown()
-	if answer := p.post(t, "/v1/calls/"+call+"/resolve", `{"as":"not_executed","reason":"not in the statement"}`, http.StatusOK); !strings.Contains(answer, `"resolved":true`) {
+	if answer := p.post(t, "/v1/calls/"+call+"/resolve", `{"outcome":"not_executed","attempt":1,"reason":"not in the statement"}`, http.StatusOK); !strings.Contains(answer, `"resolved":true`) {
 		t.Errorf("a call that was not executed: %s", answer)
 	}
 	if answer := p.post(t, "/v1/calls/"+unknown()+"/retry", `{"nonsense":1}`, http.StatusBadRequest); !strings.Contains(answer, "reason") {

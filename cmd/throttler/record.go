@@ -68,7 +68,7 @@ func record(cmd *cobra.Command, w io.Writer) (n int, err error) {
 	}
 	plain, _ := cmd.Flags().GetBool("plain")
 	recorder := workload.NewRecorder(w, limits, plain)
-	query := url.Values{"routes": {"1"}}
+	query := url.Values{"routes": {"true"}, "kind": {api.EventAccepted, api.EventRefused}}
 	if v, _ := cmd.Flags().GetString("upstream"); v != "" {
 		query.Set("upstream", v)
 	}
@@ -83,7 +83,7 @@ func record(cmd *cobra.Command, w io.Writer) (n int, err error) {
 			return err
 		}
 		n++
-		return recorder.Write(e.At, arrival(&e))
+		return recorder.Write(e.At.Time, arrival(&e))
 	})
 	if lost != "" {
 		err = errors.Join(err, fmt.Errorf("the recording has gaps, events were lost: %s", lost))
@@ -101,10 +101,10 @@ func arrival(e *api.Event) workload.Arrival {
 		Route: &scheduler.Route{Keys: e.Route.Keys, Costs: e.Route.Costs, Flow: e.Route.Flow, Weighted: e.Route.Weighted},
 	}
 	if !e.Deadline.IsZero() {
-		a.MaxWait = max(time.Millisecond, e.Deadline.Sub(e.At).Round(time.Millisecond))
+		a.MaxWait = max(time.Millisecond, e.Deadline.Sub(e.At.Time).Round(time.Millisecond))
 	}
-	if e.NotBefore.After(e.At) {
-		a.Delay = e.NotBefore.Sub(e.At).Round(time.Millisecond)
+	if e.NotBefore.After(e.At.Time) {
+		a.Delay = e.NotBefore.Sub(e.At.Time).Round(time.Millisecond)
 	}
 	return a
 }
@@ -115,12 +115,12 @@ func limitNames(ctx context.Context, c client) (map[string][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []api.Limit
+	var all api.Limits
 	if err := json.Unmarshal(body, &all); err != nil {
 		return nil, fmt.Errorf("the admin API's answer is not a list of limits: %w", err)
 	}
 	names := make(map[string][]string)
-	for _, l := range all {
+	for _, l := range all.Limits {
 		if l.Limit != api.ConcurrencyLimit {
 			names[l.Upstream] = append(names[l.Upstream], l.Limit)
 		}

@@ -9,11 +9,14 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/pkg/config"
 )
 
@@ -21,10 +24,17 @@ import (
 const pollInterval = 500 * time.Millisecond
 
 // reload loads the configuration anew and returns the changes. The configuration is
-// checked first, and applied as a whole or not at all.
-func (sc *sidecar) reload() ([]string, error) {
+// checked first, and applied as a whole or not at all; a dry run only checks and compares it.
+func (sc *sidecar) reload(dry bool) ([]config.Change, error) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
+	if dry {
+		next, err := sc.load()
+		if err != nil {
+			return nil, reloadError(err)
+		}
+		return sc.cfg.Diff(next), nil
+	}
 	warned := sc.cfg.Warnings
 	changes, err := sc.apply()
 	sc.metrics.Loaded(time.Now(), err)
@@ -35,7 +45,7 @@ func (sc *sidecar) reload() ([]string, error) {
 	}
 	sc.log.Info("reloaded", "changes", len(changes))
 	for _, c := range changes {
-		sc.log.Info("reloaded: " + c)
+		sc.log.Info("reloaded: " + c.String())
 	}
 	for _, w := range sc.cfg.Warnings {
 		// An edit of the file moves the places of the others.
@@ -46,7 +56,7 @@ func (sc *sidecar) reload() ([]string, error) {
 	return changes, nil
 }
 
-func (sc *sidecar) apply() ([]string, error) {
+func (sc *sidecar) apply() ([]config.Change, error) {
 	next, err := sc.load()
 	if err != nil {
 		return nil, err
@@ -64,6 +74,7 @@ func (sc *sidecar) apply() ([]string, error) {
 	}
 	next.Reloaded(sc.cfg)
 	sc.replace(next, listeners)
+	sc.configured = time.Now()
 	return changes, nil
 }
 
@@ -158,10 +169,10 @@ func (sc *sidecar) reloadLoop(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			case <-hup:
-				sc.reload()
+				sc.reload(false)
 			case <-poll:
 				if file.changed() {
-					sc.reload()
+					sc.reload(false)
 				}
 			}
 		}
@@ -205,4 +216,33 @@ func reloadError(err error) error {
 		return fmt.Errorf("the configuration has faults, everything stays as it is:\n%w", faults)
 	}
 	return fmt.Errorf("everything stays as it is: %w", err)
+}
+
+// reloadByAPI reloads for the admin API.
+func (sc *sidecar) reloadByAPI(dry bool) ([]api.Change, error) {
+	changes, err := sc.reload(dry)
+	var found config.Errors
+	if errors.As(err, &found) {
+		all := make([]api.Fault, len(found))
+		for i, f := range found {
+			all[i] = api.Fault{Pointer: f.Path, Detail: f.Error()}
+		}
+		err = server.BadConfig(err.Error(), all)
+	}
+	out := make([]api.Change, len(changes))
+	for i, c := range changes {
+		out[i] = api.Change{Path: c.Path, Before: c.Before, After: c.After, Kind: c.Kind, Hidden: c.Hidden, Restart: c.Restart}
+	}
+	return out, err
+}
+
+// info is about the process, for the admin API.
+func (sc *sidecar) info() api.Info {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	kept := "file"
+	if sc.cfg.Store == "memory" {
+		kept = "memory"
+	}
+	return api.Info{Version: version, Go: runtime.Version(), StartedAt: api.At(sc.started), ConfiguredAt: api.At(sc.configured), Store: kept}
 }

@@ -48,7 +48,7 @@ func TestReload(t *testing.T) {
 	}
 	reload := func() (int, string) {
 		t.Helper()
-		resp, err := http.Post(p.admin+"/v1/reload", "", nil)
+		resp, err := http.Post(p.admin+"/v1/config/reload", "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestReloadMovesListeners(t *testing.T) {
 		if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		resp, err := http.Post(p.admin+"/v1/reload", "", nil)
+		resp, err := http.Post(p.admin+"/v1/config/reload", "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestReloadMovesListeners(t *testing.T) {
 		}
 	}
 
-	if changes := reload(200, upstream("one", a, one), upstream("two", b, two)); !strings.Contains(changes, "keep_calls: 168h → 24h; stays as it is until a restart") {
+	if changes := reload(200, upstream("one", a, one), upstream("two", b, two)); !strings.Contains(changes, `{"path":"keep_calls","before":"168h","after":"24h","kind":"changed","restart":true}`) {
 		t.Errorf("a change that needs a restart: %s", changes)
 	}
 	answers(a, "one")

@@ -22,7 +22,7 @@ func newServe() *cobra.Command {
 SIGTERM or SIGINT stops it gracefully: no new calls are taken, those in flight
 finish, clients that wait for their slot get a refusal. A second one ends it at once.
 
-SIGHUP, POST /v1/reload, or a change of the file with --watch loads the file anew:
+SIGHUP, POST /v1/config/reload, or a change of the file with --watch loads the file anew:
 it is checked first, taken as a whole, and the changes are logged. With a fault in
 it everything stays as it is. A file is watched by reading it twice a second, so
 links to it are followed.

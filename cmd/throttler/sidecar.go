@@ -35,10 +35,13 @@ type sidecar struct {
 	running   sync.WaitGroup // servers, the reload loop, and listeners that end
 	failed    chan error     // of a listener
 	stopping  atomic.Bool
+	refusals  server.Refusals
+	started   time.Time
 
-	mu        sync.Mutex // held during a reload; guards the rest
-	cfg       *config.Config
-	listeners map[endpoint]*listener
+	mu         sync.Mutex // held during a reload; guards the rest
+	cfg        *config.Config
+	configured time.Time // when cfg came into force
+	listeners  map[endpoint]*listener
 }
 
 // serve runs the sidecar until ctx ends. It then releases the signals that end ctx: the
@@ -82,7 +85,9 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 // at all.
 func (sc *sidecar) start() error {
 	metrics, events, trace := server.NewMetrics(version), server.NewEvents(), server.Trace(sc.log)
-	metrics.Loaded(time.Now(), nil)
+	sc.started = time.Now()
+	sc.configured = sc.started
+	metrics.Loaded(sc.started, nil)
 	sc.observe = func(e scheduler.Event) {
 		metrics.Observe(e)
 		events.Observe(e)
@@ -130,14 +135,14 @@ func (sc *sidecar) start() error {
 // runAdmin serves the admin API, and probes and scrapes.
 func (sc *sidecar) runAdmin(share share) {
 	api := server.NewAdmin(server.AdminConfig{
-		Scheduler: sc.scheduler, Metrics: sc.metrics, Events: sc.events, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reload,
-		Guard: sc.admin.guard, MaxHeld: share.admin / 2,
+		Scheduler: sc.scheduler, Metrics: sc.metrics, Events: sc.events, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reloadByAPI,
+		Info: sc.info, Guard: sc.admin.guard, Refusals: &sc.refusals, MaxHeld: share.admin / 2,
 	})
 	for _, l := range sc.admin.listeners {
 		sc.run(l, api)
 	}
 	if sc.admin.monitor != nil {
-		sc.run(sc.admin.monitor, server.NewMonitor(sc.metrics, sc.ready))
+		sc.run(sc.admin.monitor, api.Monitor())
 	}
 }
 

@@ -89,7 +89,7 @@ func etaText(c *api.Call, now time.Time) string {
 	case f != nil && f.Removed:
 		return "when its upstream is in the configuration again"
 	case f != nil && f.InFlight > 0:
-		return fmt.Sprintf("when one of %d in flight ends (the oldest was sent %s ago, time-out %s)", f.InFlight, durationText(now.Sub(f.OldestSentAt)), f.Timeout)
+		return fmt.Sprintf("when one of %d in flight ends (the oldest was sent %s ago, time-out %s)", f.InFlight, durationText(now.Sub(f.OldestSentAt.Time)), durationText(time.Duration(f.TimeoutMs)*time.Millisecond))
 	case !c.ETA.After(now):
 		return "at once"
 	}
@@ -141,7 +141,7 @@ func attemptText(a *api.Attempt, now time.Time) string {
 	if a.EndedAt.IsZero() {
 		return "sent " + instantText(a.SentAt, now) + ", no answer yet"
 	}
-	s := fmt.Sprintf("sent %s, %s after %s", instantText(a.SentAt, now), a.Outcome, durationText(a.EndedAt.Sub(a.SentAt)))
+	s := fmt.Sprintf("sent %s, %s after %s", instantText(a.SentAt, now), a.Outcome, durationText(a.EndedAt.Sub(a.SentAt.Time)))
 	if a.Status > 0 {
 		s += fmt.Sprintf(", status %d", a.Status)
 	}
@@ -153,7 +153,7 @@ func attemptText(a *api.Attempt, now time.Time) string {
 
 // instantText writes an instant, with its date if that is not today's, and its distance
 // from now.
-func instantText(at, now time.Time) string {
+func instantText(at api.Instant, now time.Time) string {
 	clock := at.Local().Format("15:04:05.000")
 	if at.Local().Format(time.DateOnly) != now.Local().Format(time.DateOnly) {
 		clock = at.Local().Format(time.DateTime)
@@ -161,7 +161,7 @@ func instantText(at, now time.Time) string {
 	if at.After(now) {
 		return fmt.Sprintf("%s (in %s)", clock, durationText(at.Sub(now)))
 	}
-	return fmt.Sprintf("%s (%s ago)", clock, durationText(now.Sub(at)))
+	return fmt.Sprintf("%s (%s ago)", clock, durationText(now.Sub(at.Time)))
 }
 
 // durationText writes a duration with about three digits.
@@ -178,9 +178,9 @@ func durationText(d time.Duration) string {
 }
 
 // writePage writes calls as a table.
-func writePage(w io.Writer, p *api.Page, now time.Time) error {
+func writePage(w io.Writer, p *api.Calls, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	named := slices.ContainsFunc(p.Calls, func(c *api.Call) bool { return len(c.Numbers) > 0 })
+	named := slices.ContainsFunc(p.Calls, func(c api.CallSummary) bool { return len(c.Numbers) > 0 })
 	head := "CALL\tUPSTREAM\tSTATE\tPRIORITY\tACCEPTED\tATTEMPTS\tGOES\tHELD BY"
 	if named {
 		head += "\tNUMBERS"
@@ -189,12 +189,12 @@ func writePage(w io.Writer, p *api.Page, now time.Time) error {
 	for _, c := range p.Calls {
 		eta, by := "", ""
 		if c.State == api.Waiting {
-			eta, by = shortETA(c, now), shortHold(c.WaitingFor)
+			eta, by = shortETA(&c.CallFacts, now), shortHold(c.WaitingFor)
 		}
 		if named {
 			by += "\t" + numbersText(c.Numbers)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", c.ID, c.Upstream, c.State, c.Priority, instantText(c.AcceptedAt, now), len(c.Attempts), eta, by)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", c.ID, c.Upstream, c.State, c.Priority, instantText(c.AcceptedAt, now), c.AttemptCount, eta, by)
 	}
 	err := t.Flush()
 	if p.Next != "" {
@@ -205,7 +205,7 @@ func writePage(w io.Writer, p *api.Page, now time.Time) error {
 
 // shortETA and shortHold write when a waiting call goes, and the reason why it waits, for a
 // table.
-func shortETA(c *api.Call, now time.Time) string {
+func shortETA(c *api.CallFacts, now time.Time) string {
 	switch {
 	case c.ETA.IsZero() && c.WaitingFor != nil:
 		return "not known"
@@ -242,15 +242,15 @@ func eventText(e *api.Event) string {
 			s += "  " + string(e.State)
 		}
 		if !e.ETA.IsZero() {
-			s += "  goes " + instantText(e.ETA, e.At)
+			s += "  goes " + instantText(e.ETA, e.At.Time)
 		}
 	case api.EventAttempt:
-		s += fmt.Sprintf("  %s after %s", e.Attempt.Outcome, durationText(e.Attempt.EndedAt.Sub(e.Attempt.SentAt)))
+		s += fmt.Sprintf("  %s after %s", e.Attempt.Outcome, durationText(e.Attempt.EndedAt.Sub(e.Attempt.SentAt.Time)))
 		if e.Attempt.Status > 0 {
 			s += fmt.Sprintf(", status %d", e.Attempt.Status)
 		}
 	case api.EventPaused:
-		s += fmt.Sprintf("  %s until %s (%s)", pausedText(e), instantText(e.Until, e.At), e.Reason)
+		s += fmt.Sprintf("  %s until %s (%s)", pausedText(e), instantText(e.Until, e.At.Time), e.Reason)
 	case api.EventResumed:
 		s += fmt.Sprintf("  %s (%s)", pausedText(e), e.Reason)
 	case api.EventEnded:

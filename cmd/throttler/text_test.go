@@ -18,7 +18,7 @@ func TestInstantText(t *testing.T) {
 		"2026-11-22 00:00:00 (in 30m0s)":    30 * time.Minute,
 		"2026-11-22 23:30:00 (in 24h0m0s)":  24 * time.Hour,
 	} {
-		if got := instantText(now.Add(d), now); got != want {
+		if got := instantText(api.Instant{Time: now.Add(d)}, now); got != want {
 			t.Errorf("%v: %s, want %s", d, got, want)
 		}
 	}
@@ -43,19 +43,19 @@ func TestWaitingForText(t *testing.T) {
 		`limit parallel, until 09:00:01.500 (in 1.5s); 3 of its permits had no answer, and stay out for late longer`: {Limit: "parallel", Late: 3},
 	} {
 		if !f.Removed && f.InFlight == 0 {
-			f.Until = until
+			f.Until = api.Instant{Time: until}
 		}
 		if got := waitingForText(&f, now); got != want {
 			t.Errorf("%+v: %s, want %s", f, got, want)
 		}
 	}
-	ended := api.Event{At: now, Event: api.EventEnded, Call: "c", Upstream: "pay", State: api.Cancelled, Reason: "gone"}
+	ended := api.Event{At: api.At(now), Event: api.EventEnded, Call: "c", Upstream: "pay", State: api.Cancelled, Reason: "gone"}
 	if got := eventText(&ended); !strings.HasSuffix(got, "  c  pay  ended     cancelled (gone)") {
 		t.Errorf("ended: %s", got)
 	}
 	var out bytes.Buffer
-	paused := &api.Call{ID: "c", State: api.Waiting, ETA: until, WaitingFor: &api.WaitingFor{Limit: api.ConcurrencyLimit, Paused: true}}
-	if err := writePage(&out, &api.Page{Calls: []*api.Call{paused}}, now); err != nil || !strings.HasSuffix(out.String(), "in 1.5s  the upstream\n") {
+	paused := api.CallSummary{CallFacts: api.CallFacts{ID: "c", State: api.Waiting, ETA: api.At(until), WaitingFor: &api.WaitingFor{Limit: api.ConcurrencyLimit, Paused: true}}}
+	if err := writePage(&out, &api.Calls{Calls: []api.CallSummary{paused}}, now); err != nil || !strings.HasSuffix(out.String(), "in 1.5s  the upstream\n") {
 		t.Errorf("list: %v, %s", err, &out)
 	}
 }

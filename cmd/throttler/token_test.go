@@ -121,7 +121,7 @@ func TestTokens(t *testing.T) {
 	var logs, pages bytes.Buffer
 	look := func() { // notes all that a person can see
 		logs.WriteString(p.log.String())
-		for _, page := range []string{"/metrics", "/v1/upstreams", "/v1/calls?limit=100", "/v1/limits"} {
+		for _, page := range []string{"/metrics", "/v1/upstreams", "/v1/calls?page_size=100", "/v1/limits"} {
 			pages.WriteString(p.body(page))
 		}
 	}

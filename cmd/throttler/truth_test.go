@@ -63,7 +63,7 @@ func TestRemovedUpstream(t *testing.T) {
 				t.Errorf("%s: no %s in %.500s", path, want, got)
 			}
 		}
-		page := p.page(t, "upstream=old&state=waiting&limit=1000")
+		page := p.page(t, "upstream=old&state=waiting&page_size=1000")
 		if len(page.Calls) != left {
 			t.Errorf("%d calls are listed, want %d", len(page.Calls), left)
 		}
@@ -72,7 +72,7 @@ func TestRemovedUpstream(t *testing.T) {
 				t.Fatalf("%+v", c)
 			}
 		}
-		out, err := p.throttler(t, "calls", "list", "--upstream", "old", "--limit", "1", "--state", "waiting").Output()
+		out, err := p.throttler(t, "calls", "list", "--upstream", "old", "--page-size", "1", "--state", "waiting").Output()
 		if err != nil || !strings.Contains(string(out), "not known  the upstream, removed\n") {
 			t.Errorf("%v\n%s", err, out)
 		}
@@ -95,7 +95,7 @@ func TestRemovedUpstream(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.until(t, "without its limits", func() bool { return !strings.Contains(p.body("/v1/limits?upstream=old"), `"limit":"app"`) })
-	if page := p.page(t, "upstream=old&limit=5"); len(page.Calls) != 5 {
+	if page := p.page(t, "upstream=old&page_size=5"); len(page.Calls) != 5 {
 		t.Errorf("%d finished calls are listed", len(page.Calls))
 	}
 }
@@ -103,11 +103,11 @@ func TestRemovedUpstream(t *testing.T) {
 // upstream returns the state of an upstream as the admin API tells it.
 func (p *process) upstream(t *testing.T, name string) api.Upstream {
 	t.Helper()
-	var all []api.Upstream
+	var all api.Upstreams
 	if err := json.Unmarshal([]byte(p.body("/v1/upstreams")), &all); err != nil {
 		t.Fatal(err)
 	}
-	for _, u := range all {
+	for _, u := range all.Upstreams {
 		if u.Name == name {
 			return u
 		}
@@ -117,9 +117,9 @@ func (p *process) upstream(t *testing.T, name string) api.Upstream {
 }
 
 // page returns a list of calls by a query.
-func (p *process) page(t *testing.T, query string) api.Page {
+func (p *process) page(t *testing.T, query string) api.Calls {
 	t.Helper()
-	var page api.Page
+	var page api.Calls
 	if text := p.body("/v1/calls?" + query); json.Unmarshal([]byte(text), &page) != nil || page.Calls == nil {
 		t.Fatal(text)
 	}
@@ -143,16 +143,16 @@ func TestBacklogOnDisk(t *testing.T) {
 		})
 	}
 	all.Wait()
-	near := func(what string, eta time.Time, ahead int) {
+	near := func(what string, eta api.Instant, ahead int) {
 		t.Helper()
-		if d := time.Until(eta) - time.Duration(ahead)*each; d.Abs() > 5*time.Minute {
+		if d := time.Until(eta.Time) - time.Duration(ahead)*each; d.Abs() > 5*time.Minute {
 			t.Errorf("%s goes %v later than it should", what, d)
 		}
 	}
 	near("the last call, by its upstream,", p.upstream(t, "alipay").ETA, calls)
 	seen, cursor, last := 0, "", ""
 	for more := true; more; more = cursor != "" {
-		page := p.page(t, "state=waiting&limit=1000&cursor="+cursor)
+		page := p.page(t, "state=waiting&page_size=1000&cursor="+cursor)
 		for _, c := range page.Calls {
 			if c.State != api.Waiting || c.ETA.IsZero() || c.WaitingFor == nil || c.WaitingFor.Limit != "app" {
 				t.Fatalf("call %d: %+v", seen, c)
@@ -196,11 +196,11 @@ func TestReloadOfKeysThatNeedARestart(t *testing.T) {
 		if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := p.post(t, "/v1/reload", "", 200); strings.TrimSpace(got) != want {
+		if got := p.post(t, "/v1/config/reload", "", 200); strings.TrimSpace(got) != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
-	const needs = `{"changes":["keep_calls: 168h → 24h; stays as it is until a restart"]}`
+	const needs = `{"changes":[{"path":"keep_calls","before":"168h","after":"24h","kind":"changed","restart":true}]}`
 	reload(string(text)+"keep_calls: 24h\n", needs)
 	reload(string(text)+"keep_calls: 24h\n", needs)
 	reload(string(text)+"keep_calls: 168h\n", `{"changes":[]}`)
@@ -228,7 +228,7 @@ func TestHungAttempts(t *testing.T) {
 		return call.ETA.IsZero()
 	})
 	f := call.WaitingFor
-	if f == nil || f.Limit != "parallel" || f.InFlight != 3 || f.Timeout != "25s" || f.OldestSentAt.Before(call.AcceptedAt.Add(-time.Minute)) || !f.Until.IsZero() {
+	if f == nil || f.Limit != "parallel" || f.InFlight != 3 || f.TimeoutMs != 25_000 || f.OldestSentAt.Before(call.AcceptedAt.Add(-time.Minute)) || !f.Until.IsZero() {
 		t.Errorf("%+v", f)
 	}
 	if u := p.upstream(t, "alipay"); !u.ETA.IsZero() || u.Waiting != 1 {
@@ -256,12 +256,12 @@ func TestLatePermits(t *testing.T) {
 		p.submit(t, "/")
 	}
 	p.until(t, "unknown", func() bool { return p.upstream(t, "alipay").Unknown == 3 })
-	var limits []api.Limit
+	var limits api.Limits
 	if err := json.Unmarshal([]byte(p.body("/v1/limits?upstream=alipay")), &limits); err != nil {
 		t.Fatal(err)
 	}
-	l := limits[slices.IndexFunc(limits, func(l api.Limit) bool { return l.Limit == "parallel" })]
-	if l.Out != 3 || l.InFlight != 0 || l.Late != 3 || l.Keys[0].Late != 3 || time.Until(l.NextBack) < 30*time.Minute || !l.Keys[0].NextBack.Equal(l.NextBack) {
+	l := limits.Limits[slices.IndexFunc(limits.Limits, func(l api.Limit) bool { return l.Limit == "parallel" })]
+	if l.Out != 3 || l.InFlight != 0 || l.Late != 3 || l.Keys[0].Late != 3 || time.Until(l.NextBack.Time) < 30*time.Minute || l.Keys[0].NextBack != l.NextBack {
 		t.Errorf("%+v", l)
 	}
 	waits := p.submit(t, "/")

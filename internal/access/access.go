@@ -47,6 +47,9 @@ const (
 	Configure Scope = "configure"  // configuration, reload, audit
 )
 
+// Scopes are all scopes, but for Open.
+var Scopes = []Scope{ReadOwn, Read, BodiesOwn, Bodies, Submit, Operate, Configure}
+
 // A Role is a set of scopes.
 type Role string
 

@@ -13,21 +13,11 @@
 // the names of the members, their order, and the conditions under which they are left
 // out.
 //
-//	POST   /v1/calls                     Submission → Call
-//	GET    /v1/calls                     → Page
-//	GET    /v1/calls/{id}                → Call
-//	DELETE /v1/calls/{id}                → Call
-//	POST   /v1/calls/{id}/retry          → Call
-//	POST   /v1/calls/{id}/resolve        Resolution → Call
-//	GET    /v1/events                    → a stream of Event and Lost
-//	GET    /v1/upstreams                 → list of Upstream
-//	POST   /v1/upstreams/{name}/pause    Pause → Upstream
-//	POST   /v1/upstreams/{name}/resume   Resume → Upstream
-//	GET    /v1/limits                    → list of Limit
-//	POST   /v1/reload                    → Reload
-//	any of them, refused or failed       → Problem
+// The operations, each with its types, are a table in internal/server and, made from it,
+// api/openapi.yaml.
 //
-// Instants are in RFC 3339, bodies of calls in base64. A reader should ignore
+// Instants are in RFC 3339, in UTC and to the microsecond, durations in milliseconds, bodies
+// of calls in base64. A reader should ignore
 // members that it does not know: new ones may be added. Headers of requests and
 // bodies that a client sends are checked by the server, not by these types.
 package api

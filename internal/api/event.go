@@ -1,7 +1,5 @@
 package api
 
-import "time"
-
 // Kinds of events. The reason of paused and resumed events is their cause: answer,
 // operator, or that of the circuit breaker.
 const (
@@ -22,37 +20,56 @@ const (
 	EventLost = "lost"
 )
 
+// EventKinds are all kinds, but for those of the stream itself.
+var EventKinds = []string{EventAccepted, EventRefused, EventSending, EventAttempt, EventWaiting, EventPaused, EventResumed, EventEnded}
+
 // An Event is a step in the life of a call, or a change of a pause.
 type Event struct {
-	At       time.Time `json:"at"`
-	Event    string    `json:"event"` // its kind
-	Call     string    `json:"call"`  // id; empty: the event is about the upstream
-	Upstream string    `json:"upstream"`
-	State    State     `json:"state"`
-	Priority int       `json:"priority"`
-	ETA      time.Time `json:"eta,omitzero"`      // of a waiting call, when the event was written
-	Attempt  *Attempt  `json:"attempt,omitempty"` // that has ended
-	Reason   string    `json:"reason,omitempty"`  // of a refusal; of an end as in Call; of a pause its cause: answer, operator, down, failing or silent
-	Limit    string    `json:"limit,omitempty"`   // of a pause; none: the upstream
-	Key      string    `json:"key,omitempty"`     // of Limit; none: all keys
-	Until    time.Time `json:"until,omitzero"`    // end of a pause
+	At Instant `json:"at"`
+	// Event is its kind.
+	Event string `json:"event"`
+	// Call is an id; absent if the event is about the upstream.
+	Call     string `json:"call,omitempty"`
+	Upstream string `json:"upstream"`
+	State    State  `json:"state,omitempty"`
+	Priority int    `json:"priority"`
+	// ETA is that of a waiting call, when the event was written.
+	ETA Instant `json:"eta,omitzero"`
+	// Attempt is the one that has ended.
+	Attempt *Attempt `json:"attempt,omitempty"`
+	// Reason is that of a refusal; of an end as in Call; of a pause its cause: answer,
+	// operator, down, failing or silent.
+	Reason string `json:"reason,omitempty"`
+	// Limit is that of a pause; none: the upstream.
+	Limit string `json:"limit,omitempty"`
+	// Key is one of Limit; none: all keys.
+	Key string `json:"key,omitempty"`
+	// Until is the end of a pause.
+	Until Instant `json:"until,omitzero"`
 	// Deadline of an accepted or refused call is the one that its caller or max_wait
 	// sets.
-	Deadline  time.Time `json:"deadline,omitzero"`
-	NotBefore time.Time `json:"not_before,omitzero"` // of an accepted or refused call
-	Route     *Route    `json:"route,omitempty"`     // of an accepted or refused call, if the subscription wants routes
+	Deadline Instant `json:"deadline,omitzero"`
+	// NotBefore is that of an accepted or refused call.
+	NotBefore Instant `json:"not_before,omitzero"`
+	// Route is that of an accepted or refused call, with routes=true.
+	Route *Route `json:"route,omitempty"`
 }
 
 // A Route is the permits that a call takes, and its flow.
 type Route struct {
-	Keys     map[string]string `json:"keys"`            // by limit; empty where the limit has one key
-	Costs    map[string]int    `json:"costs,omitempty"` // permits by limit, where they are not 1
-	Flow     string            `json:"flow"`
-	Weighted bool              `json:"weighted,omitempty"` // the configuration gives the flow a weight
+	// Keys are by limit; empty where the limit has one key.
+	Keys map[string]string `json:"keys"`
+	// Costs are permits by limit, where they are not 1.
+	Costs map[string]int `json:"costs,omitempty"`
+	Flow  string         `json:"flow"`
+	// Weighted: the configuration gives the flow a weight.
+	Weighted bool `json:"weighted,omitempty"`
 }
 
 // Lost reports events that a subscription asked for and the server no longer has.
 type Lost struct {
-	Lost      uint64 `json:"lost"`                // events; 0 with Restarted
-	Restarted bool   `json:"restarted,omitempty"` // the process has changed: the number is not known
+	// Lost is the number of events; 0 with restarted.
+	Lost uint64 `json:"lost"`
+	// Restarted: the process has changed, and the number is not known.
+	Restarted bool `json:"restarted,omitempty"`
 }

@@ -9,7 +9,7 @@ import (
 
 // A client writes a submission and reads the call that comes back.
 func Example() {
-	submission, err := json.Marshal(api.Submission{Upstream: "pay", Method: "POST", Path: "/refunds", Priority: 5})
+	submission, err := json.Marshal(api.Submission{Upstream: "pay", Method: "POST", Target: "/refunds", Priority: 5})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -26,6 +26,6 @@ func Example() {
 	}
 	fmt.Printf("%s is %s: %d permits of limit %s are ahead\n", call.ID, call.State, call.WaitingFor.Ahead, call.WaitingFor.Limit)
 	// Output:
-	// {"upstream":"pay","method":"POST","path":"/refunds","priority":5}
+	// {"upstream":"pay","method":"POST","target":"/refunds","priority":5}
 	// c1 is waiting: 20 permits of limit app are ahead
 }

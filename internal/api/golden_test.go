@@ -19,34 +19,49 @@ import (
 var update = flag.Bool("update", false, "write the golden files of testdata anew")
 
 // at returns an instant of the golden files.
-func at(second int) time.Time { return time.Date(2026, 11, 21, 9, 0, second, 5e8, time.UTC) }
+func at(second int) Instant { return At(time.Date(2026, 11, 21, 9, 0, second, 5e8, time.UTC)) }
 
 // golden has a filled and a minimal value of each type.
 var golden = []struct {
 	name          string
 	full, minimal any
 }{
-	{"call", fullCall, Call{ID: "c1", Upstream: "pay", State: Done, AcceptedAt: at(0)}},
+	{"call", fullCall, Call{CallFacts: CallFacts{ID: "c1", Upstream: "pay", State: Done, AcceptedAt: at(0)}}},
+	{"call_facts", fullFacts, CallFacts{}},
+	{"call_summary", CallSummary{CallFacts: fullFacts, AttemptCount: 2, LastAttempt: &fullAttempt}, CallSummary{}},
+	{"unknown_call", fullUnknown, UnknownCall{Next: NextPerson}},
+	{"queries", fullUnknown.Queries, Queries{}},
+	{"permit", Permit{Limit: "app", Key: "a", Cost: 2}, Permit{}},
+	{"decision", fullDecision, Decision{At: at(9), By: "oncall", Attempt: 1, As: "unknown"}},
 	{"attempt", fullAttempt, Attempt{N: 1, SentAt: at(1)}},
-	{"waiting_for", WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", Late: 2, KeysFull: true, Removed: true, InFlight: 2, OldestSentAt: at(1), Timeout: "30s", Breaker: "10 of 20 unknown"}, WaitingFor{}},
-	{"retry", Retry{Reason: "not in the statement"}, Retry{}},
+	{"waiting_for", *fullFacts.WaitingFor, WaitingFor{}},
+	{"retry", Retry{Attempt: 2, Reason: "not in the statement", AcceptDuplicate: true}, Retry{Attempt: 1}},
+	{"cancellation", Cancellation{Reason: "ordered twice"}, Cancellation{}},
+	{"bulk", Bulk{Action: "resolve", Filter: BulkFilter{Upstream: "pay", Calls: []string{"c1"}}, Outcome: "done", Reason: "r", DryRun: true}, Bulk{Action: "cancel"}},
+	{"bulk_filter", BulkFilter{Upstream: "pay", Calls: []string{"c1"}}, BulkFilter{}},
+	{"bulk_result", BulkResult{DryRun: true, Matched: 2, Succeeded: 1, Refused: 1, More: true, Results: []BulkItem{fullItem}}, BulkResult{Results: []BulkItem{}}},
+	{"bulk_item", fullItem, BulkItem{Call: "c1"}},
 	{"response", fullResponse, Response{Status: 204}},
-	{"page", Page{Calls: []*Call{&fullCall}, Next: "c1"}, Page{Calls: []*Call{}}},
+	{"calls", Calls{Calls: []CallSummary{{CallFacts: fullFacts, AttemptCount: 2, LastAttempt: &fullAttempt}}, Next: "c1"}, Calls{Calls: []CallSummary{}}},
 	{"submission", Submission{
-		Upstream: "pay", Method: "POST", Path: "/refunds?a=1", Headers: Headers{"X-A": {"1", "2"}}, Body: new("x=1&<y>"), BodyBase64: []byte("x"),
-		NotBefore: Instant{at(2)}, Deadline: Instant{at(3)}, Priority: -5, IdempotencyKey: "k", Callback: "shop",
-	}, Submission{Upstream: "pay", Path: "/"}},
-	{"resolution", Resolution{As: Done, Reason: "the bank says so"}, Resolution{As: Waiting}},
-	{"upstream", Upstream{Name: "pay", URL: "https://pay.example", State: "tripped", PausedUntil: at(9), Cause: "failing", Reason: "10 of 20 unknown", Since: at(7), Waiting: 1, Sending: 2, Unknown: 3, MaxWaiting: 4, Bytes: 5, ETA: at(8), Pauses: []LimitPause{fullLimitPause}}, Upstream{Name: "pay", State: "up"}},
-	{"pause", Pause{Limit: "app", Key: "a", Until: Instant{at(9)}, For: "5m", Reason: "maintenance"}, Pause{}},
+		Upstream: "pay", Method: "POST", Target: "/refunds?a=1", Path: "/refunds?a=1", Headers: Headers{"X-A": {"1", "2"}}, Body: new("x=1&<y>"), BodyBase64: []byte("x"),
+		NotBefore: at(2), Deadline: at(3), Priority: -5, IdempotencyKey: "k", Callback: "shop",
+	}, Submission{Upstream: "pay", Method: "GET", Target: "/"}},
+	{"resolution", Resolution{Outcome: "done", Attempt: 2, Reason: "the bank says so"}, Resolution{Outcome: "not_executed", Attempt: 1}},
+	{"upstream", fullUpstream, Upstream{Name: "pay", State: "up"}},
+	{"upstreams", Upstreams{At: at(9), Upstreams: []Upstream{fullUpstream}}, Upstreams{Upstreams: []Upstream{}}},
+	{"pause_request", PauseRequest{Limit: "app", Key: "a", Until: at(9), For: "5m", Reason: "maintenance"}, PauseRequest{}},
 	{"limit_pause", fullLimitPause, LimitPause{}},
-	{"resume", Resume{Limit: "app", Key: "a"}, Resume{}},
-	{"reload", Reload{Changes: []string{"upstreams.pay.limits[app].calls: 1 → 2"}}, Reload{Changes: []string{}}},
-	{"limit", Limit{
-		Upstream: "pay", Limit: "app", Calls: 100, Window: "1s", LiveKeys: 1, Out: 2, InFlight: 3, Late: 1, NextBack: at(8), Waiting: 4, Keys: []Key{fullKey}, PausedUntil: at(9),
-		Most: 98, Margin: 2, HoldCost: 0.05, GuardWins: map[string]float64{"10ms": 0.04, "50ms": 0.01}, Unanswered: 7,
-	}, Limit{}},
+	{"resume_request", ResumeRequest{Limit: "app", Key: "a"}, ResumeRequest{}},
+	{"reload", Reload{DryRun: true, Changes: []Change{fullChange}}, Reload{Changes: []Change{}}},
+	{"change", fullChange, Change{Path: "upstreams.pay.url", Kind: "changed"}},
+	{"limit", fullLimit, Limit{}},
+	{"limits", Limits{At: at(9), Limits: []Limit{fullLimit}}, Limits{Limits: []Limit{}}},
+	{"audit", fullLimit.Audit, Audit{}},
+	{"guard", fullLimit.Audit.Guards[0], Guard{}},
 	{"key", fullKey, Key{}},
+	{"info", Info{Version: "1.4.0", Go: "go1.26.9", StartedAt: at(0), ConfiguredAt: at(1), Store: "file", Caller: fullCaller}, Info{}},
+	{"caller_info", fullCaller, CallerInfo{Scopes: []string{}}},
 	{"event", Event{
 		At: at(5), Event: EventAttempt, Call: "c1", Upstream: "pay", State: Waiting, Priority: 10, ETA: at(6), Attempt: &fullAttempt, Reason: "full",
 		Limit: "app", Key: "a", Until: at(7), Deadline: at(8), NotBefore: at(9), Route: &fullRoute,
@@ -54,22 +69,36 @@ var golden = []struct {
 	{"route", fullRoute, Route{}},
 	{"lost", Lost{Lost: 3, Restarted: true}, Lost{}},
 	{"problem", Problem{
-		Type: "about:blank", Title: "Too many calls wait", Status: 503, Detail: "10 calls wait", Reason: "full", Outcome: "not_executed", Call: "c1",
+		Type: "about:blank", Title: "Too many calls wait", Status: 503, Detail: "10 calls wait", Instance: "/v1/calls", Reason: "full", Errors: []Fault{fullFault}, Outcome: "not_executed", Call: "c1",
 		RetryAfter: 1, ViolatedPolicies: []string{"app"},
 	}, Problem{}},
+	{"fault", fullFault, Fault{Detail: "upstream is missing"}},
 }
 
 var (
 	fullAttempt    = Attempt{N: 2, SentAt: at(1), EndedAt: at(2), Status: 500, Outcome: "unknown", Reason: "status >= 500", Resolved: true}
 	fullResponse   = Response{Status: 200, Headers: Headers{"Content-Type": {"text/html"}, "X-A": {"1", "2"}}, Body: []byte("<paid>"), Truncated: true}
 	fullLimitPause = LimitPause{Limit: "app", Key: "a", Until: at(9), Pause: "by an operator: maintenance"}
-	fullKey        = Key{Key: "a", Free: 1, Out: 2, InFlight: 3, Late: 1, NextBack: at(8), Waiting: 4, PausedUntil: at(9)}
+	fullKey        = Key{Key: "a", Free: 1, Out: 2, InFlight: 3, Late: 1, NextBack: at(8), WaitingPermits: 4, PausedUntil: at(9)}
 	fullRoute      = Route{Keys: map[string]string{"app": "a", "day": ""}, Costs: map[string]int{"app": 3}, Flow: "gold", Weighted: true}
-	fullCall       = Call{
-		ID: "c1", Upstream: "pay", State: Unknown, Priority: 10, Async: true, Durable: true, Callback: "shop", Resolves: "c0", Numbers: map[string]string{"order": "O1", "refund": "R1"},
-		AcceptedAt: at(0), NotBefore: at(1), Deadline: at(2), FinishedAt: at(3), Reason: "gone", EndedBy: "c2", ETA: at(4),
-		Attempts: []Attempt{fullAttempt}, WaitingFor: &WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", Late: 2, KeysFull: true, Removed: true, InFlight: 2, OldestSentAt: at(1), Timeout: "30s", Breaker: "10 of 20 unknown"}, Response: &fullResponse,
+	fullDecision   = Decision{At: at(9), By: "oncall", Attempt: 1, As: "not_executed", Reason: "not in the statement"}
+	fullUnknown    = UnknownCall{Since: at(1), Attempt: 2, Why: "status >= 500", Next: NextQuery, Queries: Queries{Made: 1, Most: 10, NextAt: at(8), LastAt: at(7)}, RepeatIsSafe: true}
+	fullItem       = BulkItem{Call: "c1", State: Cancelled, Reason: "wrong_state", Detail: "it is being sent"}
+	fullChange     = Change{Path: "upstreams.pay.limits[app].calls", Before: "1", After: "2", Kind: "changed", Hidden: true, Restart: true}
+	fullCaller     = CallerInfo{Name: "oncall", Role: "operator", Via: "token", Scopes: []string{"read"}}
+	fullFault      = Fault{Pointer: "/upstream", Parameter: "upstream", Detail: "upstream is missing"}
+	fullUpstream   = Upstream{Name: "pay", URL: "https://pay.example", State: "tripped", PausedUntil: at(9), Cause: "failing", Reason: "10 of 20 unknown", Since: at(7), Waiting: 1, Sending: 2, Unknown: 3, MaxWaiting: 4, Bytes: 5, ETA: at(8), Pauses: []LimitPause{fullLimitPause}}
+	fullLimit      = Limit{
+		Upstream: "pay", Limit: "app", Kind: Sliding, Builtin: true, Permits: 100, WindowMs: 1000, Window: "day", TimeZone: "Asia/Shanghai", LiveKeys: 1, Out: 2, InFlight: 3, Late: 1, NextBack: at(8), WaitingPermits: 4,
+		Keys: []Key{fullKey}, PausedUntil: at(9), Audit: Audit{Most: 98, Margin: 2, HoldCost: 0.05, Guards: []Guard{{10, 0.04}, {50, 0.01}}, Unanswered: 7},
 	}
+	fullFacts = CallFacts{
+		ID: "c1", Upstream: "pay", State: Unknown, Priority: 10, Method: "POST", Path: "/refunds", Flow: "gold", Origin: "admin", SubmittedBy: "shop", IdempotencyKey: "k",
+		Async: true, Durable: true, Callback: "shop", Resolves: "c0", Numbers: map[string]string{"order": "O1", "refund": "R1"},
+		AcceptedAt: at(0), NotBefore: at(1), Deadline: at(2), FinishedAt: at(3), Reason: "gone", EndedBy: "c2", ETA: at(4), Unknown: &fullUnknown,
+		WaitingFor: &WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", Late: 2, KeysFull: true, Removed: true, InFlight: 2, OldestSentAt: at(1), TimeoutMs: 30_000, Breaker: "10 of 20 unknown"},
+	}
+	fullCall = Call{CallFacts: fullFacts, Permits: []Permit{{Limit: "app", Key: "a", Cost: 2}}, Attempts: []Attempt{fullAttempt}, Decisions: []Decision{fullDecision}, Response: &fullResponse}
 )
 
 // TestGolden compares the JSON of each type with its golden files, and reads it back.
@@ -130,7 +159,7 @@ func checkFilled(t *testing.T, path string, v reflect.Value) {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() && f.Type != reflect.TypeFor[time.Time]() {
+			if f := v.Type().Field(i); f.IsExported() && f.Type != reflect.TypeFor[Instant]() {
 				checkFilled(t, path+"."+f.Name, v.Field(i))
 			}
 		}

@@ -5,37 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 )
 
 // A Submission is a call to be submitted.
 type Submission struct {
-	Upstream       string  `json:"upstream"`
-	Method         string  `json:"method,omitempty"` // required
-	Path           string  `json:"path"`             // and query, as they go on the wire
-	Headers        Headers `json:"headers,omitempty"`
-	Body           *string `json:"body,omitempty"`        // as text; at most one of Body and BodyBase64
-	BodyBase64     []byte  `json:"body_base64,omitempty"` // as bytes
-	NotBefore      Instant `json:"not_before,omitzero"`
-	Deadline       Instant `json:"deadline,omitzero"`
-	Priority       int     `json:"priority,omitempty"` // from -100 to 100; higher goes first
-	IdempotencyKey string  `json:"idempotency_key,omitempty"`
-	Callback       string  `json:"callback,omitempty"` // target of the webhook about its end
-}
-
-// An Instant is a time of RFC 3339. Its error names the text that is none.
-type Instant struct{ time.Time }
-
-func (i *Instant) UnmarshalJSON(data []byte) error {
-	var text string
-	err := json.Unmarshal(data, &text)
-	if err == nil {
-		i.Time, err = time.Parse(time.RFC3339, text)
-	}
-	if err != nil {
-		return fmt.Errorf("%s is not an instant of RFC 3339 such as \"2026-11-21T09:00:00Z\"", data)
-	}
-	return nil
+	Upstream string `json:"upstream"`
+	Method   string `json:"method"`
+	// Target is the path, and the query if there is one, as they go on the wire.
+	Target string `json:"target,omitempty"`
+	// Path is another name of target.
+	Path    string  `json:"path,omitempty"`
+	Headers Headers `json:"headers,omitempty"`
+	// Body is the body as text; at most one of body and body_base64 is there.
+	Body *string `json:"body,omitempty"`
+	// BodyBase64 is the body as bytes.
+	BodyBase64 []byte  `json:"body_base64,omitempty"`
+	NotBefore  Instant `json:"not_before,omitzero"`
+	Deadline   Instant `json:"deadline,omitzero"`
+	// Priority is from -100 to 100; the higher one goes first.
+	Priority int `json:"priority,omitempty"`
+	// IdempotencyKey may come in the header Idempotency-Key instead.
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
+	// Callback is the target of the webhook about its end.
+	Callback string `json:"callback,omitempty"`
 }
 
 // Headers are header fields by their canonical name. In JSON a value is a text or a

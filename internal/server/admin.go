@@ -1,14 +1,10 @@
 package server
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/seed-30fe103d/throttler/internal/access"
 	"github.com/seed-30fe103d/throttler/internal/api"
@@ -24,7 +20,7 @@ const (
 	maxPage      = 1000
 )
 
-// An AdminConfig has the parts of an [Admin]. All are required but Observe.
+// An AdminConfig has the parts of an [Admin]. All are required but Observe and Refusals.
 type AdminConfig struct {
 	Scheduler *scheduler.Scheduler
 	Metrics   *Metrics
@@ -35,11 +31,16 @@ type AdminConfig struct {
 	Observe func(scheduler.Event)
 	// Ready returns the reason why the process should get no traffic; nil if it should.
 	Ready func() error
-	// Reload loads the configuration anew and returns the changes.
-	Reload func() ([]string, error)
+	// Reload loads the configuration anew and returns the changes; dry only checks and compares
+	// it. See [BadConfig].
+	Reload func(dry bool) ([]api.Change, error)
 	// Guard finds the callers of requests; nil means that of a configuration without
 	// access.
 	Guard *access.Guard
+	// Info is about the process; without the caller.
+	Info func() api.Info
+	// Refusals are shared with the data listeners; nil keeps none.
+	Refusals *Refusals
 	// MaxHeld is how many requests are held open at most: subscriptions and long polls.
 	// Below the listener's connections, it leaves room for others.
 	MaxHeld int
@@ -63,31 +64,10 @@ func NewAdmin(c AdminConfig) *Admin {
 	a := &Admin{AdminConfig: c, mux: http.NewServeMux(), maxBody: maxBody(c.Scheduler)}
 	a.bodies.left.Store(bodiesAtOnce * a.maxBody)
 	a.held.left.Store(int64(c.MaxHeld))
-	for _, op := range a.operations() {
-		a.mux.Handle(op.method+" "+op.path, admit(a, op.scope, op.handler))
+	for _, op := range Operations() {
+		a.mux.Handle(op.Method+" "+op.Path, admit(a, op.Scope, op.serve(a, &op)))
 	}
 	return a
-}
-
-// operations returns the whole API: each method and path, its scope and its handler.
-func (a *Admin) operations() []operation {
-	return []operation{
-		{"POST", "/v1/calls", access.Submit, handle(a, http.StatusAccepted, a.submit)},
-		{"GET", "/v1/calls", access.Read, handle(a, http.StatusOK, a.list)},
-		{"GET", "/v1/calls/{id}", access.ReadOwn, handle(a, http.StatusOK, a.get)},
-		{"DELETE", "/v1/calls/{id}", access.Submit, handle(a, http.StatusOK, a.cancel)},
-		{"POST", "/v1/calls/{id}/retry", access.Operate, handle(a, http.StatusOK, a.retry)},
-		{"POST", "/v1/calls/{id}/resolve", access.Operate, handle(a, http.StatusOK, a.resolve)},
-		{"GET", "/v1/events", access.Read, subscriptions{a}},
-		{"GET", "/v1/upstreams", access.Read, handle(a, http.StatusOK, a.upstreams)},
-		{"POST", "/v1/upstreams/{name}/pause", access.Operate, handle(a, http.StatusOK, a.pause)},
-		{"POST", "/v1/upstreams/{name}/resume", access.Operate, handle(a, http.StatusOK, a.resume)},
-		{"GET", "/v1/limits", access.Read, handle(a, http.StatusOK, a.limits)},
-		{"POST", "/v1/reload", access.Configure, handle(a, http.StatusOK, a.reload)},
-		{"GET", "/metrics", access.Read, promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{})},
-		{"GET", "/healthz", access.Open, http.HandlerFunc(a.healthz)},
-		{"GET", "/readyz", access.Open, http.HandlerFunc(a.readyz)},
-	}
 }
 
 // maxBody returns the largest body of a submission, in bytes: the largest body that
@@ -101,18 +81,19 @@ func maxBody(s *scheduler.Scheduler) int64 {
 	return largest
 }
 
-// ServeHTTP refuses requests that name another host, and those of web pages of another
-// origin, and marks each answer as not for them.
+// ServeHTTP refuses requests of web pages of another origin, and marks each answer as not
+// for them.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
 	err := a.Guard.Addressed(r)
 	if err == nil && !isLink(r) {
 		err = crossSite(r)
 	}
 	if err != nil {
-		Refusal{}.write(w, asError(err), nil)
+		writeProblem(w, r, err)
 		return
 	}
 	unknown, pattern := a.mux.Handler(r)
@@ -134,7 +115,7 @@ func notFound(w http.ResponseWriter, r *http.Request, h http.Handler) {
 		e.Reason = notAllowed
 		e.Detail += "; the path takes " + allow
 	}
-	Refusal{}.write(w, e, nil)
+	writeProblem(w, r, e)
 }
 
 // headerRecorder keeps the header of a response.
@@ -152,31 +133,4 @@ func (a *Admin) known(r *http.Request, upstream string) error {
 	}
 	_, err := a.Scheduler.Status(r.Context(), upstream)
 	return err
-}
-
-// audit logs a change that was made through the API.
-func (a *Admin) audit(r *http.Request, change string, args ...any) {
-	a.Log.Info("admin: "+change, append(args, "by", access.From(r.Context()).Name, "from", r.RemoteAddr)...)
-}
-
-func (a *Admin) reload(request[none]) (api.Reload, error) {
-	changes, err := a.Reload()
-	var known *scheduler.Error
-	if err != nil && !errors.As(err, &known) {
-		err = &scheduler.Error{Reason: badConfig, Detail: err.Error()}
-	}
-	if changes == nil {
-		changes = []string{}
-	}
-	return api.Reload{Changes: changes}, err
-}
-
-func (a *Admin) healthz(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") }
-
-func (a *Admin) readyz(w http.ResponseWriter, _ *http.Request) {
-	if err := a.Ready(); err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	io.WriteString(w, "ready\n")
 }

@@ -132,7 +132,7 @@ func TestAdminBodiesAreBounded(t *testing.T) {
 		}
 		small := dial()
 		const body = `{"upstream":"pay","method":"GET","path":"/"}`
-		go fmt.Fprintf(small, "POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		go fmt.Fprintf(small, "POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 		if resp, err := http.ReadResponse(bufio.NewReader(small), nil); err != nil || resp.StatusCode != 202 {
 			t.Errorf("a small submission beside them: %+v, %v", resp, err)
 		}

@@ -34,6 +34,8 @@ type Data struct {
 	// Replay answers a repeated Idempotency-Key with the stored response. A call with
 	// a key is then submitted, so that it outlives its client.
 	Replay bool
+	// Refusals, if not nil, keep the refused calls for the admin API.
+	Refusals *Refusals
 	// Log gets errors for the operator; nil means slog.Default().
 	Log *slog.Logger
 	// Observe, if not nil, gets the refusals that the scheduler's own Observe does not
@@ -88,7 +90,7 @@ type client struct {
 	left bool // and Leave has answered it
 }
 
-// resume answers a client that has waited.
+// resumeUpstream answers a client that has waited.
 func (c *client) resume(resp *http.Response, call *scheduler.Call, err error) {
 	http1.Resume(c.w, func() {
 		defer c.data.recover(c.w)
@@ -163,7 +165,7 @@ func unfinishedAsUnknown(call *scheduler.Call) *scheduler.Call {
 	return &c
 }
 
-// submit answers a client that does not wait for the response.
+// submitCall answers a client that does not wait for the response.
 func (d *Data) submit(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
 	req.Header.Del("Prefer")
 	call, err := d.submitWithKey(r, req)
@@ -271,6 +273,7 @@ func (d *Data) logBug(bug any) {
 // unknown, never done: the response of a call that is done is another one.
 func (d *Data) refuse(w http.ResponseWriter, r *scheduler.Request, err error) {
 	e := refused(d.Observe, d.Upstream, err)
+	d.Refusals.add(e)
 	if e.Call.Outcome() != upstream.NotExecuted {
 		call := *e.Call
 		call.State = scheduler.Unknown

@@ -156,7 +156,7 @@ func TestAsyncOnTheDataListener(t *testing.T) {
 	if other, _ := send(t, "POST", r.data.URL+"/refund", "x=2", "Prefer: respond-async", "Idempotency-Key: k1"); other.StatusCode != 422 {
 		t.Errorf("the key for another request: %d, want 422", other.StatusCode)
 	}
-	resp, body = send(t, "GET", r.admin.URL+"/v1/calls/"+call.ID, "", "Prefer: wait=10")
+	resp, body = send(t, "GET", r.admin.URL+"/v1/calls/"+call.ID+"?include=response", "", "Prefer: wait=10")
 	json.Unmarshal([]byte(body), &call)
 	if resp.Header.Get("Preference-Applied") != "wait=10" || call.State != api.Done || string(call.Response.Body) != "late answer" {
 		t.Errorf("%v %s", resp.Header, body)
@@ -341,7 +341,7 @@ func TestHalfClosedConnection(t *testing.T) {
 				if status, text := exchange(r.data.addr, "GET / HTTP/1.1\r\nHost: localhost\r\nPrefer: respond-async\r\n\r\n"); status != 202 {
 					t.Errorf("a submission: %d %s", status, text)
 				}
-				if status, text := exchange(r.admin.addr, fmt.Sprintf("POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)); status != 202 {
+				if status, text := exchange(r.admin.addr, fmt.Sprintf("POST /v1/calls HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)); status != 202 {
 					t.Errorf("a submission by the admin API: %d %s", status, text)
 				}
 			}

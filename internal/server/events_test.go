@@ -157,11 +157,11 @@ func TestEventsTellTheETAAndThePause(t *testing.T) {
 				t.Errorf("attempt %+v", e.Attempt)
 			}
 		case "paused":
-			if in := time.Until(e.Until); in < 50*time.Second || in > time.Minute {
+			if in := time.Until(e.Until.Time); in < 50*time.Second || in > time.Minute {
 				t.Errorf("paused for %v, want about a minute", in)
 			}
 		case "waiting":
-			if in := time.Until(e.ETA); in < 50*time.Second {
+			if in := time.Until(e.ETA.Time); in < 50*time.Second {
 				t.Errorf("the ETA is in %v, want it after the pause", in)
 			}
 		}
@@ -193,7 +193,7 @@ func TestEventsOfOneCall(t *testing.T) {
 	for e.Call != "" { // events of the other call
 		_, e = next(t, all)
 	}
-	if e.Event != "paused" || e.Upstream != "pay" || !e.Until.Equal(later.Add(time.Hour)) {
+	if e.Event != "paused" || e.Upstream != "pay" || e.Until != api.At(later.Add(time.Hour)) {
 		t.Errorf("event %+v, want the pause", e)
 	}
 	if _, e := next(t, ch); e.Call != one.ID || e.Event != "state" || e.ETA.Before(later.Add(time.Hour-time.Second)) {

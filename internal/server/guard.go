@@ -10,14 +10,6 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// Operations returns the operations of the admin API, each as its method and path.
-func Operations() (all []string) {
-	for _, op := range new(Admin).operations() {
-		all = append(all, op.method+" "+op.path)
-	}
-	return all
-}
-
 // admit lets callers to an operation that may do its scope.
 func admit(a *Admin, scope access.Scope, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +34,7 @@ func turnAway(w http.ResponseWriter, r *http.Request, err error, log *slog.Logge
 		}
 		w.Header().Set("WWW-Authenticate", challenge)
 	}
-	Refusal{}.write(w, asError(err), nil)
+	writeProblem(w, r, err)
 }
 
 // visible refuses a call that the caller of a request may not see, as one that is not

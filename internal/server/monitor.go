@@ -3,22 +3,24 @@ package server
 import (
 	"net/http"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// NewMonitor returns the handler of a listener for probes and scrapes: health checks and
-// metrics, to everybody, and nothing else. The arguments are as in [AdminConfig].
-func NewMonitor(metrics *Metrics, ready func() error) http.Handler {
-	probes := &Admin{AdminConfig: AdminConfig{Ready: ready}}
+// Monitor returns the handler of a listener for probes and scrapes: health checks and
+// metrics, to everybody, and nothing else.
+func (a *Admin) Monitor() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", probes.healthz)
-	mux.HandleFunc("GET /readyz", probes.readyz)
+	for _, op := range Operations() {
+		if op.Probe {
+			mux.Handle(op.Method+" "+op.Path, op.serve(a, &op))
+		}
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
-		if unknown, pattern := mux.Handler(r); pattern == "" {
-			notFound(w, r, unknown)
+		w.Header().Set("Cache-Control", "no-store")
+		if _, pattern := mux.Handler(r); pattern == "" {
+			writeProblem(w, r, &scheduler.Error{Reason: scheduler.NotFound, Detail: "the monitor has GET /healthz, /readyz and /metrics only; send other requests to the admin API"})
 			return
 		}
 		mux.ServeHTTP(w, r)

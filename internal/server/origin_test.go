@@ -46,7 +46,7 @@ func TestWebPagesAreRefused(t *testing.T) {
 				before := arrived.Load()
 				for listener, base := range map[string]string{data: r.data.URL + "/pay", "admin": r.admin.URL + "/v1/events?upstream=pay"} {
 					if listener == "admin" && method == "POST" {
-						base = r.admin.URL + "/v1/reload"
+						base = r.admin.URL + "/v1/config/reload"
 					}
 					status, body, header := ask(t, method, base, tt.host, tt.header)
 					if want := tt.answers == every || tt.answers == listener || tt.answers == "link" && listener == "admin" && method == "GET"; (status == 200) != want || !want && !refusedAs(listener, tt.host, status, body) {

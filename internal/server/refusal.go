@@ -43,6 +43,8 @@ const (
 	unauthenticated scheduler.Reason = access.Unauthenticated
 	notPermitted    scheduler.Reason = access.NotPermitted
 	tooManyWrong    scheduler.Reason = access.TooManyWrong
+	wrongMedia      scheduler.Reason = "unsupported_media_type"
+	refusedCall     scheduler.Reason = "refused"
 )
 
 // statuses are the status codes of the reasons, with the titles of their problems.
@@ -81,6 +83,8 @@ var statuses = map[scheduler.Reason]struct {
 	scheduler.NotSent:         {http.StatusInternalServerError, "The request could not be completed for sending"},
 	scheduler.StoreFailed:     {http.StatusInternalServerError, "The call could not be stored"},
 	scheduler.DiskFull:        {http.StatusInsufficientStorage, "There is no room to store the call"},
+	wrongMedia:                {http.StatusUnsupportedMediaType, "The body is of another media type"},
+	refusedCall:               {http.StatusNotFound, "The call was refused"},
 }
 
 // Problem types of draft-ietf-httpapi-ratelimit-headers.

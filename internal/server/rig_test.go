@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/access"
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/config"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/store"
@@ -104,8 +105,9 @@ func newAdmin(s *scheduler.Scheduler, metrics *Metrics, events *Events, log *slo
 	return NewAdmin(AdminConfig{
 		Scheduler: s, Metrics: metrics, Events: events, Log: log, Observe: observe,
 		Ready:  func() error { return nil },
-		Reload: func() ([]string, error) { return nil, nil }, MaxHeld: 100,
-		Guard: access.NewGuard(&config.Access{Anyone: "admin"}),
+		Guard:  access.NewGuard(&config.Access{Anyone: "admin"}),
+		Reload: func(bool) ([]api.Change, error) { return nil, nil }, MaxHeld: 100,
+		Info: func() api.Info { return api.Info{Version: "1.0", Store: "memory"} }, Refusals: new(Refusals),
 	})
 }
 
@@ -145,6 +147,9 @@ func send(t *testing.T, method, url, body string, header ...string) (*http.Respo
 	if err != nil {
 		t.Fatal(err)
 	}
+	if body != "" && strings.Contains(url, "/v1/") {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	for _, h := range header {
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Add(name, value)
@@ -161,7 +166,7 @@ func send(t *testing.T, method, url, body string, header ...string) (*http.Respo
 	return resp, string(b)
 }
 
-// upstream returns the status of the rig's only upstream.
+// getUpstream returns the status of the rig's only upstream.
 func (r *rig) upstream(t *testing.T) scheduler.UpstreamStatus {
 	t.Helper()
 	all, err := r.s.Upstreams(t.Context())

@@ -23,7 +23,6 @@ func newStream(w http.ResponseWriter, r *http.Request) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.Header().Set("Cache-Control", "no-store")
 	return &stream{session: session, deadline: http.NewResponseController(w)}, nil
 }
 

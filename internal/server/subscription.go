@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
@@ -14,32 +15,24 @@ const (
 	heartbeat  = 15 * time.Second
 )
 
-// subscriptions serves GET /v1/events.
-type subscriptions struct{ admin *Admin }
-
-func (h subscriptions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := h.subscribe(w, r); err != nil {
-		Refusal{}.write(w, asError(err), nil)
-	}
-}
-
-// subscribe streams events until the client disconnects or the process stops. Its
+// followEvents streams events until the client disconnects or the process stops. Its
 // errors are from before the stream.
-func (h subscriptions) subscribe(w http.ResponseWriter, r *http.Request) error {
-	q, err := parseQuery(r, "upstream", "call", "routes")
-	if err == nil {
-		err = h.admin.known(r, q.Get("upstream"))
-	}
-	if err != nil {
+func followEvents(a *Admin, w http.ResponseWriter, r request[none]) error {
+	q := r.query
+	if err := a.known(r.Request, q.Get("upstream")); err != nil {
 		return err
 	}
-	s := &subscription{scheduler: h.admin.Scheduler, events: h.admin.Events, upstream: q.Get("upstream"), call: q.Get("call"), routes: q.Get("routes") != ""}
-	release, ok := h.admin.held.take(1)
+	s := &subscription{
+		scheduler: a.Scheduler, events: a.Events, upstream: q.Get("upstream"), call: q.Get("call"),
+		kinds: q["kind"], limit: q.Get("limit"), key: q.Get("key"), routes: q.Get("routes") == "true",
+	}
+	release, ok := a.held.take(1)
 	if !ok {
 		return &scheduler.Error{Reason: scheduler.Full, RetryAfter: time.Minute, Detail: "too many clients follow events or wait for calls here; the open files of the process bound them"}
 	}
 	defer release()
 	var restarted bool
+	var err error
 	if s.next, restarted, err = s.events.subscribe(r.Header.Get("Last-Event-ID")); err != nil {
 		return err
 	}
@@ -51,7 +44,7 @@ func (h subscriptions) subscribe(w http.ResponseWriter, r *http.Request) error {
 		}
 		s.upstreamOfCall = state.Upstream
 	}
-	if s.stream, err = newStream(w, r); err != nil {
+	if s.stream, err = newStream(w, r.Request); err != nil {
 		return err
 	}
 	if s.call != "" {
@@ -71,6 +64,8 @@ type subscription struct {
 	stream    *stream
 
 	upstream, call string // filters; empty: all
+	limit, key     string
+	kinds          []string
 	upstreamOfCall string // empty without call
 	routes         bool   // accepted and refused calls come with their route
 
@@ -110,7 +105,7 @@ func (s *subscription) send(ctx context.Context, batch []record) {
 	for _, r := range batch {
 		e := r.event
 		moved = moved || e.Call == "" && s.call != "" && e.Upstream == s.upstreamOfCall
-		if (s.upstream == "" || e.Upstream == s.upstream) && (s.call == "" || e.Call == s.call) {
+		if s.wants(&r) {
 			if s.routes {
 				e.Route = apiRoute(r.source.Route())
 			}
@@ -122,6 +117,26 @@ func (s *subscription) send(ctx context.Context, batch []record) {
 	if moved {
 		s.sendState(ctx)
 	}
+}
+
+// wants reports whether the filters let an event through.
+func (s *subscription) wants(r *record) bool {
+	e := &r.event
+	if s.upstream != "" && e.Upstream != s.upstream || s.call != "" && e.Call != s.call || len(s.kinds) > 0 && !slices.Contains(s.kinds, e.Event) {
+		return false
+	}
+	if s.limit == "" && s.key == "" {
+		return true
+	}
+	if route := r.source.Route(); route != nil {
+		for limit, key := range route.Keys {
+			if (s.limit == "" || limit == s.limit) && (s.key == "" || key == s.key) {
+				return true
+			}
+		}
+		return false
+	}
+	return e.Limit != "" && (s.limit == "" || e.Limit == s.limit) && (s.key == "" || e.Key == s.key || e.Key == "")
 }
 
 // state returns the current state of the call.
@@ -150,6 +165,6 @@ func (s *subscription) addETA(ctx context.Context, e *api.Event) {
 		return
 	}
 	if c, err := s.scheduler.Get(ctx, e.Call); err == nil {
-		e.ETA = estimate(c.ETA)
+		e.ETA = api.At(estimate(c.ETA))
 	}
 }

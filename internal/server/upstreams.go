@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -10,96 +9,64 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-func (a *Admin) upstreams(r request[none]) ([]api.Upstream, error) {
-	if _, err := parseQuery(r.Request); err != nil {
+func listUpstreams(a *Admin, r request[none]) (*api.Upstreams, error) {
+	all, err := a.Scheduler.Upstreams(r.Context())
+	if err != nil {
 		return nil, err
 	}
-	all, err := a.Scheduler.Upstreams(r.Context())
-	return convert(all, apiUpstream), err
+	return &api.Upstreams{At: api.At(time.Now()), Upstreams: convert(all, apiUpstream)}, nil
 }
 
-// limits returns the limits of one upstream, or of all.
-func (a *Admin) limits(r request[none]) ([]api.Limit, error) {
-	q, err := parseQuery(r.Request, "upstream")
-	if err == nil {
-		err = a.known(r.Request, q.Get("upstream"))
-	}
-	if err != nil {
+func getUpstream(a *Admin, r request[none]) (*api.Upstream, error) {
+	return a.status(r.Request, r.PathValue("name"))
+}
+
+// listLimits returns the limits of one upstream, or of all.
+func listLimits(a *Admin, r request[none]) (*api.Limits, error) {
+	name := r.query.Get("upstream")
+	if err := a.known(r.Request, name); err != nil {
 		return nil, err
 	}
 	all, err := a.Scheduler.Limits(r.Context())
 	if err != nil {
 		return nil, err
 	}
-	if name := q.Get("upstream"); name != "" {
+	if name != "" {
 		all = slices.DeleteFunc(all, func(l scheduler.LimitStatus) bool { return l.Upstream != name })
 	}
-	return convert(all, apiLimit), nil
+	out := &api.Limits{At: api.At(time.Now()), Limits: []api.Limit{}}
+	config := a.Scheduler.Config()
+	for _, l := range all {
+		out.Limits = append(out.Limits, apiLimit(l, config[l.Upstream]))
+	}
+	return out, nil
 }
 
-func (a *Admin) pause(r request[api.Pause]) (api.Upstream, error) {
-	p, err := r.body()
+func getLimit(a *Admin, r request[none]) (*api.Limit, error) {
+	name, limit := r.PathValue("name"), r.PathValue("limit")
+	if _, err := a.Scheduler.Status(r.Context(), name); err != nil {
+		return nil, err
+	}
+	all, err := a.Scheduler.Limits(r.Context())
 	if err != nil {
-		return api.Upstream{}, err
+		return nil, err
 	}
-	until, err := endOf(p, time.Now())
-	if err != nil {
-		return api.Upstream{}, err
-	}
-	if err := checkKey(p.Limit, p.Key); err != nil {
-		return api.Upstream{}, err
-	}
-	name := r.PathValue("name")
-	if err := a.Scheduler.Pause(r.Context(), scheduler.Pause{Upstream: name, Limit: p.Limit, Key: p.Key, Until: until, Who: r.RemoteAddr, Reason: p.Reason}); err != nil {
-		return api.Upstream{}, err
-	}
-	a.audit(r.Request, "paused", "upstream", name, "limit", p.Limit, "key", p.Key, "until", until, "reason", p.Reason)
-	return a.status(r.Request, name)
-}
-
-// endOf returns the end of a pause.
-func endOf(p api.Pause, now time.Time) (time.Time, error) {
-	switch {
-	case p.For != "" && !p.Until.IsZero():
-		return now, badRequest("until and for are both there; send one of them")
-	case p.For != "":
-		d, err := time.ParseDuration(p.For)
-		if err != nil || d <= 0 {
-			return now, badRequest("for %q is not a positive duration such as 30s or 5m", p.For)
+	for _, l := range all {
+		if l.Upstream == name && l.Limit == limit {
+			config, _ := a.Scheduler.Upstream(name)
+			out := apiLimit(l, config)
+			return &out, nil
 		}
-		return now.Add(d), nil
-	case p.Until.IsZero():
-		return now, badRequest("until and for are both missing; say how long")
 	}
-	return p.Until.Time, nil
-}
-
-func checkKey(limit, key string) error {
-	if key != "" && limit == "" {
-		return badRequest("key %q is given without a limit; name the limit whose key it is", key)
-	}
-	return nil
-}
-
-// resume ends a pause; an empty body means that of the whole upstream.
-func (a *Admin) resume(r request[api.Resume]) (api.Upstream, error) {
-	p, err := r.body()
-	if err != nil && !errors.Is(err, errEmpty) {
-		return api.Upstream{}, err
-	}
-	if err := checkKey(p.Limit, p.Key); err != nil {
-		return api.Upstream{}, err
-	}
-	name := r.PathValue("name")
-	if err := a.Scheduler.Resume(r.Context(), name, p.Limit, p.Key); err != nil {
-		return api.Upstream{}, err
-	}
-	a.audit(r.Request, "resumed", "upstream", name, "limit", p.Limit, "key", p.Key)
-	return a.status(r.Request, name)
+	return nil, &scheduler.Error{Reason: scheduler.NotFound, Upstream: name, Limit: limit, Detail: "upstream \"" + name + "\" has no limit \"" + limit + "\""}
 }
 
 // status returns the current state of an upstream.
-func (a *Admin) status(r *http.Request, name string) (api.Upstream, error) {
+func (a *Admin) status(r *http.Request, name string) (*api.Upstream, error) {
 	u, err := a.Scheduler.Status(r.Context(), name)
-	return apiUpstream(u), err
+	if err != nil {
+		return nil, err
+	}
+	out := apiUpstream(u)
+	return &out, nil
 }

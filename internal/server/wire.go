@@ -1,7 +1,9 @@
 package server
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
@@ -17,19 +19,11 @@ func APICall(c *scheduler.Call) *api.Call {
 		return nil
 	}
 	out := &api.Call{
-		ID: c.ID, Upstream: c.Upstream, State: api.State(c.State), Priority: int(c.Priority),
-		Async: c.Async, Durable: c.Durable, Callback: c.Callback, Resolves: c.Resolves, Numbers: c.Numbers,
-		AcceptedAt: c.AcceptedAt, NotBefore: c.NotBefore, Deadline: c.Deadline, FinishedAt: c.FinishedAt, Reason: string(c.Reason), EndedBy: c.EndedBy, ETA: estimate(c.ETA),
-		Attempts: convert(c.Attempts, apiAttempt),
-	}
-	if f := c.WaitingFor; f != nil {
-		out.WaitingFor = &api.WaitingFor{
-			Limit: f.Limit, Key: f.Key, Until: estimate(f.Until), Ahead: f.Ahead, Next: f.Next, Paused: f.Paused, Pause: f.Pause, Late: f.Late, KeysFull: f.KeysFull, Removed: f.Removed,
-			InFlight: f.InFlight, OldestSentAt: f.OldestSentAt, Breaker: f.Breaker,
-		}
-		if f.InFlight > 0 {
-			out.WaitingFor.Timeout = f.Timeout.String()
-		}
+		CallFacts: apiFacts(c), Attempts: convert(c.Attempts, apiAttempt),
+		Permits: convert(c.Permits, func(p scheduler.Permit) api.Permit { return api.Permit(p) }),
+		Decisions: convert(c.Decisions, func(d scheduler.Decision) api.Decision {
+			return api.Decision{At: api.At(d.At), By: d.By, Attempt: d.Attempt, As: api.Outcome(d.As), Reason: d.Reason}
+		}),
 	}
 	if r := c.Response; r != nil {
 		out.Response = &api.Response{Status: r.Status, Headers: api.Headers(r.Headers), Body: r.Body, Truncated: r.Truncated}
@@ -37,42 +31,120 @@ func APICall(c *scheduler.Call) *api.Call {
 	return out
 }
 
+// apiSummary returns a call as lists have it.
+func apiSummary(c *scheduler.Call) api.CallSummary {
+	out := api.CallSummary{CallFacts: apiFacts(c)}
+	if last := c.Last(); last != nil {
+		a := apiAttempt(*last)
+		out.AttemptCount, out.LastAttempt = last.N, &a
+	}
+	return out
+}
+
+func apiFacts(c *scheduler.Call) api.CallFacts {
+	return api.CallFacts{
+		ID: c.ID, Upstream: c.Upstream, State: api.State(c.State), Priority: int(c.Priority), Method: c.Method, Path: c.Path, Numbers: c.Numbers,
+		Flow: c.Flow, Origin: api.Origin(c.Origin), SubmittedBy: c.SubmittedBy, IdempotencyKey: c.IdempotencyKey,
+		Async: c.Async, Durable: c.Durable, Callback: c.Callback, Resolves: c.Resolves,
+		AcceptedAt: api.At(c.AcceptedAt), NotBefore: api.At(c.NotBefore), Deadline: api.At(c.Deadline), FinishedAt: api.At(c.FinishedAt),
+		Reason: string(c.Reason), EndedBy: c.EndedBy, ETA: api.At(estimate(c.ETA)), WaitingFor: apiWaitingFor(c.WaitingFor), Unknown: apiUnknown(c.Pending),
+	}
+}
+
+func apiWaitingFor(f *scheduler.WaitingFor) *api.WaitingFor {
+	if f == nil {
+		return nil
+	}
+	out := &api.WaitingFor{
+		Limit: f.Limit, Key: f.Key, Until: api.At(estimate(f.Until)), Ahead: f.Ahead, Next: f.Next, Paused: f.Paused, Pause: f.Pause, Late: f.Late, KeysFull: f.KeysFull, Removed: f.Removed,
+		InFlight: f.InFlight, OldestSentAt: api.At(f.OldestSentAt), Breaker: f.Breaker,
+	}
+	if f.InFlight > 0 {
+		out.TimeoutMs = f.Timeout.Milliseconds()
+	}
+	return out
+}
+
+func apiUnknown(p *scheduler.Pending) *api.UnknownCall {
+	if p == nil {
+		return nil
+	}
+	out := &api.UnknownCall{
+		Since: api.At(p.Since), Attempt: p.Attempt, Why: p.Why, Next: api.NextQuery, RepeatIsSafe: p.RepeatIsSafe,
+		Queries: api.Queries{Made: p.Queries, Most: p.MaxQueries, NextAt: api.At(estimate(p.NextQuery)), LastAt: api.At(p.LastQuery)},
+	}
+	if p.Person {
+		out.Next = api.NextPerson
+	}
+	return out
+}
+
 func apiAttempt(a scheduler.Attempt) api.Attempt {
 	return api.Attempt{
-		N: a.N, SentAt: a.SentAt, EndedAt: a.EndedAt, Status: a.Status, Outcome: string(a.Outcome), Reason: a.Reason, Resolved: a.Resolved,
+		N: a.N, SentAt: api.At(a.SentAt), EndedAt: api.At(a.EndedAt), Status: a.Status, Outcome: api.Outcome(a.Outcome), Reason: a.Reason, Resolved: a.Resolved,
 	}
 }
 
 func apiUpstream(u scheduler.UpstreamStatus) api.Upstream {
 	return api.Upstream{
-		Name: u.Name, URL: u.URL, State: u.State, PausedUntil: estimate(u.PausedUntil), Cause: u.Cause, Reason: u.Reason, Since: u.Since.Truncate(time.Millisecond),
-		Waiting: u.Waiting, Sending: u.Sending, Unknown: u.Unknown, MaxWaiting: u.MaxWaiting, Bytes: u.Bytes, ETA: estimate(u.ETA),
+		Name: u.Name, URL: u.URL, State: u.State, PausedUntil: api.At(estimate(u.PausedUntil)), Cause: u.Cause, Reason: u.Reason, Since: api.At(u.Since),
+		Waiting: u.Waiting, Sending: u.Sending, Unknown: u.Unknown, MaxWaiting: u.MaxWaiting, Bytes: u.Bytes, ETA: api.At(estimate(u.ETA)),
 		Pauses: convert(u.Pauses, func(p scheduler.WaitingFor) api.LimitPause {
-			return api.LimitPause{Limit: p.Limit, Key: p.Key, Until: estimate(p.Until), Pause: p.Pause}
+			return api.LimitPause{Limit: p.Limit, Key: p.Key, Until: api.At(estimate(p.Until)), Pause: p.Pause}
 		}),
 	}
 }
 
-func apiLimit(l scheduler.LimitStatus) api.Limit {
-	return api.Limit{
-		Upstream: l.Upstream, Limit: l.Limit, Calls: l.Calls, Window: l.Window,
-		LiveKeys: l.LiveKeys, Out: l.Out, InFlight: l.InFlight, Late: l.Late, NextBack: estimate(l.NextBack), Waiting: l.Waiting, Keys: convert(l.Keys, apiKey), PausedUntil: estimate(l.PausedUntil),
-		Most: l.Most, Margin: l.Margin, HoldCost: l.HoldCost, GuardWins: l.GuardWins, Unanswered: l.Unanswered,
+// apiLimit returns a limit, with what the configuration of its upstream says of its window.
+func apiLimit(l scheduler.LimitStatus, config scheduler.Upstream) api.Limit {
+	out := api.Limit{
+		Upstream: l.Upstream, Limit: l.Limit, Permits: l.Calls,
+		LiveKeys: l.LiveKeys, Out: l.Out, InFlight: l.InFlight, Late: l.Late, NextBack: api.At(estimate(l.NextBack)), WaitingPermits: l.Waiting, PausedUntil: api.At(estimate(l.PausedUntil)),
+		Audit: api.Audit{Most: l.Most, Margin: l.Margin, HoldCost: l.HoldCost, Guards: apiGuards(l.GuardWins), Unanswered: l.Unanswered},
 	}
+	if out.Keys = convert(l.Keys, apiKey); out.Keys == nil {
+		out.Keys = []api.Key{}
+	}
+	switch window, err := time.ParseDuration(l.Window); {
+	case l.Limit == scheduler.ConcurrencyLimit:
+		out.Kind, out.Builtin = api.Concurrency, true
+	case l.Window == "":
+		out.Kind = api.Concurrency
+	case err == nil:
+		out.Kind, out.WindowMs = api.Sliding, window.Milliseconds()
+	default:
+		out.Kind, out.Window = api.Calendar, l.Window
+	}
+	for _, c := range config.Limits {
+		if c.Name == l.Limit && c.Calendar != nil && out.Kind == api.Calendar {
+			out.TimeZone = cmp.Or(c.Calendar.Zone, time.UTC).String()
+		}
+	}
+	return out
+}
+
+// apiGuards returns the shares that guards would win back, the shortest guard first.
+func apiGuards(wins map[string]float64) (guards []api.Guard) {
+	for text, share := range wins {
+		guard, _ := time.ParseDuration(text)
+		guards = append(guards, api.Guard{GuardMs: float64(guard.Microseconds()) / 1000, Wins: share})
+	}
+	slices.SortFunc(guards, func(a, b api.Guard) int { return cmp.Compare(a.GuardMs, b.GuardMs) })
+	return guards
 }
 
 func apiKey(k scheduler.KeyStatus) api.Key {
-	return api.Key{Key: k.Key, Free: k.Free, Out: k.Out, InFlight: k.InFlight, Late: k.Late, NextBack: estimate(k.NextBack), Waiting: k.Waiting, PausedUntil: estimate(k.PausedUntil)}
+	return api.Key{Key: k.Key, Free: k.Free, Out: k.Out, InFlight: k.InFlight, Late: k.Late, NextBack: api.At(estimate(k.NextBack)), WaitingPermits: k.Waiting, PausedUntil: api.At(estimate(k.PausedUntil))}
 }
 
 // apiEvent returns an event without its ETA and its route.
 func apiEvent(e scheduler.Event, at time.Time) api.Event {
 	out := api.Event{
-		At: at, Event: e.Kind.String(), Call: e.Call.ID, Upstream: e.Call.Upstream, State: api.State(e.Call.State), Priority: int(e.Call.Priority),
-		Reason: string(e.Reason), Limit: e.Limit, Key: e.Key, Until: e.Until, Deadline: e.Deadline(),
+		At: api.At(at), Event: e.Kind.String(), Call: e.Call.ID, Upstream: e.Call.Upstream, State: api.State(e.Call.State), Priority: int(e.Call.Priority),
+		Reason: string(e.Reason), Limit: e.Limit, Key: e.Key, Until: api.At(e.Until), Deadline: api.At(e.Deadline()),
 	}
 	if e.Kind == scheduler.EventAccepted || e.Kind == scheduler.EventRefused {
-		out.NotBefore = e.Call.NotBefore
+		out.NotBefore = api.At(e.Call.NotBefore)
 	}
 	if e.Attempt != nil {
 		a := apiAttempt(*e.Attempt)
@@ -84,7 +156,7 @@ func apiEvent(e scheduler.Event, at time.Time) api.Event {
 // apiState returns the current state of a call as an event.
 func apiState(c *scheduler.Call, at time.Time) api.Event {
 	return api.Event{
-		At: at, Event: api.EventState, Call: c.ID, Upstream: c.Upstream, State: api.State(c.State), Priority: int(c.Priority), ETA: estimate(c.ETA),
+		At: api.At(at), Event: api.EventState, Call: c.ID, Upstream: c.Upstream, State: api.State(c.State), Priority: int(c.Priority), ETA: api.At(estimate(c.ETA)),
 	}
 }
 

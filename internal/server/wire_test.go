@@ -22,6 +22,10 @@ func fill(v reflect.Value, path string) {
 		*at = time.Unix(int64(n), 0)
 		return
 	}
+	if at, ok := v.Addr().Interface().(*api.Instant); ok {
+		*at = api.At(time.Unix(int64(n), 0))
+		return
+	}
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString(path)
@@ -49,7 +53,10 @@ func fill(v reflect.Value, path string) {
 		v.SetMapIndex(key, value)
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() && !f.Anonymous {
+			switch f := v.Type().Field(i); {
+			case f.Anonymous && f.Type.Kind() == reflect.Struct:
+				fill(v.Field(i), path)
+			case f.IsExported() && !f.Anonymous:
 				fill(v.Field(i), path+"."+f.Name)
 			}
 		}
@@ -68,7 +75,13 @@ func filled[T any]() (v T) {
 func TestWireLosesNothing(t *testing.T) {
 	call, route := filled[scheduler.Call](), filled[scheduler.Route]()
 	wire := filled[api.Call]()
-	wire.WaitingFor.Timeout = call.WaitingFor.Timeout.String()
+	wire.WaitingFor.TimeoutMs, wire.Unknown = call.WaitingFor.Timeout.Milliseconds(), apiUnknown(call.Pending)
+	key, l := filled[scheduler.KeyStatus](), filled[scheduler.LimitStatus]()
+	wireKey, wireLimit := filled[api.Key](), filled[api.Limit]()
+	wireKey.WaitingPermits = key.Waiting
+	wireLimit.Kind, wireLimit.Builtin, wireLimit.WindowMs, wireLimit.TimeZone = api.Calendar, false, 0, ""
+	wireLimit.Permits, wireLimit.WaitingPermits, wireLimit.Keys = l.Calls, l.Waiting, convert(l.Keys, apiKey)
+	wireLimit.Audit = api.Audit{Most: l.Most, Margin: l.Margin, HoldCost: l.HoldCost, Guards: apiGuards(l.GuardWins), Unanswered: l.Unanswered}
 	for _, tt := range []struct {
 		name      string
 		got, want any
@@ -76,8 +89,8 @@ func TestWireLosesNothing(t *testing.T) {
 		{"call", *APICall(&call), wire},
 		{"attempt", apiAttempt(filled[scheduler.Attempt]()), filled[api.Attempt]()},
 		{"upstream", apiUpstream(filled[scheduler.UpstreamStatus]()), filled[api.Upstream]()},
-		{"limit", apiLimit(filled[scheduler.LimitStatus]()), filled[api.Limit]()},
-		{"key", apiKey(filled[scheduler.KeyStatus]()), filled[api.Key]()},
+		{"limit", apiLimit(l, scheduler.Upstream{}), wireLimit},
+		{"key", apiKey(key), wireKey},
 		{"route", *apiRoute(&route), filled[api.Route]()},
 	} {
 		if !reflect.DeepEqual(tt.got, tt.want) {
@@ -89,8 +102,8 @@ func TestWireLosesNothing(t *testing.T) {
 	event.Kind, event.Call, event.Attempt = scheduler.EventAccepted, &call, &attempt
 	e, apiAttempt := apiEvent(event, time.Unix(1, 0)), apiAttempt(attempt)
 	want := api.Event{
-		At: time.Unix(1, 0), Event: api.EventAccepted, Call: call.ID, Upstream: call.Upstream, State: api.State(call.State), Priority: int(call.Priority),
-		Attempt: &apiAttempt, Reason: string(event.Reason), Limit: event.Limit, Key: event.Key, Until: event.Until, NotBefore: call.NotBefore,
+		At: api.At(time.Unix(1, 0)), Event: api.EventAccepted, Call: call.ID, Upstream: call.Upstream, State: api.State(call.State), Priority: int(call.Priority),
+		Attempt: &apiAttempt, Reason: string(event.Reason), Limit: event.Limit, Key: event.Key, Until: api.At(event.Until), NotBefore: api.At(call.NotBefore),
 	}
 	if !reflect.DeepEqual(e, want) {
 		t.Errorf("event: got\n%+v\nwant\n%+v", e, want)

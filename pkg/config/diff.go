@@ -10,29 +10,56 @@ import (
 	"time"
 )
 
-// Diff returns the changes in another configuration, one line per path:
+// A Change is that of one key between two configurations. Its text is a line such as
 //
 //	upstreams.alipay.limits[app].calls: 100 → 200
-//
-// A limit or a caller is identified by its name, not by its place in the list. The line of a key
-// that needs a restart says so; such a key has its default where it is absent.
+type Change struct {
+	Path          string
+	Before, After string // empty if there is none, or it is hidden
+	Kind          string // new, removed or changed
+	Hidden        bool   // a value that may be a secret
+	Restart       bool   // the value in force stays until a restart
+}
+
+// Diff returns the changes in another configuration, by path. A limit or a caller is identified by
+// its name, not by its place in the list. A key that needs a restart has its default where it is
+// absent.
 //
 // Values of limits, of access, numbers, durations, truth values and of keys that need a
-// restart are shown, but for seal_key, keys and hashes. Other values are hidden, since they may hold secrets.
-func (c *Config) Diff(next *Config) []string {
+// restart are shown, but for seal_key, keys and hashes. Other values are hidden, since they
+// may hold secrets.
+func (c *Config) Diff(next *Config) []Change {
 	was, is := c.withDefaults(), next.withDefaults()
 	paths := maps.Clone(was)
 	maps.Copy(paths, is)
-	var lines []string
+	var all []Change
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		if change := change(path, was, is); change != "" {
-			if _, fixed := fixedKeys[path]; fixed {
-				change += "; stays as it is until a restart"
-			}
-			lines = append(lines, path+": "+change)
+		if change, changed := changeOf(path, was, is); changed {
+			_, change.Restart = fixedKeys[path]
+			all = append(all, change)
 		}
 	}
-	return lines
+	return all
+}
+
+func (c Change) String() string {
+	text := c.Path + ": "
+	switch {
+	case c.Kind == "changed" && c.Hidden:
+		text += "changed (values hidden)"
+	case c.Kind == "changed":
+		text += c.Before + " → " + c.After
+	case c.Hidden:
+		text += c.Kind + " (value hidden)"
+	case c.Kind == "new":
+		text += "new, " + c.After
+	default:
+		text += "removed, was " + c.Before
+	}
+	if c.Restart {
+		text += "; stays as it is until a restart"
+	}
+	return text
 }
 
 // Reloaded notes that the configuration has replaced a running one without a restart. The
@@ -65,25 +92,23 @@ func (c *Config) withDefaults() map[string]string {
 	return all
 }
 
-// change describes the change of a key's value; it is empty if there is none.
-func change(path string, was, is map[string]string) string {
+// changeOf returns the change of a key's value; false if there is none.
+func changeOf(path string, was, is map[string]string) (Change, bool) {
 	before, had := was[path]
 	after, has := is[path]
-	switch {
-	case had && has && equal(before, after):
-		return ""
-	case !had && mayShow(path, after):
-		return "new, " + after
-	case !had:
-		return "new (value hidden)"
-	case !has && mayShow(path, before):
-		return "removed, was " + before
-	case !has:
-		return "removed (value hidden)"
-	case mayShow(path, before) && mayShow(path, after):
-		return before + " → " + after
+	if had && has && equal(before, after) {
+		return Change{}, false
 	}
-	return "changed (values hidden)"
+	c := Change{Path: path, Before: before, After: after, Kind: "changed"}
+	if !had {
+		c.Kind = "new"
+	} else if !has {
+		c.Kind = "removed"
+	}
+	if had && !mayShow(path, before) || has && !mayShow(path, after) {
+		c.Before, c.After, c.Hidden = "", "", true
+	}
+	return c, true
 }
 
 // equal reports whether two values are equal, durations also if they are written in other

@@ -61,13 +61,13 @@ upstreams:
 		"upstreams.alipay.limits[zero].window: new, 1m",
 		"upstreams.alipay.url: changed (values hidden)",
 	}
-	if got := before.Diff(after); !slices.Equal(got, want) {
+	if got := lines(before.Diff(after)); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	if got := after.Diff(after); len(got) > 0 {
+	if got := lines(after.Diff(after)); len(got) > 0 {
 		t.Errorf("of the same: %q", got)
 	}
-	if got := after.Diff(before); !slices.Contains(got, "upstreams.alipay.hosts[0]: removed (value hidden)") || !slices.Contains(got, "upstreams.alipay.limits[zero].calls: removed, was 5") {
+	if got := lines(after.Diff(before)); !slices.Contains(got, "upstreams.alipay.hosts[0]: removed (value hidden)") || !slices.Contains(got, "upstreams.alipay.limits[zero].calls: removed, was 5") {
 		t.Errorf("back again: %q", got)
 	}
 }
@@ -100,7 +100,7 @@ func TestDiffAfterReload(t *testing.T) {
 		if next, err = Parse([]byte(step.text)); err != nil {
 			t.Fatal(err)
 		}
-		if got := running.Diff(next); !slices.Equal(got, step.want) {
+		if got := lines(running.Diff(next)); !slices.Equal(got, step.want) {
 			t.Errorf("got  %q\nwant %q", got, step.want)
 		}
 		next.Reloaded(running)
@@ -114,4 +114,12 @@ func TestDiffAfterReload(t *testing.T) {
 // shortest writes a duration without its empty parts.
 func shortest(d time.Duration) string {
 	return strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m")
+}
+
+// lines returns changes as texts.
+func lines(changes []Change) (texts []string) {
+	for _, c := range changes {
+		texts = append(texts, c.String())
+	}
+	return texts
 }

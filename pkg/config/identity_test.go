@@ -24,7 +24,7 @@ func TestIdentity(t *testing.T) {
 		t.Errorf("identity %q, ends %q, numbers %q", u.Identity, u.Ends, u.Numbers)
 	}
 	want := []string{"upstreams.shop.ends: new (value hidden)", "upstreams.shop.identity: new (value hidden)", "upstreams.shop.numbers.order: new (value hidden)", "upstreams.shop.numbers.refund: new (value hidden)"}
-	if lines := none.Diff(some); !slices.Equal(lines, want) {
+	if lines := lines(none.Diff(some)); !slices.Equal(lines, want) {
 		t.Errorf("the difference is %q", lines)
 	}
 	preset := func(more string) (identity, ends string) {

@@ -222,12 +222,12 @@ func listed(t *testing.T) {
 		}
 	}
 	until(t, "all calls are done", func() bool {
-		return strings.Count(ask(t, "GET", s.admin, "/v1/calls?state=done&limit=1000", "").body, `"state":"done"`) == 300
+		return strings.Count(ask(t, "GET", s.admin, "/v1/calls?state=done&page_size=1000", "").body, `"state":"done"`) == 300
 	})
 	var wg sync.WaitGroup
 	for range 5 {
 		wg.Go(func() {
-			if r, err := tryAsk("GET", s.admin, "/v1/calls?limit=1000", ""); err != nil || r.status != 200 || len(r.body) > 1<<20 {
+			if r, err := tryAsk("GET", s.admin, "/v1/calls?page_size=1000", ""); err != nil || r.status != 200 || len(r.body) > 1<<20 {
 				t.Errorf("%d with %d bytes, %v", r.status, len(r.body), err)
 			}
 		})

@@ -388,7 +388,7 @@ func running(t *testing.T, f *family) {
 		if err := os.WriteFile(path, []byte(whole(grow())), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r := ask(t, "POST", s.admin, "/v1/reload", ""); r.status != 422 {
+		if r := ask(t, "POST", s.admin, "/v1/config/reload", ""); r.status != 422 {
 			t.Errorf("%+v", r)
 		}
 		if up := s.state(t, "a"); up != "up" {

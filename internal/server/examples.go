@@ -1,0 +1,69 @@
+package server
+
+import (
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+)
+
+// Examples of the documentation.
+
+func exampleAt(second int) api.Instant {
+	return api.At(time.Date(2026, 11, 21, 9, 0, second, 0, time.UTC))
+}
+
+const exampleID = "01a204a1-bb16-75c0-893d-36d4a884cae2"
+
+var (
+	exampleBody       = `{"refund":"R-88123","amount":1200}`
+	exampleSubmission = api.Submission{
+		Upstream: "pay", Method: "POST", Target: "/refunds?notify=1", Headers: api.Headers{"Content-Type": {"application/json"}}, Body: &exampleBody,
+		Deadline: exampleAt(59), IdempotencyKey: "R-88123",
+	}
+	exampleFacts = api.CallFacts{
+		ID: exampleID, Upstream: "pay", State: api.Waiting, Method: "POST", Path: "/refunds", Numbers: map[string]string{"refund": "R-88123"},
+		Flow: "shop7", Origin: "admin", SubmittedBy: "refunds", IdempotencyKey: "R-88123", Async: true, Durable: true, AcceptedAt: exampleAt(0), Deadline: exampleAt(59),
+	}
+	exampleAttempt = api.Attempt{N: 1, SentAt: exampleAt(3), EndedAt: exampleAt(4), Status: 200, Outcome: "done"}
+
+	exampleWaiting = func() api.Call {
+		c := api.Call{CallFacts: exampleFacts, Permits: []api.Permit{{Limit: "app", Key: "2021", Cost: 1}}, Attempts: []api.Attempt{}}
+		c.ETA, c.WaitingFor = exampleAt(3), &api.WaitingFor{Limit: "app", Key: "2021", Until: exampleAt(1), Ahead: 40}
+		return c
+	}()
+	exampleDone = func() api.Call {
+		c := api.Call{CallFacts: exampleFacts, Attempts: []api.Attempt{exampleAttempt}}
+		c.State, c.FinishedAt = api.Done, exampleAt(4)
+		c.Decisions = []api.Decision{{At: exampleAt(4), By: "oncall", Attempt: 1, As: "done", Reason: "seen in the statement"}}
+		return c
+	}()
+	exampleCancelled = func() api.Call {
+		c := api.Call{CallFacts: exampleFacts, Attempts: []api.Attempt{}}
+		c.State, c.FinishedAt = api.Cancelled, exampleAt(2)
+		return c
+	}()
+	exampleCalls = api.Calls{Calls: []api.CallSummary{{CallFacts: exampleFacts, AttemptCount: 1, LastAttempt: &exampleAttempt}}, Next: "AZAgShu7FnXAiT021KiEyuKrLw"}
+	exampleBulk  = api.BulkResult{Matched: 2, Succeeded: 1, Refused: 1, Results: []api.BulkItem{
+		{Call: exampleID, State: api.Cancelled},
+		{Call: "01a204a1-bb17-7e91-8d3d-6f1f5c1a9a10", Reason: "wrong_state", Detail: "call 01a204a1-bb17-7e91-8d3d-6f1f5c1a9a10 is sending: only a waiting call can be cancelled"},
+	}}
+
+	exampleUpstream = api.Upstream{
+		Name: "pay", URL: "https://pay.example", State: "paused", PausedUntil: exampleAt(59), Cause: "operator", Reason: "maintenance at the bank", Since: exampleAt(0),
+		Waiting: 120, Sending: 3, Unknown: 1, MaxWaiting: 10_000, Bytes: 81_920, ETA: exampleAt(59),
+		Pauses: []api.LimitPause{{Limit: "refund", Key: "2021", Until: exampleAt(9), Pause: "by an answer of the upstream: status == 429"}},
+	}
+	exampleUpstreams = api.Upstreams{At: exampleAt(0), Upstreams: []api.Upstream{exampleUpstream}}
+	exampleLimit     = api.Limit{
+		Upstream: "pay", Limit: "app", Kind: api.Sliding, Permits: 100, WindowMs: 1000, LiveKeys: 1, Out: 88, InFlight: 12, NextBack: exampleAt(1), WaitingPermits: 480,
+		Keys:  []api.Key{{Key: "2021", Free: 12, Out: 88, InFlight: 12, NextBack: exampleAt(1), WaitingPermits: 480}},
+		Audit: api.Audit{Most: 100, HoldCost: 0.031, Guards: []api.Guard{{GuardMs: 100, Wins: 0.024}}},
+	}
+	exampleLimits = api.Limits{At: exampleAt(0), Limits: []api.Limit{exampleLimit}}
+
+	exampleReload = api.Reload{Changes: []api.Change{{Path: "upstreams.pay.limits[app].calls", Kind: "changed", Before: "100", After: "200"}}}
+	exampleInfo   = api.Info{
+		Version: "1.4.0", Go: "go1.26.9", StartedAt: exampleAt(0), ConfiguredAt: exampleAt(0), Store: "file",
+		Caller: api.CallerInfo{Name: "oncall", Role: "operator", Via: "token", Scopes: []string{"read", "submit", "operate"}},
+	}
+)

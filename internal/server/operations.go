@@ -1,0 +1,146 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/seed-30fe103d/throttler/internal/access"
+	"github.com/seed-30fe103d/throttler/internal/api"
+)
+
+// Operations returns the whole admin API.
+func Operations() []Operation {
+	return slices.Concat(callOperations, decisionOperations, pauseOperations, upstreamOperations, processOperations)
+}
+
+// Parameters that several operations have.
+var (
+	upstreamParam = Param{Name: "upstream", Type: "string", Doc: "Only of this upstream."}
+	includeParam  = Param{Name: "include", Type: "string", Enum: []string{"response"}, Doc: "The response to the call comes too, if the caller may read it."}
+)
+
+var callOperations = []Operation{
+	handles(Operation{
+		Method: "POST", Path: "/v1/calls", ID: "submitCall", Scope: access.Submit, Status: http.StatusAccepted,
+		Summary: "Submit a call",
+		Doc:     "The call is kept before the answer. A repeat with the same idempotency key, in the member or in the header Idempotency-Key, is answered with the call that is there; the header Idempotent-Replayed says so.",
+	}, exampleSubmission, &exampleWaiting, submitCall),
+	handles(Operation{
+		Method: "GET", Path: "/v1/calls", ID: "listCalls", Scope: access.ReadOwn, Status: http.StatusOK,
+		Summary: "List and find calls, the newest first",
+		Doc:     "All parameters must hold; with none of them, all calls are listed. A submitter sees its own calls. The response of each call is at its own resource.",
+		Params:  listParams,
+	}, none{}, &exampleCalls, listCalls),
+	handles(Operation{
+		Method: "GET", Path: "/v1/calls/{id}", ID: "getCall", Scope: access.ReadOwn, Status: http.StatusOK, Prefers: true,
+		Summary: "Show a call",
+		Doc:     "Also why it waits and until when. The id of a call that was refused is answered with the reason (404, refused), as long as it is one of the last 10,000.",
+		Params:  []Param{includeParam},
+	}, none{}, &exampleWaiting, getCall),
+	streams(Operation{
+		Method: "GET", Path: "/v1/calls/{id}/response", ID: "getCallResponse", Scope: access.BodiesOwn, Status: http.StatusOK, Media: "application/octet-stream", Prefers: true,
+		Summary: "The body of the response to a call, as it came",
+		Doc:     "For the caller that has submitted the call, or with scope bodies. Throttler-Status is the status of the response, Throttler-Content-Type its media type.",
+	}, getCallResponse),
+	handles(Operation{
+		Method: "POST", Path: "/v1/calls/{id}/cancel", ID: "cancelCall", Scope: access.Submit, Status: http.StatusOK, Optional: true,
+		Summary: "Cancel a call that waits",
+	}, api.Cancellation{Reason: "ordered twice"}, &exampleCancelled, cancelCall),
+	streams(Operation{
+		Method: "GET", Path: "/v1/events", ID: "followEvents", Scope: access.Read, Status: http.StatusOK, Media: "text/event-stream",
+		Summary: "Follow events",
+		Doc:     "Server-Sent Events: the data of each is an Event, of lost a Lost. The header Last-Event-ID resumes a stream.",
+		Params: []Param{
+			upstreamParam,
+			{Name: "call", Type: "string", Doc: "Only of the call with this id."},
+			{Name: "kind", Type: "string", Enum: api.EventKinds, Repeated: true, Doc: "Only events of this kind."},
+			{Name: "limit", Type: "string", Doc: "Only pauses of this limit, and accepted and refused calls that take permits of it."},
+			{Name: "key", Type: "string", Doc: "Only those of this key of the limit."},
+			{Name: "routes", Type: "boolean", Doc: "Accepted and refused calls come with their route."},
+		},
+	}, followEvents),
+}
+
+var decisionOperations = []Operation{
+	handles(Operation{
+		Method: "POST", Path: "/v1/calls/{id}/resolve", ID: "resolveCall", Scope: access.Operate, Status: http.StatusOK,
+		Summary: "Assert what the platform says about an unknown call",
+		Doc:     "done and failed end it; not_executed sends it again. If it was sent again since the attempt that the person saw, the decision is refused (412).",
+	}, api.Resolution{Outcome: "done", Attempt: 1, Reason: "seen in the statement"}, &exampleDone, resolveCall),
+	handles(Operation{
+		Method: "POST", Path: "/v1/calls/{id}/retry", ID: "retryCall", Scope: access.Operate, Status: http.StatusOK,
+		Summary: "Send an unknown call again, though nothing is known of its outcome",
+		Doc:     "Without accept_duplicate it is refused (422, may_execute_twice) where the upstream does not recognise the repeat.",
+	}, api.Retry{Attempt: 1, AcceptDuplicate: true, Reason: "the platform does not answer, and a duplicate is harmless"}, &exampleWaiting, retryCall),
+	handles(Operation{
+		Method: "POST", Path: "/v1/calls/{id}/ask", ID: "askCall", Scope: access.Operate, Status: http.StatusOK,
+		Summary: "Ask the platform now about an unknown call",
+		Doc:     "By the query of the configuration (resolve), under the upstream's limits. The answer to it decides the call, or leaves it unknown.",
+	}, none{}, &exampleDone, askCall),
+	handles(Operation{
+		Method: "PATCH", Path: "/v1/calls/{id}", ID: "editCall", Scope: access.Operate, Status: http.StatusOK,
+		Summary: "Change a submitted call while it waits",
+	}, api.Edit{Priority: new(50), Reason: "the customer waits"}, &exampleWaiting, editCall),
+	handles(Operation{
+		Method: "POST", Path: "/v1/calls/bulk", ID: "changeCalls", Scope: access.Operate, Status: http.StatusOK,
+		Summary: "Cancel, ask about or resolve many calls",
+		Doc:     "At most 1,000 at a time, one after the other. dry_run only tells which.",
+	}, api.Bulk{Action: "cancel", Filter: api.BulkFilter{Upstream: "pay"}, Reason: "the campaign is off"}, &exampleBulk, changeCalls),
+}
+
+var upstreamOperations = []Operation{
+	handles(Operation{
+		Method: "GET", Path: "/v1/upstreams", ID: "listUpstreams", Scope: access.Read, Status: http.StatusOK,
+		Summary: "Show all upstreams",
+	}, none{}, &exampleUpstreams, listUpstreams),
+	handles(Operation{
+		Method: "GET", Path: "/v1/upstreams/{name}", ID: "getUpstream", Scope: access.Read, Status: http.StatusOK,
+		Summary: "Show an upstream",
+	}, none{}, &exampleUpstream, getUpstream),
+	handles(Operation{
+		Method: "GET", Path: "/v1/limits", ID: "listLimits", Scope: access.Read, Status: http.StatusOK,
+		Summary: "Show limits", Params: []Param{upstreamParam},
+	}, none{}, &exampleLimits, listLimits),
+	handles(Operation{
+		Method: "GET", Path: "/v1/upstreams/{name}/limits/{limit}", ID: "getLimit", Scope: access.Read, Status: http.StatusOK,
+		Summary: "Show a limit",
+	}, none{}, &exampleLimit, getLimit),
+}
+
+var processOperations = []Operation{
+	handles(Operation{
+		Method: "POST", Path: "/v1/config/reload", ID: "reloadConfig", Scope: access.Configure, Status: http.StatusOK,
+		Summary: "Read the configuration file again, and put it into force",
+		Doc:     "As a whole or, with a fault in it, not at all. The API never takes a configuration over the network.",
+		Params:  []Param{{Name: "dry_run", Type: "boolean", Doc: "Check and compare the file only."}},
+	}, none{}, &exampleReload, reloadConfig),
+	handles(Operation{
+		Method: "GET", Path: "/v1/audit", ID: "listAudit", Scope: access.Configure, Status: http.StatusOK,
+		Summary: "List the changes that callers have asked for, the newest first",
+		Doc:     "A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done.",
+		Params:  auditParams,
+	}, none{}, &exampleAudit, listAudit),
+	handles(Operation{
+		Method: "GET", Path: "/v1/info", ID: "getInfo", Scope: access.Read, Status: http.StatusOK,
+		Summary: "About the process, and about the caller",
+	}, none{}, &exampleInfo, getInfo),
+	plain(Operation{
+		Method: "GET", Path: "/metrics", ID: "getMetrics", Scope: access.Read, Probe: true, Status: http.StatusOK, Media: "text/plain",
+		Summary: "Metrics of Prometheus",
+	}, func(a *Admin) http.Handler { return promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{}) }),
+	streams(Operation{
+		Method: "GET", Path: "/healthz", ID: "getHealth", Scope: access.Open, Probe: true, Status: http.StatusOK, Media: "text/plain",
+		Summary: "Answers while the process is alive",
+	}, getHealth),
+	streams(Operation{
+		Method: "GET", Path: "/readyz", ID: "getReadiness", Scope: access.Open, Probe: true, Status: http.StatusOK, Media: "text/plain",
+		Summary: "Answers 200 while the process should get traffic, else 503",
+		Params:  []Param{{Name: "verbose", Type: "boolean", Doc: "List each check."}},
+	}, getReadiness),
+	streams(Operation{
+		Method: "GET", Path: "/problems/{reason}", ID: "getProblem", Scope: access.Open, Status: http.StatusOK, Media: "text/plain",
+		Summary: "Explain the reason of a problem",
+	}, getProblem),
+}
