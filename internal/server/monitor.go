@@ -4,6 +4,8 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 // NewMonitor returns the handler of a listener for probes and scrapes: health checks and
@@ -17,8 +19,8 @@ func NewMonitor(metrics *Metrics, ready func() error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
-		if unknown, pattern := mux.Handler(r); pattern == "" {
-			notFound(w, r, unknown)
+		if _, pattern := mux.Handler(r); pattern == "" {
+			Refusal{}.write(w, &scheduler.Error{Reason: scheduler.NotFound, Detail: "the monitor has GET /healthz, /readyz and /metrics only; send other requests to the admin API"}, nil)
 			return
 		}
 		mux.ServeHTTP(w, r)
