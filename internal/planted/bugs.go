@@ -66,6 +66,9 @@ var suites = []struct {
 	{"./pkg/signer", tokenBugs},
 	{"./pkg/scheduler", renewalBugs},
 	{"./internal/ledger", ledgerBugs},
+	{"./internal/access", accessBugs},
+	{"./cmd/throttler", callerBugs},
+	{"./pkg/config", reachBugs},
 }
 
 var storeBugs = []bug{

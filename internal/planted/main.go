@@ -144,8 +144,9 @@ func (b bug) plant(test func(overlay, dir string) ([]byte, error)) (by string, e
 
 // test runs the tests of a package that must see the bug.
 func (b planted) test(overlay, _ string) ([]byte, error) {
-	args := append([]string{"test", "-overlay", overlay, "-timeout", "120s", "-failfast", b.pkg}, b.args...)
-	return exec.Command("go", args...).CombinedOutput()
+	c := exec.Command("go", append([]string{"test", "-timeout", "120s", "-failfast", b.pkg}, b.args...)...)
+	c.Env = append(os.Environ(), "GOFLAGS=-overlay="+overlay) // for binaries that the tests build, too
+	return c.CombinedOutput()
 }
 
 // fuzzed runs the fuzz test of the planner in a directory of its own, so that no bug is

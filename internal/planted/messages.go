@@ -11,5 +11,5 @@ var messageBugs = []bug{
 	{"a message shows a value that may be secret", "pkg/config/intent.go",
 		"	if !secret.MatchString(path) && single", "	if single", []string{"-run", "TestFaults|TestMistakes"}},
 	{"a message shows the secret of a client", "pkg/config/intent.go",
-		"secret|client_secret|url", "secret|url", []string{"-run", "TestMistakes"}},
+		"secret|client_secret|sha256", "secret|sha256", []string{"-run", "TestMistakes"}},
 }

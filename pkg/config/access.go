@@ -225,7 +225,7 @@ func (f fileCallerCertificate) convert(faults *faultList, path string, names map
 	case f.URI != "" && (err != nil || u.Scheme == "" || u.Host == "" || u.User != nil):
 		faults.add(path+".uri", "is not a URI with a scheme and a host, such as spiffe://pay/ops")
 	}
-	return CallerCertificate{f.Name, f.Role, f.URI, f.DNS}
+	return CallerCertificate(f)
 }
 
 func (f fileSocket) convert(faults *faultList, path string) Socket {
