@@ -1,17 +1,17 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
-	"strconv"
+	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/tmaxmax/go-sse"
 
-	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/api/client"
 )
 
 func newCalls() *cobra.Command {
@@ -47,7 +47,9 @@ func newCallsGet() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			body, err := newClient(cmd).get(cmd.Context(), "/v1/calls/"+url.PathEscape(args[0]), nil)
+			body, err := read(cmd, func(ctx context.Context, c *client.ClientWithResponses) (*http.Response, error) {
+				return c.GetCall(ctx, args[0], nil)
+			})
 			if err != nil {
 				return err
 			}
@@ -55,7 +57,7 @@ func newCallsGet() *cobra.Command {
 				_, err = cmd.OutOrStdout().Write(body)
 				return err
 			}
-			var call api.Call
+			var call client.Call
 			if err := json.Unmarshal(body, &call); err != nil {
 				return fmt.Errorf("the admin API's answer is not a call: %w", err)
 			}
@@ -76,15 +78,15 @@ func newCallsList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			flags, query := cmd.Flags(), url.Values{}
-			for _, name := range []string{"upstream", "state", "cursor"} {
-				if v, _ := flags.GetString(name); v != "" {
-					query.Set(name, v)
-				}
-			}
-			size, _ := flags.GetInt("page-size")
-			query.Set("page_size", strconv.Itoa(size))
-			body, err := newClient(cmd).get(cmd.Context(), "/v1/calls", query)
+			var params client.ListCallsParams
+			params.Upstream, _ = cmd.Flags().GetString("upstream")
+			params.Cursor, _ = cmd.Flags().GetString("cursor")
+			params.PageSize, _ = cmd.Flags().GetInt("page-size")
+			state, _ := cmd.Flags().GetString("state")
+			params.State = client.ListCallsParamsState(state)
+			body, err := read(cmd, func(ctx context.Context, c *client.ClientWithResponses) (*http.Response, error) {
+				return c.ListCalls(ctx, &params)
+			})
 			if err != nil {
 				return err
 			}
@@ -92,7 +94,7 @@ func newCallsList() *cobra.Command {
 				_, err = cmd.OutOrStdout().Write(body)
 				return err
 			}
-			var page api.Calls
+			var page client.Calls
 			if err := json.Unmarshal(body, &page); err != nil {
 				return fmt.Errorf("the admin API's answer is not a list of calls: %w", err)
 			}
@@ -117,14 +119,12 @@ func newCallsWatch() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			query := url.Values{}
-			if v, _ := cmd.Flags().GetString("upstream"); v != "" {
-				query.Set("upstream", v)
-			}
+			var params client.FollowEventsParams
+			params.Upstream, _ = cmd.Flags().GetString("upstream")
 			if len(args) > 0 {
-				query.Set("call", args[0])
+				params.Call = args[0]
 			}
-			return watch(cmd, query, asJSON)
+			return watch(cmd, params, asJSON)
 		},
 	}
 	outputFlag(cmd)
@@ -135,14 +135,18 @@ func newCallsWatch() *cobra.Command {
 // errFinished ends a watch of one call.
 var errFinished = errors.New("the call has finished")
 
-func watch(cmd *cobra.Command, query url.Values, asJSON bool) error {
+func watch(cmd *cobra.Command, params client.FollowEventsParams, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	err := newClient(cmd).subscribe(ctx, query, func(ev sse.Event) error {
-		var e api.Event
+	c, err := newClient(cmd)
+	if err != nil {
+		return err
+	}
+	err = subscribe(ctx, c, params, func(ev sse.Event) error {
+		var e client.Event
 		switch {
-		case ev.Type == api.EventLost:
+		case ev.Type == client.EventLost:
 			fmt.Fprintf(cmd.ErrOrStderr(), "throttler: events were lost: %s\n", ev.Data)
 			return nil
 		case json.Unmarshal([]byte(ev.Data), &e) != nil:
@@ -152,7 +156,7 @@ func watch(cmd *cobra.Command, query url.Values, asJSON bool) error {
 		default:
 			fmt.Fprintln(out, eventText(&e))
 		}
-		if query.Has("call") && e.State.Finished() {
+		if params.Call != "" && e.State.Finished() {
 			return errFinished
 		}
 		return nil

@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/tmaxmax/go-sse"
 
-	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/api/client"
 	"github.com/seed-30fe103d/throttler/internal/workload"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
@@ -56,7 +55,10 @@ Keys and flows are written as hashes that differ from one recording to the next;
 func record(cmd *cobra.Command, w io.Writer) (n int, err error) {
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	c := newClient(cmd)
+	c, err := newClient(cmd)
+	if err != nil {
+		return 0, err
+	}
 	if length, _ := cmd.Flags().GetDuration("for"); length > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, length)
@@ -68,22 +70,20 @@ func record(cmd *cobra.Command, w io.Writer) (n int, err error) {
 	}
 	plain, _ := cmd.Flags().GetBool("plain")
 	recorder := workload.NewRecorder(w, limits, plain)
-	query := url.Values{"routes": {"true"}, "kind": {api.EventAccepted, api.EventRefused}}
-	if v, _ := cmd.Flags().GetString("upstream"); v != "" {
-		query.Set("upstream", v)
-	}
+	params := client.FollowEventsParams{Routes: true, Kind: []client.FollowEventsParamsKind{client.EventAccepted, client.EventRefused}}
+	params.Upstream, _ = cmd.Flags().GetString("upstream")
 	lost := ""
-	err = c.subscribe(ctx, query, func(ev sse.Event) error {
-		if ev.Type == api.EventLost {
+	err = subscribe(ctx, c, params, func(ev sse.Event) error {
+		if ev.Type == client.EventLost {
 			lost = ev.Data
 			return nil
 		}
-		var e api.Event
+		var e client.Event
 		if err := json.Unmarshal([]byte(ev.Data), &e); err != nil || e.Route == nil {
 			return err
 		}
 		n++
-		return recorder.Write(e.At.Time, arrival(&e))
+		return recorder.Write(e.At, arrival(&e))
 	})
 	if lost != "" {
 		err = errors.Join(err, fmt.Errorf("the recording has gaps, events were lost: %s", lost))
@@ -95,33 +95,32 @@ func record(cmd *cobra.Command, w io.Writer) (n int, err error) {
 }
 
 // arrival returns the call of an event with a route.
-func arrival(e *api.Event) workload.Arrival {
+func arrival(e *client.Event) workload.Arrival {
 	a := workload.Arrival{
 		Upstream: e.Upstream, Priority: e.Priority,
 		Route: &scheduler.Route{Keys: e.Route.Keys, Costs: e.Route.Costs, Flow: e.Route.Flow, Weighted: e.Route.Weighted},
 	}
 	if !e.Deadline.IsZero() {
-		a.MaxWait = max(time.Millisecond, e.Deadline.Sub(e.At.Time).Round(time.Millisecond))
+		a.MaxWait = max(time.Millisecond, e.Deadline.Sub(e.At).Round(time.Millisecond))
 	}
-	if e.NotBefore.After(e.At.Time) {
-		a.Delay = e.NotBefore.Sub(e.At.Time).Round(time.Millisecond)
+	if e.NotBefore.After(e.At) {
+		a.Delay = e.NotBefore.Sub(e.At).Round(time.Millisecond)
 	}
 	return a
 }
 
 // limitNames returns the names of the limits of each upstream.
-func limitNames(ctx context.Context, c client) (map[string][]string, error) {
-	body, err := c.get(ctx, "/v1/limits", nil)
+func limitNames(ctx context.Context, c *client.ClientWithResponses) (map[string][]string, error) {
+	resp, err := c.ListLimitsWithResponse(ctx, nil)
 	if err != nil {
-		return nil, err
+		return nil, hinted(err)
 	}
-	var all api.Limits
-	if err := json.Unmarshal(body, &all); err != nil {
-		return nil, fmt.Errorf("the admin API's answer is not a list of limits: %w", err)
+	if resp.JSON200 == nil {
+		return nil, fmt.Errorf("the admin API's answer is not a list of limits: %s", resp.Status())
 	}
 	names := make(map[string][]string)
-	for _, l := range all.Limits {
-		if l.Limit != api.ConcurrencyLimit {
+	for _, l := range resp.JSON200.Limits {
+		if l.Limit != client.ConcurrencyLimit {
 			names[l.Upstream] = append(names[l.Upstream], l.Limit)
 		}
 	}

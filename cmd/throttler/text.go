@@ -10,22 +10,22 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/api/client"
 )
 
 // writeCall writes the state of a call, and the reason why it waits.
-func writeCall(w io.Writer, c *api.Call, now time.Time) error {
+func writeCall(w io.Writer, c *client.Call, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(t, "%s\t"+format+"\n", append([]any{name}, args...)...)
 	}
-	line("call", "%s", c.ID)
+	line("call", "%s", c.Id)
 	line("upstream", "%s, priority %d", c.Upstream, c.Priority)
 	if len(c.Numbers) > 0 {
 		line("numbers", "%s", numbersText(c.Numbers))
 	}
 	switch {
-	case c.State == api.Waiting:
+	case c.State == client.StateWaiting:
 		line("state", "waiting, accepted %s", instantText(c.AcceptedAt, now))
 	case c.State.Finished():
 		line("state", "%s, %s; accepted %s", c.State, instantText(c.FinishedAt, now), instantText(c.AcceptedAt, now))
@@ -38,7 +38,7 @@ func writeCall(w io.Writer, c *api.Call, now time.Time) error {
 	if c.EndedBy != "" {
 		line("ended by", "%s", c.EndedBy)
 	}
-	if c.State == api.Waiting {
+	if c.State == client.StateWaiting {
 		line("goes", "%s", etaText(c, now))
 		if f := c.WaitingFor; f != nil {
 			line("held by", "%s", waitingForText(f, now))
@@ -70,7 +70,7 @@ func numbersText(numbers map[string]string) string {
 }
 
 // endedText writes the reason why a call ended without an answer.
-func endedText(c *api.Call) string {
+func endedText(c *client.Call) string {
 	switch c.Reason {
 	case "gone":
 		return "its client left before it was executed"
@@ -84,19 +84,19 @@ func endedText(c *api.Call) string {
 	return c.Reason
 }
 
-func etaText(c *api.Call, now time.Time) string {
+func etaText(c *client.Call, now time.Time) string {
 	switch f := c.WaitingFor; {
 	case f != nil && f.Removed:
 		return "when its upstream is in the configuration again"
 	case f != nil && f.InFlight > 0:
-		return fmt.Sprintf("when one of %d in flight ends (the oldest was sent %s ago, time-out %s)", f.InFlight, durationText(now.Sub(f.OldestSentAt.Time)), durationText(time.Duration(f.TimeoutMs)*time.Millisecond))
-	case !c.ETA.After(now):
+		return fmt.Sprintf("when one of %d in flight ends (the oldest was sent %s ago, time-out %s)", f.InFlight, durationText(now.Sub(f.OldestSentAt)), durationText(time.Duration(f.TimeoutMs)*time.Millisecond))
+	case !c.Eta.After(now):
 		return "at once"
 	}
-	return "about " + instantText(c.ETA, now)
+	return "about " + instantText(c.Eta, now)
 }
 
-func waitingForText(f *api.WaitingFor, now time.Time) string {
+func waitingForText(f *client.WaitingFor, now time.Time) string {
 	until := ", until " + instantText(f.Until, now)
 	limit := "limit " + f.Limit
 	if f.Key != "" {
@@ -107,7 +107,7 @@ func waitingForText(f *api.WaitingFor, now time.Time) string {
 		return "its upstream, which was taken out of the configuration"
 	case f.Limit == "":
 		return "its own time: not before " + instantText(f.Until, now)
-	case f.InFlight > 0 && f.Limit == api.ConcurrencyLimit:
+	case f.InFlight > 0 && f.Limit == client.ConcurrencyLimit:
 		return "the upstream, where attempts in flight must end first"
 	case f.InFlight > 0 && f.KeysFull:
 		return "a place in " + limit + ", whose max_keys other keys have attempts in flight"
@@ -127,8 +127,8 @@ func waitingForText(f *api.WaitingFor, now time.Time) string {
 }
 
 // pauseText writes which limit is paused, by whom, since when and why.
-func pauseText(f *api.WaitingFor, limit string) string {
-	if f.Limit == api.ConcurrencyLimit {
+func pauseText(f *client.WaitingFor, limit string) string {
+	if f.Limit == client.ConcurrencyLimit {
 		limit = "the upstream"
 	}
 	if f.Pause != "" {
@@ -137,11 +137,11 @@ func pauseText(f *api.WaitingFor, limit string) string {
 	return "a pause of " + limit
 }
 
-func attemptText(a *api.Attempt, now time.Time) string {
+func attemptText(a *client.Attempt, now time.Time) string {
 	if a.EndedAt.IsZero() {
 		return "sent " + instantText(a.SentAt, now) + ", no answer yet"
 	}
-	s := fmt.Sprintf("sent %s, %s after %s", instantText(a.SentAt, now), a.Outcome, durationText(a.EndedAt.Sub(a.SentAt.Time)))
+	s := fmt.Sprintf("sent %s, %s after %s", instantText(a.SentAt, now), a.Outcome, durationText(a.EndedAt.Sub(a.SentAt)))
 	if a.Status > 0 {
 		s += fmt.Sprintf(", status %d", a.Status)
 	}
@@ -153,7 +153,7 @@ func attemptText(a *api.Attempt, now time.Time) string {
 
 // instantText writes an instant, with its date if that is not today's, and its distance
 // from now.
-func instantText(at api.Instant, now time.Time) string {
+func instantText(at, now time.Time) string {
 	clock := at.Local().Format("15:04:05.000")
 	if at.Local().Format(time.DateOnly) != now.Local().Format(time.DateOnly) {
 		clock = at.Local().Format(time.DateTime)
@@ -161,7 +161,7 @@ func instantText(at api.Instant, now time.Time) string {
 	if at.After(now) {
 		return fmt.Sprintf("%s (in %s)", clock, durationText(at.Sub(now)))
 	}
-	return fmt.Sprintf("%s (%s ago)", clock, durationText(now.Sub(at.Time)))
+	return fmt.Sprintf("%s (%s ago)", clock, durationText(now.Sub(at)))
 }
 
 // durationText writes a duration with about three digits.
@@ -178,9 +178,9 @@ func durationText(d time.Duration) string {
 }
 
 // writePage writes calls as a table.
-func writePage(w io.Writer, p *api.Calls, now time.Time) error {
+func writePage(w io.Writer, p *client.Calls, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	named := slices.ContainsFunc(p.Calls, func(c api.CallSummary) bool { return len(c.Numbers) > 0 })
+	named := slices.ContainsFunc(p.Calls, func(c client.CallSummary) bool { return len(c.Numbers) > 0 })
 	head := "CALL\tUPSTREAM\tSTATE\tPRIORITY\tACCEPTED\tATTEMPTS\tGOES\tHELD BY"
 	if named {
 		head += "\tNUMBERS"
@@ -188,13 +188,13 @@ func writePage(w io.Writer, p *api.Calls, now time.Time) error {
 	fmt.Fprintln(t, head)
 	for _, c := range p.Calls {
 		eta, by := "", ""
-		if c.State == api.Waiting {
-			eta, by = shortETA(&c.CallFacts, now), shortHold(c.WaitingFor)
+		if c.State == client.StateWaiting {
+			eta, by = shortETA(c.Eta, c.WaitingFor, now), shortHold(c.WaitingFor)
 		}
 		if named {
 			by += "\t" + numbersText(c.Numbers)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", c.ID, c.Upstream, c.State, c.Priority, instantText(c.AcceptedAt, now), c.AttemptCount, eta, by)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", c.Id, c.Upstream, c.State, c.Priority, instantText(c.AcceptedAt, now), c.AttemptCount, eta, by)
 	}
 	err := t.Flush()
 	if p.Next != "" {
@@ -205,17 +205,17 @@ func writePage(w io.Writer, p *api.Calls, now time.Time) error {
 
 // shortETA and shortHold write when a waiting call goes, and the reason why it waits, for a
 // table.
-func shortETA(c *api.CallFacts, now time.Time) string {
+func shortETA(eta time.Time, f *client.WaitingFor, now time.Time) string {
 	switch {
-	case c.ETA.IsZero() && c.WaitingFor != nil:
+	case eta.IsZero() && f != nil:
 		return "not known"
-	case c.ETA.After(now):
-		return "in " + durationText(c.ETA.Sub(now))
+	case eta.After(now):
+		return "in " + durationText(eta.Sub(now))
 	}
 	return "at once"
 }
 
-func shortHold(f *api.WaitingFor) string {
+func shortHold(f *client.WaitingFor) string {
 	switch {
 	case f == nil:
 		return ""
@@ -223,7 +223,7 @@ func shortHold(f *api.WaitingFor) string {
 		return "the upstream, removed"
 	case f.Limit == "":
 		return "its own time"
-	case f.Paused && f.Limit == api.ConcurrencyLimit:
+	case f.Paused && f.Limit == client.ConcurrencyLimit:
 		return "the upstream"
 	case f.Key != "":
 		return f.Limit + " " + strconv.Quote(f.Key)
@@ -232,28 +232,28 @@ func shortHold(f *api.WaitingFor) string {
 }
 
 // eventText writes an event as a line.
-func eventText(e *api.Event) string {
+func eventText(e *client.Event) string {
 	s := fmt.Sprintf("%s  %s  %s  %-8s", e.At.Local().Format("15:04:05.000"), e.Call, e.Upstream, e.Event)
 	switch e.Event {
-	case api.EventRefused:
+	case client.EventRefused:
 		s += "  " + e.Reason
-	case api.EventState, api.EventAccepted, api.EventWaiting:
-		if e.Event == api.EventState {
+	case client.EventState, client.EventAccepted, client.EventWaiting:
+		if e.Event == client.EventState {
 			s += "  " + string(e.State)
 		}
-		if !e.ETA.IsZero() {
-			s += "  goes " + instantText(e.ETA, e.At.Time)
+		if !e.Eta.IsZero() {
+			s += "  goes " + instantText(e.Eta, e.At)
 		}
-	case api.EventAttempt:
-		s += fmt.Sprintf("  %s after %s", e.Attempt.Outcome, durationText(e.Attempt.EndedAt.Sub(e.Attempt.SentAt.Time)))
+	case client.EventAttempt:
+		s += fmt.Sprintf("  %s after %s", e.Attempt.Outcome, durationText(e.Attempt.EndedAt.Sub(e.Attempt.SentAt)))
 		if e.Attempt.Status > 0 {
 			s += fmt.Sprintf(", status %d", e.Attempt.Status)
 		}
-	case api.EventPaused:
-		s += fmt.Sprintf("  %s until %s (%s)", pausedText(e), instantText(e.Until, e.At.Time), e.Reason)
-	case api.EventResumed:
+	case client.EventPaused:
+		s += fmt.Sprintf("  %s until %s (%s)", pausedText(e), instantText(e.Until, e.At), e.Reason)
+	case client.EventResumed:
 		s += fmt.Sprintf("  %s (%s)", pausedText(e), e.Reason)
-	case api.EventEnded:
+	case client.EventEnded:
 		s += "  " + string(e.State)
 		if e.Reason != "" {
 			s += " (" + e.Reason + ")"
@@ -263,7 +263,7 @@ func eventText(e *api.Event) string {
 }
 
 // pausedText names the upstream, limit or key of a pause.
-func pausedText(e *api.Event) string {
+func pausedText(e *client.Event) string {
 	switch {
 	case e.Limit == "":
 		return "the upstream"

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/api/client"
 )
 
 func TestInstantText(t *testing.T) {
@@ -18,7 +18,7 @@ func TestInstantText(t *testing.T) {
 		"2026-11-22 00:00:00 (in 30m0s)":    30 * time.Minute,
 		"2026-11-22 23:30:00 (in 24h0m0s)":  24 * time.Hour,
 	} {
-		if got := instantText(api.Instant{Time: now.Add(d)}, now); got != want {
+		if got := instantText(now.Add(d), now); got != want {
 			t.Errorf("%v: %s, want %s", d, got, want)
 		}
 	}
@@ -27,35 +27,35 @@ func TestInstantText(t *testing.T) {
 func TestWaitingForText(t *testing.T) {
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.Local)
 	until := now.Add(1500 * time.Millisecond)
-	for want, f := range map[string]api.WaitingFor{
+	for want, f := range map[string]client.WaitingFor{
 		`limit app, until 09:00:01.500 (in 1.5s)`:                                                                    {Limit: "app"},
 		`limit app, key "a", until 09:00:01.500 (in 1.5s)`:                                                           {Limit: "app", Key: "a"},
 		`a place in limit app, key "a" (max_keys other keys have permits out), until 09:00:01.500 (in 1.5s)`:         {Limit: "app", Key: "a", KeysFull: true},
 		`a pause of limit app, key "a", until 09:00:01.500 (in 1.5s)`:                                                {Limit: "app", Key: "a", Paused: true},
-		`the upstream, whose circuit breaker is open (status 503); the next probe is due 09:00:01.500 (in 1.5s)`:     {Limit: api.ConcurrencyLimit, Paused: true, Breaker: "status 503"},
-		`a pause of the upstream, until 09:00:01.500 (in 1.5s)`:                                                      {Limit: api.ConcurrencyLimit, Paused: true},
-		`a pause of the upstream (by an operator: maintenance), until 09:00:01.500 (in 1.5s)`:                        {Limit: api.ConcurrencyLimit, Paused: true, Pause: "by an operator: maintenance"},
+		`the upstream, whose circuit breaker is open (status 503); the next probe is due 09:00:01.500 (in 1.5s)`:     {Limit: client.ConcurrencyLimit, Paused: true, Breaker: "status 503"},
+		`a pause of the upstream, until 09:00:01.500 (in 1.5s)`:                                                      {Limit: client.ConcurrencyLimit, Paused: true},
+		`a pause of the upstream (by an operator: maintenance), until 09:00:01.500 (in 1.5s)`:                        {Limit: client.ConcurrencyLimit, Paused: true, Pause: "by an operator: maintenance"},
 		`its own time: not before 09:00:01.500 (in 1.5s)`:                                                            {},
 		`its upstream, which was taken out of the configuration`:                                                     {Removed: true},
 		`limit parallel, whose permits attempts in flight hold`:                                                      {Limit: "parallel", InFlight: 3},
 		`a place in limit app, key "a", whose max_keys other keys have attempts in flight`:                           {Limit: "app", Key: "a", InFlight: 3, KeysFull: true},
-		`the upstream, where attempts in flight must end first`:                                                      {Limit: api.ConcurrencyLimit, InFlight: 3},
+		`the upstream, where attempts in flight must end first`:                                                      {Limit: client.ConcurrencyLimit, InFlight: 3},
 		`limit parallel, until 09:00:01.500 (in 1.5s); 3 of its permits had no answer, and stay out for late longer`: {Limit: "parallel", Late: 3},
 	} {
 		if !f.Removed && f.InFlight == 0 {
-			f.Until = api.Instant{Time: until}
+			f.Until = until
 		}
 		if got := waitingForText(&f, now); got != want {
 			t.Errorf("%+v: %s, want %s", f, got, want)
 		}
 	}
-	ended := api.Event{At: api.At(now), Event: api.EventEnded, Call: "c", Upstream: "pay", State: api.Cancelled, Reason: "gone"}
+	ended := client.Event{At: now, Event: client.EventEnded, Call: "c", Upstream: "pay", State: client.StateCancelled, Reason: "gone"}
 	if got := eventText(&ended); !strings.HasSuffix(got, "  c  pay  ended     cancelled (gone)") {
 		t.Errorf("ended: %s", got)
 	}
 	var out bytes.Buffer
-	paused := api.CallSummary{CallFacts: api.CallFacts{ID: "c", State: api.Waiting, ETA: api.At(until), WaitingFor: &api.WaitingFor{Limit: api.ConcurrencyLimit, Paused: true}}}
-	if err := writePage(&out, &api.Calls{Calls: []api.CallSummary{paused}}, now); err != nil || !strings.HasSuffix(out.String(), "in 1.5s  the upstream\n") {
+	paused := client.CallSummary{Id: "c", State: client.StateWaiting, Eta: until, WaitingFor: &client.WaitingFor{Limit: client.ConcurrencyLimit, Paused: true}}
+	if err := writePage(&out, &client.Calls{Calls: []client.CallSummary{paused}}, now); err != nil || !strings.HasSuffix(out.String(), "in 1.5s  the upstream\n") {
 		t.Errorf("list: %v, %s", err, &out)
 	}
 }

@@ -1,7 +1,7 @@
 // Package api holds the types of the JSON that the admin API reads and writes: one
 // Go type for each body, for each event of GET /v1/events, and for problems.
 //
-//	submission := api.Submission{Upstream: "pay", Method: "POST", Path: "/refunds"}
+//	submission := api.Submission{Upstream: "pay", Method: "POST", Target: "/refunds"}
 //	body, err := json.Marshal(submission) // of POST /v1/calls
 //	…
 //	var call api.Call
@@ -17,7 +17,7 @@
 // api/openapi.yaml.
 //
 // Instants are in RFC 3339, in UTC and to the microsecond, durations in milliseconds, bodies
-// of calls in base64. A reader should ignore
-// members that it does not know: new ones may be added. Headers of requests and
-// bodies that a client sends are checked by the server, not by these types.
+// of calls in base64. A reader should ignore members that it does not know: new ones may be
+// added. Headers of requests and bodies that a client sends are checked by the server, not by
+// these types.
 package api

@@ -1,0 +1,104 @@
+// Package api tests the contract of the admin API from outside: the real binary, its document,
+// and a validator of others.
+package api
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const document = "../../api/openapi.yaml"
+
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "throttler-api")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "throttler")
+	build := exec.Command("go", "build", "-o", binary, "./cmd/throttler")
+	build.Dir = filepath.Join("..", "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building the sidecar: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// launch runs a sidecar in front of a platform: /lost has no answer, /limited is refused, and
+// the rest is done. It returns the URL of the admin API and the file of the configuration.
+func launch(t *testing.T) (admin, file string) {
+	t.Helper()
+	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/lost"):
+			panic(http.ErrAbortHandler)
+		case r.URL.Path == "/limited":
+			w.Header().Set("Retry-After", "60")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+		io.WriteString(w, `{"paid":true}`)
+	}))
+	t.Cleanup(platform.Close)
+	file = filepath.Join(t.TempDir(), "throttler.yaml")
+	config := fmt.Sprintf(`admin: 127.0.0.1:0
+store: %s
+upstreams:
+  pay:
+    listen: 127.0.0.1:0
+    url: %s
+    numbers: {order: 'json("order")'}
+    retry: {attempts: 1}
+    limits:
+      - {name: app, per_key: 'header("app")', calls: 20, window: 1s}
+      - {name: day, when: 'path == "/daily"', calls: 1, window: day, time_zone: Asia/Shanghai}
+      - {name: parallel, concurrency: 4}
+`, filepath.Join(t.TempDir(), "throttler.db"), platform.URL)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "serve", "-c", file)
+	logs, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	found, ended := make(chan string, 1), make(chan struct{})
+	go func() { // until the process ends
+		defer close(ended)
+		ready := regexp.MustCompile(`msg=ready .*admin=(\S+)`)
+		for lines := bufio.NewScanner(logs); lines.Scan(); {
+			if m := ready.FindStringSubmatch(lines.Text()); m != nil {
+				found <- m[1]
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		<-ended
+		cmd.Wait()
+	})
+	select {
+	case addr := <-found:
+		return "http://" + addr, file
+	case <-ended:
+		t.Fatal("the sidecar has ended")
+	}
+	return "", ""
+}
