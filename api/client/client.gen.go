@@ -19,25 +19,25 @@ import (
 
 // Defines values for Origin.
 const (
-	Admin    Origin = "admin"
-	Data     Origin = "data"
-	Embedded Origin = "embedded"
-	Query    Origin = "query"
-	Webhook  Origin = "webhook"
+	OriginAdmin    Origin = "admin"
+	OriginData     Origin = "data"
+	OriginEmbedded Origin = "embedded"
+	OriginQuery    Origin = "query"
+	OriginWebhook  Origin = "webhook"
 )
 
 // Valid indicates whether the value is a known member of the Origin enum.
 func (e Origin) Valid() bool {
 	switch e {
-	case Admin:
+	case OriginAdmin:
 		return true
-	case Data:
+	case OriginData:
 		return true
-	case Embedded:
+	case OriginEmbedded:
 		return true
-	case Query:
+	case OriginQuery:
 		return true
-	case Webhook:
+	case OriginWebhook:
 		return true
 	default:
 		return false
@@ -140,6 +140,90 @@ func (e ListCallsParamsState) Valid() bool {
 	}
 }
 
+// Defines values for ListCallsParamsOutcome.
+const (
+	ListCallsParamsOutcomeDone        ListCallsParamsOutcome = "done"
+	ListCallsParamsOutcomeFailed      ListCallsParamsOutcome = "failed"
+	ListCallsParamsOutcomeNotExecuted ListCallsParamsOutcome = "not_executed"
+	ListCallsParamsOutcomeUnknown     ListCallsParamsOutcome = "unknown"
+)
+
+// Valid indicates whether the value is a known member of the ListCallsParamsOutcome enum.
+func (e ListCallsParamsOutcome) Valid() bool {
+	switch e {
+	case ListCallsParamsOutcomeDone:
+		return true
+	case ListCallsParamsOutcomeFailed:
+		return true
+	case ListCallsParamsOutcomeNotExecuted:
+		return true
+	case ListCallsParamsOutcomeUnknown:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListCallsParamsNeeds.
+const (
+	Person ListCallsParamsNeeds = "person"
+)
+
+// Valid indicates whether the value is a known member of the ListCallsParamsNeeds enum.
+func (e ListCallsParamsNeeds) Valid() bool {
+	switch e {
+	case Person:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListCallsParamsOrigin.
+const (
+	ListCallsParamsOriginAdmin    ListCallsParamsOrigin = "admin"
+	ListCallsParamsOriginData     ListCallsParamsOrigin = "data"
+	ListCallsParamsOriginEmbedded ListCallsParamsOrigin = "embedded"
+	ListCallsParamsOriginQuery    ListCallsParamsOrigin = "query"
+	ListCallsParamsOriginWebhook  ListCallsParamsOrigin = "webhook"
+)
+
+// Valid indicates whether the value is a known member of the ListCallsParamsOrigin enum.
+func (e ListCallsParamsOrigin) Valid() bool {
+	switch e {
+	case ListCallsParamsOriginAdmin:
+		return true
+	case ListCallsParamsOriginData:
+		return true
+	case ListCallsParamsOriginEmbedded:
+		return true
+	case ListCallsParamsOriginQuery:
+		return true
+	case ListCallsParamsOriginWebhook:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListCallsParamsOrder.
+const (
+	Newest ListCallsParamsOrder = "newest"
+	Oldest ListCallsParamsOrder = "oldest"
+)
+
+// Valid indicates whether the value is a known member of the ListCallsParamsOrder enum.
+func (e ListCallsParamsOrder) Valid() bool {
+	switch e {
+	case Newest:
+		return true
+	case Oldest:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for GetCallParamsInclude.
 const (
 	GetCallParamsIncludeResponse GetCallParamsInclude = "response"
@@ -226,15 +310,48 @@ type Audit struct {
 	Unanswered int64 `json:"unanswered"`
 }
 
+// AuditLog AuditLog is one page of records, the newest first.
+type AuditLog struct {
+	// Next The cursor of the next page; none: this is the last one.
+	Next    string        `json:"next,omitempty,omitzero"`
+	Records []AuditRecord `json:"records"`
+}
+
+// AuditRecord An AuditRecord tells of one change that a caller has asked for.
+type AuditRecord struct {
+	// Action One such as cancel, resolve, retry, ask, edit, pause, resume or reload.
+	Action string `json:"action"`
+
+	// Actor The name of the caller.
+	Actor string `json:"actor"`
+
+	// After After begins with "not done" if the change was refused or has failed.
+	After  string    `json:"after,omitempty,omitzero"`
+	At     time.Time `json:"at"`
+	Before string    `json:"before,omitempty,omitzero"`
+	Call   string    `json:"call,omitempty,omitzero"`
+	Key    string    `json:"key,omitempty,omitzero"`
+	Limit  string    `json:"limit,omitempty,omitzero"`
+	Reason string    `json:"reason,omitempty,omitzero"`
+	Role   string    `json:"role,omitempty,omitzero"`
+
+	// Seq Seq grows with each record.
+	Seq      int64  `json:"seq"`
+	Upstream string `json:"upstream,omitempty,omitzero"`
+
+	// Via The way in, with the address.
+	Via string `json:"via,omitempty,omitzero"`
+}
+
 // Bulk Bulk is an action on all calls of a filter, at most 1,000.
 type Bulk struct {
-	// Action Cancel or resolve.
+	// Action Cancel, ask or resolve.
 	Action string `json:"action"`
 
 	// DryRun Nothing is done; the answer has the calls that would be.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
-	// Filter A BulkFilter chooses the calls of a bulk action. Of those that the action concerns, cancel those that wait and resolve those that are unknown, it takes all that match.
+	// Filter A BulkFilter chooses the calls of a bulk action. Of those that the action concerns, cancel those that wait, ask and resolve those that are unknown, it takes all that match.
 	Filter BulkFilter `json:"filter"`
 
 	// Outcome An Outcome is the result of an attempt.
@@ -242,7 +359,7 @@ type Bulk struct {
 	Reason  string  `json:"reason,omitempty,omitzero"`
 }
 
-// BulkFilter A BulkFilter chooses the calls of a bulk action. Of those that the action concerns, cancel those that wait and resolve those that are unknown, it takes all that match.
+// BulkFilter A BulkFilter chooses the calls of a bulk action. Of those that the action concerns, cancel those that wait, ask and resolve those that are unknown, it takes all that match.
 type BulkFilter struct {
 	// Calls Ids, at most 1,000.
 	Calls    []string `json:"calls,omitempty,omitzero"`
@@ -468,6 +585,16 @@ type Decision struct {
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 
+// Edit An Edit changes a call while it waits. Absent members stay as they are.
+type Edit struct {
+	Deadline  time.Time `json:"deadline,omitempty,omitzero"`
+	NotBefore time.Time `json:"not_before,omitempty,omitzero"`
+	Priority  int       `json:"priority,omitempty,omitzero"`
+
+	// Reason Kept in the audit.
+	Reason string `json:"reason,omitempty,omitzero"`
+}
+
 // Event An Event is a step in the life of a call, or a change of a pause.
 type Event struct {
 	At time.Time `json:"at"`
@@ -635,6 +762,31 @@ type Origin string
 // Outcome An Outcome is the result of an attempt.
 type Outcome string
 
+// Pause A Pause keeps the calls of an upstream, a limit or a key from being sent.
+type Pause struct {
+	// By Person; answer of the upstream; breaker: its circuit breaker is open, and until is when the next probe is due; or restart: permits of attempts before it may be out.
+	By string `json:"by"`
+
+	// Id ID stays the same for as long as the pause lasts.
+	Id string `json:"id"`
+
+	// Key One of the limit; absent if all of them are paused.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Limit Absent if the whole upstream is paused.
+	Limit  string    `json:"limit,omitempty,omitzero"`
+	Reason string    `json:"reason,omitempty,omitzero"`
+	Since  time.Time `json:"since,omitempty,omitzero"`
+
+	// Status That of the answer.
+	Status   int       `json:"status,omitempty,omitzero"`
+	Until    time.Time `json:"until"`
+	Upstream string    `json:"upstream"`
+
+	// Who The name of the person or the program.
+	Who string `json:"who,omitempty,omitzero"`
+}
+
 // PauseRequest A PauseRequest is a request to pause an upstream, one of its limits, or one key of a limit. Its end is given as until or as for.
 type PauseRequest struct {
 	// For A duration such as 5m.
@@ -645,8 +797,15 @@ type PauseRequest struct {
 	Limit string `json:"limit,omitempty,omitzero"`
 
 	// Reason Kept with the pause, for people. At most 500 bytes.
-	Reason string    `json:"reason,omitempty,omitzero"`
-	Until  time.Time `json:"until,omitempty,omitzero"`
+	Reason   string    `json:"reason,omitempty,omitzero"`
+	Until    time.Time `json:"until,omitempty,omitzero"`
+	Upstream string    `json:"upstream"`
+}
+
+// Pauses Pauses are those that hold now.
+type Pauses struct {
+	At     time.Time `json:"at"`
+	Pauses []Pause   `json:"pauses"`
 }
 
 // Permit A Permit is the part of one limit that an attempt takes.
@@ -720,13 +879,6 @@ type Response struct {
 
 	// Truncated The body is only the beginning.
 	Truncated bool `json:"truncated,omitempty,omitzero"`
-}
-
-// ResumeRequest A ResumeRequest is a request to end a pause of the same upstream, limit or key.
-type ResumeRequest struct {
-	// Key One of Limit.
-	Key   string `json:"key,omitempty,omitzero"`
-	Limit string `json:"limit,omitempty,omitzero"`
 }
 
 // Retry A Retry is a decision to send an unknown call again without knowing its outcome.
@@ -887,23 +1039,107 @@ type GetReadinessParams struct {
 	Verbose bool `form:"verbose,omitempty" json:"verbose,omitempty,omitzero"`
 }
 
+// ListAuditParams defines parameters for ListAudit.
+type ListAuditParams struct {
+	// Actor Only changes by this name.
+	Actor string `form:"actor,omitempty" json:"actor,omitempty,omitzero"`
+
+	// Action Only this action, such as resolve.
+	Action string `form:"action,omitempty" json:"action,omitempty,omitzero"`
+
+	// Call Only changes of the call with this id.
+	Call string `form:"call,omitempty" json:"call,omitempty,omitzero"`
+
+	// From Only changes then or later.
+	From time.Time `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// To Only earlier changes.
+	To time.Time `form:"to,omitempty" json:"to,omitempty,omitzero"`
+
+	// PageSize The most records of a page.
+	PageSize int `form:"page_size,omitempty" json:"page_size,omitempty,omitzero"`
+
+	// Cursor Next of the page before.
+	Cursor string `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // ListCallsParams defines parameters for ListCalls.
 type ListCallsParams struct {
+	// Q Only calls that are known by this: all of an id, a business number, a key of a limit or an idempotency key.
+	Q string `form:"q,omitempty" json:"q,omitempty,omitzero"`
+
+	// Number Only calls with this business number; number.order=… only those that have it as their order.
+	Number string `form:"number,omitempty" json:"number,omitempty,omitzero"`
+
+	// IdempotencyKey Only the call with this idempotency key.
+	IdempotencyKey string `form:"idempotency_key,omitempty" json:"idempotency_key,omitempty,omitzero"`
+
 	// Upstream Only of this upstream.
 	Upstream string `form:"upstream,omitempty" json:"upstream,omitempty,omitzero"`
 
-	// State Only calls in this state.
-	State ListCallsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
+	// State Only calls in this state; several may be given.
+	State []ListCallsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
-	// PageSize The most calls of a page.
+	// Outcome Only calls with this outcome so far.
+	Outcome ListCallsParamsOutcome `form:"outcome,omitempty" json:"outcome,omitempty,omitzero"`
+
+	// Needs Only calls of unknown outcome that no query decides.
+	Needs ListCallsParamsNeeds `form:"needs,omitempty" json:"needs,omitempty,omitzero"`
+
+	// Limit Only calls that take permits of this limit.
+	Limit string `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Key Only calls that take permits of this key of a limit.
+	Key string `form:"key,omitempty" json:"key,omitempty,omitzero"`
+
+	// Flow Only calls of this flow.
+	Flow string `form:"flow,omitempty" json:"flow,omitempty,omitzero"`
+
+	// Origin Only calls that came on this way.
+	Origin ListCallsParamsOrigin `form:"origin,omitempty" json:"origin,omitempty,omitzero"`
+
+	// SubmittedBy Only calls that this caller of the admin API has submitted.
+	SubmittedBy string `form:"submitted_by,omitempty" json:"submitted_by,omitempty,omitzero"`
+
+	// PathPrefix Only calls whose path begins so.
+	PathPrefix string `form:"path_prefix,omitempty" json:"path_prefix,omitempty,omitzero"`
+
+	// AcceptedAfter Only calls that were accepted then or later.
+	AcceptedAfter time.Time `form:"accepted_after,omitempty" json:"accepted_after,omitempty,omitzero"`
+
+	// AcceptedBefore Only calls that were accepted earlier.
+	AcceptedBefore time.Time `form:"accepted_before,omitempty" json:"accepted_before,omitempty,omitzero"`
+
+	// FinishedAfter Only calls that finished then or later.
+	FinishedAfter time.Time `form:"finished_after,omitempty" json:"finished_after,omitempty,omitzero"`
+
+	// FinishedBefore Only calls that finished earlier.
+	FinishedBefore time.Time `form:"finished_before,omitempty" json:"finished_before,omitempty,omitzero"`
+
+	// Order The calls that come first: newest, by default, or oldest.
+	Order ListCallsParamsOrder `form:"order,omitempty" json:"order,omitempty,omitzero"`
+
+	// PageSize The most calls of a page. One may have fewer, even none, although next is there.
 	PageSize int `form:"page_size,omitempty" json:"page_size,omitempty,omitzero"`
 
-	// Cursor Next of the page before, of the same filter.
+	// Cursor Next of the page before, of the same filter and order.
 	Cursor string `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // ListCallsParamsState defines parameters for ListCalls.
 type ListCallsParamsState string
+
+// ListCallsParamsOutcome defines parameters for ListCalls.
+type ListCallsParamsOutcome string
+
+// ListCallsParamsNeeds defines parameters for ListCalls.
+type ListCallsParamsNeeds string
+
+// ListCallsParamsOrigin defines parameters for ListCalls.
+type ListCallsParamsOrigin string
+
+// ListCallsParamsOrder defines parameters for ListCalls.
+type ListCallsParamsOrder string
 
 // SubmitCallParams defines parameters for SubmitCall.
 type SubmitCallParams struct {
@@ -971,6 +1207,12 @@ type ListLimitsParams struct {
 	Upstream string `form:"upstream,omitempty" json:"upstream,omitempty,omitzero"`
 }
 
+// EndPauseParams defines parameters for EndPause.
+type EndPauseParams struct {
+	// Reason Kept in the audit.
+	Reason string `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
+}
+
 // GetUpstreamParams defines parameters for GetUpstream.
 type GetUpstreamParams struct {
 	// IfNoneMatch The ETag of an earlier answer: 304 if nothing has changed.
@@ -989,6 +1231,9 @@ type SubmitCallJSONRequestBody = Submission
 // ChangeCallsJSONRequestBody defines body for ChangeCalls for application/json ContentType.
 type ChangeCallsJSONRequestBody = Bulk
 
+// EditCallJSONRequestBody defines body for EditCall for application/json ContentType.
+type EditCallJSONRequestBody = Edit
+
 // CancelCallJSONRequestBody defines body for CancelCall for application/json ContentType.
 type CancelCallJSONRequestBody = Cancellation
 
@@ -998,11 +1243,8 @@ type ResolveCallJSONRequestBody = Resolution
 // RetryCallJSONRequestBody defines body for RetryCall for application/json ContentType.
 type RetryCallJSONRequestBody = Retry
 
-// PauseUpstreamJSONRequestBody defines body for PauseUpstream for application/json ContentType.
-type PauseUpstreamJSONRequestBody = PauseRequest
-
-// ResumeUpstreamJSONRequestBody defines body for ResumeUpstream for application/json ContentType.
-type ResumeUpstreamJSONRequestBody = ResumeRequest
+// AddPauseJSONRequestBody defines body for AddPause for application/json ContentType.
+type AddPauseJSONRequestBody = PauseRequest
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -1098,7 +1340,16 @@ type ClientInterface interface {
 	// Corresponds with GET /readyz (the `GetReadiness` operationId).
 	GetReadiness(ctx context.Context, params *GetReadinessParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListCalls List calls, the oldest first
+	// ListAudit List the changes that callers have asked for, the newest first
+	//
+	// A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done.
+	//
+	// Corresponds with GET /v1/audit (the `ListAudit` operationId).
+	ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListCalls List and find calls, the newest first
+	//
+	// All parameters must hold; with none of them, all calls are listed. A submitter sees its own calls. The response of each call is at its own resource.
 	//
 	// Corresponds with GET /v1/calls (the `ListCalls` operationId).
 	ListCalls(ctx context.Context, params *ListCallsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1121,7 +1372,7 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/calls (the `SubmitCall` operationId).
 	SubmitCall(ctx context.Context, params *SubmitCallParams, body SubmitCallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ChangeCallsWithBody Cancel or resolve many calls
+	// ChangeCallsWithBody Cancel, ask about or resolve many calls
 	//
 	// At most 1,000 at a time, one after the other. dry_run only tells which.
 	//
@@ -1130,7 +1381,7 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/calls/bulk (the `ChangeCalls` operationId).
 	ChangeCallsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ChangeCalls Cancel or resolve many calls
+	// ChangeCalls Cancel, ask about or resolve many calls
 	//
 	// At most 1,000 at a time, one after the other. dry_run only tells which.
 	//
@@ -1145,6 +1396,27 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/calls/{id} (the `GetCall` operationId).
 	GetCall(ctx context.Context, id string, params *GetCallParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EditCallWithBody Change a submitted call while it waits
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /v1/calls/{id} (the `EditCall` operationId).
+	EditCallWithBody(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EditCall Change a submitted call while it waits
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /v1/calls/{id} (the `EditCall` operationId).
+	EditCall(ctx context.Context, id string, body EditCallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AskCall Ask the platform now about an unknown call
+	//
+	// By the query of the configuration (resolve), under the upstream's limits. The answer to it decides the call, or leaves it unknown.
+	//
+	// Corresponds with POST /v1/calls/{id}/ask (the `AskCall` operationId).
+	AskCall(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CancelCallWithBody Cancel a call that waits
 	//
@@ -1187,12 +1459,16 @@ type ClientInterface interface {
 
 	// RetryCallWithBody Send an unknown call again, though nothing is known of its outcome
 	//
+	// Without accept_duplicate it is refused (422, may_execute_twice) where the upstream does not recognise the repeat.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/calls/{id}/retry (the `RetryCall` operationId).
 	RetryCallWithBody(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RetryCall Send an unknown call again, though nothing is known of its outcome
+	//
+	// Without accept_duplicate it is refused (422, may_execute_twice) where the upstream does not recognise the repeat.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1223,6 +1499,32 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/limits (the `ListLimits` operationId).
 	ListLimits(ctx context.Context, params *ListLimitsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListPauses List the pauses that hold now: by whom, since when, why
+	//
+	// Corresponds with GET /v1/pauses (the `ListPauses` operationId).
+	ListPauses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AddPauseWithBody Pause an upstream, a limit or a key
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/pauses (the `AddPause` operationId).
+	AddPauseWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AddPause Pause an upstream, a limit or a key
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/pauses (the `AddPause` operationId).
+	AddPause(ctx context.Context, body AddPauseJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EndPause End a pause before its time
+	//
+	// By a person, by an answer of the upstream, or by its circuit breaker, which closes then. The answer is the pause that has ended.
+	//
+	// Corresponds with DELETE /v1/pauses/{id} (the `EndPause` operationId).
+	EndPause(ctx context.Context, id string, params *EndPauseParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListUpstreams Show all upstreams
 	//
 	// Corresponds with GET /v1/upstreams (the `ListUpstreams` operationId).
@@ -1237,38 +1539,6 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/upstreams/{name}/limits/{limit} (the `GetLimit` operationId).
 	GetLimit(ctx context.Context, name string, limit string, params *GetLimitParams, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// PauseUpstreamWithBody Pause an upstream, a limit or a key
-	//
-	// Takes any type of body and a specified content type.
-	//
-	// Corresponds with POST /v1/upstreams/{name}/pause (the `PauseUpstream` operationId).
-	PauseUpstreamWithBody(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// PauseUpstream Pause an upstream, a limit or a key
-	//
-	// Takes a body of the `application/json` content type.
-	//
-	// Corresponds with POST /v1/upstreams/{name}/pause (the `PauseUpstream` operationId).
-	PauseUpstream(ctx context.Context, name string, body PauseUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// ResumeUpstreamWithBody End a pause
-	//
-	// Without a limit, that of the whole upstream; it also closes the circuit breaker.
-	//
-	// Takes any type of body and a specified content type.
-	//
-	// Corresponds with POST /v1/upstreams/{name}/resume (the `ResumeUpstream` operationId).
-	ResumeUpstreamWithBody(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// ResumeUpstream End a pause
-	//
-	// Without a limit, that of the whole upstream; it also closes the circuit breaker.
-	//
-	// Takes a body of the `application/json` content type.
-	//
-	// Corresponds with POST /v1/upstreams/{name}/resume (the `ResumeUpstream` operationId).
-	ResumeUpstream(ctx context.Context, name string, body ResumeUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // GetHealth Answers while the process is alive
@@ -1331,7 +1601,26 @@ func (c *Client) GetReadiness(ctx context.Context, params *GetReadinessParams, r
 	return c.Client.Do(req)
 }
 
-// ListCalls List calls, the oldest first
+// ListAudit List the changes that callers have asked for, the newest first
+//
+// A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done.
+//
+// Corresponds with GET /v1/audit (the `ListAudit` operationId).
+func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAuditRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListCalls List and find calls, the newest first
+//
+// All parameters must hold; with none of them, all calls are listed. A submitter sees its own calls. The response of each call is at its own resource.
 //
 // Corresponds with GET /v1/calls (the `ListCalls` operationId).
 func (c *Client) ListCalls(ctx context.Context, params *ListCallsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1384,7 +1673,7 @@ func (c *Client) SubmitCall(ctx context.Context, params *SubmitCallParams, body 
 	return c.Client.Do(req)
 }
 
-// ChangeCallsWithBody Cancel or resolve many calls
+// ChangeCallsWithBody Cancel, ask about or resolve many calls
 //
 // At most 1,000 at a time, one after the other. dry_run only tells which.
 //
@@ -1403,7 +1692,7 @@ func (c *Client) ChangeCallsWithBody(ctx context.Context, contentType string, bo
 	return c.Client.Do(req)
 }
 
-// ChangeCalls Cancel or resolve many calls
+// ChangeCalls Cancel, ask about or resolve many calls
 //
 // At most 1,000 at a time, one after the other. dry_run only tells which.
 //
@@ -1429,6 +1718,57 @@ func (c *Client) ChangeCalls(ctx context.Context, body ChangeCallsJSONRequestBod
 // Corresponds with GET /v1/calls/{id} (the `GetCall` operationId).
 func (c *Client) GetCall(ctx context.Context, id string, params *GetCallParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetCallRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EditCallWithBody Change a submitted call while it waits
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /v1/calls/{id} (the `EditCall` operationId).
+func (c *Client) EditCallWithBody(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEditCallRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EditCall Change a submitted call while it waits
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /v1/calls/{id} (the `EditCall` operationId).
+func (c *Client) EditCall(ctx context.Context, id string, body EditCallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEditCallRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AskCall Ask the platform now about an unknown call
+//
+// By the query of the configuration (resolve), under the upstream's limits. The answer to it decides the call, or leaves it unknown.
+//
+// Corresponds with POST /v1/calls/{id}/ask (the `AskCall` operationId).
+func (c *Client) AskCall(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAskCallRequest(c.Server, id)
 	if err != nil {
 		return nil, err
 	}
@@ -1530,6 +1870,8 @@ func (c *Client) GetCallResponse(ctx context.Context, id string, params *GetCall
 
 // RetryCallWithBody Send an unknown call again, though nothing is known of its outcome
 //
+// Without accept_duplicate it is refused (422, may_execute_twice) where the upstream does not recognise the repeat.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/calls/{id}/retry (the `RetryCall` operationId).
@@ -1546,6 +1888,8 @@ func (c *Client) RetryCallWithBody(ctx context.Context, id string, contentType s
 }
 
 // RetryCall Send an unknown call again, though nothing is known of its outcome
+//
+// Without accept_duplicate it is refused (422, may_execute_twice) where the upstream does not recognise the repeat.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1626,6 +1970,72 @@ func (c *Client) ListLimits(ctx context.Context, params *ListLimitsParams, reqEd
 	return c.Client.Do(req)
 }
 
+// ListPauses List the pauses that hold now: by whom, since when, why
+//
+// Corresponds with GET /v1/pauses (the `ListPauses` operationId).
+func (c *Client) ListPauses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPausesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AddPauseWithBody Pause an upstream, a limit or a key
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/pauses (the `AddPause` operationId).
+func (c *Client) AddPauseWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAddPauseRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AddPause Pause an upstream, a limit or a key
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/pauses (the `AddPause` operationId).
+func (c *Client) AddPause(ctx context.Context, body AddPauseJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAddPauseRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EndPause End a pause before its time
+//
+// By a person, by an answer of the upstream, or by its circuit breaker, which closes then. The answer is the pause that has ended.
+//
+// Corresponds with DELETE /v1/pauses/{id} (the `EndPause` operationId).
+func (c *Client) EndPause(ctx context.Context, id string, params *EndPauseParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEndPauseRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListUpstreams Show all upstreams
 //
 // Corresponds with GET /v1/upstreams (the `ListUpstreams` operationId).
@@ -1661,78 +2071,6 @@ func (c *Client) GetUpstream(ctx context.Context, name string, params *GetUpstre
 // Corresponds with GET /v1/upstreams/{name}/limits/{limit} (the `GetLimit` operationId).
 func (c *Client) GetLimit(ctx context.Context, name string, limit string, params *GetLimitParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetLimitRequest(c.Server, name, limit, params)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// PauseUpstreamWithBody Pause an upstream, a limit or a key
-//
-// Takes any type of body and a specified content type.
-//
-// Corresponds with POST /v1/upstreams/{name}/pause (the `PauseUpstream` operationId).
-func (c *Client) PauseUpstreamWithBody(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPauseUpstreamRequestWithBody(c.Server, name, contentType, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// PauseUpstream Pause an upstream, a limit or a key
-//
-// Takes a body of the `application/json` content type.
-//
-// Corresponds with POST /v1/upstreams/{name}/pause (the `PauseUpstream` operationId).
-func (c *Client) PauseUpstream(ctx context.Context, name string, body PauseUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPauseUpstreamRequest(c.Server, name, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// ResumeUpstreamWithBody End a pause
-//
-// Without a limit, that of the whole upstream; it also closes the circuit breaker.
-//
-// Takes any type of body and a specified content type.
-//
-// Corresponds with POST /v1/upstreams/{name}/resume (the `ResumeUpstream` operationId).
-func (c *Client) ResumeUpstreamWithBody(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewResumeUpstreamRequestWithBody(c.Server, name, contentType, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// ResumeUpstream End a pause
-//
-// Without a limit, that of the whole upstream; it also closes the circuit breaker.
-//
-// Takes a body of the `application/json` content type.
-//
-// Corresponds with POST /v1/upstreams/{name}/resume (the `ResumeUpstream` operationId).
-func (c *Client) ResumeUpstream(ctx context.Context, name string, body ResumeUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewResumeUpstreamRequest(c.Server, name, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1881,6 +2219,104 @@ func NewGetReadinessRequest(server string, params *GetReadinessParams) (*http.Re
 	return req, nil
 }
 
+// NewListAuditRequest constructs an http.Request for the ListAudit method
+func NewListAuditRequest(server string, params *ListAuditParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/audit")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "actor", params.Actor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "action", params.Action, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "call", params.Call, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "to", params.To, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page_size", params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListCallsRequest constructs an http.Request for the ListCalls method
 func NewListCallsRequest(server string, params *ListCallsParams) (*http.Request, error) {
 	var err error
@@ -1909,6 +2345,30 @@ func NewListCallsRequest(server string, params *ListCallsParams) (*http.Request,
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "q", params.Q, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "number", params.Number, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "idempotency_key", params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "upstream", params.Upstream, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
@@ -1917,7 +2377,115 @@ func NewListCallsRequest(server string, params *ListCallsParams) (*http.Request,
 			}
 		}
 
-		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+		if params.State != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outcome", params.Outcome, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "needs", params.Needs, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "key", params.Key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "flow", params.Flow, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "origin", params.Origin, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "submitted_by", params.SubmittedBy, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "path_prefix", params.PathPrefix, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "accepted_after", params.AcceptedAfter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "accepted_before", params.AcceptedBefore, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "finished_after", params.FinishedAfter, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "finished_before", params.FinishedBefore, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "order", params.Order, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {
@@ -2122,6 +2690,87 @@ func NewGetCallRequest(server string, id string, params *GetCallParams) (*http.R
 
 		req.Header.Set("If-None-Match", headerParam1)
 
+	}
+
+	return req, nil
+}
+
+// NewEditCallRequest calls the generic EditCall builder with application/json body
+func NewEditCallRequest(server string, id string, body EditCallJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewEditCallRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewEditCallRequestWithBody constructs an http.Request for the EditCall method, with any body, and a specified content type
+func NewEditCallRequestWithBody(server string, id string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/calls/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewAskCallRequest constructs an http.Request for the AskCall method
+func NewAskCallRequest(server string, id string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/calls/%s/ask", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -2549,6 +3198,130 @@ func NewListLimitsRequest(server string, params *ListLimitsParams) (*http.Reques
 	return req, nil
 }
 
+// NewListPausesRequest constructs an http.Request for the ListPauses method
+func NewListPausesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/pauses")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewAddPauseRequest calls the generic AddPause builder with application/json body
+func NewAddPauseRequest(server string, body AddPauseJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAddPauseRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewAddPauseRequestWithBody constructs an http.Request for the AddPause method, with any body, and a specified content type
+func NewAddPauseRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/pauses")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewEndPauseRequest constructs an http.Request for the EndPause method
+func NewEndPauseRequest(server string, id string, params *EndPauseParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/pauses/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListUpstreamsRequest constructs an http.Request for the ListUpstreams method
 func NewListUpstreamsRequest(server string) (*http.Request, error) {
 	var err error
@@ -2677,100 +3450,6 @@ func NewGetLimitRequest(server string, name string, limit string, params *GetLim
 	return req, nil
 }
 
-// NewPauseUpstreamRequest calls the generic PauseUpstream builder with application/json body
-func NewPauseUpstreamRequest(server string, name string, body PauseUpstreamJSONRequestBody) (*http.Request, error) {
-	var bodyReader io.Reader
-	buf, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	bodyReader = bytes.NewReader(buf)
-	return NewPauseUpstreamRequestWithBody(server, name, "application/json", bodyReader)
-}
-
-// NewPauseUpstreamRequestWithBody constructs an http.Request for the PauseUpstream method, with any body, and a specified content type
-func NewPauseUpstreamRequestWithBody(server string, name string, contentType string, body io.Reader) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/upstreams/%s/pause", pathParam0)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
-	if err != nil {
-		return nil, err
-	}
-
-	req.Header.Add("Content-Type", contentType)
-
-	return req, nil
-}
-
-// NewResumeUpstreamRequest calls the generic ResumeUpstream builder with application/json body
-func NewResumeUpstreamRequest(server string, name string, body ResumeUpstreamJSONRequestBody) (*http.Request, error) {
-	var bodyReader io.Reader
-	buf, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	bodyReader = bytes.NewReader(buf)
-	return NewResumeUpstreamRequestWithBody(server, name, "application/json", bodyReader)
-}
-
-// NewResumeUpstreamRequestWithBody constructs an http.Request for the ResumeUpstream method, with any body, and a specified content type
-func NewResumeUpstreamRequestWithBody(server string, name string, contentType string, body io.Reader) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/v1/upstreams/%s/resume", pathParam0)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
-	if err != nil {
-		return nil, err
-	}
-
-	req.Header.Add("Content-Type", contentType)
-
-	return req, nil
-}
-
 func (c *Client) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
 	for _, r := range c.RequestEditors {
 		if err := r(ctx, req); err != nil {
@@ -2843,7 +3522,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /readyz (the `GetReadiness` operationId).
 	GetReadinessWithResponse(ctx context.Context, params *GetReadinessParams, reqEditors ...RequestEditorFn) (*GetReadinessResponse, error)
 
-	// ListCallsWithResponse List calls, the oldest first
+	// ListAuditWithResponse List the changes that callers have asked for, the newest first
+	//
+	// A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/audit (the `ListAudit` operationId).
+	ListAuditWithResponse(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error)
+
+	// ListCallsWithResponse List and find calls, the newest first
+	//
+	// All parameters must hold; with none of them, all calls are listed. A submitter sees its own calls. The response of each call is at its own resource.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2868,7 +3558,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/calls (the `SubmitCall` operationId).
 	SubmitCallWithResponse(ctx context.Context, params *SubmitCallParams, body SubmitCallJSONRequestBody, reqEditors ...RequestEditorFn) (*SubmitCallResponse, error)
 
-	// ChangeCallsWithBodyWithResponse Cancel or resolve many calls
+	// ChangeCallsWithBodyWithResponse Cancel, ask about or resolve many calls
 	//
 	// At most 1,000 at a time, one after the other. dry_run only tells which.
 	//
@@ -2877,7 +3567,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/calls/bulk (the `ChangeCalls` operationId).
 	ChangeCallsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeCallsResponse, error)
 
-	// ChangeCallsWithResponse Cancel or resolve many calls
+	// ChangeCallsWithResponse Cancel, ask about or resolve many calls
 	//
 	// At most 1,000 at a time, one after the other. dry_run only tells which.
 	//
@@ -2894,6 +3584,29 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/calls/{id} (the `GetCall` operationId).
 	GetCallWithResponse(ctx context.Context, id string, params *GetCallParams, reqEditors ...RequestEditorFn) (*GetCallResponse, error)
+
+	// EditCallWithBodyWithResponse Change a submitted call while it waits
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /v1/calls/{id} (the `EditCall` operationId).
+	EditCallWithBodyWithResponse(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*EditCallResponse, error)
+
+	// EditCallWithResponse Change a submitted call while it waits
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /v1/calls/{id} (the `EditCall` operationId).
+	EditCallWithResponse(ctx context.Context, id string, body EditCallJSONRequestBody, reqEditors ...RequestEditorFn) (*EditCallResponse, error)
+
+	// AskCallWithResponse Ask the platform now about an unknown call
+	//
+	// By the query of the configuration (resolve), under the upstream's limits. The answer to it decides the call, or leaves it unknown.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/calls/{id}/ask (the `AskCall` operationId).
+	AskCallWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*AskCallResponse, error)
 
 	// CancelCallWithBodyWithResponse Cancel a call that waits
 	//
@@ -2938,12 +3651,16 @@ type ClientWithResponsesInterface interface {
 
 	// RetryCallWithBodyWithResponse Send an unknown call again, though nothing is known of its outcome
 	//
+	// Without accept_duplicate it is refused (422, may_execute_twice) where the upstream does not recognise the repeat.
+	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/calls/{id}/retry (the `RetryCall` operationId).
 	RetryCallWithBodyWithResponse(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RetryCallResponse, error)
 
 	// RetryCallWithResponse Send an unknown call again, though nothing is known of its outcome
+	//
+	// Without accept_duplicate it is refused (422, may_execute_twice) where the upstream does not recognise the repeat.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2982,6 +3699,36 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/limits (the `ListLimits` operationId).
 	ListLimitsWithResponse(ctx context.Context, params *ListLimitsParams, reqEditors ...RequestEditorFn) (*ListLimitsResponse, error)
 
+	// ListPausesWithResponse List the pauses that hold now: by whom, since when, why
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/pauses (the `ListPauses` operationId).
+	ListPausesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListPausesResponse, error)
+
+	// AddPauseWithBodyWithResponse Pause an upstream, a limit or a key
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/pauses (the `AddPause` operationId).
+	AddPauseWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AddPauseResponse, error)
+
+	// AddPauseWithResponse Pause an upstream, a limit or a key
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/pauses (the `AddPause` operationId).
+	AddPauseWithResponse(ctx context.Context, body AddPauseJSONRequestBody, reqEditors ...RequestEditorFn) (*AddPauseResponse, error)
+
+	// EndPauseWithResponse End a pause before its time
+	//
+	// By a person, by an answer of the upstream, or by its circuit breaker, which closes then. The answer is the pause that has ended.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/pauses/{id} (the `EndPause` operationId).
+	EndPauseWithResponse(ctx context.Context, id string, params *EndPauseParams, reqEditors ...RequestEditorFn) (*EndPauseResponse, error)
+
 	// ListUpstreamsWithResponse Show all upstreams
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -3002,38 +3749,6 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/upstreams/{name}/limits/{limit} (the `GetLimit` operationId).
 	GetLimitWithResponse(ctx context.Context, name string, limit string, params *GetLimitParams, reqEditors ...RequestEditorFn) (*GetLimitResponse, error)
-
-	// PauseUpstreamWithBodyWithResponse Pause an upstream, a limit or a key
-	//
-	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with POST /v1/upstreams/{name}/pause (the `PauseUpstream` operationId).
-	PauseUpstreamWithBodyWithResponse(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PauseUpstreamResponse, error)
-
-	// PauseUpstreamWithResponse Pause an upstream, a limit or a key
-	//
-	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with POST /v1/upstreams/{name}/pause (the `PauseUpstream` operationId).
-	PauseUpstreamWithResponse(ctx context.Context, name string, body PauseUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*PauseUpstreamResponse, error)
-
-	// ResumeUpstreamWithBodyWithResponse End a pause
-	//
-	// Without a limit, that of the whole upstream; it also closes the circuit breaker.
-	//
-	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with POST /v1/upstreams/{name}/resume (the `ResumeUpstream` operationId).
-	ResumeUpstreamWithBodyWithResponse(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeUpstreamResponse, error)
-
-	// ResumeUpstreamWithResponse End a pause
-	//
-	// Without a limit, that of the whole upstream; it also closes the circuit breaker.
-	//
-	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with POST /v1/upstreams/{name}/resume (the `ResumeUpstream` operationId).
-	ResumeUpstreamWithResponse(ctx context.Context, name string, body ResumeUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeUpstreamResponse, error)
 }
 
 type GetHealthResponse struct {
@@ -3222,6 +3937,61 @@ func (r GetReadinessResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetReadinessResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListAuditResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AuditLog
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListAuditResponse) GetJSON200() *AuditLog {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ListAuditResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ListAuditResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r ListAuditResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListAuditResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListAuditResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListAuditResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -3442,6 +4212,116 @@ func (r GetCallResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetCallResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type EditCallResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Call
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r EditCallResponse) GetJSON200() *Call {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r EditCallResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r EditCallResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r EditCallResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r EditCallResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EditCallResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EditCallResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AskCallResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Call
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AskCallResponse) GetJSON200() *Call {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r AskCallResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r AskCallResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r AskCallResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AskCallResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AskCallResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AskCallResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -3874,6 +4754,171 @@ func (r ListLimitsResponse) ContentType() string {
 	return ""
 }
 
+type ListPausesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Pauses
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListPausesResponse) GetJSON200() *Pauses {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ListPausesResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ListPausesResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r ListPausesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListPausesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListPausesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListPausesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AddPauseResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Pause
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r AddPauseResponse) GetJSON201() *Pause {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r AddPauseResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r AddPauseResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r AddPauseResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AddPauseResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AddPauseResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AddPauseResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type EndPauseResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Pause
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r EndPauseResponse) GetJSON200() *Pause {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r EndPauseResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r EndPauseResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r EndPauseResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r EndPauseResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EndPauseResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EndPauseResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListUpstreamsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -4039,116 +5084,6 @@ func (r GetLimitResponse) ContentType() string {
 	return ""
 }
 
-type PauseUpstreamResponse struct {
-	Body         []byte
-	HTTPResponse *http.Response
-	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Upstream
-	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
-	ApplicationproblemJSON4XX *Problem
-	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
-	ApplicationproblemJSON5XX *Problem
-}
-
-// GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r PauseUpstreamResponse) GetJSON200() *Upstream {
-	return r.JSON200
-}
-
-// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
-func (r PauseUpstreamResponse) GetApplicationproblemJSON4XX() *Problem {
-	return r.ApplicationproblemJSON4XX
-}
-
-// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
-func (r PauseUpstreamResponse) GetApplicationproblemJSON5XX() *Problem {
-	return r.ApplicationproblemJSON5XX
-}
-
-// GetBody returns the raw response body bytes
-func (r PauseUpstreamResponse) GetBody() []byte {
-	return r.Body
-}
-
-// Status returns HTTPResponse.Status
-func (r PauseUpstreamResponse) Status() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Status
-	}
-	return http.StatusText(0)
-}
-
-// StatusCode returns HTTPResponse.StatusCode
-func (r PauseUpstreamResponse) StatusCode() int {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.StatusCode
-	}
-	return 0
-}
-
-// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r PauseUpstreamResponse) ContentType() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Header.Get("Content-Type")
-	}
-	return ""
-}
-
-type ResumeUpstreamResponse struct {
-	Body         []byte
-	HTTPResponse *http.Response
-	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Upstream
-	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
-	ApplicationproblemJSON4XX *Problem
-	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
-	ApplicationproblemJSON5XX *Problem
-}
-
-// GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ResumeUpstreamResponse) GetJSON200() *Upstream {
-	return r.JSON200
-}
-
-// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
-func (r ResumeUpstreamResponse) GetApplicationproblemJSON4XX() *Problem {
-	return r.ApplicationproblemJSON4XX
-}
-
-// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
-func (r ResumeUpstreamResponse) GetApplicationproblemJSON5XX() *Problem {
-	return r.ApplicationproblemJSON5XX
-}
-
-// GetBody returns the raw response body bytes
-func (r ResumeUpstreamResponse) GetBody() []byte {
-	return r.Body
-}
-
-// Status returns HTTPResponse.Status
-func (r ResumeUpstreamResponse) Status() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Status
-	}
-	return http.StatusText(0)
-}
-
-// StatusCode returns HTTPResponse.StatusCode
-func (r ResumeUpstreamResponse) StatusCode() int {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.StatusCode
-	}
-	return 0
-}
-
-// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r ResumeUpstreamResponse) ContentType() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Header.Get("Content-Type")
-	}
-	return ""
-}
-
 // GetHealthWithResponse Answers while the process is alive
 //
 // Returns a wrapper object for the known response body format(s).
@@ -4201,7 +5136,24 @@ func (c *ClientWithResponses) GetReadinessWithResponse(ctx context.Context, para
 	return ParseGetReadinessResponse(rsp)
 }
 
-// ListCallsWithResponse List calls, the oldest first
+// ListAuditWithResponse List the changes that callers have asked for, the newest first
+//
+// A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/audit (the `ListAudit` operationId).
+func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error) {
+	rsp, err := c.ListAudit(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListAuditResponse(rsp)
+}
+
+// ListCallsWithResponse List and find calls, the newest first
+//
+// All parameters must hold; with none of them, all calls are listed. A submitter sees its own calls. The response of each call is at its own resource.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -4244,7 +5196,7 @@ func (c *ClientWithResponses) SubmitCallWithResponse(ctx context.Context, params
 	return ParseSubmitCallResponse(rsp)
 }
 
-// ChangeCallsWithBodyWithResponse Cancel or resolve many calls
+// ChangeCallsWithBodyWithResponse Cancel, ask about or resolve many calls
 //
 // At most 1,000 at a time, one after the other. dry_run only tells which.
 //
@@ -4259,7 +5211,7 @@ func (c *ClientWithResponses) ChangeCallsWithBodyWithResponse(ctx context.Contex
 	return ParseChangeCallsResponse(rsp)
 }
 
-// ChangeCallsWithResponse Cancel or resolve many calls
+// ChangeCallsWithResponse Cancel, ask about or resolve many calls
 //
 // At most 1,000 at a time, one after the other. dry_run only tells which.
 //
@@ -4287,6 +5239,47 @@ func (c *ClientWithResponses) GetCallWithResponse(ctx context.Context, id string
 		return nil, err
 	}
 	return ParseGetCallResponse(rsp)
+}
+
+// EditCallWithBodyWithResponse Change a submitted call while it waits
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /v1/calls/{id} (the `EditCall` operationId).
+func (c *ClientWithResponses) EditCallWithBodyWithResponse(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*EditCallResponse, error) {
+	rsp, err := c.EditCallWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEditCallResponse(rsp)
+}
+
+// EditCallWithResponse Change a submitted call while it waits
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /v1/calls/{id} (the `EditCall` operationId).
+func (c *ClientWithResponses) EditCallWithResponse(ctx context.Context, id string, body EditCallJSONRequestBody, reqEditors ...RequestEditorFn) (*EditCallResponse, error) {
+	rsp, err := c.EditCall(ctx, id, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEditCallResponse(rsp)
+}
+
+// AskCallWithResponse Ask the platform now about an unknown call
+//
+// By the query of the configuration (resolve), under the upstream's limits. The answer to it decides the call, or leaves it unknown.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/calls/{id}/ask (the `AskCall` operationId).
+func (c *ClientWithResponses) AskCallWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*AskCallResponse, error) {
+	rsp, err := c.AskCall(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAskCallResponse(rsp)
 }
 
 // CancelCallWithBodyWithResponse Cancel a call that waits
@@ -4362,6 +5355,8 @@ func (c *ClientWithResponses) GetCallResponseWithResponse(ctx context.Context, i
 
 // RetryCallWithBodyWithResponse Send an unknown call again, though nothing is known of its outcome
 //
+// Without accept_duplicate it is refused (422, may_execute_twice) where the upstream does not recognise the repeat.
+//
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/calls/{id}/retry (the `RetryCall` operationId).
@@ -4374,6 +5369,8 @@ func (c *ClientWithResponses) RetryCallWithBodyWithResponse(ctx context.Context,
 }
 
 // RetryCallWithResponse Send an unknown call again, though nothing is known of its outcome
+//
+// Without accept_duplicate it is refused (422, may_execute_twice) where the upstream does not recognise the repeat.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4442,6 +5439,60 @@ func (c *ClientWithResponses) ListLimitsWithResponse(ctx context.Context, params
 	return ParseListLimitsResponse(rsp)
 }
 
+// ListPausesWithResponse List the pauses that hold now: by whom, since when, why
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/pauses (the `ListPauses` operationId).
+func (c *ClientWithResponses) ListPausesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListPausesResponse, error) {
+	rsp, err := c.ListPauses(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListPausesResponse(rsp)
+}
+
+// AddPauseWithBodyWithResponse Pause an upstream, a limit or a key
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/pauses (the `AddPause` operationId).
+func (c *ClientWithResponses) AddPauseWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AddPauseResponse, error) {
+	rsp, err := c.AddPauseWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAddPauseResponse(rsp)
+}
+
+// AddPauseWithResponse Pause an upstream, a limit or a key
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/pauses (the `AddPause` operationId).
+func (c *ClientWithResponses) AddPauseWithResponse(ctx context.Context, body AddPauseJSONRequestBody, reqEditors ...RequestEditorFn) (*AddPauseResponse, error) {
+	rsp, err := c.AddPause(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAddPauseResponse(rsp)
+}
+
+// EndPauseWithResponse End a pause before its time
+//
+// By a person, by an answer of the upstream, or by its circuit breaker, which closes then. The answer is the pause that has ended.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/pauses/{id} (the `EndPause` operationId).
+func (c *ClientWithResponses) EndPauseWithResponse(ctx context.Context, id string, params *EndPauseParams, reqEditors ...RequestEditorFn) (*EndPauseResponse, error) {
+	rsp, err := c.EndPause(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEndPauseResponse(rsp)
+}
+
 // ListUpstreamsWithResponse Show all upstreams
 //
 // Returns a wrapper object for the known response body format(s).
@@ -4479,62 +5530,6 @@ func (c *ClientWithResponses) GetLimitWithResponse(ctx context.Context, name str
 		return nil, err
 	}
 	return ParseGetLimitResponse(rsp)
-}
-
-// PauseUpstreamWithBodyWithResponse Pause an upstream, a limit or a key
-//
-// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
-//
-// Corresponds with POST /v1/upstreams/{name}/pause (the `PauseUpstream` operationId).
-func (c *ClientWithResponses) PauseUpstreamWithBodyWithResponse(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PauseUpstreamResponse, error) {
-	rsp, err := c.PauseUpstreamWithBody(ctx, name, contentType, body, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParsePauseUpstreamResponse(rsp)
-}
-
-// PauseUpstreamWithResponse Pause an upstream, a limit or a key
-//
-// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
-//
-// Corresponds with POST /v1/upstreams/{name}/pause (the `PauseUpstream` operationId).
-func (c *ClientWithResponses) PauseUpstreamWithResponse(ctx context.Context, name string, body PauseUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*PauseUpstreamResponse, error) {
-	rsp, err := c.PauseUpstream(ctx, name, body, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParsePauseUpstreamResponse(rsp)
-}
-
-// ResumeUpstreamWithBodyWithResponse End a pause
-//
-// Without a limit, that of the whole upstream; it also closes the circuit breaker.
-//
-// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
-//
-// Corresponds with POST /v1/upstreams/{name}/resume (the `ResumeUpstream` operationId).
-func (c *ClientWithResponses) ResumeUpstreamWithBodyWithResponse(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeUpstreamResponse, error) {
-	rsp, err := c.ResumeUpstreamWithBody(ctx, name, contentType, body, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseResumeUpstreamResponse(rsp)
-}
-
-// ResumeUpstreamWithResponse End a pause
-//
-// Without a limit, that of the whole upstream; it also closes the circuit breaker.
-//
-// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
-//
-// Corresponds with POST /v1/upstreams/{name}/resume (the `ResumeUpstream` operationId).
-func (c *ClientWithResponses) ResumeUpstreamWithResponse(ctx context.Context, name string, body ResumeUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeUpstreamResponse, error) {
-	rsp, err := c.ResumeUpstream(ctx, name, body, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseResumeUpstreamResponse(rsp)
 }
 
 // ParseGetHealthResponse parses an HTTP response from a GetHealthWithResponse call
@@ -4650,6 +5645,46 @@ func ParseGetReadinessResponse(rsp *http.Response) (*GetReadinessResponse, error
 	}
 
 	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListAuditResponse parses an HTTP response from a ListAuditWithResponse call
+func ParseListAuditResponse(rsp *http.Response) (*ListAuditResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListAuditResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AuditLog
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -4812,6 +5847,86 @@ func ParseGetCallResponse(rsp *http.Response) (*GetCallResponse, error) {
 
 	case rsp.StatusCode == 304:
 		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseEditCallResponse parses an HTTP response from a EditCallWithResponse call
+func ParseEditCallResponse(rsp *http.Response) (*EditCallResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EditCallResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Call
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAskCallResponse parses an HTTP response from a AskCallWithResponse call
+func ParseAskCallResponse(rsp *http.Response) (*AskCallResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AskCallResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Call
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
@@ -5138,6 +6253,126 @@ func ParseListLimitsResponse(rsp *http.Response) (*ListLimitsResponse, error) {
 	return response, nil
 }
 
+// ParseListPausesResponse parses an HTTP response from a ListPausesWithResponse call
+func ParseListPausesResponse(rsp *http.Response) (*ListPausesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListPausesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Pauses
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAddPauseResponse parses an HTTP response from a AddPauseWithResponse call
+func ParseAddPauseResponse(rsp *http.Response) (*AddPauseResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AddPauseResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Pause
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseEndPauseResponse parses an HTTP response from a EndPauseWithResponse call
+func ParseEndPauseResponse(rsp *http.Response) (*EndPauseResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EndPauseResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Pause
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListUpstreamsResponse parses an HTTP response from a ListUpstreamsWithResponse call
 func ParseListUpstreamsResponse(rsp *http.Response) (*ListUpstreamsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -5244,86 +6479,6 @@ func ParseGetLimitResponse(rsp *http.Response) (*GetLimitResponse, error) {
 
 	case rsp.StatusCode == 304:
 		break // No content-type
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationproblemJSON4XX = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationproblemJSON5XX = &dest
-
-	}
-
-	return response, nil
-}
-
-// ParsePauseUpstreamResponse parses an HTTP response from a PauseUpstreamWithResponse call
-func ParsePauseUpstreamResponse(rsp *http.Response) (*PauseUpstreamResponse, error) {
-	bodyBytes, err := io.ReadAll(rsp.Body)
-	defer func() { _ = rsp.Body.Close() }()
-	if err != nil {
-		return nil, err
-	}
-
-	response := &PauseUpstreamResponse{
-		Body:         bodyBytes,
-		HTTPResponse: rsp,
-	}
-
-	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Upstream
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON200 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationproblemJSON4XX = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationproblemJSON5XX = &dest
-
-	}
-
-	return response, nil
-}
-
-// ParseResumeUpstreamResponse parses an HTTP response from a ResumeUpstreamWithResponse call
-func ParseResumeUpstreamResponse(rsp *http.Response) (*ResumeUpstreamResponse, error) {
-	bodyBytes, err := io.ReadAll(rsp.Body)
-	defer func() { _ = rsp.Body.Close() }()
-	if err != nil {
-		return nil, err
-	}
-
-	response := &ResumeUpstreamResponse{
-		Body:         bodyBytes,
-		HTTPResponse: rsp,
-	}
-
-	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Upstream
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON200 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem

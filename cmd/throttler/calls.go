@@ -83,7 +83,7 @@ func newCallsList() *cobra.Command {
 			params.Cursor, _ = cmd.Flags().GetString("cursor")
 			params.PageSize, _ = cmd.Flags().GetInt("page-size")
 			state, _ := cmd.Flags().GetString("state")
-			params.State = client.ListCallsParamsState(state)
+			params.State = []client.ListCallsParamsState{client.ListCallsParamsState(state)}
 			body, err := read(cmd, func(ctx context.Context, c *client.ClientWithResponses) (*http.Response, error) {
 				return c.ListCalls(ctx, &params)
 			})

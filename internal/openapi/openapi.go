@@ -89,6 +89,9 @@ func (d *document) operation(op *server.Operation) (*yaml.Node, error) {
 		params.Content = append(params.Content, object("name", text(m[1]), "in", text("path"), "required", boolean(true), "schema", object("type", text("string"))))
 	}
 	for _, p := range op.Params {
+		if p.Prefix { // OpenAPI has no such parameter; the one before it tells of it
+			continue
+		}
 		params.Content = append(params.Content, parameter(&p))
 	}
 	for _, h := range headers(op) {
@@ -128,6 +131,9 @@ func headers(op *server.Operation) (all [][2]string) {
 
 func parameter(p *server.Param) *yaml.Node {
 	schema := object("type", text(p.Type))
+	if p.Type == "instant" {
+		schema = object("type", text("string"), "format", text("date-time"))
+	}
 	if p.Enum != nil {
 		values := list()
 		for _, v := range p.Enum {
