@@ -32,11 +32,18 @@ func submitCall(a *Admin, r request[api.Submission]) (*api.Call, error) {
 		a.Refusals.add(refused(a.Observe, name, err))
 		return nil, err
 	}
-	setAccepted(r.responseHeader, call, "")
+	out := APICall(call)
 	if call.Repeated {
+		if !r.caller().Sees(call.SubmittedBy) {
+			return nil, &scheduler.Error{Reason: scheduler.KeyReused, Upstream: call.Upstream, Detail: "another caller has submitted a call with this idempotency key; take another key"}
+		}
+		if mayRead(r.caller(), call) != nil {
+			out.Response = nil
+		}
 		r.responseHeader.Set(replayed, "true")
 	}
-	return APICall(call), nil
+	setAccepted(r.responseHeader, call, "")
+	return out, nil
 }
 
 // submitted returns the request of a submission. The idempotency key may be a header field.

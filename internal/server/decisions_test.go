@@ -158,7 +158,9 @@ func TestEdit(t *testing.T) {
 	r := doubtful(t, nil)
 	all := r.pause(t, `{"upstream":"pay","for":"1h"}`)
 	near := r.submit(t, `{"upstream":"pay","method":"POST","target":"/pay"}`).ID
-	in := func(hours int) string { return time.Now().Add(time.Duration(hours) * time.Hour).UTC().Format(time.RFC3339) }
+	in := func(hours int) string {
+		return time.Now().Add(time.Duration(hours) * time.Hour).UTC().Format(time.RFC3339)
+	}
 	later, latest := in(10), in(20)
 	far := r.submit(t, `{"upstream":"pay","method":"POST","target":"/pay","not_before":"`+later+`"}`).ID
 	for _, id := range []string{near, far} {
