@@ -363,6 +363,10 @@ type Bulk struct {
 type BulkFilter struct {
 	// Calls Ids, at most 1,000.
 	Calls    []string `json:"calls,omitempty,omitzero"`
+	Flow     string   `json:"flow,omitempty,omitzero"`
+	Key      string   `json:"key,omitempty,omitzero"`
+	Limit    string   `json:"limit,omitempty,omitzero"`
+	Number   string   `json:"number,omitempty,omitzero"`
 	Upstream string   `json:"upstream,omitempty,omitzero"`
 }
 
@@ -589,7 +593,7 @@ type Decision struct {
 type Edit struct {
 	Deadline  time.Time `json:"deadline,omitempty,omitzero"`
 	NotBefore time.Time `json:"not_before,omitempty,omitzero"`
-	Priority  int       `json:"priority,omitempty,omitzero"`
+	Priority  *int      `json:"priority,omitempty"`
 
 	// Reason Kept in the audit.
 	Reason string `json:"reason,omitempty,omitzero"`

@@ -15,7 +15,7 @@ func newConfig() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "config",
 		Short: "Show the configuration that is in force, and where each value comes from",
-	}, newConfigShow())
+	}, newConfigShow(), newConfigDiff())
 }
 
 func newConfigShow() *cobra.Command {
