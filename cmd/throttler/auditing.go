@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -49,19 +51,33 @@ func newAudit() *cobra.Command {
 
 func writeAudit(w io.Writer, log *client.AuditLog, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "AT\tACTOR\tROLE\tVIA\tACTION\tOF\tBEFORE\tAFTER\tREASON")
+	fmt.Fprintln(t, "AT\tACTOR\tROLE\tVIA\tACTION\tOF\tREASON\tBEFORE\tAFTER")
 	for _, r := range log.Records {
 		of := r.Call
 		if of == "" {
 			of = pausedThing(&client.Pause{Upstream: r.Upstream, Limit: r.Limit, Key: r.Key})
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", instantText(r.At, now), r.Actor, r.Role, r.Via, r.Action, of, plain(r.Before), plain(r.After), plain(r.Reason))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", instantText(r.At, now), r.Actor, r.Role, r.Via, r.Action, of, cutText(r.Reason), cutText(r.Before), cutText(r.After))
 	}
 	err := t.Flush()
 	if log.Next != "" {
 		fmt.Fprintf(w, "more: --cursor %s\n", log.Next)
 	}
 	return err
+}
+
+// cutText writes a text of a person or of an error for a table, cut.
+func cutText(text string) string {
+	const most = 60
+	if r := []rune(text); len(r) > most {
+		text = string(r[:most-1]) + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsGraphic(r) {
+			return r
+		}
+		return '�'
+	}, text)
 }
 
 func newReload() *cobra.Command {
@@ -113,7 +129,7 @@ func compared(cmd *cobra.Command, dry bool) (changed bool, err error) {
 	if dry {
 		query.Set("dry_run", "true")
 	}
-	body, err := send(cmd, http.MethodPost, "/v1/config/reload", query, nil)
+	body, err := callAPI(cmd, http.MethodPost, "/v1/config/reload", query, nil)
 	if err != nil {
 		return false, err
 	}

@@ -74,7 +74,7 @@ func bulk(cmd *cobra.Command, in client.Bulk) error {
 }
 
 func acted(cmd *cobra.Command, in client.Bulk) ([]byte, *client.BulkResult, error) {
-	body, err := send(cmd, http.MethodPost, "/v1/calls/bulk", nil, in)
+	body, err := callAPI(cmd, http.MethodPost, "/v1/calls/bulk", nil, in)
 	if err != nil {
 		return nil, nil, err
 	}

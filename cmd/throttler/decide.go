@@ -55,7 +55,7 @@ func newCallsEdit() *cobra.Command {
 				return usage("nothing is to be changed; give --priority, --not-before or --deadline")
 			}
 			return eachCall(cmd, args, func(id string) ([]byte, error) {
-				return send(cmd, http.MethodPatch, callPath(id, ""), nil, in)
+				return callAPI(cmd, http.MethodPatch, callPath(id, ""), nil, in)
 			})
 		},
 	}
@@ -78,7 +78,7 @@ answer decides the call, or leaves it unknown; nothing is sent twice.`,
 			filter := bulkFilter(cmd)
 			if len(ids) > 0 && emptyFilter(filter) {
 				return eachCall(cmd, ids, func(id string) ([]byte, error) {
-					return send(cmd, http.MethodPost, callPath(id, "ask"), nil, nil)
+					return callAPI(cmd, http.MethodPost, callPath(id, "ask"), nil, nil)
 				})
 			}
 			if len(ids) > 0 || emptyFilter(filter) {
@@ -111,12 +111,12 @@ attempt that you have seen.`,
 			if !known {
 				return usage("--as is %q, must be done, failed or not_executed", as)
 			}
-			attempt, err := seen(cmd, args[0], then)
+			attempt, err := shownAttempt(cmd, args[0], then)
 			if err != nil {
 				return err
 			}
 			return eachCall(cmd, args, func(id string) ([]byte, error) {
-				return send(cmd, http.MethodPost, callPath(id, "resolve"), nil, client.Resolution{Outcome: client.Outcome(as), Attempt: attempt, Reason: reasonOf(cmd)})
+				return callAPI(cmd, http.MethodPost, callPath(id, "resolve"), nil, client.Resolution{Outcome: client.Outcome(as), Attempt: attempt, Reason: reasonOf(cmd)})
 			})
 		},
 	}
@@ -140,12 +140,12 @@ is refused (exit code 4) without --accept-duplicate.`,
 			if accept {
 				then = "is sent again, and MAY BE EXECUTED TWICE"
 			}
-			attempt, err := seen(cmd, args[0], then)
+			attempt, err := shownAttempt(cmd, args[0], then)
 			if err != nil {
 				return err
 			}
 			return eachCall(cmd, args, func(id string) ([]byte, error) {
-				return send(cmd, http.MethodPost, callPath(id, "retry"), nil, client.Retry{Attempt: attempt, Reason: reasonOf(cmd), AcceptDuplicate: accept})
+				return callAPI(cmd, http.MethodPost, callPath(id, "retry"), nil, client.Retry{Attempt: attempt, Reason: reasonOf(cmd), AcceptDuplicate: accept})
 			})
 		},
 	}
@@ -162,9 +162,9 @@ func decisionFlags(cmd *cobra.Command) {
 	outputFlag(cmd)
 }
 
-// seen shows a call, asks whether it should be decided, and returns the attempt that was shown,
+// shownAttempt shows a call, asks whether it should be decided, and returns the attempt that was shown,
 // or that of --attempt.
-func seen(cmd *cobra.Command, id, then string) (attempt int, err error) {
+func shownAttempt(cmd *cobra.Command, id, then string) (attempt int, err error) {
 	if reasonOf(cmd) == "" {
 		return 0, usage("--reason is missing; say where you have seen it, such as --reason 'bill of 22 November'")
 	}

@@ -73,11 +73,11 @@ func sentence(number string, c *client.CallSummary, now time.Time) string {
 	case client.StateWaiting:
 		switch {
 		case c.Eta.IsZero():
-			return fmt.Sprintf("%s waits to be sent to %s; it is not lost. %s", subject, c.Upstream, "When it goes is not known yet.")
+			return fmt.Sprintf("%s waits to be sent to %s; it is not lost. When it goes is not known yet.", subject, c.Upstream)
 		case !c.Eta.After(now):
 			return fmt.Sprintf("%s is about to be sent to %s.", subject, c.Upstream)
 		}
-		return fmt.Sprintf("%s waits to be sent to %s, about %s; it is not lost.", subject, c.Upstream, clock(c.Eta))
+		return fmt.Sprintf("%s waits, and goes to %s about %s; it is not lost.", subject, c.Upstream, strings.TrimPrefix(strings.TrimPrefix(clock(c.Eta), "at "), "on "))
 	case client.StateSending:
 		return fmt.Sprintf("%s was sent to %s %s; the answer is not there yet.", subject, c.Upstream, sent)
 	case client.StateDone:

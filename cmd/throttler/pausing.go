@@ -39,9 +39,20 @@ func writePauses(w io.Writer, pauses []client.Pause, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "ID\tUPSTREAM\tLIMIT\tKEY\tUNTIL\tBY\tREASON")
 	for _, p := range pauses {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Id, p.Upstream, p.Limit, plain(p.Key), instantText(p.Until, now), p.By, plain(p.Reason))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Id, p.Upstream, p.Limit, plain(p.Key), instantText(p.Until, now), byText(&p), cutText(p.Reason))
 	}
 	return t.Flush()
+}
+
+// byText writes by whom a pause is.
+func byText(p *client.Pause) string {
+	switch {
+	case p.Who != "":
+		return cutText(p.Who)
+	case p.Status > 0:
+		return fmt.Sprintf("%s, status %d", p.By, p.Status)
+	}
+	return p.By
 }
 
 func newPause() *cobra.Command {
@@ -69,7 +80,7 @@ func newPause() *cobra.Command {
 			if in.Reason == "" {
 				return usage("--reason is missing; others will want to know why, as in --reason 'maintenance of the bank'")
 			}
-			body, err := send(cmd, http.MethodPost, "/v1/pauses", nil, in)
+			body, err := callAPI(cmd, http.MethodPost, "/v1/pauses", nil, in)
 			if err != nil {
 				return err
 			}
@@ -109,7 +120,7 @@ func newResume() *cobra.Command {
 				if reason := reasonOf(cmd); reason != "" {
 					query.Set("reason", reason)
 				}
-				if _, err := send(cmd, http.MethodDelete, "/v1/pauses/"+url.PathEscape(p.Id), query, nil); err != nil {
+				if _, err := callAPI(cmd, http.MethodDelete, "/v1/pauses/"+url.PathEscape(p.Id), query, nil); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "the pause of %s has ended\n", pausedThing(&p))

@@ -94,7 +94,7 @@ func (s *status) findings(now time.Time) (texts []string, code int) {
 		if s.more {
 			more = " or more"
 		}
-		add(2, "%s%s may have been executed and need a person, the oldest since %s", counted(n, "call"), more, durationText(now.Sub(since(&s.decide[0]))))
+		add(2, "%s%s may have been executed: decide about them (throttler calls list --needs-person); the oldest is unknown for %s", counted(n, "call"), more, durationText(now.Sub(since(&s.decide[0]))))
 	}
 	for _, l := range s.limits {
 		if l.Audit.Margin < 0 {
@@ -104,7 +104,7 @@ func (s *status) findings(now time.Time) (texts []string, code int) {
 	for _, u := range s.upstreams {
 		switch u.State {
 		case "down":
-			add(2, "%s is down since %s: %s; %s", u.Name, durationText(now.Sub(u.Since)), u.Reason, waitText(&u))
+			add(2, "%s is down for %s: %s; %s", u.Name, durationText(now.Sub(u.Since)), u.Reason, waitText(&u))
 		case "tripped":
 			add(2, "%s has tripped its circuit breaker: %s; %s", u.Name, u.Reason, waitText(&u))
 		case "paused":
@@ -198,7 +198,7 @@ func writeLimitStates(w io.Writer, all []client.Limit, keys bool, now time.Time)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "LIMIT\tPERMITS\tKEYS\tOUT\tIN FLIGHT\tAWAITED\tMOST IN A WINDOW\tKEY\tFREE\tNEXT BACK")
 	for _, l := range all {
-		if l.Builtin && l.WaitingPermits == 0 {
+		if l.Builtin && (len(l.Keys) == 0 || l.Keys[0].Free > 0) { // it binds no call
 			continue
 		}
 		first := fmt.Sprintf("%s/%s\t%s\t%d\t%d\t%d\t%d\t%d of %d", l.Upstream, l.Limit, permitsText(&l), l.LiveKeys, l.Out, l.InFlight, l.WaitingPermits, l.Audit.Most, l.Permits)
@@ -289,7 +289,7 @@ func newReady() *cobra.Command {
 			ctx, cancel := context.WithTimeout(cmd.Context(), clientTimeout)
 			defer cancel()
 			cmd.SetContext(ctx)
-			body, err := send(cmd, "GET", "/readyz", url.Values{"verbose": {"true"}}, nil)
+			body, err := callAPI(cmd, "GET", "/readyz", url.Values{"verbose": {"true"}}, nil)
 			if err != nil {
 				return err
 			}

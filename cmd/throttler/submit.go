@@ -25,7 +25,7 @@ With --idempotency-key a second submission is the same call.`,
 			if err != nil {
 				return err
 			}
-			body, err := send(cmd, http.MethodPost, "/v1/calls", nil, in)
+			body, err := callAPI(cmd, http.MethodPost, "/v1/calls", nil, in)
 			if err != nil {
 				return err
 			}

@@ -69,8 +69,8 @@ func request(ctx context.Context, c *client.Client, method, path string, query u
 	return req, err
 }
 
-// send asks something of the admin API of a command's sidecar, and returns the answer as it came.
-func send(cmd *cobra.Command, method, path string, query url.Values, in any) ([]byte, error) {
+// callAPI asks something of the admin API of a command's sidecar, and returns the answer as it came.
+func callAPI(cmd *cobra.Command, method, path string, query url.Values, in any) ([]byte, error) {
 	c, err := newClient(cmd)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func send(cmd *cobra.Command, method, path string, query url.Values, in any) ([]
 
 // read returns an answer of the admin API of a command's sidecar, as it came and decoded.
 func read[T any](cmd *cobra.Command, path string, query url.Values) (body []byte, v *T, err error) {
-	body, err = send(cmd, http.MethodGet, path, query, nil)
+	body, err = callAPI(cmd, http.MethodGet, path, query, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -127,7 +127,7 @@ func hinted(err error) error {
 // subscribe calls f for each event until f fails, ctx ends, which is no error, or the
 // sidecar stays unreachable. It resumes a broken stream at the event where it broke.
 func subscribe(ctx context.Context, cmd *cobra.Command, query url.Values, f func(sse.Event) error) error {
-	if _, err := send(cmd, http.MethodGet, "/healthz", nil, nil); err != nil { // without retries: the sidecar should be there at first
+	if _, err := callAPI(cmd, http.MethodGet, "/healthz", nil, nil); err != nil { // without retries: the sidecar should be there at first
 		return err
 	}
 	c, err := newClient(cmd)

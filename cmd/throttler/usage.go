@@ -56,8 +56,8 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// some wants at least one argument of a name.
-func some(name string) cobra.PositionalArgs {
+// several wants at least one argument of a name.
+func several(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return usage("%s is missing; write: %s %s", name, cmd.Parent().CommandPath(), cmd.Use)
