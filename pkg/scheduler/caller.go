@@ -27,7 +27,7 @@ type caller struct {
 	again   func(c *call) // lets a goroutine attend to the caller again; it does not block
 
 	presence atomic.Int32
-	granted  atomic.Pointer[attempt] // that the caller is to make
+	granted  atomic.Pointer[attempt] // that the caller is to make; nil once it is made
 	over     atomic.Bool             // end is set
 	end      *Call                   // the call as it ends; from then on its answer is the caller's
 	left     bool                    // the caller has left before the end
@@ -81,12 +81,25 @@ func (c *call) goAway() bool {
 }
 
 // attend makes the attempts that the loop grants the caller of a call, and returns its results. If
-// the caller has to wait, a goroutine attends to it again when there is something to do.
+// the caller has to wait, a goroutine attends to it again when there is something to do. A panic, of
+// the caller's ctx or of a Store, gives the call up: its goroutine may recover from it.
 func (c *call) attend(s *Scheduler) (r results, waits bool) {
+	whole := false
+	defer func() {
+		if !whole {
+			c.giveUp(s)
+		}
+	}()
+	r, waits = c.serve(s)
+	whole = true
+	return r, waits
+}
+
+func (c *call) serve(s *Scheduler) (r results, waits bool) {
 	caller := c.caller
 	for {
 		caller.presence.Store(present)
-		switch a := caller.granted.Swap(nil); {
+		switch a := caller.granted.Load(); {
 		case a != nil:
 			if !c.stay(s, a) {
 				return results{nil, caller.stood, caller.ctx.Err()}, false
@@ -95,8 +108,9 @@ func (c *call) attend(s *Scheduler) (r results, waits bool) {
 			return c.results(s), false
 		case caller.ctx.Err() != nil:
 			c.leave(s)
-			if a := caller.granted.Swap(nil); a != nil { // before the call was abandoned
-				c.unsend(s, a)
+			if a := caller.granted.Load(); a != nil { // before the call was abandoned
+				c.unsend(a)
+				c.leave(s)
 			}
 			return results{nil, caller.stood, caller.ctx.Err()}, false
 		case c.goAway():
@@ -148,13 +162,14 @@ const atOnce = time.Millisecond
 func (c *call) stay(s *Scheduler, a *attempt) bool {
 	caller := c.caller
 	if caller.ctx.Done() == nil {
-		a.run()
+		c.run(a)
 		return true
 	}
 	waited := caller.unwatch != nil || time.Since(caller.came) > atOnce
 	if waited && caller.hasLeft(s.log) || caller.ctx.Err() != nil {
-		s.loop.ask(context.WithoutCancel(caller.ctx), func(now time.Time) { c.up.abandon(now, c) })
-		c.unsend(s, a)
+		s.loop.post(func(now time.Time) { c.up.abandon(now, c) })
+		c.unsend(a)
+		c.leave(s)
 		return false
 	}
 	caller.leaving.Add(1)
@@ -163,7 +178,7 @@ func (c *call) stay(s *Scheduler, a *attempt) bool {
 		c.leave(s)
 		caller.client.Leave(caller.stood, caller.ctx.Err())
 	})
-	a.run()
+	c.run(a)
 	if stop() {
 		caller.leaving.Done()
 		return true
@@ -182,11 +197,27 @@ func (c *caller) hasLeft(log *slog.Logger) bool {
 	return c.client.Left()
 }
 
-// unsend ends an attempt, which sends nothing, of a call that its caller has abandoned.
-func (c *call) unsend(s *Scheduler, a *attempt) {
-	a.unsent = true
+// run makes the attempt that the caller was granted. The loop may grant the next one meanwhile.
+func (c *call) run(a *attempt) {
+	c.caller.granted.Store(nil)
 	a.run()
-	c.leave(s)
+}
+
+// unsend ends an attempt, which sends nothing, of a call that its caller has abandoned.
+func (c *call) unsend(a *attempt) {
+	a.unsent = true
+	c.run(a)
+}
+
+// giveUp abandons the call of a caller that no goroutine attends to any more.
+func (c *call) giveUp(s *Scheduler) {
+	s.loop.post(func(now time.Time) { c.up.abandon(now, c) })
+	if a := c.caller.granted.Load(); a != nil {
+		c.unsend(a)
+	}
+	if c.caller.unwatch != nil {
+		c.caller.unwatch()
+	}
 }
 
 // leave abandons a call whose caller's ctx has ended, and notes how it stands. If that ends the
