@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -26,7 +27,7 @@ type caller struct {
 	service *service      // that took the call
 	again   func(c *call) // lets a goroutine attend to the caller again; it does not block
 
-	presence atomic.Int32
+	presence atomic.Int32            // of a goroutine for it: present, absent or called
 	granted  atomic.Pointer[attempt] // that the caller is to make; nil once it is made
 	over     atomic.Bool             // end is set
 	end      *Call                   // the call as it ends; from then on its answer is the caller's
@@ -40,14 +41,15 @@ type caller struct {
 	gone  time.Time // the latest instant of a sending for it, by ClientTimeout; zero for none
 }
 
-// The presence of a caller.
+// The presence of a caller. Its goroutine makes it present, and absent unless it has been called
+// since. Others make it called: the loop by a grant or an end, and the watch of the ctx.
 const (
 	present int32 = iota // a goroutine looks for the next thing to do
 	absent               // none does
 	called               // there may be something to do
 )
 
-// Results are those of Do.
+// The results of a caller are those of Do.
 type results struct {
 	resp *http.Response
 	call *Call
@@ -102,7 +104,7 @@ func (c *call) serve(s *Scheduler) (r results, waits bool) {
 		switch a := caller.granted.Load(); {
 		case a != nil:
 			if !c.stay(s, a) {
-				return results{nil, caller.stood, caller.ctx.Err()}, false
+				return caller.departed(caller.stood), false
 			}
 		case caller.over.Load():
 			return c.results(s), false
@@ -112,7 +114,7 @@ func (c *call) serve(s *Scheduler) (r results, waits bool) {
 				c.unsend(a)
 				c.leave(s)
 			}
-			return results{nil, caller.stood, caller.ctx.Err()}, false
+			return caller.departed(caller.stood), false
 		case c.goAway():
 			return results{}, true
 		}
@@ -130,6 +132,12 @@ func (c *call) attendSafely(s *Scheduler) (r results, waits bool) {
 	return c.attend(s)
 }
 
+// departed returns the results of a caller that has left: by its Client, before its ctx ends, or with
+// its ctx.
+func (c *caller) departed(stood *Call) results {
+	return results{nil, stood, cmp.Or(c.ctx.Err(), context.Canceled)}
+}
+
 // results returns the results of a call that has ended.
 func (c *call) results(s *Scheduler) results {
 	caller := c.caller
@@ -138,7 +146,7 @@ func (c *call) results(s *Scheduler) results {
 	}
 	last := caller.end.snapshot()
 	if c.abandoned() { // while it was accepted
-		return results{nil, last, caller.ctx.Err()}
+		return caller.departed(last)
 	}
 	answer := c.answer()
 	if last.State == Unknown && c.streams() == nil && (answer == nil || !answer.Truncated) {

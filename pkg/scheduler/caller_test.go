@@ -447,6 +447,21 @@ func TestFaultOfAClient(t *testing.T) {
 	})
 }
 
+// TestLeftWithoutItsCtx: a client that has left has the error of a ctx that was cancelled, though its own has
+// not ended.
+func TestLeftWithoutItsCtx(t *testing.T) {
+	bubble(t, onePerSecond, func(t *testing.T, s *Scheduler, f *fake) {
+		r := Request{Upstream: "api", Target: "/", Client: staying{left: func() bool { return true }}}
+		doing(t.Context(), s, r)()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if resp, c, err := s.Do(ctx, r); err != context.Canceled || resp != nil || c == nil || c.State != Cancelled || c.Reason != Gone {
+			t.Errorf("%v, %+v, %v", resp, c, err)
+		}
+		sameTimes(t, f.at(), 0)
+	})
+}
+
 // A faultyStore panics when it is read.
 type faultyStore struct{ Store }
 
