@@ -124,7 +124,7 @@ func (s *Scheduler) joinOrBegin(ctx context.Context, r Request, id string, repea
 	}
 	resp, known, err := s.join(ctx, id, latest)
 	if known != nil && known.Response == nil && (known.State == Cancelled || known.State == Expired) && ctx.Err() == nil && time.Now().Before(latest) &&
-		(r.Client == nil || !r.Client.Left()) {
+		(r.Client == nil || !repeat.caller.hasLeft(s.log)) {
 		r.Deadline = latest
 		return s.begin(ctx, r, again)
 	}
