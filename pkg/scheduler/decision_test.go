@@ -247,3 +247,37 @@ func TestAskIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// TestAskIsStale: the answer to a query decides no attempt that was sent after it was asked.
+func TestAskIsStale(t *testing.T) {
+	u := Upstream{Breaker: retry.Trip{Unknown: -1}, Resolve: []Resolve{{When: `path == "/pay"`, Target: `"/query"`, After: time.Hour,
+		Outcomes: []upstream.Rule{{When: "status == 404", Is: upstream.NotExecuted}}}}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(_ int, r *http.Request) answer {
+			if r.URL.Path == "/query" {
+				return answer{after: 5 * sec, status: 404}
+			}
+			return answer{err: io.ErrUnexpectedEOF}
+		}
+		c := wait(t, s, submit(t, s, Request{Target: "/pay"}).ID)
+		asked := make(chan *Call, 1)
+		go func() {
+			got, err := s.Ask(t.Context(), c.ID, "alice")
+			if err != nil {
+				t.Error(err)
+			}
+			asked <- got
+		}()
+		time.Sleep(sec)
+		if _, err := s.Resolve(t.Context(), c.ID, Decision{As: upstream.NotExecuted, Attempt: 1, By: "bob"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-asked; got.State != Unknown || got.Last().N != 2 || len(got.Decisions) != 1 {
+			t.Errorf("%+v", got)
+		}
+		time.Sleep(time.Minute)
+		if got := f.targets(); got != "pay query pay" {
+			t.Errorf("sent %q", got)
+		}
+	})
+}
