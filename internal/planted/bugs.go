@@ -39,6 +39,8 @@ var suites = []struct {
 	{"./pkg/scheduler", notifiedBugs},
 	{"./pkg/notify", notifyBugs},
 	{"./pkg/store", identityBugs},
+	{"./pkg/store", peopleBugs},
+	{"./pkg/scheduler", decisionBugs},
 	{"./internal/server", serverBugs},
 	{"./internal/http1", http1Bugs},
 	{"./internal/server", bellBugs},

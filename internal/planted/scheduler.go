@@ -165,7 +165,7 @@ var schedulerBugs = []bug{
 	{"a request goes to either of two upstreams", "pkg/scheduler/transport.go",
 		"			twin = name\n", "", []string{"-run", "TestTransport"}},
 	{"a pause in the past ends a pause", "pkg/scheduler/control.go",
-		"	if !until.After(time.Now()) {\n", "	if false {\n", []string{"-run", "TestPause"}},
+		"	if !p.Until.After(time.Now()) {\n", "	if false {\n", []string{"-run", "TestPause"}},
 	{"attempts that hang are expected back at once", "pkg/scheduler/waiting.go",
 		"		other.Hung = hung\n", "		_ = hung\n", []string{"-run", "TestHungAttempts"}},
 	{"a slow start is no reason to wait", "pkg/scheduler/explain.go",
