@@ -157,23 +157,6 @@ type Attempt struct {
 	Resolved bool
 }
 
-// A Permit is what an attempt takes of one limit.
-type Permit struct {
-	Limit, Key string
-	Cost       int
-}
-
-// An Origin is the way on which a call came.
-type Origin string
-
-const (
-	OriginData     Origin = "data"     // the data listener
-	OriginAdmin    Origin = "admin"    // the admin API
-	OriginEmbedded Origin = "embedded" // a program that embeds the scheduler
-	OriginQuery    Origin = "query"    // the scheduler asks about an unknown call
-	OriginWebhook  Origin = "webhook"  // the scheduler tells the end of a call
-)
-
 // A Decision is what a person has decided about an unknown call.
 type Decision struct {
 	At      time.Time
@@ -366,21 +349,6 @@ func (c *Call) snapshot() *Call {
 		stored := *c.Stored
 		s.Stored = &stored
 	}
-	return s
-}
-
-// permits returns the permits that each attempt takes.
-func (c *Call) permits() []Permit {
-	if c.by == nil {
-		return c.Permits
-	}
-	return c.by.permits(c.demand)
-}
-
-// whole returns a copy for readers, with its permits.
-func (c *Call) whole() *Call {
-	s := c.snapshot()
-	s.Permits, s.demand, s.by = c.permits(), nil, nil
 	return s
 }
 
