@@ -352,6 +352,21 @@ func (c *Call) snapshot() *Call {
 	return s
 }
 
+// permits returns the permits that each attempt takes.
+func (c *Call) permits() []Permit {
+	if c.by == nil {
+		return c.Permits
+	}
+	return c.by.permits(c.demand)
+}
+
+// whole returns a copy for readers, with its permits.
+func (c *Call) whole() *Call {
+	s := c.snapshot()
+	s.Permits, s.demand, s.by = c.permits(), nil, nil
+	return s
+}
+
 // told returns a copy for readers. The end of an attempt is told with the state that follows it.
 func (c *Call) told() *Call {
 	s := c.whole()

@@ -24,21 +24,6 @@ const (
 	OriginWebhook  Origin = "webhook"  // the scheduler tells the end of a call
 )
 
-// permits returns the permits that each attempt takes.
-func (c *Call) permits() []Permit {
-	if c.by == nil {
-		return c.Permits
-	}
-	return c.by.permits(c.demand)
-}
-
-// whole returns a copy for readers, with its permits.
-func (c *Call) whole() *Call {
-	s := c.snapshot()
-	s.Permits, s.demand, s.by = c.permits(), nil, nil
-	return s
-}
-
 // pathOf returns a target without its query.
 func pathOf(target string) string {
 	path, _, _ := strings.Cut(target, "?")
