@@ -20,7 +20,7 @@ CREATE VIEW readable AS SELECT id, upstream, state, -rank AS priority,
 	coalesce(attempts ->> '$[#-1].outcome', attempts ->> '$[#-2].outcome') AS outcome, attempts ->> '$[#-1].reason' AS reason
 	FROM current;
 
--- A list of calls of each state comes by id.
+-- A list of the calls of a state comes by id.
 DROP INDEX unsettled;
 CREATE INDEX unsettled ON calls (id, upstream, bytes) WHERE state = 'unknown';
 CREATE INDEX queued ON calls (id) WHERE state = 'waiting';
