@@ -54,9 +54,9 @@ func TestEditIsRefused(t *testing.T) {
 		waiting := submit(t, s, Request{Target: "/b"})
 		go s.Do(t.Context(), Request{Upstream: "api", Target: "/c"})
 		synctest.Wait()
-		calls, err := s.List(t.Context(), Filter{State: Waiting})
-		if err != nil || len(calls) != 2 {
-			t.Fatal(calls, err)
+		page, err := s.List(t.Context(), Filter{States: []State{Waiting}, Oldest: true})
+		if err != nil || len(page.Calls) != 2 {
+			t.Fatal(page, err)
 		}
 		for _, tt := range []struct {
 			id   string
@@ -65,7 +65,7 @@ func TestEditIsRefused(t *testing.T) {
 		}{
 			{"nobody", Edit{Priority: ptr(1)}, NotFound},
 			{sending.ID, Edit{Priority: ptr(1)}, WrongState},
-			{calls[1].ID, Edit{Priority: ptr(1)}, WrongState}, // its caller waits
+			{page.Calls[1].ID, Edit{Priority: ptr(1)}, WrongState}, // its caller waits
 			{waiting.ID, Edit{Priority: ptr(MaxPriority + 1)}, BadRequest},
 			{waiting.ID, Edit{Deadline: ptr(f.start)}, BadRequest},
 			{waiting.ID, Edit{NotBefore: ptr(f.start.Add(time.Hour)), Deadline: ptr(f.start.Add(time.Minute))}, BadRequest},

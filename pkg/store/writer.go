@@ -242,7 +242,7 @@ func (w *writer) commit(batch []*change) error {
 			return w.rollback(err)
 		}
 	}
-	index, err := w.conn.extend()
+	index, err := extend(w.conn)
 	if err != nil {
 		return w.rollback(err)
 	}
