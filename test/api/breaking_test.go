@@ -15,11 +15,11 @@ const landed = "landed.yaml"
 // if there are none.
 func breaking(t *testing.T, before, after string) string {
 	t.Helper()
-	out, err := exec.Command("go", "tool", "-modfile=../../tools/go.mod", "oasdiff", "breaking", "--fail-on", "ERR", before, after).CombinedOutput()
+	out, err := exec.Command("go", "tool", "-modfile=../../tools/go.mod", "oasdiff", "breaking", "--fail-on", "WARN", before, after).CombinedOutput()
 	if err == nil {
 		return ""
 	}
-	if _, ended := err.(*exec.ExitError); !ended || !bytes.Contains(out, []byte("error")) {
+	if _, ended := err.(*exec.ExitError); !ended || !bytes.Contains(out, []byte("changes:")) {
 		t.Fatalf("oasdiff: %v\n%s", err, out)
 	}
 	return string(out)
