@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ import (
 // that they do not name.
 type contract struct {
 	validator.Validator
-	seen map[string]bool // operations by method and path
+	asked []*http.Request
 }
 
 func readContract(t *testing.T, text []byte) *contract {
@@ -45,7 +46,7 @@ func readContract(t *testing.T, text []byte) *contract {
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	return &contract{v, make(map[string]bool)}
+	return &contract{Validator: v}
 }
 
 // ask sends a request, validates it and its answer, and returns the answer.
@@ -87,6 +88,7 @@ func (c *contract) exchange(t *testing.T, method, url, body string, header ...st
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(content))
 	r := request()
+	c.asked = append(c.asked, request())
 	if resp.StatusCode < 400 {
 		_, errs := c.ValidateHttpRequest(r)
 		for _, e := range errs {
@@ -217,5 +219,59 @@ func TestContract(t *testing.T) {
 	want(200, "GET", "/v1/info", "")
 	for _, path := range []string{"/healthz", "/readyz?verbose=true", "/metrics", "/problems/changed_since"} {
 		want(200, "GET", path, "")
+	}
+	c.complete(t)
+}
+
+// complete reports the operations of the document that were not asked for. The stream of
+// events has tests of its own.
+func (c *contract) complete(t *testing.T) {
+	var root struct {
+		Paths map[string]map[string]any
+	}
+	if err := yaml.Unmarshal(readDocument(t), &root); err != nil {
+		t.Fatal(err)
+	}
+	mux, operations := http.NewServeMux(), make(map[string]bool)
+	for path, methods := range root.Paths {
+		for method := range methods {
+			pattern := strings.ToUpper(method) + " " + path
+			operations[pattern] = true
+			mux.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) {})
+		}
+	}
+	delete(operations, "GET /v1/events")
+	for _, r := range c.asked {
+		_, pattern := mux.Handler(r)
+		delete(operations, pattern)
+	}
+	if len(operations) > 0 {
+		t.Errorf("not asked for: %v", operations)
+	}
+}
+
+// TestContractFindsFaults plants an undocumented member and an undocumented route, and a
+// member that is missing.
+func TestContractFindsFaults(t *testing.T) {
+	answers := map[string]string{
+		"/v1/upstreams":     `{"at":"2026-11-21T09:00:00.000000Z","upstreams":[{"name":"pay","state":"up","waiting":0,"sending":0,"unknown":0,"max_waiting":1,"bytes":0}]}`,
+		"/v1/upstreams/pay": `{"name":"pay","state":"up","waiting":0,"sending":0,"unknown":0,"max_waiting":1,"bytes":0,"secret":"x"}`,
+		"/v1/info":          `{"version":"1"}`,
+		"/v1/nothing":       `{}`,
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, answers[r.URL.Path])
+	}))
+	defer s.Close()
+	c := readContract(t, readDocument(t))
+	for path, want := range map[string]string{"/v1/upstreams": "", "/v1/upstreams/pay": "secret", "/v1/info": "missing", "/v1/nothing": "/v1/nothing"} {
+		_, _, faults := c.exchange(t, "GET", s.URL+path, "")
+		if text := strings.Join(faults, "\n"); (want == "") != (text == "") || !strings.Contains(text, want) {
+			t.Errorf("%s: %q, want %q", path, text, want)
+		}
+	}
+	if _, _, faults := c.exchange(t, "POST", s.URL+"/v1/upstreams/pay/pause", `{"because":"x"}`); len(faults) == 0 {
+		t.Error("an undocumented member of a request is not found")
 	}
 }
