@@ -14,9 +14,9 @@ var operations = []struct{ name, method, path, body string }{
 	{"submit", "POST", "/v1/calls", `{"upstream":"a","method":"POST","path":"/evil"}`},
 	{"list", "GET", "/v1/calls", ""},
 	{"get", "GET", "/v1/calls/ID", ""},
-	{"cancel", "DELETE", "/v1/calls/ID", ""},
+	{"cancel", "POST", "/v1/calls/ID/cancel", ""},
 	{"retry", "POST", "/v1/calls/ID/retry", ""},
-	{"resolve", "POST", "/v1/calls/ID/resolve", `{"as":"done","reason":"x"}`},
+	{"resolve", "POST", "/v1/calls/ID/resolve", `{"outcome":"done","attempt":1,"reason":"x"}`},
 	{"events", "GET", "/v1/events", ""},
 	{"upstreams", "GET", "/v1/upstreams", ""},
 	{"pause", "POST", "/v1/upstreams/a/pause", `{"for":"24h"}`},
@@ -263,21 +263,21 @@ var questions = []question{
 	{"id: line break", "GET", "/v1/calls/a%0d%0aX:%20y", "", 404, "not_found"},
 	{"id: markup", "GET", "/v1/calls/%3Cscript%3E", "", 404, "not_found"},
 	{"id: 10,000 bytes", "GET", "/v1/calls/" + strings.Repeat("a", 10_000), "", 404, "not_found"},
-	{"id: cancels an unknown call", "DELETE", "/v1/calls/" + noCall, "", 404, "not_found"},
-	{"id: retries an unknown call", "POST", "/v1/calls/" + noCall + "/retry", "", 404, "not_found"},
-	{"id: resolves an unknown call", "POST", "/v1/calls/" + noCall + "/resolve", `{"as":"done"}`, 404, "not_found"},
+	{"id: cancels an unknown call", "POST", "/v1/calls/" + noCall + "/cancel", "", 404, "not_found"},
+	{"id: retries an unknown call", "POST", "/v1/calls/" + noCall + "/retry", `{"attempt":1}`, 404, "not_found"},
+	{"id: resolves an unknown call", "POST", "/v1/calls/" + noCall + "/resolve", `{"outcome":"done","attempt":1}`, 404, "not_found"},
 	{"id: escaped slash", "GET", "/v1/calls/a%2fretry", "", 404, "not_found"},
 
 	{"list: unknown parameter", "GET", "/v1/calls?where=1", "", 400, "unknown"},
-	{"list: parameter twice", "GET", "/v1/calls?limit=1&page_size=1000", "", 400, "2 times"},
+	{"list: parameter twice", "GET", "/v1/calls?page_size=1&page_size=1000", "", 400, "2 times"},
 	{"list: broken escape", "GET", "/v1/calls?page_size=%zz", "", 400, "query"},
 	{"list: semicolon", "GET", "/v1/calls?page_size=1;cursor=x", "", 400, "query"},
-	{"list: limit zero", "GET", "/v1/calls?page_size=0", "", 400, "limit"},
-	{"list: limit below zero", "GET", "/v1/calls?page_size=-1", "", 400, "limit"},
-	{"list: limit of 1,001", "GET", "/v1/calls?page_size=1001", "", 400, "limit"},
-	{"list: limit beyond int64", "GET", "/v1/calls?page_size=9223372036854775808", "", 400, "limit"},
-	{"list: limit in hexadecimal", "GET", "/v1/calls?page_size=0x10", "", 400, "limit"},
-	{"list: limit with an exponent", "GET", "/v1/calls?page_size=1e3", "", 400, "limit"},
+	{"list: limit zero", "GET", "/v1/calls?page_size=0", "", 400, "page_size"},
+	{"list: limit below zero", "GET", "/v1/calls?page_size=-1", "", 400, "page_size"},
+	{"list: limit of 1,001", "GET", "/v1/calls?page_size=1001", "", 400, "page_size"},
+	{"list: limit beyond int64", "GET", "/v1/calls?page_size=9223372036854775808", "", 400, "page_size"},
+	{"list: limit in hexadecimal", "GET", "/v1/calls?page_size=0x10", "", 400, "page_size"},
+	{"list: limit with an exponent", "GET", "/v1/calls?page_size=1e3", "", 400, "page_size"},
 	{"list: unknown state", "GET", "/v1/calls?state=evil", "", 400, "state"},
 	{"list: state of SQL", "GET", "/v1/calls?state=waiting'--", "", 400, "state"},
 	{"list: unknown upstream", "GET", "/v1/calls?upstream=evil", "", 404, "not configured"},
@@ -311,11 +311,11 @@ var questions = []question{
 	{"resume: unknown limit", "POST", "/v1/upstreams/b/resume", `{"limit":"evil"}`, 404, "evil"},
 	{"resume: list", "POST", "/v1/upstreams/b/resume", `[]`, 400, "object"},
 	{"resume: unknown upstream", "POST", "/v1/upstreams/evil/resume", "", 404, "not configured"},
-	{"resolve: a call that waits", "POST", "/v1/calls/ID/resolve", `{"as":"done","reason":"x"}`, 409, "wrong_state"},
-	{"resolve: unknown state", "POST", "/v1/calls/ID/resolve", `{"as":"evil"}`, 400, ""},
+	{"resolve: a call that waits", "POST", "/v1/calls/ID/resolve", `{"outcome":"done","attempt":1,"reason":"x"}`, 409, "wrong_state"},
+	{"resolve: unknown state", "POST", "/v1/calls/ID/resolve", `{"outcome":"evil","attempt":1}`, 400, ""},
 	{"resolve: no state", "POST", "/v1/calls/ID/resolve", `{}`, 400, ""},
 	{"resolve: no body", "POST", "/v1/calls/ID/resolve", "", 400, "empty"},
-	{"retry: a call that waits", "POST", "/v1/calls/ID/retry", "", 409, "wrong_state"},
+	{"retry: a call that waits", "POST", "/v1/calls/ID/retry", `{"attempt":1}`, 409, "wrong_state"},
 
 	{"path: unknown", "GET", "/v2/calls", "", 404, "no GET"},
 	{"path: debugging", "GET", "/debug/pprof/", "", 404, "no GET"},
@@ -425,7 +425,7 @@ func TestAdmin(t *testing.T) {
 	for _, tt := range questions {
 		f.attack("question: "+tt.name, func(t *testing.T) {
 			w := dial(t, s.admin)
-			io.WriteString(w, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", tt.method, strings.ReplaceAll(tt.path, "ID", held), len(tt.body), tt.body))
+			io.WriteString(w, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", tt.method, strings.ReplaceAll(tt.path, "ID", held), len(tt.body), tt.body))
 			r, _ := w.reply(t, tt.method)
 			if r.status != tt.status || !strings.Contains(r.body, tt.has) || r.status != 307 && strings.Contains(r.header.Get("Content-Type"), "html") {
 				t.Errorf("%d %.300s %v, want %d with %q", r.status, r.body, r.header, tt.status, tt.has)

@@ -173,10 +173,12 @@ func TestEvasion(t *testing.T) {
 	s := start(t, yaml)
 	out := func(t *testing.T, upstream string) int {
 		t.Helper()
-		for _, l := range read[[]struct {
-			Limit string
-			Out   int
-		}](t, ask(t, "GET", s.admin, "/v1/limits?upstream="+upstream, "")) {
+		for _, l := range read[struct {
+			Limits []struct {
+				Limit string
+				Out   int
+			}
+		}](t, ask(t, "GET", s.admin, "/v1/limits?upstream="+upstream, "")).Limits {
 			if l.Limit == "refunds" {
 				return l.Out
 			}

@@ -300,6 +300,9 @@ func tryAsk(method, addr, target, body string, lines ...string) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	if body != "" && strings.HasPrefix(target, "/v1/") {
+		req.Header["Content-Type"] = []string{"application/json"}
+	}
 	for _, line := range lines {
 		name, value, _ := strings.Cut(line, ": ")
 		if name == "Host" {
@@ -329,7 +332,9 @@ func read[T any](t *testing.T, r reply) (v T) {
 // state returns the state of an upstream.
 func (s *sidecar) state(t *testing.T, upstream string) string {
 	t.Helper()
-	for _, u := range read[[]struct{ Name, State string }](t, ask(t, "GET", s.admin, "/v1/upstreams", "")) {
+	for _, u := range read[struct {
+		Upstreams []struct{ Name, State string }
+	}](t, ask(t, "GET", s.admin, "/v1/upstreams", "")).Upstreams {
 		if u.Name == upstream {
 			return u.State
 		}
