@@ -38,8 +38,19 @@ type Call struct {
 	EndedBy    string            `json:"ended_by,omitempty"` // id of the call that ended it, such as a cancel of its order: it is not sent again
 	ETA        time.Time         `json:"eta,omitzero"`       // only while it waits, and not if it is unknown: see WaitingFor
 	Attempts   []Attempt         `json:"attempts"`           // a bounded number: the first, those of unknown outcome, the last
+	Decisions  []Decision        `json:"decisions,omitempty"`
 	WaitingFor *WaitingFor       `json:"waiting_for,omitempty"`
 	Response   *Response         `json:"response,omitempty"`
+}
+
+// A Decision is what a person, or a query, has decided about the call while it was unknown.
+type Decision struct {
+	At              time.Time `json:"at"`
+	By              string    `json:"by,omitempty"`
+	Attempt         int       `json:"attempt"` // the last one at that time
+	As              string    `json:"as"`      // done, failed or not_executed; unknown: sent again
+	Reason          string    `json:"reason,omitempty"`
+	AcceptDuplicate bool      `json:"accept_duplicate,omitempty"` // though the upstream does not recognise the repeat
 }
 
 // An Attempt is one sending of a call on the wire.

@@ -22,6 +22,9 @@ func APICall(c *scheduler.Call) *api.Call {
 		AcceptedAt: c.AcceptedAt, NotBefore: c.NotBefore, Deadline: c.Deadline, FinishedAt: c.FinishedAt, Reason: string(c.Reason), EndedBy: c.EndedBy, ETA: estimate(c.ETA),
 		Attempts: convert(c.Attempts, apiAttempt),
 	}
+	if len(c.Decisions) > 0 {
+		out.Decisions = convert(c.Decisions, apiDecision)
+	}
 	if f := c.WaitingFor; f != nil {
 		out.WaitingFor = &api.WaitingFor{
 			Limit: f.Limit, Key: f.Key, Until: estimate(f.Until), Ahead: f.Ahead, Next: f.Next, Paused: f.Paused, Pause: f.Pause, Late: f.Late, KeysFull: f.KeysFull, Removed: f.Removed,
@@ -35,6 +38,10 @@ func APICall(c *scheduler.Call) *api.Call {
 		out.Response = &api.Response{Status: r.Status, Headers: api.Headers(r.Headers), Body: r.Body, Truncated: r.Truncated}
 	}
 	return out
+}
+
+func apiDecision(d scheduler.Decision) api.Decision {
+	return api.Decision{At: d.At, By: d.By, Attempt: d.Attempt, As: string(d.As), Reason: d.Reason, AcceptDuplicate: d.AcceptDuplicate}
 }
 
 func apiAttempt(a scheduler.Attempt) api.Attempt {
