@@ -63,6 +63,13 @@ func writeCall(w io.Writer, c *client.Call, now time.Time) error {
 		}
 		line("must be sent by", "%s", instantText(c.Deadline, now))
 	}
+	writeHistory(line, c, now)
+	return t.Flush()
+}
+
+// writeHistory writes the permits, the attempts and the decisions of a call, and its next step
+// if it is unknown.
+func writeHistory(line func(name, format string, args ...any), c *client.Call, now time.Time) {
 	for _, p := range c.Permits {
 		text := fmt.Sprintf("%s, cost %d", p.Limit, p.Cost)
 		if p.Key != "" {
@@ -80,7 +87,6 @@ func writeCall(w io.Writer, c *client.Call, now time.Time) error {
 		line("next", "%s", nextText(u, now))
 		line("a repeat", "%s", repeatSafety(u.RepeatIsSafe))
 	}
-	return t.Flush()
 }
 
 // decisionText writes a decision about an unknown call.

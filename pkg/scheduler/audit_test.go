@@ -57,7 +57,7 @@ func TestAudited(t *testing.T) {
 		if err := s.Audited(t.Context(), record, func() error { return refused }); err != error(refused) {
 			t.Errorf("%v, want the error of the action", err)
 		}
-		if all := logged(); len(all) != 3 || all[0].After != "not done: throttler: no" || all[0].Seq <= all[1].Seq {
+		if all := logged(); len(all) != 3 || all[0].After != "not done: no" || all[0].Seq <= all[1].Seq {
 			t.Errorf("an action in vain: %+v", all)
 		}
 		store.full = true

@@ -157,9 +157,9 @@ func TestIndexOfOlderFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alter(t, path, "DROP VIEW readable; DROP VIEW current; ALTER TABLE calls RENAME COLUMN facts TO numbers; DROP TABLE blocks; DROP TABLE terms; DROP TABLE strays; "+
+	alter(t, path, "DROP TABLE audit; DROP VIEW audit_log; DROP VIEW out_now; ALTER TABLE quota DROP COLUMN who; DROP VIEW readable; DROP VIEW current; ALTER TABLE calls RENAME COLUMN facts TO numbers; DROP TABLE blocks; DROP TABLE terms; DROP TABLE strays; "+
 		"DROP INDEX queued; DROP INDEX settled; DROP INDEX unsettled; DELETE FROM meta WHERE name = 'indexed'; DELETE FROM goose_db_version WHERE version_id > 6; "+
-		older[`index "unsettled"`].sql+"; "+older[`index "settled"`].sql+"; "+older[`view "current"`].sql+"; "+older[`view "readable"`].sql)
+		older[`index "unsettled"`].sql+"; "+older[`index "settled"`].sql+"; "+older[`view "current"`].sql+"; "+older[`view "readable"`].sql+"; "+older[`view "out_now"`].sql)
 	d = open(t, path, Options{})
 	if n := len(d.index.look().blocks); n != 1 {
 		t.Errorf("%d blocks were made", n)
