@@ -33,7 +33,7 @@ func TestAPIClient(t *testing.T) {
 	}
 	ended := func(id string) *client.Call {
 		t.Helper()
-		call, err := c.GetCallWithResponse(ctx, id, &client.GetCallParams{Prefer: "wait=30", Include: "response"})
+		call, err := c.GetCallWithResponse(ctx, id, &client.GetCallParams{Prefer: "wait=30", Include: new(client.GetCallParamsInclude("response"))})
 		if err != nil || call.JSON200 == nil {
 			t.Fatalf("%+v, %v", call, err)
 		}
@@ -47,7 +47,7 @@ func TestAPIClient(t *testing.T) {
 	if done := ended(call.Id); done.State != client.StateDone || string(done.Response.BodyBase64) != "paid" || done.FinishedAt.IsZero() {
 		t.Errorf("the call: %+v", done)
 	}
-	list, err := c.ListCallsWithResponse(ctx, &client.ListCallsParams{State: client.ListCallsParamsStateDone, PageSize: 10})
+	list, err := c.ListCallsWithResponse(ctx, &client.ListCallsParams{State: &[]client.ListCallsParamsState{client.ListCallsParamsStateDone}, PageSize: new(10)})
 	if err != nil || len(list.JSON200.Calls) != 1 || list.JSON200.Calls[0].Id != call.Id || list.JSON200.Calls[0].AttemptCount != 1 {
 		t.Errorf("the list: %+v, %v", list, err)
 	}
@@ -57,10 +57,10 @@ func TestAPIClient(t *testing.T) {
 		t.Fatalf("a call without an answer: %+v", lost)
 	}
 	var refused *client.Error
-	if _, err := c.RetryCallWithResponse(ctx, lost.Id, client.Retry{Attempt: 1}); !errors.As(err, &refused) || refused.Problem.Reason != "may_execute_twice" || refused.Status != 422 {
+	if _, err := c.RetryCallWithResponse(ctx, lost.Id, client.Retry{Attempt: 1, Reason: "no idea"}); !errors.As(err, &refused) || refused.Problem.Reason != "may_execute_twice" || refused.Status != 422 {
 		t.Errorf("a blind retry: %v", err)
 	}
-	if _, err := c.ResolveCallWithResponse(ctx, lost.Id, client.Resolution{Outcome: client.OutcomeDone, Attempt: 2}); !errors.As(err, &refused) || refused.Problem.Reason != "changed_since" || refused.Status != 412 {
+	if _, err := c.ResolveCallWithResponse(ctx, lost.Id, client.Resolution{Outcome: client.OutcomeDone, Attempt: 2, Reason: "the bill"}); !errors.As(err, &refused) || refused.Problem.Reason != "changed_since" || refused.Status != 412 {
 		t.Errorf("a decision about another attempt: %v", err)
 	}
 	resolved, err := c.ResolveCallWithResponse(ctx, lost.Id, client.Resolution{Outcome: client.OutcomeFailed, Attempt: 1, Reason: "not in the statement"})
@@ -70,9 +70,15 @@ func TestAPIClient(t *testing.T) {
 	if _, err := c.SubmitCallWithResponse(ctx, nil, client.Submission{Priority: 7}); !errors.As(err, &refused) || len(refused.Problem.Errors) != 3 {
 		t.Errorf("a submission with three faults: %v", err)
 	}
-	paused, err := c.PauseUpstreamWithResponse(ctx, "alipay", client.PauseRequest{For: "1h", Reason: "maintenance"})
-	if err != nil || paused.JSON200.State != "paused" {
-		t.Errorf("paused: %+v, %v", paused, err)
+	paused, err := c.AddPauseWithResponse(ctx, client.PauseRequest{Upstream: "alipay", For: "1h", Reason: "maintenance"})
+	if err != nil || paused.JSON201.Who != "loopback" || paused.JSON201.Reason != "maintenance" {
+		t.Fatalf("paused: %+v, %v", paused, err)
+	}
+	if ended, err := c.EndPauseWithResponse(ctx, paused.JSON201.Id, nil); err != nil || ended.JSON200.Id != paused.JSON201.Id {
+		t.Errorf("the end of the pause: %+v, %v", ended, err)
+	}
+	if log, err := c.ListAuditWithResponse(ctx, &client.ListAuditParams{Action: new("resolve")}); err != nil || len(log.JSON200.Records) != 3 || log.JSON200.Records[0].After != "failed, seen attempt 1" {
+		t.Errorf("the audit: %+v, %v", log, err)
 	}
 	if limits, err := c.ListLimitsWithResponse(ctx, nil); err != nil || limits.JSON200 == nil || len(limits.JSON200.Limits) == 0 {
 		t.Errorf("limits: %+v, %v", limits, err)

@@ -149,6 +149,7 @@ func parameter(p *server.Param) *yaml.Node {
 	if p.Repeated {
 		schema = object("type", text("array"), "items", schema)
 	}
+	set(schema, "x-go-type-skip-optional-pointer", boolean(false)) // the client leaves an absent one out
 	return object("name", text(p.Name), "in", text("query"), "description", text(p.Doc), "schema", schema)
 }
 
