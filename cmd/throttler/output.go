@@ -19,6 +19,10 @@ var forms = []string{"table", "json", "ndjson", "yaml", "name"}
 // outputFlag adds -o.
 func outputFlag(cmd *cobra.Command) {
 	cmd.Flags().StringP("output", "o", "table", "`form` of the output: "+hint.List(forms))
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { // before anything is asked for
+		_, err := formOf(cmd)
+		return err
+	}
 	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -94,7 +94,7 @@ func (s *status) findings(now time.Time) (texts []string, code int) {
 		if s.more {
 			more = " or more"
 		}
-		add(2, "%s%s may have been executed: decide about them (throttler calls list --needs-person); the oldest is unknown for %s", counted(n, "call"), more, durationText(now.Sub(since(&s.decide[0]))))
+		add(2, "%s%s may have been executed and %s a decision (throttler calls list --needs-person); the oldest is unknown for %s", counted(n, "call"), more, verb(n, "need"), durationText(now.Sub(since(&s.decide[0]))))
 	}
 	for _, l := range s.limits {
 		if l.Audit.Margin < 0 {
@@ -132,7 +132,15 @@ func waitText(u *client.Upstream) string {
 	if u.Waiting == 0 {
 		return "nothing waits"
 	}
-	return counted(u.Waiting, "call") + " wait, none is lost"
+	return counted(u.Waiting, "call") + " " + verb(u.Waiting, "wait") + ", none is lost"
+}
+
+// verb returns a verb for a number of things.
+func verb(n int, plural string) string {
+	if n == 1 {
+		return plural + "s"
+	}
+	return plural
 }
 
 // checkStatus writes the line of --check; its error has the exit code and no text.
