@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -210,7 +211,7 @@ func TestOperationsByCaller(t *testing.T) {
 			if err := os.WriteFile(p.file, []byte(yaml(fmt.Sprintf("  sockets: [{user: '%d', role: %s}]\n", os.Getuid(), role))), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if status, body := (adminCaller{p.admin, tokenFor(access.Admin), dialer(without(p.admin))}).ask(t, "POST", "/v1/reload", ""); status != 200 {
+			if status, body := (adminCaller{p.admin, tokenFor(access.Admin), dialer(without(p.admin))}).ask(t, "POST", "/v1/config/reload", ""); status != 200 {
 				t.Fatalf("reload: %d %s", status, body)
 			}
 			checkRows(t, "socket, by its user", adminCaller{base: "http://throttler", client: dialer("unix:" + socket)}, role)
@@ -288,12 +289,12 @@ func TestHostsOffLoopback(t *testing.T) {
 	}{
 		{"Host: evil.example", 421},
 		{"Host: evil.example\nOrigin: http://evil.example", 421},
-		{"Host: throttler.pay.internal:9090", 200},
-		{"Host: " + without(p.admin), 200},
+		{"Host: throttler.pay.internal:9090", 201},
+		{"Host: " + without(p.admin), 201},
 		{"Origin: https://evil.example\nContent-Type: application/x-www-form-urlencoded", 403},
 		{"Sec-Fetch-Site: cross-site", 403},
 	} {
-		if status, body := c.ask(t, "POST", "/v1/upstreams/alipay/pause", `{"for":"1ms"}`, strings.Split(tt.header, "\n")...); status != tt.want {
+		if status, body := c.ask(t, "POST", "/v1/pauses", `{"upstream":"alipay","for":"1h"}`, strings.Split(tt.header, "\n")...); status != tt.want {
 			t.Errorf("%q: %d %s, want %d", tt.header, status, body, tt.want)
 		}
 	}
@@ -325,7 +326,7 @@ func TestRevokedToken(t *testing.T) {
 		if err := os.WriteFile(p.file, []byte(yaml(access)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if status, body := by.ask(t, "POST", "/v1/reload", ""); status != 200 {
+		if status, body := by.ask(t, "POST", "/v1/config/reload", ""); status != 200 {
 			t.Fatalf("reload: %d %s", status, body)
 		}
 	}
@@ -407,7 +408,7 @@ func TestRenewedServerCertificate(t *testing.T) {
 	}
 	second := ca.issue(t, "server", time.Hour)
 	admin := adminCaller{"https://" + addr, tokenFor(access.Admin), dialer(addr)}
-	if status, body := admin.ask(t, "POST", "/v1/reload", ""); status != 200 {
+	if status, body := admin.ask(t, "POST", "/v1/config/reload", ""); status != 200 {
 		t.Fatalf("reload: %d %s", status, body)
 	}
 	if status, got := look(kept); status != 200 || got != serial(first) {
@@ -419,7 +420,7 @@ func TestRenewedServerCertificate(t *testing.T) {
 	if err := os.WriteFile(p.file, []byte(yaml(other.dir)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if status, body := admin.ask(t, "POST", "/v1/reload", ""); status != 200 {
+	if status, body := admin.ask(t, "POST", "/v1/config/reload", ""); status != 200 {
 		t.Fatalf("reload: %d %s", status, body)
 	}
 	if status, _ := look(kept); status != 401 {
@@ -436,10 +437,14 @@ func TestSocketAfterACrash(t *testing.T) {
 	p.kill9()
 	p = launch(t, yaml)
 	c := adminCaller{base: "http://throttler", client: dialer("unix:" + socket)}
-	if status, body := c.ask(t, "POST", "/v1/upstreams/alipay/pause", `{"for":"1ms"}`); status != 200 {
+	if status, body := c.ask(t, "POST", "/v1/pauses", `{"upstream":"alipay","for":"1h"}`); status != 201 {
 		t.Errorf("%d %s", status, body)
 	}
-	if !strings.Contains(p.log.String(), `msg="admin: paused"`) || !strings.Contains(p.log.String(), "by=") {
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(p.log.String(), `msg="admin: pause" by=`+me.Username+" ") {
 		t.Errorf("the log does not name the user of the socket")
 	}
 	file := filepath.Join(t.TempDir(), "second.yaml")

@@ -69,3 +69,33 @@ func (p *process) accepted(t *testing.T, call string) (id string) {
 	}
 	return accepted.ID
 }
+
+// pause asks for a pause, and returns it.
+func (p *process) pause(t *testing.T, body string) (made api.Pause) {
+	t.Helper()
+	if text := p.post(t, "/v1/pauses", body, http.StatusCreated); json.Unmarshal([]byte(text), &made) != nil || made.ID == "" {
+		t.Fatal(text)
+	}
+	return made
+}
+
+// resume ends all pauses of an upstream by a query, and returns them.
+func (p *process) resume(t *testing.T, upstream, query string) (ended []api.Pause) {
+	t.Helper()
+	var all api.Pauses
+	if text := p.body("/v1/pauses"); json.Unmarshal([]byte(text), &all) != nil {
+		t.Fatal(text)
+	}
+	c := adminCaller{base: p.admin, client: http.DefaultClient}
+	for _, pause := range all.Pauses {
+		if pause.Upstream != upstream {
+			continue
+		}
+		// 404: it has ended, or a probe has made another one of it.
+		if status, text := c.ask(t, "DELETE", "/v1/pauses/"+pause.ID+query, ""); status != 200 && status != 404 {
+			t.Fatalf("end of %+v: %d %s", pause, status, text)
+		}
+		ended = append(ended, pause)
+	}
+	return ended
+}

@@ -52,11 +52,9 @@ func TestBreaker(t *testing.T) {
 		t.Error("the log does not tell")
 	}
 	bad.Store(false)
-	resp, err := http.Post(p.admin+"/v1/upstreams/alipay/resume", "application/json", strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
+	if ended := p.resume(t, "alipay", ""); len(ended) != 1 || ended[0].By != "breaker" || !strings.Contains(ended[0].Reason, "10 of the last ") {
+		t.Errorf("the pause of the breaker: %+v", ended)
 	}
-	resp.Body.Close()
 	var states map[string]int
 	p.until(t, "done", func() bool {
 		states = p.states(t)

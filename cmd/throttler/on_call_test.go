@@ -53,16 +53,28 @@ func TestOnCallCommands(t *testing.T) {
 	}
 
 	commands := regexp.MustCompile(`(?m)^curl --json '(.*?)'\s+\$ADMIN(\S+)`).FindAllStringSubmatch(page, -1)
-	if len(commands) < 6 {
-		t.Fatalf("the page has %d commands", len(commands))
+	ends := regexp.MustCompile(`(?m)^curl -X DELETE "\$ADMIN/v1/pauses/ID(\S*)"`).FindAllStringSubmatch(page, -1)
+	if len(commands) < 4 || len(ends) < 2 {
+		t.Fatalf("the page has %d commands, and %d that end a pause", len(commands), len(ends))
 	}
 	soon := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	for _, c := range commands {
-		path := strings.ReplaceAll(c[2], "NAME", "partner")
+		path, status := c[2], http.StatusOK
+		if path == "/v1/pauses" {
+			status = http.StatusCreated
+		}
 		if strings.Contains(path, "ID") {
 			path = strings.ReplaceAll(path, "ID", unknown())
 		}
-		answer := p.post(t, path, regexp.MustCompile(`"until":"[^"]*"`).ReplaceAllString(c[1], `"until":"`+soon+`"`), http.StatusOK)
+		body := regexp.MustCompile(`"until":"[^"]*"`).ReplaceAllString(strings.ReplaceAll(c[1], "NAME", "partner"), `"until":"`+soon+`"`)
+		answer := p.post(t, path, body, status)
+		if path == "/v1/pauses" {
+			for _, end := range ends {
+				if ended := p.resume(t, "partner", end[1]); len(ended) > 1 {
+					t.Errorf("ended: %+v", ended)
+				}
+			}
+		}
 		if reason := regexp.MustCompile(`"reason":"([^"]*)"`).FindStringSubmatch(c[1]); reason != nil && !strings.Contains(answer, reason[1]) {
 			t.Errorf("%s: the answer lacks its reason: %s", c[0], answer)
 		}

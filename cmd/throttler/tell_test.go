@@ -31,11 +31,7 @@ func TestStartTells(t *testing.T) {
 		p.submit(t, path)
 	}
 	<-arrived
-	resp, err := http.Post(p.admin+"/v1/upstreams/alipay/pause", "application/json", strings.NewReader(`{"for":"1h","reason":"maintenance"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
+	pause := p.pause(t, `{"upstream":"alipay","for":"1h","reason":"maintenance"}`)
 	for _, want := range []string{
 		`msg=store file=` + regexp.QuoteMeta(file) + `\n`,
 		`msg=upstream upstream=alipay url=` + regexp.QuoteMeta(url) + ` listen=127.0.0.1:\d+ concurrency=1024 limits="app: 1 per 1h0m0s for each query\(\\"app\\"\), refund: 20 per day when path == \\"/refund\\", parallel: 3 at once"\n`,
@@ -53,6 +49,9 @@ func TestStartTells(t *testing.T) {
 	p = launch(t, yaml)
 	if want := `msg="restored from the store" waiting=3 unknown=1 interrupted=1 pauses=1 idempotency_keys=1` + "\n"; !strings.Contains(p.log.String(), want) {
 		t.Errorf("no %s in the log", want)
+	}
+	if text := p.body("/v1/pauses"); !strings.Contains(text, `[{"id":"`+pause.ID+`","upstream":"alipay","since":`) || !strings.Contains(text, `"by":"person","who":"loopback","reason":"maintenance"}]`) {
+		t.Errorf("the pause of before: %+v; now %s", pause, text)
 	}
 	if _, err := os.Stat(file); err != nil {
 		t.Error(err)

@@ -76,7 +76,7 @@ func TestRemovedUpstream(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), "not known  the upstream, removed\n") {
 			t.Errorf("%v\n%s", err, out)
 		}
-		p.post(t, "/v1/upstreams/old/pause", `{"for":"1h"}`, 200)
+		p.pause(t, `{"upstream":"old","for":"1h"}`)
 		if u := p.upstream(t, "old"); u.PausedUntil.IsZero() {
 			t.Errorf("it is not paused: %+v", u)
 		}
@@ -86,7 +86,7 @@ func TestRemovedUpstream(t *testing.T) {
 	p.exit(t)
 	p = launch(t, yaml)
 	looks(p)
-	p.post(t, "/v1/upstreams/old/resume", "", 200)
+	p.resume(t, "old", "")
 	if err := os.WriteFile(p.file, []byte(yaml+fmt.Sprintf("  old: {listen: 127.0.0.1:0, url: %s, limits: [{name: app, calls: 500, window: 1s}]}\n", old)), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestBacklogOnDisk(t *testing.T) {
 	near("the last call, by its upstream,", p.upstream(t, "alipay").ETA, calls)
 	seen, cursor, last := 0, "", ""
 	for more := true; more; more = cursor != "" {
-		page := p.page(t, "state=waiting&page_size=1000&cursor="+cursor)
+		page := p.page(t, "state=waiting&order=oldest&page_size=1000&cursor="+cursor)
 		for _, c := range page.Calls {
 			if c.State != api.Waiting || c.ETA.IsZero() || c.WaitingFor == nil || c.WaitingFor.Limit != "app" {
 				t.Fatalf("call %d: %+v", seen, c)
@@ -170,11 +170,8 @@ func TestBacklogOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	near("the last call", call.ETA, calls)
-	var paused api.Upstream
-	if err := json.Unmarshal([]byte(p.post(t, "/v1/upstreams/alipay/pause", `{"for":"10h"}`, 200)), &paused); err != nil {
-		t.Fatal(err)
-	}
-	near("the last call after a pause", paused.ETA, calls+6000)
+	p.pause(t, `{"upstream":"alipay","for":"10h"}`)
+	near("the last call after a pause", p.upstream(t, "alipay").ETA, calls+6000)
 }
 
 // submitTo hands a durable call over.

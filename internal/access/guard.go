@@ -157,7 +157,7 @@ func find(r *http.Request, rules *config.Access, now time.Time) (Caller, *Error)
 		}
 	}
 	if rules.Anyone != "" {
-		return Caller{Role: Role(rules.Anyone)}, nil
+		return Caller{Role: Role(rules.Anyone), Via: "anyone"}, nil
 	}
 	return Caller{}, &Error{Reason: Unauthenticated, Detail: "the request shows no caller; send Authorization: Bearer with a token of access.tokens, or come with a client certificate or by a socket that access names"}
 }

@@ -128,7 +128,7 @@ func TestCallers(t *testing.T) {
 		"another scheme":                    {callers(), request(far, "Basic viewer"), Caller{}, Unauthenticated},
 		"the hash of a token":               {callers(), request(far, fmt.Sprintf("Bearer %x", sha256.Sum256([]byte("viewer")))), Caller{}, Unauthenticated},
 		"two tokens":                        {callers(), request(far, "Bearer viewer", "Bearer viewer"), Caller{}, Unauthenticated},
-		"anyone":                            {open, request(far), Caller{Role: Viewer}, "ok"},
+		"anyone":                            {open, request(far), Caller{Role: Viewer, Via: "anyone"}, "ok"},
 		"anyone with a wrong token":         {open, request(far, "Bearer x"), Caller{}, Unauthenticated},
 		"anyone with a token":               {open, request(far, "Bearer admin"), Caller{"admin", Admin, "token"}, "ok"},
 		"a section without callers":         {&config.Access{}, request(near), Caller{}, Unauthenticated},

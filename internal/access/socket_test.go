@@ -93,7 +93,7 @@ func TestSocketCallers(t *testing.T) {
 		"first":          {&config.Access{Sockets: []config.Socket{{ID: uid + 1, Role: "admin"}, {Group: true, ID: gid, Role: "viewer"}, {ID: uid, Role: "admin"}}}, Caller{me.Username, Viewer, "socket"}},
 		"another user":   {&config.Access{Sockets: []config.Socket{{ID: uid + 1, Role: "admin"}}}, Caller{}},
 		"another group":  {&config.Access{Sockets: []config.Socket{{Group: true, ID: 4_000_000_000, Role: "admin"}}}, Caller{}},
-		"anyone, beside": {&config.Access{Anyone: "viewer", Sockets: []config.Socket{{ID: uid + 1, Role: "admin"}}}, Caller{Role: Viewer}},
+		"anyone, beside": {&config.Access{Anyone: "viewer", Sockets: []config.Socket{{ID: uid + 1, Role: "admin"}}}, Caller{Role: Viewer, Via: "anyone"}},
 	} {
 		admitted, leave, err := NewGuard(tt.rules).Admit(r, Read)
 		if (err == nil) != (tt.want != Caller{}) {

@@ -50,9 +50,13 @@ var golden = []struct {
 	{"resolution", Resolution{Outcome: "done", Attempt: 2, Reason: "the bank says so"}, Resolution{Outcome: "not_executed", Attempt: 1}},
 	{"upstream", fullUpstream, Upstream{Name: "pay", State: "up"}},
 	{"upstreams", Upstreams{At: at(9), Upstreams: []Upstream{fullUpstream}}, Upstreams{Upstreams: []Upstream{}}},
-	{"pause_request", PauseRequest{Limit: "app", Key: "a", Until: at(9), For: "5m", Reason: "maintenance"}, PauseRequest{}},
+	{"pause_request", PauseRequest{Upstream: "pay", Limit: "app", Key: "a", Until: at(9), For: "5m", Reason: "maintenance"}, PauseRequest{Upstream: "pay"}},
 	{"limit_pause", fullLimitPause, LimitPause{}},
-	{"resume_request", ResumeRequest{Limit: "app", Key: "a"}, ResumeRequest{}},
+	{"pause", fullPause, Pause{ID: "p1", Upstream: "pay", By: "restart"}},
+	{"pauses", Pauses{At: at(9), Pauses: []Pause{fullPause}}, Pauses{Pauses: []Pause{}}},
+	{"edit", Edit{Priority: new(50), NotBefore: new(at(2)), Deadline: new(at(3)), Reason: "the customer waits"}, Edit{}},
+	{"audit_log", AuditLog{Records: []AuditRecord{fullRecord}, Next: "7"}, AuditLog{Records: []AuditRecord{}}},
+	{"audit_record", fullRecord, AuditRecord{Seq: 1, At: at(9), Actor: "loopback", Action: "reload"}},
 	{"reload", Reload{DryRun: true, Changes: []Change{fullChange}}, Reload{Changes: []Change{}}},
 	{"change", fullChange, Change{Path: "upstreams.pay.url", Kind: "changed"}},
 	{"limit", fullLimit, Limit{}},
@@ -79,6 +83,8 @@ var (
 	fullAttempt    = Attempt{N: 2, SentAt: at(1), EndedAt: at(2), Status: 500, Outcome: "unknown", Reason: "status >= 500", Resolved: true}
 	fullResponse   = Response{Status: 200, Headers: Headers{"Content-Type": {"text/html"}, "X-A": {"1", "2"}}, Body: []byte("<paid>"), Truncated: true}
 	fullLimitPause = LimitPause{Limit: "app", Key: "a", Until: at(9), Pause: "by an operator: maintenance"}
+	fullPause      = Pause{ID: "p1", Upstream: "pay", Limit: "app", Key: "a", Since: at(7), Until: at(9), By: "answer", Who: "oncall", Reason: "status == 429", Status: 429}
+	fullRecord     = AuditRecord{Seq: 7, At: at(9), Actor: "oncall", Role: "operator", Via: "token 10.0.0.7:51234", Action: "resolve", Upstream: "pay", Call: "c1", Limit: "app", Key: "a", Before: "unknown after attempt 1", After: "done, seen attempt 1", Reason: "seen in the statement"}
 	fullKey        = Key{Key: "a", Free: 1, Out: 2, InFlight: 3, Late: 1, NextBack: at(8), WaitingPermits: 4, PausedUntil: at(9)}
 	fullRoute      = Route{Keys: map[string]string{"app": "a", "day": ""}, Costs: map[string]int{"app": 3}, Flow: "gold", Weighted: true}
 	fullDecision   = Decision{At: at(9), By: "oncall", Attempt: 1, As: "not_executed", Reason: "not in the statement"}

@@ -20,7 +20,7 @@ func callerName(r *http.Request) string {
 // audited records a change that a caller asks for, and makes it.
 func audited(a *Admin, r *http.Request, record scheduler.AuditRecord, do func() error) error {
 	caller := access.From(r.Context())
-	record.Actor, record.Role, record.Via = callerName(r), string(caller.Role), cmp.Or(caller.Via, "loopback")
+	record.Actor, record.Role, record.Via = callerName(r), string(caller.Role), caller.Via
 	if r.RemoteAddr != "" && r.RemoteAddr != "@" {
 		record.Via += " " + r.RemoteAddr
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
@@ -174,4 +175,30 @@ func (r *rig) upstream(t *testing.T) scheduler.UpstreamStatus {
 		t.Fatal(err)
 	}
 	return all[0]
+}
+
+// submit submits a call by the admin API.
+func (r *rig) submit(t *testing.T, body string, header ...string) (call api.Call) {
+	t.Helper()
+	resp, got := send(t, "POST", r.admin.URL+"/v1/calls", body, header...)
+	if err := json.Unmarshal([]byte(got), &call); err != nil || resp.StatusCode != 202 {
+		t.Fatalf("submit %s: %d %s", body, resp.StatusCode, got)
+	}
+	return call
+}
+
+// audit returns the records of a filter, the newest first.
+func (r *rig) audit(t *testing.T, query string) []api.AuditRecord {
+	t.Helper()
+	return read[api.AuditLog](t, r.admin.URL+"/v1/audit"+query).Records
+}
+
+// read gets a resource.
+func read[T any](t *testing.T, url string, header ...string) (v T) {
+	t.Helper()
+	resp, body := send(t, "GET", url, "", header...)
+	if err := json.Unmarshal([]byte(body), &v); err != nil || resp.StatusCode != 200 {
+		t.Fatalf("GET %s: %d %s", url, resp.StatusCode, body)
+	}
+	return v
 }

@@ -127,11 +127,7 @@ access:
 		"admin: 127.0.0.1:9090 → 127.0.0.1:9090, unix:/run/a.sock; stays as it is until a restart",
 		"monitor: new, 127.0.0.1:9091; stays as it is until a restart",
 	}
-	var got []string
-	for _, c := range configs[0].Diff(configs[1]) {
-		got = append(got, c.String())
-	}
-	if !slices.Equal(got, want) {
+	if got := lines(configs[0].Diff(configs[1])); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }

@@ -9,18 +9,29 @@ import (
 	"testing"
 )
 
-// operations are all of the admin API. ID stands for a call that waits.
+// operations are all of the admin API. ID stands for a call that waits, PAUSE for the pause
+// that it waits for.
 var operations = []struct{ name, method, path, body string }{
 	{"submit", "POST", "/v1/calls", `{"upstream":"a","method":"POST","path":"/evil"}`},
 	{"list", "GET", "/v1/calls", ""},
 	{"get", "GET", "/v1/calls/ID", ""},
+	{"response", "GET", "/v1/calls/ID/response", ""},
 	{"cancel", "POST", "/v1/calls/ID/cancel", ""},
-	{"retry", "POST", "/v1/calls/ID/retry", ""},
+	{"retry", "POST", "/v1/calls/ID/retry", `{"attempt":1,"accept_duplicate":true,"reason":"x"}`},
 	{"resolve", "POST", "/v1/calls/ID/resolve", `{"outcome":"done","attempt":1,"reason":"x"}`},
+	{"ask", "POST", "/v1/calls/ID/ask", ""},
+	{"edit", "PATCH", "/v1/calls/ID", `{"priority":1}`},
+	{"bulk", "POST", "/v1/calls/bulk", `{"action":"cancel","filter":{"calls":["ID"]}}`},
 	{"events", "GET", "/v1/events", ""},
 	{"upstreams", "GET", "/v1/upstreams", ""},
-	{"pause", "POST", "/v1/upstreams/a/pause", `{"for":"24h"}`},
-	{"resume", "POST", "/v1/upstreams/held/resume", ""},
+	{"upstream", "GET", "/v1/upstreams/a", ""},
+	{"pauses", "GET", "/v1/pauses", ""},
+	{"pause", "POST", "/v1/pauses", `{"upstream":"a","for":"24h"}`},
+	{"resume", "DELETE", "/v1/pauses/PAUSE", ""},
+	{"limit", "GET", "/v1/upstreams/b/limits/one", ""},
+	{"audit", "GET", "/v1/audit", ""},
+	{"info", "GET", "/v1/info", ""},
+	{"problem", "GET", "/problems/full", ""},
 	{"limits", "GET", "/v1/limits", ""},
 	{"reload", "POST", "/v1/config/reload", ""},
 	{"metrics", "GET", "/metrics", ""},
@@ -40,16 +51,16 @@ var foreigners = []struct {
 	{"from a sandbox", 403, got("Origin: null")},
 }
 
-// callers send a pause of upstream b; 200 is the status of a program.
+// callers send a pause of upstream b; 201 is the status of a program.
 var callers = []struct {
 	name   string
 	status int
 	lines  []string
 }{
-	{"name of the listener", 200, got("Host: localhost:9090")},
-	{"name in upper case with a dot", 200, got("Host: LocalHost.:9090")},
-	{"loopback address", 200, got("Host: 127.9.9.9")},
-	{"loopback address of IPv6", 200, got("Host: [::1]:9090")},
+	{"name of the listener", 201, got("Host: localhost:9090")},
+	{"name in upper case with a dot", 201, got("Host: LocalHost.:9090")},
+	{"loopback address", 201, got("Host: 127.9.9.9")},
+	{"loopback address of IPv6", 201, got("Host: [::1]:9090")},
 	{"mapped loopback address", 421, got("Host: [::ffff:10.0.0.1]:9090")},
 	{"name that begins alike", 421, got("Host: localhost.evil.example")},
 	{"name that ends alike", 421, got("Host: evil.localhost")},
@@ -64,9 +75,9 @@ var callers = []struct {
 	{"address of the network", 421, got("Host: 192.168.0.1")},
 	{"address of metadata", 421, got("Host: 169.254.169.254")},
 	{"full-width digits", 421, got("Host: \uff11\uff12\uff17.0.0.1")},
-	{"own origin", 200, got("Host: localhost:9090", "Origin: http://localhost:9090")},
-	{"own origin, same by the browser", 200, got("Host: localhost:9090", "Origin: http://localhost:9090", "Sec-Fetch-Site: same-origin")},
-	{"typed into a browser", 200, got("Sec-Fetch-Site: none")},
+	{"own origin", 201, got("Host: localhost:9090", "Origin: http://localhost:9090")},
+	{"own origin, same by the browser", 201, got("Host: localhost:9090", "Origin: http://localhost:9090", "Sec-Fetch-Site: same-origin")},
+	{"typed into a browser", 201, got("Sec-Fetch-Site: none")},
 	{"origin of another port", 403, got("Host: localhost:9090", "Origin: http://localhost:3000")},
 	{"origin that begins alike", 403, got("Origin: http://localhost.evil.example")},
 	{"origin that is none", 403, got("Origin: x")},
@@ -264,20 +275,20 @@ var questions = []question{
 	{"id: markup", "GET", "/v1/calls/%3Cscript%3E", "", 404, "not_found"},
 	{"id: 10,000 bytes", "GET", "/v1/calls/" + strings.Repeat("a", 10_000), "", 404, "not_found"},
 	{"id: cancels an unknown call", "POST", "/v1/calls/" + noCall + "/cancel", "", 404, "not_found"},
-	{"id: retries an unknown call", "POST", "/v1/calls/" + noCall + "/retry", `{"attempt":1}`, 404, "not_found"},
-	{"id: resolves an unknown call", "POST", "/v1/calls/" + noCall + "/resolve", `{"outcome":"done","attempt":1}`, 404, "not_found"},
+	{"id: retries an unknown call", "POST", "/v1/calls/" + noCall + "/retry", `{"attempt":1,"reason":"x"}`, 404, "not_found"},
+	{"id: resolves an unknown call", "POST", "/v1/calls/" + noCall + "/resolve", `{"outcome":"done","attempt":1,"reason":"x"}`, 404, "not_found"},
 	{"id: escaped slash", "GET", "/v1/calls/a%2fretry", "", 404, "not_found"},
 
 	{"list: unknown parameter", "GET", "/v1/calls?where=1", "", 400, "unknown"},
 	{"list: parameter twice", "GET", "/v1/calls?page_size=1&page_size=1000", "", 400, "2 times"},
 	{"list: broken escape", "GET", "/v1/calls?page_size=%zz", "", 400, "query"},
 	{"list: semicolon", "GET", "/v1/calls?page_size=1;cursor=x", "", 400, "query"},
-	{"list: limit zero", "GET", "/v1/calls?page_size=0", "", 400, "page_size"},
-	{"list: limit below zero", "GET", "/v1/calls?page_size=-1", "", 400, "page_size"},
-	{"list: limit of 1,001", "GET", "/v1/calls?page_size=1001", "", 400, "page_size"},
-	{"list: limit beyond int64", "GET", "/v1/calls?page_size=9223372036854775808", "", 400, "page_size"},
-	{"list: limit in hexadecimal", "GET", "/v1/calls?page_size=0x10", "", 400, "page_size"},
-	{"list: limit with an exponent", "GET", "/v1/calls?page_size=1e3", "", 400, "page_size"},
+	{"list: page size zero", "GET", "/v1/calls?page_size=0", "", 400, "page_size"},
+	{"list: page size below zero", "GET", "/v1/calls?page_size=-1", "", 400, "page_size"},
+	{"list: page size of 1,001", "GET", "/v1/calls?page_size=1001", "", 400, "page_size"},
+	{"list: page size beyond int64", "GET", "/v1/calls?page_size=9223372036854775808", "", 400, "page_size"},
+	{"list: page size in hexadecimal", "GET", "/v1/calls?page_size=0x10", "", 400, "page_size"},
+	{"list: page size with an exponent", "GET", "/v1/calls?page_size=1e3", "", 400, "page_size"},
 	{"list: unknown state", "GET", "/v1/calls?state=evil", "", 400, "state"},
 	{"list: state of SQL", "GET", "/v1/calls?state=waiting'--", "", 400, "state"},
 	{"list: unknown upstream", "GET", "/v1/calls?upstream=evil", "", 404, "not configured"},
@@ -291,31 +302,48 @@ var questions = []question{
 	{"events: unknown upstream", "GET", "/v1/events?upstream=evil", "", 404, "not configured"},
 	{"events: unknown call", "GET", "/v1/events?call=" + noCall, "", 404, "not_found"},
 
-	{"pause: no body", "POST", "/v1/upstreams/b/pause", "", 400, "empty"},
-	{"pause: no end", "POST", "/v1/upstreams/b/pause", `{}`, 400, "missing"},
-	{"pause: two ends", "POST", "/v1/upstreams/b/pause", `{"for":"1s","until":"2200-01-01T00:00:00Z"}`, 400, "both"},
-	{"pause: below zero", "POST", "/v1/upstreams/b/pause", `{"for":"-1s"}`, 400, "positive"},
-	{"pause: zero", "POST", "/v1/upstreams/b/pause", `{"for":"0s"}`, 400, "positive"},
-	{"pause: no unit", "POST", "/v1/upstreams/b/pause", `{"for":"10"}`, 400, "positive"},
-	{"pause: number", "POST", "/v1/upstreams/b/pause", `{"for":10}`, 400, "for"},
-	{"pause: 300 years", "POST", "/v1/upstreams/b/pause", `{"for":"2628000h"}`, 400, "positive"},
-	{"pause: not a number", "POST", "/v1/upstreams/b/pause", `{"for":"NaNs"}`, 400, "positive"},
-	{"pause: until yesterday", "POST", "/v1/upstreams/b/pause", `{"until":"2020-01-01T00:00:00Z"}`, 400, "passed"},
-	{"pause: until the year 0", "POST", "/v1/upstreams/b/pause", `{"until":"0000-01-01T00:00:00Z"}`, 400, "passed"},
-	{"pause: unknown limit", "POST", "/v1/upstreams/b/pause", `{"for":"1h","limit":"evil"}`, 404, "evil"},
-	{"pause: key without a limit", "POST", "/v1/upstreams/b/pause", `{"for":"1h","key":"k"}`, 400, "without a limit"},
-	{"pause: key of a limit without keys", "POST", "/v1/upstreams/b/pause", `{"for":"1h","limit":"one","key":"k"}`, 400, ""},
-	{"pause: unknown member", "POST", "/v1/upstreams/b/pause", `{"for":"1h","upstream":"a"}`, 400, "unknown"},
-	{"pause: unknown upstream", "POST", "/v1/upstreams/evil/pause", `{"for":"1h"}`, 404, "not configured"},
-	{"pause: upstream with an escaped slash", "POST", "/v1/upstreams/b%2fpause/pause", `{"for":"1h"}`, 404, "not configured"},
-	{"resume: unknown limit", "POST", "/v1/upstreams/b/resume", `{"limit":"evil"}`, 404, "evil"},
-	{"resume: list", "POST", "/v1/upstreams/b/resume", `[]`, 400, "object"},
-	{"resume: unknown upstream", "POST", "/v1/upstreams/evil/resume", "", 404, "not configured"},
+	{"pause: no body", "POST", "/v1/pauses", "", 400, "empty"},
+	{"pause: no end", "POST", "/v1/pauses", `{"upstream":"b"}`, 400, "missing"},
+	{"pause: two ends", "POST", "/v1/pauses", `{"upstream":"b","for":"1s","until":"2200-01-01T00:00:00Z"}`, 400, "both"},
+	{"pause: below zero", "POST", "/v1/pauses", `{"upstream":"b","for":"-1s"}`, 400, "positive"},
+	{"pause: zero", "POST", "/v1/pauses", `{"upstream":"b","for":"0s"}`, 400, "positive"},
+	{"pause: no unit", "POST", "/v1/pauses", `{"upstream":"b","for":"10"}`, 400, "positive"},
+	{"pause: number", "POST", "/v1/pauses", `{"upstream":"b","for":10}`, 400, "for"},
+	{"pause: 300 years", "POST", "/v1/pauses", `{"upstream":"b","for":"2628000h"}`, 400, "positive"},
+	{"pause: not a number", "POST", "/v1/pauses", `{"upstream":"b","for":"NaNs"}`, 400, "positive"},
+	{"pause: until yesterday", "POST", "/v1/pauses", `{"upstream":"b","until":"2020-01-01T00:00:00Z"}`, 400, "passed"},
+	{"pause: until the year 0", "POST", "/v1/pauses", `{"upstream":"b","until":"0000-01-01T00:00:00Z"}`, 400, "passed"},
+	{"pause: unknown limit", "POST", "/v1/pauses", `{"upstream":"b","for":"1h","limit":"evil"}`, 404, "evil"},
+	{"pause: key without a limit", "POST", "/v1/pauses", `{"upstream":"b","for":"1h","key":"k"}`, 400, "without a limit"},
+	{"pause: key of a limit without keys", "POST", "/v1/pauses", `{"upstream":"b","for":"1h","limit":"one","key":"k"}`, 400, ""},
+	{"pause: unknown member", "POST", "/v1/pauses", `{"upstream":"b","for":"1h","all":true}`, 400, "unknown"},
+	{"pause: unknown upstream", "POST", "/v1/pauses", `{"upstream":"evil","for":"1h"}`, 404, "not configured"},
+	{"pause: upstream with a slash", "POST", "/v1/pauses", `{"upstream":"b/pause","for":"1h"}`, 404, "not configured"},
+	{"pause: no upstream", "POST", "/v1/pauses", `{"for":"1h"}`, 400, "upstream is missing"},
+	{"pause: escape as a reason", "POST", "/v1/pauses", `{"upstream":"b","reason":"\u001b[2J","for":"1h"}`, 400, "control"},
+	{"resume: unknown pause", "DELETE", "/v1/pauses/evil", "", 404, "there is no pause"},
+	{"resume: all pauses", "DELETE", "/v1/pauses", "", 405, "GET"},
+	{"resume: pause of SQL", "DELETE", "/v1/pauses/'%20OR%201=1--", "", 404, "there is no pause"},
+	{"resume: line break as a reason", "DELETE", "/v1/pauses/PAUSE?reason=a%0ab", "", 400, "control"},
+	{"resume: another id as a parameter", "DELETE", "/v1/pauses/PAUSE?id=x", "", 400, "unknown"},
 	{"resolve: a call that waits", "POST", "/v1/calls/ID/resolve", `{"outcome":"done","attempt":1,"reason":"x"}`, 409, "wrong_state"},
-	{"resolve: unknown state", "POST", "/v1/calls/ID/resolve", `{"outcome":"evil","attempt":1}`, 400, ""},
-	{"resolve: no state", "POST", "/v1/calls/ID/resolve", `{}`, 400, ""},
+	{"resolve: unknown outcome", "POST", "/v1/calls/ID/resolve", `{"outcome":"evil","attempt":1,"reason":"x"}`, 400, "/outcome"},
+	{"resolve: no outcome", "POST", "/v1/calls/ID/resolve", `{}`, 400, "/reason"},
 	{"resolve: no body", "POST", "/v1/calls/ID/resolve", "", 400, "empty"},
-	{"retry: a call that waits", "POST", "/v1/calls/ID/retry", `{"attempt":1}`, 409, "wrong_state"},
+	{"resolve: attempt below zero", "POST", "/v1/calls/ID/resolve", `{"outcome":"done","attempt":-1,"reason":"x"}`, 400, "/attempt"},
+	{"ask: a call that waits", "POST", "/v1/calls/ID/ask", "", 409, "wrong_state"},
+	{"edit: nothing", "PATCH", "/v1/calls/ID", `{}`, 400, "nothing is to be changed"},
+	{"edit: priority beyond all", "PATCH", "/v1/calls/ID", `{"priority":101}`, 400, "101"},
+	{"edit: another target", "PATCH", "/v1/calls/ID", `{"target":"/evil"}`, 400, "unknown field"},
+	{"bulk: no filter", "POST", "/v1/calls/bulk", `{"action":"cancel","filter":{}}`, 400, "/filter"},
+	{"bulk: unknown action", "POST", "/v1/calls/bulk", `{"action":"submit","filter":{"upstream":"b"}}`, 400, "/action"},
+	{"audit: unknown parameter", "GET", "/v1/audit?where=1", "", 400, "unknown"},
+	{"audit: cursor of SQL", "GET", "/v1/audit?cursor='%3BDROP%20TABLE%20audit--", "", 400, "cursor"},
+	{"audit: cursor below zero", "GET", "/v1/audit?cursor=-1", "", 400, "cursor"},
+	{"audit: actor of SQL", "GET", "/v1/audit?actor='%20OR%201=1--", "", 200, `{"records":[]}`},
+	{"list: number of SQL", "GET", "/v1/calls?number='%20OR%201=1--", "", 200, `{"calls":[]}`},
+	{"list: wildcards in a prefix", "GET", "/v1/calls?path_prefix=%25", "", 200, `{"calls":[]}`},
+	{"retry: a call that waits", "POST", "/v1/calls/ID/retry", `{"attempt":1,"accept_duplicate":true,"reason":"x"}`, 409, "wrong_state"},
 
 	{"path: unknown", "GET", "/v2/calls", "", 404, "no GET"},
 	{"path: debugging", "GET", "/debug/pprof/", "", 404, "no GET"},
@@ -329,8 +357,8 @@ var questions = []question{
 	{"method: OPTIONS", "OPTIONS", "/v1/calls", "", 405, "GET"},
 	{"method: TRACE", "TRACE", "/v1/calls", "", 405, "GET"},
 	{"method: reload by GET", "GET", "/v1/config/reload", "", 405, "POST"},
-	{"method: pause by GET", "GET", "/v1/upstreams/b/pause", "", 405, "POST"},
-	{"method: override by a field", "GET", "/v1/upstreams/b/resume?_method=POST", "", 405, "POST"},
+	{"method: pause by PUT", "PUT", "/v1/pauses", "", 405, "POST"},
+	{"method: override by a field", "GET", "/v1/pauses?_method=POST", "", 400, "unknown"},
 	{"method: metrics by POST", "POST", "/metrics", "", 405, "GET"},
 }
 
@@ -342,11 +370,10 @@ func TestAdmin(t *testing.T) {
 	s := start(t, "  a: {listen: '127.0.0.1:0', hosts: [payments.internal], max_body: 64KiB, url: 'http://"+p.addr+"'}\n"+
 		"  b: {url: 'http://"+p.addr+"', limits: [{name: one, calls: 1, window: 1h}]}\n"+
 		"  held: {url: 'http://"+p.addr+"', callbacks: {shop: {url: 'http://"+p.addr+"', secret: env:SHOP}}}\n", "SHOP=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-	if r := ask(t, "POST", s.admin, "/v1/upstreams/held/pause", `{"for":"24h"}`); r.status != 200 {
-		t.Fatalf("%+v", r)
-	}
 	type call struct{ ID, State string }
+	pause := read[call](t, ask(t, "POST", s.admin, "/v1/pauses", `{"upstream":"held","for":"24h"}`)).ID
 	held := read[call](t, ask(t, "POST", s.admin, "/v1/calls", `{"upstream":"held","method":"GET","path":"/held"}`)).ID
+	fill := strings.NewReplacer("ID", held, "PAUSE", pause).Replace
 	// unharmed fails the case if the attack has changed something.
 	unharmed := func(t *testing.T) {
 		t.Helper()
@@ -364,7 +391,7 @@ func TestAdmin(t *testing.T) {
 	for _, op := range operations {
 		for _, from := range foreigners {
 			f.attack(op.name+" "+from.name, func(t *testing.T) {
-				r := ask(t, op.method, s.admin, strings.ReplaceAll(op.path, "ID", held), op.body, from.lines...)
+				r := ask(t, op.method, s.admin, fill(op.path), fill(op.body), from.lines...)
 				if r.status != from.status || r.header.Get("Cross-Origin-Resource-Policy") != "same-origin" || r.header.Get("X-Content-Type-Options") != "nosniff" || r.header.Get("Access-Control-Allow-Origin") != "" {
 					t.Errorf("%+v", r)
 				}
@@ -374,9 +401,9 @@ func TestAdmin(t *testing.T) {
 	}
 	for _, tt := range callers {
 		f.attack("caller: "+tt.name, func(t *testing.T) {
-			ask(t, "POST", s.admin, "/v1/upstreams/b/resume", "")
-			r := ask(t, "POST", s.admin, "/v1/upstreams/b/pause", `{"for":"1h"}`, tt.lines...)
-			if paused := s.state(t, "b") == "paused"; r.status != tt.status || paused != (tt.status == 200) {
+			resume(t, s, "b")
+			r := ask(t, "POST", s.admin, "/v1/pauses", `{"upstream":"b","for":"1h"}`, tt.lines...)
+			if paused := s.state(t, "b") == "paused"; r.status != tt.status || paused != (tt.status == 201) {
 				t.Errorf("%d, want %d; paused %v: %s", r.status, tt.status, paused, r.body)
 			}
 		})
@@ -421,11 +448,11 @@ func TestAdmin(t *testing.T) {
 			p.check(t)
 		})
 	}
-	ask(t, "POST", s.admin, "/v1/upstreams/b/resume", "")
+	resume(t, s, "b")
 	for _, tt := range questions {
 		f.attack("question: "+tt.name, func(t *testing.T) {
 			w := dial(t, s.admin)
-			io.WriteString(w, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", tt.method, strings.ReplaceAll(tt.path, "ID", held), len(tt.body), tt.body))
+			io.WriteString(w, fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", tt.method, fill(tt.path), len(tt.body), tt.body))
 			r, _ := w.reply(t, tt.method)
 			if r.status != tt.status || !strings.Contains(r.body, tt.has) || r.status != 307 && strings.Contains(r.header.Get("Content-Type"), "html") {
 				t.Errorf("%d %.300s %v, want %d with %q", r.status, r.body, r.header, tt.status, tt.has)
@@ -438,6 +465,21 @@ func TestAdmin(t *testing.T) {
 	}
 	events(t, f, s)
 	metrics(t, f, s, p)
+}
+
+// resume ends all pauses of an upstream.
+func resume(t *testing.T, s *sidecar, upstream string) {
+	t.Helper()
+	type pauses struct {
+		Pauses []struct{ ID, Upstream string }
+	}
+	for _, p := range read[pauses](t, ask(t, "GET", s.admin, "/v1/pauses", "")).Pauses {
+		if p.Upstream == upstream {
+			if r := ask(t, "DELETE", s.admin, "/v1/pauses/"+p.ID, ""); r.status != 200 {
+				t.Fatalf("%+v", r)
+			}
+		}
+	}
 }
 
 // events attacks the streams of events.

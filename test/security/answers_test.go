@@ -349,12 +349,13 @@ func TestAnswers(t *testing.T) {
 				if next.status != 503 || next.outcome() != "not_executed" {
 					t.Errorf("the next client got %d, %s; want 503, not_executed", next.status, next.outcome())
 				}
-				for _, u := range read[struct {
+				type upstreams struct {
 					Upstreams []struct {
 						Name        string
 						PausedUntil time.Time `json:"paused_until"`
 					}
-				}](t, ask(t, "GET", s.admin, "/v1/upstreams", "")).Upstreams {
+				}
+				for _, u := range read[upstreams](t, ask(t, "GET", s.admin, "/v1/upstreams", "")).Upstreams {
 					if d := time.Until(u.PausedUntil); u.Name == fmt.Sprintf("u%d", i) && (d < time.Minute || d > 24*time.Hour) {
 						t.Errorf("the upstream is paused for %v", d)
 					}

@@ -173,12 +173,13 @@ func TestEvasion(t *testing.T) {
 	s := start(t, yaml)
 	out := func(t *testing.T, upstream string) int {
 		t.Helper()
-		for _, l := range read[struct {
+		type limits struct {
 			Limits []struct {
 				Limit string
 				Out   int
 			}
-		}](t, ask(t, "GET", s.admin, "/v1/limits?upstream="+upstream, "")).Limits {
+		}
+		for _, l := range read[limits](t, ask(t, "GET", s.admin, "/v1/limits?upstream="+upstream, "")).Limits {
 			if l.Limit == "refunds" {
 				return l.Out
 			}

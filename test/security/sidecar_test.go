@@ -300,8 +300,8 @@ func tryAsk(method, addr, target, body string, lines ...string) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	if body != "" && strings.HasPrefix(target, "/v1/") {
-		req.Header["Content-Type"] = []string{"application/json"}
+	if body != "" && strings.HasPrefix(target, "/v1/") && !strings.Contains(strings.Join(lines, "\n"), "Content-Type: ") {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	for _, line := range lines {
 		name, value, _ := strings.Cut(line, ": ")
@@ -332,9 +332,10 @@ func read[T any](t *testing.T, r reply) (v T) {
 // state returns the state of an upstream.
 func (s *sidecar) state(t *testing.T, upstream string) string {
 	t.Helper()
-	for _, u := range read[struct {
+	type states struct {
 		Upstreams []struct{ Name, State string }
-	}](t, ask(t, "GET", s.admin, "/v1/upstreams", "")).Upstreams {
+	}
+	for _, u := range read[states](t, ask(t, "GET", s.admin, "/v1/upstreams", "")).Upstreams {
 		if u.Name == upstream {
 			return u.State
 		}
