@@ -13,8 +13,8 @@ import (
 // TestRefusedCallsAreExplained: the id of a refused call leads to the reason.
 func TestRefusedCallsAreExplained(t *testing.T) {
 	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(http.ResponseWriter, *http.Request) { t.Error("something was sent") })
-	resp, body := send(t, "POST", r.admin.URL+"/v1/upstreams/pay/pause", `{"for":"1h"}`)
-	if resp.StatusCode != 200 {
+	resp, body := send(t, "POST", r.admin.URL+"/v1/pauses", `{"upstream":"pay","for":"1h"}`)
+	if resp.StatusCode != 201 {
 		t.Fatal(body)
 	}
 	resp, body = send(t, "POST", r.admin.URL+"/v1/calls", fmt.Sprintf(`{"upstream":"pay","method":"GET","target":"/","deadline":%q}`, time.Now().Add(time.Second).Format(time.RFC3339Nano)))
