@@ -14,7 +14,7 @@ import (
 func bulkFlags(cmd *cobra.Command) {
 	for _, f := range []struct{ name, use string }{
 		{"upstream", "all of this `upstream`"}, {"limit", "all that take permits of this `limit`"}, {"key", "all that take permits of this `key` of a limit"},
-		{"flow", "all of this `flow`"}, {"number", "all with this business `number`"},
+		{"state", "the `state` of the calls that the command concerns; it may be left out"}, {"flow", "all of this `flow`"}, {"number", "all with this business `number`"},
 	} {
 		cmd.Flags().String(f.name, "", f.use)
 	}
@@ -25,15 +25,18 @@ func bulkFlags(cmd *cobra.Command) {
 	outputFlag(cmd)
 }
 
-// bulkFilter returns the calls that the flags choose.
-func bulkFilter(cmd *cobra.Command) (f client.BulkFilter) {
+// bulkFilter returns the calls that the flags choose, of the one state that a command concerns.
+func bulkFilter(cmd *cobra.Command, state string) (f client.BulkFilter, err error) {
 	flags := cmd.Flags()
+	if given, _ := flags.GetString("state"); given != "" && given != state {
+		return f, usage("--state is %q; the command concerns calls that are %s", given, state)
+	}
 	f.Upstream, _ = flags.GetString("upstream")
 	f.Limit, _ = flags.GetString("limit")
 	f.Key, _ = flags.GetString("key")
 	f.Flow, _ = flags.GetString("flow")
 	f.Number, _ = flags.GetString("number")
-	return f
+	return f, nil
 }
 
 func emptyFilter(f client.BulkFilter) bool {

@@ -42,6 +42,7 @@ shown, and of URLs only the scheme and the host.`,
 		},
 	}
 	configFlag(cmd)
+	config.AddFlags(cmd.Flags())
 	outputFlag(cmd)
 	return cmd
 }

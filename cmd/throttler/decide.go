@@ -21,7 +21,10 @@ func newCallsCancel() *cobra.Command {
 		Long: `Take back calls that wait: those of some ids, or all that match the flags, 1,000 at a time.
 Those that are being sent meanwhile are told, and stay. --dry-run only counts.`,
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			filter := bulkFilter(cmd)
+			filter, err := bulkFilter(cmd, "waiting")
+			if err != nil {
+				return err
+			}
 			if emptyFilter(filter) == (len(ids) == 0) {
 				return usage("give either ids of calls, or flags such as --upstream")
 			}
@@ -75,7 +78,10 @@ func newCallsAsk() *cobra.Command {
 or the preset has for them (resolve). The query counts under the upstream's limits. Its
 answer decides the call, or leaves it unknown; nothing is sent twice.`,
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			filter := bulkFilter(cmd)
+			filter, err := bulkFilter(cmd, "unknown")
+			if err != nil {
+				return err
+			}
 			if len(ids) > 0 && emptyFilter(filter) {
 				return eachCall(cmd, ids, func(id string) ([]byte, error) {
 					return callAPI(cmd, http.MethodPost, callPath(id, "ask"), nil, nil)

@@ -105,7 +105,6 @@ func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 // configFlag adds the flag of the configuration file.
 func configFlag(cmd *cobra.Command) {
 	cmd.Flags().StringP("config", "c", "", "configuration `file` (YAML), or - for standard input (default $"+config.FileVariable+", or "+defaultConfig+")")
-	config.AddFlags(cmd.Flags())
 }
 
 const (
