@@ -165,7 +165,8 @@ func (d *document) responses(op *server.Operation) (*yaml.Node, error) {
 	} else {
 		schema := object("type", text("string"))
 		if op.Media == "text/event-stream" {
-			set(schema, "x-event-data", list(d.schema(typeOf(api.Event{}), false), d.schema(typeOf(api.Lost{}), false)))
+			set(schema, "contentMediaType", text("application/json")) // of the data of each event
+			set(schema, "contentSchema", object("oneOf", list(d.schema(typeOf(api.Event{}), false), d.schema(typeOf(api.Lost{}), false))))
 		}
 		set(success, "content", object(op.Media, object("schema", schema, "example", text(plainExample(op)))))
 	}
