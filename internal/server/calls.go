@@ -32,11 +32,14 @@ func submitCall(a *Admin, r request[api.Submission]) (*api.Call, error) {
 		a.Refusals.add(refused(a.Observe, name, err))
 		return nil, err
 	}
+	if caller := r.caller(); !caller.Sees(call.SubmittedBy) {
+		return nil, &scheduler.Error{Reason: scheduler.KeyReused, Upstream: call.Upstream, Detail: "the request has the idempotency key, or the identity, of a call that another caller has submitted; nothing was accepted"}
+	}
 	setAccepted(r.responseHeader, call, "")
 	if call.Repeated {
 		r.responseHeader.Set(replayed, "true")
 	}
-	return APICall(call), nil
+	return withCall(call, nil)
 }
 
 // submitted returns the request of a submission. The idempotency key may be a header field.
