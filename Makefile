@@ -31,7 +31,7 @@ RACE = -race '-gcflags=modernc.org/...=-race=false -d=checkptr=0'
 test: ## run all tests with the race detector, and the SDKs in Go
 	go test $(RACE) -short -timeout 20m -p 4 ./pkg/store ./cmd/throttler ./pkg/scheduler ./... # the longest first; many wait for processes and windows, not for a processor
 	$(MAKE) --no-print-directory sdk
-	@echo "NOT RUN: the SDKs in JavaScript and Python, which need node, npm and python3-stripe: make sdk-scripts"
+	@echo "NOT RUN: the SDKs in JavaScript and Python, which need node, npm and python3-stripe: make sdk-scripts; the document of the admin API: make api-test api-lint"
 
 .PHONY: sdk
 sdk: ## run payment SDKs in Go through the real sidecar (a module of their own)
@@ -43,6 +43,24 @@ sdk-scripts: ## the same with alipay-sdk and stripe of npm, which need node 20, 
 	@/usr/bin/python3 -c 'import stripe' || { echo "sdk-scripts: stripe for Python is not installed (apt install python3-stripe); nothing was tested" >&2; exit 1; }
 	cd test/sdk/node && npm ci --no-audit --no-fund
 	cd test/sdk && go test -count=1 -tags scripts -run 'TestNode|TestPython' ./...
+
+.PHONY: api
+api: ## write api/openapi.yaml from the table of operations, and api/client from it
+	go test -count=1 ./internal/openapi -update
+	cd api/client && go tool -modfile=../../tools/go.mod oapi-codegen -config oapi-codegen.yaml openapi30.yaml
+
+.PHONY: api-test
+api-test: ## validate requests and answers of the real binary by api/openapi.yaml, and look for breaking changes (a module of its own)
+	cd test/api && go vet ./... && go test -count=1 ./...
+
+.PHONY: api-landed
+api-landed: ## take api/openapi.yaml for the document that later ones must not break
+	cp api/openapi.yaml test/api/landed.yaml
+
+.PHONY: api-lint
+api-lint: ## lint api/openapi.yaml, and compile types generated from it in TypeScript; needs node 20
+	@command -v npm >/dev/null || { echo "api-lint: node 20 and npm are not installed (nodejs.org); nothing was checked" >&2; exit 1; }
+	cd test/api/npm && npm ci --no-audit --no-fund --ignore-scripts && npm run lint
 
 .PHONY: security
 security: ## attack the real sidecar: sockets, hostile upstreams and files (a module of their own)
@@ -95,6 +113,7 @@ lint: ## check formatting, vet and staticcheck
 	go tool -modfile=tools/go.mod staticcheck ./...
 	go mod tidy -diff
 	cd test/sdk && go vet -tags scripts ./...
+	cd test/api && go vet ./...
 	for module in bench/*; do (cd $$module && go vet ./...) || exit 1; done
 	for module in bench/* test/* tools; do (cd $$module && go mod tidy -diff) || exit 1; done
 
@@ -121,6 +140,8 @@ full: ## everything that .ci/run runs a share of, whole: some three hours
 	$(MAKE) --no-print-directory money MONEY=100000
 	go test ./internal/ledger -run TestWrongRules -rules 400 -timeout 60m
 	go test ./cmd/throttler -run TestKill -kills 1000 -v -timeout 45m
+	go test ./pkg/store -run 'TestOperators$$' -operators.seeds 10000 -timeout 30m
+	go test ./pkg/store -run TestMillion -million 1000000 -v -timeout 30m
 	go test ./pkg/store -run TestEndedThroughKills -ended.calls 10000 -ended.kills 20 -v -timeout 15m
 	cd test/security && go test -count=1 -run TestHonestClients -v -speed
 

@@ -1,11 +1,13 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,26 +17,9 @@ import (
 )
 
 func newCalls() *cobra.Command {
-	cmd := &cobra.Command{Use: "calls", Short: "Show the calls of a running sidecar, and why they wait"}
-	adminFlag(cmd)
-	return group(cmd, newCallsGet(), newCallsList(), newCallsWatch())
-}
-
-// outputFlag adds -o. Its json is the body of the admin API's response.
-func outputFlag(cmd *cobra.Command) {
-	cmd.Flags().StringP("output", "o", "text", "`form` of the output: text or json")
-}
-
-// wantsJSON reads -o.
-func wantsJSON(cmd *cobra.Command) (bool, error) {
-	switch form, _ := cmd.Flags().GetString("output"); form {
-	case "text":
-		return false, nil
-	case "json":
-		return true, nil
-	default:
-		return false, usage("--output %q is neither text nor json", form)
-	}
+	cmd := &cobra.Command{Use: "calls", Short: "Show the calls of a running sidecar, why they wait, and decide about them"}
+	addrFlag(cmd)
+	return group(cmd, newCallsGet(), newCallsList(), newCallsWatch(), newCallsSubmit(), newCallsCancel(), newCallsEdit(), newCallsAsk(), newCallsResolve(), newCallsRetry())
 }
 
 func newCallsGet() *cobra.Command {
@@ -43,70 +28,103 @@ func newCallsGet() *cobra.Command {
 		Short: "Show a call: its state, the limit and key that it waits for, until when, how many are ahead",
 		Args:  exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			asJSON, err := wantsJSON(cmd)
+			query := url.Values{}
+			if with, _ := cmd.Flags().GetBool("response"); with {
+				query.Set("include", "response")
+			}
+			body, call, err := read[client.Call](cmd, callPath(args[0], ""), query)
 			if err != nil {
 				return err
 			}
-			body, err := read(cmd, func(ctx context.Context, c *client.ClientWithResponses) (*http.Response, error) {
-				return c.GetCall(ctx, args[0], nil)
-			})
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				_, err = cmd.OutOrStdout().Write(body)
-				return err
-			}
-			var call client.Call
-			if err := json.Unmarshal(body, &call); err != nil {
-				return fmt.Errorf("the admin API's answer is not a call: %w", err)
-			}
-			return writeCall(cmd.OutOrStdout(), &call, time.Now())
+			return printCall(cmd, body, call)
 		},
 	}
+	cmd.Flags().Bool("response", false, "with the platform's answer, in JSON and YAML")
 	outputFlag(cmd)
 	return cmd
+}
+
+func printCall(cmd *cobra.Command, body []byte, call *client.Call) error {
+	return printout{body: body, names: []string{call.Id}, table: func(w io.Writer) error { return writeCall(w, call, time.Now()) }}.print(cmd)
+}
+
+// listFlags are the flags of calls list that are parameters of the API by the same names, with
+// underscores.
+var listFlags = []struct{ name, use string }{
+	{"upstream", "only calls of this `upstream`"},
+	{"number", "only calls with this business `number`"},
+	{"idempotency-key", "only the call with this idempotency `key`"},
+	{"outcome", "only calls with this `outcome` so far"},
+	{"limit", "only calls that take permits of this `limit`"},
+	{"key", "only calls that take permits of this `key` of a limit"},
+	{"flow", "only calls of this `flow`"},
+	{"origin", "only calls that came on this `way`: data, admin, embedded, query or webhook"},
+	{"submitted-by", "only calls that this `caller` has submitted"},
+	{"path-prefix", "only calls whose path begins with this `text`"},
+	{"accepted-after", "only calls that were accepted at this `instant` (RFC 3339) or later"},
+	{"accepted-before", "only calls that were accepted before this `instant`"},
+	{"finished-after", "only calls that finished at this `instant` or later"},
+	{"finished-before", "only calls that finished before this `instant`"},
+	{"cursor", "next `page`, as the page before says"},
 }
 
 func newCallsList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List calls, oldest first",
+		Short: "List calls, the newest first",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON, err := wantsJSON(cmd)
+			body, page, err := read[client.Calls](cmd, "/v1/calls", listQuery(cmd))
 			if err != nil {
 				return err
 			}
-			var params client.ListCallsParams
-			params.Upstream, _ = cmd.Flags().GetString("upstream")
-			params.Cursor, _ = cmd.Flags().GetString("cursor")
-			params.PageSize, _ = cmd.Flags().GetInt("page-size")
-			state, _ := cmd.Flags().GetString("state")
-			params.State = []client.ListCallsParamsState{client.ListCallsParamsState(state)}
-			body, err := read(cmd, func(ctx context.Context, c *client.ClientWithResponses) (*http.Response, error) {
-				return c.ListCalls(ctx, &params)
-			})
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				_, err = cmd.OutOrStdout().Write(body)
-				return err
-			}
-			var page client.Calls
-			if err := json.Unmarshal(body, &page); err != nil {
-				return fmt.Errorf("the admin API's answer is not a list of calls: %w", err)
-			}
-			return writePage(cmd.OutOrStdout(), &page, time.Now())
+			return printout{body: body, items: "calls", names: idsOf(page), table: func(w io.Writer) error { return writePage(w, page, time.Now()) }}.print(cmd)
 		},
 	}
-	outputFlag(cmd)
-	cmd.Flags().String("upstream", "", "only calls of this upstream")
-	cmd.Flags().String("state", "", "only calls in this state")
-	cmd.Flags().String("cursor", "", "begin where the page before ended")
+	for _, f := range listFlags {
+		cmd.Flags().String(f.name, "", f.use)
+	}
+	cmd.Flags().StringSlice("state", nil, "only calls in these `states`")
+	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"waiting", "sending", "done", "failed", "unknown", "expired", "exhausted", "cancelled"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("outcome", cobra.FixedCompletions([]string{"done", "failed", "not_executed", "unknown"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("upstream", completeUpstreams)
+	cmd.Flags().Bool("needs-person", false, "only calls of unknown outcome that no query decides")
+	cmd.Flags().Bool("oldest", false, "the oldest first")
 	cmd.Flags().Int("page-size", 100, "how many, at most")
+	outputFlag(cmd)
 	return cmd
+}
+
+// listQuery returns the parameters of a list.
+func listQuery(cmd *cobra.Command) url.Values {
+	flags, query := cmd.Flags(), url.Values{}
+	for _, f := range listFlags {
+		if v, _ := flags.GetString(f.name); v != "" {
+			query.Set(strings.ReplaceAll(f.name, "-", "_"), v)
+		}
+	}
+	states, _ := flags.GetStringSlice("state")
+	for _, s := range states {
+		query.Add("state", s)
+	}
+	if needs, _ := flags.GetBool("needs-person"); needs {
+		query.Set("needs", "person")
+	}
+	if oldest, _ := flags.GetBool("oldest"); oldest {
+		query.Set("order", "oldest")
+	}
+	size, _ := flags.GetInt("page-size")
+	query.Set("page_size", strconv.Itoa(size))
+	return query
+}
+
+// completeUpstreams completes the names of the upstreams of a running sidecar.
+func completeUpstreams(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	_, all, err := read[client.Upstreams](cmd, "/v1/upstreams", nil)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return upstreamNames(all.Upstreams), cobra.ShellCompDirectiveNoFileComp
 }
 
 func newCallsWatch() *cobra.Command {
@@ -115,16 +133,18 @@ func newCallsWatch() *cobra.Command {
 		Short: "Follow the events of all calls, or of one until it has finished",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			asJSON, err := wantsJSON(cmd)
+			form, err := formOf(cmd)
 			if err != nil {
 				return err
 			}
-			var params client.FollowEventsParams
-			params.Upstream, _ = cmd.Flags().GetString("upstream")
-			if len(args) > 0 {
-				params.Call = args[0]
+			query := url.Values{}
+			if v, _ := cmd.Flags().GetString("upstream"); v != "" {
+				query.Set("upstream", v)
 			}
-			return watch(cmd, params, asJSON)
+			if len(args) > 0 {
+				query.Set("call", args[0])
+			}
+			return watch(cmd, query, form != "table")
 		},
 	}
 	outputFlag(cmd)
@@ -135,15 +155,11 @@ func newCallsWatch() *cobra.Command {
 // errFinished ends a watch of one call.
 var errFinished = errors.New("the call has finished")
 
-func watch(cmd *cobra.Command, params client.FollowEventsParams, asJSON bool) error {
+func watch(cmd *cobra.Command, query url.Values, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	c, err := newClient(cmd)
-	if err != nil {
-		return err
-	}
-	err = subscribe(ctx, c, params, func(ev sse.Event) error {
+	err := subscribe(ctx, cmd, query, func(ev sse.Event) error {
 		var e client.Event
 		switch {
 		case ev.Type == client.EventLost:
@@ -156,7 +172,7 @@ func watch(cmd *cobra.Command, params client.FollowEventsParams, asJSON bool) er
 		default:
 			fmt.Fprintln(out, eventText(&e))
 		}
-		if params.Call != "" && e.State.Finished() {
+		if query.Has("call") && e.State.Finished() {
 			return errFinished
 		}
 		return nil

@@ -16,7 +16,7 @@ import (
 
 // throttler returns a command of the real binary, for the sidecar's admin API.
 func (p *process) throttler(t *testing.T, args ...string) *exec.Cmd {
-	return exec.CommandContext(t.Context(), p.cmd.Path, append(args, "--admin", strings.TrimPrefix(p.admin, "http://"))...)
+	return exec.CommandContext(t.Context(), p.cmd.Path, append(args, "--addr", strings.TrimPrefix(p.admin, "http://"))...)
 }
 
 // submit submits a GET of a path and returns the call's id.
@@ -63,14 +63,14 @@ func TestCallsGet(t *testing.T) {
 		t.Errorf("get of a call that is done: %v\n%s", err, out)
 	}
 
-	out, err = p.throttler(t, "calls", "list", "--state", "waiting", "--page-size", "1").Output()
+	out, err = p.throttler(t, "calls", "list", "--oldest", "--state", "waiting", "--page-size", "1").Output()
 	if err != nil || !regexp.MustCompile(first+` +alipay +waiting .* app "a"\nmore: --cursor [-_A-Za-z0-9]+\n$`).Match(out) {
 		t.Errorf("list: %v\n%s", err, out)
 	}
 	for _, wrong := range []struct{ args, want string }{
 		{"calls get none", `call "none" is not known`},
 		{"calls list --state lost", `state "lost" is unknown`},
-		{"calls list -o xml", `--output "xml" is neither text nor json`},
+		{"calls list -o xml", `--output is "xml", must be one of: json, name, ndjson, table, yaml`},
 		{"calls watch none", `call "none" is not known`},
 		{"calls watch --upstream nope", `upstream "nope" is not configured`},
 	} {
@@ -123,7 +123,7 @@ func TestCallsWithoutASidecar(t *testing.T) {
 	}
 	const addr = "127.0.0.1:1" // no listener there
 	for _, args := range [][]string{{"calls", "list"}, {"calls", "watch"}} {
-		out, err := exec.Command(path, append(args, "--admin", addr)...).CombinedOutput()
+		out, err := exec.Command(path, append(args, "--addr", addr)...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "no admin API at "+addr) {
 			t.Errorf("%q: %v, %s", args, err, out)
 		}

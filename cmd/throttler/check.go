@@ -44,6 +44,7 @@ configuration can be checked while it runs.`,
 		},
 	}
 	configFlag(cmd)
+	config.AddFlags(cmd.Flags())
 	cmd.Flags().Bool("ports", false, "listen on each address for a moment: a sidecar that has them must not run")
 	return cmd
 }

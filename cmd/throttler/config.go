@@ -15,7 +15,7 @@ func newConfig() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "config",
 		Short: "Show the configuration that is in force, and where each value comes from",
-	}, newConfigShow())
+	}, newConfigShow(), newConfigDiff())
 }
 
 func newConfigShow() *cobra.Command {
@@ -42,6 +42,7 @@ shown, and of URLs only the scheme and the host.`,
 		},
 	}
 	configFlag(cmd)
+	config.AddFlags(cmd.Flags())
 	outputFlag(cmd)
 	return cmd
 }

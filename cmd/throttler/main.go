@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		for _, f := range faults {
 			fmt.Fprintf(stderr, "  %v\n", f)
 		}
-	} else {
+	} else if !errors.Is(err, errSilent) {
 		for line := range strings.Lines(err.Error()) { // one for each joined error
 			fmt.Fprintf(stderr, "throttler: %s\n", strings.TrimSuffix(line, "\n"))
 		}
@@ -79,7 +79,7 @@ sends it then, and passes the response back.`,
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(flagError)
-	return group(root, newServe(), newCheck(), newConfig(), newTry(), newPlan(), newTest(), newCalls(), newRecord(), newPresets(), newStore(), newToken(), newVersion())
+	return group(root, newServe(), newCheck(), newConfig(), newTry(), newPlan(), newTest(), newStatus(), newFind(), newCalls(), newUpstreams(), newLimits(), newPauses(), newPause(), newResume(), newReload(), newAudit(), newReady(), newRecord(), newPresets(), newStore(), newToken(), newVersion())
 }
 
 func newVersion() *cobra.Command {
@@ -105,7 +105,6 @@ func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 // configFlag adds the flag of the configuration file.
 func configFlag(cmd *cobra.Command) {
 	cmd.Flags().StringP("config", "c", "", "configuration `file` (YAML), or - for standard input (default $"+config.FileVariable+", or "+defaultConfig+")")
-	config.AddFlags(cmd.Flags())
 }
 
 const (

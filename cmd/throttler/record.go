@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"time"
 
@@ -44,7 +45,7 @@ Keys and flows are written as hashes that differ from one recording to the next;
 			return err
 		},
 	}
-	adminFlag(cmd)
+	addrFlag(cmd)
 	cmd.Flags().String("upstream", "", "only calls of this upstream")
 	cmd.Flags().Duration("for", 0, "how long; 0s until Ctrl-C")
 	cmd.Flags().Bool("plain", false, "write keys and flows as they are: they may be personal or secret")
@@ -55,25 +56,23 @@ Keys and flows are written as hashes that differ from one recording to the next;
 func record(cmd *cobra.Command, w io.Writer) (n int, err error) {
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	c, err := newClient(cmd)
-	if err != nil {
-		return 0, err
-	}
 	if length, _ := cmd.Flags().GetDuration("for"); length > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, length)
 		defer cancel()
 	}
-	limits, err := limitNames(ctx, c)
+	limits, err := limitNames(cmd)
 	if err != nil {
 		return 0, err
 	}
 	plain, _ := cmd.Flags().GetBool("plain")
 	recorder := workload.NewRecorder(w, limits, plain)
-	params := client.FollowEventsParams{Routes: true, Kind: []client.FollowEventsParamsKind{client.EventAccepted, client.EventRefused}}
-	params.Upstream, _ = cmd.Flags().GetString("upstream")
+	query := url.Values{"routes": {"true"}, "kind": {client.EventAccepted, client.EventRefused}}
+	if v, _ := cmd.Flags().GetString("upstream"); v != "" {
+		query.Set("upstream", v)
+	}
 	lost := ""
-	err = subscribe(ctx, c, params, func(ev sse.Event) error {
+	err = subscribe(ctx, cmd, query, func(ev sse.Event) error {
 		if ev.Type == client.EventLost {
 			lost = ev.Data
 			return nil
@@ -110,16 +109,13 @@ func arrival(e *client.Event) workload.Arrival {
 }
 
 // limitNames returns the names of the limits of each upstream.
-func limitNames(ctx context.Context, c *client.ClientWithResponses) (map[string][]string, error) {
-	resp, err := c.ListLimitsWithResponse(ctx, nil)
+func limitNames(cmd *cobra.Command) (map[string][]string, error) {
+	_, all, err := read[client.Limits](cmd, "/v1/limits", nil)
 	if err != nil {
-		return nil, hinted(err)
-	}
-	if resp.JSON200 == nil {
-		return nil, fmt.Errorf("the admin API's answer is not a list of limits: %s", resp.Status())
+		return nil, err
 	}
 	names := make(map[string][]string)
-	for _, l := range resp.JSON200.Limits {
+	for _, l := range all.Limits {
 		if l.Limit != client.ConcurrencyLimit {
 			names[l.Upstream] = append(names[l.Upstream], l.Limit)
 		}

@@ -163,7 +163,7 @@ func TestRecordOfNothing(t *testing.T) {
 			t.Errorf("%q leaves a file: %v", try.args, err)
 		}
 	}
-	cmd := exec.Command(p.cmd.Path, "record", file, "--admin", "127.0.0.1:1")
+	cmd := exec.Command(p.cmd.Path, "record", file, "--addr", "127.0.0.1:1")
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "no admin API") {
 		t.Errorf("without a sidecar: %v, %s", err, out)
 	}

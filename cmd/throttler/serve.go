@@ -55,6 +55,7 @@ full for one window. Give it for the first start only.`,
 		},
 	}
 	configFlag(cmd)
+	config.AddFlags(cmd.Flags())
 	cmd.Flags().Bool("restored", false, "serve from a copy of the store: its waiting calls become unknown")
 	cmd.Flags().Bool("watch", false, "reload when the configuration file changes")
 	return cmd

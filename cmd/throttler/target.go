@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,69 +20,132 @@ import (
 	"github.com/seed-30fe103d/throttler/api/client"
 )
 
-// clientTimeout bounds a request to the admin API; its responses are short.
-const clientTimeout = 10 * time.Second
+// Variables of commands that speak to a running sidecar; they are keys of no configuration.
+const (
+	addrVariable  = "THROTTLER_ADDR"
+	tokenVariable = "THROTTLER_TOKEN"
+)
 
-// adminFlag adds the flag with the address of a running sidecar's admin API.
-func adminFlag(cmd *cobra.Command) {
-	cmd.PersistentFlags().String("admin", cmp.Or(os.Getenv("THROTTLER_ADMIN"), client.DefaultTarget), "`address` of the sidecar's admin API; THROTTLER_ADMIN sets it, too")
+// clientTimeout bounds a request to the admin API, and maxAnswer an answer, in bytes.
+const (
+	clientTimeout = 30 * time.Second
+	maxAnswer     = 64 << 20
+)
+
+// addrFlag adds the flag with the address of a running sidecar's admin API.
+func addrFlag(cmd *cobra.Command) {
+	cmd.PersistentFlags().String("addr", "", "`address` of the sidecar's admin API: host:port, a URL, or unix:PATH (default $"+addrVariable+", or "+client.DefaultTarget+")")
 }
 
-// newClient returns a client of the admin API at --admin.
-func newClient(cmd *cobra.Command) (*client.ClientWithResponses, error) {
-	addr, _ := cmd.Flags().GetString("admin")
-	c, err := client.New(addr, os.Getenv("THROTTLER_TOKEN"))
+// newClient returns a client of the address of --addr, with the token of THROTTLER_TOKEN. A
+// token has no flag: other users of the machine see the flags of a process.
+func newClient(cmd *cobra.Command) (*client.Client, error) {
+	addr, _ := cmd.Flags().GetString("addr")
+	c, err := client.New(cmp.Or(addr, os.Getenv(addrVariable), client.DefaultTarget), os.Getenv(tokenVariable))
 	if err != nil {
-		return nil, fmt.Errorf("--admin: %w", err)
+		return nil, usage("--addr: %w", err)
 	}
-	return c, nil
+	return c.ClientInterface.(*client.Client), nil
 }
 
-// read returns the body of an answer, as it came.
-func read(cmd *cobra.Command, request func(context.Context, *client.ClientWithResponses) (*http.Response, error)) ([]byte, error) {
+// request returns a request with a body in JSON, if there is one.
+func request(ctx context.Context, c *client.Client, method, path string, query url.Values, in any) (*http.Request, error) {
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(text)
+	}
+	u := strings.TrimSuffix(c.Server, "/") + path
+	if len(query) > 0 {
+		u += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u, body)
+	if err == nil && in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, err
+}
+
+// callAPI asks something of the admin API of a command's sidecar, and returns the answer as it came.
+func callAPI(cmd *cobra.Command, method, path string, query url.Values, in any) ([]byte, error) {
 	c, err := newClient(cmd)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), clientTimeout)
 	defer cancel()
-	resp, err := request(ctx, c)
+	req, err := request(ctx, c, method, path, query, in)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.Client.Do(req)
 	if err != nil {
 		return nil, hinted(err)
 	}
 	defer resp.Body.Close()
-	return io.ReadAll(resp.Body)
+	return io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 }
 
-// hinted adds the next step to the error of a request.
-func hinted(err error) error {
-	if errors.Is(err, client.ErrUnreachable) {
-		return fmt.Errorf("%w; is the sidecar running, and is --admin its address?", err)
+// read returns an answer of the admin API of a command's sidecar, as it came and decoded.
+func read[T any](cmd *cobra.Command, path string, query url.Values) (body []byte, v *T, err error) {
+	body, err = callAPI(cmd, http.MethodGet, path, query, nil)
+	if err != nil {
+		return nil, nil, err
 	}
-	return err
+	v, err = decode[T](body)
+	return body, v, err
+}
+
+// decode decodes an answer of the admin API.
+func decode[T any](body []byte) (*T, error) {
+	v := new(T)
+	if err := json.Unmarshal(body, v); err != nil {
+		return nil, fmt.Errorf("the admin API's answer is not the JSON that is expected (is the sidecar of another version?): %w", err)
+	}
+	return v, nil
+}
+
+// hinted adds the next step and the exit code to the error of a request.
+func hinted(err error) error {
+	var refused *client.Error
+	switch {
+	case errors.Is(err, client.ErrUnreachable):
+		return coded(exitUnreachable, fmt.Errorf("%w; is the sidecar running, and is --addr or %s its address?", err, addrVariable))
+	case !errors.As(err, &refused):
+		return err
+	case refused.Status == http.StatusUnauthorized:
+		return coded(exitForbidden, fmt.Errorf("%w; give a token in %s", err, tokenVariable))
+	case refused.Problem.Reason == "bad_config":
+		return coded(exitConfig, err)
+	}
+	return coded(codeOf(refused.Status), err)
 }
 
 // subscribe calls f for each event until f fails, ctx ends, which is no error, or the
 // sidecar stays unreachable. It resumes a broken stream at the event where it broke.
-func subscribe(ctx context.Context, c *client.ClientWithResponses, params client.FollowEventsParams, f func(sse.Event) error) error {
-	first, cancelFirst := context.WithTimeout(ctx, clientTimeout)
-	defer cancelFirst()
-	if _, err := c.GetHealthWithResponse(first); err != nil { // without retries: the sidecar should be there at first
-		return hinted(err)
+func subscribe(ctx context.Context, cmd *cobra.Command, query url.Values, f func(sse.Event) error) error {
+	if _, err := callAPI(cmd, http.MethodGet, "/healthz", nil, nil); err != nil { // without retries: the sidecar should be there at first
+		return err
+	}
+	c, err := newClient(cmd)
+	if err != nil {
+		return err
 	}
 	streaming, cancel := context.WithCancel(ctx)
 	defer cancel()
-	api := c.ClientInterface.(*client.Client)
-	req, err := client.NewFollowEventsRequest(api.Server, &params)
+	req, err := request(streaming, c, http.MethodGet, "/v1/events", query, nil)
 	if err != nil {
 		return err
 	}
 	events := sse.Client{
-		HTTPClient: &http.Client{Transport: roundTripper{api.Client}},
+		HTTPClient: &http.Client{Transport: roundTripper{c.Client}},
 		Backoff:    sse.Backoff{InitialInterval: 200 * time.Millisecond, MaxRetries: 5},
 	}
 	var failed error
-	connection := events.NewConnection(req.WithContext(streaming))
+	connection := events.NewConnection(req)
 	connection.SubscribeToAll(func(ev sse.Event) {
 		if failed == nil {
 			if failed = f(ev); failed != nil {
@@ -89,10 +156,6 @@ func subscribe(ctx context.Context, c *client.ClientWithResponses, params client
 	err = connection.Connect()
 	if failed != nil || ctx.Err() != nil {
 		return failed
-	}
-	var refused *client.Error
-	if errors.As(err, &refused) {
-		return refused
 	}
 	var lost *sse.ConnectionError
 	if errors.As(err, &lost) {

@@ -21,6 +21,15 @@ func writeCall(w io.Writer, c *client.Call, now time.Time) error {
 	}
 	line("call", "%s", c.Id)
 	line("upstream", "%s, priority %d", c.Upstream, c.Priority)
+	if c.Method != "" {
+		line("request", "%s %s", c.Method, plain(c.Path))
+	}
+	if c.SubmittedBy != "" {
+		line("submitted by", "%s", plain(c.SubmittedBy))
+	}
+	if c.IdempotencyKey != "" {
+		line("key", "%s", plain(c.IdempotencyKey))
+	}
 	if len(c.Numbers) > 0 {
 		line("numbers", "%s", numbersText(c.Numbers))
 	}
@@ -54,10 +63,57 @@ func writeCall(w io.Writer, c *client.Call, now time.Time) error {
 		}
 		line("must be sent by", "%s", instantText(c.Deadline, now))
 	}
+	writeHistory(line, c, now)
+	return t.Flush()
+}
+
+// writeHistory writes the permits, the attempts and the decisions of a call, and its next step
+// if it is unknown.
+func writeHistory(line func(name, format string, args ...any), c *client.Call, now time.Time) {
+	for _, p := range c.Permits {
+		text := fmt.Sprintf("%s, cost %d", p.Limit, p.Cost)
+		if p.Key != "" {
+			text = fmt.Sprintf("%s of key %q, cost %d", p.Limit, p.Key, p.Cost)
+		}
+		line("counts under", "%s", text)
+	}
 	for _, a := range c.Attempts {
 		line(fmt.Sprintf("attempt %d", a.N), "%s", attemptText(&a, now))
 	}
-	return t.Flush()
+	for _, d := range c.Decisions {
+		line("decided", "%s", decisionText(&d, now))
+	}
+	if u := c.Unknown; u != nil && c.State == client.StateUnknown {
+		line("next", "%s", nextText(u, now))
+		line("a repeat", "%s", repeatSafety(u.RepeatIsSafe))
+	}
+}
+
+// decisionText writes a decision about an unknown call.
+func decisionText(d *client.Decision, now time.Time) string {
+	as := "attempt " + strconv.Itoa(d.Attempt) + " was " + strings.ReplaceAll(string(d.As), "_", " ")
+	if d.As == client.OutcomeUnknown {
+		as = "sent again after attempt " + strconv.Itoa(d.Attempt) + ", though its outcome is unknown"
+	}
+	return fmt.Sprintf("%s by %s: %s (%s)", instantText(d.At, now), plain(d.By), as, plain(d.Reason))
+}
+
+// nextText writes the next step of an unknown call.
+func nextText(u *client.UnknownCall, now time.Time) string {
+	if u.Next != "query" {
+		return fmt.Sprintf("a person has to decide (%d queries were made)", u.Queries.Made)
+	}
+	if u.Queries.NextAt.IsZero() {
+		return "a query to the platform is on its way"
+	}
+	return "a query to the platform, " + instantText(u.Queries.NextAt, now)
+}
+
+func repeatSafety(safe bool) string {
+	if safe {
+		return "is safe: the platform recognises it"
+	}
+	return "is not safe: it may be executed twice"
 }
 
 // numbersText writes business numbers by their names. Their values come from requests.

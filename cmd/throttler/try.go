@@ -43,12 +43,17 @@ input. A body without a Content-Type is JSON if it can be parsed as such, else a
 	}
 	configFlag(cmd)
 	outputFlag(cmd)
-	cmd.Flags().StringP("request", "X", "", "`method`; POST if there is a body, else GET")
-	cmd.Flags().StringArrayP("header", "H", nil, "`field` of the header, such as 'Content-Type: application/json'")
-	cmd.Flags().StringP("data", "d", "", "`body`; @FILE reads a file")
+	requestFlags(cmd)
 	cmd.Flags().String("answer", "", "`answer` of the platform to judge: its status, and its body after a space")
 	cmd.Flags().StringArray("answer-header", nil, "`field` of the answer's header, such as 'Retry-After: 5'")
 	return cmd
+}
+
+// requestFlags adds the flags of a request, as curl has them.
+func requestFlags(cmd *cobra.Command) {
+	cmd.Flags().StringP("request", "X", "", "`method`; POST if there is a body, else GET")
+	cmd.Flags().StringArrayP("header", "H", nil, "`field` of the header, such as 'Content-Type: application/json'")
+	cmd.Flags().StringP("data", "d", "", "`body`; @FILE reads a file")
 }
 
 // try shows the trial of a command line.

@@ -1,4 +1,4 @@
-// Package access says who may do which operations of the admin API.
+// Package access knows the callers of the admin API, and the operations that each may do.
 //
 // A [Caller] is the person or the program behind a request, with its [Role]. A role has
 // scopes, and each operation needs one of them:

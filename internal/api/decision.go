@@ -52,6 +52,10 @@ var Actions = []string{"cancel", "ask", "resolve"}
 // those that wait, ask and resolve those that are unknown, it takes all that match.
 type BulkFilter struct {
 	Upstream string `json:"upstream,omitempty"`
+	Limit    string `json:"limit,omitempty"`
+	Key      string `json:"key,omitempty"`
+	Flow     string `json:"flow,omitempty"`
+	Number   string `json:"number,omitempty"`
 	// Calls are ids, at most 1,000.
 	Calls []string `json:"calls,omitempty"`
 }

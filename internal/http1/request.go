@@ -68,9 +68,6 @@ func (c *conn) request() (*http.Request, error) {
 		return nil, &refusal{http.StatusExpectationFailed, "the only expectation that is met is 100-continue"}
 	}
 	req.RemoteAddr = c.remote
-	if req.Trailer == nil && req.TransferEncoding != nil {
-		req.Trailer = make(http.Header) // shared with the copy: fields that were not announced come into it
-	}
 	return req.WithContext(c.ctx), nil
 }
 

@@ -33,7 +33,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body, err := io.ReadAll(r.Body)
-	text := fmt.Sprintf("%s %s %s host=%q length=%d close=%v coding=%v trailer=%v %q body=%q err=%v", r.Method, r.RequestURI, r.Proto, r.Host, r.ContentLength, r.Close, r.TransferEncoding, r.Trailer, fields(r.Header), body, err != nil)
+	text := fmt.Sprintf("%s %s %s host=%q length=%d close=%v coding=%v %q body=%q err=%v", r.Method, r.RequestURI, r.Proto, r.Host, r.ContentLength, r.Close, r.TransferEncoding, fields(r.Header), body, err != nil)
 	if status, err := strconv.Atoi(way); err == nil && status >= 200 {
 		w.WriteHeader(status)
 	}

@@ -149,6 +149,7 @@ func parameter(p *server.Param) *yaml.Node {
 	if p.Repeated {
 		schema = object("type", text("array"), "items", schema)
 	}
+	set(schema, "x-go-type-skip-optional-pointer", boolean(false)) // the client leaves an absent one out
 	return object("name", text(p.Name), "in", text("query"), "description", text(p.Doc), "schema", schema)
 }
 
@@ -164,7 +165,8 @@ func (d *document) responses(op *server.Operation) (*yaml.Node, error) {
 	} else {
 		schema := object("type", text("string"))
 		if op.Media == "text/event-stream" {
-			set(schema, "x-event-data", list(d.schema(typeOf(api.Event{}), false), d.schema(typeOf(api.Lost{}), false)))
+			set(schema, "contentMediaType", text("application/json")) // of the data of each event
+			set(schema, "contentSchema", object("oneOf", list(d.schema(typeOf(api.Event{}), false), d.schema(typeOf(api.Lost{}), false))))
 		}
 		set(success, "content", object(op.Media, object("schema", schema, "example", text(plainExample(op)))))
 	}

@@ -162,6 +162,9 @@ func (d *document) fields(t reflect.Type, input bool, properties, required *yaml
 		if comment := d.comments[t.Name()+"."+f.Name]; comment != "" {
 			set(value, "description", text(withoutName(f.Name, comment)))
 		}
+		if f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Int { // an absent one is no zero
+			set(value, "x-go-type-skip-optional-pointer", boolean(false))
+		}
 		set(properties, name, value)
 		if !strings.Contains(options, "omit") {
 			required.Content = append(required.Content, text(name))

@@ -88,7 +88,7 @@ var bellBugs = []bug{
 	{"the merchant's answer to a notification is always 200", "internal/server/notifications.go",
 		"	if err := forward(w, res.Response, nil)", "	res.Response.StatusCode = 200\n	if err := forward(w, res.Response, nil)", bellTests},
 	{"a notification that the merchant did not get is done", "internal/server/refusal.go",
-		"	noMerchant:             {http.StatusBadGateway,", "	noMerchant:             {http.StatusOK,", bellTests},
+		"	noMerchant:                {http.StatusBadGateway,", "	noMerchant:                {http.StatusOK,", bellTests},
 	{"a notification queries with each repeat", "internal/server/notifications.go",
 		"|| n.asked.has(notice.ID) {", "{", bellTests},
 	{"a notification before its call uses its query up", "internal/server/notifications.go",

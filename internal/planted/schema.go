@@ -19,8 +19,18 @@ var schemaBugs = []bug{
 }
 
 var listBugs = []bug{
-	{"a list of cancelled calls reads all calls", "pkg/store/reader.go",
-		"	case scheduler.Failed, scheduler.Expired, scheduler.Exhausted, scheduler.Cancelled: ", "	case \"never\": ", []string{"-run", "TestListReadsFewStates"}},
-	{"a page of a list is cut before it is filtered", "pkg/store/reader.go",
-		"AND %s ORDER BY id LIMIT ?4)\", state, matches)", "AND %s ORDER BY id LIMIT ?4)\", state, \"(?1 = '' OR 1) AND (?2 = '' OR 1)\")", []string{"-run", "TestListByState"}},
+	{"a list of what ended since then begins at the first end", "pkg/store/list.go",
+		"WHERE ended_at >= ? AND ended_at < ? AND ended_at > 0", "WHERE ended_at > 0 AND ended_at >= ? AND ended_at < ?", []string{"-run", "TestShortPeriod"}},
+	{"a call is listed twice that is in two indexes", "pkg/store/list.go",
+		"c == nil || c.id == last {", "c == nil {", []string{"-run", "TestConformance"}},
+	{"a stray is forgotten by a crash", "pkg/store/calls.go",
+		"	if r.seq <= c.index.indexed {", "	if false {", []string{"-run", "TestStrays"}},
+	{"a block has its calls in any order", "pkg/store/index.go",
+		"	sorted(calls, postings)\n", "", []string{"-run", "TestListsOfBlocks"}},
+	{"a call gets a seq that a block has", "pkg/store/recover.go",
+		"[]any{r.index.indexed}", "[]any{0}", []string{"-run", "TestBlocksSwept"}},
+	{"a block outlives its calls", "pkg/store/sweep.go",
+		"calls > 0 && calls < sweepStep", "false", []string{"-run", "TestBlocksSwept"}},
+	{"a page of a list of two stores goes beyond the shorter one", "pkg/scheduler/filter.go",
+		"f.Compare(b.Next, next) < 0", "f.Compare(b.Next, next) > 0", []string{"-run", "TestMergedPages"}},
 }

@@ -33,7 +33,7 @@ var serverBugs = []bug{
 	{"a bug after a wait is not answered", "internal/server/data.go",
 		"		defer c.data.recover(c.w)\n", "", []string{"-run", "TestABugIsAnswered"}},
 	{"subscriptions take all connections", "internal/server/subscription.go",
-		"release, ok := h.admin.held.take(1)", "release, ok := func() {}, true", []string{"-run", "TestHeld", "-timeout", "20s"}},
+		"release, ok := a.held.take(1)", "release, ok := func() {}, true", []string{"-run", "TestHeld", "-timeout", "20s"}},
 	{"a client that has gone before its call is told that it may be executed", "pkg/scheduler/submit.go",
 		"		return nil, results{nil, c.Call, err}, false\n", "		return nil, results{nil, nil, err}, false\n", []string{"-run", "TestClientIsGone"}},
 	{"a submission fails because its client has closed its half", "internal/server/data.go",

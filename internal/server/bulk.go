@@ -58,10 +58,15 @@ func checkBulk(in *api.Bulk, f *faults) {
 	}
 	if n := len(in.Filter.Calls); n > maxBulk {
 		f.add("/filter/calls", "there are %d calls; at most %d are taken at a time", n, maxBulk)
-	} else if n == 0 && in.Filter.Upstream == "" {
-		f.add("/filter", "filter is empty; name the upstream, or the calls")
+	} else if emptyFilter(&in.Filter) {
+		f.add("/filter", "filter is empty; name the calls, or their upstream, limit, key, flow or number")
 	}
 	checkReason(in.Reason, f)
+}
+
+// emptyFilter reports whether a filter chooses nothing.
+func emptyFilter(f *api.BulkFilter) bool {
+	return len(f.Calls) == 0 && f.Upstream == "" && f.Limit == "" && f.Key == "" && f.Flow == "" && f.Number == ""
 }
 
 // chosen returns the calls of a filter that an action concerns.
@@ -71,10 +76,15 @@ func chosen(a *Admin, ctx context.Context, in *api.Bulk) (calls []*scheduler.Cal
 		state = scheduler.Unknown
 	}
 	if len(in.Filter.Calls) == 0 {
-		if _, err := a.Scheduler.Status(ctx, in.Filter.Upstream); err != nil {
-			return nil, false, err
+		if in.Filter.Upstream != "" {
+			if _, err := a.Scheduler.Status(ctx, in.Filter.Upstream); err != nil {
+				return nil, false, err
+			}
 		}
-		return listed(a, ctx, scheduler.Filter{Upstream: in.Filter.Upstream, States: []scheduler.State{state}, Oldest: true})
+		return listed(a, ctx, scheduler.Filter{
+			Upstream: in.Filter.Upstream, Limit: in.Filter.Limit, Key: in.Filter.Key, Flow: in.Filter.Flow, Number: in.Filter.Number,
+			States: []scheduler.State{state}, Oldest: true,
+		})
 	}
 	for _, id := range in.Filter.Calls {
 		c, err := a.Scheduler.Get(ctx, id)

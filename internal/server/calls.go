@@ -32,18 +32,14 @@ func submitCall(a *Admin, r request[api.Submission]) (*api.Call, error) {
 		a.Refusals.add(refused(a.Observe, name, err))
 		return nil, err
 	}
-	out := APICall(call)
-	if call.Repeated {
-		if !r.caller().Sees(call.SubmittedBy) {
-			return nil, &scheduler.Error{Reason: scheduler.KeyReused, Upstream: call.Upstream, Detail: "another caller has submitted a call with this idempotency key; take another key"}
-		}
-		if mayRead(r.caller(), call) != nil {
-			out.Response = nil
-		}
-		r.responseHeader.Set(replayed, "true")
+	if caller := r.caller(); !caller.Sees(call.SubmittedBy) {
+		return nil, &scheduler.Error{Reason: scheduler.KeyReused, Upstream: call.Upstream, Detail: "the request has the idempotency key, or the identity, of a call that another caller has submitted; nothing was accepted"}
 	}
 	setAccepted(r.responseHeader, call, "")
-	return out, nil
+	if call.Repeated {
+		r.responseHeader.Set(replayed, "true")
+	}
+	return withCall(call, nil)
 }
 
 // submitted returns the request of a submission. The idempotency key may be a header field.

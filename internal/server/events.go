@@ -30,6 +30,15 @@ type Events struct {
 	more        chan struct{} // closed at the next event; nil while no subscription waits for it
 	subscribers int
 	closed      bool
+
+	estimating sync.Mutex // held while an ETA is computed: other subscriptions wait for it
+	etas       [ringSize]sharedETA
+}
+
+// A sharedETA is the ETA of the call of an event, computed once for all subscriptions.
+type sharedETA struct {
+	number uint64 // of the event, from 1
+	at     api.Instant
 }
 
 // A record is an event of the ring.
@@ -50,6 +59,18 @@ func (e *Events) Observe(ev scheduler.Event) {
 	e.ring[e.next%ringSize] = r
 	e.next++
 	e.wake()
+}
+
+// eta returns the ETA of the call of an event. It is computed for the first subscription that
+// asks: the scheduler does it in its loop.
+func (e *Events) eta(number uint64, compute func() api.Instant) api.Instant {
+	e.estimating.Lock()
+	defer e.estimating.Unlock()
+	shared := &e.etas[number%ringSize]
+	if shared.number != number+1 {
+		*shared = sharedETA{number + 1, compute()}
+	}
+	return shared.at
 }
 
 // Close ends all streams after the events that are in the ring.

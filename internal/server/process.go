@@ -62,7 +62,7 @@ func getReadiness(a *Admin, w http.ResponseWriter, r request[none]) error {
 	checks := []struct {
 		name string
 		err  error
-	}{{"process", a.Ready()}, {"scheduler", a.answers(r.Context())}}
+	}{{"process", a.Ready()}, {"scheduler", answers(r.Context(), a)}}
 	status, list, all := http.StatusOK, "", "ready\n"
 	for _, c := range checks {
 		state := "ok"
@@ -81,7 +81,7 @@ func getReadiness(a *Admin, w http.ResponseWriter, r request[none]) error {
 }
 
 // answers reports whether the scheduler answers in time.
-func (a *Admin) answers(ctx context.Context) error {
+func answers(ctx context.Context, a *Admin) error {
 	ctx, cancel := context.WithTimeout(ctx, loopTimeout)
 	defer cancel()
 	if _, err := a.Scheduler.Status(ctx, ""); errors.Is(err, context.DeadlineExceeded) {

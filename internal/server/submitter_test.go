@@ -88,9 +88,8 @@ func TestSubmitter(t *testing.T) {
 	if resp, body := send(t, "POST", r.admin.URL+"/v1/calls", strings.Replace(paid, "KEY", "other", 1), by("shop")); resp.StatusCode != 422 || resp.Header.Get("Throttler-Call") != "" || strings.Contains(body, other.ID) || strings.Contains(body, "billing") {
 		t.Errorf("the idempotency key of another submitter: %d %s", resp.StatusCode, body)
 	}
-	for name, want := range map[string]bool{"shop": true, "oncall": false, "root": true} {
-		repeat := r.submit(t, strings.Replace(paid, "KEY", "own", 1), by(name))
-		if repeat.ID != own.ID || (repeat.Response != nil) != want {
+	for _, name := range []string{"shop", "oncall", "root"} {
+		if repeat := r.submit(t, strings.Replace(paid, "KEY", "own", 1), by(name)); repeat.ID != own.ID || repeat.Response != nil {
 			t.Errorf("a repeat by %s: %+v", name, repeat)
 		}
 	}

@@ -158,13 +158,15 @@ func (s *subscription) sendState(ctx context.Context) {
 	}
 }
 
-// addETA adds the ETA of a call that has begun to wait. The scheduler computes it in
-// its loop, once for each event and subscription.
+// addETA adds the ETA of a call that has begun to wait.
 func (s *subscription) addETA(ctx context.Context, e *api.Event) {
 	if e.State != api.Waiting || e.Event == api.EventRefused {
 		return
 	}
-	if c, err := s.scheduler.Get(ctx, e.Call); err == nil {
-		e.ETA = api.At(estimate(c.ETA))
-	}
+	e.ETA = s.events.eta(s.next, func() (at api.Instant) {
+		if c, err := s.scheduler.Get(context.WithoutCancel(ctx), e.Call); err == nil {
+			at = api.At(estimate(c.ETA))
+		}
+		return at
+	})
 }

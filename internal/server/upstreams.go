@@ -18,7 +18,7 @@ func listUpstreams(a *Admin, r request[none]) (*api.Upstreams, error) {
 }
 
 func getUpstream(a *Admin, r request[none]) (*api.Upstream, error) {
-	return a.status(r.Request, r.PathValue("name"))
+	return statusOf(a, r.Request, r.PathValue("name"))
 }
 
 // listLimits returns the limits of one upstream, or of all.
@@ -61,8 +61,8 @@ func getLimit(a *Admin, r request[none]) (*api.Limit, error) {
 	return nil, &scheduler.Error{Reason: scheduler.NotFound, Upstream: name, Limit: limit, Detail: "upstream \"" + name + "\" has no limit \"" + limit + "\""}
 }
 
-// status returns the current state of an upstream.
-func (a *Admin) status(r *http.Request, name string) (*api.Upstream, error) {
+// statusOf returns the current state of an upstream.
+func statusOf(a *Admin, r *http.Request, name string) (*api.Upstream, error) {
 	u, err := a.Scheduler.Status(r.Context(), name)
 	if err != nil {
 		return nil, err

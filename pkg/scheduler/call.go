@@ -157,23 +157,6 @@ type Attempt struct {
 	Resolved bool
 }
 
-// A Permit is what an attempt takes of one limit.
-type Permit struct {
-	Limit, Key string
-	Cost       int
-}
-
-// An Origin is the way on which a call came.
-type Origin string
-
-const (
-	OriginData     Origin = "data"     // the data listener
-	OriginAdmin    Origin = "admin"    // the admin API
-	OriginEmbedded Origin = "embedded" // a program that embeds the scheduler
-	OriginQuery    Origin = "query"    // the scheduler asks about an unknown call
-	OriginWebhook  Origin = "webhook"  // the scheduler tells the end of a call
-)
-
 // WaitingFor says why a call waits.
 type WaitingFor struct {
 	Limit string // empty: for the instant Until, whichever the limits
@@ -204,33 +187,6 @@ type WaitingFor struct {
 	// Breaker is why the circuit breaker of the upstream is open; empty if it is not the
 	// reason of the wait.
 	Breaker string
-}
-
-// A Response is an upstream's answer as it is kept.
-type Response struct {
-	Status    int
-	Headers   http.Header
-	Body      []byte
-	Truncated bool // Body is only the beginning
-}
-
-// size is the number of bytes that a kept answer holds.
-func (r *Response) size() int64 {
-	if r == nil {
-		return 0
-	}
-	return int64(len(r.Body)) + headerSize(r.Headers)
-}
-
-func headerSize(h http.Header) int64 {
-	n := 0
-	for name, values := range h {
-		n += len(name)
-		for _, v := range values {
-			n += len(v)
-		}
-	}
-	return int64(n)
 }
 
 // maxAttempts is the greatest number of attempts that a Call has.

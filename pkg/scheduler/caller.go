@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -26,8 +27,8 @@ type caller struct {
 	service *service      // that took the call
 	again   func(c *call) // lets a goroutine attend to the caller again; it does not block
 
-	presence atomic.Int32
-	granted  atomic.Pointer[attempt] // that the caller is to make
+	presence atomic.Int32            // of a goroutine for it: present, absent or called
+	granted  atomic.Pointer[attempt] // that the caller is to make; nil once it is made
 	over     atomic.Bool             // end is set
 	end      *Call                   // the call as it ends; from then on its answer is the caller's
 	left     bool                    // the caller has left before the end
@@ -40,14 +41,15 @@ type caller struct {
 	gone  time.Time // the latest instant of a sending for it, by ClientTimeout; zero for none
 }
 
-// The presence of a caller.
+// The presence of a caller. Its goroutine makes it present, and absent unless it has been called
+// since. Others make it called: the loop by a grant or an end, and the watch of the ctx.
 const (
 	present int32 = iota // a goroutine looks for the next thing to do
 	absent               // none does
 	called               // there may be something to do
 )
 
-// Results are those of Do.
+// The results of a caller are those of Do.
 type results struct {
 	resp *http.Response
 	call *Call
@@ -81,24 +83,38 @@ func (c *call) goAway() bool {
 }
 
 // attend makes the attempts that the loop grants the caller of a call, and returns its results. If
-// the caller has to wait, a goroutine attends to it again when there is something to do.
+// the caller has to wait, a goroutine attends to it again when there is something to do. A panic, of
+// the caller's ctx or of a Store, gives the call up: its goroutine may recover from it.
 func (c *call) attend(s *Scheduler) (r results, waits bool) {
+	whole := false
+	defer func() {
+		if !whole {
+			c.giveUp(s)
+		}
+	}()
+	r, waits = c.serve(s)
+	whole = true
+	return r, waits
+}
+
+func (c *call) serve(s *Scheduler) (r results, waits bool) {
 	caller := c.caller
 	for {
 		caller.presence.Store(present)
-		switch a := caller.granted.Swap(nil); {
+		switch a := caller.granted.Load(); {
 		case a != nil:
 			if !c.stay(s, a) {
-				return results{nil, caller.stood, caller.ctx.Err()}, false
+				return caller.departed(caller.stood), false
 			}
 		case caller.over.Load():
 			return c.results(s), false
 		case caller.ctx.Err() != nil:
 			c.leave(s)
-			if a := caller.granted.Swap(nil); a != nil { // before the call was abandoned
-				c.unsend(s, a)
+			if a := caller.granted.Load(); a != nil { // before the call was abandoned
+				c.unsend(a)
+				c.leave(s)
 			}
-			return results{nil, caller.stood, caller.ctx.Err()}, false
+			return caller.departed(caller.stood), false
 		case c.goAway():
 			return results{}, true
 		}
@@ -116,6 +132,12 @@ func (c *call) attendSafely(s *Scheduler) (r results, waits bool) {
 	return c.attend(s)
 }
 
+// departed returns the results of a caller that has left: by its Client, before its ctx ends, or with
+// its ctx.
+func (c *caller) departed(stood *Call) results {
+	return results{nil, stood, cmp.Or(c.ctx.Err(), context.Canceled)}
+}
+
 // results returns the results of a call that has ended.
 func (c *call) results(s *Scheduler) results {
 	caller := c.caller
@@ -124,7 +146,7 @@ func (c *call) results(s *Scheduler) results {
 	}
 	last := caller.end.snapshot()
 	if c.abandoned() { // while it was accepted
-		return results{nil, last, caller.ctx.Err()}
+		return caller.departed(last)
 	}
 	answer := c.answer()
 	if last.State == Unknown && c.streams() == nil && (answer == nil || !answer.Truncated) {
@@ -148,13 +170,14 @@ const atOnce = time.Millisecond
 func (c *call) stay(s *Scheduler, a *attempt) bool {
 	caller := c.caller
 	if caller.ctx.Done() == nil {
-		a.run()
+		c.run(a)
 		return true
 	}
 	waited := caller.unwatch != nil || time.Since(caller.came) > atOnce
 	if waited && caller.hasLeft(s.log) || caller.ctx.Err() != nil {
-		s.loop.ask(context.WithoutCancel(caller.ctx), func(now time.Time) { c.up.abandon(now, c) })
-		c.unsend(s, a)
+		s.loop.post(func(now time.Time) { c.up.abandon(now, c) })
+		c.unsend(a)
+		c.leave(s)
 		return false
 	}
 	caller.leaving.Add(1)
@@ -163,7 +186,7 @@ func (c *call) stay(s *Scheduler, a *attempt) bool {
 		c.leave(s)
 		caller.client.Leave(caller.stood, caller.ctx.Err())
 	})
-	a.run()
+	c.run(a)
 	if stop() {
 		caller.leaving.Done()
 		return true
@@ -182,11 +205,27 @@ func (c *caller) hasLeft(log *slog.Logger) bool {
 	return c.client.Left()
 }
 
-// unsend ends an attempt, which sends nothing, of a call that its caller has abandoned.
-func (c *call) unsend(s *Scheduler, a *attempt) {
-	a.unsent = true
+// run makes the attempt that the caller was granted. The loop may grant the next one meanwhile.
+func (c *call) run(a *attempt) {
+	c.caller.granted.Store(nil)
 	a.run()
-	c.leave(s)
+}
+
+// unsend ends an attempt, which sends nothing, of a call that its caller has abandoned.
+func (c *call) unsend(a *attempt) {
+	a.unsent = true
+	c.run(a)
+}
+
+// giveUp abandons the call of a caller that no goroutine attends to any more.
+func (c *call) giveUp(s *Scheduler) {
+	s.loop.post(func(now time.Time) { c.up.abandon(now, c) })
+	if a := c.caller.granted.Load(); a != nil {
+		c.unsend(a)
+	}
+	if c.caller.unwatch != nil {
+		c.caller.unwatch()
+	}
 }
 
 // leave abandons a call whose caller's ctx has ended, and notes how it stands. If that ends the

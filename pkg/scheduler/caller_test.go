@@ -332,30 +332,109 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// A faultyCtx has ended when end is called, and panics when it is asked for its error again.
+// A faultyCtx panics when it is used for the fault-th time since it was armed.
 type faultyCtx struct {
-	*watchedCtx
-	asked atomic.Int32 // since it has ended
+	watchedCtx
+	over  atomic.Bool
+	fault atomic.Int32 // uses until then; not above zero: there is none
 }
 
-func (c *faultyCtx) end() {
-	c.asked.Store(1)
+func (c *faultyCtx) use() {
+	if c.fault.Add(-1) == 0 {
+		panic("a fault of the context")
+	}
+}
+
+// end ends the ctx, and arms it. Package context asks it for its error and its cause.
+func (c *faultyCtx) end(fault int32) {
+	c.over.Store(true)
+	c.fault.Store(fault + 2)
 	c.ended()
 }
 
 func (c *faultyCtx) Err() error {
-	switch {
-	case c.asked.Load() == 0:
-		return nil
-	case c.asked.Add(1) <= 3: // by package context, for its error and its cause
+	c.use()
+	if c.over.Load() {
 		return context.Canceled
 	}
-	panic("a fault of the context")
+	return nil
 }
 
-// TestFaultOfACaller: a client that panics when it is asked stays. A caller of Begin whose results
-// cannot be told has an error, and the process goes on.
+func (c *faultyCtx) Done() <-chan struct{} { c.use(); return c.done }
+
+func (c *faultyCtx) AfterFunc(ended func()) (stop func() bool) {
+	c.use()
+	unwatch := c.watchedCtx.AfterFunc(ended)
+	return func() bool { c.use(); return unwatch() }
+}
+
+// TestFaultOfACaller: a ctx that panics, whenever it is used, gives its call up. Begin tells an error and
+// the process goes on; the caller of Do may recover. No attempt stays behind: its permit comes back, and
+// Close returns.
 func TestFaultOfACaller(t *testing.T) {
+	r := Request{Upstream: "api", Target: "/", Client: staying{}}
+	for _, tt := range []struct {
+		name   string
+		client bool
+		ends   bool // the ctx, before the slot
+		faults int  // uses of the ctx
+		unsent int  // those before the attempt
+	}{
+		{"it ends", false, true, 2, 2},
+		{"it ends, with a client", true, true, 2, 2},
+		{"its slot comes", true, false, 7, 5},
+	} {
+		for fault := range int32(tt.faults) + 1 {
+			for _, begins := range []bool{true, false} {
+				bubble(t, onePerSecond, func(t *testing.T, s *Scheduler, f *fake) {
+					doing(t.Context(), s, r)()
+					ctx, of := &faultyCtx{watchedCtx: watchedCtx{Context: context.Background(), done: make(chan struct{})}}, r
+					if !tt.client {
+						of.Client = nil
+					}
+					told := make(chan error, 2)
+					tell := func(resp *http.Response, _ *Call, err error) {
+						if resp != nil {
+							resp.Body.Close()
+						}
+						told <- err
+					}
+					if begins {
+						s.Begin(ctx, of, tell)
+					} else {
+						go func() {
+							defer func() {
+								if v := recover(); v != nil {
+									told <- &Error{Reason: NoAnswer}
+								}
+							}()
+							tell(s.Do(ctx, of))
+						}()
+					}
+					synctest.Wait()
+					if ctx.fault.Store(fault + 1); tt.ends {
+						ctx.end(fault + 1)
+					}
+					err := <-told
+					if faulty := fault < int32(tt.faults); faulty != (reason(err) == NoAnswer) {
+						t.Errorf("%s, fault %d, Begin is %v: %v", tt.name, fault+1, begins, err)
+					}
+					s.Close()
+					sent := 1
+					if int(fault) >= tt.unsent && !tt.ends {
+						sent = 2
+					}
+					if n := len(f.at()); n != sent || len(s.loop.calls) != 0 || s.loop.upstreams["api"].count != [phases]int{} {
+						t.Errorf("%s, fault %d, Begin is %v: %d requests were sent, want %d; the counts are %v", tt.name, fault+1, begins, n, sent, s.loop.upstreams["api"].count)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestFaultOfAClient: a client that panics when it is asked has not left.
+func TestFaultOfAClient(t *testing.T) {
 	bubble(t, onePerSecond, func(t *testing.T, s *Scheduler, f *fake) {
 		r := Request{Upstream: "api", Target: "/", Client: staying{left: func() bool { panic("a fault of the client") }}}
 		for n := range 2 {
@@ -365,14 +444,53 @@ func TestFaultOfACaller(t *testing.T) {
 			}
 			resp.Body.Close()
 		}
-		ctx, told := &faultyCtx{watchedCtx: &watchedCtx{Context: context.Background(), done: make(chan struct{})}}, make(chan error, 2)
-		if waits, _, c, err := s.Begin(ctx, Request{Upstream: "api", Target: "/"}, func(_ *http.Response, _ *Call, err error) { told <- err }); !waits {
-			t.Fatalf("%+v, %v; want a call that waits", c, err)
+	})
+}
+
+// TestLeftWithoutItsCtx: a client that has left has the error of a ctx that was cancelled, though its own has
+// not ended.
+func TestLeftWithoutItsCtx(t *testing.T) {
+	bubble(t, onePerSecond, func(t *testing.T, s *Scheduler, f *fake) {
+		r := Request{Upstream: "api", Target: "/", Client: staying{left: func() bool { return true }}}
+		doing(t.Context(), s, r)()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if resp, c, err := s.Do(ctx, r); err != context.Canceled || resp != nil || c == nil || c.State != Cancelled || c.Reason != Gone {
+			t.Errorf("%v, %+v, %v", resp, c, err)
 		}
-		ctx.end()
-		if err := <-told; reason(err) != NoAnswer {
-			t.Errorf("%v, want one that the call may have been executed", err)
+		sameTimes(t, f.at(), 0)
+	})
+}
+
+// A faultyStore panics when it is read.
+type faultyStore struct{ Store }
+
+func (faultyStore) Get(context.Context, string) (*Call, error) { panic("a fault of the store") }
+
+// TestFaultOfTheStore: the slot of a call comes as its ctx ends, and the store panics when it is asked how
+// the call stands. The attempt ends, unsent.
+func TestFaultOfTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, u := &fake{start: time.Now()}, onePerSecond
+		u.URL, u.Transport = "http://api.test", f
+		s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.DiscardHandler), Store: faultyStore{NewMemory(10, 1<<20)}})
+		if err != nil {
+			t.Fatal(err)
 		}
+		r := Request{Upstream: "api", Target: "/", Client: staying{}}
+		doing(t.Context(), s, r)()
+		ctx, leave := context.WithCancel(t.Context())
+		time.AfterFunc(500*ms, leave)
+		var fault any
+		func() {
+			defer func() { fault = recover() }()
+			s.Do(&slowCtx{Context: ctx}, r)
+		}()
+		if fault == nil {
+			t.Error("the store has not been asked")
+		}
+		s.Close()
+		sameTimes(t, f.at(), 0)
 	})
 }
 

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -361,6 +362,9 @@ func (s *Scheduler) Audited(ctx context.Context, r AuditRecord, do func() error)
 		return nil
 	}
 	r.After = "not done: " + err.Error()
+	if refused := (*Error)(nil); errors.As(err, &refused) {
+		r.After = "not done: " + refused.Detail
+	}
 	if failed := s.journal.audit(context.WithoutCancel(ctx), r); failed != nil {
 		s.log.Error("the record that an action was not done could not be stored", "action", r.Action, "actor", r.Actor, "call", r.Call, "err", failed)
 	}

@@ -100,7 +100,7 @@ func ExampleScheduler_Submit() {
 	// done 1 refunded
 }
 
-// A call whose outcome is unknown waits for a decision: done and failed end it, waiting
+// A call whose outcome is unknown waits for a decision: done and failed end it, not_executed
 // sends it again.
 func ExampleScheduler_Resolve() {
 	asked := 0
@@ -121,7 +121,7 @@ func ExampleScheduler_Resolve() {
 	fmt.Println(call.State)
 
 	// The platform's list of refunds does not have it.
-	if call, err = s.Resolve(ctx, call.ID, scheduler.Decision{As: upstream.NotExecuted, Reason: "not in the list of refunds"}); err != nil {
+	if call, err = s.Resolve(ctx, call.ID, scheduler.Decision{As: upstream.NotExecuted, Attempt: call.Last().N, Reason: "not in the list of refunds"}); err != nil {
 		panic(err)
 	}
 	call, _ = s.Wait(ctx, call.ID)

@@ -263,13 +263,16 @@ func (m *memory) List(_ context.Context, f Filter) (*ListPage, error) {
 	page := &ListPage{Next: f.After}
 	for looked := 0; looked < memoryLooked; looked += memoryStep {
 		calls := m.step(page.Next, f.Oldest)
-		for _, c := range calls {
+		for i, c := range calls {
 			if page.Next = c.ID; !f.Matches(c) {
 				continue
 			}
 			c = c.whole()
 			c.Response = nil
 			if page.Calls = append(page.Calls, c); len(page.Calls) == f.Max {
+				if i == len(calls)-1 && len(calls) < memoryStep {
+					page.Next = ""
+				}
 				return page, nil
 			}
 		}

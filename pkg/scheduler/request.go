@@ -1,32 +1,13 @@
 package scheduler
 
 import (
-	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // Checks of a request before it is a call.
-
-// pathOf returns a target without its query.
-func pathOf(target string) string {
-	path, _, _ := strings.Cut(target, "?")
-	return path
-}
-
-// cameFrom returns the way on which the request came.
-func (r *Request) cameFrom() Origin {
-	switch {
-	case r.origin != nil && r.origin.resolves != "":
-		return OriginQuery
-	case r.origin != nil:
-		return OriginWebhook
-	}
-	return cmp.Or(r.Origin, OriginEmbedded)
-}
 
 func badRequest(upstream, format string, args ...any) *Error {
 	return &Error{Reason: BadRequest, Upstream: upstream, Detail: fmt.Sprintf(format, args...)}

@@ -72,9 +72,11 @@ func (s *Scheduler) Do(ctx context.Context, r Request) (*http.Response, *Call, e
 // Begin is Do for servers of many clients: a call that waits has no goroutine. If the call ends
 // before it has to wait, Begin returns the results of Do. Else waits is true, and then gets them,
 // once, on a goroutine of its own, which may be before Begin returns. That goroutine also makes the
-// attempt of a call with a Client. Close does not wait for then.
+// attempt of a call with a Client. Its owner is the caller of Begin: then may run after Close, which
+// does not wait for it, and a panic of then ends the process.
 //
-// While a call is being stored, and for the repeat of a call that has not ended, Begin blocks like Do.
+// Begin blocks like Do while a call is being stored, while it makes the attempt of one that goes at once,
+// while queries about its unknown outcome are made, and for the repeat of a call that has not ended.
 // A ctx that is none of package context, and has no method AfterFunc, costs a goroutine.
 func (s *Scheduler) Begin(ctx context.Context, r Request, then func(resp *http.Response, c *Call, err error)) (waits bool, resp *http.Response, of *Call, err error) {
 	_, end, waits := s.begin(ctx, r, func(c *call) {
@@ -124,7 +126,7 @@ func (s *Scheduler) joinOrBegin(ctx context.Context, r Request, id string, repea
 	}
 	resp, known, err := s.join(ctx, id, latest)
 	if known != nil && known.Response == nil && (known.State == Cancelled || known.State == Expired) && ctx.Err() == nil && time.Now().Before(latest) &&
-		(r.Client == nil || !r.Client.Left()) {
+		(r.Client == nil || !repeat.caller.hasLeft(s.log)) {
 		r.Deadline = latest
 		return s.begin(ctx, r, again)
 	}

@@ -75,17 +75,6 @@ func auditQuery(f scheduler.AuditFilter) (query string, args []any) {
 	return query + " ORDER BY seq DESC LIMIT ?", append(args, f.Page())
 }
 
-// AuditLog implements [scheduler.Store].
-func (r *reader) AuditLog(ctx context.Context, f scheduler.AuditFilter) ([]scheduler.AuditRecord, error) {
-	query, args := auditQuery(f)
-	rows, err := r.db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, r.check(ctx, err)
-	}
-	records, err := scanAudit(rows, r.codec)
-	return records, r.check(ctx, err)
-}
-
 // scanAudit reads all records of a query.
 func scanAudit(rows *sql.Rows, d *codec) ([]scheduler.AuditRecord, error) {
 	defer rows.Close()

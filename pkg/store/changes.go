@@ -29,7 +29,7 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 	if err != nil {
 		return nil, err
 	}
-	r.facts, r.terms = d.codec.encryptText(facts, r.id, factsKind), d.codec.termsOf(e.Call)
+	r.facts, r.terms = d.codec.encryptText(facts, r.id, factsKind), termsOf(d.codec, e.Call)
 	keys, owner := keysOf(d.codec, e), ""
 	err = d.writer.do(ctx, &change{apply: func(c *conn) (refused, err error) {
 		owner = ""

@@ -87,3 +87,19 @@ func (s *sum) end() (result int64) {
 
 // maxSumText is the longest text, in bytes, that a sum keeps room for.
 const maxSumText = 64 << 10
+
+// blockSum and chunkSum are the sums of rows of blocks and terms.
+func (c *codec) blockSum(b block, calls []byte) int64 {
+	s := c.newSum()
+	s.ints(b.number, b.first, b.last)
+	s.texts(b.low, b.high)
+	s.bytes(calls)
+	return s.end()
+}
+
+func (c *codec) chunkSum(place int64, chunk []byte) int64 {
+	s := c.newSum()
+	s.ints(place)
+	s.bytes(chunk)
+	return s.end()
+}

@@ -99,6 +99,11 @@ func (f *File) Check(ctx context.Context) (calls int, err error) {
 	if err := checkAudit(ctx, f.db, f.codec); err != nil {
 		faults = append(faults, err)
 	}
+	damaged, err := checkBlocks(ctx, f.db, f.codec)
+	if err != nil {
+		return 0, f.explain(err)
+	}
+	faults = append(faults, damaged...)
 	err = f.each(ctx, func(r *row) error {
 		calls++
 		if _, err := r.withResponse(ctx, f.db, f.codec); err != nil {

@@ -66,7 +66,7 @@ func (m view) with(calls []indexed) view {
 
 // extend adds the new calls of a transaction to the block in memory, and writes that if it is full.
 // The returned view is to be put in force with the commit.
-func (c *conn) extend() (next view, err error) {
+func extend(c *conn) (next view, err error) {
 	next = c.index.view
 	if c.dropped {
 		next.blocks = c.left
@@ -111,9 +111,9 @@ func (x *index) committed(next view) {
 	x.view = next
 }
 
-// drop removes the blocks of which no call is left. A call between the first and the last one of a
+// dropBlocks removes the blocks of which no call is left. A call between the first and the last one of a
 // block counts as one of it.
-func (c *conn) drop() error {
+func dropBlocks(c *conn) error {
 	c.left, c.dropped = make([]block, 0, len(c.index.blocks)), true
 	for _, b := range c.index.blocks {
 		used := false
@@ -175,7 +175,7 @@ func (x *index) load(db *sql.DB, d *codec, query string, args ...any) (last int6
 		if _, err := decodeFacts(facts, &c); err != nil {
 			return 0, err
 		}
-		next = next.with([]indexed{{located{seq, c.ID}, d.termsOf(&c)}})
+		next = next.with([]indexed{{located{seq, c.ID}, termsOf(d, &c)}})
 		last = max(last, seq)
 	}
 	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
@@ -229,21 +229,43 @@ func (x *index) readBlocks(db *sql.DB, d *codec) error {
 	return rows.Err()
 }
 
-// chunk returns the chunk of a term in a block in the file, nil if it has none.
-func chunkOf(ctx context.Context, q querier, d *codec, b block, t term) (chunk []byte, err error) {
-	var sum int64
-	place := b.number*buckets + t.bucket()
-	err = q.QueryRowContext(ctx, selectChunk, place).Scan(&chunk, &sum)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil, nil
-	case err == nil && d.chunkSum(place, chunk) != sum:
-		err = fmt.Errorf("terms of block %d: %w", b.number, errChecksum)
+// checkBlocks returns the faults of the rows of blocks and terms.
+func checkBlocks(ctx context.Context, q querier, d *codec) (faults []error, err error) {
+	rows, err := q.QueryContext(ctx, "SELECT block, first, last, low, high, calls, sum FROM blocks")
+	if err != nil {
+		return nil, err
 	}
-	return chunk, err
+	defer rows.Close()
+	for rows.Next() {
+		var b block
+		var calls []byte
+		var sum int64
+		if err := rows.Scan(&b.number, &b.first, &b.last, &b.low, &b.high, &calls, &sum); err != nil {
+			return nil, err
+		}
+		if d.blockSum(b, calls) != sum {
+			faults = append(faults, fmt.Errorf("block %d: %w", b.number, errChecksum))
+		}
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return nil, err
+	}
+	if rows, err = q.QueryContext(ctx, "SELECT place, chunk, sum FROM terms"); err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var place, sum int64
+		var postings []byte
+		if err := rows.Scan(&place, &postings, &sum); err != nil {
+			return nil, err
+		}
+		if d.chunkSum(place, postings) != sum {
+			faults = append(faults, fmt.Errorf("terms of block %d: %w", place/buckets, errChecksum))
+		}
+	}
+	return faults, rows.Err()
 }
-
-const selectChunk = "SELECT chunk, sum FROM terms WHERE place = ?"
 
 // seqsOf returns the calls of a block in the file, none if it was dropped.
 func seqsOf(ctx context.Context, q querier, b block) (seqs []int64, err error) {

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	listLooked = 10_000      // calls that one page looks at
-	listRead   = 2_000       // calls that it reads whole
-	listStep   = 500         // calls that a query looks at
-	narrow     = 2_000       // calls that ended in a period which is short
-	clockSlack = time.Minute // between the id of a call and its acceptance
+	listLooked = 10_000          // calls that one page looks at
+	listRead   = 1_000           // calls that it reads whole
+	listStep   = 500             // calls that a query looks at
+	narrow     = 2_000           // calls that ended in a period which is short
+	clockSlack = 5 * time.Second // at most between the id of a call and its acceptance
 )
 
 // A listing makes a page of a list.
@@ -29,6 +29,7 @@ type listing struct {
 	states       []scheduler.State // of the filter, each once; none for all
 	above, below string            // the ids between which the page is
 	streams      streams
+	known        map[chunk][]uint16 // chunks that were read
 	looked       int
 }
 
@@ -45,7 +46,7 @@ func (r *reader) List(ctx context.Context, f scheduler.Filter) (*scheduler.ListP
 }
 
 func newListing(ctx context.Context, q querier, d *codec, f scheduler.Filter) *listing {
-	l := &listing{Context: ctx, querier: q, Filter: f, codec: d, states: slices.Clone(f.States)}
+	l := &listing{Context: ctx, querier: q, Filter: f, codec: d, states: slices.Clone(f.States), known: make(map[chunk][]uint16)}
 	if f.NeedsPerson && len(f.States) == 0 {
 		l.states = append(l.states, scheduler.Unknown)
 	}
@@ -106,29 +107,32 @@ func (l *listing) read(seq int64) (*scheduler.Call, error) {
 }
 
 // plan chooses the streams: calls under terms that few calls have; else those of states that few
-// are in, or that ended in a short period; else those under any term; else all.
+// are in, or that ended in a short period; else those under other terms, or of other states; else
+// all.
 func (l *listing) plan(m view) error {
 	if l.Q != "" {
 		l.add(l.rows("FROM calls WHERE id = ?", l.Q))
 	}
 	if rare := l.terms(l.Number, l.IdempotencyKey, l.Q, l.Key); len(rare) > 0 {
-		l.find(m, append(rare, l.terms(l.SubmittedBy, l.Flow, l.Limit, l.Upstream)...))
+		l.under(m, rare)
 		return nil
 	}
-	if len(l.states) > 0 && !slices.ContainsFunc(l.states, func(s scheduler.State) bool { return rowsOf[s] == "" }) {
-		for _, state := range l.states {
-			l.add(l.rows(rowsOf[state]))
+	crowded := len(l.states) == 0 || slices.Contains(l.states, scheduler.Waiting) || slices.Contains(l.states, scheduler.Done)
+	if crowded {
+		if short, err := l.shortPeriod(); short || err != nil {
+			return err
 		}
-		return nil
+		if terms := l.terms(l.SubmittedBy, l.Flow, l.Limit, l.Upstream); len(terms) > 0 {
+			l.under(m, terms)
+			return nil
+		}
 	}
-	if short, err := l.shortPeriod(); short || err != nil {
-		return err
+	for _, state := range l.states {
+		l.add(l.rows(rowsOf[state]))
 	}
-	if terms := l.terms(l.SubmittedBy, l.Flow, l.Limit, l.Upstream); len(terms) > 0 {
-		l.find(m, terms)
-		return nil
+	if len(l.states) == 0 {
+		l.add(l.rows("FROM calls WHERE true"))
 	}
-	l.add(l.rows("FROM calls WHERE true"))
 	return nil
 }
 
@@ -142,10 +146,12 @@ func (l *listing) terms(texts ...string) (all []term) {
 	return all
 }
 
-// rowsOf are the calls of states that few calls are in, each by an index.
+// rowsOf are the calls of each state, by an index.
 var rowsOf = map[scheduler.State]string{
+	scheduler.Waiting:   "FROM calls INDEXED BY queued WHERE state = 'waiting'",
 	scheduler.Sending:   "FROM flights JOIN calls USING (seq) WHERE true",
 	scheduler.Unknown:   "FROM calls INDEXED BY unsettled WHERE state = 'unknown'",
+	scheduler.Done:      "FROM calls INDEXED BY settled WHERE state = 'done'",
 	scheduler.Failed:    "FROM calls INDEXED BY settled WHERE state = 'failed'",
 	scheduler.Expired:   "FROM calls INDEXED BY settled WHERE state = 'expired'",
 	scheduler.Exhausted: "FROM calls INDEXED BY settled WHERE state = 'exhausted'",
@@ -153,7 +159,8 @@ var rowsOf = map[scheduler.State]string{
 }
 
 const (
-	inPeriod    = "FROM calls INDEXED BY ended WHERE ended_at > 0 AND ended_at >= ? AND ended_at < ?"
+	// SQLite begins where the first bound says; the last condition only names the index.
+	inPeriod    = "FROM calls INDEXED BY ended WHERE ended_at >= ? AND ended_at < ? AND ended_at > 0"
 	countPeriod = "SELECT count(*) FROM (SELECT 1 " + inPeriod + " LIMIT ?)"
 )
 

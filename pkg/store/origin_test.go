@@ -196,7 +196,7 @@ func TestOlderProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec("DELETE FROM meta WHERE name IN ('file', 'base'); DROP INDEX settled; DROP TABLE audit; DROP VIEW audit_log; DROP VIEW readable; DROP VIEW out_now; DROP VIEW current; ALTER TABLE quota DROP COLUMN who; ALTER TABLE calls DROP COLUMN facts; DROP TABLE blocks; DROP TABLE terms; DROP TABLE strays; DROP INDEX unsettled; ALTER TABLE keys DROP COLUMN ended_by; ALTER TABLE quota DROP COLUMN since; ALTER TABLE quota DROP COLUMN reason; DROP INDEX untold_at; ALTER TABLE untold DROP COLUMN tell_at; ALTER TABLE untold DROP COLUMN failures; " +
+	if _, err := db.Exec("DELETE FROM meta WHERE name IN ('file', 'base'); DROP INDEX settled; DROP TABLE audit; DROP VIEW audit_log; DROP VIEW readable; DROP VIEW out_now; DROP VIEW current; ALTER TABLE quota DROP COLUMN who; ALTER TABLE calls DROP COLUMN facts; DROP TABLE blocks; DROP TABLE terms; DROP TABLE strays; DROP INDEX unsettled; DROP INDEX queued; ALTER TABLE keys DROP COLUMN ended_by; ALTER TABLE quota DROP COLUMN since; ALTER TABLE quota DROP COLUMN reason; DROP INDEX untold_at; ALTER TABLE untold DROP COLUMN tell_at; ALTER TABLE untold DROP COLUMN failures; " +
 		first[`view "readable"`].sql + "; " + first[`view "out_now"`].sql + "; " + first[`view "current"`].sql + "; " + first[`index "unsettled"`].sql + "; DELETE FROM goose_db_version WHERE version_id > 1"); err != nil {
 		t.Fatal(err)
 	}

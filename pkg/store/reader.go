@@ -114,3 +114,14 @@ func (r *reader) Fetch(ctx context.Context, id string) (*scheduler.Entry, error)
 		return found.entry(ctx, q, r.codec)
 	})
 }
+
+// AuditLog implements [scheduler.Store].
+func (r *reader) AuditLog(ctx context.Context, f scheduler.AuditFilter) ([]scheduler.AuditRecord, error) {
+	query, args := auditQuery(f)
+	rows, err := r.db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, r.check(ctx, err)
+	}
+	records, err := scanAudit(rows, r.codec)
+	return records, r.check(ctx, err)
+}

@@ -237,7 +237,7 @@ func strayFlights(ctx context.Context, q querier) error {
 // recentHolds adds the permits of attempts that ended since an instant, in epochs
 // that the table quota does not include.
 func (r *recovery) recentHolds(since int64) error {
-	rows, err := r.rows("seq IN (SELECT seq FROM calls INDEXED BY ended WHERE ended_at > 0 AND ended_at > ? AND epoch > ? AND spent <> '')", since, r.folded)
+	rows, err := r.rows("seq IN (SELECT seq FROM calls INDEXED BY ended WHERE ended_at > ? AND ended_at > 0 AND epoch > ? AND spent <> '')", since, r.folded)
 	for _, row := range rows {
 		c, err := row.call(r.codec)
 		if err != nil {

@@ -141,7 +141,7 @@ func (o *office) life(n int, after bool) {
 	u := scheduler.Upstream{
 		Durable: `path startsWith "/durable"`, Breaker: retry.Trip{Unknown: -1}, Limits: []scheduler.Limit{{Name: "app", Calls: 5, Window: time.Second}},
 		Resolve: []scheduler.Resolve{{
-			When: `method == "POST"`, Target: `"/query?path=" + path`, After: 3 * time.Second, Every: 5 * time.Second, Queries: 2,
+			When: `method == "POST"`, Target: `"/query?path=" + path`, After: 5 * time.Second, Every: 8 * time.Second, Queries: 2,
 			Outcomes: []upstream.Rule{{When: `body("state") == "made"`, Is: upstream.Done}, {When: `body("state") == "none"`, Is: upstream.NotExecuted}},
 		}},
 	}
@@ -168,7 +168,7 @@ func (o *office) life(n int, after bool) {
 		}
 		select {
 		case <-pr.dead:
-		case <-time.After(time.Duration(o.random(int(25 * time.Second)))):
+		case <-time.After(time.Duration(o.random(int(50 * time.Second)))):
 		}
 		if o.random(2) == 0 {
 			pr.kill()
@@ -213,7 +213,7 @@ func (p *bank) RoundTrip(req *http.Request) (*http.Response, error) {
 		if p.executed[req.URL.Query().Get("path")] > 0 {
 			body = `{"state":"made"}`
 		}
-		if p.r.IntN(3) == 0 {
+		if p.r.IntN(3) > 0 {
 			status, body = 503, "{}"
 		}
 	} else {
@@ -286,7 +286,7 @@ func (o *office) pay(s *scheduler.Scheduler, pr *process, work *sync.WaitGroup) 
 // work is an operator's: to look at a call and at the platform, to think, and to act.
 func (o *office) work(s *scheduler.Scheduler, leave <-chan struct{}, name string) {
 	for {
-		o.pause(3 * time.Second)
+		o.pause(1500 * ms)
 		o.mu.Lock()
 		id := ""
 		if len(o.ids) > 0 {
@@ -305,7 +305,7 @@ func (o *office) work(s *scheduler.Scheduler, leave <-chan struct{}, name string
 		o.mu.Lock()
 		made := o.executed[o.payments[id].path] > 0 // after the look: no earlier than what it shows
 		o.mu.Unlock()
-		o.pause(4 * time.Second)
+		o.pause(3 * time.Second)
 		switch seen.State {
 		case scheduler.Waiting:
 			o.move(s, seen)

@@ -140,7 +140,7 @@ func TestPauseOverRestart(t *testing.T) {
 				}
 				pause := func(limit, key string, d time.Duration) {
 					t.Helper()
-					if err := s.Pause(t.Context(), scheduler.Pause{Upstream: "api", Limit: limit, Key: key, Until: time.Now().Add(d), Reason: "maintenance"}); err != nil {
+					if err := s.Pause(t.Context(), scheduler.Pause{Upstream: "api", Limit: limit, Key: key, Until: time.Now().Add(d), Who: "alice", Reason: "maintenance"}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -151,6 +151,7 @@ func TestPauseOverRestart(t *testing.T) {
 				if err := s.Resume(t.Context(), "api", "key", "b"); err != nil {
 					t.Fatal(err)
 				}
+				before := must(s.Pauses(t.Context()))
 				again()
 				calls := make(map[string]*scheduler.Call)
 				for _, key := range []string{"a", "b"} {
@@ -161,6 +162,9 @@ func TestPauseOverRestart(t *testing.T) {
 				if st, err := s.Status(t.Context(), "api"); err != nil || st.State != "paused" || st.Cause != "operator" || st.Reason != "maintenance" || st.Since.Sub(begun).Abs() > time.Millisecond ||
 					len(st.Pauses) != 1 || st.Pauses[0].Key != "a" || !strings.HasSuffix(st.Pauses[0].Pause, ": maintenance") {
 					t.Errorf("after restarts: %+v", st)
+				}
+				if after := must(s.Pauses(t.Context())); len(after) != 2 || after[0].ID != before[0].ID || after[1].ID != before[1].ID || after[0].Who != "alice" || after[0].By != "person" {
+					t.Errorf("pauses %+v, before the restarts %+v", after, before)
 				}
 				if err := s.Pause(t.Context(), scheduler.Pause{Upstream: "api", Until: time.Now().Add(time.Minute)}); !errors.Is(err, scheduler.WrongState) {
 					t.Errorf("a shorter pause: %v", err)

@@ -5,8 +5,10 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 )
@@ -309,4 +311,17 @@ func (c *codec) blind(hash []byte) []byte {
 	h := hmac.New(sha256.New, c.blinding)
 	h.Write(hash)
 	return h.Sum(nil)
+}
+
+// term returns the hash of a text.
+func (c *codec) term(text string) term {
+	if c.terms == nil {
+		h := sha256.Sum256([]byte(text))
+		return term(binary.BigEndian.Uint64(h[:]))
+	}
+	h := c.terms.Get().(hash.Hash)
+	defer c.terms.Put(h)
+	h.Reset()
+	h.Write([]byte(text))
+	return term(binary.BigEndian.Uint64(h.Sum(nil)))
 }

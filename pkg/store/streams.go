@@ -142,8 +142,8 @@ type blockStream struct {
 	ahead  *candidate
 }
 
-// find adds the streams of all blocks that can have calls of the list under all of some terms.
-func (l *listing) find(m view, terms []term) {
+// under adds the streams of all blocks that can have calls of the list under all of some terms.
+func (l *listing) under(m view, terms []term) {
 	blocks := m.blocks
 	if len(m.calls) > 0 {
 		byID := func(a, b located) int { return strings.Compare(a.id, b.id) }
@@ -227,11 +227,10 @@ func (s *blockStream) found(l *listing) ([]int64, error) {
 	for i, t := range s.terms {
 		under := s.view.find(t)
 		if s.number != 0 {
-			chunk, err := chunkOf(l, l, l.codec, s.block, t)
-			if err != nil {
+			var err error
+			if under, err = l.find(s.number, t); err != nil {
 				return nil, err
 			}
-			under = find(chunk, t)
 		}
 		if calls = slices.DeleteFunc(under, func(n uint16) bool { _, both := slices.BinarySearch(calls, n); return i > 0 && !both }); len(calls) == 0 {
 			return nil, nil
@@ -256,4 +255,60 @@ func (s *blockStream) found(l *listing) ([]int64, error) {
 		seqs[i] = all[n]
 	}
 	return seqs, nil
+}
+
+// chunksAhead is how many chunks a query reads: with those of the blocks that come next.
+const chunksAhead = 32
+
+var selectChunks = "SELECT place, chunk, sum FROM terms WHERE place IN (?" + strings.Repeat(", ?", chunksAhead-1) + ")"
+
+// A chunk is a block in the file, and a term.
+type chunk struct {
+	block int64
+	term
+}
+
+// find returns the calls of a block in the file that have a term, by their numbers in it.
+func (l *listing) find(block int64, t term) ([]uint16, error) {
+	if calls, known := l.known[chunk{block, t}]; known {
+		return calls, nil
+	}
+	ahead := int64(chunksAhead)
+	if len(l.known) < 4 { // the first blocks may suffice
+		ahead = 1
+	}
+	step := int64(-1)
+	if l.Oldest {
+		step = 1
+	}
+	places := make([]any, chunksAhead)
+	for i := range places {
+		b := block + min(int64(i), ahead-1)*step
+		l.known[chunk{b, t}], places[i] = nil, b*buckets+t.bucket()
+	}
+	if err := l.readChunks(places, t); err != nil {
+		return nil, err
+	}
+	return l.known[chunk{block, t}], nil
+}
+
+// readChunks reads the chunks of a term at some places, where these are.
+func (l *listing) readChunks(places []any, t term) error {
+	rows, err := l.QueryContext(l, selectChunks, places...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var place, sum int64
+		var postings sql.RawBytes
+		if err := rows.Scan(&place, &postings, &sum); err != nil {
+			return err
+		}
+		if l.codec.chunkSum(place, postings) != sum {
+			return fmt.Errorf("terms of block %d: %w", place/buckets, errChecksum)
+		}
+		l.known[chunk{place / buckets, t}] = find(postings, t)
+	}
+	return rows.Err()
 }

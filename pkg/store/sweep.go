@@ -57,7 +57,7 @@ func (s *sweeper) step(now time.Time) (calls int64, err error) {
 			return nil, err
 		}
 		if calls > 0 && calls < sweepStep {
-			if err := c.drop(); err != nil {
+			if err := dropBlocks(c); err != nil {
 				return nil, err
 			}
 		}

@@ -2,10 +2,8 @@ package store
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"hash"
 	"slices"
 	"strings"
 
@@ -17,20 +15,8 @@ import (
 // tell whether a guess is right.
 type term uint64
 
-func (c *codec) term(text string) term {
-	if c.terms == nil {
-		h := sha256.Sum256([]byte(text))
-		return term(binary.BigEndian.Uint64(h[:]))
-	}
-	h := c.terms.Get().(hash.Hash)
-	defer c.terms.Put(h)
-	h.Reset()
-	h.Write([]byte(text))
-	return term(binary.BigEndian.Uint64(h.Sum(nil)))
-}
-
 // termsOf returns the terms of a call, each once.
-func (c *codec) termsOf(call *scheduler.Call) []term {
+func termsOf(c *codec, call *scheduler.Call) []term {
 	texts := append(make([]string, 0, 16), call.Upstream, call.Flow, call.IdempotencyKey, call.SubmittedBy)
 	for _, p := range call.Permits {
 		texts = append(texts, p.Limit, p.Key)
@@ -151,20 +137,4 @@ func decodeSeqs(b []byte) (seqs []int64, err error) {
 		seqs, b = append(seqs, before), b[n:]
 	}
 	return seqs, nil
-}
-
-// blockSum and chunkSum are the sums of rows of blocks and terms.
-func (c *codec) blockSum(b block, calls []byte) int64 {
-	s := c.newSum()
-	s.ints(b.number, b.first, b.last)
-	s.texts(b.low, b.high)
-	s.bytes(calls)
-	return s.end()
-}
-
-func (c *codec) chunkSum(place int64, chunk []byte) int64 {
-	s := c.newSum()
-	s.ints(place)
-	s.bytes(chunk)
-	return s.end()
 }

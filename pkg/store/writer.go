@@ -27,7 +27,8 @@ const (
 	// lockWait is how long another program may hold the write lock, before the store ends.
 	lockWait = time.Minute
 
-	// lookEvery is how often an idle writer looks whether the file is still there.
+	// lookEvery is how often an idle writer looks whether the file is still there, and how often
+	// it tries to move its first commits into the file.
 	lookEvery = time.Second
 )
 
@@ -57,12 +58,13 @@ type writer struct {
 	identity *identity
 	note     note
 	reserve  *reserve
-	at       position // of the last commit
-	base     position // the file itself has all commits up to this one
-	named    bool     // the file itself says to which file it belongs: a copy without the log is known as one
-	rebased  bool     // meta does not know the base yet
-	logged   int      // pages since the last checkpoint
-	closed   error    // of the last change
+	at       position  // of the last commit
+	base     position  // the file itself has all commits up to this one
+	named    bool      // the file itself says to which file it belongs: a copy without the log is known as one
+	rebased  bool      // meta does not know the base yet
+	logged   int       // pages since the last checkpoint
+	tried    time.Time // at which the last checkpoint began
+	closed   error     // of the last change
 }
 
 func newWriter(path string, o Options, c *conn, from origin, f *failure, id *identity, n note, reserve *reserve) *writer {
@@ -152,7 +154,7 @@ func (w *writer) run() {
 		for _, c := range batch {
 			close(c.done)
 		}
-		if w.logged > w.longLog || w.conn.marks && !w.named {
+		if w.checkpointIsDue(time.Now()) {
 			if err := w.checkpoint(); err != nil {
 				w.failure.set(err)
 				return
@@ -242,7 +244,7 @@ func (w *writer) commit(batch []*change) error {
 			return w.rollback(err)
 		}
 	}
-	index, err := w.conn.extend()
+	index, err := extend(w.conn)
 	if err != nil {
 		return w.rollback(err)
 	}
@@ -308,10 +310,16 @@ func (w *writer) rollback(err error) error {
 	return err
 }
 
+// checkpointIsDue reports whether a checkpoint is due after a commit. Until the file itself says to
+// which file it belongs, it is soon: a reader of another program, or a full disk, may be in the way.
+func (w *writer) checkpointIsDue(now time.Time) bool {
+	return w.logged > w.longLog || w.conn.marks && !w.named && now.Sub(w.tried) >= lookEvery
+}
+
 // checkpoint moves the log into the file. SQLite would do so by itself, but would not
 // report a failed sync.
 func (w *writer) checkpoint() error {
-	w.logged = 0
+	w.logged, w.tried = 0, time.Now()
 	var busy, log, moved int
 	err := w.conn.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)").Scan(&busy, &log, &moved)
 	if isFull(err) {

@@ -267,3 +267,23 @@ func TestHeldLock(t *testing.T) {
 		t.Errorf("the change after it: %v", err)
 	}
 }
+
+// TestCheckpointIsDue: while a new file does not say to which file it belongs, not each commit tries to
+// move the log, but one in a second.
+func TestCheckpointIsDue(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		logged int
+		named  bool
+		since  time.Duration // the last checkpoint
+		want   bool
+	}{
+		{1, false, time.Hour, true}, {1, false, lookEvery, true}, {1, false, lookEvery - 1, false}, {1, false, 0, false},
+		{1, true, time.Hour, false}, {41, true, 0, true}, {41, false, 0, true},
+	} {
+		w := &writer{longLog: 40, conn: &conn{marks: true}, logged: tt.logged, named: tt.named, tried: now.Add(-tt.since)}
+		if got := w.checkpointIsDue(now); got != tt.want {
+			t.Errorf("%+v: %v", tt, got)
+		}
+	}
+}

@@ -288,18 +288,30 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 }
 
 // TestConnectionIsLostBeforeTheHeader: an HTTP/2 connection that is closed after a request has got it,
-// and before its header is written, is not an attempt that failed: another connection is taken, once.
+// and before its header is written, is not an attempt that failed: another connection is taken, once. If
+// none can be made nothing was sent, also by a transport of an embedder.
 func TestConnectionIsLostBeforeTheHeader(t *testing.T) {
+	errHandshake := errors.New("no handshake")
 	for _, tt := range []struct {
 		text    string
 		losses  int
+		foreign bool // transport, whose second dial fails
 		outcome Outcome
-	}{{"x", 1, Done}, {"", 1, Done}, {"x", 2, NotExecuted}, {"", 2, NotExecuted}} {
+	}{{"x", 1, false, Done}, {"", 1, false, Done}, {"x", 2, false, NotExecuted}, {"", 2, false, NotExecuted}, {"", 1, true, NotExecuted}} {
 		var arrived atomic.Int64
 		_, c := secure(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			arrived.Add(1)
 			io.Copy(w, r.Body)
 		}))
+		var down atomic.Bool
+		if tt.foreign {
+			c = Config{URL: c.URL, Transport: &http.Transport{TLSClientConfig: c.TLS, ForceAttemptHTTP2: true, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if down.Load() {
+					return nil, errHandshake
+				}
+				return new(net.Dialer).DialContext(ctx, network, addr)
+			}}}
+		}
 		u := newUpstream(t, c)
 		defer u.Close()
 		r := &Request{Method: "POST", Target: "/", Body: []byte(tt.text)}
@@ -307,17 +319,26 @@ func TestConnectionIsLostBeforeTheHeader(t *testing.T) {
 		lost := false
 		for deadline := time.Now().Add(30 * time.Second); !lost && time.Now().Before(deadline); { // until net/http notices in time
 			got := 0
+			down.Store(false)
 			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 				if got++; got <= tt.losses {
+					down.Store(tt.foreign)
 					info.Conn.Close()
 					time.Sleep(20 * time.Millisecond)
 				}
 			}})
 			before := arrived.Load()
 			res := u.Do(ctx, r)
-			lost = got > 1 && (tt.losses == 1 || res.Outcome == NotExecuted)
-			if lost && (res.Outcome != tt.outcome || res.Sent != (tt.outcome == Done) || arrived.Load() != before+int64(2-tt.losses) || res.Response != nil && body(t, res) != tt.text) {
-				t.Errorf("body %q, %d losses: %s, %s; the request arrived %d times", tt.text, tt.losses, res.Outcome, res.Reason, arrived.Load()-before)
+			lost = got > 1 && (tt.losses == 1 || res.Outcome == NotExecuted) || errors.Is(res.Err, errHandshake)
+			if lost && (res.Outcome != tt.outcome || res.Sent != (tt.outcome == Done) || res.Unreachable != tt.foreign || res.Response != nil && body(t, res) != tt.text) {
+				t.Errorf("body %q, %d losses: %s, %s", tt.text, tt.losses, res.Outcome, res.Reason)
+			}
+			want := before
+			if tt.outcome == Done {
+				want++
+			}
+			if lost && arrived.Load() != want {
+				t.Errorf("body %q, %d losses: the request arrived %d times", tt.text, tt.losses, arrived.Load()-before)
 			}
 			if res.Response != nil {
 				res.Response.Body.Close()

@@ -39,17 +39,14 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// launch runs a sidecar in front of a platform: /lost has no answer, /limited is refused, and
-// the rest is done. It returns the URL of the admin API and the file of the configuration.
+// launch runs a sidecar in front of a platform: /lost and /asked have no answer, and the rest
+// is done. The configuration has a query about /asked, of which the platform says that it is
+// done. It returns the URL of the admin API and the file of the configuration.
 func launch(t *testing.T) (admin, file string) {
 	t.Helper()
 	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case strings.HasPrefix(r.URL.Path, "/lost"):
+		if r.URL.Path == "/asked" || strings.HasPrefix(r.URL.Path, "/lost") {
 			panic(http.ErrAbortHandler)
-		case r.URL.Path == "/limited":
-			w.Header().Set("Retry-After", "60")
-			w.WriteHeader(http.StatusTooManyRequests)
 		}
 		io.WriteString(w, `{"paid":true}`)
 	}))
@@ -62,10 +59,14 @@ upstreams:
     listen: 127.0.0.1:0
     url: %s
     numbers: {order: 'json("order")'}
+    late: 100ms
     retry: {attempts: 1}
+    resolve:
+      - {when: 'path == "/asked"', method: GET, target: '"/orders"', headers: {app: 'header("app")'}, after: 1h, outcomes: [{when: 'status == 200', is: done}]}
     limits:
       - {name: app, per_key: 'header("app")', calls: 20, window: 1s}
       - {name: day, when: 'path == "/daily"', calls: 1, window: day, time_zone: Asia/Shanghai}
+      - {name: heavy, when: 'path == "/heavy"', calls: 2, window: 1s, cost: 'int(header("cost"))'}
       - {name: parallel, concurrency: 4}
 `, filepath.Join(t.TempDir(), "throttler.db"), platform.URL)
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -79,12 +80,13 @@ upstreams:
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	found, ended := make(chan string, 1), make(chan struct{})
+	found, ended, last := make(chan string, 1), make(chan struct{}), ""
 	go func() { // until the process ends
 		defer close(ended)
 		ready := regexp.MustCompile(`msg=ready .*admin=(\S+)`)
 		for lines := bufio.NewScanner(logs); lines.Scan(); {
-			if m := ready.FindStringSubmatch(lines.Text()); m != nil {
+			last = lines.Text()
+			if m := ready.FindStringSubmatch(last); m != nil {
 				found <- m[1]
 			}
 		}
@@ -98,7 +100,7 @@ upstreams:
 	case addr := <-found:
 		return "http://" + addr, file
 	case <-ended:
-		t.Fatal("the sidecar has ended")
+		t.Fatalf("the sidecar has ended: %s", last)
 	}
 	return "", ""
 }

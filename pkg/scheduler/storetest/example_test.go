@@ -11,7 +11,7 @@ import (
 
 // The store in memory keeps what every Store must.
 func TestMemory(t *testing.T) {
-	storetest.Run(t, func(*testing.T) scheduler.Store { return scheduler.NewMemory(100, 1<<20) })
+	storetest.Run(t, func(*testing.T) scheduler.Store { return scheduler.NewMemory(1000, 1<<20) })
 }
 
 func Example() {

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -140,7 +139,7 @@ func (c *Crowd) Change(t interface{ Fatal(...any) }, s scheduler.Store) {
 		next := Ended(sent, end)
 		next.Last().Outcome = []upstream.Outcome{upstream.Done, upstream.Failed, upstream.NotExecuted, upstream.Unknown}[c.IntN(4)]
 		if end.Finished() {
-			next.FinishedAt = c.began.Add(time.Duration(c.IntN(len(c.Calls))) * time.Millisecond)
+			next.FinishedAt = call.AcceptedAt.Add(time.Duration(c.IntN(len(c.Calls))) * time.Millisecond)
 		}
 		if err := s.Record(context.Background(), next); err != nil {
 			t.Fatal("Record: ", err)
@@ -175,7 +174,11 @@ func (c *Crowd) Check(t interface{ Errorf(string, ...any) }, s scheduler.Store, 
 		}
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%+v: %d calls\n%s\nwant %d\n%s", f, len(got), strings.Join(got, "\n"), len(want), strings.Join(want, "\n"))
+		i := 0
+		for i < min(len(got), len(want)) && got[i] == want[i] {
+			i++
+		}
+		t.Errorf("%+v: %d calls, want %d; they differ from number %d on: %q, want %q", f, len(got), len(want), i, got[i:min(i+1, len(got))], want[i:min(i+1, len(want))])
 	}
 }
 

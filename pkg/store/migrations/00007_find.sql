@@ -20,9 +20,13 @@ CREATE VIEW readable AS SELECT id, upstream, state, -rank AS priority,
 	coalesce(attempts ->> '$[#-1].outcome', attempts ->> '$[#-2].outcome') AS outcome, attempts ->> '$[#-1].reason' AS reason
 	FROM current;
 
--- A list of unknown calls comes by id.
+-- A list of the calls of a state comes by id.
 DROP INDEX unsettled;
 CREATE INDEX unsettled ON calls (id, upstream, bytes) WHERE state = 'unknown';
+CREATE INDEX queued ON calls (id) WHERE state = 'waiting';
+DROP INDEX settled;
+CREATE INDEX settled ON calls (state, id, upstream)
+	WHERE state = 'done' OR state = 'failed' OR state = 'expired' OR state = 'exhausted' OR state = 'cancelled';
 
 -- Blocks are some thousand calls each that were accepted after another, and their terms: hashes
 -- of the texts by which calls are found. A block is written as a whole, with the commit that

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-30fe103d/throttler/api/client"
+)
+
+func newAudit() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "List the changes that people and programs have made, the newest first",
+		Args:  exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			flags, query := cmd.Flags(), url.Values{}
+			for _, name := range []string{"actor", "action", "call", "from", "to", "cursor"} {
+				if v, _ := flags.GetString(name); v != "" {
+					query.Set(name, v)
+				}
+			}
+			size, _ := flags.GetInt("page-size")
+			query.Set("page_size", strconv.Itoa(size))
+			body, log, err := read[client.AuditLog](cmd, "/v1/audit", query)
+			if err != nil {
+				return err
+			}
+			return printout{body: body, items: "records", names: nil, table: func(w io.Writer) error { return writeAudit(w, log, time.Now()) }}.print(cmd)
+		},
+	}
+	cmd.Flags().String("actor", "", "only changes by this `name`")
+	cmd.Flags().String("action", "", "only this `action`, such as resolve")
+	cmd.Flags().String("call", "", "only changes of the call with this `id`")
+	cmd.Flags().String("from", "", "only changes since this `instant` (RFC 3339)")
+	cmd.Flags().String("to", "", "only changes before this `instant` (RFC 3339)")
+	cmd.Flags().String("cursor", "", "next `page`, as the page before says")
+	cmd.Flags().Int("page-size", 100, "the most changes of a page")
+	addrFlag(cmd)
+	outputFlag(cmd)
+	return cmd
+}
+
+func writeAudit(w io.Writer, log *client.AuditLog, now time.Time) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "AT\tACTOR\tROLE\tVIA\tACTION\tOF\tREASON\tBEFORE\tAFTER")
+	for _, r := range log.Records {
+		of := r.Call
+		if of == "" {
+			of = pausedThing(&client.Pause{Upstream: r.Upstream, Limit: r.Limit, Key: r.Key})
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", instantText(r.At, now), r.Actor, r.Role, r.Via, r.Action, of, cutText(r.Reason), cutText(r.Before), cutText(r.After))
+	}
+	err := t.Flush()
+	if log.Next != "" {
+		fmt.Fprintf(w, "more: --cursor %s\n", log.Next)
+	}
+	return err
+}
+
+// cutText writes a text of a person or of an error for a table, cut.
+func cutText(text string) string {
+	const most = 60
+	if r := []rune(text); len(r) > most {
+		text = string(r[:most-1]) + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsGraphic(r) {
+			return r
+		}
+		return '�'
+	}, text)
+}
+
+func newReload() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "reload",
+		Short: "Let the sidecar read its configuration file again, and show the changes",
+		Long: `Let the sidecar read its configuration file again, and show the changes. With a fault in the
+file everything stays as it is, and the exit code is 7. --dry-run only compares.`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dry, _ := cmd.Flags().GetBool("dry-run")
+			return reload(cmd, dry)
+		},
+	}
+	cmd.Flags().Bool("dry-run", false, "check and compare the file only")
+	addrFlag(cmd)
+	outputFlag(cmd)
+	return cmd
+}
+
+func newConfigDiff() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "diff",
+		Short: "Compare the file of a running sidecar with the configuration in force",
+		Long: `Compare the configuration file of a running sidecar, as it is now, with the configuration in
+force. The exit code is 1 if they differ, and 7 if the file has faults.`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			changed, err := compared(cmd, true)
+			if err == nil && changed {
+				err = &codedError{errSilent, exitFailed}
+			}
+			return err
+		},
+	}
+	addrFlag(cmd)
+	outputFlag(cmd)
+	return cmd
+}
+
+func reload(cmd *cobra.Command, dry bool) error {
+	_, err := compared(cmd, dry)
+	return err
+}
+
+// compared reloads the configuration, or only compares it, and writes the changes.
+func compared(cmd *cobra.Command, dry bool) (changed bool, err error) {
+	query := url.Values{}
+	if dry {
+		query.Set("dry_run", "true")
+	}
+	body, err := callAPI(cmd, http.MethodPost, "/v1/config/reload", query, nil)
+	if err != nil {
+		return false, err
+	}
+	changes, err := decode[client.Reload](body)
+	if err != nil {
+		return false, err
+	}
+	var names []string
+	for _, c := range changes.Changes {
+		names = append(names, c.Path)
+	}
+	return len(changes.Changes) > 0, printout{body: body, items: "changes", names: names, table: func(w io.Writer) error { return writeChanges(w, changes) }}.print(cmd)
+}
+
+func writeChanges(w io.Writer, r *client.Reload) error {
+	if len(r.Changes) == 0 {
+		_, err := fmt.Fprintln(w, "no change")
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "KEY\tCHANGE\tBEFORE\tAFTER\t")
+	for _, c := range r.Changes {
+		before, after, restart := c.Before, c.After, ""
+		if c.Hidden {
+			before, after = "(hidden)", "(hidden)"
+		}
+		if c.Restart {
+			restart = "stays as it is until a restart"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", c.Path, c.Kind, before, after, restart)
+	}
+	return t.Flush()
+}
