@@ -15,12 +15,14 @@ const filter: Filter = { number: "R-88123", state: ["unknown", "waiting"], order
 
 // @ts-expect-error a resolution names the attempt
 const stale: Schemas["Resolution"] = { outcome: "done", reason: "seen in the statement" };
+// @ts-expect-error a retry has a reason
+const blind: Schemas["Retry"] = { attempt: 1 };
 // @ts-expect-error a pause names its upstream
 const nothing: Schemas["PauseRequest"] = { for: "30m" };
 // @ts-expect-error there is no such state
 const lost: Filter = { state: ["lost"] };
 
-export const requests = [submission, resolution, edit, pause, filter, stale, nothing, lost];
+export const requests = [submission, resolution, edit, pause, filter, stale, blind, nothing, lost];
 
 export function next(accepted: Accepted): string {
   const call: Schemas["Call"] = accepted;
