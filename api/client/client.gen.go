@@ -872,7 +872,7 @@ type Resolution struct {
 
 	// Outcome An Outcome is the result of an attempt.
 	Outcome Outcome `json:"outcome"`
-	Reason  string  `json:"reason,omitempty,omitzero"`
+	Reason  string  `json:"reason"`
 }
 
 // Response A Response is the upstream's response to a call, as it is kept.
@@ -892,7 +892,7 @@ type Retry struct {
 
 	// Attempt The number of the last attempt, as the person saw it. Another one by now: 412.
 	Attempt int    `json:"attempt"`
-	Reason  string `json:"reason,omitempty,omitzero"`
+	Reason  string `json:"reason"`
 }
 
 // Route A Route is the permits that a call takes, and its flow.

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
@@ -112,6 +113,8 @@ type doer struct {
 }
 
 func (d *doer) Do(r *http.Request) (*http.Response, error) {
+	// An empty field is one that the caller has left out of its parameters.
+	maps.DeleteFunc(r.Header, func(_ string, values []string) bool { return len(values) == 1 && values[0] == "" })
 	if d.token != "" {
 		r.Header.Set("Authorization", "Bearer "+d.token)
 	}

@@ -56,16 +56,6 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// several wants at least one argument of a name.
-func several(name string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return usage("%s is missing; write: %s %s", name, cmd.Parent().CommandPath(), cmd.Use)
-		}
-		return nil
-	}
-}
-
 // flagTypes are the types of flags in words.
 var flagTypes = map[string]string{
 	"bool":     "true or false",

@@ -6,14 +6,14 @@ type Resolution struct {
 	Outcome Outcome `json:"outcome"`
 	// Attempt is the number of the last attempt, as the person saw it. Another one by now: 412.
 	Attempt int    `json:"attempt"`
-	Reason  string `json:"reason,omitempty"`
+	Reason  string `json:"reason"`
 }
 
 // A Retry is a decision to send an unknown call again without knowing its outcome.
 type Retry struct {
 	// Attempt is the number of the last attempt, as the person saw it. Another one by now: 412.
 	Attempt int    `json:"attempt"`
-	Reason  string `json:"reason,omitempty"`
+	Reason  string `json:"reason"`
 	// AcceptDuplicate admits that the call may then be executed twice. Without it the retry is
 	// refused (422) unless the platform recognises a repeat.
 	AcceptDuplicate bool `json:"accept_duplicate,omitempty"`
