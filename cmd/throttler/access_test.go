@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -126,14 +127,48 @@ func TestEachOperationHasARow(t *testing.T) {
 	}
 }
 
+// TestAccessTable prints the operations and the roles that may do them, and compares them
+// with the scopes of the roles and with the table of docs/on-call.md.
+func TestAccessTable(t *testing.T) {
+	text, err := os.ReadFile("../../docs/on-call.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	fmt.Fprintf(&table, "%-42s %-12s", "operation", "scope")
+	for _, role := range access.Roles {
+		fmt.Fprintf(&table, " %-9s", role)
+	}
+	for _, op := range server.Operations() {
+		row := accessRows[op.Method+" "+op.Path]
+		fmt.Fprintf(&table, "\n%-42s %-12s", op.Method+" "+op.Path, op.Scope)
+		for _, role := range access.Roles {
+			may := row.roles == "all" || strings.Contains(row.roles, string(role[0]))
+			if may != (op.Scope == access.Open || (access.Caller{Role: role}).May(op.Scope)) {
+				t.Errorf("%s %s by %s: %v in the row", op.Method, op.Path, role, may)
+			}
+			fmt.Fprintf(&table, " %-9s", map[bool]string{true: "x", false: ""}[may])
+		}
+		last := op.Path[strings.LastIndex(op.Path, "/"):]
+		if page := string(text); !strings.Contains(page, "`"+op.Method+" "+op.Path) && !strings.Contains(page, "`"+last+"`") && !strings.Contains(page, "`"+op.Path+"`") {
+			t.Errorf("docs/on-call.md does not have %s %s", op.Method, op.Path)
+		}
+	}
+	t.Logf("who may do which operation, by each way in:\n%s", &table)
+}
+
 // checkRows asks for each operation by a way in, as a caller with a role; "" is one that is
-// not known.
+// not known. It prints the statuses.
 func checkRows(t *testing.T, way string, c adminCaller, role access.Role) {
 	t.Helper()
-	for op, row := range accessRows {
+	table := ""
+	defer func() { t.Logf("%s, by %q:%s", way, role, table) }()
+	for _, op := range slices.Sorted(maps.Keys(accessRows)) {
+		row := accessRows[op]
 		method, path, _ := strings.Cut(op, " ")
 		path = strings.NewReplacer("{id}", noCall, "{name}", "alipay", "{limit}", "app", "{reason}", "full").Replace(path)
 		status, body := c.ask(t, method, path, row.body)
+		table += fmt.Sprintf("\n%d %s", status, op)
 		if strings.Contains(body, "canary") {
 			t.Errorf("%s, %s by %q: the answer shows a token: %s", way, op, role, body)
 		}

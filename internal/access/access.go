@@ -74,7 +74,7 @@ var scopes = map[Role][]Scope{
 type Caller struct {
 	Name string // of the token, the certificate or the peer; empty if it has shown nothing
 	Role Role
-	Via  string // token, certificate, socket or loopback; anyone if it has shown nothing
+	Via  string // token, certificate, socket, loopback, or the key of the role of callers that show nothing
 }
 
 // May reports whether the caller may do operations of a scope.

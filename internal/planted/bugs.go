@@ -70,6 +70,7 @@ var suites = []struct {
 	{"./internal/ledger", ledgerBugs},
 	{"./internal/access", accessBugs},
 	{"./cmd/throttler", callerBugs},
+	{"./internal/server", adminBugs},
 	{"./pkg/config", reachBugs},
 }
 

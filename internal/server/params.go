@@ -30,7 +30,7 @@ func (op *Operation) query(r *http.Request) (url.Values, error) {
 	f := &faults{}
 	for name, values := range q {
 		i := slices.IndexFunc(op.Params, func(p Param) bool {
-			return p.Name == name || p.Prefix && len(name) > len(p.Name) && strings.HasPrefix(name, p.Name)
+			return p.Name == name && !p.Prefix || p.Prefix && len(name) > len(p.Name) && strings.HasPrefix(name, p.Name)
 		})
 		if i < 0 {
 			f.param(name, "parameter %q is unknown; %s", name, op.knownParams())

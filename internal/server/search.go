@@ -71,6 +71,9 @@ func originNames() (names []string) {
 
 // listCalls lists calls. A submitter sees its own ones.
 func listCalls(a *Admin, r request[none]) (*api.Calls, error) {
+	if err := checkFilter(r.query); err != nil {
+		return nil, err
+	}
 	f := filterOf(r.query)
 	if caller := r.caller(); caller.Own() {
 		if f.SubmittedBy != "" && f.SubmittedBy != caller.Name {
@@ -100,6 +103,23 @@ func listCalls(a *Admin, r request[none]) (*api.Calls, error) {
 		page.Calls = append(page.Calls, apiSummary(c))
 	}
 	return page, nil
+}
+
+// checkFilter refuses parameters that would choose other calls than the client means: an
+// empty one would choose all, and of two business numbers one would not count.
+func checkFilter(q url.Values) error {
+	f, numbers := &faults{}, 0
+	for name, values := range q {
+		if slices.Contains(values, "") && name != "cursor" {
+			f.param(name, "%s is empty, which would choose all calls; give a value, or leave it out", name)
+		}
+		if name == "number" || strings.HasPrefix(name, numberPrefix) {
+			if numbers++; numbers > 1 {
+				f.param(name, "there are several business numbers; a list finds calls by one at a time")
+			}
+		}
+	}
+	return f.err()
 }
 
 // filterOf returns the filter of parameters, which have been checked.
@@ -158,6 +178,6 @@ func after(f scheduler.Filter, text string) (id string, err error) {
 func fingerprint(f scheduler.Filter) []byte {
 	f.After, f.Max = "", 0
 	h := fnv.New32a()
-	fmt.Fprintf(h, "%q", fmt.Sprint(f))
+	fmt.Fprintf(h, "%#v", f) // with the names of the fields: no value runs into the next one
 	return h.Sum(nil)
 }
