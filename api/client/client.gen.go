@@ -345,23 +345,20 @@ type AuditRecord struct {
 
 // Bulk Bulk is an action on all calls of a filter, at most 1,000.
 type Bulk struct {
-	// Action Cancel, ask or resolve.
+	// Action Cancel or ask. A decision is about one call, as a person has seen it.
 	Action string `json:"action"`
 
 	// DryRun Nothing is done; the answer has the calls that would be.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
-	// Filter A BulkFilter chooses the calls of a bulk action. Of those that the action concerns, cancel those that wait, ask and resolve those that are unknown, it takes all that match.
+	// Filter A BulkFilter chooses the calls of a bulk action. Of those that the action concerns, cancel those that wait, ask those that are unknown, it takes all that match.
 	Filter BulkFilter `json:"filter"`
-
-	// Outcome An Outcome is the result of an attempt.
-	Outcome Outcome `json:"outcome,omitempty,omitzero"`
-	Reason  string  `json:"reason,omitempty,omitzero"`
+	Reason string     `json:"reason,omitempty,omitzero"`
 }
 
-// BulkFilter A BulkFilter chooses the calls of a bulk action. Of those that the action concerns, cancel those that wait, ask and resolve those that are unknown, it takes all that match.
+// BulkFilter A BulkFilter chooses the calls of a bulk action. Of those that the action concerns, cancel those that wait, ask those that are unknown, it takes all that match.
 type BulkFilter struct {
-	// Calls Ids, at most 1,000.
+	// Calls Ids, at most 1,000; the other members are absent then.
 	Calls    []string `json:"calls,omitempty,omitzero"`
 	Flow     string   `json:"flow,omitempty,omitzero"`
 	Key      string   `json:"key,omitempty,omitzero"`
@@ -1376,7 +1373,7 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/calls (the `SubmitCall` operationId).
 	SubmitCall(ctx context.Context, params *SubmitCallParams, body SubmitCallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ChangeCallsWithBody Cancel, ask about or resolve many calls
+	// ChangeCallsWithBody Cancel or ask about many calls
 	//
 	// At most 1,000 at a time, one after the other. dry_run only tells which.
 	//
@@ -1385,7 +1382,7 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/calls/bulk (the `ChangeCalls` operationId).
 	ChangeCallsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ChangeCalls Cancel, ask about or resolve many calls
+	// ChangeCalls Cancel or ask about many calls
 	//
 	// At most 1,000 at a time, one after the other. dry_run only tells which.
 	//
@@ -1677,7 +1674,7 @@ func (c *Client) SubmitCall(ctx context.Context, params *SubmitCallParams, body 
 	return c.Client.Do(req)
 }
 
-// ChangeCallsWithBody Cancel, ask about or resolve many calls
+// ChangeCallsWithBody Cancel or ask about many calls
 //
 // At most 1,000 at a time, one after the other. dry_run only tells which.
 //
@@ -1696,7 +1693,7 @@ func (c *Client) ChangeCallsWithBody(ctx context.Context, contentType string, bo
 	return c.Client.Do(req)
 }
 
-// ChangeCalls Cancel, ask about or resolve many calls
+// ChangeCalls Cancel or ask about many calls
 //
 // At most 1,000 at a time, one after the other. dry_run only tells which.
 //
@@ -3706,7 +3703,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/calls (the `SubmitCall` operationId).
 	SubmitCallWithResponse(ctx context.Context, params *SubmitCallParams, body SubmitCallJSONRequestBody, reqEditors ...RequestEditorFn) (*SubmitCallResponse, error)
 
-	// ChangeCallsWithBodyWithResponse Cancel, ask about or resolve many calls
+	// ChangeCallsWithBodyWithResponse Cancel or ask about many calls
 	//
 	// At most 1,000 at a time, one after the other. dry_run only tells which.
 	//
@@ -3715,7 +3712,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/calls/bulk (the `ChangeCalls` operationId).
 	ChangeCallsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeCallsResponse, error)
 
-	// ChangeCallsWithResponse Cancel, ask about or resolve many calls
+	// ChangeCallsWithResponse Cancel or ask about many calls
 	//
 	// At most 1,000 at a time, one after the other. dry_run only tells which.
 	//
@@ -5344,7 +5341,7 @@ func (c *ClientWithResponses) SubmitCallWithResponse(ctx context.Context, params
 	return ParseSubmitCallResponse(rsp)
 }
 
-// ChangeCallsWithBodyWithResponse Cancel, ask about or resolve many calls
+// ChangeCallsWithBodyWithResponse Cancel or ask about many calls
 //
 // At most 1,000 at a time, one after the other. dry_run only tells which.
 //
@@ -5359,7 +5356,7 @@ func (c *ClientWithResponses) ChangeCallsWithBodyWithResponse(ctx context.Contex
 	return ParseChangeCallsResponse(rsp)
 }
 
-// ChangeCallsWithResponse Cancel, ask about or resolve many calls
+// ChangeCallsWithResponse Cancel or ask about many calls
 //
 // At most 1,000 at a time, one after the other. dry_run only tells which.
 //

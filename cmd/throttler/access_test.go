@@ -90,7 +90,7 @@ var accessRows = map[string]accessRow{
 	"POST /v1/calls":                          {"soa", `{"upstream":"alipay","method":"POST","path":"/x"}`},
 	"GET /v1/calls":                           {"vsoa", ""},
 	"GET /v1/calls/{id}":                      {"vsoa", ""},
-	"GET /v1/calls/{id}/response":             {"sa", ""},
+	"GET /v1/calls/{id}/response":             {"soa", ""},
 	"POST /v1/calls/{id}/cancel":              {"soa", ""},
 	"POST /v1/calls/{id}/resolve":             {"oa", `{"outcome":"done","attempt":1,"reason":"x"}`},
 	"POST /v1/calls/{id}/retry":               {"oa", `{"attempt":1,"reason":"x"}`},

@@ -54,7 +54,7 @@ func writeAudit(w io.Writer, log *client.AuditLog, now time.Time) error {
 	fmt.Fprintln(t, "AT\tACTOR\tROLE\tVIA\tACTION\tOF\tREASON\tBEFORE\tAFTER")
 	for _, r := range log.Records {
 		of := r.Call
-		if of == "" {
+		if of == "" && r.Upstream != "" {
 			of = pausedThing(&client.Pause{Upstream: r.Upstream, Limit: r.Limit, Key: r.Key})
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", instantText(r.At, now), r.Actor, r.Role, r.Via, r.Action, of, cutText(r.Reason), cutText(r.Before), cutText(r.After))

@@ -31,6 +31,11 @@ func bulkFilter(cmd *cobra.Command, state string) (f client.BulkFilter, err erro
 	if given, _ := flags.GetString("state"); given != "" && given != state {
 		return f, usage("--state is %q; the command concerns calls that are %s", given, state)
 	}
+	for _, name := range []string{"upstream", "limit", "key", "flow", "number"} {
+		if v, _ := flags.GetString(name); v == "" && flags.Changed(name) { // such as an unset variable of a script
+			return f, usage("--%s is empty, and would choose all calls; leave it out, or give it a value", name)
+		}
+	}
 	f.Upstream, _ = flags.GetString("upstream")
 	f.Limit, _ = flags.GetString("limit")
 	f.Key, _ = flags.GetString("key")
@@ -51,17 +56,22 @@ func bulk(cmd *cobra.Command, in client.Bulk) error {
 		return err
 	}
 	if dry, _ := cmd.Flags().GetBool("dry-run"); !dry && counts.Matched > 0 {
-		more := ""
+		rest := ""
 		if counts.More {
-			more = ", the first of more"
+			rest = ", the first of more"
 		}
-		if err := confirm(cmd, "%s: %s%s", in.Action, counted(counts.Matched, "call"), more); err != nil {
+		if err := confirm(cmd, "%s: %s%s", in.Action, counted(counts.Matched, "call"), rest); err != nil {
 			return err
 		}
-		in.DryRun = false
+		in.DryRun, in.Filter = false, client.BulkFilter{} // those that were counted, and no others
+		for _, r := range counts.Results {
+			in.Filter.Calls = append(in.Filter.Calls, r.Call)
+		}
+		more := counts.More
 		if body, counts, err = acted(cmd, in); err != nil {
 			return err
 		}
+		counts.More = more
 	}
 	var names []string
 	for _, r := range counts.Results {
@@ -70,10 +80,23 @@ func bulk(cmd *cobra.Command, in client.Bulk) error {
 	if err := (printout{body: body, items: "results", names: names, table: func(w io.Writer) error { return writeBulk(w, counts) }}).print(cmd); err != nil {
 		return err
 	}
+	if n := doubtful(in.Action, counts); n > 0 {
+		return coded(exitRefused, fmt.Errorf("%s may have been executed: decide about them (throttler calls list --needs-person)", counted(n, "call")))
+	}
 	if counts.Refused > 0 {
 		return coded(exitRefused, fmt.Errorf("%s refused; see their reasons", counted(counts.Refused, "call")))
 	}
 	return nil
+}
+
+// doubtful counts the calls that were taken back, and may have been executed before.
+func doubtful(action string, r *client.BulkResult) (n int) {
+	for _, item := range r.Results {
+		if !r.DryRun && action == "cancel" && item.Reason == "" && item.State == client.StateUnknown {
+			n++
+		}
+	}
+	return n
 }
 
 func acted(cmd *cobra.Command, in client.Bulk) ([]byte, *client.BulkResult, error) {
@@ -96,8 +119,11 @@ func writeBulk(w io.Writer, r *client.BulkResult) error {
 		return err
 	}
 	for _, item := range r.Results {
-		if item.Reason != "" {
+		switch {
+		case item.Reason != "":
 			fmt.Fprintf(w, "%s  refused: %s\n", item.Call, item.Detail)
+		case item.State == client.StateUnknown:
+			fmt.Fprintf(w, "%s  unknown: an earlier attempt may have executed it\n", item.Call)
 		}
 	}
 	_, err := fmt.Fprintf(w, "%d done, %d refused%s\n", r.Succeeded, r.Refused, more)

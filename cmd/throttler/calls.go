@@ -74,7 +74,11 @@ func newCallsList() *cobra.Command {
 		Short: "List calls, the newest first",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			body, page, err := read[client.Calls](cmd, "/v1/calls", listQuery(cmd))
+			query, err := listQuery(cmd)
+			if err != nil {
+				return err
+			}
+			body, page, err := firstCalls(cmd, query)
 			if err != nil {
 				return err
 			}
@@ -96,10 +100,14 @@ func newCallsList() *cobra.Command {
 }
 
 // listQuery returns the parameters of a list.
-func listQuery(cmd *cobra.Command) url.Values {
+func listQuery(cmd *cobra.Command) (url.Values, error) {
 	flags, query := cmd.Flags(), url.Values{}
 	for _, f := range listFlags {
-		if v, _ := flags.GetString(f.name); v != "" {
+		v, _ := flags.GetString(f.name)
+		if v == "" && flags.Changed(f.name) { // such as an unset variable of a script
+			return nil, usage("--%s is empty, and would choose all calls; leave it out, or give it a value", f.name)
+		}
+		if v != "" {
 			query.Set(strings.ReplaceAll(f.name, "-", "_"), v)
 		}
 	}
@@ -115,7 +123,7 @@ func listQuery(cmd *cobra.Command) url.Values {
 	}
 	size, _ := flags.GetInt("page-size")
 	query.Set("page_size", strconv.Itoa(size))
-	return query
+	return query, nil
 }
 
 // completeUpstreams completes the names of the upstreams of a running sidecar.

@@ -28,8 +28,15 @@ Those that are being sent meanwhile are told, and stay. --dry-run only counts.`,
 			if emptyFilter(filter) == (len(ids) == 0) {
 				return usage("give either ids of calls, or flags such as --upstream")
 			}
-			filter.Calls = ids
-			return bulk(cmd, client.Bulk{Action: "cancel", Filter: filter, Reason: reasonOf(cmd)})
+			if len(ids) == 0 {
+				return bulk(cmd, client.Bulk{Action: "cancel", Filter: filter, Reason: reasonOf(cmd)})
+			}
+			if err := confirm(cmd, "%s will be taken back", counted(len(ids), "call")); err != nil {
+				return err
+			}
+			return eachCall(cmd, ids, func(id string) ([]byte, error) {
+				return callAPI(cmd, http.MethodPost, callPath(id, "cancel"), nil, client.Cancellation{Reason: reasonOf(cmd)})
+			})
 		},
 	}
 	bulkFlags(cmd)

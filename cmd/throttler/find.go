@@ -27,7 +27,10 @@ The exit code is 3 if there is none.`,
   throttler find R-88123 -o json | jq '.calls[0].state'`,
 		Args: exactly("NUMBER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body, page, err := read[client.Calls](cmd, "/v1/calls", url.Values{"q": args, "page_size": {"20"}})
+			if args[0] == "" {
+				return usage("NUMBER is empty; write: throttler find NUMBER")
+			}
+			body, page, err := firstCalls(cmd, url.Values{"q": args, "page_size": {"20"}})
 			if err != nil {
 				return err
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/pkg/config"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 // pollInterval is the time between two reads of a watched file.
@@ -169,13 +170,22 @@ func (sc *sidecar) reloadLoop(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			case <-hup:
-				sc.reload(false)
+				sc.reloadFor("SIGHUP")
 			case <-poll:
 				if file.changed() {
-					sc.reload(false)
+					sc.reloadFor("--watch")
 				}
 			}
 		}
+	})
+}
+
+// reloadFor reloads for a signal or a change of the file, and leaves a record of it. The log has
+// the error, if there is one.
+func (sc *sidecar) reloadFor(via string) {
+	sc.scheduler.Audited(context.Background(), scheduler.AuditRecord{Actor: "system", Via: via, Action: "reload"}, func() error {
+		_, err := sc.reload(false)
+		return err
 	})
 }
 

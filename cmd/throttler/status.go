@@ -68,7 +68,7 @@ func readStatus(cmd *cobra.Command) (*status, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	_, page, err := read[client.Calls](cmd, "/v1/calls", url.Values{"needs": {"person"}, "order": {"oldest"}, "page_size": {"100"}})
+	_, page, err := firstCalls(cmd, url.Values{"needs": {"person"}, "order": {"oldest"}, "page_size": {"100"}})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -26,9 +26,10 @@ const (
 	tokenVariable = "THROTTLER_TOKEN"
 )
 
-// clientTimeout bounds a request to the admin API, and maxAnswer an answer, in bytes.
+// Bounds of a request to the admin API, and of an answer, in bytes.
 const (
 	clientTimeout = 30 * time.Second
+	longTimeout   = 30 * time.Minute // of actions that wait for a platform
 	maxAnswer     = 64 << 20
 )
 
@@ -75,7 +76,11 @@ func callAPI(cmd *cobra.Command, method, path string, query url.Values, in any) 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), clientTimeout)
+	length := clientTimeout
+	if strings.HasSuffix(path, "/ask") || strings.HasSuffix(path, "/bulk") { // they wait for slots and answers
+		length = longTimeout
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), length)
 	defer cancel()
 	req, err := request(ctx, c, method, path, query, in)
 	if err != nil {
@@ -99,6 +104,18 @@ func read[T any](cmd *cobra.Command, path string, query url.Values) (body []byte
 	return body, v, err
 }
 
+// firstCalls returns the first page of a list that has calls, or the last one. A page may be empty
+// although there are more.
+func firstCalls(cmd *cobra.Command, query url.Values) (body []byte, page *client.Calls, err error) {
+	for {
+		body, page, err = read[client.Calls](cmd, "/v1/calls", query)
+		if err != nil || len(page.Calls) > 0 || page.Next == "" {
+			return body, page, err
+		}
+		query.Set("cursor", page.Next)
+	}
+}
+
 // decode decodes an answer of the admin API.
 func decode[T any](body []byte) (*T, error) {
 	v := new(T)
@@ -112,6 +129,8 @@ func decode[T any](body []byte) (*T, error) {
 func hinted(err error) error {
 	var refused *client.Error
 	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return coded(exitUnreachable, fmt.Errorf("%w; the sidecar may have done it all the same: look before you repeat it", err))
 	case errors.Is(err, client.ErrUnreachable):
 		return coded(exitUnreachable, fmt.Errorf("%w; is the sidecar running, and is --addr or %s its address?", err, addrVariable))
 	case !errors.As(err, &refused):

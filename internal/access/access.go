@@ -5,7 +5,7 @@
 //
 //	           viewer  submitter  operator  admin
 //	read         x        own        x        x
-//	bodies                own                 x
+//	bodies                own       own       x
 //	submit                 x         x        x
 //	operate                          x        x
 //	configure                                 x
@@ -40,8 +40,8 @@ const (
 	Open      Scope = "open"       // probes, for every request whatever it shows
 	ReadOwn   Scope = "read_own"   // calls; a submitter sees its own ones only
 	Read      Scope = "read"       // everything else that can be read: limits, upstreams, events
-	BodiesOwn Scope = "bodies_own" // responses of calls; a submitter sees those of its own ones only
-	Bodies    Scope = "bodies"     // requests of calls
+	BodiesOwn Scope = "bodies_own" // responses of the calls that the caller has submitted
+	Bodies    Scope = "bodies"     // responses of all calls
 	Submit    Scope = "submit"     // submit calls, and cancel the caller's own ones
 	Operate   Scope = "operate"    // pause, resume, cancel, ask, resolve, retry
 	Configure Scope = "configure"  // configuration, reload, audit
@@ -66,7 +66,7 @@ var Roles = []Role{Viewer, Submitter, Operator, Admin}
 var scopes = map[Role][]Scope{
 	Viewer:    {ReadOwn, Read},
 	Submitter: {ReadOwn, BodiesOwn, Submit},
-	Operator:  {ReadOwn, Read, Submit, Operate},
+	Operator:  {ReadOwn, Read, BodiesOwn, Submit, Operate},
 	Admin:     {ReadOwn, Read, BodiesOwn, Bodies, Submit, Operate, Configure},
 }
 

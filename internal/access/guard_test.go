@@ -72,7 +72,7 @@ func TestRolesAreThoseOfTheConfiguration(t *testing.T) {
 // TestScopes: each role and each scope, by a token.
 func TestScopes(t *testing.T) {
 	want := map[Scope]string{ // of viewer, submitter, operator and admin
-		Open: "1111", ReadOwn: "1111", Read: "1011", BodiesOwn: "0101", Bodies: "0001", Submit: "0111", Operate: "0011", Configure: "0001", "unknown": "0000",
+		Open: "1111", ReadOwn: "1111", Read: "1011", BodiesOwn: "0111", Bodies: "0001", Submit: "0111", Operate: "0011", Configure: "0001", "unknown": "0000",
 	}
 	g := NewGuard(callers())
 	for scope, may := range want {

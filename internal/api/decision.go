@@ -35,28 +35,26 @@ type Edit struct {
 
 // Bulk is an action on all calls of a filter, at most 1,000.
 type Bulk struct {
-	// Action is cancel, ask or resolve.
+	// Action is cancel or ask. A decision is about one call, as a person has seen it.
 	Action string     `json:"action"`
 	Filter BulkFilter `json:"filter"`
-	// Outcome is that of the action resolve: done, failed or not_executed.
-	Outcome Outcome `json:"outcome,omitempty"`
-	Reason  string  `json:"reason,omitempty"`
+	Reason string     `json:"reason,omitempty"`
 	// DryRun: nothing is done; the answer has the calls that would be.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
 // Actions are those of Bulk.
-var Actions = []string{"cancel", "ask", "resolve"}
+var Actions = []string{"cancel", "ask"}
 
 // A BulkFilter chooses the calls of a bulk action. Of those that the action concerns, cancel
-// those that wait, ask and resolve those that are unknown, it takes all that match.
+// those that wait, ask those that are unknown, it takes all that match.
 type BulkFilter struct {
-	Upstream string `json:"upstream,omitempty"`
-	Limit    string `json:"limit,omitempty"`
-	Key      string `json:"key,omitempty"`
-	Flow     string `json:"flow,omitempty"`
-	Number   string `json:"number,omitempty"`
-	// Calls are ids, at most 1,000.
+	Upstream *string `json:"upstream,omitempty"`
+	Limit    *string `json:"limit,omitempty"`
+	Key      *string `json:"key,omitempty"`
+	Flow     *string `json:"flow,omitempty"`
+	Number   *string `json:"number,omitempty"`
+	// Calls are ids, at most 1,000; the other members are absent then.
 	Calls []string `json:"calls,omitempty"`
 }
 

@@ -54,6 +54,7 @@ type Admin struct {
 	maxBody int64 // bytes
 	bodies  budget
 	held    budget // requests
+	polls   budget // long polls of submitters, a part of held: they leave room for operators
 }
 
 // NewAdmin returns the handler of the admin listener.
@@ -64,6 +65,7 @@ func NewAdmin(c AdminConfig) *Admin {
 	a := &Admin{AdminConfig: c, mux: http.NewServeMux(), maxBody: maxBody(c.Scheduler)}
 	a.bodies.left.Store(bodiesAtOnce * a.maxBody)
 	a.held.left.Store(int64(c.MaxHeld))
+	a.polls.left.Store(int64(c.MaxHeld) / 2)
 	for _, op := range Operations() {
 		a.mux.Handle(op.Method+" "+op.Path, admit(a, op.Scope, op.serve(a, &op)))
 	}

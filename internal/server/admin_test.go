@@ -89,7 +89,7 @@ func TestAdmin(t *testing.T) {
 	}
 	for _, want := range []string{
 		`msg="admin: cancel" by=anyone from=127.0.0.1:`,
-		` upstream=pay call=` + waiting.ID + ` before=waiting after=cancelled reason="ordered twice"`,
+		` upstream=pay call=` + waiting.ID + ` before=waiting after="taken back" reason="ordered twice"`,
 		`msg="admin: pause" by=anyone from=127.0.0.1:`,
 		` upstream=pay after="until `,
 		`msg="admin: resume" by=anyone from=127.0.0.1:`,

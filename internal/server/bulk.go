@@ -31,7 +31,7 @@ func changeCalls(a *Admin, r request[api.Bulk]) (*api.BulkResult, error) {
 		if !in.DryRun {
 			changed, err := act(a, r, &in, c)
 			switch {
-			case r.Context().Err() != nil:
+			case r.Context().Err() != nil: // the client has left; the audit has the changes so far
 				return nil, r.Context().Err()
 			case err != nil:
 				e := asError(err)
@@ -51,22 +51,36 @@ func checkBulk(in *api.Bulk, f *faults) {
 	if !slices.Contains(api.Actions, in.Action) {
 		f.add("/action", "action %q is unknown; there are %s", in.Action, strings.Join(api.Actions, ", "))
 	}
-	if in.Action == "resolve" {
-		checkOutcome(in.Outcome, f)
-	} else if in.Outcome != "" {
-		f.add("/outcome", "outcome is of the action resolve only")
+	given := 0
+	for _, m := range []struct {
+		name string
+		text *string
+	}{{"upstream", in.Filter.Upstream}, {"limit", in.Filter.Limit}, {"key", in.Filter.Key}, {"flow", in.Filter.Flow}, {"number", in.Filter.Number}} {
+		if m.text == nil {
+			continue
+		}
+		given++
+		if *m.text == "" {
+			f.add("/filter/"+m.name, "%s is empty, and would choose all calls; leave it out, or give it a value", m.name)
+		}
 	}
-	if n := len(in.Filter.Calls); n > maxBulk {
+	switch n := len(in.Filter.Calls); {
+	case n > maxBulk:
 		f.add("/filter/calls", "there are %d calls; at most %d are taken at a time", n, maxBulk)
-	} else if emptyFilter(&in.Filter) {
+	case n > 0 && given > 0:
+		f.add("/filter/calls", "calls are there, and other members too; send either ids or a filter")
+	case n == 0 && given == 0:
 		f.add("/filter", "filter is empty; name the calls, or their upstream, limit, key, flow or number")
 	}
 	checkReason(in.Reason, f)
 }
 
-// emptyFilter reports whether a filter chooses nothing.
-func emptyFilter(f *api.BulkFilter) bool {
-	return len(f.Calls) == 0 && f.Upstream == "" && f.Limit == "" && f.Key == "" && f.Flow == "" && f.Number == ""
+// value returns a member of a filter, empty for none.
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 // chosen returns the calls of a filter that an action concerns.
@@ -76,13 +90,13 @@ func chosen(a *Admin, ctx context.Context, in *api.Bulk) (calls []*scheduler.Cal
 		state = scheduler.Unknown
 	}
 	if len(in.Filter.Calls) == 0 {
-		if in.Filter.Upstream != "" {
-			if _, err := a.Scheduler.Status(ctx, in.Filter.Upstream); err != nil {
+		if name := value(in.Filter.Upstream); name != "" {
+			if _, err := a.Scheduler.Status(ctx, name); err != nil {
 				return nil, false, err
 			}
 		}
 		return listed(a, ctx, scheduler.Filter{
-			Upstream: in.Filter.Upstream, Limit: in.Filter.Limit, Key: in.Filter.Key, Flow: in.Filter.Flow, Number: in.Filter.Number,
+			Upstream: value(in.Filter.Upstream), Limit: value(in.Filter.Limit), Key: value(in.Filter.Key), Flow: value(in.Filter.Flow), Number: value(in.Filter.Number),
 			States: []scheduler.State{state}, Oldest: true,
 		})
 	}
@@ -92,8 +106,6 @@ func chosen(a *Admin, ctx context.Context, in *api.Bulk) (calls []*scheduler.Cal
 			c = &scheduler.Call{ID: id} // the action says so
 		} else if err != nil {
 			return nil, false, err
-		} else if in.Filter.Upstream != "" && c.Upstream != in.Filter.Upstream {
-			continue
 		}
 		calls = append(calls, c)
 	}
@@ -116,19 +128,12 @@ func listed(a *Admin, ctx context.Context, f scheduler.Filter) (calls []*schedul
 	return calls, true, nil
 }
 
-// act does a bulk action on one call, as it stood when it was chosen.
+// act does a bulk action on one call.
 func act(a *Admin, r request[api.Bulk], in *api.Bulk, c *scheduler.Call) (*scheduler.Call, error) {
-	if in.Action == "cancel" {
-		return cancelOne(a, r.Request, c.ID, in.Reason)
-	}
 	if in.Action == "ask" {
 		return askOne(a, r.Request, c.ID)
 	}
-	attempt := 0
-	if last := c.Last(); last != nil {
-		attempt = last.N
-	}
-	return resolveOne(a, r.Request, c.ID, api.Resolution{Outcome: in.Outcome, Attempt: attempt, Reason: in.Reason})
+	return cancelOne(a, r.Request, c.ID, in.Reason)
 }
 
 // maxReason bounds the reason of a person, in bytes.

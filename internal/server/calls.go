@@ -25,6 +25,9 @@ func submitCall(a *Admin, r request[api.Submission]) (*api.Call, error) {
 		call, err = a.Scheduler.Submit(context.WithoutCancel(r.Context()), req) // as in Data
 	}
 	if err != nil {
+		if e := asError(err); e.Reason == scheduler.KeyReused && r.caller().Own() { // without the id of the other call
+			err = keyOfAnother(e.Upstream)
+		}
 		name := s.Upstream
 		if _, known := a.Scheduler.Upstream(name); !known {
 			name = "" // labels of metrics are names of the configuration
@@ -33,13 +36,18 @@ func submitCall(a *Admin, r request[api.Submission]) (*api.Call, error) {
 		return nil, err
 	}
 	if caller := r.caller(); !caller.Sees(call.SubmittedBy) {
-		return nil, &scheduler.Error{Reason: scheduler.KeyReused, Upstream: call.Upstream, Detail: "the request has the idempotency key, or the identity, of a call that another caller has submitted; nothing was accepted"}
+		return nil, keyOfAnother(call.Upstream)
 	}
 	setAccepted(r.responseHeader, call, "")
 	if call.Repeated {
 		r.responseHeader.Set(replayed, "true")
 	}
 	return withCall(call, nil)
+}
+
+// keyOfAnother refuses a submission with the key of a call of which its caller is told nothing.
+func keyOfAnother(upstream string) error {
+	return &scheduler.Error{Reason: scheduler.KeyReused, Upstream: upstream, Detail: "the idempotency key, or the identity, of the request is that of another request or of another caller; nothing was accepted"}
 }
 
 // submitted returns the request of a submission. The idempotency key may be a header field.
@@ -114,7 +122,7 @@ func call(a *Admin, r request[none]) (*scheduler.Call, error) {
 	seconds, err := strconv.ParseUint(preference(r.Header, "wait"), 10, 31)
 	release, ok := func() {}, false
 	if err == nil {
-		release, ok = a.held.take(1)
+		release, ok = hold(a, r.caller())
 	}
 	if !ok {
 		call, err := a.Scheduler.Get(r.Context(), id)
@@ -131,12 +139,32 @@ func call(a *Admin, r request[none]) (*scheduler.Call, error) {
 	return call, a.Refusals.explain(id, err)
 }
 
+// hold takes a place for a long poll; false if there is none.
+func hold(a *Admin, caller access.Caller) (release func(), ok bool) {
+	if !caller.Own() {
+		return a.held.take(1)
+	}
+	own, ok := a.polls.take(1)
+	if !ok {
+		return nil, false
+	}
+	all, ok := a.held.take(1)
+	if !ok {
+		own()
+		return nil, false
+	}
+	return func() {
+		all()
+		own()
+	}, true
+}
+
 // mayRead refuses the bodies of a call to all but its submitter and callers with the scope.
 func mayRead(caller access.Caller, c *scheduler.Call) error {
-	if caller.May(access.Bodies) || caller.Own() && caller.Name != "" && caller.Name == c.SubmittedBy {
+	if caller.May(access.Bodies) || caller.Name != "" && caller.Name == c.SubmittedBy {
 		return nil
 	}
-	return &scheduler.Error{Reason: forbidden, Detail: fmt.Sprintf("the response to call %s is for its submitter, and for callers with the scope %s", c.ID, access.Bodies)}
+	return &scheduler.Error{Reason: notPermitted, Detail: fmt.Sprintf("the response to call %s is for its submitter, and for callers with the scope %s", c.ID, access.Bodies)}
 }
 
 // getCallResponse writes the body of a call's response. A browser shows none of it and runs none.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -11,6 +12,9 @@ import (
 )
 
 // Changes of calls. Each is recorded before it takes effect.
+
+// maxAsk bounds the wait for the answer of a platform that is asked about a call.
+const maxAsk = 5 * time.Minute
 
 // cancelCall takes an empty body for one without a reason.
 func cancelCall(a *Admin, r request[api.Cancellation]) (*api.Call, error) {
@@ -28,8 +32,8 @@ func cancelCall(a *Admin, r request[api.Cancellation]) (*api.Call, error) {
 }
 
 func cancelOne(a *Admin, r *http.Request, id, reason string) (*scheduler.Call, error) {
-	return changed(a, r, scheduler.AuditRecord{Action: "cancel", Call: id, After: "cancelled", Reason: reason}, func() (*scheduler.Call, error) {
-		return a.Scheduler.Cancel(r.Context(), id)
+	return changed(a, r, scheduler.AuditRecord{Action: "cancel", Call: id, After: "taken back", Reason: reason}, func(ctx context.Context) (*scheduler.Call, error) {
+		return a.Scheduler.Cancel(ctx, id)
 	})
 }
 
@@ -59,7 +63,7 @@ func resolveCall(a *Admin, r request[api.Resolution]) (*api.Call, error) {
 func resolveOne(a *Admin, r *http.Request, id string, in api.Resolution) (*scheduler.Call, error) {
 	d := scheduler.Decision{By: callerName(r), Attempt: in.Attempt, As: upstream.Outcome(in.Outcome), Reason: in.Reason}
 	record := scheduler.AuditRecord{Action: "resolve", Call: id, After: fmt.Sprintf("%s, seen attempt %d", in.Outcome, in.Attempt), Reason: in.Reason}
-	return changed(a, r, record, func() (*scheduler.Call, error) { return a.Scheduler.Resolve(r.Context(), id, d) })
+	return changed(a, r, record, func(ctx context.Context) (*scheduler.Call, error) { return a.Scheduler.Resolve(ctx, id, d) })
 }
 
 func retryCall(a *Admin, r request[api.Retry]) (*api.Call, error) {
@@ -77,7 +81,7 @@ func retryCall(a *Admin, r request[api.Retry]) (*api.Call, error) {
 	if in.AcceptDuplicate {
 		record.After += ", a duplicate is accepted"
 	}
-	return withCall(changed(a, r.Request, record, func() (*scheduler.Call, error) { return a.Scheduler.Retry(r.Context(), id, d) }))
+	return withCall(changed(a, r.Request, record, func(ctx context.Context) (*scheduler.Call, error) { return a.Scheduler.Retry(ctx, id, d) }))
 }
 
 // askCall asks the platform about an unknown call, and returns the call as it is after the answer.
@@ -86,8 +90,10 @@ func askCall(a *Admin, r request[none]) (*api.Call, error) {
 }
 
 func askOne(a *Admin, r *http.Request, id string) (*scheduler.Call, error) {
-	return changed(a, r, scheduler.AuditRecord{Action: "ask", Call: id}, func() (*scheduler.Call, error) {
-		return a.Scheduler.Ask(r.Context(), id, callerName(r))
+	return changed(a, r, scheduler.AuditRecord{Action: "ask", Call: id}, func(ctx context.Context) (*scheduler.Call, error) {
+		ctx, cancel := context.WithTimeout(ctx, maxAsk)
+		defer cancel()
+		return a.Scheduler.Ask(ctx, id, callerName(r))
 	})
 }
 
@@ -116,7 +122,7 @@ func editCall(a *Admin, r request[api.Edit]) (*api.Call, error) {
 	set("not_before", in.NotBefore, &e.NotBefore)
 	set("deadline", in.Deadline, &e.Deadline)
 	record := scheduler.AuditRecord{Action: "edit", Call: id, After: after, Reason: in.Reason}
-	return withCall(changed(a, r.Request, record, func() (*scheduler.Call, error) { return a.Scheduler.Edit(r.Context(), id, e) }))
+	return withCall(changed(a, r.Request, record, func(ctx context.Context) (*scheduler.Call, error) { return a.Scheduler.Edit(ctx, id, e) }))
 }
 
 func joined(texts, text string) string {
@@ -140,8 +146,9 @@ func needReason(reason string, f *faults) {
 	checkReason(reason, f)
 }
 
-// changed records a change of a call, with its state before, and does it.
-func changed(a *Admin, r *http.Request, record scheduler.AuditRecord, do func() (*scheduler.Call, error)) (call *scheduler.Call, err error) {
+// changed records a change of a call, with its state before, and does it. The ctx of do does not end
+// when the client leaves: a change that has begun is made, and its outcome is known.
+func changed(a *Admin, r *http.Request, record scheduler.AuditRecord, do func(ctx context.Context) (*scheduler.Call, error)) (call *scheduler.Call, err error) {
 	before, err := a.Scheduler.Get(r.Context(), record.Call)
 	if err != nil {
 		return nil, a.Refusals.explain(record.Call, err)
@@ -151,7 +158,7 @@ func changed(a *Admin, r *http.Request, record scheduler.AuditRecord, do func() 
 		record.Before += fmt.Sprintf(" after attempt %d", last.N)
 	}
 	err = audited(a, r, record, func() (err error) {
-		call, err = do()
+		call, err = do(context.WithoutCancel(r.Context()))
 		return err
 	})
 	return call, err

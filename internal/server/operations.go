@@ -85,9 +85,9 @@ var decisionOperations = []Operation{
 	}, api.Edit{Priority: new(50), Reason: "the customer waits"}, &exampleWaiting, editCall),
 	handles(Operation{
 		Method: "POST", Path: "/v1/calls/bulk", ID: "changeCalls", Scope: access.Operate, Status: http.StatusOK,
-		Summary: "Cancel, ask about or resolve many calls",
+		Summary: "Cancel or ask about many calls",
 		Doc:     "At most 1,000 at a time, one after the other. dry_run only tells which.",
-	}, api.Bulk{Action: "cancel", Filter: api.BulkFilter{Upstream: "pay"}, Reason: "the campaign is off"}, &exampleBulk, changeCalls),
+	}, api.Bulk{Action: "cancel", Filter: api.BulkFilter{Upstream: new("pay")}, Reason: "the campaign is off"}, &exampleBulk, changeCalls),
 }
 
 var upstreamOperations = []Operation{

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/access"
@@ -18,17 +20,45 @@ const loopTimeout = time.Second
 
 func reloadConfig(a *Admin, r request[none]) (*api.Reload, error) {
 	dry := r.query.Get("dry_run") == "true"
+	planned, err := a.Reload(true)
+	if dry {
+		return reloaded(dry, planned, err)
+	}
+	record := scheduler.AuditRecord{Action: "reload"}
+	if err == nil {
+		record.After = changesText(planned)
+	}
 	var changes []api.Change
 	load := func() (err error) {
 		changes, err = a.Reload(dry)
 		return err
 	}
-	var err error
-	if dry {
-		err = load()
-	} else {
-		err = audited(a, r.Request, scheduler.AuditRecord{Action: "reload"}, load)
+	err = audited(a, r.Request, record, load)
+	return reloaded(dry, changes, err)
+}
+
+// maxChanges bounds the text of the changes of a reload, in bytes.
+const maxChanges = 500
+
+// changesText writes the changes of a reload for the audit.
+func changesText(changes []api.Change) string {
+	var texts []string
+	for _, c := range changes {
+		text := c.Path + " " + c.Kind
+		if !c.Hidden {
+			text = fmt.Sprintf("%s: %s → %s", c.Path, c.Before, c.After)
+		}
+		texts = append(texts, text)
 	}
+	text := strings.Join(texts, "; ")
+	if len(text) > maxChanges {
+		text = strings.ToValidUTF8(text[:maxChanges], "") + fmt.Sprintf("… (%d changes)", len(changes))
+	}
+	return cmp.Or(text, "no change")
+}
+
+// reloaded returns the answer to a reload.
+func reloaded(dry bool, changes []api.Change, err error) (*api.Reload, error) {
 	if err != nil {
 		var known *scheduler.Error
 		if !errors.As(err, &known) {

@@ -362,6 +362,9 @@ func (s *Scheduler) Audited(ctx context.Context, r AuditRecord, do func() error)
 		return nil
 	}
 	r.After = "not done: " + err.Error()
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) { // it may take effect all the same
+		r.After = "not known whether done: " + err.Error()
+	}
 	if refused := (*Error)(nil); errors.As(err, &refused) {
 		r.After = "not done: " + refused.Detail
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,12 +171,13 @@ func TestAsk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			u := Upstream{Resolve: []Resolve{resolve}, Breaker: retry.Trip{Unknown: -1}, Limits: perSecond(1), Identity: `header("Order")`}
 			bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
-				status := 503
+				var status atomic.Int32
+				status.Store(503)
 				f.serve = func(n int, r *http.Request) answer {
 					if r.URL.Path == "/pay" && n == 1 {
 						return answer{err: io.ErrUnexpectedEOF}
 					} else if r.URL.Path == "/query" {
-						return answer{status: status}
+						return answer{status: int(status.Load())}
 					}
 					return answer{}
 				}
@@ -187,7 +189,7 @@ func TestAsk(t *testing.T) {
 					c = wait(t, s, submit(t, s, r).ID)
 				}
 				time.Sleep(tt.at - time.Since(f.start))
-				status = tt.status
+				status.Store(int32(tt.status))
 				begin := time.Now()
 				got, err := s.Ask(t.Context(), c.ID, "alice")
 				if err != nil || time.Since(begin) > 6*sec { // under the limit, whose permit is out for late and the window

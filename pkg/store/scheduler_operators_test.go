@@ -342,7 +342,10 @@ func (o *office) count(n *int) {
 // decide decides about a call as it was seen.
 func (o *office) decide(s *scheduler.Scheduler, seen *scheduler.Call, made bool, name string) {
 	d := scheduler.Decision{As: upstream.NotExecuted, Attempt: seen.Last().N, By: name, Reason: "looked up"}
-	if seen.Pending == nil || seen.Pending.Attempt != d.Attempt || seen.Pending.RepeatIsSafe != strings.Contains(o.payments[seen.ID].path, "/safe") {
+	o.mu.Lock()
+	safe := strings.Contains(o.payments[seen.ID].path, "/safe")
+	o.mu.Unlock()
+	if seen.Pending == nil || seen.Pending.Attempt != d.Attempt || seen.Pending.RepeatIsSafe != safe {
 		o.Errorf("%s is shown as %+v", seen.ID, seen.Pending)
 	}
 	if made {

@@ -157,7 +157,7 @@ func (s *session) testDecisions(t *testing.T) {
 		t.Errorf("after the query: %s", c)
 	}
 
-	dry := s.want(t, 200, "POST", "/v1/calls/bulk", `{"action":"resolve","outcome":"failed","filter":{"upstream":"pay","number":"O1"},"dry_run":true}`)
+	dry := s.want(t, 200, "POST", "/v1/calls/bulk", `{"action":"ask","filter":{"upstream":"pay","number":"O1"},"dry_run":true}`)
 	if n := read[struct{ Matched int }](t, dry).Matched; n != 2 {
 		t.Errorf("%d unknown calls match, want 2: %s", n, dry)
 	}

@@ -54,6 +54,9 @@ func (s *session) testRefusals(t *testing.T) {
 		`"pointer":"/upstrem"`, `"pointer":"/priority"`, `"pointer":"/upstream"`, `"pointer":"/method"`, `"pointer":"/target"`, `"pointer":"/body"`)
 	s.pointed(t, "POST", "/v1/calls/none/resolve", `{"outcome":"unknown"}`, `"pointer":"/outcome"`, `"pointer":"/attempt"`, `"pointer":"/reason"`)
 	s.pointed(t, "POST", "/v1/calls/none/retry", `{"accept_duplicate":true}`, `"pointer":"/attempt"`, `"pointer":"/reason"`)
+	s.pointed(t, "POST", "/v1/calls/bulk", `{"action":"resolve","filter":{"upstream":"pay"}}`, `"pointer":"/action"`)
+	s.pointed(t, "POST", "/v1/calls/bulk", `{"action":"cancel","filter":{"upstream":"pay","number":""}}`, `"pointer":"/filter/number"`)
+	s.pointed(t, "POST", "/v1/calls/bulk", `{"action":"cancel","filter":{"upstream":"pay","calls":["a"]}}`, `"pointer":"/filter/calls"`)
 	s.pointed(t, "POST", "/v1/calls/bulk", `{"action":"retry","filter":{}}`, `"pointer":"/action"`, `"pointer":"/filter"`)
 	s.want(t, 400, "PATCH", "/v1/calls/none", `{"reason":"the customer waits"}`)
 	s.want(t, 400, "POST", "/v1/calls", `{"upstream":"pay","method":"POST","target":"/pay"}`) // the key of app is missing
