@@ -270,11 +270,18 @@ func command(t *testing.T, dir string, args ...string) (output string, code int)
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
-// fails checks that the binary has refused a file, in few words and without a secret.
-func fails(t *testing.T, out string, code int, fault string) {
+// The exit codes with which the binary refuses a file.
+const (
+	codeFault  = 1 // a fault of its own, as of a store that it cannot open
+	codeConfig = 7 // faults in the configuration
+)
+
+// fails checks that the binary has refused a file with the exit code want, in few words and
+// without a secret.
+func fails(t *testing.T, out string, code, want int, fault string) {
 	t.Helper()
-	if code != 1 || !strings.Contains(strings.ToLower(out), strings.ToLower(fault)) {
-		t.Errorf("exit code %d, want 1 with %q:\n%.2000s", code, fault, out)
+	if code != want || !strings.Contains(strings.ToLower(out), strings.ToLower(fault)) {
+		t.Errorf("exit code %d, want %d with %q:\n%.2000s", code, want, fault, out)
 	}
 	if strings.Contains(out, "CANARY") || strings.Contains(out, "panic") || strings.Contains(out, "goroutine ") {
 		t.Errorf("it says:\n%.2000s", out)
@@ -289,7 +296,7 @@ func TestFiles(t *testing.T) {
 		f.attack("configuration: "+tt.name, func(t *testing.T) {
 			path := config(t, tt.yaml)
 			out, code := command(t, filepath.Dir(path), "check", "-c", path)
-			fails(t, out, code, tt.fault)
+			fails(t, out, code, codeConfig, tt.fault)
 		})
 	}
 	for _, tt := range keys {
@@ -297,7 +304,7 @@ func TestFiles(t *testing.T) {
 			dir := t.TempDir()
 			path := config(t, whole("store: s.db\nseal_key: file:"+tt.make(t, dir)))
 			out, code := command(t, dir, "check", "-c", path)
-			fails(t, out, code, "seal_key")
+			fails(t, out, code, codeConfig, "seal_key")
 		})
 	}
 	for _, tt := range places {
@@ -323,7 +330,7 @@ func TestFiles(t *testing.T) {
 				s.kill()
 			} else {
 				out, code := command(t, filepath.Dir(path), "serve", "-c", path)
-				fails(t, out, code, "throttler.db")
+				fails(t, out, code, codeFault, "throttler.db")
 			}
 			for path, text := range before {
 				info, err := os.Stat(path)
@@ -361,7 +368,7 @@ func running(t *testing.T, f *family) {
 	})
 	f.attack("running: a second process on the file", func(t *testing.T) {
 		out, code := command(t, dir, "serve", "-c", path)
-		fails(t, out, code, "throttler.db")
+		fails(t, out, code, codeFault, "throttler.db")
 		s.alive(t)
 	})
 	f.attack("running: a second process by a link", func(t *testing.T) {
@@ -371,7 +378,7 @@ func running(t *testing.T, f *family) {
 		}
 		other := config(t, whole("admin: 127.0.0.1:0\nstore: "+link))
 		out, code := command(t, dir, "serve", "-c", other)
-		fails(t, out, code, ".db")
+		fails(t, out, code, codeFault, ".db")
 		s.alive(t)
 	})
 	f.attack("running: a second process by the directory's link", func(t *testing.T) {
@@ -381,7 +388,7 @@ func running(t *testing.T, f *family) {
 		}
 		other := config(t, whole("admin: 127.0.0.1:0\nstore: "+filepath.Join(link, "throttler.db")))
 		out, code := command(t, dir, "serve", "-c", other)
-		fails(t, out, code, ".db")
+		fails(t, out, code, codeFault, ".db")
 		s.alive(t)
 	})
 	f.attack("running: the configuration becomes hostile", func(t *testing.T) {
