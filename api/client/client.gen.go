@@ -572,6 +572,11 @@ type Change struct {
 	Restart bool `json:"restart,omitempty,omitzero"`
 }
 
+// Config Config is the configuration in force.
+type Config struct {
+	Settings []Setting `json:"settings"`
+}
+
 // Decision A Decision is one of a person about an unknown call.
 type Decision struct {
 	// As An Outcome is the result of an attempt.
@@ -903,6 +908,21 @@ type Route struct {
 
 	// Weighted The configuration gives the flow a weight.
 	Weighted bool `json:"weighted,omitempty,omitzero"`
+}
+
+// Setting A Setting is the value of one key of the configuration.
+type Setting struct {
+	// Hidden The value is not shown, because it may be secret.
+	Hidden bool `json:"hidden,omitempty,omitzero"`
+
+	// Path Path has the items of lists by their names, as in upstreams.alipay.limits[app].calls.
+	Path string `json:"path"`
+
+	// Source A line of the file, a variable, a flag, a line of a preset, or default.
+	Source string `json:"source"`
+
+	// Value Empty if it is hidden. Of a URL it has the scheme and the host.
+	Value string `json:"value"`
 }
 
 // State A State is where a call is in its life.
@@ -1476,6 +1496,13 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/calls/{id}/retry (the `RetryCall` operationId).
 	RetryCall(ctx context.Context, id string, body RetryCallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetConfig Show the configuration in force
+	//
+	// Each value with its source. Values that may be secrets are not shown.
+	//
+	// Corresponds with GET /v1/config (the `GetConfig` operationId).
+	GetConfig(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ReloadConfig Read the configuration file again, and put it into force
 	//
 	// As a whole or, with a fault in it, not at all. The API never takes a configuration over the network.
@@ -1897,6 +1924,23 @@ func (c *Client) RetryCallWithBody(ctx context.Context, id string, contentType s
 // Corresponds with POST /v1/calls/{id}/retry (the `RetryCall` operationId).
 func (c *Client) RetryCall(ctx context.Context, id string, body RetryCallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRetryCallRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetConfig Show the configuration in force
+//
+// Each value with its source. Values that may be secrets are not shown.
+//
+// Corresponds with GET /v1/config (the `GetConfig` operationId).
+func (c *Client) GetConfig(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetConfigRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -3077,6 +3121,33 @@ func NewRetryCallRequestWithBody(server string, id string, contentType string, b
 	return req, nil
 }
 
+// NewGetConfigRequest constructs an http.Request for the GetConfig method
+func NewGetConfigRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/config")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewReloadConfigRequest constructs an http.Request for the ReloadConfig method
 func NewReloadConfigRequest(server string, params *ReloadConfigParams) (*http.Request, error) {
 	var err error
@@ -3811,6 +3882,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /v1/calls/{id}/retry (the `RetryCall` operationId).
 	RetryCallWithResponse(ctx context.Context, id string, body RetryCallJSONRequestBody, reqEditors ...RequestEditorFn) (*RetryCallResponse, error)
+
+	// GetConfigWithResponse Show the configuration in force
+	//
+	// Each value with its source. Values that may be secrets are not shown.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/config (the `GetConfig` operationId).
+	GetConfigWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetConfigResponse, error)
 
 	// ReloadConfigWithResponse Read the configuration file again, and put it into force
 	//
@@ -4686,6 +4766,61 @@ func (r RetryCallResponse) ContentType() string {
 	return ""
 }
 
+type GetConfigResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Config
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetConfigResponse) GetJSON200() *Config {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r GetConfigResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r GetConfigResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r GetConfigResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetConfigResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetConfigResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetConfigResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ReloadConfigResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -5528,6 +5663,21 @@ func (c *ClientWithResponses) RetryCallWithResponse(ctx context.Context, id stri
 	return ParseRetryCallResponse(rsp)
 }
 
+// GetConfigWithResponse Show the configuration in force
+//
+// Each value with its source. Values that may be secrets are not shown.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/config (the `GetConfig` operationId).
+func (c *ClientWithResponses) GetConfigWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetConfigResponse, error) {
+	rsp, err := c.GetConfig(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetConfigResponse(rsp)
+}
+
 // ReloadConfigWithResponse Read the configuration file again, and put it into force
 //
 // As a whole or, with a fault in it, not at all. The API never takes a configuration over the network.
@@ -6221,6 +6371,46 @@ func ParseRetryCallResponse(rsp *http.Response) (*RetryCallResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Call
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetConfigResponse parses an HTTP response from a GetConfigWithResponse call
+func ParseGetConfigResponse(rsp *http.Response) (*GetConfigResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetConfigResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Config
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

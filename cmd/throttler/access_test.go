@@ -105,6 +105,7 @@ var accessRows = map[string]accessRow{
 	"GET /v1/upstreams/{name}":                {"voa", ""},
 	"GET /v1/upstreams/{name}/limits/{limit}": {"voa", ""},
 	"GET /v1/limits":                          {"voa", ""},
+	"GET /v1/config":                          {"voa", ""},
 	"POST /v1/config/reload":                  {"a", ""},
 	"GET /v1/audit":                           {"a", ""},
 	"GET /v1/info":                            {"voa", ""},

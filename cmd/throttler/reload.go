@@ -246,6 +246,23 @@ func (sc *sidecar) reloadByAPI(dry bool) ([]api.Change, error) {
 	return out, err
 }
 
+// settings returns the configuration in force, for the admin API.
+func (sc *sidecar) settings() []api.Setting {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	return settingsOf(sc.cfg)
+}
+
+// settingsOf returns the settings of a configuration in the form of the admin API.
+func settingsOf(cfg *config.Config) []api.Setting {
+	all := cfg.Settings()
+	out := make([]api.Setting, len(all))
+	for i, s := range all {
+		out[i] = api.Setting(s)
+	}
+	return out
+}
+
 // info is about the process, for the admin API.
 func (sc *sidecar) info() api.Info {
 	sc.mu.Lock()

@@ -135,7 +135,7 @@ func (sc *sidecar) start() error {
 // runAdmin serves the admin API, and probes and scrapes.
 func (sc *sidecar) runAdmin(share share) {
 	api := server.NewAdmin(server.AdminConfig{
-		Scheduler: sc.scheduler, Metrics: sc.metrics, Events: sc.events, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reloadByAPI,
+		Scheduler: sc.scheduler, Metrics: sc.metrics, Events: sc.events, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reloadByAPI, Settings: sc.settings,
 		Info: sc.info, Guard: sc.admin.guard, Refusals: &sc.refusals, MaxHeld: share.admin / 2,
 	})
 	for _, l := range sc.admin.listeners {

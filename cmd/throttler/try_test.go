@@ -120,7 +120,7 @@ func TestTryRefuses(t *testing.T) {
 func TestConfigShow(t *testing.T) {
 	t.Setenv("THROTTLER_UPSTREAMS_SHOP_TIMEOUT", "9s")
 	t.Setenv("SHOP_SECRET", "whsec_"+strings.Repeat("c2VjcmV0", 4))
-	path := file(t, "throttler.yaml", `admin: 127.0.0.1:9099
+	const yaml = `admin: 127.0.0.1:9099
 store: memory
 upstreams:
   shop:
@@ -132,7 +132,8 @@ upstreams:
       - {name: all, calls: 7, window: 1s}
     callbacks:
       hook: {url: 'https://hook.example/canary-hook', secret: 'env:SHOP_SECRET'}
-`)
+`
+	path := file(t, "throttler.yaml", yaml)
 	out, messages, code := command(t, "config", "show", "-c", path, "--log-level", "debug")
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, messages)
@@ -162,5 +163,26 @@ upstreams:
 	out, _, code = command(t, "config", "show", "-c", path, "-o", "json")
 	if code != 0 || !strings.Contains(out, `{"path":"admin","value":"127.0.0.1:9099","source":"`+path+`:1"}`) || strings.Contains(out, "canary") {
 		t.Errorf("exit code %d, JSON is %s", code, out)
+	}
+
+	p := launch(t, strings.Replace(yaml, ":9099", ":0", 1))
+	shows := func(calls string) bool {
+		t.Helper()
+		out, messages, code := command(t, "config", "show", "--running", "--addr", p.admin)
+		if code != 0 || strings.Contains(out, "canary") || strings.Contains(out, "whsec") {
+			t.Fatalf("exit code %d: %s%s", code, out, messages)
+		}
+		flat := strings.Join(strings.Fields(out), " ")
+		return strings.Contains(flat, "upstreams.shop.limits[all].calls "+p.file+":10 "+calls) && strings.Contains(flat, "upstreams.shop.timeout THROTTLER_UPSTREAMS_SHOP_TIMEOUT 9s")
+	}
+	if !shows("7 ") {
+		t.Error("the configuration of the sidecar is not shown")
+	}
+	if err := os.WriteFile(p.file, []byte(strings.NewReplacer(":9099", ":0", "calls: 7", "calls: 8").Replace(yaml)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.until(t, "reloaded", func() bool { return shows("8 ") })
+	if _, messages, code := command(t, "config", "show", "--running", "-c", path); code != exitUsage {
+		t.Errorf("--running with -c: exit code %d: %s", code, messages)
 	}
 }

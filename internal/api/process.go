@@ -21,6 +21,23 @@ type Change struct {
 	Restart bool `json:"restart,omitempty"`
 }
 
+// Config is the configuration in force.
+type Config struct {
+	Settings []Setting `json:"settings"`
+}
+
+// A Setting is the value of one key of the configuration.
+type Setting struct {
+	// Path has the items of lists by their names, as in upstreams.alipay.limits[app].calls.
+	Path string `json:"path"`
+	// Value is empty if it is hidden. Of a URL it has the scheme and the host.
+	Value string `json:"value"`
+	// Hidden: the value is not shown, because it may be secret.
+	Hidden bool `json:"hidden,omitempty"`
+	// Source is a line of the file, a variable, a flag, a line of a preset, or default.
+	Source string `json:"source"`
+}
+
 // Info is about the running process.
 type Info struct {
 	Version   string  `json:"version"`

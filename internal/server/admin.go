@@ -34,6 +34,8 @@ type AdminConfig struct {
 	// Reload loads the configuration anew and returns the changes; dry only checks and compares
 	// it. See [BadConfig].
 	Reload func(dry bool) ([]api.Change, error)
+	// Settings returns the configuration in force, without secrets.
+	Settings func() []api.Setting
 	// Guard finds the callers of requests; nil means that of a configuration without
 	// access.
 	Guard *access.Guard

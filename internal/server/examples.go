@@ -61,6 +61,10 @@ var (
 	}
 	exampleLimits = api.Limits{At: exampleAt(0), Limits: []api.Limit{exampleLimit}}
 
+	exampleConfig = api.Config{Settings: []api.Setting{
+		{Path: "upstreams.pay.limits[app].calls", Value: "100", Source: "throttler.yaml:9"},
+		{Path: "seal_key", Hidden: true, Source: "$THROTTLER_SEAL_KEY"},
+	}}
 	exampleReload = api.Reload{Changes: []api.Change{{Path: "upstreams.pay.limits[app].calls", Kind: "changed", Before: "100", After: "200"}}}
 	exampleInfo   = api.Info{
 		Version: "1.4.0", Go: "go1.26.9", StartedAt: exampleAt(0), ConfiguredAt: exampleAt(0), Store: "file",

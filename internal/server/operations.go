@@ -111,6 +111,11 @@ var upstreamOperations = []Operation{
 
 var processOperations = []Operation{
 	handles(Operation{
+		Method: "GET", Path: "/v1/config", ID: "getConfig", Scope: access.Read, Status: http.StatusOK,
+		Summary: "Show the configuration in force",
+		Doc:     "Each value with its source. Values that may be secrets are not shown.",
+	}, none{}, &exampleConfig, getConfig),
+	handles(Operation{
 		Method: "POST", Path: "/v1/config/reload", ID: "reloadConfig", Scope: access.Configure, Status: http.StatusOK,
 		Summary: "Read the configuration file again, and put it into force",
 		Doc:     "As a whole or, with a fault in it, not at all. The API never takes a configuration over the network.",

@@ -18,6 +18,10 @@ import (
 // loopTimeout is the time in which the scheduler must answer a process that is ready.
 const loopTimeout = time.Second
 
+func getConfig(a *Admin, _ request[none]) (*api.Config, error) {
+	return &api.Config{Settings: a.Settings()}, nil
+}
+
 func reloadConfig(a *Admin, r request[none]) (*api.Reload, error) {
 	dry := r.query.Get("dry_run") == "true"
 	planned, err := a.Reload(true)

@@ -108,7 +108,8 @@ func newAdmin(s *scheduler.Scheduler, metrics *Metrics, events *Events, log *slo
 		Ready:  func() error { return nil },
 		Guard:  access.NewGuard(&config.Access{Anyone: "admin"}),
 		Reload: func(bool) ([]api.Change, error) { return nil, nil }, MaxHeld: 100,
-		Info: func() api.Info { return api.Info{Version: "1.0", Store: "memory"} }, Refusals: new(Refusals),
+		Settings: func() []api.Setting { return nil },
+		Info:     func() api.Info { return api.Info{Version: "1.0", Store: "memory"} }, Refusals: new(Refusals),
 	})
 }
 

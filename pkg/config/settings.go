@@ -10,13 +10,13 @@ import (
 
 // A Setting is the value of a key that is in force.
 type Setting struct {
-	Path string `json:"path"` // items by their names, as in upstreams.alipay.limits[app].calls
+	Path string // items by their names, as in upstreams.alipay.limits[app].calls
 	// Value is empty if it is hidden. Of a URL it has the scheme and the host.
-	Value string `json:"value"`
+	Value string
 	// Hidden is set if the value may be a secret.
-	Hidden bool `json:"hidden,omitempty"`
+	Hidden bool
 	// Source is a line of the file, a variable, a flag, a line of a preset, or default.
-	Source string `json:"source"`
+	Source string
 }
 
 // A presetSource is the preset of an upstream, as it is written.

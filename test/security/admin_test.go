@@ -33,6 +33,7 @@ var operations = []struct{ name, method, path, body string }{
 	{"info", "GET", "/v1/info", ""},
 	{"problem", "GET", "/problems/full", ""},
 	{"limits", "GET", "/v1/limits", ""},
+	{"config", "GET", "/v1/config", ""},
 	{"reload", "POST", "/v1/config/reload", ""},
 	{"metrics", "GET", "/metrics", ""},
 	{"healthz", "GET", "/healthz", ""},
