@@ -18,7 +18,7 @@ func bulkFlags(cmd *cobra.Command) {
 	} {
 		cmd.Flags().String(f.name, "", f.use)
 	}
-	cmd.RegisterFlagCompletionFunc("upstream", completeUpstreams)
+	completeTargets(cmd)
 	cmd.Flags().Bool("dry-run", false, "only tell how many calls there are")
 	reasonFlag(cmd, "kept in the audit")
 	confirmFlag(cmd)

@@ -26,7 +26,7 @@ func newCallsGet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get ID",
 		Short: "Show a call: its state, the limit and key that it waits for, until when, how many are ahead",
-		Args:  exactly("ID"),
+		Args:  exactly("ID"), ValidArgsFunction: callIDs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query := url.Values{}
 			if with, _ := cmd.Flags().GetBool("response"); with {
@@ -91,7 +91,7 @@ func newCallsList() *cobra.Command {
 	cmd.Flags().StringSlice("state", nil, "only calls in these `states`")
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"waiting", "sending", "done", "failed", "unknown", "expired", "exhausted", "cancelled"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("outcome", cobra.FixedCompletions([]string{"done", "failed", "not_executed", "unknown"}, cobra.ShellCompDirectiveNoFileComp))
-	cmd.RegisterFlagCompletionFunc("upstream", completeUpstreams)
+	completeTargets(cmd)
 	cmd.Flags().Bool("needs-person", false, "only calls of unknown outcome that no query decides")
 	cmd.Flags().Bool("oldest", false, "the oldest first")
 	cmd.Flags().Int("page-size", 100, "how many, at most")
@@ -126,20 +126,11 @@ func listQuery(cmd *cobra.Command) (url.Values, error) {
 	return query, nil
 }
 
-// completeUpstreams completes the names of the upstreams of a running sidecar.
-func completeUpstreams(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	_, all, err := read[client.Upstreams](cmd, "/v1/upstreams", nil)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	return upstreamNames(all.Upstreams), cobra.ShellCompDirectiveNoFileComp
-}
-
 func newCallsWatch() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [ID]",
 		Short: "Follow the events of all calls, or of one until it has finished",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  cobra.MaximumNArgs(1), ValidArgsFunction: callIDs(1, "waiting", "sending"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			form, err := formOf(cmd)
 			if err != nil {
@@ -157,6 +148,7 @@ func newCallsWatch() *cobra.Command {
 	}
 	outputFlag(cmd)
 	cmd.Flags().String("upstream", "", "only calls of this upstream")
+	completeTargets(cmd)
 	return cmd
 }
 

@@ -20,6 +20,7 @@ func newCallsCancel() *cobra.Command {
 		Short: "Take back calls that wait: those of some ids, or all of an upstream, limit, key, flow or number",
 		Long: `Take back calls that wait: those of some ids, or all that match the flags, 1,000 at a time.
 Those that are being sent meanwhile are told, and stay. --dry-run only counts.`,
+		ValidArgsFunction: callIDs(maxCompleted, "waiting"),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			filter, err := bulkFilter(cmd, "waiting")
 			if err != nil {
@@ -47,7 +48,7 @@ func newCallsEdit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "edit ID",
 		Short: "Change the priority, not_before or deadline of a submitted call that waits",
-		Args:  exactly("ID"),
+		Args:  exactly("ID"), ValidArgsFunction: callIDs(1, "waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in := client.Edit{Reason: reasonOf(cmd)}
 			if cmd.Flags().Changed("priority") {
@@ -84,6 +85,7 @@ func newCallsAsk() *cobra.Command {
 		Long: `Ask the platform now about calls of unknown outcome, by the query that the configuration
 or the preset has for them (resolve). The query counts under the upstream's limits. Its
 answer decides the call, or leaves it unknown; nothing is sent twice.`,
+		ValidArgsFunction: callIDs(maxCompleted, "unknown"),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			filter, err := bulkFilter(cmd, "unknown")
 			if err != nil {
@@ -115,7 +117,7 @@ console, or throttler calls ask.
 The decision is about the last attempt as it is shown. If the call has been sent again
 since, it is refused (exit code 4), and shows what has changed. With --yes give the
 attempt that you have seen.`,
-		Args: exactly("ID"),
+		Args: exactly("ID"), ValidArgsFunction: callIDs(1, "unknown"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			as, _ := cmd.Flags().GetString("as")
 			then, known := map[string]string{
@@ -146,7 +148,7 @@ func newCallsRetry() *cobra.Command {
 		Long: `Send a call of unknown outcome again without knowing whether it was executed. Where the
 platform recognises the repeat that is safe. Elsewhere the call may be executed twice, and
 is refused (exit code 4) without --accept-duplicate.`,
-		Args: exactly("ID"),
+		Args: exactly("ID"), ValidArgsFunction: callIDs(1, "unknown"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			accept, _ := cmd.Flags().GetBool("accept-duplicate")
 			then := "is sent again if the platform recognises the repeat"

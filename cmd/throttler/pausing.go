@@ -59,7 +59,7 @@ func newPause() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause UPSTREAM (--for DURATION | --until INSTANT) --reason TEXT",
 		Short: "Pause an upstream, one of its limits, or one key of a limit",
-		Args:  exactly("UPSTREAM"),
+		Args:  exactly("UPSTREAM"), ValidArgsFunction: completeFirst(completeUpstreams),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags := cmd.Flags()
 			in := client.PauseRequest{Upstream: args[0], Reason: reasonOf(cmd)}
@@ -104,7 +104,7 @@ func newResume() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume (UPSTREAM | PAUSE)",
 		Short: "End a pause: that of an id of throttler pauses, or of an upstream, limit or key",
-		Args:  exactly("UPSTREAM"),
+		Args:  exactly("UPSTREAM"), ValidArgsFunction: completeFirst(completePauses),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, all, err := read[client.Pauses](cmd, "/v1/pauses", nil)
 			if err != nil {
@@ -139,6 +139,7 @@ func newResume() *cobra.Command {
 func targetFlags(cmd *cobra.Command) {
 	cmd.Flags().String("limit", "", "only this `limit`")
 	cmd.Flags().String("key", "", "only this `key` of the limit")
+	completeTargets(cmd)
 }
 
 func pausedThing(p *client.Pause) string {

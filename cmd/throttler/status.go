@@ -282,6 +282,7 @@ func newLimits() *cobra.Command {
 		},
 	}
 	cmd.Flags().String("upstream", "", "only those of this `upstream`")
+	completeTargets(cmd)
 	cmd.Flags().Bool("keys", false, "show the keys for which most waits, a hundred of each limit at most")
 	addrFlag(cmd)
 	outputFlag(cmd)

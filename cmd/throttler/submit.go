@@ -19,7 +19,7 @@ and -d are those of throttler try, which shows beforehand what the call would ta
 
 With --idempotency-key a second submission is the same call.`,
 		Example: `  throttler calls submit alipay '/gateway.do?method=alipay.trade.refund&app_id=2021' -d @refund.txt --idempotency-key R-88123`,
-		Args:    exactly("UPSTREAM", "TARGET"),
+		Args:    exactly("UPSTREAM", "TARGET"), ValidArgsFunction: completeFirst(completeUpstreams),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, err := submission(cmd, args[0], args[1])
 			if err != nil {
