@@ -142,6 +142,7 @@ full: ## everything that .ci/run runs a share of, whole: some three hours
 	go test ./cmd/throttler -run TestKill -kills 1000 -v -timeout 45m
 	go test ./pkg/store -run 'TestOperators$$' -operators.seeds 10000 -timeout 30m
 	go test ./pkg/store -run TestMillion -million 1000000 -v -timeout 30m
+	go test ./cmd/throttler -run TestFindInAStore -find.calls 1000000 -find.probes 300 -v -timeout 40m
 	go test ./pkg/store -run TestEndedThroughKills -ended.calls 10000 -ended.kills 20 -v -timeout 15m
 	cd test/security && go test -count=1 -run TestHonestClients -v -speed
 
