@@ -722,6 +722,9 @@ type Limit struct {
 	// Permits How many each key has.
 	Permits int `json:"permits"`
 
+	// ResetsAt When the calendar window ends that is open now, by the platform's clock.
+	ResetsAt time.Time `json:"resets_at,omitempty,omitzero"`
+
 	// TimeZone That of a calendar window.
 	TimeZone string `json:"time_zone,omitempty,omitzero"`
 	Upstream string `json:"upstream"`

@@ -209,7 +209,7 @@ func writeLimitStates(w io.Writer, all []client.Limit, keys bool, now time.Time)
 		if l.Builtin && (len(l.Keys) == 0 || l.Keys[0].Free > 0) { // it binds no call
 			continue
 		}
-		first := fmt.Sprintf("%s/%s\t%s\t%d\t%d\t%d\t%d\t%d of %d", l.Upstream, l.Limit, permitsText(&l), l.LiveKeys, l.Out, l.InFlight, l.WaitingPermits, l.Audit.Most, l.Permits)
+		first := fmt.Sprintf("%s/%s\t%s\t%d\t%d\t%d\t%d\t%d of %d", l.Upstream, l.Limit, permitsText(&l, now), l.LiveKeys, l.Out, l.InFlight, l.WaitingPermits, l.Audit.Most, l.Permits)
 		shown := l.Keys
 		if !keys {
 			shown = shown[:min(len(shown), 1)] // the busiest
@@ -231,12 +231,12 @@ func writeLimitStates(w io.Writer, all []client.Limit, keys bool, now time.Time)
 	return t.Flush()
 }
 
-func permitsText(l *client.Limit) string {
+func permitsText(l *client.Limit, now time.Time) string {
 	switch l.Kind {
 	case "concurrency":
 		return fmt.Sprintf("%d at once", l.Permits)
 	case "calendar":
-		return fmt.Sprintf("%d / %s", l.Permits, l.Window)
+		return fmt.Sprintf("%d / %s, resets %s", l.Permits, l.Window, clockText(l.ResetsAt, now))
 	}
 	return fmt.Sprintf("%d / %v", l.Permits, time.Duration(l.WindowMs)*time.Millisecond)
 }

@@ -57,6 +57,8 @@ var golden = []struct {
 	{"edit", Edit{Priority: new(50), NotBefore: new(at(2)), Deadline: new(at(3)), Reason: "the customer waits"}, Edit{}},
 	{"audit_log", AuditLog{Records: []AuditRecord{fullRecord}, Next: "7"}, AuditLog{Records: []AuditRecord{}}},
 	{"audit_record", fullRecord, AuditRecord{Seq: 1, At: at(9), Actor: "loopback", Action: "reload"}},
+	{"setting", fullSetting, Setting{Path: "admin", Source: "default"}},
+	{"config", Config{Settings: []Setting{fullSetting}}, Config{Settings: []Setting{}}},
 	{"reload", Reload{DryRun: true, Changes: []Change{fullChange}}, Reload{Changes: []Change{}}},
 	{"change", fullChange, Change{Path: "upstreams.pay.url", Kind: "changed"}},
 	{"limit", fullLimit, Limit{}},
@@ -90,12 +92,13 @@ var (
 	fullDecision   = Decision{At: at(9), By: "oncall", Attempt: 1, As: "not_executed", Reason: "not in the statement"}
 	fullUnknown    = UnknownCall{Since: at(1), Attempt: 2, Why: "status >= 500", Next: NextQuery, Queries: Queries{Made: 1, Most: 10, NextAt: at(8), LastAt: at(7)}, RepeatIsSafe: true}
 	fullItem       = BulkItem{Call: "c1", State: Cancelled, Reason: "wrong_state", Detail: "it is being sent"}
+	fullSetting    = Setting{Path: "upstreams.pay.limits[app].calls", Value: "100", Hidden: true, Source: "throttler.yaml:9"}
 	fullChange     = Change{Path: "upstreams.pay.limits[app].calls", Before: "1", After: "2", Kind: "changed", Hidden: true, Restart: true}
 	fullCaller     = CallerInfo{Name: "oncall", Role: "operator", Via: "token", Scopes: []string{"read"}}
 	fullFault      = Fault{Pointer: "/upstream", Parameter: "upstream", Detail: "upstream is missing"}
 	fullUpstream   = Upstream{Name: "pay", URL: "https://pay.example", State: "tripped", PausedUntil: at(9), Cause: "failing", Reason: "10 of 20 unknown", Since: at(7), Waiting: 1, Sending: 2, Unknown: 3, MaxWaiting: 4, Bytes: 5, ETA: at(8), Pauses: []LimitPause{fullLimitPause}}
 	fullLimit      = Limit{
-		Upstream: "pay", Limit: "app", Kind: Sliding, Builtin: true, Permits: 100, WindowMs: 1000, Window: "day", TimeZone: "Asia/Shanghai", LiveKeys: 1, Out: 2, InFlight: 3, Late: 1, NextBack: at(8), WaitingPermits: 4,
+		Upstream: "pay", Limit: "app", Kind: Sliding, Builtin: true, Permits: 100, WindowMs: 1000, Window: "day", TimeZone: "Asia/Shanghai", ResetsAt: at(9), LiveKeys: 1, Out: 2, InFlight: 3, Late: 1, NextBack: at(8), WaitingPermits: 4,
 		Keys: []Key{fullKey}, PausedUntil: at(9), Audit: Audit{Most: 98, Margin: 2, HoldCost: 0.05, Guards: []Guard{{10, 0.04}, {50, 0.01}}, Unanswered: 7},
 	}
 	fullFacts = CallFacts{

@@ -29,6 +29,8 @@ type Limit struct {
 	Window string `json:"window,omitempty"`
 	// TimeZone is that of a calendar window.
 	TimeZone string `json:"time_zone,omitempty"`
+	// ResetsAt is when the calendar window ends that is open now, by the platform's clock.
+	ResetsAt Instant `json:"resets_at,omitzero"`
 	// LiveKeys have permits out, a pause or waiting calls.
 	LiveKeys int `json:"live_keys"`
 	// Out are the permits of all keys that are taken.

@@ -34,10 +34,11 @@ func listLimits(a *Admin, r request[none]) (*api.Limits, error) {
 	if name != "" {
 		all = slices.DeleteFunc(all, func(l scheduler.LimitStatus) bool { return l.Upstream != name })
 	}
-	out := &api.Limits{At: api.At(time.Now()), Limits: []api.Limit{}}
+	now := time.Now()
+	out := &api.Limits{At: api.At(now), Limits: []api.Limit{}}
 	config := a.Scheduler.Config()
 	for _, l := range all {
-		out.Limits = append(out.Limits, apiLimit(l, config[l.Upstream]))
+		out.Limits = append(out.Limits, apiLimit(now, l, config[l.Upstream]))
 	}
 	return out, nil
 }
@@ -54,7 +55,7 @@ func getLimit(a *Admin, r request[none]) (*api.Limit, error) {
 	for _, l := range all {
 		if l.Upstream == name && l.Limit == limit {
 			config, _ := a.Scheduler.Upstream(name)
-			out := apiLimit(l, config)
+			out := apiLimit(time.Now(), l, config)
 			return &out, nil
 		}
 	}

@@ -96,7 +96,7 @@ func apiUpstream(u scheduler.UpstreamStatus) api.Upstream {
 }
 
 // apiLimit returns a limit, with what the configuration of its upstream says of its window.
-func apiLimit(l scheduler.LimitStatus, config scheduler.Upstream) api.Limit {
+func apiLimit(now time.Time, l scheduler.LimitStatus, config scheduler.Upstream) api.Limit {
 	out := api.Limit{
 		Upstream: l.Upstream, Limit: l.Limit, Permits: l.Calls,
 		LiveKeys: l.LiveKeys, Out: l.Out, InFlight: l.InFlight, Late: l.Late, NextBack: api.At(estimate(l.NextBack)), WaitingPermits: l.Waiting, PausedUntil: api.At(estimate(l.PausedUntil)),
@@ -117,7 +117,7 @@ func apiLimit(l scheduler.LimitStatus, config scheduler.Upstream) api.Limit {
 	}
 	for _, c := range config.Limits {
 		if c.Name == l.Limit && c.Calendar != nil && out.Kind == api.Calendar {
-			out.TimeZone = cmp.Or(c.Calendar.Zone, time.UTC).String()
+			out.TimeZone, out.ResetsAt = cmp.Or(c.Calendar.Zone, time.UTC).String(), api.At(c.Calendar.ResetsAt(now))
 		}
 	}
 	return out

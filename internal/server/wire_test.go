@@ -79,7 +79,7 @@ func TestWireLosesNothing(t *testing.T) {
 	key, l := filled[scheduler.KeyStatus](), filled[scheduler.LimitStatus]()
 	wireKey, wireLimit := filled[api.Key](), filled[api.Limit]()
 	wireKey.WaitingPermits = key.Waiting
-	wireLimit.Kind, wireLimit.Builtin, wireLimit.WindowMs, wireLimit.TimeZone = api.Calendar, false, 0, ""
+	wireLimit.Kind, wireLimit.Builtin, wireLimit.WindowMs, wireLimit.TimeZone, wireLimit.ResetsAt = api.Calendar, false, 0, "", api.Instant{}
 	wireLimit.Permits, wireLimit.WaitingPermits, wireLimit.Keys = l.Calls, l.Waiting, convert(l.Keys, apiKey)
 	wireLimit.Audit = api.Audit{Most: l.Most, Margin: l.Margin, HoldCost: l.HoldCost, Guards: apiGuards(l.GuardWins), Unanswered: l.Unanswered}
 	for _, tt := range []struct {
@@ -89,7 +89,7 @@ func TestWireLosesNothing(t *testing.T) {
 		{"call", *APICall(&call), wire},
 		{"attempt", apiAttempt(filled[scheduler.Attempt]()), filled[api.Attempt]()},
 		{"upstream", apiUpstream(filled[scheduler.UpstreamStatus]()), filled[api.Upstream]()},
-		{"limit", apiLimit(l, scheduler.Upstream{}), wireLimit},
+		{"limit", apiLimit(time.Now(), l, scheduler.Upstream{}), wireLimit},
 		{"key", apiKey(key), wireKey},
 		{"route", *apiRoute(&route), filled[api.Route]()},
 	} {

@@ -59,6 +59,10 @@ func (c *Calendar) zone() *time.Location {
 	return c.Zone
 }
 
+// ResetsAt returns the end of the window that contains now, by the wall clock of the zone. Skew
+// does not count.
+func (c Calendar) ResetsAt(now time.Time) time.Time { return time.Unix(0, c.end(now.UnixNano())) }
+
 // end returns the end of the window that contains the wall instant, in nanoseconds since
 // the Unix epoch. The window of a date lasts until the last instant that has the date:
 // where clocks are put back over midnight, its last hour comes twice.

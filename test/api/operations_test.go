@@ -289,6 +289,13 @@ func (s *session) testUpstreams(t *testing.T) {
 		}
 	}
 	s.want(t, 404, "GET", "/v1/upstreams/pay/limits/none", "")
+	type window struct {
+		ResetsAt time.Time `json:"resets_at"`
+	}
+	day, app := read[window](t, s.want(t, 200, "GET", "/v1/upstreams/pay/limits/day", "")), read[window](t, s.want(t, 200, "GET", "/v1/upstreams/pay/limits/app", ""))
+	if in := time.Until(day.ResetsAt); in < -time.Minute || in > 24*time.Hour || day.ResetsAt.UTC().Format("15:04:05") != "16:00:00" || !app.ResetsAt.IsZero() {
+		t.Errorf("a day of Shanghai resets at %v, a second that slides at %v", day.ResetsAt, app.ResetsAt)
+	}
 }
 
 func (s *session) testProcess(t *testing.T) {
