@@ -1456,6 +1456,13 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/calls/{id}/cancel (the `CancelCall` operationId).
 	CancelCall(ctx context.Context, id string, body CancelCallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetCallRequest The body of the request of a call that has not finished
+	//
+	// For the caller that has submitted the call, or with scope bodies. Throttler-Content-Type is its media type. It is erased when the call ends, and one that stays out of the store (no_body) is not shown.
+	//
+	// Corresponds with GET /v1/calls/{id}/request (the `GetCallRequest` operationId).
+	GetCallRequest(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ResolveCallWithBody Assert what the platform says about an unknown call
 	//
 	// done and failed end it; not_executed sends it again. If it was sent again since the attempt that the person saw, the decision is refused (412).
@@ -1834,6 +1841,23 @@ func (c *Client) CancelCallWithBody(ctx context.Context, id string, contentType 
 // Corresponds with POST /v1/calls/{id}/cancel (the `CancelCall` operationId).
 func (c *Client) CancelCall(ctx context.Context, id string, body CancelCallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCancelCallRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetCallRequest The body of the request of a call that has not finished
+//
+// For the caller that has submitted the call, or with scope bodies. Throttler-Content-Type is its media type. It is erased when the call ends, and one that stays out of the store (no_body) is not shown.
+//
+// Corresponds with GET /v1/calls/{id}/request (the `GetCallRequest` operationId).
+func (c *Client) GetCallRequest(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetCallRequestRequest(c.Server, id)
 	if err != nil {
 		return nil, err
 	}
@@ -2983,6 +3007,40 @@ func NewCancelCallRequestWithBody(server string, id string, contentType string, 
 	return req, nil
 }
 
+// NewGetCallRequestRequest constructs an http.Request for the GetCallRequest method
+func NewGetCallRequestRequest(server string, id string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/calls/%s/request", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewResolveCallRequest calls the generic ResolveCall builder with application/json body
 func NewResolveCallRequest(server string, id string, body ResolveCallJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -3841,6 +3899,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/calls/{id}/cancel (the `CancelCall` operationId).
 	CancelCallWithResponse(ctx context.Context, id string, body CancelCallJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelCallResponse, error)
 
+	// GetCallRequestWithResponse The body of the request of a call that has not finished
+	//
+	// For the caller that has submitted the call, or with scope bodies. Throttler-Content-Type is its media type. It is erased when the call ends, and one that stays out of the store (no_body) is not shown.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/calls/{id}/request (the `GetCallRequest` operationId).
+	GetCallRequestWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*GetCallRequestResponse, error)
+
 	// ResolveCallWithBodyWithResponse Assert what the platform says about an unknown call
 	//
 	// done and failed end it; not_executed sends it again. If it was sent again since the attempt that the person saw, the decision is refused (412).
@@ -4605,6 +4672,54 @@ func (r CancelCallResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r CancelCallResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetCallRequestResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r GetCallRequestResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r GetCallRequestResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r GetCallRequestResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetCallRequestResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetCallRequestResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetCallRequestResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5591,6 +5706,21 @@ func (c *ClientWithResponses) CancelCallWithResponse(ctx context.Context, id str
 	return ParseCancelCallResponse(rsp)
 }
 
+// GetCallRequestWithResponse The body of the request of a call that has not finished
+//
+// For the caller that has submitted the call, or with scope bodies. Throttler-Content-Type is its media type. It is erased when the call ends, and one that stays out of the store (no_body) is not shown.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/calls/{id}/request (the `GetCallRequest` operationId).
+func (c *ClientWithResponses) GetCallRequestWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*GetCallRequestResponse, error) {
+	rsp, err := c.GetCallRequest(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetCallRequestResponse(rsp)
+}
+
 // ResolveCallWithBodyWithResponse Assert what the platform says about an unknown call
 //
 // done and failed end it; not_executed sends it again. If it was sent again since the attempt that the person saw, the decision is refused (412).
@@ -6266,6 +6396,39 @@ func ParseCancelCallResponse(rsp *http.Response) (*CancelCallResponse, error) {
 		}
 		response.JSON200 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetCallRequestResponse parses an HTTP response from a GetCallRequestWithResponse call
+func ParseGetCallRequestResponse(rsp *http.Response) (*GetCallRequestResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetCallRequestResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {

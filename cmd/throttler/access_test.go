@@ -91,6 +91,7 @@ var accessRows = map[string]accessRow{
 	"GET /v1/calls":                           {"vsoa", ""},
 	"GET /v1/calls/{id}":                      {"vsoa", ""},
 	"GET /v1/calls/{id}/response":             {"soa", ""},
+	"GET /v1/calls/{id}/request":              {"soa", ""},
 	"POST /v1/calls/{id}/cancel":              {"soa", ""},
 	"POST /v1/calls/{id}/resolve":             {"oa", `{"outcome":"done","attempt":1,"reason":"x"}`},
 	"POST /v1/calls/{id}/retry":               {"oa", `{"attempt":1,"reason":"x"}`},

@@ -40,8 +40,8 @@ const (
 	Open      Scope = "open"       // probes, for every request whatever it shows
 	ReadOwn   Scope = "read_own"   // calls; a submitter sees its own ones only
 	Read      Scope = "read"       // everything else that can be read: limits, upstreams, events
-	BodiesOwn Scope = "bodies_own" // responses of the calls that the caller has submitted
-	Bodies    Scope = "bodies"     // responses of all calls
+	BodiesOwn Scope = "bodies_own" // requests and responses of the calls that the caller has submitted
+	Bodies    Scope = "bodies"     // requests and responses of all calls
 	Submit    Scope = "submit"     // submit calls, and cancel the caller's own ones
 	Operate   Scope = "operate"    // pause, resume, cancel, ask, resolve, retry
 	Configure Scope = "configure"  // configuration, reload, audit

@@ -164,10 +164,10 @@ func mayRead(caller access.Caller, c *scheduler.Call) error {
 	if caller.May(access.Bodies) || caller.Name != "" && caller.Name == c.SubmittedBy {
 		return nil
 	}
-	return &scheduler.Error{Reason: notPermitted, Detail: fmt.Sprintf("the response to call %s is for its submitter, and for callers with the scope %s", c.ID, access.Bodies)}
+	return &scheduler.Error{Reason: notPermitted, Detail: fmt.Sprintf("the bodies of call %s are for its submitter, and for callers with the scope %s", c.ID, access.Bodies)}
 }
 
-// getCallResponse writes the body of a call's response. A browser shows none of it and runs none.
+// getCallResponse writes the body of a call's response.
 func getCallResponse(a *Admin, w http.ResponseWriter, r request[none]) error {
 	if err := visible(a, r.Request, r.PathValue("id")); err != nil {
 		return err
@@ -183,18 +183,45 @@ func getCallResponse(a *Admin, w http.ResponseWriter, r request[none]) error {
 		return &scheduler.Error{Reason: scheduler.NotFound, Detail: fmt.Sprintf("call %s is %s, and there is no response to it", call.ID, call.State)}
 	}
 	h := w.Header()
-	h.Set("Content-Type", "application/octet-stream")
-	h.Set("Content-Disposition", "attachment; filename="+call.ID)
-	h.Set("Content-Security-Policy", "sandbox")
 	h.Set("Throttler-Status", strconv.Itoa(call.Response.Status))
-	if kind := call.Response.Headers["Content-Type"]; len(kind) > 0 {
-		h.Set("Throttler-Content-Type", kind[0])
-	}
 	if call.Response.Truncated {
 		h.Set("Throttler-Truncated", "true")
 	}
-	h.Set("Content-Length", strconv.Itoa(len(call.Response.Body)))
+	return attach(w, call.ID, call.Response.Headers, call.Response.Body)
+}
+
+// getCallRequest writes the body of a call's request.
+func getCallRequest(a *Admin, w http.ResponseWriter, r request[none]) error {
+	id := r.PathValue("id")
+	if err := visible(a, r.Request, id); err != nil {
+		return err
+	}
+	call, err := a.Scheduler.Get(r.Context(), id)
+	if err == nil {
+		err = mayRead(r.caller(), call)
+	}
+	if err != nil {
+		return a.Refusals.explain(id, err)
+	}
+	request, err := a.Scheduler.Request(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return attach(w, id, request.Header, request.Body)
+}
+
+// attach writes the body of a message of a call, by the header of the message. A browser shows
+// none of it and runs none.
+func attach(w http.ResponseWriter, id string, header http.Header, body []byte) error {
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", "attachment; filename="+id)
+	h.Set("Content-Security-Policy", "sandbox")
+	if kind := header["Content-Type"]; len(kind) > 0 {
+		h.Set("Throttler-Content-Type", kind[0])
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(http.StatusOK)
-	w.Write(call.Response.Body)
+	w.Write(body)
 	return nil
 }

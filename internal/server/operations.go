@@ -44,6 +44,11 @@ var callOperations = []Operation{
 		Summary: "The body of the response to a call, as it came",
 		Doc:     "For the caller that has submitted the call, or with scope bodies. Throttler-Status is the status of the response, Throttler-Content-Type its media type.",
 	}, getCallResponse),
+	streams(Operation{
+		Method: "GET", Path: "/v1/calls/{id}/request", ID: "getCallRequest", Scope: access.BodiesOwn, Status: http.StatusOK, Media: "application/octet-stream",
+		Summary: "The body of the request of a call that has not finished",
+		Doc:     "For the caller that has submitted the call, or with scope bodies. Throttler-Content-Type is its media type. It is erased when the call ends, and one that stays out of the store (no_body) is not shown.",
+	}, getCallRequest),
 	handles(Operation{
 		Method: "POST", Path: "/v1/calls/{id}/cancel", ID: "cancelCall", Scope: access.Submit, Status: http.StatusOK, Optional: true,
 		Summary: "Cancel a call that waits",

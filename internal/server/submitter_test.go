@@ -99,7 +99,16 @@ func TestSubmitter(t *testing.T) {
 	if resp, body := send(t, "GET", r.admin.URL+"/v1/calls/"+own.ID+"?include=response", "", by("oncall")); resp.StatusCode != 403 || strings.Contains(body, "PHBhaWQ") {
 		t.Errorf("the call with its answer, by an operator: %d %s", resp.StatusCode, body)
 	}
-	waits := r.submit(t, `{"upstream":"pay","method":"GET","target":"/","not_before":"`+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+`"}`, by("shop"))
+	waits := r.submit(t, `{"upstream":"pay","method":"POST","target":"/","body":"<order>","headers":{"Content-Type":"text/xml"},"not_before":"`+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+`"}`, by("shop"))
+	for name, want := range map[string]int{"shop": 200, "root": 200, "oncall": 403, "billing": 404} {
+		resp, body := send(t, "GET", r.admin.URL+"/v1/calls/"+waits.ID+"/request", "", by(name))
+		if resp.StatusCode != want || strings.Contains(body, "<order>") != (want == 200) {
+			t.Errorf("the request, by %s: %d %s", name, resp.StatusCode, body)
+		}
+		if want == 200 && (resp.Header.Get("Throttler-Content-Type") != "text/xml" || resp.Header.Get("Content-Security-Policy") != "sandbox") {
+			t.Errorf("its header: %v", resp.Header)
+		}
+	}
 	for name, want := range map[string]int{"billing": 404, "shop": 200} {
 		if resp, body := send(t, "POST", r.admin.URL+"/v1/calls/"+waits.ID+"/cancel", `{"reason":"ordered twice"}`, by(name)); resp.StatusCode != want {
 			t.Errorf("cancel by %s: %d %s", name, resp.StatusCode, body)

@@ -3,8 +3,11 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // Get returns a call. While the end of a durable call is being stored the call is sending: a
@@ -14,6 +17,34 @@ func (s *Scheduler) Get(ctx context.Context, id string) (*Call, error) {
 		return live, err
 	}
 	return s.stored(ctx, id)
+}
+
+// Request returns the request of a call that has not finished, as it was accepted; it must not be
+// changed. The error has reason NotFound if there is none: it is erased when the call ends, and a
+// request that stays out of the store (no_body) is shown to nobody.
+func (s *Scheduler) Request(ctx context.Context, id string) (*upstream.Request, error) {
+	c, err := s.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	var request *upstream.Request
+	hidden := c.State.Finished()
+	if err := s.loop.ask(ctx, func(time.Time) {
+		if live := s.loop.calls[id]; live != nil {
+			request, hidden = live.request, live.noBody
+		}
+	}); err != nil {
+		return nil, err
+	}
+	if hidden {
+		request = nil
+	} else if request == nil {
+		request = s.journal.request(ctx, c)
+	}
+	if request == nil {
+		return nil, &Error{Reason: NotFound, Detail: fmt.Sprintf("call %s is %s, and its request is not kept", id, c.State)}
+	}
+	return request, nil
 }
 
 // live returns a call as it stands in memory, nil if it is not there.

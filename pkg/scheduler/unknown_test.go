@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"runtime"
@@ -183,6 +184,39 @@ func TestUnknownCallsLeaveMemory(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		counts(t, s, "all are decided", 0, 0, 0)
 		s.Close()
+	})
+}
+
+// TestRequest reads requests until their calls end, in memory and on disk. One that stays out of
+// the store is not shown.
+func TestRequest(t *testing.T) {
+	onDisk(t, func(t *testing.T, start func(map[string]scheduler.Upstream) (*scheduler.Scheduler, *fullable)) {
+		w := &site{pay: 500}
+		s, _ := start(w.upstream(false))
+		defer s.Close()
+		late, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/pay", Body: bytes.Repeat([]byte("b"), 100), NotBefore: time.Now().Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		unknown, card := hand(t, s, "/pay"), hand(t, s, "/card")
+		time.Sleep(10 * time.Second)
+		for _, id := range []string{late.ID, unknown.ID} {
+			if r, err := s.Request(t.Context(), id); err != nil || r.Target != "/pay" || len(r.Body) != 100 {
+				t.Errorf("the request of a call that is %s: %+v, %v", state(t, s, id), r, err)
+			}
+		}
+		if _, err := s.Cancel(t.Context(), late.ID); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.Resolve(t.Context(), unknown.ID, scheduler.Decision{As: upstream.Done, Reason: "it is in the list"}); err != nil {
+			t.Error(err)
+		}
+		for name, id := range map[string]string{"cancelled": late.ID, "done": unknown.ID, "a card": card.ID, "no call": "none"} {
+			var known *scheduler.Error
+			if r, err := s.Request(t.Context(), id); !errors.As(err, &known) || known.Reason != scheduler.NotFound {
+				t.Errorf("the request of a call: %s: %+v, %v", name, r, err)
+			}
+		}
 	})
 }
 

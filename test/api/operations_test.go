@@ -118,6 +118,12 @@ func (s *session) testSubmissions(t *testing.T) {
 	if got := s.want(t, 200, "GET", "/v1/calls/"+done+"/response", "", "Prefer: wait=1"); got != `{"paid":true}` {
 		t.Errorf("the response as it came: %s", got)
 	}
+	s.want(t, 404, "GET", "/v1/calls/"+done+"/request", "")
+	waits := s.submit(t, "/pay", later)
+	if got := s.want(t, 200, "GET", "/v1/calls/"+waits+"/request", ""); got != `{"order":"O1"}` {
+		t.Errorf("the request as it came: %s", got)
+	}
+	s.want(t, 200, "POST", "/v1/calls/"+waits+"/cancel", "")
 	tag, _ := s.ask(t, "GET", s.admin+"/v1/calls/"+done, "")
 	s.want(t, 304, "GET", "/v1/calls/"+done, "", "If-None-Match: "+tag.Header.Get("ETag"))
 

@@ -92,6 +92,7 @@ func (s *session) testConflicts(t *testing.T) {
 	refused(409, "wrong_state", "POST", waiting+"/retry", retry)
 	refused(409, "wrong_state", "POST", waiting+"/ask", "")
 	refused(404, "not_found", "GET", waiting+"/response", "")
+	refused(404, "not_found", "GET", "/v1/calls/none/request", "")
 	s.want(t, 200, "POST", waiting+"/cancel", "")
 	refused(409, "wrong_state", "POST", waiting+"/cancel", `{"reason":"twice"}`)
 	refused(409, "wrong_state", "PATCH", waiting, `{"priority":1}`)

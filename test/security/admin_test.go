@@ -16,6 +16,7 @@ var operations = []struct{ name, method, path, body string }{
 	{"list", "GET", "/v1/calls", ""},
 	{"get", "GET", "/v1/calls/ID", ""},
 	{"response", "GET", "/v1/calls/ID/response", ""},
+	{"request", "GET", "/v1/calls/ID/request", ""},
 	{"cancel", "POST", "/v1/calls/ID/cancel", ""},
 	{"retry", "POST", "/v1/calls/ID/retry", `{"attempt":1,"accept_duplicate":true,"reason":"x"}`},
 	{"resolve", "POST", "/v1/calls/ID/resolve", `{"outcome":"done","attempt":1,"reason":"x"}`},
