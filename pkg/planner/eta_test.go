@@ -14,6 +14,19 @@ func (r *rig) eta(name string) time.Duration {
 	return r.planner.ETA(r.time(), r.calls[name], Elsewhere{}).At.Sub(start)
 }
 
+// TestETABehindCallsThatGo: permits that are free belong to the calls ahead, also before these are taken out.
+func TestETABehindCallsThatGo(t *testing.T) {
+	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 2, Window: quota.Sliding(sec)})
+	for i, ahead := range []int{0, 1, 2} {
+		name := fmt.Sprint("a", i)
+		r.add(name, need(0, "", 1))
+		f := r.planner.ETA(r.time(), r.calls[name], Elsewhere{})
+		if late := f.At.After(r.time()); late != (i == 2) || late && f.Ahead != ahead {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
 // TestETAIsExact: calls of one flow with equal costs are sent when their estimates say.
 // They are asked for at once, and again when some have gone and no attempt is in flight.
 func TestETAIsExact(t *testing.T) {
