@@ -792,7 +792,7 @@ type Pause struct {
 	Until    time.Time `json:"until"`
 	Upstream string    `json:"upstream"`
 
-	// Who The name of the person or the program.
+	// Who Who has the name of the operator, or of the program.
 	Who string `json:"who,omitempty,omitzero"`
 }
 

@@ -288,7 +288,7 @@ func TestOperationsByCertificate(t *testing.T) {
 		return adminCaller{base: "https://" + addr, client: dialer(addr, certs...)}
 	}
 	checkRows(t, "TLS without a certificate", by(), "")
-	checkRows(t, "TLS with a certificate of no entry", by(ca.issue(t, "nobody", time.Hour, "spiffe://pay/nobody")), "")
+	checkRows(t, "TLS with a certificate of no entry", by(ca.issue(t, "stranger", time.Hour, "spiffe://pay/stranger")), "")
 	for _, role := range access.Roles {
 		checkRows(t, "mutual TLS", by(ca.issue(t, string(role), time.Hour, "spiffe://pay/"+string(role))), role)
 		withToken := by()
@@ -411,7 +411,7 @@ func TestRevokedToken(t *testing.T) {
 }
 
 // TestRenewedServerCertificate: a reload takes the renewed certificate for new connections,
-// those that are open go on, and an authority that is gone vouches for nobody on them.
+// those that are open go on, and a caller whose authority is gone is refused on them.
 func TestRenewedServerCertificate(t *testing.T) {
 	ca, other := newIssuer(t), newIssuer(t)
 	first := ca.issue(t, "server", time.Hour)

@@ -64,7 +64,7 @@ func writeFound(w io.Writer, number string, page *client.Calls, now time.Time) e
 	return writePage(w, page, now)
 }
 
-// sentence says how a call stands, for people who do not know the sidecar.
+// sentence says how a call stands, in words for a support desk.
 func sentence(number string, c *client.CallSummary, now time.Time) string {
 	subject := subjectOf(number, c)
 	clock := func(i time.Time) string { return clockText(i, now) }

@@ -37,7 +37,7 @@ import (
 type Scope string
 
 const (
-	Open      Scope = "open"       // probes, for every request whatever it shows
+	Open      Scope = "open"       // probes, for every request with or without a token
 	ReadOwn   Scope = "read_own"   // calls; a submitter sees its own ones only
 	Read      Scope = "read"       // everything else that can be read: limits, upstreams, events
 	BodiesOwn Scope = "bodies_own" // requests and responses of the calls that the caller has submitted

@@ -50,7 +50,7 @@ var (
 		{"an operator reads the answers to calls", "internal/server/calls.go",
 			"	if caller.May(access.Bodies) ||", "	if caller.May(access.Operate) ||", []string{"-run", "TestSubmitter"}},
 		{"an operator reads the requests of calls", "internal/server/calls.go",
-			"		err = mayRead(r.caller(), call)\n	}\n	if err != nil {\n		return a.Refusals", "	}\n	if err != nil {\n		return a.Refusals", []string{"-run", "TestSubmitter"}},
+			"		err = mayRead(r.caller(), call)\n	}\n	if err != nil {\n		return a.Refusals", "		_ = call\n	}\n	if err != nil {\n		return a.Refusals", []string{"-run", "TestSubmitter"}},
 		{"money is decided without a word on where it comes from", "internal/server/decisions.go",
 			"	if reason == \"\" {\n", "	if false {\n", []string{"-run", "TestResolve|TestRetry"}},
 		{"the audit has no actor of callers that show nothing", "internal/access/guard.go",

@@ -111,8 +111,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestRetry: where the upstream does not recognise a repeat, it is sent again only by a
-// person who accepts a duplicate.
+// TestRetry: where the upstream does not recognise a repeat, it is sent again only if the
+// decision accepts a duplicate.
 func TestRetry(t *testing.T) {
 	r := doubtful(t, nil)
 	id := r.unknown(t, "/pay").ID

@@ -78,7 +78,7 @@ func TestPausesSayWhy(t *testing.T) {
 	matches("a shorter pause", body, `is paused until [^ ]+ already, and not only until [^ ]+; resume it first to shorten the pause \(by anyone, `+since+`: maintenance`)
 }
 
-// TestPausesEnd: a pause ends once, whoever or whatever has made it; the audit has all of it.
+// TestPausesEnd: each pause ends once, that of an operator and that of an answer; the audit has all of it.
 func TestPausesEnd(t *testing.T) {
 	r := pausedByAnswers(t)
 	limit := r.pause(t, `{"upstream":"pay","for":"1h","limit":"app","reason":"shared"}`)

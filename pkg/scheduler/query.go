@@ -21,27 +21,27 @@ func (s *Scheduler) Get(ctx context.Context, id string) (*Call, error) {
 
 // Request returns the request of a call that has not finished, as it was accepted; it must not be
 // changed. The error has reason NotFound if there is none: it is erased when the call ends, and a
-// request that stays out of the store (no_body) is shown to nobody.
+// request that stays out of the store (no_body), or that memory keeps only for queries, is not shown.
 func (s *Scheduler) Request(ctx context.Context, id string) (*upstream.Request, error) {
 	c, err := s.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	var request *upstream.Request
-	hidden := c.State.Finished()
+	live, hidden := false, false
 	if err := s.loop.ask(ctx, func(time.Time) {
-		if live := s.loop.calls[id]; live != nil {
-			request, hidden = live.request, live.noBody
+		if c := s.loop.calls[id]; c != nil {
+			live, hidden, request = true, c.noBody, c.request
 		}
 	}); err != nil {
 		return nil, err
 	}
-	if hidden {
-		request = nil
-	} else if request == nil {
-		request = s.journal.request(ctx, c)
+	if !live {
+		if e := s.journal.fetch(ctx, id); e != nil {
+			hidden, request = e.NoBody, e.Request
+		}
 	}
-	if request == nil {
+	if request == nil || hidden {
 		return nil, &Error{Reason: NotFound, Detail: fmt.Sprintf("call %s is %s, and its request is not kept", id, c.State)}
 	}
 	return request, nil

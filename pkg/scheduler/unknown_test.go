@@ -220,6 +220,29 @@ func TestRequest(t *testing.T) {
 	})
 }
 
+// TestRequestOfACard: the request of a client's call that is unknown, which memory keeps for its
+// identity, is not shown if it stays out of the store.
+func TestRequestOfACard(t *testing.T) {
+	w := &site{pay: 500}
+	upstreams := w.upstream(false)
+	u := upstreams["api"]
+	u.Identity = `"card " + path`
+	upstreams["api"] = u
+	s, err := scheduler.New(scheduler.Config{Upstreams: upstreams})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, c, err := s.Do(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/card", Body: []byte("4242")})
+	if err != nil || c.State != scheduler.Unknown {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	var known *scheduler.Error
+	if r, err := s.Request(t.Context(), c.ID); !errors.As(err, &known) || known.Reason != scheduler.NotFound {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // TestMemoryOfUnknownCalls: 2,000 unknown calls take less than a sixth of the memory that
 // they took until the process was started anew.
 func TestMemoryOfUnknownCalls(t *testing.T) {
