@@ -350,37 +350,6 @@ func TestHalfClosedConnection(t *testing.T) {
 	clients.Wait()
 }
 
-// TestClientThatLeftIsNotSent: the call of a client that has closed its connection is not sent when
-// its slot comes, however soon after that.
-func TestClientThatLeftIsNotSent(t *testing.T) {
-	release, arrived := make(chan struct{}), make(chan string, 100)
-	r := newRig(t, scheduler.Upstream{Concurrency: 1}, Refusal{}, func(_ http.ResponseWriter, r *http.Request) {
-		if arrived <- r.URL.Path; r.URL.Path == "/first" {
-			<-release
-		}
-	})
-	for range 20 {
-		first := r.begin(t, "/first")
-		<-arrived
-		leaves := r.begin(t, "/leaves")
-		r.until(t, "a call waits", func(st scheduler.UpstreamStatus) bool { return st.Waiting == 1 })
-		leaves.(*net.TCPConn).CloseWrite()
-		release <- struct{}{}
-		io.Copy(io.Discard, first)
-		answer, err := io.ReadAll(leaves)
-		if !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") || !strings.Contains(string(answer), "Throttler-Outcome: not_executed") || !strings.Contains(string(answer), `"gone"`) || err != nil {
-			t.Fatalf("%q, %v", answer, err)
-		}
-		_, call := send(t, "GET", r.admin.URL+"/v1/calls/"+field(answer, "Throttler-Call"), "")
-		if !strings.Contains(call, `"state":"cancelled"`) || !strings.Contains(call, `"reason":"gone"`) {
-			t.Fatal(call)
-		}
-	}
-	if n := len(arrived); n > 0 {
-		t.Errorf("%d calls of clients that had left were sent", n)
-	}
-}
-
 // field returns a field of an answer's head.
 func field(answer []byte, name string) string {
 	_, rest, _ := strings.Cut(string(answer), "\r\n"+name+": ")
