@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,7 +21,19 @@ func TestReloadIsRecorded(t *testing.T) {
 	if out, err := p.throttler(t, "reload").CombinedOutput(); err != nil {
 		t.Fatal(string(out))
 	}
-	if log := p.body("/v1/audit?action=reload"); !strings.Contains(log, `"action":"reload","after":"no change"`) {
+	if log := p.body("/v1/audit?action=reload"); strings.Count(log, `"action":"reload","after":"no change"`) != 2 {
 		t.Errorf("the audit is %s", log)
+	}
+	text, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for calls, want := range map[string]string{"calls: 7": `"after":"upstreams.alipay.limits[app].calls: 5 → 7"`, "calls: 0": `"after":"not done: the configuration has faults`} {
+		if err := os.WriteFile(p.file, bytes.Replace(text, []byte("calls: 5"), []byte(calls), 1), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p.until(t, "a record of the change", func() bool {
+			return strings.Contains(p.body("/v1/audit?action=reload"), `"via":"--watch","action":"reload",`+want)
+		})
 	}
 }

@@ -24,20 +24,24 @@ import (
 // pollInterval is the time between two reads of a watched file.
 const pollInterval = 500 * time.Millisecond
 
-// reload loads the configuration anew and returns the changes. The configuration is
-// checked first, and applied as a whole or not at all; a dry run only checks and compares it.
-func (sc *sidecar) reload(dry bool) ([]config.Change, error) {
+// reload loads the configuration anew, and returns the changes. It calls put, if that is not nil,
+// with the changes and a function that applies them: as a whole or not at all.
+func (sc *sidecar) reload(put func(changes []config.Change, apply func() error) error) ([]config.Change, error) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	if dry {
-		next, err := sc.load()
+	next, err := sc.load()
+	if put == nil {
 		if err != nil {
 			return nil, reloadError(err)
 		}
 		return sc.cfg.Diff(next), nil
 	}
 	warned := sc.cfg.Warnings
-	changes, err := sc.apply()
+	var changes []config.Change
+	if err == nil {
+		changes = sc.cfg.Diff(next)
+		err = put(changes, func() error { return sc.apply(next) })
+	}
 	sc.metrics.Loaded(time.Now(), err)
 	if err != nil {
 		err = reloadError(err)
@@ -57,12 +61,8 @@ func (sc *sidecar) reload(dry bool) ([]config.Change, error) {
 	return changes, nil
 }
 
-func (sc *sidecar) apply() ([]config.Change, error) {
-	next, err := sc.load()
-	if err != nil {
-		return nil, err
-	}
-	changes := sc.cfg.Diff(next)
+// apply puts a configuration into force.
+func (sc *sidecar) apply(next *config.Config) error {
 	listeners, opened, err := sc.listen(next)
 	if err == nil {
 		err = sc.scheduler.Reload(context.Background(), next.Scheduler)
@@ -71,12 +71,12 @@ func (sc *sidecar) apply() ([]config.Change, error) {
 		for _, l := range opened {
 			l.close()
 		}
-		return nil, err
+		return err
 	}
 	next.Reloaded(sc.cfg)
 	sc.replace(next, listeners)
 	sc.configured = time.Now()
-	return changes, nil
+	return nil
 }
 
 // listen returns the data listeners of a configuration: those that are open at their
@@ -183,9 +183,8 @@ func (sc *sidecar) reloadLoop(ctx context.Context) {
 // reloadFor reloads for a signal or a change of the file, and leaves a record of it. The log has
 // the error, if there is one.
 func (sc *sidecar) reloadFor(via string) {
-	sc.scheduler.Audited(context.Background(), scheduler.AuditRecord{Actor: "system", Via: via, Action: "reload"}, func() error {
-		_, err := sc.reload(false)
-		return err
+	server.Recorded(sc.reloadByAPI, func(after string, do func() error) error {
+		return sc.scheduler.Audited(context.Background(), scheduler.AuditRecord{Actor: "system", Via: via, Action: "reload", After: after}, do)
 	})
 }
 
@@ -229,8 +228,12 @@ func reloadError(err error) error {
 }
 
 // reloadByAPI reloads for the admin API.
-func (sc *sidecar) reloadByAPI(dry bool) ([]api.Change, error) {
-	changes, err := sc.reload(dry)
+func (sc *sidecar) reloadByAPI(put func([]api.Change, func() error) error) ([]api.Change, error) {
+	var own func([]config.Change, func() error) error
+	if put != nil {
+		own = func(changes []config.Change, apply func() error) error { return put(apiChanges(changes), apply) }
+	}
+	changes, err := sc.reload(own)
 	var found config.Errors
 	if errors.As(err, &found) {
 		all := make([]api.Fault, len(found))
@@ -239,11 +242,15 @@ func (sc *sidecar) reloadByAPI(dry bool) ([]api.Change, error) {
 		}
 		err = server.BadConfig(err.Error(), all)
 	}
+	return apiChanges(changes), err
+}
+
+func apiChanges(changes []config.Change) []api.Change {
 	out := make([]api.Change, len(changes))
 	for i, c := range changes {
 		out[i] = api.Change{Path: c.Path, Before: c.Before, After: c.After, Kind: c.Kind, Hidden: c.Hidden, Restart: c.Restart}
 	}
-	return out, err
+	return out
 }
 
 // settings returns the configuration in force, for the admin API.

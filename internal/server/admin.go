@@ -31,9 +31,8 @@ type AdminConfig struct {
 	Observe func(scheduler.Event)
 	// Ready returns the reason why the process should get no traffic; nil if it should.
 	Ready func() error
-	// Reload loads the configuration anew and returns the changes; dry only checks and compares
-	// it. See [BadConfig].
-	Reload func(dry bool) ([]api.Change, error)
+	// Reload loads the configuration anew. See [BadConfig].
+	Reload Reloader
 	// Settings returns the configuration in force, without secrets.
 	Settings func() []api.Setting
 	// Guard finds the callers of requests; nil means that of a configuration without
@@ -85,13 +84,17 @@ func maxBody(s *scheduler.Scheduler) int64 {
 	return largest
 }
 
-// ServeHTTP refuses requests of web pages of another origin, and marks each answer as not
-// for them.
-func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
+// setHeaders sets the fields of each answer: it is for no cache, and for no page of another origin.
+func setHeaders(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
+}
+
+// ServeHTTP refuses requests of web pages of another origin, and marks each answer as not
+// for them.
+func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	setHeaders(w.Header())
 	err := a.Guard.Addressed(r)
 	if err == nil && !isLink(r) {
 		err = crossSite(r)

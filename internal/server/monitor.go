@@ -16,9 +16,7 @@ func (a *Admin) Monitor() http.Handler {
 		}
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
-		w.Header().Set("Cache-Control", "no-store")
+		setHeaders(w.Header())
 		if _, pattern := mux.Handler(r); pattern == "" {
 			writeProblem(w, r, &scheduler.Error{Reason: scheduler.NotFound, Detail: "the monitor has GET /healthz, /readyz and /metrics only; send other requests to the admin API"})
 			return

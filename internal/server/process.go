@@ -23,22 +23,32 @@ func getConfig(a *Admin, _ request[none]) (*api.Config, error) {
 }
 
 func reloadConfig(a *Admin, r request[none]) (*api.Reload, error) {
-	dry := r.query.Get("dry_run") == "true"
-	planned, err := a.Reload(true)
-	if dry {
-		return reloaded(dry, planned, err)
+	if r.query.Get("dry_run") == "true" {
+		changes, err := a.Reload(nil)
+		return reloaded(true, changes, err)
 	}
-	record := scheduler.AuditRecord{Action: "reload"}
-	if err == nil {
-		record.After = changesText(planned)
+	changes, err := Recorded(a.Reload, func(after string, do func() error) error {
+		return audited(a, r.Request, scheduler.AuditRecord{Action: "reload", After: after}, do)
+	})
+	return reloaded(false, changes, err)
+}
+
+// A Reloader loads the configuration anew, and calls put, if it is not nil, with the changes;
+// apply puts them into force. Nothing else changes the configuration meanwhile.
+type Reloader func(put func(changes []api.Change, apply func() error) error) ([]api.Change, error)
+
+// Recorded reloads, and leaves a record by audit, which does what it is given: with the changes, before
+// they come into force, or of a file that has a fault.
+func Recorded(reload Reloader, audit func(after string, do func() error) error) ([]api.Change, error) {
+	begun := false
+	changes, err := reload(func(changes []api.Change, apply func() error) error {
+		begun = true
+		return audit(changesText(changes), apply)
+	})
+	if err != nil && !begun {
+		err = audit("", func() error { return err })
 	}
-	var changes []api.Change
-	load := func() (err error) {
-		changes, err = a.Reload(dry)
-		return err
-	}
-	err = audited(a, r.Request, record, load)
-	return reloaded(dry, changes, err)
+	return changes, err
 }
 
 // maxChanges bounds the text of the changes of a reload, in bytes.

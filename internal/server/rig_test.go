@@ -105,9 +105,15 @@ func serve(t *testing.T, h http.Handler, log *slog.Logger) site {
 func newAdmin(s *scheduler.Scheduler, metrics *Metrics, events *Events, log *slog.Logger, observe func(scheduler.Event)) *Admin {
 	return NewAdmin(AdminConfig{
 		Scheduler: s, Metrics: metrics, Events: events, Log: log, Observe: observe,
-		Ready:  func() error { return nil },
-		Guard:  access.NewGuard(&config.Access{Anyone: "admin"}),
-		Reload: func(bool) ([]api.Change, error) { return nil, nil }, MaxHeld: 100,
+		Ready:   func() error { return nil },
+		Guard:   access.NewGuard(&config.Access{Anyone: "admin"}),
+		MaxHeld: 100,
+		Reload: func(put func([]api.Change, func() error) error) ([]api.Change, error) {
+			if put == nil {
+				return nil, nil
+			}
+			return nil, put(nil, func() error { return nil })
+		},
 		Settings: func() []api.Setting { return nil },
 		Info:     func() api.Info { return api.Info{Version: "1.0", Store: "memory"} }, Refusals: new(Refusals),
 	})
