@@ -275,6 +275,11 @@ func (e FollowEventsParamsKind) Valid() bool {
 	}
 }
 
+// Ask An Ask asks the platform about a call of unknown outcome.
+type Ask struct {
+	Reason string `json:"reason,omitempty,omitzero"`
+}
+
 // Attempt An Attempt is one sending of a call on the wire.
 type Attempt struct {
 	EndedAt time.Time `json:"ended_at,omitempty,omitzero"`
@@ -1009,7 +1014,9 @@ type Upstream struct {
 	State string `json:"state"`
 
 	// Unknown Submitted calls that wait for a decision.
-	Unknown int    `json:"unknown"`
+	Unknown int `json:"unknown"`
+
+	// Url URL has the scheme and the host; … stands for a path, which may hold a secret.
 	Url     string `json:"url,omitempty,omitzero"`
 	Waiting int    `json:"waiting"`
 }
@@ -1258,6 +1265,9 @@ type ChangeCallsJSONRequestBody = Bulk
 // EditCallJSONRequestBody defines body for EditCall for application/json ContentType.
 type EditCallJSONRequestBody = Edit
 
+// AskCallJSONRequestBody defines body for AskCall for application/json ContentType.
+type AskCallJSONRequestBody = Ask
+
 // CancelCallJSONRequestBody defines body for CancelCall for application/json ContentType.
 type CancelCallJSONRequestBody = Cancellation
 
@@ -1366,7 +1376,7 @@ type ClientInterface interface {
 
 	// ListAudit List the changes that callers have asked for, the newest first
 	//
-	// A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done.
+	// A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done, or not known whether done.
 	//
 	// Corresponds with GET /v1/audit (the `ListAudit` operationId).
 	ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1416,7 +1426,7 @@ type ClientInterface interface {
 
 	// GetCall Show a call
 	//
-	// Also why it waits and until when. The id of a call that was refused is answered with the reason (404, refused), as long as it is one of the last 10,000.
+	// Also why it waits and until when. The id of a call that was refused is answered with the reason (404, refused), as long as it is one of the last 10,000; a submitter gets not_found.
 	//
 	// Corresponds with GET /v1/calls/{id} (the `GetCall` operationId).
 	GetCall(ctx context.Context, id string, params *GetCallParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1435,12 +1445,23 @@ type ClientInterface interface {
 	// Corresponds with PATCH /v1/calls/{id} (the `EditCall` operationId).
 	EditCall(ctx context.Context, id string, body EditCallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// AskCallWithBody Ask the platform now about an unknown call
+	//
+	// By the query of the configuration (resolve), under the upstream's limits. The answer to it decides the call, or leaves it unknown.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/calls/{id}/ask (the `AskCall` operationId).
+	AskCallWithBody(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// AskCall Ask the platform now about an unknown call
 	//
 	// By the query of the configuration (resolve), under the upstream's limits. The answer to it decides the call, or leaves it unknown.
 	//
+	// Takes a body of the `application/json` content type.
+	//
 	// Corresponds with POST /v1/calls/{id}/ask (the `AskCall` operationId).
-	AskCall(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
+	AskCall(ctx context.Context, id string, body AskCallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CancelCallWithBody Cancel a call that waits
 	//
@@ -1641,7 +1662,7 @@ func (c *Client) GetReadiness(ctx context.Context, params *GetReadinessParams, r
 
 // ListAudit List the changes that callers have asked for, the newest first
 //
-// A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done.
+// A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done, or not known whether done.
 //
 // Corresponds with GET /v1/audit (the `ListAudit` operationId).
 func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1751,7 +1772,7 @@ func (c *Client) ChangeCalls(ctx context.Context, body ChangeCallsJSONRequestBod
 
 // GetCall Show a call
 //
-// Also why it waits and until when. The id of a call that was refused is answered with the reason (404, refused), as long as it is one of the last 10,000.
+// Also why it waits and until when. The id of a call that was refused is answered with the reason (404, refused), as long as it is one of the last 10,000; a submitter gets not_found.
 //
 // Corresponds with GET /v1/calls/{id} (the `GetCall` operationId).
 func (c *Client) GetCall(ctx context.Context, id string, params *GetCallParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1800,13 +1821,34 @@ func (c *Client) EditCall(ctx context.Context, id string, body EditCallJSONReque
 	return c.Client.Do(req)
 }
 
+// AskCallWithBody Ask the platform now about an unknown call
+//
+// By the query of the configuration (resolve), under the upstream's limits. The answer to it decides the call, or leaves it unknown.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/calls/{id}/ask (the `AskCall` operationId).
+func (c *Client) AskCallWithBody(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAskCallRequestWithBody(c.Server, id, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // AskCall Ask the platform now about an unknown call
 //
 // By the query of the configuration (resolve), under the upstream's limits. The answer to it decides the call, or leaves it unknown.
 //
+// Takes a body of the `application/json` content type.
+//
 // Corresponds with POST /v1/calls/{id}/ask (the `AskCall` operationId).
-func (c *Client) AskCall(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewAskCallRequest(c.Server, id)
+func (c *Client) AskCall(ctx context.Context, id string, body AskCallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAskCallRequest(c.Server, id, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2926,8 +2968,19 @@ func NewEditCallRequestWithBody(server string, id string, contentType string, bo
 	return req, nil
 }
 
-// NewAskCallRequest constructs an http.Request for the AskCall method
-func NewAskCallRequest(server string, id string) (*http.Request, error) {
+// NewAskCallRequest calls the generic AskCall builder with application/json body
+func NewAskCallRequest(server string, id string, body AskCallJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAskCallRequestWithBody(server, id, "application/json", bodyReader)
+}
+
+// NewAskCallRequestWithBody constructs an http.Request for the AskCall method, with any body, and a specified content type
+func NewAskCallRequestWithBody(server string, id string, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -2952,10 +3005,12 @@ func NewAskCallRequest(server string, id string) (*http.Request, error) {
 		return nil, err
 	}
 
-	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
 	if err != nil {
 		return nil, err
 	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -3801,7 +3856,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListAuditWithResponse List the changes that callers have asked for, the newest first
 	//
-	// A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done.
+	// A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done, or not known whether done.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3855,7 +3910,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetCallWithResponse Show a call
 	//
-	// Also why it waits and until when. The id of a call that was refused is answered with the reason (404, refused), as long as it is one of the last 10,000.
+	// Also why it waits and until when. The id of a call that was refused is answered with the reason (404, refused), as long as it is one of the last 10,000; a submitter gets not_found.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3876,14 +3931,23 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /v1/calls/{id} (the `EditCall` operationId).
 	EditCallWithResponse(ctx context.Context, id string, body EditCallJSONRequestBody, reqEditors ...RequestEditorFn) (*EditCallResponse, error)
 
+	// AskCallWithBodyWithResponse Ask the platform now about an unknown call
+	//
+	// By the query of the configuration (resolve), under the upstream's limits. The answer to it decides the call, or leaves it unknown.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/calls/{id}/ask (the `AskCall` operationId).
+	AskCallWithBodyWithResponse(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AskCallResponse, error)
+
 	// AskCallWithResponse Ask the platform now about an unknown call
 	//
 	// By the query of the configuration (resolve), under the upstream's limits. The answer to it decides the call, or leaves it unknown.
 	//
-	// Returns a wrapper object for the known response body format(s).
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/calls/{id}/ask (the `AskCall` operationId).
-	AskCallWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*AskCallResponse, error)
+	AskCallWithResponse(ctx context.Context, id string, body AskCallJSONRequestBody, reqEditors ...RequestEditorFn) (*AskCallResponse, error)
 
 	// CancelCallWithBodyWithResponse Cancel a call that waits
 	//
@@ -5536,7 +5600,7 @@ func (c *ClientWithResponses) GetReadinessWithResponse(ctx context.Context, para
 
 // ListAuditWithResponse List the changes that callers have asked for, the newest first
 //
-// A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done.
+// A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done, or not known whether done.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -5626,7 +5690,7 @@ func (c *ClientWithResponses) ChangeCallsWithResponse(ctx context.Context, body 
 
 // GetCallWithResponse Show a call
 //
-// Also why it waits and until when. The id of a call that was refused is answered with the reason (404, refused), as long as it is one of the last 10,000.
+// Also why it waits and until when. The id of a call that was refused is answered with the reason (404, refused), as long as it is one of the last 10,000; a submitter gets not_found.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -5665,15 +5729,30 @@ func (c *ClientWithResponses) EditCallWithResponse(ctx context.Context, id strin
 	return ParseEditCallResponse(rsp)
 }
 
+// AskCallWithBodyWithResponse Ask the platform now about an unknown call
+//
+// By the query of the configuration (resolve), under the upstream's limits. The answer to it decides the call, or leaves it unknown.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/calls/{id}/ask (the `AskCall` operationId).
+func (c *ClientWithResponses) AskCallWithBodyWithResponse(ctx context.Context, id string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AskCallResponse, error) {
+	rsp, err := c.AskCallWithBody(ctx, id, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAskCallResponse(rsp)
+}
+
 // AskCallWithResponse Ask the platform now about an unknown call
 //
 // By the query of the configuration (resolve), under the upstream's limits. The answer to it decides the call, or leaves it unknown.
 //
-// Returns a wrapper object for the known response body format(s).
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /v1/calls/{id}/ask (the `AskCall` operationId).
-func (c *ClientWithResponses) AskCallWithResponse(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*AskCallResponse, error) {
-	rsp, err := c.AskCall(ctx, id, reqEditors...)
+func (c *ClientWithResponses) AskCallWithResponse(ctx context.Context, id string, body AskCallJSONRequestBody, reqEditors ...RequestEditorFn) (*AskCallResponse, error) {
+	rsp, err := c.AskCall(ctx, id, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,8 @@ file everything stays as it is, and the exit code is 7. --dry-run only compares.
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dry, _ := cmd.Flags().GetBool("dry-run")
-			return reload(cmd, dry)
+			_, err := compared(cmd, dry)
+			return err
 		},
 	}
 	cmd.Flags().Bool("dry-run", false, "check and compare the file only")
@@ -116,11 +117,6 @@ force. The exit code is 1 if they differ, and 7 if the file has faults.`,
 	addrFlag(cmd)
 	outputFlag(cmd)
 	return cmd
-}
-
-func reload(cmd *cobra.Command, dry bool) error {
-	_, err := compared(cmd, dry)
-	return err
 }
 
 // compared reloads the configuration, or only compares it, and writes the changes.
@@ -152,7 +148,7 @@ func writeChanges(w io.Writer, r *client.Reload) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "KEY\tCHANGE\tBEFORE\tAFTER\t")
 	for _, c := range r.Changes {
-		before, after, restart := c.Before, c.After, ""
+		before, after, restart := oneLine(c.Before), oneLine(c.After), ""
 		if c.Hidden {
 			before, after = "(hidden)", "(hidden)"
 		}

@@ -25,9 +25,19 @@ func bulkFlags(cmd *cobra.Command) {
 	outputFlag(cmd)
 }
 
-// bulkFilter returns the calls that the flags choose, of the one state that a command concerns.
-func bulkFilter(cmd *cobra.Command, state string) (f client.BulkFilter, err error) {
+// bulkFilter returns the calls that the flags choose, of the one state that a command concerns. It
+// is empty if there are ids instead.
+func bulkFilter(cmd *cobra.Command, ids []string, state string) (f client.BulkFilter, err error) {
 	flags := cmd.Flags()
+	defer func() {
+		switch dry, _ := flags.GetBool("dry-run"); {
+		case err != nil:
+		case emptyFilter(f) == (len(ids) == 0):
+			err = usage("give either ids of calls, or flags such as --upstream")
+		case dry && len(ids) > 0:
+			err = usage("--dry-run counts the calls that flags such as --upstream choose; with ids, look at them by throttler calls get")
+		}
+	}()
 	if given, _ := flags.GetString("state"); given != "" && given != state {
 		return f, usage("--state is %q; the command concerns calls that are %s", given, state)
 	}

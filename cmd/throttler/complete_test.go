@@ -50,6 +50,8 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%q is completed by %q, want %q", line, got, want)
 		}
 	}
+	run("pause", "alipay", "--limit", "concurrency", "--for", "1h", "--reason", "maintenance")
+	run("resume", "alipay", "--limit", "concurrency") // it is the pause of the upstream
 	if out, _, _ := command(t, "__complete", "calls", "get", "--addr", "127.0.0.1:1", ""); out != ":1\n" {
 		t.Errorf("without a sidecar: %q", out)
 	}

@@ -22,12 +22,9 @@ func newCallsCancel() *cobra.Command {
 Those that are being sent meanwhile are told, and stay. --dry-run only counts.`,
 		ValidArgsFunction: callIDs(maxCompleted, "waiting"),
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			filter, err := bulkFilter(cmd, "waiting")
+			filter, err := bulkFilter(cmd, ids, "waiting")
 			if err != nil {
 				return err
-			}
-			if emptyFilter(filter) == (len(ids) == 0) {
-				return usage("give either ids of calls, or flags such as --upstream")
 			}
 			if len(ids) == 0 {
 				return bulk(cmd, client.Bulk{Action: "cancel", Filter: filter, Reason: reasonOf(cmd)})
@@ -87,17 +84,14 @@ or the preset has for them (resolve). The query counts under the upstream's limi
 answer decides the call, or leaves it unknown; nothing is sent twice.`,
 		ValidArgsFunction: callIDs(maxCompleted, "unknown"),
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			filter, err := bulkFilter(cmd, "unknown")
+			filter, err := bulkFilter(cmd, ids, "unknown")
 			if err != nil {
 				return err
 			}
-			if len(ids) > 0 && emptyFilter(filter) {
+			if len(ids) > 0 {
 				return eachCall(cmd, ids, func(id string) ([]byte, error) {
-					return callAPI(cmd, http.MethodPost, callPath(id, "ask"), nil, nil)
+					return callAPI(cmd, http.MethodPost, callPath(id, "ask"), nil, client.Ask{Reason: reasonOf(cmd)})
 				})
-			}
-			if len(ids) > 0 || emptyFilter(filter) {
-				return usage("give either ids of calls, or flags such as --upstream")
 			}
 			return bulk(cmd, client.Bulk{Action: "ask", Filter: filter, Reason: reasonOf(cmd)})
 		},

@@ -29,6 +29,8 @@ func TestExitCodes(t *testing.T) {
 		{args: "status --check --addr 127.0.0.1:1", code: 3},
 		{args: "calls cancel", code: exitUsage},
 		{args: "calls cancel --upstream alipay --number= --dry-run", code: exitUsage}, // an unset variable of a script
+		{args: "calls cancel " + lost + " --dry-run --yes", code: exitUsage},          // it would cancel
+		{args: "calls ask " + lost + " --dry-run", code: exitUsage},
 		{args: "calls list --upstream=", code: exitUsage},
 		{args: "calls list --state lost", code: exitFailed},
 		{args: "calls list -o xml", code: exitUsage},

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-30fe103d/throttler/api/client"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 func newPauses() *cobra.Command {
@@ -112,6 +113,9 @@ func newResume() *cobra.Command {
 			}
 			limit, _ := cmd.Flags().GetString("limit")
 			key, _ := cmd.Flags().GetString("key")
+			if limit == scheduler.ConcurrencyLimit { // its pause is that of the upstream
+				limit = ""
+			}
 			for _, p := range all.Pauses {
 				if p.Id != args[0] && (p.Upstream != args[0] || p.Limit != limit || p.Key != key) {
 					continue

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // The lines of the log about upstreams and listeners, restored calls, and attempts that a
@@ -41,7 +41,7 @@ func tellServed(log *slog.Logger, store string, upstreams map[string]scheduler.U
 		for _, l := range u.Limits {
 			limits = append(limits, limitText(l))
 		}
-		log.Info("upstream", "upstream", name, "url", hostText(u.URL), "listen", listen, "concurrency", u.Concurrency, "limits", strings.Join(limits, ", "))
+		log.Info("upstream", "upstream", name, "url", upstream.ShownURL(u.URL), "listen", listen, "concurrency", u.Concurrency, "limits", strings.Join(limits, ", "))
 	}
 }
 
@@ -58,15 +58,6 @@ func limitText(l scheduler.Limit) string {
 		s += " when " + l.When
 	}
 	return s
-}
-
-// hostText writes the scheme and the host of a URL.
-func hostText(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return ""
-	}
-	return u.Scheme + "://" + u.Host
 }
 
 // pending counts the calls in flight and those that wait, of all upstreams.

@@ -43,7 +43,7 @@ const (
 	BodiesOwn Scope = "bodies_own" // requests and responses of the calls that the caller has submitted
 	Bodies    Scope = "bodies"     // requests and responses of all calls
 	Submit    Scope = "submit"     // submit calls, and cancel the caller's own ones
-	Operate   Scope = "operate"    // pause, resume, cancel, ask, resolve, retry
+	Operate   Scope = "operate"    // pause, resume, cancel, edit, ask, resolve, retry
 	Configure Scope = "configure"  // configuration, reload, audit
 )
 

@@ -24,6 +24,11 @@ type Cancellation struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// An Ask asks the platform about a call of unknown outcome.
+type Ask struct {
+	Reason string `json:"reason,omitempty"`
+}
+
 // An Edit changes a call while it waits. Absent members stay as they are.
 type Edit struct {
 	Priority  *int     `json:"priority,omitempty"`

@@ -54,6 +54,7 @@ var golden = []struct {
 	{"limit_pause", fullLimitPause, LimitPause{}},
 	{"pause", fullPause, Pause{ID: "p1", Upstream: "pay", By: "restart"}},
 	{"pauses", Pauses{At: at(9), Pauses: []Pause{fullPause}}, Pauses{Pauses: []Pause{}}},
+	{"ask", Ask{Reason: "the customer waits"}, Ask{}},
 	{"edit", Edit{Priority: new(50), NotBefore: new(at(2)), Deadline: new(at(3)), Reason: "the customer waits"}, Edit{}},
 	{"audit_log", AuditLog{Records: []AuditRecord{fullRecord}, Next: "7"}, AuditLog{Records: []AuditRecord{}}},
 	{"audit_record", fullRecord, AuditRecord{Seq: 1, At: at(9), Actor: "loopback", Action: "reload"}},

@@ -9,7 +9,8 @@ type Upstreams struct {
 // An Upstream is the current state of an upstream. Its numbers count calls.
 type Upstream struct {
 	Name string `json:"name"`
-	URL  string `json:"url,omitempty"`
+	// URL has the scheme and the host; … stands for a path, which may hold a secret.
+	URL string `json:"url,omitempty"`
 	// State is up, paused, down (no connection or signature), tripped (too much unknown, or
 	// silence) or removed (from the configuration).
 	State string `json:"state"`

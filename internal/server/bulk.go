@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -28,7 +29,14 @@ func changeCalls(a *Admin, r request[api.Bulk]) (*api.BulkResult, error) {
 	out := &api.BulkResult{DryRun: in.DryRun, Matched: len(calls), More: more, Results: make([]api.BulkItem, 0, len(calls))}
 	for _, c := range calls {
 		item := api.BulkItem{Call: c.ID, State: api.State(c.State)}
-		if !in.DryRun {
+		switch {
+		case in.DryRun && c.State == "":
+			item.Reason = string(scheduler.NotFound)
+			out.Refused++
+		case in.DryRun && c.State != stateFor(in.Action):
+			item.Reason = string(scheduler.WrongState)
+			out.Refused++
+		case !in.DryRun:
 			changed, err := act(a, r, &in, c)
 			switch {
 			case r.Context().Err() != nil: // the client has left; the audit has the changes so far
@@ -83,12 +91,16 @@ func value(s *string) string {
 	return *s
 }
 
+// stateFor returns the state of the calls that an action concerns.
+func stateFor(action string) scheduler.State {
+	if action == "cancel" {
+		return scheduler.Waiting
+	}
+	return scheduler.Unknown
+}
+
 // chosen returns the calls of a filter that an action concerns.
 func chosen(a *Admin, ctx context.Context, in *api.Bulk) (calls []*scheduler.Call, more bool, err error) {
-	state := scheduler.Waiting
-	if in.Action != "cancel" {
-		state = scheduler.Unknown
-	}
 	if len(in.Filter.Calls) == 0 {
 		if name := value(in.Filter.Upstream); name != "" {
 			if _, err := a.Scheduler.Status(ctx, name); err != nil {
@@ -97,10 +109,15 @@ func chosen(a *Admin, ctx context.Context, in *api.Bulk) (calls []*scheduler.Cal
 		}
 		return listed(a, ctx, scheduler.Filter{
 			Upstream: value(in.Filter.Upstream), Limit: value(in.Filter.Limit), Key: value(in.Filter.Key), Flow: value(in.Filter.Flow), Number: value(in.Filter.Number),
-			States: []scheduler.State{state}, Oldest: true,
+			States: []scheduler.State{stateFor(in.Action)}, Oldest: true,
 		})
 	}
+	seen := make(map[string]bool)
 	for _, id := range in.Filter.Calls {
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
 		c, err := a.Scheduler.Get(ctx, id)
 		if errors.Is(err, scheduler.ErrNotFound) {
 			c = &scheduler.Call{ID: id} // the action says so
@@ -131,7 +148,7 @@ func listed(a *Admin, ctx context.Context, f scheduler.Filter) (calls []*schedul
 // act does a bulk action on one call.
 func act(a *Admin, r request[api.Bulk], in *api.Bulk, c *scheduler.Call) (*scheduler.Call, error) {
 	if in.Action == "ask" {
-		return askOne(a, r.Request, c.ID)
+		return askOne(a, r.Request, c.ID, in.Reason)
 	}
 	return cancelOne(a, r.Request, c.ID, in.Reason)
 }
@@ -140,7 +157,7 @@ func act(a *Admin, r request[api.Bulk], in *api.Bulk, c *scheduler.Call) (*sched
 const maxReason = 500
 
 func checkReason(reason string, f *faults) {
-	if len(reason) > maxReason || strings.ContainsFunc(reason, isControl) {
+	if len(reason) > maxReason || strings.ContainsFunc(reason, unicode.IsControl) {
 		f.add("/reason", "reason has %d bytes; at most %d are kept, without control characters", len(reason), maxReason)
 	}
 }

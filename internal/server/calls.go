@@ -6,15 +6,12 @@ import (
 	"net/http"
 	"strconv"
 	"time"
-	"unicode"
 
 	"github.com/seed-30fe103d/throttler/internal/access"
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
-
-func isControl(r rune) bool { return unicode.IsControl(r) }
 
 func submitCall(a *Admin, r request[api.Submission]) (*api.Call, error) {
 	s, f := r.body()

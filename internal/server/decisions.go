@@ -85,12 +85,20 @@ func retryCall(a *Admin, r request[api.Retry]) (*api.Call, error) {
 }
 
 // askCall asks the platform about an unknown call, and returns the call as it is after the answer.
-func askCall(a *Admin, r request[none]) (*api.Call, error) {
-	return withCall(askOne(a, r.Request, r.PathValue("id")))
+// It takes an empty body for one without a reason.
+func askCall(a *Admin, r request[api.Ask]) (*api.Call, error) {
+	in, f := r.body()
+	if !f.empty {
+		checkReason(in.Reason, f)
+		if err := f.err(); err != nil {
+			return nil, err
+		}
+	}
+	return withCall(askOne(a, r.Request, r.PathValue("id"), in.Reason))
 }
 
-func askOne(a *Admin, r *http.Request, id string) (*scheduler.Call, error) {
-	return changed(a, r, scheduler.AuditRecord{Action: "ask", Call: id}, func(ctx context.Context) (*scheduler.Call, error) {
+func askOne(a *Admin, r *http.Request, id, reason string) (*scheduler.Call, error) {
+	return changed(a, r, scheduler.AuditRecord{Action: "ask", Call: id, Reason: reason}, func(ctx context.Context) (*scheduler.Call, error) {
 		ctx, cancel := context.WithTimeout(ctx, maxAsk)
 		defer cancel()
 		return a.Scheduler.Ask(ctx, id, callerName(r))

@@ -36,7 +36,7 @@ var callOperations = []Operation{
 	handles(Operation{
 		Method: "GET", Path: "/v1/calls/{id}", ID: "getCall", Scope: access.ReadOwn, Status: http.StatusOK, Prefers: true,
 		Summary: "Show a call",
-		Doc:     "Also why it waits and until when. The id of a call that was refused is answered with the reason (404, refused), as long as it is one of the last 10,000.",
+		Doc:     "Also why it waits and until when. The id of a call that was refused is answered with the reason (404, refused), as long as it is one of the last 10,000; a submitter gets not_found.",
 		Params:  []Param{includeParam},
 	}, none{}, &exampleWaiting, getCall),
 	streams(Operation{
@@ -80,10 +80,10 @@ var decisionOperations = []Operation{
 		Doc:     "Without accept_duplicate it is refused (422, may_execute_twice) where the upstream does not recognise the repeat.",
 	}, api.Retry{Attempt: 1, AcceptDuplicate: true, Reason: "the platform does not answer, and a duplicate is harmless"}, &exampleWaiting, retryCall),
 	handles(Operation{
-		Method: "POST", Path: "/v1/calls/{id}/ask", ID: "askCall", Scope: access.Operate, Status: http.StatusOK,
+		Method: "POST", Path: "/v1/calls/{id}/ask", ID: "askCall", Scope: access.Operate, Status: http.StatusOK, Optional: true,
 		Summary: "Ask the platform now about an unknown call",
 		Doc:     "By the query of the configuration (resolve), under the upstream's limits. The answer to it decides the call, or leaves it unknown.",
-	}, none{}, &exampleDone, askCall),
+	}, api.Ask{Reason: "the customer waits"}, &exampleDone, askCall),
 	handles(Operation{
 		Method: "PATCH", Path: "/v1/calls/{id}", ID: "editCall", Scope: access.Operate, Status: http.StatusOK,
 		Summary: "Change a submitted call while it waits",
@@ -129,7 +129,7 @@ var processOperations = []Operation{
 	handles(Operation{
 		Method: "GET", Path: "/v1/audit", ID: "listAudit", Scope: access.Configure, Status: http.StatusOK,
 		Summary: "List the changes that callers have asked for, the newest first",
-		Doc:     "A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done.",
+		Doc:     "A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done, or not known whether done.",
 		Params:  auditParams,
 	}, none{}, &exampleAudit, listAudit),
 	handles(Operation{

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,7 +38,7 @@ func (r *Refusals) add(e *scheduler.Error) {
 	if r == nil || e.Call == nil || len(e.Call.Attempts) > 0 || e.Call.Outcome() != upstream.NotExecuted {
 		return
 	}
-	kept := refusal{e.Call.ID, e.Call.Upstream, e.Detail[:min(len(e.Detail), maxRefusalDetail)], e.Reason, time.Now()}
+	kept := refusal{e.Call.ID, e.Call.Upstream, strings.ToValidUTF8(e.Detail[:min(len(e.Detail), maxRefusalDetail)], ""), e.Reason, time.Now()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byID == nil {

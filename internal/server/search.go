@@ -26,13 +26,13 @@ var filterParams = []Param{
 	{Name: numberPrefix, Type: "string", Prefix: true, Doc: "Only calls with this business number of the name that follows the dot."},
 	{Name: "idempotency_key", Type: "string", Doc: "Only the call with this idempotency key."},
 	upstreamParam,
-	{Name: "state", Type: "string", Enum: stateNames(), Repeated: true, Doc: "Only calls in this state; several may be given."},
-	{Name: "outcome", Type: "string", Enum: outcomeNames(), Doc: "Only calls with this outcome so far."},
+	{Name: "state", Type: "string", Enum: names(api.States), Repeated: true, Doc: "Only calls in this state; several may be given."},
+	{Name: "outcome", Type: "string", Enum: names(api.Outcomes), Doc: "Only calls with this outcome so far."},
 	{Name: "needs", Type: "string", Enum: []string{"person"}, Doc: "Only calls of unknown outcome that no query decides."},
 	{Name: "limit", Type: "string", Doc: "Only calls that take permits of this limit."},
 	{Name: "key", Type: "string", Doc: "Only calls that take permits of this key of a limit."},
 	{Name: "flow", Type: "string", Doc: "Only calls of this flow."},
-	{Name: "origin", Type: "string", Enum: originNames(), Doc: "Only calls that came on this way."},
+	{Name: "origin", Type: "string", Enum: names(api.Origins), Doc: "Only calls that came on this way."},
 	{Name: "submitted_by", Type: "string", Doc: "Only calls that this caller of the admin API has submitted."},
 	{Name: "path_prefix", Type: "string", Doc: "Only calls whose path begins so."},
 	{Name: "accepted_after", Type: "instant", Doc: "Only calls that were accepted then or later."},
@@ -48,23 +48,9 @@ var listParams = append(slices.Clone(filterParams),
 	Param{Name: "cursor", Type: "string", Doc: "Next of the page before, of the same filter and order."},
 )
 
-func stateNames() (names []string) {
-	for _, s := range api.States {
+func names[S ~string](all []S) (names []string) {
+	for _, s := range all {
 		names = append(names, string(s))
-	}
-	return names
-}
-
-func outcomeNames() (names []string) {
-	for _, o := range api.Outcomes {
-		names = append(names, string(o))
-	}
-	return names
-}
-
-func originNames() (names []string) {
-	for _, o := range api.Origins {
-		names = append(names, string(o))
 	}
 	return names
 }

@@ -82,13 +82,15 @@ func TestWireLosesNothing(t *testing.T) {
 	wireLimit.Kind, wireLimit.Builtin, wireLimit.WindowMs, wireLimit.TimeZone, wireLimit.ResetsAt = api.Calendar, false, 0, "", api.Instant{}
 	wireLimit.Permits, wireLimit.WaitingPermits, wireLimit.Keys = l.Calls, l.Waiting, convert(l.Keys, apiKey)
 	wireLimit.Audit = api.Audit{Most: l.Most, Margin: l.Margin, HoldCost: l.HoldCost, Guards: apiGuards(l.GuardWins), Unanswered: l.Unanswered}
+	upstream, wireUpstream := filled[scheduler.UpstreamStatus](), filled[api.Upstream]()
+	upstream.URL, wireUpstream.URL = "https://hooks.example/canary", "https://hooks.example/…"
 	for _, tt := range []struct {
 		name      string
 		got, want any
 	}{
 		{"call", *APICall(&call), wire},
 		{"attempt", apiAttempt(filled[scheduler.Attempt]()), filled[api.Attempt]()},
-		{"upstream", apiUpstream(filled[scheduler.UpstreamStatus]()), filled[api.Upstream]()},
+		{"upstream", apiUpstream(upstream), wireUpstream},
 		{"limit", apiLimit(time.Now(), l, scheduler.Upstream{}), wireLimit},
 		{"key", apiKey(key), wireKey},
 		{"route", *apiRoute(&route), filled[api.Route]()},

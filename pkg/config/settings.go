@@ -3,9 +3,10 @@ package config
 import (
 	"cmp"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // A Setting is the value of a key that is in force.
@@ -157,12 +158,6 @@ func shown(path, value string) (text string, hidden bool) {
 	if !secret.MatchString(path) || strings.HasPrefix(value, "file:") || strings.HasPrefix(value, "env:") || value == "" {
 		return value, false
 	}
-	if u, err := url.Parse(value); err == nil && u.Host != "" {
-		text = u.Scheme + "://" + u.Host
-		if u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.User != nil {
-			text += "/…"
-		}
-		return text, false
-	}
-	return "", true
+	text = upstream.ShownURL(value)
+	return text, text == ""
 }

@@ -14,7 +14,7 @@ type idList struct{ chunks [][]string }
 
 // locate returns the place of the first id that is not smaller than one.
 func (l *idList) locate(id string) (chunk, at int) {
-	chunk = max(0, l.chunkOf(id))
+	chunk = l.chunkOf(id)
 	if chunk == len(l.chunks) {
 		return chunk, 0
 	}
@@ -22,7 +22,7 @@ func (l *idList) locate(id string) (chunk, at int) {
 	return chunk, at
 }
 
-// chunkOf returns the last chunk that begins with an id or a smaller one, -1 if there is none.
+// chunkOf returns the last chunk that begins with an id or a smaller one, the first one if there is none.
 func (l *idList) chunkOf(id string) int {
 	if len(l.chunks) < 2 || id < l.chunks[1][0] {
 		return 0

@@ -40,9 +40,8 @@ func (s *streams) Less(i, j int) bool {
 func (s *streams) first() stream {
 	for len(s.all) > 0 {
 		if _, more := s.all[0].bound(); more {
-			if heap.Fix(s, 0); len(s.all) > 0 {
-				return s.all[0]
-			}
+			heap.Fix(s, 0)
+			return s.all[0]
 		}
 		last := len(s.all) - 1
 		s.all[0], s.all = s.all[last], s.all[:last]

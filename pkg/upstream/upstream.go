@@ -228,6 +228,20 @@ func parts(err error) []error {
 	return nil
 }
 
+// ShownURL returns a URL as people may see it: its scheme and its host, and … for the rest, which
+// may hold a secret. It is empty for a text that is no URL.
+func ShownURL(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	text := u.Scheme + "://" + u.Host
+	if u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.User != nil {
+		text += "/…"
+	}
+	return text
+}
+
 func parseBase(s string) (*url.URL, error) {
 	if s == "" {
 		return nil, errors.New("is missing; give the API's scheme and host, for instance https://openapi.alipay.com")

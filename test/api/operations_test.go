@@ -159,13 +159,20 @@ func (s *session) testDecisions(t *testing.T) {
 	}
 	asked := s.submit(t, "/asked", "")
 	s.wait(t, asked, "unknown")
-	if c := s.want(t, 200, "POST", "/v1/calls/"+asked+"/ask", ""); read[struct{ State string }](t, c).State != "done" {
+	if c := s.want(t, 200, "POST", "/v1/calls/"+asked+"/ask", `{"reason":"the customer asks"}`); read[struct{ State string }](t, c).State != "done" {
 		t.Errorf("after the query: %s", c)
 	}
 
 	dry := s.want(t, 200, "POST", "/v1/calls/bulk", `{"action":"ask","filter":{"upstream":"pay","number":"O1"},"dry_run":true}`)
 	if n := read[struct{ Matched int }](t, dry).Matched; n != 2 {
 		t.Errorf("%d unknown calls match, want 2: %s", n, dry)
+	}
+	if log := s.want(t, 200, "GET", "/v1/audit?action=ask", ""); !strings.Contains(log, `"reason":"the customer asks"`) {
+		t.Errorf("the audit has no reason of the question: %s", log)
+	}
+	dry = s.want(t, 200, "POST", "/v1/calls/bulk", `{"action":"cancel","filter":{"calls":["`+waiting+`","`+asked+`","`+waiting+`","none"]},"dry_run":true}`)
+	if n := read[struct{ Matched, Refused int }](t, dry); n.Matched != 3 || n.Refused != 2 {
+		t.Errorf("of three calls %d match, %d would be refused; want 3 and 2: %s", n.Matched, n.Refused, dry)
 	}
 	bulk := s.want(t, 200, "POST", "/v1/calls/bulk", `{"action":"cancel","filter":{"calls":["`+waiting+`","none"]},"reason":"the campaign is off"}`)
 	if n := read[struct{ Succeeded, Refused int }](t, bulk); n.Succeeded != 1 || n.Refused != 1 {
