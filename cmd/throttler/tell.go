@@ -22,7 +22,7 @@ import (
 // stop cuts off.
 
 // tellServed logs the store, and each upstream with its limits and its listener, without
-// secrets: of a URL only the scheme and the host.
+// secrets: of a URL the scheme and the host.
 func tellServed(log *slog.Logger, store string, upstreams map[string]scheduler.Upstream, listeners map[endpoint]*listener) {
 	if path, err := filepath.Abs(store); store != "" && err == nil {
 		store = path

@@ -34,7 +34,7 @@ func TestStartTells(t *testing.T) {
 	pause := p.pause(t, `{"upstream":"alipay","for":"1h","reason":"maintenance"}`)
 	for _, want := range []string{
 		`msg=store file=` + regexp.QuoteMeta(file) + `\n`,
-		`msg=upstream upstream=alipay url=` + regexp.QuoteMeta(url) + ` listen=127.0.0.1:\d+ concurrency=1024 limits="app: 1 per 1h0m0s for each query\(\\"app\\"\), refund: 20 per day when path == \\"/refund\\", parallel: 3 at once"\n`,
+		`msg=upstream upstream=alipay url=` + regexp.QuoteMeta(url) + `/… listen=127.0.0.1:\d+ concurrency=1024 limits="app: 1 per 1h0m0s for each query\(\\"app\\"\), refund: 20 per day when path == \\"/refund\\", parallel: 3 at once"\n`,
 		`msg="restored from the store" waiting=0 unknown=0 interrupted=0 pauses=0 idempotency_keys=0\n`,
 	} {
 		if !regexp.MustCompile(want).MatchString(p.log.String()) {
