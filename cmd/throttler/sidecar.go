@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/server"
+	"github.com/seed-30fe103d/throttler/internal/web"
 	"github.com/seed-30fe103d/throttler/pkg/config"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/store"
@@ -32,6 +33,7 @@ type sidecar struct {
 	events    *server.Events
 	observe   func(scheduler.Event)
 	admin     *admin
+	pages     *web.Pages
 	running   sync.WaitGroup // servers, the reload loop, and listeners that end
 	failed    chan error     // of a listener
 	stopping  atomic.Bool
@@ -138,6 +140,8 @@ func (sc *sidecar) runAdmin(share share) {
 		Scheduler: sc.scheduler, Metrics: sc.metrics, Events: sc.events, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reloadByAPI, Settings: sc.settings,
 		Info: sc.info, Guard: sc.admin.guard, Refusals: &sc.refusals, MaxHeld: share.admin / 2,
 	})
+	sc.pages = web.New(web.Config{API: api})
+	api.Mount("/ui/", sc.pages)
 	for _, l := range sc.admin.listeners {
 		sc.run(l, api)
 	}
@@ -167,6 +171,7 @@ func (sc *sidecar) stop(grace time.Duration) error {
 	defer cancel()
 	err := sc.scheduler.Shutdown(ctx)
 	sc.events.Close() // there will be no more
+	sc.pages.Close()
 	if ctx.Err() != nil {
 		sc.log.Warn("the grace period is over; the outcome of attempts that were cut off is unknown", "grace", grace.String())
 	}

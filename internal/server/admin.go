@@ -1,7 +1,9 @@
 package server
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -14,6 +16,7 @@ import (
 // Bounds of the admin API.
 const (
 	minMaxBody   = 8 << 20 // bytes; see maxBody
+	maxForm      = 1 << 20 // bytes of a form of the dashboard
 	bodiesAtOnce = 2       // of the largest size, being read or submitted; JSON takes up to five times its size
 	maxLongPoll  = 60 * time.Second
 	defaultPage  = 100
@@ -71,6 +74,22 @@ func NewAdmin(c AdminConfig) *Admin {
 		a.mux.Handle(op.Method+" "+op.Path, admit(a, op.Scope, op.serve(a, &op)))
 	}
 	return a
+}
+
+// Mount serves pages for people under a path. It is called before the API serves, and a page
+// finds its callers by asking the API. Bodies of forms are read within the bounds of the API.
+func (a *Admin) Mount(path string, pages http.Handler) {
+	a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		body, release, err := readBody(w, r, maxForm, a.bodies.reserve)
+		if err != nil {
+			writeProblem(w, r, err)
+			return
+		}
+		defer release()
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		pages.ServeHTTP(w, r)
+	})
+	a.mux.Handle("GET /{$}", http.RedirectHandler(path, http.StatusSeeOther))
 }
 
 // maxBody returns the largest body of a submission, in bytes: the largest body that

@@ -1,0 +1,232 @@
+package web
+
+import (
+	"fmt"
+	"html/template"
+	"maps"
+	"math"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+)
+
+// funcs are the functions of templates in one language.
+func (s *speech) funcs(prefix string) template.FuncMap {
+	return template.FuncMap{
+		"t":         s.text,
+		"num":       s.number,
+		"clock":     clock,
+		"distance":  s.distance,
+		"duration":  s.duration,
+		"ms":        func(ms int64) string { return s.duration(time.Duration(ms) * time.Millisecond) },
+		"percent":   func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) },
+		"clean":     clean,
+		"bar":       bar,
+		"asset":     func(name string) string { return prefix + staticPath + hashed[name] },
+		"link":      func(path string, query ...string) (string, error) { return link(prefix+path, query...) },
+		"state":     func(state api.State) string { return s.mustText("state." + string(state)) },
+		"word":      s.word,
+		"numbers":   s.numbers,
+		"tag":       func() string { return s.tag },
+		"subject":   func(c api.CallFacts) string { return s.subject(&c) },
+		"window":    s.window,
+		"busiest":   busiest,
+		"ended":     func(k api.Key) int { return k.Out - k.InFlight },
+		"took":      func(a api.Attempt) string { return s.duration(a.EndedAt.Sub(a.SentAt.Time)) },
+		"local":     func(instant string) string { return strings.TrimSuffix(instant, ":00Z") },
+		"limitPath": limitPath,
+		"dict":      dict,
+	}
+}
+
+// number writes a whole number with the separators of the language.
+func (s *speech) number(n any) string {
+	return message.NewPrinter(language.MustParse(s.tag)).Sprint(n)
+}
+
+// clock writes an instant for the browser, which shows it in its own time zone; without
+// scripts it stays in UTC, and says so.
+func clock(at api.Instant, now time.Time) template.HTML {
+	if at.IsZero() {
+		return "–"
+	}
+	utc := at.UTC()
+	text := utc.Format("15:04:05")
+	if utc.Format(time.DateOnly) != now.UTC().Format(time.DateOnly) {
+		text = utc.Format("2006-01-02 15:04")
+	}
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, utc.Format(time.RFC3339Nano), utc.Format("2006-01-02 15:04:05.000 UTC"), text))
+}
+
+// distance writes how far an instant is from now, such as in 8 min or 12 s ago.
+func (s *speech) distance(at api.Instant, now time.Time) string {
+	switch d := at.Sub(now); {
+	case at.IsZero():
+		return ""
+	case d >= time.Second:
+		return s.mustText("distance.in", "Time", s.duration(d))
+	case d <= -time.Second:
+		return s.mustText("distance.ago", "Time", s.duration(-d))
+	}
+	return s.mustText("distance.now")
+}
+
+// duration writes a duration with one unit, from three of them on with two figures.
+func (s *speech) duration(d time.Duration) string {
+	unit := func(id string, n float64, decimals int) string {
+		return s.mustText("duration."+id, "Amount", fmt.Sprintf("%.*f", decimals, n))
+	}
+	switch {
+	case d < 10*time.Millisecond && d > 0:
+		return unit("ms", float64(d)/1e6, 1)
+	case d < time.Second:
+		return unit("ms", float64(d)/1e6, 0)
+	case d < 10*time.Second && d%time.Second != 0:
+		return unit("s", math.Floor(d.Seconds()*10)/10, 1)
+	case d < 2*time.Minute:
+		return unit("s", math.Floor(d.Seconds()), 0)
+	case d < 2*time.Hour:
+		return unit("min", math.Floor(d.Minutes()), 0)
+	case d < 48*time.Hour:
+		return unit("h", math.Floor(d.Hours()), 0)
+	}
+	return unit("d", math.Floor(d.Hours()/24), 0)
+}
+
+// word returns a word of the API, such as a reason, in the language; one that is not known as
+// it is.
+func (s *speech) word(kind, word string) string {
+	if text, err := s.text(kind + "." + word); err == nil {
+		return text
+	}
+	return clean(word)
+}
+
+// numbers writes the business numbers of a call, the last one first: a refund, then its order.
+func (s *speech) numbers(numbers map[string]string) string {
+	var all []string
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(numbers))) {
+		all = append(all, s.word("number", name)+" "+clean(numbers[name]))
+	}
+	return strings.Join(all, " · ")
+}
+
+// maxValue is how much of a value from outside a page shows, in characters.
+const maxValue = 120
+
+// clean returns a value from outside as a person can trust it: cut, and with each character
+// that is not seen, or changes the order of the others, as its number.
+func clean(value string) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range value {
+		if n++; n > maxValue {
+			b.WriteString("…")
+			break
+		}
+		if r == unicode.ReplacementChar || !unicode.IsPrint(r) || unicode.Is(unicode.Mn, r) && n == 1 {
+			fmt.Fprintf(&b, "⟦U+%04X⟧", r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// bar draws parts of a total, one after the other, as a picture for the eye alone: the figures
+// stand beside it. The parts are out of the total; the class of each is the one of its place.
+func bar(total int, parts ...int) template.HTML {
+	const width = 100.0
+	var b strings.Builder
+	b.WriteString(`<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><rect class="free" width="100" height="10"/>`)
+	x := 0.0
+	for i, part := range parts {
+		w := min(width*float64(part)/float64(max(total, 1)), width-x)
+		if w > 0 {
+			fmt.Fprintf(&b, `<rect class="part%d" x="%.1f" width="%.1f" height="10"/>`, i+1, x, w)
+			x += w
+		}
+	}
+	b.WriteString("</svg>")
+	return template.HTML(b.String())
+}
+
+// link returns a path with a query of pairs; a pair with an empty value is left out.
+func link(path string, query ...string) (string, error) {
+	if len(query)%2 != 0 {
+		return "", fmt.Errorf("link %s: %q are no pairs", path, query)
+	}
+	q := make(url.Values)
+	for i := 0; i < len(query); i += 2 {
+		if query[i+1] != "" {
+			q.Add(query[i], query[i+1])
+		}
+	}
+	if len(q) == 0 {
+		return path, nil
+	}
+	return path + "?" + q.Encode(), nil
+}
+
+// dict returns the data of a template that is used by others, as pairs of a name and a value.
+func dict(pairs ...any) (map[string]any, error) {
+	if len(pairs)%2 != 0 {
+		return nil, fmt.Errorf("dict: %v are no pairs", pairs)
+	}
+	d := make(map[string]any)
+	for i := 0; i < len(pairs); i += 2 {
+		d[pairs[i].(string)] = pairs[i+1]
+	}
+	return d, nil
+}
+
+// window writes the window of a limit, as in per 1 s.
+func (s *speech) window(l api.Limit) string {
+	switch l.Kind {
+	case api.Sliding:
+		return s.mustText("per.window", "Time", s.exactly(time.Duration(l.WindowMs)*time.Millisecond))
+	case api.Calendar:
+		return s.mustText("per." + l.Window)
+	}
+	return s.mustText("per.once")
+}
+
+// exactly writes a duration that a person has configured, with as many units as it needs.
+func (s *speech) exactly(d time.Duration) string {
+	for _, unit := range []struct {
+		id string
+		of time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}} {
+		if d >= unit.of && d%unit.of == 0 {
+			return s.mustText("duration."+unit.id, "Amount", s.number(int64(d/unit.of)))
+		}
+	}
+	return s.mustText("duration.ms", "Amount", s.number(d.Milliseconds()))
+}
+
+// A keyUse is how much of a limit one key has taken.
+type keyUse struct {
+	Key      string
+	Permits  int
+	Out      int
+	InFlight int
+	Ended    int // out, though the attempt has ended
+}
+
+// busiest returns the use of the key of a limit that has most permits out; nil without keys.
+func busiest(l api.Limit) *keyUse {
+	var most *keyUse
+	for _, k := range l.Keys {
+		if most == nil || k.Out > most.Out {
+			most = &keyUse{k.Key, l.Permits, k.Out, k.InFlight, k.Out - k.InFlight}
+		}
+	}
+	return most
+}

@@ -1,0 +1,113 @@
+package web
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+)
+
+// A limitsPage has the limits of all upstreams.
+type limitsPage struct {
+	Upstreams []limitsOf
+	Pauses    []api.Pause
+}
+
+// limitsOf are the limits of one upstream.
+type limitsOf struct {
+	Upstream api.Upstream
+	Limits   []api.Limit
+}
+
+func loadLimits(v *visit) (*view, error) {
+	var ups api.Upstreams
+	var limits api.Limits
+	var pauses api.Pauses
+	for _, of := range []struct {
+		path string
+		out  any
+	}{{"/v1/upstreams", &ups}, {"/v1/limits", &limits}, {"/v1/pauses", &pauses}} {
+		if err := v.get(of.path, nil, of.out); err != nil {
+			return nil, err
+		}
+	}
+	p := &limitsPage{Pauses: pauses.Pauses}
+	for _, u := range ups.Upstreams {
+		of := limitsOf{Upstream: u}
+		for _, l := range limits.Limits {
+			if l.Upstream == u.Name {
+				of.Limits = append(of.Limits, l)
+			}
+		}
+		p.Upstreams = append(p.Upstreams, of)
+	}
+	return &view{title: v.lang.mustText("limits"), data: p, api: "/v1/limits", shell: "throttler limits", place: "limits"}, nil
+}
+
+// A limitPage is one limit: whether its promise is kept, and the keys that wait for it.
+type limitPage struct {
+	Limit  api.Limit
+	Pauses []api.Pause
+}
+
+func loadLimit(v *visit) (*view, error) {
+	name, limit := v.PathValue("name"), v.PathValue("limit")
+	path := "/v1/upstreams/" + url.PathEscape(name) + "/limits/" + url.PathEscape(limit)
+	p := &limitPage{}
+	if err := v.get(path, nil, &p.Limit); err != nil {
+		return nil, err
+	}
+	var pauses api.Pauses
+	if err := v.get("/v1/pauses", nil, &pauses); err != nil {
+		return nil, err
+	}
+	for _, pause := range pauses.Pauses {
+		if pause.Upstream == name && (pause.Limit == limit || pause.Limit == "") {
+			p.Pauses = append(p.Pauses, pause)
+		}
+	}
+	return &view{title: clean(name) + " / " + clean(limit), data: p, api: path, shell: "throttler limits " + quoted(name), place: "limits"}, nil
+}
+
+// A pausePage is the form of a pause.
+type pausePage struct {
+	Upstream, Limit, Key string
+	For, Reason          string
+}
+
+func loadPause(v *visit) (*view, error) {
+	q := v.URL.Query()
+	if v.PostForm != nil {
+		q = v.PostForm // refused: as it was sent
+	}
+	p := &pausePage{Upstream: q.Get("upstream"), Limit: q.Get("limit"), Key: q.Get("key"), For: q.Get("for"), Reason: q.Get("reason")}
+	if p.Upstream == "" {
+		return nil, &redirect{"/ui/limits"}
+	}
+	return &view{title: v.lang.mustText("pause.title", "Name", p.Name()), data: p, shell: "throttler pause " + quoted(p.Upstream), place: "limits", still: true}, nil
+}
+
+// Name returns the upstream, limit or key that is paused.
+func (p *pausePage) Name() string {
+	var parts []string
+	for _, part := range []string{p.Upstream, p.Limit, p.Key} {
+		if part != "" {
+			parts = append(parts, clean(part))
+		}
+	}
+	return strings.Join(parts, " / ")
+}
+
+func addPause(v *visit) (next string, err error) {
+	f := v.PostForm
+	in := api.PauseRequest{Upstream: f.Get("upstream"), Limit: f.Get("limit"), Key: f.Get("key"), For: strings.TrimSpace(f.Get("for")), Reason: strings.TrimSpace(f.Get("reason"))}
+	return "/ui/limits", v.post("/v1/pauses", in)
+}
+
+func endPause(v *visit) (next string, err error) {
+	query := url.Values{}
+	if reason := strings.TrimSpace(v.PostForm.Get("reason")); reason != "" {
+		query.Set("reason", reason)
+	}
+	return "/ui/limits", v.do("DELETE", "/v1/pauses/"+url.PathEscape(v.PostForm.Get("id")), query, nil, nil)
+}

@@ -1,0 +1,141 @@
+package web
+
+import (
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+)
+
+// An overview says whether it is the sidecar or the platform, until when, and which calls
+// need a person.
+type overview struct {
+	Alerts    []alert // by urgency
+	Upstreams []api.Upstream
+	Limits    []api.Limit
+	Waiting   int         // calls, of all upstreams
+	LastGoes  api.Instant // the last of them; none if that is not known
+}
+
+// An alert is one thing that is not as it should be.
+type alert struct {
+	Urgent bool // a person has to act
+	Text   string
+	Link   string // path of a page of the dashboard, with its query
+	Action string // text of the link
+}
+
+func loadOverview(v *visit) (*view, error) {
+	var ups api.Upstreams
+	var limits api.Limits
+	var calls api.Calls
+	if err := v.get("/v1/upstreams", nil, &ups); err != nil {
+		return nil, err
+	}
+	if err := v.get("/v1/limits", nil, &limits); err != nil {
+		return nil, err
+	}
+	if err := v.get("/v1/calls", url.Values{"needs": {"person"}, "order": {"oldest"}, "page_size": {"100"}}, &calls); err != nil {
+		return nil, err
+	}
+	o := &overview{Upstreams: ups.Upstreams, Limits: slices.DeleteFunc(limits.Limits, func(l api.Limit) bool { return l.Builtin })}
+	known := true
+	for _, u := range ups.Upstreams {
+		o.Waiting += u.Waiting
+		known = known && (u.Waiting == 0 || !u.ETA.IsZero())
+		if u.ETA.After(o.LastGoes.Time) {
+			o.LastGoes = u.ETA
+		}
+	}
+	if !known {
+		o.LastGoes = api.Instant{}
+	}
+	o.Alerts = slices.Concat(decideAlerts(v, &calls), limitAlerts(v, limits.Limits), upstreamAlerts(v, ups.Upstreams))
+	slices.SortStableFunc(o.Alerts, func(a, b alert) int {
+		switch {
+		case a.Urgent && !b.Urgent:
+			return -1
+		case b.Urgent && !a.Urgent:
+			return 1
+		}
+		return 0
+	})
+	return &view{title: v.lang.mustText("overview"), data: o, api: "/v1/upstreams", shell: "throttler status", place: "overview"}, nil
+}
+
+// decideAlerts tells of calls that wait for a person.
+func decideAlerts(v *visit, calls *api.Calls) []alert {
+	n := len(calls.Calls)
+	if n == 0 {
+		return nil
+	}
+	id := "alert.decide"
+	if calls.Next != "" {
+		id = "alert.decide_more"
+	}
+	oldest := &calls.Calls[0]
+	return []alert{{
+		Urgent: true, Link: "/ui/decide", Action: v.lang.mustText("decide"),
+		Text: v.lang.mustText(id, "N", n, "Age", v.lang.duration(v.now.Sub(unknownSince(oldest))), "Call", v.lang.subject(&oldest.CallFacts), "Upstream", clean(oldest.Upstream)),
+	}}
+}
+
+// unknownSince returns when a call became unknown.
+func unknownSince(c *api.CallSummary) time.Time {
+	if c.Unknown != nil {
+		return c.Unknown.Since.Time
+	}
+	return c.AcceptedAt.Time
+}
+
+// limitAlerts tells of promises that were broken.
+func limitAlerts(v *visit, limits []api.Limit) (all []alert) {
+	for _, l := range limits {
+		if l.Audit.Margin < 0 {
+			all = append(all, alert{
+				Urgent: true, Link: limitPath(l.Upstream, l.Limit), Action: v.lang.mustText("look"),
+				Text: v.lang.mustText("alert.exceeded", "Limit", clean(l.Limit), "Upstream", clean(l.Upstream), "Most", l.Audit.Most, "Permits", l.Permits),
+			})
+		}
+	}
+	return all
+}
+
+// upstreamAlerts tells of upstreams that take no calls.
+func upstreamAlerts(v *visit, all []api.Upstream) (alerts []alert) {
+	for _, u := range all {
+		a := alert{Link: callsPath("upstream", u.Name, "state", "waiting"), Action: v.lang.mustText("waiting_calls")}
+		id := ""
+		switch {
+		case u.State == "up" && u.MaxWaiting > 0 && u.Waiting+u.Unknown >= u.MaxWaiting:
+			id = "alert.full"
+		case u.State == "down", u.State == "tripped", u.State == "paused", u.State == "removed":
+			id = "alert." + u.State
+		default:
+			continue
+		}
+		a.Urgent = u.State == "down" || u.State == "tripped"
+		until := ""
+		if !u.PausedUntil.IsZero() {
+			until = v.lang.distance(u.PausedUntil, v.now)
+		}
+		a.Text = v.lang.mustText(id, "N", u.Waiting, "Upstream", clean(u.Name), "Until", until, "Cause", v.lang.word("cause", u.Cause), "Reason", clean(u.Reason), "Most", u.MaxWaiting)
+		alerts = append(alerts, a)
+	}
+	return alerts
+}
+
+// limitPath returns the path of the page of a limit.
+func limitPath(upstream, limit string) string {
+	return "/ui/upstreams/" + url.PathEscape(upstream) + "/limits/" + url.PathEscape(limit)
+}
+
+// callsPath returns the path of the list of calls with a filter.
+func callsPath(query ...string) string {
+	path, err := link("/ui/calls", query...)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return path
+}

@@ -1,0 +1,119 @@
+package web
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+)
+
+// A visit is one request for a page.
+type visit struct {
+	*http.Request
+	pages *Pages
+	lang  *speech
+	now   time.Time
+
+	Caller  caller
+	Refused *problem // of the form that was sent, if it was refused
+}
+
+// Now is the instant of the page.
+func (v *visit) Now() time.Time { return v.now }
+
+// again returns the visit as of now.
+func (v *visit) again() *visit {
+	again := *v
+	again.now = time.Now()
+	return &again
+}
+
+// theme returns the one that the person has chosen, empty for that of the system.
+func (v *visit) theme() string {
+	if c, err := v.Cookie(themeCookie); err == nil && slices.Contains(themes, c.Value) {
+		return c.Value
+	}
+	return ""
+}
+
+// A problem is an answer of the API that is an error.
+type problem api.Problem
+
+func (p *problem) Error() string { return p.Detail }
+
+// asProblem returns an error as a problem.
+func asProblem(err error) *problem {
+	if p := new(problem); errors.As(err, &p) {
+		return p
+	}
+	return &problem{Status: http.StatusInternalServerError, Title: "Internal error", Detail: err.Error()}
+}
+
+// get reads a resource of the API into out.
+func (v *visit) get(path string, query url.Values, out any) error {
+	return v.do(http.MethodGet, path, query, nil, out)
+}
+
+// post sends in to the API.
+func (v *visit) post(path string, in any) error {
+	return v.do(http.MethodPost, path, nil, in, nil)
+}
+
+// do asks the API as the caller of the visit. Its error is a problem.
+func (v *visit) do(method, path string, query url.Values, in, out any) error {
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return err
+		}
+	}
+	a := &recorder{header: http.Header{}, status: http.StatusOK}
+	v.pages.api.ServeHTTP(a, v.asks(method, path, query, body))
+	if a.status >= 400 {
+		p := &problem{Status: a.status, Title: http.StatusText(a.status), Detail: a.body.String()}
+		json.Unmarshal(a.body.Bytes(), p) // another body stays its own text
+		return p
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(a.body.Bytes(), out); err != nil {
+		return fmt.Errorf("the answer to %s %s cannot be read: %w", method, path, err)
+	}
+	return nil
+}
+
+// asks returns a request for the API with all that shows the caller of the visit.
+func (v *visit) asks(method, path string, query url.Values, body []byte) *http.Request {
+	r := v.Request.Clone(v.Context())
+	r.Method, r.URL, r.Pattern = method, &url.URL{Path: path, RawQuery: query.Encode()}, ""
+	r.RequestURI = r.URL.RequestURI()
+	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+	r.Form, r.PostForm, r.MultipartForm = nil, nil, nil
+	for _, name := range []string{"Content-Type", "Content-Length", "Content-Encoding", "Accept", "Accept-Encoding", "If-None-Match", "Last-Event-ID", "Prefer", "Range", "Idempotency-Key"} {
+		r.Header.Del(name)
+	}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	return r
+}
+
+// A recorder keeps an answer of the API.
+type recorder struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (r *recorder) Header() http.Header         { return r.header }
+func (r *recorder) Write(b []byte) (int, error) { return r.body.Write(b) }
+func (r *recorder) WriteHeader(status int)      { r.status = status }
