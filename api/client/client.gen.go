@@ -275,6 +275,42 @@ func (e FollowEventsParamsKind) Valid() bool {
 	}
 }
 
+// Defines values for ListEventsParamsKind.
+const (
+	ListEventsParamsKindAccepted ListEventsParamsKind = "accepted"
+	ListEventsParamsKindAttempt  ListEventsParamsKind = "attempt"
+	ListEventsParamsKindEnded    ListEventsParamsKind = "ended"
+	ListEventsParamsKindPaused   ListEventsParamsKind = "paused"
+	ListEventsParamsKindRefused  ListEventsParamsKind = "refused"
+	ListEventsParamsKindResumed  ListEventsParamsKind = "resumed"
+	ListEventsParamsKindSending  ListEventsParamsKind = "sending"
+	ListEventsParamsKindWaiting  ListEventsParamsKind = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the ListEventsParamsKind enum.
+func (e ListEventsParamsKind) Valid() bool {
+	switch e {
+	case ListEventsParamsKindAccepted:
+		return true
+	case ListEventsParamsKindAttempt:
+		return true
+	case ListEventsParamsKindEnded:
+		return true
+	case ListEventsParamsKindPaused:
+		return true
+	case ListEventsParamsKindRefused:
+		return true
+	case ListEventsParamsKindResumed:
+		return true
+	case ListEventsParamsKindSending:
+		return true
+	case ListEventsParamsKindWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
 // Ask An Ask asks the platform about a call of unknown outcome.
 type Ask struct {
 	Reason string `json:"reason,omitempty,omitzero"`
@@ -647,6 +683,12 @@ type Event struct {
 	// Until The end of a pause.
 	Until    time.Time `json:"until,omitempty,omitzero"`
 	Upstream string    `json:"upstream"`
+}
+
+// EventList EventList has the latest events, the newest first.
+type EventList struct {
+	At     time.Time `json:"at"`
+	Events []Event   `json:"events"`
 }
 
 // Fault A Fault is one fault of a request, at one place.
@@ -1232,6 +1274,30 @@ type FollowEventsParams struct {
 // FollowEventsParamsKind defines parameters for FollowEvents.
 type FollowEventsParamsKind string
 
+// ListEventsParams defines parameters for ListEvents.
+type ListEventsParams struct {
+	// Upstream Only of this upstream.
+	Upstream *string `form:"upstream,omitempty" json:"upstream,omitempty"`
+
+	// Call Only of the call with this id.
+	Call *string `form:"call,omitempty" json:"call,omitempty"`
+
+	// Kind Only events of this kind.
+	Kind *[]ListEventsParamsKind `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Limit Only pauses of this limit, and accepted and refused calls that take permits of it.
+	Limit *string `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Key Only those of this key of the limit.
+	Key *string `form:"key,omitempty" json:"key,omitempty"`
+
+	// PageSize The most events.
+	PageSize *int `form:"page_size,omitempty" json:"page_size,omitempty"`
+}
+
+// ListEventsParamsKind defines parameters for ListEvents.
+type ListEventsParamsKind string
+
 // ListLimitsParams defines parameters for ListLimits.
 type ListLimitsParams struct {
 	// Upstream Only of this upstream.
@@ -1547,6 +1613,13 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/events (the `FollowEvents` operationId).
 	FollowEvents(ctx context.Context, params *FollowEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListEvents List the latest events, the newest first
+	//
+	// Of the last 4,096 that the process keeps in memory; without the ETA of calls that wait.
+	//
+	// Corresponds with GET /v1/events/latest (the `ListEvents` operationId).
+	ListEvents(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetInfo About the process, and about the caller
 	//
@@ -2044,6 +2117,23 @@ func (c *Client) ReloadConfig(ctx context.Context, params *ReloadConfigParams, r
 // Corresponds with GET /v1/events (the `FollowEvents` operationId).
 func (c *Client) FollowEvents(ctx context.Context, params *FollowEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewFollowEventsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListEvents List the latest events, the newest first
+//
+// Of the last 4,096 that the process keeps in memory; without the ETA of calls that wait.
+//
+// Corresponds with GET /v1/events/latest (the `ListEvents` operationId).
+func (c *Client) ListEvents(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListEventsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3445,6 +3535,120 @@ func NewFollowEventsRequest(server string, params *FollowEventsParams) (*http.Re
 	return req, nil
 }
 
+// NewListEventsRequest constructs an http.Request for the ListEvents method
+func NewListEventsRequest(server string, params *ListEventsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/events/latest")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Upstream != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "upstream", *params.Upstream, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Call != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "call", *params.Call, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Kind != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "kind", *params.Kind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Key != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "key", *params.Key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page_size", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetInfoRequest constructs an http.Request for the GetInfo method
 func NewGetInfoRequest(server string) (*http.Request, error) {
 	var err error
@@ -4043,6 +4247,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/events (the `FollowEvents` operationId).
 	FollowEventsWithResponse(ctx context.Context, params *FollowEventsParams, reqEditors ...RequestEditorFn) (*FollowEventsResponse, error)
+
+	// ListEventsWithResponse List the latest events, the newest first
+	//
+	// Of the last 4,096 that the process keeps in memory; without the ETA of calls that wait.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/events/latest (the `ListEvents` operationId).
+	ListEventsWithResponse(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*ListEventsResponse, error)
 
 	// GetInfoWithResponse About the process, and about the caller
 	//
@@ -5106,6 +5319,61 @@ func (r FollowEventsResponse) ContentType() string {
 	return ""
 }
 
+type ListEventsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EventList
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListEventsResponse) GetJSON200() *EventList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ListEventsResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ListEventsResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r ListEventsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListEventsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListEventsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListEventsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetInfoResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -5918,6 +6186,21 @@ func (c *ClientWithResponses) FollowEventsWithResponse(ctx context.Context, para
 		return nil, err
 	}
 	return ParseFollowEventsResponse(rsp)
+}
+
+// ListEventsWithResponse List the latest events, the newest first
+//
+// Of the last 4,096 that the process keeps in memory; without the ETA of calls that wait.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/events/latest (the `ListEvents` operationId).
+func (c *ClientWithResponses) ListEventsWithResponse(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*ListEventsResponse, error) {
+	rsp, err := c.ListEvents(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListEventsResponse(rsp)
 }
 
 // GetInfoWithResponse About the process, and about the caller
@@ -6734,6 +7017,46 @@ func ParseFollowEventsResponse(rsp *http.Response) (*FollowEventsResponse, error
 	}
 
 	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListEventsResponse parses an HTTP response from a ListEventsWithResponse call
+func ParseListEventsResponse(rsp *http.Response) (*ListEventsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListEventsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EventList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {

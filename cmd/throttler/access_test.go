@@ -99,6 +99,7 @@ var accessRows = map[string]accessRow{
 	"PATCH /v1/calls/{id}":                    {"oa", `{"priority":1}`},
 	"POST /v1/calls/bulk":                     {"oa", `{"action":"cancel","filter":{"calls":["` + noCall + `"]}}`},
 	"GET /v1/events":                          {"voa", ""},
+	"GET /v1/events/latest":                   {"voa", ""},
 	"GET /v1/pauses":                          {"voa", ""},
 	"POST /v1/pauses":                         {"oa", `{"upstream":"alipay","for":"1ms"}`},
 	"DELETE /v1/pauses/{id}":                  {"oa", ""},

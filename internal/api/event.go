@@ -55,6 +55,12 @@ type Event struct {
 	Route *Route `json:"route,omitempty"`
 }
 
+// EventList has the latest events, the newest first.
+type EventList struct {
+	At     Instant `json:"at"`
+	Events []Event `json:"events"`
+}
+
 // A Route is the permits that a call takes, and its flow.
 type Route struct {
 	// Keys are by limit; empty where the limit has one key.

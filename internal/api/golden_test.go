@@ -73,6 +73,7 @@ var golden = []struct {
 		At: at(5), Event: EventAttempt, Call: "c1", Upstream: "pay", State: Waiting, Priority: 10, ETA: at(6), Attempt: &fullAttempt, Reason: "full",
 		Limit: "app", Key: "a", Until: at(7), Deadline: at(8), NotBefore: at(9), Route: &fullRoute,
 	}, Event{At: at(5), Event: EventPaused, Upstream: "pay"}},
+	{"event list", EventList{At: at(5), Events: []Event{{At: at(5), Event: EventPaused, Upstream: "pay"}}}, EventList{Events: []Event{}}},
 	{"route", fullRoute, Route{}},
 	{"lost", Lost{Lost: 3, Restarted: true}, Lost{}},
 	{"problem", Problem{

@@ -111,6 +111,19 @@ func (e *Events) after(from uint64, batch []record) (n int, lost uint64, more <-
 	return n, lost, more
 }
 
+// latest returns at most max events of the ring that a filter lets through, the newest first.
+func (e *Events) latest(f *eventFilter, max int) []api.Event {
+	list := []api.Event{}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for n := e.next; n > 0 && e.next-n < ringSize && len(list) < max; n-- {
+		if r := &e.ring[(n-1)%ringSize]; f.wants(r) {
+			list = append(list, r.event)
+		}
+	}
+	return list
+}
+
 // id returns the id of an event, for Last-Event-ID.
 func (e *Events) id(number uint64) string { return e.epoch + "-" + strconv.FormatUint(number, 10) }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -327,4 +328,44 @@ func TestEventsEndWithTheProcess(t *testing.T) {
 func isReason(err error, want scheduler.Reason) bool {
 	var e *scheduler.Error
 	return errors.As(err, &e) && e.Reason == want
+}
+
+// TestLatestEvents: the newest first, through the filters, also after the ring has begun anew.
+func TestLatestEvents(t *testing.T) {
+	e := NewEvents()
+	call := &scheduler.Call{Upstream: "pay"}
+	for i := range ringSize + 10 {
+		call.ID = fmt.Sprint(i)
+		kind := scheduler.EventAccepted
+		if i%2 == 1 {
+			kind = scheduler.EventEnded
+		}
+		e.Observe(scheduler.Event{Kind: kind, Call: call})
+	}
+	ids := func(f eventFilter, max int) (all []string) {
+		for _, ev := range e.latest(&f, max) {
+			all = append(all, ev.Call)
+		}
+		return all
+	}
+	last := ringSize + 9
+	for _, c := range []struct {
+		name   string
+		filter eventFilter
+		max    int
+		want   []string
+	}{
+		{"all", eventFilter{}, 3, []string{fmt.Sprint(last), fmt.Sprint(last - 1), fmt.Sprint(last - 2)}},
+		{"one kind", eventFilter{kinds: []string{"accepted"}}, 2, []string{fmt.Sprint(last - 1), fmt.Sprint(last - 3)}},
+		{"one call", eventFilter{call: "10"}, 2, []string{"10"}},
+		{"a call whose events were overwritten", eventFilter{call: "9"}, 2, nil},
+		{"another upstream", eventFilter{upstream: "other"}, 2, nil},
+	} {
+		if got := ids(c.filter, c.max); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	if n := len(e.latest(&eventFilter{}, ringSize+10)); n != ringSize {
+		t.Errorf("%d events, the ring has %d", n, ringSize)
+	}
 }

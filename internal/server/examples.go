@@ -59,6 +59,7 @@ var (
 		Keys:  []api.Key{{Key: "2021", Free: 12, Out: 88, InFlight: 12, NextBack: exampleAt(1), WaitingPermits: 480}},
 		Audit: api.Audit{Most: 100, HoldCost: 0.031, Guards: []api.Guard{{GuardMs: 100, Wins: 0.024}}},
 	}
+	exampleEvents = api.EventList{At: exampleAt(5), Events: []api.Event{{At: exampleAt(4), Event: api.EventEnded, Call: exampleID, Upstream: "pay", State: api.Done}}}
 	exampleLimits = api.Limits{At: exampleAt(0), Limits: []api.Limit{exampleLimit}}
 
 	exampleConfig = api.Config{Settings: []api.Setting{

@@ -21,6 +21,15 @@ var (
 	includeParam  = Param{Name: "include", Type: "string", Enum: []string{"response"}, Doc: "The response to the call comes too, if the caller may read it."}
 )
 
+// eventParams choose events.
+var eventParams = []Param{
+	upstreamParam,
+	{Name: "call", Type: "string", Doc: "Only of the call with this id."},
+	{Name: "kind", Type: "string", Enum: api.EventKinds, Repeated: true, Doc: "Only events of this kind."},
+	{Name: "limit", Type: "string", Doc: "Only pauses of this limit, and accepted and refused calls that take permits of it."},
+	{Name: "key", Type: "string", Doc: "Only those of this key of the limit."},
+}
+
 var callOperations = []Operation{
 	handles(Operation{
 		Method: "POST", Path: "/v1/calls", ID: "submitCall", Scope: access.Submit, Status: http.StatusAccepted,
@@ -57,15 +66,14 @@ var callOperations = []Operation{
 		Method: "GET", Path: "/v1/events", ID: "followEvents", Scope: access.Read, Status: http.StatusOK, Media: "text/event-stream",
 		Summary: "Follow events",
 		Doc:     "Server-Sent Events: the data of each is an Event, of lost a Lost. The header Last-Event-ID resumes a stream.",
-		Params: []Param{
-			upstreamParam,
-			{Name: "call", Type: "string", Doc: "Only of the call with this id."},
-			{Name: "kind", Type: "string", Enum: api.EventKinds, Repeated: true, Doc: "Only events of this kind."},
-			{Name: "limit", Type: "string", Doc: "Only pauses of this limit, and accepted and refused calls that take permits of it."},
-			{Name: "key", Type: "string", Doc: "Only those of this key of the limit."},
-			{Name: "routes", Type: "boolean", Doc: "Accepted and refused calls come with their route."},
-		},
+		Params:  append(slices.Clone(eventParams), Param{Name: "routes", Type: "boolean", Doc: "Accepted and refused calls come with their route."}),
 	}, followEvents),
+	handles(Operation{
+		Method: "GET", Path: "/v1/events/latest", ID: "listEvents", Scope: access.Read, Status: http.StatusOK,
+		Summary: "List the latest events, the newest first",
+		Doc:     "Of the last 4,096 that the process keeps in memory; without the ETA of calls that wait.",
+		Params:  append(slices.Clone(eventParams), Param{Name: "page_size", Type: "integer", Max: maxPage, Default: defaultPage, Doc: "The most events."}),
+	}, none{}, &exampleEvents, latestEvents),
 }
 
 var decisionOperations = []Operation{

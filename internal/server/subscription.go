@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -22,10 +23,7 @@ func followEvents(a *Admin, w http.ResponseWriter, r request[none]) error {
 	if err := a.known(r.Request, q.Get("upstream")); err != nil {
 		return err
 	}
-	s := &subscription{
-		scheduler: a.Scheduler, events: a.Events, upstream: q.Get("upstream"), call: q.Get("call"),
-		kinds: q["kind"], limit: q.Get("limit"), key: q.Get("key"), routes: q.Get("routes") == "true",
-	}
+	s := &subscription{scheduler: a.Scheduler, events: a.Events, eventFilter: eventFilterOf(q), routes: q.Get("routes") == "true"}
 	release, ok := a.held.take(1)
 	if !ok {
 		return &scheduler.Error{Reason: scheduler.Full, RetryAfter: time.Minute, Detail: "too many clients follow events or wait for calls here; the open files of the process bound them"}
@@ -57,15 +55,54 @@ func followEvents(a *Admin, w http.ResponseWriter, r request[none]) error {
 	return nil
 }
 
+// latestEvents returns the events that are in the ring, the newest first.
+func latestEvents(a *Admin, r request[none]) (*api.EventList, error) {
+	if err := a.known(r.Request, r.query.Get("upstream")); err != nil {
+		return nil, err
+	}
+	f := eventFilterOf(r.query)
+	return &api.EventList{At: api.At(time.Now()), Events: a.Events.latest(&f, r.op.number(r.query, "page_size"))}, nil
+}
+
+// An eventFilter chooses events. Empty members choose all.
+type eventFilter struct {
+	upstream, call string
+	limit, key     string
+	kinds          []string
+}
+
+// eventFilterOf returns the filter of parameters.
+func eventFilterOf(q url.Values) eventFilter {
+	return eventFilter{upstream: q.Get("upstream"), call: q.Get("call"), kinds: q["kind"], limit: q.Get("limit"), key: q.Get("key")}
+}
+
+// wants reports whether the filter lets an event through.
+func (f *eventFilter) wants(r *record) bool {
+	e := &r.event
+	if f.upstream != "" && e.Upstream != f.upstream || f.call != "" && e.Call != f.call || len(f.kinds) > 0 && !slices.Contains(f.kinds, e.Event) {
+		return false
+	}
+	if f.limit == "" && f.key == "" {
+		return true
+	}
+	if route := r.source.Route(); route != nil {
+		for limit, key := range route.Keys {
+			if (f.limit == "" || limit == f.limit) && (f.key == "" || key == f.key) {
+				return true
+			}
+		}
+		return false
+	}
+	return e.Limit != "" && (f.limit == "" || e.Limit == f.limit) && (f.key == "" || e.Key == f.key || e.Key == "")
+}
+
 // A subscription is one client's stream of events.
 type subscription struct {
 	scheduler *scheduler.Scheduler
 	events    *Events
 	stream    *stream
 
-	upstream, call string // filters; empty: all
-	limit, key     string
-	kinds          []string
+	eventFilter
 	upstreamOfCall string // empty without call
 	routes         bool   // accepted and refused calls come with their route
 
@@ -117,26 +154,6 @@ func (s *subscription) send(ctx context.Context, batch []record) {
 	if moved {
 		s.sendState(ctx)
 	}
-}
-
-// wants reports whether the filters let an event through.
-func (s *subscription) wants(r *record) bool {
-	e := &r.event
-	if s.upstream != "" && e.Upstream != s.upstream || s.call != "" && e.Call != s.call || len(s.kinds) > 0 && !slices.Contains(s.kinds, e.Event) {
-		return false
-	}
-	if s.limit == "" && s.key == "" {
-		return true
-	}
-	if route := r.source.Route(); route != nil {
-		for limit, key := range route.Keys {
-			if (s.limit == "" || limit == s.limit) && (s.key == "" || key == s.key) {
-				return true
-			}
-		}
-		return false
-	}
-	return e.Limit != "" && (s.limit == "" || e.Limit == s.limit) && (s.key == "" || e.Key == s.key || e.Key == "")
 }
 
 // state returns the current state of the call.

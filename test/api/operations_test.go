@@ -363,6 +363,10 @@ func (s *session) testAudit(t *testing.T) {
 
 // testEvents follows the events of the parts before, and validates the data of each.
 func (s *session) testEvents(t *testing.T) {
+	if all := s.want(t, 200, "GET", "/v1/events/latest?kind=ended&page_size=2", ""); len(read[struct{ Events []any }](t, all).Events) != 2 {
+		t.Errorf("the latest two ends: %s", all)
+	}
+	s.want(t, 400, "GET", "/v1/events/latest?kind=born", "")
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	request := func() *http.Request {
