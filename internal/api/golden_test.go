@@ -69,11 +69,8 @@ var golden = []struct {
 	{"key", fullKey, Key{}},
 	{"info", Info{Version: "1.4.0", Go: "go1.26.9", StartedAt: at(0), ConfiguredAt: at(1), Store: "file", Caller: fullCaller}, Info{}},
 	{"caller_info", fullCaller, CallerInfo{Scopes: []string{}}},
-	{"event", Event{
-		At: at(5), Event: EventAttempt, Call: "c1", Upstream: "pay", State: Waiting, Priority: 10, ETA: at(6), Attempt: &fullAttempt, Reason: "full",
-		Limit: "app", Key: "a", Until: at(7), Deadline: at(8), NotBefore: at(9), Route: &fullRoute,
-	}, Event{At: at(5), Event: EventPaused, Upstream: "pay"}},
-	{"event list", EventList{At: at(5), Events: []Event{{At: at(5), Event: EventPaused, Upstream: "pay"}}}, EventList{Events: []Event{}}},
+	{"event", fullEvent, Event{At: at(5), Event: EventPaused, Upstream: "pay"}},
+	{"event_list", EventList{At: at(5), Events: []Event{fullEvent}}, EventList{Events: []Event{}}},
 	{"route", fullRoute, Route{}},
 	{"lost", Lost{Lost: 3, Restarted: true}, Lost{}},
 	{"problem", Problem{
@@ -98,8 +95,12 @@ var (
 	fullChange     = Change{Path: "upstreams.pay.limits[app].calls", Before: "1", After: "2", Kind: "changed", Hidden: true, Restart: true}
 	fullCaller     = CallerInfo{Name: "oncall", Role: "operator", Via: "token", Scopes: []string{"read"}}
 	fullFault      = Fault{Pointer: "/upstream", Parameter: "upstream", Detail: "upstream is missing"}
-	fullUpstream   = Upstream{Name: "pay", URL: "https://pay.example", State: "tripped", PausedUntil: at(9), Cause: "failing", Reason: "10 of 20 unknown", Since: at(7), Waiting: 1, Sending: 2, Unknown: 3, MaxWaiting: 4, Bytes: 5, ETA: at(8), Pauses: []LimitPause{fullLimitPause}}
-	fullLimit      = Limit{
+	fullEvent      = Event{
+		At: at(5), Event: EventAttempt, Call: "c1", Upstream: "pay", State: Waiting, Priority: 10, ETA: at(6), Attempt: &fullAttempt, Reason: "full",
+		Limit: "app", Key: "a", Until: at(7), Deadline: at(8), NotBefore: at(9), Route: &fullRoute,
+	}
+	fullUpstream = Upstream{Name: "pay", URL: "https://pay.example", State: "tripped", PausedUntil: at(9), Cause: "failing", Reason: "10 of 20 unknown", Since: at(7), Waiting: 1, Sending: 2, Unknown: 3, MaxWaiting: 4, Bytes: 5, ETA: at(8), Pauses: []LimitPause{fullLimitPause}}
+	fullLimit    = Limit{
 		Upstream: "pay", Limit: "app", Kind: Sliding, Builtin: true, Permits: 100, WindowMs: 1000, Window: "day", TimeZone: "Asia/Shanghai", ResetsAt: at(9), LiveKeys: 1, Out: 2, InFlight: 3, Late: 1, NextBack: at(8), WaitingPermits: 4,
 		Keys: []Key{fullKey}, PausedUntil: at(9), Audit: Audit{Most: 98, Margin: 2, HoldCost: 0.05, Guards: []Guard{{10, 0.04}, {50, 0.01}}, Unanswered: 7},
 	}

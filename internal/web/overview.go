@@ -120,7 +120,11 @@ func upstreamAlerts(v *visit, all []api.Upstream) (alerts []alert) {
 		if !u.PausedUntil.IsZero() {
 			until = v.lang.distance(u.PausedUntil, v.now)
 		}
-		a.Text = v.lang.mustText(id, "N", u.Waiting, "Upstream", clean(u.Name), "Until", until, "Cause", v.lang.word("cause", u.Cause), "Reason", clean(u.Reason), "Most", u.MaxWaiting)
+		waits := v.lang.mustText("alert.waits_none")
+		if u.Waiting > 0 {
+			waits = v.lang.mustText("alert.waits", u.Waiting)
+		}
+		a.Text = v.lang.mustText(id, "Upstream", clean(u.Name), "Until", until, "Cause", v.lang.word("cause", u.Cause), "Reason", clean(u.Reason), "Most", v.lang.number(u.MaxWaiting)) + v.lang.mustText("space") + waits
 		alerts = append(alerts, a)
 	}
 	return alerts

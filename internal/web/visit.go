@@ -75,8 +75,7 @@ func (v *visit) do(method, path string, query url.Values, in, out any) error {
 			return err
 		}
 	}
-	a := &recorder{header: http.Header{}, status: http.StatusOK}
-	v.pages.api.ServeHTTP(a, v.asks(method, path, query, body))
+	a := v.ask(method, path, query, body)
 	if a.status >= 400 {
 		p := &problem{Status: a.status, Title: http.StatusText(a.status), Detail: a.body.String()}
 		json.Unmarshal(a.body.Bytes(), p) // another body stays its own text
@@ -91,8 +90,15 @@ func (v *visit) do(method, path string, query url.Values, in, out any) error {
 	return nil
 }
 
-// asks returns a request for the API with all that shows the caller of the visit.
-func (v *visit) asks(method, path string, query url.Values, body []byte) *http.Request {
+// ask returns the answer of the API as it is.
+func (v *visit) ask(method, path string, query url.Values, body []byte) *recorder {
+	a := &recorder{header: http.Header{}, status: http.StatusOK}
+	v.pages.api.ServeHTTP(a, v.request(method, path, query, body))
+	return a
+}
+
+// request returns a request for the API with all that shows the caller of the visit.
+func (v *visit) request(method, path string, query url.Values, body []byte) *http.Request {
 	r := v.Request.Clone(v.Context())
 	r.Method, r.URL, r.Pattern = method, &url.URL{Path: path, RawQuery: query.Encode()}, ""
 	r.RequestURI = r.URL.RequestURI()

@@ -92,6 +92,10 @@ var pages = []page{
 	{"/ui/limits", "limits", loadLimits},
 	{"/ui/upstreams/{name}/limits/{limit}", "limit", loadLimit},
 	{"/ui/pause", "pause", loadPause},
+	{"/ui/events", "events", loadEvents},
+	{"/ui/config", "config", loadConfig},
+	{"/ui/audit", "audit", loadAudit},
+	{"/ui/system", "system", loadSystem},
 }
 
 // An action is a form that changes something by the API.
@@ -105,6 +109,7 @@ var actions = []action{
 	{"/ui/calls/{id}/{action}", actOnCall},
 	{"/ui/pause", addPause},
 	{"/ui/resume", endPause},
+	{"/ui/config", reload},
 }
 
 // A view is a page with its data.

@@ -1,0 +1,80 @@
+package web
+
+import (
+	"net/url"
+	"slices"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+)
+
+// An eventsPage has the latest events, the newest first.
+type eventsPage struct {
+	Query url.Values
+	Kinds []string
+	Rows  []eventRow
+}
+
+// An eventRow is an event, or several of one kind and upstream that follow each other in one
+// second.
+type eventRow struct {
+	api.Event
+	Count int
+}
+
+// manyEvents is how many events of a second are summed up in one row.
+const manyEvents = 20
+
+func loadEvents(v *visit) (*view, error) {
+	query := url.Values{"page_size": {"200"}}
+	for _, name := range []string{"upstream", "kind", "call", "limit", "key"} {
+		for _, value := range v.URL.Query()[name] {
+			if value != "" {
+				query.Add(name, value)
+			}
+		}
+	}
+	var list api.EventList
+	if err := v.get("/v1/events/latest", query, &list); err != nil {
+		return nil, err
+	}
+	p := &eventsPage{Query: query, Kinds: api.EventKinds, Rows: eventRows(list.Events)}
+	return &view{title: v.lang.mustText("events"), data: p, api: "/v1/events/latest?" + query.Encode(), shell: "throttler calls watch", place: "events"}, nil
+}
+
+// Has reports whether the page is about a value of a parameter.
+func (p *eventsPage) Has(name, value string) bool { return slices.Contains(p.Query[name], value) }
+
+// Get returns the value of a parameter of the page.
+func (p *eventsPage) Get(name string) string { return p.Query.Get(name) }
+
+// eventRows sums up seconds with many events: a row for each kind and upstream of them.
+func eventRows(events []api.Event) (rows []eventRow) {
+	for from := 0; from < len(events); {
+		second, to := events[from].At.Unix(), from
+		for to < len(events) && events[to].At.Unix() == second {
+			to++
+		}
+		if to-from <= manyEvents {
+			for _, e := range events[from:to] {
+				rows = append(rows, eventRow{e, 1})
+			}
+		} else {
+			rows = append(rows, sums(events[from:to])...)
+		}
+		from = to
+	}
+	return rows
+}
+
+// sums returns a row for each kind and upstream of events.
+func sums(events []api.Event) (rows []eventRow) {
+	for _, e := range events {
+		i := slices.IndexFunc(rows, func(r eventRow) bool { return r.Event.Event == e.Event && r.Upstream == e.Upstream })
+		if i < 0 {
+			rows = append(rows, eventRow{e, 0})
+			i = len(rows) - 1
+		}
+		rows[i].Count++
+	}
+	return rows
+}

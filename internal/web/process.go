@@ -1,0 +1,127 @@
+package web
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+)
+
+// A configPage has the configuration in force, and how the file differs from it.
+type configPage struct {
+	Groups []settingGroup
+	// Changes are those that a reload would make; Faults those of the file. Both are for callers
+	// that may reload it.
+	Changes []api.Change
+	Faults  *problem
+	Checked bool
+}
+
+// A settingGroup has the settings of one part of the configuration: of the process, or of one
+// upstream.
+type settingGroup struct {
+	Name     string // empty: the process
+	Settings []api.Setting
+}
+
+func loadConfig(v *visit) (*view, error) {
+	var config api.Config
+	if err := v.get("/v1/config", nil, &config); err != nil {
+		return nil, err
+	}
+	p := &configPage{Groups: groupsOf(config.Settings)}
+	if slices.Contains(scopesOf(v), "configure") {
+		var dry api.Reload
+		switch err := v.do(http.MethodPost, "/v1/config/reload", url.Values{"dry_run": {"true"}}, nil, &dry); {
+		case err != nil:
+			p.Faults = asProblem(err)
+		default:
+			p.Changes = dry.Changes
+		}
+		p.Checked = true
+	}
+	return &view{title: v.lang.mustText("config"), data: p, api: "/v1/config", shell: "throttler config show --running", place: "config", still: true}, nil
+}
+
+// groupsOf returns settings in groups, the process first.
+func groupsOf(settings []api.Setting) (groups []settingGroup) {
+	for _, s := range settings {
+		name := ""
+		if rest, ok := strings.CutPrefix(s.Path, "upstreams."); ok {
+			name, s.Path, _ = strings.Cut(rest, ".")
+		}
+		i := slices.IndexFunc(groups, func(g settingGroup) bool { return g.Name == name })
+		if i < 0 {
+			groups = append(groups, settingGroup{Name: name})
+			i = len(groups) - 1
+		}
+		groups[i].Settings = append(groups[i].Settings, s)
+	}
+	slices.SortStableFunc(groups, func(a, b settingGroup) int { return cmp.Compare(a.Name, b.Name) })
+	return groups
+}
+
+// reload puts the file into force.
+func reload(v *visit) (next string, err error) {
+	return "/ui/config", v.do(http.MethodPost, "/v1/config/reload", nil, nil, nil)
+}
+
+// An auditPage is one page of the audit, the newest first.
+type auditPage struct {
+	Query   url.Values
+	Records []api.AuditRecord
+	Older   string // path of the next page
+}
+
+func loadAudit(v *visit) (*view, error) {
+	query := url.Values{"page_size": {pageSize}}
+	for _, name := range []string{"actor", "action", "call", "from", "cursor"} {
+		if value := strings.TrimSpace(v.URL.Query().Get(name)); value != "" {
+			query.Set(name, value)
+		}
+	}
+	var log api.AuditLog
+	if err := v.get("/v1/audit", query, &log); err != nil {
+		return nil, err
+	}
+	p := &auditPage{Query: query, Records: log.Records}
+	if log.Next != "" {
+		older := cloneValues(query)
+		older.Del("page_size")
+		older.Set("cursor", log.Next)
+		p.Older = "/ui/audit?" + older.Encode()
+	}
+	return &view{title: v.lang.mustText("audit"), data: p, api: "/v1/audit?" + query.Encode(), shell: "throttler audit", place: "audit"}, nil
+}
+
+// Get returns the value of a parameter of the page.
+func (p *auditPage) Get(name string) string { return p.Query.Get(name) }
+
+// A systemPage is about the process.
+type systemPage struct {
+	Info   api.Info
+	Checks []check
+}
+
+// A check is one line of the readiness of the process.
+type check struct {
+	Name, State string
+	OK          bool
+}
+
+func loadSystem(v *visit) (*view, error) {
+	p := &systemPage{}
+	if err := v.get("/v1/info", nil, &p.Info); err != nil {
+		return nil, err
+	}
+	answer := v.ask(http.MethodGet, "/readyz", url.Values{"verbose": {"true"}}, nil)
+	for line := range strings.Lines(answer.body.String()) {
+		if name, state, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
+			p.Checks = append(p.Checks, check{name, state, state == "ok"})
+		}
+	}
+	return &view{title: v.lang.mustText("system"), data: p, api: "/v1/info", shell: "throttler status", place: "system"}, nil
+}
