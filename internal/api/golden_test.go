@@ -47,6 +47,9 @@ var golden = []struct {
 		Upstream: "pay", Method: "POST", Target: "/refunds?a=1", Path: "/refunds?a=1", Headers: Headers{"X-A": {"1", "2"}}, Body: new("x=1&<y>"), BodyBase64: []byte("x"),
 		NotBefore: at(2), Deadline: at(3), Priority: -5, IdempotencyKey: "k", Callback: "shop",
 	}, Submission{Upstream: "pay", Method: "GET", Target: "/"}},
+	{"batch_result", BatchResult{Line: 2, Call: &fullCall, Replayed: true, Problem: &fullProblem}, BatchResult{Line: 1}},
+	{"refusals", Refusals{Refusals: []RefusedCall{fullRefusal}, Next: "c1"}, Refusals{Refusals: []RefusedCall{}}},
+	{"refused_call", fullRefusal, RefusedCall{ID: "c1", At: at(9)}},
 	{"resolution", Resolution{Outcome: "done", Attempt: 2, Reason: "the bank says so"}, Resolution{Outcome: "not_executed", Attempt: 1}},
 	{"upstream", fullUpstream, Upstream{Name: "pay", State: "up"}},
 	{"upstreams", Upstreams{At: at(9), Upstreams: []Upstream{fullUpstream}}, Upstreams{Upstreams: []Upstream{}}},
@@ -75,10 +78,7 @@ var golden = []struct {
 	}, Event{At: at(5), Event: EventPaused, Upstream: "pay"}},
 	{"route", fullRoute, Route{}},
 	{"lost", Lost{Lost: 3, Restarted: true}, Lost{}},
-	{"problem", Problem{
-		Type: "about:blank", Title: "Too many calls wait", Status: 503, Detail: "10 calls wait", Instance: "/v1/calls", Reason: "full", Errors: []Fault{fullFault}, Outcome: "not_executed", Call: "c1",
-		RetryAfter: 1, ViolatedPolicies: []string{"app"},
-	}, Problem{}},
+	{"problem", fullProblem, Problem{}},
 	{"fault", fullFault, Fault{Detail: "upstream is missing"}},
 }
 
@@ -97,8 +97,13 @@ var (
 	fullChange     = Change{Path: "upstreams.pay.limits[app].calls", Before: "1", After: "2", Kind: "changed", Hidden: true, Restart: true}
 	fullCaller     = CallerInfo{Name: "oncall", Role: "operator", Via: "token", Scopes: []string{"read"}}
 	fullFault      = Fault{Pointer: "/upstream", Parameter: "upstream", Detail: "upstream is missing"}
-	fullUpstream   = Upstream{Name: "pay", URL: "https://pay.example", State: "tripped", PausedUntil: at(9), Cause: "failing", Reason: "10 of 20 unknown", Since: at(7), Waiting: 1, Sending: 2, Unknown: 3, MaxWaiting: 4, Bytes: 5, ETA: at(8), Pauses: []LimitPause{fullLimitPause}}
-	fullLimit      = Limit{
+	fullRefusal    = RefusedCall{ID: "c1", Upstream: "pay", At: at(9), Reason: "full", Detail: "10 calls wait"}
+	fullProblem    = Problem{
+		Type: "about:blank", Title: "Too many calls wait", Status: 503, Detail: "10 calls wait", Instance: "/v1/calls", Reason: "full", Errors: []Fault{fullFault}, Outcome: "not_executed", Call: "c1",
+		RetryAfter: 1, ViolatedPolicies: []string{"app"},
+	}
+	fullUpstream = Upstream{Name: "pay", URL: "https://pay.example", State: "tripped", PausedUntil: at(9), Cause: "failing", Reason: "10 of 20 unknown", Since: at(7), Waiting: 1, Sending: 2, Unknown: 3, MaxWaiting: 4, Bytes: 5, ETA: at(8), Pauses: []LimitPause{fullLimitPause}}
+	fullLimit    = Limit{
 		Upstream: "pay", Limit: "app", Kind: Sliding, Builtin: true, Permits: 100, WindowMs: 1000, Window: "day", TimeZone: "Asia/Shanghai", ResetsAt: at(9), LiveKeys: 1, Out: 2, InFlight: 3, Late: 1, NextBack: at(8), WaitingPermits: 4,
 		Keys: []Key{fullKey}, PausedUntil: at(9), Audit: Audit{Most: 98, Margin: 2, HoldCost: 0.05, Guards: []Guard{{10, 0.04}, {50, 0.01}}, Unanswered: 7},
 	}
