@@ -275,6 +275,117 @@ func (e FollowEventsParamsKind) Valid() bool {
 	}
 }
 
+// Defines values for ListRefusalsParamsReason.
+const (
+	ListRefusalsParamsReasonBadAnswer            ListRefusalsParamsReason = "bad_answer"
+	ListRefusalsParamsReasonBadConfig            ListRefusalsParamsReason = "bad_config"
+	ListRefusalsParamsReasonBadKey               ListRefusalsParamsReason = "bad_key"
+	ListRefusalsParamsReasonBadRequest           ListRefusalsParamsReason = "bad_request"
+	ListRefusalsParamsReasonBodyTimeout          ListRefusalsParamsReason = "body_timeout"
+	ListRefusalsParamsReasonChangedSince         ListRefusalsParamsReason = "changed_since"
+	ListRefusalsParamsReasonCostTooHigh          ListRefusalsParamsReason = "cost_too_high"
+	ListRefusalsParamsReasonDiskFull             ListRefusalsParamsReason = "disk_full"
+	ListRefusalsParamsReasonForbidden            ListRefusalsParamsReason = "forbidden"
+	ListRefusalsParamsReasonFull                 ListRefusalsParamsReason = "full"
+	ListRefusalsParamsReasonGone                 ListRefusalsParamsReason = "gone"
+	ListRefusalsParamsReasonKeyReused            ListRefusalsParamsReason = "key_reused"
+	ListRefusalsParamsReasonMayExecuteTwice      ListRefusalsParamsReason = "may_execute_twice"
+	ListRefusalsParamsReasonMethodNotAllowed     ListRefusalsParamsReason = "method_not_allowed"
+	ListRefusalsParamsReasonMisdirected          ListRefusalsParamsReason = "misdirected"
+	ListRefusalsParamsReasonNoAnswer             ListRefusalsParamsReason = "no_answer"
+	ListRefusalsParamsReasonNoMerchant           ListRefusalsParamsReason = "no_merchant"
+	ListRefusalsParamsReasonNotFound             ListRefusalsParamsReason = "not_found"
+	ListRefusalsParamsReasonNotPermitted         ListRefusalsParamsReason = "not_permitted"
+	ListRefusalsParamsReasonNotSent              ListRefusalsParamsReason = "not_sent"
+	ListRefusalsParamsReasonPastDeadline         ListRefusalsParamsReason = "past_deadline"
+	ListRefusalsParamsReasonPaused               ListRefusalsParamsReason = "paused"
+	ListRefusalsParamsReasonRefused              ListRefusalsParamsReason = "refused"
+	ListRefusalsParamsReasonSignerDown           ListRefusalsParamsReason = "signer_down"
+	ListRefusalsParamsReasonStopping             ListRefusalsParamsReason = "stopping"
+	ListRefusalsParamsReasonStoreFailed          ListRefusalsParamsReason = "store_failed"
+	ListRefusalsParamsReasonTooLarge             ListRefusalsParamsReason = "too_large"
+	ListRefusalsParamsReasonTooManyWrongTokens   ListRefusalsParamsReason = "too_many_wrong_tokens"
+	ListRefusalsParamsReasonUnauthenticated      ListRefusalsParamsReason = "unauthenticated"
+	ListRefusalsParamsReasonUnauthorized         ListRefusalsParamsReason = "unauthorized"
+	ListRefusalsParamsReasonUnreachable          ListRefusalsParamsReason = "unreachable"
+	ListRefusalsParamsReasonUnsupportedMediaType ListRefusalsParamsReason = "unsupported_media_type"
+	ListRefusalsParamsReasonWrongState           ListRefusalsParamsReason = "wrong_state"
+)
+
+// Valid indicates whether the value is a known member of the ListRefusalsParamsReason enum.
+func (e ListRefusalsParamsReason) Valid() bool {
+	switch e {
+	case ListRefusalsParamsReasonBadAnswer:
+		return true
+	case ListRefusalsParamsReasonBadConfig:
+		return true
+	case ListRefusalsParamsReasonBadKey:
+		return true
+	case ListRefusalsParamsReasonBadRequest:
+		return true
+	case ListRefusalsParamsReasonBodyTimeout:
+		return true
+	case ListRefusalsParamsReasonChangedSince:
+		return true
+	case ListRefusalsParamsReasonCostTooHigh:
+		return true
+	case ListRefusalsParamsReasonDiskFull:
+		return true
+	case ListRefusalsParamsReasonForbidden:
+		return true
+	case ListRefusalsParamsReasonFull:
+		return true
+	case ListRefusalsParamsReasonGone:
+		return true
+	case ListRefusalsParamsReasonKeyReused:
+		return true
+	case ListRefusalsParamsReasonMayExecuteTwice:
+		return true
+	case ListRefusalsParamsReasonMethodNotAllowed:
+		return true
+	case ListRefusalsParamsReasonMisdirected:
+		return true
+	case ListRefusalsParamsReasonNoAnswer:
+		return true
+	case ListRefusalsParamsReasonNoMerchant:
+		return true
+	case ListRefusalsParamsReasonNotFound:
+		return true
+	case ListRefusalsParamsReasonNotPermitted:
+		return true
+	case ListRefusalsParamsReasonNotSent:
+		return true
+	case ListRefusalsParamsReasonPastDeadline:
+		return true
+	case ListRefusalsParamsReasonPaused:
+		return true
+	case ListRefusalsParamsReasonRefused:
+		return true
+	case ListRefusalsParamsReasonSignerDown:
+		return true
+	case ListRefusalsParamsReasonStopping:
+		return true
+	case ListRefusalsParamsReasonStoreFailed:
+		return true
+	case ListRefusalsParamsReasonTooLarge:
+		return true
+	case ListRefusalsParamsReasonTooManyWrongTokens:
+		return true
+	case ListRefusalsParamsReasonUnauthenticated:
+		return true
+	case ListRefusalsParamsReasonUnauthorized:
+		return true
+	case ListRefusalsParamsReasonUnreachable:
+		return true
+	case ListRefusalsParamsReasonUnsupportedMediaType:
+		return true
+	case ListRefusalsParamsReasonWrongState:
+		return true
+	default:
+		return false
+	}
+}
+
 // Ask An Ask asks the platform about a call of unknown outcome.
 type Ask struct {
 	Reason string `json:"reason,omitempty,omitzero"`
@@ -867,6 +978,30 @@ type Queries struct {
 	NextAt time.Time `json:"next_at,omitempty,omitzero"`
 }
 
+// Refusals Refusals is one page of the last calls that were refused, the newest first.
+type Refusals struct {
+	// Next The cursor of the next page; none: this is the last one. It is opaque, and good for the same filter only.
+	Next     string        `json:"next,omitempty,omitzero"`
+	Refusals []RefusedCall `json:"refusals"`
+}
+
+// RefusedCall A RefusedCall is a call that Throttler has refused: nothing of it was sent.
+type RefusedCall struct {
+	At time.Time `json:"at"`
+
+	// Detail At most 500 bytes of that of the answer.
+	Detail string `json:"detail"`
+
+	// Id The one in Throttler-Call of the answer.
+	Id string `json:"id"`
+
+	// Reason For programs; /problems/REASON explains it.
+	Reason string `json:"reason"`
+
+	// Upstream Absent if the request named none of the configuration.
+	Upstream string `json:"upstream,omitempty,omitzero"`
+}
+
 // Reload A Reload is the result of a reload of the configuration.
 type Reload struct {
 	Changes []Change `json:"changes"`
@@ -1244,6 +1379,24 @@ type EndPauseParams struct {
 	Reason *string `form:"reason,omitempty" json:"reason,omitempty"`
 }
 
+// ListRefusalsParams defines parameters for ListRefusals.
+type ListRefusalsParams struct {
+	// Upstream Only of this upstream.
+	Upstream *string `form:"upstream,omitempty" json:"upstream,omitempty"`
+
+	// Reason Only refusals for this reason.
+	Reason *ListRefusalsParamsReason `form:"reason,omitempty" json:"reason,omitempty"`
+
+	// PageSize The most refusals of a page.
+	PageSize *int `form:"page_size,omitempty" json:"page_size,omitempty"`
+
+	// Cursor Next of the page before, of the same filter.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListRefusalsParamsReason defines parameters for ListRefusals.
+type ListRefusalsParamsReason string
+
 // GetUpstreamParams defines parameters for GetUpstream.
 type GetUpstreamParams struct {
 	// IfNoneMatch The ETag of an earlier answer: 304 if nothing has changed.
@@ -1534,6 +1687,13 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/config (the `GetConfig` operationId).
 	GetConfig(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// DiffConfig Compare the configuration file with the configuration in force
+	//
+	// As a reload with dry_run, for callers that may not reload: the changes that it would make, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
+	//
+	// Corresponds with GET /v1/config/diff (the `DiffConfig` operationId).
+	DiffConfig(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ReloadConfig Read the configuration file again, and put it into force
 	//
 	// As a whole or, with a fault in it, not at all. The API never takes a configuration over the network.
@@ -1583,6 +1743,13 @@ type ClientInterface interface {
 	//
 	// Corresponds with DELETE /v1/pauses/{id} (the `EndPause` operationId).
 	EndPause(ctx context.Context, id string, params *EndPauseParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListRefusals List the calls that were refused, the newest first
+	//
+	// The last 10,000 since the process began, of data listeners and of the admin API. Nothing of them was sent.
+	//
+	// Corresponds with GET /v1/refusals (the `ListRefusals` operationId).
+	ListRefusals(ctx context.Context, params *ListRefusalsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListUpstreams Show all upstreams
 	//
@@ -2020,6 +2187,23 @@ func (c *Client) GetConfig(ctx context.Context, reqEditors ...RequestEditorFn) (
 	return c.Client.Do(req)
 }
 
+// DiffConfig Compare the configuration file with the configuration in force
+//
+// As a reload with dry_run, for callers that may not reload: the changes that it would make, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
+//
+// Corresponds with GET /v1/config/diff (the `DiffConfig` operationId).
+func (c *Client) DiffConfig(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDiffConfigRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ReloadConfig Read the configuration file again, and put it into force
 //
 // As a whole or, with a fault in it, not at all. The API never takes a configuration over the network.
@@ -2140,6 +2324,23 @@ func (c *Client) AddPause(ctx context.Context, body AddPauseJSONRequestBody, req
 // Corresponds with DELETE /v1/pauses/{id} (the `EndPause` operationId).
 func (c *Client) EndPause(ctx context.Context, id string, params *EndPauseParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewEndPauseRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListRefusals List the calls that were refused, the newest first
+//
+// The last 10,000 since the process began, of data listeners and of the admin API. Nothing of them was sent.
+//
+// Corresponds with GET /v1/refusals (the `ListRefusals` operationId).
+func (c *Client) ListRefusals(ctx context.Context, params *ListRefusalsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListRefusalsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3264,6 +3465,33 @@ func NewGetConfigRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewDiffConfigRequest constructs an http.Request for the DiffConfig method
+func NewDiffConfigRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/config/diff")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewReloadConfigRequest constructs an http.Request for the ReloadConfig method
 func NewReloadConfigRequest(server string, params *ReloadConfigParams) (*http.Request, error) {
 	var err error
@@ -3654,6 +3882,96 @@ func NewEndPauseRequest(server string, id string, params *EndPauseParams) (*http
 	return req, nil
 }
 
+// NewListRefusalsRequest constructs an http.Request for the ListRefusals method
+func NewListRefusalsRequest(server string, params *ListRefusalsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/refusals")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Upstream != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "upstream", *params.Upstream, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Reason != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", *params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page_size", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListUpstreamsRequest constructs an http.Request for the ListUpstreams method
 func NewListUpstreamsRequest(server string) (*http.Request, error) {
 	var err error
@@ -4026,6 +4344,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/config (the `GetConfig` operationId).
 	GetConfigWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetConfigResponse, error)
 
+	// DiffConfigWithResponse Compare the configuration file with the configuration in force
+	//
+	// As a reload with dry_run, for callers that may not reload: the changes that it would make, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/config/diff (the `DiffConfig` operationId).
+	DiffConfigWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DiffConfigResponse, error)
+
 	// ReloadConfigWithResponse Read the configuration file again, and put it into force
 	//
 	// As a whole or, with a fault in it, not at all. The API never takes a configuration over the network.
@@ -4087,6 +4414,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with DELETE /v1/pauses/{id} (the `EndPause` operationId).
 	EndPauseWithResponse(ctx context.Context, id string, params *EndPauseParams, reqEditors ...RequestEditorFn) (*EndPauseResponse, error)
+
+	// ListRefusalsWithResponse List the calls that were refused, the newest first
+	//
+	// The last 10,000 since the process began, of data listeners and of the admin API. Nothing of them was sent.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/refusals (the `ListRefusals` operationId).
+	ListRefusalsWithResponse(ctx context.Context, params *ListRefusalsParams, reqEditors ...RequestEditorFn) (*ListRefusalsResponse, error)
 
 	// ListUpstreamsWithResponse Show all upstreams
 	//
@@ -5003,6 +5339,61 @@ func (r GetConfigResponse) ContentType() string {
 	return ""
 }
 
+type DiffConfigResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Reload
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DiffConfigResponse) GetJSON200() *Reload {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r DiffConfigResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r DiffConfigResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r DiffConfigResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DiffConfigResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DiffConfigResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DiffConfigResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ReloadConfigResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -5375,6 +5766,61 @@ func (r EndPauseResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r EndPauseResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListRefusalsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Refusals
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListRefusalsResponse) GetJSON200() *Refusals {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ListRefusalsResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ListRefusalsResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r ListRefusalsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListRefusalsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListRefusalsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListRefusalsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5890,6 +6336,21 @@ func (c *ClientWithResponses) GetConfigWithResponse(ctx context.Context, reqEdit
 	return ParseGetConfigResponse(rsp)
 }
 
+// DiffConfigWithResponse Compare the configuration file with the configuration in force
+//
+// As a reload with dry_run, for callers that may not reload: the changes that it would make, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/config/diff (the `DiffConfig` operationId).
+func (c *ClientWithResponses) DiffConfigWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DiffConfigResponse, error) {
+	rsp, err := c.DiffConfig(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDiffConfigResponse(rsp)
+}
+
 // ReloadConfigWithResponse Read the configuration file again, and put it into force
 //
 // As a whole or, with a fault in it, not at all. The API never takes a configuration over the network.
@@ -5998,6 +6459,21 @@ func (c *ClientWithResponses) EndPauseWithResponse(ctx context.Context, id strin
 		return nil, err
 	}
 	return ParseEndPauseResponse(rsp)
+}
+
+// ListRefusalsWithResponse List the calls that were refused, the newest first
+//
+// The last 10,000 since the process began, of data listeners and of the admin API. Nothing of them was sent.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/refusals (the `ListRefusals` operationId).
+func (c *ClientWithResponses) ListRefusalsWithResponse(ctx context.Context, params *ListRefusalsParams, reqEditors ...RequestEditorFn) (*ListRefusalsResponse, error) {
+	rsp, err := c.ListRefusals(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListRefusalsResponse(rsp)
 }
 
 // ListUpstreamsWithResponse Show all upstreams
@@ -6680,6 +7156,46 @@ func ParseGetConfigResponse(rsp *http.Response) (*GetConfigResponse, error) {
 	return response, nil
 }
 
+// ParseDiffConfigResponse parses an HTTP response from a DiffConfigWithResponse call
+func ParseDiffConfigResponse(rsp *http.Response) (*DiffConfigResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DiffConfigResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Reload
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseReloadConfigResponse parses an HTTP response from a ReloadConfigWithResponse call
 func ParseReloadConfigResponse(rsp *http.Response) (*ReloadConfigResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -6929,6 +7445,46 @@ func ParseEndPauseResponse(rsp *http.Response) (*EndPauseResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Pause
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListRefusalsResponse parses an HTTP response from a ListRefusalsWithResponse call
+func ParseListRefusalsResponse(rsp *http.Response) (*ListRefusalsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListRefusalsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Refusals
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -50,6 +50,12 @@ var callOperations = []Operation{
 		Doc:     "For the caller that has submitted the call, or with scope bodies. Throttler-Content-Type is its media type. It is erased when the call ends, and one that stays out of the store (no_body) is not shown.",
 	}, getCallRequest),
 	handles(Operation{
+		Method: "GET", Path: "/v1/refusals", ID: "listRefusals", Scope: access.Read, Status: http.StatusOK,
+		Summary: "List the calls that were refused, the newest first",
+		Doc:     "The last 10,000 since the process began, of data listeners and of the admin API. Nothing of them was sent.",
+		Params:  refusalParams,
+	}, none{}, &exampleRefusals, listRefusals),
+	handles(Operation{
 		Method: "POST", Path: "/v1/calls/{id}/cancel", ID: "cancelCall", Scope: access.Submit, Status: http.StatusOK, Optional: true,
 		Summary: "Cancel a call that waits",
 	}, api.Cancellation{Reason: "ordered twice"}, &exampleCancelled, cancelCall),
@@ -120,6 +126,11 @@ var processOperations = []Operation{
 		Summary: "Show the configuration in force",
 		Doc:     "Each value with its source. Values that may be secrets are not shown.",
 	}, none{}, &exampleConfig, getConfig),
+	handles(Operation{
+		Method: "GET", Path: "/v1/config/diff", ID: "diffConfig", Scope: access.Read, Status: http.StatusOK,
+		Summary: "Compare the configuration file with the configuration in force",
+		Doc:     "As a reload with dry_run, for callers that may not reload: the changes that it would make, or all faults of the file (422, bad_config). Values that may be secrets are not shown.",
+	}, none{}, &exampleDiff, diffConfig),
 	handles(Operation{
 		Method: "POST", Path: "/v1/config/reload", ID: "reloadConfig", Scope: access.Configure, Status: http.StatusOK,
 		Summary: "Read the configuration file again, and put it into force",

@@ -120,7 +120,8 @@ func (s *session) testConflicts(t *testing.T) {
 	if err := os.WriteFile(s.file, append(text, "  bank: {url: 'http://127.0.0.1:1', timeot: 1s}\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"/v1/config/reload", "/v1/config/reload?dry_run=true"} {
-		refused(422, "bad_config", "POST", path, "")
+	for _, request := range []string{"POST /v1/config/reload", "POST /v1/config/reload?dry_run=true", "GET /v1/config/diff"} {
+		method, path, _ := strings.Cut(request, " ")
+		refused(422, "bad_config", method, path, "")
 	}
 }
