@@ -459,6 +459,21 @@ type AuditRecord struct {
 	Via string `json:"via,omitempty,omitzero"`
 }
 
+// BatchResult A BatchResult is the result of one line of a batch of submissions: the call, or the problem.
+type BatchResult struct {
+	// Call A Call is a call as it is at one moment.
+	Call *Call `json:"call,omitempty"`
+
+	// Line The number of the submission's line, from 1.
+	Line int `json:"line"`
+
+	// Problem A Problem is the body of a refusal or an error: application/problem+json (RFC 9457) with members of its own.
+	Problem *Problem `json:"problem,omitempty"`
+
+	// Replayed The call was there before, under the same idempotency key or identity.
+	Replayed bool `json:"replayed,omitempty,omitzero"`
+}
+
 // Bulk Bulk is an action on all calls of a filter, at most 1,000.
 type Bulk struct {
 	// Action Cancel or ask. A decision is about one call, as a person has seen it.
@@ -1559,6 +1574,15 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/calls (the `SubmitCall` operationId).
 	SubmitCall(ctx context.Context, params *SubmitCallParams, body SubmitCallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// SubmitCallsWithBody Submit up to 1,000 calls
+	//
+	// The body has a Submission on each line, and 16 MiB at most; the answer has a BatchResult for each, in the same order. Each line is accepted or refused by itself, as POST /v1/calls does it, and kept before the answer. The lines are accepted together, and not one after the other: of two with one idempotency key, either may be the first. A body that is too large, or no NDJSON, is refused as a whole. A batch without an answer may have been accepted wholly or in part: with an idempotency key in each line it can be sent again.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/calls/batch (the `SubmitCalls` operationId).
+	SubmitCallsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ChangeCallsWithBody Cancel or ask about many calls
 	//
 	// At most 1,000 at a time, one after the other. dry_run only tells which.
@@ -1889,6 +1913,25 @@ func (c *Client) SubmitCallWithBody(ctx context.Context, params *SubmitCallParam
 // Corresponds with POST /v1/calls (the `SubmitCall` operationId).
 func (c *Client) SubmitCall(ctx context.Context, params *SubmitCallParams, body SubmitCallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewSubmitCallRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SubmitCallsWithBody Submit up to 1,000 calls
+//
+// The body has a Submission on each line, and 16 MiB at most; the answer has a BatchResult for each, in the same order. Each line is accepted or refused by itself, as POST /v1/calls does it, and kept before the answer. The lines are accepted together, and not one after the other: of two with one idempotency key, either may be the first. A body that is too large, or no NDJSON, is refused as a whole. A batch without an answer may have been accepted wholly or in part: with an idempotency key in each line it can be sent again.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/calls/batch (the `SubmitCalls` operationId).
+func (c *Client) SubmitCallsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSubmitCallsRequestWithBody(c.Server, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2995,6 +3038,35 @@ func NewSubmitCallRequestWithBody(server string, params *SubmitCallParams, conte
 		req.Header.Set("Idempotency-Key", headerParam0)
 
 	}
+
+	return req, nil
+}
+
+// NewSubmitCallsRequestWithBody constructs an http.Request for the SubmitCalls method, with any body, and a specified content type
+func NewSubmitCallsRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/calls/batch")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -4208,6 +4280,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/calls (the `SubmitCall` operationId).
 	SubmitCallWithResponse(ctx context.Context, params *SubmitCallParams, body SubmitCallJSONRequestBody, reqEditors ...RequestEditorFn) (*SubmitCallResponse, error)
 
+	// SubmitCallsWithBodyWithResponse Submit up to 1,000 calls
+	//
+	// The body has a Submission on each line, and 16 MiB at most; the answer has a BatchResult for each, in the same order. Each line is accepted or refused by itself, as POST /v1/calls does it, and kept before the answer. The lines are accepted together, and not one after the other: of two with one idempotency key, either may be the first. A body that is too large, or no NDJSON, is refused as a whole. A batch without an answer may have been accepted wholly or in part: with an idempotency key in each line it can be sent again.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/calls/batch (the `SubmitCalls` operationId).
+	SubmitCallsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubmitCallsResponse, error)
+
 	// ChangeCallsWithBodyWithResponse Cancel or ask about many calls
 	//
 	// At most 1,000 at a time, one after the other. dry_run only tells which.
@@ -4797,6 +4878,54 @@ func (r SubmitCallResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r SubmitCallResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SubmitCallsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r SubmitCallsResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r SubmitCallsResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r SubmitCallsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SubmitCallsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SubmitCallsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SubmitCallsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -6104,6 +6233,21 @@ func (c *ClientWithResponses) SubmitCallWithResponse(ctx context.Context, params
 	return ParseSubmitCallResponse(rsp)
 }
 
+// SubmitCallsWithBodyWithResponse Submit up to 1,000 calls
+//
+// The body has a Submission on each line, and 16 MiB at most; the answer has a BatchResult for each, in the same order. Each line is accepted or refused by itself, as POST /v1/calls does it, and kept before the answer. The lines are accepted together, and not one after the other: of two with one idempotency key, either may be the first. A body that is too large, or no NDJSON, is refused as a whole. A batch without an answer may have been accepted wholly or in part: with an idempotency key in each line it can be sent again.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/calls/batch (the `SubmitCalls` operationId).
+func (c *ClientWithResponses) SubmitCallsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubmitCallsResponse, error) {
+	rsp, err := c.SubmitCallsWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSubmitCallsResponse(rsp)
+}
+
 // ChangeCallsWithBodyWithResponse Cancel or ask about many calls
 //
 // At most 1,000 at a time, one after the other. dry_run only tells which.
@@ -6748,6 +6892,39 @@ func ParseSubmitCallResponse(rsp *http.Response) (*SubmitCallResponse, error) {
 		}
 		response.JSON202 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSubmitCallsResponse parses an HTTP response from a SubmitCallsWithResponse call
+func ParseSubmitCallsResponse(rsp *http.Response) (*SubmitCallsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SubmitCallsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
@@ -31,6 +32,13 @@ var (
 		c.ETA, c.WaitingFor = exampleAt(3), &api.WaitingFor{Limit: "app", Key: "2021", Until: exampleAt(1), Ahead: 40}
 		return c
 	}()
+	exampleBatch = []api.BatchResult{
+		{Line: 1, Call: &exampleWaiting, Replayed: true},
+		{Line: 2, Problem: &api.Problem{
+			Type: problemTypes + "bad_request", Title: "The request is malformed", Status: http.StatusBadRequest, Instance: "/v1/calls/batch", Reason: "bad_request",
+			Detail: "method is missing; give GET, POST or another one", Errors: []api.Fault{{Pointer: "/method", Detail: "method is missing; give GET, POST or another one"}},
+		}},
+	}
 	exampleDone = func() api.Call {
 		c := api.Call{CallFacts: exampleFacts, Attempts: []api.Attempt{exampleAttempt}}
 		c.State, c.FinishedAt = api.Done, exampleAt(4)

@@ -27,6 +27,11 @@ var callOperations = []Operation{
 		Summary: "Submit a call",
 		Doc:     "The call is kept before the answer. A repeat with the same idempotency key, in the member or in the header Idempotency-Key, is answered with the call that is there; the header Idempotent-Replayed says so.",
 	}, exampleSubmission, &exampleWaiting, submitCall),
+	lines(Operation{
+		Method: "POST", Path: "/v1/calls/batch", ID: "submitCalls", Scope: access.Submit, Status: http.StatusOK,
+		Summary: "Submit up to 1,000 calls",
+		Doc:     "The body has a Submission on each line, and 16 MiB at most; the answer has a BatchResult for each, in the same order. Each line is accepted or refused by itself, as POST /v1/calls does it, and kept before the answer. The lines are accepted together, and not one after the other: of two with one idempotency key, either may be the first. A body that is too large, or no NDJSON, is refused as a whole. A batch without an answer may have been accepted wholly or in part: with an idempotency key in each line it can be sent again.",
+	}, []api.Submission{exampleSubmission}, exampleBatch, submitCalls),
 	handles(Operation{
 		Method: "GET", Path: "/v1/calls", ID: "listCalls", Scope: access.ReadOwn, Status: http.StatusOK,
 		Summary: "List and find calls, the newest first",
