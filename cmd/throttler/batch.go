@@ -58,7 +58,7 @@ func submitBatch(cmd *cobra.Command, name string) error {
 		return err
 	}
 	if refused > 0 {
-		return coded(exitRefused, fmt.Errorf("%s of %d refused; see their reasons", counted(refused, "line"), len(results)))
+		return coded(exitRefused, fmt.Errorf("%d of %s refused; see their reasons", refused, counted(len(results), "line")))
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func TestSubmitBatch(t *testing.T) {
 	bad := line("1") + "\n" + line("3") + `{"upstream":"alipay"}`
 	out, errs, code = run(bad, "--batch", "-")
 	rows = strings.Split(out, "\n")
-	if code != exitRefused || !strings.Contains(errs, "1 line of 3 refused") || len(rows) != 5 || !strings.Contains(rows[1], "there already  "+id) || !strings.HasPrefix(rows[3], "4     refused ") || !strings.Contains(rows[3], "bad_request: method is missing") || strings.Contains(out+errs, "canary") {
+	if code != exitRefused || !strings.Contains(errs, "1 of 3 lines refused") || len(rows) != 5 || !strings.Contains(rows[1], "there already  "+id) || !strings.HasPrefix(rows[3], "4     refused ") || !strings.Contains(rows[3], "bad_request: method is missing") || strings.Contains(out+errs, "canary") {
 		t.Errorf("with a bad line: exit code %d: %s%s", code, out, errs)
 	}
 	for form, want := range map[string]string{"json": `{"line":1,"call":{"id":"` + id, "ndjson": `{"line":1,"call":{"id":"` + id, "yaml": "results:\n  - line: 1\n", "name": id + "\n"} {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -127,6 +128,9 @@ func inBounds[In any](a *Admin, op *Operation, do func(http.ResponseWriter, requ
 		}
 		body, release, err := readBody(w, r, limit, a.bodies.reserve)
 		if err != nil {
+			if op.Lines && asError(err).Reason == scheduler.TooLarge {
+				err = &scheduler.Error{Reason: scheduler.TooLarge, Detail: fmt.Sprintf("the body has more than %d bytes, the most of a batch; send it in parts", maxBatchBytes)}
+			}
 			writeProblem(w, r, err)
 			return
 		}

@@ -13,6 +13,7 @@ import (
 // that it waits for.
 var operations = []struct{ name, method, path, body string }{
 	{"submit", "POST", "/v1/calls", `{"upstream":"a","method":"POST","path":"/evil"}`},
+	{"batch", "POST", "/v1/calls/batch", `{"upstream":"a","method":"POST","path":"/evil"}`},
 	{"list", "GET", "/v1/calls", ""},
 	{"get", "GET", "/v1/calls/ID", ""},
 	{"response", "GET", "/v1/calls/ID/response", ""},
@@ -268,6 +269,42 @@ type question struct {
 	has                      string
 }
 
+// A batch is a body of POST /v1/calls/batch, the status of its answer and a text of it. None of its
+// lines is accepted.
+var batches = []struct {
+	name, body, media string
+	status            int
+	has               string
+}{
+	{"one JSON document", "[" + withPath("/evil") + "]", ndjson, 400, "no NDJSON"},
+	{"lines in a list", "[" + withPath("/evil") + ",\n" + withPath("/evil") + "]", ndjson, 400, "no NDJSON"},
+	{"media type of JSON", withPath("/evil"), "application/json", 415, ndjson},
+	{"media type of a form", withPath("/evil"), "text/plain", 415, ndjson},
+	{"media type that begins alike", withPath("/evil"), ndjson + "-not", 415, ndjson},
+	{"1,001 lines", strings.Repeat(withPath("/evil")+"\n", 1001), ndjson, 413, "1001 lines"},
+	{"a million empty lines", strings.Repeat("\n", 1_000_000), ndjson, 400, "empty"},
+	{"a million short lines", strings.Repeat("1\n", 1_000_000), ndjson, 413, "1000000 lines"},
+	{"beyond 16 MiB", withPath("/evil") + strings.Repeat(" ", 16<<20), ndjson, 413, "16777216 bytes"},
+	{"nothing", "", ndjson, 400, "empty"},
+	{"two objects on a line", "{}\n" + withPath("/evil") + withPath("/evil"), ndjson, 200, `{"line":2,"problem":`},
+	{"CR between lines", "{}\n" + withPath("/evil") + "\r" + withPath("/evil"), ndjson, 200, `{"line":2,"problem":`},
+	{"line separator of Unicode", "{}\n" + withPath("/evil") + "\u2028" + withPath("/evil"), ndjson, 200, `{"line":2,"problem":`},
+	{"byte order mark", "{}\n\ufeff" + withPath("/evil"), ndjson, 200, `{"line":2,"problem":`},
+	{"NUL behind a line", "{}\n" + withPath("/evil") + "\x00", ndjson, 200, `{"line":2,"problem":`},
+	{"line that breaks off", "{}\n" + withPath("/evil")[1:], ndjson, 200, `{"line":2,"problem":`},
+	{"100,000 brackets", "{}\n" + strings.Repeat("[", 100_000), ndjson, 200, `{"line":2,"problem":`},
+	{"unknown upstream", `{"upstream":"evil","method":"GET","path":"/evil"}`, ndjson, 200, `"reason":"not_found"`},
+	{"line break in a header", withHeader("X-A", "a\r\nX-B: b"), ndjson, 200, `"reason":"bad_request"`},
+	{"header Host", withHeader("Host", "evil.example"), ndjson, 200, `"/headers/Host"`},
+	{"path with dots", withPath("/../evil"), ndjson, 200, `"reason":"bad_request"`},
+	{"absolute form", withPath("http://evil.example/x"), ndjson, 200, `"reason":"bad_request"`},
+	{"callback to a URL", asCall(`"callback":"http://169.254.169.254/"`), ndjson, 200, `"reason":"bad_request"`},
+	{"body beyond max_body", asCall(`"body":"` + strings.Repeat("a", 70<<10) + `"`), ndjson, 200, `"reason":"too_large"`},
+	{"member of an answer", asCall(`"submitted_by":"root"`), ndjson, 200, `"/submitted_by"`},
+}
+
+const ndjson = "application/x-ndjson"
+
 const noCall = "01a00000-0000-7000-8000-000000000000"
 
 var questions = []question{
@@ -460,6 +497,22 @@ func TestAdmin(t *testing.T) {
 			p.check(t)
 		})
 	}
+	for _, tt := range batches {
+		f.attack("batch: "+tt.name, func(t *testing.T) {
+			r := ask(t, "POST", s.admin, "/v1/calls/batch", tt.body, "Content-Type: "+tt.media)
+			if r.status != tt.status || !strings.Contains(r.body, tt.has) || strings.Contains(r.body, `"call":{`) || len(r.body) > 200<<10 {
+				t.Errorf("%d %.300s, want %d with %q", r.status, r.body, tt.status, tt.has)
+			}
+			unharmed(t)
+		})
+	}
+	f.attack("batch: one key for all lines", func(t *testing.T) {
+		r := ask(t, "POST", s.admin, "/v1/calls/batch", withPath("/evil"), "Content-Type: "+ndjson, "Idempotency-Key: k")
+		if r.status != 400 || !strings.Contains(r.body, "idempotency_key") {
+			t.Errorf("%+v", r)
+		}
+		unharmed(t)
+	})
 	resume(t, s, "b")
 	for _, tt := range questions {
 		f.attack("question: "+tt.name, func(t *testing.T) {
