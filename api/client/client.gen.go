@@ -311,6 +311,117 @@ func (e ListEventsParamsKind) Valid() bool {
 	}
 }
 
+// Defines values for ListRefusalsParamsReason.
+const (
+	ListRefusalsParamsReasonBadAnswer            ListRefusalsParamsReason = "bad_answer"
+	ListRefusalsParamsReasonBadConfig            ListRefusalsParamsReason = "bad_config"
+	ListRefusalsParamsReasonBadKey               ListRefusalsParamsReason = "bad_key"
+	ListRefusalsParamsReasonBadRequest           ListRefusalsParamsReason = "bad_request"
+	ListRefusalsParamsReasonBodyTimeout          ListRefusalsParamsReason = "body_timeout"
+	ListRefusalsParamsReasonChangedSince         ListRefusalsParamsReason = "changed_since"
+	ListRefusalsParamsReasonCostTooHigh          ListRefusalsParamsReason = "cost_too_high"
+	ListRefusalsParamsReasonDiskFull             ListRefusalsParamsReason = "disk_full"
+	ListRefusalsParamsReasonForbidden            ListRefusalsParamsReason = "forbidden"
+	ListRefusalsParamsReasonFull                 ListRefusalsParamsReason = "full"
+	ListRefusalsParamsReasonGone                 ListRefusalsParamsReason = "gone"
+	ListRefusalsParamsReasonKeyReused            ListRefusalsParamsReason = "key_reused"
+	ListRefusalsParamsReasonMayExecuteTwice      ListRefusalsParamsReason = "may_execute_twice"
+	ListRefusalsParamsReasonMethodNotAllowed     ListRefusalsParamsReason = "method_not_allowed"
+	ListRefusalsParamsReasonMisdirected          ListRefusalsParamsReason = "misdirected"
+	ListRefusalsParamsReasonNoAnswer             ListRefusalsParamsReason = "no_answer"
+	ListRefusalsParamsReasonNoMerchant           ListRefusalsParamsReason = "no_merchant"
+	ListRefusalsParamsReasonNotFound             ListRefusalsParamsReason = "not_found"
+	ListRefusalsParamsReasonNotPermitted         ListRefusalsParamsReason = "not_permitted"
+	ListRefusalsParamsReasonNotSent              ListRefusalsParamsReason = "not_sent"
+	ListRefusalsParamsReasonPastDeadline         ListRefusalsParamsReason = "past_deadline"
+	ListRefusalsParamsReasonPaused               ListRefusalsParamsReason = "paused"
+	ListRefusalsParamsReasonRefused              ListRefusalsParamsReason = "refused"
+	ListRefusalsParamsReasonSignerDown           ListRefusalsParamsReason = "signer_down"
+	ListRefusalsParamsReasonStopping             ListRefusalsParamsReason = "stopping"
+	ListRefusalsParamsReasonStoreFailed          ListRefusalsParamsReason = "store_failed"
+	ListRefusalsParamsReasonTooLarge             ListRefusalsParamsReason = "too_large"
+	ListRefusalsParamsReasonTooManyWrongTokens   ListRefusalsParamsReason = "too_many_wrong_tokens"
+	ListRefusalsParamsReasonUnauthenticated      ListRefusalsParamsReason = "unauthenticated"
+	ListRefusalsParamsReasonUnauthorized         ListRefusalsParamsReason = "unauthorized"
+	ListRefusalsParamsReasonUnreachable          ListRefusalsParamsReason = "unreachable"
+	ListRefusalsParamsReasonUnsupportedMediaType ListRefusalsParamsReason = "unsupported_media_type"
+	ListRefusalsParamsReasonWrongState           ListRefusalsParamsReason = "wrong_state"
+)
+
+// Valid indicates whether the value is a known member of the ListRefusalsParamsReason enum.
+func (e ListRefusalsParamsReason) Valid() bool {
+	switch e {
+	case ListRefusalsParamsReasonBadAnswer:
+		return true
+	case ListRefusalsParamsReasonBadConfig:
+		return true
+	case ListRefusalsParamsReasonBadKey:
+		return true
+	case ListRefusalsParamsReasonBadRequest:
+		return true
+	case ListRefusalsParamsReasonBodyTimeout:
+		return true
+	case ListRefusalsParamsReasonChangedSince:
+		return true
+	case ListRefusalsParamsReasonCostTooHigh:
+		return true
+	case ListRefusalsParamsReasonDiskFull:
+		return true
+	case ListRefusalsParamsReasonForbidden:
+		return true
+	case ListRefusalsParamsReasonFull:
+		return true
+	case ListRefusalsParamsReasonGone:
+		return true
+	case ListRefusalsParamsReasonKeyReused:
+		return true
+	case ListRefusalsParamsReasonMayExecuteTwice:
+		return true
+	case ListRefusalsParamsReasonMethodNotAllowed:
+		return true
+	case ListRefusalsParamsReasonMisdirected:
+		return true
+	case ListRefusalsParamsReasonNoAnswer:
+		return true
+	case ListRefusalsParamsReasonNoMerchant:
+		return true
+	case ListRefusalsParamsReasonNotFound:
+		return true
+	case ListRefusalsParamsReasonNotPermitted:
+		return true
+	case ListRefusalsParamsReasonNotSent:
+		return true
+	case ListRefusalsParamsReasonPastDeadline:
+		return true
+	case ListRefusalsParamsReasonPaused:
+		return true
+	case ListRefusalsParamsReasonRefused:
+		return true
+	case ListRefusalsParamsReasonSignerDown:
+		return true
+	case ListRefusalsParamsReasonStopping:
+		return true
+	case ListRefusalsParamsReasonStoreFailed:
+		return true
+	case ListRefusalsParamsReasonTooLarge:
+		return true
+	case ListRefusalsParamsReasonTooManyWrongTokens:
+		return true
+	case ListRefusalsParamsReasonUnauthenticated:
+		return true
+	case ListRefusalsParamsReasonUnauthorized:
+		return true
+	case ListRefusalsParamsReasonUnreachable:
+		return true
+	case ListRefusalsParamsReasonUnsupportedMediaType:
+		return true
+	case ListRefusalsParamsReasonWrongState:
+		return true
+	default:
+		return false
+	}
+}
+
 // Ask An Ask asks the platform about a call of unknown outcome.
 type Ask struct {
 	Reason string `json:"reason,omitempty,omitzero"`
@@ -382,6 +493,21 @@ type AuditRecord struct {
 
 	// Via The way in, with the address.
 	Via string `json:"via,omitempty,omitzero"`
+}
+
+// BatchResult A BatchResult is the result of one line of a batch of submissions: the call, or the problem.
+type BatchResult struct {
+	// Call A Call is a call as it is at one moment.
+	Call *Call `json:"call,omitempty"`
+
+	// Line The number of the submission's line, from 1.
+	Line int `json:"line"`
+
+	// Problem A Problem is the body of a refusal or an error: application/problem+json (RFC 9457) with members of its own.
+	Problem *Problem `json:"problem,omitempty"`
+
+	// Replayed The call was there before, under the same idempotency key or identity.
+	Replayed bool `json:"replayed,omitempty,omitzero"`
 }
 
 // Bulk Bulk is an action on all calls of a filter, at most 1,000.
@@ -909,6 +1035,30 @@ type Queries struct {
 	NextAt time.Time `json:"next_at,omitempty,omitzero"`
 }
 
+// Refusals Refusals is one page of the last calls that were refused, the newest first.
+type Refusals struct {
+	// Next The cursor of the next page; none: this is the last one. It is opaque, and good for the same filter only.
+	Next     string        `json:"next,omitempty,omitzero"`
+	Refusals []RefusedCall `json:"refusals"`
+}
+
+// RefusedCall A RefusedCall is a call that Throttler has refused: nothing of it was sent.
+type RefusedCall struct {
+	At time.Time `json:"at"`
+
+	// Detail At most 500 bytes of that of the answer.
+	Detail string `json:"detail"`
+
+	// Id The one in Throttler-Call of the answer.
+	Id string `json:"id"`
+
+	// Reason For programs; /problems/REASON explains it.
+	Reason string `json:"reason"`
+
+	// Upstream Absent if the request named none of the configuration.
+	Upstream string `json:"upstream,omitempty,omitzero"`
+}
+
 // Reload A Reload is the result of a reload of the configuration.
 type Reload struct {
 	Changes []Change `json:"changes"`
@@ -1310,6 +1460,24 @@ type EndPauseParams struct {
 	Reason *string `form:"reason,omitempty" json:"reason,omitempty"`
 }
 
+// ListRefusalsParams defines parameters for ListRefusals.
+type ListRefusalsParams struct {
+	// Upstream Only of this upstream.
+	Upstream *string `form:"upstream,omitempty" json:"upstream,omitempty"`
+
+	// Reason Only refusals for this reason.
+	Reason *ListRefusalsParamsReason `form:"reason,omitempty" json:"reason,omitempty"`
+
+	// PageSize The most refusals of a page.
+	PageSize *int `form:"page_size,omitempty" json:"page_size,omitempty"`
+
+	// Cursor Next of the page before, of the same filter.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ListRefusalsParamsReason defines parameters for ListRefusals.
+type ListRefusalsParamsReason string
+
 // GetUpstreamParams defines parameters for GetUpstream.
 type GetUpstreamParams struct {
 	// IfNoneMatch The ETag of an earlier answer: 304 if nothing has changed.
@@ -1472,6 +1640,15 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/calls (the `SubmitCall` operationId).
 	SubmitCall(ctx context.Context, params *SubmitCallParams, body SubmitCallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// SubmitCallsWithBody Submit up to 1,000 calls
+	//
+	// The body has a Submission on each line, and 16 MiB at most; the answer has a BatchResult for each, in the same order. Each line is accepted or refused by itself, as POST /v1/calls does it, and kept before the answer. The lines are accepted together, and not one after the other: of two with one idempotency key, either may be the first. A body that is too large, or no NDJSON, is refused as a whole. A batch without an answer may have been accepted wholly or in part: with an idempotency key in each line it can be sent again.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/calls/batch (the `SubmitCalls` operationId).
+	SubmitCallsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ChangeCallsWithBody Cancel or ask about many calls
 	//
 	// At most 1,000 at a time, one after the other. dry_run only tells which.
@@ -1600,6 +1777,13 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/config (the `GetConfig` operationId).
 	GetConfig(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// DiffConfig Compare the configuration file with the configuration in force
+	//
+	// As a reload with dry_run, for callers that may not reload: the changes that it would make, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
+	//
+	// Corresponds with GET /v1/config/diff (the `DiffConfig` operationId).
+	DiffConfig(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ReloadConfig Read the configuration file again, and put it into force
 	//
 	// As a whole or, with a fault in it, not at all. The API never takes a configuration over the network.
@@ -1656,6 +1840,13 @@ type ClientInterface interface {
 	//
 	// Corresponds with DELETE /v1/pauses/{id} (the `EndPause` operationId).
 	EndPause(ctx context.Context, id string, params *EndPauseParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListRefusals List the calls that were refused, the newest first
+	//
+	// The last 10,000 since the process began, of data listeners and of the admin API. Nothing of them was sent.
+	//
+	// Corresponds with GET /v1/refusals (the `ListRefusals` operationId).
+	ListRefusals(ctx context.Context, params *ListRefusalsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListUpstreams Show all upstreams
 	//
@@ -1795,6 +1986,25 @@ func (c *Client) SubmitCallWithBody(ctx context.Context, params *SubmitCallParam
 // Corresponds with POST /v1/calls (the `SubmitCall` operationId).
 func (c *Client) SubmitCall(ctx context.Context, params *SubmitCallParams, body SubmitCallJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewSubmitCallRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SubmitCallsWithBody Submit up to 1,000 calls
+//
+// The body has a Submission on each line, and 16 MiB at most; the answer has a BatchResult for each, in the same order. Each line is accepted or refused by itself, as POST /v1/calls does it, and kept before the answer. The lines are accepted together, and not one after the other: of two with one idempotency key, either may be the first. A body that is too large, or no NDJSON, is refused as a whole. A batch without an answer may have been accepted wholly or in part: with an idempotency key in each line it can be sent again.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/calls/batch (the `SubmitCalls` operationId).
+func (c *Client) SubmitCallsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSubmitCallsRequestWithBody(c.Server, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2093,6 +2303,23 @@ func (c *Client) GetConfig(ctx context.Context, reqEditors ...RequestEditorFn) (
 	return c.Client.Do(req)
 }
 
+// DiffConfig Compare the configuration file with the configuration in force
+//
+// As a reload with dry_run, for callers that may not reload: the changes that it would make, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
+//
+// Corresponds with GET /v1/config/diff (the `DiffConfig` operationId).
+func (c *Client) DiffConfig(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDiffConfigRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ReloadConfig Read the configuration file again, and put it into force
 //
 // As a whole or, with a fault in it, not at all. The API never takes a configuration over the network.
@@ -2230,6 +2457,23 @@ func (c *Client) AddPause(ctx context.Context, body AddPauseJSONRequestBody, req
 // Corresponds with DELETE /v1/pauses/{id} (the `EndPause` operationId).
 func (c *Client) EndPause(ctx context.Context, id string, params *EndPauseParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewEndPauseRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListRefusals List the calls that were refused, the newest first
+//
+// The last 10,000 since the process began, of data listeners and of the admin API. Nothing of them was sent.
+//
+// Corresponds with GET /v1/refusals (the `ListRefusals` operationId).
+func (c *Client) ListRefusals(ctx context.Context, params *ListRefusalsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListRefusalsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -2888,6 +3132,35 @@ func NewSubmitCallRequestWithBody(server string, params *SubmitCallParams, conte
 	return req, nil
 }
 
+// NewSubmitCallsRequestWithBody constructs an http.Request for the SubmitCalls method, with any body, and a specified content type
+func NewSubmitCallsRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/calls/batch")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewChangeCallsRequest calls the generic ChangeCalls builder with application/json body
 func NewChangeCallsRequest(server string, body ChangeCallsJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -3337,6 +3610,33 @@ func NewGetConfigRequest(server string) (*http.Request, error) {
 	}
 
 	operationPath := fmt.Sprintf("/v1/config")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDiffConfigRequest constructs an http.Request for the DiffConfig method
+func NewDiffConfigRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/config/diff")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -3858,6 +4158,96 @@ func NewEndPauseRequest(server string, id string, params *EndPauseParams) (*http
 	return req, nil
 }
 
+// NewListRefusalsRequest constructs an http.Request for the ListRefusals method
+func NewListRefusalsRequest(server string, params *ListRefusalsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/refusals")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Upstream != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "upstream", *params.Upstream, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Reason != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", *params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page_size", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListUpstreamsRequest constructs an http.Request for the ListUpstreams method
 func NewListUpstreamsRequest(server string) (*http.Request, error) {
 	var err error
@@ -4094,6 +4484,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/calls (the `SubmitCall` operationId).
 	SubmitCallWithResponse(ctx context.Context, params *SubmitCallParams, body SubmitCallJSONRequestBody, reqEditors ...RequestEditorFn) (*SubmitCallResponse, error)
 
+	// SubmitCallsWithBodyWithResponse Submit up to 1,000 calls
+	//
+	// The body has a Submission on each line, and 16 MiB at most; the answer has a BatchResult for each, in the same order. Each line is accepted or refused by itself, as POST /v1/calls does it, and kept before the answer. The lines are accepted together, and not one after the other: of two with one idempotency key, either may be the first. A body that is too large, or no NDJSON, is refused as a whole. A batch without an answer may have been accepted wholly or in part: with an idempotency key in each line it can be sent again.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/calls/batch (the `SubmitCalls` operationId).
+	SubmitCallsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubmitCallsResponse, error)
+
 	// ChangeCallsWithBodyWithResponse Cancel or ask about many calls
 	//
 	// At most 1,000 at a time, one after the other. dry_run only tells which.
@@ -4230,6 +4629,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/config (the `GetConfig` operationId).
 	GetConfigWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetConfigResponse, error)
 
+	// DiffConfigWithResponse Compare the configuration file with the configuration in force
+	//
+	// As a reload with dry_run, for callers that may not reload: the changes that it would make, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/config/diff (the `DiffConfig` operationId).
+	DiffConfigWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DiffConfigResponse, error)
+
 	// ReloadConfigWithResponse Read the configuration file again, and put it into force
 	//
 	// As a whole or, with a fault in it, not at all. The API never takes a configuration over the network.
@@ -4300,6 +4708,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with DELETE /v1/pauses/{id} (the `EndPause` operationId).
 	EndPauseWithResponse(ctx context.Context, id string, params *EndPauseParams, reqEditors ...RequestEditorFn) (*EndPauseResponse, error)
+
+	// ListRefusalsWithResponse List the calls that were refused, the newest first
+	//
+	// The last 10,000 since the process began, of data listeners and of the admin API. Nothing of them was sent.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/refusals (the `ListRefusals` operationId).
+	ListRefusalsWithResponse(ctx context.Context, params *ListRefusalsParams, reqEditors ...RequestEditorFn) (*ListRefusalsResponse, error)
 
 	// ListUpstreamsWithResponse Show all upstreams
 	//
@@ -4674,6 +5091,54 @@ func (r SubmitCallResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r SubmitCallResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SubmitCallsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r SubmitCallsResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r SubmitCallsResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r SubmitCallsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SubmitCallsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SubmitCallsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SubmitCallsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5216,6 +5681,61 @@ func (r GetConfigResponse) ContentType() string {
 	return ""
 }
 
+type DiffConfigResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Reload
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DiffConfigResponse) GetJSON200() *Reload {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r DiffConfigResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r DiffConfigResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r DiffConfigResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DiffConfigResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DiffConfigResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DiffConfigResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ReloadConfigResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -5649,6 +6169,61 @@ func (r EndPauseResponse) ContentType() string {
 	return ""
 }
 
+type ListRefusalsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Refusals
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListRefusalsResponse) GetJSON200() *Refusals {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ListRefusalsResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ListRefusalsResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r ListRefusalsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListRefusalsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListRefusalsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListRefusalsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListUpstreamsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -5926,6 +6501,21 @@ func (c *ClientWithResponses) SubmitCallWithResponse(ctx context.Context, params
 	return ParseSubmitCallResponse(rsp)
 }
 
+// SubmitCallsWithBodyWithResponse Submit up to 1,000 calls
+//
+// The body has a Submission on each line, and 16 MiB at most; the answer has a BatchResult for each, in the same order. Each line is accepted or refused by itself, as POST /v1/calls does it, and kept before the answer. The lines are accepted together, and not one after the other: of two with one idempotency key, either may be the first. A body that is too large, or no NDJSON, is refused as a whole. A batch without an answer may have been accepted wholly or in part: with an idempotency key in each line it can be sent again.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/calls/batch (the `SubmitCalls` operationId).
+func (c *ClientWithResponses) SubmitCallsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubmitCallsResponse, error) {
+	rsp, err := c.SubmitCallsWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSubmitCallsResponse(rsp)
+}
+
 // ChangeCallsWithBodyWithResponse Cancel or ask about many calls
 //
 // At most 1,000 at a time, one after the other. dry_run only tells which.
@@ -6158,6 +6748,21 @@ func (c *ClientWithResponses) GetConfigWithResponse(ctx context.Context, reqEdit
 	return ParseGetConfigResponse(rsp)
 }
 
+// DiffConfigWithResponse Compare the configuration file with the configuration in force
+//
+// As a reload with dry_run, for callers that may not reload: the changes that it would make, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/config/diff (the `DiffConfig` operationId).
+func (c *ClientWithResponses) DiffConfigWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DiffConfigResponse, error) {
+	rsp, err := c.DiffConfig(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDiffConfigResponse(rsp)
+}
+
 // ReloadConfigWithResponse Read the configuration file again, and put it into force
 //
 // As a whole or, with a fault in it, not at all. The API never takes a configuration over the network.
@@ -6281,6 +6886,21 @@ func (c *ClientWithResponses) EndPauseWithResponse(ctx context.Context, id strin
 		return nil, err
 	}
 	return ParseEndPauseResponse(rsp)
+}
+
+// ListRefusalsWithResponse List the calls that were refused, the newest first
+//
+// The last 10,000 since the process began, of data listeners and of the admin API. Nothing of them was sent.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/refusals (the `ListRefusals` operationId).
+func (c *ClientWithResponses) ListRefusalsWithResponse(ctx context.Context, params *ListRefusalsParams, reqEditors ...RequestEditorFn) (*ListRefusalsResponse, error) {
+	rsp, err := c.ListRefusals(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListRefusalsResponse(rsp)
 }
 
 // ListUpstreamsWithResponse Show all upstreams
@@ -6555,6 +7175,39 @@ func ParseSubmitCallResponse(rsp *http.Response) (*SubmitCallResponse, error) {
 		}
 		response.JSON202 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSubmitCallsResponse parses an HTTP response from a SubmitCallsWithResponse call
+func ParseSubmitCallsResponse(rsp *http.Response) (*SubmitCallsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SubmitCallsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -6963,6 +7616,46 @@ func ParseGetConfigResponse(rsp *http.Response) (*GetConfigResponse, error) {
 	return response, nil
 }
 
+// ParseDiffConfigResponse parses an HTTP response from a DiffConfigWithResponse call
+func ParseDiffConfigResponse(rsp *http.Response) (*DiffConfigResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DiffConfigResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Reload
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseReloadConfigResponse parses an HTTP response from a ReloadConfigWithResponse call
 func ParseReloadConfigResponse(rsp *http.Response) (*ReloadConfigResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -7252,6 +7945,46 @@ func ParseEndPauseResponse(rsp *http.Response) (*EndPauseResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Pause
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListRefusalsResponse parses an HTTP response from a ListRefusalsWithResponse call
+func ParseListRefusalsResponse(rsp *http.Response) (*ListRefusalsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListRefusalsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Refusals
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

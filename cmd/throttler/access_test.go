@@ -88,6 +88,7 @@ const noCall = "01a20ef8-aabd-7e58-bd65-c25cf01451d2"
 // accessRows has each operation.
 var accessRows = map[string]accessRow{
 	"POST /v1/calls":                          {"soa", `{"upstream":"alipay","method":"POST","path":"/x"}`},
+	"POST /v1/calls/batch":                    {"soa", `{"upstream":"alipay","method":"POST","path":"/x"}`},
 	"GET /v1/calls":                           {"vsoa", ""},
 	"GET /v1/calls/{id}":                      {"vsoa", ""},
 	"GET /v1/calls/{id}/response":             {"soa", ""},
@@ -98,6 +99,7 @@ var accessRows = map[string]accessRow{
 	"POST /v1/calls/{id}/ask":                 {"oa", ""},
 	"PATCH /v1/calls/{id}":                    {"oa", `{"priority":1}`},
 	"POST /v1/calls/bulk":                     {"oa", `{"action":"cancel","filter":{"calls":["` + noCall + `"]}}`},
+	"GET /v1/refusals":                        {"voa", ""},
 	"GET /v1/events":                          {"voa", ""},
 	"GET /v1/events/latest":                   {"voa", ""},
 	"GET /v1/pauses":                          {"voa", ""},
@@ -108,6 +110,7 @@ var accessRows = map[string]accessRow{
 	"GET /v1/upstreams/{name}/limits/{limit}": {"voa", ""},
 	"GET /v1/limits":                          {"voa", ""},
 	"GET /v1/config":                          {"voa", ""},
+	"GET /v1/config/diff":                     {"voa", ""},
 	"POST /v1/config/reload":                  {"a", ""},
 	"GET /v1/audit":                           {"a", ""},
 	"GET /v1/info":                            {"voa", ""},
@@ -115,6 +118,14 @@ var accessRows = map[string]accessRow{
 	"GET /healthz":                            {"all", ""},
 	"GET /readyz":                             {"all", ""},
 	"GET /problems/{reason}":                  {"all", ""},
+}
+
+// mediaOf returns the header line of the body of an operation.
+func mediaOf(path string) string {
+	if path == "/v1/calls/batch" {
+		return "Content-Type: application/x-ndjson"
+	}
+	return "Content-Type: application/json"
 }
 
 // TestEachOperationHasARow: a new operation needs a row above, with its roles.
@@ -170,7 +181,7 @@ func checkRows(t *testing.T, way string, c adminCaller, role access.Role) {
 		row := accessRows[op]
 		method, path, _ := strings.Cut(op, " ")
 		path = strings.NewReplacer("{id}", noCall, "{name}", "alipay", "{limit}", "app", "{reason}", "full").Replace(path)
-		status, body := c.ask(t, method, path, row.body)
+		status, body := c.ask(t, method, path, row.body, mediaOf(path))
 		table += fmt.Sprintf("\n%d %s", status, op)
 		if strings.Contains(body, "canary") {
 			t.Errorf("%s, %s by %q: the answer shows a token: %s", way, op, role, body)

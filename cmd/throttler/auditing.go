@@ -72,6 +72,11 @@ func cutText(text string) string {
 	if r := []rune(text); len(r) > most {
 		text = string(r[:most-1]) + "…"
 	}
+	return shown(text)
+}
+
+// shown writes a text of a person or of an error for a terminal.
+func shown(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsGraphic(r) {
 			return r
@@ -88,8 +93,14 @@ func newReload() *cobra.Command {
 file everything stays as it is, and the exit code is 7. --dry-run only compares.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dry, _ := cmd.Flags().GetBool("dry-run")
-			_, err := compared(cmd, dry)
+			query := url.Values{}
+			if dry, _ := cmd.Flags().GetBool("dry-run"); dry {
+				query.Set("dry_run", "true")
+			}
+			body, err := callAPI(cmd, http.MethodPost, "/v1/config/reload", query, nil)
+			if err == nil {
+				_, err = printChanges(cmd, body)
+			}
 			return err
 		},
 	}
@@ -107,8 +118,12 @@ func newConfigDiff() *cobra.Command {
 force. The exit code is 1 if they differ, and 7 if the file has faults.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			changed, err := compared(cmd, true)
-			if err == nil && changed {
+			body, err := callAPI(cmd, http.MethodGet, "/v1/config/diff", nil, nil)
+			if err != nil {
+				return err
+			}
+			changes, err := printChanges(cmd, body)
+			if err == nil && len(changes) > 0 {
 				err = &codedError{errSilent, exitFailed}
 			}
 			return err
@@ -119,25 +134,17 @@ force. The exit code is 1 if they differ, and 7 if the file has faults.`,
 	return cmd
 }
 
-// compared reloads the configuration, or only compares it, and writes the changes.
-func compared(cmd *cobra.Command, dry bool) (changed bool, err error) {
-	query := url.Values{}
-	if dry {
-		query.Set("dry_run", "true")
-	}
-	body, err := callAPI(cmd, http.MethodPost, "/v1/config/reload", query, nil)
+// printChanges writes the changes of an answer, and returns them.
+func printChanges(cmd *cobra.Command, body []byte) ([]client.Change, error) {
+	r, err := decode[client.Reload](body)
 	if err != nil {
-		return false, err
-	}
-	changes, err := decode[client.Reload](body)
-	if err != nil {
-		return false, err
+		return nil, err
 	}
 	var names []string
-	for _, c := range changes.Changes {
+	for _, c := range r.Changes {
 		names = append(names, c.Path)
 	}
-	return len(changes.Changes) > 0, printout{body: body, items: "changes", names: names, table: func(w io.Writer) error { return writeChanges(w, changes) }}.print(cmd)
+	return r.Changes, printout{body: body, items: "changes", names: names, table: func(w io.Writer) error { return writeChanges(w, r) }}.print(cmd)
 }
 
 func writeChanges(w io.Writer, r *client.Reload) error {

@@ -19,7 +19,7 @@ import (
 func newCalls() *cobra.Command {
 	cmd := &cobra.Command{Use: "calls", Short: "Show the calls of a running sidecar, why they wait, and decide about them"}
 	addrFlag(cmd)
-	return group(cmd, newCallsGet(), newCallsList(), newCallsWatch(), newCallsSubmit(), newCallsCancel(), newCallsEdit(), newCallsAsk(), newCallsResolve(), newCallsRetry())
+	return group(cmd, newCallsGet(), newCallsList(), newCallsRefused(), newCallsWatch(), newCallsSubmit(), newCallsCancel(), newCallsEdit(), newCallsAsk(), newCallsResolve(), newCallsRetry())
 }
 
 func newCallsGet() *cobra.Command {

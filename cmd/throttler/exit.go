@@ -13,7 +13,7 @@ const (
 	exitFailed      = 1   // another failure; a difference, a failed case, a condition that holds
 	exitUsage       = 2   // the command line is wrong
 	exitNotFound    = 3   // there is no such call, upstream or limit
-	exitRefused     = 4   // the state of the call, or a guard, refuses it
+	exitRefused     = 4   // the state of the call, or a guard, refuses it, or a part of a batch
 	exitUnreachable = 5   // no sidecar answers
 	exitForbidden   = 6   // the caller may not
 	exitConfig      = 7   // the configuration has faults

@@ -12,15 +12,23 @@ import (
 
 func newCallsSubmit() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "submit UPSTREAM TARGET",
-		Short: "Submit a call, which is kept and sent when its limits have room for it",
+		Use:   "submit UPSTREAM TARGET | --batch FILE",
+		Short: "Submit a call, or many, which are kept and sent when their limits have room for them",
 		Long: `Submit a call, which is kept and sent when its limits have room for it. The flags -X, -H
 and -d are those of throttler try, which shows beforehand what the call would take.
 
-With --idempotency-key a second submission is the same call.`,
-		Example: `  throttler calls submit alipay '/gateway.do?method=alipay.trade.refund&app_id=2021' -d @refund.txt --idempotency-key R-88123`,
-		Args:    exactly("UPSTREAM", "TARGET"), ValidArgsFunction: completeFirst(completeUpstreams),
+With --idempotency-key a second submission is the same call.
+
+With --batch each line of a file, or of standard input (-), is a call in JSON, as the body of
+POST /v1/calls: at most 1,000 lines and 16 MiB. Each is accepted or refused by itself, and has
+a line in the output. The exit code is 4 if any was refused.`,
+		Example: `  throttler calls submit alipay '/gateway.do?method=alipay.trade.refund&app_id=2021' -d @refund.txt --idempotency-key R-88123
+  throttler calls submit --batch refunds.ndjson`,
+		Args: submitArgs, ValidArgsFunction: completeFirst(completeUpstreams),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if name, _ := cmd.Flags().GetString("batch"); cmd.Flags().Changed("batch") {
+				return submitBatch(cmd, name)
+			}
 			in, err := submission(cmd, args[0], args[1])
 			if err != nil {
 				return err
@@ -42,6 +50,7 @@ With --idempotency-key a second submission is the same call.`,
 	cmd.Flags().String("deadline", "", "latest `instant` (RFC 3339) at which it is sent")
 	cmd.Flags().String("idempotency-key", "", "`key` of repeats")
 	cmd.Flags().String("callback", "", "`name` of the callback that is told of its end")
+	cmd.Flags().String("batch", "", "`file` with a call in JSON on each line; - reads standard input")
 	outputFlag(cmd)
 	return cmd
 }

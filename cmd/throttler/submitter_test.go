@@ -46,11 +46,16 @@ func TestSubmitter(t *testing.T) {
 	if status, body := app.ask(t, "POST", "/v1/calls", `{"upstream":"alipay","method":"POST","target":"/pay"}`, "Idempotency-Key: other"); status != 422 || strings.Contains(body, other.ID) {
 		t.Errorf("the key of another caller: %d %s", status, body)
 	}
+	lines := `{"upstream":"alipay","method":"POST","target":"/pay","idempotency_key":"other"}` + "\n" + `{"upstream":"alipay","method":"POST","target":"/pay","idempotency_key":"own"}`
+	status, body = app.ask(t, "POST", "/v1/calls/batch", lines, mediaOf("/v1/calls/batch"))
+	if status != 200 || !strings.Contains(body, `"reason":"key_reused"`) || !strings.Contains(body, own.ID) || !strings.Contains(body, `"replayed":true`) || strings.Contains(body, other.ID) || strings.Contains(body, "t-operator") {
+		t.Errorf("a batch with the key of another caller, and its own: %d %s", status, body)
+	}
 	for op, row := range accessRows {
 		method, path, _ := strings.Cut(op, " ")
 		want := 403
 		switch {
-		case row.roles == "all", path == "/v1/calls":
+		case row.roles == "all", path == "/v1/calls", path == "/v1/calls/batch":
 			continue
 		case strings.Contains(row.roles, "s"):
 			want = 404 // of a call that is another caller's

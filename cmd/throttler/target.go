@@ -49,15 +49,18 @@ func newClient(cmd *cobra.Command) (*client.Client, error) {
 	return c.ClientInterface.(*client.Client), nil
 }
 
-// request returns a request with a body in JSON, if there is one.
+// request returns a request with a body in JSON, or a batch, if there is one.
 func request(ctx context.Context, c *client.Client, method, path string, query url.Values, in any) (*http.Request, error) {
-	var body io.Reader
+	var (
+		body io.Reader
+		kind string
+	)
 	if in != nil {
-		text, err := json.Marshal(in)
+		text, media, err := jsonBody(in)
 		if err != nil {
 			return nil, err
 		}
-		body = bytes.NewReader(text)
+		body, kind = bytes.NewReader(text), media
 	}
 	u := strings.TrimSuffix(c.Server, "/") + path
 	if len(query) > 0 {
@@ -65,7 +68,7 @@ func request(ctx context.Context, c *client.Client, method, path string, query u
 	}
 	req, err := http.NewRequestWithContext(ctx, method, u, body)
 	if err == nil && in != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", kind)
 	}
 	return req, err
 }

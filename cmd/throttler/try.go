@@ -23,7 +23,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// maxTried bounds a file that -d names, in bytes.
+// maxTried bounds a file that -d or --batch names, in bytes.
 const maxTried = 64 << 20
 
 func newTry() *cobra.Command {
@@ -134,11 +134,16 @@ func dataOf(cmd *cobra.Command, data string) ([]byte, error) {
 	if !isFile {
 		return []byte(data), nil
 	}
+	return readFile(cmd, "-d", name)
+}
+
+// readFile reads the file that a flag names; - is standard input.
+func readFile(cmd *cobra.Command, flag, name string) ([]byte, error) {
 	in := cmd.InOrStdin()
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, fmt.Errorf("-d: %w", err)
+			return nil, fmt.Errorf("%s: %w", flag, err)
 		}
 		defer f.Close()
 		in = f
@@ -146,9 +151,9 @@ func dataOf(cmd *cobra.Command, data string) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(in, maxTried+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("-d: %w", err)
+		return nil, fmt.Errorf("%s: %w", flag, err)
 	case len(body) > maxTried:
-		return nil, fmt.Errorf("-d: %s has more than %d bytes", data, maxTried)
+		return nil, fmt.Errorf("%s: %s has more than %d bytes", flag, name, maxTried)
 	}
 	return body, nil
 }

@@ -47,6 +47,9 @@ var golden = []struct {
 		Upstream: "pay", Method: "POST", Target: "/refunds?a=1", Path: "/refunds?a=1", Headers: Headers{"X-A": {"1", "2"}}, Body: new("x=1&<y>"), BodyBase64: []byte("x"),
 		NotBefore: at(2), Deadline: at(3), Priority: -5, IdempotencyKey: "k", Callback: "shop",
 	}, Submission{Upstream: "pay", Method: "GET", Target: "/"}},
+	{"batch_result", BatchResult{Line: 2, Call: &fullCall, Replayed: true, Problem: &fullProblem}, BatchResult{Line: 1}},
+	{"refusals", Refusals{Refusals: []RefusedCall{fullRefusal}, Next: "c1"}, Refusals{Refusals: []RefusedCall{}}},
+	{"refused_call", fullRefusal, RefusedCall{ID: "c1", At: at(9)}},
 	{"resolution", Resolution{Outcome: "done", Attempt: 2, Reason: "the bank says so"}, Resolution{Outcome: "not_executed", Attempt: 1}},
 	{"upstream", fullUpstream, Upstream{Name: "pay", State: "up"}},
 	{"upstreams", Upstreams{At: at(9), Upstreams: []Upstream{fullUpstream}}, Upstreams{Upstreams: []Upstream{}}},
@@ -73,10 +76,7 @@ var golden = []struct {
 	{"event_list", EventList{At: at(5), Events: []Event{fullEvent}}, EventList{Events: []Event{}}},
 	{"route", fullRoute, Route{}},
 	{"lost", Lost{Lost: 3, Restarted: true}, Lost{}},
-	{"problem", Problem{
-		Type: "about:blank", Title: "Too many calls wait", Status: 503, Detail: "10 calls wait", Instance: "/v1/calls", Reason: "full", Errors: []Fault{fullFault}, Outcome: "not_executed", Call: "c1",
-		RetryAfter: 1, ViolatedPolicies: []string{"app"},
-	}, Problem{}},
+	{"problem", fullProblem, Problem{}},
 	{"fault", fullFault, Fault{Detail: "upstream is missing"}},
 }
 
@@ -98,6 +98,11 @@ var (
 	fullEvent      = Event{
 		At: at(5), Event: EventAttempt, Call: "c1", Upstream: "pay", State: Waiting, Priority: 10, ETA: at(6), Attempt: &fullAttempt, Reason: "full",
 		Limit: "app", Key: "a", Until: at(7), Deadline: at(8), NotBefore: at(9), Route: &fullRoute,
+	}
+	fullRefusal = RefusedCall{ID: "c1", Upstream: "pay", At: at(9), Reason: "full", Detail: "10 calls wait"}
+	fullProblem = Problem{
+		Type: "about:blank", Title: "Too many calls wait", Status: 503, Detail: "10 calls wait", Instance: "/v1/calls", Reason: "full", Errors: []Fault{fullFault}, Outcome: "not_executed", Call: "c1",
+		RetryAfter: 1, ViolatedPolicies: []string{"app"},
 	}
 	fullUpstream = Upstream{Name: "pay", URL: "https://pay.example", State: "tripped", PausedUntil: at(9), Cause: "failing", Reason: "10 of 20 unknown", Since: at(7), Waiting: 1, Sending: 2, Unknown: 3, MaxWaiting: 4, Bytes: 5, ETA: at(8), Pauses: []LimitPause{fullLimitPause}}
 	fullLimit    = Limit{

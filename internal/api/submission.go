@@ -30,6 +30,16 @@ type Submission struct {
 	Callback string `json:"callback,omitempty"`
 }
 
+// A BatchResult is the result of one line of a batch of submissions: the call, or the problem.
+type BatchResult struct {
+	// Line is the number of the submission's line, from 1.
+	Line int   `json:"line"`
+	Call *Call `json:"call,omitempty"`
+	// Replayed: the call was there before, under the same idempotency key or identity.
+	Replayed bool     `json:"replayed,omitempty"`
+	Problem  *Problem `json:"problem,omitempty"`
+}
+
 // Headers are header fields by their canonical name. In JSON a value is a text or a
 // list of texts; it is written as a list.
 type Headers map[string][]string

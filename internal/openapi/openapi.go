@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -101,7 +102,7 @@ func (d *document) operation(op *server.Operation) (*yaml.Node, error) {
 		set(out, "parameters", params)
 	}
 	if op.In != nil {
-		content, err := d.content(op.In, true)
+		content, err := d.content(op, op.In, true)
 		if err != nil {
 			return nil, err
 		}
@@ -157,7 +158,7 @@ func parameter(p *server.Param) *yaml.Node {
 func (d *document) responses(op *server.Operation) (*yaml.Node, error) {
 	success := object("description", text(http.StatusText(op.Status)))
 	if op.Out != nil {
-		content, err := d.content(op.Out, false)
+		content, err := d.content(op, op.Out, false)
 		if err != nil {
 			return nil, err
 		}
@@ -196,7 +197,10 @@ func plainExample(op *server.Operation) string {
 }
 
 // content returns the JSON of a body, by an example.
-func (d *document) content(example any, input bool) (*yaml.Node, error) {
+func (d *document) content(op *server.Operation, example any, input bool) (*yaml.Node, error) {
+	if op.Lines {
+		return d.lines(example, input)
+	}
 	data, err := json.Marshal(example)
 	if err != nil {
 		return nil, err
@@ -208,6 +212,21 @@ func (d *document) content(example any, input bool) (*yaml.Node, error) {
 	value := node.Content[0]
 	plain(value)
 	return object("application/json", object("schema", d.schema(typeOf(example), input), "example", value)), nil
+}
+
+// lines returns NDJSON, by a list of examples. To OpenAPI it is a text.
+func (d *document) lines(examples any, input bool) (*yaml.Node, error) {
+	var example strings.Builder
+	encoder := json.NewEncoder(&example)
+	encoder.SetEscapeHTML(false)
+	for _, line := range reflect.ValueOf(examples).Seq2() {
+		if err := encoder.Encode(line.Interface()); err != nil {
+			return nil, err
+		}
+	}
+	schema := object("type", text("string"), "contentMediaType", text("application/json"), // of each line
+		"contentSchema", d.schema(typeOf(examples).Elem(), input))
+	return object("application/x-ndjson", object("schema", schema, "example", text(example.String()))), nil
 }
 
 // Older returns the document in OpenAPI 3.0, for generators that do not know 3.1. A header

@@ -57,8 +57,9 @@ type Admin struct {
 
 	maxBody int64 // bytes
 	bodies  budget
-	held    budget // requests
-	polls   budget // long polls of submitters, a part of held: they leave room for operators
+	held    budget        // requests
+	lines   chan struct{} // a place for each line of a batch that is being submitted
+	polls   budget        // long polls of submitters, a part of held: they leave room for operators
 }
 
 // NewAdmin returns the handler of the admin listener.
@@ -66,7 +67,7 @@ func NewAdmin(c AdminConfig) *Admin {
 	if c.Guard == nil {
 		c.Guard = access.NewGuard(nil)
 	}
-	a := &Admin{AdminConfig: c, mux: http.NewServeMux(), maxBody: maxBody(c.Scheduler)}
+	a := &Admin{AdminConfig: c, mux: http.NewServeMux(), maxBody: maxBody(c.Scheduler), lines: make(chan struct{}, maxBatchLines)}
 	a.bodies.left.Store(bodiesAtOnce * a.maxBody)
 	a.held.left.Store(int64(c.MaxHeld))
 	a.polls.left.Store(int64(c.MaxHeld) / 2)

@@ -23,6 +23,10 @@ type sender struct {
 
 // announce sends a head, and so many bytes of the body, and returns when nothing moves.
 func announce(c net.Conn, length string, bytes int) *sender {
+	return announceTo(c, "/v1/calls", length, bytes)
+}
+
+func announceTo(c net.Conn, path, length string, bytes int) *sender {
 	s := &sender{c, make(chan *http.Response, 1)}
 	go func() {
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -31,7 +35,7 @@ func announce(c net.Conn, length string, bytes int) *sender {
 		}
 		s.answer <- resp
 	}()
-	head := fmt.Sprintf("POST /v1/calls HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n", length)
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n", path, length)
 	if length == chunked && bytes > 0 {
 		head += fmt.Sprintf("%x\r\n", 1<<20)
 	}

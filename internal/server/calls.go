@@ -15,14 +15,29 @@ import (
 
 func submitCall(a *Admin, r request[api.Submission]) (*api.Call, error) {
 	s, f := r.body()
+	call, err := submit(a, r.Request, &s, r.Header["Idempotency-Key"], f)
+	if err != nil {
+		return nil, err
+	}
+	setAccepted(r.responseHeader, call, "")
+	if call.Repeated {
+		r.responseHeader.Set(replayed, "true")
+	}
+	return withCall(call, nil)
+}
+
+// submit hands over the call of a submission of a request, which was read with the faults f. It does
+// not end with its client, as in [Data].
+func submit(a *Admin, r *http.Request, s *api.Submission, keys []string, f *faults) (*scheduler.Call, error) {
+	by := access.From(r.Context())
+	req, err := submitted(s, keys, f)
 	var call *scheduler.Call
-	req, err := submitted(&s, r.Header["Idempotency-Key"], f)
 	if err == nil {
-		req.Origin, req.SubmittedBy = scheduler.OriginAdmin, r.caller().Name
-		call, err = a.Scheduler.Submit(context.WithoutCancel(r.Context()), req) // as in Data
+		req.Origin, req.SubmittedBy = scheduler.OriginAdmin, by.Name
+		call, err = a.Scheduler.Submit(context.WithoutCancel(r.Context()), req)
 	}
 	if err != nil {
-		if e := asError(err); e.Reason == scheduler.KeyReused && r.caller().Own() { // without the id of the other call
+		if e := asError(err); e.Reason == scheduler.KeyReused && by.Own() { // without the id of the other call
 			err = keyOfAnother(e.Upstream)
 		}
 		name := s.Upstream
@@ -32,14 +47,10 @@ func submitCall(a *Admin, r request[api.Submission]) (*api.Call, error) {
 		a.Refusals.add(refused(a.Observe, name, err))
 		return nil, err
 	}
-	if caller := r.caller(); !caller.Sees(call.SubmittedBy) {
+	if !by.Sees(call.SubmittedBy) {
 		return nil, keyOfAnother(call.Upstream)
 	}
-	setAccepted(r.responseHeader, call, "")
-	if call.Repeated {
-		r.responseHeader.Set(replayed, "true")
-	}
-	return withCall(call, nil)
+	return call, nil
 }
 
 // keyOfAnother refuses a submission with the key of a call of which its caller is told nothing.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
@@ -31,6 +32,13 @@ var (
 		c.ETA, c.WaitingFor = exampleAt(3), &api.WaitingFor{Limit: "app", Key: "2021", Until: exampleAt(1), Ahead: 40}
 		return c
 	}()
+	exampleBatch = []api.BatchResult{
+		{Line: 1, Call: &exampleWaiting, Replayed: true},
+		{Line: 2, Problem: &api.Problem{
+			Type: problemTypes + "bad_request", Title: "The request is malformed", Status: http.StatusBadRequest, Instance: "/v1/calls/batch", Reason: "bad_request",
+			Detail: "method is missing; give GET, POST or another one", Errors: []api.Fault{{Pointer: "/method", Detail: "method is missing; give GET, POST or another one"}},
+		}},
+	}
 	exampleDone = func() api.Call {
 		c := api.Call{CallFacts: exampleFacts, Attempts: []api.Attempt{exampleAttempt}}
 		c.State, c.FinishedAt = api.Done, exampleAt(4)
@@ -42,8 +50,9 @@ var (
 		c.State, c.FinishedAt = api.Cancelled, exampleAt(2)
 		return c
 	}()
-	exampleCalls = api.Calls{Calls: []api.CallSummary{{CallFacts: exampleFacts, AttemptCount: 1, LastAttempt: &exampleAttempt}}, Next: "AZAgShu7FnXAiT021KiEyuKrLw"}
-	exampleBulk  = api.BulkResult{Matched: 2, Succeeded: 1, Refused: 1, Results: []api.BulkItem{
+	exampleCalls    = api.Calls{Calls: []api.CallSummary{{CallFacts: exampleFacts, AttemptCount: 1, LastAttempt: &exampleAttempt}}, Next: "AZAgShu7FnXAiT021KiEyuKrLw"}
+	exampleRefusals = api.Refusals{Refusals: []api.RefusedCall{{ID: exampleID, Upstream: "pay", At: exampleAt(0), Reason: "full", Detail: "10,000 calls wait for upstream pay, as many as max_waiting; send it again later"}}}
+	exampleBulk     = api.BulkResult{Matched: 2, Succeeded: 1, Refused: 1, Results: []api.BulkItem{
 		{Call: exampleID, State: api.Cancelled},
 		{Call: "01a204a1-bb17-7e91-8d3d-6f1f5c1a9a10", Reason: "wrong_state", Detail: "call 01a204a1-bb17-7e91-8d3d-6f1f5c1a9a10 is sending: only a waiting call can be cancelled"},
 	}}
@@ -67,6 +76,7 @@ var (
 		{Path: "seal_key", Hidden: true, Source: "$THROTTLER_SEAL_KEY"},
 	}}
 	exampleReload = api.Reload{Changes: []api.Change{{Path: "upstreams.pay.limits[app].calls", Kind: "changed", Before: "100", After: "200"}}}
+	exampleDiff   = api.Reload{DryRun: true, Changes: append(exampleReload.Changes, api.Change{Path: "seal_key", Kind: "changed", Hidden: true, Restart: true})}
 	exampleInfo   = api.Info{
 		Version: "1.4.0", Go: "go1.26.9", StartedAt: exampleAt(0), ConfiguredAt: exampleAt(0), Store: "file",
 		Caller: api.CallerInfo{Name: "oncall", Role: "operator", Via: "token", Scopes: []string{"read", "submit", "operate"}},

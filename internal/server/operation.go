@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -32,8 +33,10 @@ type Operation struct {
 	In, Out any
 	// Optional: the body may be left out.
 	Optional bool
-	Status   int    // of a success
-	Media    string // of an answer that is not JSON
+	// Lines: the bodies are NDJSON, and In and Out have examples of their lines.
+	Lines  bool
+	Status int    // of a success
+	Media  string // of an answer that is not JSON
 
 	serve func(*Admin, *Operation) http.Handler
 }
@@ -52,6 +55,27 @@ func handles[In, Out any](op Operation, in In, out Out, do func(*Admin, request[
 				return err
 			}
 			return answer(w, r.Request, op.Status, out)
+		})
+	}
+	return op
+}
+
+// lines returns an operation whose bodies have an In and an Out on each line. The answer comes
+// when all of it is there.
+func lines[In, Out any](op Operation, in []In, out []Out, do func(*Admin, request[In]) ([]Out, error)) Operation {
+	op.In, op.Out, op.Lines = in, out, true
+	op.serve = func(a *Admin, op *Operation) http.Handler {
+		return inBounds(a, op, func(w http.ResponseWriter, r request[In]) error {
+			out, err := do(a, r)
+			if err != nil {
+				return err
+			}
+			w.Header().Set("Content-Type", ndjson)
+			w.WriteHeader(op.Status)
+			for _, line := range out {
+				encodeJSON(w, line)
+			}
+			return nil
 		})
 	}
 	return op
@@ -98,13 +122,20 @@ func (r request[In]) caller() access.Caller { return access.From(r.Context()) }
 // inBounds returns a handler that reads the body within the bounds of the API.
 func inBounds[In any](a *Admin, op *Operation, do func(http.ResponseWriter, request[In]) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, release, err := readBody(w, r, a.maxBody, a.bodies.reserve)
+		limit := a.maxBody
+		if op.Lines {
+			limit = maxBatchBytes
+		}
+		body, release, err := readBody(w, r, limit, a.bodies.reserve)
 		if err != nil {
+			if op.Lines && asError(err).Reason == scheduler.TooLarge {
+				err = &scheduler.Error{Reason: scheduler.TooLarge, Detail: fmt.Sprintf("the body has more than %d bytes, the most of a batch; send it in parts", maxBatchBytes)}
+			}
 			writeProblem(w, r, err)
 			return
 		}
 		defer release()
-		if err = isJSON(r, body); err == nil {
+		if err = op.takes(r, body); err == nil {
 			in := request[In]{Request: r, op: op, responseHeader: w.Header(), bytes: body}
 			if in.query, err = op.query(r); err == nil {
 				err = do(w, in)
@@ -116,15 +147,22 @@ func inBounds[In any](a *Admin, op *Operation, do func(http.ResponseWriter, requ
 	})
 }
 
-// isJSON refuses a body of another media type: a web page of another origin can send one
+// ndjson is the media type of lines of JSON.
+const ndjson = "application/x-ndjson"
+
+// takes refuses a body of another media type: a web page of another origin can send one
 // without asking.
-func isJSON(r *http.Request, body []byte) error {
+func (op *Operation) takes(r *http.Request, body []byte) error {
 	if len(body) == 0 {
 		return nil
 	}
+	want, hint := "application/json", "the body must be JSON; send it with the header Content-Type: application/json (curl --json does)"
+	if op.Lines {
+		want, hint = ndjson, "the body must be NDJSON, a JSON object on each line; send it with the header Content-Type: "+ndjson
+	}
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || kind != "application/json" {
-		return &scheduler.Error{Reason: wrongMedia, Detail: "the body must be JSON; send it with the header Content-Type: application/json (curl --json does)"}
+	if err != nil || kind != want {
+		return &scheduler.Error{Reason: wrongMedia, Detail: hint}
 	}
 	return nil
 }

@@ -36,6 +36,11 @@ var callOperations = []Operation{
 		Summary: "Submit a call",
 		Doc:     "The call is kept before the answer. A repeat with the same idempotency key, in the member or in the header Idempotency-Key, is answered with the call that is there; the header Idempotent-Replayed says so.",
 	}, exampleSubmission, &exampleWaiting, submitCall),
+	lines(Operation{
+		Method: "POST", Path: "/v1/calls/batch", ID: "submitCalls", Scope: access.Submit, Status: http.StatusOK,
+		Summary: "Submit up to 1,000 calls",
+		Doc:     "The body has a Submission on each line, and 16 MiB at most; the answer has a BatchResult for each, in the same order. Each line is accepted or refused by itself, as POST /v1/calls does it, and kept before the answer. The lines are accepted together, and not one after the other: of two with one idempotency key, either may be the first. A body that is too large, or no NDJSON, is refused as a whole. A batch without an answer may have been accepted wholly or in part: with an idempotency key in each line it can be sent again.",
+	}, []api.Submission{exampleSubmission}, exampleBatch, submitCalls),
 	handles(Operation{
 		Method: "GET", Path: "/v1/calls", ID: "listCalls", Scope: access.ReadOwn, Status: http.StatusOK,
 		Summary: "List and find calls, the newest first",
@@ -58,6 +63,12 @@ var callOperations = []Operation{
 		Summary: "The body of the request of a call that has not finished",
 		Doc:     "For the caller that has submitted the call, or with scope bodies. Throttler-Content-Type is its media type. It is erased when the call ends, and one that stays out of the store (no_body) is not shown.",
 	}, getCallRequest),
+	handles(Operation{
+		Method: "GET", Path: "/v1/refusals", ID: "listRefusals", Scope: access.Read, Status: http.StatusOK,
+		Summary: "List the calls that were refused, the newest first",
+		Doc:     "The last 10,000 since the process began, of data listeners and of the admin API. Nothing of them was sent.",
+		Params:  refusalParams,
+	}, none{}, &exampleRefusals, listRefusals),
 	handles(Operation{
 		Method: "POST", Path: "/v1/calls/{id}/cancel", ID: "cancelCall", Scope: access.Submit, Status: http.StatusOK, Optional: true,
 		Summary: "Cancel a call that waits",
@@ -128,6 +139,11 @@ var processOperations = []Operation{
 		Summary: "Show the configuration in force",
 		Doc:     "Each value with its source. Values that may be secrets are not shown.",
 	}, none{}, &exampleConfig, getConfig),
+	handles(Operation{
+		Method: "GET", Path: "/v1/config/diff", ID: "diffConfig", Scope: access.Read, Status: http.StatusOK,
+		Summary: "Compare the configuration file with the configuration in force",
+		Doc:     "As a reload with dry_run, for callers that may not reload: the changes that it would make, or all faults of the file (422, bad_config). Values that may be secrets are not shown.",
+	}, none{}, &exampleDiff, diffConfig),
 	handles(Operation{
 		Method: "POST", Path: "/v1/config/reload", ID: "reloadConfig", Scope: access.Configure, Status: http.StatusOK,
 		Summary: "Read the configuration file again, and put it into force",

@@ -77,9 +77,9 @@ func BadConfig(detail string, all []api.Fault) error {
 	return &faults{reason: badConfig, detail: detail, all: all}
 }
 
-// writeProblem answers a request of the admin API with an error. It says nothing of whether a
-// call was executed: the error is about the request.
-func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
+// problemOf returns an error of a request of the admin API as a problem. It says nothing of
+// whether a call was executed: the error is about the request.
+func problemOf(r *http.Request, err error) api.Problem {
 	p := apiProblem(asError(err))
 	p.Type, p.Instance, p.Outcome = problemTypes+p.Reason, r.URL.EscapedPath(), ""
 	if p.Reason == "" {
@@ -88,6 +88,12 @@ func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	if f := (*faults)(nil); errors.As(err, &f) {
 		p.Errors = slices.DeleteFunc(slices.Clone(f.all), func(fault api.Fault) bool { return fault.Pointer == "" && fault.Parameter == "" })
 	}
+	return p
+}
+
+// writeProblem answers a request of the admin API with an error.
+func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
+	p := problemOf(r, err)
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	if p.Call != "" {

@@ -22,10 +22,15 @@ func getConfig(a *Admin, _ request[none]) (*api.Config, error) {
 	return &api.Config{Settings: a.Settings()}, nil
 }
 
+// diffConfig compares the file with the configuration in force.
+func diffConfig(a *Admin, _ request[none]) (*api.Reload, error) {
+	changes, err := a.Reload(nil)
+	return reloaded(true, changes, err)
+}
+
 func reloadConfig(a *Admin, r request[none]) (*api.Reload, error) {
 	if r.query.Get("dry_run") == "true" {
-		changes, err := a.Reload(nil)
-		return reloaded(true, changes, err)
+		return diffConfig(a, r)
 	}
 	changes, err := Recorded(a.Reload, func(after string, do func() error) error {
 		return audited(a, r.Request, scheduler.AuditRecord{Action: "reload", After: after}, do)

@@ -158,6 +158,12 @@ func send(t *testing.T, method, url, body string, header ...string) (*http.Respo
 	if body != "" && strings.Contains(url, "/v1/") {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	return do(t, req, header...)
+}
+
+// do makes a request with more header lines.
+func do(t *testing.T, req *http.Request, header ...string) (*http.Response, string) {
+	t.Helper()
 	for _, h := range header {
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Add(name, value)

@@ -67,8 +67,9 @@ func listCalls(a *Admin, r request[none]) (*api.Calls, error) {
 		}
 		f.SubmittedBy = caller.Name
 	}
+	wanted := f // by which cursors are bound
 	var err error
-	if f.After, err = after(f, r.query.Get("cursor")); err != nil {
+	if f.After, err = after(wanted, r.query.Get("cursor")); err != nil {
 		return nil, err
 	}
 	f.Max = r.op.number(r.query, "page_size")
@@ -83,7 +84,7 @@ func listCalls(a *Admin, r request[none]) (*api.Calls, error) {
 	}
 	page := &api.Calls{Calls: []api.CallSummary{}}
 	if list.Next != "" {
-		page.Next = cursor(f, list.Next)
+		page.Next = cursor(wanted, list.Next)
 	}
 	for _, c := range list.Calls {
 		page.Calls = append(page.Calls, apiSummary(c))
@@ -136,21 +137,21 @@ func instantOf(q url.Values, name string) time.Time {
 
 // cursor returns the text by which a list goes on after a call. It is good for one filter and
 // one order.
-func cursor(f scheduler.Filter, id string) string {
+func cursor(filter any, id string) string {
 	parsed, err := uuid.Parse(id)
 	if err != nil {
 		return ""
 	}
-	return base64.RawURLEncoding.EncodeToString(append(fingerprint(f), parsed[:]...))
+	return base64.RawURLEncoding.EncodeToString(append(fingerprint(filter), parsed[:]...))
 }
 
 // after returns the id at which a list goes on.
-func after(f scheduler.Filter, text string) (id string, err error) {
+func after(filter any, text string) (id string, err error) {
 	if text == "" {
 		return "", nil
 	}
 	bytes, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	want := fingerprint(f)
+	want := fingerprint(filter)
 	if err != nil || len(bytes) != len(want)+16 {
 		return "", badRequest("cursor %q is none of ours; take next of the page before", text)
 	}
@@ -161,9 +162,8 @@ func after(f scheduler.Filter, text string) (id string, err error) {
 }
 
 // fingerprint tells filters apart.
-func fingerprint(f scheduler.Filter) []byte {
-	f.After, f.Max = "", 0
+func fingerprint(filter any) []byte {
 	h := fnv.New32a()
-	fmt.Fprintf(h, "%#v", f) // with the names of the fields: no value runs into the next one
+	fmt.Fprintf(h, "%#v", filter) // with the names of the fields: no value runs into the next one
 	return h.Sum(nil)
 }

@@ -77,6 +77,8 @@ func TestSubmitter(t *testing.T) {
 			want = 200
 		case op.ID == "submitCall":
 			want = 400
+		case op.ID == "submitCalls": // its body is no NDJSON
+			want = 415
 		case strings.Contains(op.Path, "{id}") && op.Scope != access.Operate:
 			want = 404
 		}

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -18,6 +20,7 @@ func TestClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("a lost call", func(t *testing.T) { decideByClient(t, c) })
+	t.Run("a batch", func(t *testing.T) { submitByClient(t, c) })
 	t.Run("a pause", func(t *testing.T) { pauseByClient(t, c) })
 }
 
@@ -71,6 +74,39 @@ func decideByClient(t *testing.T, c *client.ClientWithResponses) {
 	last := audit.JSON200.Records[0]
 	if last.Actor == "" || last.Reason != "seen in the statement" || !strings.HasPrefix(last.Before, "unknown") || !strings.HasPrefix(last.After, "done") {
 		t.Errorf("the audit of the decision: %+v", last)
+	}
+}
+
+// submitByClient submits a batch with a line that is refused, and finds that among the refusals.
+func submitByClient(t *testing.T, c *client.ClientWithResponses) {
+	ctx := t.Context()
+	var body bytes.Buffer
+	lines := json.NewEncoder(&body)
+	for _, header := range []map[string][]string{{"app": {"a"}}, nil} {
+		if err := lines.Encode(client.Submission{Upstream: "pay", Method: "POST", Target: "/pay", Headers: header}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	batch, err := c.SubmitCallsWithBodyWithResponse(ctx, "application/x-ndjson", &body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results [2]client.BatchResult
+	answers := json.NewDecoder(bytes.NewReader(batch.Body))
+	for i := range results {
+		if err := answers.Decode(&results[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if first := results[0]; first.Line != 1 || first.Call == nil || first.Call.Id == "" || first.Problem != nil {
+		t.Errorf("the first line: %+v", first)
+	}
+	if second := results[1]; second.Line != 2 || second.Call != nil || second.Problem == nil || second.Problem.Reason != "bad_key" {
+		t.Errorf("the second line: %+v", second)
+	}
+	refusals, err := c.ListRefusalsWithResponse(ctx, &client.ListRefusalsParams{Upstream: new("pay")})
+	if err != nil || len(refusals.JSON200.Refusals) == 0 || refusals.JSON200.Refusals[0].Reason != "bad_key" || refusals.JSON200.Refusals[0].Detail != results[1].Problem.Detail {
+		t.Errorf("refusals: %+v, %v", refusals, err)
 	}
 }
 

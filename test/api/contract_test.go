@@ -12,7 +12,10 @@ import (
 
 	"github.com/pb33f/libopenapi"
 	validator "github.com/pb33f/libopenapi-validator"
+	"github.com/pb33f/libopenapi-validator/config"
+	"github.com/pb33f/libopenapi-validator/content"
 	"github.com/pb33f/libopenapi-validator/errors"
+	"github.com/pb33f/libopenapi-validator/schema_validation"
 	"github.com/pb33f/libopenapi/datamodel/high/base"
 	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
 	"github.com/pb33f/libopenapi/orderedmap"
@@ -50,7 +53,7 @@ func readContract(t *testing.T, text []byte) *contract {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, errs := validator.NewValidator(document)
+	v, errs := validator.NewValidator(document, config.WithBodyDecoder("application/x-ndjson", content.DecoderFunc(decodeLines)))
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
@@ -70,6 +73,22 @@ func readContract(t *testing.T, text []byte) *contract {
 		}
 	}
 	return c
+}
+
+// decodeLines validates each line of a body in NDJSON by its schema. The body itself is a text.
+func decodeLines(in *content.DecodeInput) (any, error) {
+	body, err := io.ReadAll(in.Body)
+	if err != nil {
+		return nil, err
+	}
+	v, n := schema_validation.NewSchemaValidator(), 0
+	for line := range bytes.Lines(body) {
+		n++
+		if _, errs := v.ValidateSchemaString(in.Schema.ContentSchema.Schema(), string(line)); len(errs) > 0 {
+			return nil, fmt.Errorf("line %d: %v", n, texts("", errs))
+		}
+	}
+	return string(body), nil
 }
 
 // ask sends a request, validates it and its answer, and returns the answer.
@@ -154,11 +173,15 @@ func TestContractFindsFaults(t *testing.T) {
 		"/v1/upstreams/pay": `{"name":"pay","state":"up","waiting":0,"sending":0,"unknown":0,"max_waiting":1,"bytes":0,"secret":"x"}`,
 		"/v1/info":          `{"version":"1"}`,
 		"/v1/nothing":       `{}`,
+		"/v1/calls/batch":   `{"line":1,"replayed":true}` + "\n" + `{"line":2}`,
 		"/v1/pauses":        `{"id":"p1","upstream":"pay","until":"2026-11-21T09:00:00.000000Z","by":"person"}`,
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if r.Method == http.MethodPost {
+		switch {
+		case r.URL.Path == "/v1/calls/batch":
+			w.Header().Set("Content-Type", "application/x-ndjson")
+		case r.Method == http.MethodPost:
 			w.WriteHeader(http.StatusCreated)
 		}
 		io.WriteString(w, answers[r.URL.Path])
@@ -175,6 +198,18 @@ func TestContractFindsFaults(t *testing.T) {
 		_, _, faults := c.exchange(t, "POST", s.URL+"/v1/pauses", body)
 		if text := strings.Join(faults, "\n"); (want == "") != (text == "") || !strings.Contains(text, want) {
 			t.Errorf("the request %s: %q, want %q", body, text, want)
+		}
+	}
+	const line = `{"upstream":"pay","method":"GET","target":"/"}` + "\n"
+	for _, tt := range []struct{ body, answer, want string }{
+		{line + line, "", ""}, {line + `{"upstream":"pay","method":"GET","because":"x"}`, "", "line 2"}, {line, `{"line":1,"secret":"x"}`, "secret"}, {line, `{"line":1}` + "\n{}", "line 2"},
+	} {
+		if tt.answer != "" {
+			answers["/v1/calls/batch"] = tt.answer
+		}
+		_, _, faults := c.exchange(t, "POST", s.URL+"/v1/calls/batch", tt.body, "Content-Type: application/x-ndjson")
+		if text := strings.Join(faults, "\n"); (tt.want == "") != (text == "") || !strings.Contains(text, tt.want) {
+			t.Errorf("the batch %s: %q, want %q", tt.body, text, tt.want)
 		}
 	}
 }

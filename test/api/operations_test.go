@@ -81,6 +81,7 @@ func TestContract(t *testing.T) {
 		run  func(*testing.T)
 	}{
 		{"submissions", s.testSubmissions},
+		{"batch", s.testBatch},
 		{"decisions", s.testDecisions},
 		{"lists", s.testLists},
 		{"pauses", s.testPauses},
@@ -89,6 +90,7 @@ func TestContract(t *testing.T) {
 		{"audit", s.testAudit},
 		{"events", s.testEvents},
 		{"refusals", s.testRefusals},
+		{"refused", s.testRefused},
 		{"conflicts", s.testConflicts},
 	} {
 		t.Run(part.name, part.run)
@@ -133,6 +135,61 @@ func (s *session) testSubmissions(t *testing.T) {
 	if resp.Header.Get("Idempotent-Replayed") != "true" || idOf(t, again) != idOf(t, first) {
 		t.Errorf("a repeat: %v, %s", resp.Header, again)
 	}
+}
+
+// testBatch submits calls of which one is refused, twice.
+func (s *session) testBatch(t *testing.T) {
+	type result struct {
+		Line     int
+		Call     struct{ ID string }
+		Replayed bool
+		Problem  struct{ Reason string }
+	}
+	line := func(upstream, key string) string {
+		return `{"upstream":"` + upstream + `","method":"POST","target":"/pay","headers":{"app":"a","X":["1","2"]},"idempotency_key":"` + key + `"}` + "\n"
+	}
+	body := line("pay", "b1") + line("none", "b2") + line("pay", "b3")
+	var before []result
+	for again := range 2 {
+		text := s.want(t, 200, "POST", "/v1/calls/batch", body, lines)
+		var all []result
+		for text := range strings.Lines(text) {
+			all = append(all, read[result](t, text))
+		}
+		if len(all) != 3 || all[1].Line != 2 || all[1].Problem.Reason != "not_found" || all[2].Call.ID == "" || all[2].Replayed != (again == 1) {
+			t.Fatalf("the results: %s", text)
+		}
+		if again == 1 && all[2].Call.ID != before[2].Call.ID {
+			t.Errorf("the repeat is %s, want %s", all[2].Call.ID, before[2].Call.ID)
+		}
+		before = all
+	}
+	s.wait(t, before[0].Call.ID, "done")
+	s.want(t, 413, "POST", "/v1/calls/batch", strings.Repeat("{}\n", 1001), lines)
+}
+
+// lines is the header line of a batch.
+const lines = "Content-Type: application/x-ndjson"
+
+// testRefused runs after refusals.
+func (s *session) testRefused(t *testing.T) {
+	type page struct {
+		Refusals []struct{ ID, Reason string }
+		Next     string
+	}
+	first := read[page](t, s.want(t, 200, "GET", "/v1/refusals?page_size=1", ""))
+	second := read[page](t, s.want(t, 200, "GET", "/v1/refusals?page_size=1&cursor="+url.QueryEscape(first.Next), ""))
+	if len(first.Refusals) != 1 || len(second.Refusals) != 1 || first.Refusals[0].ID == second.Refusals[0].ID {
+		t.Fatalf("two pages: %+v, %+v", first, second)
+	}
+	s.want(t, 404, "GET", "/v1/calls/"+first.Refusals[0].ID, "")
+	if p := read[page](t, s.want(t, 200, "GET", "/v1/refusals?upstream=pay&reason=bad_key", "")); len(p.Refusals) == 0 {
+		t.Error("no refusal for a key that is missing")
+	}
+	for _, query := range []string{"reason=lost", "cursor=none", "page_size=0", "upstream="} {
+		s.want(t, 400, "GET", "/v1/refusals?"+query, "")
+	}
+	s.want(t, 404, "GET", "/v1/refusals?upstream=none", "")
 }
 
 func (s *session) testDecisions(t *testing.T) {
@@ -315,7 +372,7 @@ func (s *session) testProcess(t *testing.T) {
 	s.want(t, 200, "POST", "/v1/config/reload?dry_run=true", "")
 	s.want(t, 200, "POST", "/v1/config/reload", "")
 	s.want(t, 400, "POST", "/v1/config/reload?dry_run=maybe", "")
-	for _, path := range []string{"/v1/config", "/v1/info", "/healthz", "/readyz", "/readyz?verbose=true", "/metrics", "/problems/changed_since"} {
+	for _, path := range []string{"/v1/config", "/v1/config/diff", "/v1/info", "/healthz", "/readyz", "/readyz?verbose=true", "/metrics", "/problems/changed_since"} {
 		s.want(t, 200, "GET", path, "")
 	}
 }

@@ -13,21 +13,25 @@ import (
 
 var variable = regexp.MustCompile(`\{\w+\}`)
 
-// exampleBody returns the example of an operation's body, empty if it takes none.
-func exampleBody(t *testing.T, op *v3.Operation) string {
+// exampleBody returns the example of an operation's body and its media type, empty if it takes none.
+func exampleBody(t *testing.T, op *v3.Operation) (body, kind string) {
 	t.Helper()
 	if op.RequestBody == nil {
-		return ""
+		return "", ""
 	}
+	first := op.RequestBody.Content.First()
 	var example any
-	if err := op.RequestBody.Content.GetOrZero("application/json").Example.Decode(&example); err != nil {
+	if err := first.Value().Example.Decode(&example); err != nil {
 		t.Fatal(err)
+	}
+	if text, ok := example.(string); ok {
+		return text, first.Key()
 	}
 	text, err := json.Marshal(example)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	return string(text), first.Key()
 }
 
 // testRefusals sends each operation the requests that it must refuse, made from the document:
@@ -38,17 +42,23 @@ func (s *session) testRefusals(t *testing.T) {
 		if path == "/metrics" {
 			continue // its handler is one of Prometheus
 		}
-		body, named := exampleBody(t, op), variable.ReplaceAllString(path, "none")
+		named := variable.ReplaceAllString(path, "none")
+		body, kind := exampleBody(t, op)
+		media := "Content-Type: " + kind
 		if named != path {
-			s.want(t, 404, method, named, body)
+			s.want(t, 404, method, named, body, media)
 		}
-		s.pointed(t, method, named+"?planted=1", body, `"parameter":"planted"`)
+		if text := s.want(t, 400, method, named+"?planted=1", body, media); !strings.Contains(text, `"parameter":"planted"`) {
+			t.Errorf("%s: no fault of the parameter: %s", operation, text)
+		}
 		if body == "" {
 			continue
 		}
 		s.want(t, 415, method, named, body, "Content-Type: text/plain")
-		s.want(t, 400, method, named, `{`)
-		s.pointed(t, method, named, `{"planted":1}`, `"pointer":"/planted"`)
+		s.want(t, 400, method, named, `{`, media)
+		if media != lines { // there it is the fault of a line
+			s.pointed(t, method, named, `{"planted":1}`, `"pointer":"/planted"`)
+		}
 	}
 	s.pointed(t, "POST", "/v1/calls", `{"upstrem":"pay","priority":"high","body":"a","body_base64":"YQ=="}`,
 		`"pointer":"/upstrem"`, `"pointer":"/priority"`, `"pointer":"/upstream"`, `"pointer":"/method"`, `"pointer":"/target"`, `"pointer":"/body"`)
@@ -120,7 +130,8 @@ func (s *session) testConflicts(t *testing.T) {
 	if err := os.WriteFile(s.file, append(text, "  bank: {url: 'http://127.0.0.1:1', timeot: 1s}\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"/v1/config/reload", "/v1/config/reload?dry_run=true"} {
-		refused(422, "bad_config", "POST", path, "")
+	for _, request := range []string{"POST /v1/config/reload", "POST /v1/config/reload?dry_run=true", "GET /v1/config/diff"} {
+		method, path, _ := strings.Cut(request, " ")
+		refused(422, "bad_config", method, path, "")
 	}
 }

@@ -13,6 +13,7 @@ import (
 // that it waits for.
 var operations = []struct{ name, method, path, body string }{
 	{"submit", "POST", "/v1/calls", `{"upstream":"a","method":"POST","path":"/evil"}`},
+	{"batch", "POST", "/v1/calls/batch", `{"upstream":"a","method":"POST","path":"/evil"}`},
 	{"list", "GET", "/v1/calls", ""},
 	{"get", "GET", "/v1/calls/ID", ""},
 	{"response", "GET", "/v1/calls/ID/response", ""},
@@ -23,6 +24,7 @@ var operations = []struct{ name, method, path, body string }{
 	{"ask", "POST", "/v1/calls/ID/ask", ""},
 	{"edit", "PATCH", "/v1/calls/ID", `{"priority":1}`},
 	{"bulk", "POST", "/v1/calls/bulk", `{"action":"cancel","filter":{"calls":["ID"]}}`},
+	{"refusals", "GET", "/v1/refusals", ""},
 	{"events", "GET", "/v1/events", ""},
 	{"latest events", "GET", "/v1/events/latest", ""},
 	{"upstreams", "GET", "/v1/upstreams", ""},
@@ -36,6 +38,7 @@ var operations = []struct{ name, method, path, body string }{
 	{"problem", "GET", "/problems/full", ""},
 	{"limits", "GET", "/v1/limits", ""},
 	{"config", "GET", "/v1/config", ""},
+	{"diff", "GET", "/v1/config/diff", ""},
 	{"reload", "POST", "/v1/config/reload", ""},
 	{"metrics", "GET", "/metrics", ""},
 	{"healthz", "GET", "/healthz", ""},
@@ -267,6 +270,42 @@ type question struct {
 	has                      string
 }
 
+// A batch is a body of POST /v1/calls/batch, the status of its answer and a text of it. None of its
+// lines is accepted.
+var batches = []struct {
+	name, body, media string
+	status            int
+	has               string
+}{
+	{"one JSON document", "[" + withPath("/evil") + "]", ndjson, 400, "no NDJSON"},
+	{"lines in a list", "[" + withPath("/evil") + ",\n" + withPath("/evil") + "]", ndjson, 400, "no NDJSON"},
+	{"media type of JSON", withPath("/evil"), "application/json", 415, ndjson},
+	{"media type of a form", withPath("/evil"), "text/plain", 415, ndjson},
+	{"media type that begins alike", withPath("/evil"), ndjson + "-not", 415, ndjson},
+	{"1,001 lines", strings.Repeat(withPath("/evil")+"\n", 1001), ndjson, 413, "1001 lines"},
+	{"a million empty lines", strings.Repeat("\n", 1_000_000), ndjson, 400, "empty"},
+	{"a million short lines", strings.Repeat("1\n", 1_000_000), ndjson, 413, "1000000 lines"},
+	{"beyond 16 MiB", withPath("/evil") + strings.Repeat(" ", 16<<20), ndjson, 413, "16777216 bytes"},
+	{"nothing", "", ndjson, 400, "empty"},
+	{"two objects on a line", "{}\n" + withPath("/evil") + withPath("/evil"), ndjson, 200, `{"line":2,"problem":`},
+	{"CR between lines", "{}\n" + withPath("/evil") + "\r" + withPath("/evil"), ndjson, 200, `{"line":2,"problem":`},
+	{"line separator of Unicode", "{}\n" + withPath("/evil") + "\u2028" + withPath("/evil"), ndjson, 200, `{"line":2,"problem":`},
+	{"byte order mark", "{}\n\ufeff" + withPath("/evil"), ndjson, 200, `{"line":2,"problem":`},
+	{"NUL behind a line", "{}\n" + withPath("/evil") + "\x00", ndjson, 200, `{"line":2,"problem":`},
+	{"line that breaks off", "{}\n" + withPath("/evil")[1:], ndjson, 200, `{"line":2,"problem":`},
+	{"100,000 brackets", "{}\n" + strings.Repeat("[", 100_000), ndjson, 200, `{"line":2,"problem":`},
+	{"unknown upstream", `{"upstream":"evil","method":"GET","path":"/evil"}`, ndjson, 200, `"reason":"not_found"`},
+	{"line break in a header", withHeader("X-A", "a\r\nX-B: b"), ndjson, 200, `"reason":"bad_request"`},
+	{"header Host", withHeader("Host", "evil.example"), ndjson, 200, `"/headers/Host"`},
+	{"path with dots", withPath("/../evil"), ndjson, 200, `"reason":"bad_request"`},
+	{"absolute form", withPath("http://evil.example/x"), ndjson, 200, `"reason":"bad_request"`},
+	{"callback to a URL", asCall(`"callback":"http://169.254.169.254/"`), ndjson, 200, `"reason":"bad_request"`},
+	{"body beyond max_body", asCall(`"body":"` + strings.Repeat("a", 70<<10) + `"`), ndjson, 200, `"reason":"too_large"`},
+	{"member of an answer", asCall(`"submitted_by":"root"`), ndjson, 200, `"/submitted_by"`},
+}
+
+const ndjson = "application/x-ndjson"
+
 const noCall = "01a00000-0000-7000-8000-000000000000"
 
 var questions = []question{
@@ -347,6 +386,12 @@ var questions = []question{
 	{"audit: cursor of SQL", "GET", "/v1/audit?cursor='%3BDROP%20TABLE%20audit--", "", 400, "cursor"},
 	{"audit: cursor below zero", "GET", "/v1/audit?cursor=-1", "", 400, "cursor"},
 	{"audit: actor of SQL", "GET", "/v1/audit?actor='%20OR%201=1--", "", 200, `{"records":[]}`},
+	{"refusals: reason of SQL", "GET", "/v1/refusals?reason='%20OR%201=1--", "", 400, "is unknown"},
+	{"refusals: empty upstream", "GET", "/v1/refusals?upstream=", "", 400, "upstream is empty"},
+	{"refusals: unknown upstream", "GET", "/v1/refusals?upstream=evil", "", 404, "not configured"},
+	{"refusals: cursor that is none", "GET", "/v1/refusals?cursor=AAAA", "", 400, "cursor"},
+	{"refusals: page size beyond int64", "GET", "/v1/refusals?page_size=9223372036854775808", "", 400, "page_size"},
+	{"refusals: method that erases them", "DELETE", "/v1/refusals", "", 405, "GET"},
 	{"list: number of SQL", "GET", "/v1/calls?number='%20OR%201=1--", "", 200, `{"calls":[]}`},
 	{"list: wildcards in a prefix", "GET", "/v1/calls?path_prefix=%25", "", 200, `{"calls":[]}`},
 	{"retry: a call that waits", "POST", "/v1/calls/ID/retry", `{"attempt":1,"accept_duplicate":true,"reason":"x"}`, 409, "wrong_state"},
@@ -363,6 +408,8 @@ var questions = []question{
 	{"method: OPTIONS", "OPTIONS", "/v1/calls", "", 405, "GET"},
 	{"method: TRACE", "TRACE", "/v1/calls", "", 405, "GET"},
 	{"method: reload by GET", "GET", "/v1/config/reload", "", 405, "POST"},
+	{"method: diff by POST", "POST", "/v1/config/diff", "", 405, "GET"},
+	{"diff: another file", "GET", "/v1/config/diff?file=/etc/passwd", "", 400, "unknown"},
 	{"method: pause by PUT", "PUT", "/v1/pauses", "", 405, "POST"},
 	{"method: override by a field", "GET", "/v1/pauses?_method=POST", "", 400, "unknown"},
 	{"method: metrics by POST", "POST", "/metrics", "", 405, "GET"},
@@ -454,6 +501,22 @@ func TestAdmin(t *testing.T) {
 			p.check(t)
 		})
 	}
+	for _, tt := range batches {
+		f.attack("batch: "+tt.name, func(t *testing.T) {
+			r := ask(t, "POST", s.admin, "/v1/calls/batch", tt.body, "Content-Type: "+tt.media)
+			if r.status != tt.status || !strings.Contains(r.body, tt.has) || strings.Contains(r.body, `"call":{`) || len(r.body) > 200<<10 {
+				t.Errorf("%d %.300s, want %d with %q", r.status, r.body, tt.status, tt.has)
+			}
+			unharmed(t)
+		})
+	}
+	f.attack("batch: one key for all lines", func(t *testing.T) {
+		r := ask(t, "POST", s.admin, "/v1/calls/batch", withPath("/evil"), "Content-Type: "+ndjson, "Idempotency-Key: k")
+		if r.status != 400 || !strings.Contains(r.body, "idempotency_key") {
+			t.Errorf("%+v", r)
+		}
+		unharmed(t)
+	})
 	resume(t, s, "b")
 	for _, tt := range questions {
 		f.attack("question: "+tt.name, func(t *testing.T) {
