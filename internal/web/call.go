@@ -35,7 +35,7 @@ func loadCall(v *visit) (*view, error) {
 	if call.State == api.Waiting {
 		p.Why = v.lang.why(call.WaitingFor, v.now)
 	}
-	return &view{title: v.lang.subject(&call.CallFacts), data: p, api: "/v1/calls/" + url.PathEscape(id), shell: "throttler calls get " + quoted(id), place: "calls"}, nil
+	return &view{title: capital(v.lang.subject(&call.CallFacts)), data: p, api: "/v1/calls/" + url.PathEscape(id), shell: "throttler calls get " + quoted(id), place: "calls"}, nil
 }
 
 // actionsOn returns the actions that the person may do on a call as it is.

@@ -78,3 +78,30 @@ func sums(events []api.Event) (rows []eventRow) {
 	}
 	return rows
 }
+
+// A refusalsPage has calls that were refused, the newest first.
+type refusalsPage struct {
+	Refusals []api.RefusedCall
+	Older    string // path of the next page
+}
+
+func loadRefusals(v *visit) (*view, error) {
+	query := url.Values{"page_size": {pageSize}}
+	for _, name := range []string{"upstream", "reason", "cursor"} {
+		if value := v.URL.Query().Get(name); value != "" {
+			query.Set(name, value)
+		}
+	}
+	var list api.Refusals
+	if err := v.get("/v1/refusals", query, &list); err != nil {
+		return nil, err
+	}
+	p := &refusalsPage{Refusals: list.Refusals}
+	if list.Next != "" {
+		older := cloneValues(query)
+		older.Del("page_size")
+		older.Set("cursor", list.Next)
+		p.Older = "/ui/refusals?" + older.Encode()
+	}
+	return &view{title: v.lang.mustText("refusals"), data: p, api: "/v1/refusals?" + query.Encode(), shell: "throttler calls refused", place: "events"}, nil
+}

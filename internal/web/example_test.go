@@ -28,5 +28,5 @@ func Example() {
 			fmt.Print(line)
 		}
 	}
-	// Output: <h1>refund R-1 of order 20261122077</h1>
+	// Output: <h1>Refund R-1 of order 20261122077</h1>
 }

@@ -28,6 +28,7 @@ func (s *speech) funcs(prefix string) template.FuncMap {
 		"ms":        func(ms int64) string { return s.duration(time.Duration(ms) * time.Millisecond) },
 		"percent":   func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) },
 		"clean":     clean,
+		"detail":    detail,
 		"bar":       bar,
 		"asset":     func(name string) string { return prefix + staticPath + hashed[name] },
 		"link":      func(path string, query ...string) (string, error) { return link(prefix+path, query...) },
@@ -118,16 +119,25 @@ func (s *speech) numbers(numbers map[string]string) string {
 	return strings.Join(all, " · ")
 }
 
-// maxValue is how much of a value from outside a page shows, in characters.
-const maxValue = 120
+// A page shows so much of a value from outside, and of a text that explains, in characters.
+const (
+	maxValue  = 120
+	maxDetail = 2000
+)
 
 // clean returns a value from outside as a person can trust it: cut, and with each character
 // that is not seen, or changes the order of the others, as its number.
-func clean(value string) string {
+func clean(value string) string { return visible(value, maxValue) }
+
+// detail returns a text that explains, such as that of a problem: a longer one.
+func detail(text string) string { return visible(text, maxDetail) }
+
+// visible cuts a text to so many characters, and marks those that are not seen.
+func visible(value string, most int) string {
 	var b strings.Builder
 	n := 0
 	for _, r := range value {
-		if n++; n > maxValue {
+		if n++; n > most {
 			b.WriteString("…")
 			break
 		}

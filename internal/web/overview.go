@@ -16,6 +16,7 @@ type overview struct {
 	Limits    []api.Limit
 	Waiting   int         // calls, of all upstreams
 	LastGoes  api.Instant // the last of them; none if that is not known
+	Refused   []tally     // calls that were refused lately, by reason
 }
 
 // An alert is one thing that is not as it should be.
@@ -51,6 +52,11 @@ func loadOverview(v *visit) (*view, error) {
 	if !known {
 		o.LastGoes = api.Instant{}
 	}
+	var refused api.Refusals
+	if err := v.get("/v1/refusals", url.Values{"page_size": {"1000"}}, &refused); err != nil {
+		return nil, err
+	}
+	o.Refused = tallies(v.now.Add(-lately), refused.Refusals)
 	o.Alerts = slices.Concat(decideAlerts(v, &calls), limitAlerts(v, limits.Limits), upstreamAlerts(v, ups.Upstreams))
 	slices.SortStableFunc(o.Alerts, func(a, b alert) int {
 		switch {
@@ -62,6 +68,32 @@ func loadOverview(v *visit) (*view, error) {
 		return 0
 	})
 	return &view{title: v.lang.mustText("overview"), data: o, api: "/v1/upstreams", shell: "throttler status", place: "overview"}, nil
+}
+
+// lately is how far back the overview looks for refusals.
+const lately = 15 * time.Minute
+
+// A tally is how many calls were refused for a reason.
+type tally struct {
+	Reason string
+	Count  int
+}
+
+// tallies counts refusals since an instant by their reasons, the most first.
+func tallies(since time.Time, refusals []api.RefusedCall) (all []tally) {
+	for _, r := range refusals {
+		if r.At.Before(since) {
+			continue
+		}
+		i := slices.IndexFunc(all, func(t tally) bool { return t.Reason == r.Reason })
+		if i < 0 {
+			all = append(all, tally{Reason: r.Reason})
+			i = len(all) - 1
+		}
+		all[i].Count++
+	}
+	slices.SortStableFunc(all, func(a, b tally) int { return b.Count - a.Count })
+	return all
 }
 
 // decideAlerts tells of calls that wait for a person.

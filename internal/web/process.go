@@ -12,12 +12,9 @@ import (
 
 // A configPage has the configuration in force, and how the file differs from it.
 type configPage struct {
-	Groups []settingGroup
-	// Changes are those that a reload would make; Faults those of the file. Both are for callers
-	// that may reload it.
-	Changes []api.Change
-	Faults  *problem
-	Checked bool
+	Groups  []settingGroup
+	Changes []api.Change // that a reload would make
+	Faults  *problem     // of the file
 }
 
 // A settingGroup has the settings of one part of the configuration: of the process, or of one
@@ -33,16 +30,11 @@ func loadConfig(v *visit) (*view, error) {
 		return nil, err
 	}
 	p := &configPage{Groups: groupsOf(config.Settings)}
-	if slices.Contains(scopesOf(v), "configure") {
-		var dry api.Reload
-		switch err := v.do(http.MethodPost, "/v1/config/reload", url.Values{"dry_run": {"true"}}, nil, &dry); {
-		case err != nil:
-			p.Faults = asProblem(err)
-		default:
-			p.Changes = dry.Changes
-		}
-		p.Checked = true
+	var diff api.Reload
+	if err := v.get("/v1/config/diff", nil, &diff); err != nil {
+		p.Faults = asProblem(err)
 	}
+	p.Changes = diff.Changes
 	return &view{title: v.lang.mustText("config"), data: p, api: "/v1/config", shell: "throttler config show --running", place: "config", still: true}, nil
 }
 

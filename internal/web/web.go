@@ -93,6 +93,7 @@ var pages = []page{
 	{"/ui/upstreams/{name}/limits/{limit}", "limit", loadLimit},
 	{"/ui/pause", "pause", loadPause},
 	{"/ui/events", "events", loadEvents},
+	{"/ui/refusals", "refusals", loadRefusals},
 	{"/ui/config", "config", loadConfig},
 	{"/ui/audit", "audit", loadAudit},
 	{"/ui/system", "system", loadSystem},
