@@ -26,7 +26,7 @@ func TestSeries(t *testing.T) {
 	const seconds = 90_000 // a day and 3,600
 	for i := range seconds {
 		if i%100 != 50 {
-			s.add(noon.Add(time.Duration(i)*time.Second), []uint32{2, uint32(i % 60)})
+			s.add(noon.Add(time.Duration(i)*time.Second), []uint32{2, uint32(60 - i%60)})
 		}
 	}
 	end := noon.Add(seconds * time.Second)
@@ -34,9 +34,9 @@ func TestSeries(t *testing.T) {
 		kept  int
 		first moment
 	}{
-		{300 - 1 - 3, moment{end.Add(-299 * time.Second), []uint32{2, 1}}}, // the step of to has not begun
-		{360 - 1, moment{end.Add(-3590 * time.Second), []uint32{20, 19}}},
-		{1440 - 1, moment{end.Add(-1439 * time.Minute), []uint32{120, 59}}},
+		{300 - 1 - 3, moment{end.Add(-299 * time.Second), []uint32{2, 59}}}, // the step of to has not begun
+		{360 - 1, moment{end.Add(-3590 * time.Second), []uint32{20, 50}}},
+		{1440 - 1, moment{end.Add(-1439 * time.Minute), []uint32{120, 60}}},
 	} {
 		got := s.read(i, time.Time{}, end)
 		if len(got) != want.kept || !got[0].at.Equal(want.first.at) || !slices.Equal(got[0].values, want.first.values) {

@@ -71,14 +71,19 @@ func TestTotalAfterAStep(t *testing.T) {
 	l := New(start, Limit{Name: "day", Calls: 5, Window: Aligned(Calendar{Unit: Day})})
 	l.Take(start, one(0))
 	l.Return(at(ms), one(0), Attempt{Sent: start, End: at(ms)})
-	for day := range 4 {
-		if day == 1 {
-			l.ahead += int64(48 * time.Hour)
+	outs := 0
+	for hour := range 72 {
+		if hour == 1 {
+			l.ahead -= int64(12 * time.Hour)
 		}
-		now := at(time.Duration(day) * 24 * time.Hour)
+		now := at(time.Duration(hour)*time.Hour + time.Second)
 		want := l.Usage(now, 0, "").Out
 		if out, _ := l.Total(now, 0); out != want {
-			t.Errorf("on day %d: %d out, the key has %d", day, out, want)
+			t.Errorf("after %d hours: %d out, the key has %d", hour, out, want)
 		}
+		outs += want
+	}
+	if outs < 13 || outs > 60 {
+		t.Errorf("a permit is out for %d hours of 72", outs)
 	}
 }
