@@ -2,6 +2,7 @@ package server
 
 import (
 	"math"
+	"strings"
 	"time"
 )
 
@@ -110,7 +111,7 @@ func (l *lately) add(now time.Time, flow string) {
 			l.flows = make(map[string]*[latelyMinutes]uint32)
 		}
 		c = new([latelyMinutes]uint32)
-		l.flows[flow] = c
+		l.flows[strings.Clone(flow)] = c // it may be a part of a request
 	}
 	c[place]++
 }
