@@ -311,6 +311,27 @@ func (e ListEventsParamsKind) Valid() bool {
 	}
 }
 
+// Defines values for GetHistoryParamsStep.
+const (
+	N10s GetHistoryParamsStep = "10s"
+	N1m  GetHistoryParamsStep = "1m"
+	N1s  GetHistoryParamsStep = "1s"
+)
+
+// Valid indicates whether the value is a known member of the GetHistoryParamsStep enum.
+func (e GetHistoryParamsStep) Valid() bool {
+	switch e {
+	case N10s:
+		return true
+	case N1m:
+		return true
+	case N1s:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListRefusalsParamsReason.
 const (
 	ListRefusalsParamsReasonBadAnswer            ListRefusalsParamsReason = "bad_answer"
@@ -416,6 +437,21 @@ func (e ListRefusalsParamsReason) Valid() bool {
 	case ListRefusalsParamsReasonUnsupportedMediaType:
 		return true
 	case ListRefusalsParamsReasonWrongState:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListKeysParamsSort.
+const (
+	ListKeysParamsSortWaiting ListKeysParamsSort = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the ListKeysParamsSort enum.
+func (e ListKeysParamsSort) Valid() bool {
+	switch e {
+	case ListKeysParamsSortWaiting:
 		return true
 	default:
 		return false
@@ -617,6 +653,9 @@ type Call struct {
 
 	// Response A Response is the upstream's response to a call, as it is kept.
 	Response *Response `json:"response,omitempty"`
+
+	// SignatureUntil When the signature of its caller ends to be good: it is not sent later. Absent where signatures do not age, or are made for each attempt, and when the call has finished.
+	SignatureUntil time.Time `json:"signature_until,omitempty,omitzero"`
 
 	// State A State is where a call is in its life.
 	State State `json:"state"`
@@ -828,10 +867,95 @@ type Fault struct {
 	Pointer string `json:"pointer,omitempty,omitzero"`
 }
 
+// Flow A Flow is the current state of a flow.
+type Flow struct {
+	// Flow Its name; empty where all calls are one flow.
+	Flow string `json:"flow"`
+
+	// OldestAcceptedAt When the oldest of its calls was accepted that are first in line. Behind a call of higher priority an older one may wait.
+	OldestAcceptedAt time.Time `json:"oldest_accepted_at,omitempty,omitzero"`
+
+	// Sent The number of its attempts since then; Share is the part of all.
+	Sent  int     `json:"sent"`
+	Share float64 `json:"share"`
+
+	// Waiting Its calls that wait for permits. Calls that wait for a time, and those that are only on disk, are not counted.
+	Waiting int     `json:"waiting"`
+	Weight  float64 `json:"weight"`
+}
+
+// Flows Flows are the flows of an upstream that have calls waiting, or had some sent lately: a bounded number, those with most calls waiting first.
+type Flows struct {
+	At    time.Time `json:"at"`
+	Flows []Flow    `json:"flows"`
+
+	// Sent The number of attempts of all flows since then.
+	Sent int `json:"sent"`
+
+	// Since The instant from which on attempts count as lately: 10 minutes ago, or when the process began.
+	Since    time.Time `json:"since"`
+	Upstream string    `json:"upstream"`
+}
+
 // Guard A Guard is the share of a saturated quota that a guard of the duration would win back.
 type Guard struct {
 	GuardMs float64 `json:"guard_ms"`
 	Wins    float64 `json:"wins"`
+}
+
+// History A History tells the past of an upstream, or of one of its limits, since the process began. A step without a sample, as before that, is left out.
+type History struct {
+	At time.Time `json:"at"`
+
+	// Calls There without limit, the oldest step first.
+	Calls []HistoryCalls `json:"calls,omitempty,omitzero"`
+	Limit string         `json:"limit,omitempty,omitzero"`
+
+	// Permits There with limit, the oldest step first.
+	Permits []HistoryPermits `json:"permits,omitempty,omitzero"`
+
+	// StepMs The length of a step: 1,000, kept for 5 minutes; 10,000, for an hour; or 60,000, for a day.
+	StepMs   int64  `json:"step_ms"`
+	Upstream string `json:"upstream"`
+}
+
+// HistoryCalls HistoryCalls are the calls and attempts of an upstream in one step.
+type HistoryCalls struct {
+	// Accepted Accepted and Refused are calls; refused are those that Throttler did not take.
+	Accepted int `json:"accepted"`
+
+	// At The beginning of the step.
+	At     time.Time `json:"at"`
+	Done   int       `json:"done"`
+	Failed int       `json:"failed"`
+
+	// Limited Those of not_executed that the upstream has limited.
+	Limited     int `json:"limited"`
+	NotExecuted int `json:"not_executed"`
+	Refused     int `json:"refused"`
+
+	// Sent Attempts that began; the others ended, by their outcome.
+	Sent    int `json:"sent"`
+	Unknown int `json:"unknown"`
+
+	// Waiting The most calls that waited at a sample; there is one a second.
+	Waiting int `json:"waiting"`
+}
+
+// HistoryPermits HistoryPermits are the permits of a limit in one step, of all its keys: the most at a sample. There is one sample a second.
+type HistoryPermits struct {
+	// At The beginning of the step.
+	At       time.Time `json:"at"`
+	InFlight int       `json:"in_flight"`
+
+	// Most The most permits of one key within one window, from the beginning of the limit until then.
+	Most int `json:"most"`
+
+	// Out Those that are taken. With a sliding window some may count for a thousandth of it too long.
+	Out int `json:"out"`
+
+	// WaitingPermits Those that waiting calls will take.
+	WaitingPermits int `json:"waiting_permits"`
 }
 
 // Info Info is about the running process.
@@ -859,6 +983,16 @@ type Key struct {
 	Out            int       `json:"out"`
 	PausedUntil    time.Time `json:"paused_until,omitempty,omitzero"`
 	WaitingPermits int       `json:"waiting_permits"`
+}
+
+// Keys Keys are current states of keys of one limit.
+type Keys struct {
+	At time.Time `json:"at"`
+
+	// Keys The one that was asked for, or those for which most permits wait, first.
+	Keys     []Key  `json:"keys"`
+	Limit    string `json:"limit"`
+	Upstream string `json:"upstream"`
 }
 
 // Limit A Limit is the current state of a limit. Its numbers count permits: a call may take several.
@@ -992,7 +1126,10 @@ type Pauses struct {
 
 // Permit A Permit is the part of one limit that an attempt takes.
 type Permit struct {
-	Cost  int    `json:"cost"`
+	Cost int `json:"cost"`
+
+	// Free How many of the limit and the key are free now, while the call waits; none while they are paused. An attempt goes when all that it takes are free, and its turn has come.
+	Free  *int   `json:"free,omitempty"`
 	Key   string `json:"key"`
 	Limit string `json:"limit"`
 }
@@ -1448,6 +1585,27 @@ type ListEventsParams struct {
 // ListEventsParamsKind defines parameters for ListEvents.
 type ListEventsParamsKind string
 
+// GetHistoryParams defines parameters for GetHistory.
+type GetHistoryParams struct {
+	// Upstream The name of the upstream.
+	Upstream string `form:"upstream" json:"upstream"`
+
+	// Limit The permits of this limit, instead of the calls of the upstream.
+	Limit *string `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// From Only steps that begin then or later.
+	From *time.Time `form:"from,omitempty" json:"from,omitempty"`
+
+	// To Only steps that begin earlier.
+	To *time.Time `form:"to,omitempty" json:"to,omitempty"`
+
+	// Step The length of a step: by default the shortest that is kept since from, without from 1s.
+	Step *GetHistoryParamsStep `form:"step,omitempty" json:"step,omitempty"`
+}
+
+// GetHistoryParamsStep defines parameters for GetHistory.
+type GetHistoryParamsStep string
+
 // ListLimitsParams defines parameters for ListLimits.
 type ListLimitsParams struct {
 	// Upstream Only of this upstream.
@@ -1484,11 +1642,38 @@ type GetUpstreamParams struct {
 	IfNoneMatch string `json:"If-None-Match,omitempty,omitzero"`
 }
 
+// ListFlowsParams defines parameters for ListFlows.
+type ListFlowsParams struct {
+	// PageSize The most that come.
+	PageSize *int `form:"page_size,omitempty" json:"page_size,omitempty"`
+
+	// IfNoneMatch The ETag of an earlier answer: 304 if nothing has changed.
+	IfNoneMatch string `json:"If-None-Match,omitempty,omitzero"`
+}
+
 // GetLimitParams defines parameters for GetLimit.
 type GetLimitParams struct {
 	// IfNoneMatch The ETag of an earlier answer: 304 if nothing has changed.
 	IfNoneMatch string `json:"If-None-Match,omitempty,omitzero"`
 }
+
+// ListKeysParams defines parameters for ListKeys.
+type ListKeysParams struct {
+	// Key Only this key.
+	Key *string `form:"key,omitempty" json:"key,omitempty"`
+
+	// Sort The keys that come first: those for which most permits wait, by default.
+	Sort *ListKeysParamsSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// PageSize The most that come.
+	PageSize *int `form:"page_size,omitempty" json:"page_size,omitempty"`
+
+	// IfNoneMatch The ETag of an earlier answer: 304 if nothing has changed.
+	IfNoneMatch string `json:"If-None-Match,omitempty,omitzero"`
+}
+
+// ListKeysParamsSort defines parameters for ListKeys.
+type ListKeysParamsSort string
 
 // SubmitCallJSONRequestBody defines body for SubmitCall for application/json ContentType.
 type SubmitCallJSONRequestBody = Submission
@@ -1805,6 +1990,13 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/events/latest (the `ListEvents` operationId).
 	ListEvents(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetHistory Show the past of an upstream or a limit, since the process began
+	//
+	// In steps of 1 s for 5 minutes, of 10 s for an hour, and of 1 minute for a day. The last step may not be over.
+	//
+	// Corresponds with GET /v1/history (the `GetHistory` operationId).
+	GetHistory(ctx context.Context, params *GetHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetInfo About the process, and about the caller
 	//
 	// Corresponds with GET /v1/info (the `GetInfo` operationId).
@@ -1858,10 +2050,24 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/upstreams/{name} (the `GetUpstream` operationId).
 	GetUpstream(ctx context.Context, name string, params *GetUpstreamParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListFlows Show the flows of an upstream, those with most calls waiting first
+	//
+	// Also flows that had attempts in the last 10 minutes. The attempts of the first 1,000 flows are counted; sent of others is 0.
+	//
+	// Corresponds with GET /v1/upstreams/{name}/flows (the `ListFlows` operationId).
+	ListFlows(ctx context.Context, name string, params *ListFlowsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetLimit Show a limit
 	//
 	// Corresponds with GET /v1/upstreams/{name}/limits/{limit} (the `GetLimit` operationId).
 	GetLimit(ctx context.Context, name string, limit string, params *GetLimitParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListKeys Show keys of a limit
+	//
+	// Those for which most permits wait, or the one that is asked for. A key that is not in use has all permits free.
+	//
+	// Corresponds with GET /v1/upstreams/{name}/limits/{limit}/keys (the `ListKeys` operationId).
+	ListKeys(ctx context.Context, name string, limit string, params *ListKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // GetHealth Answers while the process is alive
@@ -2371,6 +2577,23 @@ func (c *Client) ListEvents(ctx context.Context, params *ListEventsParams, reqEd
 	return c.Client.Do(req)
 }
 
+// GetHistory Show the past of an upstream or a limit, since the process began
+//
+// In steps of 1 s for 5 minutes, of 10 s for an hour, and of 1 minute for a day. The last step may not be over.
+//
+// Corresponds with GET /v1/history (the `GetHistory` operationId).
+func (c *Client) GetHistory(ctx context.Context, params *GetHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetHistoryRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetInfo About the process, and about the caller
 //
 // Corresponds with GET /v1/info (the `GetInfo` operationId).
@@ -2514,11 +2737,45 @@ func (c *Client) GetUpstream(ctx context.Context, name string, params *GetUpstre
 	return c.Client.Do(req)
 }
 
+// ListFlows Show the flows of an upstream, those with most calls waiting first
+//
+// Also flows that had attempts in the last 10 minutes. The attempts of the first 1,000 flows are counted; sent of others is 0.
+//
+// Corresponds with GET /v1/upstreams/{name}/flows (the `ListFlows` operationId).
+func (c *Client) ListFlows(ctx context.Context, name string, params *ListFlowsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListFlowsRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetLimit Show a limit
 //
 // Corresponds with GET /v1/upstreams/{name}/limits/{limit} (the `GetLimit` operationId).
 func (c *Client) GetLimit(ctx context.Context, name string, limit string, params *GetLimitParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetLimitRequest(c.Server, name, limit, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListKeys Show keys of a limit
+//
+// Those for which most permits wait, or the one that is asked for. A key that is not in use has all permits free.
+//
+// Corresponds with GET /v1/upstreams/{name}/limits/{limit}/keys (the `ListKeys` operationId).
+func (c *Client) ListKeys(ctx context.Context, name string, limit string, params *ListKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListKeysRequest(c.Server, name, limit, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3949,6 +4206,104 @@ func NewListEventsRequest(server string, params *ListEventsParams) (*http.Reques
 	return req, nil
 }
 
+// NewGetHistoryRequest constructs an http.Request for the GetHistory method
+func NewGetHistoryRequest(server string, params *GetHistoryParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/history")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "upstream", params.Upstream, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.From != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", *params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.To != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "to", *params.To, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Step != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "step", *params.Step, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetInfoRequest constructs an http.Request for the GetInfo method
 func NewGetInfoRequest(server string) (*http.Request, error) {
 	var err error
@@ -4322,6 +4677,80 @@ func NewGetUpstreamRequest(server string, name string, params *GetUpstreamParams
 	return req, nil
 }
 
+// NewListFlowsRequest constructs an http.Request for the ListFlows method
+func NewListFlowsRequest(server string, name string, params *ListFlowsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/upstreams/%s/flows", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page_size", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("If-None-Match", headerParam0)
+
+	}
+
+	return req, nil
+}
+
 // NewGetLimitRequest constructs an http.Request for the GetLimit method
 func NewGetLimitRequest(server string, name string, limit string, params *GetLimitParams) (*http.Request, error) {
 	var err error
@@ -4353,6 +4782,111 @@ func NewGetLimitRequest(server string, name string, limit string, params *GetLim
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("If-None-Match", headerParam0)
+
+	}
+
+	return req, nil
+}
+
+// NewListKeysRequest constructs an http.Request for the ListKeys method
+func NewListKeysRequest(server string, name string, limit string, params *ListKeysParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "limit", limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/upstreams/%s/limits/%s/keys", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Key != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "key", *params.Key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Sort != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", *params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PageSize != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "page_size", *params.PageSize, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -4665,6 +5199,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/events/latest (the `ListEvents` operationId).
 	ListEventsWithResponse(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*ListEventsResponse, error)
 
+	// GetHistoryWithResponse Show the past of an upstream or a limit, since the process began
+	//
+	// In steps of 1 s for 5 minutes, of 10 s for an hour, and of 1 minute for a day. The last step may not be over.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/history (the `GetHistory` operationId).
+	GetHistoryWithResponse(ctx context.Context, params *GetHistoryParams, reqEditors ...RequestEditorFn) (*GetHistoryResponse, error)
+
 	// GetInfoWithResponse About the process, and about the caller
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -4732,12 +5275,30 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/upstreams/{name} (the `GetUpstream` operationId).
 	GetUpstreamWithResponse(ctx context.Context, name string, params *GetUpstreamParams, reqEditors ...RequestEditorFn) (*GetUpstreamResponse, error)
 
+	// ListFlowsWithResponse Show the flows of an upstream, those with most calls waiting first
+	//
+	// Also flows that had attempts in the last 10 minutes. The attempts of the first 1,000 flows are counted; sent of others is 0.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/upstreams/{name}/flows (the `ListFlows` operationId).
+	ListFlowsWithResponse(ctx context.Context, name string, params *ListFlowsParams, reqEditors ...RequestEditorFn) (*ListFlowsResponse, error)
+
 	// GetLimitWithResponse Show a limit
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/upstreams/{name}/limits/{limit} (the `GetLimit` operationId).
 	GetLimitWithResponse(ctx context.Context, name string, limit string, params *GetLimitParams, reqEditors ...RequestEditorFn) (*GetLimitResponse, error)
+
+	// ListKeysWithResponse Show keys of a limit
+	//
+	// Those for which most permits wait, or the one that is asked for. A key that is not in use has all permits free.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/upstreams/{name}/limits/{limit}/keys (the `ListKeys` operationId).
+	ListKeysWithResponse(ctx context.Context, name string, limit string, params *ListKeysParams, reqEditors ...RequestEditorFn) (*ListKeysResponse, error)
 }
 
 type GetHealthResponse struct {
@@ -5894,6 +6455,61 @@ func (r ListEventsResponse) ContentType() string {
 	return ""
 }
 
+type GetHistoryResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *History
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetHistoryResponse) GetJSON200() *History {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r GetHistoryResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r GetHistoryResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r GetHistoryResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetHistoryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetHistoryResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetHistoryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetInfoResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -6334,6 +6950,61 @@ func (r GetUpstreamResponse) ContentType() string {
 	return ""
 }
 
+type ListFlowsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Flows
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListFlowsResponse) GetJSON200() *Flows {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ListFlowsResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ListFlowsResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r ListFlowsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListFlowsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListFlowsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListFlowsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetLimitResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -6383,6 +7054,61 @@ func (r GetLimitResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetLimitResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListKeysResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Keys
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListKeysResponse) GetJSON200() *Keys {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r ListKeysResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r ListKeysResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r ListKeysResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListKeysResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListKeysResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListKeysResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -6808,6 +7534,21 @@ func (c *ClientWithResponses) ListEventsWithResponse(ctx context.Context, params
 	return ParseListEventsResponse(rsp)
 }
 
+// GetHistoryWithResponse Show the past of an upstream or a limit, since the process began
+//
+// In steps of 1 s for 5 minutes, of 10 s for an hour, and of 1 minute for a day. The last step may not be over.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/history (the `GetHistory` operationId).
+func (c *ClientWithResponses) GetHistoryWithResponse(ctx context.Context, params *GetHistoryParams, reqEditors ...RequestEditorFn) (*GetHistoryResponse, error) {
+	rsp, err := c.GetHistory(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetHistoryResponse(rsp)
+}
+
 // GetInfoWithResponse About the process, and about the caller
 //
 // Returns a wrapper object for the known response body format(s).
@@ -6929,6 +7670,21 @@ func (c *ClientWithResponses) GetUpstreamWithResponse(ctx context.Context, name 
 	return ParseGetUpstreamResponse(rsp)
 }
 
+// ListFlowsWithResponse Show the flows of an upstream, those with most calls waiting first
+//
+// Also flows that had attempts in the last 10 minutes. The attempts of the first 1,000 flows are counted; sent of others is 0.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/upstreams/{name}/flows (the `ListFlows` operationId).
+func (c *ClientWithResponses) ListFlowsWithResponse(ctx context.Context, name string, params *ListFlowsParams, reqEditors ...RequestEditorFn) (*ListFlowsResponse, error) {
+	rsp, err := c.ListFlows(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListFlowsResponse(rsp)
+}
+
 // GetLimitWithResponse Show a limit
 //
 // Returns a wrapper object for the known response body format(s).
@@ -6940,6 +7696,21 @@ func (c *ClientWithResponses) GetLimitWithResponse(ctx context.Context, name str
 		return nil, err
 	}
 	return ParseGetLimitResponse(rsp)
+}
+
+// ListKeysWithResponse Show keys of a limit
+//
+// Those for which most permits wait, or the one that is asked for. A key that is not in use has all permits free.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/upstreams/{name}/limits/{limit}/keys (the `ListKeys` operationId).
+func (c *ClientWithResponses) ListKeysWithResponse(ctx context.Context, name string, limit string, params *ListKeysParams, reqEditors ...RequestEditorFn) (*ListKeysResponse, error) {
+	rsp, err := c.ListKeys(ctx, name, limit, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListKeysResponse(rsp)
 }
 
 // ParseGetHealthResponse parses an HTTP response from a GetHealthWithResponse call
@@ -7769,6 +8540,46 @@ func ParseListEventsResponse(rsp *http.Response) (*ListEventsResponse, error) {
 	return response, nil
 }
 
+// ParseGetHistoryResponse parses an HTTP response from a GetHistoryWithResponse call
+func ParseGetHistoryResponse(rsp *http.Response) (*GetHistoryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetHistoryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest History
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetInfoResponse parses an HTTP response from a GetInfoWithResponse call
 func ParseGetInfoResponse(rsp *http.Response) (*GetInfoResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -8092,6 +8903,49 @@ func ParseGetUpstreamResponse(rsp *http.Response) (*GetUpstreamResponse, error) 
 	return response, nil
 }
 
+// ParseListFlowsResponse parses an HTTP response from a ListFlowsWithResponse call
+func ParseListFlowsResponse(rsp *http.Response) (*ListFlowsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListFlowsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Flows
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetLimitResponse parses an HTTP response from a GetLimitWithResponse call
 func ParseGetLimitResponse(rsp *http.Response) (*GetLimitResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -8108,6 +8962,49 @@ func ParseGetLimitResponse(rsp *http.Response) (*GetLimitResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Limit
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListKeysResponse parses an HTTP response from a ListKeysWithResponse call
+func ParseListKeysResponse(rsp *http.Response) (*ListKeysResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListKeysResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Keys
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -41,6 +41,8 @@ func TestCompletion(t *testing.T) {
 		"calls list --upstream ":        "alipay\n",
 		"calls list --limit ":           "app\nconcurrency\nday\n",
 		"limits --upstream ":            "alipay\n",
+		"flows ":                        "alipay\n",
+		"flows alipay ":                 "",
 		"pause ":                        "alipay\n",
 		"pause alipay ":                 "",
 		"pause alipay --limit ":         "app\nconcurrency\nday\n",

@@ -21,6 +21,9 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{args: "upstreams"},
 		{args: "limits --keys -o yaml"},
+		{args: "flows alipay -o name"},
+		{args: "flows", code: exitUsage},
+		{args: "flows none", code: exitNotFound},
 		{args: "calls list --needs-person -o name"},
 		{args: "calls get " + lost + " -o ndjson"},
 		{args: "ready"},

@@ -31,6 +31,7 @@ type sidecar struct {
 	metrics   *server.Metrics
 	scheduler *scheduler.Scheduler
 	events    *server.Events
+	history   *server.History
 	observe   func(scheduler.Event)
 	admin     *admin
 	pages     *web.Pages
@@ -58,9 +59,10 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	if w := outdated(runtime.Version()); w != "" {
 		sc.log.Warn(w)
 	}
-	reloading, stopReloads := context.WithCancel(ctx)
+	reloading, stopReloads := context.WithCancel(ctx) // samples of the history end then, too
 	defer stopReloads()
 	sc.reloadLoop(reloading)
+	sc.running.Go(func() { sc.history.Run(reloading, sc.scheduler.Totals) })
 	tellServed(sc.log, sc.cfg.Store, sc.scheduler.Config(), sc.listeners)
 	sc.log.Info("ready", "version", version, "admin", sc.admin.addr(), "upstreams", len(sc.cfg.Listeners), "open_files", openFiles())
 
@@ -86,13 +88,14 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 // start opens all listeners before it serves any: the sidecar runs as a whole or not
 // at all.
 func (sc *sidecar) start() error {
-	metrics, events, trace := server.NewMetrics(version), server.NewEvents(), server.Trace(sc.log)
+	metrics, events, history, trace := server.NewMetrics(version), server.NewEvents(), server.NewHistory(), server.Trace(sc.log)
 	sc.started = time.Now()
 	sc.configured = sc.started
 	metrics.Loaded(sc.started, nil)
 	sc.observe = func(e scheduler.Event) {
 		metrics.Observe(e)
 		events.Observe(e)
+		history.Observe(e)
 		trace(e)
 	}
 	sc.cfg.Scheduler.Log, sc.cfg.Scheduler.Observe = sc.log, sc.observe
@@ -110,7 +113,7 @@ func (sc *sidecar) start() error {
 		return err
 	}
 	metrics.Watch(s)
-	sc.metrics, sc.scheduler, sc.events, sc.listeners, sc.failed = metrics, s, events, make(map[endpoint]*listener), make(chan error, 1)
+	sc.metrics, sc.scheduler, sc.events, sc.history, sc.listeners, sc.failed = metrics, s, events, history, make(map[endpoint]*listener), make(chan error, 1)
 
 	share := shareOf(openFiles(), len(endpoints(sc.cfg)), admins(sc.cfg))
 	sc.admin, err = sc.openAdmin(share)
@@ -137,7 +140,7 @@ func (sc *sidecar) start() error {
 // runAdmin serves the admin API, and probes and scrapes.
 func (sc *sidecar) runAdmin(share share) {
 	api := server.NewAdmin(server.AdminConfig{
-		Scheduler: sc.scheduler, Metrics: sc.metrics, Events: sc.events, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reloadByAPI, Settings: sc.settings,
+		Scheduler: sc.scheduler, Metrics: sc.metrics, Events: sc.events, History: sc.history, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reloadByAPI, Settings: sc.settings,
 		Info: sc.info, Guard: sc.admin.guard, Refusals: &sc.refusals, MaxHeld: share.admin / 2,
 	})
 	sc.pages = web.New(web.Config{API: api})

@@ -75,6 +75,9 @@ func writeHistory(line func(name, format string, args ...any), c *client.Call, n
 		if p.Key != "" {
 			text = fmt.Sprintf("%s of key %q, cost %d", p.Limit, p.Key, p.Cost)
 		}
+		if p.Free != nil {
+			text += fmt.Sprintf(", %d free", *p.Free)
+		}
 		line("counts under", "%s", text)
 	}
 	for _, a := range c.Attempts {

@@ -88,6 +88,9 @@ type Call struct {
 	CallFacts
 	// Permits are those that each attempt takes.
 	Permits []Permit `json:"permits,omitempty"`
+	// SignatureUntil is when the signature of its caller ends to be good: it is not sent later. Absent
+	// where signatures do not age, or are made for each attempt, and when the call has finished.
+	SignatureUntil Instant `json:"signature_until,omitzero"`
 	// Attempts are a bounded number: the first, those of unknown outcome, the last.
 	Attempts []Attempt `json:"attempts"`
 	// Decisions are those of people, the oldest first.
@@ -109,6 +112,9 @@ type Permit struct {
 	Limit string `json:"limit"`
 	Key   string `json:"key"`
 	Cost  int    `json:"cost"`
+	// Free is how many of the limit and the key are free now, while the call waits; none while they are
+	// paused. An attempt goes when all that it takes are free, and its turn has come.
+	Free *int `json:"free,omitempty"`
 }
 
 // An Attempt is one sending of a call on the wire.

@@ -31,7 +31,7 @@ var golden = []struct {
 	{"call_summary", CallSummary{CallFacts: fullFacts, AttemptCount: 2, LastAttempt: &fullAttempt}, CallSummary{}},
 	{"unknown_call", fullUnknown, UnknownCall{Next: NextPerson}},
 	{"queries", fullUnknown.Queries, Queries{}},
-	{"permit", Permit{Limit: "app", Key: "a", Cost: 2}, Permit{}},
+	{"permit", fullPermit, Permit{}},
 	{"decision", fullDecision, Decision{At: at(9), By: "oncall", Attempt: 1, As: "unknown"}},
 	{"attempt", fullAttempt, Attempt{N: 1, SentAt: at(1)}},
 	{"waiting_for", *fullFacts.WaitingFor, WaitingFor{}},
@@ -70,6 +70,12 @@ var golden = []struct {
 	{"audit", fullLimit.Audit, Audit{}},
 	{"guard", fullLimit.Audit.Guards[0], Guard{}},
 	{"key", fullKey, Key{}},
+	{"keys", Keys{At: at(9), Upstream: "pay", Limit: "app", Keys: []Key{fullKey}}, Keys{Keys: []Key{}}},
+	{"flow", fullFlow, Flow{}},
+	{"flows", Flows{At: at(9), Upstream: "pay", Since: at(0), Sent: 50, Flows: []Flow{fullFlow}}, Flows{Flows: []Flow{}}},
+	{"history", History{At: at(9), Upstream: "pay", Limit: "app", StepMs: 1000, Calls: []HistoryCalls{fullPast}, Permits: []HistoryPermits{fullPermits}}, History{Upstream: "pay", StepMs: 1000, Calls: []HistoryCalls{}}},
+	{"history_calls", fullPast, HistoryCalls{}},
+	{"history_permits", fullPermits, HistoryPermits{}},
 	{"info", Info{Version: "1.4.0", Go: "go1.26.9", StartedAt: at(0), ConfiguredAt: at(1), Store: "file", Caller: fullCaller}, Info{}},
 	{"caller_info", fullCaller, CallerInfo{Scopes: []string{}}},
 	{"event", fullEvent, Event{At: at(5), Event: EventPaused, Upstream: "pay"}},
@@ -87,6 +93,10 @@ var (
 	fullPause      = Pause{ID: "p1", Upstream: "pay", Limit: "app", Key: "a", Since: at(7), Until: at(9), By: "answer", Who: "oncall", Reason: "status == 429", Status: 429}
 	fullRecord     = AuditRecord{Seq: 7, At: at(9), Actor: "oncall", Role: "operator", Via: "token 10.0.0.7:51234", Action: "resolve", Upstream: "pay", Call: "c1", Limit: "app", Key: "a", Before: "unknown after attempt 1", After: "done, seen attempt 1", Reason: "seen in the statement"}
 	fullKey        = Key{Key: "a", Free: 1, Out: 2, InFlight: 3, Late: 1, NextBack: at(8), WaitingPermits: 4, PausedUntil: at(9)}
+	fullPermit     = Permit{Limit: "app", Key: "a", Cost: 2, Free: new(7)}
+	fullFlow       = Flow{Flow: "gold", Weight: 2, Waiting: 30, OldestAcceptedAt: at(1), Sent: 20, Share: 0.4}
+	fullPast       = HistoryCalls{At: at(1), Accepted: 1, Refused: 2, Sent: 3, Done: 4, Failed: 5, NotExecuted: 6, Unknown: 7, Limited: 8, Waiting: 9}
+	fullPermits    = HistoryPermits{At: at(1), Out: 1, InFlight: 2, WaitingPermits: 3, Most: 4}
 	fullRoute      = Route{Keys: map[string]string{"app": "a", "day": ""}, Costs: map[string]int{"app": 3}, Flow: "gold", Weighted: true}
 	fullDecision   = Decision{At: at(9), By: "oncall", Attempt: 1, As: "not_executed", Reason: "not in the statement"}
 	fullUnknown    = UnknownCall{Since: at(1), Attempt: 2, Why: "status >= 500", Next: NextQuery, Queries: Queries{Made: 1, Most: 10, NextAt: at(8), LastAt: at(7)}, RepeatIsSafe: true}
@@ -115,7 +125,7 @@ var (
 		AcceptedAt: at(0), NotBefore: at(1), Deadline: at(2), FinishedAt: at(3), Reason: "gone", EndedBy: "c2", ETA: at(4), Unknown: &fullUnknown,
 		WaitingFor: &WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", Late: 2, KeysFull: true, Removed: true, InFlight: 2, OldestSentAt: at(1), TimeoutMs: 30_000, Breaker: "10 of 20 unknown"},
 	}
-	fullCall = Call{CallFacts: fullFacts, Permits: []Permit{{Limit: "app", Key: "a", Cost: 2}}, Attempts: []Attempt{fullAttempt}, Decisions: []Decision{fullDecision}, Response: &fullResponse}
+	fullCall = Call{CallFacts: fullFacts, Permits: []Permit{fullPermit}, SignatureUntil: at(9), Attempts: []Attempt{fullAttempt}, Decisions: []Decision{fullDecision}, Response: &fullResponse}
 )
 
 // TestGolden compares the JSON of each type with its golden files, and reads it back.

@@ -73,6 +73,15 @@ type Guard struct {
 	Wins    float64 `json:"wins"`
 }
 
+// Keys are current states of keys of one limit.
+type Keys struct {
+	At       Instant `json:"at"`
+	Upstream string  `json:"upstream"`
+	Limit    string  `json:"limit"`
+	// Keys are the one that was asked for, or those for which most permits wait, first.
+	Keys []Key `json:"keys"`
+}
+
 // A Key is the current state of one key of a limit. Its numbers count permits.
 type Key struct {
 	Key            string  `json:"key"`

@@ -151,7 +151,12 @@ func parameter(p *server.Param) *yaml.Node {
 		schema = object("type", text("array"), "items", schema)
 	}
 	set(schema, "x-go-type-skip-optional-pointer", boolean(false)) // the client leaves an absent one out
-	return object("name", text(p.Name), "in", text("query"), "description", text(p.Doc), "schema", schema)
+	out := object("name", text(p.Name), "in", text("query"), "description", text(p.Doc))
+	if p.Required {
+		set(out, "required", boolean(true))
+	}
+	set(out, "schema", schema)
+	return out
 }
 
 // responses returns the answers of an operation: its success, and any problem.

@@ -24,6 +24,7 @@ var suites = []struct {
 }{
 	{"./pkg/planner", plannerBugs},
 	{"./pkg/quota", quotaBugs},
+	{"./pkg/quota", totalBugs},
 	{"./pkg/store", clockBugs},
 	{"./pkg/store", storeBugs},
 	{"./pkg/store", storedCallBugs},
@@ -71,6 +72,9 @@ var suites = []struct {
 	{"./internal/access", accessBugs},
 	{"./cmd/throttler", callerBugs},
 	{"./internal/server", adminBugs},
+	{"./pkg/planner", wantedBugs},
+	{"./pkg/scheduler", flowBugs},
+	{"./internal/server", pastBugs},
 	{"./pkg/config", reachBugs},
 }
 

@@ -21,6 +21,7 @@ const (
 	maxLongPoll  = 60 * time.Second
 	defaultPage  = 100
 	maxPage      = 1000
+	maxTop       = 100 // keys of a limit and flows of an upstream, of which there is one page
 )
 
 // An AdminConfig has the parts of an [Admin]. All are required but Observe and Refusals.
@@ -28,6 +29,7 @@ type AdminConfig struct {
 	Scheduler *scheduler.Scheduler
 	Metrics   *Metrics
 	Events    *Events
+	History   *History
 	// Log gets a line for each change that is made through the API.
 	Log *slog.Logger
 	// Observe is as in [Data].

@@ -115,6 +115,9 @@ func getCall(a *Admin, r request[none]) (*api.Call, error) {
 		return nil, err
 	}
 	out := APICall(call)
+	if config, ok := a.Scheduler.Upstream(call.Upstream); ok && !call.State.Finished() {
+		out.SignatureUntil = api.At(config.SignatureUntil(call.AcceptedAt))
+	}
 	if r.query.Get("include") == "" {
 		out.Response = nil
 	} else if err := mayRead(r.caller(), call); err != nil {

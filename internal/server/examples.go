@@ -28,7 +28,7 @@ var (
 	exampleAttempt = api.Attempt{N: 1, SentAt: exampleAt(3), EndedAt: exampleAt(4), Status: 200, Outcome: "done"}
 
 	exampleWaiting = func() api.Call {
-		c := api.Call{CallFacts: exampleFacts, Permits: []api.Permit{{Limit: "app", Key: "2021", Cost: 1}}, Attempts: []api.Attempt{}}
+		c := api.Call{CallFacts: exampleFacts, Permits: []api.Permit{{Limit: "app", Key: "2021", Cost: 1, Free: new(0)}, {Limit: "day", Cost: 1, Free: new(316_598)}}, Attempts: []api.Attempt{}}
 		c.ETA, c.WaitingFor = exampleAt(3), &api.WaitingFor{Limit: "app", Key: "2021", Until: exampleAt(1), Ahead: 40}
 		return c
 	}()
@@ -69,6 +69,15 @@ var (
 		Audit: api.Audit{Most: 100, HoldCost: 0.031, Guards: []api.Guard{{GuardMs: 100, Wins: 0.024}}},
 	}
 	exampleEvents = api.EventList{At: exampleAt(5), Events: []api.Event{{At: exampleAt(4), Event: api.EventEnded, Call: exampleID, Upstream: "pay", State: api.Done}}}
+	exampleKeys   = api.Keys{At: exampleAt(0), Upstream: "pay", Limit: "app", Keys: exampleLimit.Keys}
+	exampleFlows  = api.Flows{At: exampleAt(0), Upstream: "pay", Since: exampleAt(-600), Sent: 1200, Flows: []api.Flow{
+		{Flow: "shop7", Weight: 2, Waiting: 480, OldestAcceptedAt: exampleAt(-8), Sent: 792, Share: 0.66},
+		{Flow: "shop1", Weight: 1, Sent: 408, Share: 0.34},
+	}}
+	exampleHistory = api.History{At: exampleAt(59), Upstream: "pay", StepMs: 1000, Calls: []api.HistoryCalls{
+		{At: exampleAt(57), Accepted: 120, Sent: 100, Done: 97, NotExecuted: 1, Limited: 1, Refused: 2, Waiting: 460},
+		{At: exampleAt(58), Accepted: 121, Sent: 100, Done: 99, Failed: 1, Waiting: 480},
+	}}
 	exampleLimits = api.Limits{At: exampleAt(0), Limits: []api.Limit{exampleLimit}}
 
 	exampleConfig = api.Config{Settings: []api.Setting{

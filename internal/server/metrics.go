@@ -91,7 +91,7 @@ func (m *Metrics) Observe(e scheduler.Event) {
 	case scheduler.EventAttempt:
 		c := m.of(up)
 		c.attempts[e.Attempt.Outcome].Inc()
-		if e.Attempt.Outcome == upstream.NotExecuted && e.Attempt.Status != 0 && !e.Alone {
+		if isLimited(e) {
 			c.limited.Inc()
 		}
 		c.wait.Observe(e.Attempt.SentAt.Sub(e.Call.AcceptedAt).Seconds())
@@ -101,6 +101,11 @@ func (m *Metrics) Observe(e scheduler.Event) {
 	case scheduler.EventEnded:
 		m.of(up).ended[e.Call.State].Inc()
 	}
+}
+
+// isLimited reports whether the upstream has limited the attempt of an event, and not its call alone.
+func isLimited(e scheduler.Event) bool {
+	return e.Attempt.Outcome == upstream.NotExecuted && e.Attempt.Status != 0 && !e.Alone
 }
 
 // of returns the metrics of an upstream, which begin at 0.

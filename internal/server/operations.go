@@ -18,6 +18,7 @@ func Operations() []Operation {
 // Parameters that several operations have.
 var (
 	upstreamParam = Param{Name: "upstream", Type: "string", Doc: "Only of this upstream."}
+	topParam      = Param{Name: "page_size", Type: "integer", Max: maxTop, Default: maxTop, Doc: "The most that come."}
 	includeParam  = Param{Name: "include", Type: "string", Enum: []string{"response"}, Doc: "The response to the call comes too, if the caller may read it."}
 )
 
@@ -131,6 +132,34 @@ var upstreamOperations = []Operation{
 		Method: "GET", Path: "/v1/upstreams/{name}/limits/{limit}", ID: "getLimit", Scope: access.Read, Status: http.StatusOK,
 		Summary: "Show a limit",
 	}, none{}, &exampleLimit, getLimit),
+	handles(Operation{
+		Method: "GET", Path: "/v1/upstreams/{name}/limits/{limit}/keys", ID: "listKeys", Scope: access.Read, Status: http.StatusOK,
+		Summary: "Show keys of a limit",
+		Doc:     "Those for which most permits wait, or the one that is asked for. A key that is not in use has all permits free.",
+		Params: []Param{
+			{Name: "key", Type: "string", Doc: "Only this key."},
+			{Name: "sort", Type: "string", Enum: []string{"waiting"}, Doc: "The keys that come first: those for which most permits wait, by default."},
+			topParam,
+		},
+	}, none{}, &exampleKeys, listKeys),
+	handles(Operation{
+		Method: "GET", Path: "/v1/upstreams/{name}/flows", ID: "listFlows", Scope: access.Read, Status: http.StatusOK,
+		Summary: "Show the flows of an upstream, those with most calls waiting first",
+		Doc:     "Also flows that had attempts in the last 10 minutes. The attempts of the first 1,000 flows are counted; sent of others is 0.",
+		Params:  []Param{topParam},
+	}, none{}, &exampleFlows, listFlows),
+	handles(Operation{
+		Method: "GET", Path: "/v1/history", ID: "getHistory", Scope: access.Read, Status: http.StatusOK,
+		Summary: "Show the past of an upstream or a limit, since the process began",
+		Doc:     "In steps of 1 s for 5 minutes, of 10 s for an hour, and of 1 minute for a day. The last step may not be over.",
+		Params: []Param{
+			{Name: "upstream", Type: "string", Required: true, Doc: "The name of the upstream."},
+			{Name: "limit", Type: "string", Doc: "The permits of this limit, instead of the calls of the upstream."},
+			{Name: "from", Type: "instant", Doc: "Only steps that begin then or later."},
+			{Name: "to", Type: "instant", Doc: "Only steps that begin earlier."},
+			{Name: "step", Type: "string", Enum: []string{"1s", "10s", "1m"}, Doc: "The length of a step: by default the shortest that is kept since from, without from 1s."},
+		},
+	}, none{}, &exampleHistory, getHistory),
 }
 
 var processOperations = []Operation{

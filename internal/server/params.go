@@ -15,6 +15,7 @@ type Param struct {
 	Type      string   // string, integer, boolean or instant (RFC 3339)
 	Enum      []string // values of a string; nil: any
 	Repeated  bool     // it may be there several times
+	Required  bool     // it must be there
 	Prefix    bool     // Name begins the names of parameters
 	Max       int      // of an integer from 1; its default is Default
 	Default   int
@@ -44,6 +45,11 @@ func (op *Operation) query(r *http.Request) (url.Values, error) {
 			if fault := p.fault(v); fault != "" {
 				f.param(name, "%s", fault)
 			}
+		}
+	}
+	for _, p := range op.Params {
+		if p.Required && q.Get(p.Name) == "" {
+			f.param(p.Name, "parameter %q is missing", p.Name)
 		}
 	}
 	return q, f.err()

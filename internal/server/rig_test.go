@@ -26,6 +26,7 @@ import (
 type rig struct {
 	s           *scheduler.Scheduler
 	metrics     *Metrics
+	history     *History
 	data, admin site
 	logs        *lockedBuffer
 }
@@ -37,11 +38,12 @@ func newRig(t *testing.T, u scheduler.Upstream, refusal Refusal, platform http.H
 		t.Cleanup(p.Close)
 		u.URL = p.URL
 	}
-	r := &rig{metrics: NewMetrics("1.0"), logs: &lockedBuffer{}}
+	r := &rig{metrics: NewMetrics("1.0"), history: NewHistory(), logs: &lockedBuffer{}}
 	log := slog.New(slog.NewTextHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	trace := Trace(log)
 	observe := func(e scheduler.Event) {
 		r.metrics.Observe(e)
+		r.history.Observe(e)
 		trace(e)
 	}
 	c := scheduler.Config{Upstreams: map[string]scheduler.Upstream{"pay": u}, Observe: observe, Log: log}
@@ -58,7 +60,9 @@ func newRig(t *testing.T, u scheduler.Upstream, refusal Refusal, platform http.H
 		t.Fatal(err)
 	}
 	r.metrics.Watch(r.s)
-	r.admin = serve(t, newAdmin(r.s, r.metrics, NewEvents(), log, observe), log)
+	a := newAdmin(r.s, r.metrics, NewEvents(), log, observe)
+	a.History = r.history
+	r.admin = serve(t, a, log)
 	r.data = serve(t, &Data{Scheduler: r.s, Upstream: "pay", Admin: r.admin.URL, Refusal: refusal, Hosts: []string{"sidecar", "s", "x"}, Log: log, Observe: observe}, log)
 	t.Cleanup(func() { r.s.Close() })
 	return r
@@ -104,7 +108,7 @@ func serve(t *testing.T, h http.Handler, log *slog.Logger) site {
 // change nothing.
 func newAdmin(s *scheduler.Scheduler, metrics *Metrics, events *Events, log *slog.Logger, observe func(scheduler.Event)) *Admin {
 	return NewAdmin(AdminConfig{
-		Scheduler: s, Metrics: metrics, Events: events, Log: log, Observe: observe,
+		Scheduler: s, Metrics: metrics, Events: events, History: NewHistory(), Log: log, Observe: observe,
 		Ready:   func() error { return nil },
 		Guard:   access.NewGuard(&config.Access{Anyone: "admin"}),
 		MaxHeld: 100,

@@ -62,6 +62,30 @@ func getLimit(a *Admin, r request[none]) (*api.Limit, error) {
 	return nil, &scheduler.Error{Reason: scheduler.NotFound, Upstream: name, Limit: limit, Detail: "upstream \"" + name + "\" has no limit \"" + limit + "\""}
 }
 
+// listKeys returns one key of a limit, or those for which most waits.
+func listKeys(a *Admin, r request[none]) (*api.Keys, error) {
+	out := &api.Keys{Upstream: r.PathValue("name"), Limit: r.PathValue("limit")}
+	one, err := a.Scheduler.Key(r.Context(), out.Upstream, out.Limit, r.query.Get("key"))
+	if err != nil {
+		return nil, err
+	}
+	out.At, out.Keys = api.At(time.Now()), []api.Key{}
+	if r.query.Has("key") {
+		out.Keys = append(out.Keys, apiKey(one))
+		return out, nil
+	}
+	all, err := a.Scheduler.Limits(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range all {
+		if l.Upstream == out.Upstream && l.Limit == out.Limit {
+			out.Keys = append(out.Keys, convert(l.Keys[:min(len(l.Keys), r.op.number(r.query, "page_size"))], apiKey)...)
+		}
+	}
+	return out, nil
+}
+
 // statusOf returns the current state of an upstream.
 func statusOf(a *Admin, r *http.Request, name string) (*api.Upstream, error) {
 	u, err := a.Scheduler.Status(r.Context(), name)

@@ -75,6 +75,7 @@ func filled[T any]() (v T) {
 func TestWireLosesNothing(t *testing.T) {
 	call, route := filled[scheduler.Call](), filled[scheduler.Route]()
 	wire := filled[api.Call]()
+	wire.SignatureUntil = api.Instant{} // of the configuration
 	wire.WaitingFor.TimeoutMs, wire.Unknown = call.WaitingFor.Timeout.Milliseconds(), apiUnknown(call.Pending)
 	key, l := filled[scheduler.KeyStatus](), filled[scheduler.LimitStatus]()
 	wireKey, wireLimit := filled[api.Key](), filled[api.Limit]()

@@ -96,6 +96,16 @@ func (p *Planner[T]) ETA(now time.Time, it *Item[T], other Elsewhere) Forecast {
 	return f
 }
 
+// free reports whether the permits of a demand are free.
+func (p *Planner[T]) free(now time.Time, d *Demand) bool {
+	for _, n := range d.Needs {
+		if p.wait(now, n) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // Last estimates when the last of all waiting calls can be expected to go: it waits at
 // one of the keys for which most permits are wanted. Calls ahead elsewhere are taken to
 // need the same as those in the planner. No call goes before opens. The result is zero if
@@ -151,6 +161,9 @@ func (p *Planner[T]) Wanted(limit int, key string) int {
 	return 0
 }
 
+// WantedOf returns how many permits of all keys of a limit waiting calls will take.
+func (p *Planner[T]) WantedOf(limit int) int { return p.wanted[limit] }
+
 // A KeyDemand is what waiting calls need of one key of a limit.
 type KeyDemand struct {
 	Limit   int
@@ -164,6 +177,26 @@ func (p *Planner[T]) Keys() iter.Seq[KeyDemand] {
 	return func(yield func(KeyDemand) bool) {
 		for id, q := range p.keys {
 			if !yield(KeyDemand{id.limit, id.key, q.total()}) {
+				return
+			}
+		}
+	}
+}
+
+// A FlowDemand is the waiting calls of a flow.
+type FlowDemand[T any] struct {
+	Flow    string
+	Weight  float64
+	Waiting int // calls
+	First   T   // the first in line of those that take the same permits
+}
+
+// Flows yields the flows of waiting calls, each as often as its calls take different permits, in no
+// particular order. The planner may change between two of them, as with Keys.
+func (p *Planner[T]) Flows() iter.Seq[FlowDemand[T]] {
+	return func(yield func(FlowDemand[T]) bool) {
+		for _, cl := range p.classes {
+			if !yield(FlowDemand[T]{cl.flow.name, cl.flow.weight, cl.flow.waiting, cl.calls.first().Value}) {
 				return
 			}
 		}

@@ -80,6 +80,7 @@ type Planner[T any] struct {
 	keys    map[keyID]*keyQueue[T]
 	perKey  []int        // key queues, by limit
 	held    []int        // calls of all flows, by the limit at whose key queue their class waits, plus 1
+	wanted  []int        // permits of all keys that waiting calls will take, by limit
 	entry   *keyQueue[T] // where classes wait that no limit is known to stop
 	ready   heap.Heap[*keyQueue[T]]
 	parked  parked[T]
@@ -100,7 +101,7 @@ func New[T any](origin time.Time, w *wheel.Wheel[Timeout], ledger *quota.Ledger,
 	p := &Planner[T]{
 		ledger: ledger, wheel: w, origin: origin, limits: limits, empty: newEmpty[T](),
 		classes: make(map[string]*class[T]), keys: make(map[keyID]*keyQueue[T]),
-		perKey: make([]int, len(limits)), held: make([]int, len(limits)+1), flows: newFlowTable(len(limits), weight),
+		perKey: make([]int, len(limits)), held: make([]int, len(limits)+1), wanted: make([]int, len(limits)), flows: newFlowTable(len(limits), weight),
 	}
 	p.entry, p.parked = newKeyQueue(p, keyID{limit: -1}), newParked(p)
 	p.ready = heap.New(
@@ -210,16 +211,6 @@ func (p *Planner[T]) Probe(now time.Time) *Item[T] {
 	}
 	p.changed = true
 	return p.depart(now, first)
-}
-
-// free reports whether the permits of a demand are free.
-func (p *Planner[T]) free(now time.Time, d *Demand) bool {
-	for _, n := range d.Needs {
-		if p.wait(now, n) > 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // depart takes out the first call of a class, whose permits are taken.

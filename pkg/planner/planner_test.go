@@ -236,6 +236,19 @@ func TestReads(t *testing.T) {
 	for range r.planner.Keys() {
 		break // it ends here
 	}
+	if a, b := r.planner.WantedOf(0), r.planner.WantedOf(1); a != 3 || b != 3 {
+		t.Errorf("of all keys %d and %d permits are wanted, want 3 of each", a, b)
+	}
+	flows := make(map[string]string) // a flow, with the first calls of its classes
+	for f := range r.planner.Flows() {
+		flows[fmt.Sprint(f.Flow, f.Waiting, f.Weight)] += f.First
+	}
+	if len(flows) != 2 || flows["a1 1"] != "a2" || flows["b2 1"] != "b4" {
+		t.Errorf("flows are %v", flows)
+	}
+	for range r.planner.Flows() {
+		break
+	}
 	if a, b, c := r.planner.Wanted(0, ""), r.planner.Wanted(1, "18"), r.planner.Wanted(1, "99"); a != 3 || b != 2 || c != 0 {
 		t.Errorf("wanted are %d, %d and %d permits, want 3, 2 and 0", a, b, c)
 	}

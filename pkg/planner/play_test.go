@@ -389,6 +389,15 @@ func (p *player) verify() {
 	held := p.planner.Held(-1)
 	for limit := range p.planner.limits {
 		held += p.planner.Held(limit)
+		all := 0
+		for id, n := range wanted {
+			if id.limit == limit {
+				all += n
+			}
+		}
+		if got := p.planner.WantedOf(limit); got != all {
+			p.t.Fatalf("at %v: limit %d: %d permits of all keys are wanted, want %d", p.now, limit, got, all)
+		}
 	}
 	for d := range p.planner.Keys() {
 		id := keyID{d.Limit, d.Key}
@@ -431,6 +440,11 @@ func (p *player) verifyFlows() {
 	for _, c := range p.calls {
 		if c.Queued() {
 			waiting[c.Flow]++
+		}
+	}
+	for f := range p.planner.Flows() {
+		if f.Waiting != waiting[f.Flow] || f.Weight != p.planner.flows.weight(f.Flow) || f.First.Flow != f.Flow || !f.First.Queued() {
+			p.t.Fatalf("at %v: %+v, want %d calls", p.now, f, waiting[f.Flow])
 		}
 	}
 	for name, f := range p.planner.flows.byName {

@@ -121,6 +121,7 @@ func (cl *class[T]) count(priority, calls int) {
 	held := cl.at.key.id.limit + 1
 	for i, q := range cl.keys {
 		q.waiting[held] += calls * cl.demand.Needs[i].Cost
+		q.planner.wanted[q.id.limit] += calls * cl.demand.Needs[i].Cost
 	}
 	cl.flow.held[held] += calls
 	cl.at.key.planner.held[held] += calls

@@ -205,6 +205,14 @@ func (l *Ledger) usage(at instant, lim *limit, key string, a *account) Usage {
 	return u
 }
 
+// Total returns the permits of all keys of a limit that are out, and those of attempts that have
+// not ended, however many keys there are. The permits of a window that slides may count as out for
+// a thousandth of it too long. Those that HoldAll keeps are not counted.
+func (l *Ledger) Total(now time.Time, limit int) (out, inFlight int) {
+	lim := l.limits[limit]
+	return lim.total.inFlight + lim.total.cooling.at(lim.clock(l.instant(now))), lim.total.inFlight
+}
+
 // Cooling tells of the permits of a key that are out though their attempts have ended:
 // how many had no answer, so that they stay out for Limit.Late longer, and when the next of
 // all comes back; zero if there is none. Those that were restored count as answered.

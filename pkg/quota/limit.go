@@ -32,6 +32,7 @@ type limit struct {
 	paused     int64      // monotonic: never before heldUntil
 	heldUntil  int64      // monotonic: all permits are out until then
 	audit      Audit
+	total      total
 }
 
 // A doubt is an offset before a step of the wall clock. Until an instant of the monotonic
@@ -186,6 +187,7 @@ func (lim *limit) take(now instant, a *account, n Need) {
 		lim.leaving = nil
 	}
 	a.inFlight += int32(n.Cost)
+	lim.total.inFlight += n.Cost
 	out := int(a.inFlight) + a.cooling.at(lim.clock(now))
 	if a.extra != nil {
 		if a.extra.bucket != nil {
@@ -200,6 +202,7 @@ func (lim *limit) take(now instant, a *account, n Need) {
 func (lim *limit) give(now instant, n Need, t trip) {
 	a := lim.find(n.Key)
 	a.inFlight -= int32(n.Cost)
+	lim.total.inFlight -= n.Cost
 	if t.fate == Uncounted {
 		return
 	}
@@ -223,6 +226,7 @@ func (lim *limit) give(now instant, n Need, t trip) {
 	}
 	if back > clock {
 		a.cooling.add(batch{back, used, late})
+		lim.total.add(clock, lim.Window, back, used)
 	}
 	a.idle = max(a.idle, full)
 }
@@ -379,6 +383,7 @@ func (lim *limit) stepped(now instant) {
 	for i := range lim.visits {
 		lim.visits[i].at += step
 	}
+	lim.total.cooling.shift(over, step, floor)
 	if lim.heldUntil > now.mono {
 		lim.heldUntil = max(lim.heldUntil, now.mono+floor-now.wall)
 		lim.paused = max(lim.paused, lim.heldUntil)

@@ -51,6 +51,7 @@ func (l *Ledger) Restore(now time.Time, step time.Duration, h Held) {
 		a = lim.open(at, h.Key)
 	}
 	a.cooling.add(batch{at: back, n: int32(h.Permits)})
+	lim.total.add(lim.clock(at), lim.Window, back, int32(h.Permits))
 	a.idle = max(a.idle, back)
 	if lim.Guard > 0 {
 		a.extra.full.add(batch{at: back, n: int32(h.Permits)})

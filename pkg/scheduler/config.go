@@ -172,6 +172,15 @@ type Upstream struct {
 	Weights map[string]float64
 }
 
+// SignatureUntil returns until when the signature is good that the caller of a call has made which
+// was accepted at an instant. It is zero if signatures do not age, or if a Signer makes them.
+func (u *Upstream) SignatureUntil(accepted time.Time) time.Time {
+	if u.Signer != nil || u.Signature.Life == 0 {
+		return time.Time{}
+	}
+	return accepted.Add(u.Signature.Life)
+}
+
 // A Signature bounds the use of signatures that callers bring. The zero value is one
 // that does not age.
 type Signature struct {

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -25,6 +26,7 @@ func describe(now time.Time, u *upstreamState, c *call) *Call {
 		d.WaitingFor = &WaitingFor{Removed: true}
 		return d
 	}
+	tellFree(now, u, d)
 	if u.budget.holds(c) {
 		d.ETA, _ = u.forecast(now, c, nil)
 		d.WaitingFor = &WaitingFor{Limit: RepeatLimit, Until: d.ETA}
@@ -48,6 +50,19 @@ func describe(now time.Time, u *upstreamState, c *call) *Call {
 		tellFirst(u, d.WaitingFor, c)
 	}
 	return d
+}
+
+// tellFree adds how many permits are free to those that a waiting call takes. A limit that a reload
+// has taken away has none.
+func tellFree(now time.Time, u *upstreamState, d *Call) {
+	d.Permits = slices.Clone(d.Permits) // those of a stored call are the store's
+	free := make([]int, len(d.Permits))
+	for i, p := range d.Permits {
+		if limit := u.limitNamed(p.Limit); limit >= 0 {
+			free[i] = u.ledger.Usage(now, limit, p.Key).Free
+			d.Permits[i].Free = &free[i]
+		}
+	}
 }
 
 // tellPause adds by whom, since when and why the limit is paused for which a call waits.

@@ -11,6 +11,9 @@ import (
 type Permit struct {
 	Limit, Key string
 	Cost       int
+	// Free is how many permits of the key are free now; nil unless the call waits, and Get or Wait
+	// returns it. A pause of the limit or the key leaves none.
+	Free *int
 }
 
 // An Origin is the way on which a call came.

@@ -144,10 +144,10 @@ func repeatAfterQuery(now time.Time, sv *service, c *call) *Error {
 // validUntil bounds a call's deadline by the life of the signature that it brings.
 // With a signer there is no such bound: each attempt is signed anew.
 func (sv *service) validUntil(accepted, deadline time.Time) time.Time {
-	if sv.Signer != nil || sv.Signature.Life == 0 {
-		return deadline
+	if until := sv.SignatureUntil(accepted); !until.IsZero() {
+		return earlier(deadline, until)
 	}
-	return earlier(deadline, accepted.Add(sv.Signature.Life))
+	return deadline
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -168,9 +168,7 @@ func later(a, b time.Time) time.Time {
 // if an earlier attempt may have executed the call, also one that was resolved since.
 func (sv *service) outgoing(c *Call, request *upstream.Request) *upstream.Request {
 	r := *request
-	if sv.Signer == nil && sv.Signature.Life > 0 {
-		r.Latest = c.AcceptedAt.Add(sv.Signature.Life)
-	}
+	r.Latest = sv.SignatureUntil(c.AcceptedAt)
 	r.Repeat = slices.ContainsFunc(c.Attempts, func(a Attempt) bool { return a.Outcome == upstream.Unknown })
 	r.Renewed = renewed(c.Attempts)
 	return &r

@@ -348,26 +348,33 @@ func (s *Scheduler) Status(ctx context.Context, upstream string) (UpstreamStatus
 // Limits returns how all limits stand, by upstream and in the order of the config. With many keys
 // it is as old as [LimitStatus] says. What its elements refer to is not to be changed.
 func (s *Scheduler) Limits(ctx context.Context) ([]LimitStatus, error) {
-	return s.sampler.read(ctx, s.loop)
+	made, err := s.sampler.read(ctx, s.loop)
+	return slices.Clone(made.limits), err
 }
 
-// Config returns the upstreams as they are configured now, defaults filled in.
-func (s *Scheduler) Config() map[string]Upstream {
-	all := make(map[string]Upstream)
-	for name, sv := range *s.services.Load() {
-		if sv.webhook == nil {
-			all[name] = sv.Upstream
-		}
+// Key returns how one key of a limit stands now, also one that is not in use; a limit without keys
+// has the empty one. The error is [NotFound] if there is no such limit, and [BadRequest] if it has
+// no keys.
+func (s *Scheduler) Key(ctx context.Context, upstream, limit, key string) (st KeyStatus, err error) {
+	if asked := s.loop.ask(ctx, func(now time.Time) { st, err = keyStatusOf(now, s.loop, upstream, limit, key) }); asked != nil {
+		return st, asked
 	}
-	return all
+	return st, err
 }
 
-// Upstream returns an upstream as it is configured now, defaults filled in; false
-// if there is none of the name.
-func (s *Scheduler) Upstream(name string) (Upstream, bool) {
-	sv := s.service(name)
-	if sv == nil {
-		return Upstream{}, false
+// Flows returns the flows of an upstream that have calls waiting for permits, most first: a hundred
+// at most. They are as old as [LimitStatus] says. The error is [NotFound] if there is no such upstream.
+func (s *Scheduler) Flows(ctx context.Context, upstream string) ([]FlowStatus, error) {
+	if _, err := s.Status(ctx, upstream); err != nil {
+		return nil, err
 	}
-	return sv.Upstream, true
+	made, err := s.sampler.read(ctx, s.loop)
+	return slices.Clone(made.flows[upstream]), err
+}
+
+// Totals returns the running totals of all upstreams and limits, in no particular order. It costs
+// the same however many calls and keys there are.
+func (s *Scheduler) Totals(ctx context.Context) (all []Totals, err error) {
+	err = s.loop.ask(ctx, func(now time.Time) { all = totalsOf(now, s.loop) })
+	return all, err
 }

@@ -37,6 +37,27 @@ func (s *Scheduler) Reload(ctx context.Context, c Config) error {
 	return newReload(s, next).run(ctx)
 }
 
+// Config returns the upstreams as they are configured now, defaults filled in.
+func (s *Scheduler) Config() map[string]Upstream {
+	all := make(map[string]Upstream)
+	for name, sv := range *s.services.Load() {
+		if sv.webhook == nil {
+			all[name] = sv.Upstream
+		}
+	}
+	return all
+}
+
+// Upstream returns an upstream as it is configured now, defaults filled in; false
+// if there is none of the name.
+func (s *Scheduler) Upstream(name string) (Upstream, bool) {
+	sv := s.service(name)
+	if sv == nil {
+		return Upstream{}, false
+	}
+	return sv.Upstream, true
+}
+
 // attachAll adds the upstreams of a configuration that are not there, and returns their
 // names.
 func (l *loop) attachAll(now time.Time, next map[string]*service) (added []string) {
@@ -148,7 +169,7 @@ func (l *loop) takePause(now time.Time, upstream, limit, key string, until time.
 	}
 	i := u.pausable(limit)
 	if i < 0 {
-		return &Error{Reason: NotFound, Upstream: upstream, Limit: limit, Detail: fmt.Sprintf("upstream %q has no limit %q; it has %s", upstream, limit, u.limitNames())}
+		return errNoLimit(u, limit)
 	}
 	if until.IsZero() {
 		delete(u.answerPauses.of, streakKey{i, key})

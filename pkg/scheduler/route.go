@@ -187,7 +187,7 @@ func (sv *service) permits(d *planner.Demand) []Permit {
 	all := make([]Permit, 0, len(d.Needs))
 	for _, n := range d.Needs {
 		if n.Limit != 0 { // the upstream's own, which each call takes
-			all = append(all, Permit{sv.limits[n.Limit].Name, n.Key, n.Cost})
+			all = append(all, Permit{Limit: sv.limits[n.Limit].Name, Key: n.Key, Cost: n.Cost})
 		}
 	}
 	return all
@@ -297,7 +297,7 @@ func (r *Router) Describe(request *upstream.Request) (*Description, error) {
 	}
 	for _, n := range demand.Needs {
 		if n.Limit > 0 {
-			d.Permits = append(d.Permits, Permit{sv.limits[n.Limit].Name, n.Key, n.Cost})
+			d.Permits = append(d.Permits, Permit{Limit: sv.limits[n.Limit].Name, Key: n.Key, Cost: n.Cost})
 		}
 	}
 	return d, nil

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed-30fe103d/throttler/pkg/quota"
+	"github.com/seed-30fe103d/throttler/pkg/planner"
 )
 
 const (
-	// maxKeys is how many keys a LimitStatus tells of.
+	// maxKeys is how many keys a LimitStatus tells of, and how many flows Flows.
 	maxKeys = 100
 
 	// The keys of limits are visited in the loop, so many at a time and so many a second. A
@@ -23,14 +23,20 @@ const (
 	fewKeys       = 250
 )
 
-// A sampler makes the statuses of limits. Its readers share a sample: however many there are,
-// they let the loop visit keysPerSecond keys, as long as there are not few.
+// A sampler makes the statuses of limits and flows. Its readers share a sample: however many there
+// are, they let the loop visit keysPerSecond keys, as long as there are not few.
 type sampler struct {
 	turn chan struct{} // holds a value while no sample is being made; the rest is its holder's
 
-	last    []LimitStatus
+	last    sample
 	made    time.Time
 	visited int // keys for it
+}
+
+// A sample is not changed any more.
+type sample struct {
+	limits []LimitStatus
+	flows  map[string][]FlowStatus // by upstream
 }
 
 func newSampler() *sampler {
@@ -40,19 +46,19 @@ func newSampler() *sampler {
 }
 
 // read returns the last sample, or a new one if that is too old.
-func (s *sampler) read(ctx context.Context, l *loop) ([]LimitStatus, error) {
+func (s *sampler) read(ctx context.Context, l *loop) (sample, error) {
 	select {
 	case <-s.turn:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return sample{}, ctx.Err()
 	}
 	defer func() { s.turn <- struct{}{} }()
 	if s.visited <= fewKeys || time.Since(s.made) >= time.Duration(s.visited)*time.Second/keysPerSecond {
 		if err := s.sample(ctx, l); err != nil {
-			return nil, err
+			return sample{}, err
 		}
 	}
-	return slices.Clone(s.last), nil
+	return s.last, nil
 }
 
 // sample makes a new sample.
@@ -61,7 +67,7 @@ func (s *sampler) sample(ctx context.Context, l *loop) error {
 	if err := l.ask(ctx, func(time.Time) { names = slices.Sorted(maps.Keys(l.upstreams)) }); err != nil {
 		return err
 	}
-	var all []LimitStatus
+	all := sample{flows: make(map[string][]FlowStatus)}
 	visited := 0
 	for _, name := range names {
 		w := &walk{name: name}
@@ -71,19 +77,22 @@ func (s *sampler) sample(ctx context.Context, l *loop) error {
 				return err
 			}
 		}
-		all = append(all, w.limits...)
+		all.limits = append(all.limits, w.limits...)
+		all.flows[name] = w.waitingFlows()
 		visited += w.visited
 	}
 	s.last, s.made, s.visited = all, time.Now(), visited
 	return nil
 }
 
-// A walk visits the keys of an upstream's limits in steps, each in the loop.
+// A walk visits the keys of an upstream's limits, and the flows of its waiting calls, in steps, each
+// in the loop.
 type walk struct {
 	name    string
 	up      *upstreamState
 	sv      *service // as the walk has begun with it
 	limits  []LimitStatus
+	flows   map[string]FlowStatus
 	next    func() (keyVisit, bool)
 	end     func()
 	visited int
@@ -96,6 +105,8 @@ type keyVisit struct {
 	key    string
 	wanted int
 	waits  bool // it comes as one that calls wait for
+
+	flow planner.FlowDemand[*call] // instead of a key, if it has a call
 }
 
 // step visits the next keys, and reports whether there are more. A reload lets the walk begin
@@ -104,7 +115,7 @@ func (w *walk) step(now time.Time, l *loop) (more bool) {
 	u := l.upstreams[w.name]
 	if u == nil {
 		w.close()
-		w.limits = nil
+		w.limits, w.flows = nil, nil
 		return false
 	}
 	if w.up != u || w.sv != u.service {
@@ -134,14 +145,14 @@ func (w *walk) close() {
 }
 
 func (w *walk) begin(now time.Time, u *upstreamState) {
-	w.up, w.sv, w.limits = u, u.service, nil
+	w.up, w.sv, w.limits, w.flows = u, u.service, nil, make(map[string]FlowStatus)
 	for i := range u.limits {
 		w.limits = append(w.limits, limitStatusOf(now, u, i))
 	}
 	w.next, w.end = iter.Pull(keysOf(u))
 }
 
-// keysOf yields the keys of all limits of an upstream.
+// keysOf yields the keys of all limits of an upstream, and then its flows.
 func keysOf(u *upstreamState) iter.Seq[keyVisit] {
 	return func(yield func(keyVisit) bool) {
 		for i := range u.limits {
@@ -152,16 +163,25 @@ func keysOf(u *upstreamState) iter.Seq[keyVisit] {
 			}
 		}
 		for d := range u.planner.Keys() {
-			if !yield(keyVisit{d.Limit, d.Key, d.Permits, true}) {
+			if !yield(keyVisit{limit: d.Limit, key: d.Key, wanted: d.Permits, waits: true}) {
+				return
+			}
+		}
+		for f := range u.planner.Flows() {
+			if !yield(keyVisit{flow: f}) {
 				return
 			}
 		}
 	}
 }
 
-// visit adds a key to the status of its limit, once.
+// visit adds a key to the status of its limit, once, or calls of a flow to that of the flow.
 func (w *walk) visit(now time.Time, v keyVisit) {
 	u := w.up
+	if v.flow.First != nil {
+		w.addFlow(v.flow)
+		return
+	}
 	known := u.ledger.Known(v.limit, v.key)
 	if known == v.waits {
 		return
@@ -169,26 +189,22 @@ func (w *walk) visit(now time.Time, v keyVisit) {
 	if known {
 		v.wanted = u.planner.Wanted(v.limit, v.key)
 	}
-	w.limits[v.limit].addKey(now, u, v, u.ledger.Usage(now, v.limit, v.key))
+	w.limits[v.limit].addKey(usageOf(now, u, v.limit, v.key, v.wanted))
 }
 
 // addKey adds a key to the sums of a limit, and keeps it if much waits for it.
-func (st *LimitStatus) addKey(now time.Time, u *upstreamState, v keyVisit, usage quota.Usage) {
-	if v.wanted == 0 && usage.Out == 0 && usage.PausedUntil.IsZero() {
+func (st *LimitStatus) addKey(key KeyStatus) {
+	if key.Waiting == 0 && key.Out == 0 && key.PausedUntil.IsZero() {
 		return
 	}
-	key := KeyStatus{Key: v.key, Free: usage.Free, Out: usage.Out, InFlight: usage.InFlight, Waiting: v.wanted, PausedUntil: usage.PausedUntil}
-	if usage.Out > usage.InFlight {
-		key.Late, key.NextBack = u.ledger.Cooling(now, v.limit, v.key)
-		st.Late += key.Late
-		if st.NextBack.IsZero() || key.NextBack.Before(st.NextBack) {
-			st.NextBack = key.NextBack
-		}
+	if !key.NextBack.IsZero() && (st.NextBack.IsZero() || key.NextBack.Before(st.NextBack)) {
+		st.NextBack = key.NextBack
 	}
 	st.LiveKeys++
-	st.Out += usage.Out
-	st.InFlight += usage.InFlight
-	st.Waiting += v.wanted
+	st.Out += key.Out
+	st.InFlight += key.InFlight
+	st.Late += key.Late
+	st.Waiting += key.Waiting
 	st.Keys = append(st.Keys, key)
 	if len(st.Keys) == 10*maxKeys { // so that a hundred thousand keys take little memory
 		st.Keys = mostWanted(st.Keys)
@@ -201,4 +217,28 @@ func mostWanted(keys []KeyStatus) []KeyStatus {
 		return cmp.Or(b.Waiting-a.Waiting, b.Out-a.Out, strings.Compare(a.Key, b.Key))
 	})
 	return keys[:min(len(keys), maxKeys)]
+}
+
+// addFlow adds calls of a flow to its status. With many flows, those with few calls are left out.
+func (w *walk) addFlow(f planner.FlowDemand[*call]) {
+	st, known := w.flows[f.Flow]
+	if st.Flow, st.Weight, st.Waiting = f.Flow, f.Weight, f.Waiting; !known || f.First.AcceptedAt.Before(st.OldestAt) {
+		st.OldestAt = f.First.AcceptedAt
+	}
+	w.flows[f.Flow] = st
+	if len(w.flows) == 10*maxKeys {
+		kept := w.waitingFlows()
+		clear(w.flows)
+		for _, st := range kept {
+			w.flows[st.Flow] = st
+		}
+	}
+}
+
+// waitingFlows returns the flows of which most calls wait.
+func (w *walk) waitingFlows() []FlowStatus {
+	all := slices.SortedFunc(maps.Values(w.flows), func(a, b FlowStatus) int {
+		return cmp.Or(b.Waiting-a.Waiting, strings.Compare(a.Flow, b.Flow))
+	})
+	return all[:min(len(all), maxKeys)]
 }

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +38,8 @@ type UpstreamStatus struct {
 }
 
 // LimitStatus is how a limit stands. Its figures of keys, and their sums, are at most a second old
-// for 20,000 keys, of all limits together, and older in proportion; those of few keys are of now.
+// for 20,000 keys, of all limits together, and older in proportion; those of few keys are of now. A
+// flow counts as a key here for each kind of permits that its waiting calls take.
 type LimitStatus struct {
 	Upstream    string
 	Limit       string
@@ -77,6 +79,69 @@ type KeyStatus struct {
 	NextBack    time.Time
 	Waiting     int
 	PausedUntil time.Time
+}
+
+// FlowStatus is how a flow of an upstream stands.
+type FlowStatus struct {
+	Flow    string
+	Weight  float64
+	Waiting int // calls that wait for permits, without those that wait for a time or lie on disk only
+	// OldestAt is when the oldest of the calls was accepted that are first in line. Behind a call of
+	// higher priority an older one may wait.
+	OldestAt time.Time
+}
+
+// Totals are the running totals of an upstream or, with a Limit, of one of its limits.
+type Totals struct {
+	Upstream, Limit string
+	// Waiting counts the waiting calls of an upstream, or the permits that they will take of a limit;
+	// calls that are only on disk count for the upstream alone.
+	Waiting int
+
+	Out, InFlight int // permits of a limit, as [quota.Ledger.Total] counts them
+	Most          int // as of LimitStatus
+}
+
+func totalsOf(now time.Time, l *loop) (all []Totals) {
+	for name, u := range l.upstreams {
+		all = append(all, Totals{Upstream: name, Waiting: u.count[waiting]})
+		for i := range u.limits {
+			t := Totals{Upstream: name, Limit: u.limits[i].Name, Waiting: u.planner.WantedOf(i), Most: u.ledger.Audit(i).Most}
+			t.Out, t.InFlight = u.ledger.Total(now, i)
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// keyStatusOf returns how a key of a limit stands.
+func keyStatusOf(now time.Time, l *loop, upstream, limit, key string) (KeyStatus, error) {
+	u := l.upstreams[upstream]
+	if u == nil {
+		return KeyStatus{}, errNoUpstream(upstream)
+	}
+	switch i := u.limitNamed(limit); {
+	case i < 0:
+		return KeyStatus{}, errNoLimit(u, limit)
+	case key != "" && u.limits[i].PerKey == "":
+		return KeyStatus{}, &Error{Reason: BadRequest, Upstream: upstream, Limit: limit, Detail: fmt.Sprintf("limit %q has no keys; leave the key %q out", limit, key)}
+	default:
+		return usageOf(now, u, i, key, u.planner.Wanted(i, key)), nil
+	}
+}
+
+func errNoLimit(u *upstreamState, limit string) *Error {
+	return &Error{Reason: NotFound, Upstream: u.Name, Limit: limit, Detail: fmt.Sprintf("upstream %q has no limit %q; it has %s", u.Name, limit, u.limitNames())}
+}
+
+// usageOf returns how a key of a limit stands, of which waiting calls will take so many permits.
+func usageOf(now time.Time, u *upstreamState, limit int, key string, wanted int) KeyStatus {
+	usage := u.ledger.Usage(now, limit, key)
+	st := KeyStatus{Key: key, Free: usage.Free, Out: usage.Out, InFlight: usage.InFlight, Waiting: wanted, PausedUntil: usage.PausedUntil}
+	if usage.Out > usage.InFlight {
+		st.Late, st.NextBack = u.ledger.Cooling(now, limit, key)
+	}
+	return st
 }
 
 func statusOf(now time.Time, u *upstreamState) UpstreamStatus {

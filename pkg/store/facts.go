@@ -122,7 +122,7 @@ func decodeFacts(text string, c *scheduler.Call) (summed string, err error) {
 	}
 	c.Method, c.Path, c.Flow, c.Origin, c.SubmittedBy, c.IdempotencyKey, c.Numbers = f.Method, f.Path, f.Flow, scheduler.Origin(f.Origin), f.SubmittedBy, f.Key, f.Numbers
 	for _, p := range f.Permits {
-		c.Permits = append(c.Permits, scheduler.Permit(p))
+		c.Permits = append(c.Permits, scheduler.Permit{Limit: p.Limit, Key: p.Key, Cost: p.Cost})
 	}
 	return withFacts, nil
 }

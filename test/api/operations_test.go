@@ -86,6 +86,7 @@ func TestContract(t *testing.T) {
 		{"lists", s.testLists},
 		{"pauses", s.testPauses},
 		{"upstreams", s.testUpstreams},
+		{"history", s.testHistory},
 		{"process", s.testProcess},
 		{"audit", s.testAudit},
 		{"events", s.testEvents},
@@ -359,6 +360,19 @@ func (s *session) testUpstreams(t *testing.T) {
 		}
 	}
 	s.want(t, 404, "GET", "/v1/upstreams/pay/limits/none", "")
+	keys := s.want(t, 200, "GET", "/v1/upstreams/pay/limits/app/keys?sort=waiting&page_size=10", "")
+	one := s.want(t, 200, "GET", "/v1/upstreams/pay/limits/app/keys?key=unused", "")
+	if k := read[struct{ Keys []struct{ Free int } }](t, one).Keys; len(k) != 1 || k[0].Free != 20 {
+		t.Errorf("a key that is not in use: %s; the keys: %s", one, keys)
+	}
+	s.want(t, 404, "GET", "/v1/upstreams/pay/limits/none/keys", "")
+	s.want(t, 400, "GET", "/v1/upstreams/pay/limits/app/keys?page_size=101", "")
+	s.want(t, 400, "GET", "/v1/upstreams/pay/limits/day/keys?key=a", "")
+	flows := s.want(t, 200, "GET", "/v1/upstreams/pay/flows?page_size=10", "")
+	if f := read[struct{ Sent int }](t, flows); f.Sent < 9 {
+		t.Errorf("after the calls before: %s", flows)
+	}
+	s.want(t, 404, "GET", "/v1/upstreams/none/flows", "")
 	type window struct {
 		ResetsAt time.Time `json:"resets_at"`
 	}
@@ -366,6 +380,37 @@ func (s *session) testUpstreams(t *testing.T) {
 	if in := time.Until(day.ResetsAt); in < -time.Minute || in > 24*time.Hour || day.ResetsAt.UTC().Format("15:04:05") != "16:00:00" || !app.ResetsAt.IsZero() {
 		t.Errorf("a day of Shanghai resets at %v, a second that slides at %v", day.ResetsAt, app.ResetsAt)
 	}
+}
+
+// testHistory runs after the calls before, and until they are sampled.
+func (s *session) testHistory(t *testing.T) {
+	type history struct {
+		Calls   []struct{ Accepted, Sent, Waiting int }
+		Permits []struct{ Most int }
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for _, query := range []string{"", "&step=10s", "&step=1m&from=2001-01-01T00:00:00Z&to=2101-01-01T00:00:00Z", "&limit=app"} {
+		for {
+			h, sent, most := read[history](t, s.want(t, 200, "GET", "/v1/history?upstream=pay"+query, "")), 0, 0
+			for _, c := range h.Calls {
+				sent += c.Sent
+			}
+			for _, p := range h.Permits {
+				most = max(most, p.Most)
+			}
+			if sent >= 9 || most > 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %+v", query, h)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	s.want(t, 400, "GET", "/v1/history", "")
+	s.want(t, 400, "GET", "/v1/history?upstream=pay&step=2s", "")
+	s.want(t, 404, "GET", "/v1/history?upstream=none", "")
+	s.want(t, 404, "GET", "/v1/history?upstream=pay&limit=none", "")
 }
 
 func (s *session) testProcess(t *testing.T) {

@@ -33,6 +33,9 @@ var operations = []struct{ name, method, path, body string }{
 	{"pause", "POST", "/v1/pauses", `{"upstream":"a","for":"24h"}`},
 	{"resume", "DELETE", "/v1/pauses/PAUSE", ""},
 	{"limit", "GET", "/v1/upstreams/b/limits/one", ""},
+	{"keys", "GET", "/v1/upstreams/b/limits/one/keys", ""},
+	{"flows", "GET", "/v1/upstreams/b/flows", ""},
+	{"history", "GET", "/v1/history?upstream=b", ""},
 	{"audit", "GET", "/v1/audit", ""},
 	{"info", "GET", "/v1/info", ""},
 	{"problem", "GET", "/problems/full", ""},
@@ -343,6 +346,18 @@ var questions = []question{
 	{"latest events: unknown parameter", "GET", "/v1/events/latest?routes=true", "", 400, "unknown"},
 	{"latest events: unknown upstream", "GET", "/v1/events/latest?upstream=evil", "", 404, "not configured"},
 	{"latest events: too many", "GET", "/v1/events/latest?page_size=1001", "", 400, "page_size"},
+	{"keys: key of SQL", "GET", "/v1/upstreams/b/limits/one/keys?key='%20OR%201=1--", "", 400, "no keys"},
+	{"keys: unknown limit", "GET", "/v1/upstreams/b/limits/evil/keys", "", 404, "evil"},
+	{"keys: page size beyond all", "GET", "/v1/upstreams/b/limits/one/keys?page_size=101", "", 400, "page_size"},
+	{"keys: unknown order", "GET", "/v1/upstreams/b/limits/one/keys?sort=key", "", 400, "sort"},
+	{"flows: unknown upstream", "GET", "/v1/upstreams/evil/flows", "", 404, "not configured"},
+	{"flows: page size below zero", "GET", "/v1/upstreams/b/flows?page_size=-1", "", 400, "page_size"},
+	{"history: no upstream", "GET", "/v1/history", "", 400, "missing"},
+	{"history: unknown upstream", "GET", "/v1/history?upstream=evil", "", 404, "not configured"},
+	{"history: unknown limit", "GET", "/v1/history?upstream=b&limit=evil", "", 404, "evil"},
+	{"history: step of a nanosecond", "GET", "/v1/history?upstream=b&step=1ns", "", 400, "step"},
+	{"history: from the year 0", "GET", "/v1/history?upstream=b&from=0000-01-01T00:00:00Z", "", 200, "step_ms"},
+	{"history: to the year 9999", "GET", "/v1/history?upstream=b&to=9999-12-31T23:59:59Z", "", 200, "step_ms"},
 	{"events: unknown parameter", "GET", "/v1/events?since=0", "", 400, "unknown"},
 	{"events: unknown upstream", "GET", "/v1/events?upstream=evil", "", 404, "not configured"},
 	{"events: unknown call", "GET", "/v1/events?call=" + noCall, "", 404, "not_found"},
@@ -418,7 +433,7 @@ var questions = []question{
 // TestAdmin attacks the admin API: as a web page, by names that were made to lead there, and
 // as a program with odd requests.
 func TestAdmin(t *testing.T) {
-	f := newFamily(t, "admin", 228)
+	f := newFamily(t, "admin", 252)
 	p := newPlatform(t, always(ok))
 	s := start(t, "  a: {listen: '127.0.0.1:0', hosts: [payments.internal], max_body: 64KiB, url: 'http://"+p.addr+"'}\n"+
 		"  b: {url: 'http://"+p.addr+"', limits: [{name: one, calls: 1, window: 1h}]}\n"+
