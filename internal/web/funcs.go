@@ -30,6 +30,7 @@ func (s *speech) funcs(prefix string) template.FuncMap {
 		"clean":     clean,
 		"detail":    detail,
 		"bar":       bar,
+		"spark":     spark,
 		"asset":     func(name string) string { return prefix + staticPath + hashed[name] },
 		"link":      func(path string, query ...string) (string, error) { return link(prefix+path, query...) },
 		"state":     func(state api.State) string { return s.mustText("state." + string(state)) },
@@ -43,6 +44,7 @@ func (s *speech) funcs(prefix string) template.FuncMap {
 		"took":      func(a api.Attempt) string { return s.duration(a.EndedAt.Sub(a.SentAt.Time)) },
 		"local":     func(instant string) string { return strings.TrimSuffix(instant, ":00Z") },
 		"limitPath": limitPath,
+		"int":       func(n *int) int { return *n },
 		"dict":      dict,
 	}
 }

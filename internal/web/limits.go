@@ -1,6 +1,7 @@
 package web
 
 import (
+	"html/template"
 	"net/url"
 	"strings"
 
@@ -48,6 +49,10 @@ func loadLimits(v *visit) (*view, error) {
 type limitPage struct {
 	Limit  api.Limit
 	Pauses []api.Pause
+	Keys   []api.Key // the one that was asked for, or those with most waiting
+	Key    string    // that was asked for
+	Flows  *api.Flows
+	Charts []template.HTML // of the last hour
 }
 
 func loadLimit(v *visit) (*view, error) {
@@ -66,6 +71,24 @@ func loadLimit(v *visit) (*view, error) {
 			p.Pauses = append(p.Pauses, pause)
 		}
 	}
+	p.Keys, p.Key = p.Limit.Keys, strings.TrimSpace(v.URL.Query().Get("key"))
+	if p.Key != "" {
+		var keys api.Keys
+		if err := v.get(path+"/keys", url.Values{"key": {p.Key}}, &keys); err != nil {
+			return nil, err
+		}
+		p.Keys = keys.Keys
+	}
+	var flows api.Flows
+	if err := v.get("/v1/upstreams/"+url.PathEscape(name)+"/flows", url.Values{"page_size": {"20"}}, &flows); err != nil {
+		return nil, err
+	}
+	p.Flows = &flows
+	h, err := history(v, name, limit, historyLength)
+	if err != nil {
+		return nil, err
+	}
+	p.Charts = limitCharts(v, h, &p.Limit)
 	return &view{title: clean(name) + " / " + clean(limit), data: p, api: path, shell: "throttler limits " + quoted(name), place: "limits"}, nil
 }
 

@@ -12,11 +12,17 @@ import (
 // need a person.
 type overview struct {
 	Alerts    []alert // by urgency
-	Upstreams []api.Upstream
+	Upstreams []upstreamRow
 	Limits    []api.Limit
 	Waiting   int         // calls, of all upstreams
 	LastGoes  api.Instant // the last of them; none if that is not known
 	Refused   []tally     // calls that were refused lately, by reason
+}
+
+// An upstreamRow is an upstream, and its last 15 minutes.
+type upstreamRow struct {
+	api.Upstream
+	past
 }
 
 // An alert is one thing that is not as it should be.
@@ -40,9 +46,14 @@ func loadOverview(v *visit) (*view, error) {
 	if err := v.get("/v1/calls", url.Values{"needs": {"person"}, "order": {"oldest"}, "page_size": {"100"}}, &calls); err != nil {
 		return nil, err
 	}
-	o := &overview{Upstreams: ups.Upstreams, Limits: slices.DeleteFunc(limits.Limits, func(l api.Limit) bool { return l.Builtin })}
+	o := &overview{Limits: slices.DeleteFunc(limits.Limits, func(l api.Limit) bool { return l.Builtin })}
 	known := true
 	for _, u := range ups.Upstreams {
+		h, err := history(v, u.Name, "", lately)
+		if err != nil {
+			return nil, err
+		}
+		o.Upstreams = append(o.Upstreams, upstreamRow{u, pastOf(h, v.now, lately)})
 		o.Waiting += u.Waiting
 		known = known && (u.Waiting == 0 || !u.ETA.IsZero())
 		if u.ETA.After(o.LastGoes.Time) {
@@ -70,7 +81,7 @@ func loadOverview(v *visit) (*view, error) {
 	return &view{title: v.lang.mustText("overview"), data: o, api: "/v1/upstreams", shell: "throttler status", place: "overview"}, nil
 }
 
-// lately is how far back the overview looks for refusals.
+// lately is how far back the overview looks.
 const lately = 15 * time.Minute
 
 // A tally is how many calls were refused for a reason.
