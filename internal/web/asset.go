@@ -38,6 +38,9 @@ func readAssets() (map[string]asset, map[string]string) {
 		name := strings.TrimPrefix(file, "static/")
 		sum := sha256.Sum256(content)
 		ext := path.Ext(name)
+		if ext == ".lock" || ext == ".LICENSE" { // about the files beside them
+			return nil
+		}
 		at := strings.TrimSuffix(name, ext) + "." + base64.RawURLEncoding.EncodeToString(sum[:9]) + ext
 		all[at], paths[name] = asset{name, content}, at
 		return nil

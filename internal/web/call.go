@@ -71,6 +71,8 @@ type actionPage struct {
 	Action string
 	// Attempt is the number of the attempt that the person has seen.
 	Attempt int
+	// Priority is the one in the form.
+	Priority string
 	// Typed is the text that the person must type to send a call again whose repeat is not safe.
 	Typed string
 }
@@ -88,7 +90,7 @@ func loadAction(v *visit) (*view, error) {
 		return nil, err
 	}
 	p := view.data.(*callPage)
-	a := &actionPage{callPage: p, Action: action, Typed: typed(&p.Call)}
+	a := &actionPage{callPage: p, Action: action, Priority: cmp.Or(v.PostForm.Get("priority"), strconv.Itoa(p.Call.Priority)), Typed: typed(&p.Call)}
 	if last := p.Call.Last(); last != nil {
 		a.Attempt = last.N
 	}
@@ -99,10 +101,13 @@ func loadAction(v *visit) (*view, error) {
 }
 
 // typed returns the text that a person types to send a call again although it may be executed
-// twice: its number, or the end of its id.
+// twice: its number or, if that is shown in another way than it is typed, the end of its id.
 func typed(c *api.Call) string {
 	if len(c.Numbers) > 0 {
-		return c.Numbers[slices.Max(slices.Collect(maps.Keys(c.Numbers)))]
+		number := c.Numbers[slices.Max(slices.Collect(maps.Keys(c.Numbers)))]
+		if number != "" && clean(number) == number && strings.TrimSpace(number) == number {
+			return number
+		}
 	}
 	return c.ID[max(0, len(c.ID)-6):]
 }

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -87,8 +88,25 @@ func cloneValues(q url.Values) url.Values {
 	return out
 }
 
-// quoted returns a text as an argument of a shell.
+// quoted returns a text as an argument of a shell. Characters that are not seen, or turn the
+// others, have their numbers, as bash and zsh take them.
 func quoted(s string) string {
+	if strings.ContainsFunc(s, unseen) {
+		var b strings.Builder
+		for _, r := range s {
+			switch {
+			case unseen(r) && r > 0xffff:
+				fmt.Fprintf(&b, `\U%08x`, r)
+			case unseen(r):
+				fmt.Fprintf(&b, `\u%04x`, r)
+			case r == '\\', r == '\'':
+				b.WriteString(`\` + string(r))
+			default:
+				b.WriteRune(r)
+			}
+		}
+		return "$'" + b.String() + "'"
+	}
 	if strings.IndexFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@=,+", r))
 	}) < 0 && s != "" {

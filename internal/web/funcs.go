@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
+	"golang.org/x/text/unicode/bidi"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
 )
@@ -28,7 +29,7 @@ func (s *speech) funcs(prefix string) template.FuncMap {
 		"ms":        func(ms int64) string { return s.duration(time.Duration(ms) * time.Millisecond) },
 		"percent":   func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) },
 		"clean":     clean,
-		"detail":    detail,
+		"detail":    func(text string) string { return seen(text, maxDetail) },
 		"bar":       bar,
 		"spark":     spark,
 		"asset":     func(name string) string { return prefix + staticPath + hashed[name] },
@@ -121,36 +122,54 @@ func (s *speech) numbers(numbers map[string]string) string {
 	return strings.Join(all, " · ")
 }
 
-// A page shows so much of a value from outside, and of a text that explains, in characters.
+// How much of a text from outside a page shows, in characters.
 const (
 	maxValue  = 120
-	maxDetail = 2000
+	maxDetail = 2000 // of a problem
 )
 
-// clean returns a value from outside as a person can trust it: cut, and with each character
-// that is not seen, or changes the order of the others, as its number.
-func clean(value string) string { return visible(value, maxValue) }
+// clean returns a value from outside as a person can trust it: cut, each character that is not
+// seen, or changes the order of the others, as its number, and a text that runs from right to
+// left apart from the text around it.
+func clean(value string) string { return seen(value, maxValue) }
 
-// detail returns a text that explains, such as that of a problem: a longer one.
-func detail(text string) string { return visible(text, maxDetail) }
-
-// visible cuts a text to so many characters, and marks those that are not seen.
-func visible(value string, most int) string {
+// seen is clean with a number of characters of its own.
+func seen(value string, most int) string {
 	var b strings.Builder
-	n := 0
+	n, marks, leftwards := 0, 0, false
 	for _, r := range value {
 		if n++; n > most {
 			b.WriteString("…")
 			break
 		}
-		if r == unicode.ReplacementChar || !unicode.IsPrint(r) || unicode.Is(unicode.Mn, r) && n == 1 {
+		if marks++; !unicode.Is(unicode.M, r) {
+			marks = 0
+		}
+		if unseen(r) || marks > 0 && n == 1 || marks > maxMarks {
 			fmt.Fprintf(&b, "⟦U+%04X⟧", r)
 			continue
 		}
+		p, _ := bidi.LookupRune(r)
+		leftwards = leftwards || p.Class() == bidi.R || p.Class() == bidi.AL
 		b.WriteRune(r)
+	}
+	if leftwards {
+		return "\u2068" + b.String() + "\u2069"
 	}
 	return b.String()
 }
+
+// maxMarks is how many marks one letter has in the languages of the world; more of them would
+// cover the lines around it.
+const maxMarks = 2
+
+// unseen reports whether a character has no picture of its own.
+func unseen(r rune) bool {
+	return r == unicode.ReplacementChar || r == brailleBlank || !unicode.IsPrint(r) || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
+// brailleBlank is a printed character without a dot.
+const brailleBlank = '\u2800'
 
 // bar draws parts of a total, one after the other, as a picture for the eye alone: the figures
 // stand beside it. The parts are out of the total; the class of each is the one of its place.

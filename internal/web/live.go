@@ -139,8 +139,8 @@ func (f *feed) latest() ([]byte, <-chan struct{}) {
 // follow streams the page at a path, each time that it has changed:
 // GET /ui/live?at=/ui/calls/7.
 func (p *Pages) follow(w http.ResponseWriter, r *http.Request) {
-	at, err := url.Parse(strings.TrimPrefix(r.URL.Query().Get("at"), p.prefix))
-	if err != nil || !strings.HasPrefix(at.Path, "/ui/") || at.Path == r.URL.Path || strings.HasPrefix(at.Path, staticPath) {
+	at, err := url.Parse(ownPath(strings.TrimPrefix(r.URL.Query().Get("at"), p.prefix)))
+	if err != nil || at.Path == "" || at.Path == r.URL.Path || strings.HasPrefix(at.Path, staticPath) {
 		p.fail(w, p.visit(r), &problem{Status: http.StatusBadRequest, Title: "Bad request", Detail: "The parameter at must be the path of a page, such as /ui/calls."})
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,7 +106,7 @@ func (p *Pages) prefer(w http.ResponseWriter, r *http.Request) {
 // form must not lead to another origin.
 func ownPath(text string) string {
 	u, err := url.Parse(text)
-	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(u.Path, "/ui/") {
+	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(u.Path, "/ui/") || !strings.HasPrefix(path.Clean(u.Path)+"/", "/ui/") {
 		return ""
 	}
 	return u.RequestURI()

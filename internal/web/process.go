@@ -95,11 +95,11 @@ func (p *auditPage) Get(name string) string { return p.Query.Get(name) }
 // A systemPage is about the process.
 type systemPage struct {
 	Info   api.Info
-	Checks []check
+	Checks []readiness
 }
 
-// A check is one line of the readiness of the process.
-type check struct {
+// A readiness is one check of whether the process should get traffic.
+type readiness struct {
 	Name, State string
 	OK          bool
 }
@@ -112,7 +112,7 @@ func loadSystem(v *visit) (*view, error) {
 	answer := v.ask(http.MethodGet, "/readyz", url.Values{"verbose": {"true"}}, nil)
 	for line := range strings.Lines(answer.body.String()) {
 		if name, state, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
-			p.Checks = append(p.Checks, check{name, state, state == "ok"})
+			p.Checks = append(p.Checks, readiness{name, state, state == "ok"})
 		}
 	}
 	return &view{title: v.lang.mustText("system"), data: p, api: "/v1/info", shell: "throttler status", place: "system"}, nil

@@ -194,8 +194,8 @@ func (p *Pages) fail(w http.ResponseWriter, v *visit, err error) {
 	p.write(w, v, e.Status, "problem", viewOf(e))
 }
 
-// viewOf returns a page about a problem.
-func viewOf(p *problem) *view { return &view{title: p.Title, data: p} }
+// viewOf returns a page about a problem. It is not followed: its path may have no page.
+func viewOf(p *problem) *view { return &view{title: p.Title, data: p, still: true} }
 
 // A redirect is the answer of a page that is elsewhere.
 type redirect struct{ path string }

@@ -1,0 +1,137 @@
+package web
+
+import (
+	"context"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+)
+
+// A follower is a browser that follows a page.
+type follower struct {
+	leave context.CancelFunc
+	gone  chan struct{}
+	got   *httptest.ResponseRecorder // to be read when it is gone
+}
+
+func follow(p *Pages, at string, header ...string) *follower {
+	ctx, leave := context.WithCancel(context.Background())
+	f := &follower{leave, make(chan struct{}), httptest.NewRecorder()}
+	r := httptest.NewRequest("GET", "/ui/live?at="+at, nil).WithContext(ctx)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	go func() {
+		defer close(f.gone)
+		p.ServeHTTP(f.got, r)
+	}()
+	return f
+}
+
+// TestFollowersShareAPage: 64 browsers that show one page cost one rendering a second, each gets
+// every change, and the page is not rendered any more when the last one has left.
+func TestFollowersShareAPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{Text: "R-1", State: api.Waiting}
+		p := New(Config{API: s.handler()})
+		defer p.Close()
+		var all []*follower
+		for range 64 {
+			all = append(all, follow(p, "/ui/calls/7"))
+		}
+		time.Sleep(9*time.Second + time.Millisecond)
+		synctest.Wait()
+		rendered := s.asked.Load()
+		if rendered < 9 || rendered > 11 {
+			t.Errorf("64 followers of one page: rendered %d times in 9 s, want once a second", rendered)
+		}
+		// Another language and another page are pages of their own.
+		other := []*follower{follow(p, "/ui/calls/7", "Accept-Language", "zh"), follow(p, "/ui/calls/8")}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := s.asked.Load() - rendered; n < 29 || n > 33 {
+			t.Errorf("three pages: rendered %d times in 10 s, want three times a second", n)
+		}
+		for _, f := range append(all, other...) {
+			f.leave()
+			<-f.gone
+			if text := f.got.Body.String(); !strings.Contains(text, "event: page") || !strings.Contains(text, "R-1") {
+				t.Fatalf("a follower got %.200q", text)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		last := s.asked.Load()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := s.asked.Load(); n != last || len(p.live.feeds) != 0 || p.live.count != 0 {
+			t.Errorf("without followers it was rendered %d times; %d feeds and %d followers are left", n-last, len(p.live.feeds), p.live.count)
+		}
+		t.Logf("64 followers: %d renderings in 9 s", rendered)
+	})
+}
+
+// TestCloseWaits: Close ends what is followed, and returns when no page is being rendered.
+func TestCloseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{Text: "R-1", State: api.Waiting, Wait: 5 * time.Second}
+		p := New(Config{API: s.handler()})
+		f := follow(p, "/ui/calls/7")
+		time.Sleep(7 * time.Second) // it asks who the caller is first
+		synctest.Wait()
+		start := time.Now()
+		p.Close()
+		if took := time.Since(start); took < 3*time.Second || took > time.Minute {
+			t.Errorf("Close took %v, though an answer of the API takes 5s", took)
+		}
+		<-f.gone
+		late := follow(p, "/ui/calls/7")
+		<-late.gone
+		if late.got.Code != 503 {
+			t.Errorf("a follower after Close gets %d", late.got.Code)
+		}
+	})
+}
+
+// TestFollowNothing refuses to follow what is no page.
+func TestFollowNothing(t *testing.T) {
+	p := newPages(t, &stub{})
+	for _, at := range []string{"", "/", "/v1/calls", "/ui/live", "/ui/live?at=/ui/live", "//evil.example/ui/", "/ui/static/style.css", "https://evil.example/ui/", "/ui/preferences", "/ui/none"} {
+		if w := ask(t, p, "/ui/live?at="+strings.ReplaceAll(at, "?", "%3F"), nil); w.Code < 400 || w.Code >= 500 {
+			t.Errorf("at %q: %d", at, w.Code)
+		}
+	}
+}
+
+// TestMostFollowers holds the bound of followers.
+func TestMostFollowers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Config{API: (&stub{Text: "R-1", State: api.Waiting}).handler()})
+		var all []*follower
+		for range maxFollowers {
+			all = append(all, follow(p, "/ui/calls/7"))
+		}
+		synctest.Wait()
+		f := follow(p, "/ui/calls/7")
+		<-f.gone
+		if f.got.Code != 503 {
+			t.Errorf("follower %d gets %d", maxFollowers+1, f.got.Code)
+		}
+		all[0].leave()
+		<-all[0].gone
+		f = follow(p, "/ui/calls/7")
+		synctest.Wait()
+		p.Close()
+		<-f.gone
+		if f.got.Code != 200 {
+			t.Errorf("a follower after another one has left gets %d", f.got.Code)
+		}
+		for _, f := range all {
+			<-f.gone
+		}
+	})
+}
