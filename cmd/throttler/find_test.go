@@ -118,13 +118,40 @@ func (f *till) measure(t *testing.T, phase string) {
 	t.Logf("%-30s find %s, calls list %s", phase, quantiles(finds), quantiles(lists))
 }
 
+// measurePages loads each page of the dashboard, and prints its time and its size.
+func (f *till) measurePages(t *testing.T, id string) {
+	t.Helper()
+	for _, path := range []string{
+		"/ui/", "/ui/decide", "/ui/calls", "/ui/calls?state=waiting", "/ui/calls?state=done&upstream=alipay", "/ui/calls?q=R-1", "/ui/calls/" + id,
+		"/ui/limits", "/ui/upstreams/alipay/limits/app", "/ui/events", "/ui/refusals", "/ui/config", "/ui/audit", "/ui/system",
+	} {
+		var took []time.Duration
+		size := 0
+		for range *findProbes / 5 {
+			began := time.Now()
+			resp, err := f.client.Get(f.admin + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			took = append(took, time.Since(began))
+			if size = len(body); err != nil || resp.StatusCode != http.StatusOK || !bytes.Contains(body, []byte("<h1>")) {
+				t.Fatalf("%s: %d %v %.200s", path, resp.StatusCode, err, body)
+			}
+		}
+		t.Logf("page %-40s %s, %d bytes", path, quantiles(took), size)
+	}
+}
+
 func quantiles(all []time.Duration) string {
 	slices.Sort(all)
 	return fmt.Sprintf("p50 %v p99 %v", all[len(all)/2].Round(10*time.Microsecond), all[(len(all)-1)*99/100].Round(10*time.Microsecond))
 }
 
 // TestFindInAStore fills the store of the real binary, and finds refunds by throttler find: right after
-// they have finished, after a restart, and after a kill -9 in the middle of submissions.
+// they have finished, after a restart, and after a kill -9 in the middle of submissions. It loads the
+// pages of the dashboard beside them too.
 func TestFindInAStore(t *testing.T) {
 	platform := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if body, _ := io.ReadAll(r.Body); bytes.Contains(body, []byte("lost")) {
@@ -165,6 +192,8 @@ func TestFindInAStore(t *testing.T) {
 	}
 	t.Logf("%-30s find %s", "each right after its end", quantiles(finds))
 	f.measure(t, "beside the others")
+	id, _ := f.submit(next)
+	f.measurePages(t, id)
 
 	f.cmd.Process.Signal(syscall.SIGTERM)
 	if code := f.exit(t); code != 0 {

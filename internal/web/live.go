@@ -3,8 +3,10 @@ package web
 import (
 	"bytes"
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,15 +24,18 @@ const (
 	keepAlive      = 15 * time.Second
 )
 
-// A hub renders the pages that browsers follow.
+// A hub renders the pages that browsers follow, one after the other. It rests after each round
+// for at least as long as the round took: pages never take more than half of one processor from
+// the calls.
 type hub struct {
 	ctx     context.Context // ends with close
 	stop    context.CancelFunc
-	running sync.WaitGroup // feeds
+	running sync.WaitGroup // the goroutine that renders, while there are feeds
 
-	mu    sync.Mutex
-	feeds map[string]*feed // by page, language and caller
-	count int              // followers of all feeds
+	mu        sync.Mutex
+	feeds     map[string]*feed // by page, language and caller
+	count     int              // followers of all feeds
+	rendering bool             // run has not ended
 }
 
 func newHub() *hub {
@@ -47,10 +52,13 @@ func (h *hub) close() {
 
 // A feed is one page in one language for one caller. It is rendered while it has followers.
 type feed struct {
-	mu        sync.Mutex
-	followers map[*visit]struct{}
-	fragment  []byte // the page, as it was rendered last
-	changed   chan struct{}
+	key       string
+	render    func(*visit) []byte
+	followers map[*visit]struct{} // guarded by the hub
+
+	mu       sync.Mutex
+	fragment []byte // the page, as it was rendered last
+	changed  chan struct{}
 }
 
 // join adds a follower to the feed of a key; render is called once a second with one of the
@@ -61,59 +69,69 @@ func (h *hub) join(key string, v *visit, render func(*visit) []byte) (*feed, boo
 	if h.count >= maxFollowers || h.ctx.Err() != nil {
 		return nil, false
 	}
-	h.count++
 	f := h.feeds[key]
 	if f == nil {
-		f = &feed{followers: make(map[*visit]struct{}), changed: make(chan struct{})}
+		f = &feed{key: key, render: render, followers: make(map[*visit]struct{}), changed: make(chan struct{})}
 		h.feeds[key] = f
-		h.running.Go(func() { h.run(key, f, render) })
 	}
-	f.mu.Lock()
 	f.followers[v] = struct{}{}
-	f.mu.Unlock()
+	h.count++
+	if !h.rendering {
+		h.rendering = true
+		h.running.Go(h.run)
+	}
 	return f, true
 }
 
-// leave removes a follower.
+// leave removes a follower, and the feed with the last one.
 func (h *hub) leave(f *feed, v *visit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.count--
-	f.mu.Lock()
-	delete(f.followers, v)
-	f.mu.Unlock()
+	if delete(f.followers, v); len(f.followers) == 0 {
+		delete(h.feeds, f.key)
+	}
 }
 
-// run renders a feed until its last follower has left.
-func (h *hub) run(key string, f *feed, render func(*visit) []byte) {
-	tick := time.NewTicker(renderInterval)
-	defer tick.Stop()
+// run renders the feeds until there is none.
+func (h *hub) run() {
 	for {
-		v := h.follower(key, f)
-		if v == nil {
+		began := time.Now()
+		feeds := h.all()
+		if feeds == nil {
 			return
 		}
-		if fragment := render(v); v.Context().Err() == nil { // else it has left, and another one asks next
-			f.put(fragment)
+		for _, f := range feeds {
+			if v := h.follower(f); v != nil && h.ctx.Err() == nil {
+				if fragment := f.render(v); v.Context().Err() == nil { // else it has left meanwhile
+					f.put(fragment)
+				}
+			}
 		}
+		took := time.Since(began)
 		select {
-		case <-tick.C:
+		case <-time.After(max(renderInterval-took, took)):
 		case <-h.ctx.Done():
 			return
 		}
 	}
 }
 
-// follower returns a follower of a feed. Without one, the feed ends.
-func (h *hub) follower(key string, f *feed) *visit {
+// all returns the feeds. With none, run ends, and the next one to join begins it anew.
+func (h *hub) all() []*feed {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	h.rendering = len(h.feeds) > 0
+	return slices.Collect(maps.Values(h.feeds))
+}
+
+// follower returns a follower of a feed, nil if all have left.
+func (h *hub) follower(f *feed) *visit {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for v := range f.followers {
 		return v
 	}
-	delete(h.feeds, key)
 	return nil
 }
 
