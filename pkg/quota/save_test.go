@@ -132,6 +132,21 @@ func TestRestoredPermitsAreAuditedWithoutTheGuard(t *testing.T) {
 	}
 }
 
+// TestAnotherGuardIsAuditedWithoutTheOldOne: permits that come back later without a guard are
+// counted on when the limit gets another guard.
+func TestAnotherGuardIsAuditedWithoutTheOldOne(t *testing.T) {
+	limit := Limit{Calls: 3, Window: Sliding(time.Minute), Guard: 100 * ms}
+	l := New(start, limit)
+	l.Take(at(0), one(0))
+	l.Return(at(5*time.Second), one(0), Attempt{Sent: at(0), End: at(5 * time.Second)}) // back at 60.1s, or 65s
+	limit.Guard = 200 * ms
+	l.Replace(at(6*time.Second), []Limit{limit}, []int{0})
+	l.Take(at(62*time.Second), one(0))
+	if most := l.Audit(0).Most; most != 2 {
+		t.Errorf("most is %d, want 2", most)
+	}
+}
+
 // TestBack: the instant at which an attempt's permits come back, none if they are back.
 func TestBack(t *testing.T) {
 	for _, tt := range []struct {

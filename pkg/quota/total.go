@@ -12,9 +12,10 @@ type total struct {
 
 // add adds permits that come back at an instant of the window's clock.
 func (t *total) add(now int64, w Window, back int64, permits int32) {
-	if step := int64(w.Length()) / totalSteps; w.Slides() && step > 1 {
-		back += step - 1 - (back-1)%step
+	step := int64(1)
+	if w.Slides() {
+		step = max(step, int64(w.Length())/totalSteps)
 	}
 	t.cooling.at(now) // the room of those that are back is used again
-	t.cooling.add(batch{at: back, n: permits})
+	t.cooling.add(batch{at: (back + step - 1) / step * step, n: permits})
 }

@@ -54,6 +54,41 @@ func TestTotal(t *testing.T) {
 	}
 }
 
+// TestTotalTellsInstantsApart: the instants of a window that slides are rounded up to steps of a
+// 1024th of it, and those of others are exact.
+func TestTotalTellsInstantsApart(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		window     Window
+		back, want int64
+	}{
+		{"a step", Sliding(10 * totalSteps), 90, 90},
+		{"one more", Sliding(10 * totalSteps), 91, 100},
+		{"one less", Sliding(10 * totalSteps), 99, 100},
+		{"steps of 2", Sliding(2 * totalSteps), 91, 92},
+		{"steps of 1", Sliding(totalSteps), 91, 91},
+		{"a window shorter than the steps", Sliding(totalSteps / 2), 91, 91},
+		{"aligned", Aligned(Calendar{Unit: Day}), 91, 91},
+	} {
+		var sum total
+		sum.add(0, c.window, c.back, 2)
+		if before, after := sum.cooling.at(c.want-1), sum.cooling.at(c.want); before != 2 || after != 0 {
+			t.Errorf("%s: permits that come back at %d: %d at %d, %d at %d", c.name, c.back, before, c.want-1, after, c.want)
+		}
+	}
+}
+
+// TestTotalUsesItsRoomAgain: what is back takes no memory, also if nothing reads the total.
+func TestTotalUsesItsRoomAgain(t *testing.T) {
+	var sum total
+	for now := range int64(100_000) {
+		sum.add(now, Sliding(4*totalSteps), now+4*totalSteps, 1)
+	}
+	if room := cap(sum.cooling.ring); room > 4*totalSteps {
+		t.Errorf("a total of at most %d instants has room for %d", totalSteps+1, room)
+	}
+}
+
 // TestTotalAfterRestart: permits that another process left count, for as long as they are out.
 func TestTotalAfterRestart(t *testing.T) {
 	for after, want := range map[time.Duration]int{0: 3, 499: 3, 600: 1, 900: 0} {
