@@ -69,6 +69,8 @@ var golden = []struct {
 	{"key", fullKey, Key{}},
 	{"info", Info{Version: "1.4.0", Go: "go1.26.9", StartedAt: at(0), ConfiguredAt: at(1), Store: "file", Caller: fullCaller}, Info{}},
 	{"caller_info", fullCaller, CallerInfo{Scopes: []string{}}},
+	{"login", Login{Token: "thr_x"}, Login{}},
+	{"session", Session{Caller: fullCaller, EndsAt: at(9)}, Session{Caller: CallerInfo{Scopes: []string{}}}},
 	{"event", Event{
 		At: at(5), Event: EventAttempt, Call: "c1", Upstream: "pay", State: Waiting, Priority: 10, ETA: at(6), Attempt: &fullAttempt, Reason: "full",
 		Limit: "app", Key: "a", Until: at(7), Deadline: at(8), NotBefore: at(9), Route: &fullRoute,

@@ -35,7 +35,7 @@ func submitCall(a *Admin, r request[api.Submission]) (*api.Call, error) {
 	if caller := r.caller(); !caller.Sees(call.SubmittedBy) {
 		return nil, keyOfAnother(call.Upstream)
 	}
-	setAccepted(r.responseHeader, call, "")
+	setAccepted(r.responseHeader, call, a.Prefix)
 	if call.Repeated {
 		r.responseHeader.Set(replayed, "true")
 	}

@@ -98,7 +98,11 @@ func (r request[In]) caller() access.Caller { return access.From(r.Context()) }
 // inBounds returns a handler that reads the body within the bounds of the API.
 func inBounds[In any](a *Admin, op *Operation, do func(http.ResponseWriter, request[In]) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, release, err := readBody(w, r, a.maxBody, a.bodies.reserve)
+		limit := a.maxBody
+		if op.Scope == access.Open {
+			limit = smallBody
+		}
+		body, release, err := readBody(w, r, limit, a.bodies.reserve)
 		if err != nil {
 			writeProblem(w, r, err)
 			return

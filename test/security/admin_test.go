@@ -32,6 +32,8 @@ var operations = []struct{ name, method, path, body string }{
 	{"limit", "GET", "/v1/upstreams/b/limits/one", ""},
 	{"audit", "GET", "/v1/audit", ""},
 	{"info", "GET", "/v1/info", ""},
+	{"login", "POST", "/v1/session", `{"token":"thr_stolen"}`},
+	{"logout", "DELETE", "/v1/session", ""},
 	{"problem", "GET", "/problems/full", ""},
 	{"limits", "GET", "/v1/limits", ""},
 	{"config", "GET", "/v1/config", ""},
@@ -367,7 +369,7 @@ var questions = []question{
 // TestAdmin attacks the admin API: as a web page, by names that were made to lead there, and
 // as a program with odd requests.
 func TestAdmin(t *testing.T) {
-	f := newFamily(t, "admin", 228)
+	f := newFamily(t, "admin", 236)
 	p := newPlatform(t, always(ok))
 	s := start(t, "  a: {listen: '127.0.0.1:0', hosts: [payments.internal], max_body: 64KiB, url: 'http://"+p.addr+"'}\n"+
 		"  b: {url: 'http://"+p.addr+"', limits: [{name: one, calls: 1, window: 1h}]}\n"+
