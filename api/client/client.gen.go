@@ -361,6 +361,7 @@ const (
 	ListRefusalsParamsReasonStopping             ListRefusalsParamsReason = "stopping"
 	ListRefusalsParamsReasonStoreFailed          ListRefusalsParamsReason = "store_failed"
 	ListRefusalsParamsReasonTooLarge             ListRefusalsParamsReason = "too_large"
+	ListRefusalsParamsReasonTooManyLogins        ListRefusalsParamsReason = "too_many_logins"
 	ListRefusalsParamsReasonTooManyWrongTokens   ListRefusalsParamsReason = "too_many_wrong_tokens"
 	ListRefusalsParamsReasonUnauthenticated      ListRefusalsParamsReason = "unauthenticated"
 	ListRefusalsParamsReasonUnauthorized         ListRefusalsParamsReason = "unauthorized"
@@ -425,6 +426,8 @@ func (e ListRefusalsParamsReason) Valid() bool {
 	case ListRefusalsParamsReasonStoreFailed:
 		return true
 	case ListRefusalsParamsReasonTooLarge:
+		return true
+	case ListRefusalsParamsReasonTooManyLogins:
 		return true
 	case ListRefusalsParamsReasonTooManyWrongTokens:
 		return true
@@ -1063,6 +1066,11 @@ type Limits struct {
 	Limits []Limit   `json:"limits"`
 }
 
+// Login A Login is the token with which a browser begins a session.
+type Login struct {
+	Token string `json:"token"`
+}
+
 // Lost Lost reports events that a subscription asked for and the server no longer has.
 type Lost struct {
 	// Lost The number of events; 0 with restarted.
@@ -1245,6 +1253,15 @@ type Route struct {
 
 	// Weighted The configuration gives the flow a weight.
 	Weighted bool `json:"weighted,omitempty,omitzero"`
+}
+
+// Session A Session is the login of a browser, which has its id in a cookie.
+type Session struct {
+	// Caller A CallerInfo is about the sender of the request.
+	Caller CallerInfo `json:"caller"`
+
+	// EndsAt When it ends if it is not used any more.
+	EndsAt time.Time `json:"ends_at"`
 }
 
 // Setting A Setting is the value of one key of the configuration.
@@ -1699,6 +1716,9 @@ type RetryCallJSONRequestBody = Retry
 // AddPauseJSONRequestBody defines body for AddPause for application/json ContentType.
 type AddPauseJSONRequestBody = PauseRequest
 
+// LogInJSONRequestBody defines body for LogIn for application/json ContentType.
+type LogInJSONRequestBody = Login
+
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
 
@@ -2039,6 +2059,31 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/refusals (the `ListRefusals` operationId).
 	ListRefusals(ctx context.Context, params *ListRefusalsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// LogOut End the session of the browser
+	//
+	// The answer is the session that has ended.
+	//
+	// Corresponds with DELETE /v1/session (the `LogOut` operationId).
+	LogOut(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// LogInWithBody Begin a session of a browser, with a token
+	//
+	// The answer sets the cookie throttler_session, which is for a browser only: programs send Authorization. The session ends after access.session, an hour without use, or with its token. Of an address, 5 logins at once and one more each 12 s are tried.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/session (the `LogIn` operationId).
+	LogInWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// LogIn Begin a session of a browser, with a token
+	//
+	// The answer sets the cookie throttler_session, which is for a browser only: programs send Authorization. The session ends after access.session, an hour without use, or with its token. Of an address, 5 logins at once and one more each 12 s are tried.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/session (the `LogIn` operationId).
+	LogIn(ctx context.Context, body LogInJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListUpstreams Show all upstreams
 	//
@@ -2697,6 +2742,61 @@ func (c *Client) EndPause(ctx context.Context, id string, params *EndPauseParams
 // Corresponds with GET /v1/refusals (the `ListRefusals` operationId).
 func (c *Client) ListRefusals(ctx context.Context, params *ListRefusalsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListRefusalsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// LogOut End the session of the browser
+//
+// The answer is the session that has ended.
+//
+// Corresponds with DELETE /v1/session (the `LogOut` operationId).
+func (c *Client) LogOut(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLogOutRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// LogInWithBody Begin a session of a browser, with a token
+//
+// The answer sets the cookie throttler_session, which is for a browser only: programs send Authorization. The session ends after access.session, an hour without use, or with its token. Of an address, 5 logins at once and one more each 12 s are tried.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/session (the `LogIn` operationId).
+func (c *Client) LogInWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLogInRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// LogIn Begin a session of a browser, with a token
+//
+// The answer sets the cookie throttler_session, which is for a browser only: programs send Authorization. The session ends after access.session, an hour without use, or with its token. Of an address, 5 logins at once and one more each 12 s are tried.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/session (the `LogIn` operationId).
+func (c *Client) LogIn(ctx context.Context, body LogInJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLogInRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4603,6 +4703,73 @@ func NewListRefusalsRequest(server string, params *ListRefusalsParams) (*http.Re
 	return req, nil
 }
 
+// NewLogOutRequest constructs an http.Request for the LogOut method
+func NewLogOutRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/session")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewLogInRequest calls the generic LogIn builder with application/json body
+func NewLogInRequest(server string, body LogInJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewLogInRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewLogInRequestWithBody constructs an http.Request for the LogIn method, with any body, and a specified content type
+func NewLogInRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/session")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListUpstreamsRequest constructs an http.Request for the ListUpstreams method
 func NewListUpstreamsRequest(server string) (*http.Request, error) {
 	var err error
@@ -5260,6 +5427,33 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/refusals (the `ListRefusals` operationId).
 	ListRefusalsWithResponse(ctx context.Context, params *ListRefusalsParams, reqEditors ...RequestEditorFn) (*ListRefusalsResponse, error)
+
+	// LogOutWithResponse End the session of the browser
+	//
+	// The answer is the session that has ended.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/session (the `LogOut` operationId).
+	LogOutWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*LogOutResponse, error)
+
+	// LogInWithBodyWithResponse Begin a session of a browser, with a token
+	//
+	// The answer sets the cookie throttler_session, which is for a browser only: programs send Authorization. The session ends after access.session, an hour without use, or with its token. Of an address, 5 logins at once and one more each 12 s are tried.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/session (the `LogIn` operationId).
+	LogInWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*LogInResponse, error)
+
+	// LogInWithResponse Begin a session of a browser, with a token
+	//
+	// The answer sets the cookie throttler_session, which is for a browser only: programs send Authorization. The session ends after access.session, an hour without use, or with its token. Of an address, 5 logins at once and one more each 12 s are tried.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/session (the `LogIn` operationId).
+	LogInWithResponse(ctx context.Context, body LogInJSONRequestBody, reqEditors ...RequestEditorFn) (*LogInResponse, error)
 
 	// ListUpstreamsWithResponse Show all upstreams
 	//
@@ -6840,6 +7034,116 @@ func (r ListRefusalsResponse) ContentType() string {
 	return ""
 }
 
+type LogOutResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Session
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r LogOutResponse) GetJSON200() *Session {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r LogOutResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r LogOutResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r LogOutResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r LogOutResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r LogOutResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r LogOutResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type LogInResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Session
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r LogInResponse) GetJSON201() *Session {
+	return r.JSON201
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r LogInResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r LogInResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r LogInResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r LogInResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r LogInResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r LogInResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListUpstreamsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -7642,6 +7946,51 @@ func (c *ClientWithResponses) ListRefusalsWithResponse(ctx context.Context, para
 		return nil, err
 	}
 	return ParseListRefusalsResponse(rsp)
+}
+
+// LogOutWithResponse End the session of the browser
+//
+// The answer is the session that has ended.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/session (the `LogOut` operationId).
+func (c *ClientWithResponses) LogOutWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*LogOutResponse, error) {
+	rsp, err := c.LogOut(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLogOutResponse(rsp)
+}
+
+// LogInWithBodyWithResponse Begin a session of a browser, with a token
+//
+// The answer sets the cookie throttler_session, which is for a browser only: programs send Authorization. The session ends after access.session, an hour without use, or with its token. Of an address, 5 logins at once and one more each 12 s are tried.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/session (the `LogIn` operationId).
+func (c *ClientWithResponses) LogInWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*LogInResponse, error) {
+	rsp, err := c.LogInWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLogInResponse(rsp)
+}
+
+// LogInWithResponse Begin a session of a browser, with a token
+//
+// The answer sets the cookie throttler_session, which is for a browser only: programs send Authorization. The session ends after access.session, an hour without use, or with its token. Of an address, 5 logins at once and one more each 12 s are tried.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/session (the `LogIn` operationId).
+func (c *ClientWithResponses) LogInWithResponse(ctx context.Context, body LogInJSONRequestBody, reqEditors ...RequestEditorFn) (*LogInResponse, error) {
+	rsp, err := c.LogIn(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLogInResponse(rsp)
 }
 
 // ListUpstreamsWithResponse Show all upstreams
@@ -8800,6 +9149,86 @@ func ParseListRefusalsResponse(rsp *http.Response) (*ListRefusalsResponse, error
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseLogOutResponse parses an HTTP response from a LogOutWithResponse call
+func ParseLogOutResponse(rsp *http.Response) (*LogOutResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &LogOutResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Session
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseLogInResponse parses an HTTP response from a LogInWithResponse call
+func ParseLogInResponse(rsp *http.Response) (*LogInResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &LogInResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Session
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem

@@ -6,14 +6,16 @@ import (
 	"sync/atomic"
 
 	"github.com/seed-30fe103d/throttler/internal/access"
+	"github.com/seed-30fe103d/throttler/internal/web"
 	"github.com/seed-30fe103d/throttler/pkg/config"
 )
 
 // An admin is the listeners of the admin API, and that of probes and scrapes. They stay
-// until the process ends; the callers and the certificates follow a reload.
+// until the process ends; the callers, the certificates and the look of the pages follow a reload.
 type admin struct {
 	guard     *access.Guard
 	tls       atomic.Pointer[tls.Config] // of new connections; nil for none
+	ui        atomic.Pointer[web.UI]
 	listeners []*listener
 	monitor   *listener // nil if there is none
 }
@@ -27,9 +29,10 @@ func admins(cfg *config.Config) int {
 	return n
 }
 
-// follow takes the callers and the certificates of a configuration.
+// follow takes the callers, the certificates and the look of the pages of a configuration.
 func (a *admin) follow(cfg *config.Config) {
 	a.guard.Set(cfg.Access)
+	a.ui.Store(&web.UI{Name: cfg.UI.Name, ReadOnly: !cfg.UI.Actions})
 	if cfg.Access != nil {
 		a.tls.Store(cfg.Access.TLS)
 	} else {

@@ -10,7 +10,7 @@
 //	operate                          x        x
 //	configure                                 x
 //
-// A [Guard] finds the caller of a request by its token, its client certificate or the
+// A [Guard] finds the caller of a request by its token, its session, its client certificate or the
 // user of its socket, and refuses the request if the caller may not do the operation. The
 // operation has the caller in its context:
 //
@@ -20,6 +20,9 @@
 //	caller := access.From(r.Context())
 //
 // A submitter sees the calls that it has submitted, and nothing else: [Caller.Sees].
+//
+// A person logs in with a token: [Guard.Login] begins a session, whose id the browser has in a
+// cookie. Sessions are in memory, and end with the process.
 //
 // # Not promised
 //
@@ -74,7 +77,7 @@ var scopes = map[Role][]Scope{
 type Caller struct {
 	Name string // of the token, the certificate or the peer; empty if it has shown nothing
 	Role Role
-	Via  string // token, certificate, socket, loopback, or the key of the role of callers that show nothing
+	Via  string // token, session, certificate, socket, loopback, or the key of the role of callers that show nothing
 }
 
 // May reports whether the caller may do operations of a scope.

@@ -9,20 +9,20 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Bounds on wrong tokens.
+// Bounds on wrong tokens, and on logins.
 const (
 	wrongBurst    = 5 // of an address at once
 	wrongInterval = 12 * time.Second
 	mostAddresses = 1024
 )
 
-// attempts counts wrong tokens by address. Its zero value has none.
+// attempts counts wrong tokens, or logins, by address. Its zero value has none.
 type attempts struct {
 	mu sync.Mutex
 	of map[netip.Prefix]*rate.Limiter
 }
 
-// allow counts a wrong token, and reports whether it is within the bounds.
+// allow counts one, and reports whether it is within the bounds.
 func (a *attempts) allow(from netip.Prefix, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -21,6 +21,7 @@ const (
 	Unauthenticated = "unauthenticated" // the caller shows nothing, or something that is not known
 	NotPermitted    = "not_permitted"   // the caller's role lacks the scope
 	TooManyWrong    = "too_many_wrong_tokens"
+	TooManyLogins   = "too_many_logins"
 )
 
 // An Error is the refusal of a request.
@@ -35,8 +36,11 @@ func (e *Error) Error() string { return e.Detail }
 
 // A Guard finds the callers of requests. Its rules may change while it is used.
 type Guard struct {
-	rules atomic.Pointer[config.Access] // nil: loopback addresses and sockets may do everything
-	wrong attempts
+	rules    atomic.Pointer[config.Access]       // nil: loopback addresses and sockets may do everything
+	own      func(*http.Request) (Caller, error) // of a program that knows its callers itself; nil: they are found by the rules
+	wrong    attempts
+	logins   attempts
+	sessions sessions
 
 	mu     sync.Mutex
 	visits map[*visit]struct{}
@@ -57,6 +61,13 @@ func NewGuard(rules *config.Access) *Guard {
 	return g
 }
 
+// NewOwnGuard returns a guard of a program that knows the callers of its requests itself. The
+// error of find is for a request without a caller. The names of hosts are checked by rules, if
+// there are any.
+func NewOwnGuard(find func(*http.Request) (Caller, error)) *Guard {
+	return &Guard{visits: make(map[*visit]struct{}), own: find}
+}
+
 // Set replaces the rules. A request that is being answered, such as a stream of events,
 // ends if its caller is another one by the new rules, or none.
 func (g *Guard) Set(rules *config.Access) {
@@ -64,15 +75,15 @@ func (g *Guard) Set(rules *config.Access) {
 	defer g.mu.Unlock()
 	g.rules.Store(rules)
 	for v := range g.visits {
-		if caller, err := find(v.r, rules, time.Now()); err != nil || caller != v.caller {
+		if caller, err := g.find(v.r, rules, time.Now()); err != nil || caller != v.caller {
 			v.end()
 		}
 	}
 }
 
 // Admit returns a request with its caller in its context, or an [Error] if the caller may
-// not do operations of the scope. The context ends when the caller loses its role. After
-// the answer, leave must be called.
+// not do operations of the scope. The context ends when the caller loses its role, or its
+// session ends. After the answer, leave must be called.
 func (g *Guard) Admit(r *http.Request, s Scope) (admitted *http.Request, leave func(), err error) {
 	if s == Open {
 		return r, func() {}, nil
@@ -80,7 +91,7 @@ func (g *Guard) Admit(r *http.Request, s Scope) (admitted *http.Request, leave f
 	v := &visit{r: r}
 	for {
 		now, rules := time.Now(), g.rules.Load()
-		caller, refusal := find(r, rules, now)
+		caller, refusal := g.find(r, rules, now)
 		switch {
 		case refusal != nil:
 			return nil, nil, g.refuse(r, refusal, now)
@@ -88,22 +99,45 @@ func (g *Guard) Admit(r *http.Request, s Scope) (admitted *http.Request, leave f
 			return nil, nil, notPermitted(caller, s)
 		}
 		v.caller = caller
-		ctx, end := context.WithCancel(With(r.Context(), caller))
-		v.end = end
+		var ctx context.Context
+		ctx, v.end = g.begin(r, caller, rules, now)
 		if g.enter(v, rules) {
 			return r.WithContext(ctx), func() { g.leave(v) }, nil
 		}
-		end() // the rules have changed in between
+		v.end() // the rules have changed in between, or the session has ended
 	}
 }
 
+// begin returns the context of an admitted request. A session is used by it, and ends it.
+func (g *Guard) begin(r *http.Request, caller Caller, rules *config.Access, now time.Time) (context.Context, context.CancelFunc) {
+	ctx := With(r.Context(), caller)
+	if caller.Via == viaSession {
+		g.sessions.use(r, now)
+		if _, ends, ok := g.sessions.find(r, rules, now); ok {
+			return context.WithDeadline(ctx, ends)
+		}
+	}
+	return context.WithCancel(ctx)
+}
+
+// Known reports whether a request has a caller.
+func (g *Guard) Known(r *http.Request) bool {
+	_, refusal := g.find(r, g.rules.Load(), time.Now())
+	return refusal == nil
+}
+
 // enter counts a request among those that are being answered; false if the rules by which
-// its caller was found are no longer in force.
+// its caller was found are no longer in force, or its session has ended.
 func (g *Guard) enter(v *visit, rules *config.Access) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.rules.Load() != rules {
 		return false
+	}
+	if v.caller.Via == viaSession {
+		if _, _, ok := g.sessions.find(v.r, rules, time.Now()); !ok {
+			return false
+		}
 	}
 	g.visits[v] = struct{}{}
 	return true
@@ -139,14 +173,25 @@ func notPermitted(c Caller, s Scope) *Error {
 }
 
 // find returns the caller of a request by the rules. Each caller shows one thing: the
-// first of a token, a client certificate, and the user of its socket.
-func find(r *http.Request, rules *config.Access, now time.Time) (Caller, *Error) {
+// first of a token, a session, a client certificate, and the user of its socket. A session that has
+// ended counts as none.
+func (g *Guard) find(r *http.Request, rules *config.Access, now time.Time) (Caller, *Error) {
+	if g.own != nil {
+		c, err := g.own(r)
+		if err != nil {
+			return Caller{}, &Error{Reason: Unauthenticated, Detail: err.Error()}
+		}
+		return c, nil
+	}
 	p := peerOf(r)
 	if rules == nil {
 		return trusted(r, p)
 	}
 	if values := r.Header["Authorization"]; len(values) > 0 {
 		return byToken(values, rules.Tokens)
+	}
+	if c, _, ok := g.sessions.find(r, rules, now); ok {
+		return c, nil
 	}
 	if chain := p.certificates(); len(chain) > 0 {
 		return byCertificate(chain, rules, now)
@@ -177,22 +222,32 @@ func trusted(r *http.Request, p peer) (Caller, *Error) {
 	return Caller{}, &Error{Reason: Unauthenticated, Detail: "other hosts reach this address, and the configuration in force has no access; give access with tokens, and reload"}
 }
 
-// byToken compares a token with all tokens in constant time.
+const wrongToken = "the token is none of access.tokens; it may have been revoked"
+
+// byToken returns the caller of a token.
 func byToken(values []string, tokens []config.Token) (Caller, *Error) {
 	scheme, token, _ := strings.Cut(values[0], " ")
 	if token = strings.TrimSpace(token); len(values) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return Caller{}, &Error{Reason: Unauthenticated, Wrong: true, Detail: "Authorization must be there once, as Bearer and a token"}
 	}
-	sum, found := sha256.Sum256([]byte(token)), -1
+	if c, ok := bySum(sha256.Sum256([]byte(token)), tokens, "token"); ok {
+		return c, nil
+	}
+	return Caller{}, &Error{Reason: Unauthenticated, Wrong: true, Detail: wrongToken}
+}
+
+// bySum compares the hash of a token with those of all tokens in constant time.
+func bySum(sum [sha256.Size]byte, tokens []config.Token, via string) (Caller, bool) {
+	found := -1
 	for i := range tokens {
 		for j := range tokens[i].Sums {
 			found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(sum[:], tokens[i].Sums[j][:]), i, found)
 		}
 	}
 	if found < 0 {
-		return Caller{}, &Error{Reason: Unauthenticated, Wrong: true, Detail: "the token is none of access.tokens; it may have been revoked"}
+		return Caller{}, false
 	}
-	return Caller{tokens[found].Name, Role(tokens[found].Role), "token"}, nil
+	return Caller{tokens[found].Name, Role(tokens[found].Role), via}, true
 }
 
 // bySocket returns the caller of the first entry that fits the user of a socket.

@@ -16,7 +16,7 @@ import (
 // the rules. Every browser names a host, and none reaches a socket.
 func (g *Guard) Addressed(r *http.Request) error {
 	host := Hostname(r.Host)
-	if host == "" || IsLoopback(host) || peerOf(r).socket != nil {
+	if host == "" || IsLoopback(host) || peerOf(r).socket != nil || g.own != nil && g.rules.Load() == nil {
 		return nil
 	}
 	var hosts []string

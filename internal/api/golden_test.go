@@ -80,6 +80,8 @@ var golden = []struct {
 	{"caller_info", fullCaller, CallerInfo{Scopes: []string{}}},
 	{"event", fullEvent, Event{At: at(5), Event: EventPaused, Upstream: "pay"}},
 	{"event_list", EventList{At: at(5), Events: []Event{fullEvent}}, EventList{Events: []Event{}}},
+	{"login", Login{Token: "thr_x"}, Login{}},
+	{"session", Session{Caller: fullCaller, EndsAt: at(9)}, Session{Caller: CallerInfo{Scopes: []string{}}}},
 	{"route", fullRoute, Route{}},
 	{"lost", Lost{Lost: 3, Restarted: true}, Lost{}},
 	{"problem", fullProblem, Problem{}},

@@ -16,7 +16,7 @@ import (
 // Bounds of the admin API.
 const (
 	minMaxBody   = 8 << 20 // bytes; see maxBody
-	maxForm      = 1 << 20 // bytes of a form of the dashboard
+	maxForm      = 1 << 20 // bytes of a form of the dashboard; of a caller that is not known, smallBody
 	bodiesAtOnce = 2       // of the largest size, being read or submitted; JSON takes up to five times its size
 	maxLongPoll  = 60 * time.Second
 	defaultPage  = 100
@@ -24,10 +24,10 @@ const (
 	maxTop       = 100 // keys of a limit and flows of an upstream, of which there is one page
 )
 
-// An AdminConfig has the parts of an [Admin]. All are required but Observe and Refusals.
+// An AdminConfig has the parts of an [Admin]. All are required but Metrics, Observe, Refusals and Prefix.
 type AdminConfig struct {
 	Scheduler *scheduler.Scheduler
-	Metrics   *Metrics
+	Metrics   *Metrics // nil: there are none
 	Events    *Events
 	History   *History
 	// Log gets a line for each change that is made through the API.
@@ -47,6 +47,9 @@ type AdminConfig struct {
 	Info func() api.Info
 	// Refusals are shared with the data listeners; nil keeps none.
 	Refusals *Refusals
+	// Prefix is that of all paths as clients see them, such as /ops if the API is at /ops/v1/.
+	// The handler itself sees paths without it.
+	Prefix string
 	// MaxHeld is how many requests are held open at most: subscriptions and long polls.
 	// Below the listener's connections, it leaves room for others.
 	MaxHeld int
@@ -74,6 +77,9 @@ func NewAdmin(c AdminConfig) *Admin {
 	a.held.left.Store(int64(c.MaxHeld))
 	a.polls.left.Store(int64(c.MaxHeld) / 2)
 	for _, op := range Operations() {
+		if op.ID == "getMetrics" && c.Metrics == nil {
+			continue
+		}
 		a.mux.Handle(op.Method+" "+op.Path, admit(a, op.Scope, op.serve(a, &op)))
 	}
 	return a
@@ -83,7 +89,11 @@ func NewAdmin(c AdminConfig) *Admin {
 // finds its callers by asking the API. Bodies of forms are read within the bounds of the API.
 func (a *Admin) Mount(path string, pages http.Handler) {
 	a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-		body, release, err := readBody(w, r, maxForm, a.bodies.reserve)
+		limit := int64(maxForm)
+		if !a.Guard.Known(r) { // a login needs little, and a stranger must not use up the room of callers
+			limit = smallBody
+		}
+		body, release, err := readBody(w, r, limit, a.bodies.reserve)
 		if err != nil {
 			writeProblem(w, r, err)
 			return
@@ -92,7 +102,7 @@ func (a *Admin) Mount(path string, pages http.Handler) {
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		pages.ServeHTTP(w, r)
 	})
-	a.mux.Handle("GET /{$}", http.RedirectHandler(path, http.StatusSeeOther))
+	a.mux.Handle("GET /{$}", http.RedirectHandler(a.Prefix+path, http.StatusSeeOther))
 }
 
 // maxBody returns the largest body of a submission, in bytes: the largest body that

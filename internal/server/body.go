@@ -46,6 +46,9 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, reserve reser
 	if !c.claim() {
 		panic(http.ErrAbortHandler)
 	}
+	if c == nil { // of net/http, whose deadline would end the request, not only the reading
+		http.NewResponseController(w).SetReadDeadline(time.Time{})
+	}
 	if cap(body) > len(body)+len(body)/8 { // it may wait for long
 		body = bytes.Clone(body)
 	}

@@ -19,7 +19,7 @@ func submitCall(a *Admin, r request[api.Submission]) (*api.Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	setAccepted(r.responseHeader, call, "")
+	setAccepted(r.responseHeader, call, a.Prefix)
 	if call.Repeated {
 		r.responseHeader.Set(replayed, "true")
 	}

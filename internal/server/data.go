@@ -286,7 +286,7 @@ func (d *Data) refuse(w http.ResponseWriter, r *scheduler.Request, err error) {
 	d.Refusal.write(w, e, about)
 }
 
-// setAccepted sets the headers of a 202; base is the URL of the admin API. The outcome of
+// setAccepted sets the headers of a 202; base is the URL of the admin API, or its prefix. The outcome of
 // a call that waits is accepted: not_executed would tell the client to send it again.
 func setAccepted(h http.Header, call *scheduler.Call, base string) {
 	h.Set("Location", base+"/v1/calls/"+call.ID)

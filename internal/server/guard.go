@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -25,14 +24,8 @@ func admit(a *Admin, scope access.Scope, h http.Handler) http.Handler {
 
 // turnAway answers a request without a caller that may do it.
 func turnAway(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger) {
-	var refusal *access.Error
-	if errors.As(err, &refusal) && refusal.Reason == access.Unauthenticated {
-		challenge := "Bearer" // RFC 6750, section 3
-		if refusal.Wrong {
-			challenge += ` error="invalid_token"`
-			log.Warn("admin: a wrong token", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr)
-		}
-		w.Header().Set("WWW-Authenticate", challenge)
+	if refusal := challenge(w.Header(), err); refusal != nil && refusal.Wrong {
+		log.Warn("admin: a wrong token", "method", r.Method, "path", r.URL.Path, "from", r.RemoteAddr)
 	}
 	writeProblem(w, r, err)
 }

@@ -123,8 +123,11 @@ func (r request[In]) caller() access.Caller { return access.From(r.Context()) }
 func inBounds[In any](a *Admin, op *Operation, do func(http.ResponseWriter, request[In]) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		limit := a.maxBody
-		if op.Lines {
+		switch {
+		case op.Lines:
 			limit = maxBatchBytes
+		case op.Scope == access.Open:
+			limit = smallBody
 		}
 		body, release, err := readBody(w, r, limit, a.bodies.reserve)
 		if err != nil {

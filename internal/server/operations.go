@@ -12,7 +12,7 @@ import (
 
 // Operations returns the whole admin API.
 func Operations() []Operation {
-	return slices.Concat(callOperations, decisionOperations, pauseOperations, upstreamOperations, processOperations)
+	return slices.Concat(callOperations, decisionOperations, pauseOperations, upstreamOperations, processOperations, sessionOperations)
 }
 
 // Parameters that several operations have.
@@ -186,7 +186,7 @@ var processOperations = []Operation{
 		Params:  auditParams,
 	}, none{}, &exampleAudit, listAudit),
 	handles(Operation{
-		Method: "GET", Path: "/v1/info", ID: "getInfo", Scope: access.Read, Status: http.StatusOK,
+		Method: "GET", Path: "/v1/info", ID: "getInfo", Scope: access.ReadOwn, Status: http.StatusOK,
 		Summary: "About the process, and about the caller",
 	}, none{}, &exampleInfo, getInfo),
 	plain(Operation{

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed-30fe103d/throttler/internal/access"
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
@@ -92,13 +91,8 @@ func reloaded(dry bool, changes []api.Change, err error) (*api.Reload, error) {
 }
 
 func getInfo(a *Admin, r request[none]) (*api.Info, error) {
-	info, caller := a.Info(), r.caller()
-	info.Caller = api.CallerInfo{Name: caller.Name, Role: string(caller.Role), Via: caller.Via, Scopes: []string{}}
-	for _, s := range access.Scopes {
-		if caller.May(s) {
-			info.Caller.Scopes = append(info.Caller.Scopes, string(s))
-		}
-	}
+	info := a.Info()
+	info.Caller = callerInfo(r.caller())
 	return &info, nil
 }
 

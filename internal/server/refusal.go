@@ -43,6 +43,7 @@ const (
 	unauthenticated scheduler.Reason = access.Unauthenticated
 	notPermitted    scheduler.Reason = access.NotPermitted
 	tooManyWrong    scheduler.Reason = access.TooManyWrong
+	tooManyLogins   scheduler.Reason = access.TooManyLogins
 	wrongMedia      scheduler.Reason = "unsupported_media_type"
 	refusedCall     scheduler.Reason = "refused"
 )
@@ -60,6 +61,7 @@ var statuses = map[scheduler.Reason]struct {
 	notPermitted:              {http.StatusForbidden, "The caller may not do this"},
 	misdirected:               {http.StatusMisdirectedRequest, "The request is for another host"},
 	tooManyWrong:              {http.StatusTooManyRequests, "Too many wrong tokens"},
+	tooManyLogins:             {http.StatusTooManyRequests, "Too many logins"},
 	scheduler.NotFound:        {http.StatusNotFound, "Not found"},
 	notAllowed:                {http.StatusMethodNotAllowed, "The method is not allowed here"},
 	bodyTimedOut:              {http.StatusRequestTimeout, "The body did not come in time"},

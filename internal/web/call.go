@@ -56,10 +56,10 @@ func actionsOn(v *visit, c *api.Call) (all []string) {
 	return all
 }
 
-// scopes returns those of the person; none if the API does not tell.
+// scopesOf returns those of the person; none if the API does not tell.
 func scopesOf(v *visit) []string {
-	var info api.Info
-	if v.get("/v1/info", nil, &info) != nil {
+	info, err := v.info()
+	if err != nil {
 		return nil
 	}
 	return info.Caller.Scopes
@@ -95,7 +95,7 @@ func loadAction(v *visit) (*view, error) {
 		a.Attempt = last.N
 	}
 	view.title = v.lang.mustText("action."+action) + ": " + view.title
-	view.data, view.api, view.still = a, "", true
+	view.data, view.api, view.form, view.still = a, "", true, true
 	view.shell = "throttler calls " + action + " " + quoted(p.Call.ID)
 	return view, nil
 }

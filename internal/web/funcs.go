@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"hash/fnv"
 	"html/template"
 	"maps"
 	"math"
@@ -32,6 +33,7 @@ func (s *speech) funcs(prefix string) template.FuncMap {
 		"detail":    func(text string) string { return seen(text, maxDetail) },
 		"bar":       bar,
 		"spark":     spark,
+		"badge":     badge,
 		"asset":     func(name string) string { return prefix + staticPath + hashed[name] },
 		"link":      func(path string, query ...string) (string, error) { return link(prefix+path, query...) },
 		"state":     func(state api.State) string { return s.mustText("state." + string(state)) },
@@ -187,6 +189,16 @@ func bar(total int, parts ...int) template.HTML {
 	}
 	b.WriteString("</svg>")
 	return template.HTML(b.String())
+}
+
+// badges is how many colours the name of an environment may have.
+const badges = 6
+
+// badge returns the class of the colour of a name: always the same one.
+func badge(name string) string {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return fmt.Sprint("badge", h.Sum32()%badges)
 }
 
 // link returns a path with a query of pairs; a pair with an empty value is left out.

@@ -107,7 +107,7 @@ func loadPause(v *visit) (*view, error) {
 	if p.Upstream == "" {
 		return nil, &redirect{"/ui/limits"}
 	}
-	return &view{title: v.lang.mustText("pause.title", "Name", p.Name()), data: p, shell: "throttler pause " + quoted(p.Upstream), place: "limits", still: true}, nil
+	return &view{title: v.lang.mustText("pause.title", "Name", p.Name()), data: p, shell: "throttler pause " + quoted(p.Upstream), place: "limits", form: true, still: true}, nil
 }
 
 // Name returns the upstream, limit or key that is paused.

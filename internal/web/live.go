@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/tmaxmax/go-sse"
-
-	"github.com/seed-30fe103d/throttler/internal/api"
 )
 
 // Bounds of pages that are followed.
@@ -172,13 +170,17 @@ type followed struct{}
 
 // join follows a page for a browser.
 func (p *Pages) join(w http.ResponseWriter, v *visit, page page) {
-	var info api.Info
-	if err := v.get("/v1/info", nil, &info); err != nil {
+	info, err := v.info()
+	if err != nil && asProblem(err).Status == http.StatusUnauthorized {
+		p.dismiss(w, v, page)
+		return
+	}
+	if err != nil {
 		p.fail(w, v, err)
 		return
 	}
 	c := info.Caller
-	key := strings.Join([]string{v.lang.tag, v.theme(), c.Via, c.Role, c.Name, v.RequestURI}, "\x00")
+	key := strings.Join([]string{v.lang.tag, v.theme(), c.Via, c.Role, c.Name, credentials(v.Request), v.RequestURI}, "\x00")
 	f, ok := p.live.join(key, v, func(v *visit) []byte { return p.fragment(v.again(), page) })
 	if !ok {
 		p.fail(w, v, &problem{Status: http.StatusServiceUnavailable, Title: "Busy", Detail: "Too many pages are followed; this one stays as it was loaded."})
@@ -186,6 +188,26 @@ func (p *Pages) join(w http.ResponseWriter, v *visit, page page) {
 	}
 	defer p.live.leave(f, v)
 	p.stream(w, v.Request, f)
+}
+
+// credentials returns all by which a request may show its caller, but for its connection. Browsers that
+// show other ones follow other feeds, so that each feed ends with its own.
+func credentials(r *http.Request) string {
+	return strings.Join(slices.Concat(r.Header["Authorization"], r.Header["Cookie"]), "\x00")
+}
+
+// dismiss shows a browser that its session has ended, in the place of the page that it follows.
+func (p *Pages) dismiss(w http.ResponseWriter, v *visit, page page) {
+	session, err := sse.Upgrade(w, v.Request)
+	if err != nil {
+		return
+	}
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sendTimeout))
+	m := &sse.Message{Type: sse.Type("page")}
+	m.AppendData(string(p.fragment(v, page)))
+	if session.Send(m) == nil {
+		session.Flush()
+	}
 }
 
 // stream sends the fragments of a feed until the browser leaves, or the process ends.

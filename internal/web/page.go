@@ -30,6 +30,7 @@ type frame struct {
 	Shell string // command that shows the same
 	Theme string // dark, light, or empty: that of the system
 	Still bool   // it is not followed
+	UI    UI
 	// Decide is how many calls need a person; with More there are more.
 	Decide int
 	More   bool
@@ -42,8 +43,9 @@ const maxDecide = 100
 // frame returns a page with the parts that all pages have. A caller that may see nothing gets
 // the page alone.
 func (v *visit) frame(view *view) *frame {
-	f := &frame{visit: v, Title: view.title, Place: view.place, API: view.api, Shell: view.shell, Still: view.still, Theme: v.theme(), Data: view.data}
-	if v.get("/v1/info", nil, &f.Info) != nil {
+	f := &frame{visit: v, Title: view.title, Place: view.place, API: view.api, Shell: view.shell, Still: view.still, Theme: v.theme(), UI: v.pages.ui(), Data: view.data}
+	var err error
+	if f.Info, err = v.info(); err != nil {
 		return f
 	}
 	v.Caller = caller{f.Info.Caller}
@@ -53,6 +55,12 @@ func (v *visit) frame(view *view) *frame {
 	}
 	return f
 }
+
+// HasLogin reports whether a person may log in with a token.
+func (f *frame) HasLogin() bool { return !f.pages.noLogin }
+
+// Stranger reports whether the person has shown nothing.
+func (f *frame) Stranger() bool { return f.Caller.Via == "" || f.Caller.Via == "anyone" }
 
 // write answers with a page.
 func (p *Pages) write(w http.ResponseWriter, v *visit, status int, template string, view *view) {

@@ -23,6 +23,23 @@ type visit struct {
 
 	Caller  caller
 	Refused *problem // of the form that was sent, if it was refused
+	cookies []string // that the API has set
+}
+
+// background is the header field of requests that a page makes by itself: they do not keep the
+// session of the person alive.
+const background = "Throttler-Background"
+
+// writing are the scopes of a person that pages have no use for if they change nothing.
+var writing = []string{"submit", "operate"}
+
+// info asks the API about the process and the person.
+func (v *visit) info() (info api.Info, err error) {
+	err = v.get("/v1/info", nil, &info)
+	if v.pages.ui().ReadOnly {
+		info.Caller.Scopes = slices.DeleteFunc(info.Caller.Scopes, func(s string) bool { return slices.Contains(writing, s) })
+	}
+	return info, err
 }
 
 // Now is the instant of the page.
@@ -94,6 +111,7 @@ func (v *visit) do(method, path string, query url.Values, in, out any) error {
 func (v *visit) ask(method, path string, query url.Values, body []byte) *recorder {
 	a := &recorder{header: http.Header{}, status: http.StatusOK}
 	v.pages.api.ServeHTTP(a, v.request(method, path, query, body))
+	v.cookies = append(v.cookies, a.header["Set-Cookie"]...)
 	return a
 }
 
@@ -109,6 +127,9 @@ func (v *visit) request(method, path string, query url.Values, body []byte) *htt
 	}
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
+	}
+	if r.Context().Value(followed{}) != nil {
+		r.Header.Set(background, "1")
 	}
 	return r
 }

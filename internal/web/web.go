@@ -17,11 +17,14 @@
 // # Live pages
 //
 // Each page works without scripts, by links and forms. With scripts, a page follows itself:
-// the server renders it once a second for all browsers that show it to the same caller in
+// the server renders it once a second for all tabs that show it by the same session or token in
 // the same language, sends it when it has changed (Server-Sent Events), and the browser
 // morphs the old page into the new one, so that focus, selection and scroll stay.
 //
 // # Safety
+//
+// A person that the API does not know is led to the login, which passes a token to the API and
+// its cookie to the browser: the pages keep no session, and see none.
 //
 // Values from outside are text: html/template escapes them, and [clean] marks characters that
 // would hide or turn text. The Content-Security-Policy allows own scripts and styles only.
@@ -45,12 +48,24 @@ type Config struct {
 	// Prefix is that of all paths that a browser sees, such as /ops if the pages are at /ops/ui/
 	// and the API is at /ops/v1/. The handlers themselves see paths without it. It may be empty.
 	Prefix string
+	// UI is asked for each page, so that it may change meanwhile. Nil is the zero UI.
+	UI func() UI
+	// NoLogin is set if the API takes no tokens: another program knows the callers.
+	NoLogin bool
+}
+
+// A UI is the look of the pages.
+type UI struct {
+	Name     string // of the environment; empty for none
+	ReadOnly bool   // the pages change nothing
 }
 
 // Pages serves the dashboard. Its methods may be called at the same time.
 type Pages struct {
 	api      http.Handler
 	prefix   string // of all paths that a browser sees; empty or as in /ops
+	ui       func() UI
+	noLogin  bool
 	mux      *http.ServeMux
 	speeches map[string]*speech
 	live     *hub
@@ -58,12 +73,25 @@ type Pages struct {
 
 // New returns the pages. Close ends those that are followed.
 func New(c Config) *Pages {
-	p := &Pages{api: c.API, prefix: strings.TrimSuffix(c.Prefix, "/"), mux: http.NewServeMux(), live: newHub()}
+	p := &Pages{api: c.API, prefix: strings.TrimSuffix(c.Prefix, "/"), ui: c.UI, noLogin: c.NoLogin, mux: http.NewServeMux(), live: newHub()}
+	if p.ui == nil {
+		p.ui = func() UI { return UI{} }
+	}
 	p.speeches = speeches(p.prefix)
 	for _, page := range pages {
 		p.mux.HandleFunc("GET "+page.path, func(w http.ResponseWriter, r *http.Request) { p.show(w, r, page) })
 	}
 	for _, action := range actions {
+		p.mux.HandleFunc("POST "+action.path, func(w http.ResponseWriter, r *http.Request) {
+			if p.ui().ReadOnly {
+				v := p.visit(r)
+				p.fail(w, v, readOnly(v))
+				return
+			}
+			p.act(w, r, action)
+		})
+	}
+	for _, action := range entries {
 		p.mux.HandleFunc("POST "+action.path, func(w http.ResponseWriter, r *http.Request) { p.act(w, r, action) })
 	}
 	p.mux.HandleFunc("GET /ui/live", p.follow)
@@ -97,6 +125,7 @@ var pages = []page{
 	{"/ui/config", "config", loadConfig},
 	{"/ui/audit", "audit", loadAudit},
 	{"/ui/system", "system", loadSystem},
+	{loginPath, "login", loadLogin},
 }
 
 // An action is a form that changes something by the API.
@@ -120,6 +149,7 @@ type view struct {
 	api   string // path and query of the API that has the data
 	shell string // command of the CLI that does the same
 	place string // entry of the menu that the page belongs to
+	form  bool   // of an action, and nothing else
 	still bool   // it is not followed: a form is about the state that the person has seen, and must not change meanwhile
 }
 
@@ -150,13 +180,16 @@ func (p *Pages) show(w http.ResponseWriter, r *http.Request, page page) {
 		return
 	}
 	view, err := page.load(v)
+	if err == nil && view.form && p.ui().ReadOnly {
+		err = readOnly(v)
+	}
 	var elsewhere *redirect
 	if errors.As(err, &elsewhere) {
 		http.Redirect(w, r, p.prefix+elsewhere.path, http.StatusSeeOther)
 		return
 	}
 	if err != nil {
-		p.fail(w, v, err)
+		p.refuse(w, v, page.path, err)
 		return
 	}
 	p.write(w, v, http.StatusOK, page.template, view)
@@ -171,11 +204,18 @@ func (p *Pages) act(w http.ResponseWriter, r *http.Request, action action) {
 		return
 	}
 	next, err := action.do(v)
+	for _, cookie := range v.cookies {
+		w.Header().Add("Set-Cookie", cookie)
+	}
 	if err == nil {
 		http.Redirect(w, r, p.prefix+next, http.StatusSeeOther)
 		return
 	}
 	refused := asProblem(err)
+	if refused.Status == http.StatusUnauthorized && action.path != loginPath {
+		p.refuse(w, v, action.path, err)
+		return
+	}
 	for _, page := range pages {
 		if page.path == action.path {
 			if view, err := page.load(v); err == nil {
@@ -186,6 +226,14 @@ func (p *Pages) act(w http.ResponseWriter, r *http.Request, action action) {
 		}
 	}
 	p.fail(w, v, refused)
+}
+
+// refuse answers a request for a page, or a form of it, with an error. A person that is not known logs in
+// first.
+func (p *Pages) refuse(w http.ResponseWriter, v *visit, path string, err error) {
+	if asProblem(err).Status != http.StatusUnauthorized || !askWho(w, v, after(v, path)) {
+		p.fail(w, v, err)
+	}
 }
 
 // fail answers with a page about an error.

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // An Access says who may use the admin API, beside the addresses that it listens on.
@@ -25,9 +26,18 @@ type Access struct {
 	Tokens       []Token
 	Certificates []CallerCertificate
 	Sockets      []Socket
+	// Session is the longest time that a login of a browser lasts.
+	Session time.Duration
 	// TLS is nil if the addresses are reached without.
 	TLS *tls.Config
 }
+
+// Bounds of the session of a browser.
+const (
+	DefaultSession = 12 * time.Hour
+	minSession     = time.Minute
+	maxSession     = 30 * 24 * time.Hour
+)
 
 // Roles of callers, the one that may do least first.
 var Roles = []string{"viewer", "submitter", "operator", "admin"}
@@ -70,7 +80,9 @@ type fileAccess struct {
 	// Certificates are callers with a client certificate of tls.client_ca.
 	Certificates []fileCallerCertificate `key:"certificates"`
 	// Sockets are callers by Unix sockets; the first that fits is used.
-	Sockets []fileSocket  `key:"sockets"`
+	Sockets []fileSocket `key:"sockets"`
+	// Session is the longest time that a login of a browser lasts. Default 12h.
+	Session *duration     `key:"session"`
 	TLS     fileAccessTLS `key:"tls"`
 }
 
@@ -111,7 +123,13 @@ func (f *fileAccess) convert(faults *faultList) *Access {
 	if f == nil {
 		return nil
 	}
-	a := &Access{Hosts: convertHosts(faults, "access.hosts", f.Hosts), Anyone: f.Anyone, TLS: f.TLS.convert(faults)}
+	a := &Access{Hosts: convertHosts(faults, "access.hosts", f.Hosts), Anyone: f.Anyone, Session: DefaultSession, TLS: f.TLS.convert(faults)}
+	if f.Session != nil {
+		a.Session = time.Duration(*f.Session)
+		if a.Session < minSession || a.Session > maxSession {
+			faults.add("access.session", "is %v, must be between %v and %v; a shift such as 12h is usual", a.Session, minSession, maxSession)
+		}
+	}
 	switch f.Anyone {
 	case "":
 	case "submitter":

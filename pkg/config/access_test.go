@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // withAccess returns a file with lines in front of an upstream.
@@ -31,15 +32,16 @@ access:
     - {name: shop, role: submitter, sha256: [%X, %x]}
   certificates: [{name: ops, role: admin, uri: "spiffe://pay/ops"}]
   sockets: [{user: root, role: admin}, {group: "4711", role: viewer}]
+  session: 8h
   tls: {cert: %s, key: 'file:%s', client_ca: %s}
 `, sha256.Sum256(nil), one, two, cert, key, cert)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := c.Access
-	got := []any{c.Admin, c.AdminKey(1), c.Monitor, a.Hosts, a.Anyone, a.Tokens[1], a.Certificates, a.Sockets}
+	got := []any{c.Admin, c.AdminKey(1), c.Monitor, a.Hosts, a.Anyone, a.Tokens[1], a.Certificates, a.Sockets, a.Session}
 	want := []any{[]string{"127.0.0.1:0", "unix:/run/admin.sock"}, "admin[1]", ":9091", []string{"throttler.pay.internal"}, "viewer",
-		Token{"shop", "submitter", [][32]byte{one, two}}, []CallerCertificate{{"ops", "admin", "spiffe://pay/ops", ""}}, []Socket{{false, 0, "admin"}, {true, 4711, "viewer"}}}
+		Token{"shop", "submitter", [][32]byte{one, two}}, []CallerCertificate{{"ops", "admin", "spiffe://pay/ops", ""}}, []Socket{{false, 0, "admin"}, {true, 4711, "viewer"}}, 8 * time.Hour}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
@@ -53,11 +55,11 @@ access:
 func TestAccessWithoutCallers(t *testing.T) {
 	for text, want := range map[string]*Access{
 		"":                          nil,
-		"access:\n  # tokens: []":   {},
-		"Access: {}":                {},
-		"access: {tokens: []}":      {},
-		"access: {anyone: viewer}":  {Anyone: "viewer"},
-		"access: {tls: {cert: ''}}": {},
+		"access:\n  # tokens: []":   {Session: DefaultSession},
+		"Access: {}":                {Session: DefaultSession},
+		"access: {tokens: []}":      {Session: DefaultSession},
+		"access: {anyone: viewer}":  {Session: DefaultSession, Anyone: "viewer"},
+		"access: {tls: {cert: ''}}": {Session: DefaultSession},
 	} {
 		c, err := Parse(withAccess(text))
 		if err != nil || !reflect.DeepEqual(c.Access, want) {

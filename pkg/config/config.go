@@ -68,6 +68,7 @@ type Config struct {
 	Access *Access
 	// Monitor is the listen address of probes and metrics; empty for none.
 	Monitor string
+	UI      UI
 	Log     Log
 	// Grace is the time that attempts in flight have to end when the process stops.
 	Grace time.Duration
@@ -87,6 +88,12 @@ type Config struct {
 	settings map[string]string // by path, presets included; see Diff
 	places   *places
 	origins  *origins
+}
+
+// A UI configures the dashboard.
+type UI struct {
+	Name    string // of the environment, such as PROD pay-7f9c; empty for none
+	Actions bool   // false: the pages change nothing
 }
 
 // A Log configures the log.

@@ -370,7 +370,7 @@ func TestEveryScalarHasAVariable(t *testing.T) {
 	}
 }
 
-var freeText = regexp.MustCompile(`\.(signer\.|notifications\.verify\.(secret|webhook_id)$|tls\.(cert|key|client_ca|server_name)$|idempotency\.field$)`)
+var freeText = regexp.MustCompile(`^ui\.name$|\.(signer\.|notifications\.verify\.(secret|webhook_id)$|tls\.(cert|key|client_ca|server_name)$|idempotency\.field$)`)
 
 func typeAt(path string) reflect.Type {
 	t := reflect.TypeFor[file]()

@@ -25,7 +25,7 @@ type Change struct {
 // its name, not by its place in the list. A key that needs a restart has its default where it is
 // absent.
 //
-// Values of limits, of access, numbers, durations, truth values and of keys that need a
+// Values of limits, of access, of ui, numbers, durations, truth values and of keys that need a
 // restart are shown, but for seal_key, keys and hashes. Other values are hidden, since they
 // may hold secrets.
 func (c *Config) Diff(next *Config) []Change {
@@ -125,7 +125,7 @@ func mayShow(path, value string) bool {
 	_, notNumber := strconv.ParseFloat(value, 64)
 	_, notDuration := time.ParseDuration(value)
 	_, notSwitch := strconv.ParseBool(value)
-	return !secret.MatchString(path) && (fixed || strings.Contains(path, ".limits[") || strings.HasPrefix(path, "access.") || notNumber == nil || notDuration == nil || notSwitch == nil)
+	return !secret.MatchString(path) && (fixed || strings.Contains(path, ".limits[") || strings.HasPrefix(path, "access.") || strings.HasPrefix(path, "ui.") || notNumber == nil || notDuration == nil || notSwitch == nil)
 }
 
 // byName matches the lists whose items have names.

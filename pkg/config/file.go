@@ -4,7 +4,10 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -25,6 +28,7 @@ type file struct {
 	// Access says who may use the admin API. Default: callers by loopback addresses and
 	// sockets may do everything, and there may be no other address.
 	Access *fileAccess `key:"access"`
+	UI     fileUI      `key:"ui"`
 	// Store is the file that keeps submitted calls and quota usage,
 	// or memory, which covers one process life. Default throttler.db.
 	Store string `key:"store"`
@@ -50,6 +54,13 @@ type file struct {
 	Upstreams map[string]fileUpstream `key:"upstreams"`
 }
 
+type fileUI struct {
+	// Name is that of the environment, such as PROD pay-7f9c. Each page of the dashboard shows it.
+	Name string `key:"name"`
+	// Actions is false if the dashboard changes nothing. Default true.
+	Actions *bool `key:"actions"`
+}
+
 type fileLog struct {
 	// Level is debug, info, warn or error. Default info.
 	Level string `key:"level"`
@@ -61,6 +72,7 @@ type fileLog struct {
 func (f *file) convert(faults *faultList) *Config {
 	c := &Config{
 		Admin:     f.Admin.all,
+		UI:        f.UI.convert(faults),
 		Log:       Log(f.Log),
 		Grace:     DefaultGrace,
 		Scheduler: scheduler.Config{Upstreams: make(map[string]scheduler.Upstream)},
@@ -99,6 +111,20 @@ func (f *file) convert(faults *faultList) *Config {
 		}
 	}
 	return c
+}
+
+// maxUIName is the longest name of an environment, in characters: it is on each page, also of
+// a phone.
+const maxUIName = 40
+
+func (f fileUI) convert(faults *faultList) UI {
+	switch {
+	case utf8.RuneCountInString(f.Name) > maxUIName:
+		faults.add("ui.name", "has %d characters, at most %d are shown; write a short one, such as PROD pay", utf8.RuneCountInString(f.Name), maxUIName)
+	case strings.TrimSpace(f.Name) != f.Name || strings.ContainsFunc(f.Name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		faults.add("ui.name", "is %q; write it without control characters, and without space around it", f.Name)
+	}
+	return UI{f.Name, f.Actions == nil || *f.Actions}
 }
 
 func orDefault[T comparable](value, zero T) T {

@@ -89,6 +89,10 @@ func settingsOf(c *Config) []Setting {
 		values[path] = value
 	}
 	values["grace"] = cmp.Or(values["grace"], DefaultGrace.String())
+	values["ui.actions"] = cmp.Or(values["ui.actions"], "true")
+	if c.Access != nil {
+		values["access.session"] = cmp.Or(values["access.session"], "12h")
+	}
 	for name := range c.Scheduler.Upstreams {
 		at := "upstreams." + name
 		for key, value := range defaultsOf {

@@ -3,10 +3,12 @@ package api
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +90,7 @@ func TestContract(t *testing.T) {
 		{"upstreams", s.testUpstreams},
 		{"history", s.testHistory},
 		{"process", s.testProcess},
+		{"sessions", s.testSessions},
 		{"audit", s.testAudit},
 		{"events", s.testEvents},
 		{"refusals", s.testRefusals},
@@ -422,6 +425,38 @@ func (s *session) testProcess(t *testing.T) {
 	}
 }
 
+// testSessions: the sidecar has no access, and so no tokens; by a file with one, a browser logs in.
+func (s *session) testSessions(t *testing.T) {
+	s.want(t, 401, "POST", "/v1/session", `{"token":"thr_x"}`)
+	s.want(t, 404, "DELETE", "/v1/session", "")
+	text, err := os.ReadFile(s.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const token = "thr_of_the_contract"
+	section := fmt.Sprintf("access:\n  anyone: admin\n  tokens: [{name: oncall, role: operator, sha256: %x}]\n", sha256.Sum256([]byte(token)))
+	if err := os.WriteFile(s.file, append(text, section...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.want(t, 200, "POST", "/v1/config/reload", "")
+	resp, _ := s.ask(t, "POST", s.admin+"/v1/session", `{"token":"`+token+`"}`)
+	if resp.StatusCode != 201 || len(resp.Cookies()) != 1 {
+		t.Fatalf("login: %d %v", resp.StatusCode, resp.Header)
+	}
+	by := "Cookie: " + resp.Cookies()[0].Name + "=" + resp.Cookies()[0].Value
+	if info := s.want(t, 200, "GET", "/v1/info", "", by); !strings.Contains(info, `"via":"session"`) {
+		t.Errorf("by the session: %s", info)
+	}
+	s.want(t, 400, "POST", "/v1/session", `{}`)
+	s.want(t, 401, "POST", "/v1/session", `{"token":"thr_wrong"}`)
+	s.want(t, 200, "DELETE", "/v1/session", "", by)
+	s.want(t, 404, "DELETE", "/v1/session", "", by)
+	if err := os.WriteFile(s.file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.want(t, 200, "POST", "/v1/config/reload", "")
+}
+
 // testAudit runs after the decisions and the pauses.
 func (s *session) testAudit(t *testing.T) {
 	type log struct {
@@ -445,7 +480,7 @@ func (s *session) testAudit(t *testing.T) {
 		}
 		next = "&cursor=" + l.Next
 	}
-	for _, action := range []string{"cancel", "edit", "resolve", "retry", "ask", "pause", "resume", "reload"} {
+	for _, action := range []string{"cancel", "edit", "resolve", "retry", "ask", "pause", "resume", "reload", "login", "login_failed", "logout"} {
 		if !actions[action] {
 			t.Errorf("no record of %s: %v", action, actions)
 		}

@@ -38,6 +38,8 @@ var operations = []struct{ name, method, path, body string }{
 	{"history", "GET", "/v1/history?upstream=b", ""},
 	{"audit", "GET", "/v1/audit", ""},
 	{"info", "GET", "/v1/info", ""},
+	{"login", "POST", "/v1/session", `{"token":"thr_stolen"}`},
+	{"logout", "DELETE", "/v1/session", ""},
 	{"problem", "GET", "/problems/full", ""},
 	{"limits", "GET", "/v1/limits", ""},
 	{"config", "GET", "/v1/config", ""},
