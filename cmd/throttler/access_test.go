@@ -112,6 +112,7 @@ var accessRows = map[string]accessRow{
 	"GET /v1/config":                          {"voa", ""},
 	"GET /v1/config/diff":                     {"voa", ""},
 	"POST /v1/config/reload":                  {"a", ""},
+	"POST /v1/plan":                           {"a", `{"settings":["rate=1/s for=1s"]}`},
 	"GET /v1/audit":                           {"a", ""},
 	"GET /v1/info":                            {"voa", ""},
 	"GET /metrics":                            {"voa", ""},

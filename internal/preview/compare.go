@@ -112,25 +112,6 @@ func (c *Comparison) Shorten(flows int) {
 	}
 }
 
-// Binding returns the limit that binds for the longest time; nil if none does.
-func (r *Report) Binding() *Limit {
-	var most *Limit
-	for i := range r.Limits {
-		if l := &r.Limits[i]; l.Share > 0 && (most == nil || l.Share > most.Share) {
-			most = l
-		}
-	}
-	return most
-}
-
-// AllRefused returns the number of calls that Throttler refuses.
-func (r *Report) AllRefused() (n int) {
-	for _, of := range r.Refused {
-		n += of
-	}
-	return n
-}
-
 // findingsOf returns the findings about a report: beside the first one, how it differs.
 func findingsOf(r, first *Report) (all []Finding) {
 	binding := r.Binding()

@@ -128,6 +128,25 @@ func (r *Report) upstreams() []string {
 	return slices.Compact(names)
 }
 
+// Binding returns the limit that binds for the longest time; nil if none does.
+func (r *Report) Binding() *Limit {
+	var most *Limit
+	for i := range r.Limits {
+		if l := &r.Limits[i]; l.Share > 0 && (most == nil || l.Share > most.Share) {
+			most = l
+		}
+	}
+	return most
+}
+
+// AllRefused returns the number of calls that Throttler refuses.
+func (r *Report) AllRefused() (n int) {
+	for _, of := range r.Refused {
+		n += of
+	}
+	return n
+}
+
 func (k *collector) limit(i int, l *limitTally, makespan Millis) Limit {
 	figures := Limit{
 		Upstream: l.Upstream, Limit: l.LimitSeries.Limit, Window: l.Window.String(), Permits: l.Calls,

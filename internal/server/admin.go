@@ -23,7 +23,7 @@ const (
 	maxPage      = 1000
 )
 
-// An AdminConfig has the parts of an [Admin]. All are required but Observe and Refusals.
+// An AdminConfig has the parts of an [Admin]. All are required but Observe, Plan and Refusals.
 type AdminConfig struct {
 	Scheduler *scheduler.Scheduler
 	Metrics   *Metrics
@@ -38,6 +38,8 @@ type AdminConfig struct {
 	Reload Reloader
 	// Settings returns the configuration in force, without secrets.
 	Settings func() []api.Setting
+	// Plan previews loads; nil if the process cannot.
+	Plan Planner
 	// Guard finds the callers of requests; nil means that of a configuration without
 	// access.
 	Guard *access.Guard
