@@ -1142,6 +1142,215 @@ type Permit struct {
 	Limit string `json:"limit"`
 }
 
+// Plan A Plan tells how a load would go under each variant of a configuration.
+type Plan struct {
+	// Conditions Those of the request, each for each variant.
+	Conditions []PlanCondition `json:"conditions"`
+
+	// Findings The result in sentences.
+	Findings []PlanFinding `json:"findings"`
+	Variants []PlanReport  `json:"variants"`
+}
+
+// PlanBacklog A PlanBacklog is the greatest number of calls that wait.
+type PlanBacklog struct {
+	AtMs float64 `json:"at_ms"`
+	Peak int     `json:"peak"`
+}
+
+// PlanChange A PlanChange gives a limit other permits, or another window.
+type PlanChange struct {
+	// Limit A name, or concurrency for the bound of the upstream.
+	Limit string `json:"limit"`
+
+	// Permits Permits stay if absent.
+	Permits  *int   `json:"permits,omitempty"`
+	Upstream string `json:"upstream"`
+
+	// Window A duration such as 1s, or minute, hour, day or month; it stays if absent.
+	Window string `json:"window,omitempty,omitzero"`
+}
+
+// PlanCondition A PlanCondition tells whether a condition holds for a variant.
+type PlanCondition struct {
+	Condition string `json:"condition"`
+	Config    string `json:"config"`
+
+	// Error Why it cannot be computed, such as a flow that is not in the load.
+	Error string `json:"error,omitempty,omitzero"`
+	Holds bool   `json:"holds"`
+}
+
+// PlanFinding A PlanFinding is one sentence about a variant, with its figures. Waits are those of which 99 of 100 calls have at most that.
+type PlanFinding struct {
+	BeforeMs float64 `json:"before_ms,omitempty,omitzero"`
+	Calls    int     `json:"calls,omitempty,omitzero"`
+	Config   string  `json:"config"`
+
+	// Kind No_wait, waits, refuses or binds; or, beside the first variant, falls, rises or stays: the wait does.
+	Kind      string  `json:"kind"`
+	Limit     string  `json:"limit,omitempty,omitzero"`
+	LongestMs float64 `json:"longest_ms,omitempty,omitzero"`
+	Permits   int     `json:"permits,omitempty,omitzero"`
+
+	// Share Share of the time in which it binds, or of the calls that are refused.
+	Share float64 `json:"share,omitempty,omitzero"`
+	Text  string  `json:"text"`
+
+	// Upstream Upstream and limit are those of the limit that binds; absent if none does.
+	Upstream string  `json:"upstream,omitempty,omitzero"`
+	WaitMs   float64 `json:"wait_ms,omitempty,omitzero"`
+	Window   string  `json:"window,omitempty,omitzero"`
+}
+
+// PlanFlow A PlanFlow has the figures of one flow.
+type PlanFlow struct {
+	Calls    int    `json:"calls"`
+	Flow     string `json:"flow"`
+	Sent     int    `json:"sent"`
+	Upstream string `json:"upstream"`
+
+	// WaitMs PlanWaits are percentiles of the waits of calls that are sent, in milliseconds.
+	WaitMs PlanWaits `json:"wait_ms"`
+}
+
+// PlanLimit A PlanLimit has the figures of one limit.
+type PlanLimit struct {
+	// Binds The times in which more calls wait for it than for any other limit of its upstream; share is their part of the makespan.
+	Binds []PlanSpan `json:"binds"`
+	Keys  int        `json:"keys"`
+	Limit string     `json:"limit"`
+
+	// LimitedWithout Calls that the upstream would limit by it without Throttler.
+	LimitedWithout int `json:"limited_without"`
+
+	// Most Most permits of one key are used in any window.
+	Most    int `json:"most"`
+	Permits int `json:"permits"`
+
+	// Queued The greatest number of calls that wait for it.
+	Queued   int     `json:"queued"`
+	Share    float64 `json:"share"`
+	Upstream string  `json:"upstream"`
+
+	// Window Absent from a bound of calls in flight.
+	Window string `json:"window,omitempty,omitzero"`
+}
+
+// PlanLimitSeries A PlanLimitSeries has counts of a limit over time.
+type PlanLimitSeries struct {
+	Limit string `json:"limit"`
+	Most  []int  `json:"most"`
+
+	// Queued Calls that wait for it, most the permits of the busiest key within a window.
+	Queued   []int  `json:"queued"`
+	Upstream string `json:"upstream"`
+}
+
+// PlanReport A PlanReport has the figures of one variant. Instants are counted from the first call.
+type PlanReport struct {
+	// Backlog A PlanBacklog is the greatest number of calls that wait.
+	Backlog PlanBacklog `json:"backlog"`
+	Begin   time.Time   `json:"begin"`
+	Calls   int         `json:"calls"`
+
+	// Config The name of the variant.
+	Config    string `json:"config"`
+	FlowCount int    `json:"flow_count"`
+
+	// Flows The 100 with most calls.
+	Flows []PlanFlow `json:"flows"`
+
+	// LengthMs The time to the last call, MakespanMs to the last answer.
+	LengthMs float64 `json:"length_ms"`
+
+	// LimitedWithout Calls that the upstream would limit without Throttler.
+	LimitedWithout int         `json:"limited_without"`
+	Limits         []PlanLimit `json:"limits"`
+	MakespanMs     float64     `json:"makespan_ms"`
+
+	// Over Calls that the upstream would limit all the same: 0.
+	Over int `json:"over"`
+
+	// Refused Calls that Throttler refuses, by reason.
+	Refused map[string]int `json:"refused"`
+	Sent    int            `json:"sent"`
+
+	// Series A PlanSeries has counts over time, in steps of equal length.
+	Series PlanSeries `json:"series"`
+
+	// WaitMs PlanWaits are percentiles of the waits of calls that are sent, in milliseconds.
+	WaitMs PlanWaits `json:"wait_ms"`
+}
+
+// PlanRequest A PlanRequest asks how a load would go under a configuration: the running one, or another, with changes. Nothing is sent, and nothing changes. The load is one of last, settings and rows.
+type PlanRequest struct {
+	// Alone Alone leaves out the running configuration, which else is the first variant.
+	Alone bool `json:"alone,omitempty,omitzero"`
+
+	// Changes Made to the configuration.
+	Changes []PlanChange `json:"changes,omitempty,omitzero"`
+
+	// Config The text of a configuration, instead of the running one. Nothing that it names is opened: no key, certificate, program or variable; of these only the form is checked.
+	Config string `json:"config,omitempty,omitzero"`
+
+	// FailIf Conditions such as wait.p99 > 5s. At most 20.
+	FailIf []string `json:"fail_if,omitempty,omitzero"`
+
+	// Last The traffic that came in within a duration such as 10m, the default; of it the last 50,000 calls are kept.
+	Last string `json:"last,omitempty,omitzero"`
+
+	// Rows The text of a load in CSV or JSONL, such as throttler record writes. At most 10 MB.
+	Rows string `json:"rows,omitempty,omitzero"`
+
+	// RttMs The least round trip of a call; 50 if absent.
+	RttMs *float64 `json:"rtt_ms,omitempty"`
+
+	// RttSpreadMs The mean of the random time on top of it.
+	RttSpreadMs float64 `json:"rtt_spread_ms,omitempty,omitzero"`
+
+	// Seed That of all that is drawn at random; 1 if absent. Equal seeds give equal answers.
+	Seed *int `json:"seed,omitempty"`
+
+	// Settings Settings draw a load at random, as those of throttler plan --load: one text for each stream.
+	Settings []string `json:"settings,omitempty,omitzero"`
+
+	// Variants Further ones, each with changes of its own to the configuration. At most 8.
+	Variants []PlanVariant `json:"variants,omitempty,omitzero"`
+}
+
+// PlanSeries A PlanSeries has counts over time, in steps of equal length.
+type PlanSeries struct {
+	Arrivals []int             `json:"arrivals"`
+	Limits   []PlanLimitSeries `json:"limits"`
+	Sends    []int             `json:"sends"`
+	StepMs   float64           `json:"step_ms"`
+	Waiting  []int             `json:"waiting"`
+}
+
+// PlanSpan A PlanSpan is a time of a load.
+type PlanSpan struct {
+	FromMs float64 `json:"from_ms"`
+	ToMs   float64 `json:"to_ms"`
+}
+
+// PlanVariant A PlanVariant is the configuration with other changes.
+type PlanVariant struct {
+	Changes []PlanChange `json:"changes"`
+
+	// Name Made of the changes if absent.
+	Name string `json:"name,omitempty,omitzero"`
+}
+
+// PlanWaits PlanWaits are percentiles of the waits of calls that are sent, in milliseconds.
+type PlanWaits struct {
+	Max  float64 `json:"max"`
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P95  float64 `json:"p95"`
+	P99  float64 `json:"p99"`
+}
+
 // Problem A Problem is the body of a refusal or an error: application/problem+json (RFC 9457) with members of its own.
 type Problem struct {
 	// Call Its id.
@@ -1716,6 +1925,9 @@ type RetryCallJSONRequestBody = Retry
 // AddPauseJSONRequestBody defines body for AddPause for application/json ContentType.
 type AddPauseJSONRequestBody = PauseRequest
 
+// PlanLoadJSONRequestBody defines body for PlanLoad for application/json ContentType.
+type PlanLoadJSONRequestBody = PlanRequest
+
 // LogInJSONRequestBody defines body for LogIn for application/json ContentType.
 type LogInJSONRequestBody = Login
 
@@ -2052,6 +2264,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with DELETE /v1/pauses/{id} (the `EndPause` operationId).
 	EndPause(ctx context.Context, id string, params *EndPauseParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PlanLoadWithBody Preview a load under a configuration
+	//
+	// The planner plays the load in virtual time, in a process of low priority: nothing is sent, and the calls of the sidecar keep their slots. One preview runs at a time (503 otherwise), for 30 s and 256 MiB at most. A configuration in the request has all its faults in errors (422, bad_config). Keys and flows of the traffic that came in are hashes.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/plan (the `PlanLoad` operationId).
+	PlanLoadWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PlanLoad Preview a load under a configuration
+	//
+	// The planner plays the load in virtual time, in a process of low priority: nothing is sent, and the calls of the sidecar keep their slots. One preview runs at a time (503 otherwise), for 30 s and 256 MiB at most. A configuration in the request has all its faults in errors (422, bad_config). Keys and flows of the traffic that came in are hashes.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/plan (the `PlanLoad` operationId).
+	PlanLoad(ctx context.Context, body PlanLoadJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListRefusals List the calls that were refused, the newest first
 	//
@@ -2725,6 +2955,44 @@ func (c *Client) AddPause(ctx context.Context, body AddPauseJSONRequestBody, req
 // Corresponds with DELETE /v1/pauses/{id} (the `EndPause` operationId).
 func (c *Client) EndPause(ctx context.Context, id string, params *EndPauseParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewEndPauseRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PlanLoadWithBody Preview a load under a configuration
+//
+// The planner plays the load in virtual time, in a process of low priority: nothing is sent, and the calls of the sidecar keep their slots. One preview runs at a time (503 otherwise), for 30 s and 256 MiB at most. A configuration in the request has all its faults in errors (422, bad_config). Keys and flows of the traffic that came in are hashes.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/plan (the `PlanLoad` operationId).
+func (c *Client) PlanLoadWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPlanLoadRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PlanLoad Preview a load under a configuration
+//
+// The planner plays the load in virtual time, in a process of low priority: nothing is sent, and the calls of the sidecar keep their slots. One preview runs at a time (503 otherwise), for 30 s and 256 MiB at most. A configuration in the request has all its faults in errors (422, bad_config). Keys and flows of the traffic that came in are hashes.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/plan (the `PlanLoad` operationId).
+func (c *Client) PlanLoad(ctx context.Context, body PlanLoadJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPlanLoadRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4613,6 +4881,46 @@ func NewEndPauseRequest(server string, id string, params *EndPauseParams) (*http
 	return req, nil
 }
 
+// NewPlanLoadRequest calls the generic PlanLoad builder with application/json body
+func NewPlanLoadRequest(server string, body PlanLoadJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPlanLoadRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPlanLoadRequestWithBody constructs an http.Request for the PlanLoad method, with any body, and a specified content type
+func NewPlanLoadRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/plan")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListRefusalsRequest constructs an http.Request for the ListRefusals method
 func NewListRefusalsRequest(server string, params *ListRefusalsParams) (*http.Request, error) {
 	var err error
@@ -5418,6 +5726,24 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with DELETE /v1/pauses/{id} (the `EndPause` operationId).
 	EndPauseWithResponse(ctx context.Context, id string, params *EndPauseParams, reqEditors ...RequestEditorFn) (*EndPauseResponse, error)
+
+	// PlanLoadWithBodyWithResponse Preview a load under a configuration
+	//
+	// The planner plays the load in virtual time, in a process of low priority: nothing is sent, and the calls of the sidecar keep their slots. One preview runs at a time (503 otherwise), for 30 s and 256 MiB at most. A configuration in the request has all its faults in errors (422, bad_config). Keys and flows of the traffic that came in are hashes.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/plan (the `PlanLoad` operationId).
+	PlanLoadWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PlanLoadResponse, error)
+
+	// PlanLoadWithResponse Preview a load under a configuration
+	//
+	// The planner plays the load in virtual time, in a process of low priority: nothing is sent, and the calls of the sidecar keep their slots. One preview runs at a time (503 otherwise), for 30 s and 256 MiB at most. A configuration in the request has all its faults in errors (422, bad_config). Keys and flows of the traffic that came in are hashes.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/plan (the `PlanLoad` operationId).
+	PlanLoadWithResponse(ctx context.Context, body PlanLoadJSONRequestBody, reqEditors ...RequestEditorFn) (*PlanLoadResponse, error)
 
 	// ListRefusalsWithResponse List the calls that were refused, the newest first
 	//
@@ -6979,6 +7305,61 @@ func (r EndPauseResponse) ContentType() string {
 	return ""
 }
 
+type PlanLoadResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Plan
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PlanLoadResponse) GetJSON200() *Plan {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r PlanLoadResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r PlanLoadResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r PlanLoadResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PlanLoadResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PlanLoadResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PlanLoadResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListRefusalsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -7931,6 +8312,36 @@ func (c *ClientWithResponses) EndPauseWithResponse(ctx context.Context, id strin
 		return nil, err
 	}
 	return ParseEndPauseResponse(rsp)
+}
+
+// PlanLoadWithBodyWithResponse Preview a load under a configuration
+//
+// The planner plays the load in virtual time, in a process of low priority: nothing is sent, and the calls of the sidecar keep their slots. One preview runs at a time (503 otherwise), for 30 s and 256 MiB at most. A configuration in the request has all its faults in errors (422, bad_config). Keys and flows of the traffic that came in are hashes.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/plan (the `PlanLoad` operationId).
+func (c *ClientWithResponses) PlanLoadWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PlanLoadResponse, error) {
+	rsp, err := c.PlanLoadWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePlanLoadResponse(rsp)
+}
+
+// PlanLoadWithResponse Preview a load under a configuration
+//
+// The planner plays the load in virtual time, in a process of low priority: nothing is sent, and the calls of the sidecar keep their slots. One preview runs at a time (503 otherwise), for 30 s and 256 MiB at most. A configuration in the request has all its faults in errors (422, bad_config). Keys and flows of the traffic that came in are hashes.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/plan (the `PlanLoad` operationId).
+func (c *ClientWithResponses) PlanLoadWithResponse(ctx context.Context, body PlanLoadJSONRequestBody, reqEditors ...RequestEditorFn) (*PlanLoadResponse, error) {
+	rsp, err := c.PlanLoad(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePlanLoadResponse(rsp)
 }
 
 // ListRefusalsWithResponse List the calls that were refused, the newest first
@@ -9105,6 +9516,46 @@ func ParseEndPauseResponse(rsp *http.Response) (*EndPauseResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Pause
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePlanLoadResponse parses an HTTP response from a PlanLoadWithResponse call
+func ParsePlanLoadResponse(rsp *http.Response) (*PlanLoadResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PlanLoadResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Plan
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -117,6 +117,7 @@ var accessRows = map[string]accessRow{
 	"POST /v1/config/reload":                       {"a", ""},
 	"GET /v1/audit":                                {"a", ""},
 	"GET /v1/info":                                 {"vsoa", ""},
+	"POST /v1/plan":                                {"a", `{"settings":["rate=1/s for=1s"]}`},
 	"POST /v1/session":                             {"all", `{"token":""}`},
 	"DELETE /v1/session":                           {"all", ""},
 	"GET /metrics":                                 {"voa", ""},

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,7 +37,7 @@ Or it is settings, to be drawn at random; several --load make several streams:
 ` + indent(workload.Settings),
 		Example: `  throttler plan -c throttler.yaml --load load.csv --rtt 80ms --chart plan.svg
   throttler plan -c throttler.yaml --load 'rate=120/s for=10m bursts=500/1m tenants=5 keys=1000'
-  throttler plan -c throttler.yaml --load load.jsonl --compare wanted.yaml
+  throttler plan -c throttler.yaml --load load.jsonl --compare wanted.yaml --report plan.html
   throttler plan -c throttler.yaml --load load.jsonl --fail-if 'wait.p99 > 5s' --fail-if 'refused > 0'`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,8 +55,9 @@ Or it is settings, to be drawn at random; several --load make several streams:
 	flags.String("compare", "", "another configuration `file`, side by side")
 	flags.Duration("rtt", 50*time.Millisecond, "least round trip of a call")
 	flags.Duration("rtt-spread", 0, "mean of the random time on top of --rtt")
-	flags.Uint64("seed", 1, "seed of all that is drawn at random")
+	flags.Uint64("seed", preview.DefaultSeed, "seed of all that is drawn at random")
 	flags.String("chart", "", "draw into this `file`: .svg, or .png (Latin, Greek and Cyrillic letters only)")
+	flags.String("report", "", "write a page with findings, charts and tables into this `file`")
 	flags.StringArray("fail-if", nil, "fail if this `expression` holds, such as wait.p99 > 5s")
 	return cmd
 }
@@ -66,11 +67,12 @@ func indent(s string) string { return "  " + strings.ReplaceAll(s, "\n", "\n  ")
 // A plan has the flags of throttler plan.
 type plan struct {
 	files      []string // configurations
-	configs    []*config.Config
+	variants   []preview.Variant
 	load       []string
 	options    preview.Options
 	json       bool
-	chart      string
+	chart      string // a file, or empty
+	report     string // a file, or empty
 	conditions []*preview.Condition
 }
 
@@ -86,6 +88,7 @@ func parsePlan(cmd *cobra.Command) (*plan, error) {
 	p.options.Spread, _ = flags.GetDuration("rtt-spread")
 	p.options.Seed, _ = flags.GetUint64("seed")
 	p.chart, _ = flags.GetString("chart")
+	p.report, _ = flags.GetString("report")
 	if p.options.RoundTrip < 0 || p.options.Spread < 0 {
 		return nil, errors.New("--rtt and --rtt-spread must not be negative")
 	}
@@ -119,7 +122,7 @@ func parsePlan(cmd *cobra.Command) (*plan, error) {
 		if err != nil {
 			return nil, err // it names the file
 		}
-		p.configs = append(p.configs, c)
+		p.variants = append(p.variants, preview.Variant{Name: filepath.Base(file), Config: c.Scheduler})
 	}
 	return p, nil
 }
@@ -133,51 +136,50 @@ func values(flags *pflag.FlagSet, name string) []string {
 func (p *plan) run(cmd *cobra.Command) error {
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	var reports []*preview.Report
-	for i := range p.files {
-		r, err := p.play(ctx, i, cmd.ErrOrStderr())
-		if err != nil {
-			return err
-		}
-		reports = append(reports, r)
-	}
-	if p.chart != "" {
-		if err := draw(p.chart, reports); err != nil {
-			return err
-		}
-	}
-	if err := p.print(cmd.OutOrStdout(), reports); err != nil {
+	bar := newBar(cmd.ErrOrStderr())
+	p.options.Progress = bar.set
+	c, err := preview.Compare(ctx, p.source(), p.options, p.conditions, p.variants...)
+	bar.end()
+	if err != nil {
 		return err
 	}
-	return p.checkConditions(reports[0])
+	if p.chart != "" {
+		if err := draw(p.chart, c.Reports); err != nil {
+			return err
+		}
+	}
+	if p.report != "" {
+		if err := p.writeReport(c); err != nil {
+			return fmt.Errorf("--report: %w", err)
+		}
+	}
+	if err := p.print(cmd.OutOrStdout(), c); err != nil {
+		return err
+	}
+	return failed(c.Verdicts[:len(p.conditions)])
 }
 
-// play plays the load under one of the configurations.
-func (p *plan) play(ctx context.Context, i int, progress io.Writer) (*preview.Report, error) {
-	load, err := p.open(i)
-	if err != nil {
-		return nil, err
+// source returns the load: a file, or settings.
+func (p *plan) source() preview.Source {
+	return func(c scheduler.Config, others ...scheduler.Config) (*workload.Load, error) {
+		if workload.IsGenerated(p.load[0]) {
+			return workload.Generate(p.load, p.options.Seed, c)
+		}
+		return workload.Open(p.load[0], c, others...)
 	}
-	defer load.Close()
-	o := p.options
-	o.Name = filepath.Base(p.files[i])
-	bar := newBar(progress, o.Name)
-	o.Progress = bar.set
-	report, err := preview.Run(ctx, p.configs[i].Scheduler, load, o)
-	bar.end()
-	return report, err
 }
 
-func (p *plan) open(i int) (*workload.Load, error) {
-	c := p.configs[i].Scheduler
-	if workload.IsGenerated(p.load[0]) {
-		return workload.Generate(p.load, p.options.Seed, c)
+// writeReport writes the comparison as a page.
+func (p *plan) writeReport(c *preview.Comparison) error {
+	command := preview.Command{Files: p.files, Load: p.load, Options: p.options}
+	for _, c := range p.conditions {
+		command.FailIf = append(command.FailIf, c.String())
 	}
-	var others []scheduler.Config // a recording may have keys of limits of the other configuration only
-	for _, other := range p.configs {
-		others = append(others, other.Scheduler)
+	var page bytes.Buffer
+	if err := preview.HTML(&page, c, command.String()); err != nil {
+		return err
 	}
-	return workload.Open(p.load[0], c, others...)
+	return os.WriteFile(p.report, page.Bytes(), 0o666)
 }
 
 // formats draw a chart, by the ending of its file's name.
@@ -199,24 +201,26 @@ func draw(path string, reports []*preview.Report) error {
 	return nil
 }
 
-func (p *plan) print(w io.Writer, reports []*preview.Report) error {
+func (p *plan) print(w io.Writer, c *preview.Comparison) error {
 	if !p.json {
-		return preview.Text(w, reports...)
+		return preview.Text(w, c.Reports...)
 	}
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", " ")
-	return encoder.Encode(map[string]any{"load": strings.Join(p.load, "; "), "reports": reports})
+	return encoder.Encode(map[string]any{"load": strings.Join(p.load, "; "), "reports": c.Reports, "findings": c.Findings, "conditions": c.Verdicts})
 }
 
-// checkConditions fails if a condition holds for the first configuration.
-func (p *plan) checkConditions(r *preview.Report) error {
+// failed returns an error if one of the conditions holds. They are those of the first
+// configuration.
+func failed(verdicts []preview.Verdict) error {
 	var errs []error
-	for _, c := range p.conditions {
-		holds, err := c.Holds(r)
-		if err == nil && holds {
-			err = fmt.Errorf("--fail-if: %s holds for %s", c, r.Config)
+	for _, v := range verdicts {
+		switch {
+		case v.Err != "":
+			errs = append(errs, errors.New(v.Err))
+		case v.Holds:
+			errs = append(errs, fmt.Errorf("--fail-if: %s holds for %s", v.Condition, v.Config))
 		}
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -227,11 +231,11 @@ type bar struct{ *progressbar.ProgressBar }
 // barUnits is the end of a bar's count.
 const barUnits = 1000
 
-func newBar(w io.Writer, name string) bar {
+func newBar(w io.Writer) bar {
 	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
 		return bar{}
 	}
-	return bar{progressbar.NewOptions(barUnits, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(name),
+	return bar{progressbar.NewOptions(barUnits, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription("preview"),
 		progressbar.OptionSetPredictTime(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())}
 }
 

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/tmaxmax/go-sse"
@@ -82,7 +81,8 @@ func record(cmd *cobra.Command, w io.Writer) (n int, err error) {
 			return err
 		}
 		n++
-		return recorder.Write(e.At, arrival(&e))
+		route := &scheduler.Route{Keys: e.Route.Keys, Costs: e.Route.Costs, Flow: e.Route.Flow, Weighted: e.Route.Weighted}
+		return recorder.Write(e.At, workload.NewArrival(e.Upstream, e.Priority, e.At, e.Deadline, e.NotBefore, route))
 	})
 	if lost != "" {
 		err = errors.Join(err, fmt.Errorf("the recording has gaps, events were lost: %s", lost))
@@ -91,21 +91,6 @@ func record(cmd *cobra.Command, w io.Writer) (n int, err error) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "there is no file: nothing came in")
 	}
 	return n, err
-}
-
-// arrival returns the call of an event with a route.
-func arrival(e *client.Event) workload.Arrival {
-	a := workload.Arrival{
-		Upstream: e.Upstream, Priority: e.Priority,
-		Route: &scheduler.Route{Keys: e.Route.Keys, Costs: e.Route.Costs, Flow: e.Route.Flow, Weighted: e.Route.Weighted},
-	}
-	if !e.Deadline.IsZero() {
-		a.MaxWait = max(time.Millisecond, e.Deadline.Sub(e.At).Round(time.Millisecond))
-	}
-	if e.NotBefore.After(e.At) {
-		a.Delay = e.NotBefore.Sub(e.At).Round(time.Millisecond)
-	}
-	return a
 }
 
 // limitNames returns the names of the limits of each upstream.

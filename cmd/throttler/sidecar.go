@@ -141,7 +141,7 @@ func (sc *sidecar) start() error {
 func (sc *sidecar) runAdmin(share share) {
 	api := server.NewAdmin(server.AdminConfig{
 		Scheduler: sc.scheduler, Metrics: sc.metrics, Events: sc.events, History: sc.history, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reloadByAPI, Settings: sc.settings,
-		Info: sc.info, Guard: sc.admin.guard, Refusals: &sc.refusals, MaxHeld: share.admin / 2,
+		Info: sc.info, Plan: newPlanner(sc.log).plan, Guard: sc.admin.guard, Refusals: &sc.refusals, MaxHeld: share.admin / 2,
 	})
 	sc.pages = web.New(web.Config{API: api, UI: func() web.UI { return *sc.admin.ui.Load() }})
 	api.Mount("/ui/", sc.pages)

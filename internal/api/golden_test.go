@@ -84,6 +84,23 @@ var golden = []struct {
 	{"session", Session{Caller: fullCaller, EndsAt: at(9)}, Session{Caller: CallerInfo{Scopes: []string{}}}},
 	{"route", fullRoute, Route{}},
 	{"lost", Lost{Lost: 3, Restarted: true}, Lost{}},
+	{"plan_request", PlanRequest{
+		Config: "upstreams: {}", Changes: []PlanChange{fullPlanChange}, Variants: []PlanVariant{fullPlanVariant}, Alone: true, Last: "10m", Settings: []string{"rate=10/s"}, Rows: "at\n0\n",
+		RTTMs: new(80.5), RTTSpreadMs: 20, Seed: new(7), FailIf: []string{"wait.p99 > 5s"},
+	}, PlanRequest{}},
+	{"plan_change", fullPlanChange, PlanChange{Upstream: "pay", Limit: "app"}},
+	{"plan_variant", fullPlanVariant, PlanVariant{Changes: []PlanChange{}}},
+	{"plan", Plan{Variants: []PlanReport{fullPlanReport}, Findings: []PlanFinding{fullPlanFinding}, Conditions: []PlanCondition{fullPlanCondition}}, Plan{Variants: []PlanReport{}, Findings: []PlanFinding{}, Conditions: []PlanCondition{}}},
+	{"plan_report", fullPlanReport, PlanReport{Config: "running", Refused: map[string]int{}, Flows: []PlanFlow{}, Limits: []PlanLimit{}}},
+	{"plan_waits", fullPlanReport.Wait, PlanWaits{}},
+	{"plan_backlog", fullPlanReport.Backlog, PlanBacklog{}},
+	{"plan_flow", fullPlanReport.Flows[0], PlanFlow{}},
+	{"plan_limit", fullPlanReport.Limits[0], PlanLimit{Binds: []PlanSpan{}}},
+	{"plan_span", fullPlanReport.Limits[0].Binds[0], PlanSpan{}},
+	{"plan_series", fullPlanReport.Series, PlanSeries{}},
+	{"plan_limit_series", fullPlanReport.Series.Limits[0], PlanLimitSeries{}},
+	{"plan_finding", fullPlanFinding, PlanFinding{Kind: "no_wait", Config: "running", Text: "running: no call waits"}},
+	{"plan_condition", fullPlanCondition, PlanCondition{Condition: "refused > 0", Config: "running"}},
 	{"problem", fullProblem, Problem{}},
 	{"fault", fullFault, Fault{Detail: "upstream is missing"}},
 }
@@ -111,8 +128,19 @@ var (
 		At: at(5), Event: EventAttempt, Call: "c1", Upstream: "pay", State: Waiting, Priority: 10, ETA: at(6), Attempt: &fullAttempt, Reason: "full",
 		Limit: "app", Key: "a", Until: at(7), Deadline: at(8), NotBefore: at(9), Route: &fullRoute,
 	}
-	fullRefusal = RefusedCall{ID: "c1", Upstream: "pay", At: at(9), Reason: "full", Detail: "10 calls wait"}
-	fullProblem = Problem{
+	fullPlanChange  = PlanChange{Upstream: "pay", Limit: "app", Permits: new(40), Window: "1s"}
+	fullPlanVariant = PlanVariant{Name: "more", Changes: []PlanChange{fullPlanChange}}
+	fullPlanReport  = PlanReport{
+		Config: "running", Begin: at(0), Calls: 10, Sent: 9, Refused: map[string]int{"past_deadline": 1}, Over: 1, LimitedWithout: 5, LengthMs: 1000.5, MakespanMs: 2000.5,
+		Wait: PlanWaits{P50: 1.5, P95: 2.5, P99: 3.5, Max: 4.5, Mean: 1.25}, Backlog: PlanBacklog{Peak: 4, AtMs: 500}, FlowCount: 1,
+		Flows:  []PlanFlow{{Upstream: "pay", Flow: "gold", Calls: 10, Sent: 9, Wait: PlanWaits{P50: 1.5, P95: 2.5, P99: 3.5, Max: 4.5, Mean: 1.25}}},
+		Limits: []PlanLimit{{Upstream: "pay", Limit: "app", Permits: 40, Window: "1s", Keys: 2, Most: 40, Queued: 3, Binds: []PlanSpan{{FromMs: 1, ToMs: 2}}, Share: 0.5, LimitedWithout: 5}},
+		Series: PlanSeries{StepMs: 10, Arrivals: []int{10}, Sends: []int{9}, Waiting: []int{1}, Limits: []PlanLimitSeries{{Upstream: "pay", Limit: "app", Queued: []int{1}, Most: []int{40}}}},
+	}
+	fullPlanFinding   = PlanFinding{Kind: "falls", Config: "more", Text: "with more the wait would fall", Upstream: "pay", Limit: "app", Permits: 40, Window: "1s", Share: 0.5, Calls: 3, BeforeMs: 7, WaitMs: 2, LongestMs: 3}
+	fullPlanCondition = PlanCondition{Condition: "wait.p99 > 5s", Config: "running", Holds: true, Error: "flows[\"x\"] is not there"}
+	fullRefusal       = RefusedCall{ID: "c1", Upstream: "pay", At: at(9), Reason: "full", Detail: "10 calls wait"}
+	fullProblem       = Problem{
 		Type: "about:blank", Title: "Too many calls wait", Status: 503, Detail: "10 calls wait", Instance: "/v1/calls", Reason: "full", Errors: []Fault{fullFault}, Outcome: "not_executed", Call: "c1",
 		RetryAfter: 1, ViolatedPolicies: []string{"app"},
 	}

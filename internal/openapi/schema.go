@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -162,7 +163,7 @@ func (d *document) fields(t reflect.Type, input bool, properties, required *yaml
 		if comment := d.comments[t.Name()+"."+f.Name]; comment != "" {
 			set(value, "description", text(withoutName(f.Name, comment)))
 		}
-		if f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Int { // an absent one is no zero
+		if f.Type.Kind() == reflect.Pointer && slices.Contains([]reflect.Kind{reflect.Int, reflect.Float64}, f.Type.Elem().Kind()) { // an absent one is no zero
 			set(value, "x-go-type-skip-optional-pointer", boolean(false))
 		}
 		set(properties, name, value)

@@ -156,9 +156,7 @@ func envOf(r *Report) conditionEnv {
 	env := conditionEnv{
 		Calls: r.Calls, Sent: r.Sent, Over: r.Over, LimitedWithout: r.LimitedWithout,
 		Length: r.Length.Duration(), Makespan: r.Makespan.Duration(), Wait: r.Wait.env(), Backlog: backlogEnv{r.Backlog.Peak},
-	}
-	for _, n := range r.Refused {
-		env.Refused += n
+		Refused: r.AllRefused(),
 	}
 	env.Flows = keyed(r, r.Flows, func(f *Flow) (upstream, name string, figures *flowEnv) {
 		return f.Upstream, f.Flow, &flowEnv{f.Calls, f.Sent, f.Wait.env()}

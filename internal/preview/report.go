@@ -38,9 +38,11 @@ type Report struct {
 		At   Millis `json:"at_ms"`
 	} `json:"backlog"`
 
-	Flows  []Flow  `json:"flows"`
-	Limits []Limit `json:"limits"`
-	Series Series  `json:"series"`
+	Flows []Flow `json:"flows"`
+	// FlowCount is the number of all flows.
+	FlowCount int     `json:"flow_count"`
+	Limits    []Limit `json:"limits"`
+	Series    Series  `json:"series"`
 }
 
 // Waits are percentiles (by nearest rank) of the waits of calls that were sent.
@@ -103,7 +105,7 @@ func (k *collector) report(o Options) *Report {
 		r.Flows = append(r.Flows, Flow{name.upstream, name.flow, f.calls, len(f.waits), waitsOf(f.waits)})
 		all = append(all, f.waits...)
 	}
-	r.Wait = waitsOf(all)
+	r.Wait, r.FlowCount = waitsOf(all), len(r.Flows)
 	for i, l := range k.limits {
 		if l.index == 0 && slices.Max(l.Queued) == 0 {
 			continue // it is not of the configuration, and held no call
@@ -124,6 +126,25 @@ func (r *Report) upstreams() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// Binding returns the limit that binds for the longest time; nil if none does.
+func (r *Report) Binding() *Limit {
+	var most *Limit
+	for i := range r.Limits {
+		if l := &r.Limits[i]; l.Share > 0 && (most == nil || l.Share > most.Share) {
+			most = l
+		}
+	}
+	return most
+}
+
+// AllRefused returns the number of calls that Throttler refuses.
+func (r *Report) AllRefused() (n int) {
+	for _, of := range r.Refused {
+		n += of
+	}
+	return n
 }
 
 func (k *collector) limit(i int, l *limitTally, makespan Millis) Limit {

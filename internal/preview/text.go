@@ -16,33 +16,40 @@ const (
 	maxSpans = 4
 )
 
-// Text writes reports for people, side by side.
-func Text(w io.Writer, reports ...*Report) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(name string, cell func(*Report) string) {
-		fmt.Fprint(t, name)
-		for _, r := range reports {
-			fmt.Fprint(t, "\t", cell(r))
-		}
-		fmt.Fprintln(t)
-	}
-	line("", func(r *Report) string { return r.Config })
-	line("calls", func(r *Report) string { return fmt.Sprintf("%d in %s", r.Calls, brief(r.Length)) })
-	line("sent", func(r *Report) string { return share(r.Sent, r.Calls) })
-	line("refused by Throttler", refused)
-	line("limited by the upstream", func(r *Report) string { return share(r.Over, r.Calls) })
-	line("  without Throttler", func(r *Report) string { return share(r.LimitedWithout, r.Calls) })
-	line("wait p50", func(r *Report) string { return brief(r.Wait.P50) })
-	line("wait p95", func(r *Report) string { return brief(r.Wait.P95) })
-	line("wait p99", func(r *Report) string { return brief(r.Wait.P99) })
-	line("longest wait", func(r *Report) string { return brief(r.Wait.Max) })
-	line("peak backlog", func(r *Report) string {
+// figures are the lines at the top of a text.
+var figures = []struct {
+	name string
+	of   func(*Report) string
+}{
+	{"", func(r *Report) string { return r.Config }},
+	{"calls", func(r *Report) string { return fmt.Sprintf("%d in %s", r.Calls, brief(r.Length)) }},
+	{"sent", func(r *Report) string { return share(r.Sent, r.Calls) }},
+	{"refused by Throttler", refused},
+	{"limited by the upstream", func(r *Report) string { return share(r.Over, r.Calls) }},
+	{"  without Throttler", func(r *Report) string { return share(r.LimitedWithout, r.Calls) }},
+	{"wait p50", func(r *Report) string { return brief(r.Wait.P50) }},
+	{"wait p95", func(r *Report) string { return brief(r.Wait.P95) }},
+	{"wait p99", func(r *Report) string { return brief(r.Wait.P99) }},
+	{"longest wait", func(r *Report) string { return brief(r.Wait.Max) }},
+	{"peak backlog", func(r *Report) string {
 		if r.Backlog.Peak == 0 {
 			return "0"
 		}
 		return fmt.Sprintf("%d after %s", r.Backlog.Peak, brief(r.Backlog.At))
-	})
-	line("makespan", func(r *Report) string { return brief(r.Makespan) })
+	}},
+	{"makespan", func(r *Report) string { return brief(r.Makespan) }},
+}
+
+// Text writes reports for people, side by side.
+func Text(w io.Writer, reports ...*Report) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, f := range figures {
+		fmt.Fprint(t, f.name)
+		for _, r := range reports {
+			fmt.Fprint(t, "\t", f.of(r))
+		}
+		fmt.Fprintln(t)
+	}
 	for _, r := range reports {
 		limits(t, r)
 	}
@@ -67,15 +74,11 @@ func refused(r *Report) string {
 func limits(t io.Writer, r *Report) {
 	fmt.Fprintf(t, "\nLIMIT (%s)\tPERMITS\tKEYS\tMOST IN A WINDOW\tMOST WAITING\tLIMITED WITHOUT US\tBINDS\n", r.Config)
 	for _, l := range r.Limits {
-		permits := fmt.Sprint(l.Permits)
-		if l.Window != "" {
-			permits += "/" + l.Window
-		}
 		keys, most := fmt.Sprint(l.Keys), fmt.Sprint(l.Most)
 		if l.Keys == 0 { // Throttler's own
 			keys, most = "", ""
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", name(l.Upstream, l.Limit, r), permits, keys, most, l.Queued, l.LimitedWithout, binds(&l, r.Makespan))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", name(l.Upstream, l.Limit, r), l.permits(), keys, most, l.Queued, l.LimitedWithout, binds(&l, r.Makespan))
 	}
 }
 
@@ -109,15 +112,21 @@ func binds(l *Limit, makespan Millis) string {
 }
 
 func flows(t io.Writer, r *Report) {
-	most := slices.Clone(r.Flows)
-	slices.SortStableFunc(most, func(a, b Flow) int { return cmp.Compare(b.Calls, a.Calls) })
 	fmt.Fprintf(t, "\nFLOW (%s)\tCALLS\tSENT\tWAIT P50\tP95\tP99\tLONGEST\n", r.Config)
-	for _, f := range most[:min(len(most), maxFlows)] {
+	most := largest(r)
+	for _, f := range most {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%s\n", name(f.Upstream, cmp.Or(f.Flow, "all"), r), f.Calls, f.Sent, brief(f.Wait.P50), brief(f.Wait.P95), brief(f.Wait.P99), brief(f.Wait.Max))
 	}
-	if more := len(most) - maxFlows; more > 0 {
+	if more := r.FlowCount - len(most); more > 0 {
 		fmt.Fprintf(t, "and %d more flows: -o json has them\n", more)
 	}
+}
+
+// largest returns the flows with most calls.
+func largest(r *Report) []Flow {
+	most := slices.Clone(r.Flows)
+	slices.SortStableFunc(most, func(a, b Flow) int { return cmp.Compare(b.Calls, a.Calls) })
+	return most[:min(len(most), maxFlows)]
 }
 
 // name returns the name of a flow or limit, with its upstream if there are several.

@@ -24,7 +24,7 @@ const (
 	maxTop       = 100 // keys of a limit and flows of an upstream, of which there is one page
 )
 
-// An AdminConfig has the parts of an [Admin]. All are required but Metrics, Observe, Refusals and Prefix.
+// An AdminConfig has the parts of an [Admin]. All are required but Metrics, Observe, Plan, Refusals and Prefix.
 type AdminConfig struct {
 	Scheduler *scheduler.Scheduler
 	Metrics   *Metrics // nil: there are none
@@ -40,6 +40,8 @@ type AdminConfig struct {
 	Reload Reloader
 	// Settings returns the configuration in force, without secrets.
 	Settings func() []api.Setting
+	// Plan previews loads; nil if the process cannot.
+	Plan Planner
 	// Guard finds the callers of requests; nil means that of a configuration without
 	// access.
 	Guard *access.Guard

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/internal/workload"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -21,8 +22,11 @@ const (
 // subscriptions. A subscription is a position in the ring: a slow one costs nothing
 // and delays no other, but the events that it has not read may be overwritten. A
 // client that reconnects with Last-Event-ID misses no event that is in the ring.
+//
+// It also keeps the calls that came in lately, far more of them, for previews.
 type Events struct {
-	epoch string // tells the numbers of this process from those of another one
+	epoch    string // tells the numbers of this process from those of another one
+	arrivals *workload.Recent
 
 	mu          sync.Mutex
 	ring        [ringSize]record
@@ -48,12 +52,18 @@ type record struct {
 }
 
 // NewEvents returns an empty ring. Its Observe is for scheduler.Config.
-func NewEvents() *Events { return &Events{epoch: strconv.FormatInt(time.Now().UnixMilli(), 36)} }
+func NewEvents() *Events {
+	return &Events{epoch: strconv.FormatInt(time.Now().UnixMilli(), 36), arrivals: workload.NewRecent()}
+}
 
 // Observe appends an event and wakes the subscriptions that wait for one.
 func (e *Events) Observe(ev scheduler.Event) {
 	r := record{event: apiEvent(ev, time.Now()), source: ev}
 	r.source.Call, r.source.Attempt = nil, nil // they are valid only during Observe
+	if route := ev.Route(); route != nil {
+		at := r.event.At.Time
+		e.arrivals.Add(at, workload.NewArrival(r.event.Upstream, r.event.Priority, at, r.event.Deadline.Time, r.event.NotBefore.Time, route))
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ring[e.next%ringSize] = r

@@ -84,9 +84,21 @@ var (
 		{Path: "upstreams.pay.limits[app].calls", Value: "100", Source: "throttler.yaml:9"},
 		{Path: "seal_key", Hidden: true, Source: "$THROTTLER_SEAL_KEY"},
 	}}
-	exampleReload = api.Reload{Changes: []api.Change{{Path: "upstreams.pay.limits[app].calls", Kind: "changed", Before: "100", After: "200"}}}
-	exampleDiff   = api.Reload{DryRun: true, Changes: append(exampleReload.Changes, api.Change{Path: "seal_key", Kind: "changed", Hidden: true, Restart: true})}
-	exampleInfo   = api.Info{
+	exampleReload      = api.Reload{Changes: []api.Change{{Path: "upstreams.pay.limits[app].calls", Kind: "changed", Before: "100", After: "200"}}}
+	exampleDiff        = api.Reload{DryRun: true, Changes: append(exampleReload.Changes, api.Change{Path: "seal_key", Kind: "changed", Hidden: true, Restart: true})}
+	examplePlanRequest = api.PlanRequest{Changes: []api.PlanChange{{Upstream: "pay", Limit: "refund", Permits: new(40)}}, Last: "10m", RTTMs: new(80.0), FailIf: []string{"wait.p99 > 5s"}}
+	examplePlan        = api.Plan{
+		Variants: []api.PlanReport{{
+			Config: "running", Begin: exampleAt(0), Calls: 3, Sent: 3, Refused: map[string]int{}, LimitedWithout: 1, LengthMs: 100, MakespanMs: 1180,
+			Wait: api.PlanWaits{P99: 1000, P95: 1000, Max: 1000, Mean: 333.3}, Backlog: api.PlanBacklog{Peak: 1, AtMs: 100},
+			Flows: []api.PlanFlow{{Upstream: "pay", Flow: "h0c5d41a5f1a9d0b7", Calls: 3, Sent: 3, Wait: api.PlanWaits{P99: 1000, P95: 1000, Max: 1000, Mean: 333.3}}}, FlowCount: 1,
+			Limits: []api.PlanLimit{{Upstream: "pay", Limit: "refund", Permits: 2, Window: "1s", Keys: 1, Most: 2, Queued: 1, Binds: []api.PlanSpan{{FromMs: 100, ToMs: 1100}}, Share: 0.84, LimitedWithout: 1}},
+			Series: api.PlanSeries{StepMs: 500, Arrivals: []int{3, 0, 0}, Sends: []int{2, 0, 1}, Waiting: []int{1, 1, 1}, Limits: []api.PlanLimitSeries{{Upstream: "pay", Limit: "refund", Queued: []int{1, 1, 0}, Most: []int{2, 2, 1}}}},
+		}},
+		Findings:   []api.PlanFinding{{Kind: "waits", Config: "running", Text: "running: 99% of the calls wait 1s at most, the longest wait is 1s", WaitMs: 1000, LongestMs: 1000}},
+		Conditions: []api.PlanCondition{{Condition: "wait.p99 > 5s", Config: "running"}},
+	}
+	exampleInfo = api.Info{
 		Version: "1.4.0", Go: "go1.26.9", StartedAt: exampleAt(0), ConfiguredAt: exampleAt(0), Store: "file",
 		Caller: api.CallerInfo{Name: "oncall", Role: "operator", Via: "token", Scopes: []string{"read", "submit", "operate"}},
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -39,6 +40,7 @@ type Operation struct {
 	Media  string // of an answer that is not JSON
 
 	serve func(*Admin, *Operation) http.Handler
+	most  int64 // bytes of the body; 0: those of a submission
 }
 
 // handles returns an operation whose bodies are an In and an Out of internal/api. The
@@ -63,7 +65,7 @@ func handles[In, Out any](op Operation, in In, out Out, do func(*Admin, request[
 // lines returns an operation whose bodies have an In and an Out on each line. The answer comes
 // when all of it is there.
 func lines[In, Out any](op Operation, in []In, out []Out, do func(*Admin, request[In]) ([]Out, error)) Operation {
-	op.In, op.Out, op.Lines = in, out, true
+	op.In, op.Out, op.Lines, op.most = in, out, true, maxBatchBytes
 	op.serve = func(a *Admin, op *Operation) http.Handler {
 		return inBounds(a, op, func(w http.ResponseWriter, r request[In]) error {
 			out, err := do(a, r)
@@ -122,11 +124,8 @@ func (r request[In]) caller() access.Caller { return access.From(r.Context()) }
 // inBounds returns a handler that reads the body within the bounds of the API.
 func inBounds[In any](a *Admin, op *Operation, do func(http.ResponseWriter, request[In]) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		limit := a.maxBody
-		switch {
-		case op.Lines:
-			limit = maxBatchBytes
-		case op.Scope == access.Open:
+		limit := cmp.Or(op.most, a.maxBody)
+		if op.Scope == access.Open { // its clients need not be known
 			limit = smallBody
 		}
 		body, release, err := readBody(w, r, limit, a.bodies.reserve)

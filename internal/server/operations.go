@@ -180,6 +180,11 @@ var processOperations = []Operation{
 		Params:  []Param{{Name: "dry_run", Type: "boolean", Doc: "Check and compare the file only."}},
 	}, none{}, &exampleReload, reloadConfig),
 	handles(Operation{
+		Method: "POST", Path: "/v1/plan", ID: "planLoad", Scope: access.Configure, Status: http.StatusOK, most: maxPlanBytes,
+		Summary: "Preview a load under a configuration",
+		Doc:     "The planner plays the load in virtual time, in a process of low priority: nothing is sent, and the calls of the sidecar keep their slots. One preview runs at a time (503 otherwise), for 30 s and 256 MiB at most. A configuration in the request has all its faults in errors (422, bad_config). Keys and flows of the traffic that came in are hashes.",
+	}, examplePlanRequest, &examplePlan, planLoad),
+	handles(Operation{
 		Method: "GET", Path: "/v1/audit", ID: "listAudit", Scope: access.Configure, Status: http.StatusOK,
 		Summary: "List the changes that callers have asked for, the newest first",
 		Doc:     "A change is recorded before it takes effect; one that was refused or has failed has a second record, whose after begins with not done, or not known whether done.",

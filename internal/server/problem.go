@@ -72,10 +72,13 @@ func (f *faults) As(target any) bool {
 	return ok
 }
 
-// BadConfig is the error of a configuration with faults, for the Reload of an [AdminConfig].
+// BadConfig is the error of a configuration with faults, for the Reload and the Plan of an [AdminConfig].
 func BadConfig(detail string, all []api.Fault) error {
 	return &faults{reason: badConfig, detail: detail, all: all}
 }
+
+// BadRequest is the error of a request with faults, for the Plan of an [AdminConfig].
+func BadRequest(all []api.Fault) error { return &faults{all: all} }
 
 // problemOf returns an error of a request of the admin API as a problem. It says nothing of
 // whether a call was executed: the error is about the request.

@@ -4,11 +4,27 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
+	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"io"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
+
+// NewArrival returns the call of an event: one that was accepted or refused at an instant. Its
+// caller waits until the deadline, and it is not sent before notBefore; both may be zero.
+func NewArrival(upstream string, priority int, at, deadline, notBefore time.Time, route *scheduler.Route) Arrival {
+	a := Arrival{Upstream: upstream, Priority: priority, Route: route}
+	if !deadline.IsZero() {
+		a.MaxWait = max(time.Millisecond, deadline.Sub(at).Round(time.Millisecond))
+	}
+	if notBefore.After(at) {
+		a.Delay = notBefore.Sub(at).Round(time.Millisecond)
+	}
+	return a
+}
 
 // A Recorder writes arrivals as a JSONL load. Of a call it writes the instant, the
 // upstream, the priority, the caller's longest wait, the delay, and the values of the
@@ -77,5 +93,13 @@ func (r *Recorder) hide(key string) string {
 	}
 	mac := hmac.New(sha256.New, r.secret)
 	io.WriteString(mac, key)
-	return "h" + hex.EncodeToString(mac.Sum(nil)[:8])
+	return hashText(binary.BigEndian.Uint64(mac.Sum(nil)))
+}
+
+// hashText returns a hash as recordings have it; empty for 0.
+func hashText(hash uint64) string {
+	if hash == 0 {
+		return ""
+	}
+	return fmt.Sprintf("h%016x", hash)
 }

@@ -3,6 +3,7 @@
 //	load, err := workload.Open("load.csv", cfg)          // or Generate("rate=100/s for=60s", cfg)
 //	for at, arrival, err := load.Next(); err == nil; …   // io.EOF at the end
 //	recorder.Write(at, arrival)                          // a line for Open
+//	recent.Add(at, arrival)                              // the latest ones, in bounded memory
 //
 // # Files
 //
@@ -121,14 +122,27 @@ func open(path string, f *os.File, c scheduler.Config, limits limitNames) (*Load
 	if err != nil {
 		return nil, fmt.Errorf("load: %w", err)
 	}
-	counted := &counter{r: f, size: info.Size()}
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".csv":
-		return newLoad(path, newCSV(counted, limits), c)
-	case ".jsonl", ".ndjson":
-		return newLoad(path, newJSONL(counted, limits), c)
+	return readAs(path, strings.ToLower(filepath.Ext(path)), &counter{r: f, size: info.Size()}, c, limits)
+}
+
+// Read reads the text of a file, as Open does. JSONL begins with a brace. The name is that of its
+// errors.
+func Read(name, text string, c scheduler.Config, others ...scheduler.Config) (*Load, error) {
+	form := ".csv"
+	if strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{") {
+		form = ".jsonl"
 	}
-	return nil, &Error{path, 0, errors.New("a load is a .csv or a .jsonl file, or settings such as rate=100/s for=60s")}
+	return readAs(name, form, &counter{r: strings.NewReader(text), size: int64(len(text))}, c, limitsOf(append(others, c)...))
+}
+
+func readAs(name, form string, from *counter, c scheduler.Config, limits limitNames) (*Load, error) {
+	switch form {
+	case ".csv":
+		return newLoad(name, newCSV(from, limits), c)
+	case ".jsonl", ".ndjson":
+		return newLoad(name, newJSONL(from, limits), c)
+	}
+	return nil, &Error{name, 0, errors.New("a load is a .csv or a .jsonl file, or settings such as rate=100/s for=60s")}
 }
 
 func newLoad(name string, s source, c scheduler.Config) (*Load, error) {

@@ -255,6 +255,7 @@ func (f fileSocket) convert(faults *faultList, path string) Socket {
 		faults.add(path, "names no user and no group; give one of them")
 	case f.User != "" && f.Group != "":
 		faults.add(path, "has user and group; give one of them, or make two entries")
+	case faults.closed:
 	case s.Group:
 		if s.ID, err = groupID(f.Group); err != nil {
 			faults.add(path+".group", "%q is no group of this host; give its name or its number", f.Group)
@@ -296,7 +297,7 @@ func (f fileAccessTLS) convert(faults *faultList) *tls.Config {
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 		Certificates: []tls.Certificate{keyPair(faults, path, f.Cert, f.Key, "clients")},
 	}
-	if f.ClientCA == "" {
+	if f.ClientCA == "" || faults.closed {
 		return to
 	}
 	to.ClientAuth = tls.VerifyClientCertIfGiven // a caller may show a token instead

@@ -33,14 +33,19 @@ func (f fileCallback) convert(faults *faultList, path string) scheduler.Callback
 	if f.Secret == "" {
 		return c // the scheduler reports that it is missing
 	}
+	c.Signer = unusable{} // keeps the scheduler from reporting a missing secret
+	if faults.closed {
+		faults.reference(path+".secret", f.Secret)
+		return c
+	}
 	s, err := signer.NewWebhook(f.Secret)
 	if err != nil {
 		faults.add(path+".secret", "%w", err)
-		s = unusable{} // keeps the scheduler from reporting a missing secret
+		return c
 	}
 	c.Signer = s
 	return c
 }
 
-// unusable takes the place of a signer that could not be made.
+// unusable takes the place of a signer that could not be made, or must not be.
 type unusable struct{ upstream.Signer }

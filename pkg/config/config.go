@@ -2,8 +2,8 @@
 // the scheduler, into typed values. It reports all faults of a file at once,
 // each with its line and path.
 //
-// [Load] reads a file, the environment and flags; [Parse] reads a text alone;
-// [AddFlags] defines the flags; [Config.Diff] lists the changes between two files.
+// [Load] reads a file, the environment and flags; [Parse] reads a text alone, and [Inspect] one
+// that is not trusted; [AddFlags] defines the flags; [Config.Diff] lists the changes between two files.
 //
 //	c, err := config.Load("throttler.yaml", cmd.Flags())
 //	if err != nil {
@@ -122,22 +122,38 @@ func Load(path string, flags *pflag.FlagSet) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	return load(path, text, true, flags)
+	return load(path, text, whole, flags)
 }
 
 // Parse reads a file's text, without environment and flags. Faults are [Errors].
-func Parse(text []byte) (*Config, error) { return load("", text, false, nil) }
+func Parse(text []byte) (*Config, error) { return load("", text, alone, nil) }
+
+// Inspect reads a text of which nothing is trusted, as Parse does, but opens nothing that it names:
+// no key, certificate, program, user or variable; of these only the form is checked. (The
+// database of time zones is the host's.) So its faults say nothing about the host. The limits of
+// the Config can be previewed; the Config cannot serve.
+func Inspect(text []byte) (*Config, error) { return load("", text, closed, nil) }
+
+// A mode says which parts of the host a configuration is read with.
+type mode int
+
+const (
+	whole  mode = iota // the environment, and the files that it names
+	alone              // these files, without the environment
+	closed             // neither
+)
 
 // separator joins the parts of viper's keys. It is a byte that no key can
 // contain: a dot is allowed in the name of a flow.
 const separator = "\x1f"
 
-func load(name string, text []byte, environment bool, flags *pflag.FlagSet) (*Config, error) {
+func load(name string, text []byte, reading mode, flags *pflag.FlagSet) (*Config, error) {
 	doc, at, err := parse(name, text)
 	if err != nil {
 		return nil, hideTokens(err)
 	}
 	faults := newFaultList(at)
+	faults.closed = reading == closed
 	checkKeys(faults, "", doc, reflect.TypeFor[file]())
 	from := newOrigins(doc)
 
@@ -146,7 +162,7 @@ func load(name string, text []byte, environment bool, flags *pflag.FlagSet) (*Co
 		return nil, fmt.Errorf("config: %w", err)
 	}
 	upstreams, _ := v.Get("upstreams").(map[string]any)
-	if environment {
+	if reading == whole {
 		bindEnvironment(faults, v, upstreams)
 	}
 	bindFlags(faults, v, flags)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-30fe103d/throttler/internal/hint"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/signer"
 )
 
 // A Fault is one fault of a configuration.
@@ -63,6 +64,7 @@ type faultList struct {
 	unread    map[string]bool // paths of values of another type: nothing below them is known
 	warnings  Errors
 	root      reflect.Type // of the whole file
+	closed    bool         // nothing that the file names is opened: see Inspect
 }
 
 func newFaultList(at *places) *faultList {
@@ -78,6 +80,13 @@ func (l *faultList) add(path, format string, args ...any) {
 	l.explained[path] = true
 	place, _ := l.of(path)
 	l.faults = append(l.faults, &Fault{place, path, fmt.Errorf(format, args...)})
+}
+
+// reference checks the form of a reference to a secret, where it is not opened.
+func (l *faultList) reference(path, reference string) {
+	if err := signer.CheckReference(reference); err != nil {
+		l.add(path, "%w", err)
+	}
 }
 
 func (l *faultList) isUnread(path string) bool {

@@ -72,7 +72,7 @@ var faultWithLine = regexp.MustCompile(`^[a-z-]+\.yaml:\d+: `)
 // messageOf returns the one message of a file.
 func messageOf(t *testing.T, file txtar.File) string {
 	t.Helper()
-	_, err := load(file.Name, file.Data, false, nil)
+	_, err := load(file.Name, file.Data, alone, nil)
 	var faults Errors
 	if !errors.As(err, &faults) {
 		t.Fatalf("load gives %v, want Errors", err)

@@ -101,10 +101,17 @@ func (f fileNotifications) convert(faults *faultList, path string, u *scheduler.
 	}
 	if f.Verify.Kind == "" {
 		faults.add(path+".verify.kind", "is missing; give one of: %s", strings.Join(notify.Kinds, ", "))
-	} else if n.Verifier, err = notify.New(notify.Config(f.Verify)); err != nil {
+	} else if n.Verifier, err = f.Verify.verifier(faults); err != nil {
 		addFields(faults, path+".verify", err, "", "")
 	}
 	return n
+}
+
+func (f fileVerify) verifier(faults *faultList) (notify.Verifier, error) {
+	if faults.closed {
+		return nil, notify.Check(notify.Config(f))
+	}
+	return notify.New(notify.Config(f))
 }
 
 // addFields adds the errors of fields below a path; the key of one field has another name.

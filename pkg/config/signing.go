@@ -70,7 +70,11 @@ func (f fileSigner) convert(faults *faultList, path string, tls *tls.Config) ups
 		}
 		return nil
 	}
-	s, err := signer.New(c)
+	build := signer.New
+	if faults.closed {
+		build = func(c signer.Config) (upstream.Signer, error) { return unusable{}, signer.Check(c) }
+	}
+	s, err := build(c)
 	if err == nil {
 		return s
 	}

@@ -64,7 +64,10 @@ func (f *file) store(faults *faultList, c *Config) {
 	default:
 		c.Store = f.Store
 	}
-	if f.SealKey != "" {
+	switch {
+	case f.SealKey != "" && faults.closed:
+		faults.reference("seal_key", f.SealKey)
+	case f.SealKey != "":
 		var err error
 		if c.Options.SealKey, err = readKey(f.SealKey); err != nil {
 			faults.add("seal_key", "%w", err)

@@ -60,7 +60,7 @@ func (f fileTLS) convert(faults *faultList, path string, to *upstream.Config) {
 		return
 	}
 	to.TLS = &tls.Config{ServerName: f.ServerName}
-	if f.CA != "" {
+	if f.CA != "" && !faults.closed {
 		text, err := os.ReadFile(f.CA)
 		if err != nil {
 			faults.add(path+".ca", "%w", err)
@@ -81,6 +81,10 @@ func keyPair(faults *faultList, path, cert, key, peers string) (pair tls.Certifi
 	}
 	if cert == "" || key == "" {
 		faults.add(path, "cert and key belong together; give both or neither")
+		return pair
+	}
+	if faults.closed {
+		faults.reference(path+".key", key)
 		return pair
 	}
 	text, err := os.ReadFile(cert)

@@ -16,10 +16,12 @@ import (
 // minBits is the least size of an RSA key.
 const minBits = 2048
 
+var errNoSecret = errors.New("is missing; a verifier of kind wechatpay-v3 needs the APIv3 key, which decrypts notifications")
+
 // apiV3Key returns the cipher of the APIv3 key that a reference names.
 func apiV3Key(reference string) (cipher.AEAD, error) {
 	if reference == "" {
-		return nil, errors.New("is missing; a verifier of kind wechatpay-v3 needs the APIv3 key, which decrypts notifications")
+		return nil, errNoSecret
 	}
 	s, err := signer.Secret(reference)
 	if err != nil {

@@ -39,6 +39,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/hint"
+	"github.com/seed-30fe103d/throttler/pkg/signer"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -91,46 +92,76 @@ var ErrLate = errors.New("its signature is not of the last 5 minutes")
 // [*upstream.FieldError].
 func New(c Config) (Verifier, error) {
 	if !slices.Contains(Kinds, c.Kind) {
-		return nil, &upstream.FieldError{Field: "kind", Err: fmt.Errorf("%q is unknown, must be one of: %s%s", c.Kind, strings.Join(Kinds, ", "), hint.Meant(c.Kind, Kinds))}
+		return nil, Check(c)
 	}
-	var faults []error
-	fault := func(field string, err error) {
-		if err != nil {
-			faults = append(faults, &upstream.FieldError{Field: field, Err: err})
-		}
-	}
-	switch n := len(c.Keys); {
-	case n == 0:
-		fault("keys", fmt.Errorf("is missing; a verifier of kind %s needs %s", c.Kind, keyNames[c.Kind]))
-	case n > maxKeys:
-		fault("keys", fmt.Errorf("has %d keys, at most %d are taken; remove those that the platform no longer uses", n, maxKeys))
-	}
-	if c.Secret != "" && c.Kind != "wechatpay-v3" {
-		fault("secret", fmt.Errorf("means nothing to a verifier of kind %s; write its keys into keys", c.Kind))
-	}
-	if c.WebhookID != "" && c.Kind != "paypal" {
-		fault("webhook_id", fmt.Errorf("means nothing to a verifier of kind %s; only paypal has it", c.Kind))
-	}
+	var found faults
+	found.check(c)
 	var v Verifier
 	switch c.Kind {
 	case "alipay":
-		v = alipay{readKeys(c, fault, publicKey)}
+		v = alipay{readKeys(c, found.add, publicKey)}
 	case "wechatpay-v3":
 		resource, err := apiV3Key(c.Secret)
-		fault("secret", err)
-		v = &wechatpay{readKeys(c, fault, publicKey), resource}
+		found.add("secret", err)
+		v = &wechatpay{readKeys(c, found.add, publicKey), resource}
 	case "stripe":
-		v = stripe{readKeys(c, fault, stripeSecret)}
+		v = stripe{readKeys(c, found.add, stripeSecret)}
 	case "adyen":
-		v = adyen{readKeys(c, fault, adyenKey)}
+		v = adyen{readKeys(c, found.add, adyenKey)}
 	case "paypal":
-		fault("webhook_id", checkWebhookID(c.WebhookID))
-		v = paypal{readKeys(c, fault, publicKey), c.WebhookID}
+		v = paypal{readKeys(c, found.add, publicKey), c.WebhookID}
 	}
-	if len(faults) > 0 {
-		return nil, errors.Join(faults...)
+	if len(found) > 0 {
+		return nil, errors.Join(found...)
 	}
 	return v, nil
+}
+
+// Check returns the faults that New finds without opening the keys that the config names.
+func Check(c Config) error {
+	var found faults
+	if !slices.Contains(Kinds, c.Kind) {
+		found.add("kind", fmt.Errorf("%q is unknown, must be one of: %s%s", c.Kind, strings.Join(Kinds, ", "), hint.Meant(c.Kind, Kinds)))
+		return errors.Join(found...)
+	}
+	found.check(c)
+	if c.Kind == "wechatpay-v3" {
+		if c.Secret == "" {
+			found.add("secret", errNoSecret)
+		} else {
+			found.add("secret", signer.CheckReference(c.Secret))
+		}
+	}
+	readKeys(c, found.add, func(reference string) (none struct{}, err error) { return none, signer.CheckReference(reference) })
+	return errors.Join(found...)
+}
+
+// faults are the faults of a Config, each an [*upstream.FieldError].
+type faults []error
+
+func (f *faults) add(field string, err error) {
+	if err != nil {
+		*f = append(*f, &upstream.FieldError{Field: field, Err: err})
+	}
+}
+
+// check adds the faults that show in the config itself.
+func (f *faults) check(c Config) {
+	switch n := len(c.Keys); {
+	case n == 0:
+		f.add("keys", fmt.Errorf("is missing; a verifier of kind %s needs %s", c.Kind, keyNames[c.Kind]))
+	case n > maxKeys:
+		f.add("keys", fmt.Errorf("has %d keys, at most %d are taken; remove those that the platform no longer uses", n, maxKeys))
+	}
+	if c.Secret != "" && c.Kind != "wechatpay-v3" {
+		f.add("secret", fmt.Errorf("means nothing to a verifier of kind %s; write its keys into keys", c.Kind))
+	}
+	if c.WebhookID != "" && c.Kind != "paypal" {
+		f.add("webhook_id", fmt.Errorf("means nothing to a verifier of kind %s; only paypal has it", c.Kind))
+	}
+	if c.Kind == "paypal" {
+		f.add("webhook_id", checkWebhookID(c.WebhookID))
+	}
 }
 
 // readKeys reads the keys of a config.

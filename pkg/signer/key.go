@@ -26,19 +26,28 @@ func Secret(reference string) (string, error) { return read(reference, true) }
 // a public key or a certificate is no secret.
 func Public(reference string) (string, error) { return read(reference, false) }
 
-func read(reference string, private bool) (string, error) {
-	kind, name, ok := strings.Cut(reference, ":")
-	switch {
-	case ok && kind == "file" && name != "":
-		return fromFile(name, private)
-	case ok && kind == "env" && name != "":
-		v := strings.TrimSpace(os.Getenv(name))
-		if v == "" {
-			return "", fmt.Errorf("the environment variable %s is not set", name)
-		}
-		return v, nil
+// CheckReference returns the fault of a text that is no reference. It opens nothing.
+func CheckReference(reference string) error {
+	kind, name, _ := strings.Cut(reference, ":")
+	if kind != "file" && kind != "env" || name == "" {
+		return errors.New("is no reference to a secret; write file:PATH or env:NAME, never the secret itself")
 	}
-	return "", errors.New("is no reference to a secret; write file:PATH or env:NAME, never the secret itself")
+	return nil
+}
+
+func read(reference string, private bool) (string, error) {
+	if err := CheckReference(reference); err != nil {
+		return "", err
+	}
+	kind, name, _ := strings.Cut(reference, ":")
+	if kind == "file" {
+		return fromFile(name, private)
+	}
+	v := strings.TrimSpace(os.Getenv(name))
+	if v == "" {
+		return "", fmt.Errorf("the environment variable %s is not set", name)
+	}
+	return v, nil
 }
 
 func fromFile(name string, private bool) (string, error) {

@@ -227,17 +227,15 @@ const (
 	maxText       = 4096 // bytes of a scope, a parameter, or client_id
 )
 
-// newBearer returns a signer of kind oauth2, and adds the faults of its configuration.
+// newBearer returns a signer of kind oauth2, and adds the fault of its secret.
 func newBearer(c Config, found *faults) upstream.Signer {
 	secret := ""
-	if c.ClientSecret != "" {
+	if c.ClientSecret != "" && !found.has("client_secret") {
 		var err error
 		secret, err = Secret(c.ClientSecret)
 		found.add("client_secret", err)
 	}
-	u, err := tokenURL(c.TokenURL)
-	found.add("token_url", err)
-	checkOAuth2(c, found)
+	u, _ := tokenURL(c.TokenURL) // check has its fault
 	style := oauth2.AuthStyleInHeader
 	if c.AuthStyle == "params" {
 		style = oauth2.AuthStyleInParams
@@ -286,6 +284,11 @@ func tokenURL(text string) (*url.URL, error) {
 
 // checkOAuth2 adds the faults of the values that only oauth2 has.
 func checkOAuth2(c Config, found *faults) {
+	if c.ClientSecret != "" {
+		found.add("client_secret", CheckReference(c.ClientSecret))
+	}
+	_, err := tokenURL(c.TokenURL)
+	found.add("token_url", err)
 	if c.AuthStyle != "" && c.AuthStyle != "header" && c.AuthStyle != "params" {
 		found.add("auth_style", fmt.Errorf("%q is unknown, must be header or params", c.AuthStyle))
 	}

@@ -93,16 +93,12 @@ type Config struct {
 // faults of the config, each an
 // [*upstream.FieldError].
 func New(c Config) (upstream.Signer, error) {
-	if !slices.Contains(Kinds, c.Kind) {
-		return nil, &upstream.FieldError{Field: "kind", Err: fmt.Errorf("%q is unknown, must be one of: %s%s", c.Kind, strings.Join(Kinds, ", "), hint.Meant(c.Kind, Kinds))}
-	}
-	var found faults
-	found.check(c)
+	found := check(c)
 	var key *rsa.PrivateKey
 	var text string
 	var err error
 	switch {
-	case c.Key == "":
+	case c.Key == "" || found.has("key"):
 	case c.Kind == "wechatpay-v2":
 		text, err = apiKey(c.Key)
 	default:
@@ -128,14 +124,36 @@ func New(c Config) (upstream.Signer, error) {
 		found.add("command", findProgram(c.Command))
 		s = newHook(c.Timeout, execute(c.Command))
 	case "http":
-		ask, err := post(c.URL)
-		found.add("url", err)
+		ask, _ := post(c.URL) // check has its fault
 		s = newHook(c.Timeout, ask)
 	}
 	if len(found) > 0 {
 		return nil, errors.Join(found...)
 	}
 	return s, nil
+}
+
+// Check returns the faults that New finds without opening anything that the config names: no
+// file, no variable and no program.
+func Check(c Config) error { return errors.Join(check(c)...) }
+
+func check(c Config) (found faults) {
+	if !slices.Contains(Kinds, c.Kind) {
+		found.add("kind", fmt.Errorf("%q is unknown, must be one of: %s%s", c.Kind, strings.Join(Kinds, ", "), hint.Meant(c.Kind, Kinds)))
+		return found
+	}
+	found.check(c)
+	if c.Key != "" {
+		found.add("key", CheckReference(c.Key))
+	}
+	switch c.Kind {
+	case "oauth2":
+		checkOAuth2(c, &found)
+	case "http":
+		_, err := post(c.URL)
+		found.add("url", err)
+	}
+	return found
 }
 
 // faults are the faults of a Config, each an [*upstream.FieldError].
@@ -145,6 +163,14 @@ func (f *faults) add(field string, err error) {
 	if err != nil {
 		*f = append(*f, &upstream.FieldError{Field: field, Err: err})
 	}
+}
+
+// has reports whether a field has a fault.
+func (f *faults) has(field string) bool {
+	return slices.ContainsFunc(*f, func(err error) bool {
+		var of *upstream.FieldError
+		return errors.As(err, &of) && of.Field == field
+	})
 }
 
 // check adds fields that the kind lacks or does not know, and a negative timeout.

@@ -90,6 +90,7 @@ func TestContract(t *testing.T) {
 		{"upstreams", s.testUpstreams},
 		{"history", s.testHistory},
 		{"process", s.testProcess},
+		{"plan", s.testPlan},
 		{"sessions", s.testSessions},
 		{"audit", s.testAudit},
 		{"events", s.testEvents},
@@ -422,6 +423,31 @@ func (s *session) testProcess(t *testing.T) {
 	s.want(t, 400, "POST", "/v1/config/reload?dry_run=maybe", "")
 	for _, path := range []string{"/v1/config", "/v1/config/diff", "/v1/info", "/healthz", "/readyz", "/readyz?verbose=true", "/metrics", "/problems/changed_since"} {
 		s.want(t, 200, "GET", path, "")
+	}
+}
+
+// testPlan runs after calls have come in.
+func (s *session) testPlan(t *testing.T) {
+	type plan struct {
+		Variants []struct {
+			Config string
+			Calls  int
+		}
+		Findings []struct{ Kind, Text string }
+	}
+	change := `"changes":[{"upstream":"pay","limit":"app","permits":2,"window":"2s"}]`
+	p := read[plan](t, s.want(t, 200, "POST", "/v1/plan", `{`+change+`,"last":"1h","rtt_ms":80,"rtt_spread_ms":20,"seed":7,"fail_if":["wait.p99 > 5s"]}`))
+	if len(p.Variants) != 2 || p.Variants[0].Calls < 10 || len(p.Findings) < 2 {
+		t.Errorf("the traffic that came in: %+v", p)
+	}
+	p = read[plan](t, s.want(t, 200, "POST", "/v1/plan", `{"config":"upstreams: {pay: {url: 'https://a', signer: {kind: alipay, key: 'file:/etc/shadow'}, limits: [{name: all, calls: 1, window: 1s}]}}","alone":true,"variants":[{"name":"more","changes":[{"upstream":"pay","limit":"all","permits":2}]}],"settings":["rate=5/s for=10s"]}`))
+	if len(p.Variants) != 2 || p.Variants[1].Config != "more" {
+		t.Errorf("a pasted configuration: %+v", p)
+	}
+	s.want(t, 200, "POST", "/v1/plan", `{"alone":true,"rows":"at,key.app,key.day,key.heavy,key.parallel\n0,a,,,*\n1,b,,,*\n"}`)
+	s.want(t, 422, "POST", "/v1/plan", `{"config":"upstreams: {pay: {limits: [{name: all}]}}","settings":["rate=5/s for=10s"]}`)
+	for _, body := range []string{`{"last":"0s"}`, `{"last":"1h","rows":"at\n0"}`, `{"settings":["rate=5"]}`, `{"rows":"no"}`, `{"fail_if":["wait"],"settings":["rate=5/s for=1s"]}`} {
+		s.want(t, 400, "POST", "/v1/plan", body)
 	}
 }
 

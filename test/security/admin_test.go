@@ -45,6 +45,7 @@ var operations = []struct{ name, method, path, body string }{
 	{"config", "GET", "/v1/config", ""},
 	{"diff", "GET", "/v1/config/diff", ""},
 	{"reload", "POST", "/v1/config/reload", ""},
+	{"plan", "POST", "/v1/plan", `{"settings":["rate=1/s for=1s"]}`},
 	{"metrics", "GET", "/metrics", ""},
 	{"healthz", "GET", "/healthz", ""},
 	{"readyz", "GET", "/readyz", ""},

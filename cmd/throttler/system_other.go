@@ -2,7 +2,14 @@
 
 package main
 
-import "math"
+import (
+	"math"
+	"os/exec"
+)
 
 // openFiles returns how many files the process may have open.
 func openFiles() int { return math.MaxInt32 }
+
+// apart and lowerPriority change nothing here.
+func apart(*exec.Cmd) {}
+func lowerPriority()  {}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"math"
+	"os/exec"
 	"syscall"
 )
 
@@ -16,3 +17,9 @@ func openFiles() int {
 	}
 	return int(min(uint64(limit.Cur), math.MaxInt32))
 }
+
+// apart puts a process into a group of its own, for lowerPriority.
+func apart(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+// lowerPriority gives all threads of the process, which is alone in its group, the lowest priority.
+func lowerPriority() { syscall.Setpriority(syscall.PRIO_PGRP, 0, 19) }

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/exec"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/internal/server"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// A planner previews loads for the admin API, one at a time, in a process of its own: the loop of
+// the scheduler keeps its processor and its memory.
+type planner struct {
+	log  *slog.Logger
+	busy chan struct{} // has room for the one that runs
+}
+
+func newPlanner(log *slog.Logger) *planner { return &planner{log, make(chan struct{}, 1)} }
+
+// plan is a [server.Planner].
+func (p *planner) plan(ctx context.Context, in api.PlanRequest, running map[string]scheduler.Upstream) (*api.Plan, error) {
+	select {
+	case p.busy <- struct{}{}:
+		defer func() { <-p.busy }()
+	default:
+		return nil, &scheduler.Error{Reason: scheduler.Full, RetryAfter: 5 * time.Second, Detail: "another preview runs; ask again when it has ended"}
+	}
+	text, err := json.Marshal(bundle{in, plannedOf(running)})
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.child(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	var result struct {
+		Plan      *api.Plan
+		Faults    []api.Fault
+		BadConfig bool `json:"bad_config"`
+	}
+	switch err := json.Unmarshal(out, &result); {
+	case err != nil:
+		return nil, fmt.Errorf("the preview has no result: %w", err)
+	case result.BadConfig:
+		return nil, server.BadConfig(fmt.Sprintf("the configuration has %d fault(s); nothing was played", len(result.Faults)), result.Faults)
+	case result.Plan == nil:
+		return nil, server.BadRequest(result.Faults)
+	}
+	return result.Plan, nil
+}
+
+// child plays a bundle in a process without an environment, of the lowest priority. It is killed
+// when ctx ends.
+func (p *planner) child(ctx context.Context, bundle []byte) ([]byte, error) {
+	own, err := ownBinary()
+	if err != nil {
+		return nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, planTime+5*time.Second) // it ends by itself before that
+	defer cancel()
+	cmd := exec.CommandContext(limited, own, bundleCommand)
+	cmd.Env = []string{"GOMAXPROCS=1", fmt.Sprintf("GOMEMLIMIT=%d", planMemory), "GOTRACEBACK=single"}
+	cmd.Stdin, cmd.WaitDelay = bytes.NewReader(bundle), time.Second
+	out, messages := &bounded{most: maxPlanText}, &bounded{most: 4 << 10}
+	cmd.Stdout, cmd.Stderr = out, messages
+	apart(cmd)
+	err = cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return nil, &scheduler.Error{Reason: scheduler.Gone, Detail: "the client has left, and the preview was ended"}
+	case out.cut:
+		return nil, server.BadRequest([]api.Fault{{Pointer: "/variants", Detail: fmt.Sprintf("the result has more than %d bytes; ask for fewer variants, or use throttler plan", maxPlanText)}})
+	case err != nil:
+		p.log.Error("preview: its process has failed", "err", err, "stderr", messages.String())
+		return nil, errors.New("the process of the preview has failed; the log has more")
+	}
+	return out.Bytes(), nil
+}
+
+// bounded keeps the beginning of an output.
+type bounded struct {
+	bytes.Buffer
+	most int
+	cut  bool
+}
+
+func (b *bounded) Write(text []byte) (int, error) {
+	if b.Len()+len(text) > b.most {
+		b.cut = true
+		return 0, io.ErrShortWrite
+	}
+	return b.Buffer.Write(text)
+}
