@@ -69,9 +69,10 @@ var mayImport = map[string][]string{
 	"pkg/store":                     {"pkg/scheduler", "pkg/lease", "pkg/quota", "pkg/upstream", "modernc.org/sqlite*", "github.com/pressly/goose/v3", "github.com/gofrs/flock", "golang.org/x/sys/unix"},
 	"pkg/config":                    {"pkg/*", "internal/hint", "github.com/spf13/*", "github.com/go-viper/mapstructure/v2", "go.yaml.in/yaml/v3"},
 
-	"api/client":        {"github.com/oapi-codegen/runtime"},                               // for programs of others: it knows the document only
-	"internal/openapi":  {"internal/api", "internal/server", "go.yaml.in/yaml/v3"},         // writes the document, in tests
-	"internal/access":   {"pkg/config", "golang.org/x/sys/unix", "golang.org/x/time/rate"}, // its rules are a section of the configuration
+	"pkg/admin":         {"internal/access", "internal/api", "internal/server", "internal/web", "pkg/config", "pkg/scheduler"}, // the handler of the sidecar, in other programs
+	"api/client":        {"github.com/oapi-codegen/runtime"},                                                                   // for programs of others: it knows the document only
+	"internal/openapi":  {"internal/api", "internal/server", "go.yaml.in/yaml/v3"},                                             // writes the document, in tests
+	"internal/access":   {"pkg/config", "golang.org/x/sys/unix", "golang.org/x/time/rate"},                                     // its rules are a section of the configuration
 	"internal/cases":    {"pkg/config", "pkg/scheduler", "pkg/upstream"},
 	"internal/hint":     {"github.com/expr-lang/expr*"},
 	"internal/api":      {}, // JSON of the admin API: a contract of its own
@@ -89,8 +90,8 @@ var mayImport = map[string][]string{
 	"internal/mutants":  {},
 	"internal/web":      {"internal/api", "internal/chart", "github.com/nicksnyder/go-i18n/v2/i18n", "github.com/tmaxmax/go-sse", "golang.org/x/text/language", "golang.org/x/text/message"},
 	"cmd/throttler":     {"api/client", "go.yaml.in/yaml/v3", "pkg/config", "pkg/scheduler", "pkg/store", "pkg/upstream", "internal/access", "internal/api", "internal/hint", "internal/http1", "internal/server", "internal/web", "internal/workload", "internal/preview", "internal/chart", "internal/cases", "internal/trial", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/term"}, // clients of the admin API read internal/api; serve and store export need internal/server
-	"cmd/demo":          {"internal/gateway", "github.com/smartwalle/alipay/v3", "golang.org/x/term"},                                                                                                                                                                                                                                                                                                                                                        // it drives the built sidecar from outside
-	"examples/alipay":   {"pkg/*", "github.com/smartwalle/alipay/v3", "internal/gateway"},                                                                                                                                                                                                                                                                                                                                                                    // a merchant's program embeds pkg; -local brings the platform
+	"cmd/demo":          {"internal/gateway", "github.com/smartwalle/alipay/v3", "golang.org/x/term"},                                                                                                                                                                                                                                                                                                                                                                        // it drives the built sidecar from outside
+	"examples/alipay":   {"pkg/*", "github.com/smartwalle/alipay/v3", "internal/gateway"},                                                                                                                                                                                                                                                                                                                                                                                    // a merchant's program embeds pkg; -local brings the platform
 }
 
 func TestImportsPointOneWay(t *testing.T) {
