@@ -69,9 +69,10 @@ var mayImport = map[string][]string{
 	"pkg/store":                     {"pkg/scheduler", "pkg/lease", "pkg/quota", "pkg/upstream", "modernc.org/sqlite*", "github.com/pressly/goose/v3", "github.com/gofrs/flock", "golang.org/x/sys/unix"},
 	"pkg/config":                    {"pkg/*", "internal/hint", "github.com/spf13/*", "github.com/go-viper/mapstructure/v2", "go.yaml.in/yaml/v3"},
 
-	"api/client":        {"github.com/oapi-codegen/runtime"},                               // for programs of others: it knows the document only
-	"internal/openapi":  {"internal/api", "internal/server", "go.yaml.in/yaml/v3"},         // writes the document, in tests
-	"internal/access":   {"pkg/config", "golang.org/x/sys/unix", "golang.org/x/time/rate"}, // its rules are a section of the configuration
+	"pkg/admin":         {"internal/access", "internal/api", "internal/server", "internal/web", "pkg/config", "pkg/scheduler"}, // the handler of the sidecar, in other programs
+	"api/client":        {"github.com/oapi-codegen/runtime"},                                                                   // for programs of others: it knows the document only
+	"internal/openapi":  {"internal/api", "internal/server", "go.yaml.in/yaml/v3"},                                             // writes the document, in tests
+	"internal/access":   {"pkg/config", "golang.org/x/sys/unix", "golang.org/x/time/rate"},                                     // its rules are a section of the configuration
 	"internal/cases":    {"pkg/config", "pkg/scheduler", "pkg/upstream"},
 	"internal/hint":     {"github.com/expr-lang/expr*"},
 	"internal/api":      {}, // JSON of the admin API: a contract of its own
