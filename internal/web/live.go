@@ -49,29 +49,33 @@ func (h *hub) close() {
 type feed struct {
 	mu        sync.Mutex
 	followers map[*visit]struct{}
+	begun     int    // renderings
+	ended     int    // the last of them that has ended
 	fragment  []byte // the page, as it was rendered last
 	changed   chan struct{}
+	joined    bool // followers have come since a rendering has begun
+	fresh     bool // they had come when the last one has begun
 }
 
 // join adds a follower to the feed of a key; render is called once a second with one of the
-// feed's followers. False: there are too many, or the process ends.
-func (h *hub) join(key string, v *visit, render func(*visit) []byte) (*feed, bool) {
+// feed's followers. The follower has loaded its page, so it is sent renderings after since
+// only: an older one would take the page back. False: there are too many, or the process ends.
+func (h *hub) join(key string, v *visit, render func(*visit) []byte) (f *feed, since int, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.count >= maxFollowers || h.ctx.Err() != nil {
-		return nil, false
+		return nil, 0, false
 	}
 	h.count++
-	f := h.feeds[key]
-	if f == nil {
+	if f = h.feeds[key]; f == nil {
 		f = &feed{followers: make(map[*visit]struct{}), changed: make(chan struct{})}
 		h.feeds[key] = f
 		h.running.Go(func() { h.run(key, f, render) })
 	}
 	f.mu.Lock()
-	f.followers[v] = struct{}{}
-	f.mu.Unlock()
-	return f, true
+	defer f.mu.Unlock()
+	f.followers[v], f.joined = struct{}{}, true
+	return f, f.begun, true
 }
 
 // leave removes a follower.
@@ -104,24 +108,27 @@ func (h *hub) run(key string, f *feed, render func(*visit) []byte) {
 	}
 }
 
-// follower returns a follower of a feed. Without one, the feed ends.
+// follower returns a follower of a feed, for a rendering that begins. Without one, the feed ends.
 func (h *hub) follower(key string, f *feed) *visit {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for v := range f.followers {
+		f.begun++
+		f.fresh, f.joined = f.joined, false
 		return v
 	}
 	delete(h.feeds, key)
 	return nil
 }
 
-// put keeps a fragment, and tells the followers if it is another one.
+// put keeps a fragment, and tells the followers if it is another one, or the first for some.
 func (f *feed) put(fragment []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if bytes.Equal(f.fragment, fragment) {
+	f.ended = f.begun
+	if bytes.Equal(f.fragment, fragment) && !f.fresh {
 		return
 	}
 	f.fragment = fragment
@@ -129,10 +136,14 @@ func (f *feed) put(fragment []byte) {
 	f.changed = make(chan struct{})
 }
 
-// latest returns the fragment, and a channel that is closed when there is another one.
-func (f *feed) latest() ([]byte, <-chan struct{}) {
+// latest returns the fragment, if its rendering has begun after since, and a channel that is
+// closed when there is another one.
+func (f *feed) latest(since int) ([]byte, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.ended <= since {
+		return nil, f.changed
+	}
 	return f.fragment, f.changed
 }
 
@@ -161,17 +172,17 @@ func (p *Pages) join(w http.ResponseWriter, v *visit, page page) {
 	}
 	c := info.Caller
 	key := strings.Join([]string{v.lang.tag, v.theme(), c.Via, c.Role, c.Name, v.RequestURI}, "\x00")
-	f, ok := p.live.join(key, v, func(v *visit) []byte { return p.fragment(v.again(), page) })
+	f, since, ok := p.live.join(key, v, func(v *visit) []byte { return p.fragment(v.again(), page) })
 	if !ok {
 		p.fail(w, v, &problem{Status: http.StatusServiceUnavailable, Title: "Busy", Detail: "Too many pages are followed; this one stays as it was loaded."})
 		return
 	}
 	defer p.live.leave(f, v)
-	p.stream(w, v.Request, f)
+	p.stream(w, v.Request, f, since)
 }
 
 // stream sends the fragments of a feed until the browser leaves, or the process ends.
-func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed) {
+func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed, since int) {
 	session, err := sse.Upgrade(w, r)
 	if err != nil {
 		return
@@ -182,17 +193,21 @@ func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed) {
 		deadline.SetWriteDeadline(time.Now().Add(sendTimeout))
 		return session.Send(m) == nil && session.Flush() == nil
 	}
+	hello := &sse.Message{}
+	hello.AppendComment("followed")
+	if !send(hello) {
+		return
+	}
+	var sent []byte
 	for {
-		fragment, changed := f.latest()
-		m := &sse.Message{}
-		if len(fragment) > 0 {
-			m.Type = sse.Type("page")
+		fragment, changed := f.latest(since)
+		if !bytes.Equal(fragment, sent) {
+			m := &sse.Message{Type: sse.Type("page")}
 			m.AppendData(string(fragment))
-		} else {
-			m.AppendComment("followed")
-		}
-		if !send(m) {
-			return
+			if !send(m) {
+				return
+			}
+			sent = fragment
 		}
 		for waits := true; waits; {
 			select {
