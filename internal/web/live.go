@@ -33,6 +33,7 @@ type hub struct {
 	mu        sync.Mutex
 	feeds     map[string]*feed // by page, language and caller
 	count     int              // followers of all feeds
+	round     int              // the latest that has begun
 	rendering bool             // run has not ended
 }
 
@@ -55,21 +56,22 @@ type feed struct {
 	followers map[*visit]struct{} // guarded by the hub
 
 	mu       sync.Mutex
-	fragment []byte // the page, as it was rendered last
-	changed  chan struct{}
+	fragment []byte        // the page, as it was rendered last
+	round    int           // in which it was
+	rendered chan struct{} // closed when it is rendered again
 }
 
 // join adds a follower to the feed of a key; render is called once a second with one of the
-// feed's followers. False: there are too many, or the process ends.
-func (h *hub) join(key string, v *visit, render func(*visit) []byte) (*feed, bool) {
+// feed's followers. The follower has a page of its own already, so it takes those of rounds after
+// since only. False: there are too many, or the process ends.
+func (h *hub) join(key string, v *visit, render func(*visit) []byte) (f *feed, since int, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.count >= maxFollowers || h.ctx.Err() != nil {
-		return nil, false
+		return nil, 0, false
 	}
-	f := h.feeds[key]
-	if f == nil {
-		f = &feed{key: key, render: render, followers: make(map[*visit]struct{}), changed: make(chan struct{})}
+	if f = h.feeds[key]; f == nil {
+		f = &feed{key: key, render: render, followers: make(map[*visit]struct{}), rendered: make(chan struct{})}
 		h.feeds[key] = f
 	}
 	f.followers[v] = struct{}{}
@@ -78,7 +80,7 @@ func (h *hub) join(key string, v *visit, render func(*visit) []byte) (*feed, boo
 		h.rendering = true
 		h.running.Go(h.run)
 	}
-	return f, true
+	return f, h.round, true
 }
 
 // leave removes a follower, and the feed with the last one.
@@ -91,18 +93,18 @@ func (h *hub) leave(f *feed, v *visit) {
 	}
 }
 
-// run renders the feeds until there is none.
+// run renders the feeds, a round each second, until there is none.
 func (h *hub) run() {
 	for {
 		began := time.Now()
-		feeds := h.all()
+		feeds, round := h.begin()
 		if feeds == nil {
 			return
 		}
 		for _, f := range feeds {
 			if v := h.follower(f); v != nil && h.ctx.Err() == nil {
 				if fragment := f.render(v); v.Context().Err() == nil { // else it has left meanwhile
-					f.put(fragment)
+					f.put(fragment, round)
 				}
 			}
 		}
@@ -115,12 +117,14 @@ func (h *hub) run() {
 	}
 }
 
-// all returns the feeds. With none, run ends, and the next one to join begins it anew.
-func (h *hub) all() []*feed {
+// begin returns the feeds of a new round. With none, run ends, and the next one to join begins it
+// anew.
+func (h *hub) begin() (feeds []*feed, round int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.rendering = len(h.feeds) > 0
-	return slices.Collect(maps.Values(h.feeds))
+	h.round++
+	return slices.Collect(maps.Values(h.feeds)), h.round
 }
 
 // follower returns a follower of a feed, nil if all have left.
@@ -133,23 +137,24 @@ func (h *hub) follower(f *feed) *visit {
 	return nil
 }
 
-// put keeps a fragment, and tells the followers if it is another one.
-func (f *feed) put(fragment []byte) {
+// put keeps a fragment, and wakes the followers.
+func (f *feed) put(fragment []byte, round int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if bytes.Equal(f.fragment, fragment) {
-		return
-	}
-	f.fragment = fragment
-	close(f.changed)
-	f.changed = make(chan struct{})
+	f.fragment, f.round = fragment, round
+	close(f.rendered)
+	f.rendered = make(chan struct{})
 }
 
-// latest returns the fragment, and a channel that is closed when there is another one.
-func (f *feed) latest() ([]byte, <-chan struct{}) {
+// latest returns the fragment, if it is of a round after since, and a channel that is closed when
+// it is rendered again.
+func (f *feed) latest(since int) (fragment []byte, again <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.fragment, f.changed
+	if f.round <= since {
+		return nil, f.rendered
+	}
+	return f.fragment, f.rendered
 }
 
 // follow streams the page at a path, each time that it has changed:
@@ -181,13 +186,13 @@ func (p *Pages) join(w http.ResponseWriter, v *visit, page page) {
 	}
 	c := info.Caller
 	key := strings.Join([]string{v.lang.tag, v.theme(), c.Via, c.Role, c.Name, credentials(v.Request), v.RequestURI}, "\x00")
-	f, ok := p.live.join(key, v, func(v *visit) []byte { return p.fragment(v.again(), page) })
+	f, since, ok := p.live.join(key, v, func(v *visit) []byte { return p.fragment(v.again(), page) })
 	if !ok {
 		p.fail(w, v, &problem{Status: http.StatusServiceUnavailable, Title: "Busy", Detail: "Too many pages are followed; this one stays as it was loaded."})
 		return
 	}
 	defer p.live.leave(f, v)
-	p.stream(w, v.Request, f)
+	p.stream(w, v.Request, f, since)
 }
 
 // credentials returns all by which a request may show its caller, but for its connection. Browsers that
@@ -211,7 +216,7 @@ func (p *Pages) dismiss(w http.ResponseWriter, v *visit, page page) {
 }
 
 // stream sends the fragments of a feed until the browser leaves, or the process ends.
-func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed) {
+func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed, since int) {
 	session, err := sse.Upgrade(w, r)
 	if err != nil {
 		return
@@ -222,21 +227,25 @@ func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed) {
 		deadline.SetWriteDeadline(time.Now().Add(sendTimeout))
 		return session.Send(m) == nil && session.Flush() == nil
 	}
+	hello := &sse.Message{}
+	hello.AppendComment("followed")
+	if !send(hello) {
+		return
+	}
+	var sent []byte
 	for {
-		fragment, changed := f.latest()
-		m := &sse.Message{}
-		if len(fragment) > 0 {
-			m.Type = sse.Type("page")
+		fragment, again := f.latest(since)
+		if !bytes.Equal(fragment, sent) {
+			m := &sse.Message{Type: sse.Type("page")}
 			m.AppendData(string(fragment))
-		} else {
-			m.AppendComment("followed")
-		}
-		if !send(m) {
-			return
+			if !send(m) {
+				return
+			}
+			sent = fragment
 		}
 		for waits := true; waits; {
 			select {
-			case <-changed:
+			case <-again:
 				waits = false
 			case <-beat.C:
 				m := &sse.Message{}

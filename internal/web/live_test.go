@@ -75,6 +75,38 @@ func TestFollowersShareAPage(t *testing.T) {
 	})
 }
 
+// TestNoStalePage: a browser that has just loaded a page gets no rendering that began before,
+// not even while another browser follows the page; and each browser gets each page once.
+func TestNoStalePage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{Text: "T-OLD", State: api.Waiting, Wait: 100 * time.Millisecond}
+		p := New(Config{API: s.handler()})
+		first := follow(p, "/ui/calls/7")
+		time.Sleep(3500 * time.Millisecond)
+		synctest.Wait()
+		s.Text = "T-NEW"
+		second := follow(p, "/ui/calls/7")
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		third := follow(p, "/ui/calls/7") // of a page that has not changed since
+		time.Sleep(5 * time.Second)
+		p.Close()
+		for name, f := range map[string]*follower{"first": first, "second": second, "third": third} {
+			<-f.gone
+			text := f.got.Body.String()
+			if had := strings.Contains(text, "T-OLD"); had != (f == first) {
+				t.Errorf("the %s browser got the page of before: %v", name, had)
+			}
+			if !strings.Contains(text, "T-NEW") {
+				t.Errorf("the %s browser did not get the page of now", name)
+			}
+		}
+		if n := strings.Count(third.got.Body.String(), "event: page"); n < 1 || n > 7 {
+			t.Errorf("a page was sent %d times in 5 s", n)
+		}
+	})
+}
+
 // TestCloseWaits: Close ends what is followed, and returns when no page is being rendered.
 func TestCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
