@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -80,19 +81,43 @@ func NewAdmin(c AdminConfig) *Admin {
 }
 
 // Mount serves pages for people under a path. It is called before the API serves, and a page
-// finds its callers by asking the API. Bodies of forms are read within the bounds of the API.
+// finds its callers by asking the API. Bodies of forms are read within the bounds of the API; a
+// caller that may ask for previews can upload a load for one.
 func (a *Admin) Mount(path string, pages http.Handler) {
 	a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-		body, release, err := readBody(w, r, maxForm, a.bodies.reserve)
+		limit := int64(maxForm)
+		if r.URL.Path == path+"plan" {
+			if _, leave, err := a.Guard.Admit(r, access.Configure); err == nil {
+				leave()
+				limit += MaxPlanRows
+			}
+		}
+		body, release, err := readBody(w, r, limit, a.bodies.reserve)
 		if err != nil {
 			writeProblem(w, r, err)
 			return
 		}
 		defer release()
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		pages.ServeHTTP(w, r)
+		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), ofPage{}, true)))
 	})
 	a.mux.Handle("GET /{$}", http.RedirectHandler(path, http.StatusSeeOther))
+}
+
+// ofPage is the key of the requests that a page makes, in their context.
+type ofPage struct{}
+
+// body reads the body of a request. That of a page is in memory already, within the bounds of the
+// form that it is made of.
+func (a *Admin) body(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), err error) {
+	if r.Context().Value(ofPage{}) == nil {
+		return readBody(w, r, limit, a.bodies.reserve)
+	}
+	if r.ContentLength > limit {
+		return nil, nil, tooLarge(limit)
+	}
+	body, err = io.ReadAll(r.Body)
+	return body, func() {}, err
 }
 
 // maxBody returns the largest body of a submission, in bytes: the largest body that

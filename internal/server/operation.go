@@ -124,7 +124,7 @@ func (r request[In]) caller() access.Caller { return access.From(r.Context()) }
 // inBounds returns a handler that reads the body within the bounds of the API.
 func inBounds[In any](a *Admin, op *Operation, do func(http.ResponseWriter, request[In]) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, release, err := readBody(w, r, cmp.Or(op.most, a.maxBody), a.bodies.reserve)
+		body, release, err := a.body(w, r, cmp.Or(op.most, a.maxBody))
 		if err != nil {
 			if op.Lines && asError(err).Reason == scheduler.TooLarge {
 				err = &scheduler.Error{Reason: scheduler.TooLarge, Detail: fmt.Sprintf("the body has more than %d bytes, the most of a batch; send it in parts", maxBatchBytes)}
