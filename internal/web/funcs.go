@@ -15,6 +15,7 @@ import (
 	"golang.org/x/text/message"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/internal/preview"
 )
 
 // funcs are the functions of templates in one language.
@@ -26,7 +27,7 @@ func (s *speech) funcs(prefix string) template.FuncMap {
 		"distance":  s.distance,
 		"duration":  s.duration,
 		"ms":        func(ms int64) string { return s.duration(time.Duration(ms) * time.Millisecond) },
-		"percent":   func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) },
+		"percent":   percent,
 		"clean":     clean,
 		"bar":       bar,
 		"asset":     func(name string) string { return prefix + staticPath + hashed[name] },
@@ -43,8 +44,13 @@ func (s *speech) funcs(prefix string) template.FuncMap {
 		"local":     func(instant string) string { return strings.TrimSuffix(instant, ":00Z") },
 		"limitPath": limitPath,
 		"dict":      dict,
+		"millis":    func(m preview.Millis) string { return s.duration(m.Duration()) },
+		"per":       permitsOf,
+		"windowOf":  func(l api.Limit) string { return windowOf(&l) },
 	}
 }
+
+func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
 // number writes a whole number with the separators of the language.
 func (s *speech) number(n any) string {
