@@ -103,7 +103,7 @@ func (b *bundle) variants() (all []preview.Variant, faults []api.Fault, badConfi
 		var found config.Errors
 		if errors.As(err, &found) {
 			for _, f := range found {
-				faults = append(faults, api.Fault{Pointer: cmp.Or(f.Path, "config"), Detail: f.Error()})
+				faults = append(faults, api.Fault{Pointer: cmp.Or(f.Path, "config"), Detail: strings.TrimPrefix(f.Place+": "+f.Err.Error(), ": ")})
 			}
 			return nil, faults, true
 		} else if err != nil {

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"mime/multipart"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,6 +17,7 @@ import (
 
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/internal/preview"
+	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/internal/workload"
 	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -196,5 +200,45 @@ func TestPlannedIsExact(t *testing.T) {
 	c, err := preview.Compare(t.Context(), source, o, nil, variants[0], preview.Variant{Name: "running", Config: whole})
 	if err != nil || !reflect.DeepEqual(c.Reports[0], c.Reports[1]) || c.Reports[0].AllRefused() == 0 || c.Reports[0].Wait.Max == 0 {
 		t.Errorf("%v: of the bundle:\n%+v\nof the whole:\n%+v", err, c.Reports[0], c.Reports[1])
+	}
+}
+
+// TestPlanUpload: the page of previews takes a load of 10 MB, of callers that may ask for one.
+func TestPlanUpload(t *testing.T) {
+	var rows bytes.Buffer
+	rows.WriteString("at,query.pad\n")
+	for i := 0; rows.Len() < server.MaxPlanRows-200; i++ {
+		fmt.Fprintf(&rows, "%.3f,%s\n", float64(i)/300, strings.Repeat("x", 120))
+	}
+	upload := func(p *process, load []byte) (int, string) {
+		var body bytes.Buffer
+		form := multipart.NewWriter(&body)
+		form.WriteField("load", "rows")
+		part, err := form.CreateFormFile("rows", "load.csv")
+		if err != nil {
+			t.Fatal(err)
+		}
+		part.Write(load)
+		form.Close()
+		resp, err := http.Post(p.admin+"/ui/plan", form.FormDataContentType(), &body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(text)
+	}
+	p := start(t, "http://127.0.0.1:1", "limits: [{name: app, calls: 1000, window: 1s}]")
+	for range 2 { // nothing of the first one stays reserved
+		if status, page := upload(p, rows.Bytes()); status != 200 || !strings.Contains(page, "<svg") {
+			t.Errorf("%d bytes: %d", rows.Len(), status)
+		}
+	}
+	if status, _ := upload(p, bytes.Repeat([]byte("x"), server.MaxPlanRows+1<<20)); status != 413 {
+		t.Errorf("more than that: %d", status)
+	}
+	viewers := launch(t, "access: {anyone: viewer}\n"+oneUpstream("memory", "alipay", "http://127.0.0.1:1", "    limits: [{name: app, calls: 10, window: 1s}]\n"))
+	if status, _ := upload(viewers, rows.Bytes()[:2<<20]); status != 413 {
+		t.Errorf("by a viewer: %d", status)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/seed-30fe103d/throttler/internal/workload"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -126,10 +125,12 @@ func findingsOf(r, first *Report) (all []Finding) {
 		return f
 	}
 	waits := Finding{Kind: Waiting, Wait: r.Wait.P99, Longest: r.Wait.Max, Before: first.Wait.P99}
-	also, then := "", ""
+	then := ""
 	if binding != nil {
-		also = "; " + binding.text(r) + " binds"
-		then = strings.Replace(also, " ", " then ", 1)
+		then = "; " + binding.text(r) + " binds"
+		if !binding.Is(first.Binding()) {
+			then = "; then " + binding.text(r) + " binds"
+		}
 	}
 	switch before, now := brief(first.Wait.P99), brief(r.Wait.P99); {
 	case r == first && r.Wait.Max == 0:
@@ -139,7 +140,7 @@ func findingsOf(r, first *Report) (all []Finding) {
 		add(waits, "%s: 99%% of the calls wait %s at most, the longest wait is %s", r.Config, now, brief(r.Wait.Max))
 	case near(first.Wait.P99, r.Wait.P99):
 		waits.Kind = Stays
-		add(with(waits), "with %s the wait would stay at %s%s", r.Config, now, also)
+		add(with(waits), "with %s the wait would stay at %s%s", r.Config, now, then)
 	case r.Wait.P99 < first.Wait.P99:
 		waits.Kind = Falls
 		add(with(waits), "with %s the wait would fall from %s to %s%s", r.Config, before, now, then)

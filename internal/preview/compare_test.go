@@ -64,7 +64,7 @@ func TestCompare(t *testing.T) {
 		"now: 99% of the calls wait 19.95s at most, the longest wait is 19.95s",
 		"now: refund (10/1s) binds 99.8% of the time",
 		"with wanted the wait would fall from 19.95s to 9.45s; then app (40/1s) binds",
-		"with less the wait would rise from 19.95s to 40.95s; then refund (5/1s) binds",
+		"with less the wait would rise from 19.95s to 40.95s; refund (5/1s) binds",
 	}; !slices.Equal(texts, want) {
 		t.Errorf("findings:\n%s\nwant:\n%s", strings.Join(texts, "\n"), strings.Join(want, "\n"))
 	}

@@ -139,6 +139,11 @@ func (r *Report) Binding() *Limit {
 	return most
 }
 
+// Is reports whether a limit is the same as another, of another report.
+func (l *Limit) Is(other *Limit) bool {
+	return other != nil && l.Upstream == other.Upstream && l.Limit == other.Limit
+}
+
 // AllRefused returns the number of calls that Throttler refuses.
 func (r *Report) AllRefused() (n int) {
 	for _, of := range r.Refused {

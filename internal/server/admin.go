@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -88,12 +89,19 @@ func NewAdmin(c AdminConfig) *Admin {
 }
 
 // Mount serves pages for people under a path. It is called before the API serves, and a page
-// finds its callers by asking the API. Bodies of forms are read within the bounds of the API.
+// finds its callers by asking the API. Bodies of forms are read within the bounds of the API; a
+// caller that may ask for previews can upload a load for one.
 func (a *Admin) Mount(path string, pages http.Handler) {
 	a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		limit := int64(maxForm)
-		if !a.Guard.Known(r) { // a login needs little, and a stranger must not use up the room of callers
+		switch {
+		case !a.Guard.Known(r): // a login needs little, and a stranger must not use up the room of callers
 			limit = smallBody
+		case r.URL.Path == path+"plan":
+			if _, leave, err := a.Guard.Admit(r, access.Configure); err == nil {
+				leave()
+				limit += MaxPlanRows
+			}
 		}
 		body, release, err := readBody(w, r, limit, a.bodies.reserve)
 		if err != nil {
@@ -102,9 +110,25 @@ func (a *Admin) Mount(path string, pages http.Handler) {
 		}
 		defer release()
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		pages.ServeHTTP(w, r)
+		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), ofPage{}, true)))
 	})
 	a.mux.Handle("GET /{$}", http.RedirectHandler(a.Prefix+path, http.StatusSeeOther))
+}
+
+// ofPage is the key of the requests that a page makes, in their context.
+type ofPage struct{}
+
+// body reads the body of a request. That of a page is in memory already, within the bounds of the
+// form that it is made of.
+func (a *Admin) body(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), err error) {
+	if r.Context().Value(ofPage{}) == nil {
+		return readBody(w, r, limit, a.bodies.reserve)
+	}
+	if r.ContentLength > limit {
+		return nil, nil, tooLarge(limit)
+	}
+	body, err = io.ReadAll(r.Body)
+	return body, func() {}, err
 }
 
 // maxBody returns the largest body of a submission, in bytes: the largest body that

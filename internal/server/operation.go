@@ -128,7 +128,7 @@ func inBounds[In any](a *Admin, op *Operation, do func(http.ResponseWriter, requ
 		if op.Scope == access.Open { // its clients need not be known
 			limit = smallBody
 		}
-		body, release, err := readBody(w, r, limit, a.bodies.reserve)
+		body, release, err := a.body(w, r, limit)
 		if err != nil {
 			if op.Lines && asError(err).Reason == scheduler.TooLarge {
 				err = &scheduler.Error{Reason: scheduler.TooLarge, Detail: fmt.Sprintf("the body has more than %d bytes, the most of a batch; send it in parts", maxBatchBytes)}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/text/unicode/bidi"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/internal/preview"
 )
 
 // funcs are the functions of templates in one language.
@@ -28,7 +29,7 @@ func (s *speech) funcs(prefix string) template.FuncMap {
 		"distance":  s.distance,
 		"duration":  s.duration,
 		"ms":        func(ms int64) string { return s.duration(time.Duration(ms) * time.Millisecond) },
-		"percent":   func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) },
+		"percent":   percent,
 		"clean":     clean,
 		"detail":    func(text string) string { return seen(text, maxDetail) },
 		"bar":       bar,
@@ -49,8 +50,13 @@ func (s *speech) funcs(prefix string) template.FuncMap {
 		"limitPath": limitPath,
 		"int":       func(n *int) int { return *n },
 		"dict":      dict,
+		"millis":    func(m preview.Millis) string { return s.duration(m.Duration()) },
+		"per":       permitsOf,
+		"windowOf":  func(l api.Limit) string { return windowOf(&l) },
 	}
 }
+
+func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
 // number writes a whole number with the separators of the language.
 func (s *speech) number(n any) string {

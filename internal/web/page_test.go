@@ -362,5 +362,5 @@ func TestProblems(t *testing.T) {
 // listener, under a prefix.
 func isOwn(path, prefix string) bool {
 	rest, ok := strings.CutPrefix(path, prefix)
-	return ok && slices.ContainsFunc([]string{"/ui/", "/v1/", "/metrics", "/readyz", "/problems/"}, func(own string) bool { return strings.HasPrefix(rest, own) })
+	return ok && slices.ContainsFunc([]string{"/ui/", "/v1/", "/problems/"}, func(own string) bool { return strings.HasPrefix(rest, own) })
 }

@@ -96,6 +96,7 @@ func New(c Config) *Pages {
 	}
 	p.mux.HandleFunc("GET /ui/live", p.follow)
 	p.mux.HandleFunc("POST /ui/preferences", p.prefer)
+	p.mux.HandleFunc("POST /ui/plan", func(w http.ResponseWriter, r *http.Request) { plan(p, w, r) })
 	p.mux.HandleFunc("GET "+staticPath, serveAsset)
 	return p
 }
@@ -123,6 +124,7 @@ var pages = []page{
 	{"/ui/events", "events", loadEvents},
 	{"/ui/refusals", "refusals", loadRefusals},
 	{"/ui/config", "config", loadConfig},
+	{"/ui/plan", "plan", loadPlan},
 	{"/ui/audit", "audit", loadAudit},
 	{"/ui/system", "system", loadSystem},
 	{loginPath, "login", loadLogin},

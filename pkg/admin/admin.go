@@ -29,6 +29,7 @@ package admin
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,6 +39,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,13 +58,14 @@ const maxHeld = 256
 type Observer struct {
 	cfg     *scheduler.Config
 	events  *server.Events
+	history *server.History
 	metrics atomic.Pointer[server.Metrics] // nil until a handler wants them
 }
 
 // Observe adds an observer to the configuration of a scheduler that has not begun. An Observe that is
 // there already is called as before.
 func Observe(cfg *scheduler.Config) *Observer {
-	o, before := &Observer{cfg: cfg, events: server.NewEvents()}, cfg.Observe
+	o, before := &Observer{cfg: cfg, events: server.NewEvents(), history: server.NewHistory()}, cfg.Observe
 	cfg.Observe = func(e scheduler.Event) {
 		if before != nil {
 			before(e)
@@ -77,6 +80,7 @@ func (o *Observer) observe(e scheduler.Event) {
 		m.Observe(e)
 	}
 	o.events.Observe(e)
+	o.history.Observe(e)
 }
 
 // Options are those of a [Handler]. Observer is required, and Caller or Trusted.
@@ -111,6 +115,9 @@ type Handler struct {
 	api    *server.Admin
 	pages  *web.Pages
 	events *server.Events
+
+	stopSampling context.CancelFunc
+	sampling     sync.WaitGroup
 }
 
 // New returns the handler of a scheduler.
@@ -130,7 +137,7 @@ func New(s *scheduler.Scheduler, o Options) (*Handler, error) {
 		o.Observer.metrics.Store(metrics)
 	}
 	admin := server.NewAdmin(server.AdminConfig{
-		Scheduler: s, Metrics: metrics, Events: o.Observer.events, Log: cmp.Or(o.Log, slog.Default()), Observe: o.Observer.observe,
+		Scheduler: s, Metrics: metrics, Events: o.Observer.events, History: o.Observer.history, Log: cmp.Or(o.Log, slog.Default()), Observe: o.Observer.observe,
 		Ready: func() error { return nil }, Reload: noReload, Settings: func() []api.Setting { return []api.Setting{} },
 		Guard: o.guard(), Refusals: new(server.Refusals), Prefix: o.Prefix, MaxHeld: maxHeld,
 		Info: func() api.Info {
@@ -140,7 +147,10 @@ func New(s *scheduler.Scheduler, o Options) (*Handler, error) {
 	ui := web.UI{Name: o.Name, ReadOnly: o.ReadOnly}
 	pages := web.New(web.Config{API: admin, Prefix: o.Prefix, UI: func() web.UI { return ui }, NoLogin: true})
 	admin.Mount("/ui/", pages)
-	return &Handler{o.Prefix, admin, pages, o.Observer.events}, nil
+	ctx, stop := context.WithCancel(context.Background())
+	h := &Handler{prefix: o.Prefix, api: admin, pages: pages, events: o.Observer.events, stopSampling: stop}
+	h.sampling.Go(func() { o.Observer.history.Run(ctx, s.Totals) })
+	return h, nil
 }
 
 func (o *Options) check(s *scheduler.Scheduler) error {
@@ -220,6 +230,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Close ends the streams of pages and events, and waits for those of pages.
 func (h *Handler) Close() {
+	h.stopSampling()
+	h.sampling.Wait()
 	h.events.Close()
 	h.pages.Close()
 }
