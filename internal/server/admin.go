@@ -87,7 +87,7 @@ func NewAdmin(c AdminConfig) *Admin {
 func (a *Admin) Mount(path string, pages http.Handler) {
 	a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		limit := int64(maxForm)
-		if !a.Guard.Known(r) { // a login needs little, and a stranger must not use up the room of callers
+		if r.ContentLength != 0 && !a.Guard.Known(r) { // a login needs little, and a stranger must not use up the room of callers
 			limit = smallBody
 		}
 		body, release, err := readBody(w, r, limit, a.bodies.reserve)
