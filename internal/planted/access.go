@@ -22,6 +22,28 @@ var (
 		{"everybody may connect to the socket for a moment", "internal/access/socket_unix.go",
 			"unix.Umask(0o117)", "unix.Umask(0)", nil},
 	}
+	sessionBugs = []bug{
+		{"a session goes on without its token", "internal/access/session.go",
+			"viaSession); !ok || !now", "viaSession); !now", []string{"-run", "TestSession"}},
+		{"a session does not end by time", "internal/access/session.go",
+			"!ok || !now.Before(ends) {", "!ok {", []string{"-run", "TestSession"}},
+		{"a page of another site uses a session", "internal/access/session.go",
+			"site != \"\" && site", "false && site", []string{"-run", "TestSession"}},
+		{"a page that follows itself keeps a session alive", "internal/access/session.go",
+			"!ok || r.Header.Get(Background) != \"\" {", "!ok {", []string{"-run", "TestSession"}},
+		{"the session before a login goes on", "internal/access/session.go",
+			"	g.sessions.remove(r)\n	id :=", "	id :=", []string{"-run", "TestLogin|TestSession"}},
+		{"a stream goes on after the logout", "internal/access/session.go",
+			"v.caller.Via != viaSession {", "true {", []string{"-run", "TestSession"}},
+		{"a request enters after the logout", "internal/access/guard.go",
+			"	if v.caller.Via == viaSession {", "	if false {", []string{"-run", "TestSession"}},
+		{"logins are tried without a bound", "internal/access/session.go",
+			"	case !g.logins.allow(", "	case false && !g.logins.allow(", []string{"-run", "TestLogin"}},
+		{"sessions use up the memory", "internal/access/session.go",
+			"	if len(s.of) < mostSessions {\n", "	if true {\n", []string{"-run", "TestSession"}},
+		{"memory has the ids of sessions", "internal/access/session.go",
+			"	return sha256.Sum256([]byte(c.Value)), true\n", "	copy(hash[:], c.Value)\n	return hash, true\n", []string{"-run", "TestLogin"}},
+	}
 	callerBugs = []bug{
 		{"operations do not ask for the caller", "internal/server/admin.go",
 			"admit(a, op.Scope, op.serve(a, &op))", "op.serve(a, &op)", []string{"-run", "TestOperationsBy"}},

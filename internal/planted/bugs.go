@@ -70,6 +70,7 @@ var suites = []struct {
 	{"./pkg/scheduler", renewalBugs},
 	{"./internal/ledger", ledgerBugs},
 	{"./internal/access", accessBugs},
+	{"./internal/access", sessionBugs},
 	{"./cmd/throttler", callerBugs},
 	{"./internal/server", adminBugs},
 	{"./pkg/planner", wantedBugs},

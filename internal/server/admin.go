@@ -95,7 +95,7 @@ func (a *Admin) Mount(path string, pages http.Handler) {
 	a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		limit := int64(maxForm)
 		switch {
-		case !a.Guard.Known(r): // a login needs little, and a stranger must not use up the room of callers
+		case r.ContentLength != 0 && !a.Guard.Known(r): // a login needs little, and a stranger must not use up the room of callers
 			limit = smallBody
 		case r.URL.Path == path+"plan":
 			if _, leave, err := a.Guard.Admit(r, access.Configure); err == nil {

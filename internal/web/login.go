@@ -50,7 +50,7 @@ func askWho(w http.ResponseWriter, v *visit, next string) bool {
 	if v.Method == http.MethodGet && slices.Contains([]string{"cross-site", "same-site"}, v.Header.Get("Sec-Fetch-Site")) {
 		// The page of a chat or a pager has the link, so the browser has sent no cookie: asked by our
 		// own page, it does.
-		again := p.prefix + v.RequestURI
+		again := p.prefix + v.URL.RequestURI() // of this host, also if the request names another one
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Refresh", "0; url="+again)
 		fmt.Fprintf(w, "<!doctype html>\n<title>Throttler</title>\n<a href=\"%s\">%s</a>\n", template.HTMLEscapeString(again), template.HTMLEscapeString(v.lang.mustText("login.go_on")))
@@ -65,7 +65,7 @@ func askWho(w http.ResponseWriter, v *visit, next string) bool {
 // that was sent, or the one that was asked for.
 func after(v *visit, path string) string {
 	if v.Method == http.MethodGet || slices.ContainsFunc(pages, func(p page) bool { return p.path == path }) {
-		return v.RequestURI
+		return v.URL.RequestURI()
 	}
 	return cmp.Or(ownPath(v.PostForm.Get("back")), "/ui/")
 }
