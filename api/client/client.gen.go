@@ -1291,7 +1291,7 @@ type PlanRequest struct {
 	// Changes Made to the configuration.
 	Changes []PlanChange `json:"changes,omitempty,omitzero"`
 
-	// Config The text of a configuration, instead of the running one. Nothing that it names is opened: no key, certificate, program or variable; of these only the form is checked.
+	// Config The text of a configuration, instead of the running one. Nothing that it names is opened: no key, certificate, program or variable; of these only the form is checked. At most 1 MiB.
 	Config string `json:"config,omitempty,omitzero"`
 
 	// FailIf Conditions such as wait.p99 > 5s. At most 20.

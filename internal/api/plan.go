@@ -4,7 +4,8 @@ package api
 // changes. Nothing is sent, and nothing changes. The load is one of last, settings and rows.
 type PlanRequest struct {
 	// Config is the text of a configuration, instead of the running one. Nothing that it names is
-	// opened: no key, certificate, program or variable; of these only the form is checked.
+	// opened: no key, certificate, program or variable; of these only the form is checked. At most
+	// 1 MiB.
 	Config string `json:"config,omitempty"`
 	// Changes are made to the configuration.
 	Changes []PlanChange `json:"changes,omitempty"`

@@ -13,6 +13,7 @@ import (
 const (
 	maxPlanBytes = 16 << 20 // of a request, in JSON
 	MaxPlanRows  = 10 << 20 // bytes of a load
+	maxPlanYAML  = 1 << 20  // bytes of a configuration
 	maxVariants  = 8
 	maxChanged   = 100 // limits of a variant
 	maxFailIf    = 20
@@ -81,6 +82,9 @@ func checkPlan(in *api.PlanRequest, f *faults) {
 	}
 	if len(in.Rows) > MaxPlanRows {
 		f.add("/rows", "rows have %d bytes, at most %d; use throttler plan for more", len(in.Rows), MaxPlanRows)
+	}
+	if len(in.Config) > maxPlanYAML {
+		f.add("/config", "config has %d bytes, at most %d", len(in.Config), maxPlanYAML)
 	}
 	most := func(pointer string, n, most int) {
 		if n > most {
