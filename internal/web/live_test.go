@@ -79,7 +79,7 @@ func TestFollowersShareAPage(t *testing.T) {
 // not even while another browser follows the page; and each browser gets each page once.
 func TestNoStalePage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &stub{Text: "T-OLD", State: api.Waiting, Wait: 100 * time.Millisecond}
+		s := &stub{Text: "T-OLD", Name: "oncall", State: api.Waiting, Wait: 100 * time.Millisecond}
 		p := New(Config{API: s.handler()})
 		first := follow(p, "/ui/calls/7")
 		time.Sleep(3500 * time.Millisecond)

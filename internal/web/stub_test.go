@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -22,6 +23,7 @@ import (
 type stub struct {
 	Text  string
 	State api.State // of calls
+	Name  string    // of the caller; empty: Text
 	Role  []string  // scopes of the caller; nil: all
 	// Refuse is the answer to all that changes something; nil: it is done.
 	Refuse *api.Problem
@@ -75,7 +77,7 @@ func (s *stub) fill(v reflect.Value, field string) {
 		*p = "data"
 		return
 	case *api.CallerInfo:
-		*p = api.CallerInfo{Name: s.Text, Role: "operator", Via: "token", Scopes: allScopes}
+		*p = api.CallerInfo{Name: cmp.Or(s.Name, s.Text), Role: "operator", Via: "token", Scopes: allScopes}
 		if s.Role != nil {
 			p.Scopes = s.Role
 		}

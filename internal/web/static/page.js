@@ -35,13 +35,13 @@
   let stopped = false;
 
   function show(html) {
-    const next = parser.parseFromString(trusted.createHTML(html), "text/html").body;
+    const next = parser.parseFromString(trusted.createHTML("<body>" + html), "text/html").body; // with the space that it begins with, as the page has it
     localize(next);
     for (const details of page.querySelectorAll("details[id]")) {
       const now = next.querySelector("#" + CSS.escape(details.id));
       if (now) now.open = details.open;
     }
-    Idiomorph.morph(page, next, { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks: { beforeNodeMorphed: keep } });
+    Idiomorph.morph(page, next.childNodes, { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks: { beforeNodeMorphed: keep } });
   }
   // What a person has written or chosen stays as it is.
   function keep(node) {
