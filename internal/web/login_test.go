@@ -224,7 +224,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	resp, body = d.ask(t, "/ui/pause?upstream=pay", nil, "Cookie", cookie)
 	wants(t, "a form", resp, body, 403, "These pages change nothing", "!With another token")
-	for _, path := range []string{"/ui/pause", "/ui/resume", "/ui/calls/7/cancel"} {
+	for _, path := range []string{"/ui/pause", "/ui/resume", "/ui/calls/7/cancel", "/ui/config"} {
 		resp, body = d.ask(t, path, url.Values{"upstream": {"pay"}, "for": {"1h"}, "id": {"x"}}, "Cookie", cookie)
 		wants(t, "POST "+path, resp, body, 403, "These pages change nothing", "ui: {actions: false}")
 	}
