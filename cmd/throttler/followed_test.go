@@ -28,7 +28,7 @@ func TestFollowedPages(t *testing.T) {
 			mu.Unlock()
 		}
 	}))
-	const calls, permits = 400, 50
+	const calls, permits = 200, 50
 	p := launch(t, oneUpstream("", "alipay", platform, fmt.Sprintf(`    max_waiting: 200000
     limits:
       - {name: key, per_key: 'query("key")', when: 'path == "/keyed"', calls: 5, window: 10m}
