@@ -68,7 +68,7 @@ func limitCharts(v *visit, h *api.History, l *api.Limit) []template.HTML {
 	}
 	panel := func(title string, c chart.Color, values []float64) chart.Panel {
 		return chart.Panel{
-			Title: title, X: v.lang.mustText("chart.minutes"), Y: v.lang.mustText("permits"), Step: historyStep.Minutes(),
+			Title: title, X: v.lang.mustText("chart.last_hour"), Y: v.lang.mustText("permits"), Step: historyStep.Minutes(),
 			Series: []chart.Series{{Name: title, Color: c, Fill: true, Values: values}},
 		}
 	}

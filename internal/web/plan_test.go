@@ -202,3 +202,23 @@ func TestPlanPage(t *testing.T) {
 		t.Error("a viewer has the form")
 	}
 }
+
+// TestChartWords: the page in Chinese has no English in its charts.
+func TestChartWords(t *testing.T) {
+	var asked []api.PlanRequest
+	pages := web.New(web.Config{API: planAPI(t, `"read","configure"`, &asked)})
+	defer pages.Close()
+	_, page := ask(t, pages, "POST", "/ui/plan", urlencoded, "zh", "load=settings&settings=rate%3D1/s")
+	texts := regexp.MustCompile(`<text [^>]*>([^<]*)</text>`).FindAllStringSubmatch(page, -1)
+	if len(texts) < 10 {
+		t.Fatalf("%d texts", len(texts))
+	}
+	for _, text := range texts {
+		if strings.Contains(strings.ReplaceAll(text[1], "refund", ""), " ") && regexp.MustCompile(`[a-z]{4}`).MatchString(strings.ReplaceAll(text[1], "refund", "")) {
+			t.Errorf("%q is English", text[1])
+		}
+	}
+	if !strings.Contains(page, "当前：到来与发出的调用") {
+		t.Error("the title of the first panel is missing")
+	}
+}

@@ -56,7 +56,7 @@ func (r *planResult) fill(lang *speech, in *api.PlanRequest, choices []choice) {
 			r.Others = append(r.Others, text)
 		}
 	}
-	r.Chart = template.HTML(preview.Chart(r.Shown...).SVG(""))
+	r.Chart = template.HTML(wordsOf(lang).Chart(r.Shown...).SVG(""))
 	r.Command = commandOf(in, len(r.Reports))
 	var file bytes.Buffer
 	if preview.HTML(&file, &r.Comparison, r.Command) == nil { // a buffer takes everything
@@ -136,3 +136,37 @@ func commandOf(in *api.PlanRequest, variants int) string {
 }
 
 func milliseconds(n float64) time.Duration { return time.Duration(n * float64(time.Millisecond)) }
+
+// chartWords are the words of charts, as package preview has them, by the ids of their texts.
+var chartWords = map[string]string{
+	"chart.title":    "Calls, backlog and limits of %s",
+	"chart.and":      " and ",
+	"chart.time":     "time since the first call (%s)",
+	"chart.seconds":  "seconds",
+	"chart.minutes":  "minutes",
+	"chart.hours":    "hours",
+	"chart.gone":     "%s: calls that have come in and gone",
+	"chart.calls":    "calls",
+	"chart.arrivals": "arrivals",
+	"chart.sends":    "sends",
+	"chart.backlog":  "backlog",
+	"chart.waiting":  "calls waiting",
+	"chart.all":      "all",
+	"chart.for":      "for %s",
+	"chart.limit":    "limit %s",
+	"chart.window":   "permits in a window",
+	"chart.in_use":   "permits in use",
+	"chart.per":      ": %d per %s",
+	"chart.keys":     ", for each of %d keys",
+	"chart.busiest":  "busiest key",
+	"chart.level":    "limit: %d",
+}
+
+// wordsOf returns the words of charts in a language.
+func wordsOf(s *speech) preview.Words {
+	words := make(preview.Words)
+	for id, english := range chartWords {
+		words[english] = s.mustText(id)
+	}
+	return words
+}
