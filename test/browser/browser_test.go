@@ -96,8 +96,8 @@ var (
 
 func (l look) String() string { return fmt.Sprintf("%s %s %d px", l.language, l.theme, l.width) }
 
-// watch reports violations of the policy on the console.
-const watch = `document.addEventListener("securitypolicyviolation", (e) => console.error("policy: " + e.violatedDirective + " " + e.blockedURI + " " + e.sample));`
+// watch reports violations of the policy on the console, and a script of a hostile value.
+const watch = `window.hit = () => console.error("a script of a value has run"); document.addEventListener("securitypolicyviolation", (e) => console.error("policy: " + e.violatedDirective + " " + e.blockedURI + " " + e.sample));`
 
 // newTab opens a tab. It is closed when the test ends.
 func newTab(t *testing.T, origin string, l look) *tab {
