@@ -62,6 +62,23 @@ api-lint: ## lint api/openapi.yaml, and compile types generated from it in TypeS
 	@command -v npm >/dev/null || { echo "api-lint: node 20 and npm are not installed (nodejs.org); nothing was checked" >&2; exit 1; }
 	cd test/api/npm && npm ci --no-audit --no-fund --ignore-scripts && npm run lint
 
+.PHONY: browser-tools
+browser-tools:
+	@command -v chromium >/dev/null && fc-list | grep -q 'Noto Sans CJK' || if [ "$$(id -u)" = 0 ]; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-noto-cjk fontconfig; \
+	else echo "browser: chromium and fonts-noto-cjk of Debian are not installed (apt install chromium fonts-noto-cjk); nothing was tested" >&2; exit 1; fi
+	@command -v npm >/dev/null || { echo "browser: node 20 and npm are not installed (nodejs.org); nothing was tested" >&2; exit 1; }
+	cd test/browser/npm && npm ci --no-audit --no-fund --ignore-scripts
+
+.PHONY: browser
+browser: browser-tools ## use the dashboard in chromium, by mouse, by keyboard and without scripts, some 3 minutes (a module of its own; needs node 20, and Debian's chromium and fonts-noto-cjk)
+	cd test/browser && go vet ./... && go test -count=1 -timeout 10m -v ./...
+
+.PHONY: pictures
+pictures: browser-tools ## write the pictures of the dashboard, docs/pictures, anew
+	mkdir -p docs/pictures
+	cd test/browser && go test -count=1 -timeout 5m -run TestPictures -v ./... -pictures ../../docs/pictures
+
 .PHONY: security
 security: ## attack the real sidecar: sockets, hostile upstreams and files (a module of their own)
 	go test ./cmd/throttler -run TestIdleSockets -crowds -timeout 15m

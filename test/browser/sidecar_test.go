@@ -82,12 +82,12 @@ type sidecar struct {
 	ended chan struct{}
 }
 
-// launch runs a sidecar with a new store.
-func launch(t *testing.T) *sidecar {
+// launch runs a sidecar with a new store. Of the configuration, the pairs replace texts.
+func launch(t *testing.T, pairs ...string) *sidecar {
 	t.Helper()
 	dir, url := t.TempDir(), platform(t)
 	s := &sidecar{file: filepath.Join(dir, "throttler.yaml")}
-	s.configure(t, fmt.Sprintf(config, "127.0.0.1:0", filepath.Join(dir, "throttler.db"), url, url))
+	s.configure(t, strings.NewReplacer(pairs...).Replace(fmt.Sprintf(config, "127.0.0.1:0", filepath.Join(dir, "throttler.db"), url, url)))
 	s.start(t)
 	t.Cleanup(func() { s.stop(syscall.SIGKILL) }) // calls hang, for which it would wait
 	return s
@@ -248,9 +248,9 @@ type scene struct {
 }
 
 // newScene runs a sidecar with calls in each state.
-func newScene(t *testing.T) *scene {
+func newScene(t *testing.T, pairs ...string) *scene {
 	t.Helper()
-	s := &scene{launch(t), make(map[string]string)}
+	s := &scene{launch(t, pairs...), make(map[string]string)}
 	later := []any{"not_before", time.Now().Add(5 * time.Hour).UTC().Format(time.RFC3339)}
 	put := func(name, path string, b body, members ...any) {
 		s.calls[name] = s.submit(t, path, b, members...)
