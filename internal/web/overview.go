@@ -95,7 +95,7 @@ func limitAlerts(v *visit, limits []api.Limit) (all []alert) {
 		if l.Audit.Margin < 0 {
 			all = append(all, alert{
 				Urgent: true, Link: limitPath(l.Upstream, l.Limit), Action: v.lang.mustText("look"),
-				Text: v.lang.mustText("alert.exceeded", "Limit", clean(l.Limit), "Upstream", clean(l.Upstream), "Most", l.Audit.Most, "Permits", l.Permits),
+				Text: v.lang.mustText("alert.exceeded", "Limit", clean(l.Limit), "Upstream", clean(l.Upstream), "Most", v.lang.number(l.Audit.Most), "Permits", v.lang.number(l.Permits)),
 			})
 		}
 	}
@@ -120,7 +120,7 @@ func upstreamAlerts(v *visit, all []api.Upstream) (alerts []alert) {
 		if !u.PausedUntil.IsZero() {
 			until = v.lang.distance(u.PausedUntil, v.now)
 		}
-		a.Text = v.lang.mustText(id, "N", u.Waiting, "Upstream", clean(u.Name), "Until", until, "Cause", v.lang.word("cause", u.Cause), "Reason", clean(u.Reason), "Most", u.MaxWaiting)
+		a.Text = v.lang.mustText(id, "N", u.Waiting, "Upstream", clean(u.Name), "Until", until, "Cause", v.lang.word("cause", u.Cause), "Reason", clean(u.Reason), "Most", v.lang.number(u.MaxWaiting))
 		alerts = append(alerts, a)
 	}
 	return alerts

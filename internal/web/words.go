@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
 )
@@ -41,7 +43,9 @@ func (s *speech) sentence(c *api.CallFacts, sent api.Instant, now time.Time) str
 	case api.Sending, api.Unknown:
 		at = sent
 	}
-	return s.mustText(id, "Call", s.subject(c), "Upstream", clean(c.Upstream), "Time", s.distance(at, now))
+	text := s.mustText(id, "Call", s.subject(c), "Upstream", clean(c.Upstream), "Time", s.distance(at, now))
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(first)) + text[size:]
 }
 
 // why says why a call waits.
