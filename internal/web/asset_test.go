@@ -60,7 +60,7 @@ func TestVendor(t *testing.T) {
 	}
 }
 
-// TestAssets holds that a browser keeps each asset, and that what is no asset is not served.
+// TestAssets holds that a browser keeps each asset, and that nothing else is served.
 func TestAssets(t *testing.T) {
 	p := newPages(t, &stub{})
 	for at := range assets {

@@ -107,7 +107,7 @@ func TestNoStalePage(t *testing.T) {
 	})
 }
 
-// TestCloseWaits: Close ends what is followed, and returns when no page is being rendered.
+// TestCloseWaits: Close ends the pages that are followed, and returns when no page is being rendered.
 func TestCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stub{Text: "R-1", State: api.Waiting, Wait: 5 * time.Second}
@@ -129,7 +129,7 @@ func TestCloseWaits(t *testing.T) {
 	})
 }
 
-// TestFollowNothing refuses to follow what is no page.
+// TestFollowNothing holds that only pages are followed.
 func TestFollowNothing(t *testing.T) {
 	p := newPages(t, &stub{})
 	for _, at := range []string{"", "/", "/v1/calls", "/ui/live", "/ui/live?at=/ui/live", "//evil.example/ui/", "/ui/static/style.css", "https://evil.example/ui/", "/ui/preferences", "/ui/none"} {

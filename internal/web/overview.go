@@ -138,7 +138,7 @@ func limitAlerts(v *visit, limits []api.Limit) (all []alert) {
 		if l.Audit.Margin < 0 {
 			all = append(all, alert{
 				Urgent: true, Link: limitPath(l.Upstream, l.Limit), Action: v.lang.mustText("look"),
-				Text: v.lang.mustText("alert.exceeded", "Limit", clean(l.Limit), "Upstream", clean(l.Upstream), "Most", l.Audit.Most, "Permits", l.Permits),
+				Text: v.lang.mustText("alert.exceeded", "Limit", clean(l.Limit), "Upstream", clean(l.Upstream), "Most", v.lang.number(l.Audit.Most), "Permits", v.lang.number(l.Permits)),
 			})
 		}
 	}

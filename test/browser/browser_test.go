@@ -138,7 +138,7 @@ func (b *tab) look(l look) {
 	}))
 }
 
-// listen keeps what the browser reports. It is called in the order of the events.
+// listen keeps the reports of the browser. It is called in the order of the events.
 func (b *tab) listen(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

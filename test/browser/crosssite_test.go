@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// state is what a page of another origin must not change.
+// state returns the parts of the state that a page of another origin could change.
 func (s *scene) state(t *testing.T) any {
 	t.Helper()
 	var all []any

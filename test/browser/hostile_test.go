@@ -35,7 +35,7 @@ func hostile() []string {
 	return all[:200]
 }
 
-// injected returns what a page has that no page should have: elements and handlers that were
+// injected returns the faults of a page: elements and handlers that were
 // made of a text, links that lead away, and characters that are not seen or turn the text.
 const injected = `(() => {
 	const odd = [];

@@ -73,7 +73,7 @@ func decide(b *tab, h hands, s *scene) {
 func find(b *tab, h hands, s *scene) {
 	h.find(b, "R-88123")
 	b.at("/ui/calls/" + s.calls["unknown"])
-	b.says(words(b, "refund R-88123 of order 20261122001 was sent to alipay", "订单 20261122001 的退款 R-88123于"))
+	b.says(words(b, "Refund R-88123 of order 20261122001 was sent to alipay", "订单 20261122001 的退款 R-88123 于"))
 	b.says(words(b, "it may have been executed. A person has to decide. It is not lost, and is not sent twice.", "可能已执行。需人工处理。没有丢失，也不会重复发送。"))
 	h.find(b, "R-0")
 	b.at("/ui/calls")
@@ -93,7 +93,7 @@ func whyAndCancel(b *tab, h hands, s *scene) {
 	h.write(b, "textarea[name=reason]", "ordered twice")
 	h.choose(b, "button.danger", "Cancel")
 	b.at("/ui/calls/" + id)
-	b.says("refund R-88140 of order 20261122077 was cancelled")
+	b.says("Refund R-88140 of order 20261122077 was cancelled")
 	if c := s.get(b.T, id); c.State != "cancelled" {
 		b.Errorf("the call is %+v", c)
 	}

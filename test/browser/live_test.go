@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestLive holds that a page which is sent anew keeps its elements, the focus, what is written
-// and what is selected, while 50 calls a second come; and that it tells of a sidecar that was
+// TestLive holds that a page which is sent anew keeps its elements, the focus, a text
+// that is being written and a selection, while 50 calls a second come; and that it tells of a sidecar that was
 // killed, and catches up with the one that is started on its port.
 func TestLive(t *testing.T) {
 	s := newScene(t)

@@ -42,7 +42,7 @@ func TestAccessibility(t *testing.T) {
 // tooWide returns the last elements that do not fit into 320 px.
 const tooWide = `document.documentElement.scrollWidth <= 320 ? [] : [...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > 321).slice(-3).map((e) => e.outerHTML.slice(0, 150))`
 
-// violations runs axe-core, and returns what it finds, with the elements.
+// violations runs axe-core, and returns its findings, with the elements.
 const violations = `axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"], resultTypes: ["violations"] })
 	.then((r) => r.violations.map((v) => v.id + ": " + v.help + ": " + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200) + " " + n.any.map((a) => a.message).join(" ")).join(" | ")))`
 
@@ -79,7 +79,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestWatch holds that a tab would see what the other tests look for.
+// TestWatch holds that a tab would see each fault of which the other tests find none.
 func TestWatch(t *testing.T) {
 	s := launch(t)
 	b := newTab(t, s.admin, desk)
@@ -146,7 +146,7 @@ func TestWithoutScripts(t *testing.T) {
 	b.clean("/ui/limits")
 }
 
-// TestSizes holds the bounds of what a browser fetches, compressed: of all assets, and of the
+// TestSizes holds the bounds of the bytes that a browser fetches, compressed: of all assets, and of the
 // first page with its assets.
 func TestSizes(t *testing.T) {
 	s := newScene(t)
@@ -188,7 +188,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// compressed returns the size of what a browser fetches, in bytes.
+// compressed returns the size of a page or an asset, in bytes.
 func compressed(t *testing.T, url string) int {
 	t.Helper()
 	resp, err := http.Get(url)

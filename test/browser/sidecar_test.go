@@ -61,7 +61,7 @@ upstreams:
     resolve:
       - {when: 'path == "/asked"', method: GET, target: '"/orders"', body: '"{}"', after: 100ms, every: 1h, outcomes: [{when: 'status == 200', is: done}]}
     limits:
-      - {name: app, per_key: 'json("key") ?? "none"', calls: 10000, window: 1s}
+      - {name: app, per_key: 'json("key") ?? "2021001"', calls: 10000, window: 1s}
       - {name: refund, when: 'path == "/refunds"', per_key: 'json("key")', calls: 1, window: 1h}
       - {name: parallel, when: 'path startsWith "/single"', concurrency: 1}
       - {name: day, calls: 5000000, window: day, time_zone: Asia/Shanghai}
@@ -176,7 +176,7 @@ func (s *sidecar) ask(t *testing.T, method, path string, in any, header ...strin
 	return resp.StatusCode, text
 }
 
-// A call is what tests read of a call.
+// A call has the members of a call that tests read.
 type call struct {
 	ID       string
 	State    string
