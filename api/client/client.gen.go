@@ -494,7 +494,7 @@ type Audit struct {
 	HoldCost float64 `json:"hold_cost"`
 	Margin   int     `json:"margin"`
 
-	// Most The most permits of one key with calls that may have arrived within one window since the limit began. Margin is the difference to permits.
+	// Most The most permits of one key with calls that may have arrived within one window since the limit began, or since a reload gave it other permits. Margin is the difference to permits; below zero the limit was exceeded.
 	Most int `json:"most"`
 
 	// Unanswered How many permits attempts without an answer have used since the limit began. If the upstream limits calls, it may count some of them later than late.

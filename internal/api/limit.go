@@ -54,7 +54,8 @@ type Limit struct {
 // An Audit says whether a limit was kept, and what that costs.
 type Audit struct {
 	// Most is the most permits of one key with calls that may have arrived within one
-	// window since the limit began. Margin is the difference to permits.
+	// window since the limit began, or since a reload gave it other permits. Margin is the
+	// difference to permits; below zero the limit was exceeded.
 	Most   int `json:"most"`
 	Margin int `json:"margin"`
 	// HoldCost is the share of a saturated quota that holding permits until the

@@ -10,7 +10,8 @@ var Guards = [...]time.Duration{10 * time.Millisecond, 30 * time.Millisecond, 10
 type Audit struct {
 	// Most is the most permits of one key whose calls may have arrived within
 	// one window, wherever between sending and response they did. It stays at or
-	// below Calls, unless a guard was set and was too short, or Calls was lowered.
+	// below Calls, unless a guard was set and was too short. It begins anew when Calls
+	// changes, unless it was above: that a limit was exceeded stays known.
 	Most int
 	// Permits is how many answered calls have used, Held for how long beyond the
 	// window in sum: waiting for the responses costs Held / (Permits · Window + Held)

@@ -78,6 +78,9 @@ func (lim *limit) set(now instant, c Limit) {
 	lim.fullUntil, lim.forgot, lim.leaving = 0, true, nil
 	old := lim.Limit
 	lim.Limit, lim.wall = c, c.Window.onWall()
+	if c.Calls != old.Calls && lim.audit.Most <= old.Calls {
+		lim.audit.Most = 0 // it was kept as it was; the audit of the new one begins
+	}
 	if c.Guard == old.Guard && c.Burst == old.Burst && (c.Burst == 0 || c.Calls == old.Calls) {
 		return // the accounts are as they were, and there may be many
 	}

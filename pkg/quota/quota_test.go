@@ -591,6 +591,18 @@ func TestSuccessor(t *testing.T) {
 	}
 }
 
+// TestNewLimitOfASuccessor: a limit that a successor adds is as it is configured before it begins.
+func TestNewLimitOfASuccessor(t *testing.T) {
+	l := New(start, Limit{Calls: 1, Window: Sliding(time.Second)})
+	s := l.Successor(at(0), []Limit{{Calls: 2, Window: Sliding(time.Second)}}, nil)
+	if n := s.Calls(0); n != 2 {
+		t.Errorf("before it begins a new limit has %d permits, want 2", n)
+	}
+	if next := s.Next(at(0), one(0)[0]); !next.Equal(at(0)) {
+		t.Errorf("before it begins a permit of a new limit is free after %v", next.Sub(start))
+	}
+}
+
 // TestGuardOfOldAccounts: a guard that a limit gets, or loses, holds for the permits that are
 // out before.
 func TestGuardOfOldAccounts(t *testing.T) {
@@ -693,6 +705,42 @@ func TestAuditCountsWhatIsOut(t *testing.T) {
 		l.Return(at(tt.at), one(0), Attempt{Sent: at(tt.at), End: at(tt.at)})
 		if most := l.Audit(0).Most; most != tt.most {
 			t.Errorf("%v: most is %d, want %d", tt.at, most, tt.most)
+		}
+	}
+}
+
+// TestAuditOfAnotherN: a limit that was kept is audited anew with another N. One that was exceeded
+// stays so.
+func TestAuditOfAnotherN(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		guard      time.Duration
+		calls      int // from then on
+		then, last int
+	}{
+		{"fewer", 0, 1, 0, 1},
+		{"more", 0, 5, 0, 1},
+		{"the same", 0, 2, 2, 2},
+		{"fewer, exceeded before", 10 * ms, 1, 3, 3},
+	} {
+		limit := Limit{Calls: 2, Window: Sliding(time.Second), Guard: c.guard}
+		l := New(start, limit)
+		for i := range 2 {
+			l.Take(at(time.Duration(i)*ms), one(0))
+		}
+		for range 2 {
+			l.Return(at(500*ms), one(0), Attempt{Sent: at(0), End: at(500 * ms)})
+		}
+		l.Take(at(1100*ms), one(0)) // with the guard too early
+		l.Return(at(1100*ms), one(0), Attempt{Sent: at(1100 * ms), End: at(1100 * ms), Fate: Uncounted})
+		limit.Calls = c.calls
+		l.Replace(at(1200*ms), []Limit{limit}, []int{0})
+		if most := l.Audit(0).Most; most != c.then {
+			t.Errorf("%s: most is %d after it, want %d", c.name, most, c.then)
+		}
+		l.Take(at(5*time.Second), one(0))
+		if most := l.Audit(0).Most; most != c.last {
+			t.Errorf("%s: most is %d at last, want %d", c.name, most, c.last)
 		}
 	}
 }

@@ -55,7 +55,7 @@ type LimitStatus struct {
 	PausedUntil time.Time
 
 	// Most is the most permits of one key whose calls may have arrived within one
-	// window since the limit began, wherever between sending and response they did;
+	// window since the limit began, or Calls changed, wherever between sending and response they did;
 	// Margin is the rest of Calls.
 	Most   int
 	Margin int
