@@ -130,8 +130,9 @@ func Parse(text []byte) (*Config, error) { return load("", text, alone, nil) }
 
 // Inspect reads a text of which nothing is trusted, as Parse does, but opens nothing that it names:
 // no key, certificate, program, user or variable; of these only the form is checked. (The
-// database of time zones is the host's.) So its faults say nothing about the host. The limits of
-// the Config can be previewed; the Config cannot serve.
+// database of time zones is the host's.) So its faults say nothing about the host. A text with more
+// than 10,000 items in a section or list, or more than 50,000 values, is a fault. The limits of the
+// Config can be previewed; the Config cannot serve.
 func Inspect(text []byte) (*Config, error) { return load("", text, closed, nil) }
 
 // A mode says which parts of the host a configuration is read with.
@@ -148,7 +149,7 @@ const (
 const separator = "\x1f"
 
 func load(name string, text []byte, reading mode, flags *pflag.FlagSet) (*Config, error) {
-	doc, at, err := parse(name, text)
+	doc, at, err := parse(name, text, reading)
 	if err != nil {
 		return nil, hideTokens(err)
 	}
