@@ -38,6 +38,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"os"
@@ -84,6 +85,9 @@ type Config struct {
 	// Warnings are about settings that are allowed but may surprise, each with its place and
 	// path, in the order of the file.
 	Warnings Errors
+
+	// SHA256 is the hash of the bytes of the file, in hex.
+	SHA256 string
 
 	settings map[string]string // by path, presets included; see Diff
 	places   *places
@@ -185,7 +189,7 @@ func load(name string, text []byte, reading mode, flags *pflag.FlagSet) (*Config
 	}
 	c.Warnings = faults.sorted(faults.warnings)
 	hideTokens(c.Warnings)
-	c.places, c.origins = at, from
+	c.places, c.origins, c.SHA256 = at, from, fmt.Sprintf("%x", sha256.Sum256(text))
 	return c, nil
 }
 
