@@ -110,11 +110,20 @@ func loadSystem(v *visit) (*view, error) {
 	if err := v.get("/v1/info", nil, &p.Info); err != nil {
 		return nil, err
 	}
+	p.Checks = checks(v)
+	return &view{title: v.lang.mustText("system"), data: p, api: "/v1/info", shell: "throttler status", place: "system"}, nil
+}
+
+// checks asks whether the process should get traffic.
+func checks(v *visit) (all []readiness) {
 	answer := v.ask(http.MethodGet, "/readyz", url.Values{"verbose": {"true"}}, nil)
+	if answer.status != http.StatusOK && answer.status != http.StatusServiceUnavailable {
+		return nil
+	}
 	for line := range strings.Lines(answer.body.String()) {
 		if name, state, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
-			p.Checks = append(p.Checks, readiness{name, state, state == "ok"})
+			all = append(all, readiness{name, state, state == "ok"})
 		}
 	}
-	return &view{title: v.lang.mustText("system"), data: p, api: "/v1/info", shell: "throttler status", place: "system"}, nil
+	return all
 }
