@@ -1419,6 +1419,9 @@ type Reload struct {
 
 	// DryRun The file was read and compared, and nothing has changed.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
+
+	// FileSha256 The hash of the bytes of the file that was read, in hex.
+	FileSha256 string `json:"file_sha256,omitempty,omitzero"`
 }
 
 // Resolution A Resolution asserts the outcome of an unknown call, as the platform knows it.
@@ -1758,6 +1761,9 @@ type GetCallResponseParams struct {
 type ReloadConfigParams struct {
 	// DryRun Check and compare the file only.
 	DryRun *bool `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
+	// File The file_sha256 of a comparison: another file than that one is refused (412, changed_since).
+	File *string `form:"file,omitempty" json:"file,omitempty"`
 }
 
 // FollowEventsParams defines parameters for FollowEvents.
@@ -2196,7 +2202,7 @@ type ClientInterface interface {
 
 	// DiffConfig Compare the configuration file with the configuration in force
 	//
-	// As a reload with dry_run, for callers that may not reload: the changes that it would make, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
+	// As a reload with dry_run, for callers that may not reload: the changes that it would make, and the hash of the file, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
 	//
 	// Corresponds with GET /v1/config/diff (the `DiffConfig` operationId).
 	DiffConfig(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2786,7 +2792,7 @@ func (c *Client) GetConfig(ctx context.Context, reqEditors ...RequestEditorFn) (
 
 // DiffConfig Compare the configuration file with the configuration in force
 //
-// As a reload with dry_run, for callers that may not reload: the changes that it would make, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
+// As a reload with dry_run, for callers that may not reload: the changes that it would make, and the hash of the file, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
 //
 // Corresponds with GET /v1/config/diff (the `DiffConfig` operationId).
 func (c *Client) DiffConfig(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4319,6 +4325,18 @@ func NewReloadConfigRequest(server string, params *ReloadConfigParams) (*http.Re
 
 		}
 
+		if params.File != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "file", *params.File, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -5640,7 +5658,7 @@ type ClientWithResponsesInterface interface {
 
 	// DiffConfigWithResponse Compare the configuration file with the configuration in force
 	//
-	// As a reload with dry_run, for callers that may not reload: the changes that it would make, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
+	// As a reload with dry_run, for callers that may not reload: the changes that it would make, and the hash of the file, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -8161,7 +8179,7 @@ func (c *ClientWithResponses) GetConfigWithResponse(ctx context.Context, reqEdit
 
 // DiffConfigWithResponse Compare the configuration file with the configuration in force
 //
-// As a reload with dry_run, for callers that may not reload: the changes that it would make, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
+// As a reload with dry_run, for callers that may not reload: the changes that it would make, and the hash of the file, or all faults of the file (422, bad_config). Values that may be secrets are not shown.
 //
 // Returns a wrapper object for the known response body format(s).
 //

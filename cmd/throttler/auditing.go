@@ -97,6 +97,9 @@ file everything stays as it is, and the exit code is 7. --dry-run only compares.
 			if dry, _ := cmd.Flags().GetBool("dry-run"); dry {
 				query.Set("dry_run", "true")
 			}
+			if file := cmd.Flags().Lookup("file"); file.Changed {
+				query.Set("file", file.Value.String())
+			}
 			body, err := callAPI(cmd, http.MethodPost, "/v1/config/reload", query, nil)
 			if err == nil {
 				_, err = printChanges(cmd, body)
@@ -105,6 +108,7 @@ file everything stays as it is, and the exit code is 7. --dry-run only compares.
 		},
 	}
 	cmd.Flags().Bool("dry-run", false, "check and compare the file only")
+	cmd.Flags().String("file", "", "refuse another file than that with this `hash`: file_sha256 of config diff -o json")
 	addrFlag(cmd)
 	outputFlag(cmd)
 	return cmd

@@ -262,7 +262,7 @@ func play(t *testing.T, configs []*config.Config) {
 		}
 		sc.ask()
 		for _, next = range append(configs[1:], configs[0]) {
-			if _, err := sc.reload(func(_ []config.Change, apply func() error) error { return apply() }); err != nil && !mayFail(err) {
+			if _, _, err := sc.reload(func(_ *config.Config, _ []config.Change, apply func() error) error { return apply() }); err != nil && !mayFail(err) {
 				t.Errorf("reload: %v", err)
 			}
 			sc.ask()

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"runtime/metrics"
 	"slices"
 	"strings"
 	"time"
@@ -26,7 +25,7 @@ import (
 // Bounds of a preview of the admin API.
 const (
 	planTime    = 30 * time.Second
-	planMemory  = 256 << 20 // bytes, of the heap's goal; half as much more ends the preview
+	planMemory  = 256 << 20 // bytes, of the heap's goal; half as much more ends the process
 	maxBundle   = 64 << 20  // bytes
 	maxPlanText = 16 << 20  // bytes of the answer
 	planFlows   = 100
@@ -222,9 +221,15 @@ type bundleResult struct {
 	BadConfig bool                `json:"bad_config,omitempty"` // the faults are of the configuration
 }
 
-// play previews a bundle.
-func (b *bundle) play(ctx context.Context) (r bundleResult) {
+// play previews a bundle. It says which member of the request is at work.
+func (b *bundle) play(ctx context.Context, at func(pointer string)) bundleResult {
+	at(configPart)
 	variants, faults, badConfig := b.variants()
+	load := "/rows"
+	if b.Request.Rows == "" {
+		load = "/settings"
+	}
+	at(load)
 	var conditions []*preview.Condition
 	for i, source := range b.Request.FailIf {
 		c, err := preview.Compile(source)
@@ -236,27 +241,13 @@ func (b *bundle) play(ctx context.Context) (r bundleResult) {
 	if len(faults) > 0 {
 		return bundleResult{Faults: faults, BadConfig: badConfig}
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	o := b.options()
-	o.Progress = func(float64) {
-		if memoryInUse() > planMemory*3/2 {
-			cancel(fmt.Errorf("the preview needs more than %d MiB; give it a shorter load, or use throttler plan", planMemory>>20))
-		}
-	}
 	c, err := preview.Compare(ctx, b.source(o.Seed), o, conditions, variants...)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("the preview takes longer than %v; give it a shorter load, or use throttler plan", planTime)
-	case err == nil:
-		c.Shorten(planFlows)
-		return bundleResult{Plan: c}
+	if err != nil {
+		return bundleResult{Faults: []api.Fault{{Pointer: load, Detail: err.Error()}}}
 	}
-	pointer := "/rows"
-	if b.Request.Rows == "" {
-		pointer = "/settings"
-	}
-	return bundleResult{Faults: []api.Fault{{Pointer: pointer, Detail: err.Error()}}}
+	c.Shorten(planFlows)
+	return bundleResult{Plan: c}
 }
 
 // options returns those of the request.
@@ -282,30 +273,28 @@ func (b *bundle) source(seed uint64) preview.Source {
 	}
 }
 
-// memoryInUse returns the bytes that the process has from the system.
-func memoryInUse() uint64 {
-	all := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
-	metrics.Read(all)
-	return all[0].Value.Uint64() - all[1].Value.Uint64()
-}
-
 // newPlayBundle is the command of the process of a preview. It reads a bundle, and writes its
-// result; it opens nothing.
+// result; it opens nothing. It ends by itself when its bounds are exceeded, or its input ends.
 func newPlayBundle() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: bundleCommand, Hidden: true, Args: exactly(),
-		Short: "Play a bundle of the admin API from standard input",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			lowerPriority()
-			ctx, cancel := context.WithTimeout(cmd.Context(), planTime)
-			defer cancel()
-			var b bundle
-			if err := json.NewDecoder(io.LimitReader(cmd.InOrStdin(), maxBundle)).Decode(&b); err != nil {
-				return err
-			}
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(b.play(ctx))
-		},
+		Short: "Play a bundle of the admin API from standard input, which stays open",
 	}
+	most := cmd.Flags().Duration("time", planTime, "the most that it takes")
+	memory := cmd.Flags().Uint64("memory", planMemory*3/2, "bytes, the most that it has")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		lowerPriority()
+		w := &planWatch{out: cmd.OutOrStdout()}
+		w.begin(*most, *memory)
+		var b bundle
+		if err := json.NewDecoder(io.LimitReader(cmd.InOrStdin(), maxBundle)).Decode(&b); err != nil {
+			return err
+		}
+		w.follow(cmd.InOrStdin())
+		w.end(b.play(cmd.Context(), func(pointer string) { w.part.Store(pointer) }))
+		return nil
+	}
+	return cmd
 }
 
 const bundleCommand = "play-bundle"

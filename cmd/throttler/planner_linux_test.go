@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
 )
@@ -37,21 +39,7 @@ func TestPlanRunsApart(t *testing.T) {
 			resp.Body.Close()
 		}
 	}()
-	child := ""
-	p.until(t, "a preview", func() bool {
-		all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.cmd.Process.Pid))
-		for _, file := range all {
-			text, _ := os.ReadFile(file)
-			if words := strings.Fields(string(text)); len(words) > 0 {
-				child = words[0]
-			}
-		}
-		if child == "" {
-			return false
-		}
-		line, _ := os.ReadFile("/proc/" + child + "/cmdline")
-		return strings.Contains(string(line), bundleCommand) && nice(child) == "19"
-	})
+	child := p.preview(t)
 	threads, err := filepath.Glob("/proc/" + child + "/task/*")
 	if err != nil || len(threads) < 2 {
 		t.Fatal(threads, err)
@@ -83,6 +71,79 @@ func TestPlanRunsApart(t *testing.T) {
 		resp.Body.Close()
 		return resp.StatusCode == http.StatusOK
 	})
+}
+
+// preview waits for the process of a preview, and returns its id.
+func (p *process) preview(t *testing.T) (child string) {
+	t.Helper()
+	p.until(t, "a preview", func() bool {
+		all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.cmd.Process.Pid))
+		for _, file := range all {
+			text, _ := os.ReadFile(file)
+			if words := strings.Fields(string(text)); len(words) > 0 {
+				child = words[0]
+			}
+		}
+		if child == "" {
+			return false
+		}
+		line, _ := os.ReadFile("/proc/" + child + "/cmdline")
+		return strings.Contains(string(line), bundleCommand) && nice(child) == "19"
+	})
+	return child
+}
+
+// asks asks for a preview in the background, and returns its answer when it has come.
+func (p *process) asks(t *testing.T, body string) (answer func() (status int, text string)) {
+	type answered struct {
+		status int
+		text   string
+	}
+	got := make(chan answered, 1)
+	go func() {
+		resp, err := http.Post(p.admin+"/v1/plan", "application/json", strings.NewReader(body))
+		if err != nil {
+			got <- answered{0, err.Error()}
+			return
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		got <- answered{resp.StatusCode, fmt.Sprint(string(text), err)}
+	}()
+	return func() (int, string) { a := <-got; return a.status, a.text }
+}
+
+// TestPlanEndsWithTheSidecar: kill -9 of the sidecar ends the preview at once.
+func TestPlanEndsWithTheSidecar(t *testing.T) {
+	p := start(t, "http://127.0.0.1:1", "limits: [{name: app, calls: 1000, window: 1s}]")
+	answer := p.asks(t, long)
+	child := p.preview(t)
+	p.kill9()
+	answer()
+	for killed := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		if stat, err := os.ReadFile("/proc/" + child + "/stat"); err != nil || strings.Contains(string(stat), ") Z ") {
+			t.Logf("the preview has ended after %v", time.Since(killed))
+			return
+		}
+		if time.Since(killed) > 5*time.Second {
+			t.Fatal("the preview goes on")
+		}
+	}
+}
+
+// TestPlanDoesNotHoldUpTheStop: a preview that runs is answered, and the sidecar stops.
+func TestPlanDoesNotHoldUpTheStop(t *testing.T) {
+	p := start(t, "http://127.0.0.1:1", "limits: [{name: app, calls: 1000, window: 1s}]")
+	answer := p.asks(t, long)
+	p.preview(t)
+	begun := time.Now()
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	if status, text := answer(); status != http.StatusServiceUnavailable || !strings.Contains(text, `"reason":"stopping"`) {
+		t.Errorf("the preview: %d %s", status, text)
+	}
+	if code, took := p.exit(t), time.Since(begun); code != 0 || took > 4*time.Second {
+		t.Errorf("the sidecar ended after %v with %d", took, code)
+	}
 }
 
 // nice returns the priority of a process or a thread, in the words of proc(5).
@@ -124,8 +185,7 @@ func TestPlanOpensNothing(t *testing.T) {
 	traced := filepath.Join(dir, "trace")
 	cmd := exec.CommandContext(t.Context(), strace, "-f", "-s", "4096", "-e", "trace=%file,%network,%process", "-o", traced, path, bundleCommand)
 	cmd.Env = []string{"CANARY_TLS=content-of-a-canary", "CANARY_RSA=content-of-a-canary"}
-	cmd.Stdin = bytes.NewReader(bundle)
-	out, err := cmd.Output()
+	out, err := playBundle(t, cmd, bundle)
 	if err != nil && strings.Contains(fmt.Sprint(err, string(out)), syscall.EPERM.Error()) {
 		t.Skip("strace may not trace here")
 	}

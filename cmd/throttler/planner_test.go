@@ -133,6 +133,7 @@ func TestPlanFaults(t *testing.T) {
 	}{
 		{`{"settings":["rate=10/s for=1s"],"config":"upstreams: {a: {url: 'http://a', signer: {kind: alipay, key: secret}, limits: [{name: app, calls: 0, window: 1}]}}"}`, 422,
 			[]string{"upstreams.a.limits[0].calls", "upstreams.a.limits[0].window", "upstreams.a.signer.key"}},
+		{`{"config":"a: {` + strings.Repeat("a,", 300_000) + `}","settings":["rate=10/s for=1s"]}`, 422, []string{"a"}},
 		{`{"config":"a: [","settings":["rate=10/s for=1s"]}`, 422, []string{"config"}},
 		{`{"changes":[{"upstream":"x","limit":"y"},{"upstream":"alipay","limit":"y"},{"upstream":"alipay","limit":"app","permits":0},{"upstream":"alipay","limit":"app","window":"1"},{"upstream":"alipay","limit":"concurrency","window":"1s"}],"settings":["rate=10/s for=1s"],"fail_if":["wait > 1"]}`, 400,
 			[]string{"/changes/0/upstream", "/changes/1", "/changes/2", "/changes/3", "/changes/4", "/fail_if/0"}},
@@ -155,6 +156,60 @@ func TestPlanFaults(t *testing.T) {
 		}
 		if !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s: faults of %q, want %q: %+v", test.body, got, test.want, problem)
+		}
+	}
+}
+
+// playBundle runs the process of a preview with a bundle.
+func playBundle(t *testing.T, cmd *exec.Cmd, bundle []byte) ([]byte, error) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	in.Write(bundle)
+	err = cmd.Wait()
+	return out.Bytes(), err
+}
+
+// TestPlanEndsByItself: the process of a preview ends at its bounds, also while it reads a
+// configuration or makes a load, and its result says so.
+func TestPlanEndsByItself(t *testing.T) {
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := "upstreams:\n"
+	for i := range 2000 {
+		slow += fmt.Sprintf("  k%d: {url: 'http://a', preset: alipay, limits: [{name: app, calls: 1, window: 1s}]}\n", i)
+	}
+	short := "upstreams: {a: {url: 'http://a', limits: [{name: app, calls: 1, window: 1s}]}}"
+	for name, test := range map[string]struct {
+		in    api.PlanRequest
+		flags []string
+		want  bundleResult
+	}{
+		"a time, in the configuration": {api.PlanRequest{Config: slow, Alone: true, Settings: []string{"rate=1/s for=1s"}}, []string{"--time", "200ms"},
+			bundleResult{Faults: []api.Fault{{Pointer: "/config", Detail: "the preview takes longer than 200ms; give it a smaller configuration, or use throttler plan"}}}},
+		"memory, in the configuration": {api.PlanRequest{Config: slow, Alone: true, Settings: []string{"rate=1/s for=1s"}}, []string{"--memory", "1048576"},
+			bundleResult{Faults: []api.Fault{{Pointer: "/config", Detail: "the preview needs more than 1 MiB; give it a smaller configuration, or use throttler plan"}}}},
+		"a time, in the load": {api.PlanRequest{Config: short, Alone: true, Settings: []string{"rate=100/s for=10000h"}}, []string{"--time", "200ms"},
+			bundleResult{Faults: []api.Fault{{Pointer: "/settings", Detail: "the preview takes longer than 200ms; give it a shorter load, or fewer variants, or use throttler plan"}}}},
+	} {
+		text, err := json.Marshal(bundle{Request: test.in})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		out, err := playBundle(t, exec.CommandContext(t.Context(), path, append([]string{bundleCommand}, test.flags...)...), text)
+		var got bundleResult
+		if err != nil || json.Unmarshal(out, &got) != nil || !reflect.DeepEqual(got, test.want) || time.Since(begun) > 10*time.Second {
+			t.Errorf("%s: %.500s, %v after %v", name, out, err, time.Since(begun))
 		}
 	}
 }

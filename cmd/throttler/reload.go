@@ -24,29 +24,32 @@ import (
 // pollInterval is the time between two reads of a watched file.
 const pollInterval = 500 * time.Millisecond
 
-// reload loads the configuration anew, and returns the changes. It calls put, if that is not nil,
-// with the changes and a function that applies them: as a whole or not at all.
-func (sc *sidecar) reload(put func(changes []config.Change, apply func() error) error) ([]config.Change, error) {
+// reload loads the configuration anew, and returns it with the changes. It calls put, if that is not
+// nil, with them and a function that applies them: as a whole or not at all.
+func (sc *sidecar) reload(put func(next *config.Config, changes []config.Change, apply func() error) error) (*config.Config, []config.Change, error) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	next, err := sc.load()
 	if put == nil {
 		if err != nil {
-			return nil, reloadError(err)
+			return nil, nil, reloadError(err)
 		}
-		return sc.cfg.Diff(next), nil
+		return next, sc.cfg.Diff(next), nil
 	}
 	warned := sc.cfg.Warnings
 	var changes []config.Change
 	if err == nil {
 		changes = sc.cfg.Diff(next)
-		err = put(changes, func() error { return sc.apply(next) })
+		err = put(next, changes, func() error { return sc.apply(next) })
+	}
+	if e := (*scheduler.Error)(nil); errors.As(err, &e) && e.Reason == scheduler.ChangedSince { // the file has no fault
+		return nil, nil, err
 	}
 	sc.metrics.Loaded(time.Now(), err)
 	if err != nil {
 		err = reloadError(err)
 		sc.log.Error("reload: " + err.Error())
-		return nil, err
+		return nil, nil, err
 	}
 	sc.log.Info("reloaded", "changes", len(changes))
 	for _, c := range changes {
@@ -58,7 +61,7 @@ func (sc *sidecar) reload(put func(changes []config.Change, apply func() error) 
 			sc.log.Warn(w.Error())
 		}
 	}
-	return changes, nil
+	return next, changes, nil
 }
 
 // apply puts a configuration into force.
@@ -228,12 +231,14 @@ func reloadError(err error) error {
 }
 
 // reloadByAPI reloads for the admin API.
-func (sc *sidecar) reloadByAPI(put func([]api.Change, func() error) error) ([]api.Change, error) {
-	var own func([]config.Change, func() error) error
+func (sc *sidecar) reloadByAPI(put func(*api.Reload, func() error) error) (*api.Reload, error) {
+	var own func(*config.Config, []config.Change, func() error) error
 	if put != nil {
-		own = func(changes []config.Change, apply func() error) error { return put(apiChanges(changes), apply) }
+		own = func(next *config.Config, changes []config.Change, apply func() error) error {
+			return put(apiReload(next, changes), apply)
+		}
 	}
-	changes, err := sc.reload(own)
+	next, changes, err := sc.reload(own)
 	var found config.Errors
 	if errors.As(err, &found) {
 		all := make([]api.Fault, len(found))
@@ -242,7 +247,14 @@ func (sc *sidecar) reloadByAPI(put func([]api.Change, func() error) error) ([]ap
 		}
 		err = server.BadConfig(err.Error(), all)
 	}
-	return apiChanges(changes), err
+	if err != nil {
+		return nil, err
+	}
+	return apiReload(next, changes), nil
+}
+
+func apiReload(next *config.Config, changes []config.Change) *api.Reload {
+	return &api.Reload{FileSHA256: next.SHA256, Changes: apiChanges(changes)}
 }
 
 func apiChanges(changes []config.Change) []api.Change {

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -247,4 +249,37 @@ func freeAddresses(t *testing.T) (a, b string) {
 		found = append(found, l.Addr().String())
 	}
 	return found[0], found[1]
+}
+
+// TestReloadOfTheFileThatWasSeen: a reload that names the file that was compared takes no other one,
+// by the API, the page and the command.
+func TestReloadOfTheFileThatWasSeen(t *testing.T) {
+	p := start(t, "http://127.0.0.1:1", "limits: [{name: app, calls: 10, window: 1s}]")
+	text, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := fmt.Sprintf("%x", sha256.Sum256(text))
+	if diff := p.body("/v1/config/diff"); !strings.Contains(diff, `"file_sha256":"`+hash+`"`) {
+		t.Errorf("the file %s: %s", hash, diff)
+	}
+	for file, want := range map[string]struct{ page, code int }{hash: {200, 0}, strings.Repeat("0", 64): {412, exitRefused}} {
+		resp, err := http.PostForm(p.admin+"/ui/config", url.Values{"file": {file}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != want.page || (want.page == 412) != strings.Contains(string(page), "the file has changed since it was compared") {
+			t.Errorf("the page with %s: %d %s", file, resp.StatusCode, page)
+		}
+		cmd := p.throttler(t, "reload", "--file", file)
+		out, _ := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != want.code {
+			t.Errorf("the command with %s: %d %s", file, got, out)
+		}
+	}
+	if metrics := p.body("/metrics"); !strings.Contains(metrics, "throttler_config_last_reload_successful 1\n") {
+		t.Errorf("a reload that was refused counts as one that failed")
+	}
 }

@@ -35,6 +35,7 @@ type sidecar struct {
 	observe   func(scheduler.Event)
 	admin     *admin
 	pages     *web.Pages
+	planner   *planner
 	running   sync.WaitGroup // servers, the reload loop, and listeners that end
 	failed    chan error     // of a listener
 	stopping  atomic.Bool
@@ -139,9 +140,10 @@ func (sc *sidecar) start() error {
 
 // runAdmin serves the admin API, and probes and scrapes.
 func (sc *sidecar) runAdmin(share share) {
+	sc.planner = newPlanner(sc.log)
 	api := server.NewAdmin(server.AdminConfig{
 		Scheduler: sc.scheduler, Metrics: sc.metrics, Events: sc.events, History: sc.history, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reloadByAPI, Settings: sc.settings,
-		Info: sc.info, Plan: newPlanner(sc.log).plan, Guard: sc.admin.guard, Refusals: &sc.refusals, MaxHeld: share.admin / 2,
+		Info: sc.info, Plan: sc.planner.plan, Guard: sc.admin.guard, Refusals: &sc.refusals, MaxHeld: share.admin / 2,
 	})
 	sc.pages = web.New(web.Config{API: api, UI: func() web.UI { return *sc.admin.ui.Load() }})
 	api.Mount("/ui/", sc.pages)
@@ -170,6 +172,7 @@ func (sc *sidecar) grace() time.Duration {
 // wait, and then the listeners.
 func (sc *sidecar) stop(grace time.Duration) error {
 	sc.stopping.Store(true)
+	sc.planner.stop() // a preview has no calls to finish
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	err := sc.scheduler.Shutdown(ctx)

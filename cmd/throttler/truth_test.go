@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -193,6 +194,7 @@ func TestReloadOfKeysThatNeedARestart(t *testing.T) {
 		if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		want = fmt.Sprintf(`{"file_sha256":"%x",%s`, sha256.Sum256([]byte(text)), want[1:])
 		if got := p.post(t, "/v1/config/reload", "", 200); strings.TrimSpace(got) != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}

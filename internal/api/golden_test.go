@@ -63,7 +63,7 @@ var golden = []struct {
 	{"audit_record", fullRecord, AuditRecord{Seq: 1, At: at(9), Actor: "loopback", Action: "reload"}},
 	{"setting", fullSetting, Setting{Path: "admin", Source: "default"}},
 	{"config", Config{Settings: []Setting{fullSetting}}, Config{Settings: []Setting{}}},
-	{"reload", Reload{DryRun: true, Changes: []Change{fullChange}}, Reload{Changes: []Change{}}},
+	{"reload", Reload{DryRun: true, FileSHA256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", Changes: []Change{fullChange}}, Reload{Changes: []Change{}}},
 	{"change", fullChange, Change{Path: "upstreams.pay.url", Kind: "changed"}},
 	{"limit", fullLimit, Limit{}},
 	{"limits", Limits{At: at(9), Limits: []Limit{fullLimit}}, Limits{Limits: []Limit{}}},

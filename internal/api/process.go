@@ -3,8 +3,10 @@ package api
 // A Reload is the result of a reload of the configuration.
 type Reload struct {
 	// DryRun: the file was read and compared, and nothing has changed.
-	DryRun  bool     `json:"dry_run,omitempty"`
-	Changes []Change `json:"changes"`
+	DryRun bool `json:"dry_run,omitempty"`
+	// FileSHA256 is the hash of the bytes of the file that was read, in hex.
+	FileSHA256 string   `json:"file_sha256,omitempty"`
+	Changes    []Change `json:"changes"`
 }
 
 // A Change is that of one key of the configuration.

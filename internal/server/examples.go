@@ -84,8 +84,8 @@ var (
 		{Path: "upstreams.pay.limits[app].calls", Value: "100", Source: "throttler.yaml:9"},
 		{Path: "seal_key", Hidden: true, Source: "$THROTTLER_SEAL_KEY"},
 	}}
-	exampleReload      = api.Reload{Changes: []api.Change{{Path: "upstreams.pay.limits[app].calls", Kind: "changed", Before: "100", After: "200"}}}
-	exampleDiff        = api.Reload{DryRun: true, Changes: append(exampleReload.Changes, api.Change{Path: "seal_key", Kind: "changed", Hidden: true, Restart: true})}
+	exampleReload      = api.Reload{FileSHA256: exampleFile, Changes: []api.Change{{Path: "upstreams.pay.limits[app].calls", Kind: "changed", Before: "100", After: "200"}}}
+	exampleDiff        = api.Reload{DryRun: true, FileSHA256: exampleFile, Changes: append(exampleReload.Changes, api.Change{Path: "seal_key", Kind: "changed", Hidden: true, Restart: true})}
 	examplePlanRequest = api.PlanRequest{Changes: []api.PlanChange{{Upstream: "pay", Limit: "refund", Permits: new(40)}}, Last: "10m", RTTMs: new(80.0), FailIf: []string{"wait.p99 > 5s"}}
 	examplePlan        = api.Plan{
 		Variants: []api.PlanReport{{
@@ -103,3 +103,6 @@ var (
 		Caller: api.CallerInfo{Name: "oncall", Role: "operator", Via: "token", Scopes: []string{"read", "submit", "operate"}},
 	}
 )
+
+// exampleFile is the hash of a configuration file.
+const exampleFile = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"

@@ -171,13 +171,16 @@ var processOperations = []Operation{
 	handles(Operation{
 		Method: "GET", Path: "/v1/config/diff", ID: "diffConfig", Scope: access.Read, Status: http.StatusOK,
 		Summary: "Compare the configuration file with the configuration in force",
-		Doc:     "As a reload with dry_run, for callers that may not reload: the changes that it would make, or all faults of the file (422, bad_config). Values that may be secrets are not shown.",
+		Doc:     "As a reload with dry_run, for callers that may not reload: the changes that it would make, and the hash of the file, or all faults of the file (422, bad_config). Values that may be secrets are not shown.",
 	}, none{}, &exampleDiff, diffConfig),
 	handles(Operation{
 		Method: "POST", Path: "/v1/config/reload", ID: "reloadConfig", Scope: access.Configure, Status: http.StatusOK,
 		Summary: "Read the configuration file again, and put it into force",
 		Doc:     "As a whole or, with a fault in it, not at all. The API never takes a configuration over the network.",
-		Params:  []Param{{Name: "dry_run", Type: "boolean", Doc: "Check and compare the file only."}},
+		Params: []Param{
+			{Name: "dry_run", Type: "boolean", Doc: "Check and compare the file only."},
+			{Name: "file", Type: "string", Doc: "The file_sha256 of a comparison: another file than that one is refused (412, changed_since)."},
+		},
 	}, none{}, &exampleReload, reloadConfig),
 	handles(Operation{
 		Method: "POST", Path: "/v1/plan", ID: "planLoad", Scope: access.Configure, Status: http.StatusOK, most: maxPlanBytes,

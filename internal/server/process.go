@@ -23,36 +23,56 @@ func getConfig(a *Admin, _ request[none]) (*api.Config, error) {
 
 // diffConfig compares the file with the configuration in force.
 func diffConfig(a *Admin, _ request[none]) (*api.Reload, error) {
-	changes, err := a.Reload(nil)
-	return reloaded(true, changes, err)
+	found, err := a.Reload(nil)
+	return reloaded(true, found, err)
 }
 
 func reloadConfig(a *Admin, r request[none]) (*api.Reload, error) {
 	if r.query.Get("dry_run") == "true" {
-		return diffConfig(a, r)
+		found, err := a.Reload(nil)
+		if err == nil {
+			err = seen(r, found)
+		}
+		return reloaded(true, found, err)
 	}
-	changes, err := Recorded(a.Reload, func(after string, do func() error) error {
+	checked := func(put func(*api.Reload, func() error) error) (*api.Reload, error) {
+		return a.Reload(func(found *api.Reload, apply func() error) error {
+			if err := seen(r, found); err != nil {
+				return err
+			}
+			return put(found, apply)
+		})
+	}
+	found, err := Recorded(checked, func(after string, do func() error) error {
 		return audited(a, r.Request, scheduler.AuditRecord{Action: "reload", After: after}, do)
 	})
-	return reloaded(false, changes, err)
+	return reloaded(false, found, err)
 }
 
-// A Reloader loads the configuration anew, and calls put, if it is not nil, with the changes;
-// apply puts them into force. Nothing else changes the configuration meanwhile.
-type Reloader func(put func(changes []api.Change, apply func() error) error) ([]api.Change, error)
+// seen refuses a file that is not the one that the caller names, if it names one.
+func seen(r request[none], found *api.Reload) error {
+	if !r.query.Has("file") || r.query.Get("file") == found.FileSHA256 {
+		return nil
+	}
+	return &scheduler.Error{Reason: scheduler.ChangedSince, Detail: "the file has changed since it was compared, and nothing was reloaded; compare it again, and then reload"}
+}
+
+// A Reloader loads the configuration anew, and calls put, if it is not nil, with what it has found;
+// apply puts it into force. Nothing else changes the configuration meanwhile.
+type Reloader func(put func(found *api.Reload, apply func() error) error) (*api.Reload, error)
 
 // Recorded reloads, and leaves a record by audit, which does what it is given: with the changes, before
 // they come into force, or of a file that has a fault.
-func Recorded(reload Reloader, audit func(after string, do func() error) error) ([]api.Change, error) {
+func Recorded(reload Reloader, audit func(after string, do func() error) error) (*api.Reload, error) {
 	begun := false
-	changes, err := reload(func(changes []api.Change, apply func() error) error {
+	found, err := reload(func(found *api.Reload, apply func() error) error {
 		begun = true
-		return audit(changesText(changes), apply)
+		return audit(changesText(found.Changes), apply)
 	})
 	if err != nil && !begun {
 		err = audit("", func() error { return err })
 	}
-	return changes, err
+	return found, err
 }
 
 // maxChanges bounds the text of the changes of a reload, in bytes.
@@ -76,7 +96,7 @@ func changesText(changes []api.Change) string {
 }
 
 // reloaded returns the answer to a reload.
-func reloaded(dry bool, changes []api.Change, err error) (*api.Reload, error) {
+func reloaded(dry bool, found *api.Reload, err error) (*api.Reload, error) {
 	if err != nil {
 		var known *scheduler.Error
 		if !errors.As(err, &known) {
@@ -84,10 +104,11 @@ func reloaded(dry bool, changes []api.Change, err error) (*api.Reload, error) {
 		}
 		return nil, err
 	}
-	if changes == nil {
-		changes = []api.Change{}
+	out := &api.Reload{DryRun: dry, FileSHA256: found.FileSHA256, Changes: found.Changes}
+	if out.Changes == nil {
+		out.Changes = []api.Change{}
 	}
-	return &api.Reload{DryRun: dry, Changes: changes}, nil
+	return out, nil
 }
 
 func getInfo(a *Admin, r request[none]) (*api.Info, error) {

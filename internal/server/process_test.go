@@ -18,11 +18,11 @@ func TestConfigDiff(t *testing.T) {
 	r := newRig(t, scheduler.Upstream{Config: upstream.Config{URL: "http://127.0.0.1:1"}}, Refusal{}, nil)
 	changes, fault := []api.Change{{Path: "upstreams.pay.url", Kind: "changed", Hidden: true}, {Path: "admin", Kind: "new", After: "127.0.0.1:1", Restart: true}}, error(nil)
 	c := newAdmin(r.s, r.metrics, NewEvents(), slog.New(slog.DiscardHandler), nil).AdminConfig
-	c.Reload = func(put func([]api.Change, func() error) error) ([]api.Change, error) {
+	c.Reload = func(put func(*api.Reload, func() error) error) (*api.Reload, error) {
 		if put != nil {
 			t.Error("the file is put into force")
 		}
-		return changes, fault
+		return &api.Reload{Changes: changes}, fault
 	}
 	r.admin = serve(t, NewAdmin(c), c.Log)
 	diff := r.admin.URL + "/v1/config/diff"
@@ -48,5 +48,39 @@ func TestConfigDiff(t *testing.T) {
 	}
 	if records := r.audit(t, ""); len(records) > 0 {
 		t.Errorf("records of reading: %+v", records)
+	}
+}
+
+// TestReloadOfTheFileThatWasSeen: a file that was edited after the comparison is not put into force,
+// and the audit says so.
+func TestReloadOfTheFileThatWasSeen(t *testing.T) {
+	r := newRig(t, scheduler.Upstream{Config: upstream.Config{URL: "http://127.0.0.1:1"}}, Refusal{}, nil)
+	c := newAdmin(r.s, r.metrics, NewEvents(), slog.New(slog.DiscardHandler), nil).AdminConfig
+	file, applied := "aa", 0
+	c.Reload = func(put func(*api.Reload, func() error) error) (*api.Reload, error) {
+		found := &api.Reload{FileSHA256: file}
+		if put == nil {
+			return found, nil
+		}
+		return found, put(found, func() error { applied++; return nil })
+	}
+	r.admin = serve(t, NewAdmin(c), c.Log)
+	seen := read[api.Reload](t, r.admin.URL+"/v1/config/diff").FileSHA256
+	file = "bb"
+	for _, path := range []string{"?file=" + seen, "?file=", "?file=" + seen + "&dry_run=true"} {
+		if resp, got := send(t, "POST", r.admin.URL+"/v1/config/reload"+path, ""); resp.StatusCode != 412 || !strings.Contains(got, `"reason":"changed_since"`) || !strings.Contains(got, "compare it again") {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, got)
+		}
+	}
+	if records := r.audit(t, ""); applied != 0 || len(records) != 4 || !strings.Contains(records[0].After, "not done") {
+		t.Errorf("applied %d times, records: %+v", applied, records)
+	}
+	for _, path := range []string{"?file=bb", "", "?file=bb&dry_run=true"} {
+		if resp, got := send(t, "POST", r.admin.URL+"/v1/config/reload"+path, ""); resp.StatusCode != 200 || !strings.Contains(got, `"file_sha256":"bb"`) {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, got)
+		}
+	}
+	if applied != 2 {
+		t.Errorf("applied %d times", applied)
 	}
 }

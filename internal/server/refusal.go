@@ -66,7 +66,7 @@ var statuses = map[scheduler.Reason]struct {
 	notAllowed:                {http.StatusMethodNotAllowed, "The method is not allowed here"},
 	bodyTimedOut:              {http.StatusRequestTimeout, "The body did not come in time"},
 	scheduler.WrongState:      {http.StatusConflict, "The call is in another state"},
-	scheduler.ChangedSince:    {http.StatusPreconditionFailed, "The call has changed since it was looked at"},
+	scheduler.ChangedSince:    {http.StatusPreconditionFailed, "The call, or the file, has changed since it was looked at"},
 	scheduler.TooLarge:        {http.StatusRequestEntityTooLarge, "The body is too large"},
 	badConfig:                 {http.StatusUnprocessableEntity, "The configuration cannot be taken"},
 	scheduler.MayExecuteTwice: {http.StatusUnprocessableEntity, "The call may be executed twice"},

@@ -112,11 +112,12 @@ func newAdmin(s *scheduler.Scheduler, metrics *Metrics, events *Events, log *slo
 		Ready:   func() error { return nil },
 		Guard:   access.NewGuard(&config.Access{Anyone: "admin"}),
 		MaxHeld: 100,
-		Reload: func(put func([]api.Change, func() error) error) ([]api.Change, error) {
+		Reload: func(put func(*api.Reload, func() error) error) (*api.Reload, error) {
+			found := &api.Reload{}
 			if put == nil {
-				return nil, nil
+				return found, nil
 			}
-			return nil, put(nil, func() error { return nil })
+			return found, put(found, func() error { return nil })
 		},
 		Settings: func() []api.Setting { return nil },
 		Info:     func() api.Info { return api.Info{Version: "1.0", Store: "memory"} }, Refusals: new(Refusals),

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 	"time"
@@ -63,12 +64,11 @@ func loadOverview(v *visit) (*view, error) {
 	if !known {
 		o.LastGoes = api.Instant{}
 	}
-	var refused api.Refusals
-	if err := v.get("/v1/refusals", url.Values{"page_size": {"1000"}}, &refused); err != nil {
+	var err error
+	if o.Refused, err = refusedLately(v); err != nil {
 		return nil, err
 	}
-	o.Refused = tallies(v.now.Add(-lately), refused.Refusals)
-	o.Alerts = slices.Concat(decideAlerts(v, &calls), limitAlerts(v, limits.Limits), upstreamAlerts(v, ups.Upstreams))
+	o.Alerts = slices.Concat(readyAlerts(v), decideAlerts(v, &calls), limitAlerts(v, limits.Limits), upstreamAlerts(v, ups.Upstreams), refusalAlerts(v, o.Refused))
 	slices.SortStableFunc(o.Alerts, func(a, b alert) int {
 		switch {
 		case a.Urgent && !b.Urgent:
@@ -88,6 +88,40 @@ const lately = 15 * time.Minute
 type tally struct {
 	Reason string
 	Count  int
+	More   bool // there may be more
+}
+
+// troubles are reasons of refusals that a person can do something about, and whether at once.
+var troubles = map[string]bool{"full": false, "paused": false, "disk_full": true, "store_failed": true}
+
+// refusedLately counts the last refusals. Of more than a page it counts those of the page, and
+// looks for the troubles among all.
+func refusedLately(v *visit) ([]tally, error) {
+	var refused api.Refusals
+	if err := v.get("/v1/refusals", url.Values{"page_size": {"1000"}}, &refused); err != nil {
+		return nil, err
+	}
+	since := v.now.Add(-lately)
+	all := tallies(since, refused.Refusals)
+	if n := len(refused.Refusals); refused.Next == "" || n == 0 || refused.Refusals[n-1].At.Before(since) {
+		return all, nil
+	}
+	for i := range all {
+		all[i].More = true
+	}
+	for _, reason := range slices.Sorted(maps.Keys(troubles)) {
+		if slices.ContainsFunc(all, func(t tally) bool { return t.Reason == reason }) {
+			continue
+		}
+		var last api.Refusals
+		if err := v.get("/v1/refusals", url.Values{"reason": {reason}, "page_size": {"1"}}, &last); err != nil {
+			return nil, err
+		}
+		for _, t := range tallies(since, last.Refusals) {
+			all = append(all, tally{t.Reason, t.Count, true})
+		}
+	}
+	return all, nil
 }
 
 // tallies counts refusals since an instant by their reasons, the most first.
@@ -105,6 +139,46 @@ func tallies(since time.Time, refusals []api.RefusedCall) (all []tally) {
 	}
 	slices.SortStableFunc(all, func(a, b tally) int { return b.Count - a.Count })
 	return all
+}
+
+// readyAlerts tells of checks of the process that are not ok.
+func readyAlerts(v *visit) (all []alert) {
+	for _, c := range checks(v) {
+		if !c.OK {
+			all = append(all, alert{
+				Urgent: true, Link: "/ui/system", Action: v.lang.mustText("look"),
+				Text: v.lang.mustText("alert.not_ready", "Check", clean(c.Name), "State", clean(c.State)),
+			})
+		}
+	}
+	return all
+}
+
+// refusalAlerts tells of refusals that are a trouble.
+func refusalAlerts(v *visit, refused []tally) (all []alert) {
+	for _, r := range refused {
+		urgent, trouble := troubles[r.Reason]
+		if !trouble {
+			continue
+		}
+		link, err := link("/ui/refusals", "reason", r.Reason)
+		if err != nil {
+			panic("BUG: " + err.Error())
+		}
+		all = append(all, alert{
+			Urgent: urgent, Link: link, Action: v.lang.mustText("look"),
+			Text: v.lang.mustText("alert.refused", "N", r.Count, "Plus", plus(r.More), "Reason", v.lang.word("refusal", r.Reason)),
+		})
+	}
+	return all
+}
+
+// plus follows a count that is a least one.
+func plus(more bool) string {
+	if more {
+		return "+"
+	}
+	return ""
 }
 
 // decideAlerts tells of calls that wait for a person.

@@ -14,6 +14,7 @@ import (
 type configPage struct {
 	Groups  []settingGroup
 	Changes []api.Change // that a reload would make
+	File    string       // hash of the file that has them
 	Faults  *problem     // of the file
 }
 
@@ -34,7 +35,7 @@ func loadConfig(v *visit) (*view, error) {
 	if err := v.get("/v1/config/diff", nil, &diff); err != nil {
 		p.Faults = asProblem(err)
 	}
-	p.Changes = diff.Changes
+	p.Changes, p.File = diff.Changes, diff.FileSHA256
 	return &view{title: v.lang.mustText("config"), data: p, api: "/v1/config", shell: "throttler config show --running", place: "config", still: true}, nil
 }
 
@@ -56,9 +57,9 @@ func groupsOf(settings []api.Setting) (groups []settingGroup) {
 	return groups
 }
 
-// reload puts the file into force.
+// reload puts the file into force that the page has shown.
 func reload(v *visit) (next string, err error) {
-	return "/ui/config", v.do(http.MethodPost, "/v1/config/reload", nil, nil, nil)
+	return "/ui/config", v.do(http.MethodPost, "/v1/config/reload", url.Values{"file": {v.PostFormValue("file")}}, nil, nil)
 }
 
 // An auditPage is one page of the audit, the newest first.
@@ -109,11 +110,20 @@ func loadSystem(v *visit) (*view, error) {
 	if err := v.get("/v1/info", nil, &p.Info); err != nil {
 		return nil, err
 	}
+	p.Checks = checks(v)
+	return &view{title: v.lang.mustText("system"), data: p, api: "/v1/info", shell: "throttler status", place: "system"}, nil
+}
+
+// checks asks whether the process should get traffic.
+func checks(v *visit) (all []readiness) {
 	answer := v.ask(http.MethodGet, "/readyz", url.Values{"verbose": {"true"}}, nil)
+	if answer.status != http.StatusOK && answer.status != http.StatusServiceUnavailable {
+		return nil
+	}
 	for line := range strings.Lines(answer.body.String()) {
 		if name, state, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
-			p.Checks = append(p.Checks, readiness{name, state, state == "ok"})
+			all = append(all, readiness{name, state, state == "ok"})
 		}
 	}
-	return &view{title: v.lang.mustText("system"), data: p, api: "/v1/info", shell: "throttler status", place: "system"}, nil
+	return all
 }

@@ -187,7 +187,7 @@ func (o *Options) guard() *access.Guard {
 	})
 }
 
-func noReload(func([]api.Change, func() error) error) ([]api.Change, error) {
+func noReload(func(*api.Reload, func() error) error) (*api.Reload, error) {
 	return nil, errors.New("the scheduler is embedded in a program, which has its configuration and no file here; change it in the program")
 }
 

@@ -174,7 +174,7 @@ func LoadCases(path string) ([]Case, error) {
 
 // ParseCases reads cases from a text that has the name of a file.
 func ParseCases(path string, text []byte) ([]Case, error) {
-	doc, at, err := parse(path, text)
+	doc, at, err := parse(path, text, alone)
 	if err != nil {
 		return nil, err
 	}

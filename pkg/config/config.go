@@ -38,6 +38,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"os"
@@ -85,6 +86,9 @@ type Config struct {
 	// path, in the order of the file.
 	Warnings Errors
 
+	// SHA256 is the hash of the bytes of the file, in hex.
+	SHA256 string
+
 	settings map[string]string // by path, presets included; see Diff
 	places   *places
 	origins  *origins
@@ -130,8 +134,9 @@ func Parse(text []byte) (*Config, error) { return load("", text, alone, nil) }
 
 // Inspect reads a text of which nothing is trusted, as Parse does, but opens nothing that it names:
 // no key, certificate, program, user or variable; of these only the form is checked. (The
-// database of time zones is the host's.) So its faults say nothing about the host. The limits of
-// the Config can be previewed; the Config cannot serve.
+// database of time zones is the host's.) So its faults say nothing about the host. A text with more
+// than 10,000 items in a section or list, or more than 50,000 values, is a fault. The limits of the
+// Config can be previewed; the Config cannot serve.
 func Inspect(text []byte) (*Config, error) { return load("", text, closed, nil) }
 
 // A mode says which parts of the host a configuration is read with.
@@ -148,7 +153,7 @@ const (
 const separator = "\x1f"
 
 func load(name string, text []byte, reading mode, flags *pflag.FlagSet) (*Config, error) {
-	doc, at, err := parse(name, text)
+	doc, at, err := parse(name, text, reading)
 	if err != nil {
 		return nil, hideTokens(err)
 	}
@@ -184,7 +189,7 @@ func load(name string, text []byte, reading mode, flags *pflag.FlagSet) (*Config
 	}
 	c.Warnings = faults.sorted(faults.warnings)
 	hideTokens(c.Warnings)
-	c.places, c.origins = at, from
+	c.places, c.origins, c.SHA256 = at, from, fmt.Sprintf("%x", sha256.Sum256(text))
 	return c, nil
 }
 

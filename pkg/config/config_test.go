@@ -93,7 +93,7 @@ func TestReferenceHasEveryKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Lines behind #: need files or secrets; they are checked but not loaded.
-	doc, at, err := parse(name, bytes.ReplaceAll(read(t, name), []byte("#: "), nil))
+	doc, at, err := parse(name, bytes.ReplaceAll(read(t, name), []byte("#: "), nil), alone)
 	if err != nil {
 		t.Fatal(err)
 	}

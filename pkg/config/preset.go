@@ -60,7 +60,7 @@ func addPreset(faults *faultList, v *viper.Viper, upstream string) ([]fileRule, 
 		faults.add("upstreams."+upstream+".preset", "%w", err)
 		text, _ = Preset(defaultPreset)
 	}
-	doc, at, err := parse(name, text)
+	doc, at, err := parse(name, text, alone)
 	if err != nil {
 		panic("BUG: preset " + name + ": " + err.Error())
 	}

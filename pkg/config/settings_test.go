@@ -12,7 +12,7 @@ func TestDefaultsAreThoseOfTheReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, _, err := parse("throttler.yaml", text)
+	doc, _, err := parse("throttler.yaml", text, alone)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // parse reads the YAML of a file, of which messages have the name. Its error is [Errors].
-func parse(name string, text []byte) (map[string]any, *places, error) {
+func parse(name string, text []byte, reading mode) (map[string]any, *places, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	var root yaml.Node
 	if err := decoder.Decode(&root); errors.Is(err, io.EOF) {
@@ -27,6 +27,11 @@ func parse(name string, text []byte) (map[string]any, *places, error) {
 	var next yaml.Node
 	if err := decoder.Decode(&next); !errors.Is(err, io.EOF) {
 		return nil, nil, Errors{{at.at(next.Line), "", errors.New("there is a --- with another document, and a file must hold one; remove it, or make it a file of its own")}}
+	}
+	if reading == closed {
+		if err := bounded(at, &root); err != nil {
+			return nil, nil, err
+		}
 	}
 	var doc any
 	if err := root.Decode(&doc); err != nil {

@@ -421,6 +421,7 @@ func (s *session) testProcess(t *testing.T) {
 	s.want(t, 200, "POST", "/v1/config/reload?dry_run=true", "")
 	s.want(t, 200, "POST", "/v1/config/reload", "")
 	s.want(t, 400, "POST", "/v1/config/reload?dry_run=maybe", "")
+	s.want(t, 412, "POST", "/v1/config/reload?file=another", "")
 	for _, path := range []string{"/v1/config", "/v1/config/diff", "/v1/info", "/healthz", "/readyz", "/readyz?verbose=true", "/metrics", "/problems/changed_since"} {
 		s.want(t, 200, "GET", path, "")
 	}

@@ -427,6 +427,8 @@ var questions = []question{
 	{"method: TRACE", "TRACE", "/v1/calls", "", 405, "GET"},
 	{"method: reload by GET", "GET", "/v1/config/reload", "", 405, "POST"},
 	{"method: diff by POST", "POST", "/v1/config/diff", "", 405, "GET"},
+	{"reload: another file", "POST", "/v1/config/reload?file=/etc/passwd", "", 412, "changed since"},
+	{"reload: two files", "POST", "/v1/config/reload?file=a&file=b", "", 400, "once"},
 	{"diff: another file", "GET", "/v1/config/diff?file=/etc/passwd", "", 400, "unknown"},
 	{"method: pause by PUT", "PUT", "/v1/pauses", "", 405, "POST"},
 	{"method: override by a field", "GET", "/v1/pauses?_method=POST", "", 400, "unknown"},
