@@ -35,7 +35,7 @@ func loadCall(v *visit) (*view, error) {
 	if call.State == api.Waiting {
 		p.Why = v.lang.why(call.WaitingFor, v.now)
 	}
-	return &view{title: capital(v.lang.subject(&call.CallFacts)), data: p, api: "/v1/calls/" + url.PathEscape(id), shell: "throttler calls get " + quoted(id), place: "calls"}, nil
+	return &view{title: capital(v.lang.subject(&call.CallFacts)), data: p, api: "/v1/calls/" + url.PathEscape(id), shell: words("throttler calls get", id), place: "calls"}, nil
 }
 
 // actionsOn returns the actions that the person may do on a call as it is.
@@ -96,7 +96,7 @@ func loadAction(v *visit) (*view, error) {
 	}
 	view.title = v.lang.mustText("action."+action) + ": " + view.title
 	view.data, view.api, view.form, view.still = a, "", true, true
-	view.shell = "throttler calls " + action + " " + quoted(p.Call.ID)
+	view.shell = acting(action, &p.Call)
 	return view, nil
 }
 

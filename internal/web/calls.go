@@ -1,7 +1,6 @@
 package web
 
 import (
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -58,9 +57,9 @@ func loadCalls(v *visit) (*view, error) {
 			list.Upstreams = append(list.Upstreams, u.Name)
 		}
 	}
-	shell := "throttler calls list"
+	shell := same("throttler calls list", query, listFlags...)
 	if len(asked) == 1 && q != "" {
-		shell = "throttler find " + quoted(q)
+		shell = words("throttler find", q)
 	}
 	return &view{title: v.lang.mustText("calls"), data: list, api: "/v1/calls?" + query.Encode(), shell: shell, place: "calls"}, nil
 }
@@ -86,31 +85,4 @@ func cloneValues(q url.Values) url.Values {
 		out[name] = slices.Clone(values)
 	}
 	return out
-}
-
-// quoted returns a text as an argument of a shell. Characters that are not seen, or turn the
-// others, have their numbers, as bash and zsh take them.
-func quoted(s string) string {
-	if strings.ContainsFunc(s, unseen) {
-		var b strings.Builder
-		for _, r := range s {
-			switch {
-			case unseen(r) && r > 0xffff:
-				fmt.Fprintf(&b, `\U%08x`, r)
-			case unseen(r):
-				fmt.Fprintf(&b, `\u%04x`, r)
-			case r == '\\', r == '\'':
-				b.WriteString(`\` + string(r))
-			default:
-				b.WriteRune(r)
-			}
-		}
-		return "$'" + b.String() + "'"
-	}
-	if strings.IndexFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@=,+", r))
-	}) < 0 && s != "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -26,5 +26,5 @@ func loadDecide(v *visit) (*view, error) {
 	if calls.Next != "" {
 		p.More = "/ui/decide?" + url.Values{"cursor": {calls.Next}}.Encode()
 	}
-	return &view{title: v.lang.mustText("to_decide"), data: p, api: "/v1/calls?" + query.Encode(), shell: "throttler calls list --needs-person", place: "decide"}, nil
+	return &view{title: v.lang.mustText("to_decide"), data: p, api: "/v1/calls?" + query.Encode(), shell: same("throttler calls list", query, listFlags...), place: "decide"}, nil
 }

@@ -38,7 +38,7 @@ func loadEvents(v *visit) (*view, error) {
 		return nil, err
 	}
 	p := &eventsPage{Query: query, Kinds: api.EventKinds, Rows: eventRows(list.Events)}
-	return &view{title: v.lang.mustText("events"), data: p, api: "/v1/events/latest?" + query.Encode(), shell: "throttler calls watch", place: "events"}, nil
+	return &view{title: v.lang.mustText("events"), data: p, api: "/v1/events/latest?" + query.Encode(), shell: watching(query), place: "events"}, nil
 }
 
 // Has reports whether the page is about a value of a parameter.
@@ -103,5 +103,5 @@ func loadRefusals(v *visit) (*view, error) {
 		older.Set("cursor", list.Next)
 		p.Older = "/ui/refusals?" + older.Encode()
 	}
-	return &view{title: v.lang.mustText("refusals"), data: p, api: "/v1/refusals?" + query.Encode(), shell: "throttler calls refused", place: "events"}, nil
+	return &view{title: v.lang.mustText("refusals"), data: p, api: "/v1/refusals?" + query.Encode(), shell: same("throttler calls refused", query, "cursor", "page_size", "reason", "upstream"), place: "events"}, nil
 }

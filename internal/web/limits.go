@@ -89,7 +89,7 @@ func loadLimit(v *visit) (*view, error) {
 		return nil, err
 	}
 	p.Charts = limitCharts(v, h, &p.Limit)
-	return &view{title: clean(name) + " / " + clean(limit), data: p, api: path, shell: "throttler limits " + quoted(name), place: "limits"}, nil
+	return &view{title: clean(name) + " / " + clean(limit), data: p, api: path, shell: "throttler limits --keys" + flag("upstream", name), place: "limits"}, nil
 }
 
 // A pausePage is the form of a pause.
@@ -107,7 +107,7 @@ func loadPause(v *visit) (*view, error) {
 	if p.Upstream == "" {
 		return nil, &redirect{"/ui/limits"}
 	}
-	return &view{title: v.lang.mustText("pause.title", "Name", p.Name()), data: p, shell: "throttler pause " + quoted(p.Upstream), place: "limits", form: true, still: true}, nil
+	return &view{title: v.lang.mustText("pause.title", "Name", p.Name()), data: p, shell: pausing(p), place: "limits", form: true, still: true}, nil
 }
 
 // Name returns the upstream, limit or key that is paused.

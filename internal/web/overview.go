@@ -241,7 +241,8 @@ func upstreamAlerts(v *visit, all []api.Upstream) (alerts []alert) {
 		if u.Waiting > 0 {
 			waits = v.lang.mustText("alert.waits", u.Waiting)
 		}
-		a.Text = v.lang.mustText(id, "Upstream", clean(u.Name), "Until", until, "Cause", v.lang.word("cause", u.Cause), "Reason", clean(u.Reason), "Most", v.lang.number(u.MaxWaiting)) + v.lang.mustText("space") + waits
+		says := v.lang.mustText(id, "Upstream", clean(u.Name), "Until", until, "Cause", v.lang.word("cause", u.Cause), "Reason", clean(u.Reason), "Most", v.lang.number(u.MaxWaiting))
+		a.Text = v.lang.mustText("sentences", "One", says, "Two", waits)
 		alerts = append(alerts, a)
 	}
 	return alerts

@@ -31,7 +31,7 @@ func walk(n *html.Node, f func(*html.Node)) {
 
 // elements are those that pages have. Another one was made of a value.
 var elements = strings.Fields(`html head desc path text meta title link script body div a header form input nav ul li main h1 h2 p section table thead tbody tr th td
-	span small b code time svg rect footer button article label textarea fieldset legend details summary select option dl dt dd caption output pre strong path line text g circle polyline ol`)
+	span small b code time svg rect footer button article label textarea fieldset legend details summary select option dl dt dd caption output pre strong path line text g circle polyline ol dialog kbd`)
 
 func attr(n *html.Node, name string) string {
 	for _, a := range n.Attr {

@@ -87,7 +87,7 @@ func loadAudit(v *visit) (*view, error) {
 		older.Set("cursor", log.Next)
 		p.Older = "/ui/audit?" + older.Encode()
 	}
-	return &view{title: v.lang.mustText("audit"), data: p, api: "/v1/audit?" + query.Encode(), shell: "throttler audit", place: "audit"}, nil
+	return &view{title: v.lang.mustText("audit"), data: p, api: "/v1/audit?" + query.Encode(), shell: same("throttler audit", query, "action", "actor", "call", "cursor", "from", "page_size"), place: "audit"}, nil
 }
 
 // Get returns the value of a parameter of the page.

@@ -63,9 +63,17 @@ func (c catalogue) places(key string) []string {
 }
 
 // TestCatalogues compares the languages: each has the same keys, in order, and each text takes
-// the same values.
+// the same values. No text is empty: the library would take that of English, with an error.
 func TestCatalogues(t *testing.T) {
 	en := readCatalogue(t, "en")
+	for _, tag := range tags {
+		c := readCatalogue(t, tag.String())
+		for key := range c {
+			if slices.Contains(c.texts(key), "") {
+				t.Errorf("%s: the text %s is empty", tag, key)
+			}
+		}
+	}
 	for _, tag := range tags[1:] {
 		other := readCatalogue(t, tag.String())
 		for key := range en {

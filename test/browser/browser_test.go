@@ -80,6 +80,7 @@ type tab struct {
 	mu       sync.Mutex
 	faults   []string // errors of the console, violations of the policy, dialogs
 	requests []string
+	chooser  cdp.BackendNodeID // the field for a file that was opened last
 }
 
 // A look is how a page is looked at.
@@ -145,6 +146,8 @@ func (b *tab) listen(event any) {
 	switch e := event.(type) {
 	case *network.EventRequestWillBeSent:
 		b.requests = append(b.requests, e.Request.URL)
+	case *page.EventFileChooserOpened:
+		b.chooser = e.BackendNodeID
 	case *page.EventJavascriptDialogOpening:
 		b.faults = append(b.faults, "a dialog: "+e.Message)
 	case *runtime.EventExceptionThrown:
@@ -284,7 +287,7 @@ func (b *tab) key(keys string) {
 }
 
 // click clicks an element with the mouse.
-func (b *tab) click(selector, text string) {
+func (b *tab) click(selector, text string, options ...chromedp.MouseOption) {
 	b.Helper()
 	b.until(pick, selector, text)
 	at := eval[[]float64](b, `(() => {
@@ -295,10 +298,10 @@ func (b *tab) click(selector, text string) {
 		return [r.x + r.width / 2, r.y + r.height / 2];
 	})()`, selector, text)
 	if at == nil {
-		b.click(selector, text)
+		b.click(selector, text, options...)
 		return
 	}
-	b.do(chromedp.MouseClickXY(at[0], at[1]))
+	b.do(chromedp.MouseClickXY(at[0], at[1], options...))
 }
 
 // Hands are a way to use a page: the mouse, or the keyboard alone.
@@ -309,7 +312,7 @@ type hands interface {
 	write(b *tab, selector, text string)
 	// find writes into the box at the top, and sends it.
 	find(b *tab, text string)
-	// goTo goes to a page of the menu: o, d, c or l.
+	// goTo goes to a page of the menu: o, d, c, l, e or p.
 	goTo(b *tab, letter, path string)
 }
 
@@ -319,7 +322,7 @@ func (mouse) choose(b *tab, selector, text string) { b.Helper(); b.click(selecto
 
 func (mouse) write(b *tab, selector, text string) {
 	b.Helper()
-	b.click(selector, "")
+	b.click(selector, "", chromedp.ClickCount(3)) // the text that is there is replaced
 	b.until(`document.activeElement?.matches($0)`, selector)
 	b.do(insert(text))
 }

@@ -115,7 +115,7 @@ func TestHostileValues(t *testing.T) {
 		check(where("call", v))
 		if plain := strings.TrimSpace(v); len(plain) > 2 && plain == v && !strings.ContainsFunc(v, func(r rune) bool { return r < ' ' || r > '~' }) && len(v) <= 120 {
 			shown++
-			if !eval[bool](b, `document.querySelector("h1").textContent.includes("refund " + $0 + " of order " + $0)`, v) {
+			if !eval[bool](b, `document.querySelector("h1").textContent.includes("Refund " + $0 + " of order " + $0)`, v) {
 				t.Errorf("%s is not shown as it is: %s", where("call", v), eval[string](b, `document.querySelector("h1").textContent`))
 			}
 		}
@@ -124,7 +124,7 @@ func TestHostileValues(t *testing.T) {
 		b.open("/ui/calls?" + url.Values{"q": {v}}.Encode())
 		check(where("search", v))
 	}
-	for _, path := range []string{"/ui/", "/ui/decide", "/ui/limits", "/ui/upstreams/alipay/limits/app"} {
+	for _, path := range []string{"/ui/", "/ui/decide", "/ui/limits", "/ui/upstreams/alipay/limits/app", "/ui/events", "/ui/refusals", "/ui/audit", "/ui/plan"} {
 		b.open(path)
 		check(path)
 	}

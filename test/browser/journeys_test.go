@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// Journeys of a person, each with the mouse and with the keyboard alone. Those of what-if, of a
-// plan that is uploaded, of a faulty configuration and of the login belong here too, with
-// their pages.
+// Journeys of a person, each with the mouse and with the keyboard alone. TestLogin has the one of
+// the login, whose sidecar knows its callers.
 var journeys = []struct {
 	name  string
 	looks []look
@@ -19,6 +18,9 @@ var journeys = []struct {
 	{"find a refund", []look{desk, phone}, find},
 	{"why it waits, and cancel", []look{desk}, whyAndCancel},
 	{"pause and resume", []look{desk}, pauseAndResume},
+	{"what if", []look{desk, phone}, whatIf},
+	{"plan a file", []look{desk}, planUpload},
+	{"mend the configuration", []look{desk}, mendConfig},
 }
 
 func TestJourneys(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/chromedp/chromedp/kb"
 )
 
 // TestLive holds that a page which is sent anew keeps its elements, the focus, a text
@@ -41,6 +43,10 @@ func TestLive(t *testing.T) {
 	if got := eval[string](b, `String(getSelection())`); got != "alipay / app" {
 		t.Errorf("the selection is %q", got)
 	}
+	// A hidden field is of the server: it is written anew.
+	b.open("/ui/limits")
+	b.run(`document.querySelector("[id^=pause-] input[type=hidden]").value = "x", 1`)
+	b.until(`document.querySelector("[id^=pause-] input[type=hidden]").value !== "x"`)
 	// A list under the keyboard: the focus stays on its link while rows come above it.
 	b.open("/ui/calls?upstream=alipay")
 	keyboard{}.reach(b, "tbody th a", "order L-")
@@ -54,6 +60,7 @@ func TestLive(t *testing.T) {
 
 	b.open("/ui/")
 	b.until(`document.getElementById("connection").dataset.state === "live"`)
+	stopped(b)
 	sent := stop()
 	s.stop(syscall.SIGKILL)
 	b.until(`document.getElementById("connection").dataset.state === "lost" && document.getElementById("connection").textContent.startsWith("Connection lost; this page is of")`)
@@ -75,6 +82,49 @@ func TestLive(t *testing.T) {
 	t.Logf("%d calls in the load; after kill -9 ready in %v, and the page had caught up %v later", sent, ready.Sub(start).Round(time.Millisecond), caught.Round(time.Millisecond))
 	if caught > 6*time.Second {
 		t.Errorf("the page needed %v to catch up", caught)
+	}
+}
+
+// stopped stops the page, and lets it follow itself anew, twice: it has one source, stays stopped,
+// and says so.
+func stopped(b *tab) {
+	b.Helper()
+	b.run(`window.sources = [], window.EventSource = class extends EventSource { constructor(url) { super(url); sources.push(this); } }, 1`)
+	b.key(".")
+	b.until(`document.getElementById("connection").textContent === "Stopped by you; press . to go on"`)
+	b.run(`document.dispatchEvent(new Event("visibilitychange")), document.dispatchEvent(new Event("visibilitychange")), 1`)
+	b.until(`sources.some((s) => s.readyState === EventSource.OPEN)`)
+	if got := eval[string](b, `[sources.length, sources.filter((s) => s.readyState !== EventSource.CLOSED).length, document.getElementById("connection").dataset.state].join()`); got != "2,1,paused" {
+		b.Errorf("sources that were made, those that are open, and the state: %s", got)
+	}
+	b.key(".")
+	b.until(`document.getElementById("connection").textContent === "Live"`)
+}
+
+// TestKeys: a person sees the keys, turns them off, and on again.
+func TestKeys(t *testing.T) {
+	s := launch(t)
+	for _, l := range []look{desk, phone} {
+		b := newTab(t, s.admin, l)
+		b.open("/ui/")
+		b.key("?")
+		b.until(`document.querySelector("dialog").open && document.activeElement.closest("dialog")`)
+		b.good()
+		k := keyboard{}
+		k.choose(b, "dialog input", "")
+		b.key(kb.Escape)
+		b.until(`!document.querySelector("dialog").open`)
+		b.open("/ui/calls")
+		b.key("?gl")
+		if eval[bool](b, `document.querySelector("dialog").open || location.pathname !== "/ui/calls"`) {
+			t.Error("keys that are off are taken")
+		}
+		k.choose(b, "button.shortcuts", "")
+		k.choose(b, "dialog input", "")
+		k.choose(b, "dialog button", "")
+		b.until(`!document.querySelector("dialog").open`)
+		k.goTo(b, "l", "/ui/limits")
+		b.clean("/ui/limits")
 	}
 }
 

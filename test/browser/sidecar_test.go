@@ -78,6 +78,7 @@ upstreams:
 type sidecar struct {
 	admin string // URL
 	file  string // configuration
+	token string // of requests; empty for none
 	cmd   *exec.Cmd
 	ended chan struct{}
 }
@@ -160,6 +161,9 @@ func (s *sidecar) ask(t *testing.T, method, path string, in any, header ...strin
 	}
 	if in != nil {
 		r.Header.Set("Content-Type", "application/json")
+	}
+	if s.token != "" {
+		r.Header.Set("Authorization", "Bearer "+s.token)
 	}
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
@@ -273,6 +277,10 @@ func newScene(t *testing.T, pairs ...string) *scene {
 	if status, answer := s.ask(t, "POST", "/v1/calls/"+s.calls["cancelled"]+"/cancel", map[string]string{"reason": "ordered twice"}); status != http.StatusOK {
 		t.Fatalf("cancel: %d %s", status, answer)
 	}
+	past := map[string]string{"upstream": "alipay", "method": "POST", "target": "/pay", "deadline": "2026-01-01T00:00:00Z"}
+	if status, answer := s.ask(t, "POST", "/v1/calls", past); status < 400 {
+		t.Fatalf("a call past its deadline: %d %s", status, answer)
+	}
 	put("expired", "/single/2", body{"order": "20261122080", "key": "2021002"}, "deadline", time.Now().Add(1500*time.Millisecond).UTC().Format(time.RFC3339Nano))
 	s.reaches(t, s.calls["expired"], "expired")
 	if status, answer := s.ask(t, "POST", "/v1/pauses", map[string]string{"upstream": "wechat", "for": "2h", "reason": "maintenance of the platform until noon"}); status >= 300 {
@@ -292,7 +300,9 @@ func newScene(t *testing.T, pairs ...string) *scene {
 // pages returns the paths of all pages of the scene.
 func (s *scene) pages() []string {
 	all := []string{"/ui/", "/ui/decide", "/ui/calls", "/ui/calls?state=waiting&state=unknown&upstream=alipay", "/ui/calls?q=R-0",
-		"/ui/limits", "/ui/upstreams/alipay/limits/app", "/ui/upstreams/alipay/limits/day", "/ui/pause?upstream=alipay&limit=app&key=2021001", "/ui/none"}
+		"/ui/limits", "/ui/upstreams/alipay/limits/app", "/ui/upstreams/alipay/limits/day", "/ui/pause?upstream=alipay&limit=app&key=2021001",
+		"/ui/events", "/ui/events?kind=refused&upstream=alipay", "/ui/refusals", "/ui/refusals?reason=full", "/ui/config", "/ui/plan", "/ui/plan?upstream=alipay&limit=app",
+		"/ui/audit", "/ui/audit?action=none", "/ui/system", "/ui/login", "/ui/none"}
 	for _, state := range []string{"waiting", "later", "sending", "done", "failed", "unknown", "safe", "asked", "expired", "exhausted", "cancelled"} {
 		all = append(all, "/ui/calls/"+s.calls[state])
 	}

@@ -31,8 +31,11 @@
     ? window.trustedTypes.createPolicy("throttler", { createHTML: (html) => html })
     : { createHTML: (html) => html };
   let source = null;
+  let again = 0; // the timer of the next source
   let latest = null; // the page that was sent while the person has stopped it
   let stopped = false;
+  let open = false;
+  let lost = ""; // when the connection was lost
 
   function show(html) {
     const next = parser.parseFromString(trusted.createHTML("<body>" + html), "text/html").body; // with the space that it begins with, as the page has it
@@ -43,38 +46,48 @@
     }
     Idiomorph.morph(page, next.childNodes, { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks: { beforeNodeMorphed: keep } });
   }
-  // What a person has written or chosen stays as it is.
+  // What a person has written or chosen stays as it is. A hidden field is of the server.
   function keep(node) {
-    return !(node instanceof HTMLInputElement || node instanceof HTMLTextAreaElement || node instanceof HTMLSelectElement);
+    return node.type === "hidden" || !(node instanceof HTMLInputElement || node instanceof HTMLTextAreaElement || node instanceof HTMLSelectElement);
   }
-  function tell(state, text) {
+  function tell() {
+    const state = lost ? "lost" : stopped ? "paused" : open ? "live" : "";
     connection.dataset.state = state;
-    connection.textContent = text;
+    connection.textContent = state && connection.dataset[state] + (lost && " " + lost);
   }
+  // There is one source at most, or a timer for it.
   function follow() {
+    clearTimeout(again);
+    source?.close();
+    source = null;
     if (!body.dataset.live || document.visibilityState === "hidden") return;
-    source = new EventSource(body.dataset.live);
-    source.addEventListener("open", () => tell("live", connection.dataset.live));
-    source.addEventListener("page", (event) => {
+    const mine = source = new EventSource(body.dataset.live);
+    mine.addEventListener("open", () => {
+      open = true;
+      lost = "";
+      tell();
+    });
+    mine.addEventListener("page", (event) => {
       latest = event.data;
       if (!stopped) show(latest);
     });
-    source.addEventListener("error", () => {
-      if (connection.dataset.state !== "lost") tell("lost", `${connection.dataset.lost} ${new Date().toLocaleTimeString()}`);
-      if (source.readyState === EventSource.CLOSED) { // refused, or the server is not there
-        source.close();
-        setTimeout(follow, 2000);
-      }
+    mine.addEventListener("error", () => {
+      open = false;
+      lost ||= new Date().toLocaleTimeString();
+      tell();
+      if (mine.readyState === EventSource.CLOSED) again = setTimeout(follow, 2000); // refused, or the server is not there
     });
   }
-  document.addEventListener("visibilitychange", () => {
-    if (source) source.close();
-    source = null;
-    follow();
-  });
+  document.addEventListener("visibilitychange", follow);
   follow();
 
-  // Keys: / find, g and a letter a page, j and k rows, space stops and goes on, ? says so.
+  // Keys: / finds, g and a letter is a page, j and k are rows, . stops and goes on, ? shows them.
+  // A person who speaks to the browser, or hits keys by mistake, turns them off in that dialog.
+  const keys = document.getElementById("shortcuts");
+  const used = keys.querySelector("input");
+  document.documentElement.classList.add("scripts");
+  used.checked = localStorage.getItem("keys") !== "off";
+  used.addEventListener("change", () => localStorage.setItem("keys", used.checked ? "on" : "off"));
   const places = { o: "", d: "decide", c: "calls", l: "limits", e: "events", p: "plan" };
   const base = document.querySelector("a.name").pathname;
   let before = "";
@@ -85,7 +98,7 @@
     rows[Math.min(Math.max(at + by, 0), rows.length - 1)].focus();
   }
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || localStorage.getItem("keys") === "off") return;
+    if (event.ctrlKey || event.metaKey || event.altKey || keys.open || !used.checked) return;
     if (event.target.closest("input, textarea, select")) {
       if (event.key === "Escape") event.target.blur();
       return;
@@ -101,11 +114,10 @@
       step(-1);
     } else if (key === "." && body.dataset.live) {
       stopped = !stopped;
-      if (stopped) tell("paused", connection.dataset.paused);
-      else {
-        tell("live", connection.dataset.live);
-        if (latest) show(latest);
-      }
+      tell();
+      if (!stopped && latest) show(latest);
+    } else if (key === "?") {
+      keys.showModal();
     } else {
       before = key;
       return;
@@ -114,8 +126,9 @@
     event.preventDefault();
   });
 
-  // A click on an id copies it.
+  // A click on an id copies it, and one on the button at the foot shows the keys.
   document.addEventListener("click", (event) => {
+    if (event.target.closest("button.shortcuts")) keys.showModal();
     const text = event.target.closest("code.copy");
     if (text && getSelection().isCollapsed) navigator.clipboard?.writeText(text.textContent);
   });
