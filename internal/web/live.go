@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -186,7 +187,8 @@ func (p *Pages) join(w http.ResponseWriter, v *visit, page page) {
 	}
 	c := info.Caller
 	key := strings.Join([]string{v.lang.tag, v.theme(), c.Via, c.Role, c.Name, credentials(v.Request), v.RequestURI}, "\x00")
-	f, since, ok := p.live.join(key, v, func(v *visit) []byte { return p.fragment(v.again(), page) })
+	told := false
+	f, since, ok := p.live.join(key, v, func(v *visit) []byte { return p.guarded(v.again(), page, &told) })
 	if !ok {
 		p.fail(w, v, &problem{Status: http.StatusServiceUnavailable, Title: "Busy", Detail: "Too many pages are followed; this one stays as it was loaded."})
 		return
@@ -260,6 +262,27 @@ func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed, since in
 			}
 		}
 	}
+}
+
+// guarded is fragment in the goroutine of the hub, where a panic would end the process and its calls. It
+// is a page about an error, and in the log once for each feed.
+func (p *Pages) guarded(v *visit, page page, told *bool) (fragment []byte) {
+	defer func() {
+		fault := recover()
+		if fault == nil {
+			return
+		}
+		if !*told {
+			*told = true
+			p.log.Error("web: a page that is followed has panicked", "page", page.path, "panic", fault, "stack", string(debug.Stack()))
+		}
+		view := viewOf(&problem{Status: http.StatusInternalServerError, Title: v.lang.mustText("page.fault"), Detail: v.lang.mustText("page.fault_says")})
+		view.alone = true
+		if out, err := p.render(v, "problem", view, "body"); err == nil {
+			fragment = out.Bytes()
+		}
+	}()
+	return p.fragment(v, page)
 }
 
 // fragment renders the part of a page that changes. An error is a page too.

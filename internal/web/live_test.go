@@ -1,9 +1,13 @@
 package web
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -164,6 +168,73 @@ func TestMostFollowers(t *testing.T) {
 		}
 		for _, f := range all {
 			<-f.gone
+		}
+	})
+}
+
+// TestPanicOfAFeed: a panic of a page or of the API while a page is rendered is a page about it, once
+// in the log; the other pages go on, and so does the process.
+func TestPanicOfAFeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{Text: "R-1", State: api.Waiting}
+		var panics atomic.Bool
+		var log bytes.Buffer
+		h := s.handler()
+		p := New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if panics.Load() && strings.HasSuffix(r.URL.Path, "/8") {
+				panic("fault of call 8")
+			}
+			h.ServeHTTP(w, r)
+		}), Log: slog.New(slog.NewTextHandler(&log, nil))})
+		faulty, other := follow(p, "/ui/calls/8"), follow(p, "/ui/calls/7")
+		time.Sleep(2500 * time.Millisecond)
+		panics.Store(true)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		rendered := s.asked.Load()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if n := s.asked.Load() - rendered; n < 4 {
+			t.Errorf("beside a page that panics, the other one was rendered %d times in 5 s", n)
+		}
+		panics.Store(false)
+		time.Sleep(2 * time.Second)
+		p.Close()
+		<-faulty.gone
+		<-other.gone
+		pages := strings.Split(faulty.got.Body.String(), "event: page")
+		if len(pages) < 3 || !strings.Contains(faulty.got.Body.String(), "This page has a fault") || !strings.Contains(pages[len(pages)-1], "R-1") {
+			t.Errorf("%d pages, with the fault: %v; the last one: %.300s", len(pages), strings.Contains(faulty.got.Body.String(), "This page has a fault"), pages[len(pages)-1])
+		}
+		if strings.Contains(other.got.Body.String(), "fault") {
+			t.Error("the other page shows the fault")
+		}
+		if n := strings.Count(log.String(), "fault of call 8"); n != 1 || !strings.Contains(log.String(), "/ui/calls/{id}") || !strings.Contains(log.String(), "stack=") {
+			t.Errorf("%d lines in the log: %.500s", n, log.String())
+		}
+	})
+}
+
+// TestPanicOfAllTheAPI: the page about a panic asks the API nothing.
+func TestPanicOfAllTheAPI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{Text: "R-1", State: api.Waiting}
+		var panics atomic.Bool
+		h := s.handler()
+		p := New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if panics.Load() {
+				panic("fault")
+			}
+			h.ServeHTTP(w, r)
+		}), Log: slog.New(slog.DiscardHandler)})
+		f := follow(p, "/ui/calls/7")
+		time.Sleep(1500 * time.Millisecond)
+		panics.Store(true)
+		time.Sleep(3 * time.Second)
+		p.Close()
+		<-f.gone
+		if !strings.Contains(f.got.Body.String(), "This page has a fault") {
+			t.Errorf("the browser got %.300q", f.got.Body.String())
 		}
 	})
 }

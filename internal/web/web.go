@@ -31,8 +31,10 @@
 package web
 
 import (
+	"cmp"
 	"embed"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -52,6 +54,8 @@ type Config struct {
 	UI func() UI
 	// NoLogin is set if the API takes no tokens: another program knows the callers.
 	NoLogin bool
+	// Log gets faults of the pages; nil means slog.Default().
+	Log *slog.Logger
 }
 
 // A UI is the look of the pages.
@@ -69,11 +73,12 @@ type Pages struct {
 	mux      *http.ServeMux
 	speeches map[string]*speech
 	live     *hub
+	log      *slog.Logger
 }
 
 // New returns the pages. Close ends those that are followed.
 func New(c Config) *Pages {
-	p := &Pages{api: c.API, prefix: strings.TrimSuffix(c.Prefix, "/"), ui: c.UI, noLogin: c.NoLogin, mux: http.NewServeMux(), live: newHub()}
+	p := &Pages{api: c.API, prefix: strings.TrimSuffix(c.Prefix, "/"), ui: c.UI, noLogin: c.NoLogin, mux: http.NewServeMux(), live: newHub(), log: cmp.Or(c.Log, slog.Default())}
 	if p.ui == nil {
 		p.ui = func() UI { return UI{} }
 	}
@@ -152,6 +157,7 @@ type view struct {
 	shell string // command of the CLI that does the same
 	place string // entry of the menu that the page belongs to
 	form  bool   // of an action, and nothing else
+	alone bool   // without the parts of the frame that ask the API
 	still bool   // it is not followed: a form is about the state that the person has seen, and must not change meanwhile
 }
 
