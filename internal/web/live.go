@@ -19,6 +19,7 @@ import (
 const (
 	renderInterval = time.Second
 	maxFollowers   = 256
+	maxOfCaller    = maxFollowers / 4 // so that one leaves room for others
 	sendTimeout    = 10 * time.Second
 	keepAlive      = 15 * time.Second
 )
@@ -34,13 +35,14 @@ type hub struct {
 	mu        sync.Mutex
 	feeds     map[string]*feed // by page, language and caller
 	count     int              // followers of all feeds
+	of        map[string]int   // those of each caller
 	round     int              // the latest that has begun
 	rendering bool             // run has not ended
 }
 
 func newHub() *hub {
 	ctx, stop := context.WithCancel(context.Background())
-	return &hub{feeds: make(map[string]*feed), ctx: ctx, stop: stop}
+	return &hub{feeds: make(map[string]*feed), of: make(map[string]int), ctx: ctx, stop: stop}
 }
 
 func (h *hub) close() {
@@ -53,6 +55,7 @@ func (h *hub) close() {
 // A feed is one page in one language for one caller. It is rendered while it has followers.
 type feed struct {
 	key       string
+	caller    string
 	render    func(*visit) []byte
 	followers map[*visit]struct{} // guarded by the hub
 
@@ -64,19 +67,20 @@ type feed struct {
 
 // join adds a follower to the feed of a key; render is called once a second with one of the
 // feed's followers. The follower has a page of its own already, so it takes those of rounds after
-// since only. False: there are too many, or the process ends.
-func (h *hub) join(key string, v *visit, render func(*visit) []byte) (f *feed, since int, ok bool) {
+// since only. False: there are too many, of all callers or of this one, or the process ends.
+func (h *hub) join(caller, key string, v *visit, render func(*visit) []byte) (f *feed, since int, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.count >= maxFollowers || h.ctx.Err() != nil {
+	if h.count >= maxFollowers || h.of[caller] >= maxOfCaller || h.ctx.Err() != nil {
 		return nil, 0, false
 	}
 	if f = h.feeds[key]; f == nil {
-		f = &feed{key: key, render: render, followers: make(map[*visit]struct{}), rendered: make(chan struct{})}
+		f = &feed{key: key, caller: caller, render: render, followers: make(map[*visit]struct{}), rendered: make(chan struct{})}
 		h.feeds[key] = f
 	}
 	f.followers[v] = struct{}{}
 	h.count++
+	h.of[caller]++
 	if !h.rendering {
 		h.rendering = true
 		h.running.Go(h.run)
@@ -89,6 +93,9 @@ func (h *hub) leave(f *feed, v *visit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.count--
+	if h.of[f.caller]--; h.of[f.caller] == 0 {
+		delete(h.of, f.caller)
+	}
 	if delete(f.followers, v); len(f.followers) == 0 {
 		delete(h.feeds, f.key)
 	}
@@ -185,12 +192,12 @@ func (p *Pages) join(w http.ResponseWriter, v *visit, page page) {
 		p.fail(w, v, err)
 		return
 	}
-	c := info.Caller
-	key := strings.Join([]string{v.lang.tag, v.theme(), c.Via, c.Role, c.Name, credentials(v.Request), v.RequestURI}, "\x00")
+	caller := strings.Join([]string{info.Caller.Via, info.Caller.Role, info.Caller.Name}, "\x00")
+	key := strings.Join([]string{v.lang.tag, v.theme(), caller, credentials(v.Request), v.RequestURI}, "\x00")
 	told := false
-	f, since, ok := p.live.join(key, v, func(v *visit) []byte { return p.guarded(v.again(), page, &told) })
+	f, since, ok := p.live.join(caller, key, v, func(v *visit) []byte { return p.guarded(v.again(), page, &told) })
 	if !ok {
-		p.fail(w, v, &problem{Status: http.StatusServiceUnavailable, Title: "Busy", Detail: "Too many pages are followed; this one stays as it was loaded."})
+		p.fail(w, v, &problem{Status: http.StatusServiceUnavailable, RetryAfter: int(keepAlive / time.Second), Title: "Busy", Detail: "Too many pages are followed; this one stays as it was loaded."})
 		return
 	}
 	defer p.live.leave(f, v)

@@ -36,7 +36,7 @@ func follow(p *Pages, at string, header ...string) *follower {
 	return f
 }
 
-// TestFollowersShareAPage: 64 browsers that show one page cost one rendering a second, each gets
+// TestFollowersShareAPage: 60 browsers that show one page cost one rendering a second, each gets
 // every change, and the page is not rendered any more when the last one has left.
 func TestFollowersShareAPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -44,14 +44,14 @@ func TestFollowersShareAPage(t *testing.T) {
 		p := New(Config{API: s.handler()})
 		defer p.Close()
 		var all []*follower
-		for range 64 {
+		for range 60 {
 			all = append(all, follow(p, "/ui/calls/7"))
 		}
 		time.Sleep(9*time.Second + time.Millisecond)
 		synctest.Wait()
 		rendered := s.asked.Load()
 		if rendered < 9 || rendered > 11 {
-			t.Errorf("64 followers of one page: rendered %d times in 9 s, want once a second", rendered)
+			t.Errorf("60 followers of one page: rendered %d times in 9 s, want once a second", rendered)
 		}
 		// Another language and another page are pages of their own.
 		other := []*follower{follow(p, "/ui/calls/7", "Accept-Language", "zh"), follow(p, "/ui/calls/8")}
@@ -75,7 +75,7 @@ func TestFollowersShareAPage(t *testing.T) {
 		if n := s.asked.Load(); n != last || len(p.live.feeds) != 0 || p.live.count != 0 {
 			t.Errorf("without followers it was rendered %d times; %d feeds and %d followers are left", n-last, len(p.live.feeds), p.live.count)
 		}
-		t.Logf("64 followers: %d renderings in 9 s", rendered)
+		t.Logf("60 followers: %d renderings in 9 s", rendered)
 	})
 }
 
@@ -143,23 +143,32 @@ func TestFollowNothing(t *testing.T) {
 	}
 }
 
-// TestMostFollowers holds the bound of followers.
+// TestMostFollowers holds the bounds of followers: of all callers, and of one.
 func TestMostFollowers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Config{API: (&stub{Text: "R-1", State: api.Waiting}).handler()})
+		s := &stub{Text: "R-1", State: api.Waiting}
+		p := New(Config{API: s.handler()})
+		refused := func(of string) {
+			t.Helper()
+			f := follow(p, "/ui/calls/7")
+			<-f.gone
+			if f.got.Code != 503 || f.got.Header().Get("Retry-After") == "" {
+				t.Errorf("a follower too many of %s gets %d, Retry-After %q", of, f.got.Code, f.got.Header().Get("Retry-After"))
+			}
+		}
 		var all []*follower
-		for range maxFollowers {
-			all = append(all, follow(p, "/ui/calls/7"))
+		for _, s.Name = range []string{"a", "b", "c", "d"} {
+			for range maxFollowers / 4 {
+				all = append(all, follow(p, "/ui/calls/7"))
+			}
+			synctest.Wait()
+			refused("one caller")
 		}
-		synctest.Wait()
-		f := follow(p, "/ui/calls/7")
-		<-f.gone
-		if f.got.Code != 503 {
-			t.Errorf("follower %d gets %d", maxFollowers+1, f.got.Code)
-		}
+		s.Name = "e"
+		refused("all callers")
 		all[0].leave()
 		<-all[0].gone
-		f = follow(p, "/ui/calls/7")
+		f := follow(p, "/ui/calls/7")
 		synctest.Wait()
 		p.Close()
 		<-f.gone
@@ -168,6 +177,9 @@ func TestMostFollowers(t *testing.T) {
 		}
 		for _, f := range all {
 			<-f.gone
+		}
+		if len(p.live.of) != 0 || p.live.count != 0 {
+			t.Errorf("after all have left, %d callers and %d followers are counted", len(p.live.of), p.live.count)
 		}
 	})
 }

@@ -36,6 +36,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -247,6 +248,9 @@ func (p *Pages) refuse(w http.ResponseWriter, v *visit, path string, err error) 
 // fail answers with a page about an error.
 func (p *Pages) fail(w http.ResponseWriter, v *visit, err error) {
 	e := asProblem(err)
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(e.RetryAfter))
+	}
 	p.write(w, v, e.Status, "problem", viewOf(e))
 }
 
