@@ -56,11 +56,12 @@ func (h *hub) close() {
 type feed struct {
 	key       string
 	caller    string
-	render    func(*visit) []byte
+	render    func(*visit) (fragment []byte, last bool)
 	followers map[*visit]struct{} // guarded by the hub
 
 	mu       sync.Mutex
 	fragment []byte        // the page, as it was rendered last
+	last     bool          // the session has ended: none will follow
 	round    int           // in which it was
 	rendered chan struct{} // closed when it is rendered again
 }
@@ -68,7 +69,7 @@ type feed struct {
 // join adds a follower to the feed of a key; render is called once a second with one of the
 // feed's followers. The follower has a page of its own already, so it takes those of rounds after
 // since only. False: there are too many, of all callers or of this one, or the process ends.
-func (h *hub) join(caller, key string, v *visit, render func(*visit) []byte) (f *feed, since int, ok bool) {
+func (h *hub) join(caller, key string, v *visit, render func(*visit) (fragment []byte, last bool)) (f *feed, since int, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.count >= maxFollowers || h.of[caller] >= maxOfCaller || h.ctx.Err() != nil {
@@ -111,8 +112,8 @@ func (h *hub) run() {
 		}
 		for _, f := range feeds {
 			if v := h.follower(f); v != nil && h.ctx.Err() == nil {
-				if fragment := f.render(v); v.Context().Err() == nil { // else it has left meanwhile
-					f.put(fragment, round)
+				if fragment, last := f.render(v); v.Context().Err() == nil { // else it has left meanwhile
+					f.put(fragment, last, round)
 				}
 			}
 		}
@@ -146,23 +147,23 @@ func (h *hub) follower(f *feed) *visit {
 }
 
 // put keeps a fragment, and wakes the followers.
-func (f *feed) put(fragment []byte, round int) {
+func (f *feed) put(fragment []byte, last bool, round int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.fragment, f.round = fragment, round
+	f.fragment, f.last, f.round = fragment, last, round
 	close(f.rendered)
 	f.rendered = make(chan struct{})
 }
 
 // latest returns the fragment, if it is of a round after since, and a channel that is closed when
-// it is rendered again.
-func (f *feed) latest(since int) (fragment []byte, again <-chan struct{}) {
+// it is rendered again; last if it will not be.
+func (f *feed) latest(since int) (fragment []byte, last bool, again <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.round <= since {
-		return nil, f.rendered
+		return nil, false, f.rendered
 	}
-	return f.fragment, f.rendered
+	return f.fragment, f.last, f.rendered
 }
 
 // follow streams the page at a path, each time that it has changed:
@@ -195,7 +196,7 @@ func (p *Pages) join(w http.ResponseWriter, v *visit, page page) {
 	caller := strings.Join([]string{info.Caller.Via, info.Caller.Role, info.Caller.Name}, "\x00")
 	key := strings.Join([]string{v.lang.tag, v.theme(), caller, credentials(v.Request), v.RequestURI}, "\x00")
 	told := false
-	f, since, ok := p.live.join(caller, key, v, func(v *visit) []byte { return p.guarded(v.again(), page, &told) })
+	f, since, ok := p.live.join(caller, key, v, func(v *visit) ([]byte, bool) { return p.guarded(v.again(), page, &told) })
 	if !ok {
 		p.fail(w, v, &problem{Status: http.StatusServiceUnavailable, RetryAfter: int(keepAlive / time.Second), Title: "Busy", Detail: "Too many pages are followed; this one stays as it was loaded."})
 		return
@@ -218,13 +219,14 @@ func (p *Pages) dismiss(w http.ResponseWriter, v *visit, page page) {
 	}
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sendTimeout))
 	m := &sse.Message{Type: sse.Type("page")}
-	m.AppendData(string(p.fragment(v, page)))
+	fragment, _ := p.fragment(v, page)
+	m.AppendData(string(fragment))
 	if session.Send(m) == nil {
 		session.Flush()
 	}
 }
 
-// stream sends the fragments of a feed until the browser leaves, or the process ends.
+// stream sends the fragments of a feed until the browser leaves, or its session or the process ends.
 func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed, since int) {
 	session, err := sse.Upgrade(w, r)
 	if err != nil {
@@ -243,7 +245,7 @@ func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed, since in
 	}
 	var sent []byte
 	for {
-		fragment, again := f.latest(since)
+		fragment, last, again := f.latest(since)
 		if !bytes.Equal(fragment, sent) {
 			m := &sse.Message{Type: sse.Type("page")}
 			m.AppendData(string(fragment))
@@ -251,6 +253,9 @@ func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed, since in
 				return
 			}
 			sent = fragment
+		}
+		if last {
+			return
 		}
 		for waits := true; waits; {
 			select {
@@ -273,7 +278,7 @@ func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed, since in
 
 // guarded is fragment in the goroutine of the hub, where a panic would end the process and its calls. It
 // is a page about an error, and in the log once for each feed.
-func (p *Pages) guarded(v *visit, page page, told *bool) (fragment []byte) {
+func (p *Pages) guarded(v *visit, page page, told *bool) (fragment []byte, last bool) {
 	defer func() {
 		fault := recover()
 		if fault == nil {
@@ -292,17 +297,18 @@ func (p *Pages) guarded(v *visit, page page, told *bool) (fragment []byte) {
 	return p.fragment(v, page)
 }
 
-// fragment renders the part of a page that changes. An error is a page too.
-func (p *Pages) fragment(v *visit, page page) []byte {
+// fragment renders the part of a page that changes. An error is a page too; it is the last one if the
+// API does not know the person any more.
+func (p *Pages) fragment(v *visit, page page) (fragment []byte, last bool) {
 	template := page.template
 	view, err := page.load(v)
 	if err != nil {
 		e := asProblem(err)
-		template, view = "problem", viewOf(e)
+		template, view, last = "problem", viewOf(e), e.Status == http.StatusUnauthorized
 	}
 	out, err := p.render(v, template, view, "body")
 	if err != nil {
-		return nil
+		return nil, last
 	}
-	return out.Bytes()
+	return out.Bytes(), last
 }

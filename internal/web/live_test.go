@@ -227,6 +227,44 @@ func TestPanicOfAFeed(t *testing.T) {
 	})
 }
 
+// TestStreamEndsWithItsSession: the page about the end of a session is the last one of the stream, so that
+// it does not keep a place.
+func TestStreamEndsWithItsSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{Text: "R-1", State: api.Waiting}
+		var ended atomic.Bool
+		h := s.handler()
+		p := New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if ended.Load() {
+				w.WriteHeader(401)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})})
+		defer p.Close()
+		all := []*follower{follow(p, "/ui/calls/7"), follow(p, "/ui/calls/7")}
+		time.Sleep(2500 * time.Millisecond)
+		ended.Store(true)
+		began := time.Now()
+		for _, f := range all {
+			select {
+			case <-f.gone:
+			case <-time.After(time.Minute):
+				t.Fatal("the stream goes on a minute after the session has ended")
+			}
+			if text := f.got.Body.String(); !strings.Contains(text, "You are not logged in any more.") {
+				t.Errorf("the browser got %.300q", text)
+			}
+		}
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("the streams ended after %v", took)
+		}
+		if p.live.count != 0 {
+			t.Errorf("%d followers are left", p.live.count)
+		}
+	})
+}
+
 // TestPanicOfAllTheAPI: the page about a panic asks the API nothing.
 func TestPanicOfAllTheAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
