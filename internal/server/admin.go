@@ -113,7 +113,7 @@ func (a *Admin) Mount(path string, pages http.Handler) {
 				limit += MaxPlanRows
 			}
 		}
-		body, release, err := readBody(w, r, limit, a.bodies.reserve)
+		body, release, err := a.form(w, r, limit)
 		if err != nil {
 			writeProblem(w, r, err)
 			return
@@ -123,6 +123,14 @@ func (a *Admin) Mount(path string, pages http.Handler) {
 		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), ofPage{}, true)))
 	})
 	a.mux.Handle("GET /{$}", http.RedirectHandler(a.Prefix+path, http.StatusSeeOther))
+}
+
+// form reads the body of a request for a page. Only a form has one.
+func (a *Admin) form(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), err error) {
+	if r.Method != http.MethodPost {
+		return nil, func() {}, bodiless(w, r)
+	}
+	return readBody(w, r, limit, a.bodies.reserve)
 }
 
 // ofPage is the key of the requests that a page makes, in their context.
