@@ -15,6 +15,7 @@ type configPage struct {
 	Groups  []settingGroup
 	Changes []api.Change // that a reload would make
 	Faults  *problem     // of the file
+	NoFile  bool         // another program has the configuration
 }
 
 // A settingGroup has the settings of one part of the configuration: of the process, or of one
@@ -33,6 +34,7 @@ func loadConfig(v *visit) (*view, error) {
 	var diff api.Reload
 	if err := v.get("/v1/config/diff", nil, &diff); err != nil {
 		p.Faults = asProblem(err)
+		p.NoFile = p.Faults.Status == http.StatusNotFound
 	}
 	p.Changes = diff.Changes
 	return &view{title: v.lang.mustText("config"), data: p, api: "/v1/config", shell: "throttler config show --running", place: "config", still: true}, nil

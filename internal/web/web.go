@@ -85,6 +85,9 @@ func New(c Config) *Pages {
 	}
 	p.speeches = speeches(p.prefix)
 	for _, page := range pages {
+		if page.path == loginPath && p.noLogin {
+			continue
+		}
 		p.mux.HandleFunc("GET "+page.path, func(w http.ResponseWriter, r *http.Request) { p.show(w, r, page) })
 	}
 	for _, action := range actions {
@@ -98,6 +101,9 @@ func New(c Config) *Pages {
 		})
 	}
 	for _, action := range entries {
+		if p.noLogin {
+			break
+		}
 		p.mux.HandleFunc("POST "+action.path, func(w http.ResponseWriter, r *http.Request) { p.act(w, r, action) })
 	}
 	p.mux.HandleFunc("GET /ui/live", p.follow)

@@ -188,7 +188,7 @@ func (o *Options) guard() *access.Guard {
 }
 
 func noReload(func([]api.Change, func() error) error) ([]api.Change, error) {
-	return nil, errors.New("the scheduler is embedded in a program, which has its configuration and no file here; change it in the program")
+	return nil, &scheduler.Error{Reason: scheduler.NotFound, Detail: "the scheduler is embedded in a program, which has its configuration and no file here; change it in the program"}
 }
 
 // version returns that of Throttler in the program.
