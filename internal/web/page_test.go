@@ -139,6 +139,30 @@ func TestHostileValues(t *testing.T) {
 	t.Logf("%d pages with %d hostile values", n, len(hostile))
 }
 
+// TestLinesOfAProblem: the detail of a problem keeps its lines, and nothing else that is not seen.
+func TestLinesOfAProblem(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                "",
+		"line 3:\n  a: b\n     ^\n":       "line 3:\n  a: b\n     ^",
+		"a\r\nb\tc\x00":                   "a⟦U+000D⟧\nb⟦U+0009⟧c⟦U+0000⟧",
+		"\u05d0\nb\u202e":                 "\u2068\u05d0\u2069\nb⟦U+202E⟧",
+		strings.Repeat("a\n", 2000):       strings.Repeat("a\n", maxDetail/2) + "…",
+		strings.Repeat("a", maxDetail+1):  strings.Repeat("a", maxDetail) + "…",
+		"a\n" + strings.Repeat("b", 9000): "a\n" + strings.Repeat("b", maxDetail-2) + "…",
+	} {
+		if got := detailLines(text); got != want {
+			t.Errorf("%.40q: %.80q, want %.80q", text, got, want)
+		}
+	}
+	detail := "throttler.yaml:3: no such key\n  3 | fault"
+	p := newPages(t, &stub{Text: "R-1", Refuse: &api.Problem{Title: "It has faults", Status: 422, Detail: detail}})
+	for _, path := range []string{"/ui/config", "/ui/resume"} { // above a page, and a page of its own
+		if page := ask(t, p, path, url.Values{"id": {"7"}}).Body.String(); !strings.Contains(page, `<p class="lines">`+detail+"</p>") {
+			t.Errorf("%s: %s", path, page)
+		}
+	}
+}
+
 func TestClean(t *testing.T) {
 	for value, want := range map[string]string{
 		"R-1\u202e123":                  "R-1⟦U+202E⟧123",
