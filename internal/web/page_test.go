@@ -139,6 +139,30 @@ func TestHostileValues(t *testing.T) {
 	t.Logf("%d pages with %d hostile values", n, len(hostile))
 }
 
+// TestEscapedPaths: a name of any characters reaches the API as it is.
+func TestEscapedPaths(t *testing.T) {
+	got := make(chan string, 100)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/v1/upstreams/{name}/limits/{limit}", func(w http.ResponseWriter, r *http.Request) {
+		got <- r.PathValue("name") + " " + r.PathValue("limit") + " " + r.RequestURI
+		http.NotFound(w, r)
+	})
+	p := New(Config{API: mux})
+	t.Cleanup(p.Close)
+	for _, name := range []string{"a", "a/b", "a b", "a%b", "a%2Fb", "a?b=c", "a#b", "支付", "a;b"} {
+		escaped := "/upstreams/" + url.PathEscape(name) + "/limits/" + url.PathEscape(name+"x")
+		ask(t, p, "/ui"+escaped, nil)
+		select {
+		case at := <-got:
+			if at != name+" "+name+"x /v1"+escaped {
+				t.Errorf("the API was asked for %q, want %q", at, name)
+			}
+		default:
+			t.Errorf("the API was not asked for %q", name)
+		}
+	}
+}
+
 // TestLinesOfAProblem: the detail of a problem keeps its lines, and nothing else that is not seen.
 func TestLinesOfAProblem(t *testing.T) {
 	for text, want := range map[string]string{

@@ -118,7 +118,12 @@ func (v *visit) ask(method, path string, query url.Values, body []byte) *recorde
 // request returns a request for the API with all that shows the caller of the visit.
 func (v *visit) request(method, path string, query url.Values, body []byte) *http.Request {
 	r := v.Request.Clone(v.Context())
-	r.Method, r.URL, r.Pattern = method, &url.URL{Path: path, RawQuery: query.Encode()}, ""
+	u, err := url.Parse(path) // its values are escaped
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	u.RawQuery = query.Encode()
+	r.Method, r.URL, r.Pattern = method, u, ""
 	r.RequestURI = r.URL.RequestURI()
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	r.Form, r.PostForm, r.MultipartForm = nil, nil, nil
