@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/config"
 )
 
@@ -16,10 +17,6 @@ import (
 const SessionCookie = "throttler_session"
 
 const viaSession = "session"
-
-// Background is the header field of requests that a page makes by itself: they do not keep a
-// session alive.
-const Background = "Throttler-Background"
 
 // Bounds of sessions, beside the longest life, which is a rule.
 const (
@@ -93,7 +90,7 @@ func (s *sessions) find(r *http.Request, rules *config.Access, now time.Time) (c
 
 // use notes that a person has used the session that a request shows.
 func (s *sessions) use(r *http.Request, rules *config.Access, now time.Time) {
-	if r.Header.Get(Background) != "" {
+	if r.Header.Get(api.Background) != "" {
 		return
 	}
 	s.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/config"
 )
 
@@ -111,7 +112,7 @@ func TestSessionsEnd(t *testing.T) {
 		at := login(t, g, request(far), "viewer")
 		time.Sleep(idleTime - time.Second)
 		for range 3 { // a page that follows itself does not count as use
-			if got := as(g, with(at, Background, "1")); got != "viewer viewer session" {
+			if got := as(g, with(at, api.Background, "1")); got != "viewer viewer session" {
 				t.Fatalf("before an hour: %s", got)
 			}
 		}

@@ -303,7 +303,7 @@ func TestFollowedPageEnds(t *testing.T) {
 func TestBackground(t *testing.T) {
 	asked := make(chan string, 100)
 	pages := web.New(web.Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked <- r.URL.Path + " " + cmp.Or(r.Header.Get(access.Background), "by a person")
+		asked <- r.URL.Path + " " + cmp.Or(r.Header.Get(api.Background), "by a person")
 		fmt.Fprint(w, `{"caller":{"scopes":["read"]}}`)
 	})})
 	site := httptest.NewServer(pages)

@@ -26,10 +26,6 @@ type visit struct {
 	cookies []string // that the API has set
 }
 
-// background is the header field of requests that a page makes by itself: they do not keep the
-// session of the person alive.
-const background = "Throttler-Background"
-
 // writing are the scopes of a person that pages have no use for if they change nothing.
 var writing = []string{"submit", "operate"}
 
@@ -134,7 +130,7 @@ func (v *visit) request(method, path string, query url.Values, body []byte) *htt
 		r.Header.Set("Content-Type", "application/json")
 	}
 	if r.Context().Value(followed{}) != nil {
-		r.Header.Set(background, "1")
+		r.Header.Set(api.Background, "1")
 	}
 	return r
 }
