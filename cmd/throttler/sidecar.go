@@ -145,7 +145,7 @@ func (sc *sidecar) runAdmin(share share) {
 		Scheduler: sc.scheduler, Metrics: sc.metrics, Events: sc.events, History: sc.history, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reloadByAPI, Settings: sc.settings,
 		Info: sc.info, Plan: sc.planner.plan, Guard: sc.admin.guard, Refusals: &sc.refusals, MaxHeld: share.admin / 2,
 	})
-	sc.pages = web.New(web.Config{API: api, UI: func() web.UI { return *sc.admin.ui.Load() }})
+	sc.pages = web.New(web.Config{API: api, Log: sc.log, UI: func() web.UI { return *sc.admin.ui.Load() }})
 	api.Mount("/ui/", sc.pages)
 	for _, l := range sc.admin.listeners {
 		sc.run(l, api)

@@ -112,7 +112,7 @@ func (g *Guard) Admit(r *http.Request, s Scope) (admitted *http.Request, leave f
 func (g *Guard) begin(r *http.Request, caller Caller, rules *config.Access, now time.Time) (context.Context, context.CancelFunc) {
 	ctx := With(r.Context(), caller)
 	if caller.Via == viaSession {
-		g.sessions.use(r, now)
+		g.sessions.use(r, rules, now)
 		if _, ends, ok := g.sessions.find(r, rules, now); ok {
 			return context.WithDeadline(ctx, ends)
 		}
@@ -135,7 +135,7 @@ func (g *Guard) enter(v *visit, rules *config.Access) bool {
 		return false
 	}
 	if v.caller.Via == viaSession {
-		if _, _, ok := g.sessions.find(v.r, rules, time.Now()); !ok {
+		if c, _, ok := g.sessions.find(v.r, rules, time.Now()); !ok || c != v.caller {
 			return false
 		}
 	}

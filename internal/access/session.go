@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/config"
 )
 
@@ -17,14 +18,11 @@ const SessionCookie = "throttler_session"
 
 const viaSession = "session"
 
-// Background is the header field of requests that a page makes by itself: they do not keep a
-// session alive.
-const Background = "Throttler-Background"
-
 // Bounds of sessions, beside the longest life, which is a rule.
 const (
 	mostSessions = 1000
 	idleTime     = time.Hour // without a request of the person
+	mostShown    = 4         // cookies of one request that are tried: another host of the domain may have set some
 )
 
 // A session is the login of a browser with a token. Its caller is found by the token anew at
@@ -49,47 +47,55 @@ type sessions struct {
 	of map[[sha256.Size]byte]*session // by the hash of their id: memory that leaks shows none
 }
 
-// idOf returns the hash of the id that a request shows. A request that another site has caused
+// idsOf returns the hashes of the ids that a request shows. A request that another site has caused
 // shows none, though the browser should not have sent the cookie at all.
-func idOf(r *http.Request) (hash [sha256.Size]byte, ok bool) {
+func idsOf(r *http.Request) (ids [][sha256.Size]byte) {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
-		return hash, false
+		return nil
 	}
-	c, err := r.Cookie(SessionCookie)
-	if err != nil || c.Value == "" {
-		return hash, false
+	for _, c := range r.CookiesNamed(SessionCookie) {
+		if c.Value != "" && len(ids) < mostShown {
+			ids = append(ids, sha256.Sum256([]byte(c.Value)))
+		}
 	}
-	return sha256.Sum256([]byte(c.Value)), true
+	return ids
+}
+
+// shown returns the first session that a request shows and that has not ended, its caller, and when it
+// ends. The mutex is held.
+func (s *sessions) shown(r *http.Request, rules *config.Access, now time.Time) (found *session, c Caller, ends time.Time, ok bool) {
+	if rules == nil {
+		return nil, Caller{}, time.Time{}, false
+	}
+	for _, id := range idsOf(r) {
+		if found = s.of[id]; found == nil {
+			continue
+		}
+		ends = found.ends(rules)
+		if c, ok = bySum(found.token, rules.Tokens, viaSession); !ok || !now.Before(ends) {
+			continue
+		}
+		return found, c, ends, true
+	}
+	return nil, Caller{}, time.Time{}, false
 }
 
 // find returns the caller of the session that a request shows, and when the session ends.
 func (s *sessions) find(r *http.Request, rules *config.Access, now time.Time) (c Caller, ends time.Time, ok bool) {
-	id, ok := idOf(r)
-	if !ok || rules == nil {
-		return Caller{}, time.Time{}, false
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found := s.of[id]
-	if found == nil {
-		return Caller{}, time.Time{}, false
-	}
-	ends = found.ends(rules)
-	if c, ok = bySum(found.token, rules.Tokens, viaSession); !ok || !now.Before(ends) {
-		return Caller{}, time.Time{}, false
-	}
-	return c, ends, true
+	_, c, ends, ok = s.shown(r, rules, now)
+	return c, ends, ok
 }
 
 // use notes that a person has used the session that a request shows.
-func (s *sessions) use(r *http.Request, now time.Time) {
-	id, ok := idOf(r)
-	if !ok || r.Header.Get(Background) != "" {
+func (s *sessions) use(r *http.Request, rules *config.Access, now time.Time) {
+	if r.Header.Get(api.Background) != "" {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if found := s.of[id]; found != nil {
+	if found, _, _, ok := s.shown(r, rules, now); ok {
 		found.used = now
 	}
 }
@@ -128,11 +134,11 @@ func (s *sessions) shrink(rules *config.Access, now time.Time) {
 	}
 }
 
-// remove ends the session that a request shows.
+// remove ends the sessions that a request shows.
 func (s *sessions) remove(r *http.Request) {
-	if id, ok := idOf(r); ok {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range idsOf(r) {
 		delete(s.of, id)
 	}
 }
@@ -190,7 +196,7 @@ func (g *Guard) endSessions() {
 		if v.caller.Via != viaSession {
 			continue
 		}
-		if _, _, ok := g.sessions.find(v.r, rules, now); !ok {
+		if c, _, ok := g.sessions.find(v.r, rules, now); !ok || c != v.caller {
 			v.end()
 		}
 	}

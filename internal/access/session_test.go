@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/config"
 )
 
@@ -111,7 +112,7 @@ func TestSessionsEnd(t *testing.T) {
 		at := login(t, g, request(far), "viewer")
 		time.Sleep(idleTime - time.Second)
 		for range 3 { // a page that follows itself does not count as use
-			if got := as(g, with(at, Background, "1")); got != "viewer viewer session" {
+			if got := as(g, with(at, api.Background, "1")); got != "viewer viewer session" {
 				t.Fatalf("before an hour: %s", got)
 			}
 		}
@@ -287,7 +288,7 @@ func TestSessionsAreBounded(t *testing.T) {
 			s.add(sum, rules, time.Now())
 		}
 		time.Sleep(time.Second)
-		s.use(show(first), time.Now())
+		s.use(show(first), rules, time.Now())
 		s.add(sum, rules, time.Now())
 		_, _, one := s.find(show(first), rules, time.Now())
 		_, _, two := s.find(show(second), rules, time.Now())
@@ -331,4 +332,44 @@ func TestOwnGuard(t *testing.T) {
 	if r.Host = "evil.example"; g.Addressed(r) == nil {
 		t.Error("a rebound name is taken")
 	}
+}
+
+// TestBogusCookies: another host of the domain may set cookies of the same name, and the browser sends
+// them first. Some are tried, and none takes the session of the person away or lengthens its life.
+func TestBogusCookies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGuard(lasting())
+		old := login(t, g, request(far), "admin")
+		time.Sleep(idleTime)
+		cookie := login(t, g, request(far), "viewer")
+		with := func(before int, first *http.Cookie) *http.Request {
+			r := request(far)
+			for range before {
+				r.AddCookie(first)
+			}
+			r.AddCookie(cookie)
+			return r
+		}
+		bogus := &http.Cookie{Name: SessionCookie, Value: "x"}
+		for before, want := range map[int]string{0: "viewer viewer session", mostShown - 1: "viewer viewer session", mostShown: Unauthenticated} {
+			if got := as(g, with(before, bogus)); got != want {
+				t.Errorf("%d bogus cookies first: %s, want %s", before, got, want)
+			}
+		}
+		for range 3 {
+			time.Sleep(idleTime / 2)
+			if got := as(g, with(1, old)); got != "viewer viewer session" {
+				t.Errorf("beside a session that has ended: %s", got)
+			}
+		}
+		if got := as(g, with(1, old)); got != "viewer viewer session" {
+			t.Errorf("used beside a session that has ended: %s", got)
+		}
+		if _, _, ok := g.Logout(with(1, bogus)); !ok {
+			t.Error("no logout beside a bogus cookie")
+		}
+		if got := as(g, with(1, bogus)); got != Unauthenticated {
+			t.Errorf("after the logout: %s", got)
+		}
+	})
 }

@@ -53,7 +53,8 @@ type AdminConfig struct {
 	// Prefix is that of all paths as clients see them, such as /ops if the API is at /ops/v1/.
 	// The handler itself sees paths without it.
 	Prefix string
-	// MaxHeld is how many requests are held open at most: subscriptions and long polls.
+	// MaxHeld is how many requests are held open at most: subscriptions, long polls and pages that
+	// browsers follow.
 	// Below the listener's connections, it leaves room for others.
 	MaxHeld int
 }
@@ -90,9 +91,18 @@ func NewAdmin(c AdminConfig) *Admin {
 
 // Mount serves pages for people under a path. It is called before the API serves, and a page
 // finds its callers by asking the API. Bodies of forms are read within the bounds of the API; a
-// caller that may ask for previews can upload a load for one.
+// caller that may ask for previews can upload a load for one. The pages follow themselves at live
+// under the path: those requests have places among all that are held open.
 func (a *Admin) Mount(path string, pages http.Handler) {
 	a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == path+"live" { // it is held open while a browser shows the page
+			release, ok := a.held.take(1)
+			if !ok {
+				writeProblem(w, r, tooManyHeld())
+				return
+			}
+			defer release()
+		}
 		limit := int64(maxForm)
 		switch {
 		case r.ContentLength != 0 && !a.Guard.Known(r): // a login needs little, and a stranger must not use up the room of callers
@@ -103,7 +113,7 @@ func (a *Admin) Mount(path string, pages http.Handler) {
 				limit += MaxPlanRows
 			}
 		}
-		body, release, err := readBody(w, r, limit, a.bodies.reserve)
+		body, release, err := a.form(w, r, limit)
 		if err != nil {
 			writeProblem(w, r, err)
 			return
@@ -113,6 +123,14 @@ func (a *Admin) Mount(path string, pages http.Handler) {
 		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), ofPage{}, true)))
 	})
 	a.mux.Handle("GET /{$}", http.RedirectHandler(a.Prefix+path, http.StatusSeeOther))
+}
+
+// form reads the body of a request for a page. Only a form has one.
+func (a *Admin) form(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), err error) {
+	if r.Method != http.MethodPost {
+		return nil, func() {}, bodiless(w, r)
+	}
+	return readBody(w, r, limit, a.bodies.reserve)
 }
 
 // ofPage is the key of the requests that a page makes, in their context.

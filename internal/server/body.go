@@ -55,6 +55,19 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, reserve reser
 	return body, in.release, nil
 }
 
+// bodiless refuses the body of a request that needs none, before it is read: its memory would be held
+// until the answer ends, which a stream does not. Some clients send no bytes in chunks.
+func bodiless(w http.ResponseWriter, r *http.Request) error {
+	if r.ContentLength <= 0 {
+		_, _, err := readBody(w, r, 0, nil)
+		if err == nil || asError(err).Reason != scheduler.TooLarge {
+			return err
+		}
+	}
+	w.Header().Set("Connection", "close") // the body would follow on it
+	return badRequest("%s %s takes no body; send the request without one", r.Method, r.URL.Path)
+}
+
 // An incoming is a body that is being read. A client holds at most twice the memory of
 // the bytes that it has sent, and it must go on sending.
 type incoming struct {

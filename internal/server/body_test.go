@@ -2,12 +2,16 @@ package server
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -141,4 +145,48 @@ func TestAdminBodiesAreBounded(t *testing.T) {
 			t.Errorf("a small submission beside them: %+v, %v", resp, err)
 		}
 	})
+}
+
+// TestBodiesOfStreams: a request that takes no body gets none, so that streams do not hold the memory of
+// submissions.
+func TestBodiesOfStreams(t *testing.T) {
+	r := newRig(t, scheduler.Upstream{Limits: []scheduler.Limit{{Name: "one", Calls: 1, Window: time.Hour}}}, Refusal{}, func(http.ResponseWriter, *http.Request) {})
+	a := newAdmin(r.s, NewMetrics("1.0"), NewEvents(), slog.New(slog.DiscardHandler), nil)
+	a.Mount("/ui/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	admin := serve(t, a, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, path := range []string{"/ui/live?at=/ui/", "/v1/events"} {
+		for range 16 {
+			req, _ := http.NewRequestWithContext(ctx, "GET", admin.URL+path, strings.NewReader(strings.Repeat(" ", 1_000_000)))
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != 400 {
+				t.Errorf("GET %s with a body: %s", path, resp.Status)
+			} else if text, _ := io.ReadAll(resp.Body); !strings.Contains(string(text), "takes no body; send the request without one") {
+				t.Errorf("GET %s with a body: %s", path, text)
+			}
+		}
+	}
+	body := `{"upstream": "pay", "method": "POST", "path": "/", "body": "` + strings.Repeat("x", 20_000) + `"}`
+	if resp, text := send(t, "POST", admin.URL+"/v1/calls", body); resp.StatusCode != 202 {
+		t.Errorf("a submission beside streams: %s %.300s", resp.Status, text)
+	}
+	req, _ := http.NewRequestWithContext(ctx, "GET", admin.URL+"/v1/events", io.MultiReader(strings.NewReader("{}")))
+	if resp, text := do(t, req); resp.StatusCode != 400 || !strings.Contains(text, "takes no body") {
+		t.Errorf("GET /v1/events with a body in chunks: %s %s", resp.Status, text)
+	}
+	for _, request := range []string{"DELETE /v1/session", "DELETE /ui/", "POST /v1/config/reload", "GET /v1/info"} {
+		method, path, _ := strings.Cut(request, " ")
+		if resp, text := send(t, method, admin.URL+path, "{}"); resp.StatusCode != 400 || !strings.Contains(text, "takes no body") {
+			t.Errorf("%s with a body: %s %s", request, resp.Status, text)
+		}
+	}
 }

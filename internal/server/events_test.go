@@ -299,6 +299,52 @@ func TestHeldRequestsLeaveRoom(t *testing.T) {
 	}
 }
 
+// TestFollowedPagesAreHeld: a page that a browser follows takes a place of the requests that are held
+// open, so that tabs leave connections to others.
+func TestFollowedPagesAreHeld(t *testing.T) {
+	r := newRig(t, scheduler.Upstream{}, Refusal{}, func(http.ResponseWriter, *http.Request) {})
+	a := newAdmin(r.s, NewMetrics("1.0"), NewEvents(), slog.New(slog.DiscardHandler), nil)
+	a.held.left.Store(2)
+	a.Mount("/ui/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/ui/live" {
+			http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}
+	}))
+	admin := httptest.NewServer(a)
+	defer admin.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 2 {
+		req, _ := http.NewRequestWithContext(ctx, "GET", admin.URL+"/ui/live?at=/ui/", nil)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+	}
+	for _, path := range []string{"/ui/live?at=/ui/", "/v1/events"} {
+		quick, end := context.WithTimeout(t.Context(), 10*time.Second)
+		defer end()
+		req, _ := http.NewRequestWithContext(quick, "GET", admin.URL+path, nil)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("%s beside two pages: %s, Retry-After %q", path, resp.Status, resp.Header.Get("Retry-After"))
+		}
+	}
+	if resp, _ := send(t, "GET", admin.URL+"/ui/", ""); resp.StatusCode != 200 {
+		t.Errorf("a page beside two that are followed: %s", resp.Status)
+	}
+	cancel()
+	for a.held.left.Load() != 2 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // TestEventsEndWithTheProcess: a stream must not delay the stop of its listener.
 func TestEventsEndWithTheProcess(t *testing.T) {
 	s, events, url := newEventRig(t, scheduler.Upstream{}, func(http.ResponseWriter, *http.Request) {})

@@ -124,6 +124,12 @@ func (r request[In]) caller() access.Caller { return access.From(r.Context()) }
 // inBounds returns a handler that reads the body within the bounds of the API.
 func inBounds[In any](a *Admin, op *Operation, do func(http.ResponseWriter, request[In]) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if op.In == nil {
+			if err := bodiless(w, r); err != nil {
+				writeProblem(w, r, err)
+				return
+			}
+		}
 		limit := cmp.Or(op.most, a.maxBody)
 		if op.Scope == access.Open { // its clients need not be known
 			limit = smallBody

@@ -26,7 +26,7 @@ func followEvents(a *Admin, w http.ResponseWriter, r request[none]) error {
 	s := &subscription{scheduler: a.Scheduler, events: a.Events, eventFilter: eventFilterOf(q), routes: q.Get("routes") == "true"}
 	release, ok := a.held.take(1)
 	if !ok {
-		return &scheduler.Error{Reason: scheduler.Full, RetryAfter: time.Minute, Detail: "too many clients follow events or wait for calls here; the open files of the process bound them"}
+		return tooManyHeld()
 	}
 	defer release()
 	var restarted bool
@@ -53,6 +53,11 @@ func followEvents(a *Admin, w http.ResponseWriter, r request[none]) error {
 	}
 	s.run(r.Context())
 	return nil
+}
+
+// tooManyHeld refuses a request that would be held open, where MaxHeld are already.
+func tooManyHeld() error {
+	return &scheduler.Error{Reason: scheduler.Full, RetryAfter: time.Minute, Detail: "too many clients follow events or pages, or wait for calls here; the open files of the process bound them"}
 }
 
 // latestEvents returns the events that are in the ring, the newest first.

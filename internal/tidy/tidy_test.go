@@ -72,7 +72,7 @@ var mayImport = map[string][]string{
 	"pkg/admin":         {"internal/access", "internal/api", "internal/server", "internal/web", "pkg/config", "pkg/scheduler"}, // the handler of the sidecar, in other programs
 	"api/client":        {"github.com/oapi-codegen/runtime"},                                                                   // for programs of others: it knows the document only
 	"internal/openapi":  {"internal/api", "internal/server", "go.yaml.in/yaml/v3"},                                             // writes the document, in tests
-	"internal/access":   {"pkg/config", "golang.org/x/sys/unix", "golang.org/x/time/rate"},                                     // its rules are a section of the configuration
+	"internal/access":   {"internal/api", "pkg/config", "golang.org/x/sys/unix", "golang.org/x/time/rate"},                     // its rules are a section of the configuration
 	"internal/cases":    {"pkg/config", "pkg/scheduler", "pkg/upstream"},
 	"internal/hint":     {"github.com/expr-lang/expr*"},
 	"internal/api":      {}, // JSON of the admin API: a contract of its own

@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -39,8 +40,10 @@ func loadCall(v *visit) (*view, error) {
 }
 
 // actionsOn returns the actions that the person may do on a call as it is.
-func actionsOn(v *visit, c *api.Call) (all []string) {
-	scopes := scopesOf(v)
+func actionsOn(v *visit, c *api.Call) []string { return actionsBy(scopesOf(v), c) }
+
+// actionsBy returns the actions on a call as it is that need one of some scopes.
+func actionsBy(scopes []string, c *api.Call) (all []string) {
 	operate, submit := slices.Contains(scopes, "operate"), slices.Contains(scopes, "submit")
 	switch {
 	case c.State == api.Waiting && operate:
@@ -90,6 +93,9 @@ func loadAction(v *visit) (*view, error) {
 		return nil, err
 	}
 	p := view.data.(*callPage)
+	if err := refusedAction(v, p, action); err != nil {
+		return nil, err
+	}
 	a := &actionPage{callPage: p, Action: action, Priority: cmp.Or(v.PostForm.Get("priority"), strconv.Itoa(p.Call.Priority)), Typed: typed(&p.Call)}
 	if last := p.Call.Last(); last != nil {
 		a.Attempt = last.N
@@ -98,6 +104,27 @@ func loadAction(v *visit) (*view, error) {
 	view.data, view.api, view.form, view.still = a, "", true, true
 	view.shell = acting(action, &p.Call)
 	return view, nil
+}
+
+// refusedAction is the answer to the form of an action that the call or the role of the person does not
+// allow: a colleague may have decided since the link to it was written. A form that was sent, and that
+// the API has refused, stays: it has the words of the person.
+func refusedAction(v *visit, p *callPage, action string) error {
+	switch {
+	case v.Method == http.MethodPost || slices.Contains(p.Actions, action):
+		return nil
+	case slices.Contains(actionsBy(writing, &p.Call), action):
+		return notAllowed(v, p.Call.ID)
+	}
+	return &problem{Status: http.StatusConflict, Call: p.Call.ID, Title: v.lang.mustText("action.too_late", "Action", v.lang.mustText("action."+action)), Detail: p.Sentence}
+}
+
+// notAllowed is the answer to a form that the role of the person does not allow, or the pages do not.
+func notAllowed(v *visit, call string) *problem {
+	if v.pages.ui().ReadOnly {
+		return readOnly(v)
+	}
+	return &problem{Status: http.StatusForbidden, Reason: "not_permitted", Call: call, Title: v.lang.mustText("action.not_permitted"), Detail: v.lang.mustText("action.not_permitted_says")}
 }
 
 // typed returns the text that a person types to send a call again although it may be executed

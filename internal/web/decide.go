@@ -8,9 +8,8 @@ import (
 
 // A decidePage has the calls that wait for a person, the oldest first.
 type decidePage struct {
-	Calls  []api.CallSummary
-	More   string // path of the next page
-	Asking int    // unknown calls that queries decide
+	Calls []api.CallSummary
+	More  string // path of the next page
 }
 
 func loadDecide(v *visit) (*view, error) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
@@ -32,6 +33,7 @@ func (s *speech) funcs(prefix string) template.FuncMap {
 		"percent":   percent,
 		"clean":     clean,
 		"detail":    func(text string) string { return seen(text, maxDetail) },
+		"lines":     detailLines,
 		"bar":       bar,
 		"spark":     spark,
 		"badge":     badge,
@@ -165,6 +167,19 @@ func seen(value string, most int) string {
 		return "\u2068" + b.String() + "\u2069"
 	}
 	return b.String()
+}
+
+// detailLines is seen of the detail of a problem, whose line feeds stay: a fault of a file shows its place.
+func detailLines(text string) string {
+	all, left := strings.Split(strings.TrimRight(text, "\n"), "\n"), maxDetail
+	for i, line := range all {
+		all[i] = seen(line, left)
+		left -= utf8.RuneCountInString(line) + 1
+		if left <= 0 && i+1 < len(all) {
+			return strings.Join(all[:i+1], "\n") + "\n…"
+		}
+	}
+	return strings.Join(all, "\n")
 }
 
 // maxMarks is how many marks one letter has in the languages of the world; more of them would

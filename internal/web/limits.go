@@ -2,7 +2,9 @@ package web
 
 import (
 	"html/template"
+	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
@@ -100,12 +102,21 @@ type pausePage struct {
 
 func loadPause(v *visit) (*view, error) {
 	q := v.URL.Query()
-	if v.PostForm != nil {
-		q = v.PostForm // refused: as it was sent
+	p := &pausePage{}
+	if v.Method == http.MethodPost {
+		q = v.PostForm // refused: as it was sent. A link writes no words of the person
+		p.For, p.Reason = q.Get("for"), q.Get("reason")
 	}
-	p := &pausePage{Upstream: q.Get("upstream"), Limit: q.Get("limit"), Key: q.Get("key"), For: q.Get("for"), Reason: q.Get("reason")}
+	p.Upstream, p.Limit, p.Key = q.Get("upstream"), q.Get("limit"), q.Get("key")
 	if p.Upstream == "" {
 		return nil, &redirect{"/ui/limits"}
+	}
+	var upstream api.Upstream
+	if err := v.get("/v1/upstreams/"+url.PathEscape(p.Upstream), nil, &upstream); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(scopesOf(v), "operate") {
+		return nil, notAllowed(v, "")
 	}
 	return &view{title: v.lang.mustText("pause.title", "Name", p.Name()), data: p, shell: pausing(p), place: "limits", form: true, still: true}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 const (
 	renderInterval = time.Second
 	maxFollowers   = 256
+	maxOfCaller    = maxFollowers / 4 // so that one leaves room for others
 	sendTimeout    = 10 * time.Second
 	keepAlive      = 15 * time.Second
 )
@@ -33,13 +35,14 @@ type hub struct {
 	mu        sync.Mutex
 	feeds     map[string]*feed // by page, language and caller
 	count     int              // followers of all feeds
+	of        map[string]int   // those of each caller
 	round     int              // the latest that has begun
 	rendering bool             // run has not ended
 }
 
 func newHub() *hub {
 	ctx, stop := context.WithCancel(context.Background())
-	return &hub{feeds: make(map[string]*feed), ctx: ctx, stop: stop}
+	return &hub{feeds: make(map[string]*feed), of: make(map[string]int), ctx: ctx, stop: stop}
 }
 
 func (h *hub) close() {
@@ -52,30 +55,33 @@ func (h *hub) close() {
 // A feed is one page in one language for one caller. It is rendered while it has followers.
 type feed struct {
 	key       string
-	render    func(*visit) []byte
+	caller    string
+	render    func(*visit) (fragment []byte, last bool)
 	followers map[*visit]struct{} // guarded by the hub
 
 	mu       sync.Mutex
 	fragment []byte        // the page, as it was rendered last
+	last     bool          // the session has ended: none will follow
 	round    int           // in which it was
 	rendered chan struct{} // closed when it is rendered again
 }
 
 // join adds a follower to the feed of a key; render is called once a second with one of the
 // feed's followers. The follower has a page of its own already, so it takes those of rounds after
-// since only. False: there are too many, or the process ends.
-func (h *hub) join(key string, v *visit, render func(*visit) []byte) (f *feed, since int, ok bool) {
+// since only. False: there are too many, of all callers or of this one, or the process ends.
+func (h *hub) join(caller, key string, v *visit, render func(*visit) (fragment []byte, last bool)) (f *feed, since int, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.count >= maxFollowers || h.ctx.Err() != nil {
+	if h.count >= maxFollowers || h.of[caller] >= maxOfCaller || h.ctx.Err() != nil {
 		return nil, 0, false
 	}
 	if f = h.feeds[key]; f == nil {
-		f = &feed{key: key, render: render, followers: make(map[*visit]struct{}), rendered: make(chan struct{})}
+		f = &feed{key: key, caller: caller, render: render, followers: make(map[*visit]struct{}), rendered: make(chan struct{})}
 		h.feeds[key] = f
 	}
 	f.followers[v] = struct{}{}
 	h.count++
+	h.of[caller]++
 	if !h.rendering {
 		h.rendering = true
 		h.running.Go(h.run)
@@ -88,6 +94,9 @@ func (h *hub) leave(f *feed, v *visit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.count--
+	if h.of[f.caller]--; h.of[f.caller] == 0 {
+		delete(h.of, f.caller)
+	}
 	if delete(f.followers, v); len(f.followers) == 0 {
 		delete(h.feeds, f.key)
 	}
@@ -103,8 +112,8 @@ func (h *hub) run() {
 		}
 		for _, f := range feeds {
 			if v := h.follower(f); v != nil && h.ctx.Err() == nil {
-				if fragment := f.render(v); v.Context().Err() == nil { // else it has left meanwhile
-					f.put(fragment, round)
+				if fragment, last := f.render(v); v.Context().Err() == nil { // else it has left meanwhile
+					f.put(fragment, last, round)
 				}
 			}
 		}
@@ -138,23 +147,23 @@ func (h *hub) follower(f *feed) *visit {
 }
 
 // put keeps a fragment, and wakes the followers.
-func (f *feed) put(fragment []byte, round int) {
+func (f *feed) put(fragment []byte, last bool, round int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.fragment, f.round = fragment, round
+	f.fragment, f.last, f.round = fragment, last, round
 	close(f.rendered)
 	f.rendered = make(chan struct{})
 }
 
 // latest returns the fragment, if it is of a round after since, and a channel that is closed when
-// it is rendered again.
-func (f *feed) latest(since int) (fragment []byte, again <-chan struct{}) {
+// it is rendered again; last if it will not be.
+func (f *feed) latest(since int) (fragment []byte, last bool, again <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.round <= since {
-		return nil, f.rendered
+		return nil, false, f.rendered
 	}
-	return f.fragment, f.rendered
+	return f.fragment, f.last, f.rendered
 }
 
 // follow streams the page at a path, each time that it has changed:
@@ -184,11 +193,12 @@ func (p *Pages) join(w http.ResponseWriter, v *visit, page page) {
 		p.fail(w, v, err)
 		return
 	}
-	c := info.Caller
-	key := strings.Join([]string{v.lang.tag, v.theme(), c.Via, c.Role, c.Name, credentials(v.Request), v.RequestURI}, "\x00")
-	f, since, ok := p.live.join(key, v, func(v *visit) []byte { return p.fragment(v.again(), page) })
+	caller := strings.Join([]string{info.Caller.Via, info.Caller.Role, info.Caller.Name}, "\x00")
+	key := strings.Join([]string{v.lang.tag, v.theme(), caller, credentials(v.Request), v.RequestURI}, "\x00")
+	told := false
+	f, since, ok := p.live.join(caller, key, v, func(v *visit) ([]byte, bool) { return p.guarded(v.again(), page, &told) })
 	if !ok {
-		p.fail(w, v, &problem{Status: http.StatusServiceUnavailable, Title: "Busy", Detail: "Too many pages are followed; this one stays as it was loaded."})
+		p.fail(w, v, &problem{Status: http.StatusServiceUnavailable, RetryAfter: int(keepAlive / time.Second), Title: "Busy", Detail: "Too many pages are followed; this one stays as it was loaded."})
 		return
 	}
 	defer p.live.leave(f, v)
@@ -209,13 +219,14 @@ func (p *Pages) dismiss(w http.ResponseWriter, v *visit, page page) {
 	}
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sendTimeout))
 	m := &sse.Message{Type: sse.Type("page")}
-	m.AppendData(string(p.fragment(v, page)))
+	fragment, _ := p.fragment(v, page)
+	m.AppendData(string(fragment))
 	if session.Send(m) == nil {
 		session.Flush()
 	}
 }
 
-// stream sends the fragments of a feed until the browser leaves, or the process ends.
+// stream sends the fragments of a feed until the browser leaves, or its session or the process ends.
 func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed, since int) {
 	session, err := sse.Upgrade(w, r)
 	if err != nil {
@@ -234,7 +245,7 @@ func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed, since in
 	}
 	var sent []byte
 	for {
-		fragment, again := f.latest(since)
+		fragment, last, again := f.latest(since)
 		if !bytes.Equal(fragment, sent) {
 			m := &sse.Message{Type: sse.Type("page")}
 			m.AppendData(string(fragment))
@@ -242,6 +253,9 @@ func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed, since in
 				return
 			}
 			sent = fragment
+		}
+		if last {
+			return
 		}
 		for waits := true; waits; {
 			select {
@@ -262,17 +276,39 @@ func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed, since in
 	}
 }
 
-// fragment renders the part of a page that changes. An error is a page too.
-func (p *Pages) fragment(v *visit, page page) []byte {
+// guarded is fragment in the goroutine of the hub, where a panic would end the process and its calls. It
+// is a page about an error, and in the log once for each feed.
+func (p *Pages) guarded(v *visit, page page, told *bool) (fragment []byte, last bool) {
+	defer func() {
+		fault := recover()
+		if fault == nil {
+			return
+		}
+		if !*told {
+			*told = true
+			p.log.Error("web: a page that is followed has panicked", "page", page.path, "panic", fault, "stack", string(debug.Stack()))
+		}
+		view := viewOf(&problem{Status: http.StatusInternalServerError, Title: v.lang.mustText("page.fault"), Detail: v.lang.mustText("page.fault_says")})
+		view.alone = true
+		if out, err := p.render(v, "problem", view, "body"); err == nil {
+			fragment = out.Bytes()
+		}
+	}()
+	return p.fragment(v, page)
+}
+
+// fragment renders the part of a page that changes. An error is a page too; it is the last one if the
+// API does not know the person any more.
+func (p *Pages) fragment(v *visit, page page) (fragment []byte, last bool) {
 	template := page.template
 	view, err := page.load(v)
 	if err != nil {
 		e := asProblem(err)
-		template, view = "problem", viewOf(e)
+		template, view, last = "problem", viewOf(e), e.Status == http.StatusUnauthorized
 	}
 	out, err := p.render(v, template, view, "body")
 	if err != nil {
-		return nil
+		return nil, last
 	}
-	return out.Bytes()
+	return out.Bytes(), last
 }

@@ -1,9 +1,13 @@
 package web
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +36,7 @@ func follow(p *Pages, at string, header ...string) *follower {
 	return f
 }
 
-// TestFollowersShareAPage: 64 browsers that show one page cost one rendering a second, each gets
+// TestFollowersShareAPage: 60 browsers that show one page cost one rendering a second, each gets
 // every change, and the page is not rendered any more when the last one has left.
 func TestFollowersShareAPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -40,14 +44,14 @@ func TestFollowersShareAPage(t *testing.T) {
 		p := New(Config{API: s.handler()})
 		defer p.Close()
 		var all []*follower
-		for range 64 {
+		for range 60 {
 			all = append(all, follow(p, "/ui/calls/7"))
 		}
 		time.Sleep(9*time.Second + time.Millisecond)
 		synctest.Wait()
 		rendered := s.asked.Load()
 		if rendered < 9 || rendered > 11 {
-			t.Errorf("64 followers of one page: rendered %d times in 9 s, want once a second", rendered)
+			t.Errorf("60 followers of one page: rendered %d times in 9 s, want once a second", rendered)
 		}
 		// Another language and another page are pages of their own.
 		other := []*follower{follow(p, "/ui/calls/7", "Accept-Language", "zh"), follow(p, "/ui/calls/8")}
@@ -71,7 +75,7 @@ func TestFollowersShareAPage(t *testing.T) {
 		if n := s.asked.Load(); n != last || len(p.live.feeds) != 0 || p.live.count != 0 {
 			t.Errorf("without followers it was rendered %d times; %d feeds and %d followers are left", n-last, len(p.live.feeds), p.live.count)
 		}
-		t.Logf("64 followers: %d renderings in 9 s", rendered)
+		t.Logf("60 followers: %d renderings in 9 s", rendered)
 	})
 }
 
@@ -139,23 +143,32 @@ func TestFollowNothing(t *testing.T) {
 	}
 }
 
-// TestMostFollowers holds the bound of followers.
+// TestMostFollowers holds the bounds of followers: of all callers, and of one.
 func TestMostFollowers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Config{API: (&stub{Text: "R-1", State: api.Waiting}).handler()})
+		s := &stub{Text: "R-1", State: api.Waiting}
+		p := New(Config{API: s.handler()})
+		refused := func(of string) {
+			t.Helper()
+			f := follow(p, "/ui/calls/7")
+			<-f.gone
+			if f.got.Code != 503 || f.got.Header().Get("Retry-After") == "" {
+				t.Errorf("a follower too many of %s gets %d, Retry-After %q", of, f.got.Code, f.got.Header().Get("Retry-After"))
+			}
+		}
 		var all []*follower
-		for range maxFollowers {
-			all = append(all, follow(p, "/ui/calls/7"))
+		for _, s.Name = range []string{"a", "b", "c", "d"} {
+			for range maxFollowers / 4 {
+				all = append(all, follow(p, "/ui/calls/7"))
+			}
+			synctest.Wait()
+			refused("one caller")
 		}
-		synctest.Wait()
-		f := follow(p, "/ui/calls/7")
-		<-f.gone
-		if f.got.Code != 503 {
-			t.Errorf("follower %d gets %d", maxFollowers+1, f.got.Code)
-		}
+		s.Name = "e"
+		refused("all callers")
 		all[0].leave()
 		<-all[0].gone
-		f = follow(p, "/ui/calls/7")
+		f := follow(p, "/ui/calls/7")
 		synctest.Wait()
 		p.Close()
 		<-f.gone
@@ -164,6 +177,114 @@ func TestMostFollowers(t *testing.T) {
 		}
 		for _, f := range all {
 			<-f.gone
+		}
+		if len(p.live.of) != 0 || p.live.count != 0 {
+			t.Errorf("after all have left, %d callers and %d followers are counted", len(p.live.of), p.live.count)
+		}
+	})
+}
+
+// TestPanicOfAFeed: a panic of a page or of the API while a page is rendered is a page about it, once
+// in the log; the other pages go on, and so does the process.
+func TestPanicOfAFeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{Text: "R-1", State: api.Waiting}
+		var panics atomic.Bool
+		var log bytes.Buffer
+		h := s.handler()
+		p := New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if panics.Load() && strings.HasSuffix(r.URL.Path, "/8") {
+				panic("fault of call 8")
+			}
+			h.ServeHTTP(w, r)
+		}), Log: slog.New(slog.NewTextHandler(&log, nil))})
+		faulty, other := follow(p, "/ui/calls/8"), follow(p, "/ui/calls/7")
+		time.Sleep(2500 * time.Millisecond)
+		panics.Store(true)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		rendered := s.asked.Load()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if n := s.asked.Load() - rendered; n < 4 {
+			t.Errorf("beside a page that panics, the other one was rendered %d times in 5 s", n)
+		}
+		panics.Store(false)
+		time.Sleep(2 * time.Second)
+		p.Close()
+		<-faulty.gone
+		<-other.gone
+		pages := strings.Split(faulty.got.Body.String(), "event: page")
+		if len(pages) < 3 || !strings.Contains(faulty.got.Body.String(), "This page has a fault") || !strings.Contains(pages[len(pages)-1], "R-1") {
+			t.Errorf("%d pages, with the fault: %v; the last one: %.300s", len(pages), strings.Contains(faulty.got.Body.String(), "This page has a fault"), pages[len(pages)-1])
+		}
+		if strings.Contains(other.got.Body.String(), "fault") {
+			t.Error("the other page shows the fault")
+		}
+		if n := strings.Count(log.String(), "fault of call 8"); n != 1 || !strings.Contains(log.String(), "/ui/calls/{id}") || !strings.Contains(log.String(), "stack=") {
+			t.Errorf("%d lines in the log: %.500s", n, log.String())
+		}
+	})
+}
+
+// TestStreamEndsWithItsSession: the page about the end of a session is the last one of the stream, so that
+// it does not keep a place.
+func TestStreamEndsWithItsSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{Text: "R-1", State: api.Waiting}
+		var ended atomic.Bool
+		h := s.handler()
+		p := New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if ended.Load() {
+				w.WriteHeader(401)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})})
+		defer p.Close()
+		all := []*follower{follow(p, "/ui/calls/7"), follow(p, "/ui/calls/7")}
+		time.Sleep(2500 * time.Millisecond)
+		ended.Store(true)
+		began := time.Now()
+		for _, f := range all {
+			select {
+			case <-f.gone:
+			case <-time.After(time.Minute):
+				t.Fatal("the stream goes on a minute after the session has ended")
+			}
+			if text := f.got.Body.String(); !strings.Contains(text, "You are not logged in any more.") {
+				t.Errorf("the browser got %.300q", text)
+			}
+		}
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("the streams ended after %v", took)
+		}
+		if p.live.count != 0 {
+			t.Errorf("%d followers are left", p.live.count)
+		}
+	})
+}
+
+// TestPanicOfAllTheAPI: the page about a panic asks the API nothing.
+func TestPanicOfAllTheAPI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{Text: "R-1", State: api.Waiting}
+		var panics atomic.Bool
+		h := s.handler()
+		p := New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if panics.Load() {
+				panic("fault")
+			}
+			h.ServeHTTP(w, r)
+		}), Log: slog.New(slog.DiscardHandler)})
+		f := follow(p, "/ui/calls/7")
+		time.Sleep(1500 * time.Millisecond)
+		panics.Store(true)
+		time.Sleep(3 * time.Second)
+		p.Close()
+		<-f.gone
+		if !strings.Contains(f.got.Body.String(), "This page has a fault") {
+			t.Errorf("the browser got %.300q", f.got.Body.String())
 		}
 	})
 }

@@ -23,7 +23,13 @@ func loadLogin(v *visit) (*view, error) {
 }
 
 func logIn(v *visit) (next string, err error) {
-	return cmp.Or(ownPath(v.PostForm.Get("next")), "/ui/"), v.post("/v1/session", api.Login{Token: v.PostForm.Get("token")})
+	var session api.Session
+	err = v.do(http.MethodPost, "/v1/session", nil, api.Login{Token: v.PostForm.Get("token")}, &session)
+	next = cmp.Or(ownPath(v.PostForm.Get("next")), "/ui/")
+	if next == "/ui/" && !slices.Contains(session.Caller.Scopes, "read") { // the overview is not for a submitter
+		next = "/ui/calls"
+	}
+	return next, err
 }
 
 // logOut ends the session of the person, if there is still one.

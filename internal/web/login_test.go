@@ -210,6 +210,26 @@ func TestStrangers(t *testing.T) {
 	wants(t, "anyone", resp, body, 200, `href="/ui/login?next=%2Fui%2Flimits">Log in</a>`, "!Log out")
 }
 
+// TestWhereALoginLeads: a submitter, who has no overview, comes to the calls.
+func TestWhereALoginLeads(t *testing.T) {
+	d := newDashboard(t)
+	for _, tt := range []struct{ role, next, want string }{
+		{"submitter", "/ui/", "/ui/calls"},
+		{"submitter", "", "/ui/calls"},
+		{"submitter", "/ui/calls/7", "/ui/calls/7"},
+		{"viewer", "/ui/", "/ui/"},
+	} {
+		resp, _ := d.ask(t, "/ui/login", url.Values{"token": {"canary-" + tt.role}, "next": {tt.next}})
+		if at := resp.Header.Get("Location"); resp.StatusCode != 303 || at != tt.want {
+			t.Errorf("%s, to %q: %d to %s, want %s", tt.role, tt.next, resp.StatusCode, at, tt.want)
+		}
+	}
+	resp, _ := d.ask(t, "/ui/pause?upstream=pay", nil)
+	if at := resp.Header.Get("Location"); resp.StatusCode != 303 || at != "/ui/login?next=%2Fui%2Fpause%3Fupstream%3Dpay" {
+		t.Errorf("the form of a pause, for a stranger: %d to %s", resp.StatusCode, at)
+	}
+}
+
 // TestReadOnly: the pages show no button and take no form, the API stays as it is, and a person may
 // log in.
 func TestReadOnly(t *testing.T) {
@@ -283,7 +303,7 @@ func TestFollowedPageEnds(t *testing.T) {
 func TestBackground(t *testing.T) {
 	asked := make(chan string, 100)
 	pages := web.New(web.Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked <- r.URL.Path + " " + cmp.Or(r.Header.Get(access.Background), "by a person")
+		asked <- r.URL.Path + " " + cmp.Or(r.Header.Get(api.Background), "by a person")
 		fmt.Fprint(w, `{"caller":{"scopes":["read"]}}`)
 	})})
 	site := httptest.NewServer(pages)

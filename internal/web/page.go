@@ -44,6 +44,9 @@ const maxDecide = 100
 // the page alone.
 func (v *visit) frame(view *view) *frame {
 	f := &frame{visit: v, Title: view.title, Place: view.place, API: view.api, Shell: view.shell, Still: view.still, Theme: v.theme(), UI: v.pages.ui(), Data: view.data}
+	if view.alone {
+		return f
+	}
 	var err error
 	if f.Info, err = v.info(); err != nil {
 		return f

@@ -16,6 +16,7 @@ type configPage struct {
 	Changes []api.Change // that a reload would make
 	File    string       // hash of the file that has them
 	Faults  *problem     // of the file
+	NoFile  bool         // another program has the configuration
 }
 
 // A settingGroup has the settings of one part of the configuration: of the process, or of one
@@ -34,6 +35,7 @@ func loadConfig(v *visit) (*view, error) {
 	var diff api.Reload
 	if err := v.get("/v1/config/diff", nil, &diff); err != nil {
 		p.Faults = asProblem(err)
+		p.NoFile = p.Faults.Status == http.StatusNotFound
 	}
 	p.Changes, p.File = diff.Changes, diff.FileSHA256
 	return &view{title: v.lang.mustText("config"), data: p, api: "/v1/config", shell: "throttler config show --running", place: "config", still: true}, nil

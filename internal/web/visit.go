@@ -26,10 +26,6 @@ type visit struct {
 	cookies []string // that the API has set
 }
 
-// background is the header field of requests that a page makes by itself: they do not keep the
-// session of the person alive.
-const background = "Throttler-Background"
-
 // writing are the scopes of a person that pages have no use for if they change nothing.
 var writing = []string{"submit", "operate"}
 
@@ -118,7 +114,12 @@ func (v *visit) ask(method, path string, query url.Values, body []byte) *recorde
 // request returns a request for the API with all that shows the caller of the visit.
 func (v *visit) request(method, path string, query url.Values, body []byte) *http.Request {
 	r := v.Request.Clone(v.Context())
-	r.Method, r.URL, r.Pattern = method, &url.URL{Path: path, RawQuery: query.Encode()}, ""
+	u, err := url.Parse(path) // its values are escaped
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	u.RawQuery = query.Encode()
+	r.Method, r.URL, r.Pattern = method, u, ""
 	r.RequestURI = r.URL.RequestURI()
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	r.Form, r.PostForm, r.MultipartForm = nil, nil, nil
@@ -129,7 +130,7 @@ func (v *visit) request(method, path string, query url.Values, body []byte) *htt
 		r.Header.Set("Content-Type", "application/json")
 	}
 	if r.Context().Value(followed{}) != nil {
-		r.Header.Set(background, "1")
+		r.Header.Set(api.Background, "1")
 	}
 	return r
 }

@@ -31,9 +31,12 @@
 package web
 
 import (
+	"cmp"
 	"embed"
 	"errors"
+	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -52,6 +55,8 @@ type Config struct {
 	UI func() UI
 	// NoLogin is set if the API takes no tokens: another program knows the callers.
 	NoLogin bool
+	// Log gets faults of the pages; nil means slog.Default().
+	Log *slog.Logger
 }
 
 // A UI is the look of the pages.
@@ -69,16 +74,20 @@ type Pages struct {
 	mux      *http.ServeMux
 	speeches map[string]*speech
 	live     *hub
+	log      *slog.Logger
 }
 
 // New returns the pages. Close ends those that are followed.
 func New(c Config) *Pages {
-	p := &Pages{api: c.API, prefix: strings.TrimSuffix(c.Prefix, "/"), ui: c.UI, noLogin: c.NoLogin, mux: http.NewServeMux(), live: newHub()}
+	p := &Pages{api: c.API, prefix: strings.TrimSuffix(c.Prefix, "/"), ui: c.UI, noLogin: c.NoLogin, mux: http.NewServeMux(), live: newHub(), log: cmp.Or(c.Log, slog.Default())}
 	if p.ui == nil {
 		p.ui = func() UI { return UI{} }
 	}
 	p.speeches = speeches(p.prefix)
 	for _, page := range pages {
+		if page.path == loginPath && p.noLogin {
+			continue
+		}
 		p.mux.HandleFunc("GET "+page.path, func(w http.ResponseWriter, r *http.Request) { p.show(w, r, page) })
 	}
 	for _, action := range actions {
@@ -92,6 +101,9 @@ func New(c Config) *Pages {
 		})
 	}
 	for _, action := range entries {
+		if p.noLogin {
+			break
+		}
 		p.mux.HandleFunc("POST "+action.path, func(w http.ResponseWriter, r *http.Request) { p.act(w, r, action) })
 	}
 	p.mux.HandleFunc("GET /ui/live", p.follow)
@@ -152,6 +164,7 @@ type view struct {
 	shell string // command of the CLI that does the same
 	place string // entry of the menu that the page belongs to
 	form  bool   // of an action, and nothing else
+	alone bool   // without the parts of the frame that ask the API
 	still bool   // it is not followed: a form is about the state that the person has seen, and must not change meanwhile
 }
 
@@ -241,6 +254,9 @@ func (p *Pages) refuse(w http.ResponseWriter, v *visit, path string, err error) 
 // fail answers with a page about an error.
 func (p *Pages) fail(w http.ResponseWriter, v *visit, err error) {
 	e := asProblem(err)
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(e.RetryAfter))
+	}
 	p.write(w, v, e.Status, "problem", viewOf(e))
 }
 

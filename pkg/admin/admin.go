@@ -105,7 +105,7 @@ type Options struct {
 	ReadOnly bool
 	// Metrics serves Prometheus metrics of the scheduler at PREFIX/metrics, from a registry of their own.
 	Metrics bool
-	// Log gets a line for each change by the API; nil means slog.Default().
+	// Log gets a line for each change by the API, and faults of the pages; nil means slog.Default().
 	Log *slog.Logger
 }
 
@@ -145,7 +145,7 @@ func New(s *scheduler.Scheduler, o Options) (*Handler, error) {
 		},
 	})
 	ui := web.UI{Name: o.Name, ReadOnly: o.ReadOnly}
-	pages := web.New(web.Config{API: admin, Prefix: o.Prefix, UI: func() web.UI { return ui }, NoLogin: true})
+	pages := web.New(web.Config{API: admin, Prefix: o.Prefix, UI: func() web.UI { return ui }, NoLogin: true, Log: o.Log})
 	admin.Mount("/ui/", pages)
 	ctx, stop := context.WithCancel(context.Background())
 	h := &Handler{prefix: o.Prefix, api: admin, pages: pages, events: o.Observer.events, stopSampling: stop}
@@ -188,7 +188,7 @@ func (o *Options) guard() *access.Guard {
 }
 
 func noReload(func(*api.Reload, func() error) error) (*api.Reload, error) {
-	return nil, errors.New("the scheduler is embedded in a program, which has its configuration and no file here; change it in the program")
+	return nil, &scheduler.Error{Reason: scheduler.NotFound, Detail: "the scheduler is embedded in a program, which has its configuration and no file here; change it in the program"}
 }
 
 // version returns that of Throttler in the program.

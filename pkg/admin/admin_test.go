@@ -202,7 +202,7 @@ func TestCallers(t *testing.T) {
 		{"another site", "POST", "/v1/pauses", []string{"Origin", "https://evil.example"}, 403, "not allowed"},
 		{"another site reads", "GET", "/v1/calls", []string{"Sec-Fetch-Site", "cross-site"}, 403, ""},
 		{"any name of the host", "GET", "/v1/calls", []string{"Host", "ops.example"}, 200, ""},
-		{"a reload", "POST", "/v1/config/reload", []string{"Role", "admin"}, 422, "embedded in a program"},
+		{"a reload", "POST", "/v1/config/reload", []string{"Role", "admin"}, 404, "embedded in a program"},
 		{"the configuration", "GET", "/v1/config", nil, 200, `"settings":[]`},
 		{"metrics", "GET", "/metrics", nil, 404, "no GET /metrics"},
 		{"about", "GET", "/v1/info", nil, 200, `"store":"memory"`},
@@ -211,6 +211,21 @@ func TestCallers(t *testing.T) {
 		if resp, body := p.ask(t, tt.method, prefix+tt.path, "", tt.header...); resp.StatusCode != tt.status || !strings.Contains(body, tt.has) || strings.Contains(body, "/ui/login") {
 			t.Errorf("%s: %d %s, want %d with %q", tt.name, resp.StatusCode, body, tt.status, tt.has)
 		}
+	}
+}
+
+// TestPagesOfAProgram: the program has the logins and the configuration, and no file of Throttler's.
+func TestPagesOfAProgram(t *testing.T) {
+	p := newProgram(t, Options{Trusted: true})
+	for _, request := range []string{"GET /ui/login", "POST /ui/login", "POST /ui/logout"} {
+		method, path, _ := strings.Cut(request, " ")
+		if resp, body := p.ask(t, method, path, ""); resp.StatusCode != 404 && resp.StatusCode != 405 {
+			t.Errorf("%s: %d %s", request, resp.StatusCode, body)
+		}
+	}
+	resp, body := p.ask(t, "GET", "/ui/config", "")
+	if resp.StatusCode != 200 || strings.Contains(body, "The file") || strings.Contains(body, "embedded in a program") {
+		t.Errorf("the page of the configuration: %d %s", resp.StatusCode, body)
 	}
 }
 
