@@ -281,7 +281,7 @@ func newScene(t *testing.T, pairs ...string) *scene {
 	if status, answer := s.ask(t, "POST", "/v1/calls", past); status < 400 {
 		t.Fatalf("a call past its deadline: %d %s", status, answer)
 	}
-	put("expired", "/single/2", body{"order": "20261122080", "key": "2021002"}, "deadline", time.Now().Add(1500*time.Millisecond).UTC().Format(time.RFC3339Nano))
+	put("expired", "/single/2", body{"order": "20261122080", "key": "2021002"}, "deadline", time.Now().Add(700*time.Millisecond).UTC().Format(time.RFC3339Nano))
 	s.reaches(t, s.calls["expired"], "expired")
 	if status, answer := s.ask(t, "POST", "/v1/pauses", map[string]string{"upstream": "wechat", "for": "2h", "reason": "maintenance of the platform until noon"}); status >= 300 {
 		t.Fatalf("pause: %d %s", status, answer)
