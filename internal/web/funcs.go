@@ -196,17 +196,16 @@ const brailleBlank = '\u2800'
 
 // bar draws parts of a total, one after the other, as a picture for the eye alone: the figures
 // stand beside it. The parts are out of the total; the class of each is the one of its place.
+// A part of nothing is there too: a page that is followed keeps its elements.
 func bar(total int, parts ...int) template.HTML {
 	const width = 100.0
 	var b strings.Builder
 	b.WriteString(`<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><rect class="free" width="100" height="10"/>`)
 	x := 0.0
 	for i, part := range parts {
-		w := min(width*float64(part)/float64(max(total, 1)), width-x)
-		if w > 0 {
-			fmt.Fprintf(&b, `<rect class="part%d" x="%.1f" width="%.1f" height="10"/>`, i+1, x, w)
-			x += w
-		}
+		w := max(0, min(width*float64(part)/float64(max(total, 1)), width-x))
+		fmt.Fprintf(&b, `<rect class="part%d" x="%.1f" width="%.1f" height="10"/>`, i+1, x, w)
+		x += w
 	}
 	b.WriteString("</svg>")
 	return template.HTML(b.String())
