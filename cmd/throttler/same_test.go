@@ -25,12 +25,18 @@ func TestSameAsACommand(t *testing.T) {
 	if err != nil {
 		t.Skip("bash is not installed")
 	}
-	p := launch(t, "admin: 127.0.0.1:0\n"+accessRest)
-	status, answer := (adminCaller{p.admin, "", dialer(without(p.admin))}).ask(t, "POST", "/v1/calls", `{"upstream":"alipay","method":"POST","target":"/pay","not_before":"2099-01-01T00:00:00Z"}`)
-	id := regexp.MustCompile(`"id":"([0-9a-f-]+)"`).FindStringSubmatch(answer)
-	if status != http.StatusAccepted || id == nil {
-		t.Fatalf("%d %s", status, answer)
+	platform := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	p := launch(t, oneUpstream("memory", "alipay", platform, "    limits: [{name: app, calls: 5, window: 1h}]\n"))
+	submit := func(members string) string {
+		status, answer := (adminCaller{p.admin, "", dialer(without(p.admin))}).ask(t, "POST", "/v1/calls", `{"upstream":"alipay","method":"POST","target":"/pay"`+members+`}`)
+		id := regexp.MustCompile(`"id":"([0-9a-f-]+)"`).FindStringSubmatch(answer)
+		if status != http.StatusAccepted || id == nil {
+			t.Fatalf("%d %s", status, answer)
+		}
+		return id[1]
 	}
+	waits, lost := submit(`,"not_before":"2099-01-01T00:00:00Z"`), submit("")
+	p.until(t, "unknown", func() bool { return p.call(lost).State == "unknown" })
 	const odd = "-it's <b> \"$(x)\" `y` \\ \u202e é"
 	q := func(pairs ...string) string {
 		v := url.Values{}
@@ -50,19 +56,18 @@ func TestSameAsACommand(t *testing.T) {
 		{"/ui/calls?" + q("q", odd, "upstream", "alipay"), "", ""},
 		{"/ui/calls?" + q("state", "waiting", "state", "unknown", "upstream", "alipay", "limit", "app", "key", odd, "flow", odd, "number", odd, "accepted_after", "2026-11-22T09:00", "order", "oldest", "needs", "person", "path_prefix", "/-p"), "",
 			"calls list --accepted-after=2026-11-22T09:00:00Z --flow=" + odd + " --key=" + odd + " --limit=app --needs-person=true --number=" + odd + " --oldest=true --page-size=50 --path-prefix=/-p --state=[waiting,unknown] --upstream=alipay"},
-		{"/ui/calls/" + id[1], "", "calls get " + id[1]},
-		{"/ui/calls/" + id[1] + "/cancel", "", "calls cancel " + id[1]},
-		{"/ui/calls/" + id[1] + "/edit", "", "calls edit --priority=0 " + id[1]},
-		{"/ui/calls/" + id[1] + "/ask", "", "calls ask " + id[1]},
-		{"/ui/calls/" + id[1] + "/resolve", "", "calls resolve --as=OUTCOME --reason=REASON " + id[1]},
-		{"/ui/calls/" + id[1] + "/retry", "", "calls retry --reason=REASON " + id[1]},
+		{"/ui/calls/" + waits, "", "calls get " + waits},
+		{"/ui/calls/" + waits + "/cancel", "", "calls cancel " + waits},
+		{"/ui/calls/" + waits + "/edit", "", "calls edit --priority=0 " + waits},
+		{"/ui/calls/" + lost + "/ask", "", "calls ask " + lost},
+		{"/ui/calls/" + lost + "/resolve", "", "calls resolve --as=OUTCOME --attempt=1 --reason=REASON " + lost},
+		{"/ui/calls/" + lost + "/retry", "", "calls retry --attempt=1 --reason=REASON " + lost},
 		{"/ui/limits", "", "limits"},
 		{"/ui/upstreams/alipay/limits/app", "", "limits --keys=true --upstream=alipay"},
 		{"/ui/pause?" + q("upstream", "alipay"), "", "pause --for=10m --reason=REASON alipay"},
-		{"/ui/pause?" + q("upstream", "alipay", "limit", "app", "key", odd, "for", "2h", "reason", odd), "", "pause --for=2h --key=" + odd + " --limit=app --reason=" + odd + " alipay"},
-		{"/ui/pause?" + q("upstream", odd), "", "pause --for=10m --reason=REASON " + odd},
+		{"/ui/pause?" + q("upstream", "alipay", "limit", "app", "key", odd, "for", "2h", "reason", odd), "", "pause --for=10m --key=" + odd + " --limit=app --reason=REASON alipay"},
 		{"/ui/events", "", "calls watch"},
-		{"/ui/events?" + q("upstream", "alipay", "call", id[1]), "", "calls watch --upstream=alipay " + id[1]},
+		{"/ui/events?" + q("upstream", "alipay", "call", waits), "", "calls watch --upstream=alipay " + waits},
 		{"/ui/events?" + q("kind", "refused"), "", ""},
 		{"/ui/refusals", "", "calls refused --page-size=50"},
 		{"/ui/refusals?" + q("reason", "full", "upstream", "alipay"), "", "calls refused --page-size=50 --reason=full --upstream=alipay"},
@@ -70,7 +75,7 @@ func TestSameAsACommand(t *testing.T) {
 		{"/ui/plan", "", ""},
 		{"/ui/plan", q(settings...), "plan --config=throttler.yaml --fail-if=[wait.p99 > 5s] --load=[rate=1/s for=10s] --rtt-spread=5ms --rtt=50ms"},
 		{"/ui/audit", "", "audit --page-size=50"},
-		{"/ui/audit?" + q("actor", odd, "action", "pause", "call", id[1], "from", "2026-11-22T09:00:00Z"), "", "audit --action=pause --actor=" + odd + " --call=" + id[1] + " --from=2026-11-22T09:00:00Z --page-size=50"},
+		{"/ui/audit?" + q("actor", odd, "action", "pause", "call", waits, "from", "2026-11-22T09:00:00Z"), "", "audit --action=pause --actor=" + odd + " --call=" + waits + " --from=2026-11-22T09:00:00Z --page-size=50"},
 		{"/ui/system", "", "status"},
 		{"/ui/login", "", ""},
 	} {
