@@ -140,7 +140,7 @@ func pauseAndResume(b *tab, h hands, s *scene) {
 	b.at("/ui/limits")
 	b.says("the platform is ill")
 	h.goTo(b, "o", "/ui/")
-	b.says("alipay is paused (by an operator)")
+	b.says("alipay is paused (by an operator: the platform is ill)")
 	h.goTo(b, "l", "/ui/limits")
 	resume(" alipay")
 
