@@ -1107,7 +1107,7 @@ type Pause struct {
 	Until    time.Time `json:"until"`
 	Upstream string    `json:"upstream"`
 
-	// Who Who has the name of the operator, or of the program.
+	// Who The name of the operator, or of the program.
 	Who string `json:"who,omitempty,omitzero"`
 }
 

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -22,14 +21,10 @@ func newAudit() *cobra.Command {
 		Short: "List the changes that people and programs have made, the newest first",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			flags, query := cmd.Flags(), url.Values{}
-			for _, name := range []string{"actor", "action", "call", "from", "to", "cursor"} {
-				if v, _ := flags.GetString(name); v != "" {
-					query.Set(name, v)
-				}
+			query, err := pageQuery(cmd.Flags(), "actor", "action", "call", "from", "to", "cursor")
+			if err != nil {
+				return err
 			}
-			size, _ := flags.GetInt("page-size")
-			query.Set("page_size", strconv.Itoa(size))
 			body, log, err := read[client.AuditLog](cmd, "/v1/audit", query)
 			if err != nil {
 				return err
@@ -60,9 +55,7 @@ func writeAudit(w io.Writer, log *client.AuditLog, now time.Time) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", instantText(r.At, now), r.Actor, r.Role, r.Via, r.Action, of, cutText(r.Reason), cutText(r.Before), cutText(r.After))
 	}
 	err := t.Flush()
-	if log.Next != "" {
-		fmt.Fprintf(w, "more: --cursor %s\n", log.Next)
-	}
+	writeNext(w, log.Next)
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/tmaxmax/go-sse"
 
 	"github.com/seed-30fe103d/throttler/api/client"
@@ -101,15 +102,14 @@ func newCallsList() *cobra.Command {
 
 // listQuery returns the parameters of a list.
 func listQuery(cmd *cobra.Command) (url.Values, error) {
-	flags, query := cmd.Flags(), url.Values{}
+	flags := cmd.Flags()
+	var names []string
 	for _, f := range listFlags {
-		v, _ := flags.GetString(f.name)
-		if v == "" && flags.Changed(f.name) { // such as an unset variable of a script
-			return nil, usage("--%s is empty, and would choose all calls; leave it out, or give it a value", f.name)
-		}
-		if v != "" {
-			query.Set(strings.ReplaceAll(f.name, "-", "_"), v)
-		}
+		names = append(names, f.name)
+	}
+	query, err := pageQuery(flags, names...)
+	if err != nil {
+		return nil, err
 	}
 	states, _ := flags.GetStringSlice("state")
 	for _, s := range states {
@@ -121,9 +121,31 @@ func listQuery(cmd *cobra.Command) (url.Values, error) {
 	if oldest, _ := flags.GetBool("oldest"); oldest {
 		query.Set("order", "oldest")
 	}
+	return query, nil
+}
+
+// pageQuery returns the parameters of a page of a list by flags: those of some names, and the size.
+func pageQuery(flags *pflag.FlagSet, names ...string) (url.Values, error) {
+	query := url.Values{}
+	for _, name := range names {
+		v, _ := flags.GetString(name)
+		if v == "" && flags.Changed(name) { // such as an unset variable of a script
+			return nil, usage("--%s is empty, and would choose all; leave it out, or give it a value", name)
+		}
+		if v != "" {
+			query.Set(strings.ReplaceAll(name, "-", "_"), v)
+		}
+	}
 	size, _ := flags.GetInt("page-size")
 	query.Set("page_size", strconv.Itoa(size))
 	return query, nil
+}
+
+// writeNext writes the flag that shows the next page of a list, if there is one.
+func writeNext(w io.Writer, cursor string) {
+	if cursor != "" {
+		fmt.Fprintf(w, "more: --cursor %s\n", cursor)
+	}
 }
 
 func newCallsWatch() *cobra.Command {

@@ -214,7 +214,7 @@ func changeLimit(u *scheduler.Upstream, to api.PlanChange) error {
 	return nil
 }
 
-// A planned preview ends with one of these.
+// A bundleResult is the end of a preview: a plan, or faults.
 type bundleResult struct {
 	Plan      *preview.Comparison `json:"plan,omitempty"`
 	Faults    []api.Fault         `json:"faults,omitempty"`

@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/url"
-	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -21,18 +19,10 @@ func newCallsRefused() *cobra.Command {
 first. Nothing of them was sent.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			flags, query := cmd.Flags(), url.Values{}
-			for _, name := range []string{"upstream", "reason", "cursor"} {
-				v, _ := flags.GetString(name)
-				if v == "" && flags.Changed(name) { // such as an unset variable of a script
-					return usage("--%s is empty, and would choose all; leave it out, or give it a value", name)
-				}
-				if v != "" {
-					query.Set(name, v)
-				}
+			query, err := pageQuery(cmd.Flags(), "upstream", "reason", "cursor")
+			if err != nil {
+				return err
 			}
-			size, _ := flags.GetInt("page-size")
-			query.Set("page_size", strconv.Itoa(size))
 			body, page, err := read[client.Refusals](cmd, "/v1/refusals", query)
 			if err != nil {
 				return err
@@ -60,8 +50,6 @@ func writeRefusals(w io.Writer, page *client.Refusals, now time.Time) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.Id, r.Upstream, instantText(r.At, now), r.Reason, shown(r.Detail))
 	}
 	err := t.Flush()
-	if page.Next != "" {
-		fmt.Fprintf(w, "more: --cursor %s\n", page.Next)
-	}
+	writeNext(w, page.Next)
 	return err
 }

@@ -47,7 +47,7 @@ func TestSameAsACommand(t *testing.T) {
 	}
 	settings := []string{"load", "settings", "settings", "rate=1/s for=10s", "rtt", "50", "spread", "5", "fail_if", "wait.p99 > 5s"}
 	for _, row := range []struct {
-		path, form, want string // what the command says: its name, flags by name, and arguments
+		path, form, want string // the command, parsed: its name, flags by name, and arguments
 	}{
 		{"/ui/", "", "status"},
 		{"/ui/decide", "", "calls list --needs-person=true --oldest=true --page-size=20"},

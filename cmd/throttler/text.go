@@ -256,9 +256,7 @@ func writePage(w io.Writer, p *client.Calls, now time.Time) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\n", c.Id, c.Upstream, c.State, c.Priority, instantText(c.AcceptedAt, now), c.AttemptCount, eta, by)
 	}
 	err := t.Flush()
-	if p.Next != "" {
-		fmt.Fprintf(w, "more: --cursor %s\n", p.Next)
-	}
+	writeNext(w, p.Next)
 	return err
 }
 

@@ -20,7 +20,7 @@ type Pause struct {
 	// By is person; answer of the upstream; breaker: its circuit breaker is open, and until is when
 	// the next probe is due; or restart: permits of attempts before it may be out.
 	By string `json:"by"`
-	// Who has the name of the operator, or of the program.
+	// Who is the name of the operator, or of the program.
 	Who    string `json:"who,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Status is that of the answer.

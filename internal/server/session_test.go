@@ -97,7 +97,7 @@ func TestSession(t *testing.T) {
 }
 
 // TestSessionOfOtherSites: a session is of no use to a page of another site, though its browser
-// sent the cookie; a person who follows a link of it has to log in first.
+// sent the cookie; a person that follows a link of it has to log in first.
 func TestSessionOfOtherSites(t *testing.T) {
 	_, a := newTokenAdmin(t, "")
 	base := serve(t, a, slog.New(slog.DiscardHandler)).URL

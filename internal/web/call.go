@@ -16,8 +16,7 @@ import (
 type callPage struct {
 	Call     api.Call
 	Sentence string
-	Why      string // it waits; empty otherwise
-	Limits   map[string]api.Limit
+	Why      string   // it waits; empty otherwise
 	Actions  []string // that the person may do now
 }
 

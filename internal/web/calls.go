@@ -1,6 +1,7 @@
 package web
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -10,12 +11,11 @@ import (
 
 // A callList is the answer to a search.
 type callList struct {
-	Query     url.Values
+	search
 	Q         string // of the box at the top
 	States    []api.State
 	Upstreams []string
 	Calls     []api.CallSummary
-	Sentence  string // of the only call that was found
 	Older     string // path of the next page; empty: this is the last one
 	Filtered  bool   // a filter other than q is set
 }
@@ -27,15 +27,13 @@ var callFilters = []string{"q", "upstream", "state", "outcome", "needs", "limit"
 const pageSize = "50"
 
 func loadCalls(v *visit) (*view, error) {
-	asked := url.Values{}
-	for name, values := range v.URL.Query() {
-		if i := slices.DeleteFunc(slices.Clone(values), func(s string) bool { return strings.TrimSpace(s) == "" }); len(i) > 0 && slices.Contains(callFilters, name) {
-			for _, value := range i {
-				asked.Add(name, instantOf(name, strings.TrimSpace(value)))
-			}
+	asked := asked(v, callFilters...)
+	for name, values := range asked {
+		for i := range values {
+			values[i] = instantOf(name, values[i])
 		}
 	}
-	query := cloneValues(asked)
+	query := maps.Clone(asked)
 	query.Set("page_size", pageSize)
 	var calls api.Calls
 	if err := v.get("/v1/calls", query, &calls); err != nil {
@@ -45,12 +43,7 @@ func loadCalls(v *visit) (*view, error) {
 	if q != "" && len(calls.Calls) == 1 && len(asked) == 1 && calls.Next == "" && v.Context().Value(followed{}) == nil {
 		return nil, &redirect{"/ui/calls/" + calls.Calls[0].ID}
 	}
-	list := &callList{Query: asked, Q: q, States: api.States, Calls: calls.Calls, Filtered: len(asked) > 0 && !(len(asked) == 1 && q != "")}
-	if calls.Next != "" {
-		next := cloneValues(asked)
-		next.Set("cursor", calls.Next)
-		list.Older = "/ui/calls?" + next.Encode()
-	}
+	list := &callList{search: search{asked}, Q: q, States: api.States, Calls: calls.Calls, Older: older("/ui/calls", asked, calls.Next), Filtered: len(asked) > 0 && !(len(asked) == 1 && q != "")}
 	var ups api.Upstreams
 	if v.get("/v1/upstreams", nil, &ups) == nil { // a submitter may not see them
 		for _, u := range ups.Upstreams {
@@ -64,12 +57,6 @@ func loadCalls(v *visit) (*view, error) {
 	return &view{title: v.lang.mustText("calls"), data: list, api: "/v1/calls?" + query.Encode(), shell: shell, place: "calls"}, nil
 }
 
-// Has reports whether the search has a value of a parameter.
-func (l *callList) Has(name, value string) bool { return slices.Contains(l.Query[name], value) }
-
-// Get returns the value of a parameter of the search.
-func (l *callList) Get(name string) string { return l.Query.Get(name) }
-
 // instantOf returns the value of a field for a date and a time as an instant, in UTC, and all
 // other values as they are.
 func instantOf(name, value string) string {
@@ -79,10 +66,36 @@ func instantOf(name, value string) string {
 	return value
 }
 
-func cloneValues(q url.Values) url.Values {
-	out := make(url.Values)
-	for name, values := range q {
-		out[name] = slices.Clone(values)
+// A search is the parameters of a page that has a list.
+type search struct{ Query url.Values }
+
+// Has reports whether the search has a value of a parameter.
+func (s search) Has(name, value string) bool { return slices.Contains(s.Query[name], value) }
+
+// Get returns the value of a parameter of the search.
+func (s search) Get(name string) string { return s.Query.Get(name) }
+
+// asked returns the parameters of some names that a page was asked with. Blank ones are left out: a
+// form sends all of its fields.
+func asked(v *visit, names ...string) url.Values {
+	q, all := v.URL.Query(), url.Values{}
+	for _, name := range names {
+		for _, value := range q[name] {
+			if value = strings.TrimSpace(value); value != "" {
+				all.Add(name, value)
+			}
+		}
 	}
-	return out
+	return all
+}
+
+// older returns the path of the page that a cursor begins; empty without one.
+func older(path string, query url.Values, cursor string) string {
+	if cursor == "" {
+		return ""
+	}
+	next := maps.Clone(query)
+	next.Del("page_size")
+	next.Set("cursor", cursor)
+	return path + "?" + next.Encode()
 }

@@ -13,17 +13,14 @@ type decidePage struct {
 }
 
 func loadDecide(v *visit) (*view, error) {
-	query := url.Values{"needs": {"person"}, "order": {"oldest"}, "page_size": {"20"}}
-	if cursor := v.URL.Query().Get("cursor"); cursor != "" {
-		query.Set("cursor", cursor)
-	}
+	query := asked(v, "cursor")
+	query.Set("needs", "person")
+	query.Set("order", "oldest")
+	query.Set("page_size", "20")
 	var calls api.Calls
 	if err := v.get("/v1/calls", query, &calls); err != nil {
 		return nil, err
 	}
-	p := &decidePage{Calls: calls.Calls}
-	if calls.Next != "" {
-		p.More = "/ui/decide?" + url.Values{"cursor": {calls.Next}}.Encode()
-	}
+	p := &decidePage{calls.Calls, older("/ui/decide", url.Values{}, calls.Next)}
 	return &view{title: v.lang.mustText("to_decide"), data: p, api: "/v1/calls?" + query.Encode(), shell: same("throttler calls list", query, listFlags...), place: "decide"}, nil
 }

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"net/url"
 	"slices"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
@@ -9,7 +8,7 @@ import (
 
 // An eventsPage has the latest events, the newest first.
 type eventsPage struct {
-	Query url.Values
+	search
 	Kinds []string
 	Rows  []eventRow
 }
@@ -25,27 +24,15 @@ type eventRow struct {
 const manyEvents = 20
 
 func loadEvents(v *visit) (*view, error) {
-	query := url.Values{"page_size": {"200"}}
-	for _, name := range []string{"upstream", "kind", "call", "limit", "key"} {
-		for _, value := range v.URL.Query()[name] {
-			if value != "" {
-				query.Add(name, value)
-			}
-		}
-	}
+	query := asked(v, "upstream", "kind", "call", "limit", "key")
+	query.Set("page_size", "200")
 	var list api.EventList
 	if err := v.get("/v1/events/latest", query, &list); err != nil {
 		return nil, err
 	}
-	p := &eventsPage{Query: query, Kinds: api.EventKinds, Rows: eventRows(list.Events)}
+	p := &eventsPage{search: search{query}, Kinds: api.EventKinds, Rows: eventRows(list.Events)}
 	return &view{title: v.lang.mustText("events"), data: p, api: "/v1/events/latest?" + query.Encode(), shell: watching(query), place: "events"}, nil
 }
-
-// Has reports whether the page is about a value of a parameter.
-func (p *eventsPage) Has(name, value string) bool { return slices.Contains(p.Query[name], value) }
-
-// Get returns the value of a parameter of the page.
-func (p *eventsPage) Get(name string) string { return p.Query.Get(name) }
 
 // eventRows sums up seconds with many events: a row for each kind and upstream of them.
 func eventRows(events []api.Event) (rows []eventRow) {
@@ -86,22 +73,12 @@ type refusalsPage struct {
 }
 
 func loadRefusals(v *visit) (*view, error) {
-	query := url.Values{"page_size": {pageSize}}
-	for _, name := range []string{"upstream", "reason", "cursor"} {
-		if value := v.URL.Query().Get(name); value != "" {
-			query.Set(name, value)
-		}
-	}
+	query := asked(v, "upstream", "reason", "cursor")
+	query.Set("page_size", pageSize)
 	var list api.Refusals
 	if err := v.get("/v1/refusals", query, &list); err != nil {
 		return nil, err
 	}
-	p := &refusalsPage{Refusals: list.Refusals}
-	if list.Next != "" {
-		older := cloneValues(query)
-		older.Del("page_size")
-		older.Set("cursor", list.Next)
-		p.Older = "/ui/refusals?" + older.Encode()
-	}
+	p := &refusalsPage{list.Refusals, older("/ui/refusals", query, list.Next)}
 	return &view{title: v.lang.mustText("refusals"), data: p, api: "/v1/refusals?" + query.Encode(), shell: same("throttler calls refused", query, "cursor", "page_size", "reason", "upstream"), place: "events"}, nil
 }

@@ -1,10 +1,10 @@
 package web
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"html/template"
-	"maps"
 	"math"
 	"net/url"
 	"slices"
@@ -28,8 +28,6 @@ func (s *speech) funcs(prefix string) template.FuncMap {
 		"num":       s.number,
 		"clock":     clock,
 		"distance":  s.distance,
-		"duration":  s.duration,
-		"ms":        func(ms int64) string { return s.duration(time.Duration(ms) * time.Millisecond) },
 		"percent":   percent,
 		"clean":     clean,
 		"detail":    func(text string) string { return seen(text, maxDetail) },
@@ -41,7 +39,6 @@ func (s *speech) funcs(prefix string) template.FuncMap {
 		"link":      func(path string, query ...string) (string, error) { return link(prefix+path, query...) },
 		"state":     func(state api.State) string { return s.mustText("state." + string(state)) },
 		"word":      s.word,
-		"numbers":   s.numbers,
 		"tag":       func() string { return s.tag },
 		"subject":   func(c api.CallFacts) string { return s.subject(&c) },
 		"window":    s.window,
@@ -92,7 +89,8 @@ func (s *speech) distance(at api.Instant, now time.Time) string {
 	return s.mustText("distance.now")
 }
 
-// duration writes a duration with one unit, from three of them on with two figures.
+// duration writes a duration in its greatest unit, rounded down, such as 8 min; 3.2 s and 1.5 ms have
+// a decimal.
 func (s *speech) duration(d time.Duration) string {
 	unit := func(id string, n float64, decimals int) string {
 		return s.mustText("duration."+id, "Amount", fmt.Sprintf("%.*f", decimals, n))
@@ -121,15 +119,6 @@ func (s *speech) word(kind, word string) string {
 		return text
 	}
 	return clean(word)
-}
-
-// numbers writes the business numbers of a call, the last one first: a refund, then its order.
-func (s *speech) numbers(numbers map[string]string) string {
-	var all []string
-	for _, name := range slices.Backward(slices.Sorted(maps.Keys(numbers))) {
-		all = append(all, s.word("number", name)+" "+clean(numbers[name]))
-	}
-	return strings.Join(all, " · ")
 }
 
 // How much of a text from outside a page shows, in characters.
@@ -221,6 +210,15 @@ func badge(name string) string {
 	return fmt.Sprint("badge", h.Sum32()%badges)
 }
 
+// mustLink is link where the pairs are those of the program.
+func mustLink(path string, query ...string) string {
+	path, err := link(path, query...)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return path
+}
+
 // link returns a path with a query of pairs; a pair with an empty value is left out.
 func link(path string, query ...string) (string, error) {
 	if len(query)%2 != 0 {
@@ -274,22 +272,11 @@ func (s *speech) exactly(d time.Duration) string {
 	return s.mustText("duration.ms", "Amount", s.number(d.Milliseconds()))
 }
 
-// A keyUse is how much of a limit one key has taken.
-type keyUse struct {
-	Key      string
-	Permits  int
-	Out      int
-	InFlight int
-	Ended    int // out, though the attempt has ended
-}
-
-// busiest returns the use of the key of a limit that has most permits out; nil without keys.
-func busiest(l api.Limit) *keyUse {
-	var most *keyUse
-	for _, k := range l.Keys {
-		if most == nil || k.Out > most.Out {
-			most = &keyUse{k.Key, l.Permits, k.Out, k.InFlight, k.Out - k.InFlight}
-		}
+// busiest returns the key of a limit that has most permits out; nil without keys.
+func busiest(l api.Limit) *api.Key {
+	if len(l.Keys) == 0 {
+		return nil
 	}
-	return most
+	most := slices.MaxFunc(l.Keys, func(a, b api.Key) int { return cmp.Compare(a.Out, b.Out) })
+	return &most
 }

@@ -117,7 +117,7 @@ func TestCloseWaits(t *testing.T) {
 		s := &stub{Text: "R-1", State: api.Waiting, Wait: 5 * time.Second}
 		p := New(Config{API: s.handler()})
 		f := follow(p, "/ui/calls/7")
-		time.Sleep(7 * time.Second) // it asks who the caller is first
+		time.Sleep(7 * time.Second) // it asks for the caller first
 		synctest.Wait()
 		start := time.Now()
 		p.Close()

@@ -46,9 +46,9 @@ var entries = []action{
 	{"/ui/logout", logOut},
 }
 
-// askWho leads a person that the API does not know to the login, and then to a page. False: there is
+// toLogin leads a person that the API does not know to the login, and then to a page. False: there is
 // no login here.
-func askWho(w http.ResponseWriter, v *visit, next string) bool {
+func toLogin(w http.ResponseWriter, v *visit, next string) bool {
 	p := v.pages
 	if p.noLogin {
 		return false
@@ -62,14 +62,13 @@ func askWho(w http.ResponseWriter, v *visit, next string) bool {
 		fmt.Fprintf(w, "<!doctype html>\n<title>Throttler</title>\n<a href=\"%s\">%s</a>\n", template.HTMLEscapeString(again), template.HTMLEscapeString(v.lang.mustText("login.go_on")))
 		return true
 	}
-	path, _ := link(p.prefix+loginPath, "next", next) // its pairs are whole
-	http.Redirect(w, v.Request, path, http.StatusSeeOther)
+	http.Redirect(w, v.Request, mustLink(p.prefix+loginPath, "next", next), http.StatusSeeOther)
 	return true
 }
 
-// after returns the page to which a person comes back who has to log in first: the one of the form
-// that was sent, or the one that was asked for.
-func after(v *visit, path string) string {
+// afterLogin returns the page to which the login leads back: the one of the form that was sent, or the
+// one that was asked for.
+func afterLogin(v *visit, path string) string {
 	if v.Method == http.MethodGet || slices.ContainsFunc(pages, func(p page) bool { return p.path == path }) {
 		return v.URL.RequestURI()
 	}

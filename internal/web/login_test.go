@@ -210,7 +210,7 @@ func TestStrangers(t *testing.T) {
 	wants(t, "anyone", resp, body, 200, `href="/ui/login?next=%2Fui%2Flimits">Log in</a>`, "!Log out")
 }
 
-// TestWhereALoginLeads: a submitter, who has no overview, comes to the calls.
+// TestWhereALoginLeads: a submitter has no overview, and is led to the calls.
 func TestWhereALoginLeads(t *testing.T) {
 	d := newDashboard(t)
 	for _, tt := range []struct{ role, next, want string }{

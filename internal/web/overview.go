@@ -161,12 +161,8 @@ func refusalAlerts(v *visit, refused []tally) (all []alert) {
 		if !trouble {
 			continue
 		}
-		link, err := link("/ui/refusals", "reason", r.Reason)
-		if err != nil {
-			panic("BUG: " + err.Error())
-		}
 		all = append(all, alert{
-			Urgent: urgent, Link: link, Action: v.lang.mustText("look"),
+			Urgent: urgent, Link: mustLink("/ui/refusals", "reason", r.Reason), Action: v.lang.mustText("look"),
 			Text: v.lang.mustText("alert.refused", "N", r.Count, "Plus", plus(r.More), "Reason", v.lang.word("refusal", r.Reason)),
 		})
 	}
@@ -222,7 +218,7 @@ func limitAlerts(v *visit, limits []api.Limit) (all []alert) {
 // upstreamAlerts tells of upstreams that take no calls.
 func upstreamAlerts(v *visit, all []api.Upstream) (alerts []alert) {
 	for _, u := range all {
-		a := alert{Link: callsPath("upstream", u.Name, "state", "waiting"), Action: v.lang.mustText("waiting_calls")}
+		a := alert{Link: mustLink("/ui/calls", "upstream", u.Name, "state", "waiting"), Action: v.lang.mustText("waiting_calls")}
 		id := ""
 		switch {
 		case u.State == "up" && u.MaxWaiting > 0 && u.Waiting+u.Unknown >= u.MaxWaiting:
@@ -251,13 +247,4 @@ func upstreamAlerts(v *visit, all []api.Upstream) (alerts []alert) {
 // limitPath returns the path of the page of a limit.
 func limitPath(upstream, limit string) string {
 	return "/ui/upstreams/" + url.PathEscape(upstream) + "/limits/" + url.PathEscape(limit)
-}
-
-// callsPath returns the path of the list of calls with a filter.
-func callsPath(query ...string) string {
-	path, err := link("/ui/calls", query...)
-	if err != nil {
-		panic("BUG: " + err.Error())
-	}
-	return path
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/api"
 )
 
-// A caller is the person who looks at a page.
+// A caller is the person that a page is made for.
 type caller struct{ api.CallerInfo }
 
 // May reports whether the person may do operations of a scope.

@@ -66,34 +66,21 @@ func reload(v *visit) (next string, err error) {
 
 // An auditPage is one page of the audit, the newest first.
 type auditPage struct {
-	Query   url.Values
+	search
 	Records []api.AuditRecord
 	Older   string // path of the next page
 }
 
 func loadAudit(v *visit) (*view, error) {
-	query := url.Values{"page_size": {pageSize}}
-	for _, name := range []string{"actor", "action", "call", "from", "cursor"} {
-		if value := strings.TrimSpace(v.URL.Query().Get(name)); value != "" {
-			query.Set(name, value)
-		}
-	}
+	query := asked(v, "actor", "action", "call", "from", "cursor")
+	query.Set("page_size", pageSize)
 	var log api.AuditLog
 	if err := v.get("/v1/audit", query, &log); err != nil {
 		return nil, err
 	}
-	p := &auditPage{Query: query, Records: log.Records}
-	if log.Next != "" {
-		older := cloneValues(query)
-		older.Del("page_size")
-		older.Set("cursor", log.Next)
-		p.Older = "/ui/audit?" + older.Encode()
-	}
+	p := &auditPage{search{query}, log.Records, older("/ui/audit", query, log.Next)}
 	return &view{title: v.lang.mustText("audit"), data: p, api: "/v1/audit?" + query.Encode(), shell: same("throttler audit", query, "action", "actor", "call", "cursor", "from", "page_size"), place: "audit"}, nil
 }
-
-// Get returns the value of a parameter of the page.
-func (p *auditPage) Get(name string) string { return p.Query.Get(name) }
 
 // A systemPage is about the process.
 type systemPage struct {
@@ -108,11 +95,11 @@ type readiness struct {
 }
 
 func loadSystem(v *visit) (*view, error) {
-	p := &systemPage{}
-	if err := v.get("/v1/info", nil, &p.Info); err != nil {
+	info, err := v.info()
+	if err != nil {
 		return nil, err
 	}
-	p.Checks = checks(v)
+	p := &systemPage{info, checks(v)}
 	return &view{title: v.lang.mustText("system"), data: p, api: "/v1/info", shell: "throttler status", place: "system"}, nil
 }
 

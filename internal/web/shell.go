@@ -60,7 +60,7 @@ func words(command string, args ...string) string {
 // watching returns the command that follows the events of a query. It chooses by upstream and call
 // only.
 func watching(query url.Values) string {
-	command, of := "throttler calls watch", cloneValues(query)
+	command, of := "throttler calls watch", maps.Clone(query)
 	calls := of["call"]
 	of.Del("call")
 	of.Del("page_size")

@@ -22,20 +22,27 @@ type visit struct {
 	now   time.Time
 
 	Caller  caller
-	Refused *problem // of the form that was sent, if it was refused
-	cookies []string // that the API has set
+	Refused *problem  // of the form that was sent, if it was refused
+	cookies []string  // that the API has set
+	known   *api.Info // that the API has told
 }
 
 // writing are the scopes of a person that pages have no use for if they change nothing.
 var writing = []string{"submit", "operate"}
 
-// info asks the API about the process and the person.
+// info asks the API about the process and the person, once for each visit.
 func (v *visit) info() (info api.Info, err error) {
-	err = v.get("/v1/info", nil, &info)
+	if v.known != nil {
+		return *v.known, nil
+	}
+	if err = v.get("/v1/info", nil, &info); err != nil {
+		return info, err
+	}
 	if v.pages.ui().ReadOnly {
 		info.Caller.Scopes = slices.DeleteFunc(info.Caller.Scopes, func(s string) bool { return slices.Contains(writing, s) })
 	}
-	return info, err
+	v.known = &info
+	return info, nil
 }
 
 // Now is the instant of the page.
@@ -44,7 +51,7 @@ func (v *visit) Now() time.Time { return v.now }
 // again returns the visit as of now.
 func (v *visit) again() *visit {
 	again := *v
-	again.now = time.Now()
+	again.now, again.known = time.Now(), nil
 	return &again
 }
 

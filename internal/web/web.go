@@ -246,7 +246,7 @@ func (p *Pages) act(w http.ResponseWriter, r *http.Request, action action) {
 // refuse answers a request for a page, or a form of it, with an error. A person that is not known logs in
 // first.
 func (p *Pages) refuse(w http.ResponseWriter, v *visit, path string, err error) {
-	if asProblem(err).Status != http.StatusUnauthorized || !askWho(w, v, after(v, path)) {
+	if asProblem(err).Status != http.StatusUnauthorized || !toLogin(w, v, afterLogin(v, path)) {
 		p.fail(w, v, err)
 	}
 }
