@@ -104,7 +104,7 @@ func (p *Pages) prefer(w http.ResponseWriter, r *http.Request) {
 	for name, cookie := range map[string]string{"language": languageCookie, "theme": themeCookie} {
 		if r.PostForm.Has(name) {
 			c := &http.Cookie{Name: cookie, Value: r.PostForm.Get(name), Path: p.prefix + "/ui/", MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteStrictMode}
-			if p.speeches[c.Value] == nil && !slices.Contains(themes, c.Value) {
+			if p.speeches()[c.Value] == nil && !slices.Contains(themes, c.Value) {
 				c.Value, c.MaxAge = "", -1 // that of the browser
 			}
 			http.SetCookie(w, c)

@@ -22,7 +22,7 @@ type speech struct {
 	templates map[string]*template.Template // by name
 }
 
-// speeches reads the texts and the templates. A fault in them is one of the program.
+// speeches reads the texts and the templates, some 6 MB. A fault in them is one of the program.
 func speeches(prefix string) map[string]*speech {
 	bundle := i18n.NewBundle(tags[0])
 	all := make(map[string]*speech)

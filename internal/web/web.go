@@ -38,6 +38,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -72,7 +73,7 @@ type Pages struct {
 	ui       func() UI
 	noLogin  bool
 	mux      *http.ServeMux
-	speeches map[string]*speech
+	speeches func() map[string]*speech // by tag, made for the first page
 	live     *hub
 	log      *slog.Logger
 }
@@ -83,7 +84,7 @@ func New(c Config) *Pages {
 	if p.ui == nil {
 		p.ui = func() UI { return UI{} }
 	}
-	p.speeches = speeches(p.prefix)
+	p.speeches = sync.OnceValue(func() map[string]*speech { return speeches(p.prefix) })
 	for _, page := range pages {
 		if page.path == loginPath && p.noLogin {
 			continue
@@ -269,5 +270,5 @@ type redirect struct{ path string }
 func (r *redirect) Error() string { return "see " + r.path }
 
 func (p *Pages) visit(r *http.Request) *visit {
-	return &visit{Request: r, pages: p, lang: speechOf(p.speeches, r), now: time.Now()}
+	return &visit{Request: r, pages: p, lang: speechOf(p.speeches(), r), now: time.Now()}
 }
