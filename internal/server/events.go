@@ -34,6 +34,7 @@ type Events struct {
 	more        chan struct{} // closed at the next event; nil while no subscription waits for it
 	subscribers int
 	closed      bool
+	route       scheduler.Route // of the event that is being added
 
 	estimating sync.Mutex // held while an ETA is computed: other subscriptions wait for it
 	etas       [ringSize]sharedETA
@@ -60,12 +61,12 @@ func NewEvents() *Events {
 func (e *Events) Observe(ev scheduler.Event) {
 	r := record{event: apiEvent(ev, time.Now()), source: ev}
 	r.source.Call, r.source.Attempt = nil, nil // they are valid only during Observe
-	if route := ev.Route(); route != nil {
-		at := r.event.At.Time
-		e.arrivals.Add(at, workload.NewArrival(r.event.Upstream, r.event.Priority, at, r.event.Deadline.Time, r.event.NotBefore.Time, route))
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if ev.ReadRoute(&e.route) {
+		at := r.event.At.Time
+		e.arrivals.Add(at, workload.NewArrival(r.event.Upstream, r.event.Priority, at, r.event.Deadline.Time, r.event.NotBefore.Time, &e.route))
+	}
 	e.ring[e.next%ringSize] = r
 	e.next++
 	e.wake()

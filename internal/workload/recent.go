@@ -3,7 +3,6 @@ package workload
 import (
 	"hash/maphash"
 	"io"
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -32,7 +31,10 @@ type Recent struct {
 	words    []uint64 // a ring of keys and costs
 	nextWord uint64
 	shapes   map[string]*shape
-	name     []byte // of a shape, to be used again
+
+	// Of the arrival that is being added, to be used again.
+	limits []string
+	name   []byte // of its shape
 }
 
 // A recent is an arrival of the ring.
@@ -58,7 +60,7 @@ func NewRecent() *Recent {
 	return &Recent{seed: maphash.MakeSeed(), shapes: make(map[string]*shape)}
 }
 
-// Add keeps an arrival in place of the oldest one.
+// Add keeps an arrival in place of the oldest one. It keeps nothing of its route.
 func (r *Recent) Add(at time.Time, a Arrival) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,28 +108,35 @@ func (r *Recent) hash(key string) uint64 {
 
 // shapeOf returns the shape of an arrival.
 func (r *Recent) shapeOf(a Arrival) *shape {
-	s := shape{upstream: a.Upstream, limits: slices.Sorted(maps.Keys(a.Route.Keys))}
-	if a.Route.Weighted {
-		s.flow = a.Route.Flow
+	limits, flow := r.limits[:0], ""
+	for limit := range a.Route.Keys {
+		limits = append(limits, limit)
 	}
-	name := append(append(append(r.name[:0], s.upstream...), 0), s.flow...)
-	for _, limit := range s.limits {
-		_, costs := a.Route.Costs[limit]
-		s.costs = append(s.costs, costs)
+	slices.Sort(limits)
+	if a.Route.Weighted {
+		flow = a.Route.Flow
+	}
+	name := append(append(append(r.name[:0], a.Upstream...), 0), flow...)
+	for _, limit := range limits {
 		name = append(append(name, 0), limit...)
-		if costs {
+		if _, costs := a.Route.Costs[limit]; costs {
 			name = append(name, 1)
 		}
 	}
-	r.name = name
+	r.limits, r.name = limits, name
 	if known := r.shapes[string(name)]; known != nil {
 		return known
 	}
 	if len(r.shapes) >= maxShapes {
 		clear(r.shapes)
 	}
-	r.shapes[string(name)] = &s
-	return &s
+	s := &shape{upstream: a.Upstream, limits: slices.Clone(limits), flow: flow}
+	for _, limit := range limits {
+		_, costs := a.Route.Costs[limit]
+		s.costs = append(s.costs, costs)
+	}
+	r.shapes[string(name)] = s
+	return s
 }
 
 // Write writes the arrivals from an instant on as a recording, for upstreams with these limits by

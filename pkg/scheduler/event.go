@@ -55,6 +55,15 @@ func (e Event) Route() *Route {
 	return e.service.routeOf(e.demand)
 }
 
+// ReadRoute makes r the route of the event, as Route gives it, and uses its maps again. It reports
+// whether the event has one.
+func (e Event) ReadRoute(r *Route) bool {
+	if e.service != nil {
+		e.service.fill(r, e.demand)
+	}
+	return e.service != nil
+}
+
 // EventKind says what happened.
 type EventKind uint8
 

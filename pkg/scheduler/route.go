@@ -208,7 +208,19 @@ type Route struct {
 
 // routeOf returns the route of a demand.
 func (sv *service) routeOf(d *planner.Demand) *Route {
-	r := &Route{Keys: make(map[string]string), Flow: d.Flow, Weighted: sv.weighs(d.Flow)}
+	r := &Route{}
+	sv.fill(r, d)
+	return r
+}
+
+// fill makes a route that of a demand. Its maps are used again.
+func (sv *service) fill(r *Route, d *planner.Demand) {
+	r.Flow, r.Weighted = d.Flow, sv.weighs(d.Flow)
+	if r.Keys == nil {
+		r.Keys = make(map[string]string)
+	}
+	clear(r.Keys)
+	clear(r.Costs)
 	for _, n := range d.Needs {
 		if n.Limit == 0 {
 			continue // the upstream's own
@@ -222,7 +234,6 @@ func (sv *service) routeOf(d *planner.Demand) *Route {
 			r.Costs[l.Name] = n.Cost
 		}
 	}
-	return r
 }
 
 // A Router tells the demands of the calls of one upstream, and the limits that a planner

@@ -13,6 +13,7 @@ import (
 // TestRouterAgreesWithTheScheduler: a demand that is put together from the values of a
 // router, by the names of limits, is the demand of the call in a scheduler.
 func TestRouterAgreesWithTheScheduler(t *testing.T) {
+	var reused Route
 	u := newUpstream([]Limit{
 		{Name: "all", Calls: 100, Window: sec},
 		{Name: "key", PerKey: `query("k")`, Cost: `query("n") == "3" ? 3 : 1`, Calls: 5, Window: sec},
@@ -49,6 +50,10 @@ func TestRouterAgreesWithTheScheduler(t *testing.T) {
 		}
 		if again, err := router.Demand(router.sv.routeOf(want)); err != nil || !reflect.DeepEqual(again, want) {
 			t.Fatalf("%v: the route of %+v has the demand %+v", err, want, again)
+		}
+		router.sv.fill(&reused, want)
+		if again, err := router.Demand(&reused); err != nil || !reflect.DeepEqual(again, want) {
+			t.Fatalf("%v: the route of %+v, in maps that are used again, has the demand %+v", err, want, again)
 		}
 	}
 }
