@@ -837,7 +837,10 @@ type Event struct {
 
 	// NotBefore That of an accepted or refused call.
 	NotBefore time.Time `json:"not_before,omitempty,omitzero"`
-	Priority  int       `json:"priority"`
+
+	// Numbers The business numbers of the call.
+	Numbers  map[string]string `json:"numbers,omitempty,omitzero"`
+	Priority int               `json:"priority"`
 
 	// Reason That of a refusal; of an end as in Call; of a pause its cause: answer, operator, down, failing or silent.
 	Reason string `json:"reason,omitempty,omitzero"`
@@ -937,7 +940,7 @@ type HistoryCalls struct {
 	NotExecuted int `json:"not_executed"`
 	Refused     int `json:"refused"`
 
-	// Sent Attempts that began; the others ended, by their outcome.
+	// Sent Attempts that began; the others ended, by their outcome. A query about an unknown call that has ended counts in limited alone: its outcome is not that of a payment.
 	Sent    int `json:"sent"`
 	Unknown int `json:"unknown"`
 
@@ -1383,10 +1386,14 @@ type Problem struct {
 
 // Queries Queries are those about one unknown call.
 type Queries struct {
+	Answer string    `json:"answer,omitempty,omitzero"`
 	LastAt time.Time `json:"last_at,omitempty,omitzero"`
-	Made   int       `json:"made"`
-	Most   int       `json:"most"`
-	NextAt time.Time `json:"next_at,omitempty,omitzero"`
+
+	// LastCall The id of the last query that has ended: it is a call too. Answer is what the upstream said to it, such as status 404, which has decided nothing.
+	LastCall string    `json:"last_call,omitempty,omitzero"`
+	Made     int       `json:"made"`
+	Most     int       `json:"most"`
+	NextAt   time.Time `json:"next_at,omitempty,omitzero"`
 }
 
 // Refusals Refusals is one page of the last calls that were refused, the newest first.

@@ -176,7 +176,7 @@ func (p *plan) writeReport(c *preview.Comparison) error {
 		command.FailIf = append(command.FailIf, c.String())
 	}
 	var page bytes.Buffer
-	if err := preview.HTML(&page, c, command.String()); err != nil {
+	if err := preview.HTML(&page, c, preview.Page{At: time.Now(), Command: command.String()}); err != nil {
 		return err
 	}
 	return os.WriteFile(p.report, page.Bytes(), 0o666)

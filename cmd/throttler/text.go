@@ -104,7 +104,11 @@ func decisionText(d *client.Decision, now time.Time) string {
 // nextText writes the next step of an unknown call.
 func nextText(u *client.UnknownCall, now time.Time) string {
 	if u.Next != "query" {
-		return fmt.Sprintf("a person has to decide (%d queries were made)", u.Queries.Made)
+		answer := ""
+		if u.Queries.Answer != "" {
+			answer = "; the last answer was " + plain(u.Queries.Answer)
+		}
+		return fmt.Sprintf("a person has to decide (%d queries were made%s)", u.Queries.Made, answer)
 	}
 	if u.Queries.NextAt.IsZero() {
 		return "a query to the platform is on its way"

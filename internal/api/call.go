@@ -170,6 +170,10 @@ type Queries struct {
 	Most   int     `json:"most"`
 	NextAt Instant `json:"next_at,omitzero"`
 	LastAt Instant `json:"last_at,omitzero"`
+	// LastCall is the id of the last query that has ended: it is a call too. Answer is what the
+	// upstream said to it, such as status 404, which has decided nothing.
+	LastCall string `json:"last_call,omitempty"`
+	Answer   string `json:"answer,omitempty"`
 }
 
 // ConcurrencyLimit is the name of the limit that every upstream has: its

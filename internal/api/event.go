@@ -29,10 +29,12 @@ type Event struct {
 	// Event is its kind.
 	Event string `json:"event"`
 	// Call is an id; absent if the event is about the upstream.
-	Call     string `json:"call,omitempty"`
-	Upstream string `json:"upstream"`
-	State    State  `json:"state,omitempty"`
-	Priority int    `json:"priority"`
+	Call string `json:"call,omitempty"`
+	// Numbers are the business numbers of the call.
+	Numbers  map[string]string `json:"numbers,omitempty"`
+	Upstream string            `json:"upstream"`
+	State    State             `json:"state,omitempty"`
+	Priority int               `json:"priority"`
 	// ETA is that of a waiting call, when the event was written.
 	ETA Instant `json:"eta,omitzero"`
 	// Attempt is the one that has ended.

@@ -118,14 +118,14 @@ var (
 	fullPermits    = HistoryPermits{At: at(1), Out: 1, InFlight: 2, WaitingPermits: 3, Most: 4}
 	fullRoute      = Route{Keys: map[string]string{"app": "a", "day": ""}, Costs: map[string]int{"app": 3}, Flow: "gold", Weighted: true}
 	fullDecision   = Decision{At: at(9), By: "oncall", Attempt: 1, As: "not_executed", Reason: "not in the statement"}
-	fullUnknown    = UnknownCall{Since: at(1), Attempt: 2, Why: "status >= 500", Next: NextQuery, Queries: Queries{Made: 1, Most: 10, NextAt: at(8), LastAt: at(7)}, RepeatIsSafe: true}
+	fullUnknown    = UnknownCall{Since: at(1), Attempt: 2, Why: "status >= 500", Next: NextQuery, Queries: Queries{Made: 1, Most: 10, NextAt: at(8), LastAt: at(7), LastCall: "01a2008f-f1b1-7f8e-94b5-27d8abf7e8a2", Answer: "status 404"}, RepeatIsSafe: true}
 	fullItem       = BulkItem{Call: "c1", State: Cancelled, Reason: "wrong_state", Detail: "it is being sent"}
 	fullSetting    = Setting{Path: "upstreams.pay.limits[app].calls", Value: "100", Hidden: true, Source: "throttler.yaml:9"}
 	fullChange     = Change{Path: "upstreams.pay.limits[app].calls", Before: "1", After: "2", Kind: "changed", Hidden: true, Restart: true}
 	fullCaller     = CallerInfo{Name: "oncall", Role: "operator", Via: "token", Scopes: []string{"read"}}
 	fullFault      = Fault{Pointer: "/upstream", Parameter: "upstream", Detail: "upstream is missing"}
 	fullEvent      = Event{
-		At: at(5), Event: EventAttempt, Call: "c1", Upstream: "pay", State: Waiting, Priority: 10, ETA: at(6), Attempt: &fullAttempt, Reason: "full",
+		At: at(5), Event: EventAttempt, Numbers: map[string]string{"order": "O-1"}, Call: "c1", Upstream: "pay", State: Waiting, Priority: 10, ETA: at(6), Attempt: &fullAttempt, Reason: "full",
 		Limit: "app", Key: "a", Until: at(7), Deadline: at(8), NotBefore: at(9), Route: &fullRoute,
 	}
 	fullPlanChange  = PlanChange{Upstream: "pay", Limit: "app", Permits: new(40), Window: "1s"}

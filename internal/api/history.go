@@ -21,7 +21,8 @@ type HistoryCalls struct {
 	// Accepted and Refused are calls; refused are those that Throttler did not take.
 	Accepted int `json:"accepted"`
 	Refused  int `json:"refused"`
-	// Sent are attempts that began; the others ended, by their outcome.
+	// Sent are attempts that began; the others ended, by their outcome. A query about an unknown call
+	// that has ended counts in limited alone: its outcome is not that of a payment.
 	Sent        int `json:"sent"`
 	Done        int `json:"done"`
 	Failed      int `json:"failed"`

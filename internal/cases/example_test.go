@@ -23,5 +23,5 @@ cases:
 			fmt.Println(c.Place+":", c.Name+":", failure)
 		}
 	}
-	// Output: shop_test.yaml:4: no answer: outcome: want failed, got unknown (no answer: unexpected EOF)
+	// Output: shop_test.yaml:4: no answer: outcome: want failed, got unknown (no answer: the connection was closed)
 }

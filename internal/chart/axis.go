@@ -30,11 +30,11 @@ func newAxis(top float64, n int, whole bool) axis {
 	return a
 }
 
-// newXAxis returns an axis with as many ticks, up to eight, as have room for their labels.
-func newXAxis(top float64) axis {
+// newXAxis returns an axis with as many ticks, up to eight, as have room for their labels in a width.
+func newXAxis(top, width float64) axis {
 	for n := 8; ; n-- {
 		a := newAxis(top, n, false)
-		if n == 1 || widest(a.labels, smallText)+tickSpace <= a.step/top*plotWidth {
+		if n == 1 || widest(a.labels, smallText)+tickSpace <= a.step/top*width {
 			return a
 		}
 	}

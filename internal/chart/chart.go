@@ -52,6 +52,8 @@ import (
 type Chart struct {
 	Title   string    // of the picture as a whole: read aloud, not drawn
 	Columns [][]Panel // each from top to bottom
+	// PlotWidth is the width of each plot, in pixels; 0 means 440. A narrow one stays readable on a phone.
+	PlotWidth float64
 }
 
 // A Panel is a plot with its legend beside it.
@@ -59,13 +61,14 @@ type Panel struct {
 	Title  string
 	X, Y   string   // labels of the axes
 	Step   float64  // of each value, in units of the x axis
+	Ago    bool     // the x axis counts back from its right end, as in minutes ago
 	Series []Series // the first is drawn first
 	Levels []Level
 }
 
 // A Series is a line of values, each of which holds for one step.
 type Series struct {
-	Name   string
+	Name   string // none: the title says what it is, and the legend leaves it out
 	Color  Color
 	Fill   bool      // the area below the line too
 	Values []float64 // those below zero are drawn at zero

@@ -114,6 +114,26 @@ func TestLegendHasRoom(t *testing.T) {
 	inBounds(t, "legend", elements(t, Chart{Columns: [][]Panel{{p, {Title: "below"}}, {{}}}}.SVG("")))
 }
 
+// TestAgo: an axis that counts back has zero at its right end, and a series without a name no entry.
+func TestAgo(t *testing.T) {
+	p := Panel{Title: "waiting", X: "minutes ago", Step: 1, Ago: true, Series: []Series{{Color: Blue, Fill: true, Values: make([]float64, 60)}}}
+	at := make(map[string]float64)
+	all := elements(t, Chart{Columns: [][]Panel{{p}}, PlotWidth: 200}.SVG(""))
+	for _, e := range all {
+		if e.anchor == "middle" {
+			at[e.text] = e.x
+		}
+	}
+	if at["0"]-at["60"] != 200 || at["0"] <= at["20"] {
+		t.Errorf("the ticks are at %v", at)
+	}
+	inBounds(t, "ago", all)
+	p.Series[0].Name = "out"
+	if named := elements(t, Chart{Columns: [][]Panel{{p}}}.SVG("")); len(named) <= len(all) {
+		t.Errorf("%d texts with a name, %d without", len(named), len(all))
+	}
+}
+
 // A textElement is a text of an SVG, with the size of its panel.
 type textElement struct {
 	panel              int
@@ -296,7 +316,7 @@ func TestTicks(t *testing.T) {
 	for exponent := -3; exponent < 300; exponent++ {
 		for _, m := range []float64{1, 1.05, 2.1, 4.99, 5, 7.3, 9.99} {
 			top := m * math.Pow10(exponent)
-			if a := newXAxis(top); len(a.labels) < 2 || len(a.labels) > 9 || widest(a.labels, smallText) >= a.step/top*plotWidth {
+			if a := newXAxis(top, plotWidth); len(a.labels) < 2 || len(a.labels) > 9 || widest(a.labels, smallText) >= a.step/top*plotWidth {
 				t.Errorf("to %g: %v", top, a.labels)
 			}
 		}

@@ -1,17 +1,20 @@
 package chart
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
 // Lengths, in pixels.
 const (
 	margin      = 16.0
-	plotWidth   = 440.0
-	plotHeight  = 96.0 // at least; more if the legend needs it
-	head        = 42.0 // of a panel above its plot: title and label of the y axis
-	foot        = 36.0 // below its plot: ticks and label of the x axis
-	gap         = 12.0 // between parts of a panel
-	space       = 20.0 // between panels
-	swatch      = 18.0 // of an entry of the legend
+	plotWidth   = 440.0 // unless the chart has another one
+	plotHeight  = 96.0  // at least; more if the legend needs it
+	head        = 42.0  // of a panel above its plot: title and label of the y axis
+	foot        = 36.0  // below its plot: ticks and label of the x axis
+	gap         = 12.0  // between parts of a panel
+	space       = 20.0  // between panels
+	swatch      = 18.0  // of an entry of the legend
 	entryHeight = 17.0
 	nameMin     = 40.0 // room for names in the legend; half a label of the x axis reaches below it
 	nameMax     = 190.0
@@ -57,14 +60,14 @@ type row struct {
 
 // A layout says where the parts of a chart are.
 type layout struct {
-	rows          []row
-	gutter, names float64 // widths: left of plots, and of names in legends
-	width, height float64
+	rows                []row
+	plot, gutter, names float64 // widths: of plots, left of them, and of names in legends
+	width, height       float64
 }
 
 // layout measures the chart.
 func layoutOf(c Chart) layout {
-	l := layout{names: nameMin, height: margin}
+	l := layout{plot: cmp.Or(c.PlotWidth, plotWidth), names: nameMin, height: margin}
 	for y := 0; ; y++ {
 		var panels []Panel
 		for _, column := range c.Columns {
@@ -75,7 +78,7 @@ func layoutOf(c Chart) layout {
 		if len(panels) == 0 {
 			break
 		}
-		r := newRow(panels)
+		r := newRow(panels, l.plot)
 		r.top = l.height
 		l.rows = append(l.rows, r)
 		l.height += head + r.height + foot + space
@@ -90,24 +93,26 @@ func layoutOf(c Chart) layout {
 	return l
 }
 
-func newRow(panels []Panel) row {
+func newRow(panels []Panel, width float64) row {
 	r := row{height: plotHeight}
 	right, top, whole := 0.0, 0.0, true
 	for _, p := range panels {
 		right, top, whole = max(right, p.right()), max(top, p.top()), whole && p.whole()
 		r.height = max(r.height, float64(len(p.names()))*entryHeight)
 	}
-	r.x, r.y = newXAxis(max(right, 1e-3)), newAxis(max(top*headroom, 1), 4, whole)
+	r.x, r.y = newXAxis(max(right, 1e-3), width), newAxis(max(top*headroom, 1), 4, whole)
 	return r
 }
 
-func (l layout) panelWidth() float64 { return l.gutter + plotWidth + gap + swatch + gap/2 + l.names }
+func (l layout) panelWidth() float64 { return l.gutter + l.plot + gap + swatch + gap/2 + l.names }
 
 // names returns the entries of the panel's legend.
 func (p Panel) names() []string {
 	var all []string
 	for _, s := range p.Series {
-		all = append(all, clean(s.Name))
+		if s.Name != "" {
+			all = append(all, clean(s.Name))
+		}
 	}
 	for _, l := range p.Levels {
 		all = append(all, clean(l.Name))
@@ -141,13 +146,18 @@ func (d drawing) draw() {
 	d.axes()
 	entry := 0
 	name := func(s string) point {
-		at := point{d.layout.gutter + plotWidth + gap, head + float64(entry)*entryHeight + entryHeight/2}
+		at := point{d.layout.gutter + d.layout.plot + gap, head + float64(entry)*entryHeight + entryHeight/2}
 		d.label(Ink, plainText, start, point{at.x + swatch + gap/2, at.y + 4}, s, d.layout.names)
 		entry++
 		return at
 	}
 	for _, s := range d.panel.Series {
-		d.series(s, name(s.Name))
+		var entry *point
+		if s.Name != "" {
+			at := name(s.Name)
+			entry = &at
+		}
+		d.series(s, entry)
 	}
 	for _, l := range d.panel.Levels {
 		p, y, at := pen{Red, 1.6, true}, d.y(l.Value), name(l.Name)
@@ -165,29 +175,38 @@ func (d drawing) axes() {
 		d.label(soft, smallText, end, point{left - 6, y + 4}, s, d.layout.gutter)
 	}
 	for i, s := range d.row.x.labels {
-		x := d.x(float64(i) * d.row.x.step)
+		v := float64(i) * d.row.x.step
+		if d.panel.Ago {
+			v = d.row.x.max - v
+		}
+		x := d.x(v)
 		lines = append(lines, []point{{sharp(x), head}, {sharp(x), bottom + 4}})
-		d.label(soft, smallText, middle, point{x, bottom + 16}, s, plotWidth)
+		d.label(soft, smallText, middle, point{x, bottom + 16}, s, d.layout.plot)
 	}
 	d.canvas.lines(pen{grid, 1, false}, lines...)
 	d.canvas.lines(pen{soft, 1, false}, []point{{left, sharp(bottom)}, {right, sharp(bottom)}})
-	d.label(soft, smallText, middle, point{(left + right) / 2, bottom + 32}, d.panel.X, plotWidth)
+	d.label(soft, smallText, middle, point{(left + right) / 2, bottom + 32}, d.panel.X, d.layout.plot)
 }
 
-// series draws a series, and its entry in the legend at a point.
-func (d drawing) series(s Series, at point) {
-	p, entry := pen{s.Color, 1.4, false}, []point{at, {at.x + swatch, at.y}}
-	if len(s.Values) == 0 {
-		d.canvas.lines(p, entry)
-		return
+// series draws a series, and its entry in the legend at a point, if it has one.
+func (d drawing) series(s Series, at *point) {
+	var lines [][]point
+	if len(s.Values) > 0 {
+		line := d.steps(s.Values)
+		lines = append(lines, line)
+		if s.Fill {
+			last := line[len(line)-1]
+			d.canvas.area(s.Color, append(line, point{last.x, d.y(0)}, point{line[0].x, d.y(0)}))
+		}
 	}
-	line := d.steps(s.Values)
-	if s.Fill {
-		last := line[len(line)-1]
-		d.canvas.area(s.Color, append(line, point{last.x, d.y(0)}, point{line[0].x, d.y(0)}))
-		d.canvas.area(s.Color, []point{at, {at.x + swatch, at.y}, {at.x + swatch, at.y + 5}, {at.x, at.y + 5}})
+	if at != nil {
+		entry := []point{*at, {at.x + swatch, at.y}}
+		lines = append(lines, entry)
+		if s.Fill && len(s.Values) > 0 {
+			d.canvas.area(s.Color, append(entry, point{at.x + swatch, at.y + 5}, point{at.x, at.y + 5}))
+		}
 	}
-	d.canvas.lines(p, line, entry)
+	d.canvas.lines(pen{s.Color, 1.4, false}, lines...)
 }
 
 // steps returns the corners of a line that holds each value for one step.
@@ -208,7 +227,7 @@ func (d drawing) steps(values []float64) []point {
 // processors that can from adding in one operation with multiplying: those round
 // differently, and pictures would differ.
 func (d drawing) x(v float64) float64 {
-	return d.layout.gutter + tenth(float64(finite(v)/d.row.x.max)*plotWidth)
+	return d.layout.gutter + tenth(float64(finite(v)/d.row.x.max)*d.layout.plot)
 }
 
 func (d drawing) y(v float64) float64 {

@@ -90,14 +90,14 @@ func TestHTML(t *testing.T) {
 	}
 	var page bytes.Buffer
 	command := Command{Files: []string{"a.yaml", "b's.yaml"}, Load: []string{"bursts=200/1h for=1s"}, FailIf: []string{"refused > 0"}, Options: Options{RoundTrip: time.Second, Seed: 2}}
-	if err := HTML(&page, c, command.String()); err != nil {
+	if err := HTML(&page, c, Page{Title: "What if", At: time.Date(2026, 11, 22, 3, 4, 5, 0, time.UTC), Command: command.String()}); err != nil {
 		t.Fatal(err)
 	}
 	text := page.String()
 	if m := regexp.MustCompile(`(?i)<script|<link|<img| src=| on\w+=|url\(|https?://[^w]`).FindString(text); m != "" {
 		t.Errorf("%q is in it", m)
 	}
-	for _, want := range []string{`<svg`, `.chart .blue{color:`, `with wanted the wait would fall`, `&lt;script&gt;`, `<code>throttler plan -c a.yaml --compare &#39;b&#39;\&#39;&#39;s.yaml&#39; --load &#39;bursts=200/1h for=1s&#39; --rtt 1s --seed 2 --fail-if &#39;refused &gt; 0&#39;</code>`} {
+	for _, want := range []string{`<svg`, `<h1>What if</h1>`, `Made on 2026-11-22 03:04 UTC.`, `.chart .blue{color:`, `with wanted the wait would fall`, `&lt;script&gt;`, `<code>throttler plan -c a.yaml --compare &#39;b&#39;\&#39;&#39;s.yaml&#39; --load &#39;bursts=200/1h for=1s&#39; --rtt 1s --seed 2 --fail-if &#39;refused &gt; 0&#39;</code>`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing", want)
 		}

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"html/template"
 	"io"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/chart"
 )
@@ -21,9 +22,21 @@ var report = template.Must(template.New("report").Funcs(template.FuncMap{
 	"more":    func(r *Report) int { return r.FlowCount - len(largest(r)) },
 }).Parse(page))
 
-// HTML writes a comparison as one file: no script, and nothing from elsewhere. The command is the
-// one that makes the same.
-func HTML(w io.Writer, c *Comparison, command string) error {
+// A Page is the frame of a comparison as one file.
+type Page struct {
+	Title   string    // empty: Preview
+	At      time.Time // when it was made
+	Command string    // that makes the same
+	// Drawn are the reports that have charts; nil means all.
+	Drawn []*Report
+}
+
+// HTML writes a comparison as one file: no script, and nothing from elsewhere.
+func HTML(w io.Writer, c *Comparison, p Page) error {
+	if p.Drawn == nil {
+		p.Drawn = c.Reports
+	}
+
 	var rows [][]string // of figures
 	for _, f := range figures {
 		row := []string{f.name}
@@ -33,7 +46,7 @@ func HTML(w io.Writer, c *Comparison, command string) error {
 		rows = append(rows, row)
 	}
 	return report.Execute(w, map[string]any{
-		"Comparison": c, "Figures": rows, "Command": command, "Style": template.CSS(chart.Style()),
-		"Chart": template.HTML(Chart(c.Reports...).SVG("")),
+		"Comparison": c, "Figures": rows, "Page": p, "Style": template.CSS(chart.Style()),
+		"Chart": template.HTML(Chart(p.Drawn...).SVG("")),
 	})
 }

@@ -6,7 +6,7 @@
 //	preview.Chart(report, other).SVG(style)    // side by side
 //	condition, err := preview.Compile("wait.p99 > 5s")
 //	both, err := preview.Compare(ctx, load, options, conditions, now, wanted) // with findings in words
-//	preview.HTML(w, both, command)             // a file by itself
+//	preview.HTML(w, both, page)                // a file by itself
 //
 // # Course of a preview
 //

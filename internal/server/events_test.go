@@ -97,7 +97,7 @@ func next(t *testing.T, ch <-chan sse.Event) (sse.Event, api.Event) {
 // TestEventsOfALife submits two calls; the second waits for the permit of the first.
 func TestEventsOfALife(t *testing.T) {
 	answer := make(chan struct{})
-	s, _, url := newEventRig(t, scheduler.Upstream{Concurrency: 1}, func(http.ResponseWriter, *http.Request) { <-answer })
+	s, _, url := newEventRig(t, scheduler.Upstream{Concurrency: 1, Numbers: map[string]string{"order": "path"}}, func(http.ResponseWriter, *http.Request) { <-answer })
 	ch := subscribe(t, url+"/v1/events")
 	one, err := s.Submit(t.Context(), scheduler.Request{Upstream: "pay", Target: "/1"})
 	if err != nil {
@@ -111,6 +111,9 @@ func TestEventsOfALife(t *testing.T) {
 				t.Errorf("event %+v, %+v", raw, e)
 			}
 			call := "two"
+			if want := map[bool]string{true: "/1", false: "/2"}[e.Call == one.ID]; e.Numbers["order"] != want {
+				t.Errorf("event %+v, want order %s", e, want)
+			}
 			if e.Call == one.ID {
 				call = "one"
 			}

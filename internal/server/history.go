@@ -89,13 +89,16 @@ func (h *History) Observe(e scheduler.Event) {
 	case scheduler.EventAttempt:
 		value = endedAs[e.Attempt.Outcome]
 	}
+	query := e.Kind == scheduler.EventAttempt && e.Call.Origin == scheduler.OriginQuery
 	if value < 0 || e.Call.Upstream == "" { // a request to no upstream is refused, too
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := h.of(e.Call.Upstream)
-	p.counts[value]++
+	if !query {
+		p.counts[value]++
+	}
 	switch {
 	case value == sent:
 		p.flows.add(e.Call.Last().SentAt, e.Call.Flow)

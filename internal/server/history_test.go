@@ -130,6 +130,8 @@ func TestHistoryIsSampled(t *testing.T) {
 			event(scheduler.EventAttempt, upstream.NotExecuted, 429)
 			event(scheduler.EventAttempt, upstream.Done, 200)
 			event(scheduler.EventEnded, "", 0)
+			a := scheduler.Attempt{Outcome: upstream.Failed, Status: 404} // a query is no payment
+			h.Observe(scheduler.Event{Kind: scheduler.EventAttempt, Call: &scheduler.Call{Upstream: "pay", Origin: scheduler.OriginQuery}, Attempt: &a})
 			time.Sleep(900*time.Millisecond - time.Nanosecond)
 			synctest.Wait()
 			time.Sleep(time.Nanosecond)

@@ -72,7 +72,7 @@ func apiUnknown(p *scheduler.Pending) *api.UnknownCall {
 	}
 	out := &api.UnknownCall{
 		Since: api.At(p.Since), Attempt: p.Attempt, Why: p.Why, Next: api.NextQuery, RepeatIsSafe: p.RepeatIsSafe,
-		Queries: api.Queries{Made: p.Queries, Most: p.MaxQueries, NextAt: api.At(estimate(p.NextQuery)), LastAt: api.At(p.LastQuery)},
+		Queries: api.Queries{Made: p.Queries, Most: p.MaxQueries, NextAt: api.At(estimate(p.NextQuery)), LastAt: api.At(p.LastQuery), LastCall: p.Query, Answer: p.Answer},
 	}
 	if p.Person {
 		out.Next = api.NextPerson
@@ -141,7 +141,7 @@ func apiKey(k scheduler.KeyStatus) api.Key {
 // apiEvent returns an event without its ETA and its route.
 func apiEvent(e scheduler.Event, at time.Time) api.Event {
 	out := api.Event{
-		At: api.At(at), Event: e.Kind.String(), Call: e.Call.ID, Upstream: e.Call.Upstream, State: api.State(e.Call.State), Priority: int(e.Call.Priority),
+		At: api.At(at), Event: e.Kind.String(), Call: e.Call.ID, Numbers: e.Call.Numbers, Upstream: e.Call.Upstream, State: api.State(e.Call.State), Priority: int(e.Call.Priority),
 		Reason: string(e.Reason), Limit: e.Limit, Key: e.Key, Until: api.At(e.Until), Deadline: api.At(e.Deadline()),
 	}
 	if e.Kind == scheduler.EventAccepted || e.Kind == scheduler.EventRefused {
@@ -157,7 +157,7 @@ func apiEvent(e scheduler.Event, at time.Time) api.Event {
 // apiState returns the current state of a call as an event.
 func apiState(c *scheduler.Call, at time.Time) api.Event {
 	return api.Event{
-		At: api.At(at), Event: api.EventState, Call: c.ID, Upstream: c.Upstream, State: api.State(c.State), Priority: int(c.Priority), ETA: api.At(estimate(c.ETA)),
+		At: api.At(at), Event: api.EventState, Call: c.ID, Numbers: c.Numbers, Upstream: c.Upstream, State: api.State(c.State), Priority: int(c.Priority), ETA: api.At(estimate(c.ETA)),
 	}
 }
 

@@ -105,7 +105,7 @@ func TestWireLosesNothing(t *testing.T) {
 	event.Kind, event.Call, event.Attempt = scheduler.EventAccepted, &call, &attempt
 	e, apiAttempt := apiEvent(event, time.Unix(1, 0)), apiAttempt(attempt)
 	want := api.Event{
-		At: api.At(time.Unix(1, 0)), Event: api.EventAccepted, Call: call.ID, Upstream: call.Upstream, State: api.State(call.State), Priority: int(call.Priority),
+		At: api.At(time.Unix(1, 0)), Event: api.EventAccepted, Call: call.ID, Numbers: call.Numbers, Upstream: call.Upstream, State: api.State(call.State), Priority: int(call.Priority),
 		Attempt: &apiAttempt, Reason: string(event.Reason), Limit: event.Limit, Key: event.Key, Until: api.At(event.Until), NotBefore: api.At(call.NotBefore),
 	}
 	if !reflect.DeepEqual(e, want) {

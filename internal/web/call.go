@@ -1,13 +1,8 @@
 package web
 
 import (
-	"cmp"
-	"maps"
-	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
 )
@@ -16,8 +11,55 @@ import (
 type callPage struct {
 	Call     api.Call
 	Sentence string
-	Why      string   // it waits; empty otherwise
-	Actions  []string // that the person may do now
+	Why      string    // it waits; empty otherwise
+	Actions  []string  // that the person may do now
+	Steps    []step    // of its life, those to come too
+	First    *api.Call // in line there, if it waits and the API tells
+	Did      string    // the action that the person has just done; empty for none
+}
+
+// A step is an instant in the life of a call.
+type step struct {
+	Name string
+	At   api.Instant
+	When string // past, next, which is the one that it waits for, or future
+}
+
+// stepsOf returns the steps of a call, the first first.
+func stepsOf(v *visit, c *api.Call) (all []step) {
+	add := func(name string, at api.Instant) {
+		if at.IsZero() {
+			return
+		}
+		when := "past"
+		if at.After(v.now) {
+			when = "future"
+		}
+		all = append(all, step{name, at, when})
+	}
+	add(v.lang.mustText("accepted"), c.AcceptedAt)
+	for _, a := range c.Attempts {
+		add(v.lang.mustText("timeline.attempt", "Attempt", a.N), a.SentAt)
+	}
+	if c.Unknown != nil {
+		add(v.lang.mustText("timeline.query"), c.Unknown.Queries.LastAt)
+		add(v.lang.mustText("timeline.next_query"), c.Unknown.Queries.NextAt)
+	}
+	for _, d := range c.Decisions {
+		add(v.lang.mustText("timeline.decision"), d.At)
+	}
+	add(v.lang.mustText("finished"), c.FinishedAt)
+	if c.State == api.Waiting {
+		add(v.lang.mustText("not_before"), c.NotBefore)
+		add(v.lang.mustText("goes"), c.ETA)
+		add(v.lang.mustText("signature_until"), c.SignatureUntil)
+		add(v.lang.mustText("deadline"), c.Deadline)
+	}
+	slices.SortStableFunc(all, func(a, b step) int { return a.At.Compare(b.At.Time) })
+	if i := slices.IndexFunc(all, func(s step) bool { return s.When == "future" }); i >= 0 {
+		all[i].When = "next"
+	}
+	return all
 }
 
 func loadCall(v *visit) (*view, error) {
@@ -26,16 +68,41 @@ func loadCall(v *visit) (*view, error) {
 	if err := v.get("/v1/calls/"+url.PathEscape(id), nil, &call); err != nil {
 		return nil, err
 	}
-	p := &callPage{Call: call, Actions: actionsOn(v, &call)}
+	p := &callPage{Call: call, Actions: actionsOn(v, &call), Steps: stepsOf(v, &call)}
+	if did := v.URL.Query().Get("did"); slices.Contains(actionNames, did) {
+		p.Did = did
+	}
 	sent := api.Instant{}
 	if last := call.Last(); last != nil {
 		sent = last.SentAt
 	}
 	p.Sentence = v.lang.sentence(&call.CallFacts, sent, v.now)
 	if call.State == api.Waiting {
-		p.Why = v.lang.why(call.WaitingFor, v.now)
+		p.Why = v.lang.why(call.WaitingFor, pauseOf(v, &call), v.now)
+		if first := new(api.Call); call.WaitingFor != nil && call.WaitingFor.Next != "" && v.get("/v1/calls/"+url.PathEscape(call.WaitingFor.Next), nil, first) == nil {
+			p.First = first
+		}
 	}
 	return &view{title: capital(v.lang.subject(&call.CallFacts)), data: p, api: "/v1/calls/" + url.PathEscape(id), shell: words("throttler calls get", id), place: "calls"}, nil
+}
+
+// pauseOf returns the pause for which a call waits; nil if there is none, or the API does not tell.
+func pauseOf(v *visit, c *api.Call) *api.Pause {
+	var all api.Pauses
+	if c.WaitingFor == nil || !c.WaitingFor.Paused || v.get("/v1/pauses", nil, &all) != nil {
+		return nil
+	}
+	limit := c.WaitingFor.Limit
+	if limit == api.ConcurrencyLimit {
+		limit = ""
+	}
+	i := slices.IndexFunc(all.Pauses, func(p api.Pause) bool {
+		return p.Upstream == c.Upstream && p.Limit == limit && (p.Key == "" || p.Key == c.WaitingFor.Key)
+	})
+	if i < 0 {
+		return nil
+	}
+	return &all.Pauses[i]
 }
 
 // actionsOn returns the actions that the person may do on a call as it is.
@@ -53,10 +120,17 @@ func actionsBy(scopes []string, c *api.Call) (all []string) {
 	case c.State == api.Waiting && submit:
 		all = append(all, "cancel")
 	case c.State == api.Unknown && operate:
-		all = append(all, "resolve", "ask", "retry")
+		all = append(all, "resolve")
+		if asks(c.CallFacts) {
+			all = append(all, "ask")
+		}
+		all = append(all, "retry")
 	}
 	return all
 }
+
+// asks reports whether the configuration has a query about the outcome of an unknown call.
+func asks(c api.CallFacts) bool { return c.Unknown != nil && c.Unknown.Queries.Most > 0 }
 
 // scopesOf returns those of the person; none if the API does not tell.
 func scopesOf(v *visit) []string {
@@ -65,113 +139,4 @@ func scopesOf(v *visit) []string {
 		return nil
 	}
 	return info.Caller.Scopes
-}
-
-// An actionPage is the form of one action on one call.
-type actionPage struct {
-	*callPage
-	Action string
-	// Attempt is the number of the attempt that the person has seen.
-	Attempt int
-	// Priority is the one in the form.
-	Priority string
-	// Typed is the text that the person must type to send a call again whose repeat is not safe.
-	Typed string
-}
-
-// actionNames are the actions on a call that have a form.
-var actionNames = []string{"resolve", "ask", "retry", "cancel", "edit"}
-
-func loadAction(v *visit) (*view, error) {
-	action := v.PathValue("action")
-	if !slices.Contains(actionNames, action) {
-		return nil, &problem{Status: 404, Title: "Not found", Detail: "A call has no action " + clean(action) + "."}
-	}
-	view, err := loadCall(v)
-	if err != nil {
-		return nil, err
-	}
-	p := view.data.(*callPage)
-	if err := refusedAction(v, p, action); err != nil {
-		return nil, err
-	}
-	a := &actionPage{callPage: p, Action: action, Priority: cmp.Or(v.PostForm.Get("priority"), strconv.Itoa(p.Call.Priority)), Typed: typed(&p.Call)}
-	if last := p.Call.Last(); last != nil {
-		a.Attempt = last.N
-	}
-	view.title = v.lang.mustText("action."+action) + ": " + view.title
-	view.data, view.api, view.form, view.still = a, "", true, true
-	view.shell = acting(action, &p.Call)
-	return view, nil
-}
-
-// refusedAction is the answer to the form of an action that the call or the role of the person does not
-// allow: a colleague may have decided since the link to it was written. A form that was sent, and that
-// the API has refused, stays: it has the words of the person.
-func refusedAction(v *visit, p *callPage, action string) error {
-	switch {
-	case v.Method == http.MethodPost || slices.Contains(p.Actions, action):
-		return nil
-	case slices.Contains(actionsBy(writing, &p.Call), action):
-		return notAllowed(v, p.Call.ID)
-	}
-	return &problem{Status: http.StatusConflict, Call: p.Call.ID, Title: v.lang.mustText("action.too_late", "Action", v.lang.mustText("action."+action)), Detail: p.Sentence}
-}
-
-// notAllowed is the answer to a form that the role of the person does not allow, or the pages do not.
-func notAllowed(v *visit, call string) *problem {
-	if v.pages.ui().ReadOnly {
-		return readOnly(v)
-	}
-	return &problem{Status: http.StatusForbidden, Reason: "not_permitted", Call: call, Title: v.lang.mustText("action.not_permitted"), Detail: v.lang.mustText("action.not_permitted_says")}
-}
-
-// typed returns the text that a person types to send a call again although it may be executed
-// twice: its number or, if that is shown in another way than it is typed, the end of its id.
-func typed(c *api.Call) string {
-	if len(c.Numbers) > 0 {
-		number := c.Numbers[slices.Max(slices.Collect(maps.Keys(c.Numbers)))]
-		if number != "" && clean(number) == number && strings.TrimSpace(number) == number {
-			return number
-		}
-	}
-	return c.ID[max(0, len(c.ID)-6):]
-}
-
-func actOnCall(v *visit) (next string, err error) {
-	id, f := v.PathValue("id"), v.PostForm
-	path := "/v1/calls/" + url.PathEscape(id)
-	attempt, _ := strconv.Atoi(f.Get("attempt"))
-	reason := strings.TrimSpace(f.Get("reason"))
-	switch v.PathValue("action") {
-	case "resolve":
-		err = v.post(path+"/resolve", api.Resolution{Outcome: api.Outcome(f.Get("outcome")), Attempt: attempt, Reason: reason})
-	case "ask":
-		err = v.post(path+"/ask", api.Ask{Reason: reason})
-	case "retry":
-		var call api.Call
-		if err := v.get(path, nil, &call); err != nil {
-			return "", err
-		}
-		accept := f.Has("typed")
-		if accept && strings.TrimSpace(f.Get("typed")) != typed(&call) {
-			return "", &problem{Status: 422, Title: v.lang.mustText("retry.wrong_title"), Detail: v.lang.mustText("retry.wrong", "Typed", clean(typed(&call)))}
-		}
-		err = v.post(path+"/retry", api.Retry{Attempt: attempt, Reason: reason, AcceptDuplicate: accept})
-	case "cancel":
-		err = v.post(path+"/cancel", api.Cancellation{Reason: reason})
-	case "edit":
-		edit := api.Edit{Reason: reason}
-		if text := strings.TrimSpace(f.Get("priority")); text != "" {
-			priority, convErr := strconv.Atoi(text)
-			if convErr != nil {
-				return "", &problem{Status: 400, Title: "Bad request", Detail: v.lang.mustText("edit.priority", "Value", clean(text))}
-			}
-			edit.Priority = &priority
-		}
-		err = v.do("PATCH", path, nil, edit, nil)
-	default:
-		return "", &problem{Status: 404, Title: "Not found", Detail: "A call has no action " + clean(v.PathValue("action")) + "."}
-	}
-	return cmp.Or(ownPath(f.Get("back")), "/ui/calls/"+url.PathEscape(id)), err
 }

@@ -16,8 +16,13 @@ type callList struct {
 	States    []api.State
 	Upstreams []string
 	Calls     []api.CallSummary
-	Older     string // path of the next page; empty: this is the last one
-	Filtered  bool   // a filter other than q is set
+	Older     string   // path of the next page; empty: this is the last one
+	CSV       string   // path of the same calls as a file
+	Here      string   // path of this page
+	MayCancel bool     // the person may cancel those that wait, and there are some
+	CancelAll string   // path of the form that cancels all calls of the list; empty: it cannot
+	Filtered  bool     // a filter other than q is set
+	Chosen    []string // its values, for people
 }
 
 // callFilters are the parameters of the page that go to the API as they are.
@@ -27,12 +32,7 @@ var callFilters = []string{"q", "upstream", "state", "outcome", "needs", "limit"
 const pageSize = "50"
 
 func loadCalls(v *visit) (*view, error) {
-	asked := asked(v, callFilters...)
-	for name, values := range asked {
-		for i := range values {
-			values[i] = instantOf(name, values[i])
-		}
-	}
+	asked := callsAsked(v)
 	query := maps.Clone(asked)
 	query.Set("page_size", pageSize)
 	var calls api.Calls
@@ -43,7 +43,22 @@ func loadCalls(v *visit) (*view, error) {
 	if q != "" && len(calls.Calls) == 1 && len(asked) == 1 && calls.Next == "" && v.Context().Value(followed{}) == nil {
 		return nil, &redirect{"/ui/calls/" + calls.Calls[0].ID}
 	}
-	list := &callList{search: search{asked}, Q: q, States: api.States, Calls: calls.Calls, Older: older("/ui/calls", asked, calls.Next), Filtered: len(asked) > 0 && !(len(asked) == 1 && q != "")}
+	list := &callList{
+		search: search{asked}, Q: q, States: api.States, Calls: calls.Calls, Older: older("/ui/calls", asked, calls.Next),
+		Here: v.URL.RequestURI(), CSV: "/ui/calls.csv?" + asked.Encode(), CancelAll: cancelAll(asked), Filtered: len(asked) > 0 && !(len(asked) == 1 && q != ""),
+	}
+	for _, name := range callFilters[1:] {
+		for _, value := range asked[name] {
+			switch name {
+			case "state":
+				value = v.lang.word("state", value)
+			case "cursor", "order":
+				continue
+			}
+			list.Chosen = append(list.Chosen, clean(value))
+		}
+	}
+	list.MayCancel = slices.Contains(scopesOf(v), "operate") && slices.ContainsFunc(calls.Calls, func(c api.CallSummary) bool { return c.State == api.Waiting })
 	var ups api.Upstreams
 	if v.get("/v1/upstreams", nil, &ups) == nil { // a submitter may not see them
 		for _, u := range ups.Upstreams {
@@ -57,10 +72,21 @@ func loadCalls(v *visit) (*view, error) {
 	return &view{title: v.lang.mustText("calls"), data: list, api: "/v1/calls?" + query.Encode(), shell: shell, place: "calls"}, nil
 }
 
+// callsAsked returns the filter of a list of calls that a person has asked for.
+func callsAsked(v *visit) url.Values {
+	asked := asked(v, callFilters...)
+	for name, values := range asked {
+		for i := range values {
+			values[i] = instantOf(name, values[i])
+		}
+	}
+	return asked
+}
+
 // instantOf returns the value of a field for a date and a time as an instant, in UTC, and all
 // other values as they are.
 func instantOf(name, value string) string {
-	if (strings.HasSuffix(name, "_after") || strings.HasSuffix(name, "_before")) && len(value) == len("2006-01-02T15:04") {
+	if (strings.HasSuffix(name, "_after") || strings.HasSuffix(name, "_before")) && len(value) == len(minute) {
 		return value + ":00Z"
 	}
 	return value

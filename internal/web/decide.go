@@ -10,6 +10,7 @@ import (
 type decidePage struct {
 	Calls []api.CallSummary
 	More  string // path of the next page
+	Asks  string // path of the form that asks about all of them; empty: about none, or one
 }
 
 func loadDecide(v *visit) (*view, error) {
@@ -21,6 +22,15 @@ func loadDecide(v *visit) (*view, error) {
 	if err := v.get("/v1/calls", query, &calls); err != nil {
 		return nil, err
 	}
-	p := &decidePage{calls.Calls, older("/ui/decide", url.Values{}, calls.Next)}
+	p := &decidePage{Calls: calls.Calls, More: older("/ui/decide", url.Values{}, calls.Next)}
+	ask := url.Values{"action": {"ask"}, "back": {"/ui/decide"}}
+	for _, c := range calls.Calls {
+		if asks(c.CallFacts) {
+			ask.Add("call", c.ID)
+		}
+	}
+	if len(ask["call"]) > 1 {
+		p.Asks = "/ui/bulk?" + ask.Encode()
+	}
 	return &view{title: v.lang.mustText("to_decide"), data: p, api: "/v1/calls?" + query.Encode(), shell: same("throttler calls list", query, listFlags...), place: "decide"}, nil
 }

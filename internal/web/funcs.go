@@ -40,9 +40,15 @@ func (s *speech) funcs(prefix string) template.FuncMap {
 		"state":     func(state api.State) string { return s.mustText("state." + string(state)) },
 		"word":      s.word,
 		"tag":       func() string { return s.tag },
+		"numbers":   s.numbers,
 		"subject":   func(c api.CallFacts) string { return s.subject(&c) },
 		"window":    s.window,
 		"busiest":   busiest,
+		"holds":     holds,
+		"person":    s.person,
+		"asks":      asks,
+		"reason":    s.reason,
+		"pauseBy":   s.pause,
 		"ended":     func(k api.Key) int { return k.Out - k.InFlight },
 		"took":      func(a api.Attempt) string { return s.duration(a.EndedAt.Sub(a.SentAt.Time)) },
 		"local":     func(instant string) string { return strings.TrimSuffix(instant, ":00Z") },
@@ -89,27 +95,27 @@ func (s *speech) distance(at api.Instant, now time.Time) string {
 	return s.mustText("distance.now")
 }
 
-// duration writes a duration in its greatest unit, rounded down, such as 8 min; 3.2 s and 1.5 ms have
+// duration writes a duration in its greatest unit, to the nearest, such as 8 min; 3.2 s and 1.5 ms have
 // a decimal.
 func (s *speech) duration(d time.Duration) string {
 	unit := func(id string, n float64, decimals int) string {
 		return s.mustText("duration."+id, "Amount", fmt.Sprintf("%.*f", decimals, n))
 	}
-	switch {
+	switch r := d.Round(time.Second); {
 	case d < 10*time.Millisecond && d > 0:
 		return unit("ms", float64(d)/1e6, 1)
 	case d < time.Second:
-		return unit("ms", float64(d)/1e6, 0)
-	case d < 10*time.Second && d%time.Second != 0:
-		return unit("s", math.Floor(d.Seconds()*10)/10, 1)
-	case d < 2*time.Minute:
-		return unit("s", math.Floor(d.Seconds()), 0)
-	case d < 2*time.Hour:
-		return unit("min", math.Floor(d.Minutes()), 0)
-	case d < 48*time.Hour:
-		return unit("h", math.Floor(d.Hours()), 0)
+		return unit("ms", math.Floor(float64(d)/1e6), 0)
+	case d < 10*time.Second-50*time.Millisecond && d%time.Second != 0:
+		return unit("s", d.Seconds(), 1)
+	case r < 2*time.Minute:
+		return unit("s", r.Seconds(), 0)
+	case r < 2*time.Hour-30*time.Second:
+		return unit("min", math.Round(r.Minutes()), 0)
+	case r < 48*time.Hour-30*time.Minute:
+		return unit("h", math.Round(r.Hours()), 0)
 	}
-	return unit("d", math.Floor(d.Hours()/24), 0)
+	return unit("d", math.Round(d.Hours()/24), 0)
 }
 
 // word returns a word of the API, such as a reason, in the language; one that is not known as
@@ -270,6 +276,14 @@ func (s *speech) exactly(d time.Duration) string {
 		}
 	}
 	return s.mustText("duration.ms", "Amount", s.number(d.Milliseconds()))
+}
+
+// holds reports whether a limit holds calls back now: it is paused, or one of the keys that calls wait for has
+// no permit free. Another limit holds back calls that need only its free permits.
+func holds(l api.Limit) bool {
+	return l.WaitingPermits > 0 && (!l.PausedUntil.IsZero() || slices.ContainsFunc(l.Keys, func(k api.Key) bool {
+		return k.WaitingPermits > 0 && (k.Free <= 0 || !k.PausedUntil.IsZero())
+	}))
 }
 
 // busiest returns the key of a limit that has most permits out; nil without keys.

@@ -31,6 +31,7 @@ func history(v *visit, upstream, limit string, length time.Duration) (*api.Histo
 type past struct {
 	Done, Failed, Limited int   // attempts
 	Line                  []int // waiting calls at each step, the oldest first
+	Peak                  int   // the most of Line
 }
 
 // pastOf returns the sums and the waiting calls of a history that ends now.
@@ -42,6 +43,7 @@ func pastOf(h *api.History, now time.Time, length time.Duration) past {
 		p.Limited += c.Limited
 		if i := place(c.At, now, length); i >= 0 {
 			p.Line[i] = c.Waiting
+			p.Peak = max(p.Peak, c.Waiting)
 		}
 	}
 	return p
@@ -68,8 +70,8 @@ func limitCharts(v *visit, h *api.History, l *api.Limit) []template.HTML {
 	}
 	panel := func(title string, c chart.Color, values []float64) chart.Panel {
 		return chart.Panel{
-			Title: title, X: v.lang.mustText("chart.last_hour"), Y: v.lang.mustText("permits"), Step: historyStep.Minutes(),
-			Series: []chart.Series{{Name: title, Color: c, Fill: true, Values: values}},
+			Title: title, X: v.lang.mustText("chart.last_hour"), Ago: true, Step: historyStep.Minutes(),
+			Series: []chart.Series{{Color: c, Fill: true, Values: values}},
 		}
 	}
 	used := panel(v.lang.mustText("chart.out"), chart.Blue, out)
@@ -77,7 +79,7 @@ func limitCharts(v *visit, h *api.History, l *api.Limit) []template.HTML {
 		used.Levels = []chart.Level{{Name: fmt.Sprintf("%s: %d", v.lang.mustText("limit"), l.Permits), Value: float64(l.Permits)}}
 	}
 	draw := func(p chart.Panel) template.HTML {
-		return template.HTML(chart.Chart{Title: p.Title, Columns: [][]chart.Panel{{p}}}.SVG(""))
+		return template.HTML(chart.Chart{Title: p.Title, Columns: [][]chart.Panel{{p}}, PlotWidth: 280}.SVG(""))
 	}
 	return []template.HTML{draw(used), draw(panel(v.lang.mustText("waiting_permits"), chart.Orange, waiting))}
 }

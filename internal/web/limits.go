@@ -16,10 +16,14 @@ type limitsPage struct {
 	Pauses    []api.Pause
 }
 
+// A rule is a setting of a limit.
+type rule struct{ Name, Value, Source string }
+
 // limitsOf are the limits of one upstream.
 type limitsOf struct {
 	Upstream api.Upstream
 	Limits   []api.Limit
+	Listen   string // URL for SDKs; empty: the upstream has no listener, or the person may not see it
 }
 
 func loadLimits(v *visit) (*view, error) {
@@ -35,8 +39,9 @@ func loadLimits(v *visit) (*view, error) {
 		}
 	}
 	p := &limitsPage{Pauses: pauses.Pauses}
+	settings := settingsOf(v)
 	for _, u := range ups.Upstreams {
-		of := limitsOf{Upstream: u}
+		of := limitsOf{Upstream: u, Listen: listenerOf(settings, u.Name)}
 		for _, l := range limits.Limits {
 			if l.Upstream == u.Name {
 				of.Limits = append(of.Limits, l)
@@ -47,9 +52,32 @@ func loadLimits(v *visit) (*view, error) {
 	return &view{title: v.lang.mustText("limits"), data: p, api: "/v1/limits", shell: "throttler limits", place: "limits"}, nil
 }
 
+// settingsOf returns the configuration in force by path; it is empty if the API does not tell.
+func settingsOf(v *visit) map[string]api.Setting {
+	var config api.Config
+	if v.get("/v1/config", nil, &config) != nil {
+		return nil
+	}
+	all := make(map[string]api.Setting)
+	for _, s := range config.Settings {
+		all[s.Path] = s
+	}
+	return all
+}
+
+// listenerOf returns the URL at which an upstream takes calls of SDKs.
+func listenerOf(settings map[string]api.Setting, upstream string) string {
+	listen := settings["upstreams."+upstream+".listen"].Value
+	if listen == "" {
+		return ""
+	}
+	return "http://" + listen
+}
+
 // A limitPage is one limit: whether its promise is kept, and the keys that wait for it.
 type limitPage struct {
 	Limit  api.Limit
+	Rules  []rule // of the configuration, for which calls it is
 	Pauses []api.Pause
 	Keys   []api.Key // the one that was asked for, or those with most waiting
 	Key    string    // that was asked for
@@ -80,6 +108,13 @@ func loadLimit(v *visit) (*view, error) {
 			return nil, err
 		}
 		p.Keys = keys.Keys
+	}
+	settings := settingsOf(v)
+	for _, name := range []string{"per_key", "when", "cost"} {
+		s, ok := settings["upstreams."+v.PathValue("name")+".limits["+limit+"]."+name]
+		if ok && s.Value != "" {
+			p.Rules = append(p.Rules, rule{name, s.Value, s.Source})
+		}
 	}
 	var flows api.Flows
 	if err := v.get("/v1/upstreams/"+url.PathEscape(name)+"/flows", url.Values{"page_size": {"20"}}, &flows); err != nil {

@@ -170,8 +170,9 @@ func (f *feed) latest(since int) (fragment []byte, last bool, again <-chan struc
 // GET /ui/live?at=/ui/calls/7.
 func (p *Pages) follow(w http.ResponseWriter, r *http.Request) {
 	at, err := url.Parse(ownPath(strings.TrimPrefix(r.URL.Query().Get("at"), p.prefix)))
-	if err != nil || at.Path == "" || at.Path == r.URL.Path || strings.HasPrefix(at.Path, staticPath) {
-		p.fail(w, p.visit(r), &problem{Status: http.StatusBadRequest, Title: "Bad request", Detail: "The parameter at must be the path of a page, such as /ui/calls."})
+	if err != nil || at.Path == "" || at.Path == r.URL.Path || strings.HasSuffix(at.Path, ".csv") || strings.HasPrefix(at.Path, staticPath) {
+		v := p.visit(r)
+		p.fail(w, v, v.malformed("The parameter at must be the path of a page, such as /ui/calls."))
 		return
 	}
 	target := r.Clone(context.WithValue(r.Context(), followed{}, true))
@@ -221,9 +222,16 @@ func (p *Pages) dismiss(w http.ResponseWriter, v *visit, page page) {
 	m := &sse.Message{Type: sse.Type("page")}
 	fragment, _ := p.fragment(v, page)
 	m.AppendData(string(fragment))
-	if session.Send(m) == nil {
+	if session.Send(m) == nil && session.Send(ended()) == nil {
 		session.Flush()
 	}
+}
+
+// ended tells a browser that no page will follow: it must not connect again.
+func ended() *sse.Message {
+	m := &sse.Message{Type: sse.Type("end")}
+	m.AppendData("session")
+	return m
 }
 
 // stream sends the fragments of a feed until the browser leaves, or its session or the process ends.
@@ -255,6 +263,7 @@ func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed, since in
 			sent = fragment
 		}
 		if last {
+			send(ended())
 			return
 		}
 		for waits := true; waits; {

@@ -52,7 +52,7 @@ func newDashboard(t *testing.T) *dashboard {
 	d.ui.Store(new(web.UI))
 	a := server.NewAdmin(server.AdminConfig{History: server.NewHistory(),
 		Scheduler: s, Events: server.NewEvents(), Log: slog.New(slog.DiscardHandler), Ready: func() error { return nil },
-		Info: func() api.Info { return api.Info{Version: "1.0"} }, Guard: d.guard, MaxHeld: 10,
+		Info: func() api.Info { return api.Info{Version: "1.0"} }, Settings: func() []api.Setting { return nil }, Guard: d.guard, MaxHeld: 10,
 	})
 	pages := web.New(web.Config{API: a, UI: func() web.UI { return *d.ui.Load() }})
 	a.Mount("/ui/", pages)

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
@@ -12,7 +13,8 @@ import (
 // An overview says whether it is the sidecar or the platform, until when, and which calls
 // need a person.
 type overview struct {
-	Alerts    []alert // by urgency
+	Verdict   []string // sentences: do the platforms answer, and which limits hold calls back
+	Alerts    []alert  // by urgency
 	Upstreams []upstreamRow
 	Limits    []api.Limit
 	Waiting   int         // calls, of all upstreams
@@ -26,22 +28,18 @@ type upstreamRow struct {
 	past
 }
 
-// An alert is one thing that is not as it should be.
-type alert struct {
-	Urgent bool // a person has to act
-	Text   string
-	Link   string // path of a page of the dashboard, with its query
-	Action string // text of the link
-}
-
 func loadOverview(v *visit) (*view, error) {
 	var ups api.Upstreams
 	var limits api.Limits
+	var pauses api.Pauses
 	var calls api.Calls
 	if err := v.get("/v1/upstreams", nil, &ups); err != nil {
 		return nil, err
 	}
 	if err := v.get("/v1/limits", nil, &limits); err != nil {
+		return nil, err
+	}
+	if err := v.get("/v1/pauses", nil, &pauses); err != nil {
 		return nil, err
 	}
 	if err := v.get("/v1/calls", url.Values{"needs": {"person"}, "order": {"oldest"}, "page_size": {"100"}}, &calls); err != nil {
@@ -68,7 +66,7 @@ func loadOverview(v *visit) (*view, error) {
 	if o.Refused, err = refusedLately(v); err != nil {
 		return nil, err
 	}
-	o.Alerts = slices.Concat(readyAlerts(v), decideAlerts(v, &calls), limitAlerts(v, limits.Limits), upstreamAlerts(v, ups.Upstreams), refusalAlerts(v, o.Refused))
+	o.Alerts = slices.Concat(readyAlerts(v), decideAlerts(v, &calls), limitAlerts(v, limits.Limits), upstreamAlerts(v, ups.Upstreams, pauses.Pauses), pauseAlerts(v, pauses.Pauses), refusalAlerts(v, o.Refused))
 	slices.SortStableFunc(o.Alerts, func(a, b alert) int {
 		switch {
 		case a.Urgent && !b.Urgent:
@@ -78,6 +76,7 @@ func loadOverview(v *visit) (*view, error) {
 		}
 		return 0
 	})
+	o.Verdict = verdict(v, o)
 	return &view{title: v.lang.mustText("overview"), data: o, api: "/v1/upstreams", shell: "throttler status", place: "overview"}, nil
 }
 
@@ -141,107 +140,32 @@ func tallies(since time.Time, refusals []api.RefusedCall) (all []tally) {
 	return all
 }
 
-// readyAlerts tells of checks of the process that are not ok.
-func readyAlerts(v *visit) (all []alert) {
-	for _, c := range checks(v) {
-		if !c.OK {
-			all = append(all, alert{
-				Urgent: true, Link: "/ui/system", Action: v.lang.mustText("look"),
-				Text: v.lang.mustText("alert.not_ready", "Check", clean(c.Name), "State", clean(c.State)),
-			})
-		}
-	}
-	return all
-}
-
-// refusalAlerts tells of refusals that are a trouble.
-func refusalAlerts(v *visit, refused []tally) (all []alert) {
-	for _, r := range refused {
-		urgent, trouble := troubles[r.Reason]
-		if !trouble {
-			continue
-		}
-		all = append(all, alert{
-			Urgent: urgent, Link: mustLink("/ui/refusals", "reason", r.Reason), Action: v.lang.mustText("look"),
-			Text: v.lang.mustText("alert.refused", "N", r.Count, "Plus", plus(r.More), "Reason", v.lang.word("refusal", r.Reason)),
-		})
-	}
-	return all
-}
-
-// plus follows a count that is a least one.
-func plus(more bool) string {
-	if more {
-		return "+"
-	}
-	return ""
-}
-
-// decideAlerts tells of calls that wait for a person.
-func decideAlerts(v *visit, calls *api.Calls) []alert {
-	n := len(calls.Calls)
-	if n == 0 {
-		return nil
-	}
-	id := "alert.decide"
-	if calls.Next != "" {
-		id = "alert.decide_more"
-	}
-	oldest := &calls.Calls[0]
-	return []alert{{
-		Urgent: true, Link: "/ui/decide", Action: v.lang.mustText("decide"),
-		Text: v.lang.mustText(id, "N", n, "Age", v.lang.duration(v.now.Sub(unknownSince(oldest))), "Call", v.lang.subject(&oldest.CallFacts), "Upstream", clean(oldest.Upstream)),
-	}}
-}
-
-// unknownSince returns when a call became unknown.
-func unknownSince(c *api.CallSummary) time.Time {
-	if c.Unknown != nil {
-		return c.Unknown.Since.Time
-	}
-	return c.AcceptedAt.Time
-}
-
-// limitAlerts tells of promises that were broken.
-func limitAlerts(v *visit, limits []api.Limit) (all []alert) {
-	for _, l := range limits {
-		if l.Audit.Margin < 0 {
-			all = append(all, alert{
-				Urgent: true, Link: limitPath(l.Upstream, l.Limit), Action: v.lang.mustText("look"),
-				Text: v.lang.mustText("alert.exceeded", "Limit", clean(l.Limit), "Upstream", clean(l.Upstream), "Most", v.lang.number(l.Audit.Most), "Permits", v.lang.number(l.Permits)),
-			})
-		}
-	}
-	return all
-}
-
-// upstreamAlerts tells of upstreams that take no calls.
-func upstreamAlerts(v *visit, all []api.Upstream) (alerts []alert) {
-	for _, u := range all {
-		a := alert{Link: mustLink("/ui/calls", "upstream", u.Name, "state", "waiting"), Action: v.lang.mustText("waiting_calls")}
-		id := ""
+// verdict says whether the platforms answer, and which limits of ours hold calls back.
+func verdict(v *visit, o *overview) (all []string) {
+	var silent, limited []string
+	for _, u := range o.Upstreams {
 		switch {
-		case u.State == "up" && u.MaxWaiting > 0 && u.Waiting+u.Unknown >= u.MaxWaiting:
-			id = "alert.full"
-		case u.State == "down", u.State == "tripped", u.State == "paused", u.State == "removed":
-			id = "alert." + u.State
-		default:
-			continue
+		case u.State == "down" || u.State == "tripped":
+			silent = append(silent, clean(u.Name))
+		case u.Limited > 0 || u.State == "paused" && u.Cause == "answer":
+			limited = append(limited, clean(u.Name))
 		}
-		a.Urgent = u.State == "down" || u.State == "tripped"
-		until := ""
-		if !u.PausedUntil.IsZero() {
-			until = v.lang.distance(u.PausedUntil, v.now)
-		}
-		waits := v.lang.mustText("alert.waits_none")
-		if u.Waiting > 0 {
-			waits = v.lang.mustText("alert.waits", u.Waiting)
-		}
-		says := v.lang.mustText(id, "Upstream", clean(u.Name), "Until", until, "Cause", v.lang.word("cause", u.Cause), "Reason", clean(u.Reason), "Most", v.lang.number(u.MaxWaiting))
-		a.Text = v.lang.mustText("sentences", "One", says, "Two", waits)
-		alerts = append(alerts, a)
 	}
-	return alerts
+	comma := v.lang.mustText("comma")
+	if len(silent) > 0 {
+		all = append(all, v.lang.mustText("verdict.silent", "N", len(silent), "Upstreams", strings.Join(silent, comma)))
+	} else if len(o.Upstreams) > 0 {
+		all = append(all, v.lang.mustText("verdict.answer"))
+	}
+	if len(limited) > 0 {
+		all = append(all, v.lang.mustText("verdict.limited", "N", len(limited), "Upstreams", strings.Join(limited, comma)))
+	}
+	for _, l := range o.Limits {
+		if holds(l) && l.PausedUntil.IsZero() && len(all) < 5 {
+			all = append(all, v.lang.mustText("verdict.holds", "N", l.WaitingPermits, "Limit", clean(l.Upstream)+" / "+clean(l.Limit)))
+		}
+	}
+	return all
 }
 
 // limitPath returns the path of the page of a limit.

@@ -98,7 +98,8 @@ var themes = []string{"light", "dark"}
 // prefer keeps the language or the theme of a person, and leads back.
 func (p *Pages) prefer(w http.ResponseWriter, r *http.Request) {
 	if err := r.ParseForm(); err != nil {
-		p.fail(w, p.visit(r), &problem{Status: http.StatusBadRequest, Title: "Bad request", Detail: "The form cannot be read: " + err.Error()})
+		v := p.visit(r)
+		p.fail(w, v, v.malformed("The form cannot be read: "+err.Error()))
 		return
 	}
 	for name, cookie := range map[string]string{"language": languageCookie, "theme": themeCookie} {

@@ -295,7 +295,7 @@ func TestRefusedForm(t *testing.T) {
 	p := newPages(t, &stub{Text: "R-1", State: api.Unknown, Refuse: &api.Problem{Title: "It has changed", Status: http.StatusPreconditionFailed, Detail: detail, Errors: []api.Fault{{Pointer: "/reason", Detail: "too short"}}}})
 	for _, action := range append(slices.Clone(actionNames), "pause") {
 		path := "/ui/calls/01a20144-7a3c-7000-8000-00000000fe2b/" + action
-		form := url.Values{"reason": {"seen in <the> console"}, "attempt": {"1"}, "typed": {"R-1"}, "outcome": {"done"}, "priority": {"17"}, "back": {"/ui/decide"}}
+		form := url.Values{"reason": {"seen in <the> console"}, "attempt": {"1"}, "typed": {"R-1"}, "outcome": {"done"}, "priority": {"17"}, "deadline": {"2031-01-02T03:04"}}
 		if action == "pause" {
 			path = "/ui/pause"
 			form = url.Values{"reason": {"seen in <the> console"}, "upstream": {"alipay"}, "limit": {"app"}, "key": {"a"}, "for": {"12m"}}
@@ -311,14 +311,11 @@ func TestRefusedForm(t *testing.T) {
 		}
 		for _, want := range map[string][]string{
 			"pause": {`name="for" value="12m"`, `name="upstream" value="alipay"`, `name="limit" value="app"`, `name="key" value="a"`},
-			"edit":  {`name="priority" type="number" value="17"`, `name="back" value="/ui/decide"`},
+			"edit":  {`name="priority" type="number" value="17"`, `name="deadline" type="datetime-local" value="2031-01-02T03:04"`},
 		}[action] {
 			if !strings.Contains(page, want) {
 				t.Errorf("%s: the form has no %s:\n%s", action, want, page)
 			}
-		}
-		if action != "pause" && !strings.Contains(page, `name="back" value="/ui/decide"`) {
-			t.Errorf("%s: the form has lost its way back", action)
 		}
 		if strings.Contains(page, "data-live=\"/ui/live") {
 			t.Errorf("%s: the form is followed, and would lose what was written", action)
@@ -375,13 +372,11 @@ func TestForms(t *testing.T) {
 		form url.Values
 		want string
 	}{
-		{call + "/resolve", url.Values{"outcome": {"done"}, "attempt": {"2"}, "reason": {"seen"}}, call},
-		{call + "/resolve", url.Values{"outcome": {"done"}, "attempt": {"2"}, "reason": {"seen"}, "back": {"/ui/decide"}}, "/ui/decide"},
-		{call + "/resolve", url.Values{"outcome": {"done"}, "attempt": {"2"}, "reason": {"seen"}, "back": {"//evil.example/ui/"}}, call},
-		{call + "/ask", url.Values{}, call},
-		{call + "/retry", url.Values{"attempt": {"2"}, "reason": {"seen"}, "typed": {" R-1 "}}, call},
-		{call + "/cancel", url.Values{}, call},
-		{call + "/edit", url.Values{"priority": {"7"}}, call},
+		{call + "/resolve", url.Values{"outcome": {"done"}, "attempt": {"2"}, "reason": {"seen"}}, call + "?did=resolve"},
+		{call + "/ask", url.Values{}, call + "?did=ask"},
+		{call + "/retry", url.Values{"attempt": {"2"}, "reason": {"seen"}, "typed": {" R-1 "}}, call + "?did=retry"},
+		{call + "/cancel", url.Values{}, call + "?did=cancel"},
+		{call + "/edit", url.Values{"priority": {"7"}}, call + "?did=edit"},
 		{"/ui/pause", url.Values{"upstream": {"alipay"}, "for": {"10m"}}, "/ui/limits"},
 		{"/ui/resume", url.Values{"id": {"7"}}, "/ui/limits"},
 	} {
@@ -393,6 +388,7 @@ func TestForms(t *testing.T) {
 	for path, form := range map[string]url.Values{
 		call + "/retry": {"attempt": {"2"}, "reason": {"seen"}, "typed": {"R-2"}},
 		call + "/edit":  {"priority": {"high"}},
+		call + "/edit?": {"deadline": {"tomorrow"}},
 		call + "/eat":   {},
 	} {
 		if w := ask(t, p, path, form); w.Code < 400 || w.Code >= 500 {

@@ -94,7 +94,7 @@ func plan(p *Pages, w http.ResponseWriter, r *http.Request) {
 	v := p.visit(r)
 	rows, err := upload(r)
 	if err != nil {
-		p.fail(w, v, &problem{Status: http.StatusBadRequest, Title: "Bad request", Detail: "The form cannot be read: " + err.Error()})
+		p.fail(w, v, v.malformed("The form cannot be read: "+err.Error()))
 		return
 	}
 	view, err := loadPlan(v)
@@ -156,7 +156,14 @@ func (p *planPage) run(v *visit, rows string) error {
 	if err := v.do(http.MethodPost, "/v1/plan", nil, in, &result.Comparison); err != nil {
 		return err
 	}
-	result.fill(v.lang, in, choices)
+	title := v.lang.mustText("plan")
+	if p.WhatIf() {
+		title = v.lang.mustText("plan.what_if_of", "Limit", clean(p.Get("upstream"))+" / "+clean(p.Get("limit")))
+	}
+	if name := v.pages.ui().Name; name != "" {
+		title = clean(name) + ": " + title
+	}
+	result.fill(v.lang, in, choices, title, v.now)
 	result.YAML = p.yaml(result.changes)
 	p.Result = result
 	return nil

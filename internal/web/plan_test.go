@@ -131,7 +131,7 @@ func TestWhatIf(t *testing.T) {
 	}
 	form.Set("permits", "20") // the present one: twice as many are asked about
 	form.Set("window", "day")
-	if _, page = ask(t, pages, "POST", "/ui/plan", urlencoded, "zh", form.Encode()); !strings.Contains(page, `<p class="lead">若为 20 次 / 每天，等待将从 20`) {
+	if _, page = ask(t, pages, "POST", "/ui/plan", urlencoded, "zh", form.Encode()); !strings.Contains(page, `<p class="lead">若为 20 次/天，等待将从 20`) {
 		t.Errorf("in Chinese: %s", page)
 	}
 	if last := asked[len(asked)-1].Variants; len(last) != 5 || last[0].Changes[0].Window != "day" {

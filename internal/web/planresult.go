@@ -27,8 +27,8 @@ type planResult struct {
 	changes  []api.PlanChange
 }
 
-// fill makes the parts of the page of the comparison.
-func (r *planResult) fill(lang *speech, in *api.PlanRequest, choices []choice) {
+// fill makes the parts of the page of the comparison, and the report, with its title.
+func (r *planResult) fill(lang *speech, in *api.PlanRequest, choices []choice, title string, at time.Time) {
 	r.Shown, r.changes = r.Reports, in.Changes
 	if choices == nil {
 		r.Columns = r.Reports
@@ -59,7 +59,7 @@ func (r *planResult) fill(lang *speech, in *api.PlanRequest, choices []choice) {
 	r.Chart = template.HTML(wordsOf(lang).Chart(r.Shown...).SVG(""))
 	r.Command = commandOf(in, len(r.Reports))
 	var file bytes.Buffer
-	if preview.HTML(&file, &r.Comparison, r.Command) == nil { // a buffer takes everything
+	if preview.HTML(&file, &r.Comparison, preview.Page{Title: title, At: at, Command: r.Command, Drawn: r.Shown}) == nil { // a buffer takes everything
 		r.File = template.URL("data:text/html;charset=utf-8;base64," + base64.StdEncoding.EncodeToString(file.Bytes()))
 	}
 }

@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,9 +23,13 @@ type configPage struct {
 // A settingGroup has the settings of one part of the configuration: of the process, or of one
 // upstream.
 type settingGroup struct {
-	Name     string // empty: the process
-	Settings []api.Setting
+	Name   string        // empty: the process
+	Own    []api.Setting // that the file, a variable or a flag gives
+	Others []api.Setting // defaults, and those of presets
 }
+
+// ID is that of the element that has the others.
+func (g settingGroup) ID() string { return "settings-" + g.Name }
 
 func loadConfig(v *visit) (*view, error) {
 	var config api.Config
@@ -53,7 +58,11 @@ func groupsOf(settings []api.Setting) (groups []settingGroup) {
 			groups = append(groups, settingGroup{Name: name})
 			i = len(groups) - 1
 		}
-		groups[i].Settings = append(groups[i].Settings, s)
+		if s.Source == "default" || strings.HasPrefix(s.Source, "preset ") {
+			groups[i].Others = append(groups[i].Others, s)
+		} else {
+			groups[i].Own = append(groups[i].Own, s)
+		}
 	}
 	slices.SortStableFunc(groups, func(a, b settingGroup) int { return cmp.Compare(a.Name, b.Name) })
 	return groups
@@ -84,8 +93,9 @@ func loadAudit(v *visit) (*view, error) {
 
 // A systemPage is about the process.
 type systemPage struct {
-	Info   api.Info
-	Checks []readiness
+	Info      api.Info
+	Checks    []readiness
+	Listeners []rule // addresses, by what is served there
 }
 
 // A readiness is one check of whether the process should get traffic.
@@ -99,7 +109,14 @@ func loadSystem(v *visit) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &systemPage{info, checks(v)}
+	p := &systemPage{Info: info, Checks: checks(v)}
+	settings := settingsOf(v)
+	for _, path := range slices.Sorted(maps.Keys(settings)) {
+		name, upstream := strings.CutSuffix(path, ".listen")
+		if s := settings[path]; (upstream || path == "admin" || path == "monitor") && s.Value != "" {
+			p.Listeners = append(p.Listeners, rule{strings.TrimPrefix(name, "upstreams."), s.Value, s.Source})
+		}
+	}
 	return &view{title: v.lang.mustText("system"), data: p, api: "/v1/info", shell: "throttler status", place: "system"}, nil
 }
 

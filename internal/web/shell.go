@@ -88,6 +88,15 @@ func acting(action string, c *api.Call) string {
 	return words(command, c.ID)
 }
 
+// actingOnMany returns the command of an action on many calls.
+func actingOnMany(action string, query url.Values) string {
+	command := "throttler calls " + action
+	for _, name := range bulkFilters[1:] {
+		command += flag(name, query.Get(name))
+	}
+	return words(command+" --reason REASON", query["call"]...)
+}
+
 // pausing returns the command of the form of a pause.
 func pausing(p *pausePage) string {
 	until, reason := flag("for", p.For), flag("reason", p.Reason)

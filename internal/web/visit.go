@@ -76,6 +76,16 @@ func asProblem(err error) *problem {
 	return &problem{Status: http.StatusInternalServerError, Title: "Internal error", Detail: err.Error()}
 }
 
+// malformed is the error of a request that a page cannot read.
+func (v *visit) malformed(detail string) *problem {
+	return &problem{Status: http.StatusBadRequest, Title: v.lang.mustText("problem.bad_request"), Detail: detail}
+}
+
+// missing is the error of a page that is not there.
+func (v *visit) missing(detail string) *problem {
+	return &problem{Status: http.StatusNotFound, Title: v.lang.mustText("problem.not_found"), Detail: detail}
+}
+
 // get reads a resource of the API into out.
 func (v *visit) get(path string, query url.Values, out any) error {
 	return v.do(http.MethodGet, path, query, nil, out)
@@ -99,6 +109,9 @@ func (v *visit) do(method, path string, query url.Values, in, out any) error {
 	if a.status >= 400 {
 		p := &problem{Status: a.status, Title: http.StatusText(a.status), Detail: a.body.String()}
 		json.Unmarshal(a.body.Bytes(), p) // another body stays its own text
+		if title, err := v.lang.text("problem." + p.Reason); err == nil {
+			p.Title = title
+		}
 		return p
 	}
 	if out == nil {

@@ -109,6 +109,7 @@ func New(c Config) *Pages {
 	}
 	p.mux.HandleFunc("GET /ui/live", p.follow)
 	p.mux.HandleFunc("POST /ui/preferences", p.prefer)
+	p.mux.HandleFunc("GET /ui/calls.csv", func(w http.ResponseWriter, r *http.Request) { export(p, w, r) })
 	p.mux.HandleFunc("POST /ui/plan", func(w http.ResponseWriter, r *http.Request) { plan(p, w, r) })
 	p.mux.HandleFunc("GET "+staticPath, serveAsset)
 	return p
@@ -131,6 +132,7 @@ var pages = []page{
 	{"/ui/calls", "calls", loadCalls},
 	{"/ui/calls/{id}", "call", loadCall},
 	{"/ui/calls/{id}/{action}", "act", loadAction},
+	{"/ui/bulk", "bulk", loadBulk},
 	{"/ui/limits", "limits", loadLimits},
 	{"/ui/upstreams/{name}/limits/{limit}", "limit", loadLimit},
 	{"/ui/pause", "pause", loadPause},
@@ -152,6 +154,7 @@ type action struct {
 
 var actions = []action{
 	{"/ui/calls/{id}/{action}", actOnCall},
+	{"/ui/bulk", actOnMany},
 	{"/ui/pause", addPause},
 	{"/ui/resume", endPause},
 	{"/ui/config", reload},
@@ -176,7 +179,8 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("X-Frame-Options", "DENY")
 	if _, pattern := p.mux.Handler(r); pattern == "" {
-		p.fail(w, p.visit(r), &problem{Status: http.StatusNotFound, Title: "Not found", Detail: "The dashboard has no page " + r.URL.Path + "."})
+		v := p.visit(r)
+		p.fail(w, v, v.missing("The dashboard has no page "+r.URL.Path+"."))
 		return
 	}
 	p.mux.ServeHTTP(w, r)
@@ -216,7 +220,7 @@ func (p *Pages) show(w http.ResponseWriter, r *http.Request, page page) {
 func (p *Pages) act(w http.ResponseWriter, r *http.Request, action action) {
 	v := p.visit(r)
 	if err := r.ParseForm(); err != nil {
-		p.fail(w, v, &problem{Status: http.StatusBadRequest, Title: "Bad request", Detail: "The form cannot be read: " + err.Error()})
+		p.fail(w, v, v.malformed("The form cannot be read: "+err.Error()))
 		return
 	}
 	next, err := action.do(v)

@@ -3,6 +3,8 @@ package web
 import (
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -14,15 +16,18 @@ import (
 
 // subject names a call by its numbers, the last first, as in refund R-1 of order 7; without
 // numbers by its id.
-func (s *speech) subject(c *api.CallFacts) string {
-	names := slices.Sorted(maps.Keys(c.Numbers))
+func (s *speech) subject(c *api.CallFacts) string { return s.numbers(c.Numbers, c.ID) }
+
+// numbers names a call by its numbers and its id.
+func (s *speech) numbers(numbers map[string]string, id string) string {
+	names := slices.Sorted(maps.Keys(numbers))
 	if len(names) == 0 {
-		return s.mustText("subject.call", "ID", c.ID)
+		return s.mustText("subject.call", "ID", id)
 	}
 	slices.Reverse(names) // refund before order
-	text := s.word("number", names[0]) + " " + clean(c.Numbers[names[0]])
+	text := s.word("number", names[0]) + " " + clean(numbers[names[0]])
 	for _, name := range names[1:] {
-		text = s.mustText("subject.of", "First", text, "Second", s.word("number", name)+" "+clean(c.Numbers[name]))
+		text = s.mustText("subject.of", "First", text, "Second", s.word("number", name)+" "+clean(numbers[name]))
 	}
 	return text
 }
@@ -52,8 +57,57 @@ func capital(text string) string {
 	return string(unicode.ToUpper(r)) + text[n:]
 }
 
-// why says why a call waits.
-func (s *speech) why(f *api.WaitingFor, now time.Time) string {
+// reason returns the reason of the outcome of an attempt in the language, as far as the language knows it.
+func (s *speech) reason(reason string) string {
+	what, why, ok := strings.Cut(reason, ": ")
+	text, known := reasons[what]
+	if !ok || !known {
+		return clean(reason)
+	}
+	if id, ok := reasons[why]; ok {
+		why = s.mustText(id)
+	}
+	return s.mustText(text, "Why", clean(why))
+}
+
+// reasons are the texts of reasons, and of their parts, by those of package upstream.
+var reasons = map[string]string{
+	"no answer":                         "reason.no_answer",
+	"never sent":                        "reason.never_sent",
+	"not processed":                     "reason.not_processed",
+	"the connection was closed":         "reason.closed",
+	"the attempt's time-out has passed": "reason.timeout",
+}
+
+// person names a caller of the API: a person or a program, or the machine itself if none logged in.
+func (s *speech) person(name string) string {
+	if name == loopback {
+		return s.mustText("person.loopback")
+	}
+	return clean(name)
+}
+
+// loopback is the name of a caller at the machine itself that has shown nothing.
+const loopback = "loopback"
+
+// pause says by whom, since when and why a pause is.
+func (s *speech) pause(p api.Pause, now time.Time) string {
+	by := s.word("pause_by", p.By)
+	if p.Who != "" {
+		by = s.person(p.Who)
+	}
+	if p.Status != 0 {
+		by = s.mustText("pause.status", "By", by, "Status", strconv.Itoa(p.Status))
+	}
+	since := ""
+	if !p.Since.IsZero() {
+		since = s.distance(p.Since, now)
+	}
+	return s.mustText("pause.by", "By", by, "Since", since, "Reason", clean(p.Reason))
+}
+
+// why says why a call waits. The pause is that of its limit, its key or its upstream, if there is one.
+func (s *speech) why(f *api.WaitingFor, pause *api.Pause, now time.Time) string {
 	if f == nil {
 		return s.mustText("why.slot")
 	}
@@ -63,6 +117,10 @@ func (s *speech) why(f *api.WaitingFor, now time.Time) string {
 	}
 	upstream := f.Limit == api.ConcurrencyLimit
 	until := s.distance(f.Until, now)
+	paused := clean(f.Pause)
+	if pause != nil {
+		paused = s.pause(*pause, now)
+	}
 	switch {
 	case f.Removed:
 		return s.mustText("why.removed")
@@ -77,9 +135,9 @@ func (s *speech) why(f *api.WaitingFor, now time.Time) string {
 	case f.Breaker != "":
 		return s.mustText("why.breaker", "Reason", clean(f.Breaker), "Time", until)
 	case f.Paused && upstream:
-		return s.mustText("why.upstream_paused", "Time", until, "Pause", clean(f.Pause))
+		return s.mustText("why.upstream_paused", "Time", until, "Pause", paused)
 	case f.Paused:
-		return s.mustText("why.limit_paused", "Limit", limit, "Time", until, "Pause", clean(f.Pause))
+		return s.mustText("why.limit_paused", "Limit", limit, "Time", until, "Pause", paused)
 	case f.KeysFull:
 		return s.mustText("why.keys_full", "Limit", limit, "Time", until)
 	case f.Ahead > 0:

@@ -54,6 +54,8 @@ type Pending struct {
 	MaxQueries   int       // that it makes by itself; zero if no Resolve fits
 	NextQuery    time.Time // zero if none comes, or one is under way
 	LastQuery    time.Time // zero if none was made
+	Query        string    // id of the last query that has ended; empty for none
+	Answer       string    // to that query, such as status 404; it has decided nothing
 	RepeatIsSafe bool      // the upstream recognises a repeat, and Retry needs no AcceptDuplicate
 }
 
@@ -211,12 +213,14 @@ func repeatIsSafe(now time.Time, u *upstreamState, c *call) bool {
 type progress struct {
 	made, most int
 	next, last time.Time
-	idle       bool // none comes
+	query      string // id of the last one that has ended
+	answer     string // to it
+	idle       bool   // none comes
 }
 
 // pendingOf says what happens next to an unknown call.
 func pendingOf(c *Call, p progress, safe bool) *Pending {
-	n := &Pending{Person: p.idle, Queries: p.made, MaxQueries: p.most, NextQuery: p.next, LastQuery: p.last, RepeatIsSafe: safe}
+	n := &Pending{Person: p.idle, Queries: p.made, MaxQueries: p.most, NextQuery: p.next, LastQuery: p.last, Query: p.query, Answer: p.answer, RepeatIsSafe: safe}
 	if last := c.Last(); last != nil {
 		n.Attempt = last.N
 	}

@@ -90,7 +90,7 @@ func TestRetryAdmits(t *testing.T) {
 				unanswered(f, 1)
 				c := wait(t, s, submit(t, s, Request{Header: tt.header}).ID)
 				time.Sleep(tt.after)
-				if p := s.mustGet(t, c.ID).Pending; p == nil || p.RepeatIsSafe != tt.safe || !p.Person || p.Attempt != 1 || !p.Since.Equal(c.Last().EndedAt) || !strings.Contains(p.Why, "EOF") {
+				if p := s.mustGet(t, c.ID).Pending; p == nil || p.RepeatIsSafe != tt.safe || !p.Person || p.Attempt != 1 || !p.Since.Equal(c.Last().EndedAt) || p.Why != "no answer: the connection was closed" {
 					t.Errorf("pending: %+v", p)
 				}
 				if err := s.Pause(t.Context(), Pause{Upstream: "api", Until: time.Now().Add(sec)}); err != nil {

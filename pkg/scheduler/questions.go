@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -77,6 +78,16 @@ func (qs *questions) made(q *question, now time.Time) {
 	defer qs.mu.Unlock()
 	q.next, q.last = time.Time{}, now
 	q.progress.made++
+}
+
+// heard notes the answer to the last query.
+func (qs *questions) heard(q *question, query *Call) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q.query, q.answer = query.ID, query.lastWords()
+	if query.Response != nil {
+		q.answer = fmt.Sprintf("status %d", query.Response.Status)
+	}
 }
 
 // progress returns how far the queries about a call are.

@@ -186,6 +186,7 @@ func (f *followUps) ask(ctx context.Context, i inquest) (over bool, err error) {
 		log.Warn("a query about a call of unknown outcome was refused", "err", err)
 		return false, err
 	}
+	f.questions.heard(i.question, asked)
 	if asked.Response == nil {
 		err = &Error{Reason: NoAnswer, Upstream: c.Upstream, Detail: fmt.Sprintf("query %s about call %s is %s and has no answer (%s); ask again later, or look the call up at the upstream", asked.ID, c.ID, asked.State, cmp.Or(asked.lastWords(), string(asked.Reason)))}
 	}

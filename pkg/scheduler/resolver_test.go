@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"io"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -31,6 +32,7 @@ func TestResolve(t *testing.T) {
 		{"failed", []answer{{body: `{"status":"CLOSED"}`}}, Failed, "pay query/N1", nil},
 		{"not executed: it goes again", []answer{{status: 404}}, Done, "pay query/N1 pay", nil},
 		{"still unknown at first", []answer{{body: `{"status":"PENDING"}`}, {status: 500}, {body: `{"status":"PAID","amount":7}`}}, Done, "pay query/N1 query/N1 query/N1", []time.Duration{0, 5010 * ms, 15020 * ms, 25030 * ms}},
+		{"no answer", []answer{{err: io.ErrUnexpectedEOF}}, Unknown, "pay query/N1 query/N1 query/N1", nil},
 		{"another amount", []answer{{body: `{"status":"PAID","amount":8}`}}, Unknown, "pay query/N1 query/N1 query/N1", nil},
 		{"the query is limited", []answer{{status: 429}, {body: `{"status":"PAID","amount":7}`}}, Done, "pay query/N1 query/N1", []time.Duration{0, 5010 * ms, 7020 * ms}},
 	}
@@ -60,6 +62,16 @@ func TestResolve(t *testing.T) {
 				time.Sleep(2 * time.Minute)
 				if got := s.mustGet(t, c.ID); got.State != tt.want || f.targets() != tt.targets {
 					t.Errorf("%s after %q (%+v), want %s after %q", got.State, f.targets(), got.Attempts, tt.want, tt.targets)
+				}
+				if p := s.mustGet(t, c.ID).Pending; tt.want == Unknown {
+					last, err := s.Get(t.Context(), p.Query)
+					want := "status 200"
+					if tt.queries[0].err != nil {
+						want = "no answer: the connection was closed"
+					}
+					if err != nil || last.Resolves != c.ID || p.Answer != want || p.Queries != 3 {
+						t.Errorf("the last query is %+v, %v; want its answer to be %s", p, err, want)
+					}
 				}
 				if tt.at != nil {
 					sameTimes(t, f.at(), tt.at...)

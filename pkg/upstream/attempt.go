@@ -301,7 +301,12 @@ func unquoted(err error) string {
 	if errors.As(err, &op) {
 		return err.Error()
 	}
-	return strings.TrimRight(quoted.ReplaceAllString(err.Error(), ""), " :;,")
+	switch text := strings.TrimRight(quoted.ReplaceAllString(err.Error(), ""), " :;,"); text {
+	case "EOF", "unexpected EOF":
+		return "the connection was closed"
+	default:
+		return text
+	}
 }
 
 // request returns the request for a transport. Nothing is added to the caller's. Over connections of

@@ -75,7 +75,7 @@ func planUpload(b *tab, h hands, s *scene) {
 	b.until(`[...document.querySelectorAll(".report table.figures tr")].some((e) => e.textContent.replace(/\s+/g, " ").includes("Calls600"))`)
 	b.good()
 
-	h.choose(b, "a[download]", "report.html")
+	h.choose(b, "a[download]", "Download the report (HTML)")
 	report := filepath.Join(dir, "report.html")
 	for end := time.Now().Add(patience); ; time.Sleep(15 * time.Millisecond) {
 		if text, err := os.ReadFile(report); err == nil && strings.HasSuffix(strings.TrimSpace(string(text)), "</html>") {

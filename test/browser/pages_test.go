@@ -137,11 +137,11 @@ func TestWithoutScripts(t *testing.T) {
 	whyAndCancel(b, m, s)
 	pauseAndResume(b, m, s)
 	// The language and the theme.
-	b.click("footer button", "中文")
+	b.click("header button", "中文")
 	b.until(`document.documentElement.lang === "zh-Hans" && location.pathname === "/ui/limits"`)
-	b.click("footer button", "深色")
+	b.click("header button", "深色")
 	b.until(`document.documentElement.dataset.theme === "dark" && getComputedStyle(document.body).backgroundColor === "rgb(21, 23, 26)"`)
-	b.click("footer button", "English")
+	b.click("header button", "English")
 	b.until(`document.documentElement.lang === "en" && document.documentElement.dataset.theme === "dark"`)
 	b.clean("/ui/limits")
 }

@@ -306,9 +306,11 @@ func (s *scene) pages() []string {
 	for _, state := range []string{"waiting", "later", "sending", "done", "failed", "unknown", "safe", "asked", "expired", "exhausted", "cancelled"} {
 		all = append(all, "/ui/calls/"+s.calls[state])
 	}
-	for _, action := range []string{"resolve", "ask", "retry"} {
+	for _, action := range []string{"resolve", "retry"} {
 		all = append(all, "/ui/calls/"+s.calls["unknown"]+"/"+action)
 	}
+	all = append(all, "/ui/calls/"+s.calls["asked"]+"/ask", "/ui/calls/"+s.calls["unknown"]+"?did=edit",
+		"/ui/bulk?action=cancel&upstream=alipay", "/ui/calls?state=waiting&upstream=alipay&order=oldest")
 	for _, action := range []string{"cancel", "edit"} {
 		all = append(all, "/ui/calls/"+s.calls["later"]+"/"+action)
 	}

@@ -71,6 +71,11 @@
       latest = event.data;
       if (!stopped) show(latest);
     });
+    mine.addEventListener("end", () => { // the session has ended: no page follows
+      mine.close();
+      open = false;
+      tell();
+    });
     mine.addEventListener("error", () => {
       open = false;
       lost ||= new Date().toLocaleTimeString();
@@ -112,6 +117,8 @@
       step(1);
     } else if (key === "k") {
       step(-1);
+    } else if (key === "x") {
+      document.activeElement.closest("tr")?.querySelector(".pick input")?.click();
     } else if (key === "." && body.dataset.live) {
       stopped = !stopped;
       tell();

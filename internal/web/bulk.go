@@ -1,0 +1,102 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+)
+
+// A bulkPage is the form of an action on many calls: those that the person has chosen, or those of a filter.
+type bulkPage struct {
+	search
+	Action string
+	Back   string // path of the page that the form came from
+	api.BulkResult
+}
+
+// bulkFilters are the parameters that choose calls. They are those of [api.BulkFilter], in that call is an id.
+var bulkFilters = []string{"call", "upstream", "limit", "key", "flow", "number"}
+
+// Chooses reports whether a parameter chooses calls.
+func (p *bulkPage) Chooses(name string) bool { return slices.Contains(bulkFilters, name) }
+
+// Possible is how many calls the action can be done on.
+func (p *bulkPage) Possible() int { return p.Matched - p.Refused }
+
+func loadBulk(v *visit) (*view, error) {
+	if !slices.Contains(scopesOf(v), "operate") {
+		return nil, notAllowed(v, "")
+	}
+	query := asked(v, append(bulkFilters, "action", "back")...)
+	if v.Method == http.MethodPost { // refused: as it was sent
+		query = v.PostForm
+	}
+	p := &bulkPage{search: search{query}, Action: query.Get("action"), Back: ownPath(query.Get("back"))}
+	if !slices.Contains(api.Actions, p.Action) {
+		return nil, v.missing("There is no action " + clean(p.Action) + " on many calls.")
+	}
+	in := bulkOf(query)
+	in.DryRun = true
+	if err := v.do(http.MethodPost, "/v1/calls/bulk", nil, in, &p.BulkResult); err != nil {
+		return nil, err
+	}
+	return &view{title: v.lang.mustText("bulk."+p.Action, p.Possible()), data: p, shell: actingOnMany(p.Action, query), place: "calls", form: true, still: true}, nil
+}
+
+// bulkOf returns the action on many calls of a form or of the path of its page.
+func bulkOf(query url.Values) *api.Bulk {
+	in := &api.Bulk{Action: query.Get("action"), Reason: strings.TrimSpace(query.Get("reason")), Filter: api.BulkFilter{Calls: query["call"]}}
+	for name, to := range map[string]**string{"upstream": &in.Filter.Upstream, "limit": &in.Filter.Limit, "key": &in.Filter.Key, "flow": &in.Filter.Flow, "number": &in.Filter.Number} {
+		if value := query.Get(name); value != "" {
+			*to = &value
+		}
+	}
+	return in
+}
+
+// actOnMany does an action on the calls of a form. Calls that refused it are told one by one.
+func actOnMany(v *visit) (next string, err error) {
+	var result api.BulkResult
+	if err := v.do(http.MethodPost, "/v1/calls/bulk", nil, bulkOf(v.PostForm), &result); err != nil {
+		return "", err
+	}
+	if result.Refused > 0 {
+		p := &problem{Status: http.StatusConflict, Title: v.lang.mustText("bulk.refused", "N", result.Refused, "Done", v.lang.number(result.Succeeded)), Detail: v.lang.mustText("bulk.refused_says")}
+		for _, item := range result.Results {
+			if item.Reason != "" && len(p.Errors) < maxTold {
+				p.Errors = append(p.Errors, api.Fault{Parameter: item.Call, Detail: item.Detail})
+			}
+		}
+		return "", p
+	}
+	if next = ownPath(v.PostForm.Get("back")); next == "" {
+		next = "/ui/calls"
+	}
+	return next, nil
+}
+
+// maxTold is how many calls a page names that refused an action.
+const maxTold = 20
+
+// cancelAll returns the path of the form that cancels all calls that a list shows, and empty if it cannot: the
+// list has other calls than those that wait, or is by something that the action does not know.
+func cancelAll(query url.Values) string {
+	all := url.Values{"action": {"cancel"}, "back": {"/ui/calls?" + query.Encode()}}
+	for name, values := range query {
+		switch {
+		case name == "cursor" || name == "order":
+		case name == "state" && len(values) == 1 && values[0] == string(api.Waiting):
+		case slices.Contains(bulkFilters, name) && len(values) == 1:
+			all[name] = values
+		default:
+			return ""
+		}
+	}
+	if query.Get("state") == "" || len(all) == 2 {
+		return ""
+	}
+	return "/ui/bulk?" + all.Encode()
+}

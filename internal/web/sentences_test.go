@@ -1,0 +1,144 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+)
+
+// visitAt returns a visit in a language.
+func visitAt(tag string, now time.Time) *visit { return &visit{lang: speeches("")[tag], now: now} }
+
+// TestVerdict: the overview says whether the platforms answer, and which limits of ours hold calls back.
+func TestVerdict(t *testing.T) {
+	now := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
+	up := func(name, state, cause string, limited int) upstreamRow {
+		return upstreamRow{api.Upstream{Name: name, State: state, Cause: cause}, past{Limited: limited}}
+	}
+	full := api.Limit{Upstream: "alipay", Limit: "refund", WaitingPermits: 80, Keys: []api.Key{{Key: "a", Free: 2, WaitingPermits: 0}, {Key: "b", Free: 0, WaitingPermits: 80}}}
+	free := api.Limit{Upstream: "alipay", Limit: "app", WaitingPermits: 80, Keys: []api.Key{{Key: "b", Free: 7, WaitingPermits: 80}}}
+	for _, tt := range []struct {
+		o    overview
+		want string
+	}{
+		{overview{}, ""},
+		{overview{Upstreams: []upstreamRow{up("alipay", "up", "", 0)}, Limits: []api.Limit{free, full}}, "The platforms answer. Our limit alipay / refund holds calls back: 80 permits are waited for. "},
+		{overview{Upstreams: []upstreamRow{up("alipay", "up", "", 3), up("wechat", "paused", "answer", 0)}}, "The platforms answer. alipay, wechat have limited calls in the last 15 minutes. "},
+		{overview{Upstreams: []upstreamRow{up("alipay", "down", "", 0), up("wechat", "paused", "operator", 0)}}, "alipay does not answer. "},
+		{overview{Upstreams: []upstreamRow{up("alipay", "down", "", 0), up("wechat", "tripped", "", 0)}}, "alipay, wechat do not answer. "},
+	} {
+		got := ""
+		for _, sentence := range verdict(visitAt("en", now), &tt.o) {
+			got += sentence + " "
+		}
+		if got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+	}
+}
+
+// TestPauses: alerts and calls say by whom, since when and why a pause is.
+func TestPauses(t *testing.T) {
+	now := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
+	at := func(d time.Duration) api.Instant { return api.At(now.Add(d)) }
+	key := func(name string, until time.Duration) api.Pause {
+		return api.Pause{Upstream: "alipay", Limit: "refund", Key: name, By: "answer", Status: 429, Since: at(-time.Minute), Until: at(until)}
+	}
+	for _, tt := range []struct {
+		tag    string
+		pauses []api.Pause
+		want   string
+	}{
+		{"en", nil, ""},
+		{"en", []api.Pause{{Upstream: "alipay", By: "person", Who: "oncall"}}, ""}, // of the upstream: upstreamAlerts
+		{"en", []api.Pause{{Upstream: "alipay", Limit: "app", By: "person", Who: "oncall", Since: at(-3 * time.Minute), Until: at(time.Hour), Reason: "too fast"}}, "alipay / app is paused by oncall 3 min ago: too fast, and goes on in 60 min. Other limits go on."},
+		{"en", []api.Pause{key("a", time.Second)}, "alipay / refund / a is paused by an answer of the platform (status 429) 60 s ago, and goes on in 1 s. Other limits go on."},
+		{"en", []api.Pause{key("a", time.Second), key("b", 3*time.Second)}, "2 keys of alipay / refund are paused; the last of them goes on in 3 s."},
+		{"zh-Hans", []api.Pause{key("a", time.Second)}, "alipay / refund / a 已暂停（平台应答（状态码 429），60 秒前），1 秒后恢复。其他限额不受影响。"},
+	} {
+		got := ""
+		for _, a := range pauseAlerts(visitAt(tt.tag, now), tt.pauses) {
+			got += a.Text
+		}
+		if got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+	}
+	local := api.Pause{Upstream: "wechat", By: "person", Who: "loopback", Since: at(-time.Minute), Reason: "maintenance"}
+	waits := &api.WaitingFor{Limit: api.ConcurrencyLimit, Paused: true, Until: at(time.Minute), Pause: "by loopback, since 2026"}
+	if got := visitAt("en", now).lang.why(waits, &local, now); got != "The upstream is paused by local access 60 s ago: maintenance, and goes on in 60 s." {
+		t.Error(got)
+	}
+	if got := visitAt("en", now).lang.why(waits, nil, now); got != "The upstream is paused by loopback, since 2026, and goes on in 60 s." {
+		t.Error(got)
+	}
+}
+
+// TestReason: reasons of attempts are in the language as far as it knows them.
+func TestReason(t *testing.T) {
+	for reason, want := range map[string][2]string{
+		"no answer: the connection was closed": {"no answer: the connection was closed", "无应答：连接被关闭"},
+		"no answer: malformed MIME header":     {"no answer: malformed MIME header", "无应答：malformed MIME header"},
+		"status 404":                           {"status 404", "status 404"},
+		"limited: status == 429":               {"limited: status == 429", "limited: status == 429"},
+	} {
+		for i, tag := range tags {
+			if got := speeches("")[tag.String()].reason(reason); got != want[i] {
+				t.Errorf("%s: %s, want %s", tag, got, want[i])
+			}
+		}
+	}
+}
+
+// TestDurations are rounded to the nearest unit: a wait of 6 min 59.7 s is none of 6 min.
+func TestDurations(t *testing.T) {
+	s := speeches("")["en"]
+	for d, want := range map[time.Duration]string{
+		0: "0 ms", 1500 * time.Microsecond: "1.5 ms", 999900 * time.Microsecond: "999 ms", 3240 * time.Millisecond: "3.2 s", 9999 * time.Millisecond: "10 s", 119 * time.Second: "119 s",
+		119700 * time.Millisecond: "2 min", 179600 * time.Millisecond: "3 min", 419700 * time.Millisecond: "7 min", 2*time.Hour - time.Second: "2 h", 5 * time.Hour: "5 h", 47*time.Hour + 50*time.Minute: "2 d", 60 * time.Hour: "3 d",
+	} {
+		if got := s.duration(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
+// TestSteps: the steps of a call are in their order, and the first to come is the next.
+func TestSteps(t *testing.T) {
+	now := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
+	at := func(d time.Duration) api.Instant { return api.At(now.Add(d)) }
+	c := &api.Call{CallFacts: api.CallFacts{State: api.Waiting, AcceptedAt: at(-time.Hour), ETA: at(time.Minute), Deadline: at(time.Hour)}, Attempts: []api.Attempt{{N: 1, SentAt: at(-time.Minute)}}}
+	got := ""
+	for _, s := range stepsOf(visitAt("en", now), c) {
+		got += s.Name + " " + s.When + ", "
+	}
+	if got != "Accepted past, Attempt 1 past, Goes next, Deadline future, " {
+		t.Error(got)
+	}
+}
+
+// TestEditOf: a form sends what the person has changed, and nothing else.
+func TestEditOf(t *testing.T) {
+	call := &api.Call{CallFacts: api.CallFacts{Priority: 5, Deadline: api.At(time.Date(2026, 11, 22, 3, 0, 30, 0, time.UTC))}}
+	v := visitAt("en", time.Now())
+	for _, tt := range []struct {
+		form     url.Values
+		priority int
+		deadline string
+	}{
+		{url.Values{"priority": {"5"}, "not_before": {""}, "deadline": {"2026-11-22T03:00"}}, 0, ""},
+		{url.Values{"priority": {"7"}, "deadline": {"2026-11-23T04:05"}}, 7, "2026-11-23T04:05"},
+	} {
+		v.Request = &http.Request{PostForm: tt.form}
+		edit, err := editOf(v, call)
+		if err != nil || (edit.Priority != nil) != (tt.priority != 0) || (edit.Deadline != nil) != (tt.deadline != "") || edit.NotBefore != nil {
+			t.Errorf("%v: %+v, %v", tt.form, edit, err)
+		}
+		if tt.deadline != "" && (*edit.Priority != tt.priority || minuteOf(*edit.Deadline) != tt.deadline) {
+			t.Errorf("%v: %+v", tt.form, edit)
+		}
+	}
+}
