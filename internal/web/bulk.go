@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
@@ -13,7 +14,8 @@ import (
 type bulkPage struct {
 	search
 	Action string
-	Back   string // path of the page that the form came from
+	Back   string          // path of the page that the form came from
+	Named  []api.CallFacts // the first calls that it can be done on
 	api.BulkResult
 }
 
@@ -25,6 +27,9 @@ func (p *bulkPage) Chooses(name string) bool { return slices.Contains(bulkFilter
 
 // Possible is how many calls the action can be done on.
 func (p *bulkPage) Possible() int { return p.Matched - p.Refused }
+
+// Others is how many more there are than those that the page names.
+func (p *bulkPage) Others() int { return p.Possible() - len(p.Named) }
 
 func loadBulk(v *visit) (*view, error) {
 	if !slices.Contains(scopesOf(v), "operate") {
@@ -42,6 +47,12 @@ func loadBulk(v *visit) (*view, error) {
 	in.DryRun = true
 	if err := v.do(http.MethodPost, "/v1/calls/bulk", nil, in, &p.BulkResult); err != nil {
 		return nil, err
+	}
+	for _, item := range p.Results {
+		var call api.Call
+		if item.Reason == "" && len(p.Named) < maxTold && v.get("/v1/calls/"+url.PathEscape(item.Call), nil, &call) == nil {
+			p.Named = append(p.Named, call.CallFacts)
+		}
 	}
 	return &view{title: v.lang.mustText("bulk."+p.Action, p.Possible()), data: p, shell: actingOnMany(p.Action, query), place: "calls", form: true, still: true}, nil
 }
@@ -72,13 +83,28 @@ func actOnMany(v *visit) (next string, err error) {
 		}
 		return "", p
 	}
-	if next = ownPath(v.PostForm.Get("back")); next == "" {
-		next = "/ui/calls"
+	u, err := url.Parse(ownPath(v.PostForm.Get("back")))
+	if err != nil || u.Path == "" {
+		u = &url.URL{Path: "/ui/calls"}
 	}
-	return next, nil
+	q := u.Query()
+	q.Set("did", v.PostForm.Get("action"))
+	q.Set("n", strconv.Itoa(result.Succeeded))
+	u.RawQuery = q.Encode()
+	return u.String(), nil
 }
 
-// maxTold is how many calls a page names that refused an action.
+// didMany says what an action on many calls has done, on the page that the person came from; empty for none.
+func didMany(v *visit) string {
+	q := v.URL.Query()
+	n, err := strconv.Atoi(q.Get("n"))
+	if err != nil || n < 0 || !slices.Contains(api.Actions, q.Get("did")) {
+		return ""
+	}
+	return v.lang.mustText("bulk.did_"+q.Get("did"), n)
+}
+
+// maxTold is how many calls a page names of an action on many.
 const maxTold = 20
 
 // cancelAll returns the path of the form that cancels all calls that a list shows, and empty if it cannot: the

@@ -90,7 +90,7 @@ func TestBulk(t *testing.T) {
 		t.Errorf("sent %+v", sent)
 	}
 	m.taken = 3
-	for back, want := range map[string]string{"/ui/calls?state=waiting": "/ui/calls?state=waiting", "//evil.example/ui/": "/ui/calls", "": "/ui/calls"} {
+	for back, want := range map[string]string{"/ui/calls?state=waiting": "/ui/calls?did=cancel&n=3&state=waiting", "//evil.example/ui/": "/ui/calls?did=cancel&n=3", "": "/ui/calls?did=cancel&n=3"} {
 		form.Set("back", back)
 		if w := ask(t, p, "/ui/bulk", form); w.Code != http.StatusSeeOther || w.Header().Get("Location") != want {
 			t.Errorf("back to %q: %d %s", back, w.Code, w.Header().Get("Location"))

@@ -15,7 +15,7 @@ type callPage struct {
 	Actions  []string  // that the person may do now
 	Steps    []step    // of its life, those to come too
 	First    *api.Call // in line there, if it waits and the API tells
-	Did      string    // the action that the person has just done; empty for none
+	Did      string    // says the action that the person has just done; empty for none
 }
 
 // A step is an instant in the life of a call.
@@ -70,20 +70,31 @@ func loadCall(v *visit) (*view, error) {
 	}
 	p := &callPage{Call: call, Actions: actionsOn(v, &call), Steps: stepsOf(v, &call)}
 	if did := v.URL.Query().Get("did"); slices.Contains(actionNames, did) {
-		p.Did = did
+		p.Did = v.lang.mustText("did." + did)
+		if last := call.Last(); call.State == api.Unknown && last != nil && last.N > 1 && (did == "resolve" || did == "retry") {
+			p.Did = v.lang.mustText("did.again", "Attempt", last.N)
+		}
 	}
 	sent := api.Instant{}
 	if last := call.Last(); last != nil {
 		sent = last.SentAt
 	}
 	p.Sentence = v.lang.sentence(&call.CallFacts, sent, v.now)
+	if n := len(call.Decisions); n > 0 && (call.State == api.Done || call.State == api.Failed) {
+		p.Sentence = v.lang.recorded(&call, &call.Decisions[n-1], v.now)
+	}
+	title := v.lang.subject(&call.CallFacts)
+	if about := new(api.Call); call.Resolves != "" && v.get("/v1/calls/"+url.PathEscape(call.Resolves), nil, about) == nil {
+		title = v.lang.mustText("subject.query_about", "Call", v.lang.subject(&about.CallFacts))
+		p.Sentence = v.lang.mustText("sentence.query", "Call", v.lang.subject(&about.CallFacts), "State", v.lang.mustText("state."+string(call.State)))
+	}
 	if call.State == api.Waiting {
 		p.Why = v.lang.why(call.WaitingFor, pauseOf(v, &call), v.now)
 		if first := new(api.Call); call.WaitingFor != nil && call.WaitingFor.Next != "" && v.get("/v1/calls/"+url.PathEscape(call.WaitingFor.Next), nil, first) == nil {
 			p.First = first
 		}
 	}
-	return &view{title: capital(v.lang.subject(&call.CallFacts)), data: p, api: "/v1/calls/" + url.PathEscape(id), shell: words("throttler calls get", id), place: "calls"}, nil
+	return &view{title: capital(title), data: p, api: "/v1/calls/" + url.PathEscape(id), shell: words("throttler calls get", id), place: "calls"}, nil
 }
 
 // pauseOf returns the pause for which a call waits; nil if there is none, or the API does not tell.

@@ -18,6 +18,7 @@ type callList struct {
 	Calls     []api.CallSummary
 	Older     string   // path of the next page; empty: this is the last one
 	CSV       string   // path of the same calls as a file
+	Did       string   // says what the person has just done; empty for none
 	Here      string   // path of this page
 	MayCancel bool     // the person may cancel those that wait, and there are some
 	CancelAll string   // path of the form that cancels all calls of the list; empty: it cannot
@@ -45,7 +46,7 @@ func loadCalls(v *visit) (*view, error) {
 	}
 	list := &callList{
 		search: search{asked}, Q: q, States: api.States, Calls: calls.Calls, Older: older("/ui/calls", asked, calls.Next),
-		Here: v.URL.RequestURI(), CSV: "/ui/calls.csv?" + asked.Encode(), CancelAll: cancelAll(asked), Filtered: len(asked) > 0 && !(len(asked) == 1 && q != ""),
+		Did: didMany(v), Here: "/ui/calls?" + asked.Encode(), CSV: "/ui/calls.csv?" + asked.Encode(), CancelAll: cancelAll(asked), Filtered: len(asked) > 0 && !(len(asked) == 1 && q != ""),
 	}
 	for _, name := range callFilters[1:] {
 		for _, value := range asked[name] {

@@ -9,6 +9,7 @@ import (
 // A decidePage has the calls that wait for a person, the oldest first.
 type decidePage struct {
 	Calls []api.CallSummary
+	Did   string // says what the person has just done; empty for none
 	More  string // path of the next page
 	Asks  string // path of the form that asks about all of them; empty: about none, or one
 }
@@ -22,7 +23,7 @@ func loadDecide(v *visit) (*view, error) {
 	if err := v.get("/v1/calls", query, &calls); err != nil {
 		return nil, err
 	}
-	p := &decidePage{Calls: calls.Calls, More: older("/ui/decide", url.Values{}, calls.Next)}
+	p := &decidePage{Calls: calls.Calls, Did: didMany(v), More: older("/ui/decide", url.Values{}, calls.Next)}
 	ask := url.Values{"action": {"ask"}, "back": {"/ui/decide"}}
 	for _, c := range calls.Calls {
 		if asks(c.CallFacts) {

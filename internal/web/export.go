@@ -52,7 +52,9 @@ func rowOf(c *api.CallSummary) []string {
 	}
 	row := []string{c.ID, c.Upstream, string(c.State), strings.Join(numbers, "; "), c.Method, c.Path, c.Flow, strconv.Itoa(c.Priority), instantIn(c.AcceptedAt), instantIn(c.FinishedAt), instantIn(c.ETA), "", strconv.Itoa(c.AttemptCount), "", "", c.Reason}
 	if w := c.WaitingFor; w != nil {
-		row[11] = strings.TrimSpace(w.Limit + " " + w.Key)
+		if row[11] = strings.TrimSpace(w.Limit + " " + w.Key); w.Paused && w.Limit == api.ConcurrencyLimit {
+			row[11] = "paused"
+		}
 	}
 	if a := c.LastAttempt; a != nil {
 		row[13] = string(a.Outcome)

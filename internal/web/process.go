@@ -76,8 +76,39 @@ func reload(v *visit) (next string, err error) {
 // An auditPage is one page of the audit, the newest first.
 type auditPage struct {
 	search
-	Records []api.AuditRecord
+	Records []auditRow
 	Older   string // path of the next page
+}
+
+// An auditRow is a change that a caller has asked for. The audit has it before it takes effect, and a record
+// more if it was refused.
+type auditRow struct {
+	api.AuditRecord
+	Refused string // why; empty: it took effect
+}
+
+// notDone begins the record of a refusal.
+const notDone = "not done: "
+
+// auditRows returns records, the newest first, as rows: a change that was refused is one.
+func auditRows(records []api.AuditRecord) (rows []auditRow) {
+	for i := 0; i < len(records); i++ {
+		row := auditRow{AuditRecord: records[i]}
+		if why, ok := strings.CutPrefix(row.After, notDone); ok {
+			row.After, row.Refused = "", why
+			if i+1 < len(records) && sameChange(&records[i+1], &records[i]) {
+				row.Before, row.After = records[i+1].Before, records[i+1].After
+				i++
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// sameChange reports whether two records are about one change.
+func sameChange(a, b *api.AuditRecord) bool {
+	return a.Action == b.Action && a.Actor == b.Actor && a.Call == b.Call && a.Upstream == b.Upstream && a.Limit == b.Limit && a.Key == b.Key && a.Reason == b.Reason && !strings.HasPrefix(a.After, notDone)
 }
 
 func loadAudit(v *visit) (*view, error) {
@@ -87,7 +118,7 @@ func loadAudit(v *visit) (*view, error) {
 	if err := v.get("/v1/audit", query, &log); err != nil {
 		return nil, err
 	}
-	p := &auditPage{search{query}, log.Records, older("/ui/audit", query, log.Next)}
+	p := &auditPage{search{query}, auditRows(log.Records), older("/ui/audit", query, log.Next)}
 	return &view{title: v.lang.mustText("audit"), data: p, api: "/v1/audit?" + query.Encode(), shell: same("throttler audit", query, "action", "actor", "call", "cursor", "from", "page_size"), place: "audit"}, nil
 }
 

@@ -3,6 +3,7 @@ package web
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,10 +55,10 @@ func TestPauses(t *testing.T) {
 	}{
 		{"en", nil, ""},
 		{"en", []api.Pause{{Upstream: "alipay", By: "person", Who: "oncall"}}, ""}, // of the upstream: upstreamAlerts
-		{"en", []api.Pause{{Upstream: "alipay", Limit: "app", By: "person", Who: "oncall", Since: at(-3 * time.Minute), Until: at(time.Hour), Reason: "too fast"}}, "alipay / app is paused by oncall 3 min ago: too fast, and goes on in 60 min. Other limits go on."},
-		{"en", []api.Pause{key("a", time.Second)}, "alipay / refund / a is paused by an answer of the platform (status 429) 60 s ago, and goes on in 1 s. Other limits go on."},
+		{"en", []api.Pause{{Upstream: "alipay", Limit: "app", By: "person", Who: "oncall", Since: at(-3 * time.Minute), Until: at(time.Hour), Reason: "too fast"}}, "alipay / app is paused by oncall 3 min ago: too fast, and goes on in 60 min. Calls that need it wait."},
+		{"en", []api.Pause{key("a", time.Second)}, "alipay / refund / a is paused by an answer of the platform (status 429) 60 s ago, and goes on in 1 s. Calls that need it wait."},
 		{"en", []api.Pause{key("a", time.Second), key("b", 3*time.Second)}, "2 keys of alipay / refund are paused; the last of them goes on in 3 s."},
-		{"zh-Hans", []api.Pause{key("a", time.Second)}, "alipay / refund / a 已暂停（平台应答（状态码 429），60 秒前），1 秒后恢复。其他限额不受影响。"},
+		{"zh-Hans", []api.Pause{key("a", time.Second)}, "alipay / refund / a 已暂停（平台应答（状态码 429），60 秒前），1 秒后恢复。需要它的调用在等待。"},
 	} {
 		got := ""
 		for _, a := range pauseAlerts(visitAt(tt.tag, now), tt.pauses) {
@@ -70,6 +71,10 @@ func TestPauses(t *testing.T) {
 	local := api.Pause{Upstream: "wechat", By: "person", Who: "loopback", Since: at(-time.Minute), Reason: "maintenance"}
 	waits := &api.WaitingFor{Limit: api.ConcurrencyLimit, Paused: true, Until: at(time.Minute), Pause: "by loopback, since 2026"}
 	if got := visitAt("en", now).lang.why(waits, &local, now); got != "The upstream is paused by local access 60 s ago: maintenance, and goes on in 60 s." {
+		t.Error(got)
+	}
+	app := api.Pause{Upstream: "wechat", Limit: "app", By: "person", Who: "jo", Since: at(-time.Minute)}
+	if got := visitAt("en", now).lang.why(&api.WaitingFor{Limit: "app", Key: "a", Paused: true, Until: at(time.Minute)}, &app, now); got != "Limit app is paused by jo 60 s ago, and goes on in 60 s." {
 		t.Error(got)
 	}
 	if got := visitAt("en", now).lang.why(waits, nil, now); got != "The upstream is paused by loopback, since 2026, and goes on in 60 s." {
@@ -139,6 +144,73 @@ func TestEditOf(t *testing.T) {
 		}
 		if tt.deadline != "" && (*edit.Priority != tt.priority || minuteOf(*edit.Deadline) != tt.deadline) {
 			t.Errorf("%v: %+v", tt.form, edit)
+		}
+	}
+}
+
+// TestHowItStands: a call that a person has recorded, one that will not go in time, and a query are not told
+// as a call that the platform has executed, that will go, or that is a payment.
+func TestHowItStands(t *testing.T) {
+	now := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
+	at := func(d time.Duration) api.Instant { return api.At(now.Add(d)) }
+	facts := api.CallFacts{ID: "7", Upstream: "alipay", Numbers: map[string]string{"refund": "R-1"}, State: api.Waiting, ETA: at(10 * time.Minute), Deadline: at(4 * time.Minute)}
+	s := visitAt("en", now).lang
+	if got := s.sentence(&facts, api.Instant{}, now); got != "Refund R-1 has no slot before its deadline in 4 min: unless that changes, it ends then and is not sent to alipay." {
+		t.Error(got)
+	}
+	if got := visitAt("zh-Hans", now).lang.sentence(&facts, api.Instant{}, now); got != "退款 R-1 在4 分钟后的截止时间前没有时隙：若无变化，届时结束，不会发往 alipay。" {
+		t.Error(got)
+	}
+	facts.State = api.Done
+	if got := s.recorded(&api.Call{CallFacts: facts}, &api.Decision{By: "loopback", At: at(-time.Minute), Reason: "bill of 25 Nov"}, now); got != "Refund R-1 was executed by alipay: recorded 60 s ago by local access, “bill of 25 Nov”." {
+		t.Error(got)
+	}
+	facts.Resolves = "6"
+	if got := s.subject(&facts); got != "query 7" {
+		t.Error(got)
+	}
+}
+
+// TestAuditRows: a change that was refused is one row, which says so; others stay as they are.
+func TestAuditRows(t *testing.T) {
+	record := func(seq int64, action, call, before, after string) api.AuditRecord {
+		return api.AuditRecord{Seq: seq, Action: action, Actor: "oncall", Call: call, Before: before, After: after}
+	}
+	rows := auditRows([]api.AuditRecord{ // the newest first
+		record(6, "resolve", "c1", "unknown", "not done: it has changed"), record(5, "resolve", "c1", "unknown", "done"),
+		record(4, "resolve", "c2", "unknown", "not done: too late"), record(3, "pause", "", "", "until noon"),
+		record(2, "ask", "c1", "unknown", "not done: paused"),
+	})
+	got := ""
+	for _, r := range rows {
+		got += r.Action + " " + r.Call + " " + r.After + " (" + r.Refused + "), "
+	}
+	if got != "resolve c1 done (it has changed), resolve c2  (too late), pause  until noon (), ask c1  (paused), " {
+		t.Error(got)
+	}
+}
+
+// TestDid: the page says what the person has just done, and no more than that.
+func TestDid(t *testing.T) {
+	call := "/ui/calls/" + ownID
+	for _, tt := range []struct {
+		path  string
+		state api.State
+		want  string
+	}{
+		{call + "?did=resolve", api.Done, "Recorded."},
+		{call + "?did=resolve", api.Unknown, "Recorded. It was sent again: attempt 2 has no clear answer either."},
+		{call + "?did=cancel", api.Cancelled, "Cancelled."},
+		{call + "?did=anything", api.Done, ""},
+		{call, api.Done, ""},
+		{"/ui/calls?did=cancel&n=3", api.Cancelled, "3 calls were cancelled."},
+		{"/ui/decide?did=ask&n=1", api.Unknown, "The platform was asked about one call."},
+		{"/ui/decide?did=resolve&n=1", api.Unknown, ""},
+		{"/ui/decide?did=ask&n=many", api.Unknown, ""},
+	} {
+		page := ask(t, newPages(t, &stub{Text: "R-1", State: tt.state}), tt.path, nil).Body.String()
+		if !strings.Contains(page, tt.want) || (tt.want != "") != strings.Contains(page, `class="did"`) {
+			t.Errorf("%s, %s: no %q", tt.path, tt.state, tt.want)
 		}
 	}
 }

@@ -16,7 +16,12 @@ import (
 
 // subject names a call by its numbers, the last first, as in refund R-1 of order 7; without
 // numbers by its id.
-func (s *speech) subject(c *api.CallFacts) string { return s.numbers(c.Numbers, c.ID) }
+func (s *speech) subject(c *api.CallFacts) string {
+	if c.Resolves != "" {
+		return s.mustText("subject.query", "ID", c.ID)
+	}
+	return s.numbers(c.Numbers, c.ID)
+}
 
 // numbers names a call by its numbers and its id.
 func (s *speech) numbers(numbers map[string]string, id string) string {
@@ -36,6 +41,8 @@ func (s *speech) numbers(numbers map[string]string, id string) string {
 func (s *speech) sentence(c *api.CallFacts, sent api.Instant, now time.Time) string {
 	id := "sentence." + string(c.State)
 	switch {
+	case c.State == api.Waiting && !c.Deadline.IsZero() && c.ETA.After(c.Deadline.Time):
+		id = "sentence.waiting_late"
 	case c.State == api.Waiting && c.ETA.IsZero():
 		id = "sentence.waiting_unknown"
 	case c.State == api.Unknown && c.Unknown != nil && c.Unknown.Next == api.NextQuery:
@@ -44,11 +51,18 @@ func (s *speech) sentence(c *api.CallFacts, sent api.Instant, now time.Time) str
 	at := c.FinishedAt
 	switch c.State {
 	case api.Waiting:
-		at = c.ETA
+		if at = c.ETA; id == "sentence.waiting_late" {
+			at = c.Deadline
+		}
 	case api.Sending, api.Unknown:
 		at = sent
 	}
 	return capital(s.mustText(id, "Call", s.subject(c), "Upstream", clean(c.Upstream), "Time", s.distance(at, now)))
+}
+
+// recorded says how a call ended by a decision, of a person or of a query.
+func (s *speech) recorded(c *api.Call, d *api.Decision, now time.Time) string {
+	return capital(s.mustText("sentence."+string(c.State)+"_recorded", "Call", s.subject(&c.CallFacts), "Upstream", clean(c.Upstream), "By", s.person(d.By), "Time", s.distance(d.At, now), "Reason", clean(d.Reason)))
 }
 
 // capital returns a sentence with a capital at its beginning.
@@ -108,11 +122,15 @@ func (s *speech) pause(p api.Pause, now time.Time) string {
 
 // why says why a call waits. The pause is that of its limit, its key or its upstream, if there is one.
 func (s *speech) why(f *api.WaitingFor, pause *api.Pause, now time.Time) string {
+	return capital(s.waits(f, pause, now))
+}
+
+func (s *speech) waits(f *api.WaitingFor, pause *api.Pause, now time.Time) string {
 	if f == nil {
 		return s.mustText("why.slot")
 	}
 	limit := s.mustText("why.limit", "Limit", clean(f.Limit))
-	if f.Key != "" {
+	if f.Key != "" && (pause == nil || pause.Key != "") {
 		limit = s.mustText("why.limit_key", "Limit", clean(f.Limit), "Key", clean(f.Key))
 	}
 	upstream := f.Limit == api.ConcurrencyLimit

@@ -21,7 +21,7 @@ func TestSentence(t *testing.T) {
 		api.Done:    {"Refund R-88123 of order 20261122001 was executed by alipay, 60 s ago.", "订单 20261122001 的退款 R-88123 已由 alipay 执行，60 秒前。"},
 		api.Unknown: {
 			"Refund R-88123 of order 20261122001 was sent to alipay 41 min ago, and there is no clear answer: it may have been executed. A person has to decide. It is not lost, and is not sent again without that.",
-			"订单 20261122001 的退款 R-88123 于 41 分钟前发往 alipay，没有明确应答：可能已执行。需人工裁定。没有丢失，未经裁定不会再次发送。",
+			"订单 20261122001 的退款 R-88123 于 41 分钟前发往 alipay，没有明确应答：可能已执行。需人工处理。没有丢失，未经处理不会再次发送。",
 		},
 	} {
 		c.State = state

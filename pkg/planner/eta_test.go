@@ -278,6 +278,35 @@ func TestLastOfTwoLimits(t *testing.T) {
 	}
 }
 
+// TestLastAfterPauses: a pause of one limit holds up the calls that wait for another, but not those that
+// do not need it.
+func TestLastAfterPauses(t *testing.T) {
+	limits := []quota.Limit{{Name: "app", Calls: 10, Window: quota.Sliding(sec)}, {Name: "refund", Calls: 1, Window: quota.Sliding(sec)}}
+	paused := Elsewhere{Paused: true}
+	r := newRig(t, nil, limits...)
+	r.trip = 0
+	for i := range 6 {
+		r.add(fmt.Sprint("a", i), need(0, "", 1), need(1, "", 1))
+	}
+	r.ledger.PauseLimit(0, start.Add(time.Minute))
+	if last := r.planner.Last(start, start, paused).Sub(start); last != time.Minute+5*sec {
+		t.Errorf("all need a limit that is paused, and the last goes at %v", last)
+	}
+	r.ledger.PauseLimit(0, time.Time{})
+	r.ledger.PauseKey(start, 0, "slow", start.Add(time.Minute))
+	if last := r.planner.Last(start, start, paused).Sub(start); last != 5*sec {
+		t.Errorf("none needs the key that is paused, and the last goes at %v", last)
+	}
+	r.add("b0", need(0, "slow", 1), need(1, "", 1))
+	if last := r.planner.Last(start, start, paused).Sub(start); last != time.Minute {
+		t.Errorf("one needs the key that is paused, and the last goes at %v", last)
+	}
+	r.add("c0", need(0, "slow", 1))
+	if last := r.planner.Last(start, start.Add(2*time.Minute), paused).Sub(start); last != 2*time.Minute+6*sec {
+		t.Errorf("the upstream is paused for longer, and the last goes at %v", last)
+	}
+}
+
 // TestLast: the last of all calls waits at the key for which most permits are wanted.
 func TestLast(t *testing.T) {
 	r := newRig(t, nil, quota.Limit{Name: "app", Calls: 10, Window: quota.Sliding(sec)}, quota.Limit{Name: "trade", Calls: 1, Window: quota.Sliding(sec)})

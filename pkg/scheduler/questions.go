@@ -72,11 +72,18 @@ func (qs *questions) plan(q *question, at time.Time, most int) {
 	q.next, q.most = at, most
 }
 
-// made notes that a query is made now.
+// begin notes that the query that was due is under way.
+func (qs *questions) begin(q *question) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q.next = time.Time{}
+}
+
+// made notes that a query was accepted: it is a call, and will be sent.
 func (qs *questions) made(q *question, now time.Time) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	q.next, q.last = time.Time{}, now
+	q.last = now
 	q.progress.made++
 }
 

@@ -171,9 +171,10 @@ func (f *followUps) ask(ctx context.Context, i inquest) (over bool, err error) {
 	}
 	query.Upstream, query.Priority, query.Deadline = c.Upstream, DataPriority, i.latest
 	query.origin = &origin{by: i.service, resolves: c.ID}
-	f.questions.made(i.question, time.Now())
+	f.questions.begin(i.question)
 	asked, err := f.s.Submit(f.ctx, query) // not ctx: a query that is half accepted could not be withdrawn
 	if err == nil {
+		f.questions.made(i.question, time.Now())
 		asked, err = f.s.Wait(ctx, asked.ID)
 	}
 	if ctx.Err() != nil {

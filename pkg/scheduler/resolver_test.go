@@ -112,3 +112,25 @@ func TestResolve(t *testing.T) {
 		})
 	})
 }
+
+// TestRefusedQueriesAreNotCounted: a query that was not taken, because the upstream is paused, was not made.
+func TestRefusedQueriesAreNotCounted(t *testing.T) {
+	u := Upstream{Resolve: []Resolve{{When: `method == "POST"`, Target: `"/query"`, After: time.Hour, Outcomes: []upstream.Rule{{When: "status == 200", Is: upstream.Done}}}}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		unanswered(f, 1)
+		c := wait(t, s, submit(t, s, Request{Method: "POST", Target: "/pay"}).ID)
+		if err := s.Pause(t.Context(), Pause{Upstream: "api", Until: time.Now().Add(30 * time.Minute)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Ask(t.Context(), c.ID, "jo"); err == nil {
+			t.Error("the query was taken")
+		}
+		if p := s.mustGet(t, c.ID).Pending; p.Queries != 0 || !p.LastQuery.IsZero() || p.Query != "" {
+			t.Errorf("pending: %+v", p)
+		}
+		time.Sleep(2 * time.Hour)
+		if got := s.mustGet(t, c.ID); got.State != Done || f.targets() != "pay query" {
+			t.Errorf("%s after %q", got.State, f.targets())
+		}
+	})
+}

@@ -166,7 +166,7 @@ func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 		return st
 	}
 	if st.Waiting > 0 {
-		st.ETA = u.planner.Last(now, later(now, until), planner.Elsewhere{Ahead: u.window.OnDisk(), Hung: hungPermits(now, u)})
+		st.ETA = u.planner.Last(now, later(now, until), planner.Elsewhere{Ahead: u.window.OnDisk(), Paused: len(st.Pauses) > 0, Hung: hungPermits(now, u)})
 		if until.After(st.ETA) {
 			st.ETA = until
 		}

@@ -52,12 +52,12 @@ func words(b *tab, en, zh string) string {
 // decide: a person sees the alert, and decides the oldest call as done.
 func decide(b *tab, h hands, s *scene) {
 	id := s.calls["unknown"]
-	b.says(words(b, "2 calls may have been executed and wait for a person", "有 2 个调用可能已执行，等待人工裁定"))
+	b.says(words(b, "2 calls may have been executed and wait for a person", "有 2 个调用可能已执行，等待人工处理"))
 	b.says("R-88123")
-	h.choose(b, ".alert.urgent a", words(b, "Decide", "裁定"))
+	h.choose(b, ".alert.urgent a", words(b, "Decide", "处理"))
 	b.at("/ui/decide")
 	b.says(words(b, "A repeat is not safe: it may be executed twice", "重复发送不安全：可能被执行两次"))
-	h.choose(b, "#call-"+id+" a.primary", words(b, "Decide", "裁定"))
+	h.choose(b, "#call-"+id+" a.primary", words(b, "Decide", "处理"))
 	b.at("/ui/calls/" + id + "/resolve")
 	b.says(words(b, "What does alipay say about attempt 1?", "alipay 侧第 1 次尝试的结果是？"))
 	h.choose(b, "input[name=outcome]", words(b, "It was executed", "已执行"))
@@ -66,7 +66,7 @@ func decide(b *tab, h hands, s *scene) {
 	b.at("/ui/calls/" + id)
 	b.says(words(b, "Recorded.", "已记录。"))
 	b.says(words(b, "Refund R-88123 of order 20261122001 was executed by alipay", "订单 20261122001 的退款 R-88123 已由 alipay 执行"))
-	h.choose(b, ".did a", words(b, "One call is still to decide", "还有 1 个调用待人工裁定"))
+	h.choose(b, ".did a", words(b, "One call is still to decide", "还有 1 个调用待人工处理"))
 	b.at("/ui/decide")
 	b.until(`!document.getElementById($0)`, "call-"+id)
 	b.until(`document.querySelector("header .decide b").textContent === "1"`)
@@ -81,7 +81,7 @@ func find(b *tab, h hands, s *scene) {
 	h.find(b, "R-88123")
 	b.at("/ui/calls/" + s.calls["unknown"])
 	b.says(words(b, "Refund R-88123 of order 20261122001 was sent to alipay", "订单 20261122001 的退款 R-88123 于"))
-	b.says(words(b, "it may have been executed. A person has to decide. It is not lost, and is not sent again without that.", "可能已执行。需人工裁定。没有丢失，未经裁定不会再次发送。"))
+	b.says(words(b, "it may have been executed. A person has to decide. It is not lost, and is not sent again without that.", "可能已执行。需人工处理。没有丢失，未经处理不会再次发送。"))
 	h.find(b, "R-0")
 	b.at("/ui/calls")
 	b.says(words(b, "No call has the number, id, idempotency key or limit key “R-0”", "没有调用的业务号、ID、幂等键或限额键为“R-0”"))
