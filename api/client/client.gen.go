@@ -551,7 +551,7 @@ type BatchResult struct {
 
 // Bulk Bulk is an action on all calls of a filter, at most 1,000.
 type Bulk struct {
-	// Action Cancel or ask. A decision is about one call, as a person has seen it.
+	// Action Cancel or ask. A decision is about one call, as a person has seen it. The answers to ask are waited for for 30 s in all; a query that has none by then goes on.
 	Action string `json:"action"`
 
 	// DryRun Nothing is done; the answer has the calls that would be.

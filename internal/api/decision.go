@@ -40,7 +40,8 @@ type Edit struct {
 
 // Bulk is an action on all calls of a filter, at most 1,000.
 type Bulk struct {
-	// Action is cancel or ask. A decision is about one call, as a person has seen it.
+	// Action is cancel or ask. A decision is about one call, as a person has seen it. The answers to ask are
+	// waited for for 30 s in all; a query that has none by then goes on.
 	Action string     `json:"action"`
 	Filter BulkFilter `json:"filter"`
 	Reason string     `json:"reason,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
@@ -14,6 +15,9 @@ import (
 
 // maxBulk bounds the calls of a bulk action.
 const maxBulk = 1000
+
+// maxAskAll bounds the wait for the answers of a platform that is asked about many calls.
+const maxAskAll = 30 * time.Second
 
 // changeCalls does an action on many calls, one after the other: each is done or refused by itself.
 func changeCalls(a *Admin, r request[api.Bulk]) (*api.BulkResult, error) {
@@ -26,6 +30,7 @@ func changeCalls(a *Admin, r request[api.Bulk]) (*api.BulkResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	until := time.Now().Add(maxAskAll)
 	out := &api.BulkResult{DryRun: in.DryRun, Matched: len(calls), More: more, Results: make([]api.BulkItem, 0, len(calls))}
 	for _, c := range calls {
 		item := api.BulkItem{Call: c.ID, State: api.State(c.State)}
@@ -37,7 +42,7 @@ func changeCalls(a *Admin, r request[api.Bulk]) (*api.BulkResult, error) {
 			item.Reason = string(scheduler.WrongState)
 			out.Refused++
 		case !in.DryRun:
-			changed, err := act(a, r, &in, c)
+			changed, err := act(a, r, &in, c, until)
 			switch {
 			case r.Context().Err() != nil: // the client has left; the audit has the changes so far
 				return nil, r.Context().Err()
@@ -146,9 +151,9 @@ func listed(a *Admin, ctx context.Context, f scheduler.Filter) (calls []*schedul
 }
 
 // act does a bulk action on one call.
-func act(a *Admin, r request[api.Bulk], in *api.Bulk, c *scheduler.Call) (*scheduler.Call, error) {
+func act(a *Admin, r request[api.Bulk], in *api.Bulk, c *scheduler.Call, until time.Time) (*scheduler.Call, error) {
 	if in.Action == "ask" {
-		return askOne(a, r.Request, c.ID, in.Reason)
+		return askOne(a, r.Request, c.ID, in.Reason, until)
 	}
 	return cancelOne(a, r.Request, c.ID, in.Reason)
 }

@@ -94,12 +94,13 @@ func askCall(a *Admin, r request[api.Ask]) (*api.Call, error) {
 			return nil, err
 		}
 	}
-	return withCall(askOne(a, r.Request, r.PathValue("id"), in.Reason))
+	return withCall(askOne(a, r.Request, r.PathValue("id"), in.Reason, time.Now().Add(maxAsk)))
 }
 
-func askOne(a *Admin, r *http.Request, id, reason string) (*scheduler.Call, error) {
+// askOne asks about a call, and waits for the answer until an instant; the query then goes on.
+func askOne(a *Admin, r *http.Request, id, reason string, until time.Time) (*scheduler.Call, error) {
 	return changed(a, r, scheduler.AuditRecord{Action: "ask", Call: id, Reason: reason}, func(ctx context.Context) (*scheduler.Call, error) {
-		ctx, cancel := context.WithTimeout(ctx, maxAsk)
+		ctx, cancel := context.WithDeadline(ctx, until)
 		defer cancel()
 		return a.Scheduler.Ask(ctx, id, callerName(r))
 	})

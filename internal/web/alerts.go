@@ -112,8 +112,8 @@ func upstreamAlerts(v *visit, all []api.Upstream, pauses []api.Pause) (alerts []
 			waits = v.lang.mustText("alert.waits", u.Waiting)
 		}
 		pause := v.lang.word("cause", u.Cause)
-		if i := slices.IndexFunc(pauses, func(p api.Pause) bool { return p.Upstream == u.Name && p.Limit == "" }); i >= 0 {
-			pause = v.lang.pause(pauses[i], v.now)
+		if p := longest(pauses, func(p *api.Pause) bool { return p.Upstream == u.Name && p.Limit == "" }); p != nil {
+			pause = v.lang.pause(*p, v.now)
 		}
 		says := v.lang.mustText(id, "Upstream", clean(u.Name), "Until", until, "Pause", pause, "Reason", v.lang.reason(u.Reason), "Most", v.lang.number(u.MaxWaiting))
 		a.Text = v.lang.mustText("sentences", "One", says, "Two", waits)
@@ -125,9 +125,8 @@ func upstreamAlerts(v *visit, all []api.Upstream, pauses []api.Pause) (alerts []
 // pauseAlerts tells of limits that are paused, or of which keys are.
 func pauseAlerts(v *visit, pauses []api.Pause) (all []alert) {
 	type paused struct {
-		first api.Pause
-		keys  int
-		until api.Instant // the last of them ends
+		last api.Pause           // to end
+		keys map[string]struct{} // that are paused; the empty one is the limit itself
 	}
 	var limits []*paused
 	for _, p := range pauses {
@@ -135,27 +134,30 @@ func pauseAlerts(v *visit, pauses []api.Pause) (all []alert) {
 			continue
 		}
 		i := slices.IndexFunc(limits, func(l *paused) bool {
-			return l.first.Upstream == p.Upstream && l.first.Limit == p.Limit && (l.first.Key == "") == (p.Key == "")
+			return l.last.Upstream == p.Upstream && l.last.Limit == p.Limit && (l.last.Key == "") == (p.Key == "")
 		})
 		if i < 0 {
-			limits = append(limits, &paused{first: p})
+			limits = append(limits, &paused{p, make(map[string]struct{})})
 			i = len(limits) - 1
 		}
-		limits[i].keys++
-		if p.Until.After(limits[i].until.Time) {
-			limits[i].until = p.Until
+		l := limits[i]
+		l.keys[p.Key] = struct{}{}
+		if p.Until.After(l.last.Until.Time) {
+			l.last = p
 		}
 	}
 	for _, l := range limits {
-		name, until := clean(l.first.Upstream)+" / "+clean(l.first.Limit), v.lang.distance(l.until, v.now)
-		if l.keys == 1 && l.first.Key != "" {
-			name += " / " + clean(l.first.Key)
+		name, until := clean(l.last.Upstream)+" / "+clean(l.last.Limit), v.lang.distance(l.last.Until, v.now)
+		var text string
+		if n := len(l.keys); n > 1 {
+			text = v.lang.mustText("alert.keys_paused", "N", n, "Limit", name, "Until", until)
+		} else {
+			if l.last.Key != "" {
+				name += " / " + clean(l.last.Key)
+			}
+			text = v.lang.mustText("alert.limit_paused", "Limit", name, "Pause", v.lang.pause(l.last, v.now), "Until", until)
 		}
-		text := v.lang.mustText("alert.limit_paused", "Limit", name, "Pause", v.lang.pause(l.first, v.now), "Until", until)
-		if l.keys > 1 {
-			text = v.lang.mustText("alert.keys_paused", "N", l.keys, "Limit", name, "Until", until)
-		}
-		all = append(all, alert{Link: limitPath(l.first.Upstream, l.first.Limit), Action: v.lang.mustText("look"), Text: text})
+		all = append(all, alert{Link: limitPath(l.last.Upstream, l.last.Limit), Action: v.lang.mustText("look"), Text: text})
 	}
 	return all
 }

@@ -40,7 +40,9 @@ func (m *many) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 			result.Results = append(result.Results, item)
 		}
-		result.Succeeded = m.taken
+		if !in.DryRun {
+			result.Succeeded = m.taken
+		}
 		out = result
 	case "GET /v1/calls":
 		from := 0
@@ -69,7 +71,7 @@ func TestBulk(t *testing.T) {
 	defer p.Close()
 	page := ask(t, p, "/ui/bulk?action=cancel&call=c0&call=c1&call=c2&back=/ui/calls%3Fstate%3Dwaiting", nil).Body.String()
 	for _, want := range []string{
-		"<h1>Cancel 2 calls</h1>", "One of the chosen calls is in another state by now", `name="call" value="c0"`, `name="call" value="c2"`, `name="back" value="/ui/calls?state=waiting"`,
+		"<h1>Cancel 2 calls</h1>", "One of the chosen calls is in another state by now", `name="call" value="c0"`, `name="call" value="c1"`, `name="back" value="/ui/calls?state=waiting"`,
 		"throttler calls cancel --reason REASON c0 c1 c2",
 	} {
 		if !strings.Contains(page, want) {
@@ -81,7 +83,7 @@ func TestBulk(t *testing.T) {
 	}
 	form := url.Values{"action": {"cancel"}, "upstream": {"alipay"}, "flow": {"shop7"}, "reason": {" closed "}, "back": {"/ui/calls?state=waiting"}}
 	w := ask(t, p, "/ui/bulk", form)
-	for _, want := range []string{"One call has refused it; 2 have taken it", "call c2 is done", " closed </textarea>", `name="flow" value="shop7"`} {
+	for _, want := range []string{"One call has refused it; 2 have taken it", "call c2 is done", " closed </textarea>", `name="call" value="c1"`} {
 		if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%d, no %s in %s", w.Code, want, w.Body)
 		}
@@ -99,8 +101,24 @@ func TestBulk(t *testing.T) {
 	if w := ask(t, p, "/ui/bulk?action=resolve&upstream=alipay", nil); w.Code != http.StatusNotFound {
 		t.Errorf("a decision on many calls: %d", w.Code)
 	}
-	if w := ask(t, newPages(t, &stub{Role: []string{"read"}}), "/ui/bulk?action=cancel&upstream=alipay", nil); w.Code != http.StatusForbidden {
-		t.Errorf("a viewer: %d", w.Code)
+	for name, pages := range map[string]*Pages{
+		"a viewer":       newPages(t, &stub{Role: []string{"read_own", "read"}, State: api.Waiting}),
+		"read-only":      New(Config{API: (&stub{State: api.Waiting}).handler(), UI: func() UI { return UI{ReadOnly: true} }}),
+		"without scopes": newPages(t, &stub{Role: []string{}, State: api.Waiting}),
+	} {
+		t.Cleanup(pages.Close)
+		if w := ask(t, pages, "/ui/bulk?action=cancel&upstream=alipay", nil); w.Code != http.StatusForbidden {
+			t.Errorf("%s: %d", name, w.Code)
+		}
+		if page := ask(t, pages, "/ui/calls?state=waiting&upstream=a", nil).Body.String(); strings.Contains(page, `name="call"`) || strings.Contains(page, "/ui/bulk?") {
+			t.Errorf("%s is offered to cancel: %s", name, page)
+		}
+	}
+	if w := ask(t, New(Config{API: m, UI: func() UI { return UI{ReadOnly: true} }}), "/ui/bulk", form); w.Code != http.StatusForbidden {
+		t.Errorf("read-only: %d", w.Code)
+	}
+	if w := ask(t, p, "/ui/live?at=/ui/bulk%3Faction=cancel", nil); w.Code != http.StatusBadRequest {
+		t.Errorf("a form that is followed: %d", w.Code)
 	}
 }
 

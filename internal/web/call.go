@@ -80,8 +80,8 @@ func loadCall(v *visit) (*view, error) {
 		sent = last.SentAt
 	}
 	p.Sentence = v.lang.sentence(&call.CallFacts, sent, v.now)
-	if n := len(call.Decisions); n > 0 && (call.State == api.Done || call.State == api.Failed) {
-		p.Sentence = v.lang.recorded(&call, &call.Decisions[n-1], v.now)
+	if d := ending(&call); d != nil {
+		p.Sentence = v.lang.recorded(&call, d, v.now)
 	}
 	title := v.lang.subject(&call.CallFacts)
 	if about := new(api.Call); call.Resolves != "" && v.get("/v1/calls/"+url.PathEscape(call.Resolves), nil, about) == nil {
@@ -97,6 +97,21 @@ func loadCall(v *visit) (*view, error) {
 	return &view{title: capital(title), data: p, api: "/v1/calls/" + url.PathEscape(id), shell: words("throttler calls get", id), place: "calls"}, nil
 }
 
+// ending returns the decision by which a call is done or failed; nil if its last attempt was answered.
+func ending(c *api.Call) *api.Decision {
+	last := c.Last()
+	if c.State != api.Done && c.State != api.Failed {
+		return nil
+	}
+	i := slices.IndexFunc(c.Decisions, func(d api.Decision) bool {
+		return last != nil && d.Attempt == last.N && string(d.As) == string(c.State)
+	})
+	if i < 0 {
+		return nil
+	}
+	return &c.Decisions[i]
+}
+
 // pauseOf returns the pause for which a call waits; nil if there is none, or the API does not tell.
 func pauseOf(v *visit, c *api.Call) *api.Pause {
 	var all api.Pauses
@@ -107,13 +122,19 @@ func pauseOf(v *visit, c *api.Call) *api.Pause {
 	if limit == api.ConcurrencyLimit {
 		limit = ""
 	}
-	i := slices.IndexFunc(all.Pauses, func(p api.Pause) bool {
+	return longest(all.Pauses, func(p *api.Pause) bool {
 		return p.Upstream == c.Upstream && p.Limit == limit && (p.Key == "" || p.Key == c.WaitingFor.Key)
 	})
-	if i < 0 {
-		return nil
+}
+
+// longest returns the pause that ends last of those that fit; nil if there is none.
+func longest(all []api.Pause, fits func(*api.Pause) bool) (last *api.Pause) {
+	for i := range all {
+		if p := &all[i]; fits(p) && (last == nil || p.Until.After(last.Until.Time)) {
+			last = p
+		}
 	}
-	return &all.Pauses[i]
+	return last
 }
 
 // actionsOn returns the actions that the person may do on a call as it is.

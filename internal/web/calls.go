@@ -46,7 +46,7 @@ func loadCalls(v *visit) (*view, error) {
 	}
 	list := &callList{
 		search: search{asked}, Q: q, States: api.States, Calls: calls.Calls, Older: older("/ui/calls", asked, calls.Next),
-		Did: didMany(v), Here: "/ui/calls?" + asked.Encode(), CSV: "/ui/calls.csv?" + asked.Encode(), CancelAll: cancelAll(asked), Filtered: len(asked) > 0 && !(len(asked) == 1 && q != ""),
+		Did: didMany(v), Here: "/ui/calls?" + asked.Encode(), CSV: csvOf(asked), CancelAll: cancelAll(asked), Filtered: len(asked) > 0 && !(len(asked) == 1 && q != ""),
 	}
 	for _, name := range callFilters[1:] {
 		for _, value := range asked[name] {

@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,14 +46,21 @@ func export(p *Pages, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// csvOf returns the path of the file of a list: it has all of the list, not from a page of it on.
+func csvOf(query url.Values) string {
+	query = maps.Clone(query)
+	query.Del("cursor")
+	return "/ui/calls.csv?" + query.Encode()
+}
+
 func rowOf(c *api.CallSummary) []string {
 	var numbers []string
 	for _, name := range slices.Sorted(maps.Keys(c.Numbers)) {
 		numbers = append(numbers, name+" "+c.Numbers[name])
 	}
-	row := []string{c.ID, c.Upstream, string(c.State), strings.Join(numbers, "; "), c.Method, c.Path, c.Flow, strconv.Itoa(c.Priority), instantIn(c.AcceptedAt), instantIn(c.FinishedAt), instantIn(c.ETA), "", strconv.Itoa(c.AttemptCount), "", "", c.Reason}
+	row := []string{c.ID, c.Upstream, string(c.State), cell(strings.Join(numbers, "; ")), cell(c.Method), cell(c.Path), cell(c.Flow), strconv.Itoa(c.Priority), instantIn(c.AcceptedAt), instantIn(c.FinishedAt), instantIn(c.ETA), "", strconv.Itoa(c.AttemptCount), "", "", c.Reason}
 	if w := c.WaitingFor; w != nil {
-		if row[11] = strings.TrimSpace(w.Limit + " " + w.Key); w.Paused && w.Limit == api.ConcurrencyLimit {
+		if row[11] = cell(strings.TrimSpace(w.Limit + " " + w.Key)); w.Paused && w.Limit == api.ConcurrencyLimit {
 			row[11] = "paused"
 		}
 	}
@@ -61,9 +69,6 @@ func rowOf(c *api.CallSummary) []string {
 		if a.Status != 0 {
 			row[14] = strconv.Itoa(a.Status)
 		}
-	}
-	for i := range row {
-		row[i] = cell(row[i])
 	}
 	return row
 }
@@ -75,7 +80,7 @@ func instantIn(at api.Instant) string {
 	return at.UTC().Format(time.RFC3339Nano)
 }
 
-// cell returns a value for a spreadsheet, which takes none for a formula: see OWASP, CSV injection.
+// cell returns a value from outside for a spreadsheet, which takes none for a formula: see OWASP, CSV injection.
 func cell(value string) string {
 	if value != "" && strings.ContainsRune("=+-@\t\r", rune(value[0])) {
 		return "'" + value

@@ -2,10 +2,13 @@ package web
 
 import (
 	"html/template"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
 )
@@ -16,14 +19,15 @@ type limitsPage struct {
 	Pauses    []api.Pause
 }
 
-// A rule is a setting of a limit.
-type rule struct{ Name, Value, Source string }
+// A shown is a setting that a page shows.
+type shown struct{ Name, Value, Source string }
 
 // limitsOf are the limits of one upstream.
 type limitsOf struct {
 	Upstream api.Upstream
 	Limits   []api.Limit
-	Listen   string // URL for SDKs; empty: the upstream has no listener, or the person may not see it
+	Listen   string // URL for SDKs; empty: the upstream has no listener
+	Known    bool   // whether it has one
 }
 
 func loadLimits(v *visit) (*view, error) {
@@ -41,7 +45,8 @@ func loadLimits(v *visit) (*view, error) {
 	p := &limitsPage{Pauses: pauses.Pauses}
 	settings := settingsOf(v)
 	for _, u := range ups.Upstreams {
-		of := limitsOf{Upstream: u, Listen: listenerOf(settings, u.Name)}
+		of := limitsOf{Upstream: u}
+		of.Listen, of.Known = listenerOf(v, settings, u.Name)
 		for _, l := range limits.Limits {
 			if l.Upstream == u.Name {
 				of.Limits = append(of.Limits, l)
@@ -52,32 +57,59 @@ func loadLimits(v *visit) (*view, error) {
 	return &view{title: v.lang.mustText("limits"), data: p, api: "/v1/limits", shell: "throttler limits", place: "limits"}, nil
 }
 
-// settingsOf returns the configuration in force by path; it is empty if the API does not tell.
+// settingsOf returns the configuration in force by path; it is empty if the API does not tell it to this person. It
+// is read once for each that comes into force.
 func settingsOf(v *visit) map[string]api.Setting {
-	var config api.Config
-	if v.get("/v1/config", nil, &config) != nil {
+	info, err := v.info()
+	if err != nil || !slices.Contains(info.Caller.Scopes, "read") {
 		return nil
 	}
-	all := make(map[string]api.Setting)
-	for _, s := range config.Settings {
-		all[s.Path] = s
+	c := &v.pages.config
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil || !c.at.Equal(info.ConfiguredAt.Time) {
+		var config api.Config
+		if v.get("/v1/config", nil, &config) != nil {
+			return nil
+		}
+		c.at, c.all = info.ConfiguredAt.Time, make(map[string]api.Setting)
+		for _, s := range config.Settings {
+			c.all[s.Path] = s
+		}
 	}
-	return all
+	return c.all
 }
 
-// listenerOf returns the URL at which an upstream takes calls of SDKs.
-func listenerOf(settings map[string]api.Setting, upstream string) string {
-	listen := settings["upstreams."+upstream+".listen"].Value
-	if listen == "" {
-		return ""
+// A configuration is the one in force, as pages that are followed show it.
+type configuration struct {
+	mu  sync.Mutex
+	at  time.Time              // when it came into force
+	all map[string]api.Setting // by path; never changed
+}
+
+// listenerOf returns the URL at which an upstream takes calls of SDKs. Without a host of its own it is the one by
+// which the person has found this page. Known is false if the API tells no configuration of the upstream.
+func listenerOf(v *visit, settings map[string]api.Setting, upstream string) (url string, known bool) {
+	listen, known := settings["upstreams."+upstream+".listen"]
+	if !known {
+		_, known = settings["upstreams."+upstream+".url"]
+		return "", known
 	}
-	return "http://" + listen
+	host, port, err := net.SplitHostPort(listen.Value)
+	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+		host = v.Host
+		if name, _, err := net.SplitHostPort(v.Host); err == nil {
+			host = name
+		}
+		return "http://" + net.JoinHostPort(strings.Trim(host, "[]"), port), true
+	}
+	return "http://" + listen.Value, true
 }
 
 // A limitPage is one limit: whether its promise is kept, and the keys that wait for it.
 type limitPage struct {
 	Limit  api.Limit
-	Rules  []rule // of the configuration, for which calls it is
+	Rules  []shown // of the configuration, for which calls it is
 	Pauses []api.Pause
 	Keys   []api.Key // the one that was asked for, or those with most waiting
 	Key    string    // that was asked for
@@ -110,10 +142,9 @@ func loadLimit(v *visit) (*view, error) {
 		p.Keys = keys.Keys
 	}
 	settings := settingsOf(v)
-	for _, name := range []string{"per_key", "when", "cost"} {
-		s, ok := settings["upstreams."+v.PathValue("name")+".limits["+limit+"]."+name]
-		if ok && s.Value != "" {
-			p.Rules = append(p.Rules, rule{name, s.Value, s.Source})
+	for _, key := range []string{"per_key", "when", "cost"} {
+		if s := settings["upstreams."+name+".limits["+limit+"]."+key]; s.Value != "" {
+			p.Rules = append(p.Rules, shown{key, s.Value, s.Source})
 		}
 	}
 	var flows api.Flows

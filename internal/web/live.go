@@ -170,7 +170,7 @@ func (f *feed) latest(since int) (fragment []byte, last bool, again <-chan struc
 // GET /ui/live?at=/ui/calls/7.
 func (p *Pages) follow(w http.ResponseWriter, r *http.Request) {
 	at, err := url.Parse(ownPath(strings.TrimPrefix(r.URL.Query().Get("at"), p.prefix)))
-	if err != nil || at.Path == "" || at.Path == r.URL.Path || strings.HasSuffix(at.Path, ".csv") || strings.HasPrefix(at.Path, staticPath) {
+	if err != nil || at.Path == "" || at.Path == r.URL.Path || slices.Contains(still, at.Path) || strings.HasPrefix(at.Path, staticPath) {
 		v := p.visit(r)
 		p.fail(w, v, v.malformed("The parameter at must be the path of a page, such as /ui/calls."))
 		return
@@ -179,6 +179,9 @@ func (p *Pages) follow(w http.ResponseWriter, r *http.Request) {
 	target.URL, target.RequestURI = &url.URL{Path: at.Path, RawQuery: at.RawQuery}, at.RequestURI()
 	p.mux.ServeHTTP(w, target)
 }
+
+// still are paths that nobody follows: a file, and a form that asks the API for more than a page does.
+var still = []string{"/ui/calls.csv", "/ui/bulk"}
 
 // followed is the key of requests to follow a page, in their context.
 type followed struct{}

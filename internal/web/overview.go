@@ -39,8 +39,10 @@ func loadOverview(v *visit) (*view, error) {
 	if err := v.get("/v1/limits", nil, &limits); err != nil {
 		return nil, err
 	}
-	if err := v.get("/v1/pauses", nil, &pauses); err != nil {
-		return nil, err
+	if slices.ContainsFunc(ups.Upstreams, func(u api.Upstream) bool { return u.State == "paused" || len(u.Pauses) > 0 }) {
+		if err := v.get("/v1/pauses", nil, &pauses); err != nil {
+			return nil, err
+		}
 	}
 	if err := v.get("/v1/calls", url.Values{"needs": {"person"}, "order": {"oldest"}, "page_size": {"100"}}, &calls); err != nil {
 		return nil, err
@@ -142,31 +144,47 @@ func tallies(since time.Time, refusals []api.RefusedCall) (all []tally) {
 
 // verdict says whether the platforms answer, and which limits of ours hold calls back.
 func verdict(v *visit, o *overview) (all []string) {
-	var silent, limited []string
+	var silent, failing, limited []string
+	answered := false
 	for _, u := range o.Upstreams {
+		answered = answered || u.Done+u.Failed+u.Limited > 0
 		switch {
+		case u.State == "tripped" && u.Cause == "failing":
+			failing = append(failing, clean(u.Name))
 		case u.State == "down" || u.State == "tripped":
 			silent = append(silent, clean(u.Name))
-		case u.Limited > 0 || u.State == "paused" && u.Cause == "answer":
+		case u.Limited > 0:
 			limited = append(limited, clean(u.Name))
 		}
 	}
-	comma := v.lang.mustText("comma")
-	if len(silent) > 0 {
-		all = append(all, v.lang.mustText("verdict.silent", "N", len(silent), "Upstreams", strings.Join(silent, comma)))
-	} else if len(o.Upstreams) > 0 {
+	if answered && len(silent) == 0 && len(failing) == 0 {
 		all = append(all, v.lang.mustText("verdict.answer"))
 	}
-	if len(limited) > 0 {
-		all = append(all, v.lang.mustText("verdict.limited", "N", len(limited), "Upstreams", strings.Join(limited, comma)))
+	for _, of := range []struct {
+		id    string
+		names []string
+	}{{"verdict.silent", silent}, {"verdict.failing", failing}, {"verdict.limited", limited}} {
+		if len(of.names) > 0 {
+			all = append(all, v.lang.mustText(of.id, "N", len(of.names), "Upstreams", strings.Join(of.names, v.lang.mustText("comma"))))
+		}
 	}
+	held := 0
 	for _, l := range o.Limits {
-		if holds(l) && l.PausedUntil.IsZero() && len(all) < 5 {
+		if !holds(l) || !l.PausedUntil.IsZero() {
+			continue
+		}
+		if held++; held <= maxHeld {
 			all = append(all, v.lang.mustText("verdict.holds", "N", l.WaitingPermits, "Limit", clean(l.Upstream)+" / "+clean(l.Limit)))
 		}
 	}
+	if held > maxHeld {
+		all = append(all, v.lang.mustText("verdict.more", held-maxHeld))
+	}
 	return all
 }
+
+// maxHeld is how many limits the verdict names.
+const maxHeld = 3
 
 // limitPath returns the path of the page of a limit.
 func limitPath(upstream, limit string) string {

@@ -126,7 +126,7 @@ func loadAudit(v *visit) (*view, error) {
 type systemPage struct {
 	Info      api.Info
 	Checks    []readiness
-	Listeners []rule // addresses, by what is served there
+	Listeners []shown // addresses, by what is served there
 }
 
 // A readiness is one check of whether the process should get traffic.
@@ -145,7 +145,7 @@ func loadSystem(v *visit) (*view, error) {
 	for _, path := range slices.Sorted(maps.Keys(settings)) {
 		name, upstream := strings.CutSuffix(path, ".listen")
 		if s := settings[path]; (upstream || path == "admin" || path == "monitor") && s.Value != "" {
-			p.Listeners = append(p.Listeners, rule{strings.TrimPrefix(name, "upstreams."), s.Value, s.Source})
+			p.Listeners = append(p.Listeners, shown{strings.TrimPrefix(name, "upstreams."), s.Value, s.Source})
 		}
 	}
 	return &view{title: v.lang.mustText("system"), data: p, api: "/v1/info", shell: "throttler status", place: "system"}, nil

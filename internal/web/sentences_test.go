@@ -16,20 +16,25 @@ func visitAt(tag string, now time.Time) *visit { return &visit{lang: speeches(""
 // TestVerdict: the overview says whether the platforms answer, and which limits of ours hold calls back.
 func TestVerdict(t *testing.T) {
 	now := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
-	up := func(name, state, cause string, limited int) upstreamRow {
-		return upstreamRow{api.Upstream{Name: name, State: state, Cause: cause}, past{Limited: limited}}
+	up := func(name, state, cause string, done, limited int) upstreamRow {
+		return upstreamRow{api.Upstream{Name: name, State: state, Cause: cause}, past{Done: done, Limited: limited}}
 	}
 	full := api.Limit{Upstream: "alipay", Limit: "refund", WaitingPermits: 80, Keys: []api.Key{{Key: "a", Free: 2, WaitingPermits: 0}, {Key: "b", Free: 0, WaitingPermits: 80}}}
 	free := api.Limit{Upstream: "alipay", Limit: "app", WaitingPermits: 80, Keys: []api.Key{{Key: "b", Free: 7, WaitingPermits: 80}}}
+	paused := full
+	paused.PausedUntil = api.At(now)
 	for _, tt := range []struct {
 		o    overview
 		want string
 	}{
 		{overview{}, ""},
-		{overview{Upstreams: []upstreamRow{up("alipay", "up", "", 0)}, Limits: []api.Limit{free, full}}, "The platforms answer. Our limit alipay / refund holds calls back: 80 permits are waited for. "},
-		{overview{Upstreams: []upstreamRow{up("alipay", "up", "", 3), up("wechat", "paused", "answer", 0)}}, "The platforms answer. alipay, wechat have limited calls in the last 15 minutes. "},
-		{overview{Upstreams: []upstreamRow{up("alipay", "down", "", 0), up("wechat", "paused", "operator", 0)}}, "alipay does not answer. "},
-		{overview{Upstreams: []upstreamRow{up("alipay", "down", "", 0), up("wechat", "tripped", "", 0)}}, "alipay, wechat do not answer. "},
+		{overview{Upstreams: []upstreamRow{up("alipay", "up", "", 0, 0)}}, ""}, // nothing was sent: nobody knows
+		{overview{Upstreams: []upstreamRow{up("alipay", "up", "", 9, 0)}, Limits: []api.Limit{free, full, paused}}, "The platforms answer. Our limit alipay / refund holds calls back: 80 permits are waited for. "},
+		{overview{Upstreams: []upstreamRow{up("alipay", "up", "", 9, 3), up("wechat", "up", "", 0, 1)}}, "The platforms answer. alipay, wechat have limited calls in the last 15 minutes. "},
+		{overview{Upstreams: []upstreamRow{up("alipay", "down", "", 9, 0), up("wechat", "paused", "operator", 0, 0)}}, "alipay does not answer. "},
+		{overview{Upstreams: []upstreamRow{up("alipay", "down", "", 0, 0), up("wechat", "tripped", "silent", 0, 0)}}, "alipay, wechat do not answer. "},
+		{overview{Upstreams: []upstreamRow{up("alipay", "tripped", "failing", 9, 0)}}, "alipay gives too many answers that are no clear outcome. "},
+		{overview{Limits: []api.Limit{full, full, full, full, full}}, strings.Repeat("Our limit alipay / refund holds calls back: 80 permits are waited for. ", 3) + "2 more limits hold calls back. "},
 	} {
 		got := ""
 		for _, sentence := range verdict(visitAt("en", now), &tt.o) {
@@ -58,6 +63,10 @@ func TestPauses(t *testing.T) {
 		{"en", []api.Pause{{Upstream: "alipay", Limit: "app", By: "person", Who: "oncall", Since: at(-3 * time.Minute), Until: at(time.Hour), Reason: "too fast"}}, "alipay / app is paused by oncall 3 min ago: too fast, and goes on in 60 min. Calls that need it wait."},
 		{"en", []api.Pause{key("a", time.Second)}, "alipay / refund / a is paused by an answer of the platform (status 429) 60 s ago, and goes on in 1 s. Calls that need it wait."},
 		{"en", []api.Pause{key("a", time.Second), key("b", 3*time.Second)}, "2 keys of alipay / refund are paused; the last of them goes on in 3 s."},
+		{"en", []api.Pause{ // two pauses of one limit are not two keys: the one that ends last counts
+			{Upstream: "alipay", Limit: "app", By: "answer", Since: at(-time.Minute), Until: at(time.Second)},
+			{Upstream: "alipay", Limit: "app", By: "person", Who: "jo", Since: at(-time.Minute), Until: at(time.Hour)},
+		}, "alipay / app is paused by jo 60 s ago, and goes on in 60 min. Calls that need it wait."},
 		{"zh-Hans", []api.Pause{key("a", time.Second)}, "alipay / refund / a 已暂停（平台应答（状态码 429），60 秒前），1 秒后恢复。需要它的调用在等待。"},
 	} {
 		got := ""
@@ -165,6 +174,14 @@ func TestHowItStands(t *testing.T) {
 	if got := s.recorded(&api.Call{CallFacts: facts}, &api.Decision{By: "loopback", At: at(-time.Minute), Reason: "bill of 25 Nov"}, now); got != "Refund R-1 was executed by alipay: recorded 60 s ago by local access, “bill of 25 Nov”." {
 		t.Error(got)
 	}
+	call := &api.Call{CallFacts: facts, Attempts: []api.Attempt{{N: 1}, {N: 2}}, Decisions: []api.Decision{{Attempt: 1, As: "not_executed"}}}
+	if ending(call) != nil { // the second attempt was answered
+		t.Error("the decision about the first attempt is told as the end")
+	}
+	call.Decisions = append(call.Decisions, api.Decision{Attempt: 2, As: "done"})
+	if d := ending(call); d == nil || d.Attempt != 2 {
+		t.Errorf("the end is %+v", d)
+	}
 	facts.Resolves = "6"
 	if got := s.subject(&facts); got != "query 7" {
 		t.Error(got)
@@ -207,10 +224,29 @@ func TestDid(t *testing.T) {
 		{"/ui/decide?did=ask&n=1", api.Unknown, "The platform was asked about one call."},
 		{"/ui/decide?did=resolve&n=1", api.Unknown, ""},
 		{"/ui/decide?did=ask&n=many", api.Unknown, ""},
+		{"/ui/calls?did=cancel&n=999999", api.Cancelled, ""},
 	} {
 		page := ask(t, newPages(t, &stub{Text: "R-1", State: tt.state}), tt.path, nil).Body.String()
-		if !strings.Contains(page, tt.want) || (tt.want != "") != strings.Contains(page, `class="did"`) {
+		if has := strings.Contains(page, `class="did"`); has != (tt.want != "") || has && !strings.Contains(page, tt.want) {
 			t.Errorf("%s, %s: no %q", tt.path, tt.state, tt.want)
 		}
+	}
+}
+
+// TestListenerOf: the address is one that an SDK can take, and nothing is said where it is not known.
+func TestListenerOf(t *testing.T) {
+	for listen, want := range map[string]string{"127.0.0.1:8081": "http://127.0.0.1:8081", ":8081": "http://ops.example:8081", "0.0.0.0:8081": "http://ops.example:8081", "[::]:8081": "http://ops.example:8081", "proxy:80": "http://proxy:80"} {
+		v := visitAt("en", time.Now())
+		v.Request = &http.Request{Host: "ops.example:9090"}
+		got, known := listenerOf(v, map[string]api.Setting{"upstreams.a.listen": {Value: listen}}, "a")
+		if got != want || !known {
+			t.Errorf("%s: %s, %v", listen, got, known)
+		}
+	}
+	if got, known := listenerOf(nil, map[string]api.Setting{"upstreams.a.url": {Value: "http://x"}}, "a"); got != "" || !known {
+		t.Errorf("without a listener: %s, %v", got, known)
+	}
+	if got, known := listenerOf(nil, nil, "a"); got != "" || known {
+		t.Errorf("without a configuration: %s, %v", got, known)
 	}
 }

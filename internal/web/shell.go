@@ -91,7 +91,7 @@ func acting(action string, c *api.Call) string {
 // actingOnMany returns the command of an action on many calls.
 func actingOnMany(action string, query url.Values) string {
 	command := "throttler calls " + action
-	for _, name := range bulkFilters[1:] {
+	for _, name := range bulkFilters {
 		command += flag(name, query.Get(name))
 	}
 	return words(command+" --reason REASON", query["call"]...)

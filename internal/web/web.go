@@ -75,6 +75,7 @@ type Pages struct {
 	mux      *http.ServeMux
 	speeches func() map[string]*speech // by tag, made for the first page
 	live     *hub
+	config   configuration
 	log      *slog.Logger
 }
 

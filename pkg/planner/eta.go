@@ -21,8 +21,8 @@ type Elsewhere struct {
 	Ahead int
 	// Without leaves a limit out of the estimate, by its index plus 1.
 	Without int
-	// Paused: limits or keys of them are paused. Last looks at all classes for it.
-	Paused bool
+	// Pauses are those of limits and keys, for [Planner.Last]: a bounded number, the latest end first.
+	Pauses []Pause
 	// Hung returns how many permits of a key are in flight and not expected back; nil if
 	// there are none. It does not count during a pause.
 	Hung func(limit int, key string) int
@@ -124,65 +124,21 @@ func (p *Planner[T]) Last(now, opens time.Time, other Elsewhere) (at time.Time) 
 			longest[id.limit] = q
 		}
 	}
-	begins := make([]beginning, len(longest))
-	for i := range begins {
-		begins[i] = beginning{opens, opens}
-	}
-	if other.Paused {
-		p.begin(now, opens, longest, begins)
-	}
 	for i, q := range longest {
 		if q == nil || q.total() == 0 {
 			continue
 		}
-		o := p.outlook(now, begins[i].first, i, q.id.key, other)
+		o := p.outlook(now, opens, i, q.id.key, other)
 		o.Ahead = q.total() + int(float64(q.total())*float64(other.Ahead)/float64(max(1, inside))) - 1
 		eta, known := p.ledger.Estimate(now, quota.Need{Limit: i, Key: q.id.key, Cost: 1}, o)
 		if !known {
 			return time.Time{}
 		}
-		if eta.Before(begins[i].last) {
-			eta = begins[i].last
-		}
 		if eta.After(at) {
 			at = eta
 		}
 	}
-	return at
-}
-
-// A beginning is when the pauses end of the limits that the calls at a key need: of the call whose
-// pauses end first, and last.
-type beginning struct{ first, last time.Time }
-
-// begin finds the beginnings of some keys, one of each limit. A pause of one limit holds up the calls that wait
-// for another.
-func (p *Planner[T]) begin(now, opens time.Time, keys []*keyQueue[T], begins []beginning) {
-	found := make([]bool, len(keys))
-	for _, cl := range p.classes {
-		until := time.Time{} // not looked up yet
-		for _, q := range cl.keys {
-			limit := q.id.limit
-			if keys[limit] != q {
-				continue
-			}
-			if until.IsZero() {
-				until = opens
-				for _, n := range cl.demand.Needs {
-					if paused := p.ledger.Usage(now, n.Limit, n.Key).PausedUntil; paused.After(until) {
-						until = paused
-					}
-				}
-			}
-			if b := &begins[limit]; !found[limit] {
-				found[limit], *b = true, beginning{until, until}
-			} else if until.Before(b.first) {
-				b.first = until
-			} else if until.After(b.last) {
-				b.last = until
-			}
-		}
-	}
+	return lines[T]{p, longest, float64(other.Ahead) / float64(max(1, inside))}.after(now, at, other)
 }
 
 // Trip returns how long attempts take, the last ones most.

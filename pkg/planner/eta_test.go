@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -281,35 +282,64 @@ func TestLastOfTwoLimits(t *testing.T) {
 // TestLastAfterPauses: a pause of one limit holds up the calls that wait for another, but not those that
 // do not need it.
 func TestLastAfterPauses(t *testing.T) {
-	limits := []quota.Limit{{Name: "app", Calls: 10, Window: quota.Sliding(sec)}, {Name: "refund", Calls: 1, Window: quota.Sliding(sec)}}
-	paused := Elsewhere{Paused: true}
-	for range 50 { // classes come in any order
-		lastAfterPauses(t, newRig(t, nil, limits...), paused)
-	}
-}
-
-func lastAfterPauses(t *testing.T, r *rig, paused Elsewhere) {
-	t.Helper()
-	r.trip = 0
-	for i := range 6 {
-		r.add(fmt.Sprint("a", i), need(0, "", 1), need(1, "", 1))
-	}
-	r.ledger.PauseLimit(0, start.Add(time.Minute))
-	if last := r.planner.Last(start, start, paused).Sub(start); last != time.Minute+5*sec {
-		t.Errorf("all need a limit that is paused, and the last goes at %v", last)
-	}
-	r.ledger.PauseLimit(0, time.Time{})
-	r.ledger.PauseKey(start, 0, "slow", start.Add(time.Minute))
-	if last := r.planner.Last(start, start, paused).Sub(start); last != 5*sec {
-		t.Errorf("none needs the key that is paused, and the last goes at %v", last)
-	}
-	r.add("b0", need(0, "slow", 1), need(1, "", 1))
-	if last := r.planner.Last(start, start, paused).Sub(start); last != time.Minute {
-		t.Errorf("one needs the key that is paused, and the last goes at %v", last)
-	}
-	r.add("c0", need(0, "slow", 1))
-	if last := r.planner.Last(start, start.Add(2*time.Minute), paused).Sub(start); last != 2*time.Minute+6*sec {
-		t.Errorf("the upstream is paused for longer, and the last goes at %v", last)
+	limits := []quota.Limit{{Name: "app", Calls: 10, Window: quota.Sliding(sec)}, {Name: "refund", Calls: 1, Window: quota.Sliding(sec)}, {Name: "transfer", Calls: 10, Window: quota.Sliding(sec)}}
+	minute := start.Add(time.Minute)
+	all, key, transfers := Pause{0, "", minute}, Pause{0, "slow", minute}, Pause{2, "", minute}
+	app, refund, slow, transfer := need(0, "a", 1), need(1, "", 1), need(0, "slow", 1), need(2, "", 1)
+	for _, tt := range []struct {
+		name   string
+		calls  []quota.Need // of six calls
+		others []quota.Need // of five more
+		pauses []Pause
+		stored int // calls elsewhere
+		opens  time.Duration
+		want   time.Duration // as they come; no call waits in a line yet
+		looked time.Duration // when they wait in lines; zero: the same
+	}{
+		{"nothing is paused", []quota.Need{app, refund}, nil, nil, 0, 0, 5 * sec, 0},
+		{"all need a limit that is paused", []quota.Need{app, refund}, nil, []Pause{all}, 0, 0, time.Minute + 5*sec, 0},
+		{"as many elsewhere", []quota.Need{app, refund}, nil, []Pause{all}, 6, 0, time.Minute + 11*sec, 0},
+		{"all need a key that is paused", []quota.Need{slow, refund}, nil, []Pause{key}, 0, 0, time.Minute + 5*sec, 0},
+		{"none needs the limit that is paused", []quota.Need{app, refund}, nil, []Pause{transfers}, 0, 0, 5 * sec, 0},
+		{"none needs the key that is paused", []quota.Need{app, refund}, nil, []Pause{key}, 0, 0, 5 * sec, 0},
+		{"none needs one, and all another", []quota.Need{app, refund}, nil, []Pause{key, all}, 0, 0, time.Minute + 5*sec, 0},
+		{"some need the key that is paused", []quota.Need{app, refund}, []quota.Need{slow, refund}, []Pause{key}, 0, 0, time.Minute + 4*sec, 0},
+		{"some need that key alone", []quota.Need{refund}, []quota.Need{slow}, []Pause{key}, 0, 0, time.Minute + 4*sec, time.Minute},
+		{"some need that key alone, and others another of the limit", []quota.Need{app}, []quota.Need{slow}, []Pause{key}, 0, 0, time.Minute, 0},
+		{"some need that key alone, and others wait for longer", []quota.Need{refund}, []quota.Need{slow}, []Pause{{0, "slow", start.Add(sec / 2)}}, 0, 0, 5 * sec, 0},
+		{"some need another limit that is paused", []quota.Need{refund}, []quota.Need{transfer}, []Pause{transfers}, 0, 0, time.Minute + 4*sec, time.Minute},
+		{"some need one key, and others another", []quota.Need{app, refund}, []quota.Need{slow}, []Pause{key, {0, "a", start.Add(3 * sec)}}, 0, 0, time.Minute + 4*sec, time.Minute},
+		{"the upstream is paused for longer", []quota.Need{app, refund}, nil, []Pause{all}, 0, 2 * time.Minute, 2*time.Minute + 5*sec, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, nil, limits...)
+			r.trip = 0
+			for _, p := range tt.pauses {
+				if p.Key == "" {
+					r.ledger.PauseLimit(p.Limit, p.Until)
+				} else {
+					r.ledger.PauseKey(start, p.Limit, p.Key, p.Until)
+				}
+			}
+			for i := range 6 {
+				r.add(fmt.Sprint("a", i), tt.calls...)
+			}
+			for i := range 5 {
+				if tt.others != nil {
+					r.add(fmt.Sprint("b", i), tt.others...)
+				}
+			}
+			last := func() time.Duration {
+				return r.planner.Last(start, start.Add(tt.opens), Elsewhere{Ahead: tt.stored, Pauses: tt.pauses}).Sub(start)
+			}
+			if got := last(); got != tt.want {
+				t.Errorf("as they come: %v, want %v", got, tt.want)
+			}
+			r.dispatch(1 << 30)
+			if got, want := last(), cmp.Or(tt.looked, tt.want); got != want {
+				t.Errorf("when they wait in lines: %v, want %v", got, want)
+			}
+		})
 	}
 }
 

@@ -296,7 +296,7 @@ func (s *Scheduler) ResumePause(ctx context.Context, id string) (ended Pause, er
 // circuit breakers, and by a restart.
 func (s *Scheduler) Pauses(ctx context.Context) (all []Pause, err error) {
 	err = s.loop.ask(ctx, func(now time.Time) { all = allPauses(now, s.loop) })
-	return all, err
+	return identified(all), err
 }
 
 // pause begins a pause that find returns in the loop, or ends it if that has no Until.

@@ -37,12 +37,11 @@ func (p *Pause) identify() {
 	p.ID = hex.EncodeToString(sum[:8])
 }
 
-// allPauses returns the pauses that hold now.
+// allPauses returns the pauses that hold now, without their IDs.
 func allPauses(now time.Time, l *loop) []Pause {
 	var all []Pause
 	add := func(p Pause) {
 		if p.Until.After(now) {
-			p.identify()
 			all = append(all, p)
 		}
 	}
@@ -63,6 +62,14 @@ func allPauses(now time.Time, l *loop) []Pause {
 			add(Pause{Upstream: u.Name, Since: u.circuit.since, Until: later(u.circuit.Until(now), now.Add(1)), By: "breaker", Reason: u.circuit.reason})
 		}
 	}
+	return all
+}
+
+// identified returns pauses with their IDs, in order. There may be many, so the loop does without.
+func identified(all []Pause) []Pause {
+	for i := range all {
+		all[i].identify()
+	}
 	slices.SortFunc(all, func(a, b Pause) int {
 		return cmp.Or(strings.Compare(a.Upstream, b.Upstream), strings.Compare(a.Limit, b.Limit), strings.Compare(a.Key, b.Key), strings.Compare(a.By, b.By))
 	})
@@ -71,7 +78,7 @@ func allPauses(now time.Time, l *loop) []Pause {
 
 // pauseNamed returns a pause that a person can end.
 func pauseNamed(now time.Time, l *loop, id string) (Pause, error) {
-	all := allPauses(now, l)
+	all := identified(allPauses(now, l))
 	i := slices.IndexFunc(all, func(p Pause) bool { return p.ID == id })
 	switch {
 	case i < 0:

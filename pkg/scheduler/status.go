@@ -166,7 +166,11 @@ func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 		return st
 	}
 	if st.Waiting > 0 {
-		st.ETA = u.planner.Last(now, later(now, until), planner.Elsewhere{Ahead: u.window.OnDisk(), Paused: len(st.Pauses) > 0, Hung: hungPermits(now, u)})
+		other := planner.Elsewhere{Ahead: u.window.OnDisk(), Hung: hungPermits(now, u)}
+		for _, p := range st.Pauses {
+			other.Pauses = append(other.Pauses, planner.Pause{Limit: u.limitNamed(p.Limit), Key: p.Key, Until: p.Until})
+		}
+		st.ETA = u.planner.Last(now, later(now, until), other)
 		if until.After(st.ETA) {
 			st.ETA = until
 		}
