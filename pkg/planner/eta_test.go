@@ -298,7 +298,7 @@ func TestLastAfterPauses(t *testing.T) {
 	}{
 		{"nothing is paused", []quota.Need{app, refund}, nil, nil, 0, 0, 5 * sec, 0},
 		{"all need a limit that is paused", []quota.Need{app, refund}, nil, []Pause{all}, 0, 0, time.Minute + 5*sec, 0},
-		{"as many elsewhere", []quota.Need{app, refund}, nil, []Pause{all}, 6, 0, time.Minute + 11*sec, 0},
+		{"half as many elsewhere", []quota.Need{app, refund}, nil, []Pause{all}, 3, 0, time.Minute + 8*sec, 0},
 		{"all need a key that is paused", []quota.Need{slow, refund}, nil, []Pause{key}, 0, 0, time.Minute + 5*sec, 0},
 		{"none needs the limit that is paused", []quota.Need{app, refund}, nil, []Pause{transfers}, 0, 0, 5 * sec, 0},
 		{"none needs the key that is paused", []quota.Need{app, refund}, nil, []Pause{key}, 0, 0, 5 * sec, 0},
