@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -144,7 +145,7 @@ func loadLimit(v *visit) (*view, error) {
 	settings := settingsOf(v)
 	for _, key := range []string{"per_key", "when", "cost"} {
 		if s := settings["upstreams."+name+".limits["+limit+"]."+key]; s.Value != "" {
-			p.Rules = append(p.Rules, shown{key, s.Value, s.Source})
+			p.Rules = append(p.Rules, shown{key, s.Value, filepath.Base(s.Source)})
 		}
 	}
 	var flows api.Flows
