@@ -287,7 +287,7 @@ func (sc *sidecar) info() api.Info {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	kept := "file"
-	if sc.cfg.Store == "memory" {
+	if sc.cfg.Store == "" {
 		kept = "memory"
 	}
 	return api.Info{Version: version, Go: runtime.Version(), StartedAt: api.At(sc.started), ConfiguredAt: api.At(sc.configured), Store: kept}

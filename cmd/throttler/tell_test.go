@@ -57,3 +57,13 @@ func TestStartTells(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestInfoNamesTheStore: callers are told whether calls survive the process.
+func TestInfoNamesTheStore(t *testing.T) {
+	for store, want := range map[string]string{"memory": "memory", filepath.Join(t.TempDir(), "throttler.db"): "file"} {
+		p := launch(t, "admin: 127.0.0.1:0\nstore: "+store+"\nupstreams: {pay: {url: 'http://127.0.0.1:1', listen: '127.0.0.1:0'}}\n")
+		if info := p.body("/v1/info"); !strings.Contains(info, `"store":"`+want+`"`) {
+			t.Errorf("store: %s: %s", store, info)
+		}
+	}
+}

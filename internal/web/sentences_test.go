@@ -3,6 +3,7 @@ package web
 import (
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,19 @@ func TestPauses(t *testing.T) {
 	}
 	if got := visitAt("en", now).lang.why(waits, nil, now); got != "The upstream is paused by loopback, since 2026, and goes on in 60 s." {
 		t.Error(got)
+	}
+}
+
+// TestReasonsExist holds that package upstream still writes the words that pages translate.
+func TestReasonsExist(t *testing.T) {
+	source, err := os.ReadFile("../../pkg/upstream/attempt.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for words := range reasons {
+		if !strings.Contains(string(source), `"`+words) {
+			t.Errorf("package upstream does not say %q any more", words)
+		}
 	}
 }
 
