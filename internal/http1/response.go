@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,6 +79,20 @@ func (w *response) hasBody() bool {
 	return w.method != http.MethodHead && w.status != http.StatusNoContent && w.status != http.StatusNotModified
 }
 
+// asksToClose reports whether the first field has the word close, as net/http finds it, also where it is no list of
+// tokens: the end of a connection is safe, whatever the client has meant.
+func asksToClose(connection []string) bool {
+	if len(connection) == 0 {
+		return false
+	}
+	for word := range strings.FieldsFuncSeq(connection[0], func(r rune) bool { return r == ' ' || r == ',' || r == '\t' }) {
+		if len(word) == len("close") && strings.EqualFold(word, "close") { // ASCII alone has this length
+			return true
+		}
+	}
+	return false
+}
+
 // begin writes the head of the answer.
 func (w *response) begin() {
 	w.body.ask = false                        // a 100 Continue would come too late
@@ -86,7 +101,7 @@ func (w *response) begin() {
 	framed := w.length >= 0 || !w.hasBody() || tunnel
 	old := w.req.ProtoMinor == 0
 	w.chunked = !framed && !old
-	w.last = connect || w.req.Close || !w.body.ended || !framed && old || w.conn.server.stopping() ||
+	w.last = connect || w.req.Close || asksToClose(w.req.Header["Connection"]) || !w.body.ended || !framed && old || w.conn.server.stopping() ||
 		httpguts.HeaderValuesContainsToken(w.header["Connection"], "close")
 
 	for _, name := range []string{"Connection", "Transfer-Encoding"} {
