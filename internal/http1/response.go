@@ -65,9 +65,7 @@ func (w *response) WriteHeader(status int) {
 	if v := w.header.Get("Content-Length"); v != "" {
 		if n, err := strconv.ParseInt(v, 10, 64); err == nil && n >= 0 {
 			w.length = n
-		} else {
-			w.header.Del("Content-Length")
-		}
+		} // else begin leaves it out
 	}
 	if w.length >= 0 {
 		w.begin()
