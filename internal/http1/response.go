@@ -77,8 +77,8 @@ func (w *response) hasBody() bool {
 	return w.method != http.MethodHead && w.status != http.StatusNoContent && w.status != http.StatusNotModified
 }
 
-// asksToClose reports whether the first field has the word close, as net/http finds it, also where it is no list of
-// tokens: the end of a connection is safe, whatever the client has meant.
+// asksToClose reports whether the first field has the word close, as net/http finds it, also where the field is no
+// list of tokens. A connection that ends too early costs the client a new one, and no request.
 func asksToClose(connection []string) bool {
 	if len(connection) == 0 {
 		return false
@@ -99,7 +99,8 @@ func (w *response) begin() {
 	framed := w.length >= 0 || !w.hasBody() || tunnel
 	old := w.req.ProtoMinor == 0
 	w.chunked = !framed && !old
-	w.last = connect || w.req.Close || asksToClose(w.req.Header["Connection"]) || !w.body.ended || !framed && old || w.conn.server.stopping() ||
+	w.last = connect || w.req.Close || asksToClose(w.req.Header["Connection"]) ||
+		!w.body.ended || !framed && old || w.conn.server.stopping() ||
 		httpguts.HeaderValuesContainsToken(w.header["Connection"], "close")
 
 	for _, name := range []string{"Connection", "Transfer-Encoding"} {
