@@ -31,7 +31,7 @@ var actionNames = []string{"resolve", "ask", "retry", "cancel", "edit"}
 func loadAction(v *visit) (*view, error) {
 	action := v.PathValue("action")
 	if !slices.Contains(actionNames, action) {
-		return nil, v.missing("A call has no action " + clean(action) + ".")
+		return nil, noAction(v, action)
 	}
 	view, err := loadCall(v)
 	if err != nil {
@@ -54,6 +54,11 @@ func loadAction(v *visit) (*view, error) {
 	view.data, view.api, view.form, view.still = a, "", true, true
 	view.shell = acting(action, &p.Call)
 	return view, nil
+}
+
+// noAction is the answer to an action that is none of actionNames.
+func noAction(v *visit, action string) error {
+	return v.missing("A call has no action " + clean(action) + ".")
 }
 
 // refusedAction is the answer to the form of an action that the call or the role of the person does not
@@ -90,11 +95,11 @@ func typed(c *api.Call) string {
 }
 
 func actOnCall(v *visit) (next string, err error) {
-	id, f := v.PathValue("id"), v.PostForm
+	id, action, f := v.PathValue("id"), v.PathValue("action"), v.PostForm
 	path := "/v1/calls/" + url.PathEscape(id)
 	attempt, _ := strconv.Atoi(f.Get("attempt"))
 	reason := strings.TrimSpace(f.Get("reason"))
-	switch v.PathValue("action") {
+	switch action {
 	case "resolve":
 		err = v.post(path+"/resolve", api.Resolution{Outcome: api.Outcome(f.Get("outcome")), Attempt: attempt, Reason: reason})
 	case "ask":
@@ -106,7 +111,7 @@ func actOnCall(v *visit) (next string, err error) {
 		}
 		accept := f.Has("typed")
 		if accept && strings.TrimSpace(f.Get("typed")) != typed(&call) {
-			return "", &problem{Status: 422, Title: v.lang.mustText("retry.wrong_title"), Detail: v.lang.mustText("retry.wrong", "Typed", clean(typed(&call)))}
+			return "", &problem{Status: http.StatusUnprocessableEntity, Title: v.lang.mustText("retry.wrong_title"), Detail: v.lang.mustText("retry.wrong", "Typed", clean(typed(&call)))}
 		}
 		err = v.post(path+"/retry", api.Retry{Attempt: attempt, Reason: reason, AcceptDuplicate: accept})
 	case "cancel":
@@ -122,9 +127,9 @@ func actOnCall(v *visit) (next string, err error) {
 		}
 		err = v.do("PATCH", path, nil, edit, nil)
 	default:
-		return "", v.missing("A call has no action " + clean(v.PathValue("action")) + ".")
+		return "", noAction(v, action)
 	}
-	return mustLink("/ui/calls/"+url.PathEscape(id), "did", v.PathValue("action")), err
+	return mustLink("/ui/calls/"+url.PathEscape(id), "did", action), err
 }
 
 // minute is the layout of a field for a date and a time.

@@ -180,7 +180,7 @@ func (p *Pages) follow(w http.ResponseWriter, r *http.Request) {
 	p.mux.ServeHTTP(w, target)
 }
 
-// still are paths that nobody follows: a file, and a form that asks the API for more than a page does.
+// still are paths without followers: a file, and a form that asks the API for more than a page does.
 var still = []string{"/ui/calls.csv", "/ui/bulk"}
 
 // followed is the key of requests to follow a page, in their context.

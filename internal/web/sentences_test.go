@@ -29,7 +29,7 @@ func TestVerdict(t *testing.T) {
 		want string
 	}{
 		{overview{}, ""},
-		{overview{Upstreams: []upstreamRow{up("alipay", "up", "", 0, 0)}}, ""}, // nothing was sent: nobody knows
+		{overview{Upstreams: []upstreamRow{up("alipay", "up", "", 0, 0)}}, ""}, // nothing was sent, so nothing is known
 		{overview{Upstreams: []upstreamRow{up("alipay", "up", "", 9, 0)}, Limits: []api.Limit{free, full, paused}}, "The platforms answer. Our limit alipay / refund holds calls back: 80 permits are waited for. "},
 		{overview{Upstreams: []upstreamRow{up("alipay", "up", "", 9, 3), up("wechat", "up", "", 0, 1)}}, "The platforms answer. alipay, wechat have limited calls in the last 15 minutes. "},
 		{overview{Upstreams: []upstreamRow{up("alipay", "down", "", 9, 0), up("wechat", "paused", "operator", 0, 0)}}, "alipay does not answer. "},

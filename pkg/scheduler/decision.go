@@ -59,7 +59,7 @@ type Pending struct {
 	RepeatIsSafe bool      // the upstream recognises a repeat, and Retry needs no AcceptDuplicate
 }
 
-// String says who decided what, and why.
+// String says by whom the call was decided, as what, and why.
 func (d Decision) String() string {
 	s := "resolved as " + string(d.As)
 	if d.As == upstream.Unknown {
