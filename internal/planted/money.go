@@ -121,6 +121,10 @@ var clientBugs = []bug{
 		"	c.caller.until = c.caller.gone\n", "", clientTests},
 	{"a refusal does not name the time-out of the client", "pkg/scheduler/explain.go",
 		"	case c.caller != nil && c.Deadline.Equal(c.caller.gone):", "	case false:", clientTests},
+	{"a client that has waited for a moment is not asked whether it has left", "pkg/scheduler/caller.go",
+		"caller.unwatch != nil || time", "time", []string{"-run", "TestLeftAfterAMoment"}},
+	{"a client that has waited for the store is not asked whether it has left", "pkg/scheduler/caller.go",
+		" || time.Since(caller.came) > atOnce", "", []string{"-run", "TestLeftBeforeItsTurn"}},
 }
 
 var clientTests = []string{"-run", "TestClientTimeout"}

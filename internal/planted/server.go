@@ -28,8 +28,6 @@ var serverBugs = []bug{
 		"c == nil || c.socket == nil || !left(c.socket)", "c == nil || c.socket == nil || !left(c.socket) || true", []string{"-run", "TestClientThatLeft"}},
 	{"a goroutine waits with each client", "internal/server/data.go",
 		"	if !http1.Detaches(w) {\n", "	if http1.Detaches(w) {\n", []string{"-run", "TestClientsThatWait", "-timeout", "60s"}},
-	{"a client that has waited is not asked whether it has left", "pkg/scheduler/caller.go",
-		"caller.unwatch != nil || time", "time", []string{"-run", "TestClientThatLeftIsNotSent"}},
 	{"a bug after a wait is not answered", "internal/server/data.go",
 		"		defer c.data.recover(c.w)\n", "", []string{"-run", "TestABugIsAnswered"}},
 	{"subscriptions take all connections", "internal/server/subscription.go",

@@ -191,6 +191,34 @@ func TestLeftBeforeItsTurn(t *testing.T) {
 	})
 }
 
+// TestLeftAfterAMoment: the client of a call that has waited, be it for less than atOnce, is asked
+// whether it has left; that of a call which goes at once is not.
+func TestLeftAfterAMoment(t *testing.T) {
+	bubble(t, Upstream{Concurrency: 1}, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(int, *http.Request) answer { return answer{after: atOnce / 2} }
+		r := Request{Upstream: "api", Target: "/"}
+		var first sync.WaitGroup
+		first.Go(func() {
+			r := r
+			r.Client = staying{left: func() bool { t.Error("the client of a call that has not waited is asked"); return false }}
+			resp, _, err := s.Do(t.Context(), r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			resp.Body.Close()
+		})
+		synctest.Wait()
+		ctx, leave := context.WithCancel(t.Context())
+		r.Client = staying{left: func() bool { leave(); return true }}
+		if _, c, err := s.Do(ctx, r); err != context.Canceled || c == nil || c.State != Cancelled || c.Reason != Gone {
+			t.Errorf("%v, %+v", err, c)
+		}
+		first.Wait()
+		sameTimes(t, f.at(), 0)
+	})
+}
+
 // panicking is a log handler with a fault.
 type panicking struct{ slog.Handler }
 
