@@ -1,6 +1,8 @@
 package tiny
 
 import (
+	"os"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -30,4 +32,21 @@ func TestSign(t *testing.T) {
 	if ask(func() bool { return true }) != 8 || ask(func() bool { return false }) != 0 {
 		t.Error("ask")
 	}
+}
+
+// TestNoMoreFiles runs where no file can be opened, as does a test that has given up its rights.
+func TestNoMoreFiles(t *testing.T) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := os.Open("."); err == nil {
+		f.Close()
+		t.Fatal("a file can be opened")
+	}
+	sign(-3)
 }
