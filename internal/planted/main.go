@@ -7,6 +7,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -121,7 +122,10 @@ func (b bug) plant(test func(overlay, dir string) ([]byte, error)) (by string, e
 		return "", err
 	}
 	out, err := test(overlay, dir)
-	if err == nil {
+	switch {
+	case bytes.Contains(out, []byte("[no tests to run]")):
+		return "", fmt.Errorf("no test of the package has such a name:\n%s", out)
+	case err == nil:
 		return "", nil
 	}
 	for line := range strings.Lines(string(out)) {
