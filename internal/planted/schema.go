@@ -31,6 +31,4 @@ var listBugs = []bug{
 		"[]any{r.index.indexed}", "[]any{0}", []string{"-run", "TestBlocksSwept"}},
 	{"a block outlives its calls", "pkg/store/sweep.go",
 		"calls > 0 && calls < sweepStep", "false", []string{"-run", "TestBlocksSwept"}},
-	{"a page of a list of two stores goes beyond the shorter one", "pkg/scheduler/filter.go",
-		"f.Compare(b.Next, next) < 0", "f.Compare(b.Next, next) > 0", []string{"-run", "TestMergedPages"}},
 }

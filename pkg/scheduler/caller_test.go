@@ -219,6 +219,23 @@ func TestLeftAfterAMoment(t *testing.T) {
 	})
 }
 
+// TestClientPanics: a client that panics when it is asked has not left: its attempt is made.
+func TestClientPanics(t *testing.T) {
+	bubble(t, onePerSecond, func(t *testing.T, s *Scheduler, f *fake) {
+		r := Request{Upstream: "api", Target: "/"}
+		doing(t.Context(), s, r)()
+		r.Client = staying{left: func() bool { panic("left") }}
+		resp, _, err := s.Do(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if n := len(f.at()); n != 2 {
+			t.Errorf("%d requests came in, want 2", n)
+		}
+	})
+}
+
 // panicking is a log handler with a fault.
 type panicking struct{ slog.Handler }
 
