@@ -53,12 +53,20 @@ func TestAudited(t *testing.T) {
 		if err := s.Audited(t.Context(), record, pause); err != nil || len(logged()) != 1 {
 			t.Errorf("%v, %+v", err, logged())
 		}
-		refused := &Error{Reason: WrongState, Detail: "no"}
-		if err := s.Audited(t.Context(), record, func() error { return refused }); err != error(refused) {
-			t.Errorf("%v, want the error of the action", err)
-		}
-		if all := logged(); len(all) != 3 || all[0].After != "not done: no" || all[0].Seq <= all[1].Seq {
-			t.Errorf("an action in vain: %+v", all)
+		for i, tt := range []struct {
+			err   error
+			after string
+		}{
+			{&Error{Reason: WrongState, Detail: "no"}, "not done: no"},
+			{errors.New("the file is gone"), "not done: the file is gone"},
+			{context.DeadlineExceeded, "not known whether done: context deadline exceeded"},
+		} {
+			if err := s.Audited(t.Context(), record, func() error { return tt.err }); err != tt.err {
+				t.Errorf("%v, want %v of the action", err, tt.err)
+			}
+			if all := logged(); len(all) != 3+2*i || all[0].After != tt.after || all[0].Seq <= all[1].Seq {
+				t.Errorf("an action in vain, want %q: %+v", tt.after, all)
+			}
 		}
 		store.full = true
 		if err := s.Audited(t.Context(), record, func() error { t.Error("done without a record"); return nil }); reason(err) != StoreFailed {

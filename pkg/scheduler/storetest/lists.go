@@ -200,6 +200,11 @@ func lists(t *suite) {
 	for range 1000 {
 		c.Check(t, t.s, c.Filter())
 	}
+	for _, a := range scheduler.States {
+		for _, b := range scheduler.States {
+			c.Check(t, t.s, scheduler.Filter{States: []scheduler.State{a, b}, Max: 5})
+		}
+	}
 }
 
 // listsMeanwhile: while other calls come and go on, each call that matches throughout is
