@@ -20,6 +20,20 @@ func TestLoneCallAllocatesLittle(t *testing.T) {
 	}
 }
 
+// TestSpareFlow: a flow that a reset forgets is the next one, as if it were new.
+func TestSpareFlow(t *testing.T) {
+	table := newFlowTable(1, func(string) float64 { return 2 })
+	f := table.of("a")
+	table.activate(f)
+	f.waiting++
+	table.pay(f, 1)
+	table.leave(f)
+	table.reset()
+	if next := table.of("b"); next != f || next.name != "b" || next.virtual != 0 || table.idle.Size() > 0 {
+		t.Errorf("%p %+v, want %p; %d are idle", next, next, f, table.idle.Size())
+	}
+}
+
 func TestSpare(t *testing.T) {
 	var s spare[int]
 	for range 2 * maxSpare {
