@@ -4,9 +4,34 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 )
+
+// TestWritable: a directory is asked for as the user of the thread, which is not the superuser here.
+func TestWritable(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir) // its parents may be closed to that user
+	for mode, want := range map[os.FileMode]bool{0o777: true, 0o555: false, 0o666: false} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error)
+		go func() {
+			runtime.LockOSThread() // the thread ends with the goroutine, and no other has its user
+			if os.Geteuid() == 0 {
+				const nobody = 65534
+				syscall.RawSyscall(syscall.SYS_SETRESUID, nobody, nobody, nobody)
+			}
+			got <- writable(".")
+		}()
+		if err := <-got; (err == nil) != want {
+			t.Errorf("%v: %v, want writable: %v", mode, err, want)
+		}
+	}
+}
 
 // TestRefusedFileIsClosed: a file that is refused stays open in this process only where it
 // was open before.

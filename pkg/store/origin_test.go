@@ -235,6 +235,12 @@ func TestOlderProgram(t *testing.T) {
 // TestYoungFileAlone: a copy of the file without its log is known as one from the first call
 // on, also if the process was killed in its first life before the file itself knew.
 func TestYoungFileAlone(t *testing.T) {
+	named := func(path string, want bool) {
+		t.Helper()
+		if from, err := originOf(path, Options{}); err != nil || from.named != want {
+			t.Errorf("the file itself says to which file it belongs: %v, %v, want %v", from.named, err, want)
+		}
+	}
 	for _, killed := range []bool{false, true} {
 		path, alone, before := file(t), filepath.Join(t.TempDir(), "alone.db"), filepath.Join(t.TempDir(), "before.db")
 		if killed {
@@ -249,6 +255,7 @@ func TestYoungFileAlone(t *testing.T) {
 			place(t, path, before, "-wal", "-lock")
 			d.Close()
 			place(t, before, path, "", "-wal", "-lock")
+			named(path, false)
 		}
 		d, _, err := life(path, Options{})
 		if err != nil {
@@ -258,6 +265,7 @@ func TestYoungFileAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		place(t, path, alone, "")
+		named(path, true)
 		d.Close()
 		if _, _, err := life(alone, Options{}); err == nil || !strings.Contains(err.Error(), "is a copy") {
 			t.Errorf("the file alone, killed before: %v: %v", killed, err)
