@@ -698,8 +698,8 @@ func TestResultOfAnAnswer(t *testing.T) {
 	if res.SentAt.Before(before) || res.AnsweredAt.Before(res.SentAt) {
 		t.Errorf("sent at %v and answered at %v, after %v", res.SentAt, res.AnsweredAt, before)
 	}
-	if asked.URL.Path != "/api/a b" || asked.URL.RawQuery != "c" {
-		t.Errorf("the transport is asked for %q, query %q", asked.URL.Path, asked.URL.RawQuery)
+	if asked.URL.Path != "/api/a b" || asked.URL.RawQuery != "c" || asked.Proto != "HTTP/1.1" || !asked.ProtoAtLeast(1, 1) {
+		t.Errorf("the transport is asked for %q, query %q, by %s", asked.URL.Path, asked.URL.RawQuery, asked.Proto)
 	}
 }
 
