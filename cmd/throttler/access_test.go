@@ -416,7 +416,7 @@ func TestRevokedToken(t *testing.T) {
 	if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.until(t, "reloaded without access", func() bool { return strings.Contains(p.log.String(), "access.tokens[t-admin].role: removed") })
+	p.logs(t, "access.tokens[t-admin].role: removed")
 	if status, body := at(access.Admin).ask(t, "GET", "/v1/limits", ""); status != 401 || !strings.Contains(body, "other hosts reach this address") {
 		t.Errorf("without access, by another address: %d %s", status, body)
 	}
@@ -499,9 +499,7 @@ func TestSocketAfterACrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(p.log.String(), `msg="admin: pause" by=`+me.Username+" ") {
-		t.Errorf("the log does not name the user of the socket")
-	}
+	p.logs(t, `msg="admin: pause" by=`+me.Username+" ")
 	file := filepath.Join(t.TempDir(), "second.yaml")
 	if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)

@@ -48,9 +48,7 @@ func TestBreaker(t *testing.T) {
 	if !strings.Contains(p.body("/v1/calls/"+between(waits, `"id":"`, `"`)), `"breaker":"10 of the last`) {
 		t.Errorf("a waiting call does not name the breaker: %s", waits)
 	}
-	if !strings.Contains(p.log.String(), `msg="the circuit breaker of an upstream opened`) {
-		t.Error("the log does not tell")
-	}
+	p.logs(t, `msg="the circuit breaker of an upstream opened`)
 	bad.Store(false)
 	if ended := p.resume(t, "alipay", ""); len(ended) != 1 || ended[0].By != "breaker" || !strings.Contains(ended[0].Reason, "10 of the last ") {
 		t.Errorf("the pause of the breaker: %+v", ended)

@@ -60,7 +60,7 @@ func TestCallback(t *testing.T) {
 		}
 	}
 	want := `level=WARN msg="a webhook was not taken" webhook=` + call.ID + `.done.1 callback=alipay/callbacks/shop reason="status 500" then="again in `
-	p.until(t, "telling", func() bool { return strings.Contains(p.log.String(), want) })
+	p.logs(t, want)
 	if strings.Contains(p.log.String(), "may have been executed") {
 		t.Errorf("the log takes a webhook for a call:\n%s", p.log)
 	}

@@ -69,11 +69,11 @@ func TestReload(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	p.until(t, "reloaded", func() bool { return strings.Contains(p.log.String(), "upstreams.alipay.limits[app].calls: 1 → 2") })
+	p.logs(t, "upstreams.alipay.limits[app].calls: 1 → 2")
 	call(p.data, 200)
 	call(p.data, 429)
 	call(p.url(t, "upstreams.other.listen"), 200)
-	p.until(t, "warned of the new upstream without limits", func() bool { return strings.Contains(p.log.String(), "upstreams.other.limits: there are none") })
+	p.logs(t, "upstreams.other.limits: there are none")
 
 	write(strings.Replace(with(5, other), "window: 1h", "window: 1 hour", 1))
 	if status, body := reload(); status != 422 || !strings.Contains(body, "The configuration cannot be taken") || !strings.Contains(body, "upstreams.alipay.limits[0].window") {
@@ -85,7 +85,7 @@ func TestReload(t *testing.T) {
 	}
 
 	write(with(3, ""))
-	p.until(t, "reloaded by itself", func() bool { return strings.Contains(p.log.String(), "upstreams.alipay.limits[app].calls: 2 → 3") })
+	p.logs(t, "upstreams.alipay.limits[app].calls: 2 → 3")
 	call(p.data, 200)
 	call(p.data, 429)
 	if resp, err := http.Post(p.url(t, "upstreams.other.listen")+"/pay", "", nil); err == nil {
@@ -135,9 +135,7 @@ func TestWatchInABusyDirectory(t *testing.T) {
 	}
 	sees := func(change string) {
 		t.Helper()
-		p.until(t, "reloaded: "+change, func() bool {
-			return strings.Contains(p.log.String(), "upstreams.alipay.limits[app].calls: "+change)
-		})
+		p.logs(t, "upstreams.alipay.limits[app].calls: "+change)
 	}
 
 	must(os.WriteFile(p.file, with(2), 0o600))

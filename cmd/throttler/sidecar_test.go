@@ -108,7 +108,7 @@ func launch(t *testing.T, yaml string, prefix ...string) *process {
 			t.Logf("log of the sidecar:\n%s", p.log)
 		}
 	})
-	p.until(t, "ready", func() bool { return strings.Contains(p.log.String(), "msg=ready") })
+	p.logs(t, "msg=ready")
 	p.admin, p.data = cmp.Or(listening(p.log.String(), "admin"), listening(p.log.String(), "admin[0]")), listening(p.log.String(), "upstreams.alipay.listen")
 	return p
 }
@@ -145,6 +145,12 @@ func (p *process) until(t *testing.T, state string, ok func() bool) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// logs waits for a text in the log, which comes by a pipe: an answer may come before its line.
+func (p *process) logs(t *testing.T, text string) {
+	t.Helper()
+	p.until(t, "logging "+text, func() bool { return strings.Contains(p.log.String(), text) })
 }
 
 // body returns the body of a response of the admin API.
