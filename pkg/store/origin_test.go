@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -271,6 +272,30 @@ func TestYoungFileAlone(t *testing.T) {
 			t.Errorf("the file alone, killed before: %v: %v", killed, err)
 		}
 	}
+}
+
+// TestYoungFileOfASlowStart: the file knows to which one it belongs also if the writer had nothing
+// to do, and moved the log, before the store was recovered.
+func TestYoungFileOfASlowStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := file(t)
+		d, err := Open(path, Options{Log: quiet, boot: steadyBoot, reserve: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		time.Sleep(2 * idleTime)
+		synctest.Wait()
+		if _, err := d.Recover(t.Context(), 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Accept(t.Context(), storetest.NewEntry(1)); err != nil {
+			t.Fatal(err)
+		}
+		if from, err := originOf(path, Options{}); err != nil || !from.named {
+			t.Errorf("the file itself says to which file it belongs: %v, %v", from.named, err)
+		}
+	})
 }
 
 // TestSameFileID: a time of birth that one of two readings lacks tells nothing.

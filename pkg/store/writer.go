@@ -63,7 +63,7 @@ type writer struct {
 	named    bool      // the file itself says to which file it belongs: a copy without the log is known as one
 	rebased  bool      // meta does not know the base yet
 	logged   int       // pages since the last checkpoint
-	tried    time.Time // at which the last checkpoint began
+	tried    time.Time // at which the last checkpoint began that names the file
 	closed   error     // of the last change
 }
 
@@ -319,7 +319,10 @@ func (w *writer) checkpointIsDue(now time.Time) bool {
 // checkpoint moves the log into the file. SQLite would do so by itself, but would not
 // report a failed sync.
 func (w *writer) checkpoint() error {
-	w.logged, w.tried = 0, time.Now()
+	w.logged = 0
+	if w.conn.marks {
+		w.tried = time.Now()
+	}
 	var busy, log, moved int
 	err := w.conn.QueryRowContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)").Scan(&busy, &log, &moved)
 	if isFull(err) {
