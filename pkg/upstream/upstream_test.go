@@ -695,3 +695,24 @@ func TestStatusOfARule(t *testing.T) {
 		}
 	}
 }
+
+// TestShownURL: people see where an upstream is, and that there is more, which may be a secret.
+func TestShownURL(t *testing.T) {
+	for raw, want := range map[string]string{
+		"https://api.example.com":             "https://api.example.com",
+		"https://api.example.com/":            "https://api.example.com",
+		"https://api.example.com:8443":        "https://api.example.com:8443",
+		"https://api.example.com/v1":          "https://api.example.com/…",
+		"https://api.example.com?key=s3cr3t":  "https://api.example.com/…",
+		"https://api.example.com/?key=s3cr3t": "https://api.example.com/…",
+		"https://u:s3cr3t@api.example.com":    "https://api.example.com/…",
+		"https://u:s3cr3t@api.example.com/":   "https://api.example.com/…",
+		"/v1":                                 "",
+		"api.example.com:s3cr3t/v1":           "",
+		"https://api.example.com/%zz":         "",
+	} {
+		if got := ShownURL(raw); got != want {
+			t.Errorf("%s is shown as %q, want %q", raw, got, want)
+		}
+	}
+}
