@@ -205,11 +205,10 @@ func TestPlanEndsByItself(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		begun := time.Now()
 		out, err := playBundle(t, exec.CommandContext(t.Context(), path, append([]string{bundleCommand}, test.flags...)...), text)
 		var got bundleResult
-		if err != nil || json.Unmarshal(out, &got) != nil || !reflect.DeepEqual(got, test.want) || time.Since(begun) > 10*time.Second {
-			t.Errorf("%s: %.500s, %v after %v", name, out, err, time.Since(begun))
+		if err != nil || json.Unmarshal(out, &got) != nil || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: %.500s, %v", name, out, err)
 		}
 	}
 }
