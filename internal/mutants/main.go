@@ -29,9 +29,10 @@ type target struct {
 
 var targets = []target{
 	{pkg: "pkg/quota"}, {pkg: "pkg/lease"}, {pkg: "pkg/wheel"}, {pkg: "pkg/retry"}, {pkg: "pkg/planner"}, {pkg: "pkg/upstream"}, {pkg: "pkg/upstream/internal/h1"}, {pkg: "internal/http1"},
+	{pkg: "internal/columns", files: []string{"clock.go", "clock_linux.go"}},
 	{
 		pkg:   "pkg/store", // its recovery
-		files: []string{"born_linux.go", "clock.go", "clock_linux.go", "identity.go", "links_unix.go", "open.go", "origin.go", "quota.go", "recover.go", "wal.go"},
+		files: []string{"born_linux.go", "identity.go", "links_unix.go", "open.go", "origin.go", "quota.go", "recover.go", "wal.go"},
 		slow: []string{
 			"TestPowerCut", "TestPowerCutOfADevice", "TestFileIsGoneWhileIdle", "TestIdleSidecarNoticesItsFile", "TestHeldLock", "TestDiskFull",
 			"TestFailedSync", "TestDamage", "TestForeignSchema", "TestKeyOfAWaitingCall", "TestAskedAtTheStart", "TestBacklogOnDisk",

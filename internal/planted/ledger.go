@@ -15,7 +15,7 @@ var ledgerBugs = append(again([]string{
 }, ledgers),
 	bug{"a cancel is noted after its first byte", "pkg/scheduler/attempt.go",
 		"	if ends := a.call.identities.toEnd(); ends != \"\" {\n", "	if ends := a.call.identities.toEnd(); ends != \"\" && a.intent.Last().N > 1 {\n", ledgers},
-	bug{"a payment whose answer was lost is made anew", "pkg/store/keys.go",
+	bug{"a payment whose answer was lost is made anew", "internal/columns/keys.go",
 		"	case state == scheduler.Cancelled, state == scheduler.Expired, state == scheduler.Exhausted:\n", "	case state == scheduler.Unknown, state == scheduler.Cancelled, state == scheduler.Expired, state == scheduler.Exhausted:\n", ledgers},
 )
 

@@ -143,16 +143,16 @@ var identityBugs = []bug{
 		"	if j.durable != nil {\n		return j.durable\n	}\n	return j.memory\n", "	return j.memory\n", endedOnDisk},
 	{"a new payment erases the cancel", "pkg/store/changes.go",
 		"ended_by = excluded.ended_by\"", "until = excluded.until\"", conforms},
-	{"a stored call that has failed keeps its number", "pkg/store/keys.go",
+	{"a stored call that has failed keeps its number", "internal/columns/keys.go",
 		"	case state == scheduler.Failed && o.identity:\n		return \"\", nil // for good\n", "", conforms},
 	{"a key is taken for a call that is none", "pkg/store/calls.go",
 		"owner != \"\" || reused != nil || err != nil {\n			return owner, reused, err\n", "false {\n			return owner, reused, err\n", conforms},
 	{"a seal leaves identities as they were", "pkg/store/seal.go",
-		"\"UPDATE keys SET key = ? WHERE key = ?\", s.codec.blind(hash), hash)", "\"UPDATE keys SET key = ? WHERE key = ?\", hash, hash)", []string{"-run", "TestSealLater"}},
+		"\"UPDATE keys SET key = ? WHERE key = ?\", s.codec.Blind(hash), hash)", "\"UPDATE keys SET key = ? WHERE key = ?\", hash, hash)", []string{"-run", "TestSealLater"}},
 	{"numbers lie in the clear in a sealed file", "pkg/store/changes.go",
-		"r.terms = d.codec.encryptText(facts, r.id, factsKind)", "r.terms = facts", []string{"-run", "TestNothingInTheClear"}},
-	{"a number can be taken out of a sealed file", "pkg/store/row.go",
-		"		s.texts(r.summed)\n", "", []string{"-run", "TestForgedRows"}},
+		"r.Terms = d.codec.EncryptText(facts, r.ID, columns.FactsKind)", "r.Terms = facts", []string{"-run", "TestNothingInTheClear"}},
+	{"a number can be taken out of a sealed file", "internal/columns/row.go",
+		"		s.Texts(r.Summed)\n", "", []string{"-run", "TestForgedRows"}},
 }
 
 var (

@@ -50,12 +50,12 @@ var quotaBugs = []bug{
 
 // clockBugs are of the time that a file has.
 var clockBugs = []bug{
-	{"the wall clock tells how much time has passed", "pkg/store/clock.go",
-		"		passed = b.since - m.boot.since\n", "		passed = max(0, wall)\n", []string{"-run", "TestRestartAfterAStep"}},
-	{"time goes back", "pkg/store/clock.go",
+	{"the wall clock tells how much time has passed", "internal/columns/clock.go",
+		"		passed = b.Since - m.Boot.Since\n", "		passed = max(0, wall)\n", []string{"-run", "TestRestartAfterAStep"}},
+	{"time goes back", "internal/columns/clock.go",
 		"		passed = max(0, wall)\n", "		passed = wall\n", []string{"-run", "TestRestartAfterAStep"}},
 	{"a recovery leaves permits on the clock before", "pkg/store/recover.go",
-		"	r.mark.recovered(r.state.Holds, r.now, passed)\n", "	_ = passed\n", []string{"-run", "TestRestartAfterAStep|TestCrashWhileRecovering"}},
-	{"the end of a pause follows the clock of the process", "pkg/store/clock.go",
+		"	r.mark.Recovered(r.state.Holds, r.now, passed)\n", "	_ = passed\n", []string{"-run", "TestRestartAfterAStep|TestCrashWhileRecovering"}},
+	{"the end of a pause follows the clock of the process", "internal/columns/clock.go",
 		"h := &holds[i]; !h.Paused && ", "h := &holds[i]; ", []string{"-run", "TestRestartAfterAStep"}},
 }

@@ -12,10 +12,10 @@ var schemaBugs = []bug{
 		"trusted_schema(0)", "trusted_schema(1)", []string{"-run", "TestCarefulConnections"}},
 	{"a reader has no end", "pkg/store/file.go",
 		"Stats(ctx context.Context) ([]Stat, error) {\n", "Stats(context.Context) ([]Stat, error) {\n	ctx := context.Background()\n", []string{"-run", "TestReadersEnd"}},
-	{"an attempt that there is not is looked at", "pkg/store/row.go",
+	{"an attempt that there is not is looked at", "internal/columns/row.go",
 		"	return c, possible(c)\n", "	return c, nil\n", []string{"-run", "TestImpossibleRows|FuzzStoreFile"}},
 	{"permits below zero are given back", "pkg/store/quota.go",
-		"		if err := possibleHold(h); err != nil {", "		if err := error(nil); err != nil {", []string{"-run", "TestImpossibleRows"}},
+		"		if err := columns.PossibleHold(h); err != nil {", "		if err := error(nil); err != nil {", []string{"-run", "TestImpossibleRows"}},
 }
 
 var listBugs = []bug{
@@ -24,7 +24,7 @@ var listBugs = []bug{
 	{"a call is listed twice that is in two indexes", "pkg/store/list.go",
 		"c == nil || c.id == last {", "c == nil {", []string{"-run", "TestConformance"}},
 	{"a stray is forgotten by a crash", "pkg/store/calls.go",
-		"	if r.seq <= c.index.indexed {", "	if false {", []string{"-run", "TestStrays"}},
+		"	if r.Seq <= c.index.indexed {", "	if false {", []string{"-run", "TestStrays"}},
 	{"a block has its calls in any order", "pkg/store/index.go",
 		"	sorted(calls, postings)\n", "", []string{"-run", "TestListsOfBlocks"}},
 	{"a call gets a seq that a block has", "pkg/store/recover.go",

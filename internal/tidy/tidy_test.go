@@ -66,7 +66,8 @@ var mayImport = map[string][]string{
 	"pkg/scheduler/internal/alarm":  {"golang.org/x/sys/unix"},
 	"pkg/scheduler/internal/paging": {},
 	"pkg/scheduler/storetest":       {"pkg/scheduler", "pkg/lease", "pkg/upstream", "github.com/google/uuid"},
-	"pkg/store":                     {"pkg/scheduler", "pkg/lease", "pkg/quota", "pkg/upstream", "modernc.org/sqlite*", "github.com/pressly/goose/v3", "github.com/gofrs/flock", "golang.org/x/sys/unix"},
+	"internal/columns":              {"pkg/scheduler", "pkg/lease", "pkg/quota", "pkg/upstream", "golang.org/x/sys/unix"},
+	"pkg/store":                     {"internal/columns", "pkg/scheduler", "pkg/lease", "pkg/upstream", "modernc.org/sqlite*", "github.com/pressly/goose/v3", "github.com/gofrs/flock", "golang.org/x/sys/unix"},
 	"pkg/config":                    {"pkg/*", "internal/hint", "github.com/spf13/*", "github.com/go-viper/mapstructure/v2", "go.yaml.in/yaml/v3"},
 
 	"pkg/admin":         {"internal/access", "internal/api", "internal/server", "internal/web", "pkg/config", "pkg/scheduler"}, // the handler of the sidecar, in other programs

@@ -7,38 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
-
-// encodeAudit returns a record as its columns have it.
-func encodeAudit(c *codec, r scheduler.AuditRecord) scheduler.AuditRecord {
-	for name, text := range secretTexts(&r) {
-		*text = c.encryptText(*text, fmt.Sprint(r.Seq, " ", name), auditKind)
-	}
-	return r
-}
-
-func decodeAudit(c *codec, r *scheduler.AuditRecord) (err error) {
-	for name, text := range secretTexts(r) {
-		if *text, err = c.decryptText(*text, fmt.Sprint(r.Seq, " ", name), auditKind); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// secretTexts are the texts of a record that are encrypted in a sealed file, by column.
-func secretTexts(r *scheduler.AuditRecord) map[string]*string {
-	return map[string]*string{"key": &r.Key, "before": &r.Before, "after": &r.After, "reason": &r.Reason}
-}
-
-// auditSum is the sum of a row of audit, over its texts in the clear.
-func auditSum(c *codec, r scheduler.AuditRecord) int64 {
-	s := c.newSum()
-	s.ints(r.Seq, micros(r.At))
-	s.texts(r.Actor, r.Role, r.Via, r.Action, r.Upstream, r.Call, r.Limit, r.Key, r.Before, r.After, r.Reason)
-	return s.end()
-}
 
 const selectAudit = "SELECT seq, at, actor, role, via, action, upstream, call, name, key, before, after, reason, sum FROM audit"
 
@@ -60,10 +31,10 @@ func auditQuery(f scheduler.AuditFilter) (query string, args []any) {
 		and("action = ?", f.Action)
 	}
 	if !f.From.IsZero() {
-		and("at >= ?", micros(f.From))
+		and("at >= ?", columns.Micros(f.From))
 	}
 	if !f.To.IsZero() {
-		and("at < ?", micros(f.To))
+		and("at < ?", columns.Micros(f.To))
 	}
 	if f.Before != 0 {
 		and("seq < ?", f.Before)
@@ -76,7 +47,7 @@ func auditQuery(f scheduler.AuditFilter) (query string, args []any) {
 }
 
 // scanAudit reads all records of a query.
-func scanAudit(rows *sql.Rows, d *codec) ([]scheduler.AuditRecord, error) {
+func scanAudit(rows *sql.Rows, d *columns.Codec) ([]scheduler.AuditRecord, error) {
 	defer rows.Close()
 	var all []scheduler.AuditRecord
 	for rows.Next() {
@@ -85,12 +56,12 @@ func scanAudit(rows *sql.Rows, d *codec) ([]scheduler.AuditRecord, error) {
 		if err := rows.Scan(&r.Seq, &at, &r.Actor, &r.Role, &r.Via, &r.Action, &r.Upstream, &r.Call, &r.Limit, &r.Key, &r.Before, &r.After, &r.Reason, &sum); err != nil {
 			return nil, err
 		}
-		r.At = instant(at)
-		if err := decodeAudit(d, &r); err != nil {
+		r.At = columns.Instant(at)
+		if err := columns.DecodeAudit(d, &r); err != nil {
 			return nil, fmt.Errorf("record %d of the audit: %w", r.Seq, err)
 		}
-		if auditSum(d, r) != sum {
-			return nil, fmt.Errorf("record %d of the audit: %w", r.Seq, errChecksum)
+		if columns.AuditSum(d, r) != sum {
+			return nil, fmt.Errorf("record %d of the audit: %w", r.Seq, columns.ErrChecksum)
 		}
 		all = append(all, r)
 	}
@@ -100,11 +71,11 @@ func scanAudit(rows *sql.Rows, d *codec) ([]scheduler.AuditRecord, error) {
 // sweepAudit deletes some records that are older than an instant. The last one stays, as the next
 // record is numbered by it.
 func sweepAudit(c *conn, before time.Time) error {
-	return c.exec("DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < ? AND seq < (SELECT max(seq) FROM audit) ORDER BY at LIMIT ?)", micros(before), sweepStep)
+	return c.exec("DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < ? AND seq < (SELECT max(seq) FROM audit) ORDER BY at LIMIT ?)", columns.Micros(before), sweepStep)
 }
 
 // checkAudit reads all records in pages.
-func checkAudit(ctx context.Context, q querier, d *codec) error {
+func checkAudit(ctx context.Context, q querier, d *columns.Codec) error {
 	for before := int64(0); ; {
 		query, args := auditQuery(scheduler.AuditFilter{Before: before})
 		rows, err := q.QueryContext(ctx, query, args...)
@@ -132,8 +103,8 @@ func (s *resealing) audit() error {
 			return err
 		}
 		for _, r := range page {
-			e := encodeAudit(s.codec, r)
-			if _, err := s.Exec("UPDATE audit SET key = ?, before = ?, after = ?, reason = ?, sum = ? WHERE seq = ?", e.Key, e.Before, e.After, e.Reason, auditSum(s.codec, r), r.Seq); err != nil {
+			e := columns.EncodeAudit(s.codec, r)
+			if _, err := s.Exec("UPDATE audit SET key = ?, before = ?, after = ?, reason = ?, sum = ? WHERE seq = ?", e.Key, e.Before, e.After, e.Reason, columns.AuditSum(s.codec, r), r.Seq); err != nil {
 				return err
 			}
 			before = r.Seq

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -18,27 +19,27 @@ const maxArgs = 24
 
 // A new call waits, and has no attempt.
 const insertCall = `INSERT INTO calls (seq, id, upstream, lane, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before,
-	due, deadline, wake, sum, facts, ` + requestColumns + `, state, ended_at, attempts, spent)
+	due, deadline, wake, sum, facts, ` + columns.OfRequest + `, state, ended_at, attempts, spent)
 	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting', 0, '[]', '')`
 
 // insert adds a call; request is nil if it is not to be kept.
-func (c *conn) insert(r *row, request *content) error {
-	args := append(make([]any, 0, maxArgs), r.seq, r.id, r.upstream, r.lane, r.rank, r.async, r.callback, r.resolves, c.epoch, r.bytes,
-		r.accepted, r.notBefore, r.due, r.deadline, r.wake, r.sum, r.facts)
+func (c *conn) insert(r *columns.Row, request *columns.Content) error {
+	args := append(make([]any, 0, maxArgs), r.Seq, r.ID, r.Upstream, r.Lane, r.Rank, r.Async, r.Callback, r.Resolves, c.epoch, r.Bytes,
+		r.Accepted, r.NotBefore, r.Due, r.Deadline, r.Wake, r.Sum, r.Facts)
 	switch {
 	case request == nil:
 		args = append(args, nil, nil, nil, nil, nil, nil)
-	case len(request.body)+len(request.encrypted) > smallBody:
-		if err := c.exec("INSERT INTO bodies VALUES (?, ?, ?)", r.seq, request.body, request.encrypted); err != nil {
+	case len(request.Body)+len(request.Encrypted) > smallBody:
+		if err := c.exec("INSERT INTO bodies VALUES (?, ?, ?)", r.Seq, request.Body, request.Encrypted); err != nil {
 			return err
 		}
-		args = append(args, request.method, request.target, request.headers, nil, nil, request.sum)
+		args = append(args, request.Method, request.Target, request.Headers, nil, nil, request.Sum)
 	default:
-		args = append(args, request.method, request.target, request.headers, request.body, request.encrypted, request.sum)
+		args = append(args, request.Method, request.Target, request.Headers, request.Body, request.Encrypted, request.Sum)
 	}
-	c.added = append(c.added, indexed{located{r.seq, r.id}, r.terms})
-	if r.seq <= c.index.indexed {
-		if err := c.exec("INSERT INTO strays VALUES (?)", r.seq); err != nil {
+	c.added = append(c.added, indexed{located{r.Seq, r.ID}, r.Terms})
+	if r.Seq <= c.index.indexed {
+		if err := c.exec("INSERT INTO strays VALUES (?)", r.Seq); err != nil {
 			return err
 		}
 	}
@@ -46,25 +47,25 @@ func (c *conn) insert(r *row, request *content) error {
 }
 
 // owner returns the id of the call that owns a key, empty if there is none.
-func (c *conn) owner(k storedKey, fingerprint string, before int64) (id string, reused, err error) {
-	o := &keyOwner{}
-	if err := c.one(selectOwner, []any{k.hash}, o.fields()...); err != nil && !errors.Is(err, sql.ErrNoRows) {
+func (c *conn) owner(k columns.StoredKey, fingerprint string, before int64) (id string, reused, err error) {
+	o := &columns.KeyOwner{}
+	if err := c.one(selectOwner, []any{k.Hash}, o.Fields()...); err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return "", nil, err
 	}
-	id, reused = o.claim(fingerprint, before)
+	id, reused = o.Claim(fingerprint, before)
 	return id, reused, nil
 }
 
 // claim takes the keys of an entry for its call, and keeps them for keep microseconds at least. If
 // a call owns one of them, it takes none and returns the id of the owner.
-func (c *conn) claim(keys []storedKey, e *scheduler.Entry, r *row, keep int64) (owner string, reused, err error) {
+func (c *conn) claim(keys []columns.StoredKey, e *scheduler.Entry, r *columns.Row, keep int64) (owner string, reused, err error) {
 	for _, k := range keys {
-		if owner, reused, err = c.owner(k, e.Fingerprint, r.accepted-keep); owner != "" || reused != nil || err != nil {
+		if owner, reused, err = c.owner(k, e.Fingerprint, r.Accepted-keep); owner != "" || reused != nil || err != nil {
 			return owner, reused, err
 		}
 	}
 	for _, k := range keys {
-		if err := c.exec("INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?)", k.hash, e.Fingerprint, r.seq, r.accepted+keep, k.endedBy); err != nil {
+		if err := c.exec("INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?)", k.Hash, e.Fingerprint, r.Seq, r.Accepted+keep, k.EndedBy); err != nil {
 			return "", nil, err
 		}
 	}
@@ -72,9 +73,9 @@ func (c *conn) claim(keys []storedKey, e *scheduler.Entry, r *row, keep int64) (
 }
 
 // begin adds the intent of an attempt. It reports whether the call was waiting.
-func (c *conn) begin(r *row) (waiting bool, err error) {
+func (c *conn) begin(r *columns.Row) (waiting bool, err error) {
 	n, err := c.changed("INSERT OR IGNORE INTO flights SELECT seq, ?, ?, ?, ?, ?, ?, ? FROM calls WHERE seq = ? AND id = ? AND state = 'waiting'",
-		r.async, c.epoch, r.due, r.deadline, r.attempts, r.spent, r.sum, r.seq, r.id)
+		r.Async, c.epoch, r.Due, r.Deadline, r.Attempts, r.Spent, r.Sum, r.Seq, r.ID)
 	return n > 0, err
 }
 
@@ -102,19 +103,19 @@ var updates = func() map[transition]string {
 
 // update writes a call that was waiting, in flight or unknown; known is false if
 // there is no such call. A call that is bound to its process stays so if stayBound.
-func (c *conn) update(call *scheduler.Call, r *row, response *content, stayBound bool) (known bool, err error) {
-	sent, err := c.changed("DELETE FROM flights WHERE seq = ?", r.seq)
+func (c *conn) update(call *scheduler.Call, r *columns.Row, response *columns.Content, stayBound bool) (known bool, err error) {
+	sent, err := c.changed("DELETE FROM flights WHERE seq = ?", r.Seq)
 	if err != nil {
 		return false, err
 	}
 	t := transition{ends: call.State.Finished(), answered: response != nil && !c.lowSpace}
-	args := append(make([]any, 0, maxArgs), r.state, r.rank, r.async, sent > 0, c.epoch, r.notBefore, r.ended, r.attempts, r.spent, r.due, r.deadline, stayBound, r.wake, r.sum)
+	args := append(make([]any, 0, maxArgs), r.State, r.Rank, r.Async, sent > 0, c.epoch, r.NotBefore, r.Ended, r.Attempts, r.Spent, r.Due, r.Deadline, stayBound, r.Wake, r.Sum)
 	if t.answered {
-		args = append(args, response.status, response.headers, response.body, response.truncated, response.encrypted, response.sum)
+		args = append(args, response.Status, response.Headers, response.Body, response.Truncated, response.Encrypted, response.Sum)
 	}
-	n, err := c.changed(updates[t], append(args, r.seq, r.id)...)
+	n, err := c.changed(updates[t], append(args, r.Seq, r.ID)...)
 	if t.ends && err == nil {
-		err = c.exec("DELETE FROM bodies WHERE seq = ?", r.seq)
+		err = c.exec("DELETE FROM bodies WHERE seq = ?", r.Seq)
 	}
 	if n > 0 && err == nil {
 		err = c.noteEnd(call)
@@ -127,7 +128,7 @@ func (c *conn) update(call *scheduler.Call, r *row, response *content, stayBound
 func (c *conn) noteEnd(call *scheduler.Call) error {
 	var at any // a webhook's is null
 	if call.Handled() {
-		at = micros(time.Now())
+		at = columns.Micros(time.Now())
 		if err := c.exec("DELETE FROM untold WHERE notice > ? AND notice < ?", call.ID+".", call.ID+"/"); err != nil { // "/" follows the dot of a notice
 			return err
 		}

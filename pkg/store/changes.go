@@ -5,32 +5,33 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 // Accept implements [scheduler.Store].
 func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *scheduler.Call, err error) {
-	r, err := d.clock.row(e.Call, d.codec)
+	r, err := d.clock.Row(e.Call, d.codec)
 	if err != nil {
 		return nil, err
 	}
-	r.lane, r.bytes = e.Call.Class, e.Bytes
+	r.Lane, r.Bytes = e.Call.Class, e.Bytes
 	if e.NoBody || !e.Call.Async && e.Key == "" {
-		r.wake = boundToProcess
+		r.Wake = columns.BoundToProcess
 	}
-	var request *content
+	var request *columns.Content
 	if !e.NoBody {
-		if request, err = d.codec.encodeRequest(r.id, e.Request); err != nil {
+		if request, err = d.codec.EncodeRequest(r.ID, e.Request); err != nil {
 			return nil, err
 		}
 	}
-	facts, err := encodeFacts(e.Call)
+	facts, err := columns.EncodeFacts(e.Call)
 	if err != nil {
 		return nil, err
 	}
-	r.facts, r.terms = d.codec.encryptText(facts, r.id, factsKind), termsOf(d.codec, e.Call)
-	keys, owner := keysOf(d.codec, e), ""
+	r.Facts, r.Terms = d.codec.EncryptText(facts, r.ID, columns.FactsKind), columns.TermsOf(d.codec, e.Call)
+	keys, owner := columns.KeysOf(d.codec, e), ""
 	err = d.writer.do(ctx, &change{apply: func(c *conn) (refused, err error) {
 		owner = ""
 		if e.Notice != "" {
@@ -54,19 +55,19 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 
 // End implements [scheduler.Store].
 func (d *DB) End(ctx context.Context, identity, by string) error {
-	k := identityKey(d.codec, identity)
+	k := columns.IdentityKey(d.codec, identity)
 	return d.writer.do(ctx, &change{apply: func(c *conn) (refused, err error) {
 		return nil, c.exec("INSERT INTO keys VALUES (?, '', 0, ?, ?) ON CONFLICT (key) DO UPDATE SET until = max(until, excluded.until), ended_by = excluded.ended_by",
-			k.hash, micros(time.Now().Add(d.keepKeys)), by)
+			k.Hash, columns.Micros(time.Now().Add(d.keepKeys)), by)
 	}})
 }
 
 // Intend implements [scheduler.Store].
 func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) error {
-	var r *row
+	var r *columns.Row
 	if c != nil {
 		var err error
-		if r, err = d.clock.row(c, d.codec); err != nil {
+		if r, err = d.clock.Row(c, d.codec); err != nil {
 			return err
 		}
 	}
@@ -75,7 +76,7 @@ func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) e
 			if waiting, err := c.begin(r); err != nil {
 				return nil, err
 			} else if !waiting {
-				return fmt.Errorf("%w: %s", scheduler.ErrNotWaiting, r.id), nil
+				return fmt.Errorf("%w: %s", scheduler.ErrNotWaiting, r.ID), nil
 			}
 		}
 		for _, h := range take {
@@ -89,20 +90,20 @@ func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) e
 
 // Record implements [scheduler.Store].
 func (d *DB) Record(ctx context.Context, call *scheduler.Call) error {
-	r, err := d.clock.row(call, d.codec)
+	r, err := d.clock.Row(call, d.codec)
 	if err != nil {
 		return err
 	}
-	var response *content
+	var response *columns.Content
 	if call.Response != nil && call.State != scheduler.Waiting {
-		if response, err = d.codec.encodeResponse(r.id, call.Response); err != nil {
+		if response, err = d.codec.EncodeResponse(r.ID, call.Response); err != nil {
 			return err
 		}
 	}
 	return d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
 		known, err := c.update(call, r, response, true)
 		if !known && err == nil {
-			refused = fmt.Errorf("%w, or it is finished: %s", scheduler.ErrNotFound, r.id)
+			refused = fmt.Errorf("%w, or it is finished: %s", scheduler.ErrNotFound, r.ID)
 		}
 		return refused, err
 	}})
@@ -115,9 +116,9 @@ func (d *DB) Audit(ctx context.Context, r scheduler.AuditRecord) error {
 		if err := c.one("SELECT coalesce(max(seq), 0) + 1 FROM audit", nil, &r.Seq); err != nil {
 			return nil, err
 		}
-		e := encodeAudit(c.codec, r)
+		e := columns.EncodeAudit(c.codec, r)
 		return nil, c.exec("INSERT INTO audit VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-			e.Seq, micros(e.At), e.Actor, e.Role, e.Via, e.Action, e.Upstream, e.Call, e.Limit, e.Key, e.Before, e.After, e.Reason, auditSum(c.codec, r))
+			e.Seq, columns.Micros(e.At), e.Actor, e.Role, e.Via, e.Action, e.Upstream, e.Call, e.Limit, e.Key, e.Before, e.After, e.Reason, columns.AuditSum(c.codec, r))
 	}})
 }
 
@@ -125,7 +126,7 @@ func (d *DB) Audit(ctx context.Context, r scheduler.AuditRecord) error {
 func (d *DB) Recover(ctx context.Context, recent time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (*scheduler.Recovered, error) {
 	var state *scheduler.Recovered
 	err := d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
-		r := &recovery{conn: c, bootedAt: c.boot(), now: time.Now(), repeat: repeat}
+		r := &recovery{conn: c, bootedAt: c.Boot(), now: time.Now(), repeat: repeat}
 		state, err = r.run(recent)
 		return nil, err
 	}})
@@ -155,6 +156,6 @@ func (d *DB) EndHandled(ctx context.Context, notice string, again time.Time) err
 		if again.IsZero() {
 			return nil, c.exec("DELETE FROM untold WHERE notice = ?", notice)
 		}
-		return nil, c.exec("UPDATE untold SET tell_at = ?, failures = failures + 1 WHERE notice = ?", micros(again), notice)
+		return nil, c.exec("UPDATE untold SET tell_at = ?, failures = failures + 1 WHERE notice = ?", columns.Micros(again), notice)
 	}})
 }

@@ -4,13 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+
+	"github.com/seed-30fe103d/throttler/internal/columns"
 )
 
 // A conn is the connection that changes the file. The writer's goroutine owns it.
 type conn struct {
 	*sql.Conn
-	clock
-	codec    *codec
+	columns.Clock
+	codec    *columns.Codec
 	queries  map[string]*sql.Stmt   // compiled
 	changes  map[string]driver.Stmt // compiled
 	args     []driver.NamedValue    // of the change that runs, kept for the next
@@ -26,12 +28,12 @@ type conn struct {
 	marks    bool // commits are marked: the holds are on the clock of this process
 }
 
-func newConn(pool *sql.DB, k clock, d *codec) (*conn, error) {
+func newConn(pool *sql.DB, k columns.Clock, d *columns.Codec) (*conn, error) {
 	c, err := pool.Conn(context.Background())
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: c, clock: k, codec: d, queries: make(map[string]*sql.Stmt), changes: make(map[string]driver.Stmt)}, nil
+	return &conn{Conn: c, Clock: k, codec: d, queries: make(map[string]*sql.Stmt), changes: make(map[string]driver.Stmt)}, nil
 }
 
 // close gives the connection back. An open statement would keep the file open.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
@@ -16,7 +17,7 @@ func TestFailureIsNotClean(t *testing.T) {
 	if _, err := d.Recover(t.Context(), 0, nil); err != nil {
 		t.Fatal(err)
 	}
-	d.check(t.Context(), errChecksum)
+	d.check(t.Context(), columns.ErrChecksum)
 	if _, err := d.Accept(t.Context(), storetest.NewEntry(1)); !errors.Is(err, scheduler.ErrBroken) {
 		t.Errorf("a new call: %v, want ErrBroken", err)
 	}

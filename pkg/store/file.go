@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -15,7 +16,7 @@ import (
 type File struct {
 	path  string
 	db    *sql.DB
-	codec *codec
+	codec *columns.Codec
 }
 
 // Read opens a file for reading. It fails if that is no store, or if it was written
@@ -26,7 +27,7 @@ func Read(path string, o Options) (*File, error) {
 	} else if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("store: %s: is not a file", path)
 	}
-	codec, err := newCodec(o.SealKey)
+	codec, err := columns.NewCodec(o.SealKey)
 	if err != nil {
 		return nil, err
 	}
@@ -104,12 +105,12 @@ func (f *File) Check(ctx context.Context) (calls int, err error) {
 		return 0, f.explain(err)
 	}
 	faults = append(faults, damaged...)
-	err = f.each(ctx, func(r *row) error {
+	err = f.each(ctx, func(r *columns.Row) error {
 		calls++
-		if _, err := r.withResponse(ctx, f.db, f.codec); err != nil {
+		if _, err := withResponse(ctx, f.db, f.codec, r); err != nil {
 			faults = append(faults, err)
 		}
-		if _, err := r.entry(ctx, f.db, f.codec); err != nil {
+		if _, err := entryOf(ctx, f.db, f.codec, r); err != nil {
 			faults = append(faults, err)
 		}
 		return nil
@@ -140,12 +141,12 @@ func (f *File) integrity(ctx context.Context, check string) (faults []error, err
 }
 
 // each calls do with every call, the oldest first.
-func (f *File) each(ctx context.Context, do func(r *row) error) error {
+func (f *File) each(ctx context.Context, do func(r *columns.Row) error) error {
 	if _, err := sealOf(f.db, f.codec); err != nil {
 		return f.explain(err)
 	}
 	for seq := int64(0); ; {
-		rows, err := f.db.QueryContext(ctx, "SELECT "+columns+" FROM current WHERE seq > ? ORDER BY seq LIMIT 500", seq)
+		rows, err := f.db.QueryContext(ctx, "SELECT "+columns.OfCall+" FROM current WHERE seq > ? ORDER BY seq LIMIT 500", seq)
 		if err != nil {
 			return f.explain(err)
 		}
@@ -154,10 +155,10 @@ func (f *File) each(ctx context.Context, do func(r *row) error) error {
 			return f.explain(err)
 		}
 		for _, r := range page {
-			if r.seq <= seq {
-				return f.explain(fmt.Errorf("is damaged: call %d comes after call %d; %s", r.seq, seq, repairHint))
+			if r.Seq <= seq {
+				return f.explain(fmt.Errorf("is damaged: call %d comes after call %d; %s", r.Seq, seq, repairHint))
 			}
-			seq = r.seq
+			seq = r.Seq
 			if err := do(r); err != nil {
 				return err
 			}
@@ -167,8 +168,8 @@ func (f *File) each(ctx context.Context, do func(r *row) error) error {
 
 // Calls calls do with every call, the oldest first, until it returns an error.
 func (f *File) Calls(ctx context.Context, do func(*scheduler.Call) error) error {
-	return f.each(ctx, func(r *row) error {
-		c, err := r.withResponse(ctx, f.db, f.codec)
+	return f.each(ctx, func(r *columns.Row) error {
+		c, err := withResponse(ctx, f.db, f.codec, r)
 		if err != nil {
 			return f.explain(err)
 		}
@@ -205,7 +206,7 @@ func (f *File) Stats(ctx context.Context) ([]Stat, error) {
 		if err := rows.Scan(&s.Upstream, &s.State, &s.Calls, &oldest); err != nil {
 			return nil, f.explain(err)
 		}
-		s.Oldest = instant(oldest)
+		s.Oldest = columns.Instant(oldest)
 		all = append(all, s)
 	}
 	return all, f.explain(rows.Err())

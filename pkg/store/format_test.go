@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
@@ -76,13 +77,13 @@ func TestFormatOfAttempts(t *testing.T) {
 				{At: sampleTime, As: upstream.Done},
 			}
 		}
-		d := &codec{}
-		text, err := encodeAttempts(d, c)
+		d := &columns.Codec{}
+		text, err := columns.EncodeAttempts(d, c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		golden(t, "attempts-"+name, text)
-		if got := new(scheduler.Call); decodeAttempts(d, text, got) != nil || !reflect.DeepEqual(got, c) {
+		if got := new(scheduler.Call); columns.DecodeAttempts(d, text, got) != nil || !reflect.DeepEqual(got, c) {
 			t.Errorf("%s: read as %+v, want %+v", name, got, c)
 		}
 	}
@@ -100,16 +101,16 @@ func TestFormatOfHolds(t *testing.T) {
 		"minimal": {{Upstream: "api", Limit: "app", Permits: 1}},
 		"none":    nil,
 	} {
-		text, err := encodeHolds(holds)
+		text, err := columns.EncodeHolds(holds)
 		if err != nil {
 			t.Fatal(err)
 		}
 		golden(t, "spent-"+name, text)
 		want := slices.Clone(holds)
 		for i := range want {
-			want[i].Back = ceil(want[i].Back)
+			want[i].Back = columns.Ceil(want[i].Back)
 		}
-		if got, err := decodeHolds(text, "api"); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := columns.DecodeHolds(text, "api"); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: read as %+v, %v; want %+v", name, got, err, want)
 		}
 	}
@@ -163,32 +164,32 @@ func TestFormatOfRows(t *testing.T) {
 	} {
 		var text strings.Builder
 		line := func(column string, value reflect.Value) { fmt.Fprintf(&text, "%s: %#v\n", column, value) }
-		r, err := clock{start: time.Now()}.row(sample.call, &codec{})
+		r, err := columns.Clock{Start: time.Now()}.Row(sample.call, &columns.Codec{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.facts, err = encodeFacts(sample.call); err != nil { // as Accept does
+		if r.Facts, err = columns.EncodeFacts(sample.call); err != nil { // as Accept does
 			t.Fatal(err)
 		}
-		for i, column := range strings.Split(columns, ", ") {
-			line(column, reflect.ValueOf(r.fields()[i]).Elem())
+		for i, column := range strings.Split(columns.OfCall, ", ") {
+			line(column, reflect.ValueOf(r.Fields()[i]).Elem())
 		}
-		clear := &codec{}
-		request, err := clear.encodeRequest(r.id, sample.request)
+		clear := &columns.Codec{}
+		request, err := clear.EncodeRequest(r.ID, sample.request)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&text, "%s: %q %q %s %q %v %d\n", requestColumns, request.method, request.target, request.headers, request.body, request.encrypted, request.sum)
-		response, err := clear.encodeResponse(r.id, sample.response)
+		fmt.Fprintf(&text, "%s: %q %q %s %q %v %d\n", columns.OfRequest, request.Method, request.Target, request.Headers, request.Body, request.Encrypted, request.Sum)
+		response, err := clear.EncodeResponse(r.ID, sample.response)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&text, "%s: %d %s %q %v %v %d\n", responseColumns, response.status, response.headers, response.body, response.truncated, response.encrypted, response.sum)
-		plain, err := json.Marshal(storedContent{request.method, request.target, request.headers, request.body})
+		fmt.Fprintf(&text, "%s: %d %s %q %v %v %d\n", columns.OfResponse, response.Status, response.Headers, response.Body, response.Truncated, response.Encrypted, response.Sum)
+		plain, err := json.Marshal(columns.StoredContent{Method: request.Method, Target: request.Target, Headers: request.Headers, Body: request.Body})
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&text, "sealed, before encryption: %s\nsum of quota: %d\n", plain, clear.holdSum(sample.hold))
+		fmt.Fprintf(&text, "sealed, before encryption: %s\nsum of quota: %d\n", plain, clear.HoldSum(sample.hold))
 		golden(t, "row-"+name, text.String())
 	}
 }
@@ -209,10 +210,10 @@ func TestFormatOfWords(t *testing.T) {
 // TestDamagedJSON: a column that is no JSON is an error, not an empty value.
 func TestDamagedJSON(t *testing.T) {
 	for _, text := range []string{"", "[", "{}", "[1]"} {
-		if got := new(scheduler.Call); decodeAttempts(&codec{}, text, got) == nil {
+		if got := new(scheduler.Call); columns.DecodeAttempts(&columns.Codec{}, text, got) == nil {
 			t.Errorf("attempts %q are read as %+v", text, got)
 		}
-		if got, err := decodeHolds(text, "api"); err == nil && text != "" {
+		if got, err := columns.DecodeHolds(text, "api"); err == nil && text != "" {
 			t.Errorf("holds %q are read as %+v", text, got)
 		}
 		if got, err := decodeBacklog([]byte(text)); err == nil && text != "{}" {

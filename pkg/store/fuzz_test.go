@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
@@ -163,7 +164,7 @@ func (i image) write(t *testing.T, path string, changes []byte) {
 // fuzzColumns are the columns whose values are changed.
 var fuzzColumns = func() (all [][2]string) {
 	for _, t := range [][2]string{
-		{"calls", columns + ", " + requestColumns + ", " + responseColumns}, {"flights", "seq, async, epoch, due, deadline, attempts, spent, sum"},
+		{"calls", columns.OfCall + ", " + columns.OfRequest + ", " + columns.OfResponse}, {"flights", "seq, async, epoch, due, deadline, attempts, spent, sum"},
 		{"quota", "id, upstream, name, key, every, permits, back, paused, sum, since, reason"}, {"keys", "key, fingerprint, seq, until, ended_by"},
 		{"untold", "notice, seq"}, {"bodies", "seq, body, sealed"}, {"meta", "name, value"}, {"blocks", "block, first, last, low, high, calls, sum"}, {"terms", "place, chunk, sum"}, {"strays", "seq"}, {"goose_db_version", "version_id, is_applied"},
 	} {
@@ -194,7 +195,7 @@ func changeRows(path string, o Options, rows [][]byte) {
 	db.SetMaxOpenConns(1)
 	ctx, cancel := context.WithTimeout(context.Background(), fuzzTime)
 	defer cancel()
-	codec, err := newCodec(o.SealKey)
+	codec, err := columns.NewCodec(o.SealKey)
 	if err != nil || checkSchema(db) != nil {
 		return
 	}
@@ -209,20 +210,20 @@ func changeRows(path string, o Options, rows [][]byte) {
 		}
 	}
 	for _, table := range []string{"calls", "current"} {
-		found, err := db.QueryContext(ctx, "SELECT "+columns+" FROM "+table+" LIMIT 100")
+		found, err := db.QueryContext(ctx, "SELECT "+columns.OfCall+" FROM "+table+" LIMIT 100")
 		if err != nil {
 			return
 		}
 		all, _ := scan(found)
 		for _, r := range all {
-			text, _ := codec.decryptText(r.facts, r.id, factsKind)
-			r.summed, _ = decodeFacts(text, &scheduler.Call{ID: r.id})
-			db.ExecContext(ctx, "UPDATE "+map[string]string{"calls": "calls", "current": "flights"}[table]+" SET sum = ? WHERE seq = ?", r.checksum(codec), r.seq)
-			if b, err := r.request(ctx, db); b != nil && err == nil {
-				db.ExecContext(ctx, "UPDATE calls SET request_sum = ? WHERE seq = ?", b.checksum(codec, r.id, requestKind), r.seq)
+			text, _ := codec.DecryptText(r.Facts, r.ID, columns.FactsKind)
+			r.Summed, _ = columns.DecodeFacts(text, &scheduler.Call{ID: r.ID})
+			db.ExecContext(ctx, "UPDATE "+map[string]string{"calls": "calls", "current": "flights"}[table]+" SET sum = ? WHERE seq = ?", r.Checksum(codec), r.Seq)
+			if b, err := requestOf(ctx, db, r); b != nil && err == nil {
+				db.ExecContext(ctx, "UPDATE calls SET request_sum = ? WHERE seq = ?", b.Checksum(codec, r.ID, columns.RequestKind), r.Seq)
 			}
-			if a, err := r.response(ctx, db); a != nil && err == nil {
-				db.ExecContext(ctx, "UPDATE calls SET answer_sum = ? WHERE seq = ?", a.checksum(codec, r.id, responseKind), r.seq)
+			if a, err := responseOf(ctx, db, r); a != nil && err == nil {
+				db.ExecContext(ctx, "UPDATE calls SET answer_sum = ? WHERE seq = ?", a.Checksum(codec, r.ID, columns.ResponseKind), r.Seq)
 			}
 		}
 	}
@@ -235,9 +236,9 @@ func changeRows(path string, o Options, rows [][]byte) {
 		var h lease.Hold
 		var back, sum, since int64
 		if holds.Scan(&h.ID, &h.Upstream, &h.Limit, &h.Key, &h.Every, &h.Permits, &back, &h.Paused, &sum, &since, &h.Reason, &h.Who) == nil {
-			codec.decryptHold(&h)
-			h.Back, h.Since = instant(back), instant(since)
-			sums[h.ID] = codec.holdSum(h)
+			codec.DecryptHold(&h)
+			h.Back, h.Since = columns.Instant(back), columns.Instant(since)
+			sums[h.ID] = codec.HoldSum(h)
 		}
 	}
 	holds.Close()

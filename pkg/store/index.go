@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -32,7 +33,7 @@ type view struct {
 }
 
 // find returns the numbers of the calls in memory that have a term, in order.
-func (m view) find(t term) (calls []uint16) {
+func (m view) find(t columns.Term) (calls []uint16) {
 	for _, p := range m.postings {
 		if p.term == t {
 			calls = append(calls, p.call)
@@ -44,7 +45,7 @@ func (m view) find(t term) (calls []uint16) {
 // An indexed is a new call of a transaction.
 type indexed struct {
 	located
-	terms []term
+	terms []columns.Term
 }
 
 func (x *index) look() view {
@@ -79,11 +80,11 @@ func extend(c *conn) (next view, err error) {
 }
 
 // flushed writes the block in memory, and returns the view with it.
-func (m view) flushed(number int64, d *codec, exec func(query string, args ...any) error) (view, error) {
+func (m view) flushed(number int64, d *columns.Codec, exec func(query string, args ...any) error) (view, error) {
 	calls, postings := slices.Clone(m.calls), slices.Clone(m.postings)
 	sorted(calls, postings)
 	b, seqs := outline(number, calls), encodeSeqs(calls)
-	if err := exec("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?, ?)", b.number, b.first, b.last, b.low, b.high, seqs, d.blockSum(b, seqs)); err != nil {
+	if err := exec("INSERT INTO blocks VALUES (?, ?, ?, ?, ?, ?, ?)", b.number, b.first, b.last, b.low, b.high, seqs, blockSum(d, b, seqs)); err != nil {
 		return m, err
 	}
 	for bucket, chunk := range chunks(postings) {
@@ -91,7 +92,7 @@ func (m view) flushed(number int64, d *codec, exec func(query string, args ...an
 		if chunk == nil {
 			continue
 		}
-		if err := exec("INSERT INTO terms VALUES (?, ?, ?)", place, chunk, d.chunkSum(place, chunk)); err != nil {
+		if err := exec("INSERT INTO terms VALUES (?, ?, ?)", place, chunk, chunkSum(d, place, chunk)); err != nil {
 			return m, err
 		}
 	}
@@ -133,7 +134,7 @@ func dropBlocks(c *conn) error {
 // loadIndex reads the blocks of a file. The calls that are in none of them, such as those of earlier
 // schemas, it puts into blocks, each written by a transaction of its own; the last ones stay
 // in memory.
-func loadIndex(db *sql.DB, d *codec) (*index, error) {
+func loadIndex(db *sql.DB, d *columns.Codec) (*index, error) {
 	x := &index{next: 1}
 	if err := x.readBlocks(db, d); err != nil {
 		return nil, err
@@ -155,7 +156,7 @@ func loadIndex(db *sql.DB, d *codec) (*index, error) {
 
 // load adds the calls of a query to the block in memory, and writes that if it is full. It returns
 // the highest seq. The sums of the rows are checked when these are used.
-func (x *index) load(db *sql.DB, d *codec, query string, args ...any) (last int64, err error) {
+func (x *index) load(db *sql.DB, d *columns.Codec, query string, args ...any) (last int64, err error) {
 	rows, err := db.Query(query, args...)
 	if err != nil {
 		return 0, err
@@ -169,13 +170,13 @@ func (x *index) load(db *sql.DB, d *codec, query string, args ...any) (last int6
 		if err := rows.Scan(&seq, &c.ID, &c.Upstream, &facts); err != nil {
 			return 0, err
 		}
-		if facts, err = d.decryptText(facts, c.ID, factsKind); err != nil {
+		if facts, err = d.DecryptText(facts, c.ID, columns.FactsKind); err != nil {
 			return 0, fmt.Errorf("facts of call %.100q: %w", c.ID, err)
 		}
-		if _, err := decodeFacts(facts, &c); err != nil {
+		if _, err := columns.DecodeFacts(facts, &c); err != nil {
 			return 0, err
 		}
-		next = next.with([]indexed{{located{seq, c.ID}, termsOf(d, &c)}})
+		next = next.with([]indexed{{located{seq, c.ID}, columns.TermsOf(d, &c)}})
 		last = max(last, seq)
 	}
 	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
@@ -191,7 +192,7 @@ func (x *index) load(db *sql.DB, d *codec, query string, args ...any) (last int6
 }
 
 // flushAlone writes a block by a transaction of its own.
-func flushAlone(db *sql.DB, m view, number int64, d *codec) (view, error) {
+func flushAlone(db *sql.DB, m view, number int64, d *columns.Codec) (view, error) {
 	tx, err := db.Begin()
 	if err != nil {
 		return m, err
@@ -208,7 +209,7 @@ func flushAlone(db *sql.DB, m view, number int64, d *codec) (view, error) {
 }
 
 // readBlocks reads the blocks of a file, without their calls and terms.
-func (x *index) readBlocks(db *sql.DB, d *codec) error {
+func (x *index) readBlocks(db *sql.DB, d *columns.Codec) error {
 	rows, err := db.Query("SELECT block, first, last, low, high, calls, sum FROM blocks ORDER BY block")
 	if err != nil {
 		return err
@@ -221,8 +222,8 @@ func (x *index) readBlocks(db *sql.DB, d *codec) error {
 		if err := rows.Scan(&b.number, &b.first, &b.last, &b.low, &b.high, &calls, &sum); err != nil {
 			return err
 		}
-		if d.blockSum(b, calls) != sum {
-			return fmt.Errorf("block %d: %w", b.number, errChecksum)
+		if blockSum(d, b, calls) != sum {
+			return fmt.Errorf("block %d: %w", b.number, columns.ErrChecksum)
 		}
 		x.blocks, x.next = append(x.blocks, b), b.number+1
 	}
@@ -230,7 +231,7 @@ func (x *index) readBlocks(db *sql.DB, d *codec) error {
 }
 
 // checkBlocks returns the faults of the rows of blocks and terms.
-func checkBlocks(ctx context.Context, q querier, d *codec) (faults []error, err error) {
+func checkBlocks(ctx context.Context, q querier, d *columns.Codec) (faults []error, err error) {
 	rows, err := q.QueryContext(ctx, "SELECT block, first, last, low, high, calls, sum FROM blocks")
 	if err != nil {
 		return nil, err
@@ -243,8 +244,8 @@ func checkBlocks(ctx context.Context, q querier, d *codec) (faults []error, err 
 		if err := rows.Scan(&b.number, &b.first, &b.last, &b.low, &b.high, &calls, &sum); err != nil {
 			return nil, err
 		}
-		if d.blockSum(b, calls) != sum {
-			faults = append(faults, fmt.Errorf("block %d: %w", b.number, errChecksum))
+		if blockSum(d, b, calls) != sum {
+			faults = append(faults, fmt.Errorf("block %d: %w", b.number, columns.ErrChecksum))
 		}
 	}
 	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
@@ -260,8 +261,8 @@ func checkBlocks(ctx context.Context, q querier, d *codec) (faults []error, err 
 		if err := rows.Scan(&place, &postings, &sum); err != nil {
 			return nil, err
 		}
-		if d.chunkSum(place, postings) != sum {
-			faults = append(faults, fmt.Errorf("terms of block %d: %w", place/buckets, errChecksum))
+		if chunkSum(d, place, postings) != sum {
+			faults = append(faults, fmt.Errorf("terms of block %d: %w", place/buckets, columns.ErrChecksum))
 		}
 	}
 	return faults, rows.Err()
@@ -281,3 +282,19 @@ func seqsOf(ctx context.Context, q querier, b block) (seqs []int64, err error) {
 }
 
 const selectSeqs = "SELECT calls FROM blocks WHERE block = ?"
+
+// blockSum and chunkSum are the sums of rows of blocks and terms.
+func blockSum(c *columns.Codec, b block, calls []byte) int64 {
+	s := c.NewSum()
+	s.Ints(b.number, b.first, b.last)
+	s.Texts(b.low, b.high)
+	s.Bytes(calls)
+	return s.End()
+}
+
+func chunkSum(c *columns.Codec, place int64, chunk []byte) int64 {
+	s := c.NewSum()
+	s.Ints(place)
+	s.Bytes(chunk)
+	return s.End()
+}

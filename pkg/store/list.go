@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -25,7 +26,7 @@ type listing struct {
 	context.Context
 	querier
 	scheduler.Filter
-	codec        *codec
+	codec        *columns.Codec
 	states       []scheduler.State // of the filter, each once; none for all
 	above, below string            // the ids between which the page is
 	streams      streams
@@ -45,7 +46,7 @@ func (r *reader) List(ctx context.Context, f scheduler.Filter) (*scheduler.ListP
 	})
 }
 
-func newListing(ctx context.Context, q querier, d *codec, f scheduler.Filter) *listing {
+func newListing(ctx context.Context, q querier, d *columns.Codec, f scheduler.Filter) *listing {
 	l := &listing{Context: ctx, querier: q, Filter: f, codec: d, states: slices.Clone(f.States), known: make(map[chunk][]uint16)}
 	if f.NeedsPerson && len(f.States) == 0 {
 		l.states = append(l.states, scheduler.Unknown)
@@ -95,15 +96,15 @@ func (l *listing) page() (*scheduler.ListPage, error) {
 
 // read returns a call without its response, nil if there is none any more.
 func (l *listing) read(seq int64) (*scheduler.Call, error) {
-	found := &row{}
-	err := l.QueryRowContext(l, selectListedCall, seq).Scan(found.fields()...)
+	found := &columns.Row{}
+	err := l.QueryRowContext(l, selectListedCall, seq).Scan(found.Fields()...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return found.call(l.codec)
+	return found.Call(l.codec)
 }
 
 // plan chooses the streams: calls under terms that few calls have; else those of states that few
@@ -137,10 +138,10 @@ func (l *listing) plan(m view) error {
 }
 
 // terms returns the terms of the texts that are not empty.
-func (l *listing) terms(texts ...string) (all []term) {
+func (l *listing) terms(texts ...string) (all []columns.Term) {
 	for _, text := range texts {
 		if text != "" {
-			all = append(all, l.codec.term(text))
+			all = append(all, l.codec.Term(text))
 		}
 	}
 	return all
@@ -169,9 +170,9 @@ func (l *listing) shortPeriod() (short bool, err error) {
 	if l.FinishedAfter.IsZero() && l.FinishedBefore.IsZero() {
 		return false, nil
 	}
-	begin, end := max(1, micros(l.FinishedAfter)), int64(1)<<62
+	begin, end := max(1, columns.Micros(l.FinishedAfter)), int64(1)<<62
 	if !l.FinishedBefore.IsZero() {
-		end = micros(l.FinishedBefore)
+		end = columns.Micros(l.FinishedBefore)
 	}
 	n := 0
 	if err := l.QueryRowContext(l, countPeriod, begin, end, narrow+1).Scan(&n); err != nil || n > narrow {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
@@ -270,7 +271,7 @@ func TestDamagedIndex(t *testing.T) {
 				_, err = d.List(t.Context(), scheduler.Filter{Number: "3"})
 				d.Close()
 			}
-			if !errors.Is(err, errChecksum) && !errors.Is(err, scheduler.ErrBroken) {
+			if !errors.Is(err, columns.ErrChecksum) && !errors.Is(err, scheduler.ErrBroken) {
 				t.Errorf("%v", err)
 			}
 		})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -42,7 +43,7 @@ func (r *reader) Scan(ctx context.Context, upstream string, after scheduler.Posi
 			}
 			read++
 			page.Last = scheduler.Position{Priority: -int(rank), Seq: seq}
-			if at <= micros(due) && want(page.Last, lane) {
+			if at <= columns.Micros(due) && want(page.Last, lane) {
 				seqs = append(seqs, seq)
 				room -= bytes
 			}
@@ -59,7 +60,7 @@ func (r *reader) Scan(ctx context.Context, upstream string, after scheduler.Posi
 func (r *reader) Waking(ctx context.Context, before time.Time, after scheduler.Position, most int) (*scheduler.Page, error) {
 	return within(ctx, r, func(q querier) (*scheduler.Page, error) {
 		page := &scheduler.Page{Last: after}
-		rows, err := q.QueryContext(ctx, selectWaking, micros(before), micros(after.At), after.Seq, most)
+		rows, err := q.QueryContext(ctx, selectWaking, columns.Micros(before), columns.Micros(after.At), after.Seq, most)
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +72,7 @@ func (r *reader) Waking(ctx context.Context, before time.Time, after scheduler.P
 				return nil, err
 			}
 			seqs = append(seqs, seq)
-			page.Last = scheduler.Position{At: instant(wake), Seq: seq}
+			page.Last = scheduler.Position{At: columns.Instant(wake), Seq: seq}
 		}
 		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 			return nil, err
@@ -87,15 +88,15 @@ func (r *reader) Waking(ctx context.Context, before time.Time, after scheduler.P
 func (r *reader) entries(ctx context.Context, q querier, seqs []int64) ([]scheduler.Entry, error) {
 	all := make([]scheduler.Entry, 0, len(seqs))
 	for _, seq := range seqs {
-		found := &row{}
-		err := q.QueryRowContext(ctx, selectWaitingCall, seq).Scan(found.fields()...)
+		found := &columns.Row{}
+		err := q.QueryRowContext(ctx, selectWaitingCall, seq).Scan(found.Fields()...)
 		if errors.Is(err, sql.ErrNoRows) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		e, err := found.entry(ctx, q, r.codec)
+		e, err := entryOf(ctx, q, r.codec, found)
 		if err != nil {
 			return nil, err
 		}
@@ -107,19 +108,19 @@ func (r *reader) entries(ctx context.Context, q querier, seqs []int64) ([]schedu
 // PendingWebhooks implements [scheduler.Durable].
 func (r *reader) PendingWebhooks(ctx context.Context, after string, most int) ([]*scheduler.Call, error) {
 	return within(ctx, r, func(q querier) (calls []*scheduler.Call, err error) {
-		rows, err := q.QueryContext(ctx, "SELECT notice, "+columns+" FROM untold JOIN current USING (seq) WHERE notice > ? AND tell_at IS NULL ORDER BY notice", after+"/") // "/" follows the dot of a notice
+		rows, err := q.QueryContext(ctx, "SELECT notice, "+columns.OfCall+" FROM untold JOIN current USING (seq) WHERE notice > ? AND tell_at IS NULL ORDER BY notice", after+"/") // "/" follows the dot of a notice
 		if err != nil {
 			return nil, err
 		}
 		defer rows.Close()
-		var due []*row
+		var due []*columns.Row
 		for len(due) < most && rows.Next() {
 			var notice string
-			found := &row{}
-			if err := rows.Scan(append([]any{&notice}, found.fields()...)...); err != nil {
+			found := &columns.Row{}
+			if err := rows.Scan(append([]any{&notice}, found.Fields()...)...); err != nil {
 				return nil, err
 			}
-			if c, err := found.call(r.codec); err != nil {
+			if c, err := found.Call(r.codec); err != nil {
 				return nil, err
 			} else if c.Notice() == notice { // else its state has changed since
 				due = append(due, found)
@@ -129,7 +130,7 @@ func (r *reader) PendingWebhooks(ctx context.Context, after string, most int) ([
 			return nil, err
 		}
 		for _, found := range due {
-			c, err := found.withResponse(ctx, q, r.codec)
+			c, err := withResponse(ctx, q, r.codec, found)
 			if err != nil {
 				return nil, err
 			}
@@ -142,7 +143,7 @@ func (r *reader) PendingWebhooks(ctx context.Context, after string, most int) ([
 // PendingEnds implements [scheduler.Durable].
 func (r *reader) PendingEnds(ctx context.Context, most int) ([]*scheduler.Call, error) {
 	return within(ctx, r, func(q querier) (calls []*scheduler.Call, err error) {
-		rows, err := q.QueryContext(ctx, "SELECT notice, tell_at, failures, "+columns+
+		rows, err := q.QueryContext(ctx, "SELECT notice, tell_at, failures, "+columns.OfCall+
 			" FROM untold INDEXED BY untold_at JOIN current USING (seq) WHERE tell_at IS NOT NULL ORDER BY tell_at, notice")
 		if err != nil {
 			return nil, err
@@ -152,16 +153,16 @@ func (r *reader) PendingEnds(ctx context.Context, most int) ([]*scheduler.Call, 
 			var notice string
 			var at int64
 			var failures int
-			found := &row{}
-			if err := rows.Scan(append([]any{&notice, &at, &failures}, found.fields()...)...); err != nil {
+			found := &columns.Row{}
+			if err := rows.Scan(append([]any{&notice, &at, &failures}, found.Fields()...)...); err != nil {
 				return nil, err
 			}
-			c, err := found.call(r.codec)
+			c, err := found.Call(r.codec)
 			if err != nil {
 				return nil, err
 			}
 			if c.Notice() == notice {
-				c.HandleAt, c.Failures = instant(at), failures
+				c.HandleAt, c.Failures = columns.Instant(at), failures
 				calls = append(calls, c)
 			}
 		}

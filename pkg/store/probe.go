@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/seed-30fe103d/throttler/internal/columns"
 )
 
 // Probe returns the error with which [Open] would refuse a file or its directory, as far
@@ -17,7 +19,7 @@ func Probe(path string, o Options) error {
 	if err != nil {
 		return err
 	}
-	c, err := newCodec(o.SealKey)
+	c, err := columns.NewCodec(o.SealKey)
 	if err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ func unwritable(dir string, err error) error {
 	return fmt.Errorf("no file can be made in %s: %w; let the user of this process write there, or name another directory", dir, err)
 }
 
-func probe(file string, o Options, c *codec) error {
+func probe(file string, o Options, c *columns.Codec) error {
 	dir := filepath.Dir(file)
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -99,7 +101,7 @@ func probe(file string, o Options, c *codec) error {
 }
 
 // probeContent refuses a file that is no store, or has another seal, and returns its origin.
-func probeContent(file string, o Options, c *codec) (from origin, err error) {
+func probeContent(file string, o Options, c *columns.Codec) (from origin, err error) {
 	more := "&_pragma=query_only(1)"
 	if alone(file) {
 		more += "&immutable=1" // else SQLite would make a log, with the owner of this process

@@ -4,20 +4,21 @@ import (
 	"database/sql"
 	"fmt"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 )
 
 // insertHold adds a row to quota; insert is INSERT or INSERT OR IGNORE.
 func (c *conn) insertHold(insert string, h lease.Hold) error {
-	h = c.hold(h)
-	return c.exec(insert+" INTO quota VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", h.ID, h.Upstream, h.Limit, c.codec.encodeKey(h), h.Every, h.Permits, micros(h.Back), h.Paused, c.codec.holdSum(h), micros(h.Since), c.codec.encodeWhy(h), c.codec.encodeWho(h))
+	h = c.Hold(h)
+	return c.exec(insert+" INTO quota VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", h.ID, h.Upstream, h.Limit, c.codec.EncodeKey(h), h.Every, h.Permits, columns.Micros(h.Back), h.Paused, c.codec.HoldSum(h), columns.Micros(h.Since), c.codec.EncodeWhy(h), c.codec.EncodeWho(h))
 }
 
 // settleHolds stores when permits come back.
 func (c *conn) settleHolds(holds []lease.Hold) error {
 	for _, h := range holds {
-		h = c.hold(h)
-		if err := c.exec("UPDATE quota SET back = ?, sum = ? WHERE id = ?", micros(h.Back), c.codec.holdSum(h), h.ID); err != nil {
+		h = c.Hold(h)
+		if err := c.exec("UPDATE quota SET back = ?, sum = ? WHERE id = ?", columns.Micros(h.Back), c.codec.HoldSum(h), h.ID); err != nil {
 			return err
 		}
 	}
@@ -57,7 +58,7 @@ func (c *conn) holds() ([]lease.Hold, error) {
 	return scanHolds(rows, c.codec)
 }
 
-func scanHolds(rows *sql.Rows, d *codec) ([]lease.Hold, error) {
+func scanHolds(rows *sql.Rows, d *columns.Codec) ([]lease.Hold, error) {
 	defer rows.Close()
 	var all []lease.Hold
 	for rows.Next() {
@@ -66,11 +67,11 @@ func scanHolds(rows *sql.Rows, d *codec) ([]lease.Hold, error) {
 		if err := rows.Scan(&h.ID, &h.Upstream, &h.Limit, &h.Key, &h.Every, &h.Permits, &back, &h.Paused, &sum, &since, &h.Reason, &h.Who); err != nil {
 			return nil, err
 		}
-		h.Back, h.Since = instant(back), instant(since)
-		if err := d.decryptHold(&h); err != nil || d.holdSum(h) != sum {
-			return nil, fmt.Errorf("quota %d: %w", h.ID, errChecksum)
+		h.Back, h.Since = columns.Instant(back), columns.Instant(since)
+		if err := d.DecryptHold(&h); err != nil || d.HoldSum(h) != sum {
+			return nil, fmt.Errorf("quota %d: %w", h.ID, columns.ErrChecksum)
 		}
-		if err := possibleHold(h); err != nil {
+		if err := columns.PossibleHold(h); err != nil {
 			return nil, err
 		}
 		all = append(all, h)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -14,7 +15,7 @@ import (
 type reader struct {
 	db       *sql.DB
 	queries  *compiled // of db
-	codec    *codec
+	codec    *columns.Codec
 	failure  *failure
 	index    *index
 	keepKeys time.Duration
@@ -46,39 +47,39 @@ func within[T any](ctx context.Context, r *reader, read func(q querier) (T, erro
 
 // The queries of one call.
 const (
-	selectCall = "SELECT " + columns + `, coalesce(status, 0), coalesce(answer_headers, ''), answer, coalesce(truncated, 0), answer_sealed, coalesce(answer_sum, 0),
-		answer_sum IS NOT NULL AND state NOT IN ('waiting', 'sending') FROM current JOIN (SELECT seq, ` + responseColumns + " FROM calls) USING (seq) WHERE id = ?"
-	selectPendingCall = "SELECT " + columns + " FROM current WHERE id = ? AND state IN ('waiting', 'unknown')"
-	selectWaitingCall = "SELECT " + columns + " FROM current WHERE seq = ? AND state = 'waiting'"
-	selectListedCall  = "SELECT " + columns + " FROM current WHERE seq = ?"
+	selectCall = "SELECT " + columns.OfCall + `, coalesce(status, 0), coalesce(answer_headers, ''), answer, coalesce(truncated, 0), answer_sealed, coalesce(answer_sum, 0),
+		answer_sum IS NOT NULL AND state NOT IN ('waiting', 'sending') FROM current JOIN (SELECT seq, ` + columns.OfResponse + " FROM calls) USING (seq) WHERE id = ?"
+	selectPendingCall = "SELECT " + columns.OfCall + " FROM current WHERE id = ? AND state IN ('waiting', 'unknown')"
+	selectWaitingCall = "SELECT " + columns.OfCall + " FROM current WHERE seq = ? AND state = 'waiting'"
+	selectListedCall  = "SELECT " + columns.OfCall + " FROM current WHERE seq = ?"
 )
 
 // Get implements [scheduler.Store].
 func (r *reader) Get(ctx context.Context, id string) (*scheduler.Call, error) {
-	found, response, answered := &row{}, &content{}, false
-	err := r.queries.QueryRowContext(ctx, selectCall, id).Scan(append(append(found.fields(), response.responseFields()...), &answered)...)
+	found, response, answered := &columns.Row{}, &columns.Content{}, false
+	err := r.queries.QueryRowContext(ctx, selectCall, id).Scan(append(append(found.Fields(), response.ResponseFields()...), &answered)...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, fmt.Errorf("%w: %s", scheduler.ErrNotFound, id)
 	}
 	if err != nil {
 		return nil, r.check(ctx, err)
 	}
-	c, err := found.call(r.codec)
+	c, err := found.Call(r.codec)
 	if answered && err == nil {
-		c.Response, err = r.codec.decodeResponse(c.ID, response)
+		c.Response, err = r.codec.DecodeResponse(c.ID, response)
 	}
 	return c, r.check(ctx, err)
 }
 
 // Find implements [scheduler.Store].
 func (r *reader) Find(ctx context.Context, e *scheduler.Entry) (*scheduler.Call, error) {
-	for _, k := range keysOf(r.codec, e) {
-		owner := &keyOwner{}
-		err := r.queries.QueryRowContext(ctx, selectOwner, k.hash).Scan(owner.fields()...)
+	for _, k := range columns.KeysOf(r.codec, e) {
+		owner := &columns.KeyOwner{}
+		err := r.queries.QueryRowContext(ctx, selectOwner, k.Hash).Scan(owner.Fields()...)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return nil, r.check(ctx, err)
 		}
-		id, reused := owner.claim(e.Fingerprint, micros(time.Now().Add(-r.keepKeys)))
+		id, reused := owner.Claim(e.Fingerprint, columns.Micros(time.Now().Add(-r.keepKeys)))
 		if reused != nil {
 			return nil, reused
 		}
@@ -89,11 +90,13 @@ func (r *reader) Find(ctx context.Context, e *scheduler.Entry) (*scheduler.Call,
 	return nil, nil
 }
 
+const selectOwner = "SELECT k.fingerprint, k.ended_by IS NOT NULL, c.id, c.state, c.ended_at FROM keys k JOIN calls c USING (seq) WHERE k.key = ?"
+
 const selectEndedBy = "SELECT ended_by FROM keys WHERE key = ? AND ended_by <> ''"
 
 // EndedBy implements [scheduler.Store].
 func (r *reader) EndedBy(ctx context.Context, identity string) (by string, err error) {
-	err = r.queries.QueryRowContext(ctx, selectEndedBy, identityKey(r.codec, identity).hash).Scan(&by)
+	err = r.queries.QueryRowContext(ctx, selectEndedBy, columns.IdentityKey(r.codec, identity).Hash).Scan(&by)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
@@ -103,15 +106,15 @@ func (r *reader) EndedBy(ctx context.Context, identity string) (by string, err e
 // Fetch implements [scheduler.Durable].
 func (r *reader) Fetch(ctx context.Context, id string) (*scheduler.Entry, error) {
 	return within(ctx, r, func(q querier) (*scheduler.Entry, error) {
-		found := &row{}
-		err := q.QueryRowContext(ctx, selectPendingCall, id).Scan(found.fields()...)
+		found := &columns.Row{}
+		err := q.QueryRowContext(ctx, selectPendingCall, id).Scan(found.Fields()...)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil, fmt.Errorf("%w: %s", scheduler.ErrNotFound, id)
 		}
 		if err != nil {
 			return nil, err
 		}
-		return found.entry(ctx, q, r.codec)
+		return entryOf(ctx, q, r.codec, found)
 	})
 }
 

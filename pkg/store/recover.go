@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -25,14 +26,14 @@ const (
 type recovery struct {
 	*conn
 	// The time at the begin, the boot's clock read first.
-	bootedAt boot
+	bootedAt columns.Boot
 	now      time.Time
 	repeat   func(*scheduler.Entry) (time.Time, bool)
 	state    *scheduler.Recovered
 
 	// Read from meta.
 	folded  int64
-	mark    mark // of the last commit
+	mark    columns.Mark // of the last commit
 	clean   bool
 	counted []byte // the backlog at the last clean close
 }
@@ -52,7 +53,7 @@ func (r *recovery) run(recent time.Duration) (*scheduler.Recovered, error) {
 	if err := r.interruptAttempts(); err != nil {
 		return nil, err
 	}
-	if err := r.recentHolds(r.mark.steady - recent.Microseconds()); err != nil {
+	if err := r.recentHolds(r.mark.Steady - recent.Microseconds()); err != nil {
 		return nil, err
 	}
 	holds, err := r.holds()
@@ -60,9 +61,9 @@ func (r *recovery) run(recent time.Duration) (*scheduler.Recovered, error) {
 		return nil, err
 	}
 	r.state.Holds = append(r.state.Holds, holds...)
-	passed, step := r.mark.since(r.bootedAt, r.now)
+	passed, step := r.mark.Since(r.bootedAt, r.now)
 	r.state.Step = step
-	r.mark.recovered(r.state.Holds, r.now, passed)
+	r.mark.Recovered(r.state.Holds, r.now, passed)
 	if err := r.readBacklog(cancelled); err != nil {
 		return nil, err
 	}
@@ -107,8 +108,8 @@ func (r *recovery) readMeta() error {
 }
 
 // rows reads rows of calls.
-func (r *recovery) rows(where string, args ...any) ([]*row, error) {
-	rows, err := r.query("SELECT "+columns+" FROM current WHERE "+where, args...)
+func (r *recovery) rows(where string, args ...any) ([]*columns.Row, error) {
+	rows, err := r.query("SELECT "+columns.OfCall+" FROM current WHERE "+where, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +118,7 @@ func (r *recovery) rows(where string, args ...any) ([]*row, error) {
 
 // put stores the decision about a call.
 func (r *recovery) put(c *scheduler.Call) error {
-	row, err := r.clock.row(c, r.codec)
+	row, err := r.Clock.Row(c, r.codec)
 	if err != nil {
 		return err
 	}
@@ -128,9 +129,9 @@ func (r *recovery) put(c *scheduler.Call) error {
 // endBound ends the calls that were bound to their process: they are unknown if an
 // attempt may have been executed, else cancelled.
 func (r *recovery) endBound() (ended int, err error) {
-	rows, err := r.rows("seq IN (SELECT seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND wake <> 0 AND wake = ?) AND state = 'waiting'", boundToProcess)
+	rows, err := r.rows("seq IN (SELECT seq FROM calls INDEXED BY waking WHERE state = 'waiting' AND wake <> 0 AND wake = ?) AND state = 'waiting'", columns.BoundToProcess)
 	for _, row := range rows {
-		c, err := row.call(r.codec)
+		c, err := row.Call(r.codec)
 		if err != nil {
 			return 0, err
 		}
@@ -156,7 +157,7 @@ func (r *recovery) interruptAttempts() error {
 	}
 	rows, err := r.rows("seq IN (SELECT seq FROM flights)")
 	for _, row := range rows {
-		c, err := row.call(r.codec)
+		c, err := row.Call(r.codec)
 		if err != nil {
 			return err
 		}
@@ -182,17 +183,17 @@ func (r *recovery) doubtCopied() error {
 			return err
 		}
 		for _, row := range rows {
-			c, err := row.call(r.codec)
+			c, err := row.Call(r.codec)
 			if err != nil {
 				return err
 			}
 			if last := c.Last(); last == nil || !last.EndedAt.IsZero() {
-				c.Attempts = append(c.Attempts, scheduler.Attempt{N: next(last), SentAt: instant(max(r.mark.wall, row.accepted))})
+				c.Attempts = append(c.Attempts, scheduler.Attempt{N: next(last), SentAt: columns.Instant(max(r.mark.Wall, row.Accepted))})
 			}
 			if err := r.doubt(row, c, wasCopied); err != nil {
 				return err
 			}
-			seq = row.seq
+			seq = row.Seq
 		}
 	}
 }
@@ -206,12 +207,12 @@ func next(last *scheduler.Attempt) int {
 }
 
 // doubt makes a call unknown that may have been executed, unless it may be repeated.
-func (r *recovery) doubt(row *row, c *scheduler.Call, reason string) error {
+func (r *recovery) doubt(row *columns.Row, c *scheduler.Call, reason string) error {
 	c.State = scheduler.Unknown
 	if last := c.Last(); last != nil {
 		last.EndedAt, last.Outcome, last.Reason = r.now, upstream.Unknown, reason
 	}
-	e, err := row.entry(context.Background(), r, r.codec)
+	e, err := entryOf(context.Background(), r, r.codec, row)
 	if err != nil {
 		return err
 	}
@@ -229,7 +230,7 @@ func strayFlights(ctx context.Context, q querier) error {
 	n := 0
 	err := q.QueryRowContext(ctx, "SELECT count(*) FROM flights WHERE seq NOT IN (SELECT seq FROM calls)").Scan(&n)
 	if n > 0 {
-		err = fmt.Errorf("attempts in flight without a call: %d: %w", n, errChecksum)
+		err = fmt.Errorf("attempts in flight without a call: %d: %w", n, columns.ErrChecksum)
 	}
 	return err
 }
@@ -239,7 +240,7 @@ func strayFlights(ctx context.Context, q querier) error {
 func (r *recovery) recentHolds(since int64) error {
 	rows, err := r.rows("seq IN (SELECT seq FROM calls INDEXED BY ended WHERE ended_at > ? AND ended_at > 0 AND epoch > ? AND spent <> '')", since, r.folded)
 	for _, row := range rows {
-		c, err := row.call(r.codec)
+		c, err := row.Call(r.codec)
 		if err != nil {
 			return err
 		}
@@ -258,4 +259,16 @@ func (r *recovery) readBacklog(cancelled int) (err error) {
 	}
 	r.state.Backlog, err = r.backlog()
 	return err
+}
+
+// lastMark returns the mark of the last commit; all zero if there was none.
+func lastMark(c *conn) (m columns.Mark, err error) {
+	var text string
+	switch err := c.one("SELECT value FROM meta WHERE name = 'mark'", nil, &text); {
+	case errors.Is(err, sql.ErrNoRows):
+		return m, nil
+	case err != nil:
+		return m, err
+	}
+	return columns.ParseMark(text)
 }

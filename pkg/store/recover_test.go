@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
@@ -153,9 +154,9 @@ func TestHoldsAfterAStep(t *testing.T) {
 		var holds []lease.Hold
 		var want []time.Time
 		for n := range 3 {
-			back := d.clock.start.Add(after + time.Duration(n)*time.Minute)
-			want = append(want, ceil(back.Round(0)))
-			holds = append(holds, lease.Hold{ID: 1<<40 + int64(n), Upstream: "api", Limit: "app", Permits: 1, Back: stepped(t, back, -time.Hour)})
+			back := d.clock.Start.Add(after + time.Duration(n)*time.Minute)
+			want = append(want, columns.Ceil(back.Round(0)))
+			holds = append(holds, lease.Hold{ID: 1<<40 + int64(n), Upstream: "api", Limit: "app", Permits: 1, Back: storetest.Stepped(t, back, -time.Hour)})
 		}
 		if err := store(holds); err != nil {
 			t.Fatal(err)

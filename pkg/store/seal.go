@@ -2,15 +2,11 @@ package store
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 
-	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/internal/columns"
 )
 
 // A seal is the protection that a file has by a key.
@@ -24,7 +20,7 @@ const (
 
 // sealOf returns the seal of a file, and lets the codec work with it. It fails if that was
 // made with another key than the codec's.
-func sealOf(db querier, c *codec) (seal, error) {
+func sealOf(db querier, c *columns.Codec) (seal, error) {
 	var proof []byte
 	err := db.QueryRowContext(context.Background(), "SELECT value FROM meta WHERE name = 'seal'").Scan(&proof)
 	switch {
@@ -32,12 +28,12 @@ func sealOf(db querier, c *codec) (seal, error) {
 		return inClear, nil
 	case err != nil:
 		return inClear, err
-	case c.aead == nil:
+	case !c.HasKey():
 		return loose, errors.New("holds sealed calls; give the key with which they were sealed")
-	case c.proves(proof, boundKind):
-		c.bind()
+	case c.Proves(proof, columns.BoundKind):
+		c.Bind()
 		return bound, nil
-	case c.proves(proof, proofKind):
+	case c.Proves(proof, columns.ProofKind):
 		return loose, nil
 	}
 	return loose, errors.New("was sealed with another key; give that one")
@@ -45,7 +41,7 @@ func sealOf(db querier, c *codec) (seal, error) {
 
 // bindRows seals a file in which there is something to seal only if it is told to: its rows
 // could have been written by anybody, and have the key's word from then on.
-func bindRows(db *sql.DB, c *codec, told bool) error {
+func bindRows(db *sql.DB, c *columns.Codec, told bool) error {
 	needs, rows, err := needsSeal(db, c, told)
 	if err != nil || !needs {
 		return err
@@ -67,9 +63,9 @@ func bindRows(db *sql.DB, c *codec, told bool) error {
 
 // needsSeal reports whether a file is still to be sealed, and whether it has rows. It fails
 // for one that has, unless told: see bindRows.
-func needsSeal(db *sql.DB, c *codec, told bool) (needs, rows bool, err error) {
+func needsSeal(db *sql.DB, c *columns.Codec, told bool) (needs, rows bool, err error) {
 	s, err := sealOf(db, c)
-	if err != nil || c.aead == nil || s == bound {
+	if err != nil || !c.HasKey() || s == bound {
 		return false, false, err
 	}
 	if err := db.QueryRow("SELECT EXISTS (SELECT 1 FROM calls) OR EXISTS (SELECT 1 FROM quota) OR EXISTS (SELECT 1 FROM audit)").Scan(&rows); err != nil {
@@ -85,16 +81,16 @@ func needsSeal(db *sql.DB, c *codec, told bool) (needs, rows bool, err error) {
 type resealing struct {
 	context.Context
 	*sql.Tx
-	old, codec *codec
+	old, codec *columns.Codec
 }
 
-func reseal(tx *sql.Tx, c *codec) error {
-	s := &resealing{context.Background(), tx, &codec{aead: c.aead}, c}
-	c.bind()
+func reseal(tx *sql.Tx, c *columns.Codec) error {
+	s := &resealing{context.Background(), tx, c.Loose(), c}
+	c.Bind()
 	if err := errors.Join(s.flights(), s.calls(), s.quota(), s.identities(), s.audit()); err != nil {
 		return err
 	}
-	proof, err := c.proof()
+	proof, err := c.Proof()
 	if err != nil {
 		return err
 	}
@@ -107,24 +103,24 @@ func reseal(tx *sql.Tx, c *codec) error {
 }
 
 // row sets the columns attempts, spent, facts and sum of a row as the new codec has them.
-func (s *resealing) row(r *row) error {
-	c, err := r.call(s.old)
+func (s *resealing) row(r *columns.Row) error {
+	c, err := r.Call(s.old)
 	if err != nil {
 		return err
 	}
-	if r.attempts, err = encodeAttempts(s.codec, c); err != nil {
+	if r.Attempts, err = columns.EncodeAttempts(s.codec, c); err != nil {
 		return err
 	}
-	if r.spent, err = s.codec.encodeSpent(r.id, c.Outstanding); err != nil {
+	if r.Spent, err = s.codec.EncodeSpent(r.ID, c.Outstanding); err != nil {
 		return err
 	}
-	r.facts, r.sum = s.codec.encryptText(r.facts, r.id, factsKind), r.checksum(s.codec) // the old codec encrypts no text
+	r.Facts, r.Sum = s.codec.EncryptText(r.Facts, r.ID, columns.FactsKind), r.Checksum(s.codec) // the old codec encrypts no text
 	return nil
 }
 
 func (s *resealing) calls() error {
 	for seq := int64(0); ; {
-		rows, err := s.QueryContext(s, "SELECT "+columns+" FROM calls WHERE seq > ? ORDER BY seq LIMIT 500", seq)
+		rows, err := s.QueryContext(s, "SELECT "+columns.OfCall+" FROM calls WHERE seq > ? ORDER BY seq LIMIT 500", seq)
 		if err != nil {
 			return err
 		}
@@ -135,53 +131,53 @@ func (s *resealing) calls() error {
 		for _, r := range page {
 			err := s.row(r)
 			if err == nil {
-				_, err = s.Exec("UPDATE calls SET attempts = ?, spent = ?, sum = ?, facts = ? WHERE seq = ?", r.attempts, r.spent, r.sum, r.facts, r.seq)
+				_, err = s.Exec("UPDATE calls SET attempts = ?, spent = ?, sum = ?, facts = ? WHERE seq = ?", r.Attempts, r.Spent, r.Sum, r.Facts, r.Seq)
 			}
 			if err = errors.Join(err, s.request(r), s.response(r)); err != nil {
 				return err
 			}
-			seq = r.seq
+			seq = r.Seq
 		}
 	}
 }
 
-func (s *resealing) request(r *row) error {
-	b, err := r.request(s, s.Tx)
+func (s *resealing) request(r *columns.Row) error {
+	b, err := requestOf(s, s.Tx, r)
 	if b == nil || err != nil {
 		return err
 	}
-	if err := errors.Join(s.old.decode(b, r.id, requestKind), s.codec.encode(b, r.id, requestKind)); err != nil {
+	if err := errors.Join(s.old.Decode(b, r.ID, columns.RequestKind), s.codec.Encode(b, r.ID, columns.RequestKind)); err != nil {
 		return err
 	}
-	moved, err := s.Exec("UPDATE bodies SET body = ?, sealed = ? WHERE seq = ?", b.body, b.encrypted, r.seq)
+	moved, err := s.Exec("UPDATE bodies SET body = ?, sealed = ? WHERE seq = ?", b.Body, b.Encrypted, r.Seq)
 	if err != nil {
 		return err
 	}
-	body, encrypted := b.body, b.encrypted
+	body, encrypted := b.Body, b.Encrypted
 	if n, err := moved.RowsAffected(); err != nil {
 		return err
 	} else if n > 0 {
 		body, encrypted = nil, nil
 	}
 	_, err = s.Exec("UPDATE calls SET method = ?, target = ?, headers = ?, body = ?, sealed = ?, request_sum = ? WHERE seq = ?",
-		b.method, b.target, b.headers, body, encrypted, b.sum, r.seq)
+		b.Method, b.Target, b.Headers, body, encrypted, b.Sum, r.Seq)
 	return err
 }
 
-func (s *resealing) response(r *row) error {
-	a, err := r.response(s, s.Tx)
+func (s *resealing) response(r *columns.Row) error {
+	a, err := responseOf(s, s.Tx, r)
 	if a == nil || err != nil {
 		return err
 	}
-	if err := errors.Join(s.old.decode(a, r.id, responseKind), s.codec.encode(a, r.id, responseKind)); err != nil {
+	if err := errors.Join(s.old.Decode(a, r.ID, columns.ResponseKind), s.codec.Encode(a, r.ID, columns.ResponseKind)); err != nil {
 		return err
 	}
-	_, err = s.Exec("UPDATE calls SET answer_headers = ?, answer = ?, answer_sealed = ?, answer_sum = ? WHERE seq = ?", a.headers, a.body, a.encrypted, a.sum, r.seq)
+	_, err = s.Exec("UPDATE calls SET answer_headers = ?, answer = ?, answer_sealed = ?, answer_sum = ? WHERE seq = ?", a.Headers, a.Body, a.Encrypted, a.Sum, r.Seq)
 	return err
 }
 
 func (s *resealing) flights() error {
-	rows, err := s.QueryContext(s, "SELECT "+columns+" FROM current WHERE seq IN (SELECT seq FROM flights)")
+	rows, err := s.QueryContext(s, "SELECT "+columns.OfCall+" FROM current WHERE seq IN (SELECT seq FROM flights)")
 	if err != nil {
 		return err
 	}
@@ -193,7 +189,7 @@ func (s *resealing) flights() error {
 		if err := s.row(r); err != nil {
 			return err
 		}
-		if _, err := s.Exec("UPDATE flights SET attempts = ?, spent = ?, sum = ? WHERE seq = ?", r.attempts, r.spent, r.sum, r.seq); err != nil {
+		if _, err := s.Exec("UPDATE flights SET attempts = ?, spent = ?, sum = ? WHERE seq = ?", r.Attempts, r.Spent, r.Sum, r.Seq); err != nil {
 			return err
 		}
 	}
@@ -218,7 +214,7 @@ func (s *resealing) identities() error {
 		return err
 	}
 	for _, hash := range all {
-		if _, err := s.Exec("UPDATE keys SET key = ? WHERE key = ?", s.codec.blind(hash), hash); err != nil {
+		if _, err := s.Exec("UPDATE keys SET key = ? WHERE key = ?", s.codec.Blind(hash), hash); err != nil {
 			return err
 		}
 	}
@@ -235,93 +231,9 @@ func (s *resealing) quota() error {
 		return err
 	}
 	for _, h := range all {
-		if _, err := s.Exec("UPDATE quota SET key = ?, reason = ?, who = ?, sum = ? WHERE id = ?", s.codec.encodeKey(h), s.codec.encodeWhy(h), s.codec.encodeWho(h), s.codec.holdSum(h), h.ID); err != nil {
+		if _, err := s.Exec("UPDATE quota SET key = ?, reason = ?, who = ?, sum = ? WHERE id = ?", s.codec.EncodeKey(h), s.codec.EncodeWhy(h), s.codec.EncodeWho(h), s.codec.HoldSum(h), h.ID); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// encodeSpent returns the column spent of a call, encrypted as a whole: values of keys may
-// be secrets.
-func (c *codec) encodeSpent(id string, holds []lease.Hold) (string, error) {
-	text, err := encodeHolds(holds)
-	return c.encryptText(text, id, spentKind), err
-}
-
-func (c *codec) decodeSpent(id, text, upstream string) ([]lease.Hold, error) {
-	text, err := c.decryptText(text, id, spentKind)
-	if err != nil {
-		return nil, err
-	}
-	return decodeHolds(text, upstream)
-}
-
-// encodeKey returns the column key of a hold.
-func (c *codec) encodeKey(h lease.Hold) string {
-	return c.encryptText(h.Key, fmt.Sprint(h.ID), keyKind)
-}
-
-// encodeWhy returns the column reason of a hold.
-func (c *codec) encodeWhy(h lease.Hold) string {
-	return c.encryptText(h.Reason, fmt.Sprint(h.ID), whyKind)
-}
-
-// encodeWho returns the column who of a hold.
-func (c *codec) encodeWho(h lease.Hold) string {
-	return c.encryptText(h.Who, fmt.Sprint(h.ID), whoKind)
-}
-
-// decryptHold decrypts the columns key, reason and who of a hold.
-func (c *codec) decryptHold(h *lease.Hold) (err error) {
-	if h.Key, err = c.decryptText(h.Key, fmt.Sprint(h.ID), keyKind); err == nil {
-		h.Reason, err = c.decryptText(h.Reason, fmt.Sprint(h.ID), whyKind)
-	}
-	if err == nil {
-		h.Who, err = c.decryptText(h.Who, fmt.Sprint(h.ID), whoKind)
-	}
-	return err
-}
-
-// holdSum is the sum of a row of quota. A row without since and reason has the sum that it
-// had in earlier schemas, which knew neither.
-func (c *codec) holdSum(h lease.Hold) int64 {
-	s := c.newSum()
-	s.ints(h.ID)
-	s.texts(h.Upstream, h.Limit, h.Key)
-	s.bool(h.Every)
-	s.ints(int64(h.Permits), micros(h.Back))
-	s.bool(h.Paused)
-	if since := micros(h.Since); since != 0 || h.Reason != "" {
-		s.ints(since)
-		s.texts(h.Reason)
-	}
-	if h.Who != "" { // which schemas before 8 did not know
-		s.texts(h.Who)
-	}
-	return s.end()
-}
-
-// blind returns the hash of an identity as a file has it: in a sealed one only the key can
-// tell whether a guess is right.
-func (c *codec) blind(hash []byte) []byte {
-	if c.macs == nil {
-		return hash
-	}
-	h := hmac.New(sha256.New, c.blinding)
-	h.Write(hash)
-	return h.Sum(nil)
-}
-
-// term returns the hash of a text.
-func (c *codec) term(text string) term {
-	if c.terms == nil {
-		h := sha256.Sum256([]byte(text))
-		return term(binary.BigEndian.Uint64(h[:]))
-	}
-	h := c.terms.Get().(hash.Hash)
-	defer c.terms.Put(h)
-	h.Reset()
-	h.Write([]byte(text))
-	return term(binary.BigEndian.Uint64(h.Sum(nil)))
 }

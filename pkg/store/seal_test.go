@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
@@ -67,7 +68,7 @@ func change1(t *testing.T, path, statement string, args ...any) {
 // TestForgedRows: a program that can write a sealed file, but has no key, can have no row
 // sent, moved or counted otherwise: a row with a fresh checksum is refused before anything is sent.
 func TestForgedRows(t *testing.T) {
-	forger := &codec{} // makes checksums without a key
+	forger := &columns.Codec{} // makes checksums without a key
 	dir := t.TempDir()
 	path := filepath.Join(dir, "throttler.db")
 	d := open(t, path, Options{SealKey: key})
@@ -77,13 +78,13 @@ func TestForgedRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := func(table string, seq int64) *row {
+	row := func(table string, seq int64) *columns.Row {
 		db, err := sql.Open("sqlite", path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer db.Close()
-		rows, err := db.Query("SELECT "+columns+" FROM "+table+" WHERE seq = ?", seq)
+		rows, err := db.Query("SELECT "+columns.OfCall+" FROM "+table+" WHERE seq = ?", seq)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,49 +92,49 @@ func TestForgedRows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if all[0].summed, err = summed(waits.Call); err != nil { // the forger knows them
+		if all[0].Summed, err = columns.Summed(waits.Call); err != nil { // the forger knows them
 			t.Fatal(err)
 		}
 		return all[0]
 	}
 	for name, forge := range map[string]func(){
 		"a request in the clear": func() {
-			b := &content{method: "POST", target: "/forged", headers: "{}", body: []byte("x")}
-			if err := forger.encode(b, waits.Call.ID, requestKind); err != nil {
+			b := &columns.Content{Method: "POST", Target: "/forged", Headers: "{}", Body: []byte("x")}
+			if err := forger.Encode(b, waits.Call.ID, columns.RequestKind); err != nil {
 				t.Fatal(err)
 			}
-			change1(t, path, "UPDATE calls SET method = ?, target = ?, headers = ?, body = ?, sealed = NULL, request_sum = ? WHERE seq = 1", b.method, b.target, b.headers, b.body, b.sum)
+			change1(t, path, "UPDATE calls SET method = ?, target = ?, headers = ?, body = ?, sealed = NULL, request_sum = ? WHERE seq = 1", b.Method, b.Target, b.Headers, b.Body, b.Sum)
 		},
 		"another upstream": func() {
 			r := row("calls", 1)
-			r.upstream = "other"
-			change1(t, path, "UPDATE calls SET upstream = ?, sum = ? WHERE seq = 1", r.upstream, r.checksum(forger))
+			r.Upstream = "other"
+			change1(t, path, "UPDATE calls SET upstream = ?, sum = ? WHERE seq = 1", r.Upstream, r.Checksum(forger))
 		},
 		"an ended call waits": func() {
 			r := row("calls", done.Call.Seq)
-			r.state, r.ended = "waiting", 0
-			change1(t, path, "UPDATE calls SET state = ?, ended_at = 0, sum = ? WHERE seq = ?", r.state, r.checksum(forger), r.seq)
+			r.State, r.Ended = "waiting", 0
+			change1(t, path, "UPDATE calls SET state = ?, ended_at = 0, sum = ? WHERE seq = ?", r.State, r.Checksum(forger), r.Seq)
 		},
 		"an attempt in flight has used nothing": func() {
 			r := row("current", sending.Call.Seq)
-			r.spent = ""
-			change1(t, path, "UPDATE flights SET spent = '', sum = ? WHERE seq = ?", r.checksum(forger), r.seq)
+			r.Spent = ""
+			change1(t, path, "UPDATE flights SET spent = '', sum = ? WHERE seq = ?", r.Checksum(forger), r.Seq)
 		},
 		"no number": func() { change1(t, path, "UPDATE calls SET facts = '' WHERE seq = 1") },
 		"another actor": func() {
-			r := scheduler.AuditRecord{Seq: 1, At: instant(1), Actor: "bob"}
-			change1(t, path, "UPDATE audit SET at = 1, actor = 'bob', action = '', key = '', before = '', after = '', reason = '', sum = ? WHERE seq = 1", auditSum(forger, r))
+			r := scheduler.AuditRecord{Seq: 1, At: columns.Instant(1), Actor: "bob"}
+			change1(t, path, "UPDATE audit SET at = 1, actor = 'bob', action = '', key = '', before = '', after = '', reason = '', sum = ? WHERE seq = 1", columns.AuditSum(forger, r))
 		},
 		"another instant of permits": func() {
-			h := lease.Hold{ID: 7, Upstream: "api", Limit: "app", Permits: 1, Back: instant(1)}
-			change1(t, path, "UPDATE quota SET key = '', reason = '', who = '', back = 1, sum = ? WHERE id = 7", forger.holdSum(h))
+			h := lease.Hold{ID: 7, Upstream: "api", Limit: "app", Permits: 1, Back: columns.Instant(1)}
+			change1(t, path, "UPDATE quota SET key = '', reason = '', who = '', back = 1, sum = ? WHERE id = 7", forger.HoldSum(h))
 		},
 		"another response": func() {
-			a := &content{status: 200, headers: "{}", body: []byte("forged")}
-			if err := forger.encode(a, done.Call.ID, responseKind); err != nil {
+			a := &columns.Content{Status: 200, Headers: "{}", Body: []byte("forged")}
+			if err := forger.Encode(a, done.Call.ID, columns.ResponseKind); err != nil {
 				t.Fatal(err)
 			}
-			change1(t, path, "UPDATE calls SET answer_headers = ?, answer = ?, answer_sealed = NULL, answer_sum = ? WHERE seq = ?", a.headers, a.body, a.sum, done.Call.Seq)
+			change1(t, path, "UPDATE calls SET answer_headers = ?, answer = ?, answer_sealed = NULL, answer_sum = ? WHERE seq = ?", a.Headers, a.Body, a.Sum, done.Call.Seq)
 		},
 		"no seal": func() { change1(t, path, "DELETE FROM meta WHERE name = 'seal'") },
 	} {
@@ -157,7 +158,7 @@ func TestForgedRows(t *testing.T) {
 				err = errors.Join(err, logged)
 				d.Close()
 			}
-			if want := map[bool]string{false: errChecksum.Error(), true: "throttler store seal"}[name == "no seal"]; err == nil || !strings.Contains(err.Error(), want) {
+			if want := map[bool]string{false: columns.ErrChecksum.Error(), true: "throttler store seal"}[name == "no seal"]; err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("the forged row: %v, want %q", err, want)
 			}
 		})
@@ -203,14 +204,14 @@ func TestSealLater(t *testing.T) {
 			path, o := file(t), Options{}
 			d := open(t, path, o)
 			if how == "by an older program" {
-				older, err := newCodec(key)
+				older, err := columns.NewCodec(key)
 				if err != nil {
 					t.Fatal(err)
 				}
 				*d.codec, o.SealKey = *older, key // encrypts, and makes checksums
 				if err := d.writer.do(t.Context(), &change{apply: func(c *conn) (refused, err error) {
-					p := &content{}
-					return nil, errors.Join(older.encode(p, "store", proofKind), c.set("seal", p.encrypted))
+					p := &columns.Content{}
+					return nil, errors.Join(older.Encode(p, "store", columns.ProofKind), c.set("seal", p.Encrypted))
 				}}); err != nil {
 					t.Fatal(err)
 				}

@@ -50,6 +50,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -84,12 +85,12 @@ type Options struct {
 	// refuses a file that is a copy, or is older than the store was when it was last here.
 	Restored bool
 
-	boot    func() boot // for tests
-	fileID  string      // that of every file, for tests: a copy passes for the file itself
-	vfs     string      // SQLite's file layer, for tests
-	raw     string      // pragmas instead of synchronous, for tests
-	reserve int64       // bytes, for tests
-	longLog int         // pages, for tests
+	boot    func() columns.Boot // for tests
+	fileID  string              // that of every file, for tests: a copy passes for the file itself
+	vfs     string              // SQLite's file layer, for tests
+	raw     string              // pragmas instead of synchronous, for tests
+	reserve int64               // bytes, for tests
+	longLog int                 // pages, for tests
 }
 
 // withDefaults fills in the fields that are zero.
@@ -113,7 +114,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.longLog = longLog
 	}
 	if o.boot == nil {
-		o.boot = machineClock
+		o.boot = columns.MachineClock
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -127,7 +128,7 @@ func (o Options) withDefaults() (Options, error) {
 // writer, the one goroutine that changes the file; its sweeper does so too.
 type DB struct {
 	*reader
-	clock     clock
+	clock     columns.Clock
 	writer    *writer
 	sweeper   sync.WaitGroup
 	writePool *sql.DB // of one connection, the writer's
@@ -148,7 +149,7 @@ func Open(path string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	codec, err := newCodec(o.SealKey)
+	codec, err := columns.NewCodec(o.SealKey)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +157,7 @@ func Open(path string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: %s: %w", path, err)
 	}
-	d := &DB{clock: clock{time.Now(), o.boot}, reader: &reader{codec: codec, failure: newFailure(file), keepKeys: o.KeepKeys}, lock: flock.New(file + "-lock")}
+	d := &DB{clock: columns.Clock{Start: time.Now(), Boot: o.boot}, reader: &reader{codec: codec, failure: newFailure(file), keepKeys: o.KeepKeys}, lock: flock.New(file + "-lock")}
 	if err := d.open(file, o); err != nil {
 		d.release()
 		return nil, fmt.Errorf("store: %s: %w", path, explain(err))

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
@@ -46,7 +47,9 @@ func openTest(t testing.TB, path string) *DB {
 }
 
 // steadyBoot is the clock of a machine that runs all the time, also in a bubble.
-func steadyBoot() boot { return boot{"test", time.Since(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))} }
+func steadyBoot() columns.Boot {
+	return columns.Boot{ID: "test", Since: time.Since(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))}
+}
 
 func file(t testing.TB) string { return filepath.Join(t.TempDir(), "throttler.db") }
 

@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -78,10 +79,10 @@ func (l *listing) may(c *candidate) bool {
 	state := scheduler.State(c.state)
 	return (l.Upstream == "" || l.Upstream == c.upstream) &&
 		(len(l.states) == 0 || slices.Contains(l.states, state) || state == scheduler.Waiting && slices.Contains(l.states, scheduler.Sending)) &&
-		(l.AcceptedAfter.IsZero() || c.accepted >= micros(l.AcceptedAfter)) &&
-		(l.AcceptedBefore.IsZero() || c.accepted < micros(l.AcceptedBefore)) &&
-		(l.FinishedAfter.IsZero() || state.Finished() && c.ended >= micros(l.FinishedAfter)) &&
-		(l.FinishedBefore.IsZero() || state.Finished() && c.ended < micros(l.FinishedBefore))
+		(l.AcceptedAfter.IsZero() || c.accepted >= columns.Micros(l.AcceptedAfter)) &&
+		(l.AcceptedBefore.IsZero() || c.accepted < columns.Micros(l.AcceptedBefore)) &&
+		(l.FinishedAfter.IsZero() || state.Finished() && c.ended >= columns.Micros(l.FinishedAfter)) &&
+		(l.FinishedBefore.IsZero() || state.Finished() && c.ended < columns.Micros(l.FinishedBefore))
 }
 
 // rows returns the stream of a query, which begins with FROM and ends in a condition.
@@ -134,7 +135,7 @@ func (s *rowStream) next(l *listing) (*candidate, error) {
 type blockStream struct {
 	block
 	view   view // that has the block, if it is in memory
-	terms  []term
+	terms  []columns.Term
 	limit  string // the bound until ahead is known
 	opened bool
 	seqs   []int64 // of the calls that are left
@@ -142,7 +143,7 @@ type blockStream struct {
 }
 
 // under adds the streams of all blocks that can have calls of the list under all of some terms.
-func (l *listing) under(m view, terms []term) {
+func (l *listing) under(m view, terms []columns.Term) {
 	blocks := m.blocks
 	if len(m.calls) > 0 {
 		byID := func(a, b located) int { return strings.Compare(a.id, b.id) }
@@ -249,7 +250,7 @@ func (s *blockStream) found(l *listing) ([]int64, error) {
 	}
 	for i, n := range calls {
 		if int(n) >= len(all) {
-			return nil, fmt.Errorf("terms of block %d: %w", s.number, errChecksum)
+			return nil, fmt.Errorf("terms of block %d: %w", s.number, columns.ErrChecksum)
 		}
 		seqs[i] = all[n]
 	}
@@ -264,11 +265,11 @@ var selectChunks = "SELECT place, chunk, sum FROM terms WHERE place IN (?" + str
 // A chunk is a block in the file, and a term.
 type chunk struct {
 	block int64
-	term
+	columns.Term
 }
 
 // find returns the calls of a block in the file that have a term, by their numbers in it.
-func (l *listing) find(block int64, t term) ([]uint16, error) {
+func (l *listing) find(block int64, t columns.Term) ([]uint16, error) {
 	if calls, known := l.known[chunk{block, t}]; known {
 		return calls, nil
 	}
@@ -283,7 +284,7 @@ func (l *listing) find(block int64, t term) ([]uint16, error) {
 	places := make([]any, chunksAhead)
 	for i := range places {
 		b := block + min(int64(i), ahead-1)*step
-		l.known[chunk{b, t}], places[i] = nil, b*buckets+t.bucket()
+		l.known[chunk{b, t}], places[i] = nil, b*buckets+bucket(t)
 	}
 	if err := l.readChunks(places, t); err != nil {
 		return nil, err
@@ -292,7 +293,7 @@ func (l *listing) find(block int64, t term) ([]uint16, error) {
 }
 
 // readChunks reads the chunks of a term at some places, where these are.
-func (l *listing) readChunks(places []any, t term) error {
+func (l *listing) readChunks(places []any, t columns.Term) error {
 	rows, err := l.QueryContext(l, selectChunks, places...)
 	if err != nil {
 		return err
@@ -304,8 +305,8 @@ func (l *listing) readChunks(places []any, t term) error {
 		if err := rows.Scan(&place, &postings, &sum); err != nil {
 			return err
 		}
-		if l.codec.chunkSum(place, postings) != sum {
-			return fmt.Errorf("terms of block %d: %w", place/buckets, errChecksum)
+		if chunkSum(l.codec, place, postings) != sum {
+			return fmt.Errorf("terms of block %d: %w", place/buckets, columns.ErrChecksum)
 		}
 		l.known[chunk{place / buckets, t}] = find(postings, t)
 	}

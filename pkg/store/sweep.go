@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/columns"
 )
 
 // The sweeper works in small steps, so that no caller waits long for one.
@@ -49,7 +51,7 @@ func (s *sweeper) step(now time.Time) (calls int64, err error) {
 		const old = `IN (SELECT seq FROM calls INDEXED BY ended WHERE ended_at > 0 AND ended_at < ?
 			AND state IN ('done', 'failed', 'expired', 'exhausted', 'cancelled')
 			AND NOT EXISTS (SELECT 1 FROM untold WHERE tell_at IS NOT NULL AND notice > id || '.' AND notice < id || '/') ORDER BY ended_at LIMIT ?)`
-		before := c.micros(now.Add(-s.keepCalls))
+		before := c.Micros(now.Add(-s.keepCalls))
 		if err := c.exec("DELETE FROM untold WHERE seq "+old, before, sweepStep); err != nil {
 			return nil, err
 		}
@@ -64,13 +66,13 @@ func (s *sweeper) step(now time.Time) (calls int64, err error) {
 		// The time of a key begins when its call is finished.
 		if err := c.exec(`DELETE FROM keys WHERE key IN (SELECT k.key FROM keys k LEFT JOIN calls c USING (seq)
 			WHERE k.until < ? AND coalesce(c.state NOT IN ('waiting', 'unknown') AND c.ended_at < ?, true) ORDER BY k.until LIMIT ?)`,
-			micros(now), c.micros(now.Add(-s.keepKeys)), sweepStep); err != nil {
+			columns.Micros(now), c.Micros(now.Add(-s.keepKeys)), sweepStep); err != nil {
 			return nil, err
 		}
 		if err := sweepAudit(c, now.Add(-s.keepAudit)); err != nil {
 			return nil, err
 		}
-		return nil, c.exec("DELETE FROM quota WHERE id IN (SELECT id FROM quota WHERE back > 0 AND back < iif(paused, ?, ?) LIMIT ?)", micros(now), c.micros(now), sweepStep)
+		return nil, c.exec("DELETE FROM quota WHERE id IN (SELECT id FROM quota WHERE back > 0 AND back < iif(paused, ?, ?) LIMIT ?)", columns.Micros(now), c.Micros(now), sweepStep)
 	}})
 	return calls, err
 }

@@ -7,39 +7,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/internal/columns"
 )
-
-// A term is the hash of a text by which calls are found, the same for each use of the text: its
-// row tells whether a call has it as a number, a key or a flow. In a sealed file only the key can
-// tell whether a guess is right.
-type term uint64
-
-// termsOf returns the terms of a call, each once.
-func termsOf(c *codec, call *scheduler.Call) []term {
-	texts := append(make([]string, 0, 16), call.Upstream, call.Flow, call.IdempotencyKey, call.SubmittedBy)
-	for _, p := range call.Permits {
-		texts = append(texts, p.Limit, p.Key)
-	}
-	for _, number := range call.Numbers {
-		texts = append(texts, number)
-	}
-	all := make([]term, 0, len(texts))
-	for i, text := range texts {
-		if text != "" && !slices.Contains(texts[:i], text) {
-			all = append(all, c.term(text))
-		}
-	}
-	return all
-}
 
 // A term is in one of so many buckets, by its first bits.
 const buckets = 64
 
-func (t term) bucket() int64 { return int64(t >> 58) }
+func bucket(t columns.Term) int64 { return int64(t >> 58) }
 
-// mark is the part of a term that a chunk has. Two terms with one mark cost a look at a row.
-func (t term) mark() uint32 { return uint32(t >> 26) }
+// markOf is the part of a term that a chunk has. Two terms with one mark cost a look at a row.
+func markOf(t columns.Term) uint32 { return uint32(t >> 26) }
 
 // A located call is one that a block has.
 type located struct {
@@ -49,7 +26,7 @@ type located struct {
 
 // A posting is the term of a call, given by its number in a block.
 type posting struct {
-	term term
+	term columns.Term
 	call uint16
 }
 
@@ -92,26 +69,26 @@ func outline(number int64, calls []located) block {
 // chunks returns the chunks of sorted postings by their buckets, nil for none.
 func chunks(postings []posting) (all [buckets][]byte) {
 	for _, p := range postings {
-		b := p.term.bucket()
-		all[b] = binary.BigEndian.AppendUint32(all[b], p.term.mark())
+		b := bucket(p.term)
+		all[b] = binary.BigEndian.AppendUint32(all[b], markOf(p.term))
 		all[b] = binary.BigEndian.AppendUint16(all[b], p.call)
 	}
 	return all
 }
 
 // find returns the numbers of the calls that a chunk has under a term, in order.
-func find(chunk []byte, t term) (calls []uint16) {
+func find(chunk []byte, t columns.Term) (calls []uint16) {
 	n := len(chunk) / postingSize
 	at := func(i int) []byte { return chunk[i*postingSize:] }
 	low, high := 0, n
 	for low < high {
-		if mid := (low + high) / 2; binary.BigEndian.Uint32(at(mid)) < t.mark() {
+		if mid := (low + high) / 2; binary.BigEndian.Uint32(at(mid)) < markOf(t) {
 			low = mid + 1
 		} else {
 			high = mid
 		}
 	}
-	for i := low; i < n && binary.BigEndian.Uint32(at(i)) == t.mark(); i++ {
+	for i := low; i < n && binary.BigEndian.Uint32(at(i)) == markOf(t); i++ {
 		calls = append(calls, binary.BigEndian.Uint16(at(i)[4:]))
 	}
 	return calls
@@ -131,7 +108,7 @@ func decodeSeqs(b []byte) (seqs []int64, err error) {
 	for before := int64(0); len(b) > 0; {
 		difference, n := binary.Varint(b)
 		if n <= 0 {
-			return nil, fmt.Errorf("calls of a block: %w", errChecksum)
+			return nil, fmt.Errorf("calls of a block: %w", columns.ErrChecksum)
 		}
 		before += difference
 		seqs, b = append(seqs, before), b[n:]

@@ -272,14 +272,14 @@ func (w *writer) stamp() (at position, err error) {
 	if !w.conn.marks {
 		return w.at, nil
 	}
-	m := w.conn.mark()
+	m := w.conn.Mark()
 	if err := w.conn.set("mark", m.String()); err != nil {
 		return at, err
 	}
 	if w.rebased {
 		err = w.conn.set("base", w.base.String())
 	}
-	return position{w.conn.epoch, m.steady}, err
+	return position{w.conn.epoch, m.Steady}, err
 }
 
 // committed notes a commit that is on disk. A note that cannot be written stays behind, and

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/uuid"
 
@@ -68,6 +69,18 @@ func Ended(c *scheduler.Call, as scheduler.State) *scheduler.Call {
 			c.FinishedAt = now
 		}
 	})
+}
+
+// Stepped returns the reading of the wall clock at an instant, a result of time.Now, after a
+// step of that clock. In the layout of a time the monotonic reading is the second word.
+func Stepped(t testing.TB, at time.Time, by time.Duration) time.Time {
+	t.Helper()
+	after := at.Add(by)
+	*(*int64)(unsafe.Add(unsafe.Pointer(&after), 8)) -= int64(by)
+	if after.Sub(at) != 0 || after.Round(0).Sub(at.Round(0)) != by {
+		t.Fatalf("%v is no reading after a step of %v", after, by)
+	}
+	return after
 }
 
 type suite struct {

@@ -1,4 +1,4 @@
-package store
+package columns
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// storedFacts is the column facts after its checksum: what never changes of a call. It is written
+// storedFacts is the column facts after its checksum: the part of a call that never changes. It is written
 // once; the sum of a row, which is made with each change, covers only that there are facts.
 type storedFacts struct {
 	Method      string            `json:"method"`
@@ -41,17 +41,17 @@ func hasFacts(c *scheduler.Call) bool {
 	return c.Method != "" || c.Path != "" || c.Flow != "" || len(c.Permits) > 0 || c.Origin != "" || c.SubmittedBy != "" || c.IdempotencyKey != ""
 }
 
-// summed returns the text that stands for the facts of a call in the sum of its row.
-func summed(c *scheduler.Call) (string, error) {
+// Summed returns the text that stands for the facts of a call in the sum of its row.
+func Summed(c *scheduler.Call) (string, error) {
 	if hasFacts(c) {
 		return withFacts, nil
 	}
 	return encodeNumbers(c.Numbers)
 }
 
-// encodeFacts returns the text of the column facts in the clear. Every durable call has one, so it
+// EncodeFacts returns the text of the column facts in the clear. Every durable call has one, so it
 // is written by hand: encoding/json takes four times as long.
-func encodeFacts(c *scheduler.Call) (string, error) {
+func EncodeFacts(c *scheduler.Call) (string, error) {
 	if !hasFacts(c) {
 		return encodeNumbers(c.Numbers)
 	}
@@ -104,17 +104,17 @@ func factsSum(id string, text []byte) string {
 	return fmt.Sprintf("%0*x", factsLength, crc32.Update(crc, castagnoli, text))
 }
 
-// decodeFacts sets the facts of a call, and returns the text that stands for them in the sum of
+// DecodeFacts sets the facts of a call, and returns the text that stands for them in the sum of
 // its row.
-func decodeFacts(text string, c *scheduler.Call) (summed string, err error) {
+func DecodeFacts(text string, c *scheduler.Call) (summed string, err error) {
 	if text == "" || text[0] == '{' {
 		if c.Numbers, err = decodeNumbers(text); err != nil {
-			err = fmt.Errorf("numbers of call %.100q: %w: %w", c.ID, errChecksum, err)
+			err = fmt.Errorf("numbers of call %.100q: %w: %w", c.ID, ErrChecksum, err)
 		}
 		return text, err
 	}
 	if len(text) < factsLength || factsSum(c.ID, []byte(text[factsLength:])) != text[:factsLength] {
-		return "", fmt.Errorf("facts of call %.100q: %w", c.ID, errChecksum)
+		return "", fmt.Errorf("facts of call %.100q: %w", c.ID, ErrChecksum)
 	}
 	var f storedFacts
 	if err := json.Unmarshal([]byte(text[factsLength:]), &f); err != nil {

@@ -1,4 +1,4 @@
-package store
+package columns
 
 import (
 	"crypto/sha256"
@@ -10,14 +10,14 @@ import (
 	"sync"
 )
 
-var errChecksum = errors.New("a row does not match its checksum: the file is damaged, or was changed by another program")
+var ErrChecksum = errors.New("a row does not match its checksum: the file is damaged, or was changed by another program")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// A sum is that of a row's values: a CRC-32C, and in a sealed file the beginning of an
+// A Sum is that of a row's values: a CRC-32C, and in a sealed file the beginning of an
 // HMAC-SHA-256, so that a row without the key cannot be made or changed. Each value has its
 // length or an end, so no two rows have the same text.
-type sum struct {
+type Sum struct {
 	pool   *sync.Pool // to which it goes back
 	mac    hash.Hash  // nil: a CRC-32C
 	result [sha256.Size]byte
@@ -26,42 +26,42 @@ type sum struct {
 }
 
 // checksums are the sums of files without a seal.
-var checksums = sync.Pool{New: func() any { return &sum{} }}
+var checksums = sync.Pool{New: func() any { return &Sum{} }}
 
-// newSum returns the sum of no values. Its end gives it back.
-func (c *codec) newSum() *sum {
+// NewSum returns the sum of no values. Its end gives it back.
+func (c *Codec) NewSum() *Sum {
 	pool := c.macs
 	if c.macs == nil {
 		pool = &checksums
 	}
-	s := pool.Get().(*sum)
+	s := pool.Get().(*Sum)
 	s.pool = pool
 	return s
 }
 
-func (s *sum) texts(values ...string) {
+func (s *Sum) Texts(values ...string) {
 	for _, v := range values {
 		s.text = append(strconv.AppendInt(s.text, int64(len(v)), 10), ':')
 		s.text = append(s.text, v...)
 	}
 }
 
-func (s *sum) bytes(v []byte) {
+func (s *Sum) Bytes(v []byte) {
 	s.text = append(strconv.AppendInt(s.text, int64(len(v)), 10), ':')
 	s.add(s.text)
 	s.add(v)
 	s.text = s.text[:0]
 }
 
-func (s *sum) ints(values ...int64) {
+func (s *Sum) Ints(values ...int64) {
 	for _, v := range values {
 		s.text = append(strconv.AppendInt(s.text, v, 10), ';')
 	}
 }
 
-func (s *sum) bool(v bool) { s.text = append(strconv.AppendBool(s.text, v), ';') }
+func (s *Sum) bool(v bool) { s.text = append(strconv.AppendBool(s.text, v), ';') }
 
-func (s *sum) add(text []byte) {
+func (s *Sum) add(text []byte) {
 	if s.mac == nil {
 		s.crc = crc32.Update(s.crc, castagnoli, text)
 	} else {
@@ -69,8 +69,8 @@ func (s *sum) add(text []byte) {
 	}
 }
 
-// end returns the sum, and gives it back for other values.
-func (s *sum) end() (result int64) {
+// End returns the sum, and gives it back for other values.
+func (s *Sum) End() (result int64) {
 	s.add(s.text)
 	if s.mac == nil {
 		result = int64(s.crc)
@@ -87,19 +87,3 @@ func (s *sum) end() (result int64) {
 
 // maxSumText is the longest text, in bytes, that a sum keeps room for.
 const maxSumText = 64 << 10
-
-// blockSum and chunkSum are the sums of rows of blocks and terms.
-func (c *codec) blockSum(b block, calls []byte) int64 {
-	s := c.newSum()
-	s.ints(b.number, b.first, b.last)
-	s.texts(b.low, b.high)
-	s.bytes(calls)
-	return s.end()
-}
-
-func (c *codec) chunkSum(place int64, chunk []byte) int64 {
-	s := c.newSum()
-	s.ints(place)
-	s.bytes(chunk)
-	return s.end()
-}

@@ -1,4 +1,4 @@
-package store
+package columns
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// The types of this file lie on disk as JSON. Their fields, names and omissions are
+// The types of this file are stored as JSON. Their fields, names and omissions are
 // the format of the schema: a change of one needs a migration. They are apart from
 // the scheduler's types, which may change freely.
 
@@ -42,7 +42,7 @@ type storedDecision struct {
 }
 
 // encodeDecisions puts the decisions about a call into the last element of its attempts.
-func encodeDecisions(c *codec, call *scheduler.Call, last *storedAttempt) error {
+func encodeDecisions(c *Codec, call *scheduler.Call, last *storedAttempt) error {
 	for _, d := range call.Decisions {
 		last.Decisions = append(last.Decisions, storedDecision{At: d.At.UTC(), By: d.By, Attempt: d.Attempt, As: string(d.As), Reason: d.Reason, Duplicate: d.AcceptDuplicate})
 	}
@@ -50,14 +50,14 @@ func encodeDecisions(c *codec, call *scheduler.Call, last *storedAttempt) error 
 		return nil
 	}
 	text, err := json.Marshal(last.Decisions)
-	last.Decisions, last.Sealed = nil, c.encryptText(string(text), call.ID, decidedKind)
+	last.Decisions, last.Sealed = nil, c.EncryptText(string(text), call.ID, decidedKind)
 	return err
 }
 
-func decodeDecisions(c *codec, last *storedAttempt, call *scheduler.Call) error {
+func decodeDecisions(c *Codec, last *storedAttempt, call *scheduler.Call) error {
 	stored := last.Decisions
 	if last.Sealed != "" {
-		text, err := c.decryptText(last.Sealed, call.ID, decidedKind)
+		text, err := c.DecryptText(last.Sealed, call.ID, decidedKind)
 		if err != nil {
 			return fmt.Errorf("decisions about call %s: %w", call.ID, err)
 		}
@@ -71,9 +71,9 @@ func decodeDecisions(c *codec, last *storedAttempt, call *scheduler.Call) error 
 	return nil
 }
 
-// encodeAttempts returns the text of the column attempts: of the attempts of a call, of
+// EncodeAttempts returns the text of the column attempts: of the attempts of a call, of
 // the reason why it ended, and of the decisions about it.
-func encodeAttempts(d *codec, c *scheduler.Call) (string, error) {
+func EncodeAttempts(d *Codec, c *scheduler.Call) (string, error) {
 	attempts, more := c.Attempts, c.Reason != "" || c.EndedBy != "" || len(c.Decisions) > 0
 	if len(attempts) == 0 && !more {
 		return "[]", nil
@@ -97,8 +97,8 @@ func encodeAttempts(d *codec, c *scheduler.Call) (string, error) {
 	return string(text), err
 }
 
-// decodeAttempts sets the fields of a call that the column attempts has.
-func decodeAttempts(d *codec, text string, c *scheduler.Call) error {
+// DecodeAttempts sets the fields of a call that the column attempts has.
+func DecodeAttempts(d *Codec, text string, c *scheduler.Call) error {
 	c.Attempts = []scheduler.Attempt{}
 	if text == "[]" {
 		return nil
@@ -135,21 +135,21 @@ type storedHold struct {
 	Back    time.Time `json:"back,omitzero"` // in whole microseconds, rounded up
 }
 
-// encodeHolds returns the text of the column spent.
-func encodeHolds(holds []lease.Hold) (string, error) {
+// EncodeHolds returns the text of the column spent.
+func EncodeHolds(holds []lease.Hold) (string, error) {
 	if len(holds) == 0 {
 		return "", nil
 	}
 	stored := make([]storedHold, len(holds))
 	for i := range holds {
 		h := &holds[i]
-		stored[i] = storedHold{Limit: h.Limit, Key: h.Key, Every: h.Every, Permits: h.Permits, Back: ceil(h.Back)}
+		stored[i] = storedHold{Limit: h.Limit, Key: h.Key, Every: h.Every, Permits: h.Permits, Back: Ceil(h.Back)}
 	}
 	text, err := json.Marshal(stored)
 	return string(text), err
 }
 
-func decodeHolds(text, upstream string) ([]lease.Hold, error) {
+func DecodeHolds(text, upstream string) ([]lease.Hold, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -165,41 +165,8 @@ func decodeHolds(text, upstream string) ([]lease.Hold, error) {
 	return holds, nil
 }
 
-// A storedBacklog counts the calls of an upstream; meta 'backlog' maps names to it.
-type storedBacklog struct {
-	Name       string `json:"name"`  // always empty
-	URL        string `json:"url"`   // always empty
-	State      string `json:"state"` // always empty
-	Waiting    int    `json:"waiting"`
-	Sending    int    `json:"sending"` // always 0
-	Unknown    int    `json:"unknown"`
-	MaxWaiting int    `json:"max_waiting"` // always 0
-	Bytes      int64  `json:"bytes"`
-}
-
-// encodeBacklog returns the value of meta 'backlog'.
-func encodeBacklog(backlog map[string]scheduler.Backlog) ([]byte, error) {
-	stored := make(map[string]storedBacklog, len(backlog))
-	for name, b := range backlog {
-		stored[name] = storedBacklog{Waiting: b.Waiting, Unknown: b.Unknown, Bytes: b.Bytes}
-	}
-	return json.Marshal(stored)
-}
-
-func decodeBacklog(text []byte) (map[string]scheduler.Backlog, error) {
-	var stored map[string]storedBacklog
-	if err := json.Unmarshal(text, &stored); err != nil {
-		return nil, err
-	}
-	backlog := make(map[string]scheduler.Backlog, len(stored))
-	for name, b := range stored {
-		backlog[name] = scheduler.Backlog{Waiting: b.Waiting, Unknown: b.Unknown, Bytes: b.Bytes}
-	}
-	return backlog, nil
-}
-
-// A storedContent is encrypted as a whole, into sealed or answer_sealed.
-type storedContent struct {
+// A StoredContent is encrypted as a whole, into sealed or answer_sealed.
+type StoredContent struct {
 	Method, Target string // empty in a response
 	Headers        string // JSON
 	Body           []byte

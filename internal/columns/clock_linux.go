@@ -1,4 +1,4 @@
-package store
+package columns
 
 import (
 	"os"
@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machineClock reads CLOCK_BOOTTIME, which goes on while the machine sleeps, and the id
+// MachineClock reads CLOCK_BOOTTIME, which goes on while the machine sleeps, and the id
 // that Linux gives to each start: random(4).
-func machineClock() boot {
+func MachineClock() Boot {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return boot{}
+		return Boot{}
 	}
-	return boot{bootID(), time.Duration(ts.Nano())}
+	return Boot{bootID(), time.Duration(ts.Nano())}
 }
 
 var bootID = sync.OnceValue(func() string {
