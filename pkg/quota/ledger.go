@@ -18,9 +18,11 @@ type Ledger struct {
 	limits []*limit
 	found  []*account // by Take, one per need
 	origin time.Time
-	offset int64   // of the wall clock to the monotonic one, when last seen
-	ahead  int64   // steps of the wall clock that a test has made
-	set    []Limit // the limits from Begin on
+	offset int64 // of the wall clock to the monotonic one, when last seen
+	ahead  int64 // steps of the wall clock that a test has made
+	// outlived is the instant by which attempts of an earlier process end: see Outlived.
+	outlived int64
+	set      []Limit // the limits from Begin on
 }
 
 // An instant is a point in time on both clocks, in nanoseconds: mono since the
@@ -57,7 +59,7 @@ func (l *Ledger) Replace(now time.Time, limits []Limit, kept []int) {
 // now; afterwards l must not be used any more.
 func (l *Ledger) Successor(now time.Time, limits []Limit, kept []int) *Ledger {
 	at := l.instant(now)
-	s := &Ledger{OnStep: l.OnStep, origin: l.origin, offset: l.offset, ahead: l.ahead, set: limits}
+	s := &Ledger{OnStep: l.OnStep, origin: l.origin, offset: l.offset, ahead: l.ahead, outlived: l.outlived, set: limits}
 	for i, c := range limits {
 		if err := c.Check(); err != nil {
 			panic(fmt.Sprintf("quota: limit %q: %v", c.Name, err))

@@ -38,7 +38,7 @@ func (l *Ledger) Save(now time.Time) []Held {
 
 // Restore takes permits that another ledger saved, or that an earlier process
 // left: they come back at h.Back, which must not be zero, but not later than those of an
-// attempt that is unanswered now. Step is how far the wall clock was put forward since
+// attempt that is unanswered now, or ends by the instant of Outlived. Step is how far the wall clock was put forward since
 // they were saved, or back if it is negative, beyond the time that has passed: an aligned
 // limit that does not tolerate it keeps them as after such a step of a running ledger.
 func (l *Ledger) Restore(now time.Time, step time.Duration, h Held) {
@@ -57,6 +57,10 @@ func (l *Ledger) Restore(now time.Time, step time.Duration, h Held) {
 		a.extra.full.add(batch{at: back, n: int32(h.Permits)})
 	}
 }
+
+// Outlived tells the ledger, before Restore and HoldAll, that attempts of an earlier process may go on,
+// and end by an instant.
+func (l *Ledger) Outlived(until time.Time) { l.outlived = l.instant(until).mono }
 
 // HoldAll keeps all permits of all keys of a limit out until the instant, where
 // their number is unknown. PauseLimit does not shorten it. Step is as in Restore.
@@ -78,7 +82,7 @@ func (l *Ledger) HeldUntil(now time.Time, limit int) time.Time {
 func (l *Ledger) restored(now time.Time, step time.Duration, limit int, back time.Time) (at instant, lim *limit, on int64) {
 	at, lim = l.instant(now), l.limits[limit]
 	on = lim.clock(at) + int64(back.Sub(now))
-	last := lim.Window.back(at.add(int64(lim.Late)))
+	last := lim.Window.back(at.add(int64(lim.Late) + max(0, l.outlived-at.mono)))
 	if lim.Window.tolerates(int64(step)) || on <= lim.clock(at) {
 		return at, lim, min(on, last)
 	}

@@ -128,6 +128,7 @@ func (a *attempt) once(do func(context.Context, *upstream.Request) *upstream.Res
 	if a.call.identities != nil {
 		out.Revoked = &a.call.identities.revoked
 	}
+	out.Allowed = a.loop.journal.allowed()
 	r = do(a.loop.cuts, out)
 	a.doubtAccepted(r)
 	return r

@@ -59,6 +59,14 @@ func (j *journal) storeOf(c *Call) Store {
 	return j.memory
 }
 
+// allowed returns the function that attempts ask before their first byte, nil if there is none.
+func (j *journal) allowed() func() bool {
+	if l, ok := j.durable.(Leased); ok {
+		return l.Allowed
+	}
+	return nil
+}
+
 // inPlace reports whether to record a call cannot block.
 func (j *journal) inPlace(c *Call) bool {
 	_, ok := j.storeOf(c).(*memory)

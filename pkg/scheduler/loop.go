@@ -55,6 +55,7 @@ type loop struct {
 	wheel     *wheel.Wheel[planner.Timeout]
 	upstreams map[string]*upstreamState
 	absent    map[string]detached    // upstreams that were configured
+	alive     time.Time              // until which the last process may have begun attempts; zero if it has ended
 	restored  time.Time              // when a copy of the store was restored; zero if it is none
 	pauses    map[pauseID]lease.Hold // by people, and of open circuits: those that the store keeps
 	calls     map[string]*call       // that are not finished, or not yet recorded as such

@@ -26,7 +26,7 @@ func (l *loop) recover() error {
 	if past.Step.Abs() > time.Second {
 		l.log.Warn("the wall clock was stepped while no process ran; permits of calendar windows that are out come back a window later at most", "step", past.Step.String())
 	}
-	l.seq = uint64(past.Seq)
+	l.seq, l.alive = uint64(past.Seq), past.Alive
 	l.holdID = past.Epoch << 32
 	for _, name := range slices.Sorted(maps.Keys(past.Backlog)) {
 		b := past.Backlog[name]
@@ -43,7 +43,7 @@ func (l *loop) recover() error {
 	if past.Restored {
 		l.restored = now
 		for _, u := range l.upstreams {
-			known = append(known, u.fill(now, now)...)
+			known = append(known, u.fill(now, l.lastEnd(u, now))...)
 		}
 	}
 	if err := l.journal.restate(l.cuts, known); err != nil {
@@ -108,12 +108,23 @@ func (l *loop) restore(now time.Time, past *Recovered) []lease.Hold {
 			d := l.absent[h.Upstream]
 			d.since, d.step, d.holds = now, past.Step, append(d.holds, h)
 			l.absent[h.Upstream] = d
-		case u != nil && !u.restore(now, now, past.Step, &h):
+		case u != nil && !u.restore(now, l.lastEnd(u, now), past.Step, &h):
 			continue // there is no such limit any more
 		}
 		known = append(known, h)
 	}
 	return known
+}
+
+// lastEnd returns the instant by which the attempts of the last process at an upstream have ended,
+// if that process was seen to be gone at an instant.
+func (l *loop) lastEnd(u *upstreamState, seen time.Time) time.Time {
+	if l.alive.IsZero() {
+		return seen
+	}
+	end := later(seen, l.alive.Add(u.up.Timeout))
+	u.ledger.Outlived(end)
+	return end
 }
 
 // repeatAfterCrash decides about a call that was being sent when the last process ended. In a

@@ -102,11 +102,11 @@ func (l *loop) attach(now time.Time, u *upstreamState) {
 	u.inherit(d.backlog)
 	for _, h := range slices.AppendSeq(d.holds, maps.Values(l.pauses)) {
 		if h.Upstream == u.Name && (h.Back.IsZero() || h.Back.After(now)) {
-			u.restore(now, d.since, d.step, &h)
+			u.restore(now, l.lastEnd(u, d.since), d.step, &h)
 		}
 	}
 	if !l.restored.IsZero() {
-		u.fill(now, l.restored)
+		u.fill(now, l.lastEnd(u, l.restored))
 	}
 }
 

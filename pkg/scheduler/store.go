@@ -92,6 +92,14 @@ type Durable interface {
 	Waking(ctx context.Context, before time.Time, after Position, max int) (*Page, error)
 }
 
+// Leased is a Durable that several processes use, one at a time.
+type Leased interface {
+	Durable
+	// Allowed reports whether the calls are this process's now. It is asked before the first byte
+	// of each attempt. While it is false calls wait.
+	Allowed() bool
+}
+
 // An Entry is a call as a Store accepts it.
 type Entry struct {
 	Call    *Call
@@ -124,6 +132,9 @@ type Recovered struct {
 	Backlog     map[string]Backlog
 	Interrupted int // calls that were being sent when the last life ended
 	Keys        int // idempotency keys that are kept, 100,000 at most
+	// Alive is set if the last process may have begun attempts until then, and these may go on. Zero: it
+	// has ended, and its attempts with it.
+	Alive time.Time
 	// Restored is set if the store is a copy that takes the place of the store itself. It
 	// does not know the permits that went out since, and Interrupted counts all calls that
 	// waited as well.

@@ -75,10 +75,11 @@ type Result struct {
 
 // Causes of a cancelled attempt.
 var (
-	errTimeout = errors.New("the attempt's time-out has passed")
-	errStale   = errors.New("the request's signature is too old to be sent")
-	errRevoked = errors.New("another call has ended it")
-	errRepeat  = errors.New("the connection broke and the request is not sent a second time")
+	errTimeout   = errors.New("the attempt's time-out has passed")
+	errStale     = errors.New("the request's signature is too old to be sent")
+	errRevoked   = errors.New("another call has ended it")
+	errForbidden = errors.New("this process may send no calls now: its term of the store is over, or the server of the store is away")
+	errRepeat    = errors.New("the connection broke and the request is not sent a second time")
 )
 
 // ErrStatus is the error of an answer with a status that no final answer has.
@@ -115,7 +116,7 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 		life.end(nil)
 		return &Result{Outcome: NotExecuted, Reason: "never sent: " + errRevoked.Error(), AnsweredAt: time.Now(), Err: errRevoked}
 	}
-	wire.life, wire.latest, wire.revoked = life, r.Latest, r.Revoked
+	wire.life, wire.latest, wire.revoked, wire.allowed = life, r.Latest, r.Revoked, r.Allowed
 	req, err := u.request(life, r)
 	if err != nil {
 		life.end(nil)
@@ -234,10 +235,10 @@ func (u *Upstream) unanswered(res *Result, in *Input, w *wire, err error) {
 		res.Sent = w.wrote()
 	default:
 		res.Sent = !u.own && !dial && !w.lost // one that loses a connection reports them
-		res.Unreachable = !res.Sent && (w.asked || dial) && !errors.Is(err, context.Canceled) && !errors.Is(err, errStale) && !errors.Is(err, errRevoked)
+		res.Unreachable = !res.Sent && (w.asked || dial) && !errors.Is(err, context.Canceled) && !withheld(err)
 	}
 	res.Err = err
-	if errors.Is(err, errStale) { // sent again at once, it would be stale again
+	if errors.Is(err, errStale) || errors.Is(err, errForbidden) { // sent again at once, it would be held back again
 		res.RetryAfter = time.Second
 	}
 	reason := "no answer: " + unquoted(err)
@@ -271,7 +272,7 @@ func failure(err error, unreachable bool) string {
 		return "dial"
 	case errors.Is(err, errTimeout), errors.As(err, &timeout) && timeout.Timeout():
 		return "timeout"
-	case errors.Is(err, context.Canceled), errors.Is(err, errStale), errors.Is(err, errRevoked):
+	case errors.Is(err, context.Canceled), withheld(err):
 		return "cancelled"
 	case errors.Is(err, errRepeat), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), strings.Contains(err.Error(), "stream error"):
 		return "reset"
@@ -279,6 +280,11 @@ func failure(err error, unreachable bool) string {
 		return "closed"
 	}
 	return "other"
+}
+
+// withheld reports whether a request was held back when it had its connection.
+func withheld(err error) bool {
+	return errors.Is(err, errStale) || errors.Is(err, errRevoked) || errors.Is(err, errForbidden)
 }
 
 // quoted is where an error of net/http begins to quote an answer that it cannot read.

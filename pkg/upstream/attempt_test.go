@@ -606,6 +606,23 @@ func TestRevokedIsNotSent(t *testing.T) {
 	}
 }
 
+// TestForbiddenIsNotSent: a process that may send nothing any more is asked when the request has its
+// connection. The call waits for a second, and proves nothing about the upstream.
+func TestForbiddenIsNotSent(t *testing.T) {
+	s := newRawServer(t, func(int64, string, net.Conn) bool { return false })
+	var connected atomic.Bool
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectDone: func(string, string, error) { connected.Store(true) }})
+	res := newUpstream(t, Config{URL: s.url()}).Do(ctx, &Request{Method: "POST", Target: "/pay", Allowed: func() bool {
+		if !connected.Load() {
+			t.Error("it is asked before there is a connection")
+		}
+		return false
+	}})
+	if res.Outcome != NotExecuted || res.Sent || res.Unreachable || res.RetryAfter != time.Second || !errors.Is(res.Err, errForbidden) || !strings.HasPrefix(res.Reason, "never sent: this process may send no calls now") {
+		t.Errorf("%+v, want not executed, and to wait for a second", res)
+	}
+}
+
 // An attempt has ended when the first byte of its answer comes, even if the rest is
 // slow. An interim answer does not end it: it may come from a proxy.
 func TestAnsweredAt(t *testing.T) {

@@ -32,11 +32,14 @@ type Request struct {
 	// Revoked, if not nil, is set when another call ends this one. No byte is sent if it is
 	// set before the request has its connection.
 	Revoked *atomic.Bool
+	// Allowed, if not nil, is asked when the request has its connection. No byte is sent if it is
+	// false.
+	Allowed func() bool
 }
 
 // Clone returns a deep copy.
 func (r *Request) Clone() *Request {
-	return &Request{r.Method, r.Target, r.Header.Clone(), bytes.Clone(r.Body), r.Latest, r.Repeat, r.Renewed, r.Revoked}
+	return &Request{r.Method, r.Target, r.Header.Clone(), bytes.Clone(r.Body), r.Latest, r.Repeat, r.Renewed, r.Revoked, r.Allowed}
 }
 
 // Check returns an error if the request cannot be sent.

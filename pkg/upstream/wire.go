@@ -21,6 +21,7 @@ type wire struct {
 	life    *lifetime    // of the attempt; nil if there is none
 	latest  time.Time    // no byte of the request leaves later; zero: no bound
 	revoked *atomic.Bool // no byte of the request leaves once it is set; may be nil
+	allowed func() bool  // no byte of the request leaves if it is false; may be nil
 
 	asked     bool // for a connection: the request itself is in order
 	connected bool
@@ -84,6 +85,8 @@ func (w *wire) take() error {
 		return errStale
 	case w.revoked != nil && w.revoked.Load():
 		return errRevoked
+	case w.allowed != nil && !w.allowed():
+		return errForbidden
 	}
 	w.connected = true
 	return nil
