@@ -1,0 +1,160 @@
+package pgtest
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Proxy passes connections on to a server, and can cut them or fall silent.
+type Proxy struct {
+	to       string
+	listener net.Listener
+	working  sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+	shut  bool // new connections are refused
+
+	silent atomic.Bool
+	left   atomic.Int64 // bytes until all is cut; below 0: never
+	cut    chan struct{}
+}
+
+// NewProxy returns a proxy to an address. Close ends it.
+func NewProxy(to string) (*Proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{to: to, listener: l, conns: make(map[net.Conn]bool), cut: make(chan struct{}, 1)}
+	p.left.Store(-1)
+	p.working.Go(p.run)
+	return p, nil
+}
+
+// Port is the port of the proxy on 127.0.0.1.
+func (p *Proxy) Port() int { return p.listener.Addr().(*net.TCPAddr).Port }
+
+// Silence holds all bytes back, until it is lifted: connections stay open.
+func (p *Proxy) Silence(silent bool) { p.silent.Store(silent) }
+
+// CutAfter cuts all connections after so many bytes more, in either direction. The last of them are
+// delivered.
+func (p *Proxy) CutAfter(n int64) { p.left.Store(n) }
+
+// Cut is sent a value when CutAfter has cut.
+func (p *Proxy) Cut() <-chan struct{} { return p.cut }
+
+// Shut cuts all connections and refuses new ones, or takes them again.
+func (p *Proxy) Shut(shut bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shut = shut
+	if shut {
+		p.closeAll()
+	}
+}
+
+func (p *Proxy) closeAll() {
+	for c := range p.conns {
+		c.Close()
+	}
+	clear(p.conns)
+}
+
+func (p *Proxy) run() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.working.Go(func() { p.pass(client) })
+	}
+}
+
+// pass passes the bytes of a connection on, both ways, until one side ends.
+func (p *Proxy) pass(client net.Conn) {
+	defer client.Close()
+	server, err := net.DialTimeout("tcp", p.to, 5*time.Second)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	if !p.keep(client, server) {
+		return
+	}
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+		both.Go(func() {
+			p.copy(way[1], way[0])
+			client.Close()
+			server.Close()
+		})
+	}
+	both.Wait()
+	p.mu.Lock()
+	delete(p.conns, client)
+	delete(p.conns, server)
+	p.mu.Unlock()
+}
+
+// keep notes a connection, unless the proxy is shut.
+func (p *Proxy) keep(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.shut {
+		return false
+	}
+	for _, c := range conns {
+		p.conns[c] = true
+	}
+	return true
+}
+
+func (p *Proxy) copy(to io.Writer, from net.Conn) {
+	buffer := make([]byte, 16<<10)
+	for {
+		n, err := from.Read(buffer)
+		for p.silent.Load() && err == nil {
+			time.Sleep(time.Millisecond)
+		}
+		if n > 0 && !p.deliver(to, buffer[:n]) || err != nil {
+			return
+		}
+	}
+}
+
+// deliver writes bytes, and cuts after the last one that may pass.
+func (p *Proxy) deliver(to io.Writer, b []byte) bool {
+	for {
+		left := p.left.Load()
+		if left < 0 {
+			_, err := to.Write(b)
+			return err == nil
+		}
+		n := min(left, int64(len(b)))
+		if !p.left.CompareAndSwap(left, left-n) {
+			continue
+		}
+		to.Write(b[:n])
+		if n < left {
+			return true
+		}
+		p.left.Store(-1)
+		p.mu.Lock()
+		p.closeAll()
+		p.mu.Unlock()
+		p.cut <- struct{}{}
+		return false
+	}
+}
+
+// Close cuts all connections and ends the proxy.
+func (p *Proxy) Close() {
+	p.listener.Close()
+	p.Shut(true)
+	p.working.Wait()
+}
