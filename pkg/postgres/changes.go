@@ -1,0 +1,252 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-30fe103d/throttler/internal/columns"
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// Accept implements [scheduler.Store].
+func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *scheduler.Call, err error) {
+	r, request, err := d.newRow(e)
+	if err != nil {
+		return nil, err
+	}
+	keys, owner := columns.KeysOf(d.codec, e), ""
+	err = d.writer.do(ctx, &change{apply: func(t *txn) (refused, err error) {
+		owner = ""
+		if e.Notice != "" {
+			if err := t.exec("DELETE FROM untold WHERE notice = $1", e.Notice); err != nil {
+				return nil, err
+			}
+		}
+		if len(keys) > 0 {
+			owner, refused, err = t.claim(keys, e, r, d.keepKeys.Microseconds())
+			if owner != "" || refused != nil || err != nil {
+				return refused, err
+			}
+		}
+		return nil, t.insert(r, request)
+	}})
+	if err != nil || owner == "" {
+		return nil, err
+	}
+	return d.Get(ctx, owner)
+}
+
+// newRow returns the columns of a new call, and of its request, nil if that is not to be kept.
+func (d *DB) newRow(e *scheduler.Entry) (r *columns.Row, request *columns.Content, err error) {
+	if r, err = d.clock.Row(e.Call, d.codec); err != nil {
+		return nil, nil, err
+	}
+	r.Lane, r.Bytes = e.Call.Class, e.Bytes
+	if e.NoBody || !e.Call.Async && e.Key == "" {
+		r.Wake = columns.BoundToProcess
+	}
+	if !e.NoBody {
+		if request, err = d.codec.EncodeRequest(r.ID, e.Request); err != nil {
+			return nil, nil, err
+		}
+	}
+	facts, err := columns.EncodeFacts(e.Call)
+	r.Facts, r.Terms = d.codec.EncryptText(facts, r.ID, columns.FactsKind), columns.TermsOf(d.codec, e.Call)
+	return r, request, err
+}
+
+// End implements [scheduler.Store].
+func (d *DB) End(ctx context.Context, identity, by string) error {
+	k := columns.IdentityKey(d.codec, identity)
+	return d.writer.do(ctx, &change{apply: func(t *txn) (refused, err error) {
+		return nil, t.exec(`INSERT INTO keys VALUES ($1, '', 0, $2, $3)
+			ON CONFLICT (key) DO UPDATE SET until = greatest(keys.until, excluded.until), ended_by = excluded.ended_by`,
+			k.Hash, columns.Micros(time.Now().Add(d.keepKeys)), by)
+	}})
+}
+
+// Intend implements [scheduler.Store].
+func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) error {
+	var r *columns.Row
+	if c != nil {
+		var err error
+		if r, err = d.clock.Row(c, d.codec); err != nil {
+			return err
+		}
+	}
+	return d.writer.do(ctx, &change{apply: func(t *txn) (refused, err error) {
+		if r != nil {
+			n, err := t.changed(`INSERT INTO flights SELECT seq, $1, $2, $3, $4, $5, $6, $7 FROM calls WHERE seq = $8 AND id = $9 AND state = 'waiting' ON CONFLICT DO NOTHING`,
+				r.Async, t.generation, r.Due, r.Deadline, r.Attempts, r.Spent, r.Sum, r.Seq, r.ID)
+			if err != nil {
+				return nil, err
+			}
+			if n == 0 {
+				return fmt.Errorf("%w: %s", scheduler.ErrNotWaiting, r.ID), nil
+			}
+		}
+		for _, h := range take {
+			if err := t.insertHold(h); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	}})
+}
+
+// Record implements [scheduler.Store].
+func (d *DB) Record(ctx context.Context, call *scheduler.Call) error {
+	r, err := d.clock.Row(call, d.codec)
+	if err != nil {
+		return err
+	}
+	var response *columns.Content
+	if call.Response != nil && call.State != scheduler.Waiting {
+		if response, err = d.codec.EncodeResponse(r.ID, call.Response); err != nil {
+			return err
+		}
+	}
+	return d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) {
+		known, err := t.update(call, r, response, true)
+		if !known && err == nil {
+			refused = fmt.Errorf("%w, or it is finished: %s", scheduler.ErrNotFound, r.ID)
+		}
+		return refused, err
+	}})
+}
+
+// Recover implements [scheduler.Durable].
+func (d *DB) Recover(ctx context.Context, recent time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (*scheduler.Recovered, error) {
+	var state *scheduler.Recovered
+	err := d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) {
+		r := &recovery{txn: t, bootedAt: d.clock.Boot(), now: time.Now(), repeat: repeat}
+		state, err = r.run(recent)
+		return nil, err
+	}})
+	if err != nil {
+		return nil, err
+	}
+	d.writer.recovered.Store(true)
+	state.Alive, d.after = d.after, time.Time{}
+	return state, nil
+}
+
+// Restate implements [scheduler.Durable].
+func (d *DB) Restate(ctx context.Context, holds []lease.Hold) error {
+	return d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) { return nil, t.replaceHolds(holds) }})
+}
+
+// Settle implements [scheduler.Durable].
+func (d *DB) Settle(ctx context.Context, holds []lease.Hold) error {
+	return d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) { return nil, t.settleHolds(holds) }})
+}
+
+// EndHandled implements [scheduler.Durable].
+func (d *DB) EndHandled(ctx context.Context, notice string, again time.Time) error {
+	return d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) {
+		if again.IsZero() {
+			return nil, t.exec("DELETE FROM untold WHERE notice = $1", notice)
+		}
+		return nil, t.exec("UPDATE untold SET tell_at = $1, failures = failures + 1 WHERE notice = $2", columns.Micros(again), notice)
+	}})
+}
+
+// A new call waits, and has no attempt.
+const insertCall = `INSERT INTO calls (seq, id, upstream, lane, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before,
+	due, deadline, wake, sum, facts, terms, ` + columns.OfRequest + `, state, ended_at, attempts, spent)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, 'waiting', 0, '[]', '')`
+
+// insert adds a call; request is nil if it is not to be kept.
+func (t *txn) insert(r *columns.Row, request *columns.Content) error {
+	args := append(make([]any, 0, 24), r.Seq, r.ID, r.Upstream, r.Lane, r.Rank, r.Async, r.Callback, r.Resolves, t.generation, r.Bytes,
+		r.Accepted, r.NotBefore, r.Due, r.Deadline, r.Wake, r.Sum, r.Facts, termsOf(r.Terms))
+	if request == nil {
+		args = append(args, nil, nil, nil, nil, nil, nil)
+	} else {
+		args = append(args, request.Method, []byte(request.Target), request.Headers, request.Body, request.Encrypted, request.Sum)
+	}
+	return t.exec(insertCall, args...)
+}
+
+// termsOf returns the column terms of a call.
+func termsOf(terms []columns.Term) []int64 {
+	all := make([]int64, len(terms))
+	for i, term := range terms {
+		all[i] = int64(term)
+	}
+	return all
+}
+
+// claim takes the keys of an entry for its call, and keeps them for keep microseconds at least. If a
+// call owns one of them, it takes none and returns the id of the owner.
+func (t *txn) claim(keys []columns.StoredKey, e *scheduler.Entry, r *columns.Row, keep int64) (owner string, reused, err error) {
+	for _, k := range keys {
+		o := &columns.KeyOwner{}
+		if err := t.one(selectOwner, []any{k.Hash}, o.Fields()...); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return "", nil, err
+		}
+		if owner, reused = o.Claim(e.Fingerprint, r.Accepted-keep); owner != "" || reused != nil {
+			return owner, reused, nil
+		}
+	}
+	for _, k := range keys {
+		if err := t.exec(`INSERT INTO keys VALUES ($1, $2, $3, $4, $5) ON CONFLICT (key) DO UPDATE
+			SET fingerprint = excluded.fingerprint, seq = excluded.seq, until = excluded.until, ended_by = excluded.ended_by`,
+			k.Hash, e.Fingerprint, r.Seq, r.Accepted+keep, k.EndedBy); err != nil {
+			return "", nil, err
+		}
+	}
+	return "", nil, nil
+}
+
+const (
+	updateCall = `UPDATE calls SET state = $1, rank = $2, async = $3, epoch = CASE WHEN $4 THEN $5 ELSE epoch END, not_before = $6, ended_at = $7, attempts = $8,
+		spent = $9, due = $10, deadline = $11, wake = CASE WHEN wake < 0 AND $12 THEN wake ELSE $13 END, sum = $14`
+	forgetRequest = ", method = NULL, target = NULL, headers = NULL, body = NULL, sealed = NULL, request_sum = NULL"
+	keepResponse  = ", status = $17, answer_headers = $18, answer = $19, truncated = $20, answer_sealed = $21, answer_sum = $22"
+	ofPending     = " WHERE seq = $15 AND id = $16 AND (state = 'waiting' OR state = 'unknown')"
+)
+
+// update writes a call that was waiting, in flight or unknown; known is false if there is no such
+// call. A call that is bound to its process stays so if stayBound.
+func (t *txn) update(call *scheduler.Call, r *columns.Row, response *columns.Content, stayBound bool) (known bool, err error) {
+	sent, err := t.changed("DELETE FROM flights WHERE seq = $1", r.Seq)
+	if err != nil {
+		return false, err
+	}
+	query := updateCall
+	args := append(make([]any, 0, 22), r.State, r.Rank, r.Async, sent > 0, t.generation, r.NotBefore, r.Ended, r.Attempts, r.Spent, r.Due, r.Deadline, stayBound, r.Wake, r.Sum, r.Seq, r.ID)
+	if call.State.Finished() {
+		query += forgetRequest
+	}
+	if response != nil {
+		query += keepResponse
+		args = append(args, response.Status, response.Headers, response.Body, response.Truncated, response.Encrypted, response.Sum)
+	}
+	n, err := t.changed(query+ofPending, args...)
+	if n > 0 && err == nil {
+		err = t.noteEnd(call)
+	}
+	return n > 0, err
+}
+
+// noteEnd notes the end of a call, to be told by a webhook or to the handler. The handler gets no
+// earlier end of it any more.
+func (t *txn) noteEnd(call *scheduler.Call) error {
+	var at any // a webhook's is null
+	if call.Handled() {
+		at = columns.Micros(time.Now())
+		if err := t.exec("DELETE FROM untold WHERE notice > $1 AND notice < $2", call.ID+".", call.ID+"/"); err != nil { // "/" follows the dot of a notice
+			return err
+		}
+	}
+	if notice := call.Notice(); notice != "" {
+		return t.exec("INSERT INTO untold (notice, seq, tell_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", notice, call.Seq, at)
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// errTermOver ends a store: another replica has the calls.
+var errTermOver = errors.New("the term of this replica is over: another one has the calls, or this one was cut off from the server for longer than its lease")
+
+// A failure is the error that ended a store.
+type failure struct {
+	place string
+	once  sync.Once
+	ended chan struct{} // closed when err is set
+	err   error
+}
+
+func newFailure(place string) *failure { return &failure{place: place, ended: make(chan struct{})} }
+
+// set ends the store, unless an earlier error has done so.
+func (f *failure) set(err error) {
+	f.once.Do(func() {
+		f.err = fmt.Errorf("%w: postgres: %s: %w", scheduler.ErrBroken, f.place, err)
+		close(f.ended)
+	})
+}
+
+// get returns why the store has ended, nil while it works.
+func (f *failure) get() error {
+	select {
+	case <-f.ended:
+		return f.err
+	default:
+		return nil
+	}
+}
+
+// Codes of errors: https://www.postgresql.org/docs/current/errcodes-appendix.html
+const (
+	diskFull         = "53100"
+	tooManyClients   = "53300"
+	invalidPassword  = "28P01"
+	invalidRole      = "28000"
+	noDatabase       = "3D000"
+	noPrivilege      = "42501"
+	readOnly         = "25006"
+	lockNotAvailable = "55P03"
+)
+
+// code returns the SQLSTATE of an error, empty if it is not the server's.
+func code(err error) string {
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// isAway reports whether an error says that the server, or the connection to it, is away, or that
+// it was busy: the same may succeed later.
+func isAway(err error) bool {
+	if err == nil {
+		return false
+	}
+	switch c := code(err); {
+	case c == "":
+		var network net.Error
+		var connect *pgconn.ConnectError
+		return errors.As(err, &network) || errors.As(err, &connect) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+			errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err)
+	case strings.HasPrefix(c, "08"), strings.HasPrefix(c, "57P"), strings.HasPrefix(c, "25P"), strings.HasPrefix(c, "40"):
+		return true // connections that broke, a stop or a start, time-outs of a session, a deadlock
+	default:
+		return c == tooManyClients || c == readOnly || c == lockNotAvailable
+	}
+}
+
+// explain says what an operator can do about an error of [Open].
+func explain(err error) error {
+	hint := ""
+	switch code(err) {
+	case invalidPassword, invalidRole:
+		hint = "the server refuses the role or its password; see store_secret (Options.Password), PGPASSWORD and pg_hba.conf"
+	case noDatabase:
+		hint = "make the database: createdb"
+	case noPrivilege:
+		hint = "the role needs the right to make the schema throttler, or to own it: GRANT CREATE ON DATABASE … TO …"
+	case tooManyClients:
+		hint = "the server takes no more connections; a replica needs up to 7"
+	case readOnly:
+		hint = "the server is a standby; name the primary, or several hosts with target_session_attrs=read-write"
+	}
+	if hint == "" {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, hint)
+}

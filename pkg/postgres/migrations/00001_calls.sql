@@ -1,0 +1,168 @@
+-- The tables of a fleet, in the schema throttler. The columns of calls, flights, keys, untold,
+-- quota and audit are those of the store in a file (package columns): instants are microseconds
+-- since the Unix epoch, 0 for none; ended_at, back and those of spent are on the clock of the
+-- process that wrote them; each sum is over its row. Texts that may have any byte are bytea.
+
+-- +goose Up
+
+-- The term: one replica at a time has the calls. Its epoch grows with each owner. A replica
+-- whose beat has not changed for longer than lease_ms may be followed by another one.
+CREATE TABLE throttler.lease (
+	one      boolean PRIMARY KEY DEFAULT true CHECK (one),
+	epoch    bigint NOT NULL DEFAULT 0,
+	owner    text NOT NULL DEFAULT '', -- of the replica; empty: its term has ended, and nothing is in flight
+	name     text NOT NULL DEFAULT '', -- of the replica, for people
+	beat     bigint NOT NULL DEFAULT 0,
+	lease_ms bigint NOT NULL DEFAULT 0
+);
+INSERT INTO throttler.lease DEFAULT VALUES;
+
+-- The fence: each transaction of an owner begins with a change of this row, and is none if the
+-- epoch is another one. number grows with each transaction, so that it can be asked whether one
+-- whose answer was lost has been committed. mark is the time of the last one. generation grows
+-- with each recovery and each replacement of quota; folded is the one up to which quota has all
+-- permits that may be out.
+CREATE TABLE throttler.fence (
+	one        boolean PRIMARY KEY DEFAULT true CHECK (one),
+	epoch      bigint NOT NULL DEFAULT 0,
+	number     bigint NOT NULL DEFAULT 0,
+	generation bigint NOT NULL DEFAULT 0,
+	folded     bigint NOT NULL DEFAULT 0,
+	mark       text NOT NULL DEFAULT ''
+) WITH (fillfactor = 10);
+INSERT INTO throttler.fence DEFAULT VALUES;
+
+-- Facts about the whole store: id; seal (a text that only the key of a sealed store decrypts).
+CREATE TABLE throttler.meta (
+	name  text PRIMARY KEY,
+	value bytea NOT NULL
+);
+
+CREATE TABLE throttler.calls (
+	seq            bigint PRIMARY KEY,
+	id             text COLLATE "C" NOT NULL UNIQUE,
+	upstream       text NOT NULL,
+	lane           bigint NOT NULL,
+	state          text NOT NULL,
+	rank           bigint NOT NULL,
+	async          boolean NOT NULL,
+	callback       text NOT NULL,
+	resolves       text NOT NULL,
+	epoch          bigint NOT NULL, -- the generation in which it was accepted, or sent last
+	bytes          bigint NOT NULL,
+	accepted_at    bigint NOT NULL,
+	not_before     bigint NOT NULL,
+	due            bigint NOT NULL,
+	deadline       bigint NOT NULL,
+	wake           bigint NOT NULL,
+	ended_at       bigint NOT NULL,
+	attempts       text NOT NULL,
+	spent          text NOT NULL,
+	sum            bigint NOT NULL,
+	facts          text NOT NULL,
+	terms          bigint[] NOT NULL, -- hashes of the texts by which it is found
+	method         text,
+	target         bytea,
+	headers        text,
+	body           bytea,
+	sealed         bytea,
+	request_sum    bigint,
+	status         bigint,
+	answer_headers text,
+	answer         bytea,
+	truncated      boolean,
+	answer_sealed  bytea,
+	answer_sum     bigint
+) WITH (fillfactor = 80);
+CREATE INDEX calls_waiting ON throttler.calls (upstream, rank, seq) INCLUDE (lane, due, bytes) WHERE state = 'waiting';
+CREATE INDEX calls_waking ON throttler.calls (wake, seq) WHERE state = 'waiting' AND wake <> 0;
+CREATE INDEX calls_unsettled ON throttler.calls (id) WHERE state = 'unknown';
+CREATE INDEX calls_settled ON throttler.calls (state, id) WHERE state IN ('failed', 'expired', 'exhausted', 'cancelled');
+CREATE INDEX calls_ended ON throttler.calls (ended_at) WHERE ended_at > 0;
+CREATE INDEX calls_terms ON throttler.calls USING gin (terms) WITH (fastupdate = on);
+
+-- Attempts in flight, as of their intents.
+CREATE TABLE throttler.flights (
+	seq      bigint PRIMARY KEY,
+	async    boolean NOT NULL,
+	epoch    bigint NOT NULL,
+	due      bigint NOT NULL,
+	deadline bigint NOT NULL,
+	attempts text NOT NULL,
+	spent    text NOT NULL,
+	sum      bigint NOT NULL
+);
+
+-- Calls with their attempts in flight.
+CREATE VIEW throttler.current AS SELECT c.seq, c.id, c.upstream, c.lane, CASE WHEN f.seq IS NULL THEN c.state ELSE 'sending' END AS state,
+	c.rank, coalesce(f.async, c.async) AS async, c.callback, c.resolves, coalesce(f.epoch, c.epoch) AS epoch, c.bytes, c.accepted_at,
+	c.not_before, coalesce(f.due, c.due) AS due, coalesce(f.deadline, c.deadline) AS deadline, c.wake, c.ended_at,
+	coalesce(f.attempts, c.attempts) AS attempts, coalesce(f.spent, c.spent) AS spent, coalesce(f.sum, c.sum) AS sum, c.facts
+	FROM throttler.calls c LEFT JOIN throttler.flights f ON f.seq = c.seq;
+
+-- Idempotency keys and identities, as hashes; ended_by is null for a key.
+CREATE TABLE throttler.keys (
+	key         bytea PRIMARY KEY,
+	fingerprint text NOT NULL,
+	seq         bigint NOT NULL,
+	until       bigint NOT NULL,
+	ended_by    text
+);
+CREATE INDEX keys_until ON throttler.keys (until);
+
+-- Ends to be told: by a webhook if tell_at is null, else to the handler of the program.
+CREATE TABLE throttler.untold (
+	notice   text COLLATE "C" PRIMARY KEY,
+	seq      bigint NOT NULL,
+	tell_at  bigint,
+	failures bigint NOT NULL DEFAULT 0
+);
+CREATE INDEX untold_at ON throttler.untold (tell_at, notice) WHERE tell_at IS NOT NULL;
+CREATE INDEX untold_seq ON throttler.untold (seq);
+
+-- Permits that may be out and belong to no call, and pauses.
+CREATE TABLE throttler.quota (
+	id       bigint PRIMARY KEY,
+	upstream text NOT NULL,
+	name     text NOT NULL,
+	key      bytea NOT NULL,
+	every    boolean NOT NULL,
+	permits  bigint NOT NULL,
+	back     bigint NOT NULL,
+	paused   boolean NOT NULL,
+	sum      bigint NOT NULL,
+	since    bigint NOT NULL,
+	reason   bytea NOT NULL,
+	who      bytea NOT NULL
+);
+CREATE INDEX quota_back ON throttler.quota (back) WHERE back > 0;
+
+CREATE TABLE throttler.audit (
+	seq      bigint PRIMARY KEY,
+	at       bigint NOT NULL,
+	actor    bytea NOT NULL,
+	role     text NOT NULL,
+	via      text NOT NULL,
+	action   text NOT NULL,
+	upstream bytea NOT NULL,
+	call     bytea NOT NULL,
+	name     bytea NOT NULL,
+	key      bytea NOT NULL,
+	before   bytea NOT NULL,
+	after    bytea NOT NULL,
+	reason   bytea NOT NULL,
+	sum      bigint NOT NULL
+);
+CREATE INDEX audit_call ON throttler.audit (call, seq) WHERE call <> '';
+CREATE INDEX audit_actor ON throttler.audit (actor, seq);
+CREATE INDEX audit_action ON throttler.audit (action, seq);
+CREATE INDEX audit_at ON throttler.audit (at);
+
+-- For people: psql -c 'SELECT * FROM throttler.readable'.
+CREATE VIEW throttler.readable AS SELECT id, upstream, state, -rank AS priority,
+	to_timestamp(accepted_at / 1e6) AS accepted, to_timestamp(nullif(due, 0) / 1e6) AS due, to_timestamp(deadline / 1e6) AS deadline,
+	to_timestamp(nullif(ended_at, 0) / 1e6) AS ended
+	FROM throttler.current;
+
+-- +goose Down
+-- There is no downgrade: an older program refuses the schema.

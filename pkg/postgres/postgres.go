@@ -1,0 +1,235 @@
+// Package postgres keeps calls, and quota usage, in PostgreSQL: the durable store of programs that
+// take over from each other.
+//
+//	db, err := postgres.Open(ctx, "postgres://throttler@db.internal/throttler", postgres.Options{})
+//	s, err := scheduler.New(scheduler.Config{Store: db, …}) // closes it
+//
+// # Terms
+//
+// One process at a time, the owner, has the calls. Its term begins when [Open] returns, and ends
+// with Close, or when another process follows it. The owner renews its lease by beats. A process
+// that has seen the same beat for longer than the lease, by its own clock, may follow: no clock
+// is shared. The owner sends nothing after the end of its lease ([DB.Allowed]), which it counts from the
+// instant before it asked for the last one.
+//
+// Each transaction of an owner begins with its fence: a change of a row that has the epoch of the
+// term, and takes no effect under another one. It also counts the transactions. If the answer to a COMMIT is
+// lost, the count tells whether it took effect, and the transaction is neither lost nor made twice.
+//
+// After a crash short limits hold back until the attempts of the last owner, which may still run,
+// cannot count any more: the end of its lease, its time-out, late and a window. After Close nothing is
+// held back that is not out.
+//
+// # Promises
+//
+// A method that returns without an error has its change committed, with synchronous_commit on.
+// One goroutine writes; the changes that arrive during a transaction go into the next one together.
+// PostgreSQL must keep the commits that it has confirmed: fsync is on, and a standby that takes its
+// place is a synchronous one.
+//
+// While the server is away new calls are refused at once. Attempts in flight end, and their outcomes are stored
+// when it is back. If the term has ended meanwhile, they are unknown to the next owner.
+//
+// The schema is throttler, made and brought up to date by [Open]. Each row has a checksum, and with
+// Options.SealKey requests, responses and values of keys are encrypted, as in a file of package store.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/seed-30fe103d/throttler/internal/columns"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// Defaults of [Options] whose fields are zero, and the bounds of Lease.
+const (
+	DefaultKeepCalls = 7 * 24 * time.Hour
+	DefaultKeepKeys  = 24 * time.Hour
+	DefaultKeepAudit = 400 * 24 * time.Hour
+	DefaultLease     = 2 * time.Second
+
+	minLease = 500 * time.Millisecond
+	maxLease = 30 * time.Second
+)
+
+// Options configure a store.
+type Options struct {
+	// KeepCalls, KeepKeys and KeepAudit are as in package store.
+	KeepCalls, KeepKeys, KeepAudit time.Duration
+	// SealKey, if not nil, has the 32 bytes of the key that encrypts requests, responses and values
+	// of keys (AES-256-GCM), and that each row is bound to (HMAC-SHA-256). All replicas have the same.
+	SealKey []byte
+	// Password is that of the role; empty: the URL's, PGPASSWORD or .pgpass.
+	Password string
+	// Lease is how long an owner that has fallen silent keeps its term: 500 ms to 30 s.
+	Lease time.Duration
+	// Name is that of the replica, for people; empty: the host's.
+	Name string
+	// Wait lets [Open] wait while another replica has the term, until ctx ends. Without it
+	// Open waits for a lease and a half, and fails if the owner lives.
+	Wait bool
+	// Log gets the warnings for an operator; nil means slog.Default().
+	Log *slog.Logger
+}
+
+// withDefaults fills in the fields that are zero.
+func (o Options) withDefaults() (Options, error) {
+	if o.KeepCalls == 0 {
+		o.KeepCalls = DefaultKeepCalls
+	}
+	if o.KeepKeys == 0 {
+		o.KeepKeys = min(DefaultKeepKeys, o.KeepCalls)
+	}
+	if o.KeepAudit == 0 {
+		o.KeepAudit = DefaultKeepAudit
+	}
+	if o.Lease == 0 {
+		o.Lease = DefaultLease
+	}
+	if o.Name == "" {
+		o.Name, _ = os.Hostname()
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	switch {
+	case o.KeepKeys > o.KeepCalls:
+		return o, fmt.Errorf("keys are kept for %v, longer than the calls that they name (%v)", o.KeepKeys, o.KeepCalls)
+	case o.Lease < minLease || o.Lease > maxLease:
+		return o, fmt.Errorf("the lease is %v, must be from %v to %v", o.Lease, minLease, maxLease)
+	}
+	return o, nil
+}
+
+// A DB is a scheduler.Durable in PostgreSQL. It is safe for concurrent use.
+//
+// Its reader has the methods that only read. The others hand a change to its writer, the one
+// goroutine that changes calls. The tenure renews the lease.
+type DB struct {
+	*reader
+	clock  columns.Clock
+	writer *writer
+	tenure *tenure
+	after  time.Time // the last owner may have begun attempts until then; zero: its term has ended
+	beside sync.WaitGroup
+
+	closing sync.Once
+	closed  error // result of Close
+}
+
+var _ scheduler.Durable = (*DB)(nil)
+
+// Open connects to the server that a URL or a list of settings names, as libpq has them, and begins a
+// term. It fails if another replica has the term and lives, if the server may lose commits, or if the
+// schema was made by a newer program.
+func Open(ctx context.Context, url string, o Options) (*DB, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	codec, err := columns.NewCodec(o.SealKey)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	config, err := parse(url, o)
+	if err != nil {
+		return nil, err
+	}
+	where := place(config.ConnConfig)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %s: %w", where, err)
+	}
+	d := &DB{
+		reader: &reader{db: pool, codec: codec, failure: newFailure(where), keepKeys: o.KeepKeys},
+		clock:  columns.Clock{Start: time.Now(), Boot: columns.MachineClock},
+	}
+	if err := d.open(ctx, config.ConnConfig, o); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("postgres: %s: %w", where, explain(err))
+	}
+	return d, nil
+}
+
+// open prepares the schema, claims the term, and starts the goroutines.
+func (d *DB) open(ctx context.Context, config *pgx.ConnConfig, o Options) error {
+	if err := check(ctx, d.db, o.Log); err != nil {
+		return err
+	}
+	if err := migrate(ctx, config); err != nil {
+		return err
+	}
+	if err := bind(ctx, d.db, d.codec); err != nil {
+		return err
+	}
+	won, err := claim(ctx, d.db, o)
+	if err != nil {
+		return err
+	}
+	if won.follows {
+		d.after = time.Now()
+		o.Log.Warn("the last owner of the calls has ended without a word, or is cut off; short limits hold back until its attempts cannot count any more", "replica", won.before)
+	}
+	d.tenure = newTenure(won, o, config, d.failure)
+	d.writer = newWriter(won.epoch, config, o, d.clock, d.codec, d.failure)
+	d.beside.Go(d.tenure.run)
+	d.beside.Go(d.writer.run)
+	d.beside.Go((&sweeper{writer: d.writer, keepCalls: o.KeepCalls, keepKeys: o.KeepKeys, keepAudit: o.KeepAudit}).run)
+	return nil
+}
+
+// Failed implements [scheduler.Durable].
+func (d *DB) Failed() <-chan struct{} { return d.failure.ended }
+
+// Allowed reports whether the term goes on: an attempt may begin now.
+func (d *DB) Allowed() bool { return d.tenure.lasts() && d.failure.get() == nil }
+
+// Close ends the term. The changes handed over before are committed, unless the server is away.
+func (d *DB) Close() error {
+	d.closing.Do(func() {
+		close(d.writer.stop)
+		<-d.writer.ended
+		d.tenure.resign(d.writer.closed == nil && d.failure.get() == nil && (d.writer.recovered.Load() || !d.tenure.won.follows))
+		d.beside.Wait()
+		d.db.Close()
+		d.closed = d.writer.closed
+	})
+	return d.closed
+}
+
+// parse returns the settings of a pool for readers.
+func parse(url string, o Options) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, errors.New("postgres: the address of the server cannot be read; it is as in postgres://throttler@db.internal:5432/throttler?sslmode=verify-full") // the error may have the password
+	}
+	c := config.ConnConfig
+	if o.Password != "" {
+		c.Password = o.Password
+	}
+	if c.ConnectTimeout == 0 || c.ConnectTimeout > dialTimeout {
+		c.ConnectTimeout = dialTimeout
+	}
+	c.RuntimeParams["search_path"] = "throttler"
+	c.RuntimeParams["application_name"] = "throttler " + o.Name
+	c.RuntimeParams["synchronous_commit"] = "on"
+	c.RuntimeParams["default_transaction_isolation"] = "read committed"
+	c.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint(o.Lease.Milliseconds())
+	config.MaxConns, config.MinIdleConns = 4, 1
+	return config, nil
+}
+
+// dialTimeout bounds the time in which a connection is made.
+const dialTimeout = 5 * time.Second
+
+// place names a server for people, without user and password.
+func place(c *pgx.ConnConfig) string { return fmt.Sprintf("%s:%d/%s", c.Host, c.Port, c.Database) }

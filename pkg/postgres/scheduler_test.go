@@ -1,0 +1,206 @@
+package postgres
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// A platform counts the requests that reach it.
+type platform struct {
+	*httptest.Server
+	mu    sync.Mutex
+	at    []time.Time
+	paths map[string]int
+	hold  chan struct{} // requests for /held wait for it
+}
+
+func newPlatform(t *testing.T) *platform {
+	p := &platform{paths: make(map[string]int), hold: make(chan struct{})}
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		p.at = append(p.at, time.Now())
+		p.paths[r.URL.Path]++
+		p.mu.Unlock()
+		if r.URL.Path == "/held" {
+			<-p.hold
+		}
+		io.WriteString(w, "ok")
+	}))
+	t.Cleanup(p.Server.Close)
+	t.Cleanup(sync.OnceFunc(func() { close(p.hold) }))
+	return p
+}
+
+func (p *platform) arrivals(path string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.paths[path]
+}
+
+// most returns the most requests in one window.
+func (p *platform) most(window time.Duration) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, most := slices.SortedFunc(slices.Values(p.at), time.Time.Compare), 0
+	for i := range at {
+		n := 0
+		for n < len(at)-i && at[i+n].Sub(at[i]) < window {
+			n++
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
+const (
+	calls   = 3
+	window  = 500 * time.Millisecond
+	late    = 100 * time.Millisecond
+	timeout = 400 * time.Millisecond
+)
+
+// start starts a scheduler over a store, which it closes.
+func start(t *testing.T, d *DB, p *platform) *scheduler.Scheduler {
+	t.Helper()
+	u := scheduler.Upstream{Limits: []scheduler.Limit{{Name: "app", Calls: calls, Window: window}}, Late: late}
+	u.URL, u.Timeout = p.URL, timeout
+	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func submit(t *testing.T, s *scheduler.Scheduler, path string) *scheduler.Call {
+	t.Helper()
+	c, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: path, IdempotencyKey: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func do(t *testing.T, s *scheduler.Scheduler, path string) {
+	t.Helper()
+	resp, _, err := s.Do(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for begun := time.Now(); !holds(); time.Sleep(time.Millisecond) {
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// TestTakeOver: an owner ends without a word while calls wait, one is in flight, and its short limit is used up. The next
+// one sends each waiting call once, keeps the limit, and tells the call in flight as unknown. It sends nothing before
+// the attempts of the last owner cannot count any more.
+func TestTakeOver(t *testing.T) {
+	p, url := newPlatform(t), newDatabase(t)
+	first := open(t, url, Options{Lease: short})
+	s := start(t, first, p)
+	held := submit(t, s, "/held")
+	eventually(t, "the held call is in flight", func() bool { return p.arrivals("/held") == 1 })
+	for n := range calls {
+		do(t, s, fmt.Sprint("/sync/", n))
+	}
+	var waiting []*scheduler.Call
+	for n := range 2 * calls {
+		waiting = append(waiting, submit(t, s, fmt.Sprint("/waiting/", n)))
+	}
+	crash(first)
+	sent := 0
+	for n := range waiting {
+		sent += p.arrivals(fmt.Sprint("/waiting/", n))
+	}
+	second := open(t, url, Options{Lease: short, Wait: true})
+	claimed := time.Now()
+	s = start(t, second, p)
+	for n, c := range waiting {
+		done, err := s.Wait(t.Context(), c.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A call that was in flight at the crash, and whose end was not stored, is unknown.
+		if arrived := p.arrivals(fmt.Sprint("/waiting/", n)); arrived != 1 || done.State != scheduler.Done && done.State != scheduler.Unknown {
+			t.Errorf("call %d is %s, and has arrived %d times", n, done.State, arrived)
+		}
+	}
+	p.mu.Lock()
+	for _, at := range p.at {
+		if after := at.Sub(claimed); after > 0 && after < timeout+late {
+			t.Errorf("a call was sent %v after the claim", after)
+		}
+	}
+	p.mu.Unlock()
+	if most := p.most(window); most > calls {
+		t.Errorf("%d calls in %v, at most %d", most, window, calls)
+	}
+	if c, err := s.Get(t.Context(), held.ID); err != nil || c.State != scheduler.Unknown {
+		t.Errorf("the call that was in flight is %+v, %v; want unknown", c, err)
+	}
+	again, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/waiting/0", IdempotencyKey: "/waiting/0"})
+	if err != nil || again.ID != waiting[0].ID {
+		t.Errorf("the key of a call of the last owner names %+v, %v", again, err)
+	}
+}
+
+// TestHandOver: after a stop the next owner waits for the permits that are out, and for no others.
+func TestHandOver(t *testing.T) {
+	p, url := newPlatform(t), newDatabase(t)
+	s := start(t, open(t, url, Options{Lease: maxLease}), p)
+	do(t, s, "/first")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, open(t, url, Options{Lease: maxLease}), p)
+	for n := range 2 * calls {
+		do(t, s, fmt.Sprint("/next/", n))
+	}
+	if most := p.most(window); most > calls {
+		t.Errorf("%d calls in %v, at most %d", most, window, calls)
+	}
+}
+
+// TestCutOffOwner: an owner that cannot reach the server sends nothing after the end of its lease, though its
+// callers wait; they get their answers when the server is back.
+func TestCutOffOwner(t *testing.T) {
+	p := newPlatform(t)
+	proxy, url := through(t, newDatabase(t))
+	d := open(t, url, Options{Lease: short})
+	s := start(t, d, p)
+	do(t, s, "/before")
+	proxy.Shut(true)
+	eventually(t, "the lease is over", func() bool { return !d.Allowed() })
+	answered := make(chan error, 1)
+	go func() {
+		resp, _, err := s.Do(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/after"})
+		if err == nil {
+			resp.Body.Close()
+		}
+		answered <- err
+	}()
+	time.Sleep(100 * time.Millisecond) // in which it must not be sent
+	if n := p.arrivals("/after"); n != 0 {
+		t.Fatal("a call was sent without a lease")
+	}
+	proxy.Shut(false)
+	if err := <-answered; err != nil || p.arrivals("/after") != 1 {
+		t.Errorf("after the server came back: %v, %d arrivals", err, p.arrivals("/after"))
+	}
+}

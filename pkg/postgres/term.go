@@ -1,0 +1,238 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/seed-30fe103d/throttler/internal/columns"
+)
+
+const (
+	beats = 6 // in a lease
+	// drift is how much slower than another one a clock may run: a watcher waits that much longer
+	// than a lease.
+	drift = 20 // a twentieth
+)
+
+// A seat is the row of lease.
+type seat struct {
+	epoch, beat int64
+	owner, name string
+	lease       time.Duration
+}
+
+func look(ctx context.Context, db *pgxpool.Pool, lease time.Duration) (s seat, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lease)
+	defer cancel()
+	var ms int64
+	err = db.QueryRow(ctx, "SELECT epoch, beat, owner, name, lease_ms FROM lease").Scan(&s.epoch, &s.beat, &s.owner, &s.name, &ms)
+	s.lease = time.Duration(ms) * time.Millisecond
+	return s, err
+}
+
+// A watch tells whether the owner of a term is silent. It is pure.
+type watch struct {
+	seen  seat
+	since time.Time // at which it was seen first, without a gap in the views since
+}
+
+// sees notes a view of the row, and reports whether its owner has been silent for longer than
+// its lease. Nil is a view that failed: time in which nothing was seen does not count.
+func (w *watch) sees(now time.Time, s *seat) (silent bool) {
+	switch {
+	case s == nil:
+		w.since = time.Time{}
+		return false
+	case w.since.IsZero() || s.epoch != w.seen.epoch || s.beat != w.seen.beat || s.owner != w.seen.owner:
+		w.seen, w.since = *s, now
+	}
+	return now.Sub(w.since) > s.lease+s.lease/drift
+}
+
+// A win is a term that was claimed.
+type win struct {
+	epoch   int64
+	id      string // of this life of the replica
+	asked   time.Time
+	boot    columns.Boot
+	follows bool // the last owner did not end its term
+	before  string
+}
+
+// claim begins a term, as soon as the last one has ended, or its owner is silent.
+func claim(ctx context.Context, db *pgxpool.Pool, o Options) (*win, error) {
+	var w watch
+	begun, told := time.Now(), false
+	for {
+		s, err := look(ctx, db, o.Lease)
+		now := time.Now()
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil && !isAway(err):
+			return nil, err
+		case err != nil:
+			w.sees(now, nil)
+		case s.owner == "" || w.sees(now, &s):
+			won, err := take(ctx, db, s, o)
+			if won != nil || err != nil && !isAway(err) {
+				return won, err
+			}
+		}
+		if limit := 3*max(s.lease, o.Lease)/2 + time.Second; !o.Wait && now.Sub(begun) > limit {
+			return nil, fmt.Errorf("replica %q has the calls, and lives; stop it first, or wait for its end (Options.Wait)", s.name)
+		}
+		if !told && err == nil && s.owner != "" && o.Wait {
+			told = true
+			o.Log.Info("another replica has the calls; this one waits for its end", "replica", s.name, "lease", s.lease.String())
+		}
+		select {
+		case <-time.After(o.Lease / beats):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// take makes this replica the owner, if the row is still as it was seen; it returns nil if it is not.
+// Row locks put it in one order with a beat: if that comes first, the row is another one. The change of fence waits for
+// the last transaction of the owner before, and no other follows.
+func take(ctx context.Context, db *pgxpool.Pool, s seat, o Options) (*win, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	won := &win{epoch: s.epoch + 1, id: uuid.NewString(), asked: time.Now(), boot: columns.MachineClock(), follows: s.owner != "", before: s.name}
+	if won.follows {
+		endWriters(ctx, db, s.epoch)
+	}
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx))
+	done, err := tx.Exec(ctx, "UPDATE lease SET epoch = $1, owner = $2, name = $3, beat = beat + 1, lease_ms = $4 WHERE epoch = $5 AND beat = $6 AND owner = $7",
+		won.epoch, won.id, o.Name, o.Lease.Milliseconds(), s.epoch, s.beat, s.owner)
+	if err != nil || done.RowsAffected() == 0 {
+		return nil, err
+	}
+	if _, err := tx.Exec(ctx, "UPDATE fence SET epoch = $1, number = 0", won.epoch); err != nil {
+		return nil, err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		// Its effect is not known. If it has one, nobody beats, and the term is claimed once more.
+		return nil, err
+	}
+	return won, nil
+}
+
+// endWriters ends the sessions of an owner that is silent: one that was stopped may hold a lock.
+func endWriters(ctx context.Context, db querier, epoch int64) {
+	// An error leaves the lock: the change of fence waits for it.
+	_ = db.QueryRow(ctx, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1 AND pid <> pg_backend_pid() AND usename = current_user", writerName(epoch)).Scan(new(int))
+}
+
+// writerName is the application_name of the writer of a term.
+func writerName(epoch int64) string { return fmt.Sprintf("throttler writer %d", epoch) }
+
+// A tenure renews the lease of a term.
+type tenure struct {
+	won     *win
+	lease   time.Duration
+	config  *pgx.ConnConfig
+	failure *failure
+	stop    chan struct{}
+	ended   chan struct{}
+
+	mu    sync.RWMutex
+	until time.Time // end of the lease, by this process's clock
+	boot  time.Duration
+	conn  *pgx.Conn // owned by run until it has ended
+	beat  int64
+}
+
+func newTenure(won *win, o Options, config *pgx.ConnConfig, f *failure) *tenure {
+	t := &tenure{won: won, lease: o.Lease, config: config.Copy(), failure: f, stop: make(chan struct{}), ended: make(chan struct{})}
+	t.config.ConnectTimeout = min(t.config.ConnectTimeout, o.Lease/2)
+	t.renewed(won.asked, won.boot)
+	return t
+}
+
+// renewed notes a lease that was asked for at an instant.
+func (t *tenure) renewed(asked time.Time, boot columns.Boot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.until, t.boot = asked.Add(t.lease), boot.Since+t.lease
+}
+
+// lasts reports whether the lease goes on, also by the clock that counts while the machine sleeps.
+func (t *tenure) lasts() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return time.Now().Before(t.until) && columns.MachineClock().Since < t.boot
+}
+
+// run beats until the term is resigned or over.
+func (t *tenure) run() {
+	defer close(t.ended)
+	ticker := time.NewTicker(t.lease / beats)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-t.stop:
+			return
+		case <-t.failure.ended:
+			return
+		}
+		asked, boot := time.Now(), columns.MachineClock()
+		switch over, err := t.ask(); {
+		case over:
+			t.failure.set(errTermOver)
+		case err == nil:
+			t.renewed(asked, boot)
+		case !isAway(err):
+			t.failure.set(err)
+		}
+	}
+}
+
+// ask asks for the lease. Each try has a beat of its own, so a view of it was made after the try began.
+func (t *tenure) ask() (over bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), t.lease/2)
+	defer cancel()
+	if t.conn == nil || t.conn.IsClosed() {
+		if t.conn, err = pgx.ConnectConfig(ctx, t.config); err != nil {
+			t.conn = nil
+			return false, err
+		}
+	}
+	err = t.conn.QueryRow(ctx, "UPDATE lease SET beat = beat + 1 WHERE epoch = $1 AND owner = $2 RETURNING beat", t.won.epoch, t.won.id).Scan(&t.beat)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return true, nil
+	}
+	return false, err
+}
+
+// resign ends the beats; if clean, also the term: nothing of it is in flight.
+func (t *tenure) resign(clean bool) {
+	close(t.stop)
+	<-t.ended
+	ctx, cancel := context.WithTimeout(context.Background(), t.lease)
+	defer cancel()
+	if t.conn == nil && clean {
+		t.conn, _ = pgx.ConnectConfig(ctx, t.config)
+	}
+	if t.conn == nil {
+		return
+	}
+	if clean { // else, or after an error, the lease runs out
+		t.conn.Exec(ctx, "UPDATE lease SET owner = '' WHERE epoch = $1 AND owner = $2", t.won.epoch, t.won.id)
+	}
+	t.conn.Close(ctx)
+}

@@ -1,0 +1,236 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-30fe103d/throttler/internal/columns"
+	"github.com/seed-30fe103d/throttler/pkg/lease"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
+)
+
+// short is the lease of tests that wait for its end.
+const short = minLease
+
+func recover0(t testing.TB, d *DB) *scheduler.Recovered {
+	t.Helper()
+	state, err := d.Recover(context.Background(), time.Minute, func(*scheduler.Entry) (time.Time, bool) { return time.Time{}, false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+// crash ends the goroutines of a store as the end of its process would: it tells the server nothing.
+func crash(d *DB) { d.failure.set(errors.New("the test has ended it")) }
+
+// TestWatch: an owner is silent if its beat was seen unchanged for longer than its lease, in views
+// without a gap.
+func TestWatch(t *testing.T) {
+	begin := time.Now()
+	for name, tt := range map[string]struct {
+		views  map[time.Duration]int64 // beats by instant; negative: the view failed
+		at     time.Duration           // of the last view, of beat 1
+		silent bool
+	}{
+		"for the lease":            {map[time.Duration]int64{0: 1}, 2 * time.Second, false},
+		"for longer, by the drift": {map[time.Duration]int64{0: 1}, 2*time.Second + 100*time.Millisecond, false},
+		"for even longer":          {map[time.Duration]int64{0: 1}, 2*time.Second + 101*time.Millisecond, true},
+		"it has beaten":            {map[time.Duration]int64{0: 0, time.Second: 1}, 3 * time.Second, false},
+		"nothing was seen":         {map[time.Duration]int64{0: 1, time.Second: -1}, time.Hour, false},
+	} {
+		var w watch
+		silent := false
+		for _, at := range []time.Duration{0, time.Second, tt.at} {
+			beat, seen := tt.views[at]
+			switch s := (seat{epoch: 1, owner: "a", beat: beat, lease: 2 * time.Second}); {
+			case at == tt.at:
+				s.beat = 1
+				silent = w.sees(begin.Add(at), &s)
+			case seen && beat < 0:
+				w.sees(begin.Add(at), nil)
+			case seen:
+				w.sees(begin.Add(at), &s)
+			}
+		}
+		if silent != tt.silent {
+			t.Errorf("%s: silent %v, want %v", name, silent, tt.silent)
+		}
+	}
+}
+
+// TestOneOwner: a second replica is refused while the first one lives, and follows it after its end: at
+// once after Close, and after its lease else. Only then attempts may go on.
+func TestOneOwner(t *testing.T) {
+	url := newDatabase(t)
+	first := open(t, url, Options{Lease: short, Name: "one"})
+	recover0(t, first)
+	if !first.Allowed() {
+		t.Fatal("the owner may not send")
+	}
+	if _, err := Open(t.Context(), url, Options{Lease: short, Log: quiet}); err == nil || !strings.Contains(err.Error(), `replica "one" has the calls, and lives`) {
+		t.Fatalf("a second owner: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second := open(t, url, Options{Lease: short, Name: "two"})
+	if past := recover0(t, second); !past.Alive.IsZero() || second.tenure.won.follows {
+		t.Errorf("after Close: %+v", past)
+	}
+	crash(second)
+	if second.Allowed() {
+		t.Error("an owner that has failed may send")
+	}
+	began := time.Now()
+	third := open(t, url, Options{Lease: short, Name: "three", Wait: true})
+	if past := recover0(t, third); past.Alive.Before(began) || past.Alive.After(time.Now()) {
+		t.Errorf("after a crash: alive until %v, want the instant of the claim", past.Alive)
+	}
+	if past := recover0(t, third); !past.Alive.IsZero() {
+		t.Errorf("a second recovery of one term: %+v", past)
+	}
+}
+
+// TestWaitIsCut: a replica that waits for its turn ends with its ctx.
+func TestWaitIsCut(t *testing.T) {
+	url := newDatabase(t)
+	open(t, url, Options{Lease: short})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*short)
+	defer cancel()
+	if _, err := Open(ctx, url, Options{Lease: short, Wait: true, Log: quiet}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want the end of ctx", err)
+	}
+}
+
+// TestFence: the changes of an owner whose term another one has taken have no effect, and end its
+// store, whether or not it knows of the other one.
+func TestFence(t *testing.T) {
+	url := newDatabase(t)
+	first := open(t, url, Options{Lease: maxLease})
+	recover0(t, first)
+	e := storetest.NewEntry(1)
+	if _, err := first.Accept(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	s, err := look(t.Context(), first.db, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	won, err := take(t.Context(), first.db, s, Options{Lease: short, Name: "other"})
+	if err != nil || won == nil {
+		t.Fatalf("%v, %v", won, err)
+	}
+	if again, err := take(t.Context(), first.db, s, Options{Lease: short, Name: "third"}); again != nil || err != nil {
+		t.Errorf("the row has changed since it was seen, and was taken: %v, %v", again, err)
+	}
+	for name, change := range map[string]func() error{
+		"an intent": func() error { return first.Intend(t.Context(), storetest.Sent(e.Call), nil) },
+		"a call":    func() error { _, err := first.Accept(t.Context(), storetest.NewEntry(2)); return err },
+	} {
+		if err := change(); !errors.Is(err, scheduler.ErrBroken) || !errors.Is(err, errTermOver) {
+			t.Errorf("%s after the end of the term: %v", name, err)
+		}
+	}
+	if first.Allowed() {
+		t.Error("it may still send")
+	}
+	calls, flights := 0, 0
+	if err := first.db.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM calls), (SELECT count(*) FROM flights)").Scan(&calls, &flights); err != nil || calls != 1 || flights != 0 {
+		t.Errorf("%d calls, %d flights, %v; want the first call alone", calls, flights, err)
+	}
+}
+
+// TestBeatOfAnother: an owner that finds another one in its place ends.
+func TestBeatOfAnother(t *testing.T) {
+	url := newDatabase(t)
+	d := open(t, url, Options{Lease: short})
+	if _, err := d.db.Exec(t.Context(), "UPDATE lease SET owner = 'another', epoch = epoch + 1"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-d.Failed():
+	case <-time.After(time.Minute):
+		t.Fatal("it goes on")
+	}
+	if err := d.Settle(t.Context(), nil); !errors.Is(err, errTermOver) {
+		t.Errorf("%v, want the end of the term", err)
+	}
+}
+
+// TestStoppedWriter: a session of the last owner that holds the fence, as that of a process that was stopped
+// in a transaction does, is ended by the next one; its change has no effect.
+func TestStoppedWriter(t *testing.T) {
+	url := newDatabase(t)
+	d := open(t, url, Options{Lease: maxLease})
+	recover0(t, d)
+	config, err := parse(url, Options{Lease: maxLease})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.RuntimeParams["application_name"] = writerName(d.tenure.won.epoch)
+	stopped, err := pgx.ConnectConfig(t.Context(), config.ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopped.Close(context.Background())
+	if _, err := stopped.Exec(t.Context(), "BEGIN; UPDATE fence SET number = number + 1"); err != nil {
+		t.Fatal(err)
+	}
+	s, err := look(t.Context(), d.db, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if won, err := take(t.Context(), d.db, s, Options{Lease: short}); won == nil || err != nil {
+		t.Fatalf("the claim: %v, %v", won, err)
+	}
+	if _, err := stopped.Exec(t.Context(), "COMMIT"); err == nil {
+		t.Error("the session that was stopped commits")
+	}
+}
+
+// TestClosedWithoutRecovery: a replica that followed one that had crashed, and ends before it has taken over
+// its calls, does not hide the crash from the next one.
+func TestClosedWithoutRecovery(t *testing.T) {
+	url := newDatabase(t)
+	first := open(t, url, Options{Lease: short})
+	recover0(t, first)
+	crash(first)
+	second := open(t, url, Options{Lease: short, Wait: true})
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+	third := open(t, url, Options{Lease: short, Wait: true})
+	if past := recover0(t, third); past.Alive.IsZero() {
+		t.Error("the crash is forgotten")
+	}
+}
+
+// TestClocksOfMachines: on another machine no time counts as passed since the last commit: permits come
+// back later, never earlier.
+func TestClocksOfMachines(t *testing.T) {
+	url := newDatabase(t)
+	d := open(t, url, Options{Lease: short})
+	recover0(t, d)
+	h := lease.Hold{ID: 1 << 40, Upstream: "api", Limit: "day", Key: "k", Permits: 2, Back: time.Now().Add(time.Hour)}
+	if err := d.Restate(t.Context(), []lease.Hold{h}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next := open(t, url, Options{Lease: short})
+	next.clock.Boot = func() columns.Boot { return columns.Boot{ID: "another machine", Since: time.Hour} }
+	next.writer.Clock = next.clock
+	time.Sleep(20 * time.Millisecond) // time that has passed, on either machine
+	past := recover0(t, next)
+	if len(past.Holds) != 1 || past.Holds[0].Back.Before(h.Back.Add(20*time.Millisecond)) || past.Step != 0 {
+		t.Errorf("%+v, step %v; want the hold, later than %v", past.Holds, past.Step, h.Back)
+	}
+}

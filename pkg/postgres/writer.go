@@ -1,0 +1,425 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/seed-30fe103d/throttler/internal/columns"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+const (
+	maxBatch = 256 // changes of one transaction
+
+	// statementTimeout bounds the silence of a server: a connection is given up after it.
+	statementTimeout = 5 * time.Second
+	// retryFirst and retryMost are the pauses between tries to reach a server that is away.
+	retryFirst = 20 * time.Millisecond
+	retryMost  = 500 * time.Millisecond
+	// closeTimeout is how long a store that is closed tries to reach its server.
+	closeTimeout = 5 * time.Second
+)
+
+var (
+	errAway      = errors.New("the server is away; try again later")
+	errRegressed = errors.New("the server has lost commits that it had confirmed: it was put back to an earlier state, or a standby that did not have them took its place")
+)
+
+// A change is a part of a transaction.
+type change struct {
+	// apply returns the error for its caller, and the error that ends the transaction. It runs
+	// again if the transaction is tried again.
+	apply     func(t *txn) (refused, err error)
+	essential bool // it waits for a server that is away
+
+	refused error
+	done    chan struct{} // closed when it is committed, or refused
+}
+
+// A writer is the one goroutine that changes the calls of a term.
+type writer struct {
+	epoch   int64
+	config  *pgx.ConnConfig
+	log     *slog.Logger
+	failure *failure
+	changes chan *change
+	stop    chan struct{} // closed by Close
+	ended   chan struct{} // closed when run has returned
+	away    atomic.Bool   // the server does not answer
+
+	// Owned by run.
+	txn
+	number      int64       // of the last transaction of the term
+	unconfirmed bool        // a commit came back with a warning: a standby may not have it
+	recovered   atomic.Bool // a recovery was committed
+	closed      error       // of the last change
+}
+
+// A txn is the transaction that changes run in.
+type txn struct {
+	columns.Clock
+	codec      *columns.Codec
+	conn       *pgx.Conn
+	ctx        context.Context // of the transaction
+	generation int64
+	marks      bool // the mark of the last life was read: those of this one may take its place
+}
+
+func newWriter(epoch int64, config *pgx.ConnConfig, o Options, k columns.Clock, d *columns.Codec, f *failure) *writer {
+	w := &writer{
+		epoch: epoch, config: config.Copy(), log: o.Log, failure: f, txn: txn{Clock: k, codec: d},
+		changes: make(chan *change, maxBatch), stop: make(chan struct{}), ended: make(chan struct{}),
+	}
+	w.config.RuntimeParams["application_name"] = writerName(epoch)
+	w.config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		if n.Code == "01000" && n.SeverityUnlocalized == "WARNING" { // the wait for a standby was cut short
+			w.unconfirmed = true
+		}
+	}
+	return w
+}
+
+// do hands a change over and waits until it is committed. Its ctx ends only the wait for a place
+// in the queue.
+func (w *writer) do(ctx context.Context, c *change) error {
+	c.done = make(chan struct{})
+	if err := w.failure.get(); err != nil {
+		return err
+	}
+	if !c.essential && w.away.Load() {
+		return errAway
+	}
+	select {
+	case w.changes <- c:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.ended:
+		return w.gone()
+	}
+	select {
+	case <-c.done:
+		return c.refused
+	case <-w.ended:
+		select { // the last batch may have had it
+		case <-c.done:
+			return c.refused
+		default:
+			return w.gone()
+		}
+	}
+}
+
+// gone returns why the writer has ended.
+func (w *writer) gone() error {
+	if err := w.failure.get(); err != nil {
+		return err
+	}
+	return errors.New("postgres: the store is closed")
+}
+
+// run commits batches until the store is closed or has failed.
+func (w *writer) run() {
+	defer close(w.ended)
+	defer w.disconnect()
+	batch := make([]*change, 0, maxBatch)
+	for {
+		batch = batch[:0]
+		var err error
+		select {
+		case c := <-w.changes:
+			batch = w.gather(append(batch, c))
+			err = w.commit(batch)
+		case <-w.failure.ended:
+		case <-w.stop:
+			if batch = w.drain(batch); len(batch) == 0 {
+				return
+			}
+			err = w.commit(batch)
+		}
+		switch {
+		case errors.Is(err, errAway): // while the store is being closed
+			w.closed = fmt.Errorf("postgres: %s: %w; attempts whose end is not stored are unknown to the next owner", w.failure.place, err)
+			w.refuse(append(batch, w.drain(nil)...), w.closed)
+			return
+		case err != nil:
+			w.failure.set(err)
+		}
+		if err = w.failure.get(); err != nil {
+			w.refuse(append(batch, w.drain(nil)...), err)
+			return
+		}
+		for _, c := range batch {
+			close(c.done)
+		}
+	}
+}
+
+// refuse ends changes that did not take effect.
+func (w *writer) refuse(batch []*change, err error) {
+	for _, c := range batch {
+		c.refused = err
+		close(c.done)
+	}
+}
+
+// gather adds the changes that queued during the last transaction, and the next ones of the
+// callers that it has released.
+func (w *writer) gather(batch []*change) []*change {
+	for before := 0; len(batch) > before && len(batch) < maxBatch/2; {
+		before = len(batch)
+		runtime.Gosched()
+		batch = w.drain(batch)
+	}
+	return batch
+}
+
+// drain adds the changes that are queued.
+func (w *writer) drain(batch []*change) []*change {
+	for len(batch) < maxBatch {
+		select {
+		case c := <-w.changes:
+			batch = append(batch, c)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// commit runs a batch as one transaction. If the server is away, or the answer is lost, it asks whether
+// the transaction took effect, and tries again if it did not. On a full disk only the essential changes are tried
+// again, each time after a pause.
+func (w *writer) commit(batch []*change) error {
+	pause, doubt, generation := retryFirst, w.conn == nil, w.generation
+	for {
+		if doubt {
+			done, err := w.ask()
+			if err == nil && done {
+				return w.confirm()
+			}
+			if err != nil && !isAway(err) {
+				return err
+			}
+			doubt = err != nil
+		}
+		if !doubt {
+			w.generation = generation
+			err := w.try(batch)
+			switch {
+			case err == nil:
+				w.away.Store(false)
+				return w.confirm()
+			case code(err) == diskFull && w.keepEssential(batch):
+				return nil
+			case code(err) != diskFull && !isAway(err) && !w.conn.IsClosed():
+				return err
+			}
+			doubt = true
+		}
+		w.leave()
+		if !w.sleep(&pause) {
+			return errAway
+		}
+	}
+}
+
+// leave notes that the server is away, and refuses the queued changes that need not wait for it. Those of
+// the batch wait: their transaction may have taken effect.
+func (w *writer) leave() {
+	if !w.away.Swap(true) {
+		w.log.Warn("the server of the store does not answer; nothing is accepted, and no durable call is sent, until it does", "server", w.failure.place)
+	}
+	for n := len(w.changes); n > 0; n-- {
+		c := <-w.changes
+		if c.essential {
+			w.changes <- c // no caller waits for a place while fewer are in it than before
+			continue
+		}
+		c.refused = errAway
+		close(c.done)
+	}
+}
+
+// keepEssential refuses the changes of a batch that cannot be made on a full disk; done reports whether
+// none is left.
+func (w *writer) keepEssential(batch []*change) (done bool) {
+	done = true
+	for _, c := range batch {
+		if !c.essential {
+			c.refused = scheduler.ErrFull
+			c.apply = func(*txn) (error, error) { return scheduler.ErrFull, nil }
+		}
+		done = done && !c.essential
+	}
+	return done
+}
+
+// sleep waits before the next try; false if the store ends.
+func (w *writer) sleep(pause *time.Duration) bool {
+	timer := time.NewTimer(*pause)
+	defer timer.Stop()
+	*pause = min(2**pause, retryMost)
+	select {
+	case <-timer.C:
+	case <-w.failure.ended:
+		return false
+	}
+	select {
+	case <-w.stop:
+		if *pause == retryMost { // some tries have failed
+			return false
+		}
+	default:
+	}
+	return true
+}
+
+// try runs a batch as a transaction.
+func (w *writer) try(batch []*change) error {
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
+	defer cancel()
+	w.ctx = ctx
+	done, err := w.conn.PgConn().Exec(ctx, w.fence()).ReadAll()
+	if err != nil {
+		return err
+	}
+	if done[len(done)-1].CommandTag.RowsAffected() == 0 {
+		return w.lost(ctx)
+	}
+	for _, c := range batch {
+		if c.refused, err = c.apply(&w.txn); err != nil {
+			return w.rollback(err)
+		}
+	}
+	if _, err := w.conn.PgConn().Exec(ctx, "COMMIT").ReadAll(); err != nil {
+		return err
+	}
+	w.number++
+	return nil
+}
+
+// fence returns the statements that begin a transaction of the term, one trip for both.
+func (w *writer) fence() string {
+	mark := ""
+	if w.marks {
+		mark = ", mark = '" + w.Mark().String() + "'" // numbers, and the id of a boot
+	}
+	return fmt.Sprintf("BEGIN; UPDATE fence SET number = %d%s WHERE epoch = %d AND number = %d", w.number+1, mark, w.epoch, w.number)
+}
+
+// lost returns why a fence has held a transaction back.
+func (w *writer) lost(ctx context.Context) error {
+	epoch, number, err := w.place(ctx)
+	w.conn.PgConn().Exec(ctx, "ROLLBACK").ReadAll()
+	switch {
+	case err != nil:
+		return err
+	case epoch != w.epoch:
+		return errTermOver
+	}
+	return fmt.Errorf("%w (transaction %d of term %d, after %d)", errRegressed, number, epoch, w.number)
+}
+
+// place returns the epoch and the number of the last transaction of the store.
+func (w *writer) place(ctx context.Context) (epoch, number int64, err error) {
+	err = w.conn.QueryRow(ctx, "SELECT epoch, number FROM fence FOR UPDATE").Scan(&epoch, &number)
+	return epoch, number, err
+}
+
+// rollback ends a transaction after an error of a change.
+func (w *writer) rollback(err error) error {
+	if !w.conn.IsClosed() {
+		w.conn.PgConn().Exec(w.ctx, "ROLLBACK").ReadAll()
+	}
+	return err
+}
+
+// ask connects anew, and asks whether the last transaction took effect. The session that made it
+// is ended before: what it did is decided then.
+func (w *writer) ask() (done bool, err error) {
+	w.disconnect()
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, w.config)
+	if err != nil {
+		return false, err
+	}
+	w.conn = conn
+	endWriters(ctx, conn, w.epoch)
+	epoch, number, err := w.place(ctx)
+	switch {
+	case err != nil:
+		return false, err
+	case epoch != w.epoch:
+		return false, errTermOver
+	case number == w.number+1:
+		w.number, w.unconfirmed = number, true // its confirmation was lost
+		return true, nil
+	case number != w.number:
+		return false, fmt.Errorf("%w (transaction %d of term %d, after %d)", errRegressed, number, epoch, w.number)
+	}
+	return false, nil
+}
+
+// confirm makes sure that a standby has the commits whose confirmation was lost or cut short: it
+// has those before a later one that is confirmed.
+func (w *writer) confirm() error {
+	pause := retryFirst
+	for w.unconfirmed {
+		err := error(nil)
+		if w.conn == nil || w.conn.IsClosed() {
+			_, err = w.ask()
+		}
+		if err == nil {
+			w.unconfirmed = false
+			if err = w.try(nil); err == nil && !w.unconfirmed {
+				break
+			}
+		}
+		w.unconfirmed = true
+		if err != nil && !isAway(err) && !w.conn.IsClosed() {
+			return err
+		}
+		w.leave()
+		if !w.sleep(&pause) {
+			return errAway
+		}
+	}
+	w.away.Store(false)
+	return nil
+}
+
+func (w *writer) disconnect() {
+	if w.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	w.conn.Close(ctx)
+	w.conn = nil
+}
+
+// exec runs a statement.
+func (t *txn) exec(query string, args ...any) error {
+	_, err := t.conn.Exec(t.ctx, query, args...)
+	return err
+}
+
+// changed runs a statement and returns how many rows it changed.
+func (t *txn) changed(query string, args ...any) (int64, error) {
+	done, err := t.conn.Exec(t.ctx, query, args...)
+	return done.RowsAffected(), err
+}
+
+// one reads one row; pgx.ErrNoRows if there is none.
+func (t *txn) one(query string, args []any, to ...any) error {
+	return t.conn.QueryRow(t.ctx, query, args...).Scan(to...)
+}
