@@ -351,6 +351,7 @@ const (
 	ListRefusalsParamsReasonMisdirected          ListRefusalsParamsReason = "misdirected"
 	ListRefusalsParamsReasonNoAnswer             ListRefusalsParamsReason = "no_answer"
 	ListRefusalsParamsReasonNoMerchant           ListRefusalsParamsReason = "no_merchant"
+	ListRefusalsParamsReasonNoOwner              ListRefusalsParamsReason = "no_owner"
 	ListRefusalsParamsReasonNotFound             ListRefusalsParamsReason = "not_found"
 	ListRefusalsParamsReasonNotPermitted         ListRefusalsParamsReason = "not_permitted"
 	ListRefusalsParamsReasonNotSent              ListRefusalsParamsReason = "not_sent"
@@ -406,6 +407,8 @@ func (e ListRefusalsParamsReason) Valid() bool {
 	case ListRefusalsParamsReasonNoAnswer:
 		return true
 	case ListRefusalsParamsReasonNoMerchant:
+		return true
+	case ListRefusalsParamsReasonNoOwner:
 		return true
 	case ListRefusalsParamsReasonNotFound:
 		return true
@@ -974,7 +977,7 @@ type Info struct {
 	Go           string    `json:"go"`
 	StartedAt    time.Time `json:"started_at"`
 
-	// Store Memory or file.
+	// Store Memory, file or postgres.
 	Store   string `json:"store"`
 	Version string `json:"version"`
 }

@@ -137,9 +137,11 @@ func (sc *sidecar) openAdmin(share share) (a *admin, err error) {
 	return a, err
 }
 
-// run serves a listener until it is retired.
+// run serves a listener until it is retired. One that is served already gets the handler.
 func (sc *sidecar) run(l *listener, h http.Handler) {
-	l.handle(h)
+	if l.handler.Swap(&h) != nil {
+		return
+	}
 	sc.running.Go(func() {
 		if err := l.server.Serve(l.socket); !errors.Is(err, http.ErrServerClosed) {
 			sc.fail(fmt.Errorf("listener %s: %w", l.addr, err))

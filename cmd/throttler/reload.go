@@ -287,8 +287,11 @@ func (sc *sidecar) info() api.Info {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	kept := "file"
-	if sc.cfg.Store == "" {
+	switch {
+	case sc.cfg.Store == "":
 		kept = "memory"
+	case sc.cfg.Shared():
+		kept = "postgres"
 	}
 	return api.Info{Version: version, Go: runtime.Version(), StartedAt: api.At(sc.started), ConfiguredAt: api.At(sc.configured), Store: kept}
 }

@@ -51,7 +51,11 @@ type sidecar struct {
 // serve runs the sidecar until ctx ends. It then releases the signals that end ctx: the
 // next one ends the process.
 func (sc *sidecar) serve(ctx context.Context, release func()) error {
-	if err := sc.start(); err != nil {
+	switch err := sc.start(ctx); {
+	case err != nil && ctx.Err() != nil: // while it waited for the calls
+		sc.log.Info("stopped")
+		return nil
+	case err != nil:
 		return err
 	}
 	for _, w := range sc.cfg.Warnings {
@@ -64,7 +68,7 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	defer stopReloads()
 	sc.reloadLoop(reloading)
 	sc.running.Go(func() { sc.history.Run(reloading, sc.scheduler.Totals) })
-	tellServed(sc.log, sc.cfg.Store, sc.scheduler.Config(), sc.listeners)
+	tellServed(sc.log, sc.cfg.Store, sc.cfg.Shared(), sc.scheduler.Config(), sc.listeners)
 	sc.log.Info("ready", "version", version, "admin", sc.admin.addr(), "upstreams", len(sc.cfg.Listeners), "open_files", openFiles())
 
 	var err error
@@ -87,8 +91,69 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 }
 
 // start opens all listeners before it serves any: the sidecar runs as a whole or not
-// at all.
-func (sc *sidecar) start() error {
+// at all. While another replica has the calls, until ctx ends, the listeners say so.
+func (sc *sidecar) start(ctx context.Context) error {
+	share := shareOf(openFiles(), len(endpoints(sc.cfg)), admins(sc.cfg))
+	opened, err := sc.openAll(share)
+	if err != nil {
+		for _, l := range opened {
+			l.close()
+		}
+		return err
+	}
+	if sc.cfg.Shared() {
+		sc.standBy()
+	}
+	if err := sc.begin(ctx); err != nil {
+		for _, l := range opened {
+			if l.handler.Load() != nil {
+				sc.retire(l, 0)
+			} else {
+				l.close()
+			}
+		}
+		sc.running.Wait()
+		return err
+	}
+	sc.runAdmin(share)
+	for d, l := range sc.listeners {
+		sc.run(l, sc.handler(sc.cfg, d))
+	}
+	return nil
+}
+
+// openAll opens all listeners. With an error it returns those that are open.
+func (sc *sidecar) openAll(share share) (opened []*listener, err error) {
+	sc.listeners, sc.failed = make(map[endpoint]*listener), make(chan error, 1)
+	sc.admin, err = sc.openAdmin(share)
+	opened = sc.admin.all()
+	for _, d := range endpoints(sc.cfg) {
+		l, listenErr := sc.open(sc.cfg, d.key(), d.addr(sc.cfg), share.connections(sc.cfg, d))
+		err = errors.Join(err, listenErr)
+		sc.listeners[d] = l
+		if l != nil {
+			opened = append(opened, l)
+		}
+	}
+	return opened, err
+}
+
+// standBy serves refusals on all listeners, until this replica has the calls.
+func (sc *sidecar) standBy() {
+	for _, l := range sc.admin.all() {
+		sc.run(l, server.StandbyAdmin())
+	}
+	for d, l := range sc.listeners {
+		shape := server.Refusal{}
+		if !d.notifications {
+			shape = refusal(sc.cfg.Listeners[d.upstream].Refusal)
+		}
+		sc.run(l, server.Standby(shape))
+	}
+}
+
+// begin opens the store, and starts the scheduler over it.
+func (sc *sidecar) begin(ctx context.Context) error {
 	metrics, events, history, trace := server.NewMetrics(version), server.NewEvents(), server.NewHistory(), server.Trace(sc.log)
 	sc.started = time.Now()
 	sc.configured = sc.started
@@ -101,7 +166,7 @@ func (sc *sidecar) start() error {
 	}
 	sc.cfg.Scheduler.Log, sc.cfg.Scheduler.Observe = sc.log, sc.observe
 	sc.cfg.Scheduler.Precise = true
-	kept, err := sc.cfg.OpenStore(store.Options{Log: sc.log, Restored: sc.restored})
+	kept, err := sc.cfg.OpenStore(ctx, store.Options{Log: sc.log, Restored: sc.restored})
 	if err != nil {
 		return err
 	}
@@ -114,27 +179,7 @@ func (sc *sidecar) start() error {
 		return err
 	}
 	metrics.Watch(s)
-	sc.metrics, sc.scheduler, sc.events, sc.history, sc.listeners, sc.failed = metrics, s, events, history, make(map[endpoint]*listener), make(chan error, 1)
-
-	share := shareOf(openFiles(), len(endpoints(sc.cfg)), admins(sc.cfg))
-	sc.admin, err = sc.openAdmin(share)
-	opened := sc.admin.all()
-	for _, d := range endpoints(sc.cfg) {
-		l, listenErr := sc.open(sc.cfg, d.key(), d.addr(sc.cfg), share.connections(sc.cfg, d))
-		err = errors.Join(err, listenErr)
-		sc.listeners[d] = l
-		opened = append(opened, l)
-	}
-	if err != nil {
-		for _, l := range opened {
-			l.close()
-		}
-		return errors.Join(err, s.Close())
-	}
-	sc.runAdmin(share)
-	for d, l := range sc.listeners {
-		sc.run(l, sc.handler(sc.cfg, d))
-	}
+	sc.metrics, sc.scheduler, sc.events, sc.history = metrics, s, events, history
 	return nil
 }
 

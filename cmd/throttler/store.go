@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -49,6 +50,9 @@ func reading(cmd *cobra.Command, do func(ctx context.Context, f *store.File) err
 	if cfg.Store == "" {
 		return fmt.Errorf("store: memory keeps nothing to look at; the configuration names no file")
 	}
+	if cfg.Shared() {
+		return cfg.Fault("store", errors.New("is a database, and this command reads a file; ask the server, as in psql -c 'SELECT * FROM throttler.readable', and copy it with pg_basebackup or pg_dump"))
+	}
 	f, err := store.Read(cfg.Store, cfg.Options)
 	if err != nil {
 		return err
@@ -89,7 +93,7 @@ word from then on. The sidecar must not run.`,
 			if cfg.Options.SealKey == nil {
 				return fmt.Errorf("seal_key: is missing; name the key that is to seal the store")
 			}
-			kept, err := cfg.OpenStore(store.Options{Seal: true})
+			kept, err := cfg.OpenStore(cmd.Context(), store.Options{Seal: true})
 			if err != nil || kept == nil {
 				return err
 			}

@@ -23,14 +23,16 @@ import (
 
 // tellServed logs the store, and each upstream with its limits and its listener, without
 // secrets: of a URL the scheme and the host.
-func tellServed(log *slog.Logger, store string, upstreams map[string]scheduler.Upstream, listeners map[endpoint]*listener) {
-	if path, err := filepath.Abs(store); store != "" && err == nil {
-		store = path
+func tellServed(log *slog.Logger, store string, shared bool, upstreams map[string]scheduler.Upstream, listeners map[endpoint]*listener) {
+	path, err := filepath.Abs(store)
+	switch {
+	case store == "":
+		log.Info("store", "file", "memory")
+	case shared:
+		log.Info("store", "database", upstream.ShownURL(store))
+	case err == nil:
+		log.Info("store", "file", path)
 	}
-	if store == "" {
-		store = "memory"
-	}
-	log.Info("store", "file", store)
 	for _, name := range slices.Sorted(maps.Keys(upstreams)) {
 		u := upstreams[name]
 		listen := "none"

@@ -65,7 +65,7 @@ func (j job) run(ctx context.Context, out io.Writer) error {
 	if err := errors.Join(cfgErr, err, listErr); err != nil {
 		return err
 	}
-	if cfg.Scheduler.Store, err = cfg.OpenStore(store.Options{}); err != nil {
+	if cfg.Scheduler.Store, err = cfg.OpenStore(context.Background(), store.Options{}); err != nil {
 		return err
 	}
 	s, err := scheduler.New(cfg.Scheduler)

@@ -47,7 +47,7 @@ type Info struct {
 	StartedAt Instant `json:"started_at"`
 	// ConfiguredAt is when the configuration in force was loaded.
 	ConfiguredAt Instant `json:"configured_at"`
-	// Store is memory or file.
+	// Store is memory, file or postgres.
 	Store  string     `json:"store"`
 	Caller CallerInfo `json:"caller"`
 }

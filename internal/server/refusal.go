@@ -85,6 +85,7 @@ var statuses = map[scheduler.Reason]struct {
 	scheduler.NotSent:         {http.StatusInternalServerError, "The request could not be completed for sending"},
 	scheduler.StoreFailed:     {http.StatusInternalServerError, "The call could not be stored"},
 	scheduler.DiskFull:        {http.StatusInsufficientStorage, "There is no room to store the call"},
+	scheduler.NoOwner:         {http.StatusServiceUnavailable, "Another replica has the calls"},
 	wrongMedia:                {http.StatusUnsupportedMediaType, "The body is of another media type"},
 	refusedCall:               {http.StatusNotFound, "The call was refused"},
 }

@@ -68,6 +68,7 @@ var mayImport = map[string][]string{
 	"pkg/scheduler/storetest":       {"pkg/scheduler", "pkg/lease", "pkg/upstream", "github.com/google/uuid"},
 	"internal/columns":              {"pkg/scheduler", "pkg/lease", "pkg/quota", "pkg/upstream", "golang.org/x/sys/unix"},
 	"pkg/store":                     {"internal/columns", "pkg/scheduler", "pkg/lease", "pkg/upstream", "modernc.org/sqlite*", "github.com/pressly/goose/v3", "github.com/gofrs/flock", "golang.org/x/sys/unix"},
+	"pkg/postgres":                  {"internal/columns", "pkg/scheduler", "pkg/lease", "pkg/upstream", "github.com/jackc/pgx/v5*", "github.com/pressly/goose/v3*", "github.com/google/uuid"},
 	"pkg/config":                    {"pkg/*", "internal/hint", "github.com/spf13/*", "github.com/go-viper/mapstructure/v2", "go.yaml.in/yaml/v3"},
 
 	"pkg/admin":         {"internal/access", "internal/api", "internal/server", "internal/web", "pkg/config", "pkg/scheduler"}, // the handler of the sidecar, in other programs
@@ -86,6 +87,7 @@ var mayImport = map[string][]string{
 	"internal/oracle":   {"pkg/quota"}, // it must share no code with the planner
 	"internal/gateway":  {},            // it stands for the platform: it must know nothing of us
 	"internal/ledger":   {},            // likewise
+	"internal/pgtest":   {"github.com/jackc/pgx/v5"},
 	"internal/tidy":     {},
 	"internal/planted":  {},
 	"internal/mutants":  {},

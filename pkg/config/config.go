@@ -75,9 +75,10 @@ type Config struct {
 	Grace time.Duration
 	// Scheduler has its Upstreams filled in; Store, Log and Observe are the caller's.
 	Scheduler scheduler.Config
-	// Store is the file that keeps calls; empty means memory. Config.OpenStore opens it.
+	// Store is the file that keeps calls, or the URL of a database; empty means memory. Config.OpenStore opens it.
 	Store   string
 	Options store.Options
+	Fleet   Fleet
 	// Listeners are the data listeners by upstream; an upstream without listen has none.
 	Listeners map[string]Listener
 	// Notifications are the listeners for notifications by upstream, where there is one.
@@ -92,6 +93,13 @@ type Config struct {
 	settings map[string]string // by path, presets included; see Diff
 	places   *places
 	origins  *origins
+}
+
+// A Fleet is the replicas that serve from one database.
+type Fleet struct {
+	Name     string        // of this replica, for people; empty: that of the host
+	Lease    time.Duration // zero: that of package postgres
+	password string
 }
 
 // A UI configures the dashboard.

@@ -29,9 +29,13 @@ type file struct {
 	// sockets may do everything, and there may be no other address.
 	Access *fileAccess `key:"access"`
 	UI     fileUI      `key:"ui"`
-	// Store is the file that keeps submitted calls and quota usage,
-	// or memory, which covers one process life. Default throttler.db.
+	// Store is the file that keeps submitted calls and quota usage, or a database in
+	// PostgreSQL, as in postgres://throttler@db.internal/throttler?sslmode=verify-full, from which
+	// several replicas serve, one at a time, or memory, which covers one process life. Default throttler.db.
 	Store string `key:"store"`
+	// StoreSecret refers to the password for the database: env:NAME or file:PATH. Default: PGPASSWORD, .pgpass or none.
+	StoreSecret string    `key:"store_secret"`
+	Fleet       fileFleet `key:"fleet"`
 	// KeepCalls is the time for which finished calls and their answers are kept. Default 168h.
 	KeepCalls *duration `key:"keep_calls"`
 	// KeepKeys is the time for which idempotency keys are kept after the end of their
@@ -52,6 +56,14 @@ type file struct {
 	Grace *duration `key:"grace"`
 	// Upstreams by name: lower-case letters, digits, - and _.
 	Upstreams map[string]fileUpstream `key:"upstreams"`
+}
+
+type fileFleet struct {
+	// Name is that of this replica, for people. Default: that of the host.
+	Name string `key:"name"`
+	// Lease is how long a replica that has fallen silent keeps the calls, before another one takes them over:
+	// 500ms to 30s. Default 2s.
+	Lease *duration `key:"lease"`
 }
 
 type fileUI struct {

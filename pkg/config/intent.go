@@ -15,7 +15,7 @@ import (
 
 // secret matches the paths of values that may be secret: a key may stand where its
 // reference belongs, a password in a URL, a token in a header or a command.
-var secret = regexp.MustCompile(`(^|\.)(seal_key|key|secret|client_secret|sha256|url|token_url|forward|command|body|cert_sn|serial)(\[\d+\])?$|\.verify\.keys(\[|$)|\.(headers|callbacks)(\.|$)`)
+var secret = regexp.MustCompile(`(^|\.)(seal_key|store_secret|key|secret|client_secret|sha256|url|token_url|forward|command|body|cert_sn|serial)(\[\d+\])?$|\.verify\.keys(\[|$)|\.(headers|callbacks)(\.|$)`)
 
 // A misfit is the error of a value that has another type than its key.
 type misfit struct {
@@ -46,7 +46,7 @@ func (m *misfit) at(path string) string {
 var (
 	limitPath    = regexp.MustCompile(`\.limits\[\d+\]$`)
 	upstreamPath = regexp.MustCompile(`^upstreams\.[^.]+$`)
-	reference    = regexp.MustCompile(`(^|\.)(seal_key|key|secret|client_secret)$|\.verify\.keys\[\d+\]$`)
+	reference    = regexp.MustCompile(`(^|\.)(seal_key|store_secret|key|secret|client_secret)$|\.verify\.keys\[\d+\]$`)
 )
 
 // advice returns how to write a value of another type than the one given.

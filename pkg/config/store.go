@@ -1,10 +1,15 @@
 package config
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/url"
+	"strings"
+	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/postgres"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/signer"
 	"github.com/seed-30fe103d/throttler/pkg/store"
@@ -15,9 +20,19 @@ const inMemory = "memory"
 
 // OpenStore opens or creates the file that keeps calls; it returns nil if they
 // are kept in memory. The scheduler that gets the store closes it.
-func (c *Config) OpenStore(o store.Options) (scheduler.Store, error) {
-	if c.Store == "" {
+//
+// If the calls are in PostgreSQL, and another replica has them, OpenStore waits for its end, until ctx ends.
+// Seal and Restored of the options are for files.
+func (c *Config) OpenStore(ctx context.Context, o store.Options) (scheduler.Store, error) {
+	switch {
+	case c.Store == "":
 		return nil, nil
+	case c.Shared() && o.Restored:
+		return nil, c.Fault("store", errors.New("is a database, and --restored (Options.Restored) is for a file"))
+	case c.Shared() && o.Seal:
+		return nil, c.Fault("store", errors.New("is a database, which is sealed when it is empty, or never"))
+	case c.Shared():
+		return c.openShared(ctx, o)
 	}
 	o.KeepCalls, o.KeepKeys, o.KeepAudit, o.SealKey = c.Options.KeepCalls, c.Options.KeepKeys, c.Options.KeepAudit, c.Options.SealKey
 	db, err := store.Open(c.Store, o)
@@ -27,10 +42,31 @@ func (c *Config) OpenStore(o store.Options) (scheduler.Store, error) {
 	return db, nil
 }
 
+// Shared reports whether the calls are in PostgreSQL, where several replicas take over from each other.
+func (c *Config) Shared() bool { return isURL(c.Store) }
+
+func isURL(store string) bool {
+	return strings.HasPrefix(store, "postgres://") || strings.HasPrefix(store, "postgresql://")
+}
+
+func (c *Config) openShared(ctx context.Context, o store.Options) (scheduler.Store, error) {
+	db, err := postgres.Open(ctx, c.Store, postgres.Options{
+		KeepCalls: c.Options.KeepCalls, KeepKeys: c.Options.KeepKeys, KeepAudit: c.Options.KeepAudit, SealKey: c.Options.SealKey,
+		Password: c.Fleet.password, Lease: c.Fleet.Lease, Name: c.Fleet.Name, Wait: true, Log: o.Log,
+	})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, c.Fault("store", errors.New(strings.TrimPrefix(err.Error(), "postgres: ")))
+	}
+	return db, nil
+}
+
 // CheckStore returns the fault with which OpenStore would fail, as far as that shows without
 // making or changing a file.
 func (c *Config) CheckStore() error {
-	if c.Store == "" {
+	if c.Store == "" || c.Shared() { // a server is asked at the start
 		return nil
 	}
 	if err := store.Probe(c.Store, c.Options); err != nil {
@@ -60,10 +96,11 @@ func (f *file) store(faults *faultList, c *Config) {
 	case inMemory:
 		faults.warn("store", "memory covers one process life; calls that wait at a stop or a crash are lost, and quota usage is forgotten; name a file to keep them")
 	case "":
-		faults.add("store", "is empty; name a file, such as throttler.db, or write memory")
+		faults.add("store", "is empty; name a file, such as throttler.db, a database, as in postgres://throttler@db.internal/throttler, or write memory")
 	default:
 		c.Store = f.Store
 	}
+	f.fleet(faults, c)
 	switch {
 	case f.SealKey != "" && faults.closed:
 		faults.reference("seal_key", f.SealKey)
@@ -71,6 +108,37 @@ func (f *file) store(faults *faultList, c *Config) {
 		var err error
 		if c.Options.SealKey, err = readKey(f.SealKey); err != nil {
 			faults.add("seal_key", "%w", err)
+		}
+	}
+}
+
+// fleet converts the keys of a store in PostgreSQL.
+func (f *file) fleet(faults *faultList, c *Config) {
+	if !isURL(f.Store) {
+		for key, set := range map[string]bool{"store_secret": f.StoreSecret != "", "fleet.name": f.Fleet.Name != "", "fleet.lease": f.Fleet.Lease != nil && time.Duration(*f.Fleet.Lease) != postgres.DefaultLease} {
+			if set {
+				faults.add(key, "is for a store in PostgreSQL, and store is %s; name a database, as in postgres://throttler@db.internal/throttler, or leave it out", shortened(f.Store))
+			}
+		}
+		return
+	}
+	if u, err := url.Parse(f.Store); err != nil || u.Host == "" {
+		faults.add("store", "is no URL of a database; it is as in postgres://throttler@db.internal:5432/throttler?sslmode=verify-full")
+	} else if _, has := u.User.Password(); has || u.Query().Has("password") || u.Query().Has("sslpassword") {
+		faults.add("store", "has a password in its URL, where it would be shown; put it into store_secret, as in file:/run/secrets/database")
+	}
+	positive(faults, "fleet.lease", f.Fleet.Lease, &c.Fleet.Lease)
+	if l := c.Fleet.Lease; l != 0 && (l < postgres.MinLease || l > postgres.MaxLease) {
+		faults.add("fleet.lease", "is %v, must be from %v to %v", l, postgres.MinLease, postgres.MaxLease)
+	}
+	c.Fleet.Name = f.Fleet.Name
+	switch {
+	case f.StoreSecret != "" && faults.closed:
+		faults.reference("store_secret", f.StoreSecret)
+	case f.StoreSecret != "":
+		var err error
+		if c.Fleet.password, err = signer.Secret(f.StoreSecret); err != nil {
+			faults.add("store_secret", "%w", err)
 		}
 	}
 }

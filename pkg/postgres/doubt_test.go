@@ -138,7 +138,9 @@ var kinds = map[string]kind{
 		change: func(d *DB, on any) error {
 			return d.Settle(context.Background(), []lease.Hold{{ID: 1 << 50, Upstream: "api", Limit: "day", Permits: 1, Back: time.Now().Add(time.Hour)}})
 		},
-		check: func(t *testing.T, d *DB, on any) { counted(t, d, "SELECT count(*) FROM quota WHERE id = 1::bigint << 50 AND back > 0", 1) },
+		check: func(t *testing.T, d *DB, on any) {
+			counted(t, d, "SELECT count(*) FROM quota WHERE id = 1::bigint << 50 AND back > 0", 1)
+		},
 	},
 	"a record": {
 		prepare: func(t *testing.T, d *DB) any {
@@ -189,7 +191,7 @@ func TestCut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, url := through(t, newDatabase(t))
-			d := open(t, url, Options{Lease: maxLease})
+			d := open(t, url, Options{Lease: MaxLease})
 			recover0(t, d)
 			for at, cuts := int64(0), true; cuts; at += *cutStep {
 				on := k.prepare(t, d)
@@ -268,7 +270,9 @@ func TestCloseWhileAway(t *testing.T) {
 	e := accepted(t, d)
 	p.Shut(true)
 	failed := make(chan error, 1)
-	go func() { failed <- d.Record(context.Background(), storetest.Ended(storetest.Sent(e.Call), scheduler.Done)) }()
+	go func() {
+		failed <- d.Record(context.Background(), storetest.Ended(storetest.Sent(e.Call), scheduler.Done))
+	}()
 	for !d.writer.away.Load() {
 		time.Sleep(time.Millisecond)
 	}

@@ -57,8 +57,8 @@ const (
 	DefaultKeepAudit = 400 * 24 * time.Hour
 	DefaultLease     = 2 * time.Second
 
-	minLease = 500 * time.Millisecond
-	maxLease = 30 * time.Second
+	MinLease = 500 * time.Millisecond
+	MaxLease = 30 * time.Second
 )
 
 // Options configure a store.
@@ -104,8 +104,8 @@ func (o Options) withDefaults() (Options, error) {
 	switch {
 	case o.KeepKeys > o.KeepCalls:
 		return o, fmt.Errorf("keys are kept for %v, longer than the calls that they name (%v)", o.KeepKeys, o.KeepCalls)
-	case o.Lease < minLease || o.Lease > maxLease:
-		return o, fmt.Errorf("the lease is %v, must be from %v to %v", o.Lease, minLease, maxLease)
+	case o.Lease < MinLease || o.Lease > MaxLease:
+		return o, fmt.Errorf("the lease is %v, must be from %v to %v", o.Lease, MinLease, MaxLease)
 	}
 	return o, nil
 }

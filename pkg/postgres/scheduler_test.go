@@ -163,12 +163,12 @@ func TestTakeOver(t *testing.T) {
 // TestHandOver: after a stop the next owner waits for the permits that are out, and for no others.
 func TestHandOver(t *testing.T) {
 	p, url := newPlatform(t), newDatabase(t)
-	s := start(t, open(t, url, Options{Lease: maxLease}), p)
+	s := start(t, open(t, url, Options{Lease: MaxLease}), p)
 	do(t, s, "/first")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = start(t, open(t, url, Options{Lease: maxLease}), p)
+	s = start(t, open(t, url, Options{Lease: MaxLease}), p)
 	for n := range 2 * calls {
 		do(t, s, fmt.Sprint("/next/", n))
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // short is the lease of tests that wait for its end.
-const short = minLease
+const short = MinLease
 
 func recover0(t testing.TB, d *DB) *scheduler.Recovered {
 	t.Helper()
@@ -113,7 +113,7 @@ func TestWaitIsCut(t *testing.T) {
 // store, whether or not it knows of the other one.
 func TestFence(t *testing.T) {
 	url := newDatabase(t)
-	first := open(t, url, Options{Lease: maxLease})
+	first := open(t, url, Options{Lease: MaxLease})
 	recover0(t, first)
 	e := storetest.NewEntry(1)
 	if _, err := first.Accept(t.Context(), e); err != nil {
@@ -168,9 +168,9 @@ func TestBeatOfAnother(t *testing.T) {
 // in a transaction does, is ended by the next one; its change has no effect.
 func TestStoppedWriter(t *testing.T) {
 	url := newDatabase(t)
-	d := open(t, url, Options{Lease: maxLease})
+	d := open(t, url, Options{Lease: MaxLease})
 	recover0(t, d)
-	config, err := parse(url, Options{Lease: maxLease})
+	config, err := parse(url, Options{Lease: MaxLease})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,7 @@ const (
 	Gone            Reason = "gone"          // its caller has left, and nothing was sent
 	StoreFailed     Reason = "store_failed"  // the store could not be written or read
 	DiskFull        Reason = "disk_full"     // there is no room to store the call
+	NoOwner         Reason = "no_owner"      // another process has the calls, and this one waits for its end
 )
 
 func (r Reason) Error() string { return string(r) }

@@ -1,0 +1,37 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// errNoOwner refuses all that only the replica with the calls can do.
+var errNoOwner = &scheduler.Error{
+	Reason: scheduler.NoOwner, RetryAfter: time.Second,
+	Detail: "another replica has the calls, and this one waits for its end; nothing was sent: send the request to that one, or here again later",
+}
+
+// Standby returns the handler of a data listener while another replica has the calls: it refuses
+// all of them, in the shape of its upstream's refusals.
+func Standby(shape Refusal) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		shape.write(w, errNoOwner, &upstream.Request{Method: r.Method, Target: r.URL.RequestURI(), Header: r.Header})
+	})
+}
+
+// StandbyAdmin returns the handler of the admin API and of the monitor meanwhile: the process is healthy,
+// and not ready.
+func StandbyAdmin() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			io.WriteString(w, "ok\n")
+			return
+		}
+		writeProblem(w, r, errNoOwner)
+	})
+}

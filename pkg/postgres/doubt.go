@@ -1,0 +1,88 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+var (
+	errAway      = errors.New("the server is away; try again later")
+	errRegressed = errors.New("the server has lost commits that it had confirmed: it was put back to an earlier state, or a standby that did not have them took its place")
+)
+
+// lost returns why a fence has held a transaction back.
+func (w *writer) lost(ctx context.Context) error {
+	epoch, number, err := w.place(ctx)
+	w.conn.PgConn().Exec(ctx, "ROLLBACK").ReadAll()
+	switch {
+	case err != nil:
+		return err
+	case epoch != w.epoch:
+		return errTermOver
+	}
+	return fmt.Errorf("%w (transaction %d of term %d, after %d)", errRegressed, number, epoch, w.number)
+}
+
+// place returns the epoch and the number of the last transaction of the store.
+func (w *writer) place(ctx context.Context) (epoch, number int64, err error) {
+	err = w.conn.QueryRow(ctx, "SELECT epoch, number FROM fence FOR UPDATE").Scan(&epoch, &number)
+	return epoch, number, err
+}
+
+// ask connects anew, and asks whether the last transaction took effect. The session that made it
+// is ended before: what it did is decided then.
+func (w *writer) ask() (done bool, err error) {
+	w.disconnect()
+	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, w.config)
+	if err != nil {
+		return false, err
+	}
+	w.conn = conn
+	endWriters(ctx, conn, w.epoch)
+	epoch, number, err := w.place(ctx)
+	switch {
+	case err != nil:
+		return false, err
+	case epoch != w.epoch:
+		return false, errTermOver
+	case number == w.number+1:
+		w.number, w.unconfirmed = number, true // its confirmation was lost
+		return true, nil
+	case number != w.number:
+		return false, fmt.Errorf("%w (transaction %d of term %d, after %d)", errRegressed, number, epoch, w.number)
+	}
+	return false, nil
+}
+
+// confirm makes sure that a standby has the commits whose confirmation was lost or cut short: it
+// has those before a later one that is confirmed.
+func (w *writer) confirm() error {
+	pause := retryFirst
+	for w.unconfirmed {
+		err := error(nil)
+		if w.conn == nil || w.conn.IsClosed() {
+			_, err = w.ask()
+		}
+		if err == nil {
+			w.unconfirmed = false
+			if err = w.try(nil); err == nil && !w.unconfirmed {
+				break
+			}
+		}
+		w.unconfirmed = true
+		if err != nil && !isAway(err) && !w.conn.IsClosed() {
+			return err
+		}
+		w.leave()
+		if !w.sleep(&pause) {
+			return errAway
+		}
+	}
+	w.away.Store(false)
+	return nil
+}

@@ -1,0 +1,64 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/pgtest"
+	"github.com/seed-30fe103d/throttler/pkg/postgres"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// A refund that one program takes, and another one sends.
+func Example() {
+	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, `{"code":"10000"}`)
+	}))
+	defer platform.Close()
+	server, err := pgtest.Start()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	url, err := server.NewDatabase()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	start := func() *scheduler.Scheduler {
+		db, err := postgres.Open(ctx, url, postgres.Options{Wait: true, Log: slog.New(slog.DiscardHandler)}) // waits while the other program has the calls
+		if err != nil {
+			panic(err)
+		}
+		s, err := scheduler.New(scheduler.Config{Store: db, Upstreams: map[string]scheduler.Upstream{
+			"pay": {Config: upstream.Config{URL: platform.URL}},
+		}})
+		if err != nil {
+			panic(err)
+		}
+		return s
+	}
+	s := start()
+	s.Pause(ctx, scheduler.Pause{Upstream: "pay", Until: time.Now().Add(time.Hour)}) // so that it is not sent yet
+	call, err := s.Submit(ctx, scheduler.Request{Upstream: "pay", Method: "POST", Target: "/refunds", Body: []byte(`{"amount":2}`)})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	s.Close()
+
+	s = start()
+	defer s.Close()
+	s.Resume(ctx, "pay", "", "")
+	call, err = s.Wait(ctx, call.ID)
+	fmt.Println(call.State, string(call.Response.Body), err)
+	// Output: done {"code":"10000"} <nil>
+}
