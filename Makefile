@@ -27,8 +27,15 @@ run: build ## show the main job: signed payment calls, straight and through the 
 # detector that shows the same races. make again plays all of them, twice, and make seeds many more.
 RACE = -race '-gcflags=modernc.org/...=-race=false -d=checkptr=0'
 
+# Tests start PostgreSQL themselves; its programs are those of Debian's package, or of PG_BIN.
+.PHONY: postgres-tools
+postgres-tools:
+	@test -n "$$PG_BIN" || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || if [ "$$(id -u)" = 0 ]; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql; \
+	else echo "PostgreSQL is not installed (apt install postgresql), and the tests need it" >&2; exit 1; fi
+
 .PHONY: test
-test: ## run all tests with the race detector, and the SDKs in Go
+test: postgres-tools ## run all tests with the race detector, and the SDKs in Go
 	go test $(RACE) -short -timeout 20m -p 4 ./pkg/store ./cmd/throttler ./pkg/scheduler ./... # the longest first; many wait for processes and windows, not for a processor
 	$(MAKE) --no-print-directory sdk
 	@echo "NOT RUN: the SDKs in JavaScript and Python, which need node, npm and python3-stripe: make sdk-scripts; the document of the admin API: make api-test api-lint"
@@ -85,7 +92,7 @@ security: ## attack the real sidecar: sockets, hostile upstreams and files (a mo
 	cd test/security && go vet . && go test -count=1 -timeout 15m
 
 .PHONY: again
-again: ## run the Go tests twice more, whole, without the race detector: a test that fails once in many runs is a bug
+again: postgres-tools ## run the Go tests twice more, whole, without the race detector: a test that fails once in many runs is a bug
 	go test -count=2 -timeout 20m ./...
 
 .PHONY: seeds
@@ -110,6 +117,12 @@ faults: ## cut the power, fail syncs, fill the disk, damage the file: three time
 .PHONY: kill
 kill: ## kill -9 the sidecar 200 times under load
 	go test ./cmd/throttler -run TestKill -kills 200 -v -timeout 15m
+
+.PHONY: fleet
+fleet: ROUNDS ?= 20
+fleet: postgres-tools ## kill, stop and freeze replicas and PostgreSQL ROUNDS (20) times under load, and cut connections at each 7th byte
+	go test ./cmd/throttler -run TestReplicas -fleet.rounds $(ROUNDS) -v -timeout 60m
+	go test ./pkg/postgres -run TestCut -cut.step 7 -v -timeout 15m
 
 .PHONY: chaos
 chaos: ## step the clock, harm the file, ask at the start, some 2 minutes: what the upstream then counts
@@ -158,6 +171,8 @@ full: ## everything that .ci/run runs a share of, whole: some three hours
 	$(MAKE) --no-print-directory money MONEY=100000
 	go test ./internal/ledger -run TestWrongRules -rules 400 -timeout 60m
 	go test ./cmd/throttler -run TestKill -kills 1000 -v -timeout 45m
+	$(MAKE) --no-print-directory fleet ROUNDS=500
+	go test ./pkg/postgres -run TestCut -cut.step 1 -v -timeout 30m
 	go test ./pkg/store -run 'TestOperators$$' -operators.seeds 10000 -timeout 30m
 	go test ./pkg/store -run TestMillion -million 1000000 -v -timeout 30m
 	go test ./cmd/throttler -run TestFindInAStore -find.calls 1000000 -find.probes 300 -v -timeout 40m

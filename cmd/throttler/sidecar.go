@@ -148,7 +148,7 @@ func (sc *sidecar) standBy() {
 		if !d.notifications {
 			shape = refusal(sc.cfg.Listeners[d.upstream].Refusal)
 		}
-		sc.run(l, server.Standby(shape))
+		sc.run(l, server.Standby(d.upstream, shape))
 	}
 }
 

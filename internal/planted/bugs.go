@@ -55,6 +55,7 @@ var suites = []struct {
 	{"./cmd/throttler", configBugs},
 	{"./pkg/store", probeBugs},
 	{"./pkg/config", messageBugs},
+	{"./pkg/postgres", fleetBugs},
 	{"./pkg/config", presetBugs},
 	{"./pkg/config", nameBugs},
 	{"./pkg/config", keyPresetBugs},

@@ -25,7 +25,7 @@ var copyBugs = []bug{
 	{"webhooks of a copy are not repeated", "pkg/scheduler/recovery.go",
 		"e.Restored && (sv == nil || sv.webhook == nil)", "e.Restored && (sv == nil || sv != nil)", []string{"-run", "TestRestoredWebhook"}},
 	{"permits since a copy are not held", "pkg/scheduler/recovery.go",
-		"			known = append(known, u.fill(now, now)...)\n", "			_ = u\n", []string{"-run", "TestRestoredScheduler"}},
+		"			known = append(known, u.fill(now, l.lastEnd(u, now))...)\n", "			_ = u\n", []string{"-run", "TestRestoredScheduler"}},
 	{"permits since a copy are not held for a later upstream", "pkg/scheduler/reload.go",
-		"		u.fill(now, l.restored)\n", "", []string{"-run", "TestRestoredScheduler"}},
+		"		u.fill(now, l.lastEnd(u, l.restored))\n", "", []string{"-run", "TestRestoredScheduler"}},
 }

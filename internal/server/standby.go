@@ -15,11 +15,11 @@ var errNoOwner = &scheduler.Error{
 	Detail: "another replica has the calls, and this one waits for its end; nothing was sent: send the request to that one, or here again later",
 }
 
-// Standby returns the handler of a data listener while another replica has the calls: it refuses
-// all of them, in the shape of its upstream's refusals.
-func Standby(shape Refusal) http.Handler {
+// Standby returns the handler of an upstream's data listener while another replica has the calls: it
+// refuses all of them, in the shape of the upstream's refusals.
+func Standby(name string, shape Refusal) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		shape.write(w, errNoOwner, &upstream.Request{Method: r.Method, Target: r.URL.RequestURI(), Header: r.Header})
+		shape.write(w, refused(nil, name, errNoOwner), &upstream.Request{Method: r.Method, Target: r.URL.RequestURI(), Header: r.Header})
 	})
 }
 

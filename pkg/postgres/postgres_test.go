@@ -58,7 +58,11 @@ var sealKey = []byte("0123456789abcdef0123456789abcdef")
 
 func TestStore(t *testing.T) {
 	for name, key := range map[string][]byte{"in the clear": nil, "sealed": sealKey} {
+		if key == nil && testing.Short() {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			storetest.Run(t, func(t *testing.T) scheduler.Store {
 				d := open(t, newDatabase(t), Options{SealKey: key})
 				if _, err := d.Recover(t.Context(), 0, func(*scheduler.Entry) (time.Time, bool) { return time.Time{}, false }); err != nil {
@@ -72,7 +76,11 @@ func TestStore(t *testing.T) {
 
 func TestDurable(t *testing.T) {
 	for name, key := range map[string][]byte{"in the clear": nil, "sealed": sealKey} {
+		if key != nil && testing.Short() {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			storetest.RunDurable(t, func(t *testing.T) func() scheduler.Durable {
 				url := newDatabase(t)
 				return func() scheduler.Durable { return open(t, url, Options{SealKey: key}) }
