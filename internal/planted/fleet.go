@@ -1,7 +1,7 @@
 package main
 
 var (
-	terms    = []string{"-run", "TestOneOwner|TestFence|TestBeatOfAnother|TestStoppedWriter|TestClosedWithoutRecovery|TestClocksOfMachines|TestWatch"}
+	terms    = []string{"-run", "TestOneOwner|TestFence|TestFenceAlone|TestBeatOfAnother|TestStoppedWriter|TestClosedWithoutRecovery|TestClocksOfMachines|TestWatch"}
 	inDoubt  = []string{"-run", "TestCut"}
 	takeOver = []string{"-run", "TestTakeOver|TestHandOver|TestCutOffOwner|TestAway"}
 )
@@ -42,13 +42,11 @@ var fleetBugs = []bug{
 	{"a transaction in doubt is made again", "pkg/postgres/doubt.go",
 		"	case number == w.number+1:\n", "	case number == w.number+1 && false:\n", inDoubt},
 	{"a transaction in doubt counts as made", "pkg/postgres/writer.go",
-		"			if err == nil && done {", "			if err == nil {", inDoubt},
+		"			if err == nil && done {", "			if err == nil && (done || true) {", inDoubt},
 	{"transactions are not numbered", "pkg/postgres/writer.go",
 		"	w.number++\n", "", inDoubt},
-	{"new calls wait for a server that is away", "pkg/postgres/writer.go",
-		"	if !c.essential && w.away.Load() {", "	if !c.essential && false {", takeOver},
 	{"outcomes are dropped while the server is away", "pkg/postgres/writer.go",
-		"		if c.essential {\n			w.changes <- c", "		if false {\n			w.changes <- c", append([]string{"-count", "3"}, takeOver...)},
+		"		if c.essential {\n			w.changes <- c", "		if false {\n			w.changes <- c", takeOver},
 	{"time passes on another machine", "pkg/postgres/recover.go",
 		"	if r.mark.Boot.ID == \"\" || r.mark.Boot.ID != r.bootedAt.ID {", "	if false {", terms},
 	{"the first byte does not ask", "pkg/scheduler/attempt.go",

@@ -248,9 +248,25 @@ func TestAway(t *testing.T) {
 	if _, err := d.Get(t.Context(), sent.ID); !errors.Is(err, errAway) {
 		t.Errorf("a read: %v", err)
 	}
+	// Of the changes that are queued those that need not wait are refused, and the others keep their place.
+	queued := &change{essential: true, apply: func(*txn) (error, error) { return nil, nil }, done: make(chan struct{})}
+	refused := &change{apply: func(*txn) (error, error) { return nil, nil }, done: make(chan struct{})}
+	d.writer.changes <- queued
+	d.writer.changes <- refused
+	if <-refused.done; !errors.Is(refused.refused, errAway) {
+		t.Errorf("a queued change that need not wait: %v", refused.refused)
+	}
+	select {
+	case <-queued.done:
+		t.Errorf("a queued change that must wait: %v", queued.refused)
+	default:
+	}
 	p.Shut(false)
 	if err := <-recorded; err != nil {
 		t.Fatalf("the outcome: %v", err)
+	}
+	if <-queued.done; queued.refused != nil {
+		t.Errorf("the change that waited: %v", queued.refused)
 	}
 	for begun := time.Now(); !d.Allowed(); time.Sleep(time.Millisecond) {
 		if time.Since(begun) > time.Minute {

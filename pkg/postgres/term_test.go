@@ -147,6 +147,34 @@ func TestFence(t *testing.T) {
 	}
 }
 
+// TestFenceAlone: the fence holds back a session that nobody has ended.
+func TestFenceAlone(t *testing.T) {
+	d := open(t, newDatabase(t), Options{Lease: MaxLease})
+	recover0(t, d)
+	if _, err := d.db.Exec(t.Context(), "UPDATE fence SET epoch = epoch + 1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Accept(t.Context(), storetest.NewEntry(1)); !errors.Is(err, errTermOver) {
+		t.Errorf("a call after the end of the term: %v", err)
+	}
+	calls := -1
+	if err := d.db.QueryRow(t.Context(), "SELECT count(*) FROM calls").Scan(&calls); err != nil || calls != 0 {
+		t.Errorf("%d calls, %v; want none", calls, err)
+	}
+}
+
+// TestRegress: an owner whose server was put back to an earlier state ends, and says why.
+func TestRegress(t *testing.T) {
+	d := open(t, newDatabase(t), Options{Lease: MaxLease})
+	recover0(t, d)
+	if _, err := d.db.Exec(t.Context(), "UPDATE fence SET number = number - 1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Accept(t.Context(), storetest.NewEntry(1)); !errors.Is(err, errRegressed) || !errors.Is(err, scheduler.ErrBroken) {
+		t.Errorf("a call after commits were lost: %v", err)
+	}
+}
+
 // TestBeatOfAnother: an owner that finds another one in its place ends.
 func TestBeatOfAnother(t *testing.T) {
 	url := newDatabase(t)
