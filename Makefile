@@ -36,7 +36,7 @@ postgres-tools:
 
 .PHONY: test
 test: postgres-tools ## run all tests with the race detector, and the SDKs in Go
-	go test $(RACE) -short -timeout 20m -p 4 ./pkg/store ./cmd/throttler ./pkg/scheduler ./... # the longest first; many wait for processes and windows, not for a processor
+	go test $(RACE) -short -timeout 20m -p 4 ./pkg/store ./cmd/throttler ./pkg/scheduler ./pkg/postgres ./... # the longest first; many wait for processes and windows, not for a processor
 	$(MAKE) --no-print-directory sdk
 	@echo "NOT RUN: the SDKs in JavaScript and Python, which need node, npm and python3-stripe: make sdk-scripts; the document of the admin API: make api-test api-lint"
 

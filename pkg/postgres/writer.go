@@ -24,8 +24,6 @@ const (
 	// retryFirst and retryMost are the pauses between tries to reach a server that is away.
 	retryFirst = 20 * time.Millisecond
 	retryMost  = 500 * time.Millisecond
-	// closeTimeout is how long a store that is closed tries to reach its server.
-	closeTimeout = 5 * time.Second
 )
 
 // A change is a part of a transaction.

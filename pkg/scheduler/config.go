@@ -18,9 +18,9 @@ const (
 	// ConcurrencyLimit is the name of the limit that every upstream has: its
 	// concurrency. A pause of the upstream is a pause of this limit.
 	ConcurrencyLimit = "concurrency"
-	// RepeatLimit is the name of the retry budget, for a call whose repeat it does not
+	// repeatLimit is the name of the retry budget, for a call whose repeat it does not
 	// cover yet.
-	RepeatLimit = "retry_budget"
+	repeatLimit = "retry_budget"
 
 	// DefaultLongWindow is the LongWindow of a Config that has none.
 	DefaultLongWindow = time.Minute

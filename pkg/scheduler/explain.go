@@ -29,7 +29,7 @@ func describe(now time.Time, u *upstreamState, c *call) *Call {
 	tellFree(now, u, d)
 	if u.budget.holds(c) {
 		d.ETA, _ = u.forecast(now, c, nil)
-		d.WaitingFor = &WaitingFor{Limit: RepeatLimit, Until: d.ETA}
+		d.WaitingFor = &WaitingFor{Limit: repeatLimit, Until: d.ETA}
 		return d
 	}
 	eta, why := u.forecast(now, c, hungPermits(now, u))
