@@ -122,7 +122,7 @@ kill: ## kill -9 the sidecar 200 times under load
 fleet: ROUNDS ?= 20
 fleet: postgres-tools ## kill, stop and freeze replicas and PostgreSQL ROUNDS (20) times under load, and cut connections at each 7th byte
 	go test ./cmd/throttler -run TestReplicas -fleet.rounds $(ROUNDS) -v -timeout 60m
-	go test ./pkg/postgres -run TestCut -cut.step 7 -v -timeout 15m
+	go test ./pkg/postgres -run 'TestCut$$' -cut.step 7 -v -timeout 15m
 
 .PHONY: chaos
 chaos: ## step the clock, harm the file, ask at the start, some 2 minutes: what the upstream then counts
@@ -172,7 +172,7 @@ full: ## everything that .ci/run runs a share of, whole: some three hours
 	go test ./internal/ledger -run TestWrongRules -rules 400 -timeout 60m
 	go test ./cmd/throttler -run TestKill -kills 1000 -v -timeout 45m
 	$(MAKE) --no-print-directory fleet ROUNDS=500
-	go test ./pkg/postgres -run TestCut -cut.step 1 -v -timeout 30m
+	go test ./pkg/postgres -run 'TestCut$$' -cut.step 1 -v -timeout 30m
 	go test ./pkg/store -run 'TestOperators$$' -operators.seeds 10000 -timeout 30m
 	go test ./pkg/store -run TestMillion -million 1000000 -v -timeout 30m
 	go test ./cmd/throttler -run TestFindInAStore -find.calls 1000000 -find.probes 300 -v -timeout 40m

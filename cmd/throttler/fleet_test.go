@@ -325,10 +325,24 @@ func TestReplicas(t *testing.T) {
 	f.judge(b)
 }
 
-// standBy looks at the replicas that wait: they are healthy, not ready, and refuse calls.
+// standBy looks at the replicas that wait: they are healthy, not ready, and refuse calls. It looks again if
+// another one has taken over meanwhile, as on a machine that stands still for a lease.
 func (f *fleet) standBy() {
 	f.Helper()
-	owner := f.waitOwner()
+	for {
+		owner := f.waitOwner()
+		faults := f.standingBy(owner)
+		if f.waitOwner() != owner {
+			continue
+		}
+		for _, fault := range faults {
+			f.Error(fault)
+		}
+		return
+	}
+}
+
+func (f *fleet) standingBy(owner *replica) (faults []string) {
 	for _, r := range f.replicas {
 		if r == owner {
 			continue
@@ -339,31 +353,35 @@ func (f *fleet) standBy() {
 		}
 		for page, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable, "/v1/calls": http.StatusServiceUnavailable} {
 			if got := f.status(p, "admin", page); got != want {
-				f.Errorf("%s of a replica that waits: status %d, want %d", page, got, want)
+				faults = append(faults, fmt.Sprintf("%s of a replica that waits: status %d, want %d", page, got, want))
 			}
 		}
 		resp, err := http.Post(listening(p.log.String(), "upstreams.alipay.listen")+"/pay", "application/json", strings.NewReader("{}"))
 		if err != nil {
-			f.Error(err)
+			faults = append(faults, err.Error())
 			continue
 		}
 		text, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "1" || !bytes.Contains(text, []byte(`"reason":"no_owner"`)) || !bytes.Contains(text, []byte(`"outcome":"not_executed"`)) {
-			f.Errorf("a call at a replica that waits: %d %v %s", resp.StatusCode, resp.Header, text)
+			faults = append(faults, fmt.Sprintf("a call at a replica that waits: %d %v %s", resp.StatusCode, resp.Header, text))
 		}
 	}
+	return faults
 }
 
 // judge compares the acknowledged calls with those that the platform has executed.
 func (f *fleet) judge(b *bank) {
-	owner := f.waitOwner().process()
-	admin := listening(owner.log.String(), "admin")
+	admin := listening(f.waitOwner().process().log.String(), "admin")
 	states := make(map[string]int)
 	for path, id := range f.acked {
 		var call api.Call
 		for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 			resp, err := f.client.Get(admin + "/v1/calls/" + id)
+			if (err != nil || resp.StatusCode == http.StatusServiceUnavailable) && time.Since(begun) < time.Minute { // it was followed by another one
+				admin = listening(f.waitOwner().process().log.String(), "admin")
+				continue
+			}
 			if err != nil {
 				f.Fatal(err)
 			}

@@ -184,18 +184,19 @@ func TestOutlived(t *testing.T) {
 	const end = 10 * time.Second
 	for name, outlived := range map[string]bool{"the process has ended": false, "its attempts go on": true} {
 		l := New(start, Limit{Calls: 5, Window: Sliding(time.Second), Late: 100 * ms}, Limit{Calls: 5, Window: Sliding(time.Second), Late: 100 * ms})
-		want := 1100 * ms
+		const now = 2 * time.Second
+		want := now + 1100*ms
 		if outlived {
 			l.Outlived(at(end))
-			want += end
+			want = end + 1100*ms
 		}
-		l.Replace(at(0), l.set, []int{0, 1})
-		l.HoldAll(at(0), 0, 0, at(time.Hour))
-		if got := l.HeldUntil(at(0), 0); !got.Equal(at(want)) {
+		l.Replace(at(now), l.set, []int{0, 1})
+		l.HoldAll(at(now), 0, 0, at(time.Hour))
+		if got := l.HeldUntil(at(now), 0); !got.Equal(at(want)) {
 			t.Errorf("%s: all permits are held until %v, want %v", name, got.Sub(start), want)
 		}
-		l.Restore(at(0), 0, Held{Limit: 1, Key: "", Permits: 5, Back: at(time.Hour)})
-		if got := l.Next(at(0), Need{1, "", 1}); !got.Equal(at(want)) {
+		l.Restore(at(now), 0, Held{Limit: 1, Key: "", Permits: 5, Back: at(time.Hour)})
+		if got := l.Next(at(now), Need{1, "", 1}); !got.Equal(at(want)) {
 			t.Errorf("%s: the next permit is there at %v, want %v", name, got.Sub(start), want)
 		}
 	}
