@@ -68,7 +68,7 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	defer stopReloads()
 	sc.reloadLoop(reloading)
 	sc.running.Go(func() { sc.history.Run(reloading, sc.scheduler.Totals) })
-	tellServed(sc.log, sc.cfg.Store, sc.cfg.Shared(), sc.scheduler.Config(), sc.listeners)
+	tellServed(sc.log, sc.cfg, sc.scheduler.Config(), sc.listeners)
 	sc.log.Info("ready", "version", version, "admin", sc.admin.addr(), "upstreams", len(sc.cfg.Listeners), "open_files", openFiles())
 
 	var err error

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/config"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -23,15 +24,16 @@ import (
 
 // tellServed logs the store, and each upstream with its limits and its listener, without
 // secrets: of a URL the scheme and the host.
-func tellServed(log *slog.Logger, store string, shared bool, upstreams map[string]scheduler.Upstream, listeners map[endpoint]*listener) {
-	path, err := filepath.Abs(store)
-	switch {
-	case store == "":
+func tellServed(log *slog.Logger, cfg *config.Config, upstreams map[string]scheduler.Upstream, listeners map[endpoint]*listener) {
+	switch path, err := filepath.Abs(cfg.Store); {
+	case cfg.Store == "":
 		log.Info("store", "file", "memory")
-	case shared:
-		log.Info("store", "database", upstream.ShownURL(store))
+	case cfg.Shared():
+		log.Info("store", "database", upstream.ShownURL(cfg.Store))
 	case err == nil:
 		log.Info("store", "file", path)
+	default: // the directory in which the process runs is gone
+		log.Info("store", "file", cfg.Store)
 	}
 	for _, name := range slices.Sorted(maps.Keys(upstreams)) {
 		u := upstreams[name]

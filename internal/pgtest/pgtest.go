@@ -118,7 +118,7 @@ func (s *Server) run(name string, args ...string) error {
 	return nil
 }
 
-// Run starts the server, also again after Kill or Stop, at the same address, with some settings, as in
+// Run starts the server, also again after Kill, at the same address, with some settings, as in
 // "max_connections=20". It returns when the server takes connections.
 func (s *Server) Run(settings ...string) error {
 	if s.port == 0 {
@@ -182,30 +182,12 @@ func (s *Server) NewDatabase() (string, error) {
 	return s.URL(name), err
 }
 
-// Kill ends all processes of the server at once, as a crash would.
-func (s *Server) Kill() { s.signal(syscall.SIGKILL, true) }
-
-// Stop ends the server without a checkpoint's wait, and its sessions with it.
-func (s *Server) Stop() { s.signal(syscall.SIGINT, true) }
-
-// Freeze stops the server's main process, so that it takes no new connections, and Thaw lets it go on.
-func (s *Server) Freeze() { s.signal(syscall.SIGSTOP, false) }
-func (s *Server) Thaw()   { s.signal(syscall.SIGCONT, false) }
-
-// signal sends a signal; with ends it waits for the end. A postmaster that is killed leaves sessions, which
-// are of its process group.
-func (s *Server) signal(sig syscall.Signal, ends bool) {
+// Kill ends all processes of the server at once, as a crash would: sessions are of its process group.
+func (s *Server) Kill() {
 	if s.cmd == nil || s.cmd.Process == nil {
 		return
 	}
-	to := s.cmd.Process.Pid
-	if sig == syscall.SIGKILL {
-		to = -to
-	}
-	syscall.Kill(to, sig)
-	if !ends {
-		return
-	}
+	syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
 	s.cmd.Wait()
 	s.cmd = nil
 	s.log.Close()

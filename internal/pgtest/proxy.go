@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Proxy passes connections on to a server, and can cut them or fall silent.
+// A Proxy passes connections on to a server, and can cut them.
 type Proxy struct {
 	to       string
 	listener net.Listener
@@ -18,9 +18,8 @@ type Proxy struct {
 	conns map[net.Conn]bool
 	shut  bool // new connections are refused
 
-	silent atomic.Bool
-	left   atomic.Int64 // bytes until all is cut; below 0: never
-	cut    chan struct{}
+	left atomic.Int64 // bytes until all is cut; below 0: never
+	cut  chan struct{}
 }
 
 // NewProxy returns a proxy to an address. Close ends it.
@@ -37,9 +36,6 @@ func NewProxy(to string) (*Proxy, error) {
 
 // Port is the port of the proxy on 127.0.0.1.
 func (p *Proxy) Port() int { return p.listener.Addr().(*net.TCPAddr).Port }
-
-// Silence holds all bytes back, until it is lifted: connections stay open.
-func (p *Proxy) Silence(silent bool) { p.silent.Store(silent) }
 
 // CutAfter cuts all connections after so many bytes more, in either direction. The last of them are
 // delivered.
@@ -118,9 +114,6 @@ func (p *Proxy) copy(to io.Writer, from net.Conn) {
 	buffer := make([]byte, 16<<10)
 	for {
 		n, err := from.Read(buffer)
-		for p.silent.Load() && err == nil {
-			time.Sleep(time.Millisecond)
-		}
 		if n > 0 && !p.deliver(to, buffer[:n]) || err != nil {
 			return
 		}

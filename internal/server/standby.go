@@ -1,7 +1,6 @@
 package server
 
 import (
-	"io"
 	"net/http"
 	"time"
 
@@ -28,8 +27,7 @@ func Standby(name string, shape Refusal) http.Handler {
 func StandbyAdmin() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" {
-			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			io.WriteString(w, "ok\n")
+			getHealth(nil, w, request[none]{Request: r})
 			return
 		}
 		writeProblem(w, r, errNoOwner)

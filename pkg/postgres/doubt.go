@@ -15,7 +15,7 @@ var (
 
 // lost returns why a fence has held a transaction back.
 func (w *writer) lost(ctx context.Context) error {
-	epoch, number, err := w.place(ctx)
+	epoch, number, err := w.position(ctx)
 	w.conn.PgConn().Exec(ctx, "ROLLBACK").ReadAll()
 	switch {
 	case err != nil:
@@ -26,8 +26,8 @@ func (w *writer) lost(ctx context.Context) error {
 	return fmt.Errorf("%w (transaction %d of term %d, after %d)", errRegressed, number, epoch, w.number)
 }
 
-// place returns the epoch and the number of the last transaction of the store.
-func (w *writer) place(ctx context.Context) (epoch, number int64, err error) {
+// position returns the epoch and the number of the last transaction of the store.
+func (w *writer) position(ctx context.Context) (epoch, number int64, err error) {
 	err = w.conn.QueryRow(ctx, "SELECT epoch, number FROM fence FOR UPDATE").Scan(&epoch, &number)
 	return epoch, number, err
 }
@@ -44,7 +44,7 @@ func (w *writer) ask() (done bool, err error) {
 	}
 	w.conn = conn
 	endWriters(ctx, conn, w.epoch)
-	epoch, number, err := w.place(ctx)
+	epoch, number, err := w.position(ctx)
 	switch {
 	case err != nil:
 		return false, err
@@ -64,18 +64,18 @@ func (w *writer) ask() (done bool, err error) {
 func (w *writer) confirm() error {
 	pause := retryFirst
 	for w.unconfirmed {
-		err := error(nil)
+		var err error
 		if w.conn == nil || w.conn.IsClosed() {
 			_, err = w.ask()
 		}
 		if err == nil {
 			w.unconfirmed = false
-			if err = w.try(nil); err == nil && !w.unconfirmed {
-				break
+			if err = w.try(nil); err == nil {
+				continue
 			}
+			w.unconfirmed = true
 		}
-		w.unconfirmed = true
-		if err != nil && !isAway(err) && !w.conn.IsClosed() {
+		if !isAway(err) && (w.conn == nil || !w.conn.IsClosed()) {
 			return err
 		}
 		w.leave()

@@ -299,3 +299,44 @@ func TestCloseWhileAway(t *testing.T) {
 		t.Errorf("the outcome: %v", err)
 	}
 }
+
+// TestManyWaitWhileAway: more changes than the queue has room for wait for a server that is away, and all
+// are made when it is back.
+func TestManyWaitWhileAway(t *testing.T) {
+	p, url := through(t, newDatabase(t))
+	d := open(t, url, Options{Lease: MaxLease})
+	recover0(t, d)
+	p.Shut(true)
+	const many = 4 * maxBatch
+	errs := make(chan error, many)
+	for range many {
+		go func() { errs <- d.Settle(context.Background(), nil) }()
+	}
+	for !d.writer.away.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(200 * time.Millisecond) // some tries more
+	p.Shut(false)
+	for n := range many {
+		select {
+		case err := <-errs:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%d of %d changes are made within a minute", n, many)
+		}
+	}
+}
+
+// TestRefusedWhileAway: an owner whose role is refused after its connection broke ends.
+func TestRefusedWhileAway(t *testing.T) {
+	d := open(t, newDatabase(t), Options{Lease: MaxLease})
+	recover0(t, d)
+	d.writer.unconfirmed = true // the writer is idle: a transaction follows
+	d.writer.config.Database = "no_such_database"
+	d.db.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'throttler writer%' AND datname = current_database()")
+	if err := d.Settle(t.Context(), nil); !errors.Is(err, scheduler.ErrBroken) {
+		t.Errorf("%v, want the end of the store", err)
+	}
+}

@@ -198,7 +198,7 @@ func (d *DB) Close() error {
 	d.closing.Do(func() {
 		close(d.writer.stop)
 		<-d.writer.ended
-		d.tenure.resign(d.writer.closed == nil && d.failure.get() == nil && (d.writer.recovered.Load() || !d.tenure.won.follows))
+		d.tenure.resign(d.writer.closed == nil && d.failure.get() == nil && (d.writer.recovered.Load() || !d.tenure.term.follows))
 		d.beside.Wait()
 		d.db.Close()
 		d.closed = d.writer.closed

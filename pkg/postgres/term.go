@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -21,14 +20,14 @@ const (
 	drift = 20 // a twentieth
 )
 
-// A seat is the row of lease.
-type seat struct {
+// A leaseRow is the row of the table lease.
+type leaseRow struct {
 	epoch, beat int64
 	owner, name string
 	lease       time.Duration
 }
 
-func look(ctx context.Context, db *pgxpool.Pool, lease time.Duration) (s seat, err error) {
+func look(ctx context.Context, db *pgxpool.Pool, lease time.Duration) (s leaseRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lease)
 	defer cancel()
 	var ms int64
@@ -39,13 +38,13 @@ func look(ctx context.Context, db *pgxpool.Pool, lease time.Duration) (s seat, e
 
 // A watch tells whether the owner of a term is silent. It is pure.
 type watch struct {
-	seen  seat
+	seen  leaseRow
 	since time.Time // at which it was seen first, without a gap in the views since
 }
 
 // sees notes a view of the row, and reports whether its owner has been silent for longer than
 // its lease. Nil is a view that failed: time in which nothing was seen does not count.
-func (w *watch) sees(now time.Time, s *seat) (silent bool) {
+func (w *watch) sees(now time.Time, s *leaseRow) (silent bool) {
 	switch {
 	case s == nil:
 		w.since = time.Time{}
@@ -56,8 +55,8 @@ func (w *watch) sees(now time.Time, s *seat) (silent bool) {
 	return now.Sub(w.since) > s.lease+s.lease/drift
 }
 
-// A win is a term that was claimed.
-type win struct {
+// A term is one that this replica has claimed.
+type term struct {
 	epoch   int64
 	id      string // of this life of the replica
 	asked   time.Time
@@ -67,7 +66,7 @@ type win struct {
 }
 
 // claim begins a term, as soon as the last one has ended, or its owner is silent.
-func claim(ctx context.Context, db *pgxpool.Pool, o Options) (*win, error) {
+func claim(ctx context.Context, db *pgxpool.Pool, o Options) (*term, error) {
 	var w watch
 	begun, told := time.Now(), false
 	for {
@@ -104,10 +103,10 @@ func claim(ctx context.Context, db *pgxpool.Pool, o Options) (*win, error) {
 // take makes this replica the owner, if the row is still as it was seen; it returns nil if it is not.
 // Row locks put it in one order with a beat: if that comes first, the row is another one. The change of fence waits for
 // the last transaction of the owner before, and no other follows.
-func take(ctx context.Context, db *pgxpool.Pool, s seat, o Options) (*win, error) {
+func take(ctx context.Context, db *pgxpool.Pool, s leaseRow, o Options) (*term, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	won := &win{epoch: s.epoch + 1, id: uuid.NewString(), asked: time.Now(), boot: columns.MachineClock(), follows: s.owner != "", before: s.name}
+	won := &term{epoch: s.epoch + 1, id: uuid.NewString(), asked: time.Now(), boot: columns.MachineClock(), follows: s.owner != "", before: s.name}
 	if won.follows {
 		endWriters(ctx, db, s.epoch)
 	}
@@ -125,7 +124,7 @@ func take(ctx context.Context, db *pgxpool.Pool, s seat, o Options) (*win, error
 		return nil, err
 	}
 	if err := tx.Commit(ctx); err != nil {
-		// Its effect is not known. If it has one, nobody beats, and the term is claimed once more.
+		// Its effect is not known. If it has one, no replica beats, and the term is claimed once more.
 		return nil, err
 	}
 	return won, nil
@@ -142,22 +141,22 @@ func writerName(epoch int64) string { return fmt.Sprintf("throttler writer %d", 
 
 // A tenure renews the lease of a term.
 type tenure struct {
-	won     *win
+	term    *term
 	lease   time.Duration
 	config  *pgx.ConnConfig
 	failure *failure
 	stop    chan struct{}
 	ended   chan struct{}
 
+	conn *pgx.Conn // owned by run until it has ended
+
 	mu    sync.RWMutex
-	until time.Time // end of the lease, by this process's clock
-	boot  time.Duration
-	conn  *pgx.Conn // owned by run until it has ended
-	beat  int64
+	until time.Time     // end of the lease, by this process's clock
+	boot  time.Duration // the same by the clock that counts while the machine sleeps
 }
 
-func newTenure(won *win, o Options, config *pgx.ConnConfig, f *failure) *tenure {
-	t := &tenure{won: won, lease: o.Lease, config: config.Copy(), failure: f, stop: make(chan struct{}), ended: make(chan struct{})}
+func newTenure(won *term, o Options, config *pgx.ConnConfig, f *failure) *tenure {
+	t := &tenure{term: won, lease: o.Lease, config: config.Copy(), failure: f, stop: make(chan struct{}), ended: make(chan struct{})}
 	t.config.ConnectTimeout = min(t.config.ConnectTimeout, o.Lease/2)
 	t.renewed(won.asked, won.boot)
 	return t
@@ -212,11 +211,8 @@ func (t *tenure) ask() (over bool, err error) {
 			return false, err
 		}
 	}
-	err = t.conn.QueryRow(ctx, "UPDATE lease SET beat = beat + 1 WHERE epoch = $1 AND owner = $2 RETURNING beat", t.won.epoch, t.won.id).Scan(&t.beat)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return true, nil
-	}
-	return false, err
+	done, err := t.conn.Exec(ctx, "UPDATE lease SET beat = beat + 1 WHERE epoch = $1 AND owner = $2", t.term.epoch, t.term.id)
+	return err == nil && done.RowsAffected() == 0, err
 }
 
 // resign ends the beats; if clean, also the term: nothing of it is in flight.
@@ -232,7 +228,7 @@ func (t *tenure) resign(clean bool) {
 		return
 	}
 	if clean { // else, or after an error, the lease runs out
-		t.conn.Exec(ctx, "UPDATE lease SET owner = '' WHERE epoch = $1 AND owner = $2", t.won.epoch, t.won.id)
+		t.conn.Exec(ctx, "UPDATE lease SET owner = '' WHERE epoch = $1 AND owner = $2", t.term.epoch, t.term.id)
 	}
 	t.conn.Close(ctx)
 }

@@ -49,7 +49,7 @@ func TestWatch(t *testing.T) {
 		silent := false
 		for _, at := range []time.Duration{0, time.Second, tt.at} {
 			beat, seen := tt.views[at]
-			switch s := (seat{epoch: 1, owner: "a", beat: beat, lease: 2 * time.Second}); {
+			switch s := (leaseRow{epoch: 1, owner: "a", beat: beat, lease: 2 * time.Second}); {
 			case at == tt.at:
 				s.beat = 1
 				silent = w.sees(begin.Add(at), &s)
@@ -81,7 +81,7 @@ func TestOneOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := open(t, url, Options{Lease: short, Name: "two"})
-	if past := recover0(t, second); !past.Alive.IsZero() || second.tenure.won.follows {
+	if past := recover0(t, second); !past.Alive.IsZero() || second.tenure.term.follows {
 		t.Errorf("after Close: %+v", past)
 	}
 	crash(second)
@@ -147,7 +147,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestFenceAlone: the fence holds back a session that nobody has ended.
+// TestFenceAlone: the fence holds back a session that goes on.
 func TestFenceAlone(t *testing.T) {
 	d := open(t, newDatabase(t), Options{Lease: MaxLease})
 	recover0(t, d)
@@ -202,7 +202,7 @@ func TestStoppedWriter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.ConnConfig.RuntimeParams["application_name"] = writerName(d.tenure.won.epoch)
+	config.ConnConfig.RuntimeParams["application_name"] = writerName(d.tenure.term.epoch)
 	stopped, err := pgx.ConnectConfig(t.Context(), config.ConnConfig)
 	if err != nil {
 		t.Fatal(err)

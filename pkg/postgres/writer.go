@@ -50,6 +50,7 @@ type writer struct {
 
 	// Owned by run.
 	txn
+	waiting     []*change   // for a server that is away, ahead of the queue
 	number      int64       // of the last transaction of the term
 	unconfirmed bool        // a commit came back with a warning: a standby may not have it
 	recovered   atomic.Bool // a recovery was committed
@@ -124,17 +125,20 @@ func (w *writer) run() {
 	defer w.disconnect()
 	batch := make([]*change, 0, maxBatch)
 	for {
-		batch = batch[:0]
-		var err error
-		select {
-		case c := <-w.changes:
-			batch = w.gather(append(batch, c))
-			err = w.commit(batch)
-		case <-w.failure.ended:
-		case <-w.stop:
-			if batch = w.drain(batch); len(batch) == 0 {
-				return
+		if batch = w.drain(batch[:0]); len(batch) == 0 {
+			select {
+			case c := <-w.changes:
+				batch = append(batch, c)
+			case <-w.failure.ended:
+			case <-w.stop:
+				if batch = w.drain(batch); len(batch) == 0 {
+					return
+				}
 			}
+		}
+		var err error
+		if len(batch) > 0 && w.failure.get() == nil {
+			batch = w.gather(batch)
 			err = w.commit(batch)
 		}
 		switch {
@@ -174,8 +178,10 @@ func (w *writer) gather(batch []*change) []*change {
 	return batch
 }
 
-// drain adds the changes that are queued.
+// drain adds the changes that have waited for the server, and those that are queued.
 func (w *writer) drain(batch []*change) []*change {
+	n := min(len(w.waiting), maxBatch-len(batch))
+	batch, w.waiting = append(batch, w.waiting[:n]...), w.waiting[n:]
 	for len(batch) < maxBatch {
 		select {
 		case c := <-w.changes:
@@ -230,14 +236,12 @@ func (w *writer) leave() {
 	if !w.away.Swap(true) {
 		w.log.Warn("the server of the store does not answer; nothing is accepted, and no durable call is sent, until it does", "server", w.failure.place)
 	}
-	for n := len(w.changes); n > 0; n-- {
-		c := <-w.changes
-		if c.essential {
-			w.changes <- c // no caller waits for a place while fewer are in it than before
-			continue
+	for range len(w.changes) {
+		if c := <-w.changes; c.essential {
+			w.waiting = append(w.waiting, c)
+		} else {
+			w.refuse([]*change{c}, errAway)
 		}
-		c.refused = errAway
-		close(c.done)
 	}
 }
 
