@@ -87,6 +87,34 @@ func (k Clock) Row(c *scheduler.Call, d *Codec) (*Row, error) {
 	return r, nil
 }
 
+// NewRow returns the columns of a new call, and those of its request, nil if that is not to be kept.
+func (k Clock) NewRow(e *scheduler.Entry, d *Codec) (r *Row, request *Content, err error) {
+	if r, err = k.Row(e.Call, d); err != nil {
+		return nil, nil, err
+	}
+	r.Lane, r.Bytes = e.Call.Class, e.Bytes
+	if e.NoBody || !e.Call.Async && e.Key == "" {
+		r.Wake = BoundToProcess
+	}
+	if !e.NoBody {
+		if request, err = d.EncodeRequest(r.ID, e.Request); err != nil {
+			return nil, nil, err
+		}
+	}
+	facts, err := EncodeFacts(e.Call)
+	r.Facts, r.Terms = d.EncryptText(facts, r.ID, FactsKind), TermsOf(d, e.Call)
+	return r, request, err
+}
+
+// Changed returns the columns of a call after an attempt or at its end, and those of its response,
+// nil if it has none that is kept.
+func (k Clock) Changed(c *scheduler.Call, d *Codec) (r *Row, response *Content, err error) {
+	if r, err = k.Row(c, d); err == nil && c.Response != nil && c.State != scheduler.Waiting {
+		response, err = d.EncodeResponse(r.ID, c.Response)
+	}
+	return r, response, err
+}
+
 // Call returns the call of a row, without its response.
 func (r *Row) Call(d *Codec) (*scheduler.Call, error) {
 	facts, err := d.DecryptText(r.Facts, r.ID, FactsKind)

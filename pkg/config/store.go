@@ -101,13 +101,19 @@ func (f *file) store(faults *faultList, c *Config) {
 		c.Store = f.Store
 	}
 	f.fleet(faults, c)
+	referred(faults, "seal_key", f.SealKey, &c.Options.SealKey, readKey)
+}
+
+// referred reads the secret that a reference names, if there is one, and the configuration is read as a whole.
+func referred[T any](faults *faultList, path, reference string, to *T, read func(reference string) (T, error)) {
 	switch {
-	case f.SealKey != "" && faults.closed:
-		faults.reference("seal_key", f.SealKey)
-	case f.SealKey != "":
+	case reference == "":
+	case faults.closed:
+		faults.reference(path, reference)
+	default:
 		var err error
-		if c.Options.SealKey, err = readKey(f.SealKey); err != nil {
-			faults.add("seal_key", "%w", err)
+		if *to, err = read(reference); err != nil {
+			faults.add(path, "%w", err)
 		}
 	}
 }
@@ -115,10 +121,15 @@ func (f *file) store(faults *faultList, c *Config) {
 // fleet converts the keys of a store in PostgreSQL.
 func (f *file) fleet(faults *faultList, c *Config) {
 	if !isURL(f.Store) {
-		for key, set := range map[string]bool{"store_secret": f.StoreSecret != "", "fleet.name": f.Fleet.Name != "", "fleet.lease": f.Fleet.Lease != nil && time.Duration(*f.Fleet.Lease) != postgres.DefaultLease} {
-			if set {
-				faults.add(key, "is for a store in PostgreSQL, and store is %s; name a database, as in postgres://throttler@db.internal/throttler, or leave it out", shortened(f.Store))
-			}
+		const elsewhere = "is for a store in PostgreSQL, and store is %s; name a database, as in postgres://throttler@db.internal/throttler, or leave it out"
+		if f.StoreSecret != "" {
+			faults.add("store_secret", elsewhere, shortened(f.Store))
+		}
+		if f.Fleet.Name != "" {
+			faults.add("fleet.name", elsewhere, shortened(f.Store))
+		}
+		if l := f.Fleet.Lease; l != nil && time.Duration(*l) != postgres.DefaultLease {
+			faults.add("fleet.lease", elsewhere, shortened(f.Store))
 		}
 		return
 	}
@@ -132,15 +143,7 @@ func (f *file) fleet(faults *faultList, c *Config) {
 		faults.add("fleet.lease", "is %v, must be from %v to %v", l, postgres.MinLease, postgres.MaxLease)
 	}
 	c.Fleet.Name = f.Fleet.Name
-	switch {
-	case f.StoreSecret != "" && faults.closed:
-		faults.reference("store_secret", f.StoreSecret)
-	case f.StoreSecret != "":
-		var err error
-		if c.Fleet.password, err = signer.Secret(f.StoreSecret); err != nil {
-			faults.add("store_secret", "%w", err)
-		}
-	}
+	referred(faults, "store_secret", f.StoreSecret, &c.Fleet.password, signer.Secret)
 }
 
 // readKey reads the key that a reference names. No error shows any of it.

@@ -15,7 +15,7 @@ import (
 
 // Accept implements [scheduler.Store].
 func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *scheduler.Call, err error) {
-	r, request, err := d.newRow(e)
+	r, request, err := d.clock.NewRow(e, d.codec)
 	if err != nil {
 		return nil, err
 	}
@@ -39,25 +39,6 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 		return nil, err
 	}
 	return d.Get(ctx, owner)
-}
-
-// newRow returns the columns of a new call, and of its request, nil if that is not to be kept.
-func (d *DB) newRow(e *scheduler.Entry) (r *columns.Row, request *columns.Content, err error) {
-	if r, err = d.clock.Row(e.Call, d.codec); err != nil {
-		return nil, nil, err
-	}
-	r.Lane, r.Bytes = e.Call.Class, e.Bytes
-	if e.NoBody || !e.Call.Async && e.Key == "" {
-		r.Wake = columns.BoundToProcess
-	}
-	if !e.NoBody {
-		if request, err = d.codec.EncodeRequest(r.ID, e.Request); err != nil {
-			return nil, nil, err
-		}
-	}
-	facts, err := columns.EncodeFacts(e.Call)
-	r.Facts, r.Terms = d.codec.EncryptText(facts, r.ID, columns.FactsKind), columns.TermsOf(d.codec, e.Call)
-	return r, request, err
 }
 
 // End implements [scheduler.Store].
@@ -101,15 +82,9 @@ func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) e
 
 // Record implements [scheduler.Store].
 func (d *DB) Record(ctx context.Context, call *scheduler.Call) error {
-	r, err := d.clock.Row(call, d.codec)
+	r, response, err := d.clock.Changed(call, d.codec)
 	if err != nil {
 		return err
-	}
-	var response *columns.Content
-	if call.Response != nil && call.State != scheduler.Waiting {
-		if response, err = d.codec.EncodeResponse(r.ID, call.Response); err != nil {
-			return err
-		}
 	}
 	return d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) {
 		known, err := t.update(call, r, response, true)

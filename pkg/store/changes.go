@@ -12,25 +12,10 @@ import (
 
 // Accept implements [scheduler.Store].
 func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *scheduler.Call, err error) {
-	r, err := d.clock.Row(e.Call, d.codec)
+	r, request, err := d.clock.NewRow(e, d.codec)
 	if err != nil {
 		return nil, err
 	}
-	r.Lane, r.Bytes = e.Call.Class, e.Bytes
-	if e.NoBody || !e.Call.Async && e.Key == "" {
-		r.Wake = columns.BoundToProcess
-	}
-	var request *columns.Content
-	if !e.NoBody {
-		if request, err = d.codec.EncodeRequest(r.ID, e.Request); err != nil {
-			return nil, err
-		}
-	}
-	facts, err := columns.EncodeFacts(e.Call)
-	if err != nil {
-		return nil, err
-	}
-	r.Facts, r.Terms = d.codec.EncryptText(facts, r.ID, columns.FactsKind), columns.TermsOf(d.codec, e.Call)
 	keys, owner := columns.KeysOf(d.codec, e), ""
 	err = d.writer.do(ctx, &change{apply: func(c *conn) (refused, err error) {
 		owner = ""
@@ -90,15 +75,9 @@ func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) e
 
 // Record implements [scheduler.Store].
 func (d *DB) Record(ctx context.Context, call *scheduler.Call) error {
-	r, err := d.clock.Row(call, d.codec)
+	r, response, err := d.clock.Changed(call, d.codec)
 	if err != nil {
 		return err
-	}
-	var response *columns.Content
-	if call.Response != nil && call.State != scheduler.Waiting {
-		if response, err = d.codec.EncodeResponse(r.ID, call.Response); err != nil {
-			return err
-		}
 	}
 	return d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
 		known, err := c.update(call, r, response, true)
