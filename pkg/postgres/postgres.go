@@ -74,6 +74,9 @@ type Options struct {
 	Lease time.Duration
 	// Name is that of the replica, for people; empty: the host's.
 	Name string
+	// Address, Pin and Version are as in [Replica]. An Address without a host, such as :9191, has that of this host on
+	// the way to the server.
+	Address, Pin, Version string
 	// Wait lets [Open] wait while another replica has the term, until ctx ends. Without it
 	// Open waits for a lease and a half, and fails if the owner lives.
 	Wait bool
@@ -116,6 +119,8 @@ func (o Options) withDefaults() (Options, error) {
 // goroutine that changes calls. The tenure renews the lease.
 type DB struct {
 	*reader
+	member *Member
+	own    bool // the member leaves with Close
 	clock  columns.Clock
 	writer *writer
 	tenure *tenure
@@ -128,63 +133,19 @@ type DB struct {
 
 var _ scheduler.Durable = (*DB)(nil)
 
-// Open connects to the server that a URL or a list of settings names, as libpq has them, and begins a
-// term. It fails if another replica has the term and lives, if the server may lose commits, or if the
-// schema was made by a newer program.
+// Open joins a fleet and claims its calls: see [Join] and [Member.Claim].
 func Open(ctx context.Context, url string, o Options) (*DB, error) {
-	o, err := o.withDefaults()
-	if err != nil {
-		return nil, fmt.Errorf("postgres: %w", err)
-	}
-	codec, err := columns.NewCodec(o.SealKey)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: %w", err)
-	}
-	config, err := parse(url, o)
+	m, err := Join(ctx, url, o)
 	if err != nil {
 		return nil, err
 	}
-	where := place(config.ConnConfig)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	d, err := m.Claim(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: %s: %w", where, err)
+		m.Leave()
+		return nil, err
 	}
-	d := &DB{
-		reader: &reader{db: pool, codec: codec, failure: newFailure(where), keepKeys: o.KeepKeys},
-		clock:  columns.Clock{Start: time.Now(), Boot: columns.MachineClock},
-	}
-	if err := d.open(ctx, config.ConnConfig, o); err != nil {
-		pool.Close()
-		return nil, fmt.Errorf("postgres: %s: %w", where, explain(err))
-	}
+	d.own = true
 	return d, nil
-}
-
-// open prepares the schema, claims the term, and starts the goroutines.
-func (d *DB) open(ctx context.Context, config *pgx.ConnConfig, o Options) error {
-	if err := check(ctx, d.db, o.Log); err != nil {
-		return err
-	}
-	if err := migrate(ctx, config); err != nil {
-		return err
-	}
-	if err := bind(ctx, d.db, d.codec); err != nil {
-		return err
-	}
-	won, err := claim(ctx, d.db, o)
-	if err != nil {
-		return err
-	}
-	if won.follows {
-		d.after = time.Now()
-		o.Log.Warn("the last owner of the calls has ended without a word, or is cut off; short limits hold back until its attempts cannot count any more", "replica", won.before)
-	}
-	d.tenure = newTenure(won, o, config, d.failure)
-	d.writer = newWriter(won.epoch, config, o, d.clock, d.codec, d.failure)
-	d.beside.Go(d.tenure.run)
-	d.beside.Go(d.writer.run)
-	d.beside.Go((&sweeper{writer: d.writer, keepCalls: o.KeepCalls, keepKeys: o.KeepKeys, keepAudit: o.KeepAudit}).run)
-	return nil
 }
 
 // Failed implements [scheduler.Durable].
@@ -200,7 +161,9 @@ func (d *DB) Close() error {
 		<-d.writer.ended
 		d.tenure.resign(d.writer.closed == nil && d.failure.get() == nil && (d.writer.recovered.Load() || !d.tenure.term.follows))
 		d.beside.Wait()
-		d.db.Close()
+		if d.own {
+			d.member.Leave()
+		}
 		d.closed = d.writer.closed
 	})
 	return d.closed

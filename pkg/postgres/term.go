@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -25,15 +24,20 @@ type leaseRow struct {
 	epoch, beat int64
 	owner, name string
 	lease       time.Duration
+	exited      bool          // the process of the owner has ended
+	next        string        // name of the replica that is to have the calls next
+	offered     time.Duration // since next was set
 }
 
-func look(ctx context.Context, db *pgxpool.Pool, lease time.Duration) (s leaseRow, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lease)
-	defer cancel()
+const selectLease = "SELECT epoch, beat, owner, name, lease_ms, exited, next, coalesce(extract(epoch FROM clock_timestamp() - offered_at), 0)::float8 FROM lease"
+
+// scan reads the row of selectLease.
+func (s *leaseRow) scan(row pgx.Row) error {
 	var ms int64
-	err = db.QueryRow(ctx, "SELECT epoch, beat, owner, name, lease_ms FROM lease").Scan(&s.epoch, &s.beat, &s.owner, &s.name, &ms)
-	s.lease = time.Duration(ms) * time.Millisecond
-	return s, err
+	var offered float64
+	err := row.Scan(&s.epoch, &s.beat, &s.owner, &s.name, &ms, &s.exited, &s.next, &offered)
+	s.lease, s.offered = time.Duration(ms)*time.Millisecond, time.Duration(offered*float64(time.Second))
+	return err
 }
 
 // A watch tells whether the owner of a term is silent. It is pure.
@@ -58,55 +62,21 @@ func (w *watch) sees(now time.Time, s *leaseRow) (silent bool) {
 // A term is one that this replica has claimed.
 type term struct {
 	epoch   int64
-	id      string // of this life of the replica
+	id      string // of the replica
 	asked   time.Time
 	boot    columns.Boot
 	follows bool // the last owner did not end its term
+	exited  bool // its process is known to have ended
 	before  string
-}
-
-// claim begins a term, as soon as the last one has ended, or its owner is silent.
-func claim(ctx context.Context, db *pgxpool.Pool, o Options) (*term, error) {
-	var w watch
-	begun, told := time.Now(), false
-	for {
-		s, err := look(ctx, db, o.Lease)
-		now := time.Now()
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return nil, ctx.Err()
-		case err != nil && !isAway(err):
-			return nil, err
-		case err != nil:
-			w.sees(now, nil)
-		case s.owner == "" || w.sees(now, &s):
-			won, err := take(ctx, db, s, o)
-			if won != nil || err != nil && !isAway(err) {
-				return won, err
-			}
-		}
-		if limit := 3*max(s.lease, o.Lease)/2 + time.Second; !o.Wait && now.Sub(begun) > limit {
-			return nil, fmt.Errorf("replica %q has the calls, and lives; stop it first, or wait for its end (Options.Wait)", s.name)
-		}
-		if !told && err == nil && s.owner != "" && o.Wait {
-			told = true
-			o.Log.Info("another replica has the calls; this one waits for its end", "replica", s.name, "lease", s.lease.String())
-		}
-		select {
-		case <-time.After(o.Lease / beats):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
 }
 
 // take makes this replica the owner, if the row is still as it was seen; it returns nil if it is not.
 // Row locks put it in one order with a beat: if that comes first, the row is another one. The change of fence waits for
 // the last transaction of the owner before, and no other follows.
-func take(ctx context.Context, db *pgxpool.Pool, s leaseRow, o Options) (*term, error) {
+func take(ctx context.Context, db *pgxpool.Pool, s leaseRow, m *Member) (*term, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	won := &term{epoch: s.epoch + 1, id: uuid.NewString(), asked: time.Now(), boot: columns.MachineClock(), follows: s.owner != "", before: s.name}
+	won := &term{epoch: s.epoch + 1, id: m.ID, asked: time.Now(), boot: columns.MachineClock(), follows: s.owner != "", exited: s.exited, before: s.name}
 	if won.follows {
 		endWriters(ctx, db, s.epoch)
 	}
@@ -115,8 +85,8 @@ func take(ctx context.Context, db *pgxpool.Pool, s leaseRow, o Options) (*term, 
 		return nil, err
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
-	done, err := tx.Exec(ctx, "UPDATE lease SET epoch = $1, owner = $2, name = $3, beat = beat + 1, lease_ms = $4 WHERE epoch = $5 AND beat = $6 AND owner = $7",
-		won.epoch, won.id, o.Name, o.Lease.Milliseconds(), s.epoch, s.beat, s.owner)
+	done, err := tx.Exec(ctx, "UPDATE lease SET epoch = $1, owner = $2, name = $3, beat = beat + 1, lease_ms = $4, exited = false, next = '' WHERE epoch = $5 AND beat = $6 AND owner = $7",
+		won.epoch, won.id, m.o.Name, m.o.Lease.Milliseconds(), s.epoch, s.beat, s.owner)
 	if err != nil || done.RowsAffected() == 0 {
 		return nil, err
 	}
@@ -211,7 +181,7 @@ func (t *tenure) ask() (over bool, err error) {
 			return false, err
 		}
 	}
-	done, err := t.conn.Exec(ctx, "UPDATE lease SET beat = beat + 1 WHERE epoch = $1 AND owner = $2", t.term.epoch, t.term.id)
+	done, err := t.conn.Exec(ctx, "UPDATE lease SET beat = beat + 1 WHERE epoch = $1 AND owner = $2 AND NOT exited", t.term.epoch, t.term.id)
 	return err == nil && done.RowsAffected() == 0, err
 }
 
@@ -229,6 +199,7 @@ func (t *tenure) resign(clean bool) {
 	}
 	if clean { // else, or after an error, the lease runs out
 		t.conn.Exec(ctx, "UPDATE lease SET owner = '' WHERE epoch = $1 AND owner = $2", t.term.epoch, t.term.id)
+		t.conn.Exec(ctx, "SELECT pg_notify('throttler', $1)", termNotice)
 	}
 	t.conn.Close(ctx)
 }

@@ -119,15 +119,12 @@ func TestFence(t *testing.T) {
 	if _, err := first.Accept(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
-	s, err := look(t.Context(), first.db, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	won, err := take(t.Context(), first.db, s, Options{Lease: short, Name: "other"})
+	s := look(t, first)
+	won, err := take(t.Context(), first.db, s, &Member{ID: "other", o: Options{Lease: short, Name: "other"}})
 	if err != nil || won == nil {
 		t.Fatalf("%v, %v", won, err)
 	}
-	if again, err := take(t.Context(), first.db, s, Options{Lease: short, Name: "third"}); again != nil || err != nil {
+	if again, err := take(t.Context(), first.db, s, &Member{ID: "third", o: Options{Lease: short, Name: "third"}}); again != nil || err != nil {
 		t.Errorf("the row has changed since it was seen, and was taken: %v, %v", again, err)
 	}
 	for name, change := range map[string]func() error{
@@ -211,11 +208,7 @@ func TestStoppedWriter(t *testing.T) {
 	if _, err := stopped.Exec(t.Context(), "BEGIN; UPDATE fence SET number = number + 1"); err != nil {
 		t.Fatal(err)
 	}
-	s, err := look(t.Context(), d.db, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if won, err := take(t.Context(), d.db, s, Options{Lease: short}); won == nil || err != nil {
+	if won, err := take(t.Context(), d.db, look(t, d), &Member{ID: "other", o: Options{Lease: short}}); won == nil || err != nil {
 		t.Fatalf("the claim: %v, %v", won, err)
 	}
 	if _, err := stopped.Exec(t.Context(), "COMMIT"); err == nil {
@@ -261,4 +254,13 @@ func TestClocksOfMachines(t *testing.T) {
 	if len(past.Holds) != 1 || past.Holds[0].Back.Before(h.Back.Add(20*time.Millisecond)) || past.Step != 0 {
 		t.Errorf("%+v, step %v; want the hold, later than %v", past.Holds, past.Step, h.Back)
 	}
+}
+
+// look reads the row of the lease.
+func look(t *testing.T, d *DB) (s leaseRow) {
+	t.Helper()
+	if err := s.scan(d.db.QueryRow(t.Context(), selectLease)); err != nil {
+		t.Fatal(err)
+	}
+	return s
 }

@@ -13,9 +13,25 @@ CREATE TABLE throttler.lease (
 	owner    text NOT NULL DEFAULT '', -- of the replica; empty: its term has ended, and nothing is in flight
 	name     text NOT NULL DEFAULT '', -- of the replica, for people
 	beat     bigint NOT NULL DEFAULT 0,
-	lease_ms bigint NOT NULL DEFAULT 0
+	lease_ms bigint NOT NULL DEFAULT 0,
+	exited   boolean NOT NULL DEFAULT false, -- an operator has stated that the owner's process has ended
+	next     text NOT NULL DEFAULT '', -- name of the replica that is to follow; * for any other one
+	offered_at timestamptz -- at which next was set
 );
 INSERT INTO throttler.lease DEFAULT VALUES;
+
+-- The registry: a row for each process life. Nothing is decided by it but which replicas are reached, and which ones
+-- reach others.
+CREATE TABLE throttler.replicas (
+	id        text PRIMARY KEY,
+	name      text NOT NULL,
+	address   text NOT NULL, -- host:port for other replicas; empty for none
+	pin       text NOT NULL, -- SHA-256 of the public key that it shows there, in hex
+	version   text NOT NULL,
+	config    text NOT NULL, -- hash of its limits
+	joined_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+	seen_at   timestamptz NOT NULL DEFAULT clock_timestamp()
+);
 
 -- The fence: each transaction of an owner begins with a change of this row, and is none if the
 -- epoch is another one. number grows with each transaction, so that it can be asked whether one

@@ -1,0 +1,410 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/seed-30fe103d/throttler/internal/columns"
+)
+
+// A Replica is a process of a fleet, as the registry has it.
+type Replica struct {
+	ID      string // of this life of the process
+	Name    string
+	Address string // host:port for other replicas; empty if it has none
+	Pin     string // SHA-256 of the public key that it shows there, in hex
+	Version string // of its program
+	Config  string // hash of its limits; those of the owner count
+	Joined  time.Time
+	Silence time.Duration // since it was heard of, by the server's clock
+}
+
+// A View is what a member of a fleet knows of it.
+type View struct {
+	Epoch    int64
+	Owner    string // id; empty if no replica has the calls
+	Name     string // of the owner
+	Next     string // name of the replica that is to have them next; empty for any
+	Lease    time.Duration
+	Replicas []Replica // by name
+}
+
+// Find returns the replica with an id, nil if there is none.
+func (v View) Find(id string) *Replica {
+	for i := range v.Replicas {
+		if v.Replicas[i].ID == id {
+			return &v.Replicas[i]
+		}
+	}
+	return nil
+}
+
+// A Member is a replica in the registry of its fleet. It looks at the fleet six times in a lease, and
+// claims the calls when it is told to. It is safe for concurrent use.
+type Member struct {
+	ID string
+
+	o       Options
+	codec   *columns.Codec
+	pool    *pgxpool.Pool
+	config  *pgx.ConnConfig
+	place   string
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	limits  string // hash of them
+	last    int64  // epoch of the last term of this member
+	seen    sight
+	changed chan struct{} // closed at the next sight
+}
+
+// A sight is a look of a member at its fleet.
+type sight struct {
+	View
+	row     leaseRow
+	known   bool // the fleet was seen once
+	silent  bool // the owner has been silent for longer than its lease
+	err     error
+	arrived int64 // counts the notices of calls that arrive by [SubmitTx]
+}
+
+// Join connects to the server that a URL or a list of settings names, as libpq has them, and enters the
+// replica into the registry. It fails if the server may lose commits, or if the schema was made by a newer program.
+func Join(ctx context.Context, url string, o Options) (*Member, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	codec, err := columns.NewCodec(o.SealKey)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	config, err := parse(url, o)
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(o.Address, ":") {
+		o.Address = local(config.ConnConfig) + o.Address
+	}
+	m := &Member{ID: uuid.NewString(), o: o, codec: codec, config: config.ConnConfig, place: place(config.ConnConfig), changed: make(chan struct{})}
+	if m.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return nil, fmt.Errorf("postgres: %s: %w", m.place, err)
+	}
+	if err := m.prepare(ctx); err != nil {
+		m.pool.Close()
+		return nil, fmt.Errorf("postgres: %s: %w", m.place, explain(err))
+	}
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	m.stop = stop
+	m.running.Go(func() { m.run(watching) })
+	return m, nil
+}
+
+// prepare makes the schema, and binds the codec to the store.
+func (m *Member) prepare(ctx context.Context) error {
+	if err := check(ctx, m.pool, m.o.Log); err != nil {
+		return err
+	}
+	if err := migrate(ctx, m.config); err != nil {
+		return err
+	}
+	return bind(ctx, m.pool, m.codec)
+}
+
+// Leave takes the replica out of the registry. A store of [Member.Claim] is closed before.
+func (m *Member) Leave() {
+	m.stop()
+	m.running.Wait()
+	m.pool.Close()
+}
+
+// View returns the last look at the fleet, and a channel that is closed after the next one.
+func (m *Member) View() (View, <-chan struct{}) {
+	s, next := m.sight()
+	return s.View, next
+}
+
+func (m *Member) sight() (sight, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.seen, m.changed
+}
+
+// Configured notes the hash of the replica's limits, for the others to compare.
+func (m *Member) Configured(hash string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limits = hash
+}
+
+// run looks at the fleet until ctx ends.
+func (m *Member) run(ctx context.Context) {
+	var conn *pgx.Conn
+	var w watch
+	defer func() {
+		if conn != nil {
+			ending, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			conn.Exec(ending, "DELETE FROM replicas WHERE id = $1", m.ID)
+			conn.Close(ending)
+		}
+	}()
+	for arrived := int64(0); ; {
+		s, err := m.look(ctx, &conn)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			w.sees(time.Now(), nil)
+			last, _ := m.sight()
+			s.View, s.known = last.View, last.known
+		} else {
+			s.silent = w.sees(time.Now(), &s.row)
+		}
+		s.err, s.arrived = err, arrived
+		m.tell(s)
+		arrived += m.rest(ctx, conn)
+	}
+}
+
+// tell puts a sight in place of the last one.
+func (m *Member) tell(s sight) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen = s
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// rest waits for the next look: a sixth of a lease, or until a notice comes. It returns 1 after one of
+// calls that have arrived.
+func (m *Member) rest(ctx context.Context, conn *pgx.Conn) (arrived int64) {
+	bounded, cancel := context.WithTimeout(ctx, m.o.Lease/beats)
+	defer cancel()
+	if conn != nil && !conn.IsClosed() {
+		if n, err := conn.WaitForNotification(bounded); err == nil {
+			if n.Payload == arrivalNotice {
+				return 1
+			}
+			return 0
+		}
+	}
+	<-bounded.Done()
+	return 0
+}
+
+// Payloads of the notices on the channel throttler.
+const (
+	termNotice    = "term"
+	arrivalNotice = "arrival"
+)
+
+// look makes the replica heard of, and reads the registry: one trip.
+func (m *Member) look(ctx context.Context, conn **pgx.Conn) (s sight, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.o.Lease)
+	defer cancel()
+	if *conn == nil || (*conn).IsClosed() {
+		config := m.config.Copy()
+		config.RuntimeParams["synchronous_commit"] = "off" // of the registry, by which nothing is decided
+		config.ConnectTimeout = min(config.ConnectTimeout, m.o.Lease)
+		if *conn, err = pgx.ConnectConfig(ctx, config); err != nil {
+			*conn = nil
+			return s, err
+		}
+		if _, err := (*conn).Exec(ctx, "LISTEN throttler"); err != nil {
+			return s, err
+		}
+	}
+	m.mu.Lock()
+	hash := m.limits
+	m.mu.Unlock()
+	b := &pgx.Batch{}
+	b.Queue(`INSERT INTO replicas (id, name, address, pin, version, config) VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp(), config = excluded.config`, m.ID, m.o.Name, m.o.Address, m.o.Pin, m.o.Version, hash)
+	b.Queue("DELETE FROM replicas WHERE seen_at < now() - $1 * interval '1 ms'", forgotten.Milliseconds())
+	b.Queue(selectLease).QueryRow(s.row.scan)
+	b.Queue(`SELECT id, name, address, pin, version, config, joined_at, extract(epoch FROM clock_timestamp() - seen_at)::float8 FROM replicas ORDER BY name, joined_at`).Query(s.scan)
+	if err := (*conn).SendBatch(ctx, b).Close(); err != nil {
+		return s, err
+	}
+	s.known, s.Epoch, s.Owner, s.Name, s.Next, s.Lease = true, s.row.epoch, s.row.owner, s.row.name, s.row.next, s.row.lease
+	return s, nil
+}
+
+// forgotten is how long a replica that is not heard of stays in the registry.
+const forgotten = 10 * time.Minute
+
+// scan reads the replicas.
+func (s *sight) scan(rows pgx.Rows) error {
+	for rows.Next() {
+		var r Replica
+		var silence float64
+		if err := rows.Scan(&r.ID, &r.Name, &r.Address, &r.Pin, &r.Version, &r.Config, &r.Joined, &silence); err != nil {
+			return err
+		}
+		r.Silence = time.Duration(silence * float64(time.Second))
+		s.Replicas = append(s.Replicas, r)
+	}
+	return rows.Err()
+}
+
+// Claim begins a term, and returns the store of its calls. It waits until the last term has ended, or its
+// owner is silent for longer than its lease; without Options.Wait not for longer than a lease and a half.
+func (m *Member) Claim(ctx context.Context) (*DB, error) {
+	begun, told := time.Now(), false
+	for {
+		s, next := m.sight()
+		switch {
+		case s.err != nil && !isAway(s.err):
+			return nil, fmt.Errorf("postgres: %s: %w", m.place, explain(s.err))
+		case s.err == nil && s.known && m.mayTake(&s):
+			won, err := take(ctx, m.pool, s.row, m)
+			switch {
+			case won != nil:
+				return m.begin(won), nil
+			case err != nil && !isAway(err) && ctx.Err() == nil:
+				return nil, fmt.Errorf("postgres: %s: %w", m.place, explain(err))
+			}
+		}
+		if limit := 3*max(s.Lease, m.o.Lease)/2 + time.Second; !m.o.Wait && time.Since(begun) > limit {
+			return nil, fmt.Errorf("postgres: %s: replica %q has the calls, and lives; stop it first, or wait for its end (Options.Wait)", m.place, s.Name)
+		}
+		if !told && s.err == nil && s.Owner != "" && m.o.Wait {
+			told = true
+			m.o.Log.Info("another replica has the calls; this one waits for its end", "replica", s.Name, "lease", s.Lease.String())
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// mayTake reports whether the term has ended, and this replica may have the next one: the one that
+// an operator has named comes before the others, for a lease.
+func (m *Member) mayTake(s *sight) bool {
+	free := s.Owner == "" || s.row.exited || s.silent
+	if !free || s.Next == "" || s.row.offered > s.Lease {
+		return free
+	}
+	if s.Next == anyReplica {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return s.Epoch != m.last
+	}
+	named := s.named(s.Next)
+	return s.Next == m.o.Name || named == nil || named.Silence > s.Lease
+}
+
+// begin starts the goroutines of a term.
+func (m *Member) begin(won *term) *DB {
+	m.mu.Lock()
+	m.last = won.epoch
+	m.mu.Unlock()
+	d := &DB{
+		member: m,
+		reader: &reader{db: m.pool, codec: m.codec, failure: newFailure(m.place), keepKeys: m.o.KeepKeys},
+		clock:  columns.Clock{Start: time.Now(), Boot: columns.MachineClock},
+	}
+	switch {
+	case won.follows && won.exited:
+		m.o.Log.Warn("the last owner of the calls has ended without a word, and its process is known to have ended", "replica", won.before)
+	case won.follows:
+		d.after = time.Now()
+		m.o.Log.Warn("the last owner of the calls has ended without a word, or is cut off; short limits hold back until its attempts cannot count any more", "replica", won.before)
+	}
+	d.tenure = newTenure(won, m.o, m.config, d.failure)
+	d.writer = newWriter(won.epoch, m.config, m.o, d.clock, m.codec, d.failure)
+	d.beside.Go(d.tenure.run)
+	d.beside.Go(d.writer.run)
+	d.beside.Go((&sweeper{writer: d.writer, keepCalls: m.o.KeepCalls, keepKeys: m.o.KeepKeys, keepAudit: m.o.KeepAudit}).run)
+	return d
+}
+
+// Move asks the owner to hand the calls over to the replica with a name; empty: to any other one. It returns when
+// the owner has been asked.
+func (m *Member) Move(ctx context.Context, to string) error {
+	s, _ := m.sight()
+	switch found := s.named(to); {
+	case s.Owner == "":
+		return errors.New("no replica has the calls; one that waits will have them soon")
+	case to == s.Name && to != "":
+		return fmt.Errorf("replica %q has the calls already", to)
+	case to != "" && found == nil:
+		return fmt.Errorf("no replica %q is in the registry; throttler fleet lists them", to)
+	case to != "" && found.Silence > s.Lease:
+		return fmt.Errorf("replica %q was not heard of for %v, longer than a lease; start it, or name another one", to, found.Silence.Round(time.Millisecond))
+	case to == "" && len(s.Replicas) < 2:
+		return errors.New("no other replica is in the registry; start one")
+	}
+	if to == "" {
+		to = anyReplica
+	}
+	done, err := m.pool.Exec(ctx, "UPDATE lease SET next = $1, offered_at = now() WHERE epoch = $2 AND owner = $3", to, s.Epoch, s.Owner)
+	if err == nil && done.RowsAffected() == 0 {
+		err = errors.New("the calls have another owner meanwhile; look again, and then move them")
+	}
+	if err == nil {
+		_, err = m.pool.Exec(ctx, "SELECT pg_notify('throttler', $1)", termNotice)
+	}
+	return err
+}
+
+// anyReplica is the name of each replica but the owner.
+const anyReplica = "*"
+
+// Bury notes that the process of the replica with a name has ended, as an operator knows. If it has the
+// calls, another replica takes them over at once, and does not hold limits back for attempts that it
+// may still make. A replica that lives ends its term: its next beat is refused.
+func (m *Member) Bury(ctx context.Context, name string) error {
+	s, _ := m.sight()
+	switch found := s.named(name); {
+	case found == nil && name != s.Name:
+		return fmt.Errorf("no replica %q is in the registry; throttler fleet lists them", name)
+	case found != nil && found.Silence < s.Lease/2:
+		return fmt.Errorf("replica %q was heard of %v ago: its process has not ended; stop it, and then bury it", name, found.Silence.Round(time.Millisecond))
+	}
+	if _, err := m.pool.Exec(ctx, "UPDATE lease SET exited = true WHERE name = $1 AND owner <> '' AND epoch = $2", name, s.Epoch); err != nil {
+		return err
+	}
+	if _, err := m.pool.Exec(ctx, "DELETE FROM replicas WHERE name = $1 AND id <> $2", name, m.ID); err != nil {
+		return err
+	}
+	_, err := m.pool.Exec(ctx, "SELECT pg_notify('throttler', $1)", termNotice)
+	return err
+}
+
+// named returns the replica with a name that was heard of last, nil if there is none.
+func (s *sight) named(name string) (found *Replica) {
+	for i := range s.Replicas {
+		if r := &s.Replicas[i]; r.Name == name && (found == nil || r.Silence < found.Silence) {
+			found = r
+		}
+	}
+	return found
+}
+
+// local returns the address of this host on the way to the server.
+func local(c *pgx.ConnConfig) string {
+	conn, err := net.Dial("udp", net.JoinHostPort(c.Host, fmt.Sprint(c.Port))) // it sends nothing
+	if err != nil {
+		return "127.0.0.1" // the server is at a socket
+	}
+	defer conn.Close()
+	host, _, _ := net.SplitHostPort(conn.LocalAddr().String())
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	return host
+}
