@@ -152,12 +152,12 @@ func (m *Member) run(ctx context.Context) {
 	var conn *pgx.Conn
 	var w watch
 	defer func() {
+		ending, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
 		if conn != nil {
-			ending, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			conn.Exec(ending, "DELETE FROM replicas WHERE id = $1", m.ID)
 			conn.Close(ending)
 		}
+		m.pool.Exec(ending, "DELETE FROM replicas WHERE id = $1", m.ID) // else it is forgotten later
 	}()
 	for arrived := int64(0); ; {
 		s, err := m.look(ctx, &conn)
