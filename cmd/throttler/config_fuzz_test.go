@@ -254,7 +254,13 @@ func play(t *testing.T, configs []*config.Config) {
 	within(t, "start, reload and stop", func() {
 		next := configs[0]
 		sc := &sidecar{cfg: configs[0], log: discard, load: func() (*config.Config, error) { return next, nil }}
-		if err := sc.start(t.Context()); err != nil {
+		err := sc.enter(t.Context())
+		if err == nil {
+			if err = sc.begin(t.Context()); err != nil {
+				sc.close()
+			}
+		}
+		if err != nil {
 			if !mayFail(err) {
 				t.Errorf("start: %v", err)
 			}

@@ -163,6 +163,9 @@ func (sc *sidecar) retire(l *listener, grace time.Duration) {
 
 // handler returns the handler of an endpoint.
 func (sc *sidecar) handler(cfg *config.Config, d endpoint) http.Handler {
+	if !sc.owns.Load() {
+		return sc.standbyData(cfg, d)
+	}
 	if !d.notifications {
 		return sc.data(cfg, d.upstream)
 	}
@@ -176,10 +179,14 @@ func (sc *sidecar) handler(cfg *config.Config, d endpoint) http.Handler {
 // data returns the handler of an upstream's clients.
 func (sc *sidecar) data(cfg *config.Config, name string) *server.Data {
 	l := cfg.Listeners[name]
-	return &server.Data{
+	data := &server.Data{
 		Scheduler: sc.scheduler, Upstream: name, Admin: sc.admin.url(), Refusal: refusal(l.Refusal), Hosts: l.Hosts, Replay: l.Replay,
 		Refusals: &sc.refusals, Log: sc.log, Observe: sc.observe,
 	}
+	if sc.replica != nil {
+		data.Standby = sc.standbyData(cfg, endpoint{upstream: name})
+	}
+	return data
 }
 
 // refusal returns the configured shape of an upstream's refusals for the server.

@@ -67,7 +67,7 @@ func (sc *sidecar) reload(put func(next *config.Config, changes []config.Change,
 // apply puts a configuration into force.
 func (sc *sidecar) apply(next *config.Config) error {
 	listeners, opened, err := sc.listen(next)
-	if err == nil {
+	if err == nil && sc.owns.Load() {
 		err = sc.scheduler.Reload(context.Background(), next.Scheduler)
 	}
 	if err != nil {
@@ -75,6 +75,9 @@ func (sc *sidecar) apply(next *config.Config) error {
 			l.close()
 		}
 		return err
+	}
+	if sc.replica != nil {
+		sc.replica.member.Configured(next.LimitsHash())
 	}
 	next.Reloaded(sc.cfg)
 	sc.replace(next, listeners)
@@ -155,6 +158,7 @@ func (sc *sidecar) replace(next *config.Config, listeners map[endpoint]*listener
 		}
 	}
 	sc.cfg, sc.listeners = next, listeners
+	sc.index(listeners)
 }
 
 // reloadLoop reloads on SIGHUP and after each change of a watched file, until ctx ends.
@@ -186,6 +190,10 @@ func (sc *sidecar) reloadLoop(ctx context.Context) {
 // reloadFor reloads for a signal or a change of the file, and leaves a record of it. The log has
 // the error, if there is one.
 func (sc *sidecar) reloadFor(via string) {
+	if !sc.owns.Load() { // the audit is the owner's
+		sc.reloadByAPI(func(_ *api.Reload, apply func() error) error { return apply() })
+		return
+	}
 	server.Recorded(sc.reloadByAPI, func(after string, do func() error) error {
 		return sc.scheduler.Audited(context.Background(), scheduler.AuditRecord{Actor: "system", Via: via, Action: "reload", After: after}, do)
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/internal/web"
 	"github.com/seed-30fe103d/throttler/pkg/config"
+	"github.com/seed-30fe103d/throttler/pkg/postgres"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/store"
 )
@@ -28,34 +30,42 @@ type sidecar struct {
 
 	restored bool // the store is a copy
 
-	metrics   *server.Metrics
+	metrics  *server.Metrics
+	admin    *admin
+	share    share
+	replica  *replica       // nil if the store is no database
+	running  sync.WaitGroup // servers, the reload loop, and listeners that end
+	failed   chan error     // of a listener
+	stopping atomic.Bool
+	owns     atomic.Bool // the scheduler runs; with a database, while this replica has the calls
+	refusals server.Refusals
+	started  time.Time
+
+	mu         sync.Mutex // held during a reload, and while the owner changes; guards the rest
+	cfg        *config.Config
+	configured time.Time // when cfg came into force
+	listeners  map[endpoint]*listener
+	found      atomic.Pointer[map[string]*listener] // the listeners by their keys
+
+	*tenure // nil before the first one; owns tells whether it goes on
+}
+
+// A tenure is the time in which the sidecar has the calls.
+type tenure struct {
 	scheduler *scheduler.Scheduler
 	events    *server.Events
 	history   *server.History
 	observe   func(scheduler.Event)
-	admin     *admin
 	pages     *web.Pages
 	planner   *planner
-	running   sync.WaitGroup // servers, the reload loop, and listeners that end
-	failed    chan error     // of a listener
-	stopping  atomic.Bool
-	refusals  server.Refusals
-	started   time.Time
-
-	mu         sync.Mutex // held during a reload; guards the rest
-	cfg        *config.Config
-	configured time.Time // when cfg came into force
-	listeners  map[endpoint]*listener
+	sampling  context.CancelFunc
+	ending    sync.Once
 }
 
 // serve runs the sidecar until ctx ends. It then releases the signals that end ctx: the
 // next one ends the process.
 func (sc *sidecar) serve(ctx context.Context, release func()) error {
-	switch err := sc.start(ctx); {
-	case err != nil && ctx.Err() != nil: // while it waited for the calls
-		sc.log.Info("stopped")
-		return nil
-	case err != nil:
+	if err := sc.enter(ctx); err != nil {
 		return err
 	}
 	for _, w := range sc.cfg.Warnings {
@@ -64,19 +74,43 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	if w := outdated(runtime.Version()); w != "" {
 		sc.log.Warn(w)
 	}
-	reloading, stopReloads := context.WithCancel(ctx) // samples of the history end then, too
+	reloading, stopReloads := context.WithCancel(ctx)
 	defer stopReloads()
 	sc.reloadLoop(reloading)
-	sc.running.Go(func() { sc.history.Run(reloading, sc.scheduler.Totals) })
-	tellServed(sc.log, sc.cfg, sc.scheduler.Config(), sc.listeners)
-	sc.log.Info("ready", "version", version, "admin", sc.admin.addr(), "upstreams", len(sc.cfg.Listeners), "open_files", openFiles())
-
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-sc.failed:
-	case <-sc.scheduler.Failed(): // Shutdown returns its error
+	for {
+		if err := sc.begin(ctx); err != nil {
+			stopReloads()
+			sc.stopping.Store(true)
+			if sc.close(); ctx.Err() != nil { // while it waited for the calls
+				sc.log.Info("stopped")
+				return nil
+			}
+			return err
+		}
+		tellServed(sc.log, sc.cfg, sc.scheduler.Config(), sc.listeners)
+		sc.log.Info("ready", "version", version, "admin", sc.admin.addr(), "upstreams", len(sc.cfg.Listeners), "open_files", openFiles())
+		var err error
+		select {
+		case <-ctx.Done():
+		case err = <-sc.failed:
+		case <-sc.moved():
+			if err = sc.handOver(); err == nil {
+				continue
+			}
+		case <-sc.scheduler.Failed(): // the end of the term returns its error
+			if sc.replica != nil {
+				if err := sc.handOver(); errors.Is(err, postgres.ErrTermOver) {
+					sc.log.Error("another replica has the calls now, or will have them soon", "err", err)
+					continue
+				}
+			}
+		}
+		return sc.end(err, release, stopReloads)
 	}
+}
+
+// end stops the sidecar, because of an error if there is one.
+func (sc *sidecar) end(err error, release, stopReloads func()) error {
 	defer endAtSignal(sc.log, sc.scheduler)()
 	release() // before the stop can be seen from outside
 	stopReloads()
@@ -90,106 +124,187 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	return errors.Join(err, sc.stop(grace))
 }
 
-// start opens all listeners before it serves any: the sidecar runs as a whole or not
-// at all. While another replica has the calls, until ctx ends, the listeners say so.
-func (sc *sidecar) start(ctx context.Context) error {
-	share := shareOf(openFiles(), len(endpoints(sc.cfg)), admins(sc.cfg))
-	opened, err := sc.openAll(share)
+// enter opens all listeners before it serves any: the sidecar runs as a whole or not at all. With a database it joins the
+// fleet, and passes requests on until it has the calls.
+func (sc *sidecar) enter(ctx context.Context) error {
+	sc.started, sc.configured = time.Now(), time.Now()
+	sc.metrics = server.NewMetrics(version)
+	sc.metrics.Loaded(sc.started, nil)
+	sc.share = shareOf(openFiles(), len(endpoints(sc.cfg)), admins(sc.cfg))
+	err := sc.openAll(sc.share)
+	if err == nil && sc.cfg.Shared() {
+		if sc.restored {
+			err = sc.cfg.Fault("store", errors.New("is a database, and --restored is for a file"))
+		} else if sc.replica, err = join(ctx, sc.cfg, sc.find, sc.log); err == nil {
+			sc.metrics.WatchFleet(sc.replica)
+			sc.standBy()
+		}
+	}
 	if err != nil {
-		for _, l := range opened {
+		sc.close()
+	}
+	return err
+}
+
+// close closes a sidecar that does not have the calls.
+func (sc *sidecar) close() {
+	sc.mu.Lock()
+	all := sc.admin.all()
+	for _, l := range sc.listeners {
+		all = append(all, l)
+	}
+	sc.mu.Unlock()
+	for _, l := range all {
+		if l != nil && l.handler.Load() != nil {
+			sc.retire(l, sc.cfg.Grace) // of requests that were passed on
+		} else {
 			l.close()
 		}
-		return err
 	}
-	if sc.cfg.Shared() {
-		sc.standBy()
+	sc.running.Wait()
+	if sc.replica != nil {
+		sc.replica.leave()
 	}
-	if err := sc.begin(ctx); err != nil {
-		for _, l := range opened {
-			if l.handler.Load() != nil {
-				sc.retire(l, 0)
-			} else {
-				l.close()
-			}
+}
+
+// openAll opens all listeners.
+func (sc *sidecar) openAll(share share) (err error) {
+	sc.listeners, sc.failed = make(map[endpoint]*listener), make(chan error, 1)
+	sc.admin, err = sc.openAdmin(share)
+	for _, d := range endpoints(sc.cfg) {
+		l, listenErr := sc.open(sc.cfg, d.key(), d.addr(sc.cfg), share.connections(sc.cfg, d))
+		err = errors.Join(err, listenErr)
+		if l != nil {
+			sc.listeners[d] = l
 		}
-		sc.running.Wait()
+	}
+	sc.index(sc.listeners)
+	return err
+}
+
+// standBy lets the listeners pass requests on.
+func (sc *sidecar) standBy() {
+	sc.owns.Store(false)
+	for i, l := range sc.admin.listeners {
+		sc.run(l, sc.api(nil, sc.standbyAdmin(sc.cfg.AdminKey(i))))
+	}
+	if sc.admin.monitor != nil {
+		sc.run(sc.admin.monitor, sc.api(nil, sc.standbyAdmin("monitor")).Monitor())
+	}
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	for d, l := range sc.listeners {
+		sc.run(l, sc.handler(sc.cfg, d))
+	}
+}
+
+// begin opens the store, and starts the scheduler over it. With a database it waits until this replica has the calls,
+// or ctx ends.
+func (sc *sidecar) begin(ctx context.Context) error {
+	kept, err := sc.store(ctx)
+	if err != nil {
 		return err
 	}
-	sc.runAdmin(share)
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	t := &tenure{events: server.NewEvents(), history: server.NewHistory(), planner: newPlanner(sc.log)}
+	trace := server.Trace(sc.log)
+	t.observe = func(e scheduler.Event) {
+		sc.metrics.Observe(e)
+		t.events.Observe(e)
+		t.history.Observe(e)
+		trace(e)
+	}
+	cfg := sc.cfg.Scheduler
+	cfg.Log, cfg.Observe, cfg.Precise, cfg.Store = sc.log, t.observe, true, kept
+	if t.scheduler, err = scheduler.New(cfg); err != nil {
+		if kept != nil {
+			err = errors.Join(err, kept.Close())
+		}
+		return err
+	}
+	sc.metrics.Watch(t.scheduler)
+	var sampling context.Context
+	sampling, t.sampling = context.WithCancel(context.WithoutCancel(ctx))
+	sc.running.Go(func() { t.history.Run(sampling, t.scheduler.Totals) })
+	sc.tenure = t
+	sc.runAdmin()
+	sc.owns.Store(true)
 	for d, l := range sc.listeners {
 		sc.run(l, sc.handler(sc.cfg, d))
 	}
 	return nil
 }
 
-// openAll opens all listeners. With an error it returns those that are open.
-func (sc *sidecar) openAll(share share) (opened []*listener, err error) {
-	sc.listeners, sc.failed = make(map[endpoint]*listener), make(chan error, 1)
-	sc.admin, err = sc.openAdmin(share)
-	opened = sc.admin.all()
-	for _, d := range endpoints(sc.cfg) {
-		l, listenErr := sc.open(sc.cfg, d.key(), d.addr(sc.cfg), share.connections(sc.cfg, d))
-		err = errors.Join(err, listenErr)
-		sc.listeners[d] = l
-		if l != nil {
-			opened = append(opened, l)
-		}
+// store opens the store of the calls.
+func (sc *sidecar) store(ctx context.Context) (scheduler.Store, error) {
+	if sc.replica == nil {
+		return sc.cfg.OpenStore(ctx, store.Options{Log: sc.log, Restored: sc.restored})
 	}
-	return opened, err
+	db, err := sc.replica.member.Claim(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			err = sc.cfg.Fault("store", errors.New(strings.TrimPrefix(err.Error(), "postgres: ")))
+		}
+		return nil, err
+	}
+	sc.metrics.Took(db.Before())
+	return db, nil
 }
 
-// standBy serves refusals on all listeners, until this replica has the calls.
-func (sc *sidecar) standBy() {
-	for _, l := range sc.admin.all() {
-		sc.run(l, server.StandbyAdmin())
+// moved gets a value when the calls are to be handed over.
+func (sc *sidecar) moved() <-chan struct{} {
+	if sc.replica == nil {
+		return nil
 	}
-	for d, l := range sc.listeners {
-		shape := server.Refusal{}
-		if !d.notifications {
-			shape = refusal(sc.cfg.Listeners[d.upstream].Refusal)
-		}
-		sc.run(l, server.Standby(d.upstream, shape))
-	}
+	return sc.replica.moved
 }
 
-// begin opens the store, and starts the scheduler over it.
-func (sc *sidecar) begin(ctx context.Context) error {
-	metrics, events, history, trace := server.NewMetrics(version), server.NewEvents(), server.NewHistory(), server.Trace(sc.log)
-	sc.started = time.Now()
-	sc.configured = sc.started
-	metrics.Loaded(sc.started, nil)
-	sc.observe = func(e scheduler.Event) {
-		metrics.Observe(e)
-		events.Observe(e)
-		history.Observe(e)
-		trace(e)
-	}
-	sc.cfg.Scheduler.Log, sc.cfg.Scheduler.Observe = sc.log, sc.observe
-	sc.cfg.Scheduler.Precise = true
-	kept, err := sc.cfg.OpenStore(ctx, store.Options{Log: sc.log, Restored: sc.restored})
-	if err != nil {
-		return err
-	}
-	sc.cfg.Scheduler.Store = kept
-	s, err := scheduler.New(sc.cfg.Scheduler)
-	if err != nil {
-		if kept != nil {
-			err = errors.Join(err, kept.Close())
+// handOver ends the term: requests are passed on to the next owner, also those that wait here.
+func (sc *sidecar) handOver() error {
+	sc.standBy()
+	ctx, cancel := context.WithTimeout(context.Background(), sc.grace())
+	defer cancel()
+	return sc.endTerm(ctx)
+}
+
+// endTerm ends the scheduler. Its error is that of the store.
+func (sc *sidecar) endTerm(ctx context.Context) error {
+	sc.ending.Do(func() {
+		sc.planner.stop() // a preview has no calls to finish
+		sc.sampling()
+		sc.scheduler.Shutdown(ctx)
+		sc.events.Close() // there will be no more
+		sc.pages.Close()
+		if ctx.Err() != nil {
+			sc.log.Warn("the grace period is over; the outcome of attempts that were cut off is unknown")
 		}
-		return err
+	})
+	return sc.scheduler.Shutdown(ctx)
+}
+
+// api returns the handler of an admin listener, in a term or, with nil, in the time between.
+func (sc *sidecar) api(t *tenure, standby *server.Standby) *server.Admin {
+	cfg := server.AdminConfig{
+		Metrics: sc.metrics, Log: sc.log, Ready: sc.ready, Reload: sc.reloadByAPI, Settings: sc.settings, Info: sc.info,
+		Guard: sc.admin.guard, Refusals: &sc.refusals, MaxHeld: sc.share.admin / 2, Standby: standby,
 	}
-	metrics.Watch(s)
-	sc.metrics, sc.scheduler, sc.events, sc.history = metrics, s, events, history
-	return nil
+	if sc.replica != nil {
+		cfg.Fleet = sc.replica
+	}
+	if t != nil {
+		cfg.Scheduler, cfg.Events, cfg.History, cfg.Observe, cfg.Plan = t.scheduler, t.events, t.history, t.observe, t.planner.plan
+	}
+	return server.NewAdmin(cfg)
 }
 
 // runAdmin serves the admin API, and probes and scrapes.
-func (sc *sidecar) runAdmin(share share) {
-	sc.planner = newPlanner(sc.log)
-	api := server.NewAdmin(server.AdminConfig{
-		Scheduler: sc.scheduler, Metrics: sc.metrics, Events: sc.events, History: sc.history, Log: sc.log, Observe: sc.observe, Ready: sc.ready, Reload: sc.reloadByAPI, Settings: sc.settings,
-		Info: sc.info, Plan: sc.planner.plan, Guard: sc.admin.guard, Refusals: &sc.refusals, MaxHeld: share.admin / 2,
-	})
+func (sc *sidecar) runAdmin() {
+	var standby *server.Standby
+	if sc.replica != nil {
+		standby = sc.standbyAdmin("admin")
+	}
+	api := sc.api(sc.tenure, standby)
 	sc.pages = web.New(web.Config{API: api, Log: sc.log, UI: func() web.UI { return *sc.admin.ui.Load() }})
 	api.Mount("/ui/", sc.pages)
 	for _, l := range sc.admin.listeners {
@@ -214,27 +329,29 @@ func (sc *sidecar) grace() time.Duration {
 }
 
 // stop ends the scheduler first, while the listeners can still refuse the calls that
-// wait, and then the listeners.
+// wait, or pass them on to another replica, and then the listeners.
 func (sc *sidecar) stop(grace time.Duration) error {
 	sc.stopping.Store(true)
-	sc.planner.stop() // a preview has no calls to finish
+	drain := drainTimeout
+	if sc.replica != nil {
+		sc.standBy()
+		drain = max(drain, grace) // for the answers of the next owner
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	err := sc.scheduler.Shutdown(ctx)
-	sc.events.Close() // there will be no more
-	sc.pages.Close()
-	if ctx.Err() != nil {
-		sc.log.Warn("the grace period is over; the outcome of attempts that were cut off is unknown", "grace", grace.String())
-	}
+	err := sc.endTerm(ctx)
 	sc.mu.Lock() // a reload in progress ends first; the next one is refused
 	for _, l := range sc.listeners {
-		sc.retire(l, drainTimeout)
+		sc.retire(l, drain)
 	}
 	for _, l := range sc.admin.all() {
-		sc.retire(l, drainTimeout)
+		sc.retire(l, drain)
 	}
 	sc.mu.Unlock()
 	sc.running.Wait()
+	if sc.replica != nil {
+		sc.replica.leave()
+	}
 	sc.log.Info("stopped")
 	return err
 }

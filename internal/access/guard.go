@@ -183,15 +183,30 @@ func (g *Guard) find(r *http.Request, rules *config.Access, now time.Time) (Call
 		}
 		return c, nil
 	}
-	p := peerOf(r)
 	if rules == nil {
-		return trusted(r, p)
+		return byConnection(r, rules, now)
 	}
 	if values := r.Header["Authorization"]; len(values) > 0 {
 		return byToken(values, rules.Tokens)
 	}
 	if c, _, ok := g.sessions.find(r, rules, now); ok {
 		return c, nil
+	}
+	return byConnection(r, rules, now)
+}
+
+// byConnection returns the caller that the connection of a request shows. Of one that another replica has passed on, that
+// replica has told it.
+func byConnection(r *http.Request, rules *config.Access, now time.Time) (Caller, *Error) {
+	if caller, passed := r.Context().Value(passedKey{}).(*Caller); passed {
+		if caller == nil {
+			return Caller{}, &Error{Reason: Unauthenticated, Detail: noCaller}
+		}
+		return *caller, nil
+	}
+	p := peerOf(r)
+	if rules == nil {
+		return trusted(r, p)
 	}
 	if chain := p.certificates(); len(chain) > 0 {
 		return byCertificate(chain, rules, now)
@@ -204,7 +219,23 @@ func (g *Guard) find(r *http.Request, rules *config.Access, now time.Time) (Call
 	if rules.Anyone != "" {
 		return Caller{Role: Role(rules.Anyone), Via: "anyone"}, nil
 	}
-	return Caller{}, &Error{Reason: Unauthenticated, Detail: "the request shows no caller; send Authorization: Bearer with a token of access.tokens, or come with a client certificate or by a socket that access names"}
+	return Caller{}, &Error{Reason: Unauthenticated, Detail: noCaller}
+}
+
+const noCaller = "the request shows no caller; send Authorization: Bearer with a token of access.tokens, or come with a client certificate or by a socket that access names"
+
+type passedKey struct{}
+
+// PassedOn returns the context of a request that another replica has passed on, with the caller that its connection
+// has shown there; nil if it has shown none. Tokens and sessions are in the request itself.
+func PassedOn(ctx context.Context, shown *Caller) context.Context {
+	return context.WithValue(ctx, passedKey{}, shown)
+}
+
+// Shown returns the caller that the connection of a request shows, without its token or session.
+func (g *Guard) Shown(r *http.Request) (c Caller, ok bool) {
+	c, refusal := byConnection(r, g.rules.Load(), time.Now())
+	return c, refusal == nil
 }
 
 // trusted returns the caller of a configuration without access.

@@ -16,7 +16,7 @@ import (
 // the rules. Every browser names a host, and none reaches a socket.
 func (g *Guard) Addressed(r *http.Request) error {
 	host := Hostname(r.Host)
-	if host == "" || IsLoopback(host) || peerOf(r).socket != nil || g.own != nil && g.rules.Load() == nil {
+	if host == "" || IsLoopback(host) || bySocketFile(r) || g.own != nil && g.rules.Load() == nil {
 		return nil
 	}
 	var hosts []string
@@ -28,6 +28,12 @@ func (g *Guard) Addressed(r *http.Request) error {
 	}
 	names := strings.Join(append([]string{"localhost", "its address"}, hosts...), " or ")
 	return &Error{Reason: Misdirected, Detail: fmt.Sprintf("the listener answers to %s only; send the request to one of them, or add the name to access.hosts", names)}
+}
+
+// bySocketFile reports whether a request came by a Unix socket.
+func bySocketFile(r *http.Request) bool {
+	_, ok := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr)
+	return ok || peerOf(r).socket != nil
 }
 
 // isLocal reports whether a host is the address at which a request came.

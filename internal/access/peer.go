@@ -56,6 +56,9 @@ func peerOf(r *http.Request) peer {
 	return p
 }
 
+// OverTLS reports whether the client of a request came by TLS.
+func OverTLS(r *http.Request) bool { return r.TLS != nil || peerOf(r).tls != nil }
+
 // credentialsOf asks the system for the user of a socket, and for the user's groups.
 func credentialsOf(c *net.UnixConn) (credentials, error) {
 	uid, gid, err := peerCredentials(c)

@@ -184,7 +184,7 @@ func (g *Guard) Logout(r *http.Request) (c Caller, cookie *http.Cookie, ok bool)
 // sessionCookie returns the cookie of an id, without a path. No script reads it, and no request of another
 // site has it.
 func sessionCookie(r *http.Request, id string) *http.Cookie {
-	return &http.Cookie{Name: SessionCookie, Value: id, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil || peerOf(r).tls != nil}
+	return &http.Cookie{Name: SessionCookie, Value: id, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: OverTLS(r)}
 }
 
 // endSessions ends the requests of sessions that have ended.

@@ -25,8 +25,9 @@ const (
 	maxTop       = 100 // keys of a limit and flows of an upstream, of which there is one page
 )
 
-// An AdminConfig has the parts of an [Admin]. All are required but Metrics, Observe, Plan, Refusals and Prefix.
+// An AdminConfig has the parts of an [Admin]. All are required but Metrics, Observe, Plan, Refusals, Standby, Fleet and Prefix.
 type AdminConfig struct {
+	// Scheduler is nil in a replica that does not have the calls: what only the owner can do goes to Standby.
 	Scheduler *scheduler.Scheduler
 	Metrics   *Metrics // nil: there are none
 	Events    *Events
@@ -50,6 +51,10 @@ type AdminConfig struct {
 	Info func() api.Info
 	// Refusals are shared with the data listeners; nil keeps none.
 	Refusals *Refusals
+	// Standby, if not nil, passes the requests that a stop leaves undone on to the next replica.
+	Standby *Standby
+	// Fleet is nil if the store is no database.
+	Fleet Fleet
 	// Prefix is that of all paths as clients see them, such as /ops if the API is at /ops/v1/.
 	// The handler itself sees paths without it.
 	Prefix string
@@ -81,10 +86,13 @@ func NewAdmin(c AdminConfig) *Admin {
 	a.held.left.Store(int64(c.MaxHeld))
 	a.polls.left.Store(int64(c.MaxHeld) / 2)
 	for _, op := range Operations() {
-		if op.ID == "getMetrics" && c.Metrics == nil {
+		if op.ID == "getMetrics" && c.Metrics == nil || c.Scheduler == nil && !op.Replica {
 			continue
 		}
 		a.mux.Handle(op.Method+" "+op.Path, admit(a, op.Scope, op.serve(a, &op)))
+	}
+	if c.Scheduler == nil {
+		a.mux.Handle("/", c.Standby)
 	}
 	return a
 }
@@ -151,9 +159,12 @@ func (a *Admin) body(w http.ResponseWriter, r *http.Request, limit int64) (body 
 
 // maxBody returns the largest body of a submission, in bytes: the largest body that
 // an upstream takes, in JSON (base64 adds a third, escaped text more), and 1 MiB for
-// the other members.
+// the other members. Without a scheduler it is the least.
 func maxBody(s *scheduler.Scheduler) int64 {
 	largest := int64(minMaxBody)
+	if s == nil {
+		return largest
+	}
 	for _, u := range s.Config() {
 		largest = max(largest, 2*u.MaxBody+1<<20)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/http1"
+	"github.com/seed-30fe103d/throttler/internal/link"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -41,6 +42,8 @@ type Data struct {
 	// Observe, if not nil, gets the refusals that the scheduler's own Observe does not
 	// see. Many goroutines call it.
 	Observe func(scheduler.Event)
+	// Standby, if not nil, passes the requests that a stop leaves unsent on to the next replica.
+	Standby *Standby
 }
 
 func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -53,8 +56,8 @@ func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	req, err := d.request(w, r)
 	switch {
-	case err != nil:
-		d.refuse(w, &req, err)
+	case err != nil: // its body may not have been read
+		d.refuse(w, nil, &req, err)
 	case preference(r.Header, "respond-async") == "respond-async":
 		d.submit(w, r, req)
 	case d.Replay && r.Header.Get("Idempotency-Key") != "":
@@ -106,7 +109,7 @@ func (c *client) answer(resp *http.Response, call *scheduler.Call, err error) {
 	case err != nil:
 		// Also where the client seems to have disconnected: one that has only closed
 		// its half of the connection must not take an empty 200 for a response.
-		c.data.refuse(c.w, &c.req, disconnected(err, call))
+		c.data.refuse(c.w, c.r, &c.req, disconnected(err, call))
 		return
 	}
 	defer resp.Body.Close()
@@ -134,7 +137,7 @@ func (c *client) Leave(call *scheduler.Call, err error) {
 			conn.Close()
 		}
 	}()
-	c.data.refuse(c.w, &c.req, disconnected(err, call))
+	c.data.refuse(c.w, nil, &c.req, disconnected(err, call))
 	now.Flush()
 }
 
@@ -170,7 +173,7 @@ func (d *Data) submit(w http.ResponseWriter, r *http.Request, req scheduler.Requ
 	req.Header.Del("Prefer")
 	call, err := d.submitWithKey(r, req)
 	if err != nil {
-		d.refuse(w, &req, err)
+		d.refuse(w, r, &req, err)
 		return
 	}
 	w.Header().Set("Preference-Applied", "respond-async")
@@ -262,7 +265,7 @@ func (d *Data) recover(w http.ResponseWriter) {
 	if w.Header().Get("Throttler-Call") != "" { // the response has begun: the client must not take it for complete
 		panic(http.ErrAbortHandler)
 	}
-	d.refuse(w, nil, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.Upstream, Detail: "an internal error; the call may have been executed"})
+	d.refuse(w, nil, nil, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.Upstream, Detail: "an internal error; the call may have been executed"})
 }
 
 func (d *Data) logBug(bug any) {
@@ -270,8 +273,12 @@ func (d *Data) logBug(bug any) {
 }
 
 // refuse writes an answer of Throttler's own. Its outcome is not_executed or
-// unknown, never done: the response of a call that is done is another one.
-func (d *Data) refuse(w http.ResponseWriter, r *scheduler.Request, err error) {
+// unknown, never done: the response of a call that is done is another one. A request that a stop
+// has left unsent goes on to the next replica, if there are several.
+func (d *Data) refuse(w http.ResponseWriter, from *http.Request, r *scheduler.Request, err error) {
+	if goesOn(err) && from != nil && d.goOn(w, from, r.Body, asError(err).Call) {
+		return
+	}
 	e := refused(d.Observe, d.Upstream, err)
 	d.Refusals.add(e)
 	if e.Call.Outcome() != upstream.NotExecuted {
@@ -284,6 +291,24 @@ func (d *Data) refuse(w http.ResponseWriter, r *scheduler.Request, err error) {
 		about = &upstream.Request{Method: r.Method, Target: r.Target, Header: r.Header, Body: r.Body}
 	}
 	d.Refusal.write(w, e, about)
+}
+
+// goOn leaves a request that a stop has left unsent to the next replica; false if there is none. A request that
+// another replica has passed on to this one is left to that.
+func (d *Data) goOn(w http.ResponseWriter, r *http.Request, body []byte, call *scheduler.Call) (passed bool) {
+	switch {
+	case w.Header().Get(link.Taken) != "":
+		link.NotTaken(w.Header())
+		return false
+	case d.Standby == nil:
+		return false
+	}
+	latest := d.Standby.latest(r.Header, time.Now())
+	if call != nil && !call.Deadline.IsZero() && call.Deadline.Before(latest) {
+		latest = call.Deadline
+	}
+	d.Standby.pass(w, r, body, latest)
+	return true
 }
 
 // setAccepted sets the headers of a 202; base is the URL of the admin API, or its prefix. The outcome of

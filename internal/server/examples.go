@@ -104,5 +104,13 @@ var (
 	}
 )
 
+var exampleFleet = api.Fleet{
+	At: exampleAt(0), Epoch: 7, Owner: "a", LeaseMS: 2000,
+	Replicas: []api.Replica{
+		{ID: "6a1f5bd0-7a0c-4b7e-9a51-0c1d5b1d7c55", Name: "a", Address: "10.0.0.7:9191", Version: "1.4.0", JoinedAt: exampleAt(0), SilentMS: 210, Owner: true, Self: true, Config: "9f86d081884c"},
+		{ID: "0b8c4a0e-64d4-4b0f-8a46-5d1c2a9b2f11", Name: "b", Address: "10.0.0.8:9191", Version: "1.4.0", JoinedAt: exampleAt(0), SilentMS: 120, Config: "9f86d081884c"},
+	},
+}
+
 // exampleFile is the hash of a configuration file.
 const exampleFile = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"

@@ -2,12 +2,14 @@ package server
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -18,6 +20,7 @@ type Metrics struct {
 	*prometheus.Registry
 	accepted, refused, ended, attempts, limited, pauses *prometheus.CounterVec
 	notified, asked                                     *prometheus.CounterVec
+	passed, terms                                       *prometheus.CounterVec
 	wait, attempt                                       *prometheus.HistogramVec
 	reloaded, loadedAt                                  prometheus.Gauge
 
@@ -57,6 +60,8 @@ func NewMetrics(version string) *Metrics {
 		pauses:   counter("pauses_total", "Pauses, by limit (empty: the whole upstream) and cause: an answer, an operator, or the circuit breaker (down, failing, silent).", "limit", "cause"),
 		notified: counter("notifications_total", "Notifications of the platform: passed on to the merchant, undelivered, unverified, or refused.", "result"),
 		asked:    counter("notification_queries_total", "Calls of unknown outcome that a notification let be queried at once."),
+		passed:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "throttler_fleet_passed_on_total", Help: "Requests that came while another replica had the calls, by how they ended: answered by it, unknown (it gave no answer), or refused."}, []string{"result"}),
+		terms:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "throttler_fleet_terms_total", Help: "Times that this replica has taken the calls over, by the end of the owner before: clean, crash or buried."}, []string{"before"}),
 		wait:     histogram("wait_seconds", "Time from the acceptance of a call to the start of each of its attempts."),
 		attempt:  histogram("attempt_seconds", "Duration of attempts."),
 
@@ -65,7 +70,7 @@ func NewMetrics(version string) *Metrics {
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "throttler_build_info", Help: "1, with the version of Throttler.", ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
-	m.MustRegister(build, m.reloaded, m.loadedAt, m.accepted, m.refused, m.ended, m.attempts, m.limited, m.pauses, m.notified, m.asked, m.wait, m.attempt,
+	m.MustRegister(build, m.reloaded, m.loadedAt, m.accepted, m.refused, m.ended, m.attempts, m.limited, m.pauses, m.notified, m.asked, m.passed, m.terms, m.wait, m.attempt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return m
 }
@@ -78,6 +83,44 @@ func (m *Metrics) Loaded(at time.Time, err error) {
 	}
 	m.reloaded.Set(1)
 	m.loadedAt.Set(float64(at.UnixMilli()) / 1000)
+}
+
+// Passed counts a request that came while another replica had the calls.
+func (m *Metrics) Passed(result string) { m.passed.WithLabelValues(result).Inc() }
+
+// Took counts a term that this replica begins, by the end of the one before.
+func (m *Metrics) Took(before string) { m.terms.WithLabelValues(before).Inc() }
+
+// WatchFleet adds the state of a fleet at each scrape.
+func (m *Metrics) WatchFleet(f Fleet) {
+	for _, result := range []string{"answered", "unknown", "refused"} {
+		m.passed.WithLabelValues(result)
+	}
+	for _, before := range []string{"clean", "crash", "buried"} {
+		m.terms.WithLabelValues(before)
+	}
+	gauge := func(name, help string, value func(v api.Fleet) float64) {
+		m.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "throttler_fleet_" + name, Help: help}, func() float64 { return value(f.View()) }))
+	}
+	self := func(is func(api.Replica) bool) func(api.Fleet) float64 {
+		return func(v api.Fleet) float64 {
+			if slices.ContainsFunc(v.Replicas, func(r api.Replica) bool { return r.Self && is(r) }) {
+				return 1
+			}
+			return 0
+		}
+	}
+	gauge("replicas", "Replicas in the registry that were heard of within a lease.", func(v api.Fleet) (n float64) {
+		for _, r := range v.Replicas {
+			if r.SilentMS <= v.LeaseMS {
+				n++
+			}
+		}
+		return n
+	})
+	gauge("epoch", "Owners so far. At each replica it is the same, unless one is cut off from the database.", func(v api.Fleet) float64 { return float64(v.Epoch) })
+	gauge("owner", "1 if this replica has the calls.", self(func(r api.Replica) bool { return r.Owner }))
+	gauge("config_differs", "1 if the upstreams and limits of this replica's configuration are not those of the owner, which are in force.", self(func(r api.Replica) bool { return r.Differs }))
 }
 
 // Observe counts an event.
@@ -153,6 +196,7 @@ var (
 // Watch adds the state of the scheduler at each scrape, and starts all counters of its
 // upstreams at 0: a counter that does not exist has no rate.
 func (m *Metrics) Watch(s *scheduler.Scheduler) {
+	m.Unregister(stateCollector{}) // of the scheduler before
 	m.MustRegister(stateCollector{s})
 	upstreams, _ := s.Upstreams(context.Background())
 	for _, u := range upstreams {

@@ -11,8 +11,10 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/access"
+	"github.com/seed-30fe103d/throttler/internal/link"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -23,10 +25,12 @@ type Operation struct {
 	ID           string
 	Summary      string
 	// Doc says more about it; it may be empty.
-	Doc    string
-	Scope  access.Scope // that a caller needs
-	Probe  bool         // it is on the monitor's listener too, for every client
-	Params []Param
+	Doc   string
+	Scope access.Scope // that a caller needs
+	Probe bool         // it is on the monitor's listener too, for every client
+	// Replica: each replica of a fleet does it, also one that does not have the calls.
+	Replica bool
+	Params  []Param
 	// Prefers: the header Prefer: wait=10 waits for the end of the call.
 	Prefers bool
 	// In and Out are examples of the bodies, of types of internal/api. In is nil if the
@@ -149,7 +153,11 @@ func inBounds[In any](a *Admin, op *Operation, do func(http.ResponseWriter, requ
 				err = do(w, in)
 			}
 		}
-		if err != nil {
+		switch {
+		case err == nil:
+		case a.Standby != nil && goesOn(err) && w.Header().Get(link.Taken) == "":
+			a.Standby.pass(w, r, body, time.Now().Add(AdminWait))
+		default:
 			writeProblem(w, r, err)
 		}
 	})

@@ -12,7 +12,7 @@ import (
 
 // Operations returns the whole admin API.
 func Operations() []Operation {
-	return slices.Concat(callOperations, decisionOperations, pauseOperations, upstreamOperations, processOperations, sessionOperations)
+	return slices.Concat(callOperations, decisionOperations, pauseOperations, upstreamOperations, processOperations, fleetOperations, sessionOperations)
 }
 
 // Parameters that several operations have.
@@ -162,6 +162,24 @@ var upstreamOperations = []Operation{
 	}, none{}, &exampleHistory, getHistory),
 }
 
+var fleetOperations = []Operation{
+	handles(Operation{
+		Method: "GET", Path: "/v1/fleet", ID: "getFleet", Scope: access.Read, Replica: true, Status: http.StatusOK,
+		Summary: "Show the replicas that serve from the store",
+		Doc:     "Each replica answers by itself, whether or not it has the calls.",
+	}, none{}, &exampleFleet, getFleet),
+	handles(Operation{
+		Method: "POST", Path: "/v1/fleet/move", ID: "moveCalls", Scope: access.Configure, Replica: true, Status: http.StatusOK, Optional: true,
+		Summary: "Hand the calls over to another replica",
+		Doc:     "The owner ends its attempts, as in a stop, and waits then like the others. The answer comes when it has been asked.",
+	}, api.Move{To: "b", Reason: "the host is going to be restarted"}, &exampleFleet, moveCalls),
+	handles(Operation{
+		Method: "POST", Path: "/v1/fleet/bury", ID: "buryReplica", Scope: access.Configure, Replica: true, Status: http.StatusOK,
+		Summary: "State that the process of a replica has ended",
+		Doc:     "Its calls are taken over at once, and limits are not held back for attempts that it might still make. Only for a process that is known to have ended.",
+	}, api.Burial{Replica: "a", ItHasEnded: true, Reason: "its host has burnt"}, &exampleFleet, buryReplica),
+}
+
 var processOperations = []Operation{
 	handles(Operation{
 		Method: "GET", Path: "/v1/config", ID: "getConfig", Scope: access.Read, Status: http.StatusOK,
@@ -198,20 +216,20 @@ var processOperations = []Operation{
 		Summary: "About the process, and about the caller",
 	}, none{}, &exampleInfo, getInfo),
 	plain(Operation{
-		Method: "GET", Path: "/metrics", ID: "getMetrics", Scope: access.Read, Probe: true, Status: http.StatusOK, Media: "text/plain",
+		Method: "GET", Path: "/metrics", ID: "getMetrics", Replica: true, Scope: access.Read, Probe: true, Status: http.StatusOK, Media: "text/plain",
 		Summary: "Metrics of Prometheus",
 	}, func(a *Admin) http.Handler { return promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{}) }),
 	streams(Operation{
-		Method: "GET", Path: "/healthz", ID: "getHealth", Scope: access.Open, Probe: true, Status: http.StatusOK, Media: "text/plain",
+		Method: "GET", Path: "/healthz", ID: "getHealth", Replica: true, Scope: access.Open, Probe: true, Status: http.StatusOK, Media: "text/plain",
 		Summary: "Answers while the process is alive",
 	}, getHealth),
 	streams(Operation{
-		Method: "GET", Path: "/readyz", ID: "getReadiness", Scope: access.Open, Probe: true, Status: http.StatusOK, Media: "text/plain",
+		Method: "GET", Path: "/readyz", ID: "getReadiness", Replica: true, Scope: access.Open, Probe: true, Status: http.StatusOK, Media: "text/plain",
 		Summary: "Answers 200 while the process should get traffic, else 503",
 		Params:  []Param{{Name: "verbose", Type: "boolean", Doc: "List each check."}},
 	}, getReadiness),
 	streams(Operation{
-		Method: "GET", Path: "/problems/{reason}", ID: "getProblem", Scope: access.Open, Status: http.StatusOK, Media: "text/plain",
+		Method: "GET", Path: "/problems/{reason}", ID: "getProblem", Replica: true, Scope: access.Open, Status: http.StatusOK, Media: "text/plain",
 		Summary: "Explain the reason of a problem",
 	}, getProblem),
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/internal/link"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -98,6 +99,9 @@ func problemOf(r *http.Request, err error) api.Problem {
 func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(r, err)
 	h := w.Header()
+	if h.Get(link.Taken) != "" && goesOn(err) {
+		link.NotTaken(h)
+	}
 	h.Set("Content-Type", "application/problem+json")
 	if p.Call != "" {
 		h.Set("Throttler-Call", p.Call)

@@ -123,10 +123,10 @@ func getHealth(a *Admin, w http.ResponseWriter, _ request[none]) error {
 
 // getReadiness answers whether the process should get traffic.
 func getReadiness(a *Admin, w http.ResponseWriter, r request[none]) error {
-	checks := []struct {
-		name string
-		err  error
-	}{{"process", a.Ready()}, {"scheduler", answers(r.Context(), a)}}
+	checks := []readinessCheck{{"process", a.Ready()}, {"scheduler", answers(r.Context(), a)}}
+	if a.Fleet != nil {
+		checks = append(checks, readinessCheck{"fleet", a.Fleet.Ready()})
+	}
 	status, list, all := http.StatusOK, "", "ready\n"
 	for _, c := range checks {
 		state := "ok"
@@ -144,8 +144,16 @@ func getReadiness(a *Admin, w http.ResponseWriter, r request[none]) error {
 	return text(w, status, all)
 }
 
+type readinessCheck struct {
+	name string
+	err  error
+}
+
 // answers reports whether the scheduler answers in time.
 func answers(ctx context.Context, a *Admin) error {
+	if a.Scheduler == nil { // another replica has the calls
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, loopTimeout)
 	defer cancel()
 	if _, err := a.Scheduler.Status(ctx, ""); errors.Is(err, context.DeadlineExceeded) {

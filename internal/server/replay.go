@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -19,7 +20,7 @@ const replayed = "Idempotent-Replayed"
 func (d *Data) replay(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
 	u, known := d.Scheduler.Upstream(d.Upstream)
 	if !known {
-		d.refuse(w, &req, notConfigured(d.Upstream))
+		d.refuse(w, r, &req, notConfigured(d.Upstream))
 		return
 	}
 	wait := u.MaxWait
@@ -31,20 +32,22 @@ func (d *Data) replay(w http.ResponseWriter, r *http.Request, req scheduler.Requ
 	}
 	call, err := d.submitWithKey(r, req)
 	if err != nil {
-		d.refuse(w, &req, err)
+		d.refuse(w, r, &req, err)
 		return
 	}
 	again := call.Repeated
-	if now, err := d.Scheduler.Wait(r.Context(), call.ID); err == nil {
+	now, err := d.Scheduler.Wait(r.Context(), call.ID)
+	if err == nil {
 		call = now
 	}
 	switch {
+	case errors.Is(err, scheduler.Stopping) && d.goOn(w, r, req.Body, call): // it finds the call by its key
 	case call.Answer() != nil:
 		writeStored(w, call, again)
 	case call.State.Finished() || call.State == scheduler.Unknown:
-		d.refuse(w, &req, d.withoutResponse(r.Context(), call))
+		d.refuse(w, r, &req, d.withoutResponse(r.Context(), call))
 	default: // the client has disconnected, or Throttler stops
-		d.refuse(w, &req, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.Upstream, Call: unfinishedAsUnknown(call), Detail: fmt.Sprintf("call %s has not ended, and may be executed; send the same request with the same Idempotency-Key for its answer", call.ID)})
+		d.refuse(w, r, &req, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.Upstream, Call: unfinishedAsUnknown(call), Detail: fmt.Sprintf("call %s has not ended, and may be executed; send the same request with the same Idempotency-Key for its answer", call.ID)})
 	}
 }
 

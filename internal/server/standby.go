@@ -1,35 +1,268 @@
 package server
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net"
 	"net/http"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/access"
+	"github.com/seed-30fe103d/throttler/internal/link"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// errNoOwner refuses all that only the replica with the calls can do.
-var errNoOwner = &scheduler.Error{
-	Reason: scheduler.NoOwner, RetryAfter: time.Second,
-	Detail: "another replica has the calls, and this one waits for its end; nothing was sent: send the request to that one, or here again later",
+const (
+	// againInterval is the time between two tries to pass a request on to a replica that does not take it.
+	againInterval = 50 * time.Millisecond
+	// AdminWait is how long a request of the admin API waits for a replica that takes it, and AdminBody bounds its body.
+	AdminWait = 10 * time.Second
+	AdminBody = 64 << 20
+	// standbyBytes bounds the bodies that wait at the listeners of a process together.
+	standbyBytes = 256 << 20
+)
+
+// Reasons why a request is not passed on.
+var (
+	errNoOwner = &scheduler.Error{
+		Reason: scheduler.NoOwner, RetryAfter: time.Second,
+		Detail: "no replica has taken the request in the time that it could wait; nothing was sent: send it again later",
+	}
+	errNoLink = &scheduler.Error{
+		Reason: scheduler.NoOwner, RetryAfter: time.Second,
+		Detail: "another replica has the calls, and requests are not passed on to it, because one of the two has no fleet.listen; nothing was sent: send the request to that replica",
+	}
+	errOwnerGone = &scheduler.Error{
+		Reason: scheduler.NoAnswer,
+		Detail: "the request was passed on to the replica that has the calls, and that gave no answer; the call may have been executed: query before you send it again",
+	}
+)
+
+// An Owner tells a [Standby] which replica has the calls.
+type Owner interface {
+	// Peer returns the replica that has the calls, with an empty Pin if it cannot be reached, and a channel that is
+	// closed when that may have changed. It is nil if no replica has the calls.
+	Peer() (peer *link.Peer, changed <-chan struct{})
 }
 
-// Standby returns the handler of an upstream's data listener while another replica has the calls: it
-// refuses all of them, in the shape of the upstream's refusals.
-func Standby(name string, shape Refusal) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		shape.write(w, refused(nil, name, errNoOwner), &upstream.Request{Method: r.Method, Target: r.URL.RequestURI(), Header: r.Header})
-	})
+// A Standby serves a listener of a replica that does not have the calls: it passes each request on, whole,
+// to the replica that has them, and answers with its answer. While no replica has them, requests wait.
+//
+// A request that was passed on is not passed on again if that may execute it twice: its client is told that the outcome
+// is unknown.
+type Standby struct {
+	Owner    Owner
+	Link     *link.Client        // nil: requests are refused
+	Listener string              // its key in the configuration
+	Local    func() http.Handler // that serves the listener when this replica has the calls; it returns nil before
+	// Room is for the bodies that wait at all listeners.
+	Room *Room
+	// Passed, if not nil, is told how each request ended: answered, unknown or refused.
+	Passed func(result string)
+
+	// Upstream has its clients, their longest wait and body, and the shape of refusals. It is empty at an admin listener.
+	Upstream string
+	MaxWait  time.Duration
+	MaxBody  int64
+	Replay   bool
+	Refusal  Refusal
+
+	// Guard finds the callers of an admin listener by their connections.
+	Guard *access.Guard
 }
 
-// StandbyAdmin returns the handler of the admin API and of the monitor meanwhile: the process is healthy,
-// and not ready.
-func StandbyAdmin() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/healthz" {
-			getHealth(nil, w, request[none]{Request: r})
+// Room bounds the bodies of requests that wait.
+type Room struct{ budget }
+
+// NewRoom returns the room of a process.
+func NewRoom() *Room {
+	r := &Room{}
+	r.left.Store(standbyBytes)
+	return r
+}
+
+func (s *Standby) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if link.From(r.Context()) != nil { // it was passed on to this replica, which has the calls no more, or not yet
+		s.refuse(w, r, errNoOwner)
+		return
+	}
+	if r.ProtoMajor == 1 && (len(r.TransferEncoding) > 0 || r.ProtoMinor == 0) {
+		w.Header().Set("Connection", "close") // as in Data.ServeHTTP
+	}
+	body, release, err := readBody(w, r, s.MaxBody, s.Room.reserve)
+	if err == nil && r.Header.Get("Upgrade") != "" {
+		release()
+		err = badRequest("Upgrade is not forwarded: a call is one request and one answer")
+	}
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	defer release()
+	s.pass(w, r, body, s.latest(r.Header, time.Now()))
+}
+
+// latest returns how long a request waits for a replica that takes it.
+func (s *Standby) latest(h http.Header, now time.Time) time.Time {
+	latest := now.Add(s.MaxWait)
+	asked := scheduler.Request{}
+	if s.Upstream != "" && schedule(&asked, h, now) == nil && !asked.Deadline.IsZero() && asked.Deadline.Before(latest) {
+		return asked.Deadline
+	}
+	return latest
+}
+
+// pass passes a request on until a replica takes it, which may be this one, or until it can wait no longer.
+func (s *Standby) pass(w http.ResponseWriter, r *http.Request, body []byte, latest time.Time) {
+	ctx, cancel := context.WithDeadline(r.Context(), latest)
+	defer cancel()
+	for {
+		if local := s.Local(); local != nil {
+			local.ServeHTTP(w, s.here(r, body, latest))
 			return
 		}
-		writeProblem(w, r, errNoOwner)
+		peer, changed := s.Owner.Peer()
+		if peer != nil && (peer.Pin == "" || s.Link == nil) {
+			s.refuse(w, r, errNoLink)
+			return
+		}
+		again := time.Hour
+		if peer != nil {
+			resp, sent, err := s.Link.Send(r.Context(), *peer, r.Method, s.header(r, latest), body, s.passage(r))
+			switch {
+			case err == nil && link.WasTaken(resp):
+				s.answer(w, r, resp)
+				return
+			case err == nil:
+				resp.Body.Close()
+			case sent && !s.repeatable(r):
+				s.refuse(w, r, errOwnerGone)
+				return
+			}
+			again = againInterval
+		}
+		select {
+		case <-changed:
+		case <-time.After(again):
+		case <-ctx.Done():
+			s.refuse(w, r, s.unanswered(r))
+			return
+		}
+	}
+}
+
+// unanswered returns the reason why a request waits no longer, and was not taken.
+func (s *Standby) unanswered(r *http.Request) error {
+	if r.Context().Err() != nil {
+		return &scheduler.Error{Reason: scheduler.Gone, Detail: "the client closed its connection before the call was sent"}
+	}
+	return errNoOwner
+}
+
+// here returns a request that is served by this replica after all.
+func (s *Standby) here(r *http.Request, body []byte, latest time.Time) *http.Request {
+	own := r.Clone(r.Context())
+	own.Header = s.header(r, latest)
+	own.Header.Del("Host")
+	own.Body, own.ContentLength, own.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+	return own
+}
+
+// header returns the fields of a request that is passed on. It says how long it may still wait; a call that is submitted
+// says so if its client has.
+func (s *Standby) header(r *http.Request, latest time.Time) http.Header {
+	h := maps.Clone(upstream.EndToEnd(r.Header))
+	h.Set("Host", r.Host)
+	if s.Upstream != "" && (r.Header.Get("Throttler-Max-Wait") != "" || preference(r.Header, "respond-async") == "") && schedule(&scheduler.Request{}, r.Header, time.Now()) == nil {
+		h.Set("Throttler-Max-Wait", max(0, time.Until(latest)).String())
+	}
+	return h
+}
+
+func (s *Standby) passage(r *http.Request) link.Passage {
+	p := link.Passage{Listener: s.Listener, Target: target(r), Remote: r.RemoteAddr, TLS: access.OverTLS(r)}
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		p.Local = local.String()
+	}
+	if s.Guard != nil {
+		if c, ok := s.Guard.Shown(r); ok {
+			p.Caller = &link.Credential{Name: c.Name, Role: string(c.Role), Via: c.Via}
+		}
+	}
+	return p
+}
+
+// repeatable reports whether a request that may have been taken can be passed on again: it changes nothing, or
+// its key lets it be recognised.
+func (s *Standby) repeatable(r *http.Request) bool {
+	keyed := r.Header.Get("Idempotency-Key") != ""
+	if s.Upstream == "" {
+		return r.Method == http.MethodGet || r.Method == http.MethodHead || keyed && r.Method == http.MethodPost && r.URL.Path == "/v1/calls"
+	}
+	return keyed && (s.Replay || preference(r.Header, "respond-async") == "respond-async")
+}
+
+// answer answers with that of the replica that has taken the request.
+func (s *Standby) answer(w http.ResponseWriter, r *http.Request, resp *http.Response) {
+	defer resp.Body.Close()
+	h := w.Header()
+	h["Date"] = nil
+	maps.Copy(h, resp.Header)
+	h.Del(link.Taken)
+	w.WriteHeader(resp.StatusCode)
+	s.tell("answered")
+	if err := passOn(w, resp.Body); err != nil && r.Context().Err() == nil {
+		panic(http.ErrAbortHandler) // the client must not take a part of the body for all of it
+	}
+}
+
+// refuse answers a request that no replica has answered.
+func (s *Standby) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	e := refused(nil, s.Upstream, err)
+	if w.Header().Get(link.Taken) != "" {
+		link.NotTaken(w.Header())
+	} else if e.Reason == scheduler.NoAnswer {
+		s.tell("unknown")
+	} else {
+		s.tell("refused")
+	}
+	if s.Upstream == "" {
+		writeProblem(w, r, err)
+		return
+	}
+	s.Refusal.write(w, e, &upstream.Request{Method: r.Method, Target: target(r), Header: r.Header})
+}
+
+func (s *Standby) tell(result string) {
+	if s.Passed != nil {
+		s.Passed(result)
+	}
+}
+
+// Receive returns the handler of the requests that other replicas pass on. The one of a listener is found by
+// its key in the configuration; nil if there is none.
+func Receive(find func(listener string) http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p := link.From(r.Context())
+		h := find(p.Listener)
+		if h == nil {
+			writeProblem(w, r, &scheduler.Error{Reason: scheduler.NotFound, Detail: fmt.Sprintf("the configuration of the replica that has the calls has no %s; give all replicas the same one", p.Listener)})
+			return
+		}
+		var caller *access.Caller
+		if c := p.Caller; c != nil {
+			caller = &access.Caller{Name: c.Name, Role: access.Role(c.Role), Via: c.Via}
+		}
+		h.ServeHTTP(w, r.WithContext(access.PassedOn(r.Context(), caller)))
 	})
+}
+
+// goesOn reports whether an error of this replica leaves the request to the next one: nothing of it was done.
+func goesOn(err error) bool {
+	e := asError(err)
+	return e.Reason == scheduler.Stopping && (e.Call == nil || e.Call.Outcome() == upstream.NotExecuted)
 }

@@ -79,7 +79,8 @@ var mayImport = map[string][]string{
 	"internal/hint":     {"github.com/expr-lang/expr*"},
 	"internal/api":      {}, // JSON of the admin API: a contract of its own
 	"internal/http1":    {"golang.org/x/net/http/httpguts"},
-	"internal/server":   {"internal/access", "internal/api", "internal/http1", "internal/workload", "pkg/notify", "pkg/scheduler", "pkg/upstream", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
+	"internal/link":     {"golang.org/x/net/netutil"},
+	"internal/server":   {"internal/access", "internal/api", "internal/http1", "internal/link", "internal/workload", "pkg/notify", "pkg/scheduler", "pkg/upstream", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
 	"internal/trial":    {"pkg/scheduler", "pkg/upstream"},
 	"internal/workload": {"pkg/scheduler", "pkg/upstream", "github.com/expr-lang/expr*", "github.com/tidwall/gjson"},
 	"internal/preview":  {"internal/hint", "pkg/scheduler", "pkg/planner", "pkg/quota", "pkg/wheel", "internal/workload", "internal/chart", "github.com/expr-lang/expr*"},
@@ -92,7 +93,7 @@ var mayImport = map[string][]string{
 	"internal/planted":  {},
 	"internal/mutants":  {},
 	"internal/web":      {"internal/api", "internal/chart", "internal/preview", "github.com/nicksnyder/go-i18n/v2/i18n", "github.com/tmaxmax/go-sse", "golang.org/x/text/language", "golang.org/x/text/message", "golang.org/x/text/unicode/bidi"},
-	"cmd/throttler":     {"api/client", "go.yaml.in/yaml/v3", "pkg/config", "pkg/quota", "pkg/scheduler", "pkg/store", "pkg/upstream", "internal/access", "internal/api", "internal/hint", "internal/http1", "internal/server", "internal/web", "internal/workload", "internal/preview", "internal/chart", "internal/cases", "internal/trial", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/term"}, // clients of the admin API read internal/api; serve and store export need internal/server
+	"cmd/throttler":     {"api/client", "go.yaml.in/yaml/v3", "pkg/config", "pkg/postgres", "pkg/quota", "pkg/scheduler", "pkg/store", "pkg/upstream", "internal/access", "internal/api", "internal/hint", "internal/http1", "internal/link", "internal/server", "internal/web", "internal/workload", "internal/preview", "internal/chart", "internal/cases", "internal/trial", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/term"}, // clients of the admin API read internal/api; serve and store export need internal/server
 	"cmd/demo":          {"internal/gateway", "github.com/smartwalle/alipay/v3", "golang.org/x/term"},                                                                                                                                                                                                                                                                                                                                                                                     // it drives the built sidecar from outside
 	"examples/alipay":   {"pkg/*", "github.com/smartwalle/alipay/v3", "internal/gateway"},                                                                                                                                                                                                                                                                                                                                                                                                 // a merchant's program embeds pkg; -local brings the platform
 }

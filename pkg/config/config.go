@@ -97,9 +97,11 @@ type Config struct {
 
 // A Fleet is the replicas that serve from one database.
 type Fleet struct {
-	Name     string        // of this replica, for people; empty: that of the host
-	Lease    time.Duration // zero: that of package postgres
-	password string
+	Listen    string        // host:port for other replicas; empty: requests are not passed on
+	Advertise string        // host:port by which they reach it; empty: this host's address on the way to the database, and the port of Listen
+	Name      string        // of this replica, for people; empty: that of the host
+	Lease     time.Duration // zero: that of package postgres
+	password  string
 }
 
 // A UI configures the dashboard.

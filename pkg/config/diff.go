@@ -78,7 +78,7 @@ func (c *Config) Reloaded(running *Config) {
 // defaults.
 var fixedKeys = map[string]string{
 	"admin": DefaultAdmin, "monitor": "", "store": DefaultStore, "keep_calls": "168h", "keep_keys": "24h", "keep_audit": "9600h", "long_window": "1m",
-	"store_secret": "", "fleet.name": "", "fleet.lease": "2s", "seal_key": "", "log.level": "info", "log.format": "text",
+	"store_secret": "", "fleet.listen": "", "fleet.advertise": "", "fleet.name": "", "fleet.lease": "2s", "seal_key": "", "log.level": "info", "log.format": "text",
 }
 
 // withDefaults returns the settings with the defaults of fixed keys.

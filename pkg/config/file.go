@@ -59,6 +59,12 @@ type file struct {
 }
 
 type fileFleet struct {
+	// Listen is the address at which other replicas pass requests on to this one, such as 0.0.0.0:9191, by TLS. Default:
+	// none, and a replica that does not have the calls refuses requests.
+	Listen address `key:"listen"`
+	// Advertise is the address by which they reach it. Default: that of this host on the way to the database, with the port
+	// of listen.
+	Advertise string `key:"advertise"`
 	// Name is that of this replica, for people. Default: that of the host.
 	Name string `key:"name"`
 	// Lease is how long a replica that has fallen silent keeps the calls, before another one takes them over:
@@ -100,6 +106,7 @@ func (f *file) convert(faults *faultList) *Config {
 	}
 	var taken []listenAddress
 	f.admin(faults, c, &taken)
+	f.fleet(faults, c, &taken)
 	for _, name := range slices.Sorted(maps.Keys(f.Upstreams)) {
 		path, from := "upstreams."+name, f.Upstreams[name]
 		u := from.convert(faults, path)

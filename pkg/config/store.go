@@ -2,9 +2,12 @@ package config
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -50,17 +53,48 @@ func isURL(store string) bool {
 }
 
 func (c *Config) openShared(ctx context.Context, o store.Options) (scheduler.Store, error) {
-	db, err := postgres.Open(ctx, c.Store, postgres.Options{
-		KeepCalls: c.Options.KeepCalls, KeepKeys: c.Options.KeepKeys, KeepAudit: c.Options.KeepAudit, SealKey: c.Options.SealKey,
-		Password: c.Fleet.password, Lease: c.Fleet.Lease, Name: c.Fleet.Name, Wait: true, Log: o.Log,
-	})
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, ctx.Err()
-	case err != nil:
-		return nil, c.Fault("store", errors.New(strings.TrimPrefix(err.Error(), "postgres: ")))
+	db, err := postgres.Open(ctx, c.Store, c.fleetOptions(postgres.Options{Log: o.Log}))
+	if err != nil {
+		return nil, c.fleetFault(ctx, err)
 	}
 	return db, nil
+}
+
+// Join enters this replica into the registry of the database that Store names. The options have its Address, Pin,
+// Version and Log.
+func (c *Config) Join(ctx context.Context, o postgres.Options) (*postgres.Member, error) {
+	m, err := postgres.Join(ctx, c.Store, c.fleetOptions(o))
+	if err != nil {
+		return nil, c.fleetFault(ctx, err)
+	}
+	m.Configured(c.LimitsHash())
+	return m, nil
+}
+
+func (c *Config) fleetOptions(o postgres.Options) postgres.Options {
+	o.KeepCalls, o.KeepKeys, o.KeepAudit, o.SealKey = c.Options.KeepCalls, c.Options.KeepKeys, c.Options.KeepAudit, c.Options.SealKey
+	o.Password, o.Lease, o.Name, o.Wait = c.Fleet.password, c.Fleet.Lease, c.Fleet.Name, true
+	return o
+}
+
+// fleetFault returns an error of package postgres as the fault of the store.
+func (c *Config) fleetFault(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return c.Fault("store", errors.New(strings.TrimPrefix(err.Error(), "postgres: ")))
+}
+
+// LimitsHash returns a hash of the upstreams and their limits, by which replicas tell whether their files differ. Values
+// that may be secrets, and addresses of listeners, do not count.
+func (c *Config) LimitsHash() string {
+	h := sha256.New()
+	for _, s := range c.Settings() {
+		if strings.HasPrefix(s.Path, "upstreams.") && !strings.HasSuffix(s.Path, ".listen") {
+			fmt.Fprintf(h, "%s=%s\n", s.Path, s.Value)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))[:12]
 }
 
 // CheckStore returns the fault with which OpenStore would fail, as far as that shows without
@@ -100,7 +134,6 @@ func (f *file) store(faults *faultList, c *Config) {
 	default:
 		c.Store = f.Store
 	}
-	f.fleet(faults, c)
 	referred(faults, "seal_key", f.SealKey, &c.Options.SealKey, readKey)
 }
 
@@ -119,14 +152,16 @@ func referred[T any](faults *faultList, path, reference string, to *T, read func
 }
 
 // fleet converts the keys of a store in PostgreSQL.
-func (f *file) fleet(faults *faultList, c *Config) {
+func (f *file) fleet(faults *faultList, c *Config, taken *[]listenAddress) {
 	if !isURL(f.Store) {
 		const elsewhere = "is for a store in PostgreSQL, and store is %s; name a database, as in postgres://throttler@db.internal/throttler, or leave it out"
 		if f.StoreSecret != "" {
 			faults.add("store_secret", elsewhere, shortened(f.Store))
 		}
-		if f.Fleet.Name != "" {
-			faults.add("fleet.name", elsewhere, shortened(f.Store))
+		for _, key := range []struct{ path, value string }{{"fleet.listen", string(f.Fleet.Listen)}, {"fleet.advertise", f.Fleet.Advertise}, {"fleet.name", f.Fleet.Name}} {
+			if key.value != "" {
+				faults.add(key.path, elsewhere, shortened(f.Store))
+			}
 		}
 		if l := f.Fleet.Lease; l != nil && time.Duration(*l) != postgres.DefaultLease {
 			faults.add("fleet.lease", elsewhere, shortened(f.Store))
@@ -142,7 +177,18 @@ func (f *file) fleet(faults *faultList, c *Config) {
 	if l := c.Fleet.Lease; l != 0 && (l < postgres.MinLease || l > postgres.MaxLease) {
 		faults.add("fleet.lease", "is %v, must be from %v to %v", l, postgres.MinLease, postgres.MaxLease)
 	}
-	c.Fleet.Name = f.Fleet.Name
+	if f.Fleet.Listen != "" {
+		listen(faults, "fleet.listen", string(f.Fleet.Listen), taken)
+	}
+	if f.Fleet.Advertise != "" {
+		switch host, port, err := net.SplitHostPort(f.Fleet.Advertise); {
+		case f.Fleet.Listen == "":
+			faults.add("fleet.advertise", "is %s, and there is no fleet.listen; give the address to listen on", f.Fleet.Advertise)
+		case err != nil || host == "" || port == "" || port == "0":
+			faults.add("fleet.advertise", "is %s, must be host:port, as in 10.0.0.7:9191", f.Fleet.Advertise)
+		}
+	}
+	c.Fleet.Listen, c.Fleet.Advertise, c.Fleet.Name = string(f.Fleet.Listen), f.Fleet.Advertise, f.Fleet.Name
 	referred(faults, "store_secret", f.StoreSecret, &c.Fleet.password, signer.Secret)
 }
 

@@ -21,7 +21,7 @@ func (w *writer) lost(ctx context.Context) error {
 	case err != nil:
 		return err
 	case epoch != w.epoch:
-		return errTermOver
+		return ErrTermOver
 	}
 	return fmt.Errorf("%w (transaction %d of term %d, after %d)", errRegressed, number, epoch, w.number)
 }
@@ -49,7 +49,7 @@ func (w *writer) ask() (done bool, err error) {
 	case err != nil:
 		return false, err
 	case epoch != w.epoch:
-		return false, errTermOver
+		return false, ErrTermOver
 	case number == w.number+1:
 		w.number, w.unconfirmed = number, true // its confirmation was lost
 		return true, nil

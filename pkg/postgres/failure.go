@@ -14,8 +14,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// errTermOver ends a store: another replica has the calls.
-var errTermOver = errors.New("the term of this replica is over: another one has the calls, or this one was cut off from the server for longer than its lease")
+// ErrTermOver is in the error of a store whose term is over.
+var ErrTermOver = errors.New("the term of this replica is over: another one has the calls, or this one was cut off from the server for longer than its lease")
 
 // A failure is the error that ended a store.
 type failure struct {

@@ -51,6 +51,13 @@ func check(ctx context.Context, db *pgxpool.Pool, log *slog.Logger) error {
 func migrate(ctx context.Context, config *pgx.ConnConfig) error {
 	db := stdlib.OpenDB(*config)
 	defer db.Close()
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	if isLatest(ctx, db, files) { // without the lock, for which others may wait
+		return nil
+	}
 	if _, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS throttler"); err != nil {
 		var there bool
 		if db.QueryRowContext(ctx, "SELECT to_regnamespace('throttler') IS NOT NULL").Scan(&there) != nil || !there {
@@ -60,11 +67,7 @@ func migrate(ctx context.Context, config *pgx.ConnConfig) error {
 	if err := refuseForeign(ctx, db); err != nil {
 		return err
 	}
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return err
-	}
-	locker, err := lock.NewPostgresSessionLocker()
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 60)) // try each second, for a minute
 	if err != nil {
 		return err
 	}
@@ -83,6 +86,14 @@ func migrate(ctx context.Context, config *pgx.ConnConfig) error {
 	}
 	_, err = steps.Up(ctx)
 	return err
+}
+
+// isLatest reports whether the schema is that of this program.
+func isLatest(ctx context.Context, db *sql.DB, files fs.FS) bool {
+	var version int64
+	err := db.QueryRowContext(ctx, "SELECT max(version_id) FROM throttler.goose_db_version WHERE is_applied").Scan(&version)
+	latest, _ := fs.Glob(files, "*.sql")
+	return err == nil && version == int64(len(latest)) // they are numbered from 1
 }
 
 // refuseForeign refuses a schema throttler that another program has made.

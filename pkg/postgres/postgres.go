@@ -148,6 +148,17 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	return d, nil
 }
 
+// Before tells how the term before this one has ended: clean, crash or buried.
+func (d *DB) Before() string {
+	switch t := d.tenure.term; {
+	case t.exited:
+		return "buried"
+	case t.follows:
+		return "crash"
+	}
+	return "clean"
+}
+
 // Failed implements [scheduler.Durable].
 func (d *DB) Failed() <-chan struct{} { return d.failure.ended }
 

@@ -162,7 +162,7 @@ func (t *tenure) run() {
 		asked, boot := time.Now(), columns.MachineClock()
 		switch over, err := t.ask(); {
 		case over:
-			t.failure.set(errTermOver)
+			t.failure.set(ErrTermOver)
 		case err == nil:
 			t.renewed(asked, boot)
 		case !isAway(err):

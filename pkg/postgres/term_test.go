@@ -131,7 +131,7 @@ func TestFence(t *testing.T) {
 		"an intent": func() error { return first.Intend(t.Context(), storetest.Sent(e.Call), nil) },
 		"a call":    func() error { _, err := first.Accept(t.Context(), storetest.NewEntry(2)); return err },
 	} {
-		if err := change(); !errors.Is(err, scheduler.ErrBroken) || !errors.Is(err, errTermOver) {
+		if err := change(); !errors.Is(err, scheduler.ErrBroken) || !errors.Is(err, ErrTermOver) {
 			t.Errorf("%s after the end of the term: %v", name, err)
 		}
 	}
@@ -151,7 +151,7 @@ func TestFenceAlone(t *testing.T) {
 	if _, err := d.db.Exec(t.Context(), "UPDATE fence SET epoch = epoch + 1"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Accept(t.Context(), storetest.NewEntry(1)); !errors.Is(err, errTermOver) {
+	if _, err := d.Accept(t.Context(), storetest.NewEntry(1)); !errors.Is(err, ErrTermOver) {
 		t.Errorf("a call after the end of the term: %v", err)
 	}
 	calls := -1
@@ -184,7 +184,7 @@ func TestBeatOfAnother(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("it goes on")
 	}
-	if err := d.Settle(t.Context(), nil); !errors.Is(err, errTermOver) {
+	if err := d.Settle(t.Context(), nil); !errors.Is(err, ErrTermOver) {
 		t.Errorf("%v, want the end of the term", err)
 	}
 }

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/internal/link"
+	"github.com/seed-30fe103d/throttler/internal/server"
+	"github.com/seed-30fe103d/throttler/pkg/config"
+	"github.com/seed-30fe103d/throttler/pkg/postgres"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// registryWait is how long a connection of another replica waits until the registry has it.
+const registryWait = time.Second
+
+// A replica is the place of a sidecar in a fleet.
+type replica struct {
+	member *postgres.Member
+	link   *link.Client // nil without fleet.listen
+	room   *server.Room
+	log    *slog.Logger
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	moved   chan struct{} // gets a value when the owner is asked to hand over
+}
+
+// join enters the sidecar into the registry of its fleet, and takes requests that others pass on. find returns the handler
+// of a listener by its key.
+func join(ctx context.Context, cfg *config.Config, find func(listener string) http.Handler, log *slog.Logger) (*replica, error) {
+	r := &replica{room: server.NewRoom(), log: log, moved: make(chan struct{}, 1)}
+	own, err := link.NewIdentity()
+	if err != nil {
+		return nil, err
+	}
+	o := postgres.Options{Version: version, Log: log}
+	var socket net.Listener
+	if cfg.Fleet.Listen != "" {
+		if socket, err = bind(cfg, "fleet.listen", cfg.Fleet.Listen); err != nil {
+			return nil, err
+		}
+		o.Pin, o.Address = own.Pin, cfg.Fleet.Advertise
+		if o.Address == "" {
+			o.Address = reachable(socket.Addr().(*net.TCPAddr))
+		}
+		log.Info("listening", "key", "fleet.listen", "addr", socket.Addr().String(), "advertise", o.Address)
+	}
+	if r.member, err = cfg.Join(ctx, o); err != nil {
+		if socket != nil {
+			socket.Close()
+		}
+		return nil, err
+	}
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	r.stop = stop
+	if socket != nil {
+		r.link = link.NewClient(own, r.silence())
+		r.running.Go(func() {
+			if err := link.Serve(serving, socket, own, r.known, server.Receive(find), 0, log); err != nil {
+				log.Error("fleet.listen failed; other replicas reach this one no more", "err", err)
+			}
+		})
+	}
+	r.running.Go(func() { r.follow(serving) })
+	return r, nil
+}
+
+// reachable returns the address of a listener for others; without a host, if it listens on all addresses.
+func reachable(at *net.TCPAddr) string {
+	if at.IP.IsUnspecified() {
+		return fmt.Sprint(":", at.Port)
+	}
+	return at.String()
+}
+
+// silence is how long a link may be silent before it is tested, and the test before the link is given up.
+func (r *replica) silence() time.Duration {
+	v, _ := r.member.View()
+	return max(v.Lease, time.Second)
+}
+
+// leave takes the sidecar out of the registry, and closes its links.
+func (r *replica) leave() {
+	r.stop()
+	if r.link != nil {
+		r.link.Close()
+	}
+	r.running.Wait()
+	r.member.Leave()
+}
+
+// known reports whether a pin is that of a replica in the registry. One that has just joined may not have been seen yet.
+func (r *replica) known(pin string) bool {
+	has := func(p postgres.Replica) bool { return p.Pin == pin }
+	for deadline := time.After(registryWait); ; {
+		v, next := r.member.View()
+		if slices.ContainsFunc(v.Replicas, has) {
+			return true
+		}
+		select {
+		case <-next:
+		case <-deadline:
+			return false
+		}
+	}
+}
+
+// Peer implements server.Owner.
+func (r *replica) Peer() (*link.Peer, <-chan struct{}) {
+	v, changed := r.member.View()
+	owner := v.Find(v.Owner)
+	if owner == nil || owner.ID == r.member.ID {
+		return nil, changed
+	}
+	peer := &link.Peer{ID: owner.ID, Address: owner.Address, Pin: owner.Pin}
+	if owner.Address == "" {
+		peer.Pin = ""
+	}
+	return peer, changed
+}
+
+// follow logs whether the limits of this replica are those of the owner, and tells when the owner is to hand over, until
+// ctx ends.
+func (r *replica) follow(ctx context.Context) {
+	told, asked := "", int64(-1)
+	for {
+		v, next := r.member.View()
+		self, owner := v.Find(r.member.ID), v.Find(v.Owner)
+		if self != nil && owner != nil && self.Config != owner.Config && told != owner.ID+owner.Config {
+			told = owner.ID + owner.Config
+			r.log.Warn("the upstreams and limits of this replica's configuration are not those of the replica that has the calls, whose limits count; give both the same file, and reload", "owner", owner.Name, "own", self.Config, "owners", owner.Config)
+		}
+		if v.Owner == r.member.ID && v.Next != "" && asked != v.Epoch {
+			asked = v.Epoch
+			r.log.Warn("an operator moves the calls to another replica", "to", v.Next)
+			r.moved <- struct{}{}
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// View implements server.Fleet.
+func (r *replica) View() api.Fleet {
+	v, _ := r.member.View()
+	out := api.Fleet{At: api.At(time.Now()), Epoch: v.Epoch, Next: v.Next, LeaseMS: v.Lease.Milliseconds(), Replicas: []api.Replica{}}
+	owner := v.Find(v.Owner)
+	if v.Owner != "" {
+		out.Owner = v.Name
+	}
+	for _, p := range v.Replicas {
+		out.Replicas = append(out.Replicas, api.Replica{
+			ID: p.ID, Name: p.Name, Address: p.Address, Version: p.Version, JoinedAt: api.At(p.Joined), SilentMS: p.Silence.Milliseconds(),
+			Owner: p.ID == v.Owner, Self: p.ID == r.member.ID, Config: p.Config, Differs: owner != nil && p.Config != owner.Config,
+		})
+	}
+	return out
+}
+
+// Move implements server.Fleet.
+func (r *replica) Move(ctx context.Context, to string) error { return r.member.Move(ctx, to) }
+
+// Bury implements server.Fleet.
+func (r *replica) Bury(ctx context.Context, name string) error { return r.member.Bury(ctx, name) }
+
+// Ready implements server.Fleet: a replica takes requests if it has the calls, or can pass them on.
+func (r *replica) Ready() error {
+	v, _ := r.member.View()
+	owner := v.Find(v.Owner)
+	switch {
+	case owner == nil:
+		return errors.New("no_owner: no replica has the calls")
+	case owner.ID == r.member.ID:
+		return nil
+	case r.link == nil || owner.Pin == "":
+		return fmt.Errorf("no_owner: replica %s has the calls, and requests are not passed on to it without fleet.listen at both", owner.Name)
+	}
+	return nil
+}
+
+// standby returns the handler of a listener while this replica does not have the calls.
+func (sc *sidecar) standby(key string) *server.Standby {
+	return &server.Standby{
+		Owner: sc.replica, Link: sc.replica.link, Listener: key, Room: sc.replica.room, Passed: sc.metrics.Passed,
+		Local: func() http.Handler { return sc.local(key) },
+	}
+}
+
+// standbyData returns that of a data listener, or of one of notifications.
+func (sc *sidecar) standbyData(cfg *config.Config, d endpoint) *server.Standby {
+	s := sc.standby(d.key())
+	u, defaults := cfg.Scheduler.Upstreams[d.upstream], scheduler.Defaults()
+	s.Upstream, s.MaxWait = d.upstream, cmp.Or(u.MaxWait, defaults.MaxWait)
+	s.MaxBody = min(cmp.Or(u.MaxBody, defaults.MaxBody), cmp.Or(u.MaxWaitingBytes, defaults.MaxWaitingBytes))
+	if l, ok := cfg.Listeners[d.upstream]; ok && !d.notifications {
+		s.Replay, s.Refusal = l.Replay, refusal(l.Refusal)
+	}
+	return s
+}
+
+// standbyAdmin returns the handler of an admin listener.
+func (sc *sidecar) standbyAdmin(key string) *server.Standby {
+	s := sc.standby(key)
+	s.MaxWait, s.MaxBody, s.Guard = server.AdminWait, server.AdminBody, sc.admin.guard
+	return s
+}
+
+// find returns the handler of a listener for a request that another replica has passed on. All admin listeners are
+// alike.
+func (sc *sidecar) find(key string) http.Handler {
+	if strings.HasPrefix(key, "admin") {
+		return sc.admin.listeners[0]
+	}
+	if l := (*sc.found.Load())[key]; l != nil {
+		return l
+	}
+	return nil
+}
+
+// index lets listeners be found by their keys, without a lock that a reload may hold for long.
+func (sc *sidecar) index(listeners map[endpoint]*listener) {
+	found := make(map[string]*listener, len(listeners))
+	for d, l := range listeners {
+		found[d.key()] = l
+	}
+	sc.found.Store(&found)
+}
+
+// local returns the handler of a listener if this replica has the calls, nil else.
+func (sc *sidecar) local(key string) http.Handler {
+	if !sc.owns.Load() {
+		return nil
+	}
+	return sc.find(key)
+}

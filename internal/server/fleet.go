@@ -1,0 +1,72 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/access"
+	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// A Fleet is the replicas that serve from one store, as one of them sees it.
+type Fleet interface {
+	// View returns the replicas.
+	View() api.Fleet
+	// Move asks the owner to hand the calls over to the replica with a name; empty: to any other one.
+	Move(ctx context.Context, to string) error
+	// Bury states that the process of the replica with a name has ended.
+	Bury(ctx context.Context, name string) error
+	// Ready returns the reason why this replica should get no traffic; nil if it should.
+	Ready() error
+}
+
+func getFleet(a *Admin, _ request[none]) (*api.Fleet, error) {
+	if a.Fleet != nil {
+		v := a.Fleet.View()
+		return &v, nil
+	}
+	info := a.Info()
+	return &api.Fleet{At: api.At(time.Now()), Replicas: []api.Replica{{ID: "self", Name: "self", Version: info.Version, JoinedAt: info.StartedAt, Owner: true, Self: true}}}, nil
+}
+
+func moveCalls(a *Admin, r request[api.Move]) (*api.Fleet, error) {
+	in, f := r.body()
+	checkReason(in.Reason, f)
+	f.empty = false
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return changeFleet(a, r.caller(), "move", in.To, in.Reason, func() error { return a.Fleet.Move(r.Context(), in.To) })
+}
+
+func buryReplica(a *Admin, r request[api.Burial]) (*api.Fleet, error) {
+	in, f := r.body()
+	if !f.empty {
+		if in.Replica == "" {
+			f.add("/replica", "replica is missing; name the one whose process has ended")
+		}
+		if !in.ItHasEnded {
+			f.add("/it_has_ended", "it_has_ended must be true: a replica that lives and is buried may break limits; look that its process has ended")
+		}
+		checkReason(in.Reason, f)
+	}
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return changeFleet(a, r.caller(), "bury", in.Replica, in.Reason, func() error { return a.Fleet.Bury(r.Context(), in.Replica) })
+}
+
+// changeFleet makes a change of the fleet, which is logged: the audit is written by the owner, and there may be none.
+func changeFleet(a *Admin, by access.Caller, action, replica, reason string, do func() error) (*api.Fleet, error) {
+	if a.Fleet == nil {
+		return nil, &scheduler.Error{Reason: scheduler.WrongState, Detail: "the calls are not in a database, so there is one replica; see store: postgres://…"}
+	}
+	if err := do(); err != nil {
+		a.Log.Warn("admin: "+action+" failed", "by", by.Name, "replica", replica, "reason", reason, "err", err)
+		return nil, &scheduler.Error{Reason: scheduler.WrongState, Detail: err.Error()}
+	}
+	a.Log.Warn("admin: "+action, "by", by.Name, "via", by.Via, "replica", replica, "reason", reason)
+	v := a.Fleet.View()
+	return &v, nil
+}
