@@ -602,6 +602,18 @@ type BulkResult struct {
 	Succeeded int        `json:"succeeded"`
 }
 
+// Burial A Burial states that the process of a replica has ended.
+type Burial struct {
+	// ItHasEnded True: a process that lives must not be buried.
+	ItHasEnded bool `json:"it_has_ended"`
+
+	// Reason For people. At most 500 bytes.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Replica Its name.
+	Replica string `json:"replica"`
+}
+
 // Call A Call is a call as it is at one moment.
 type Call struct {
 	AcceptedAt time.Time `json:"accepted_at"`
@@ -876,6 +888,24 @@ type Fault struct {
 	Pointer string `json:"pointer,omitempty,omitzero"`
 }
 
+// Fleet A Fleet is the replicas that serve from one store. Without a database it has one.
+type Fleet struct {
+	At time.Time `json:"at"`
+
+	// Epoch Epoch counts the owners so far.
+	Epoch int64 `json:"epoch"`
+
+	// LeaseMs How long an owner that has fallen silent keeps the calls.
+	LeaseMs int64 `json:"lease_ms,omitempty,omitzero"`
+
+	// Next The name of the replica that is to have them next, or * for any other one.
+	Next string `json:"next,omitempty,omitzero"`
+
+	// Owner The name of the replica that has the calls; absent if none has them now.
+	Owner    string    `json:"owner,omitempty,omitzero"`
+	Replicas []Replica `json:"replicas"`
+}
+
 // Flow A Flow is the current state of a flow.
 type Flow struct {
 	// Flow Its name; empty where all calls are one flow.
@@ -1084,6 +1114,15 @@ type Lost struct {
 
 	// Restarted The process has changed, and the number is not known.
 	Restarted bool `json:"restarted,omitempty,omitzero"`
+}
+
+// Move A Move hands the calls over to another replica.
+type Move struct {
+	// Reason For people. At most 500 bytes.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// To The name of the replica; absent: any other one.
+	To string `json:"to,omitempty,omitzero"`
 }
 
 // Origin An Origin is the way on which a call came.
@@ -1432,6 +1471,31 @@ type Reload struct {
 
 	// FileSha256 The hash of the bytes of the file that was read, in hex.
 	FileSha256 string `json:"file_sha256,omitempty,omitzero"`
+}
+
+// Replica A Replica is a process of a fleet.
+type Replica struct {
+	// Address That for other replicas.
+	Address string `json:"address,omitempty,omitzero"`
+
+	// Config A hash of its upstreams and limits.
+	Config string `json:"config"`
+
+	// Differs They are not those of the owner, which are in force.
+	Differs  bool      `json:"differs,omitempty,omitzero"`
+	Id       string    `json:"id"`
+	JoinedAt time.Time `json:"joined_at"`
+	Name     string    `json:"name"`
+
+	// Owner It has the calls.
+	Owner bool `json:"owner,omitempty,omitzero"`
+
+	// Self It gives this answer.
+	Self bool `json:"self,omitempty,omitzero"`
+
+	// SilentMs The time since it was heard of.
+	SilentMs int64  `json:"silent_ms"`
+	Version  string `json:"version"`
 }
 
 // Resolution A Resolution asserts the outcome of an unknown call, as the platform knows it.
@@ -1938,6 +2002,12 @@ type ResolveCallJSONRequestBody = Resolution
 // RetryCallJSONRequestBody defines body for RetryCall for application/json ContentType.
 type RetryCallJSONRequestBody = Retry
 
+// BuryReplicaJSONRequestBody defines body for BuryReplica for application/json ContentType.
+type BuryReplicaJSONRequestBody = Burial
+
+// MoveCallsJSONRequestBody defines body for MoveCalls for application/json ContentType.
+type MoveCallsJSONRequestBody = Move
+
 // AddPauseJSONRequestBody defines body for AddPause for application/json ContentType.
 type AddPauseJSONRequestBody = PauseRequest
 
@@ -2237,6 +2307,49 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/events/latest (the `ListEvents` operationId).
 	ListEvents(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetFleet Show the replicas that serve from the store
+	//
+	// Each replica answers by itself, whether or not it has the calls.
+	//
+	// Corresponds with GET /v1/fleet (the `GetFleet` operationId).
+	GetFleet(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// BuryReplicaWithBody State that the process of a replica has ended
+	//
+	// Its calls are taken over at once, and limits are not held back for attempts that it might still make. Only for a process that is known to have ended.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/fleet/bury (the `BuryReplica` operationId).
+	BuryReplicaWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// BuryReplica State that the process of a replica has ended
+	//
+	// Its calls are taken over at once, and limits are not held back for attempts that it might still make. Only for a process that is known to have ended.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/fleet/bury (the `BuryReplica` operationId).
+	BuryReplica(ctx context.Context, body BuryReplicaJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// MoveCallsWithBody Hand the calls over to another replica
+	//
+	// The owner ends its attempts, as in a stop, and waits then like the others. The answer comes when it has been asked.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/fleet/move (the `MoveCalls` operationId).
+	MoveCallsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// MoveCalls Hand the calls over to another replica
+	//
+	// The owner ends its attempts, as in a stop, and waits then like the others. The answer comes when it has been asked.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/fleet/move (the `MoveCalls` operationId).
+	MoveCalls(ctx context.Context, body MoveCallsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetHistory Show the past of an upstream or a limit, since the process began
 	//
@@ -2858,6 +2971,99 @@ func (c *Client) FollowEvents(ctx context.Context, params *FollowEventsParams, r
 // Corresponds with GET /v1/events/latest (the `ListEvents` operationId).
 func (c *Client) ListEvents(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListEventsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetFleet Show the replicas that serve from the store
+//
+// Each replica answers by itself, whether or not it has the calls.
+//
+// Corresponds with GET /v1/fleet (the `GetFleet` operationId).
+func (c *Client) GetFleet(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetFleetRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// BuryReplicaWithBody State that the process of a replica has ended
+//
+// Its calls are taken over at once, and limits are not held back for attempts that it might still make. Only for a process that is known to have ended.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/fleet/bury (the `BuryReplica` operationId).
+func (c *Client) BuryReplicaWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewBuryReplicaRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// BuryReplica State that the process of a replica has ended
+//
+// Its calls are taken over at once, and limits are not held back for attempts that it might still make. Only for a process that is known to have ended.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/fleet/bury (the `BuryReplica` operationId).
+func (c *Client) BuryReplica(ctx context.Context, body BuryReplicaJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewBuryReplicaRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// MoveCallsWithBody Hand the calls over to another replica
+//
+// The owner ends its attempts, as in a stop, and waits then like the others. The answer comes when it has been asked.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/fleet/move (the `MoveCalls` operationId).
+func (c *Client) MoveCallsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewMoveCallsRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// MoveCalls Hand the calls over to another replica
+//
+// The owner ends its attempts, as in a stop, and waits then like the others. The answer comes when it has been asked.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/fleet/move (the `MoveCalls` operationId).
+func (c *Client) MoveCalls(ctx context.Context, body MoveCallsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewMoveCallsRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4602,6 +4808,113 @@ func NewListEventsRequest(server string, params *ListEventsParams) (*http.Reques
 	return req, nil
 }
 
+// NewGetFleetRequest constructs an http.Request for the GetFleet method
+func NewGetFleetRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/fleet")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewBuryReplicaRequest calls the generic BuryReplica builder with application/json body
+func NewBuryReplicaRequest(server string, body BuryReplicaJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewBuryReplicaRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewBuryReplicaRequestWithBody constructs an http.Request for the BuryReplica method, with any body, and a specified content type
+func NewBuryReplicaRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/fleet/bury")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewMoveCallsRequest calls the generic MoveCalls builder with application/json body
+func NewMoveCallsRequest(server string, body MoveCallsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewMoveCallsRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewMoveCallsRequestWithBody constructs an http.Request for the MoveCalls method, with any body, and a specified content type
+func NewMoveCallsRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/fleet/move")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewGetHistoryRequest constructs an http.Request for the GetHistory method
 func NewGetHistoryRequest(server string, params *GetHistoryParams) (*http.Request, error) {
 	var err error
@@ -5701,6 +6014,51 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /v1/events/latest (the `ListEvents` operationId).
 	ListEventsWithResponse(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*ListEventsResponse, error)
+
+	// GetFleetWithResponse Show the replicas that serve from the store
+	//
+	// Each replica answers by itself, whether or not it has the calls.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/fleet (the `GetFleet` operationId).
+	GetFleetWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetFleetResponse, error)
+
+	// BuryReplicaWithBodyWithResponse State that the process of a replica has ended
+	//
+	// Its calls are taken over at once, and limits are not held back for attempts that it might still make. Only for a process that is known to have ended.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/fleet/bury (the `BuryReplica` operationId).
+	BuryReplicaWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*BuryReplicaResponse, error)
+
+	// BuryReplicaWithResponse State that the process of a replica has ended
+	//
+	// Its calls are taken over at once, and limits are not held back for attempts that it might still make. Only for a process that is known to have ended.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/fleet/bury (the `BuryReplica` operationId).
+	BuryReplicaWithResponse(ctx context.Context, body BuryReplicaJSONRequestBody, reqEditors ...RequestEditorFn) (*BuryReplicaResponse, error)
+
+	// MoveCallsWithBodyWithResponse Hand the calls over to another replica
+	//
+	// The owner ends its attempts, as in a stop, and waits then like the others. The answer comes when it has been asked.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/fleet/move (the `MoveCalls` operationId).
+	MoveCallsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*MoveCallsResponse, error)
+
+	// MoveCallsWithResponse Hand the calls over to another replica
+	//
+	// The owner ends its attempts, as in a stop, and waits then like the others. The answer comes when it has been asked.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/fleet/move (the `MoveCalls` operationId).
+	MoveCallsWithResponse(ctx context.Context, body MoveCallsJSONRequestBody, reqEditors ...RequestEditorFn) (*MoveCallsResponse, error)
 
 	// GetHistoryWithResponse Show the past of an upstream or a limit, since the process began
 	//
@@ -7003,6 +7361,171 @@ func (r ListEventsResponse) ContentType() string {
 	return ""
 }
 
+type GetFleetResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Fleet
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetFleetResponse) GetJSON200() *Fleet {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r GetFleetResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r GetFleetResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r GetFleetResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetFleetResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetFleetResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetFleetResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type BuryReplicaResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Fleet
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r BuryReplicaResponse) GetJSON200() *Fleet {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r BuryReplicaResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r BuryReplicaResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r BuryReplicaResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r BuryReplicaResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r BuryReplicaResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r BuryReplicaResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type MoveCallsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Fleet
+	// ApplicationproblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
+	ApplicationproblemJSON4XX *Problem
+	// ApplicationproblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
+	ApplicationproblemJSON5XX *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r MoveCallsResponse) GetJSON200() *Fleet {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
+func (r MoveCallsResponse) GetApplicationproblemJSON4XX() *Problem {
+	return r.ApplicationproblemJSON4XX
+}
+
+// GetApplicationproblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
+func (r MoveCallsResponse) GetApplicationproblemJSON5XX() *Problem {
+	return r.ApplicationproblemJSON5XX
+}
+
+// GetBody returns the raw response body bytes
+func (r MoveCallsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r MoveCallsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r MoveCallsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r MoveCallsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetHistoryResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -8247,6 +8770,81 @@ func (c *ClientWithResponses) ListEventsWithResponse(ctx context.Context, params
 	return ParseListEventsResponse(rsp)
 }
 
+// GetFleetWithResponse Show the replicas that serve from the store
+//
+// Each replica answers by itself, whether or not it has the calls.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/fleet (the `GetFleet` operationId).
+func (c *ClientWithResponses) GetFleetWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetFleetResponse, error) {
+	rsp, err := c.GetFleet(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetFleetResponse(rsp)
+}
+
+// BuryReplicaWithBodyWithResponse State that the process of a replica has ended
+//
+// Its calls are taken over at once, and limits are not held back for attempts that it might still make. Only for a process that is known to have ended.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/fleet/bury (the `BuryReplica` operationId).
+func (c *ClientWithResponses) BuryReplicaWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*BuryReplicaResponse, error) {
+	rsp, err := c.BuryReplicaWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseBuryReplicaResponse(rsp)
+}
+
+// BuryReplicaWithResponse State that the process of a replica has ended
+//
+// Its calls are taken over at once, and limits are not held back for attempts that it might still make. Only for a process that is known to have ended.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/fleet/bury (the `BuryReplica` operationId).
+func (c *ClientWithResponses) BuryReplicaWithResponse(ctx context.Context, body BuryReplicaJSONRequestBody, reqEditors ...RequestEditorFn) (*BuryReplicaResponse, error) {
+	rsp, err := c.BuryReplica(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseBuryReplicaResponse(rsp)
+}
+
+// MoveCallsWithBodyWithResponse Hand the calls over to another replica
+//
+// The owner ends its attempts, as in a stop, and waits then like the others. The answer comes when it has been asked.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/fleet/move (the `MoveCalls` operationId).
+func (c *ClientWithResponses) MoveCallsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*MoveCallsResponse, error) {
+	rsp, err := c.MoveCallsWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseMoveCallsResponse(rsp)
+}
+
+// MoveCallsWithResponse Hand the calls over to another replica
+//
+// The owner ends its attempts, as in a stop, and waits then like the others. The answer comes when it has been asked.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/fleet/move (the `MoveCalls` operationId).
+func (c *ClientWithResponses) MoveCallsWithResponse(ctx context.Context, body MoveCallsJSONRequestBody, reqEditors ...RequestEditorFn) (*MoveCallsResponse, error) {
+	rsp, err := c.MoveCalls(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseMoveCallsResponse(rsp)
+}
+
 // GetHistoryWithResponse Show the past of an upstream or a limit, since the process began
 //
 // In steps of 1 s for 5 minutes, of 10 s for an hour, and of 1 minute for a day. The last step may not be over.
@@ -9304,6 +9902,126 @@ func ParseListEventsResponse(rsp *http.Response) (*ListEventsResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest EventList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetFleetResponse parses an HTTP response from a GetFleetWithResponse call
+func ParseGetFleetResponse(rsp *http.Response) (*GetFleetResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetFleetResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Fleet
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseBuryReplicaResponse parses an HTTP response from a BuryReplicaWithResponse call
+func ParseBuryReplicaResponse(rsp *http.Response) (*BuryReplicaResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &BuryReplicaResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Fleet
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON5XX = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseMoveCallsResponse parses an HTTP response from a MoveCallsWithResponse call
+func ParseMoveCallsResponse(rsp *http.Response) (*MoveCallsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &MoveCallsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Fleet
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

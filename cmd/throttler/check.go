@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +24,8 @@ func newCheck() *cobra.Command {
 		Long: `Check a configuration and report every fault in it, each with its line.
 
 What the sidecar opens at its start is looked at too: the store and its directory,
-keys, certificates and programs of signers; with --ports, the addresses to listen on.
+keys, certificates and programs of signers; with --ports, the addresses to listen on,
+and with --connect, a database: its version, rights, fsync, standbys and clock.
 Nothing is made or changed. A store that a sidecar has open is no fault: its next
 configuration can be checked while it runs.`,
 		Args: exactly(),
@@ -37,6 +39,11 @@ configuration can be checked while it runs.`,
 				return faults
 			}
 			out := cmd.OutOrStdout()
+			if connect, _ := cmd.Flags().GetBool("connect"); connect {
+				if err := inspectStore(cmd, cfg); err != nil {
+					return err
+				}
+			}
 			for _, w := range cfg.Warnings {
 				fmt.Fprintln(out, "warning:", w)
 			}
@@ -45,8 +52,32 @@ configuration can be checked while it runs.`,
 	}
 	configFlag(cmd)
 	config.AddFlags(cmd.Flags())
+	cmd.Flags().Bool("connect", false, "ask the database of the store whether it can be used; nothing is changed there")
 	cmd.Flags().Bool("ports", false, "listen on each address for a moment: a sidecar that has them must not run")
 	return cmd
+}
+
+// inspectStore asks the database of the store, and writes its answers.
+func inspectStore(cmd *cobra.Command, cfg *config.Config) error {
+	if !cfg.Shared() {
+		return usage("--connect is for a store in PostgreSQL, and store is %s", cmp.Or(cfg.Store, "memory"))
+	}
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	i, err := cfg.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	for _, w := range i.Warnings {
+		fmt.Fprintln(out, "warning: store:", w)
+	}
+	schema := fmt.Sprintf("schema %d", i.Schema)
+	if i.Schema < i.Latest {
+		schema += fmt.Sprintf(", to become %d at the next start", i.Latest)
+	}
+	fmt.Fprintf(out, "store: PostgreSQL %s, %s, %d synchronous standby(s), round trip %v, clock %+v\n", i.Server, schema, i.Standbys, i.RoundTrip.Round(10*time.Microsecond), i.Offset.Round(time.Millisecond))
+	return nil
 }
 
 // surroundings returns the faults of files, keys and programs that a configuration names.

@@ -95,7 +95,7 @@ type fleet struct {
 	late  int               // callers that were told that nothing was sent, or that the outcome is unknown
 }
 
-func newFleet(t *testing.T, database, url string, n int) *fleet {
+func startFleet(t *testing.T, database, url string, n int) *fleet {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -326,7 +326,7 @@ func TestReplicas(t *testing.T) {
 	b := &bank{keys: make(map[string][]time.Time), executed: make(map[string]int)}
 	platform := httptest.NewServer(b)
 	defer platform.Close()
-	f := newFleet(t, database, platform.URL, 3)
+	f := startFleet(t, database, platform.URL, 3)
 	f.waitOwner()
 	f.standBy()
 	stop := make(chan struct{})

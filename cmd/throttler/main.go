@@ -79,7 +79,7 @@ sends it then, and passes the response back.`,
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(flagError)
-	return group(root, newServe(), newCheck(), newConfig(), newTry(), newPlan(), newTest(), newStatus(), newFind(), newCalls(), newUpstreams(), newLimits(), newFlows(), newPauses(), newPause(), newResume(), newReload(), newAudit(), newReady(), newRecord(), newPresets(), newStore(), newToken(), newVersion(), newPlayBundle())
+	return group(root, newServe(), newCheck(), newConfig(), newTry(), newPlan(), newTest(), newStatus(), newFind(), newCalls(), newUpstreams(), newLimits(), newFlows(), newPauses(), newPause(), newResume(), newReload(), newAudit(), newFleet(), newReady(), newRecord(), newPresets(), newStore(), newToken(), newVersion(), newPlayBundle())
 }
 
 func newVersion() *cobra.Command {

@@ -23,7 +23,7 @@ func newStore() *cobra.Command {
 It is an SQLite file: sqlite3 throttler.db 'SELECT * FROM readable' shows it as well.`,
 	}
 	return group(cmd,
-		storeBackup(), storeSeal(),
+		storeBackup(), storeSeal(), storeMigrate(),
 		storeCommand("check", "Read every record and report damaged ones", storeCheck),
 		storeCommand("stats", "Count calls by upstream and state", storeStats),
 		storeCommand("export", "Write every call as a line of JSON, with its answer and without its request", storeExport),
@@ -61,6 +61,32 @@ func reading(cmd *cobra.Command, do func(ctx context.Context, f *store.File) err
 	ctx, stop := interruptible(cmd)
 	defer stop()
 	return do(ctx, f)
+}
+
+func storeMigrate() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "migrate [-c FILE]", Short: "Bring the schema of a database to the one of this program", Args: exactly(),
+		Long: `Bring the schema of the database that keeps calls to the one of this program, as serve does at its start: for who lets
+another role do it, or does it before an upgrade. Replicas of both versions can run meanwhile.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := load(cmd)
+			if err != nil {
+				return err
+			}
+			if !cfg.Shared() {
+				return cfg.Fault("store", errors.New("is a file, or memory, which serve brings up to date by itself; this command is for a database"))
+			}
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			if err := cfg.Migrate(ctx); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "ok: the schema is that of this program")
+			return nil
+		},
+	}
+	configFlag(cmd)
+	return cmd
 }
 
 func storeBackup() *cobra.Command {

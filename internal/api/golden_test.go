@@ -21,6 +21,8 @@ var update = flag.Bool("update", false, "write the golden files of testdata anew
 // at returns an instant of the golden files.
 func at(second int) Instant { return At(time.Date(2026, 11, 21, 9, 0, second, 5e8, time.UTC)) }
 
+var fullReplica = Replica{ID: "r1", Name: "a", Address: "10.0.0.7:9191", Version: "1.0", JoinedAt: at(0), SilentMS: 120, Owner: true, Self: true, Config: "9f86d081884c", Differs: true}
+
 // golden has a filled and a minimal value of each type.
 var golden = []struct {
 	name          string
@@ -57,6 +59,10 @@ var golden = []struct {
 	{"limit_pause", fullLimitPause, LimitPause{}},
 	{"pause", fullPause, Pause{ID: "p1", Upstream: "pay", By: "restart"}},
 	{"pauses", Pauses{At: at(9), Pauses: []Pause{fullPause}}, Pauses{Pauses: []Pause{}}},
+	{"fleet", Fleet{At: at(9), Epoch: 7, Owner: "a", Next: "b", LeaseMS: 2000, Replicas: []Replica{fullReplica}}, Fleet{At: at(9), Replicas: []Replica{}}},
+	{"replica", fullReplica, Replica{ID: "r1", Name: "a", Version: "1.0", JoinedAt: at(0)}},
+	{"move", Move{To: "b", Reason: "the host is restarted"}, Move{}},
+	{"burial", Burial{Replica: "a", ItHasEnded: true, Reason: "its host is gone"}, Burial{Replica: "a"}},
 	{"ask", Ask{Reason: "the customer waits"}, Ask{}},
 	{"edit", Edit{Priority: new(50), NotBefore: new(at(2)), Deadline: new(at(3)), Reason: "the customer waits"}, Edit{}},
 	{"audit_log", AuditLog{Records: []AuditRecord{fullRecord}, Next: "7"}, AuditLog{Records: []AuditRecord{}}},

@@ -71,6 +71,23 @@ func (c *Config) Join(ctx context.Context, o postgres.Options) (*postgres.Member
 	return m, nil
 }
 
+// Inspect asks the database that Store names whether it can be used, and changes nothing.
+func (c *Config) Inspect(ctx context.Context) (*postgres.Inspection, error) {
+	i, err := postgres.Inspect(ctx, c.Store, c.fleetOptions(postgres.Options{}))
+	if err != nil {
+		return nil, c.fleetFault(ctx, err)
+	}
+	return i, nil
+}
+
+// Migrate brings the schema of the database that Store names to the one of this program.
+func (c *Config) Migrate(ctx context.Context) error {
+	if err := postgres.Migrate(ctx, c.Store, c.fleetOptions(postgres.Options{})); err != nil {
+		return c.fleetFault(ctx, err)
+	}
+	return nil
+}
+
 func (c *Config) fleetOptions(o postgres.Options) postgres.Options {
 	o.KeepCalls, o.KeepKeys, o.KeepAudit, o.SealKey = c.Options.KeepCalls, c.Options.KeepKeys, c.Options.KeepAudit, c.Options.SealKey
 	o.Password, o.Lease, o.Name, o.Wait = c.Fleet.password, c.Fleet.Lease, c.Fleet.Name, true

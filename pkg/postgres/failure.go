@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 
@@ -100,8 +101,25 @@ func explain(err error) error {
 	case readOnly:
 		hint = "the server is a standby; name the primary, or several hosts with target_session_attrs=read-write"
 	}
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) { // its text has a line for each address, some twice
+		lines := strings.Split(err.Error(), "\n")
+		for i := range lines {
+			lines[i] = strings.TrimSpace(lines[i])
+		}
+		err = fmt.Errorf("%s%w", strings.Join(slices.Compact(lines), " "), silent{err})
+		if hint == "" {
+			hint = "is the server running, and is its address right?"
+		}
+	}
 	if hint == "" {
 		return err
 	}
 	return fmt.Errorf("%w; %s", err, hint)
 }
+
+// silent is an error whose text stands elsewhere.
+type silent struct{ error }
+
+func (silent) Error() string   { return "" }
+func (s silent) Unwrap() error { return s.error }

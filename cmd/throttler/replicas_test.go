@@ -1,0 +1,286 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+	"github.com/seed-30fe103d/throttler/internal/pgtest"
+)
+
+// database starts a server, and returns the URL of an empty database there.
+func database(t *testing.T) string {
+	t.Helper()
+	server, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	url, err := server.NewDatabase()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return url
+}
+
+// command runs a command of the binary with a replica's admin API, and returns its output.
+func (f *fleet) command(r *instance, args ...string) (out string, err error) {
+	path, _ := binary()
+	cmd := exec.Command(path, append(args, "--addr", listening(r.process().log.String(), "admin"))...)
+	text, err := cmd.CombinedOutput()
+	return string(text), err
+}
+
+// others returns the replicas that wait.
+func (f *fleet) others(owner *instance) (all []*instance) {
+	for _, r := range f.replicas {
+		if r != owner {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// until waits until a condition is true.
+func (f *fleet) until(state string, ok func() bool) {
+	f.Helper()
+	for begun := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begun) > time.Minute {
+			f.Fatalf("%s: not within a minute", state)
+		}
+	}
+}
+
+// TestRollingRestart: while each of three replicas is stopped and started again, one after the other, clients that wait at all
+// of them get the answer of the upstream: none is refused, and none is executed twice.
+func TestRollingRestart(t *testing.T) {
+	b := &bank{keys: make(map[string][]time.Time), executed: make(map[string]int)}
+	platform := httptest.NewServer(b)
+	defer platform.Close()
+	f := startFleet(t, database(t), platform.URL, 3)
+	f.waitOwner()
+	f.standBy()
+	var waiting sync.WaitGroup
+	for i := range 3 {
+		owner := f.waitOwner()
+		for _, r := range f.replicas {
+			f.until(r.name+" is ready", func() bool { return f.status(r.process(), "admin", "/readyz") == http.StatusOK })
+			p := r.process()
+			for n := range 20 {
+				waiting.Go(func() {
+					path := fmt.Sprintf("/rolling/%d/%s/%d", i, r.name, n)
+					if status, answer := f.postTo(p, "upstreams.alipay.listen", path+"?key="+path, "{}", http.Header{}); status != http.StatusOK || string(answer) != path {
+						t.Errorf("%s: %d %s", path, status, answer)
+					}
+				})
+			}
+		}
+		time.Sleep(50 * time.Millisecond) // some are sent, most wait
+		p := owner.process()
+		p.cmd.Process.Signal(syscall.SIGTERM)
+		<-p.done
+	}
+	waiting.Wait()
+	f.waitOwner()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	rolled := 0
+	for path, n := range b.executed {
+		if strings.HasPrefix(path, "/rolling") {
+			rolled++
+		}
+		if n != 1 {
+			t.Errorf("%s was executed %d times", path, n)
+		}
+	}
+	if rolled != 180 {
+		t.Errorf("%d calls were executed, want 180", rolled)
+	}
+	if most := mostIn(b.arrivals, 200*time.Millisecond); most > 20 {
+		t.Errorf("%d calls in a window, at most 20", most)
+	}
+}
+
+// TestFleetCommands: an operator sees the replicas at each of them, moves the calls, and is told of files that differ.
+func TestFleetCommands(t *testing.T) {
+	b := &bank{keys: make(map[string][]time.Time), executed: make(map[string]int)}
+	platform := httptest.NewServer(b)
+	defer platform.Close()
+	f := startFleet(t, database(t), platform.URL, 3)
+	owner := f.waitOwner()
+	f.standBy()
+	for _, r := range f.replicas {
+		f.until("three replicas", func() bool {
+			out, err := f.command(r, "fleet")
+			return err == nil && strings.Count(out, "\nr") == 3 && regexp.MustCompile(`(?m)^`+owner.name+`\s+owner \d+\s`).MatchString(out)
+		})
+		if out, err := f.command(r, "calls", "list"); err != nil {
+			t.Errorf("calls list at %s: %v\n%s", r.name, err, out)
+		}
+		if out, err := f.command(r, "status"); err != nil {
+			t.Errorf("status at %s: %v\n%s", r.name, err, out)
+		}
+	}
+	f.move(owner)
+	f.burials(f.waitOwner())
+	f.differ()
+}
+
+// move moves the calls to a replica that is named, and back to any other one. No process ends.
+func (f *fleet) move(owner *instance) {
+	before := owner.process()
+	to := f.others(owner)[0]
+	if out, err := f.command(f.others(owner)[1], "fleet", "move", to.name, "--reason", "a test"); err != nil {
+		f.Fatal(err, out)
+	}
+	f.until("the calls are at "+to.name, func() bool { return f.owner() == to })
+	if out, err := f.command(to, "fleet", "move", to.name); err == nil || !strings.Contains(out, "has the calls already") {
+		f.Errorf("a move to the owner: %v %s", err, out)
+	}
+	if out, err := f.command(to, "fleet", "move"); err != nil {
+		f.Fatal(err, out)
+	}
+	f.until("the calls are elsewhere", func() bool { o := f.owner(); return o != nil && o != to })
+	if owner.process() != before {
+		f.Error("the replica that handed over has ended")
+	}
+	status, answer := f.postTo(to.process(), "upstreams.alipay.listen", "/moved?key=1", "{}", http.Header{})
+	if status != http.StatusOK {
+		f.Errorf("after the moves: %d %s", status, answer)
+	}
+}
+
+// burials are refused for a replica that lives, or without the statement.
+func (f *fleet) burials(owner *instance) {
+	if out, err := f.command(owner, "fleet", "bury", owner.name); err == nil || !strings.Contains(out, "--it-has-ended is missing") {
+		f.Errorf("without the statement: %v %s", err, out)
+	}
+	if out, err := f.command(owner, "fleet", "bury", owner.name, "--it-has-ended"); err == nil || !strings.Contains(out, "has not ended") {
+		f.Errorf("a replica that lives: %v %s", err, out)
+	}
+}
+
+// differ reloads another limit at a replica that waits: all say so, and it is over when the file is the same again.
+func (f *fleet) differ() {
+	r := f.others(f.waitOwner())[0]
+	p := r.process()
+	text, err := os.ReadFile(r.file)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for differs, file := range map[bool][]byte{true: bytes.Replace(text, []byte("calls: 20,"), []byte("calls: 19,"), 1), false: text} {
+		if !differs {
+			defer f.until("the files are alike again", func() bool { return !f.differs(r.name) })
+		}
+		if err := os.WriteFile(r.file, file, 0o600); err != nil {
+			f.Fatal(err)
+		}
+		p.cmd.Process.Signal(syscall.SIGHUP)
+		if differs {
+			f.until("the files differ", func() bool { return f.differs(r.name) })
+			f.until("the replica says so", func() bool { return strings.Contains(p.log.String(), "whose limits count") })
+			resp, err := f.client.Get(listening(p.log.String(), "admin") + "/metrics")
+			if err != nil {
+				f.Fatal(err)
+			}
+			metrics, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			for _, want := range []string{"throttler_fleet_config_differs 1\n", "throttler_fleet_replicas 3\n", "throttler_fleet_owner 0\n"} {
+				if !bytes.Contains(metrics, []byte(want)) {
+					f.Errorf("the metrics have no %s", want)
+				}
+			}
+			if err := os.WriteFile(r.file, text, 0o600); err != nil {
+				f.Fatal(err)
+			}
+			p.cmd.Process.Signal(syscall.SIGHUP)
+		}
+	}
+}
+
+// differs reports whether all replicas say that the file of one differs.
+func (f *fleet) differs(name string) bool {
+	for _, r := range f.replicas {
+		var view api.Fleet
+		if !f.get(r.process(), "/v1/fleet", &view) {
+			return false
+		}
+		found := false
+		for _, shown := range view.Replicas {
+			found = found || shown.Name == name && shown.Differs
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// TestCheckConnect: check --connect asks the database, and changes nothing; store migrate makes the schema. Each fault of
+// the server is one clear sentence.
+func TestCheckConnect(t *testing.T) {
+	url := database(t)
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(url string, args ...string) (string, error) {
+		file := filepath.Join(t.TempDir(), "throttler.yaml")
+		if err := os.WriteFile(file, fmt.Appendf(nil, "store: %s\nupstreams: {a: {url: 'https://api.example.com'}}\n", url), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(path, append(args, "-c", file)...).CombinedOutput()
+		return string(out), err
+	}
+	out, err := run(url, "check", "--connect")
+	if err != nil || !regexp.MustCompile(`store: PostgreSQL \S+.*, schema 0, to become 1 at the next start, 0 synchronous standby\(s\), round trip \S+, clock`).MatchString(out) || !strings.Contains(out, "warning: store: there is no synchronous standby") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	var made bool
+	if err := conn.QueryRow(t.Context(), "SELECT to_regnamespace('throttler') IS NOT NULL").Scan(&made); err != nil || made {
+		t.Errorf("check has made a schema: %v, %v", made, err)
+	}
+	if out, err := run(url, "store", "migrate"); err != nil || !strings.HasPrefix(out, "ok: ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := run(url, "check", "--connect"); err != nil || !strings.Contains(out, ", schema 1, 0 synchronous") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if _, err := conn.Exec(t.Context(), "CREATE ROLE clerk LOGIN"); err != nil {
+		t.Fatal(err)
+	}
+	at := regexp.MustCompile(`//[^@/]*@`)
+	for name, tt := range map[string]struct{ url, want string }{
+		"a role without rights": {at.ReplaceAllString(url, "//clerk@"), "the role may not change the schema throttler"},
+		"a role that is absent": {at.ReplaceAllString(url, "//nobody@"), "the server refuses the role or its password"},
+		"a database":            {regexp.MustCompile(`/[^/?]+\?`).ReplaceAllString(url, "/absent?"), "make the database: createdb"},
+		"no server":             {"postgres://clerk@127.0.0.1:1/x", "127.0.0.1:1: connect: connection refused; is the server running"},
+	} {
+		out, err := run(tt.url, "check", "--connect")
+		if err == nil || !strings.Contains(out, tt.want) || strings.Count(strings.TrimSpace(out), "\n") > 0 {
+			t.Errorf("%s: %v\n%s\nwant one line with %q", name, err, out, tt.want)
+		}
+	}
+	if out, err := run("throttler.db", "check", "--connect"); err == nil || !strings.Contains(out, "--connect is for a store in PostgreSQL") {
+		t.Errorf("a file: %v\n%s", err, out)
+	}
+}
