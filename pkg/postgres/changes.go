@@ -22,6 +22,11 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 	keys, owner := columns.KeysOf(d.codec, e), ""
 	err = d.writer.do(ctx, &change{apply: func(t *txn) (refused, err error) {
 		owner = ""
+		if e.Arrived {
+			if refused, err := t.hasArrival(e.Call.ID); refused != nil || err != nil {
+				return refused, err
+			}
+		}
 		if e.Notice != "" {
 			if err := t.exec("DELETE FROM untold WHERE notice = $1", e.Notice); err != nil {
 				return nil, err
@@ -31,6 +36,11 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 			owner, refused, err = t.claim(keys, e, r, d.keepKeys.Microseconds())
 			if owner != "" || refused != nil || err != nil {
 				return refused, err
+			}
+		}
+		if e.Arrived {
+			if err := t.exec("DELETE FROM arrivals WHERE id = $1", e.Call.ID); err != nil {
+				return nil, err
 			}
 		}
 		return nil, t.insert(r, request)

@@ -71,11 +71,12 @@ type Member struct {
 // A sight is a look of a member at its fleet.
 type sight struct {
 	View
+	n       int64 // counts them
 	row     leaseRow
 	known   bool // the fleet was seen once
 	silent  bool // the owner has been silent for longer than its lease
+	arrived bool // calls wait in the table arrivals
 	err     error
-	arrived int64 // counts the notices of calls that arrive by [SubmitTx]
 }
 
 // Join connects to the server that a URL or a list of settings names, as libpq has them, and enters the
@@ -159,7 +160,7 @@ func (m *Member) run(ctx context.Context) {
 		}
 		m.pool.Exec(ending, "DELETE FROM replicas WHERE id = $1", m.ID) // else it is forgotten later
 	}()
-	for arrived := int64(0); ; {
+	for {
 		s, err := m.look(ctx, &conn)
 		if ctx.Err() != nil {
 			return
@@ -171,9 +172,9 @@ func (m *Member) run(ctx context.Context) {
 		} else {
 			s.silent = w.sees(time.Now(), &s.row)
 		}
-		s.err, s.arrived = err, arrived
+		s.err = err
 		m.tell(s)
-		arrived += m.rest(ctx, conn)
+		m.rest(ctx, conn)
 	}
 }
 
@@ -181,33 +182,25 @@ func (m *Member) run(ctx context.Context) {
 func (m *Member) tell(s sight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	s.n = m.seen.n + 1
 	m.seen = s
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-// rest waits for the next look: a sixth of a lease, or until a notice comes. It returns 1 after one of
-// calls that have arrived.
-func (m *Member) rest(ctx context.Context, conn *pgx.Conn) (arrived int64) {
+// rest waits for the next look: a sixth of a lease, or until a notice comes.
+func (m *Member) rest(ctx context.Context, conn *pgx.Conn) {
 	bounded, cancel := context.WithTimeout(ctx, m.o.Lease/beats)
 	defer cancel()
-	if conn != nil && !conn.IsClosed() {
-		if n, err := conn.WaitForNotification(bounded); err == nil {
-			if n.Payload == arrivalNotice {
-				return 1
-			}
-			return 0
-		}
+	if conn == nil || conn.IsClosed() {
+		<-bounded.Done()
+	} else if _, err := conn.WaitForNotification(bounded); err != nil {
+		<-bounded.Done() // the connection may have broken before
 	}
-	<-bounded.Done()
-	return 0
 }
 
-// Payloads of the notices on the channel throttler.
-const (
-	termNotice    = "term"
-	arrivalNotice = "arrival"
-)
+// termNotice is the payload of notices about the term. Those about arrivals come from the function submit.
+const termNotice = "term"
 
 // look makes the replica heard of, and reads the registry: one trip.
 func (m *Member) look(ctx context.Context, conn **pgx.Conn) (s sight, err error) {
@@ -234,6 +227,7 @@ func (m *Member) look(ctx context.Context, conn **pgx.Conn) (s sight, err error)
 	b.Queue("DELETE FROM replicas WHERE seen_at < now() - $1 * interval '1 ms'", forgotten.Milliseconds())
 	b.Queue(selectLease).QueryRow(s.row.scan)
 	b.Queue(`SELECT id, name, address, pin, version, config, joined_at, extract(epoch FROM clock_timestamp() - seen_at)::float8 FROM replicas ORDER BY name, joined_at`).Query(s.scan)
+	b.Queue("SELECT EXISTS (SELECT FROM arrivals)").QueryRow(func(row pgx.Row) error { return row.Scan(&s.arrived) })
 	if err := (*conn).SendBatch(ctx, b).Close(); err != nil {
 		return s, err
 	}

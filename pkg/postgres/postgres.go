@@ -127,6 +127,8 @@ type DB struct {
 	after  time.Time // the last owner may have begun attempts until then; zero: its term has ended
 	beside sync.WaitGroup
 
+	arrived int64 // the last look that Arrived has told of
+
 	closing sync.Once
 	closed  error // result of Close
 }

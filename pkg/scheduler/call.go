@@ -76,7 +76,8 @@ type Request struct {
 		Left() bool
 	}
 
-	origin *origin // nil for a call of a caller
+	origin  *origin // nil for a call of a caller
+	arrived string  // id of one that has arrived in the store
 }
 
 // An origin is why the scheduler makes a call of its own. The call goes by a service of

@@ -55,6 +55,12 @@ func (f *followUps) resume(upstreams []string) {
 
 // after starts the follow-ups of a call that has ended. The loop calls it.
 func (f *followUps) after(now time.Time, c *call) {
+	f.tell(now, c.Call)
+	f.query(c)
+}
+
+// tell tells of the end of a submitted call.
+func (f *followUps) tell(now time.Time, c *Call) {
 	switch {
 	case c.Handled():
 		f.s.relay.wake()
@@ -63,10 +69,9 @@ func (f *followUps) after(now time.Time, c *call) {
 		if to := f.s.loop.upstreams[c.webhookUpstream()]; to != nil { // it may be removed
 			sv = to.service
 		}
-		snapshot := c.Call.snapshot()
+		snapshot := c.snapshot()
 		f.work.Go(func() { f.notify(sv, f.withAnswer(snapshot), now) })
 	}
-	f.query(c)
 }
 
 // withAnswer adds the answer to a call that was read from the store, which leaves it there.

@@ -94,6 +94,9 @@ func New(c Config) (*Scheduler, error) {
 	if s.journal.outlives() {
 		s.followUps.work.Go(func() { s.journal.watch(s.followUps.ctx) })
 		s.followUps.resumeAll(services)
+		if from, ok := s.journal.durable.(arrivalStore); ok {
+			s.followUps.work.Go(func() { s.takeIn(s.followUps.ctx, from) })
+		}
 	}
 	return s, nil
 }

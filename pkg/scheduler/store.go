@@ -117,6 +117,9 @@ type Entry struct {
 	Restored bool
 	// NoBody keeps the request out of the store: the call ends with the process.
 	NoBody bool
+	// Arrived is set if the call lies among those that programs have handed to the store: Accept takes it
+	// out of them. It returns ErrNotFound if it is not there.
+	Arrived bool
 }
 
 // Recovered is the state that earlier lives of a store left.

@@ -259,6 +259,9 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 		},
 		request: wire, query: query, generation: sv.generation, bytes: requestSize(wire),
 	}
+	if r.arrived != "" {
+		c.ID = r.arrived
+	}
 	c.item.Value, c.item.Priority, c.item.Demand = c, c.Priority, demand
 	if r.origin != nil {
 		c.Resolves = r.origin.resolves
@@ -282,7 +285,7 @@ func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request
 	if c.Durable {
 		c.Permits, c.demand, c.by = c.permits(), nil, nil
 	}
-	e := &Entry{Call: c.Call, Request: c.request, Bytes: c.bytes, NoBody: c.noBody}
+	e := &Entry{Call: c.Call, Request: c.request, Bytes: c.bytes, NoBody: c.noBody, Arrived: r.arrived != ""}
 	if r.origin != nil {
 		e.Notice = r.origin.notice
 	}

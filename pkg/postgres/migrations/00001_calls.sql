@@ -174,6 +174,54 @@ CREATE INDEX audit_actor ON throttler.audit (actor, seq);
 CREATE INDEX audit_action ON throttler.audit (action, seq);
 CREATE INDEX audit_at ON throttler.audit (at);
 
+-- Calls that programs hand over in transactions of their own, until the owner takes them in.
+CREATE TABLE throttler.arrivals (
+	n               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	id              text NOT NULL UNIQUE,
+	upstream        text NOT NULL,
+	method          text NOT NULL,
+	target          text NOT NULL,
+	headers         jsonb NOT NULL, -- values are texts, or lists of them
+	body            bytea,
+	idempotency_key text NOT NULL,
+	not_before      timestamptz,
+	deadline        timestamptz,
+	priority        integer NOT NULL,
+	callback        text NOT NULL,
+	submitted_by    text NOT NULL
+);
+
+-- submit hands a call over: it exists if, and only if, the transaction commits. It returns the id of the call. A role
+-- needs USAGE on the schema and EXECUTE on the function, and no other right.
+--
+--	SELECT throttler.submit('alipay', 'POST', '/gateway.do', headers => '{"Content-Type": "application/json"}',
+--		body => convert_to('{"amount": 1}', 'UTF8'), idempotency_key => 'order 7');
+-- +goose StatementBegin
+CREATE FUNCTION throttler.submit(upstream text, method text, target text, headers jsonb DEFAULT '{}', body bytea DEFAULT NULL,
+	idempotency_key text DEFAULT NULL, not_before timestamptz DEFAULT NULL, deadline timestamptz DEFAULT NULL,
+	priority integer DEFAULT 0, callback text DEFAULT NULL) RETURNS text
+	LANGUAGE plpgsql SECURITY DEFINER SET search_path = throttler, pg_catalog, pg_temp AS $$
+DECLARE
+	call text;
+BEGIN
+	IF coalesce(upstream, '') = '' OR coalesce(method, '') = '' OR coalesce(target, '') = '' THEN
+		RAISE EXCEPTION 'throttler.submit: upstream, method and target must be given' USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	IF jsonb_typeof(coalesce(headers, '{}')) <> 'object' THEN
+		RAISE EXCEPTION 'throttler.submit: headers is no JSON object, such as {"Content-Type": "application/json"}' USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	-- A UUID of version 7 (RFC 9562, 5.7): its time comes first.
+	call := encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
+		PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid::text;
+	INSERT INTO throttler.arrivals (id, upstream, method, target, headers, body, idempotency_key, not_before, deadline, priority, callback, submitted_by)
+		VALUES (call, submit.upstream, submit.method, submit.target, coalesce(submit.headers, '{}'), submit.body, coalesce(submit.idempotency_key, ''),
+			submit.not_before, submit.deadline, coalesce(submit.priority, 0), coalesce(submit.callback, ''), session_user);
+	PERFORM pg_notify('throttler', 'arrival'); -- the owner looks at once; without it, at its next beat
+	RETURN call;
+END $$;
+-- +goose StatementEnd
+REVOKE ALL ON FUNCTION throttler.submit FROM PUBLIC;
+
 -- For people: psql -c 'SELECT * FROM throttler.readable'.
 CREATE VIEW throttler.readable AS SELECT id, upstream, state, -rank AS priority,
 	to_timestamp(accepted_at / 1e6) AS accepted, to_timestamp(nullif(due, 0) / 1e6) AS due, to_timestamp(deadline / 1e6) AS deadline,

@@ -1,0 +1,167 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// SubmitTx hands a call over in a transaction of the caller's: it exists if, and only if, that commits. The
+// program needs no store of its own, and its role no right but USAGE on the schema throttler and EXECUTE on
+// throttler.submit, which programs in other languages call themselves.
+//
+//	tx, err := pool.Begin(ctx)
+//	_, err = tx.Exec(ctx, "INSERT INTO orders …")
+//	id, err := postgres.SubmitTx(ctx, tx, scheduler.Request{Upstream: "alipay", Method: "POST", Target: "/gateway.do", Body: body})
+//	err = tx.Commit(ctx)
+//
+// The replica that has the calls takes it in some milliseconds later, and checks it then: one that it refuses ends as
+// failed, with the reason. Until then it is in throttler.arrivals, in the clear also if the store is sealed.
+// A request with a Client, an Origin or SubmittedBy loses them: the call is submitted by the role of the session.
+func SubmitTx(ctx context.Context, tx pgx.Tx, r scheduler.Request) (id string, err error) {
+	if r.Method == "" {
+		r.Method = http.MethodGet
+	}
+	headers := r.Header
+	if headers == nil {
+		headers = http.Header{}
+	}
+	at := func(t time.Time) *time.Time {
+		if t.IsZero() {
+			return nil
+		}
+		return &t
+	}
+	err = tx.QueryRow(ctx, "SELECT throttler.submit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+		r.Upstream, r.Method, r.Target, headers, r.Body, r.IdempotencyKey, at(r.NotBefore), at(r.Deadline), r.Priority, r.Callback).Scan(&id)
+	if err != nil {
+		return "", fmt.Errorf("postgres: the call was not handed over: %w", err)
+	}
+	return id, nil
+}
+
+// Arrived waits until a look at the fleet has shown calls that have arrived by [SubmitTx], each look once, or ctx
+// ends: then it is false. One goroutine calls it.
+func (d *DB) Arrived(ctx context.Context) bool {
+	for {
+		s, next := d.member.sight()
+		if s.arrived && s.err == nil && s.n != d.arrived {
+			d.arrived = s.n
+			return true
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+const selectArrivals = `SELECT n, id, upstream, method, target, headers, body, idempotency_key, not_before, deadline, priority, callback, submitted_by
+	FROM arrivals WHERE n > $1 ORDER BY n LIMIT $2`
+
+// Arrivals calls each with the calls that have arrived after the one with a number, the oldest first, at most max.
+func (d *DB) Arrivals(ctx context.Context, after int64, max int, each func(n int64, id string, r scheduler.Request, fault error)) error {
+	type arrival struct {
+		n       int64
+		id      string
+		r       scheduler.Request
+		headers []byte
+	}
+	all, err := once(ctx, d.reader, func(ctx context.Context) (all []arrival, err error) {
+		rows, err := d.db.Query(ctx, selectArrivals, after, max)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (a arrival, err error) {
+			var notBefore, deadline *time.Time
+			if err = row.Scan(&a.n, &a.id, &a.r.Upstream, &a.r.Method, &a.r.Target, &a.headers, &a.r.Body, &a.r.IdempotencyKey, &notBefore, &deadline, &a.r.Priority, &a.r.Callback, &a.r.SubmittedBy); err != nil {
+				return a, err
+			}
+			if notBefore != nil {
+				a.r.NotBefore = *notBefore
+			}
+			if deadline != nil {
+				a.r.Deadline = *deadline
+			}
+			return a, nil
+		})
+	})
+	for _, a := range all {
+		var fault error
+		a.r.Header, fault = parseHeaders(a.headers)
+		each(a.n, a.id, a.r, fault)
+	}
+	return err
+}
+
+// parseHeaders reads headers whose values are texts, or lists of them.
+func parseHeaders(text []byte) (http.Header, error) {
+	var values map[string]any
+	if err := json.Unmarshal(text, &values); err != nil {
+		return nil, fmt.Errorf("headers: %w", err)
+	}
+	h := http.Header{}
+	for name, value := range values {
+		switch v := value.(type) {
+		case string:
+			h.Add(name, v)
+		case []any:
+			for _, item := range v {
+				line, ok := item.(string)
+				if !ok {
+					return nil, fmt.Errorf("headers: a value of %q is no text", name)
+				}
+				h.Add(name, line)
+			}
+		default:
+			return nil, fmt.Errorf("headers: the value of %q is no text and no list of texts", name)
+		}
+	}
+	return h, nil
+}
+
+// RefuseArrival puts a call that is refused, and has ended, in the place of its arrival.
+func (d *DB) RefuseArrival(ctx context.Context, e *scheduler.Entry) error {
+	waiting := *e
+	call := *e.Call
+	call.State, call.Attempts = scheduler.Waiting, nil
+	waiting.Call, waiting.NoBody = &call, true
+	row, _, err := d.clock.NewRow(&waiting, d.codec)
+	if err != nil {
+		return err
+	}
+	ended, _, err := d.clock.Changed(e.Call, d.codec)
+	if err != nil {
+		return err
+	}
+	return d.writer.do(ctx, &change{apply: func(t *txn) (refused, err error) {
+		if refused, err := t.hasArrival(e.Call.ID); refused != nil || err != nil {
+			return refused, err
+		}
+		if err := t.exec("DELETE FROM arrivals WHERE id = $1", e.Call.ID); err != nil {
+			return nil, err
+		}
+		if err := t.insert(row, nil); err != nil {
+			return nil, err
+		}
+		_, err = t.update(e.Call, ended, nil, false)
+		return nil, err
+	}})
+}
+
+// hasArrival looks for a call that has arrived; refused tells that it was taken in before.
+func (t *txn) hasArrival(id string) (refused, err error) {
+	err = t.one("SELECT id FROM arrivals WHERE id = $1", []any{id}, &id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("%w: arrival %s", scheduler.ErrNotFound, id), nil
+	}
+	return nil, err
+}
