@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +16,6 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/pkg/config"
 	"github.com/seed-30fe103d/throttler/pkg/postgres"
-	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 // registryWait is how long a connection of another replica waits until the registry has it.
@@ -190,60 +187,4 @@ func (r *replica) Ready() error {
 		return fmt.Errorf("no_owner: replica %s has the calls, and requests are not passed on to it without fleet.listen at both", owner.Name)
 	}
 	return nil
-}
-
-// standby returns the handler of a listener while this replica does not have the calls.
-func (sc *sidecar) standby(key string) *server.Standby {
-	return &server.Standby{
-		Owner: sc.replica, Link: sc.replica.link, Listener: key, Room: sc.replica.room, Passed: sc.metrics.Passed,
-		Local: func() http.Handler { return sc.local(key) },
-	}
-}
-
-// standbyData returns that of a data listener, or of one of notifications.
-func (sc *sidecar) standbyData(cfg *config.Config, d endpoint) *server.Standby {
-	s := sc.standby(d.key())
-	u, defaults := cfg.Scheduler.Upstreams[d.upstream], scheduler.Defaults()
-	s.Upstream, s.MaxWait = d.upstream, cmp.Or(u.MaxWait, defaults.MaxWait)
-	s.MaxBody = min(cmp.Or(u.MaxBody, defaults.MaxBody), cmp.Or(u.MaxWaitingBytes, defaults.MaxWaitingBytes))
-	if l, ok := cfg.Listeners[d.upstream]; ok && !d.notifications {
-		s.Replay, s.Refusal = l.Replay, refusal(l.Refusal)
-	}
-	return s
-}
-
-// standbyAdmin returns the handler of an admin listener.
-func (sc *sidecar) standbyAdmin(key string) *server.Standby {
-	s := sc.standby(key)
-	s.MaxWait, s.MaxBody, s.Guard = server.AdminWait, server.AdminBody, sc.admin.guard
-	return s
-}
-
-// find returns the handler of a listener for a request that another replica has passed on. All admin listeners are
-// alike.
-func (sc *sidecar) find(key string) http.Handler {
-	if strings.HasPrefix(key, "admin") {
-		return sc.admin.listeners[0]
-	}
-	if l := (*sc.found.Load())[key]; l != nil {
-		return l
-	}
-	return nil
-}
-
-// index lets listeners be found by their keys, without a lock that a reload may hold for long.
-func (sc *sidecar) index(listeners map[endpoint]*listener) {
-	found := make(map[string]*listener, len(listeners))
-	for d, l := range listeners {
-		found[d.key()] = l
-	}
-	sc.found.Store(&found)
-}
-
-// local returns the handler of a listener if this replica has the calls, nil else.
-func (sc *sidecar) local(key string) http.Handler {
-	if !sc.owns.Load() {
-		return nil
-	}
-	return sc.find(key)
 }

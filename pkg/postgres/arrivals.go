@@ -47,13 +47,21 @@ func SubmitTx(ctx context.Context, tx pgx.Tx, r scheduler.Request) (id string, e
 	return id, nil
 }
 
+// An inbox has the calls that have arrived by [SubmitTx]. It implements what the scheduler asks of a store for them.
+type inbox struct {
+	*reader
+	member *Member
+	writer *writer
+	told   int64 // the last look that Arrived has told of
+}
+
 // Arrived waits until a look at the fleet has shown calls that have arrived by [SubmitTx], each look once, or ctx
 // ends: then it is false. One goroutine calls it.
-func (d *DB) Arrived(ctx context.Context) bool {
+func (i *inbox) Arrived(ctx context.Context) bool {
 	for {
-		s, next := d.member.sight()
-		if s.arrived && s.err == nil && s.n != d.arrived {
-			d.arrived = s.n
+		s, next := i.member.sight()
+		if s.arrived && s.err == nil && s.n != i.told {
+			i.told = s.n
 			return true
 		}
 		select {
@@ -68,15 +76,15 @@ const selectArrivals = `SELECT n, id, upstream, method, target, headers, body, i
 	FROM arrivals WHERE n > $1 ORDER BY n LIMIT $2`
 
 // Arrivals calls each with the calls that have arrived after the one with a number, the oldest first, at most max.
-func (d *DB) Arrivals(ctx context.Context, after int64, max int, each func(n int64, id string, r scheduler.Request, fault error)) error {
+func (i *inbox) Arrivals(ctx context.Context, after int64, max int, each func(n int64, id string, r scheduler.Request, fault error)) error {
 	type arrival struct {
 		n       int64
 		id      string
 		r       scheduler.Request
 		headers []byte
 	}
-	all, err := once(ctx, d.reader, func(ctx context.Context) (all []arrival, err error) {
-		rows, err := d.db.Query(ctx, selectArrivals, after, max)
+	all, err := once(ctx, i.reader, func(ctx context.Context) (all []arrival, err error) {
+		rows, err := i.db.Query(ctx, selectArrivals, after, max)
 		if err != nil {
 			return nil, err
 		}
@@ -129,21 +137,21 @@ func parseHeaders(text []byte) (http.Header, error) {
 }
 
 // RefuseArrival puts a call that is refused, and has ended, in the place of its arrival.
-func (d *DB) RefuseArrival(ctx context.Context, e *scheduler.Entry) error {
+func (i *inbox) RefuseArrival(ctx context.Context, e *scheduler.Entry) error {
 	waiting := *e
 	call := *e.Call
 	call.State, call.Attempts = scheduler.Waiting, nil
 	waiting.Call, waiting.NoBody = &call, true
-	row, _, err := d.clock.NewRow(&waiting, d.codec)
+	row, _, err := i.writer.NewRow(&waiting, i.codec)
 	if err != nil {
 		return err
 	}
-	ended, _, err := d.clock.Changed(e.Call, d.codec)
+	ended, _, err := i.writer.Changed(e.Call, i.codec)
 	if err != nil {
 		return err
 	}
-	return d.writer.do(ctx, &change{apply: func(t *txn) (refused, err error) {
-		if refused, err := t.hasArrival(e.Call.ID); refused != nil || err != nil {
+	return i.writer.do(ctx, &change{apply: func(t *txn) (refused, err error) {
+		if refused, err := hasArrival(t, e.Call.ID); refused != nil || err != nil {
 			return refused, err
 		}
 		if err := t.exec("DELETE FROM arrivals WHERE id = $1", e.Call.ID); err != nil {
@@ -158,7 +166,7 @@ func (d *DB) RefuseArrival(ctx context.Context, e *scheduler.Entry) error {
 }
 
 // hasArrival looks for a call that has arrived; refused tells that it was taken in before.
-func (t *txn) hasArrival(id string) (refused, err error) {
+func hasArrival(t *txn, id string) (refused, err error) {
 	err = t.one("SELECT id FROM arrivals WHERE id = $1", []any{id}, &id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("%w: arrival %s", scheduler.ErrNotFound, id), nil

@@ -23,7 +23,7 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 	err = d.writer.do(ctx, &change{apply: func(t *txn) (refused, err error) {
 		owner = ""
 		if e.Arrived {
-			if refused, err := t.hasArrival(e.Call.ID); refused != nil || err != nil {
+			if refused, err := hasArrival(t, e.Call.ID); refused != nil || err != nil {
 				return refused, err
 			}
 		}

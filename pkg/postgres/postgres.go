@@ -119,15 +119,13 @@ func (o Options) withDefaults() (Options, error) {
 // goroutine that changes calls. The tenure renews the lease.
 type DB struct {
 	*reader
-	member *Member
+	*inbox
 	own    bool // the member leaves with Close
 	clock  columns.Clock
 	writer *writer
 	tenure *tenure
 	after  time.Time // the last owner may have begun attempts until then; zero: its term has ended
 	beside sync.WaitGroup
-
-	arrived int64 // the last look that Arrived has told of
 
 	closing sync.Once
 	closed  error // result of Close

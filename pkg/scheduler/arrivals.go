@@ -28,28 +28,34 @@ type arrivalStore interface {
 	RefuseArrival(ctx context.Context, e *Entry) error
 }
 
-// takeIn accepts the calls that arrive in the store, until ctx ends.
-func (s *Scheduler) takeIn(ctx context.Context, from arrivalStore) {
-	for from.Arrived(ctx) {
+// An intake takes in the calls that arrive in a store.
+type intake struct {
+	*Scheduler
+	from arrivalStore
+}
+
+// run takes calls in until ctx ends.
+func (s *intake) run(ctx context.Context) {
+	for s.from.Arrived(ctx) {
 		for after, more := int64(0), true; more && ctx.Err() == nil; {
-			after, more = s.takePage(ctx, from, after)
+			after, more = s.page(ctx, after)
 		}
 	}
 }
 
-// takePage takes in the calls after one with a number, and returns the number of the last; more reports whether there
+// page takes in the calls after one with a number, and returns the number of the last; more reports whether there
 // may be others that can be taken in now.
-func (s *Scheduler) takePage(ctx context.Context, from arrivalStore, after int64) (last int64, more bool) {
+func (s *intake) page(ctx context.Context, after int64) (last int64, more bool) {
 	var wait sync.WaitGroup
 	places := make(chan struct{}, arrivalsAtOnce)
 	n := 0
 	err := s.journal.reading(func() error {
-		return from.Arrivals(ctx, after, arrivalsPage, func(number int64, id string, r Request, fault error) {
+		return s.from.Arrivals(ctx, after, arrivalsPage, func(number int64, id string, r Request, fault error) {
 			last, n = number, n+1
 			places <- struct{}{}
 			wait.Go(func() {
 				defer func() { <-places }()
-				s.takeOne(ctx, from, id, r, fault)
+				s.one(ctx, id, r, fault)
 			})
 		})
 	})
@@ -61,8 +67,8 @@ func (s *Scheduler) takePage(ctx context.Context, from arrivalStore, after int64
 	return last, err == nil && n == arrivalsPage
 }
 
-// takeOne takes in a call. One for which there is no room yet stays where it is.
-func (s *Scheduler) takeOne(ctx context.Context, from arrivalStore, id string, r Request, fault error) {
+// one takes in a call. One for which there is no room yet stays where it is.
+func (s *intake) one(ctx context.Context, id string, r Request, fault error) {
 	r.arrived, r.NoCopy = id, true
 	err := fault
 	if err == nil {
@@ -78,14 +84,14 @@ func (s *Scheduler) takeOne(ctx context.Context, from arrivalStore, id string, r
 	case errors.As(err, &refused) && (refused.Reason == Full || refused.Reason == Stopping || refused.Reason == StoreFailed || refused.Reason == DiskFull):
 		return
 	}
-	if err := s.refuseArrival(ctx, from, id, &r, err); err != nil && ctx.Err() == nil && !errors.Is(err, Stopping) {
+	if err := s.refuse(ctx, id, &r, err); err != nil && ctx.Err() == nil && !errors.Is(err, Stopping) {
 		s.journal.check(err)
 		s.log.Error("the refusal of a call that has arrived could not be stored", "call", id, "err", err)
 	}
 }
 
-// refuseArrival stores that a call has failed before it was accepted, with the reason.
-func (s *Scheduler) refuseArrival(ctx context.Context, from arrivalStore, id string, r *Request, reason error) error {
+// refuse stores that a call has failed before it was accepted, with the reason.
+func (s *intake) refuse(ctx context.Context, id string, r *Request, reason error) error {
 	now := time.Now()
 	c := &Call{
 		ID: id, Upstream: r.Upstream, State: Failed, Priority: int16(max(-MaxPriority, min(r.Priority, MaxPriority))), Async: true, Durable: true,
@@ -104,7 +110,7 @@ func (s *Scheduler) refuseArrival(ctx context.Context, from arrivalStore, id str
 		return err
 	}
 	err := s.journal.reading(func() error {
-		return from.RefuseArrival(ctx, &Entry{Call: c, Request: r.wire()})
+		return s.from.RefuseArrival(ctx, &Entry{Call: c, Request: r.wire()})
 	})
 	if err == nil {
 		s.log.Warn("a call that has arrived was refused", "call", id, "upstream", r.Upstream, "err", reason)

@@ -95,7 +95,7 @@ func New(c Config) (*Scheduler, error) {
 		s.followUps.work.Go(func() { s.journal.watch(s.followUps.ctx) })
 		s.followUps.resumeAll(services)
 		if from, ok := s.journal.durable.(arrivalStore); ok {
-			s.followUps.work.Go(func() { s.takeIn(s.followUps.ctx, from) })
+			s.followUps.work.Go(func() { (&intake{s, from}).run(s.followUps.ctx) })
 		}
 	}
 	return s, nil
