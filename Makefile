@@ -215,6 +215,10 @@ bench-plan: ## preview a million calls under three limits with 1,000 keys and 20
 bench-store: ## measure the store beside a bare SQLite writer, asynq and River, some 3 minutes: docs/bench-store.md
 	cd bench/store && go vet . && go run . -o ../../docs/bench-store.md $(ARGS)
 
+.PHONY: bench-fleet
+bench-fleet: postgres-tools ## measure calls in PostgreSQL beside River on the same server, some 4 minutes: docs/bench-fleet.md
+	cd bench/store && go vet . && go run . -fleet -jobs 5000 -o ../../docs/bench-fleet.md $(ARGS)
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf bin

@@ -37,6 +37,7 @@ var (
 	callers = flag.String("callers", "1,16,64,256", "how many call at once")
 	jobs    = flag.Int("jobs", 20_000, "jobs for each queue; 0 leaves the peers out")
 	page    = flag.String("o", "", "write the page to this file as well")
+	shared  = flag.Bool("fleet", false, "measure a store in PostgreSQL beside River, and nothing else")
 	child   = flag.String("start", "", "internal: start on this store and tell how long it takes")
 )
 
@@ -44,6 +45,11 @@ func main() {
 	flag.Parse()
 	if *child != "" {
 		startOn(*child)
+		return
+	}
+	if *shared {
+		fleet()
+		finish()
 		return
 	}
 	dir, err := os.MkdirTemp(".", "bench-store")
@@ -64,6 +70,11 @@ func main() {
 		peers(dir)
 	}
 	say("%s", reasons)
+	finish()
+}
+
+// finish writes the page.
+func finish() {
 	if *page != "" {
 		check(os.WriteFile(*page, written.Bytes(), 0o644))
 	}
@@ -138,6 +149,8 @@ func check(err error) {
 		os.Exit(1)
 	}
 }
+
+func cores() int { return runtime.NumCPU() }
 
 func quantiles(all []time.Duration) (p50, p99 time.Duration) {
 	slices.Sort(all)
@@ -233,7 +246,7 @@ var (
 
 // one makes the changes of the scheduler. Its calls share most values, since the
 // callers of the floor make none either.
-func one(d *store.DB, n int64, whole bool) {
+func one(d scheduler.Durable, n int64, whole bool) {
 	now := time.Now()
 	c := &scheduler.Call{
 		ID: uuid.Must(uuid.NewV7()).String(), Upstream: "api", State: scheduler.Waiting, Async: true, Durable: true,

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -123,19 +122,18 @@ func openThrottler(dir string, handle func()) (*queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := scheduler.Upstream{MaxWaiting: 10 << 20, MaxWaitingBytes: 8 << 30, Concurrency: workers}
-	u.URL, u.Transport = "http://api.test", handler(handle)
-	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, Log: slog.New(slog.DiscardHandler)})
+	s, err := throttler(d, handle)
 	if err != nil {
 		return nil, err
 	}
-	return &queue{
-		enqueue: func() error {
-			_, err := s.Submit(context.Background(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/", Body: body})
-			return err
-		},
-		close: func() { check(s.Close()) },
-	}, nil
+	return submitter(s), nil
+}
+
+// throttler returns a scheduler over a store, whose upstream only calls a function.
+func throttler(kept scheduler.Store, handle func()) (*scheduler.Scheduler, error) {
+	u := scheduler.Upstream{MaxWaiting: 10 << 20, MaxWaitingBytes: 8 << 30, Concurrency: workers}
+	u.URL, u.Transport = "http://api.test", handler(handle)
+	return scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: kept, Log: slog.New(slog.DiscardHandler)})
 }
 
 // serve starts the server of a peer, and returns when it listens.

@@ -39,35 +39,46 @@ func openRiver(poll time.Duration) func(dir string, handle func()) (*queue, erro
 		if err != nil {
 			return nil, err
 		}
-		ctx := context.Background()
-		config, err := pgxpool.ParseConfig("postgres://postgres@" + addr + "/postgres")
-		check(err)
-		config.MaxConns = workers
-		pool, err := pgxpool.NewWithConfig(ctx, config)
-		check(err)
-		for begin := time.Now(); pool.Ping(ctx) != nil && time.Since(begin) < 20*time.Second; { // it listens before it is ready
-			time.Sleep(50 * time.Millisecond)
-		}
-		m, err := rivermigrate.New(riverpgxv5.New(pool), nil)
-		check(err)
-		if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
-			pool.Close()
+		q, err := riverOn("postgres://postgres@"+addr+"/postgres", poll, handle)
+		if err != nil {
 			stop()
 			return nil, err
 		}
-		all := river.NewWorkers()
-		river.AddWorker(all, &worker{handle: handle})
-		client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-			Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers, FetchCooldown: poll, FetchPollInterval: poll}}, Workers: all,
-			Logger: slog.New(slog.DiscardHandler),
-		})
-		check(err)
-		check(client.Start(ctx))
-		return &queue{
-			enqueue: func() error { _, err := client.Insert(ctx, job{body}, nil); return err },
-			close:   func() { client.Stop(ctx); pool.Close(); stop() },
-		}, nil
+		end := q.close
+		q.close = func() { end(); stop() }
+		return q, nil
 	}
+}
+
+// riverOn returns River on a database.
+func riverOn(url string, poll time.Duration, handle func()) (*queue, error) {
+	ctx := context.Background()
+	config, err := pgxpool.ParseConfig(url)
+	check(err)
+	config.MaxConns = workers
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	check(err)
+	for begin := time.Now(); pool.Ping(ctx) != nil && time.Since(begin) < 20*time.Second; { // it listens before it is ready
+		time.Sleep(50 * time.Millisecond)
+	}
+	m, err := rivermigrate.New(riverpgxv5.New(pool), nil)
+	check(err)
+	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	all := river.NewWorkers()
+	river.AddWorker(all, &worker{handle: handle})
+	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
+		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers, FetchCooldown: poll, FetchPollInterval: poll}}, Workers: all,
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	check(err)
+	check(client.Start(ctx))
+	return &queue{
+		enqueue: func() error { _, err := client.Insert(ctx, job{body}, nil); return err },
+		close:   func() { client.Stop(ctx); pool.Close() },
+	}, nil
 }
 
 // startPostgres makes a database with the default settings and starts its server, which

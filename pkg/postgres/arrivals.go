@@ -160,8 +160,7 @@ func (i *inbox) RefuseArrival(ctx context.Context, e *scheduler.Entry) error {
 		if err := t.insert(row, nil); err != nil {
 			return nil, err
 		}
-		_, err = t.update(e.Call, ended, nil, false)
-		return nil, err
+		return t.update(e.Call, ended, nil, false, nil)
 	}})
 }
 

@@ -72,13 +72,12 @@ func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) e
 	}
 	return d.writer.do(ctx, &change{apply: func(t *txn) (refused, err error) {
 		if r != nil {
-			n, err := t.changed(`INSERT INTO flights SELECT seq, $1, $2, $3, $4, $5, $6, $7 FROM calls WHERE seq = $8 AND id = $9 AND state = 'waiting' ON CONFLICT DO NOTHING`,
-				r.Async, t.generation, r.Due, r.Deadline, r.Attempts, r.Spent, r.Sum, r.Seq, r.ID)
-			if err != nil {
-				return nil, err
-			}
-			if n == 0 {
-				return fmt.Errorf("%w: %s", scheduler.ErrNotWaiting, r.ID), nil
+			notWaiting := fmt.Errorf("%w: %s", scheduler.ErrNotWaiting, r.ID)
+			args := []any{r.Async, t.generation, r.Due, r.Deadline, r.Attempts, r.Spent, r.Sum, r.Seq, r.ID}
+			if len(take) == 0 {
+				t.expect(notWaiting, insertFlight, args...)
+			} else if n, err := t.changed(insertFlight, args...); n == 0 || err != nil {
+				return notWaiting, err
 			}
 		}
 		for _, h := range take {
@@ -90,18 +89,18 @@ func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) e
 	}})
 }
 
+// insertFlight stores an intent, if the call waits.
+const insertFlight = `INSERT INTO flights SELECT seq, $1, $2, $3, $4, $5, $6, $7 FROM calls WHERE seq = $8 AND id = $9 AND state = 'waiting' ON CONFLICT DO NOTHING`
+
 // Record implements [scheduler.Store].
 func (d *DB) Record(ctx context.Context, call *scheduler.Call) error {
 	r, response, err := d.clock.Changed(call, d.codec)
 	if err != nil {
 		return err
 	}
+	finished := fmt.Errorf("%w, or it is finished: %s", scheduler.ErrNotFound, r.ID)
 	return d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) {
-		known, err := t.update(call, r, response, true)
-		if !known && err == nil {
-			refused = fmt.Errorf("%w, or it is finished: %s", scheduler.ErrNotFound, r.ID)
-		}
-		return refused, err
+		return t.update(call, r, response, true, finished)
 	}})
 }
 
@@ -190,22 +189,19 @@ func (t *txn) claim(keys []columns.StoredKey, e *scheduler.Entry, r *columns.Row
 }
 
 const (
-	updateCall = `UPDATE calls SET state = $1, rank = $2, async = $3, epoch = CASE WHEN $4 THEN $5 ELSE epoch END, not_before = $6, ended_at = $7, attempts = $8,
-		spent = $9, due = $10, deadline = $11, wake = CASE WHEN wake < 0 AND $12 THEN wake ELSE $13 END, sum = $14`
+	updateCall = `WITH sent AS (DELETE FROM flights WHERE seq = $1 RETURNING 1)
+		UPDATE calls SET state = $2, rank = $3, async = $4, epoch = CASE WHEN EXISTS (SELECT FROM sent) THEN $5 ELSE epoch END, not_before = $6,
+		ended_at = $7, attempts = $8, spent = $9, due = $10, deadline = $11, wake = CASE WHEN wake < 0 AND $12 THEN wake ELSE $13 END, sum = $14`
 	forgetRequest = ", method = NULL, target = NULL, headers = NULL, body = NULL, sealed = NULL, request_sum = NULL"
-	keepResponse  = ", status = $17, answer_headers = $18, answer = $19, truncated = $20, answer_sealed = $21, answer_sum = $22"
-	ofPending     = " WHERE seq = $15 AND id = $16 AND (state = 'waiting' OR state = 'unknown')"
+	keepResponse  = ", status = $16, answer_headers = $17, answer = $18, truncated = $19, answer_sealed = $20, answer_sum = $21"
+	ofPending     = " WHERE seq = $1 AND id = $15 AND (state = 'waiting' OR state = 'unknown')"
 )
 
-// update writes a call that was waiting, in flight or unknown; known is false if there is no such
+// update writes a call that was waiting, in flight or unknown. The change is refused with unknown if there is no such
 // call. A call that is bound to its process stays so if stayBound.
-func (t *txn) update(call *scheduler.Call, r *columns.Row, response *columns.Content, stayBound bool) (known bool, err error) {
-	sent, err := t.changed("DELETE FROM flights WHERE seq = $1", r.Seq)
-	if err != nil {
-		return false, err
-	}
+func (t *txn) update(call *scheduler.Call, r *columns.Row, response *columns.Content, stayBound bool, unknown error) (refused, err error) {
 	query := updateCall
-	args := append(make([]any, 0, 22), r.State, r.Rank, r.Async, sent > 0, t.generation, r.NotBefore, r.Ended, r.Attempts, r.Spent, r.Due, r.Deadline, stayBound, r.Wake, r.Sum, r.Seq, r.ID)
+	args := append(make([]any, 0, 21), r.Seq, r.State, r.Rank, r.Async, t.generation, r.NotBefore, r.Ended, r.Attempts, r.Spent, r.Due, r.Deadline, stayBound, r.Wake, r.Sum, r.ID)
 	if call.State.Finished() {
 		query += forgetRequest
 	}
@@ -213,11 +209,16 @@ func (t *txn) update(call *scheduler.Call, r *columns.Row, response *columns.Con
 		query += keepResponse
 		args = append(args, response.Status, response.Headers, response.Body, response.Truncated, response.Encrypted, response.Sum)
 	}
-	n, err := t.changed(query+ofPending, args...)
-	if n > 0 && err == nil {
-		err = t.noteEnd(call)
+	query += ofPending
+	if call.Notice() == "" && !call.Handled() {
+		t.expect(unknown, query, args...)
+		return nil, nil
 	}
-	return n > 0, err
+	n, err := t.changed(query, args...)
+	if n == 0 || err != nil {
+		return unknown, err
+	}
+	return nil, t.noteEnd(call)
 }
 
 // noteEnd notes the end of a call, to be told by a webhook or to the handler. The handler gets no

@@ -16,7 +16,6 @@ var (
 // lost returns why a fence has held a transaction back.
 func (w *writer) lost(ctx context.Context) error {
 	epoch, number, err := w.position(ctx)
-	w.conn.PgConn().Exec(ctx, "ROLLBACK").ReadAll()
 	switch {
 	case err != nil:
 		return err

@@ -56,6 +56,7 @@ const (
 	noPrivilege      = "42501"
 	readOnly         = "25006"
 	lockNotAvailable = "55P03"
+	heldBack         = "TH001" // by the function advance
 )
 
 // code returns the SQLSTATE of an error, empty if it is not the server's.

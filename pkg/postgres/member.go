@@ -57,6 +57,7 @@ type Member struct {
 	pool    *pgxpool.Pool
 	config  *pgx.ConnConfig
 	place   string
+	trips   *tripCounter
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
@@ -96,7 +97,9 @@ func Join(ctx context.Context, url string, o Options) (*Member, error) {
 	if strings.HasPrefix(o.Address, ":") {
 		o.Address = local(config.ConnConfig) + o.Address
 	}
-	m := &Member{ID: uuid.NewString(), o: o, codec: codec, config: config.ConnConfig, place: place(config.ConnConfig), changed: make(chan struct{})}
+	trips := &tripCounter{}
+	config.ConnConfig.Tracer = trips
+	m := &Member{ID: uuid.NewString(), o: o, trips: trips, codec: codec, config: config.ConnConfig, place: place(config.ConnConfig), changed: make(chan struct{})}
 	if m.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("postgres: %s: %w", m.place, err)
 	}

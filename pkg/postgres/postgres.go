@@ -41,6 +41,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -159,6 +160,10 @@ func (d *DB) Before() string {
 	return "clean"
 }
 
+// Trips returns how many times the store of this term and its registry have asked the server something and waited for the
+// answer.
+func (d *DB) Trips() int64 { return d.member.trips.Load() }
+
 // Failed implements [scheduler.Durable].
 func (d *DB) Failed() <-chan struct{} { return d.failure.ended }
 
@@ -201,6 +206,25 @@ func parse(url string, o Options) (*pgxpool.Config, error) {
 	config.MaxConns, config.MinIdleConns = 4, 1
 	return config, nil
 }
+
+// A tripCounter counts the round trips of connections.
+type tripCounter struct{ atomic.Int64 }
+
+func (c *tripCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.Add(1)
+	return ctx
+}
+
+func (*tripCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (c *tripCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	c.Add(1)
+	return ctx
+}
+
+func (*tripCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (*tripCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // dialTimeout bounds the time in which a connection is made.
 const dialTimeout = 5 * time.Second

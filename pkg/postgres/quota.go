@@ -48,7 +48,7 @@ func (t *txn) replaceHolds(holds []lease.Hold) error {
 
 // holds returns all of quota.
 func (t *txn) holds() ([]lease.Hold, error) {
-	rows, err := t.conn.Query(t.ctx, "SELECT id, upstream, name, key, every, permits, back, paused, sum, since, reason, who FROM quota ORDER BY id")
+	rows, err := t.read("SELECT id, upstream, name, key, every, permits, back, paused, sum, since, reason, who FROM quota ORDER BY id")
 	if err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func (r *recovery) begin() error {
 
 // rows reads rows of calls.
 func (r *recovery) rows(where string, args ...any) ([]*columns.Row, error) {
-	rows, err := r.conn.Query(r.ctx, "SELECT "+columns.OfCall+" FROM current WHERE "+where+" ORDER BY seq", args...)
+	rows, err := r.read("SELECT "+columns.OfCall+" FROM current WHERE "+where+" ORDER BY seq", args...)
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +77,10 @@ func (r *recovery) put(c *scheduler.Call) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.update(c, row, nil, false)
-	return err
+	if _, err = r.update(c, row, nil, false, nil); err != nil {
+		return err
+	}
+	return r.flush() // what is read next shows it
 }
 
 // endBound ends the calls that were bound to their process: they are unknown if an attempt may have
@@ -199,7 +201,7 @@ func (r *recovery) count() error {
 	if err := r.one("SELECT count(*) FROM (SELECT 1 FROM keys LIMIT 100000) k", nil, &r.state.Keys); err != nil {
 		return err
 	}
-	rows, err := r.conn.Query(r.ctx, `SELECT true, upstream, count(*)::bigint, sum(bytes)::bigint FROM calls WHERE state = 'waiting' GROUP BY upstream
+	rows, err := r.read(`SELECT true, upstream, count(*)::bigint, sum(bytes)::bigint FROM calls WHERE state = 'waiting' GROUP BY upstream
 		UNION ALL SELECT false, upstream, count(*), sum(bytes)::bigint FROM calls WHERE state = 'unknown' AND async GROUP BY upstream`)
 	if err != nil {
 		return err

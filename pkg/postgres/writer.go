@@ -65,6 +65,9 @@ type txn struct {
 	ctx        context.Context // of the transaction
 	generation int64
 	marks      bool // the mark of the last life was read: those of this one may take its place
+
+	queue    pgx.Batch // statements that are sent together at the next flush
+	applying *change   // whose statements are being queued; nil for those of the transaction itself
 }
 
 func newWriter(epoch int64, config *pgx.ConnConfig, o Options, k columns.Clock, d *columns.Codec, f *failure) *writer {
@@ -279,43 +282,53 @@ func (w *writer) sleep(pause *time.Duration) bool {
 	return true
 }
 
-// try runs a batch as a transaction.
+// try runs a batch as a transaction. Its statements go to the server together, with those that begin and commit it, unless
+// a change has to read something first.
 func (w *writer) try(batch []*change) error {
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 	defer cancel()
 	w.ctx = ctx
-	done, err := w.conn.PgConn().Exec(ctx, w.fence()).ReadAll()
-	if err != nil {
-		return err
-	}
-	if done[len(done)-1].CommandTag.RowsAffected() == 0 {
-		return w.lost(ctx)
-	}
+	w.begin()
 	for _, c := range batch {
-		if c.refused, err = c.apply(&w.txn); err != nil {
+		w.applying, c.refused = c, nil
+		refused, err := c.apply(&w.txn)
+		if refused != nil {
+			c.refused = refused
+		}
+		if err != nil {
 			return w.rollback(err)
 		}
 	}
-	if _, err := w.conn.PgConn().Exec(ctx, "COMMIT").ReadAll(); err != nil {
-		return err
+	w.applying = nil
+	w.queue.Queue("COMMIT")
+	if err := w.flush(); err != nil {
+		return w.rollback(err)
 	}
 	w.number++
 	return nil
 }
 
-// fence returns the statements that begin a transaction of the term, one trip for both.
-func (w *writer) fence() string {
-	mark := ""
+// begin queues the begin of a transaction of the term, with its fence.
+func (w *writer) begin() {
+	w.applying, w.queue = nil, pgx.Batch{}
+	w.queue.Queue("BEGIN")
+	var mark *string
 	if w.marks {
-		mark = ", mark = '" + w.Mark().String() + "'" // numbers, and the id of a boot
+		text := w.Mark().String()
+		mark = &text
 	}
-	return fmt.Sprintf("BEGIN; UPDATE fence SET number = %d%s WHERE epoch = %d AND number = %d", w.number+1, mark, w.epoch, w.number)
+	w.queue.Queue("SELECT throttler.advance($1, $2, $3)", w.epoch, w.number, mark)
 }
 
-// rollback ends a transaction after an error of a change.
+// rollback ends a transaction after an error. It returns the error, or, if the fence has held the transaction
+// back, why.
 func (w *writer) rollback(err error) error {
-	if !w.conn.IsClosed() {
-		w.conn.PgConn().Exec(w.ctx, "ROLLBACK").ReadAll()
+	if w.conn.IsClosed() {
+		return err
+	}
+	w.conn.PgConn().Exec(w.ctx, "ROLLBACK").ReadAll()
+	if code(err) == heldBack {
+		return w.lost(w.ctx)
 	}
 	return err
 }
@@ -330,19 +343,58 @@ func (w *writer) disconnect() {
 	w.conn = nil
 }
 
-// exec runs a statement.
+// exec runs a statement, at the next flush.
 func (t *txn) exec(query string, args ...any) error {
-	_, err := t.conn.Exec(t.ctx, query, args...)
-	return err
+	t.queue.Queue(query, args...)
+	return nil
+}
+
+// expect runs a statement, at the next flush. If it changes no row, the change is refused.
+func (t *txn) expect(refused error, query string, args ...any) {
+	c := t.applying
+	t.queue.Queue(query, args...).Exec(func(done pgconn.CommandTag) error {
+		if done.RowsAffected() == 0 {
+			c.refused = refused
+		}
+		return nil
+	})
+}
+
+// flush runs the statements that are queued, in one trip.
+func (t *txn) flush() error {
+	queued := t.queue
+	t.queue = pgx.Batch{}
+	return t.conn.SendBatch(t.ctx, &queued).Close()
 }
 
 // changed runs a statement and returns how many rows it changed.
-func (t *txn) changed(query string, args ...any) (int64, error) {
-	done, err := t.conn.Exec(t.ctx, query, args...)
-	return done.RowsAffected(), err
+func (t *txn) changed(query string, args ...any) (n int64, err error) {
+	t.queue.Queue(query, args...).Exec(func(done pgconn.CommandTag) error {
+		n = done.RowsAffected()
+		return nil
+	})
+	err = t.flush()
+	return n, err
 }
 
 // one reads one row; pgx.ErrNoRows if there is none.
 func (t *txn) one(query string, args []any, to ...any) error {
-	return t.conn.QueryRow(t.ctx, query, args...).Scan(to...)
+	none := false
+	t.queue.Queue(query, args...).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(to...)
+		none = errors.Is(err, pgx.ErrNoRows)
+		return orNoRows(err)
+	})
+	if err := t.flush(); err != nil || !none {
+		return err
+	}
+	return pgx.ErrNoRows
+}
+
+// read runs a query that returns rows.
+func (t *txn) read(query string, args ...any) (pgx.Rows, error) {
+	if err := t.flush(); err != nil {
+		return nil, err
+	}
+	return t.conn.Query(t.ctx, query, args...)
 }

@@ -48,6 +48,18 @@ CREATE TABLE throttler.fence (
 ) WITH (fillfactor = 10);
 INSERT INTO throttler.fence DEFAULT VALUES;
 
+-- advance is the fence: it counts a transaction, if the last one was the one with the number n of the term e; else it
+-- raises TH001, and nothing that follows in the transaction takes effect.
+-- +goose StatementBegin
+CREATE FUNCTION throttler.advance(e bigint, n bigint, m text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE throttler.fence SET number = n + 1, mark = coalesce(m, mark) WHERE epoch = e AND number = n;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'the fence of the term is another one' USING ERRCODE = 'TH001';
+	END IF;
+END $$;
+-- +goose StatementEnd
+
 -- Facts about the whole store: id; seal (a text that only the key of a sealed store decrypts).
 CREATE TABLE throttler.meta (
 	name  text PRIMARY KEY,
