@@ -21,6 +21,10 @@ build: ## build the sidecar: bin/throttler
 run: build ## show the main job: signed payment calls, straight and through the sidecar
 	go run ./cmd/demo -throttler bin/throttler
 
+.PHONY: run-fleet
+run-fleet: build postgres-tools ## show three replicas over one PostgreSQL, of which one is killed, some 20 seconds
+	go run ./cmd/demo -throttler bin/throttler -fleet
+
 # The race detector watches all code but SQLite, which is C made into Go: a connection has one
 # goroutine at a time, and our side of it is watched. With SQLite the store's tests take twice the time.
 # With -short a test plays a third of its random loads, and some a smaller backlog: under the race

@@ -14,6 +14,10 @@
 //	go run ./cmd/demo -gateway 127.0.0.1:8090
 //
 // serves only the gateway, for calls by hand.
+//
+//	go run ./cmd/demo -throttler bin/throttler -fleet
+//
+// shows three replicas over a PostgreSQL of its own, one of which is killed.
 package main
 
 import (
@@ -65,6 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	binary := flags.String("throttler", "bin/throttler", "the sidecar's binary, at `path`")
+	replicas := flags.Bool("fleet", false, "show three replicas over one database")
 	address := flags.String("gateway", "", "serve only the gateway, at `host:port`")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -75,6 +80,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case *address != "":
 		return serveGateway(ctx, demo, *address, stdout)
+	case *replicas:
+		return runFleet(ctx, fleetDemo, *binary, stdout)
 	}
 	return compare(ctx, demo, *binary, stdout)
 }

@@ -104,11 +104,16 @@ func (c *sidecar) start(binary, config string) error {
 // listening matches the log line with the address of a key's listener.
 var listening = regexp.MustCompile(`msg=listening key=(\S+) addr=(\S+)`)
 
-// findListeners reads the addresses of the sidecar's listeners from the log; ok if both
-// are known.
+// findListeners reads the addresses of the sidecar's listeners from the log; ok if it is ready.
 func (c *sidecar) findListeners() (ok bool) {
 	log, err := os.ReadFile(c.logFile())
-	if err != nil || !strings.Contains(string(log), "msg=ready") {
+	return err == nil && strings.Contains(string(log), "msg=ready") && c.readAddresses()
+}
+
+// readAddresses reads the addresses of the sidecar's listeners from the log; ok if both are known.
+func (c *sidecar) readAddresses() (ok bool) {
+	log, err := os.ReadFile(c.logFile())
+	if err != nil {
 		return false
 	}
 	for _, line := range listening.FindAllStringSubmatch(string(log), -1) {
