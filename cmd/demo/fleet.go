@@ -48,7 +48,7 @@ var fleetDemo = scenario{
 // fleetTimeout ends a run that would hang.
 const fleetTimeout = 2 * time.Minute
 
-// A fleet is three replicas over one database, and what became of the calls that were submitted to them.
+// A fleet is three replicas over one database, and the ends of the calls that were submitted to them.
 type fleet struct {
 	binary, dir string
 	configs     []string
@@ -61,7 +61,7 @@ type fleet struct {
 }
 
 // runFleet submits the calls of a scenario to three replicas, each call at one of them, kills the one that has
-// the calls, and prints what the gateway has seen.
+// the calls, and prints the counts of the gateway.
 func runFleet(ctx context.Context, s scenario, binary string, out io.Writer) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, fleetTimeout, fmt.Errorf("the calls have not ended within %v", fleetTimeout))
 	defer cancel()
@@ -305,7 +305,7 @@ func (c *sidecar) read(ctx context.Context, path string, to any) error {
 	return json.NewDecoder(body).Decode(to)
 }
 
-// verdict prints what became of the calls, by the gateway's own log, and returns the broken promises.
+// verdict prints the ends of the calls, by the gateway's own log, and returns the broken promises.
 func (f *fleet) verdict(s scenario, g *gateway.Gateway, out io.Writer) error {
 	app, refund := g.App(appID), g.Method(appID, gateway.Refund)
 	twice := 0
