@@ -61,7 +61,7 @@ api: ## write api/openapi.yaml from the table of operations, and api/client from
 	cd api/client && go tool -modfile=../../tools/go.mod oapi-codegen -config oapi-codegen.yaml openapi30.yaml
 
 .PHONY: api-test
-api-test: ## validate requests and answers of the real binary by api/openapi.yaml, and look for breaking changes (a module of its own)
+api-test: postgres-tools ## validate requests and answers of the real binary by api/openapi.yaml, and look for breaking changes (a module of its own)
 	cd test/api && go vet ./... && go test -count=1 ./...
 
 .PHONY: api-landed

@@ -31,11 +31,14 @@ func getFleet(a *Admin, _ request[none]) (*api.Fleet, error) {
 }
 
 func moveCalls(a *Admin, r request[api.Move]) (*api.Fleet, error) {
-	in, f := r.body()
-	checkReason(in.Reason, f)
-	f.empty = false
-	if err := f.err(); err != nil {
-		return nil, err
+	var in api.Move
+	if len(r.bytes) > 0 {
+		var f *faults
+		in, f = r.body()
+		checkReason(in.Reason, f)
+		if err := f.err(); err != nil {
+			return nil, err
+		}
 	}
 	return changeFleet(a, r.caller(), "move", in.To, in.Reason, func() error { return a.Fleet.Move(r.Context(), in.To) })
 }

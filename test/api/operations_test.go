@@ -91,6 +91,7 @@ func TestContract(t *testing.T) {
 		{"history", s.testHistory},
 		{"process", s.testProcess},
 		{"plan", s.testPlan},
+		{"fleet", s.testFleet},
 		{"sessions", s.testSessions},
 		{"audit", s.testAudit},
 		{"events", s.testEvents},

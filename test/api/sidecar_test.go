@@ -72,6 +72,13 @@ upstreams:
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	_, admin = serve(t, file)
+	return admin, file
+}
+
+// serve runs a sidecar, and returns the URL of its admin API when it listens there.
+func serve(t *testing.T, file string) (process *os.Process, admin string) {
+	t.Helper()
 	cmd := exec.Command(binary, "serve", "-c", file)
 	logs, err := cmd.StderrPipe()
 	if err != nil {
@@ -83,11 +90,18 @@ upstreams:
 	found, ended, last := make(chan string, 1), make(chan struct{}), ""
 	go func() { // until the process ends
 		defer close(ended)
-		ready := regexp.MustCompile(`msg=ready .*admin=(\S+)`)
+		address := regexp.MustCompile(`msg=listening key=admin addr=(\S+)`)
+		addr := ""
 		for lines := bufio.NewScanner(logs); lines.Scan(); {
 			last = lines.Text()
-			if m := ready.FindStringSubmatch(last); m != nil {
-				found <- m[1]
+			if m := address.FindStringSubmatch(last); m != nil {
+				addr = m[1]
+			}
+			if strings.Contains(last, "msg=ready") || strings.Contains(last, "this one waits for its end") {
+				select {
+				case found <- addr:
+				default: // it was ready before
+				}
 			}
 		}
 	}()
@@ -98,9 +112,9 @@ upstreams:
 	})
 	select {
 	case addr := <-found:
-		return "http://" + addr, file
+		return cmd.Process, "http://" + addr
 	case <-ended:
 		t.Fatalf("the sidecar has ended: %s", last)
 	}
-	return "", ""
+	return nil, ""
 }
