@@ -28,7 +28,7 @@ var fleetRounds = flag.Int("fleet.rounds", 4, "how many faults TestReplicas make
 // replicaConfig is that of a replica: short times, so that a take-over is short, too.
 const replicaConfig = `admin: 127.0.0.1:0
 store: %s
-fleet: {listen: 127.0.0.1:0, name: %s, lease: 500ms}
+fleet: {listen: 127.0.0.1:0, name: %s, lease: %v}
 grace: 2s
 upstreams:
   alipay:
@@ -95,7 +95,7 @@ type fleet struct {
 	late  int               // callers that were told that nothing was sent, or that the outcome is unknown
 }
 
-func startFleet(t *testing.T, database, url string, n int) *fleet {
+func startFleet(t *testing.T, database, url string, n int, lease time.Duration) *fleet {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -104,7 +104,7 @@ func startFleet(t *testing.T, database, url string, n int) *fleet {
 	f := &fleet{T: t, client: &http.Client{Timeout: 30 * time.Second}, acked: make(map[string]string)}
 	for i := range n {
 		r := &instance{name: fmt.Sprint("r", i), file: filepath.Join(t.TempDir(), "throttler.yaml")}
-		if err := os.WriteFile(r.file, fmt.Appendf(nil, replicaConfig, database, r.name, url), 0o600); err != nil {
+		if err := os.WriteFile(r.file, fmt.Appendf(nil, replicaConfig, database, r.name, lease, url), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		f.replicas = append(f.replicas, r)
@@ -326,7 +326,7 @@ func TestReplicas(t *testing.T) {
 	b := &bank{keys: make(map[string][]time.Time), executed: make(map[string]int)}
 	platform := httptest.NewServer(b)
 	defer platform.Close()
-	f := startFleet(t, database, platform.URL, 3)
+	f := startFleet(t, database, platform.URL, 3, 500*time.Millisecond)
 	f.waitOwner()
 	f.standBy()
 	stop := make(chan struct{})
@@ -347,10 +347,26 @@ func TestReplicas(t *testing.T) {
 }
 
 // standBy looks at the replicas that wait: they are healthy and ready, and pass on the requests of clients and
-// of the admin API.
+// of the admin API. It looks again if another one has taken over meanwhile, as on a machine that stands still for a
+// lease.
 func (f *fleet) standBy() {
 	f.Helper()
-	owner := f.waitOwner()
+	for {
+		owner := f.waitOwner()
+		faults := f.standingBy(owner)
+		if f.waitOwner() != owner {
+			continue
+		}
+		for _, fault := range faults {
+			f.Error(fault)
+		}
+		return
+	}
+}
+
+func (f *fleet) standingBy(owner *instance) (faults []string) {
+	f.Helper()
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	for _, r := range f.replicas {
 		if r == owner {
 			continue
@@ -362,11 +378,11 @@ func (f *fleet) standBy() {
 			}
 		}
 		if got := f.status(p, "admin", "/healthz"); got != http.StatusOK {
-			f.Errorf("/healthz of a replica that waits: %d", got)
+			fault("/healthz of a replica that waits: %d", got)
 		}
 		status, answer := f.postTo(p, "upstreams.alipay.listen", "/standby/"+r.name+"?key=0", "{}", http.Header{})
 		if status != http.StatusOK {
-			f.Errorf("a call at a replica that waits: %d %s", status, answer)
+			fault("a call at a replica that waits: %d %s", status, answer)
 		}
 		resp, err := f.client.Get(listening(p.log.String(), "admin") + "/v1/calls")
 		if err != nil {
@@ -375,9 +391,10 @@ func (f *fleet) standBy() {
 		text, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusOK || !bytes.Contains(text, []byte(`"calls":`)) {
-			f.Errorf("/v1/calls of a replica that waits: %d %s", resp.StatusCode, text)
+			fault("/v1/calls of a replica that waits: %d %s", resp.StatusCode, text)
 		}
 	}
+	return faults
 }
 
 // postTo posts to a listener of a replica.

@@ -232,7 +232,7 @@ func (sc *sidecar) standbyAdmin(key string) *server.Standby {
 // find returns the handler of a listener for a request that another replica has passed on. All admin listeners are
 // alike.
 func (sc *sidecar) find(key string) http.Handler {
-	if strings.HasPrefix(key, "admin") {
+	if strings.HasPrefix(key, "admin") && len(sc.admin.listeners) > 0 {
 		return sc.admin.listeners[0]
 	}
 	if l := (*sc.found.Load())[key]; l != nil {

@@ -71,7 +71,7 @@ func TestRollingRestart(t *testing.T) {
 	b := &bank{keys: make(map[string][]time.Time), executed: make(map[string]int)}
 	platform := httptest.NewServer(b)
 	defer platform.Close()
-	f := startFleet(t, database(t), platform.URL, 3)
+	f := startFleet(t, database(t), platform.URL, 3, 5*time.Second) // that no slow machine outlasts
 	f.waitOwner()
 	f.standBy()
 	var waiting sync.WaitGroup
@@ -120,7 +120,7 @@ func TestFleetCommands(t *testing.T) {
 	b := &bank{keys: make(map[string][]time.Time), executed: make(map[string]int)}
 	platform := httptest.NewServer(b)
 	defer platform.Close()
-	f := startFleet(t, database(t), platform.URL, 3)
+	f := startFleet(t, database(t), platform.URL, 3, 5*time.Second) // that no slow machine outlasts
 	owner := f.waitOwner()
 	f.standBy()
 	for _, r := range f.replicas {
