@@ -26,6 +26,7 @@ type planWatch struct {
 
 // begin ends the process after a time, and when it has more than so many bytes of memory.
 func (w *planWatch) begin(most time.Duration, memory uint64) {
+	w.part.Store(configPart) // comes first; on a slow machine a bound may be met before it is read
 	time.AfterFunc(most, func() { w.exceeded(fmt.Sprintf("takes longer than %v", most)) })
 	go func() {
 		for range time.Tick(memoryTick) {
