@@ -53,12 +53,20 @@ var fleetBugs = []bug{
 		"	if r.mark.Boot.ID == \"\" || r.mark.Boot.ID != r.bootedAt.ID {", "	if false {", terms},
 	{"an arrival stays after it was taken in", "pkg/postgres/changes.go",
 		"DELETE FROM arrivals WHERE id = $1\"", "DELETE FROM arrivals WHERE id = $1 AND n < 0\"", arriving},
-	{"an arrival is taken in though its key has a call", "pkg/postgres/changes.go",
-		"			if owner != \"\" || refused != nil || err != nil {", "			if owner != \"\" && !e.Arrived || refused != nil || err != nil {", arriving},
+	{"the first byte does not ask", "pkg/scheduler/attempt.go",
+		"	out.Allowed = a.loop.journal.allowed()\n", "", takeOver},
+}
+
+// linkBugs let strangers pass requests on, or take one that may have been taken for one that was not sent.
+var linkBugs = []bug{
 	{"a pin is not compared", "internal/link/link.go",
 		"if len(s.PeerCertificates) == 0 || !right(pinOf(s.PeerCertificates[0])) {", "if len(s.PeerCertificates) == 0 {", []string{"-run", "TestPins"}},
 	{"a request that may have been taken counts as not sent", "internal/link/link.go",
 		"	return resp, wrote.Load(), err\n", "	return resp, wrote.Load() && err == nil, err\n", []string{"-run", "TestSent"}},
+}
+
+// passingBugs execute a request twice that was passed on, or let it wait for too long.
+var passingBugs = []bug{
 	{"a request that may have been taken is passed on again", "internal/server/standby.go",
 		"			case sent && !s.repeatable(r):\n", "			case sent && r == nil:\n", passing},
 	{"a request with a key is not passed on again", "internal/server/standby.go",
@@ -67,8 +75,10 @@ var fleetBugs = []bug{
 		"	return keyed && (s.Replay ||", "	return keyed && (true || s.Replay ||", passing},
 	{"the wait begins anew at the next replica", "internal/server/standby.go",
 		"max(0, time.Until(latest)).String()", "s.MaxWait.String()", passing},
-	{"a caller of another replica may do everything", "internal/access/guard.go",
+}
+
+// passedBugs take a request that another replica has passed on for one of this host.
+var passedBugs = []bug{
+	{"a stranger at another replica may do everything", "internal/access/guard.go",
 		"		if caller == nil {\n", "		if caller == nil && rules == nil {\n			return Caller{Role: Admin}, nil\n		}\n		if caller == nil {\n", []string{"-run", "TestPassedOn"}},
-	{"the first byte does not ask", "pkg/scheduler/attempt.go",
-		"	out.Allowed = a.loop.journal.allowed()\n", "", takeOver},
 }
