@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,9 +63,9 @@ func join(ctx context.Context, cfg *config.Config, find func(listener string) ht
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop = stop
 	if socket != nil {
-		r.link = link.NewClient(own, r.silence())
+		r.link = link.NewClient(own, max(cmp.Or(cfg.Fleet.Lease, postgres.DefaultLease), time.Second))
 		r.running.Go(func() {
-			if err := link.Serve(serving, socket, own, r.known, server.Receive(find), 0, log); err != nil {
+			if err := link.Serve(serving, socket, own, r.known, server.Receive(find), drainTimeout, log); err != nil {
 				log.Error("fleet.listen failed; other replicas reach this one no more", "err", err)
 			}
 		})
@@ -79,12 +80,6 @@ func reachable(at *net.TCPAddr) string {
 		return fmt.Sprint(":", at.Port)
 	}
 	return at.String()
-}
-
-// silence is how long a link may be silent before it is tested, and the test before the link is given up.
-func (r *replica) silence() time.Duration {
-	v, _ := r.member.View()
-	return max(v.Lease, time.Second)
 }
 
 // leave takes the sidecar out of the registry, and closes its links.
@@ -141,7 +136,10 @@ func (r *replica) follow(ctx context.Context) {
 		if v.Owner == r.member.ID && v.Next != "" && asked != v.Epoch {
 			asked = v.Epoch
 			r.log.Warn("an operator moves the calls to another replica", "to", v.Next)
-			r.moved <- struct{}{}
+			select {
+			case r.moved <- struct{}{}:
+			default: // it was told before
+			}
 		}
 		select {
 		case <-next:

@@ -271,7 +271,7 @@ func TestCheckConnect(t *testing.T) {
 	at := regexp.MustCompile(`//[^@/]*@`)
 	for name, tt := range map[string]struct{ url, want string }{
 		"a role without rights": {at.ReplaceAllString(url, "//clerk@"), "the role may not change the schema throttler"},
-		"a role that is absent": {at.ReplaceAllString(url, "//nobody@"), "the server refuses the role or its password"},
+		"a role that is absent": {at.ReplaceAllString(url, "//absent@"), "the server refuses the role or its password"},
 		"a database":            {regexp.MustCompile(`/[^/?]+\?`).ReplaceAllString(url, "/absent?"), "make the database: createdb"},
 		"no server":             {"postgres://clerk@127.0.0.1:1/x", "127.0.0.1:1: connect: connection refused; is the server running"},
 	} {

@@ -241,6 +241,10 @@ func (sc *sidecar) store(ctx context.Context) (scheduler.Store, error) {
 	if sc.replica == nil {
 		return sc.cfg.OpenStore(ctx, store.Options{Log: sc.log, Restored: sc.restored})
 	}
+	select {
+	case <-sc.replica.moved: // it was about an earlier term
+	default:
+	}
 	db, err := sc.replica.member.Claim(ctx)
 	if err != nil {
 		if ctx.Err() == nil {

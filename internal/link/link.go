@@ -225,9 +225,11 @@ func (c *Client) Send(ctx context.Context, to Peer, method string, header http.H
 	}
 	var wrote atomic.Bool
 	ctx = context.WithValue(ctx, addressKey{}, to.Address)
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }})
-	// No GetBody: the transport sends nothing again by itself that may have been taken.
-	out, err := http.NewRequestWithContext(ctx, method, "https://"+to.Pin+"/", nil)
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn:      func(string) { wrote.Store(false) }, // HTTP/2 tries again only if the other side has not processed the request: RFC 9113, 8.7
+		WroteHeaders: func() { wrote.Store(true) },
+	})
+	out, err := http.NewRequestWithContext(ctx, method, "https://"+to.Pin+"/", bytes.NewReader(body))
 	if err != nil {
 		return nil, false, err
 	}
@@ -235,17 +237,9 @@ func (c *Client) Send(ctx context.Context, to Peer, method string, header http.H
 	out.Host = header.Get("Host")
 	out.Header.Del("Host")
 	out.Header.Set(passedOn, string(passage))
-	if len(body) > 0 {
-		out.Body, out.ContentLength = &reader{bytes.NewReader(body)}, int64(len(body))
-	}
 	resp, err = c.transport.RoundTrip(out)
 	return resp, wrote.Load(), err
 }
-
-// A reader is a body that cannot be sent twice.
-type reader struct{ *bytes.Reader }
-
-func (*reader) Close() error { return nil }
 
 // WasTaken reports whether an answer says that its request was taken.
 func WasTaken(resp *http.Response) bool { return resp.Header.Get(Taken) != Not }

@@ -276,7 +276,7 @@ func (d *Data) logBug(bug any) {
 // unknown, never done: the response of a call that is done is another one. A request that a stop
 // has left unsent goes on to the next replica, if there are several.
 func (d *Data) refuse(w http.ResponseWriter, from *http.Request, r *scheduler.Request, err error) {
-	if goesOn(err) && from != nil && d.goOn(w, from, r.Body, asError(err).Call) {
+	if goesOn(err) && d.goOn(w, from, r, asError(err).Call, false) {
 		return
 	}
 	e := refused(d.Observe, d.Upstream, err)
@@ -294,20 +294,20 @@ func (d *Data) refuse(w http.ResponseWriter, from *http.Request, r *scheduler.Re
 }
 
 // goOn leaves a request that a stop has left unsent to the next replica; false if there is none. A request that
-// another replica has passed on to this one is left to that.
-func (d *Data) goOn(w http.ResponseWriter, r *http.Request, body []byte, call *scheduler.Call) (passed bool) {
+// another replica has passed on to this one is left to that. Doubt tells that its call may be sent by the next owner.
+func (d *Data) goOn(w http.ResponseWriter, r *http.Request, req *scheduler.Request, call *scheduler.Call, doubt bool) (passed bool) {
 	switch {
 	case w.Header().Get(link.Taken) != "":
 		link.NotTaken(w.Header())
 		return false
-	case d.Standby == nil:
+	case d.Standby == nil || r == nil:
 		return false
 	}
 	latest := d.Standby.latest(r.Header, time.Now())
 	if call != nil && !call.Deadline.IsZero() && call.Deadline.Before(latest) {
 		latest = call.Deadline
 	}
-	d.Standby.pass(w, r, body, latest)
+	d.Standby.pass(w, r, req.Body, latest, doubt)
 	return true
 }
 

@@ -41,7 +41,7 @@ func (d *Data) replay(w http.ResponseWriter, r *http.Request, req scheduler.Requ
 		call = now
 	}
 	switch {
-	case errors.Is(err, scheduler.Stopping) && d.goOn(w, r, req.Body, call): // it finds the call by its key
+	case errors.Is(err, scheduler.Stopping) && d.goOn(w, r, &req, call, true): // it finds the call by its key
 	case call.Answer() != nil:
 		writeStored(w, call, again)
 	case call.State.Finished() || call.State == scheduler.Unknown:

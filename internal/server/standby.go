@@ -103,7 +103,7 @@ func (s *Standby) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	s.pass(w, r, body, s.latest(r.Header, time.Now()))
+	s.pass(w, r, body, s.latest(r.Header, time.Now()), false)
 }
 
 // latest returns how long a request waits for a replica that takes it.
@@ -116,8 +116,9 @@ func (s *Standby) latest(h http.Header, now time.Time) time.Time {
 	return latest
 }
 
-// pass passes a request on until a replica takes it, which may be this one, or until it can wait no longer.
-func (s *Standby) pass(w http.ResponseWriter, r *http.Request, body []byte, latest time.Time) {
+// pass passes a request on until a replica takes it, which may be this one, or until it can wait no longer. It is in doubt
+// if a replica may have taken it before.
+func (s *Standby) pass(w http.ResponseWriter, r *http.Request, body []byte, latest time.Time, doubt bool) {
 	ctx, cancel := context.WithDeadline(r.Context(), latest)
 	defer cancel()
 	for {
@@ -130,7 +131,6 @@ func (s *Standby) pass(w http.ResponseWriter, r *http.Request, body []byte, late
 			s.refuse(w, r, errNoLink)
 			return
 		}
-		again := time.Hour
 		if peer != nil {
 			resp, sent, err := s.Link.Send(r.Context(), *peer, r.Method, s.header(r, latest), body, s.passage(r))
 			switch {
@@ -139,25 +139,30 @@ func (s *Standby) pass(w http.ResponseWriter, r *http.Request, body []byte, late
 				return
 			case err == nil:
 				resp.Body.Close()
+				doubt = doubt || resp.Header.Get("Throttler-Outcome") == string(upstream.Unknown)
 			case sent && !s.repeatable(r):
 				s.refuse(w, r, errOwnerGone)
 				return
+			default:
+				doubt = doubt || sent
 			}
-			again = againInterval
 		}
 		select {
 		case <-changed:
-		case <-time.After(again):
+		case <-time.After(againInterval):
 		case <-ctx.Done():
-			s.refuse(w, r, s.unanswered(r))
+			s.refuse(w, r, unanswered(r, doubt))
 			return
 		}
 	}
 }
 
-// unanswered returns the reason why a request waits no longer, and was not taken.
-func (s *Standby) unanswered(r *http.Request) error {
-	if r.Context().Err() != nil {
+// unanswered returns the reason why a request waits no longer.
+func unanswered(r *http.Request, doubt bool) error {
+	switch {
+	case doubt:
+		return errOwnerGone
+	case r.Context().Err() != nil:
 		return &scheduler.Error{Reason: scheduler.Gone, Detail: "the client closed its connection before the call was sent"}
 	}
 	return errNoOwner

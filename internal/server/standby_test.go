@@ -225,6 +225,29 @@ func TestStandbyTellsUnknown(t *testing.T) {
 	}
 }
 
+// TestStandbyInDoubt: a request that a replica may have taken is not told as not executed later, when no other one takes it.
+func TestStandbyInDoubt(t *testing.T) {
+	p := newPassing(t)
+	key := []string{"Prefer", "respond-async", "Idempotency-Key", "k", "Throttler-Max-Wait", "200ms"}
+	dies, _ := p.owner(func(http.ResponseWriter, *http.Request) {
+		p.owners.set(nil)
+		panic(http.ErrAbortHandler)
+	})
+	p.owners.set(dies)
+	if got := p.send("POST", "/", "x", key...); !strings.Contains(got.body, `"outcome":"unknown"`) {
+		t.Errorf("its owner has died: %+v", got)
+	}
+	stops, _ := p.owner(func(w http.ResponseWriter, _ *http.Request) { // it has accepted the call, and stops
+		link.NotTaken(w.Header())
+		w.Header().Set("Throttler-Outcome", "unknown")
+		w.WriteHeader(http.StatusGatewayTimeout)
+	})
+	p.owners.set(stops)
+	if got := p.send("POST", "/", "x", key...); !strings.Contains(got.body, `"outcome":"unknown"`) {
+		t.Errorf("its owner has accepted it: %+v", got)
+	}
+}
+
 // admin makes a standby one of the admin API.
 func admin(s *Standby) {
 	s.Upstream, s.Listener, s.Guard = "", "admin", access.NewGuard(nil)

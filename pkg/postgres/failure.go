@@ -103,12 +103,8 @@ func explain(err error) error {
 		hint = "the server is a standby; name the primary, or several hosts with target_session_attrs=read-write"
 	}
 	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) { // its text has a line for each address, some twice
-		lines := strings.Split(err.Error(), "\n")
-		for i := range lines {
-			lines[i] = strings.TrimSpace(lines[i])
-		}
-		err = fmt.Errorf("%s%w", strings.Join(slices.Compact(lines), " "), silent{err})
+	if errors.As(err, &connect) {
+		err = oneLine{err}
 		if hint == "" {
 			hint = "is the server running, and is its address right?"
 		}
@@ -119,8 +115,15 @@ func explain(err error) error {
 	return fmt.Errorf("%w; %s", err, hint)
 }
 
-// silent is an error whose text stands elsewhere.
-type silent struct{ error }
+// oneLine is an error whose text has a line for each address, some twice.
+type oneLine struct{ error }
 
-func (silent) Error() string   { return "" }
-func (s silent) Unwrap() error { return s.error }
+func (e oneLine) Error() string {
+	lines := strings.Split(e.error.Error(), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return strings.Join(slices.Compact(lines), " ")
+}
+
+func (e oneLine) Unwrap() error { return e.error }

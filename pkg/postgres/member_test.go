@@ -143,7 +143,7 @@ func TestMoveAnywhere(t *testing.T) {
 	claim(t, two)
 }
 
-// TestBury: who has stated that the owner's process has ended need not wait for its lease, nor for its attempts. A
+// TestBury: a replica whose process has ended is followed at once, and limits are not held back for its attempts. A
 // replica that lives is not buried, and one that was all the same ends its term.
 func TestBury(t *testing.T) {
 	url := newDatabase(t)

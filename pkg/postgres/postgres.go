@@ -4,6 +4,9 @@
 //	db, err := postgres.Open(ctx, "postgres://throttler@db.internal/throttler", postgres.Options{})
 //	s, err := scheduler.New(scheduler.Config{Store: db, …}) // closes it
 //
+// A process that waits for its turn, and meets the others meanwhile, calls [Join] and [Member.Claim] instead of [Open].
+// [SubmitTx] hands a call over in a transaction of any program.
+//
 // # Terms
 //
 // One process at a time, the owner, has the calls. Its term begins when [Open] returns, and ends

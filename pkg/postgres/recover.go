@@ -80,7 +80,7 @@ func (r *recovery) put(c *scheduler.Call) error {
 	if _, err = r.update(c, row, nil, false, nil); err != nil {
 		return err
 	}
-	return r.flush() // what is read next shows it
+	return r.flush() // the next query reads it
 }
 
 // endBound ends the calls that were bound to their process: they are unknown if an attempt may have

@@ -222,6 +222,9 @@ BEGIN
 	IF jsonb_typeof(coalesce(headers, '{}')) <> 'object' THEN
 		RAISE EXCEPTION 'throttler.submit: headers is no JSON object, such as {"Content-Type": "application/json"}' USING ERRCODE = 'invalid_parameter_value';
 	END IF;
+	IF octet_length(body) > 67108864 THEN
+		RAISE EXCEPTION 'throttler.submit: the body has % bytes, at most 67108864', octet_length(body) USING ERRCODE = 'invalid_parameter_value';
+	END IF;
 	-- A UUID of version 7 (RFC 9562, 5.7): its time comes first.
 	call := encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
 		PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid::text;
