@@ -4,7 +4,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -16,10 +15,10 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	shut  bool // new connections are refused
+	shut  bool  // new connections are refused
+	left  int64 // bytes until all is cut; below 0: never
 
-	left atomic.Int64 // bytes until all is cut; below 0: never
-	cut  chan struct{}
+	cut chan struct{}
 }
 
 // NewProxy returns a proxy to an address. Close ends it.
@@ -28,8 +27,7 @@ func NewProxy(to string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{to: to, listener: l, conns: make(map[net.Conn]bool), cut: make(chan struct{}, 1)}
-	p.left.Store(-1)
+	p := &Proxy{to: to, listener: l, conns: make(map[net.Conn]bool), left: -1, cut: make(chan struct{}, 1)}
 	p.working.Go(p.run)
 	return p, nil
 }
@@ -37,9 +35,13 @@ func NewProxy(to string) (*Proxy, error) {
 // Port is the port of the proxy on 127.0.0.1.
 func (p *Proxy) Port() int { return p.listener.Addr().(*net.TCPAddr).Port }
 
-// CutAfter cuts all connections after so many bytes more, in either direction. The last of them are
-// delivered.
-func (p *Proxy) CutAfter(n int64) { p.left.Store(n) }
+// CutAfter cuts all connections after so many bytes more, in either direction, and never with a number below 0.
+// The last of them are delivered. A cut that has begun is over when CutAfter returns.
+func (p *Proxy) CutAfter(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = n
+}
 
 // Cut is sent a value when CutAfter has cut.
 func (p *Proxy) Cut() <-chan struct{} { return p.cut }
@@ -122,27 +124,24 @@ func (p *Proxy) copy(to io.Writer, from net.Conn) {
 
 // deliver writes bytes, and cuts after the last one that may pass.
 func (p *Proxy) deliver(to io.Writer, b []byte) bool {
-	for {
-		left := p.left.Load()
-		if left < 0 {
-			_, err := to.Write(b)
-			return err == nil
+	p.mu.Lock()
+	if p.left < 0 || p.left > int64(len(b)) {
+		if p.left > 0 {
+			p.left -= int64(len(b))
 		}
-		n := min(left, int64(len(b)))
-		if !p.left.CompareAndSwap(left, left-n) {
-			continue
-		}
-		to.Write(b[:n])
-		if n < left {
-			return true
-		}
-		p.left.Store(-1)
-		p.mu.Lock()
-		p.closeAll()
 		p.mu.Unlock()
-		p.cut <- struct{}{}
-		return false
+		_, err := to.Write(b)
+		return err == nil
 	}
+	defer p.mu.Unlock()
+	to.Write(b[:p.left])
+	p.left = -1
+	p.closeAll()
+	select {
+	case p.cut <- struct{}{}:
+	default:
+	}
+	return false
 }
 
 // Close cuts all connections and ends the proxy.

@@ -62,10 +62,21 @@ func accepted(t *testing.T, d *DB, change ...func(*scheduler.Entry)) *scheduler.
 	for _, c := range change {
 		c(e)
 	}
-	if _, err := d.Accept(t.Context(), e); err != nil {
+	if err := again(func() error { _, err := d.Accept(t.Context(), e); return err }); err != nil {
 		t.Fatal(err)
 	}
 	return e
+}
+
+// again makes a change, once more while the server is away. Another transaction, such as one of the sweeper, may
+// have met the cut, and those that are queued behind it are refused until the server is found to be there.
+func again(change func() error) (err error) {
+	for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(time.Millisecond) {
+		if err = change(); !errors.Is(err, errAway) {
+			return err
+		}
+	}
+	return err
 }
 
 func newEntry(t *testing.T, d *DB) *scheduler.Entry {
@@ -110,7 +121,7 @@ var kinds = map[string]kind{
 	"an end": {
 		prepare: func(t *testing.T, d *DB) any {
 			c := storetest.Sent(accepted(t, d, func(e *scheduler.Entry) { e.Call.Callback = "shop" }).Call)
-			if err := d.Intend(t.Context(), c, nil); err != nil {
+			if err := again(func() error { return d.Intend(t.Context(), c, nil) }); err != nil {
 				t.Fatal(err)
 			}
 			return storetest.Ended(c, scheduler.Done)
@@ -130,7 +141,9 @@ var kinds = map[string]kind{
 	},
 	"an end of holds": {
 		prepare: func(t *testing.T, d *DB) any {
-			if err := d.Intend(t.Context(), nil, []lease.Hold{{ID: 1 << 50, Upstream: "api", Limit: "day", Permits: 1}}); err != nil {
+			if err := again(func() error {
+				return d.Intend(t.Context(), nil, []lease.Hold{{ID: 1 << 50, Upstream: "api", Limit: "day", Permits: 1}})
+			}); err != nil {
 				t.Fatal(err)
 			}
 			return nil
@@ -166,7 +179,7 @@ var kinds = map[string]kind{
 	"a recovery": {
 		prepare: func(t *testing.T, d *DB) any {
 			c := storetest.Sent(accepted(t, d).Call)
-			if err := d.Intend(t.Context(), c, nil); err != nil {
+			if err := again(func() error { return d.Intend(t.Context(), c, nil) }); err != nil {
 				t.Fatal(err)
 			}
 			return c
@@ -197,7 +210,7 @@ func TestCut(t *testing.T) {
 				on := k.prepare(t, d)
 				drainCut(p)
 				p.CutAfter(at)
-				if err := k.change(d, on); err != nil {
+				if err := again(func() error { return k.change(d, on) }); err != nil {
 					t.Fatalf("cut after %d bytes: %v", at, err)
 				}
 				p.CutAfter(-1)
