@@ -2,17 +2,17 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,28 +23,45 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/pgtest"
 )
 
-var fleetRounds = flag.Int("fleet.rounds", 4, "how many faults TestReplicas makes")
+// A pace is the times of a fleet by which its limits hold.
+type pace struct {
+	lease, timeout, late, maxWait time.Duration
+	calls, ofKey                  int // in a window
+}
 
-// replicaConfig is that of a replica: short times, so that a take-over is short, too.
+var (
+	fast      = pace{500 * time.Millisecond, time.Second, 500 * time.Millisecond, 20 * time.Second, 20, 7}
+	unhurried = pace{5 * time.Second, time.Second, 500 * time.Millisecond, 20 * time.Second, 20, 7} // no slow machine outlasts its lease
+	defaults  = pace{2 * time.Second, 30 * time.Second, 5 * time.Second, 30 * time.Second, 20, 7}   // of a configuration that names none
+)
+
+// replicaConfig is that of a replica.
 const replicaConfig = `admin: 127.0.0.1:0
-store: %s
-fleet: {listen: 127.0.0.1:0, name: %s, lease: %v}
+store: DATABASE
+fleet: {listen: 127.0.0.1:0, advertise: LINK, name: NAME, lease: LEASE}
 grace: 2s
 upstreams:
   alipay:
     listen: 127.0.0.1:0
-    url: %s
-    timeout: 1s
-    late: 200ms
-    max_wait: 20s
+    url: URL
+    timeout: TIMEOUT
+    late: LATE
+    max_wait: MAX_WAIT
+    durable: path startsWith "/durable"
+    idempotent: path startsWith "/safe"
+    callbacks: {shop: {url: URL/-/hooks, secret: env:SHOP_SECRET, retry: {attempts: 12, min: 50ms, max: 1s}}}
     limits:
-      - {name: app, calls: 20, window: 200ms}
-      - {name: key, per_key: 'query("key")', calls: 7, window: 200ms}
+      - {name: app, calls: CALLS, window: 200ms}
+      - {name: key, per_key: 'query("key")', calls: OF_KEY, window: 200ms}
 `
 
-// An instance is a sidecar of a fleet, which a supervisor starts anew after each end.
+const fleetWindow = 200 * time.Millisecond
+
+// An instance is a sidecar of a fleet, which a supervisor starts anew after each end. It reaches the database by a
+// proxy, and the others reach it by one.
 type instance struct {
-	name, file string
+	name, file     string
+	database, link *pgtest.Proxy
 
 	mu   sync.Mutex
 	p    *process
@@ -63,6 +80,7 @@ func (r *instance) supervise(t *testing.T, path string) {
 		p := &process{file: r.file, log: &lockedBuffer{}, done: make(chan struct{})}
 		p.cmd = exec.Command(path, "serve", "-c", r.file)
 		p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+		p.cmd.Env = append(os.Environ(), "SHOP_SECRET=whsec_"+base64.StdEncoding.EncodeToString(make([]byte, 24)))
 		r.mu.Lock()
 		if r.stop {
 			r.mu.Unlock()
@@ -88,23 +106,19 @@ type fleet struct {
 	replicas []*instance
 	client   *http.Client
 	running  sync.WaitGroup
-
-	mu    sync.Mutex
-	acked map[string]string // ids by the paths of calls that were acknowledged
-	done  int               // answers of the upstream to callers that waited
-	late  int               // callers that were told that nothing was sent, or that the outcome is unknown
 }
 
-func startFleet(t *testing.T, database, url string, n int, lease time.Duration) *fleet {
+// startFleet starts replicas over a database, in front of an upstream.
+func startFleet(t *testing.T, database, upstream string, n int, at pace) *fleet {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{T: t, client: &http.Client{Timeout: 30 * time.Second}, acked: make(map[string]string)}
+	f := &fleet{T: t, client: &http.Client{Timeout: at.maxWait + 20*time.Second}}
 	for i := range n {
-		r := &instance{name: fmt.Sprint("r", i), file: filepath.Join(t.TempDir(), "throttler.yaml")}
-		if err := os.WriteFile(r.file, fmt.Appendf(nil, replicaConfig, database, r.name, lease, url), 0o600); err != nil {
+		r, err := newInstance(fmt.Sprint("r", i), t.TempDir(), database, upstream, at)
+		if err != nil {
 			t.Fatal(err)
 		}
 		f.replicas = append(f.replicas, r)
@@ -112,17 +126,45 @@ func startFleet(t *testing.T, database, url string, n int, lease time.Duration) 
 	}
 	t.Cleanup(func() {
 		for _, r := range f.replicas {
-			r.mu.Lock()
-			r.stop = true
-			if r.p != nil {
-				r.p.cmd.Process.Signal(syscall.SIGCONT)
-				r.p.cmd.Process.Kill()
-			}
-			r.mu.Unlock()
+			r.end()
 		}
 		f.running.Wait()
 	})
 	return f
+}
+
+func newInstance(name, dir, database, upstream string, at pace) (r *instance, err error) {
+	r = &instance{name: name, file: filepath.Join(dir, "throttler.yaml")}
+	u, err := url.Parse(database)
+	if err != nil {
+		return nil, err
+	}
+	server := u.Host
+	if r.database, err = pgtest.NewProxy(func() string { return server }); err != nil {
+		return nil, err
+	}
+	u.Host = r.database.Address()
+	if r.link, err = pgtest.NewProxy(func() string {
+		return strings.TrimPrefix(listening(r.process().log.String(), "fleet.listen"), "http://")
+	}); err != nil {
+		return nil, err
+	}
+	text := strings.NewReplacer("DATABASE", u.String(), "LINK", r.link.Address(), "NAME", name, "LEASE", at.lease.String(), "URL", upstream,
+		"TIMEOUT", at.timeout.String(), "LATE", at.late.String(), "MAX_WAIT", at.maxWait.String(), "CALLS", strconv.Itoa(at.calls), "OF_KEY", strconv.Itoa(at.ofKey)).Replace(replicaConfig)
+	return r, os.WriteFile(r.file, []byte(text), 0o600)
+}
+
+// end kills the replica for good.
+func (r *instance) end() {
+	r.mu.Lock()
+	r.stop = true
+	if r.p != nil {
+		r.p.cmd.Process.Signal(syscall.SIGCONT)
+		r.p.cmd.Process.Kill()
+	}
+	r.mu.Unlock()
+	r.database.Close()
+	r.link.Close()
 }
 
 // owner returns the replica that has the calls and serves them, or nil.
@@ -184,166 +226,6 @@ func (f *fleet) waitOwner() *instance {
 			f.Fatal("no replica has the calls within a minute")
 		}
 	}
-}
-
-// post posts to a listener of any replica, until one does not refuse it for another that has the calls.
-func (f *fleet) post(stop <-chan struct{}, listener, path, body string, header http.Header) (status int, answer []byte) {
-	for {
-		for _, i := range rand.Perm(len(f.replicas)) {
-			p := f.replicas[i].process()
-			if p == nil {
-				continue
-			}
-			url := listening(p.log.String(), listener)
-			if url == "" {
-				continue
-			}
-			req, err := http.NewRequest(http.MethodPost, url+path, strings.NewReader(body))
-			if err != nil {
-				f.Error(err)
-				return 0, nil
-			}
-			req.Header = header.Clone()
-			resp, err := f.client.Do(req)
-			if err != nil {
-				if strings.Contains(err.Error(), "refused") {
-					continue
-				}
-				return 0, nil // it may have been taken
-			}
-			answer, err = io.ReadAll(resp.Body)
-			resp.Body.Close()
-			if bytes.Contains(answer, []byte(`"no_owner"`)) {
-				continue
-			}
-			if err != nil {
-				return 0, nil
-			}
-			return resp.StatusCode, answer
-		}
-		select {
-		case <-stop:
-			return 0, nil
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
-// load makes calls of callers that wait, and submits others, some of them twice, until stop.
-func (f *fleet) load(n int, stop <-chan struct{}) {
-	for i := 0; ; i++ {
-		select {
-		case <-stop:
-			return
-		default:
-		}
-		if i%2 == 0 {
-			path := fmt.Sprintf("/sync/%d/%d", n, i)
-			status, _ := f.post(stop, "upstreams.alipay.listen", path+"?key="+fmt.Sprint(i%3), "{}", http.Header{})
-			f.mu.Lock()
-			if status == http.StatusOK {
-				f.done++
-			} else {
-				f.late++
-			}
-			f.mu.Unlock()
-			continue
-		}
-		path := fmt.Sprintf("/async/%d/%d", n, i)
-		body, _ := json.Marshal(map[string]string{"upstream": "alipay", "method": "POST", "target": path + "?key=" + fmt.Sprint(i%3)})
-		header := http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {path}}
-		for range 3 { // whose answer is lost, it is submitted once more, by whichever replica
-			status, answer := f.post(stop, "admin", "/v1/calls", string(body), header)
-			if status != http.StatusAccepted && status != http.StatusOK {
-				continue
-			}
-			var call api.Call
-			if err := json.Unmarshal(answer, &call); err != nil {
-				f.Errorf("%s: %v: %s", path, err, answer)
-				return
-			}
-			f.mu.Lock()
-			if before := f.acked[path]; before != "" && before != call.ID {
-				f.Errorf("%s is call %s, and was %s before", path, call.ID, before)
-			}
-			f.acked[path] = call.ID
-			f.mu.Unlock()
-			if rand.N(4) > 0 {
-				break
-			}
-		}
-	}
-}
-
-// fault makes a fault of a random kind.
-func (f *fleet) fault(server *pgtest.Server) string {
-	owner := f.waitOwner()
-	p := owner.process()
-	switch rand.N(6) {
-	case 0:
-		p.cmd.Process.Signal(syscall.SIGTERM)
-		return "a stop of the owner"
-	case 1:
-		pause := 100*time.Millisecond + rand.N(2*time.Second)
-		p.cmd.Process.Signal(syscall.SIGSTOP)
-		time.Sleep(pause)
-		p.cmd.Process.Signal(syscall.SIGCONT)
-		return fmt.Sprint("SIGSTOP of the owner for ", pause)
-	case 2:
-		server.Kill()
-		time.Sleep(rand.N(time.Second))
-		if err := server.Run(); err != nil {
-			f.Fatal(err)
-		}
-		return "kill -9 of PostgreSQL"
-	case 3:
-		for _, r := range f.replicas {
-			if r != owner {
-				r.process().cmd.Process.Kill()
-				break
-			}
-		}
-		return "kill -9 of another replica"
-	default:
-		p.cmd.Process.Kill()
-		<-p.done
-		return "kill -9 of the owner"
-	}
-}
-
-// TestReplicas: three replicas serve from one database, one at a time, through faults of them and of the server. No
-// limit is broken, no call is executed twice, and no acknowledged one is lost.
-func TestReplicas(t *testing.T) {
-	server, err := pgtest.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	database, err := server.NewDatabase()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bank{keys: make(map[string][]time.Time), executed: make(map[string]int)}
-	platform := httptest.NewServer(b)
-	defer platform.Close()
-	f := startFleet(t, database, platform.URL, 3, 500*time.Millisecond)
-	f.waitOwner()
-	f.standBy()
-	stop := make(chan struct{})
-	var loading sync.WaitGroup
-	for n := range 8 {
-		loading.Go(func() { f.load(n, stop) })
-	}
-	for n := range *fleetRounds {
-		time.Sleep(500*time.Millisecond + rand.N(time.Second))
-		begun := time.Now()
-		kind := f.fault(server)
-		f.waitOwner()
-		t.Logf("round %d: %s; %v to the next owner", n, kind, time.Since(begun).Round(10*time.Millisecond))
-	}
-	close(stop)
-	loading.Wait()
-	f.judge(b)
 }
 
 // standBy looks at the replicas that wait: they are healthy and ready, and pass on the requests of clients and
@@ -412,63 +294,4 @@ func (f *fleet) postTo(p *process, listener, path, body string, header http.Head
 	defer resp.Body.Close()
 	answer, _ = io.ReadAll(resp.Body)
 	return resp.StatusCode, answer
-}
-
-// judge compares the acknowledged calls with those that the platform has executed.
-func (f *fleet) judge(b *bank) {
-	admin := listening(f.waitOwner().process().log.String(), "admin")
-	states := make(map[string]int)
-	for path, id := range f.acked {
-		var call api.Call
-		for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-			resp, err := f.client.Get(admin + "/v1/calls/" + id)
-			if (err != nil || resp.StatusCode == http.StatusServiceUnavailable) && time.Since(begun) < time.Minute { // it was followed by another one
-				admin = listening(f.waitOwner().process().log.String(), "admin")
-				continue
-			}
-			if err != nil {
-				f.Fatal(err)
-			}
-			err = json.NewDecoder(resp.Body).Decode(&call)
-			resp.Body.Close()
-			if resp.StatusCode != http.StatusOK || err != nil {
-				f.Errorf("%s was acknowledged as %s, and is lost: %d, %v", path, id, resp.StatusCode, err)
-				break
-			}
-			if call.State != "waiting" && call.State != "sending" {
-				break
-			}
-			if time.Since(begun) > time.Minute {
-				f.Errorf("%s is still %s", path, call.State)
-				break
-			}
-		}
-		states[string(call.State)]++
-		b.mu.Lock()
-		executed := b.executed[path]
-		b.mu.Unlock()
-		if call.State == "done" && executed != 1 || call.State != "done" && call.State != "unknown" || executed > 1 {
-			f.Errorf("%s is %s, and was executed %d times", path, call.State, executed)
-		}
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for path, n := range b.executed {
-		if n > 1 {
-			f.Errorf("%s was executed %d times", path, n)
-		}
-	}
-	most := mostIn(b.arrivals, 200*time.Millisecond)
-	if most > 20 {
-		f.Errorf("%d calls in a window, at most 20", most)
-	}
-	for key, arrivals := range b.keys {
-		if n := mostIn(arrivals, 200*time.Millisecond); n > 7 {
-			f.Errorf("key %s: %d calls in a window, at most 7", key, n)
-		}
-	}
-	f.Logf("%d arrivals, %d in a window at most; %d submitted, by state %v; of callers that waited %d got answers, %d none", len(b.arrivals), most, len(f.acked), states, f.done, f.late)
-	if f.done == 0 || states["done"] == 0 {
-		f.Error("nothing was done")
-	}
 }

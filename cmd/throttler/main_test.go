@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	tempDir = dir
-	testscript.Main(cleaner{m}, map[string]func(){"throttler": main})
+	testscript.Main(cleaner{m}, map[string]func(){"throttler": main, "receiver": receive})
 }
 
 // cleaner removes the built sidecar after the tests.

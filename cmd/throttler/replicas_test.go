@@ -71,7 +71,7 @@ func TestRollingRestart(t *testing.T) {
 	b := &bank{keys: make(map[string][]time.Time), executed: make(map[string]int)}
 	platform := httptest.NewServer(b)
 	defer platform.Close()
-	f := startFleet(t, database(t), platform.URL, 3, 5*time.Second) // that no slow machine outlasts
+	f := startFleet(t, database(t), platform.URL, 3, unhurried)
 	f.waitOwner()
 	f.standBy()
 	var waiting sync.WaitGroup
@@ -110,7 +110,7 @@ func TestRollingRestart(t *testing.T) {
 	if rolled != 180 {
 		t.Errorf("%d calls were executed, want 180", rolled)
 	}
-	if most := mostIn(b.arrivals, 200*time.Millisecond); most > 20 {
+	if most := mostIn(b.arrivals, fleetWindow); most > 20 {
 		t.Errorf("%d calls in a window, at most 20", most)
 	}
 }
@@ -120,7 +120,7 @@ func TestFleetCommands(t *testing.T) {
 	b := &bank{keys: make(map[string][]time.Time), executed: make(map[string]int)}
 	platform := httptest.NewServer(b)
 	defer platform.Close()
-	f := startFleet(t, database(t), platform.URL, 3, 5*time.Second) // that no slow machine outlasts
+	f := startFleet(t, database(t), platform.URL, 3, unhurried)
 	owner := f.waitOwner()
 	f.standBy()
 	for _, r := range f.replicas {

@@ -115,6 +115,18 @@ func (k Clock) Changed(c *scheduler.Call, d *Codec) (r *Row, response *Content, 
 	return r, response, err
 }
 
+// MayBeSent adds to a call the attempt that may have been made after a mark, unless one is in flight.
+func (r *Row) MayBeSent(c *scheduler.Call, after Mark) {
+	last, n := c.Last(), 1
+	if last != nil {
+		if last.EndedAt.IsZero() {
+			return
+		}
+		n = last.N + 1
+	}
+	c.Attempts = append(c.Attempts, scheduler.Attempt{N: n, SentAt: Instant(max(after.Wall, r.Accepted))})
+}
+
 // Call returns the call of a row, without its response.
 func (r *Row) Call(d *Codec) (*scheduler.Call, error) {
 	facts, err := d.DecryptText(r.Facts, r.ID, FactsKind)

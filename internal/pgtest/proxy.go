@@ -7,22 +7,30 @@ import (
 	"time"
 )
 
-// A Proxy passes connections on to a server, and can cut them.
+// A Proxy passes connections on to a server, and can cut them, refuse them, hold back their bytes, and delay these.
 type Proxy struct {
-	to       string
+	to       func() string
 	listener net.Listener
 	working  sync.WaitGroup
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	shut  bool  // new connections are refused
-	left  int64 // bytes until all is cut; below 0: never
+	shut  bool             // new connections are refused
+	left  int64            // bytes until all is cut; below 0: never
+	held  [2]chan struct{} // by direction: open while its bytes are held back, else nil
+	delay time.Duration
 
 	cut chan struct{}
 }
 
-// NewProxy returns a proxy to an address. Close ends it.
-func NewProxy(to string) (*Proxy, error) {
+// The directions of a connection.
+const (
+	toServer = iota
+	toClient
+)
+
+// NewProxy returns a proxy to the address that a server has at the time. Close ends it.
+func NewProxy(to func() string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -32,8 +40,8 @@ func NewProxy(to string) (*Proxy, error) {
 	return p, nil
 }
 
-// Port is the port of the proxy on 127.0.0.1.
-func (p *Proxy) Port() int { return p.listener.Addr().(*net.TCPAddr).Port }
+// Address is the host and port of the proxy.
+func (p *Proxy) Address() string { return p.listener.Addr().String() }
 
 // CutAfter cuts all connections after so many bytes more, in either direction, and never with a number below 0.
 // The last of them are delivered. A cut that has begun is over when CutAfter returns.
@@ -56,6 +64,29 @@ func (p *Proxy) Shut(shut bool) {
 	}
 }
 
+// Hold holds back the bytes to the server, to the client, or both, on all connections that are there or come. They
+// are delivered when they are held no longer. The connections themselves stay: neither side sees a fault.
+func (p *Proxy) Hold(server, client bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for way, hold := range []bool{toServer: server, toClient: client} {
+		switch {
+		case hold && p.held[way] == nil:
+			p.held[way] = make(chan struct{})
+		case !hold && p.held[way] != nil:
+			close(p.held[way])
+			p.held[way] = nil
+		}
+	}
+}
+
+// Delay delays bytes by a time, in each direction.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
 func (p *Proxy) closeAll() {
 	for c := range p.conns {
 		c.Close()
@@ -76,7 +107,7 @@ func (p *Proxy) run() {
 // pass passes the bytes of a connection on, both ways, until one side ends.
 func (p *Proxy) pass(client net.Conn) {
 	defer client.Close()
-	server, err := net.DialTimeout("tcp", p.to, 5*time.Second)
+	server, err := net.DialTimeout("tcp", p.to(), 5*time.Second)
 	if err != nil {
 		return
 	}
@@ -85,9 +116,9 @@ func (p *Proxy) pass(client net.Conn) {
 		return
 	}
 	var both sync.WaitGroup
-	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+	for way, conns := range [][2]net.Conn{toServer: {client, server}, toClient: {server, client}} {
 		both.Go(func() {
-			p.copy(way[1], way[0])
+			p.copy(way, conns[1], conns[0])
 			client.Close()
 			server.Close()
 		})
@@ -112,13 +143,27 @@ func (p *Proxy) keep(conns ...net.Conn) bool {
 	return true
 }
 
-func (p *Proxy) copy(to io.Writer, from net.Conn) {
+func (p *Proxy) copy(way int, to io.Writer, from net.Conn) {
 	buffer := make([]byte, 16<<10)
 	for {
 		n, err := from.Read(buffer)
+		p.wait(way)
 		if n > 0 && !p.deliver(to, buffer[:n]) || err != nil {
 			return
 		}
+	}
+}
+
+// wait waits while bytes of a direction are held back or delayed.
+func (p *Proxy) wait(way int) {
+	p.mu.Lock()
+	held, delay := p.held[way], p.delay
+	p.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+	if delay > 0 {
+		time.Sleep(delay)
 	}
 }
 
@@ -148,5 +193,6 @@ func (p *Proxy) deliver(to io.Writer, b []byte) bool {
 func (p *Proxy) Close() {
 	p.listener.Close()
 	p.Shut(true)
+	p.Hold(false, false)
 	p.working.Wait()
 }

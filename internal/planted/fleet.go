@@ -1,7 +1,7 @@
 package main
 
 var (
-	terms    = []string{"-run", "TestOneOwner|TestFence|TestFenceAlone|TestBeatOfAnother|TestStoppedWriter|TestClosedWithoutRecovery|TestClocksOfMachines|TestWatch"}
+	terms    = []string{"-run", "TestOneOwner|TestFence|TestFenceAlone|TestBeatOfAnother|TestStoppedWriter|TestClosedWithoutRecovery|TestClocksOfMachines|TestWatch|TestRegress"}
 	inDoubt  = []string{"-run", "TestCut"}
 	arriving = []string{"-run", "TestSubmitTx|TestSubmitSQL"}
 	passing  = []string{"-run", "TestStandby"}
@@ -42,11 +42,17 @@ var fleetBugs = []bug{
 	{"the ledger does not outlast the last owner", "pkg/scheduler/recovery.go",
 		"	u.ledger.Outlived(end)\n", "", takeOver},
 	{"a transaction in doubt is made again", "pkg/postgres/doubt.go",
-		"	case number == w.number+1:\n", "	case number == w.number+1 && false:\n", inDoubt},
+		"	case at == position{w.epoch, w.number + 1}:\n", "	case at == position{w.epoch, w.number + 1} && false:\n", inDoubt},
 	{"a transaction in doubt counts as made", "pkg/postgres/writer.go",
 		"			if err == nil && done {", "			if err == nil && (done || true) {", inDoubt},
 	{"transactions are not numbered", "pkg/postgres/writer.go",
 		"	w.number++\n", "", inDoubt},
+	{"an owner does not note that commits are lost", "pkg/postgres/doubt.go",
+		"	if err := noteLoss(ctx, w.conn, w.epoch); err != nil {\n", "	if err := error(nil); err != nil {\n", terms},
+	{"a replica does not note that commits are lost", "pkg/postgres/member.go",
+		"		if err == nil && s.row.committed.before(last) {\n", "		if false {\n", terms},
+	{"an epoch is used again after commits were lost", "pkg/postgres/doubt.go",
+		"	b.Queue(\"UPDATE lease SET epoch = $1 WHERE epoch < $1\", epoch)\n", "", terms},
 	{"outcomes are dropped while the server is away", "pkg/postgres/writer.go",
 		"		if c := <-w.changes; c.essential {", "		if c := <-w.changes; false {", takeOver},
 	{"time passes on another machine", "pkg/postgres/recover.go",

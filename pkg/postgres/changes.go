@@ -107,8 +107,8 @@ func (d *DB) Record(ctx context.Context, call *scheduler.Call) error {
 // Recover implements [scheduler.Durable].
 func (d *DB) Recover(ctx context.Context, recent time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (*scheduler.Recovered, error) {
 	var state *scheduler.Recovered
-	err := d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) {
-		r := &recovery{txn: t, bootedAt: d.clock.Boot(), now: time.Now(), repeat: repeat}
+	err := d.writer.do(ctx, &change{essential: true, recovery: true, apply: func(t *txn) (refused, err error) {
+		r := &recovery{txn: t, bootedAt: d.clock.Boot(), now: time.Now(), repeat: repeat, log: d.writer.log}
 		state, err = r.run(recent)
 		return nil, err
 	}})

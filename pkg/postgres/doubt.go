@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -15,20 +16,36 @@ var (
 
 // lost returns why a fence has held a transaction back.
 func (w *writer) lost(ctx context.Context) error {
-	epoch, number, err := w.position(ctx)
+	at, err := w.position(ctx)
 	switch {
 	case err != nil:
 		return err
-	case epoch != w.epoch:
+	case at.epoch > w.epoch:
 		return ErrTermOver
 	}
-	return fmt.Errorf("%w (transaction %d of term %d, after %d)", errRegressed, number, epoch, w.number)
+	return w.regressed(ctx, at)
 }
 
-// position returns the epoch and the number of the last transaction of the store.
-func (w *writer) position(ctx context.Context) (epoch, number int64, err error) {
-	err = w.conn.QueryRow(ctx, "SELECT epoch, number FROM fence FOR UPDATE").Scan(&epoch, &number)
-	return epoch, number, err
+// position returns the last transaction of the store.
+func (w *writer) position(ctx context.Context) (at position, err error) {
+	err = w.conn.QueryRow(ctx, "SELECT epoch, number FROM fence FOR UPDATE").Scan(&at.epoch, &at.number)
+	return at, err
+}
+
+// regressed returns the end of a term whose commits are gone. The next owner finds the loss noted.
+func (w *writer) regressed(ctx context.Context, at position) error {
+	if err := noteLoss(ctx, w.conn, w.epoch); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w (it has transaction %d of term %d, and had %d of term %d)", ErrTermOver, errRegressed, at.number, at.epoch, w.number, w.epoch)
+}
+
+// noteLoss notes that the server has lost commits of a term, for the next owner. No later term has an epoch that was used.
+func noteLoss(ctx context.Context, conn *pgx.Conn, epoch int64) error {
+	b := &pgx.Batch{}
+	b.Queue("UPDATE fence SET lost = true")
+	b.Queue("UPDATE lease SET epoch = $1 WHERE epoch < $1", epoch)
+	return conn.SendBatch(ctx, b).Close()
 }
 
 // ask connects anew, and asks whether the last transaction took effect. The session that made it
@@ -43,17 +60,17 @@ func (w *writer) ask() (done bool, err error) {
 	}
 	w.conn = conn
 	endWriters(ctx, conn, w.epoch)
-	epoch, number, err := w.position(ctx)
+	at, err := w.position(ctx)
 	switch {
 	case err != nil:
 		return false, err
-	case epoch != w.epoch:
+	case at.epoch > w.epoch:
 		return false, ErrTermOver
-	case number == w.number+1:
-		w.number, w.unconfirmed = number, true // its confirmation was lost
+	case at == position{w.epoch, w.number + 1}:
+		w.number, w.unconfirmed = at.number, true // its confirmation was lost
 		return true, nil
-	case number != w.number:
-		return false, fmt.Errorf("%w (transaction %d of term %d, after %d)", errRegressed, number, epoch, w.number)
+	case at != position{w.epoch, w.number}:
+		return false, w.regressed(ctx, at)
 	}
 	return false, nil
 }
@@ -84,4 +101,24 @@ func (w *writer) confirm() error {
 	}
 	w.away.Store(false)
 	return nil
+}
+
+// sleep waits before the next try; false if the store ends.
+func (w *writer) sleep(pause *time.Duration) bool {
+	timer := time.NewTimer(*pause)
+	defer timer.Stop()
+	*pause = min(2**pause, retryMost)
+	select {
+	case <-timer.C:
+	case <-w.failure.ended:
+		return false
+	}
+	select {
+	case <-w.stop:
+		if *pause == retryMost { // some tries have failed
+			return false
+		}
+	default:
+	}
+	return true
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"net/url"
 	"testing"
 	"time"
@@ -21,7 +20,7 @@ var cutStep = flag.Int64("cut.step", 41, "cut connections after every such byte"
 // through returns a proxy to the test's server, and the URL of a database behind it.
 func through(t testing.TB, database string) (*pgtest.Proxy, string) {
 	t.Helper()
-	p, err := pgtest.NewProxy(server.Address())
+	p, err := pgtest.NewProxy(server.Address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +29,7 @@ func through(t testing.TB, database string) (*pgtest.Proxy, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.Host = fmt.Sprintf("127.0.0.1:%d", p.Port())
+	u.Host = p.Address()
 	return p, u.String()
 }
 

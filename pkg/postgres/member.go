@@ -154,6 +154,7 @@ func (m *Member) Configured(hash string) {
 func (m *Member) run(ctx context.Context) {
 	var conn *pgx.Conn
 	var w watch
+	var last position // of the store, as it was seen
 	defer func() {
 		ending, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -167,6 +168,12 @@ func (m *Member) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if err == nil && s.row.committed.before(last) {
+			err = m.regressed(ctx, conn, last, s.row.committed)
+		}
+		if err == nil {
+			last = s.row.committed
+		}
 		if err != nil {
 			w.sees(time.Now(), nil)
 			last, _ := m.sight()
@@ -178,6 +185,17 @@ func (m *Member) run(ctx context.Context) {
 		m.tell(s)
 		m.rest(ctx, conn)
 	}
+}
+
+// regressed notes that the server has lost commits which this replica has seen.
+func (m *Member) regressed(ctx context.Context, conn *pgx.Conn, had, has position) error {
+	ctx, cancel := context.WithTimeout(ctx, m.o.Lease)
+	defer cancel()
+	if err := noteLoss(ctx, conn, had.epoch); err != nil {
+		return err
+	}
+	m.o.Log.Error("the next owner makes the calls that wait unknown", "err", errRegressed, "term", has.epoch, "transaction", has.number, "seen_term", had.epoch, "seen_transaction", had.number)
+	return nil
 }
 
 // tell puts a sight in place of the last one.
@@ -229,7 +247,7 @@ func (m *Member) look(ctx context.Context, conn **pgx.Conn) (s sight, err error)
 	b.Queue("DELETE FROM replicas WHERE seen_at < now() - $1 * interval '1 ms'", forgotten.Milliseconds())
 	b.Queue(selectLease).QueryRow(s.row.scan)
 	b.Queue(`SELECT id, name, address, pin, version, config, joined_at, extract(epoch FROM clock_timestamp() - seen_at)::float8 FROM replicas ORDER BY name, joined_at`).Query(s.scan)
-	b.Queue("SELECT EXISTS (SELECT FROM arrivals)").QueryRow(func(row pgx.Row) error { return row.Scan(&s.arrived) })
+	b.Queue("SELECT EXISTS (SELECT FROM arrivals WHERE NOT doubtful)").QueryRow(func(row pgx.Row) error { return row.Scan(&s.arrived) })
 	if err := (*conn).SendBatch(ctx, b).Close(); err != nil {
 		return s, err
 	}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 const (
 	endedBefore = "the term of the replica that sent it ended before the answer was recorded"
 	wentWithIt  = "the replica that accepted it lost its term, and with it the caller or the request"
+	wasLost     = "the server has lost commits that it had confirmed; the call may have been sent since"
 )
 
 // A recovery is the first transaction of a term. It decides about the calls of earlier terms, and
@@ -27,15 +29,17 @@ type recovery struct {
 	now      time.Time
 	repeat   func(*scheduler.Entry) (time.Time, bool)
 	state    *scheduler.Recovered
+	log      *slog.Logger
 
 	folded int64
 	mark   columns.Mark // of the last commit
+	lost   bool         // commits are gone that were confirmed
 }
 
 func (r *recovery) run(recent time.Duration) (*scheduler.Recovered, error) {
 	r.state = &scheduler.Recovered{Backlog: make(map[string]scheduler.Backlog)}
 	for _, step := range []func() error{
-		r.begin, r.endBound, r.interruptAttempts,
+		r.begin, r.endBound, r.interruptAttempts, r.doubtWaiting,
 		func() error { return r.recentHolds(r.mark.Steady - recent.Microseconds()) },
 		r.takeHolds, r.count,
 	} {
@@ -50,7 +54,8 @@ func (r *recovery) run(recent time.Duration) (*scheduler.Recovered, error) {
 // begin begins a generation. The fence has left the mark of the last commit.
 func (r *recovery) begin() error {
 	var mark string
-	err := r.one("UPDATE fence SET generation = generation + 1 RETURNING generation, folded, mark", nil, &r.generation, &r.folded, &mark)
+	err := r.one(`UPDATE fence SET generation = generation + 1, lost = false FROM (SELECT lost AS noted FROM fence) before
+		RETURNING generation, folded, mark, noted`, nil, &r.generation, &r.folded, &mark, &r.lost)
 	if err != nil {
 		return err
 	}
@@ -77,10 +82,8 @@ func (r *recovery) put(c *scheduler.Call) error {
 	if err != nil {
 		return err
 	}
-	if _, err = r.update(c, row, nil, false, nil); err != nil {
-		return err
-	}
-	return r.flush() // the next query reads it
+	_, err = r.update(c, row, nil, false, nil)
+	return err
 }
 
 // endBound ends the calls that were bound to their process: they are unknown if an attempt may have
@@ -130,23 +133,55 @@ func (r *recovery) interruptAttempts() error {
 		}
 		r.state.Holds = append(r.state.Holds, c.Outstanding...)
 		c.Outstanding = nil
-		if err := r.doubt(row, c); err != nil {
+		if err := r.doubt(row, c, endedBefore); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// doubtWaiting decides about the calls that wait though commits were lost: each may have been sent since. Those that have
+// arrived, and may have been taken in, are left to a person.
+func (r *recovery) doubtWaiting() error {
+	if !r.lost {
+		return nil
+	}
+	r.state.Restored = true
+	if arrived, err := r.changed("UPDATE arrivals SET doubtful = true WHERE NOT doubtful"); err != nil {
+		return err
+	} else if arrived > 0 {
+		r.log.Error("calls that have arrived in the store may have been sent; delete them, or send them by UPDATE throttler.arrivals SET doubtful = false", "calls", arrived)
+	}
+	for seq := int64(0); ; {
+		rows, err := r.rows("seq IN (SELECT seq FROM calls WHERE state = 'waiting' AND seq > $1 ORDER BY seq LIMIT 500)", seq)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		for _, row := range rows {
+			c, err := row.Call(r.codec)
+			if err != nil {
+				return err
+			}
+			row.MayBeSent(c, r.mark)
+			if err := r.doubt(row, c, wasLost); err != nil {
+				return err
+			}
+			seq = row.Seq
+		}
+	}
+}
+
 // doubt makes a call unknown that may have been executed, unless it may be repeated.
-func (r *recovery) doubt(row *columns.Row, c *scheduler.Call) error {
+func (r *recovery) doubt(row *columns.Row, c *scheduler.Call, reason string) error {
 	c.State = scheduler.Unknown
 	if last := c.Last(); last != nil {
-		last.EndedAt, last.Outcome, last.Reason = r.now, upstream.Unknown, endedBefore
+		last.EndedAt, last.Outcome, last.Reason = r.now, upstream.Unknown, reason
 	}
 	e, err := entryOf(r.ctx, r.conn, r.codec, row)
 	if err != nil {
 		return err
 	}
+	e.Restored = r.lost
 	*e.Call = *c // repeat may change its copy
 	if at, ok := r.repeat(e); ok {
 		c.State, c.Due = scheduler.Waiting, at

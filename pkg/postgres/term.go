@@ -27,15 +27,24 @@ type leaseRow struct {
 	exited      bool          // the process of the owner has ended
 	next        string        // name of the replica that is to have the calls next
 	offered     time.Duration // since next was set
+	committed   position
 }
 
-const selectLease = "SELECT epoch, beat, owner, name, lease_ms, exited, next, coalesce(extract(epoch FROM clock_timestamp() - offered_at), 0)::float8 FROM lease"
+// A position is a transaction of a term.
+type position struct{ epoch, number int64 }
+
+func (p position) before(q position) bool {
+	return p.epoch < q.epoch || p.epoch == q.epoch && p.number < q.number
+}
+
+const selectLease = `SELECT l.epoch, beat, owner, name, lease_ms, exited, next, coalesce(extract(epoch FROM clock_timestamp() - offered_at), 0)::float8,
+	f.epoch, f.number FROM lease l, fence f`
 
 // scan reads the row of selectLease.
 func (s *leaseRow) scan(row pgx.Row) error {
 	var ms int64
 	var offered float64
-	err := row.Scan(&s.epoch, &s.beat, &s.owner, &s.name, &ms, &s.exited, &s.next, &offered)
+	err := row.Scan(&s.epoch, &s.beat, &s.owner, &s.name, &ms, &s.exited, &s.next, &offered, &s.committed.epoch, &s.committed.number)
 	s.lease, s.offered = time.Duration(ms)*time.Millisecond, time.Duration(offered*float64(time.Second))
 	return err
 }

@@ -160,15 +160,67 @@ func TestFenceAlone(t *testing.T) {
 	}
 }
 
-// TestRegress: an owner whose server was put back to an earlier state ends, and says why.
+// TestRegress: an owner whose server was put back to an earlier state ends, and says why. To the next one the calls that wait
+// are unknown, as they may have been sent by commits that are gone, and what has arrived is left to a person.
 func TestRegress(t *testing.T) {
-	d := open(t, newDatabase(t), Options{Lease: MaxLease})
+	url := newDatabase(t)
+	d := open(t, url, Options{Lease: MaxLease})
 	recover0(t, d)
+	waits := accepted(t, d).Call
+	if _, err := d.db.Exec(t.Context(), "SELECT throttler.submit('api', 'POST', '/')"); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := d.db.Exec(t.Context(), "UPDATE fence SET number = number - 1"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Accept(t.Context(), storetest.NewEntry(1)); !errors.Is(err, errRegressed) || !errors.Is(err, scheduler.ErrBroken) {
+	if _, err := d.Accept(t.Context(), storetest.NewEntry(99)); !errors.Is(err, errRegressed) || !errors.Is(err, ErrTermOver) || !errors.Is(err, scheduler.ErrBroken) {
 		t.Errorf("a call after commits were lost: %v", err)
+	}
+	d.Close()
+	next := open(t, url, Options{Lease: short})
+	if state := recover0(t, next); !state.Restored || state.Interrupted != 1 || state.Backlog["api"].Unknown != 1 {
+		t.Errorf("%+v, want one call that is unknown", state)
+	}
+	if c, err := next.Get(t.Context(), waits.ID); err != nil || c.State != scheduler.Unknown || c.Last() == nil || c.Last().Reason != wasLost {
+		t.Errorf("the call that waited: %+v, %v", c, err)
+	}
+	counted(t, next, "SELECT count(*) FROM arrivals WHERE doubtful", 1)
+	if next.Close(); recover0(t, open(t, url, Options{Lease: short})).Restored {
+		t.Error("the loss is told twice")
+	}
+}
+
+// TestRegressSeen: a replica that has seen a commit notes its loss, also if the owner that made it is gone. No epoch is used
+// twice.
+func TestRegressSeen(t *testing.T) {
+	url := newDatabase(t)
+	open(t, url, Options{Lease: short}).Close() // the first term
+	m, err := Join(t.Context(), url, Options{Lease: short, Wait: true, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Leave()
+	d := open(t, url, Options{Lease: short})
+	recover0(t, d)
+	accepted(t, d)
+	for v, next := m.sight(); v.row.committed != (position{2, d.writer.number}); v, next = m.sight() {
+		<-next
+	}
+	crash(d)
+	<-d.tenure.ended
+	if _, err := m.pool.Exec(t.Context(), "UPDATE lease SET epoch = 1, owner = 'gone', beat = 0"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.pool.Exec(t.Context(), "UPDATE fence SET epoch = 1, number = 0"); err != nil {
+		t.Fatal(err)
+	}
+	next, err := m.Claim(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if state := recover0(t, next); !state.Restored || next.writer.epoch != 3 {
+		t.Errorf("the term %d, %+v; want 3, and the loss", next.writer.epoch, state)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -19,8 +20,10 @@ import (
 const (
 	maxBatch = 256 // changes of one transaction
 
-	// statementTimeout bounds the silence of a server: a connection is given up after it.
+	// statementTimeout bounds the silence of a server: a connection is given up after it. A recovery reads and decides
+	// all that is in flight.
 	statementTimeout = 5 * time.Second
+	recoveryTimeout  = 5 * time.Minute
 	// retryFirst and retryMost are the pauses between tries to reach a server that is away.
 	retryFirst = 20 * time.Millisecond
 	retryMost  = 500 * time.Millisecond
@@ -32,6 +35,7 @@ type change struct {
 	// again if the transaction is tried again.
 	apply     func(t *txn) (refused, err error)
 	essential bool // it waits for a server that is away
+	recovery  bool
 
 	refused error
 	done    chan struct{} // closed when it is committed, or refused
@@ -262,30 +266,14 @@ func (w *writer) keepEssential(batch []*change) (done bool) {
 	return done
 }
 
-// sleep waits before the next try; false if the store ends.
-func (w *writer) sleep(pause *time.Duration) bool {
-	timer := time.NewTimer(*pause)
-	defer timer.Stop()
-	*pause = min(2**pause, retryMost)
-	select {
-	case <-timer.C:
-	case <-w.failure.ended:
-		return false
-	}
-	select {
-	case <-w.stop:
-		if *pause == retryMost { // some tries have failed
-			return false
-		}
-	default:
-	}
-	return true
-}
-
 // try runs a batch as a transaction. Its statements go to the server together, with those that begin and commit it, unless
 // a change has to read something first.
 func (w *writer) try(batch []*change) error {
-	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
+	timeout := statementTimeout
+	if slices.ContainsFunc(batch, func(c *change) bool { return c.recovery }) {
+		timeout = recoveryTimeout
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	w.ctx = ctx
 	w.begin()

@@ -52,7 +52,7 @@ func (l *loop) recover() error {
 	l.wheel.Insert(0, poll{l: l})
 	switch n := past.Interrupted; {
 	case past.Restored:
-		l.log.Warn("the store was restored from a copy: the calls that waited in it are unknown, and limits are full for a window", "calls", n)
+		l.log.Warn("the store is an earlier state of itself: the calls that waited in it are unknown, and limits are full for a window", "calls", n)
 	case n > 0:
 		l.log.Warn("calls were being sent when the last process ended; they may have been executed", "calls", n)
 	}

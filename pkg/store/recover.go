@@ -187,23 +187,13 @@ func (r *recovery) doubtCopied() error {
 			if err != nil {
 				return err
 			}
-			if last := c.Last(); last == nil || !last.EndedAt.IsZero() {
-				c.Attempts = append(c.Attempts, scheduler.Attempt{N: next(last), SentAt: columns.Instant(max(r.mark.Wall, row.Accepted))})
-			}
+			row.MayBeSent(c, r.mark)
 			if err := r.doubt(row, c, wasCopied); err != nil {
 				return err
 			}
 			seq = row.Seq
 		}
 	}
-}
-
-// next is the number of the attempt that follows another one, nil for none.
-func next(last *scheduler.Attempt) int {
-	if last == nil {
-		return 1
-	}
-	return last.N + 1
 }
 
 // doubt makes a call unknown that may have been executed, unless it may be repeated.

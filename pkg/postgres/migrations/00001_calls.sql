@@ -37,14 +37,15 @@ CREATE TABLE throttler.replicas (
 -- epoch is another one. number grows with each transaction, so that it can be asked whether one
 -- whose answer was lost has been committed. mark is the time of the last one. generation grows
 -- with each recovery and each replacement of quota; folded is the one up to which quota has all
--- permits that may be out.
+-- permits that may be out. lost: commits that were confirmed are gone, so what waits may have been sent.
 CREATE TABLE throttler.fence (
 	one        boolean PRIMARY KEY DEFAULT true CHECK (one),
 	epoch      bigint NOT NULL DEFAULT 0,
 	number     bigint NOT NULL DEFAULT 0,
 	generation bigint NOT NULL DEFAULT 0,
 	folded     bigint NOT NULL DEFAULT 0,
-	mark       text NOT NULL DEFAULT ''
+	mark       text NOT NULL DEFAULT '',
+	lost       boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 10);
 INSERT INTO throttler.fence DEFAULT VALUES;
 
@@ -200,7 +201,8 @@ CREATE TABLE throttler.arrivals (
 	deadline        timestamptz,
 	priority        integer NOT NULL,
 	callback        text NOT NULL,
-	submitted_by    text NOT NULL
+	submitted_by    text NOT NULL,
+	doubtful        boolean NOT NULL DEFAULT false -- a lost commit may have taken it in: it waits for a person, who deletes it, or sets this to false
 );
 
 -- submit hands a call over: it exists if, and only if, the transaction commits. It returns the id of the call. A role

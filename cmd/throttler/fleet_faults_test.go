@@ -1,0 +1,208 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/pgtest"
+)
+
+var (
+	fleetRounds    = flag.Int("fleet.rounds", 4, "how many faults TestReplicas makes")
+	fleetDefaults  = flag.Bool("fleet.defaults", false, "TestReplicas runs with the default time-outs")
+	fleetTakeOvers = flag.Int("fleet.takeovers", 1, "how many owners TestTakeOver kills, and as many it stops")
+)
+
+// A fault is one of replicas, of PostgreSQL, or of the ways between them. It returns a detail, such as how long it lasted.
+type fault struct {
+	name string
+	make func(f *fleet, server *pgtest.Server) string
+}
+
+var fleetFaults = []fault{
+	{"kill -9 of the owner", func(f *fleet, _ *pgtest.Server) string { return f.kill(f.waitOwner()) }},
+	{"kill -9 of another", func(f *fleet, _ *pgtest.Server) string { return f.kill(f.others(f.waitOwner())[0]) }},
+	{"kill -9 of the owner and another", func(f *fleet, _ *pgtest.Server) string {
+		owner := f.waitOwner()
+		f.kill(owner)
+		time.Sleep(rand.N(100 * time.Millisecond))
+		return f.kill(f.others(owner)[rand.N(2)])
+	}},
+	{"kill -9 of all", func(f *fleet, _ *pgtest.Server) string {
+		for _, r := range f.replicas {
+			f.kill(r)
+		}
+		return ""
+	}},
+	{"SIGTERM of the owner", func(f *fleet, _ *pgtest.Server) string {
+		p := f.waitOwner().process()
+		p.cmd.Process.Signal(syscall.SIGTERM)
+		<-p.done
+		return ""
+	}},
+	{"a move", func(f *fleet, _ *pgtest.Server) string {
+		out, err := f.command(f.others(f.waitOwner())[0], "fleet", "move")
+		if err != nil {
+			return out // the owner has changed meanwhile, or the server is away
+		}
+		return ""
+	}},
+	{"SIGSTOP", func(f *fleet, _ *pgtest.Server) string {
+		p := f.some().process()
+		p.cmd.Process.Signal(syscall.SIGSTOP)
+		defer p.cmd.Process.Signal(syscall.SIGCONT)
+		return f.last()
+	}},
+	{"a partition from PostgreSQL", func(f *fleet, _ *pgtest.Server) string { return f.part(f.some().database) }},
+	{"a partition of replicas", func(f *fleet, _ *pgtest.Server) string { return f.part(f.some().link) }},
+	{"kill -9 of PostgreSQL", func(f *fleet, server *pgtest.Server) string {
+		server.Kill()
+		defer func() {
+			if err := server.Run(); err != nil {
+				f.Fatal(err)
+			}
+		}()
+		return f.last()
+	}},
+}
+
+// some returns the owner or, less often, another replica.
+func (f *fleet) some() *instance {
+	owner := f.waitOwner()
+	if rand.N(3) == 0 {
+		return f.others(owner)[rand.N(2)]
+	}
+	return owner
+}
+
+func (f *fleet) kill(r *instance) string {
+	p := r.process()
+	p.cmd.Process.Kill()
+	<-p.done
+	return ""
+}
+
+// last waits for 0.1 to 8 s, a short time as likely as a long one.
+func (f *fleet) last() string {
+	d := time.Duration(float64(100*time.Millisecond) * math.Pow(80, rand.Float64()))
+	time.Sleep(d)
+	return fmt.Sprint("for ", d.Round(10*time.Millisecond))
+}
+
+// part breaks a way for a time: its connections break and none is made, or what goes in a direction, or in both, is held back.
+func (f *fleet) part(p *pgtest.Proxy) string {
+	switch kind := rand.N(4); kind {
+	case 0:
+		p.Shut(true)
+		defer p.Shut(false)
+		return "cut " + f.last()
+	default:
+		p.Hold(kind&1 != 0, kind&2 != 0)
+		defer p.Hold(false, false)
+		return []string{"", "held to the server ", "held from the server ", "held both ways "}[kind] + f.last()
+	}
+}
+
+// startReplicas starts three replicas over a server, in front of a receiver, and the load of some callers.
+func startReplicas(t *testing.T, at pace, callers int) (*traffic, *pgtest.Server) {
+	t.Helper()
+	server, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	database, err := server.NewDatabase()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := startReceiver(t)
+	f := startFleet(t, database, j.url, 3, at)
+	f.standBy()
+	tr := newTraffic(f, j, database, at)
+	tr.start(callers)
+	return tr, server
+}
+
+// TestReplicas: three replicas serve from one database, one at a time, through faults of them, of the server, and of the ways
+// between them. A receiver in a process of its own judges: no limit is broken, no call is executed twice, no acknowledged one is
+// lost, and none that was cancelled or told as not executed is executed.
+func TestReplicas(t *testing.T) {
+	at := fast
+	if *fleetDefaults {
+		at = defaults
+	}
+	tr, server := startReplicas(t, at, 8)
+	order := rand.Perm(len(fleetFaults))
+	for n := range *fleetRounds {
+		time.Sleep(200*time.Millisecond + rand.N(time.Second))
+		fault := fleetFaults[order[n%len(order)]]
+		begun := time.Now()
+		detail := fault.make(tr.fleet, server)
+		tr.waitOwner()
+		t.Logf("round %d: %s %s; an owner after %v", n, fault.name, detail, time.Since(begun).Round(10*time.Millisecond))
+		if t.Failed() {
+			break
+		}
+	}
+	tr.end()
+	tr.verdict()
+}
+
+// TestTakeOver measures how long no call is sent after kill -9 of the owner, beyond the time for which the limits hold back, and
+// after SIGTERM.
+func TestTakeOver(t *testing.T) {
+	at := defaults
+	at.timeout, at.late, at.calls, at.ofKey = fast.timeout, fast.late, 1000, 1000 // no call waits for a limit
+	tr, _ := startReplicas(t, at, 16)
+	hold := at.timeout + at.late + fleetWindow
+	var killed, stopped []time.Duration
+	for n := range 2 * *fleetTakeOvers {
+		tr.readied()
+		time.Sleep(rand.N(300 * time.Millisecond))
+		owner, begun := tr.waitOwner(), time.Now()
+		p := owner.process()
+		if n%2 == 0 {
+			tr.kill(owner)
+		} else {
+			p.cmd.Process.Signal(syscall.SIGTERM)
+			<-p.done
+		}
+		for tr.waitOwner().process() == p {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(hold)
+		gap := tr.judge.gap(begun)
+		if n%2 == 0 {
+			killed = append(killed, gap.To.Sub(begun)-hold)
+		} else {
+			stopped = append(stopped, gap.To.Sub(gap.From))
+		}
+	}
+	tr.end()
+	tr.verdict()
+	t.Logf("kill -9 to the first attempt elsewhere, beyond the %v of the limits: %s", hold, spread(killed))
+	t.Logf("SIGTERM, from the end of the last attempt to the first one elsewhere: %s", spread(stopped))
+}
+
+// readied waits until all replicas are ready.
+func (f *fleet) readied() {
+	f.Helper()
+	for _, r := range f.replicas {
+		f.until(r.name+" is ready", func() bool { return f.status(r.process(), adminListener, "/readyz") == 200 })
+	}
+}
+
+// spread returns the median, the 99th percentile and the greatest of some times.
+func spread(all []time.Duration) string {
+	slices.Sort(all)
+	at := func(p float64) time.Duration {
+		return all[min(len(all)-1, int(p*float64(len(all))))].Round(time.Millisecond)
+	}
+	return fmt.Sprintf("p50 %v, p99 %v, most %v of %d", at(0.5), at(0.99), at(1), len(all))
+}

@@ -1,0 +1,388 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-30fe103d/throttler/internal/api"
+)
+
+const (
+	dataListener  = "upstreams.alipay.listen"
+	adminListener = "admin"
+)
+
+// A traffic is calls of all kinds at random replicas, with what their callers were told.
+type traffic struct {
+	*fleet
+	judge    *judge
+	database string // for programs that submit calls by SQL
+	at       pace
+
+	stop    chan struct{}
+	running sync.WaitGroup
+
+	mu    sync.Mutex
+	ids   map[string]string // of acknowledged calls, by path
+	done  map[string]bool   // paths of calls whose caller has the answer of the platform
+	never map[string]bool   // paths of calls that were cancelled, or told as not executed
+	hooks map[string]bool   // paths of calls with a webhook
+	told  map[string]int    // answers by their kind
+}
+
+func newTraffic(f *fleet, j *judge, database string, at pace) *traffic {
+	return &traffic{
+		fleet: f, judge: j, database: database, at: at, stop: make(chan struct{}),
+		ids: make(map[string]string), done: make(map[string]bool), never: make(map[string]bool), hooks: make(map[string]bool), told: make(map[string]int),
+	}
+}
+
+// start begins the load, of so many callers, and a person who decides about unknown calls.
+func (tr *traffic) start(callers int) {
+	for n := range callers {
+		tr.running.Go(func() { tr.calls(n) })
+	}
+	tr.running.Go(tr.decide)
+}
+
+// end ends the load.
+func (tr *traffic) end() {
+	close(tr.stop)
+	tr.running.Wait()
+}
+
+func (tr *traffic) ended() bool {
+	select {
+	case <-tr.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// pause waits, at most until the load ends.
+func (tr *traffic) pause(d time.Duration) {
+	select {
+	case <-tr.stop:
+	case <-time.After(d):
+	}
+}
+
+// calls makes one call after the other.
+func (tr *traffic) calls(n int) {
+	kinds := []struct {
+		name string
+		make func(path string)
+	}{{"sync", tr.wait}, {"safe", tr.wait}, {"durable", tr.waitDurable}, {"async", tr.submit}, {"safe/async", tr.submit}, {"hook", tr.submit}, {"cancel", tr.cancel}, {"sql", tr.insert}}
+	for i := 0; !tr.ended(); i++ {
+		kind := kinds[rand.N(len(kinds))]
+		kind.make(fmt.Sprintf("/%s/%d/%d", kind.name, n, i))
+	}
+}
+
+// tell notes what a caller was told.
+func (tr *traffic) tell(kind string, of map[string]bool, path string) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.told[kind]++
+	if of != nil {
+		of[path] = true
+	}
+}
+
+// target is that of a call: one of three keys.
+func target(path string) string { return fmt.Sprintf("%s?key=%d", path, path[len(path)-1]%3) }
+
+// wait makes a call whose caller waits.
+func (tr *traffic) wait(path string) { tr.waits(path, http.Header{}) }
+
+// waitDurable makes one with a key, and repeats it if its answer is lost.
+func (tr *traffic) waitDurable(path string) {
+	for range 3 {
+		if told := tr.waits(path, http.Header{"Idempotency-Key": {path}}); told == "done" || told == "not_executed" {
+			return
+		}
+	}
+}
+
+func (tr *traffic) waits(path string, header http.Header) (told string) {
+	status, answer := tr.post(dataListener, target(path), "{}", header)
+	var problem api.Problem
+	switch {
+	case status == http.StatusOK && string(answer) == path:
+		tr.tell("done", tr.done, path)
+		return "done"
+	case status == 0:
+		tr.tell("no answer", nil, path)
+	case json.Unmarshal(answer, &problem) == nil && problem.Outcome == "not_executed":
+		tr.tell("not_executed", tr.never, path)
+	case problem.Outcome == "unknown":
+		tr.tell("unknown", nil, path)
+	default:
+		tr.Errorf("%s: %d %s", path, status, answer)
+	}
+	return problem.Outcome
+}
+
+// submit submits a call, once more if the answer is lost, and now and then though it is not, at whichever replica.
+func (tr *traffic) submit(path string) {
+	s := api.Submission{Upstream: "alipay", Method: "POST", Target: target(path)}
+	if strings.HasPrefix(path, "/hook") {
+		s.Callback = "shop"
+	}
+	tr.submits(path, s)
+}
+
+func (tr *traffic) submits(path string, s api.Submission) (id string) {
+	body, _ := json.Marshal(s)
+	header := http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {path}}
+	for range 3 {
+		status, answer := tr.post(adminListener, "/v1/calls", string(body), header)
+		if status != http.StatusAccepted && status != http.StatusOK {
+			continue
+		}
+		var call api.Call
+		if err := json.Unmarshal(answer, &call); err != nil {
+			tr.Errorf("%s: %v: %s", path, err, answer)
+			return ""
+		}
+		id = call.ID
+		tr.acknowledged(path, id)
+		if rand.N(4) > 0 {
+			break
+		}
+	}
+	return id
+}
+
+func (tr *traffic) acknowledged(path, id string) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.told["submitted"]++
+	if before := cmp.Or(tr.ids[path], id); before != id {
+		tr.Errorf("%s is call %s, and was %s before", path, id, before)
+	}
+	tr.ids[path] = id
+	if strings.HasPrefix(path, "/hook") {
+		tr.hooks[path] = true
+	}
+}
+
+// cancel submits a call for later, and takes it back about then.
+func (tr *traffic) cancel(path string) {
+	id := tr.submits(path, api.Submission{Upstream: "alipay", Method: "POST", Target: target(path), NotBefore: api.At(time.Now().Add(200*time.Millisecond + rand.N(time.Second)))})
+	if id == "" {
+		return
+	}
+	tr.pause(rand.N(time.Second))
+	status, answer := tr.post(adminListener, "/v1/calls/"+id+"/cancel", `{"reason":"ordered twice"}`, http.Header{"Content-Type": {"application/json"}})
+	switch {
+	case status == http.StatusOK:
+		tr.tell("cancelled", tr.never, path)
+	case status == http.StatusNotFound:
+		tr.Errorf("%s was acknowledged as %s, and cannot be cancelled: %s", path, id, answer)
+	}
+}
+
+// insert submits a call by SQL, in a transaction that is committed or not.
+func (tr *traffic) insert(path string) {
+	ctx := tr.Context()
+	conn, err := pgx.Connect(ctx, tr.database)
+	if err != nil {
+		tr.pause(20 * time.Millisecond) // the server is away
+		return
+	}
+	defer conn.Close(ctx)
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return
+	}
+	var id string
+	if err := tx.QueryRow(ctx, "SELECT throttler.submit('alipay', 'POST', $1, idempotency_key => $2)", target(path), path).Scan(&id); err != nil {
+		return
+	}
+	if rand.N(4) == 0 {
+		tx.Rollback(ctx)
+		tr.tell("rolled back", tr.never, path)
+	} else if tx.Commit(ctx) == nil {
+		tr.acknowledged(path, id)
+	}
+}
+
+// decide resolves the calls that are unknown, as the platform has them, once that is certain.
+func (tr *traffic) decide() {
+	for ; !tr.ended(); tr.pause(300 * time.Millisecond) {
+		status, answer := tr.send(http.MethodGet, adminListener, "/v1/calls?state=unknown", "", http.Header{})
+		var page struct{ Calls []api.CallSummary }
+		if status != http.StatusOK || json.Unmarshal(answer, &page) != nil {
+			continue
+		}
+		for _, call := range page.Calls {
+			if call.Unknown == nil || call.Unknown.Why == "" || call.Unknown.Attempt == 0 {
+				tr.Errorf("%s is unknown, and no reason is named: %+v", call.Path, call.Unknown)
+				continue
+			}
+			if time.Since(call.Unknown.Since.Time) < tr.at.timeout+tr.at.late+2*time.Second {
+				continue
+			}
+			r := api.Resolution{Outcome: "not_executed", Attempt: call.Unknown.Attempt, Reason: "as the platform has it"}
+			if tr.judge.executed(call.Path) > 0 {
+				r.Outcome = "done"
+			}
+			body, _ := json.Marshal(r)
+			if status, _ := tr.post(adminListener, "/v1/calls/"+call.ID+"/resolve", string(body), http.Header{"Content-Type": {"application/json"}}); status == http.StatusOK {
+				tr.tell("resolved", nil, "")
+			}
+		}
+	}
+}
+
+// post posts to a listener of any replica.
+func (tr *traffic) post(listener, path, body string, header http.Header) (status int, answer []byte) {
+	return tr.send(http.MethodPost, listener, path, body, header)
+}
+
+// send sends a request to a listener of any replica, until one does not refuse it for another that has the calls. Status 0: it
+// has no answer, and may have been taken.
+func (tr *traffic) send(method, listener, path, body string, header http.Header) (status int, answer []byte) {
+	for {
+		for _, i := range rand.Perm(len(tr.replicas)) {
+			p := tr.replicas[i].process()
+			if p == nil || listening(p.log.String(), listener) == "" {
+				continue
+			}
+			req, err := http.NewRequest(method, listening(p.log.String(), listener)+path, strings.NewReader(body))
+			if err != nil {
+				tr.Error(err)
+				return 0, nil
+			}
+			req.Header = header.Clone()
+			resp, err := tr.client.Do(req)
+			if err != nil {
+				if strings.Contains(err.Error(), "refused") {
+					continue
+				}
+				return 0, nil
+			}
+			answer, err = io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if bytes.Contains(answer, []byte(`"no_owner"`)) {
+				continue
+			}
+			if err != nil {
+				return 0, nil
+			}
+			return resp.StatusCode, answer
+		}
+		if tr.ended() {
+			return 0, nil
+		}
+		tr.pause(10 * time.Millisecond)
+	}
+}
+
+// call returns an acknowledged call when it has ended, or is unknown.
+func (tr *traffic) call(path, id string) (call api.Call, ok bool) {
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		status := 0
+		if p := tr.waitOwner().process(); p != nil {
+			if resp, err := tr.client.Get(listening(p.log.String(), adminListener) + "/v1/calls/" + id); err == nil {
+				status = resp.StatusCode
+				err = json.NewDecoder(resp.Body).Decode(&call)
+				resp.Body.Close()
+				if err == nil && status == http.StatusOK && call.State != api.Waiting && call.State != api.Sending {
+					return call, true
+				}
+			}
+		}
+		if time.Since(begun) > 2*time.Minute {
+			tr.Errorf("LOST: %s was acknowledged as %s: status %d, %s", path, id, status, call.State)
+			return call, false
+		}
+	}
+}
+
+// verdict compares what callers were told with what the platform has executed.
+func (tr *traffic) verdict() {
+	states := make(map[api.State]int)
+	for path, id := range tr.ids {
+		call, ok := tr.call(path, id)
+		if !ok {
+			continue
+		}
+		states[call.State]++
+		switch {
+		case call.State == api.Done:
+			tr.done[path] = true
+		case call.State == api.Cancelled:
+			tr.never[path] = true
+		case call.State != api.Unknown:
+			tr.Errorf("%s is %s: %s", path, call.State, call.Reason)
+		case call.Unknown == nil || call.Unknown.Why == "":
+			tr.Errorf("%s is unknown, and no reason is named: %+v", path, call)
+		}
+		if call.State != api.Done {
+			delete(tr.hooks, path)
+		}
+	}
+	r := tr.judge.report(fleetWindow)
+	for begun := time.Now(); tr.untold(r) != "" && time.Since(begun) < time.Minute; time.Sleep(100 * time.Millisecond) {
+		r = tr.judge.report(fleetWindow)
+	}
+	if path := tr.untold(r); path != "" {
+		tr.Errorf("UNTOLD: no webhook has come of %s", path)
+	}
+	twice := 0
+	for path, n := range r.Executed {
+		if n > 1 {
+			twice++
+			tr.Errorf("TWICE: %s was executed %d times", path, n)
+		}
+		if tr.never[path] {
+			tr.Errorf("FALSE: %s was cancelled, or told as not executed, and was executed", path)
+		}
+	}
+	for path := range tr.done {
+		if r.Executed[path] == 0 {
+			tr.Errorf("FALSE: %s is done, and was not executed", path)
+		}
+	}
+	if r.Most > tr.at.calls {
+		tr.Errorf("OVER: %d calls in a window, at most %d", r.Most, tr.at.calls)
+	}
+	for key, n := range r.Keys {
+		if n > tr.at.ofKey {
+			tr.Errorf("OVER: key %s: %d calls in a window, at most %d", key, n, tr.at.ofKey)
+		}
+	}
+	tr.Logf("%d arrivals, %d in a window at most, by key %v; executed twice %d; %d acknowledged, by state %v; told %v; webhooks of %d calls",
+		r.Arrivals, r.Most, r.Keys, twice, len(tr.ids), states, tr.told, len(tr.hooks))
+	if len(tr.done) == 0 || states[api.Done] == 0 {
+		tr.Error("nothing was done")
+	}
+}
+
+// untold returns the path of a finished call of which no webhook has come.
+func (tr *traffic) untold(r report) string {
+	told := make(map[string]bool)
+	for id := range r.Hooks {
+		call, _, _ := strings.Cut(id, ".")
+		told[call] = true
+	}
+	for path := range tr.hooks {
+		if !told[tr.ids[path]] {
+			return path
+		}
+	}
+	return ""
+}
