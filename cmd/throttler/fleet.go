@@ -24,10 +24,10 @@ const registryWait = time.Second
 
 // A replica is the place of a sidecar in a fleet.
 type replica struct {
-	member *postgres.Member
-	link   *link.Client // nil without fleet.listen
-	room   *server.Room
-	log    *slog.Logger
+	member          *postgres.Member
+	link            *link.Client // nil without fleet.listen
+	room, adminRoom *server.Room // of requests that wait at data listeners, and at admin listeners
+	log             *slog.Logger
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -37,7 +37,7 @@ type replica struct {
 // join enters the sidecar into the registry of its fleet, and takes requests that others pass on. find returns the handler
 // of a listener by its key.
 func join(ctx context.Context, cfg *config.Config, find func(listener string) http.Handler, log *slog.Logger) (*replica, error) {
-	r := &replica{room: server.NewRoom(), log: log, moved: make(chan struct{}, 1)}
+	r := &replica{room: server.NewRoom(server.DataRoom), adminRoom: server.NewRoom(server.AdminRoom), log: log, moved: make(chan struct{}, 1)}
 	own, err := link.NewIdentity()
 	if err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (r *replica) follow(ctx context.Context) {
 // View implements server.Fleet.
 func (r *replica) View() api.Fleet {
 	v, _ := r.member.View()
-	out := api.Fleet{At: api.At(time.Now()), Epoch: v.Epoch, Next: v.Next, LeaseMS: v.Lease.Milliseconds(), Replicas: []api.Replica{}}
+	out := api.Fleet{At: api.At(v.At), Epoch: v.Epoch, Next: v.Next, LeaseMS: v.Lease.Milliseconds(), Replicas: []api.Replica{}}
 	owner := v.Find(v.Owner)
 	if v.Owner != "" {
 		out.Owner = v.Name
@@ -160,11 +160,14 @@ func (r *replica) View() api.Fleet {
 	for _, p := range v.Replicas {
 		out.Replicas = append(out.Replicas, api.Replica{
 			ID: p.ID, Name: p.Name, Address: p.Address, Version: p.Version, JoinedAt: api.At(p.Joined), SilentMS: p.Silence.Milliseconds(),
-			Owner: p.ID == v.Owner, Self: p.ID == r.member.ID, Config: p.Config, Differs: owner != nil && p.Config != owner.Config,
+			Owner: p.ID == v.Owner && (p.ID != r.member.ID || r.fresh(v)), Self: p.ID == r.member.ID, Config: p.Config, Differs: owner != nil && p.Config != owner.Config,
 		})
 	}
 	return out
 }
+
+// fresh reports whether a view is not older than a lease: then this replica may have the calls.
+func (*replica) fresh(v postgres.View) bool { return time.Since(v.At) <= v.Lease }
 
 // Move implements server.Fleet.
 func (r *replica) Move(ctx context.Context, to string) error { return r.member.Move(ctx, to) }
@@ -177,6 +180,8 @@ func (r *replica) Ready() error {
 	v, _ := r.member.View()
 	owner := v.Find(v.Owner)
 	switch {
+	case !r.fresh(v):
+		return fmt.Errorf("no_owner: the database has not answered for %v, longer than a lease", time.Since(v.At).Round(time.Millisecond))
 	case owner == nil:
 		return errors.New("no_owner: no replica has the calls")
 	case owner.ID == r.member.ID:

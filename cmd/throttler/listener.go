@@ -162,8 +162,8 @@ func (sc *sidecar) retire(l *listener, grace time.Duration) {
 }
 
 // handler returns the handler of an endpoint.
-func (sc *sidecar) handler(cfg *config.Config, d endpoint) http.Handler {
-	if !sc.owns.Load() {
+func (sc *sidecar) handler(cfg *config.Config, d endpoint, owns bool) http.Handler {
+	if !owns {
 		return sc.standbyData(cfg, d)
 	}
 	if !d.notifications {
@@ -225,7 +225,7 @@ func (sc *sidecar) standbyData(cfg *config.Config, d endpoint) *server.Standby {
 // standbyAdmin returns the handler of an admin listener.
 func (sc *sidecar) standbyAdmin(key string) *server.Standby {
 	s := sc.standby(key)
-	s.MaxWait, s.MaxBody, s.Guard = server.AdminWait, server.AdminBody, sc.admin.guard
+	s.MaxWait, s.MaxBody, s.Guard, s.Room = server.AdminWait, server.AdminBody, sc.admin.guard, sc.replica.adminRoom
 	return s
 }
 

@@ -143,9 +143,9 @@ func (sc *sidecar) replace(next *config.Config, listeners map[endpoint]*listener
 	for d, l := range listeners {
 		l.socket.SetMost(share.connections(next, d))
 		if slices.Contains(before, l) {
-			l.handle(sc.handler(next, d))
+			l.handle(sc.handler(next, d, sc.owns.Load()))
 		} else {
-			sc.run(l, sc.handler(next, d))
+			sc.run(l, sc.handler(next, d, sc.owns.Load()))
 		}
 	}
 	for _, n := range sc.cfg.Notifications {

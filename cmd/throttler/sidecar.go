@@ -94,16 +94,18 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 		case <-ctx.Done():
 		case err = <-sc.failed:
 		case <-sc.moved():
-			if err = sc.handOver(); err == nil {
-				continue
-			}
+			err = sc.handOver()
 		case <-sc.scheduler.Failed(): // the end of the term returns its error
 			if sc.replica != nil {
-				if err := sc.handOver(); errors.Is(err, postgres.ErrTermOver) {
-					sc.log.Error("another replica has the calls now, or will have them soon", "err", err)
-					continue
-				}
+				err = sc.handOver()
 			}
+		}
+		switch over := errors.Is(err, postgres.ErrTermOver); {
+		case over:
+			sc.log.Error("another replica has the calls now, or will have them soon", "err", err)
+			continue
+		case err == nil && !sc.owns.Load(): // it was asked to hand over
+			continue
 		}
 		return sc.end(err, release, stopReloads)
 	}
@@ -121,7 +123,11 @@ func (sc *sidecar) end(err error, release, stopReloads func()) error {
 		sending, waiting := pending(sc.scheduler)
 		sc.log.Info("stopping: no new calls, those in flight finish; a second signal cuts them off", "grace", grace.String(), "in_flight", sending, "waiting", waiting)
 	}
-	return errors.Join(err, sc.stop(grace))
+	stopped := sc.stop(grace)
+	if err != nil && errors.Is(err, stopped) { // the store's, which the end of the term has returned before
+		return err
+	}
+	return errors.Join(err, stopped)
 }
 
 // enter opens all listeners before it serves any: the sidecar runs as a whole or not at all. With a database it joins the
@@ -194,7 +200,7 @@ func (sc *sidecar) standBy() {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	for d, l := range sc.listeners {
-		sc.run(l, sc.handler(sc.cfg, d))
+		sc.run(l, sc.handler(sc.cfg, d, false))
 	}
 }
 
@@ -229,10 +235,10 @@ func (sc *sidecar) begin(ctx context.Context) error {
 	sc.running.Go(func() { t.history.Run(sampling, t.scheduler.Totals) })
 	sc.tenure = t
 	sc.runAdmin()
-	sc.owns.Store(true)
 	for d, l := range sc.listeners {
-		sc.run(l, sc.handler(sc.cfg, d))
+		sc.run(l, sc.handler(sc.cfg, d, true))
 	}
+	sc.owns.Store(true) // requests that wait go to these handlers
 	return nil
 }
 

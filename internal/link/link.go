@@ -100,7 +100,7 @@ func (i *Identity) config(right func(pin string) bool) *tls.Config {
 // A Passage is what a replica says of a request that it passes on.
 type Passage struct {
 	Listener string      `json:"listener"` // key of the listener at which it came
-	Target   string      `json:"target"`   // of the request, byte for byte
+	Target   []byte      `json:"target"`   // of the request; no text: it may have any bytes
 	Remote   string      `json:"remote"`   // address of the client
 	Local    string      `json:"local"`    // address at which it came
 	TLS      bool        `json:"tls"`      // the client came by TLS
@@ -157,14 +157,17 @@ func receive(h http.Handler) http.Handler {
 		p := &Passage{}
 		err := json.Unmarshal([]byte(r.Header.Get(passedOn)), p)
 		if err == nil {
-			r.URL, err = url.ParseRequestURI(p.Target)
+			r.URL, err = url.ParseRequestURI(string(p.Target))
 		}
 		if err != nil {
 			http.Error(w, "the request has no passage that can be read; are the versions of the replicas too far apart?", http.StatusBadRequest)
 			return
 		}
 		r.Header.Del(passedOn)
-		r.RequestURI, r.RemoteAddr = p.Target, p.Remote
+		if r.UserAgent() == "" { // as Send has it instead of the one of net/http
+			r.Header.Del("User-Agent")
+		}
+		r.RequestURI, r.RemoteAddr = string(p.Target), p.Remote
 		r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1 // as clients send it
 		if !p.TLS {
 			r.TLS = nil
@@ -176,6 +179,7 @@ func receive(h http.Handler) http.Handler {
 			ctx = context.WithValue(ctx, http.LocalAddrContextKey, &net.UnixAddr{Name: p.Local, Net: "unix"})
 		}
 		w.Header().Set(Taken, "yes")
+		w.Header()["Content-Type"], w.Header()["Date"] = nil, nil // none but those of the answer
 		h.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
@@ -234,6 +238,9 @@ func (c *Client) Send(ctx context.Context, to Peer, method string, header http.H
 		return nil, false, err
 	}
 	maps.Copy(out.Header, header)
+	if out.UserAgent() == "" {
+		out.Header["User-Agent"] = nil
+	}
 	out.Host = header.Get("Host")
 	out.Header.Del("Host")
 	out.Header.Set(passedOn, string(passage))

@@ -64,10 +64,10 @@ func TestPassage(t *testing.T) {
 		body <- string(text)
 		got <- r
 		w.Header().Set("X-Answer", "yes")
-		w.WriteHeader(299)
+		w.WriteHeader(299) // without a Content-Type
 		io.WriteString(w, "the answer")
 	}, own.Pin)
-	sent := link.Passage{Listener: "upstreams.pay.listen", Target: "//pay/%2f?a=%20b&&", Remote: "192.0.2.1:1234", Local: "192.0.2.2:8081", Caller: &link.Credential{Name: "eve", Role: "viewer", Via: "socket"}}
+	sent := link.Passage{Listener: "upstreams.pay.listen", Target: []byte("//pay/%2f?a=%20b&&\xb8\xb6"), Remote: "192.0.2.1:1234", Local: "192.0.2.2:8081", Caller: &link.Credential{Name: "eve", Role: "viewer", Via: "socket"}}
 	resp, wrote, err := client(t, own).Send(t.Context(), peer, "PURGE", http.Header{"Host": {"pay.example.com"}, "X-Several": {"1", "2"}}, []byte("a body"), sent)
 	if err != nil || !wrote {
 		t.Fatal(wrote, err)
@@ -77,8 +77,14 @@ func TestPassage(t *testing.T) {
 	if err != nil || string(answer) != "the answer" || resp.StatusCode != 299 || resp.Header.Get("X-Answer") != "yes" || !link.WasTaken(resp) {
 		t.Errorf("%d %v %q, %v", resp.StatusCode, resp.Header, answer, err)
 	}
+	if _, typed := resp.Header["Content-Type"]; typed || resp.Header["Date"] != nil {
+		t.Errorf("the answer has fields of its own: %v", resp.Header)
+	}
 	r := <-got
-	if text := <-body; text != "a body" || r.Method != "PURGE" || r.Host != "pay.example.com" || r.RequestURI != sent.Target || r.RemoteAddr != sent.Remote || r.TLS != nil || len(r.Header["X-Several"]) != 2 {
+	if agent, has := r.Header["User-Agent"]; has {
+		t.Errorf("the request has a User-Agent, %v", agent)
+	}
+	if text := <-body; text != "a body" || r.Method != "PURGE" || r.Host != "pay.example.com" || r.RequestURI != string(sent.Target) || r.RemoteAddr != sent.Remote || r.TLS != nil || len(r.Header["X-Several"]) != 2 {
 		t.Errorf("%q %+v", text, r)
 	}
 	if local := r.Context().Value(http.LocalAddrContextKey).(net.Addr).String(); local != sent.Local {
@@ -102,10 +108,10 @@ func TestPins(t *testing.T) {
 	other.Pin = stranger.Pin
 	for name, send := range map[string]func() (*http.Response, bool, error){
 		"a stranger": func() (*http.Response, bool, error) {
-			return client(t, stranger).Send(t.Context(), peer, "GET", nil, nil, link.Passage{Target: "/"})
+			return client(t, stranger).Send(t.Context(), peer, "GET", nil, nil, link.Passage{Target: []byte("/")})
 		},
 		"an impostor": func() (*http.Response, bool, error) {
-			return client(t, own).Send(t.Context(), other, "GET", nil, nil, link.Passage{Target: "/"})
+			return client(t, own).Send(t.Context(), other, "GET", nil, nil, link.Passage{Target: []byte("/")})
 		},
 	} {
 		if _, _, err := send(); err == nil {
@@ -129,11 +135,11 @@ func TestSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	nobody.Close()
-	if _, sent, err := client(t, own).Send(t.Context(), link.Peer{Address: nobody.Addr().String(), Pin: own.Pin}, "POST", nil, []byte("x"), link.Passage{Target: "/"}); sent || err == nil {
+	if _, sent, err := client(t, own).Send(t.Context(), link.Peer{Address: nobody.Addr().String(), Pin: own.Pin}, "POST", nil, []byte("x"), link.Passage{Target: []byte("/")}); sent || err == nil {
 		t.Errorf("to a replica that is gone: sent %v, %v", sent, err)
 	}
 	peer := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, own.Pin)
-	if _, sent, err := client(t, own).Send(t.Context(), peer, "POST", nil, []byte("x"), link.Passage{Target: "/"}); !sent || err == nil {
+	if _, sent, err := client(t, own).Send(t.Context(), peer, "POST", nil, []byte("x"), link.Passage{Target: []byte("/")}); !sent || err == nil {
 		t.Errorf("to a replica that dies: sent %v, %v", sent, err)
 	}
 }
@@ -172,7 +178,7 @@ func TestSilence(t *testing.T) {
 	defer c.Close()
 	time.AfterFunc(500*time.Millisecond, func() { close(came) })
 	began := time.Now()
-	if _, sent, err := c.Send(t.Context(), link.Peer{Address: front.Addr().String(), Pin: peer.Pin}, "POST", nil, []byte("x"), link.Passage{Target: "/"}); !sent || err == nil {
+	if _, sent, err := c.Send(t.Context(), link.Peer{Address: front.Addr().String(), Pin: peer.Pin}, "POST", nil, []byte("x"), link.Passage{Target: []byte("/")}); !sent || err == nil {
 		t.Errorf("sent %v, %v", sent, err)
 	}
 	if time.Since(began) < 500*time.Millisecond {
@@ -195,7 +201,7 @@ func Example() {
 		}), time.Second, quiet)
 	}()
 	c := link.NewClient(one, time.Second)
-	resp, _, err := c.Send(ctx, link.Peer{Address: listener.Addr().String(), Pin: two.Pin}, "GET", nil, nil, link.Passage{Listener: "admin", Target: "/v1/calls", Remote: "192.0.2.1:5555"})
+	resp, _, err := c.Send(ctx, link.Peer{Address: listener.Addr().String(), Pin: two.Pin}, "GET", nil, nil, link.Passage{Listener: "admin", Target: []byte("/v1/calls"), Remote: "192.0.2.1:5555"})
 	if err != nil {
 		fmt.Println(err)
 		return

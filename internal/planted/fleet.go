@@ -5,7 +5,7 @@ var (
 	inDoubt  = []string{"-run", "TestCut"}
 	arriving = []string{"-run", "TestSubmitTx|TestSubmitSQL"}
 	passing  = []string{"-run", "TestStandby"}
-	takeOver = []string{"-run", "TestTakeOver|TestHandOver|TestCutOffOwner|TestAway"}
+	takeOver = []string{"-run", "TestTakeOver|TestStopInHold|TestHandOver|TestCutOffOwner|TestAway"}
 )
 
 // fleetBugs let two replicas send, lose a transaction whose answer was lost or make it twice, or give
@@ -30,7 +30,7 @@ var fleetBugs = []bug{
 	{"sessions of the last owner go on", "pkg/postgres/term.go",
 		"		endWriters(ctx, db, s.epoch)\n", "", terms},
 	{"a crash is forgotten by a replica that closes early", "pkg/postgres/postgres.go",
-		"(d.writer.recovered.Load() || !d.tenure.term.follows)", "true", terms},
+		"(d.writer.restated.Load() || !d.tenure.term.follows)", "true", terms},
 	{"an owner sends without a lease", "pkg/postgres/postgres.go",
 		"return d.tenure.lasts() && d.failure.get() == nil", "return d.failure.get() == nil", takeOver},
 	{"an owner sends after its end", "pkg/postgres/postgres.go",
@@ -38,9 +38,11 @@ var fleetBugs = []bug{
 	{"the last owner counts as ended", "pkg/postgres/changes.go",
 		"	state.Alive, d.after = d.after, time.Time{}\n", "", terms},
 	{"attempts of the last owner end at once", "pkg/scheduler/recovery.go",
-		"	end := later(seen, l.alive.Add(u.up.Timeout))\n", "	end := seen\n", takeOver},
+		"		end = later(seen, l.alive.Add(u.up.Timeout))\n", "", takeOver},
 	{"the ledger does not outlast the last owner", "pkg/scheduler/recovery.go",
-		"	u.ledger.Outlived(end)\n", "", takeOver},
+		"	u.ledger.Outlived(until)\n", "", takeOver},
+	{"the ledger does not outlast the owner before the last", "pkg/scheduler/recovery.go",
+		"		until = later(end, seen.Add(u.up.Timeout))\n", "", takeOver},
 	{"a transaction in doubt is made again", "pkg/postgres/doubt.go",
 		"	case at == position{w.epoch, w.number + 1}:\n", "	case at == position{w.epoch, w.number + 1} && false:\n", inDoubt},
 	{"a transaction in doubt counts as made", "pkg/postgres/writer.go",

@@ -303,11 +303,15 @@ func (d *Data) goOn(w http.ResponseWriter, r *http.Request, req *scheduler.Reque
 	case d.Standby == nil || r == nil:
 		return false
 	}
-	latest := d.Standby.latest(r.Header, time.Now())
-	if call != nil && !call.Deadline.IsZero() && call.Deadline.Before(latest) {
-		latest = call.Deadline
+	at := stay{since: time.Now(), doubt: doubt}
+	if call != nil {
+		at.since = call.AcceptedAt
 	}
-	d.Standby.pass(w, r, req.Body, latest, doubt)
+	at.latest = d.Standby.latest(r.Header, at.since)
+	if call != nil && !call.Deadline.IsZero() && call.Deadline.Before(at.latest) {
+		at.latest = call.Deadline
+	}
+	d.Standby.pass(w, r, req.Body, at)
 	return true
 }
 

@@ -156,7 +156,7 @@ func inBounds[In any](a *Admin, op *Operation, do func(http.ResponseWriter, requ
 		switch {
 		case err == nil:
 		case a.Standby != nil && goesOn(err) && w.Header().Get(link.Taken) == "":
-			a.Standby.pass(w, r, body, time.Now().Add(AdminWait), false)
+			a.Standby.pass(w, r, body, stay{since: time.Now(), latest: time.Now().Add(AdminWait)})
 		default:
 			writeProblem(w, r, err)
 		}

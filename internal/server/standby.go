@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/access"
@@ -22,8 +23,9 @@ const (
 	// AdminWait is how long a request of the admin API waits for a replica that takes it, and AdminBody bounds its body.
 	AdminWait = 10 * time.Second
 	AdminBody = 64 << 20
-	// standbyBytes bounds the bodies that wait at the listeners of a process together.
-	standbyBytes = 256 << 20
+	// DataRoom and AdminRoom bound the bodies that wait at the data listeners of a process together, and at the admin listeners.
+	DataRoom  = 256 << 20
+	AdminRoom = 2 * AdminBody
 )
 
 // Reasons why a request is not passed on.
@@ -59,7 +61,7 @@ type Standby struct {
 	Link     *link.Client        // nil: requests are refused
 	Listener string              // its key in the configuration
 	Local    func() http.Handler // that serves the listener when this replica has the calls; it returns nil before
-	// Room is for the bodies that wait at all listeners.
+	// Room is for the bodies that wait at all listeners of its kind.
 	Room *Room
 	// Passed, if not nil, is told how each request ended: answered, unknown or refused.
 	Passed func(result string)
@@ -78,11 +80,18 @@ type Standby struct {
 // Room bounds the bodies of requests that wait.
 type Room struct{ budget }
 
-// NewRoom returns the room of a process.
-func NewRoom() *Room {
+// NewRoom returns a room of so many bytes.
+func NewRoom(bytes int64) *Room {
 	r := &Room{}
-	r.left.Store(standbyBytes)
+	r.left.Store(bytes)
 	return r
+}
+
+// A stay is that of a request at a replica.
+type stay struct {
+	since  time.Time
+	latest time.Time // until which it waits for a replica that takes it
+	doubt  bool      // a replica may have taken it
 }
 
 func (s *Standby) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -93,7 +102,11 @@ func (s *Standby) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 && (len(r.TransferEncoding) > 0 || r.ProtoMinor == 0) {
 		w.Header().Set("Connection", "close") // as in Data.ServeHTTP
 	}
-	body, release, err := readBody(w, r, s.MaxBody, s.Room.reserve)
+	came, most := time.Now(), s.MaxBody
+	if s.Guard != nil && !s.Guard.Known(r) { // a session is known to the owner alone, and a form is all that it sends
+		most = min(most, maxForm)
+	}
+	body, release, err := readBody(w, r, most, s.Room.reserve)
 	if err == nil && r.Header.Get("Upgrade") != "" {
 		release()
 		err = badRequest("Upgrade is not forwarded: a call is one request and one answer")
@@ -103,7 +116,7 @@ func (s *Standby) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	s.pass(w, r, body, s.latest(r.Header, time.Now()), false)
+	s.pass(w, r, body, stay{since: came, latest: s.latest(r.Header, came)})
 }
 
 // latest returns how long a request waits for a replica that takes it.
@@ -116,14 +129,13 @@ func (s *Standby) latest(h http.Header, now time.Time) time.Time {
 	return latest
 }
 
-// pass passes a request on until a replica takes it, which may be this one, or until it can wait no longer. It is in doubt
-// if a replica may have taken it before.
-func (s *Standby) pass(w http.ResponseWriter, r *http.Request, body []byte, latest time.Time, doubt bool) {
-	ctx, cancel := context.WithDeadline(r.Context(), latest)
+// pass passes a request on until a replica takes it, which may be this one, or until it can wait no longer.
+func (s *Standby) pass(w http.ResponseWriter, r *http.Request, body []byte, at stay) {
+	ctx, cancel := context.WithDeadline(r.Context(), at.latest)
 	defer cancel()
 	for {
 		if local := s.Local(); local != nil {
-			local.ServeHTTP(w, s.here(r, body, latest))
+			local.ServeHTTP(w, s.here(r, body, at.since))
 			return
 		}
 		peer, changed := s.Owner.Peer()
@@ -132,26 +144,26 @@ func (s *Standby) pass(w http.ResponseWriter, r *http.Request, body []byte, late
 			return
 		}
 		if peer != nil {
-			resp, sent, err := s.Link.Send(r.Context(), *peer, r.Method, s.header(r, latest), body, s.passage(r))
+			resp, sent, err := s.Link.Send(r.Context(), *peer, r.Method, s.header(r, at.since), body, s.passage(r))
 			switch {
 			case err == nil && link.WasTaken(resp):
 				s.answer(w, r, resp)
 				return
 			case err == nil:
 				resp.Body.Close()
-				doubt = doubt || resp.Header.Get("Throttler-Outcome") == string(upstream.Unknown)
+				at.doubt = at.doubt || resp.Header.Get("Throttler-Outcome") == string(upstream.Unknown)
 			case sent && !s.repeatable(r):
 				s.refuse(w, r, errOwnerGone)
 				return
 			default:
-				doubt = doubt || sent
+				at.doubt = at.doubt || sent
 			}
 		}
 		select {
 		case <-changed:
 		case <-time.After(againInterval):
 		case <-ctx.Done():
-			s.refuse(w, r, unanswered(r, doubt))
+			s.refuse(w, r, unanswered(r, at.doubt))
 			return
 		}
 	}
@@ -169,27 +181,39 @@ func unanswered(r *http.Request, doubt bool) error {
 }
 
 // here returns a request that is served by this replica after all.
-func (s *Standby) here(r *http.Request, body []byte, latest time.Time) *http.Request {
+func (s *Standby) here(r *http.Request, body []byte, since time.Time) *http.Request {
 	own := r.Clone(r.Context())
-	own.Header = s.header(r, latest)
+	own.Header = s.header(r, since)
 	own.Header.Del("Host")
 	own.Body, own.ContentLength, own.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	return own
 }
 
-// header returns the fields of a request that is passed on. It says how long it may still wait; a call that is submitted
-// says so if its client has.
-func (s *Standby) header(r *http.Request, latest time.Time) http.Header {
+// header returns the fields of a request that is passed on. Its longest wait is what is left of it since it came; a call
+// that is submitted has one if its client has given it.
+func (s *Standby) header(r *http.Request, since time.Time) http.Header {
 	h := maps.Clone(upstream.EndToEnd(r.Header))
+	for name, values := range r.Header {
+		if strings.HasPrefix(name, "Throttler-") { // for the replica that has the calls
+			h[name] = values
+		}
+	}
 	h.Set("Host", r.Host)
-	if s.Upstream != "" && (r.Header.Get("Throttler-Max-Wait") != "" || preference(r.Header, "respond-async") == "") && schedule(&scheduler.Request{}, r.Header, time.Now()) == nil {
-		h.Set("Throttler-Max-Wait", max(0, time.Until(latest)).String())
+	if s.Upstream == "" {
+		return h
+	}
+	asked := h.Get("Throttler-Max-Wait")
+	switch wait, err := time.ParseDuration(asked); {
+	case err == nil && wait >= 0:
+		h.Set("Throttler-Max-Wait", max(0, wait-time.Since(since)).String())
+	case asked == "" && preference(r.Header, "respond-async") == "":
+		h.Set("Throttler-Max-Wait", max(0, s.MaxWait-time.Since(since)).String())
 	}
 	return h
 }
 
 func (s *Standby) passage(r *http.Request) link.Passage {
-	p := link.Passage{Listener: s.Listener, Target: target(r), Remote: r.RemoteAddr, TLS: access.OverTLS(r)}
+	p := link.Passage{Listener: s.Listener, Target: []byte(target(r)), Remote: r.RemoteAddr, TLS: access.OverTLS(r)}
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
 		p.Local = local.String()
 	}
@@ -215,7 +239,7 @@ func (s *Standby) repeatable(r *http.Request) bool {
 func (s *Standby) answer(w http.ResponseWriter, r *http.Request, resp *http.Response) {
 	defer resp.Body.Close()
 	h := w.Header()
-	h["Date"] = nil
+	h["Date"], h["Content-Type"] = nil, nil // none but those of the answer
 	maps.Copy(h, resp.Header)
 	h.Del(link.Taken)
 	w.WriteHeader(resp.StatusCode)

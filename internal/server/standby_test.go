@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-30fe103d/throttler/internal/access"
 	"github.com/seed-30fe103d/throttler/internal/link"
+	"github.com/seed-30fe103d/throttler/pkg/config"
 )
 
 // owners are the replicas that have the calls, one after the other.
@@ -57,7 +58,7 @@ func newPassing(t *testing.T) *passing {
 	client := link.NewClient(own, time.Second)
 	t.Cleanup(client.Close)
 	p.door = &Standby{
-		Owner: p.owners, Link: client, Listener: "upstreams.pay.listen", Local: func() http.Handler { return nil }, Room: NewRoom(),
+		Owner: p.owners, Link: client, Listener: "upstreams.pay.listen", Local: func() http.Handler { return nil }, Room: NewRoom(DataRoom),
 		Upstream: "pay", MaxWait: 20 * time.Second, MaxBody: 1 << 20,
 	}
 	front := httptest.NewServer(p.door)
@@ -143,6 +144,27 @@ func TestStandbyPassesOn(t *testing.T) {
 	got := p.send("PUT", "/a%2fb?x=1&&", "a body", "X-A", "1", "Connection", "X-Hop", "X-Hop", "1")
 	if got.status != http.StatusTeapot || got.body != "first second" || got.header.Get("Throttler-Call") != "c1" || got.header.Get(link.Taken) != "" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestStandbyHeaders: the headers for Throttler go along, also a wrong one, which the owner refuses; of the longest wait goes
+// what is left of it. A call that is submitted may wait longer than one whose client waits.
+func TestStandbyHeaders(t *testing.T) {
+	p := newPassing(t)
+	got := make(chan http.Header, 1)
+	peer, _ := p.owner(func(w http.ResponseWriter, r *http.Request) { got <- r.Header })
+	time.AfterFunc(100*time.Millisecond, func() { p.owners.set(peer) })
+	p.send("POST", "/", "x", "Prefer", "respond-async", "Throttler-Max-Wait", "10m", "Throttler-Priority", "50", "Throttler-Callback", "shop", "Throttler-Deadline", "2100-01-01T00:00:00Z")
+	h := <-got
+	if wait, err := time.ParseDuration(h.Get("Throttler-Max-Wait")); err != nil || wait < 9*time.Minute || wait > 10*time.Minute-50*time.Millisecond {
+		t.Errorf("it may still wait %v, %v", wait, err)
+	}
+	if h.Get("Throttler-Priority") != "50" || h.Get("Throttler-Callback") != "shop" || h.Get("Throttler-Deadline") != "2100-01-01T00:00:00Z" {
+		t.Errorf("%v", h)
+	}
+	p.send("POST", "/", "x", "Prefer", "respond-async", "Throttler-Priority", "high")
+	if h = <-got; h.Get("Throttler-Priority") != "high" || h.Get("Throttler-Max-Wait") != "" {
+		t.Errorf("%v", h)
 	}
 }
 
@@ -289,6 +311,12 @@ func TestStandbyRefuses(t *testing.T) {
 	if got := p.send("POST", "/", strings.Repeat("x", 1<<20+1)); got.status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a body that is too large: %d", got.status)
 	}
+	p.door.Guard = access.NewGuard(&config.Access{}) // to which the caller is a stranger
+	p.door.MaxBody = 4 * maxForm
+	if got := p.send("POST", "/", strings.Repeat("x", maxForm+1)); got.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a body of a stranger: %d", got.status)
+	}
+	p.door.Guard = nil
 	p.door.Room.left.Store(8 << 10)
 	if got := p.send("POST", "/", strings.Repeat("x", 64<<10)); got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, "too many large requests") {
 		t.Errorf("without room: %+v", got)

@@ -115,14 +115,20 @@ func (d *DB) Recover(ctx context.Context, recent time.Duration, repeat func(*sch
 	if err != nil {
 		return nil, err
 	}
-	d.writer.recovered.Store(true)
 	state.Alive, d.after = d.after, time.Time{}
+	if state.Restored { // its owners, of commits that are gone, are not known
+		state.Alive = time.Now()
+	}
 	return state, nil
 }
 
 // Restate implements [scheduler.Durable].
 func (d *DB) Restate(ctx context.Context, holds []lease.Hold) error {
-	return d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) { return nil, t.replaceHolds(holds) }})
+	err := d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) { return nil, t.replaceHolds(holds) }})
+	if err == nil {
+		d.writer.restated.Store(true)
+	}
+	return err
 }
 
 // Settle implements [scheduler.Durable].

@@ -29,6 +29,7 @@ type Replica struct {
 
 // A View is what a member of a fleet knows of it.
 type View struct {
+	At       time.Time // at which it was seen
 	Epoch    int64
 	Owner    string // id; empty if no replica has the calls
 	Name     string // of the owner
@@ -251,7 +252,7 @@ func (m *Member) look(ctx context.Context, conn **pgx.Conn) (s sight, err error)
 	if err := (*conn).SendBatch(ctx, b).Close(); err != nil {
 		return s, err
 	}
-	s.known, s.Epoch, s.Owner, s.Name, s.Next, s.Lease = true, s.row.epoch, s.row.owner, s.row.name, s.row.next, s.row.lease
+	s.At, s.known, s.Epoch, s.Owner, s.Name, s.Next, s.Lease = time.Now(), true, s.row.epoch, s.row.owner, s.row.name, s.row.next, s.row.lease
 	return s, nil
 }
 

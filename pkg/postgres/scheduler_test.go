@@ -160,6 +160,26 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
+// TestStopInHold: an owner that has followed a crash stops while its limits hold back for the attempts of the one that
+// crashed. The next one holds back for them, too.
+func TestStopInHold(t *testing.T) {
+	p, url := newPlatform(t), newDatabase(t)
+	first := open(t, url, Options{Lease: short})
+	do(t, start(t, first, p), "/first")
+	crash(first)
+	second := open(t, url, Options{Lease: short, Wait: true})
+	alive := second.after
+	if err := start(t, second, p).Close(); err != nil {
+		t.Fatal(err)
+	}
+	do(t, start(t, open(t, url, Options{Lease: short, Wait: true}), p), "/third")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if after := p.at[len(p.at)-1].Sub(alive); after < timeout+late+window {
+		t.Errorf("a call was sent %v after the owner that crashed was alive", after)
+	}
+}
+
 // TestHandOver: after a stop the next owner waits for the permits that are out, and for no others.
 func TestHandOver(t *testing.T) {
 	p, url := newPlatform(t), newDatabase(t)

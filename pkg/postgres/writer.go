@@ -57,7 +57,7 @@ type writer struct {
 	waiting     []*change   // for a server that is away, ahead of the queue
 	number      int64       // of the last transaction of the term
 	unconfirmed bool        // a commit came back with a warning: a standby may not have it
-	recovered   atomic.Bool // a recovery was committed
+	restated    atomic.Bool // the holds of earlier terms were committed, with their ends
 	closed      error       // of the last change
 }
 

@@ -117,13 +117,18 @@ func (l *loop) restore(now time.Time, past *Recovered) []lease.Hold {
 }
 
 // lastEnd returns the instant by which the attempts of the last process at an upstream have ended,
-// if that process was seen to be gone at an instant.
+// if that process was seen to be gone at an instant. Of a leased store a hold may be about a process before that, whose
+// attempts go on no longer than those that begin now.
 func (l *loop) lastEnd(u *upstreamState, seen time.Time) time.Time {
-	if l.alive.IsZero() {
-		return seen
+	end := seen
+	if !l.alive.IsZero() {
+		end = later(seen, l.alive.Add(u.up.Timeout))
 	}
-	end := later(seen, l.alive.Add(u.up.Timeout))
-	u.ledger.Outlived(end)
+	until := end
+	if l.journal.allowed() != nil {
+		until = later(end, seen.Add(u.up.Timeout))
+	}
+	u.ledger.Outlived(until)
 	return end
 }
 
