@@ -14,6 +14,11 @@ type KeyOwner struct {
 	ended                  int64
 }
 
+// NewOwner returns the call that has taken a key, and waits.
+func NewOwner(k StoredKey, fingerprint, id string) *KeyOwner {
+	return &KeyOwner{fingerprint: fingerprint, id: id, state: string(scheduler.Waiting), identity: k.EndedBy != nil}
+}
+
 func (o *KeyOwner) Fields() []any {
 	return []any{&o.fingerprint, &o.identity, &o.id, &o.state, &o.ended}
 }

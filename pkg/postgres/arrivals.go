@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -151,25 +150,11 @@ func (i *inbox) RefuseArrival(ctx context.Context, e *scheduler.Entry) error {
 	if err != nil {
 		return err
 	}
-	return i.writer.do(ctx, &change{apply: func(t *txn) (refused, err error) {
-		if refused, err := hasArrival(t, e.Call.ID); refused != nil || err != nil {
-			return refused, err
+	return i.writer.do(ctx, &change{arrival: e.Call.ID, apply: func(t *txn) (refused, err error) {
+		if refused := t.take(e.Call.ID); refused != nil {
+			return refused, nil
 		}
-		if err := t.exec("DELETE FROM arrivals WHERE id = $1", e.Call.ID); err != nil {
-			return nil, err
-		}
-		if err := t.insert(row, nil); err != nil {
-			return nil, err
-		}
+		t.insert(row, nil)
 		return t.update(e.Call, ended, nil, false, nil)
 	}})
-}
-
-// hasArrival looks for a call that has arrived; refused tells that it was taken in before.
-func hasArrival(t *txn, id string) (refused, err error) {
-	err = t.one("SELECT id FROM arrivals WHERE id = $1", []any{id}, &id)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return fmt.Errorf("%w: arrival %s", scheduler.ErrNotFound, id), nil
-	}
-	return nil, err
 }

@@ -18,9 +18,10 @@ func (d *DB) Audit(ctx context.Context, r scheduler.AuditRecord) error {
 			return nil, err
 		}
 		e := columns.EncodeAudit(t.codec, r)
-		return nil, t.exec("INSERT INTO audit VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+		t.exec("INSERT INTO audit VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
 			e.Seq, columns.Micros(e.At), []byte(e.Actor), e.Role, e.Via, e.Action, []byte(e.Upstream), []byte(e.Call), []byte(e.Limit), []byte(e.Key),
 			[]byte(e.Before), []byte(e.After), []byte(e.Reason), columns.AuditSum(t.codec, r))
+		return nil, nil
 	}})
 }
 

@@ -2,11 +2,8 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -20,32 +17,26 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 		return nil, err
 	}
 	keys, owner := columns.KeysOf(d.codec, e), ""
-	err = d.writer.do(ctx, &change{apply: func(t *txn) (refused, err error) {
-		owner = ""
-		if e.Arrived {
-			if refused, err := hasArrival(t, e.Call.ID); refused != nil || err != nil {
-				return refused, err
-			}
+	c := &change{keys: keys, apply: func(t *txn) (refused, err error) {
+		if e.Arrived && !t.arrived[e.Call.ID] {
+			return t.take(e.Call.ID), nil
 		}
 		if e.Notice != "" {
-			if err := t.exec("DELETE FROM untold WHERE notice = $1", e.Notice); err != nil {
-				return nil, err
-			}
+			t.exec("DELETE FROM untold WHERE notice = $1", e.Notice)
 		}
-		if len(keys) > 0 {
-			owner, refused, err = t.claim(keys, e, r, d.keepKeys.Microseconds())
-			if owner != "" || refused != nil || err != nil {
-				return refused, err
-			}
+		if owner, refused = t.claim(keys, e, r, d.keepKeys.Microseconds()); owner != "" || refused != nil {
+			return refused, nil
 		}
 		if e.Arrived {
-			if err := t.exec("DELETE FROM arrivals WHERE id = $1", e.Call.ID); err != nil {
-				return nil, err
-			}
+			t.take(e.Call.ID)
 		}
-		return nil, t.insert(r, request)
-	}})
-	if err != nil || owner == "" {
+		t.insert(r, request)
+		return nil, nil
+	}}
+	if e.Arrived {
+		c.arrival = e.Call.ID
+	}
+	if err := d.writer.do(ctx, c); err != nil || owner == "" {
 		return nil, err
 	}
 	return d.Get(ctx, owner)
@@ -55,9 +46,10 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 func (d *DB) End(ctx context.Context, identity, by string) error {
 	k := columns.IdentityKey(d.codec, identity)
 	return d.writer.do(ctx, &change{apply: func(t *txn) (refused, err error) {
-		return nil, t.exec(`INSERT INTO keys VALUES ($1, '', 0, $2, $3)
+		t.exec(`INSERT INTO keys VALUES ($1, '', 0, $2, $3)
 			ON CONFLICT (key) DO UPDATE SET until = greatest(keys.until, excluded.until), ended_by = excluded.ended_by`,
 			k.Hash, columns.Micros(time.Now().Add(d.keepKeys)), by)
+		return nil, nil
 	}})
 }
 
@@ -75,15 +67,13 @@ func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) e
 			notWaiting := fmt.Errorf("%w: %s", scheduler.ErrNotWaiting, r.ID)
 			args := []any{r.Async, t.generation, r.Due, r.Deadline, r.Attempts, r.Spent, r.Sum, r.Seq, r.ID}
 			if len(take) == 0 {
-				t.expect(notWaiting, insertFlight, args...)
+				t.expect(notWaiting, r, insertFlight, args...)
 			} else if n, err := t.changed(insertFlight, args...); n == 0 || err != nil {
 				return notWaiting, err
 			}
 		}
 		for _, h := range take {
-			if err := t.insertHold(h); err != nil {
-				return nil, err
-			}
+			t.insertHold(h)
 		}
 		return nil, nil
 	}})
@@ -133,16 +123,21 @@ func (d *DB) Restate(ctx context.Context, holds []lease.Hold) error {
 
 // Settle implements [scheduler.Durable].
 func (d *DB) Settle(ctx context.Context, holds []lease.Hold) error {
-	return d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) { return nil, t.settleHolds(holds) }})
+	return d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) {
+		t.settleHolds(holds)
+		return nil, nil
+	}})
 }
 
 // EndHandled implements [scheduler.Durable].
 func (d *DB) EndHandled(ctx context.Context, notice string, again time.Time) error {
 	return d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) {
 		if again.IsZero() {
-			return nil, t.exec("DELETE FROM untold WHERE notice = $1", notice)
+			t.exec("DELETE FROM untold WHERE notice = $1", notice)
+		} else {
+			t.exec("UPDATE untold SET tell_at = $1, failures = failures + 1 WHERE notice = $2", columns.Micros(again), notice)
 		}
-		return nil, t.exec("UPDATE untold SET tell_at = $1, failures = failures + 1 WHERE notice = $2", columns.Micros(again), notice)
+		return nil, nil
 	}})
 }
 
@@ -152,7 +147,7 @@ const insertCall = `INSERT INTO calls (seq, id, upstream, lane, rank, async, cal
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, 'waiting', 0, '[]', '')`
 
 // insert adds a call; request is nil if it is not to be kept.
-func (t *txn) insert(r *columns.Row, request *columns.Content) error {
+func (t *txn) insert(r *columns.Row, request *columns.Content) {
 	args := append(make([]any, 0, 24), r.Seq, r.ID, r.Upstream, r.Lane, r.Rank, r.Async, r.Callback, r.Resolves, t.generation, r.Bytes,
 		r.Accepted, r.NotBefore, r.Due, r.Deadline, r.Wake, r.Sum, r.Facts, termsOf(r.Terms))
 	if request == nil {
@@ -160,7 +155,7 @@ func (t *txn) insert(r *columns.Row, request *columns.Content) error {
 	} else {
 		args = append(args, request.Method, []byte(request.Target), request.Headers, request.Body, request.Encrypted, request.Sum)
 	}
-	return t.exec(insertCall, args...)
+	t.exec(insertCall, args...)
 }
 
 // termsOf returns the column terms of a call.
@@ -174,24 +169,23 @@ func termsOf(terms []columns.Term) []int64 {
 
 // claim takes the keys of an entry for its call, and keeps them for keep microseconds at least. If a
 // call owns one of them, it takes none and returns the id of the owner.
-func (t *txn) claim(keys []columns.StoredKey, e *scheduler.Entry, r *columns.Row, keep int64) (owner string, reused, err error) {
+func (t *txn) claim(keys []columns.StoredKey, e *scheduler.Entry, r *columns.Row, keep int64) (owner string, reused error) {
 	for _, k := range keys {
-		o := &columns.KeyOwner{}
-		if err := t.one(selectOwner, []any{k.Hash}, o.Fields()...); err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return "", nil, err
+		o := t.owners[string(k.Hash)]
+		if o == nil {
+			continue
 		}
 		if owner, reused = o.Claim(e.Fingerprint, r.Accepted-keep); owner != "" || reused != nil {
-			return owner, reused, nil
+			return owner, reused
 		}
 	}
 	for _, k := range keys {
-		if err := t.exec(`INSERT INTO keys VALUES ($1, $2, $3, $4, $5) ON CONFLICT (key) DO UPDATE
+		t.owners[string(k.Hash)] = columns.NewOwner(k, e.Fingerprint, e.Call.ID)
+		t.exec(`INSERT INTO keys VALUES ($1, $2, $3, $4, $5) ON CONFLICT (key) DO UPDATE
 			SET fingerprint = excluded.fingerprint, seq = excluded.seq, until = excluded.until, ended_by = excluded.ended_by`,
-			k.Hash, e.Fingerprint, r.Seq, r.Accepted+keep, k.EndedBy); err != nil {
-			return "", nil, err
-		}
+			k.Hash, e.Fingerprint, r.Seq, r.Accepted+keep, k.EndedBy)
 	}
-	return "", nil, nil
+	return "", nil
 }
 
 const (
@@ -217,28 +211,26 @@ func (t *txn) update(call *scheduler.Call, r *columns.Row, response *columns.Con
 	}
 	query += ofPending
 	if call.Notice() == "" && !call.Handled() {
-		t.expect(unknown, query, args...)
+		t.expect(unknown, r, query, args...)
 		return nil, nil
 	}
 	n, err := t.changed(query, args...)
 	if n == 0 || err != nil {
 		return unknown, err
 	}
-	return nil, t.noteEnd(call)
+	t.noteEnd(call)
+	return nil, nil
 }
 
 // noteEnd notes the end of a call, to be told by a webhook or to the handler. The handler gets no
 // earlier end of it any more.
-func (t *txn) noteEnd(call *scheduler.Call) error {
+func (t *txn) noteEnd(call *scheduler.Call) {
 	var at any // a webhook's is null
 	if call.Handled() {
 		at = columns.Micros(time.Now())
-		if err := t.exec("DELETE FROM untold WHERE notice > $1 AND notice < $2", call.ID+".", call.ID+"/"); err != nil { // "/" follows the dot of a notice
-			return err
-		}
+		t.exec("DELETE FROM untold WHERE notice > $1 AND notice < $2", call.ID+".", call.ID+"/") // "/" follows the dot of a notice
 	}
 	if notice := call.Notice(); notice != "" {
-		return t.exec("INSERT INTO untold (notice, seq, tell_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", notice, call.Seq, at)
+		t.exec("INSERT INTO untold (notice, seq, tell_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", notice, call.Seq, at)
 	}
-	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -67,12 +69,44 @@ func (w *writer) ask() (done bool, err error) {
 	case at.epoch > w.epoch:
 		return false, ErrTermOver
 	case at == position{w.epoch, w.number + 1}:
+		if err := w.refuseAbsent(ctx); err != nil {
+			return false, err
+		}
 		w.number, w.unconfirmed = at.number, true // its confirmation was lost
 		return true, nil
 	case at != position{w.epoch, w.number}:
 		return false, w.regressed(ctx, at)
 	}
 	return false, nil
+}
+
+// refuseAbsent refuses the changes of the last transaction whose rows are not there: with its answer it was lost how many rows
+// each has changed.
+func (w *writer) refuseAbsent(ctx context.Context) error {
+	last := make(map[int64]expected) // by call
+	for _, e := range w.expected {
+		last[e.seq] = e
+	}
+	if len(last) == 0 {
+		return nil
+	}
+	rows, err := w.conn.Query(ctx, "SELECT seq, sum FROM current WHERE seq = ANY($1)", slices.Collect(maps.Keys(last)))
+	if err != nil {
+		return err
+	}
+	var seq, sum int64
+	if _, err := pgx.ForEachRow(rows, []any{&seq, &sum}, func() error {
+		if last[seq].sum == sum {
+			delete(last, seq)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, e := range last {
+		e.of.refused = e.refused
+	}
+	return nil
 }
 
 // confirm makes sure that a standby has the commits whose confirmation was lost or cut short: it

@@ -117,6 +117,26 @@ var kinds = map[string]kind{
 			counted(t, d, "SELECT count(*) FROM quota WHERE id = $1", 1, 1<<40+seq)
 		},
 	},
+	"an intent that is refused": {
+		prepare: func(t *testing.T, d *DB) any {
+			c := accepted(t, d).Call
+			if err := again(func() error { return d.Record(t.Context(), storetest.Ended(storetest.Sent(c), scheduler.Cancelled)) }); err != nil {
+				t.Fatal(err)
+			}
+			return c
+		},
+		change: func(d *DB, on any) error {
+			err := d.Intend(context.Background(), storetest.Sent(on.(*scheduler.Call)), nil)
+			if err == nil {
+				return errors.New("a call that was cancelled may be sent")
+			}
+			if errors.Is(err, scheduler.ErrNotWaiting) {
+				return nil
+			}
+			return err
+		},
+		check: func(t *testing.T, d *DB, on any) { counted(t, d, "SELECT count(*) FROM flights", 0) },
+	},
 	"an end": {
 		prepare: func(t *testing.T, d *DB) any {
 			c := storetest.Sent(accepted(t, d, func(e *scheduler.Entry) { e.Call.Callback = "shop" }).Call)

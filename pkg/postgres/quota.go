@@ -10,37 +10,30 @@ import (
 )
 
 // insertHold adds a row to quota, unless it is there.
-func (t *txn) insertHold(h lease.Hold) error {
+func (t *txn) insertHold(h lease.Hold) {
 	h = t.Hold(h)
-	return t.exec("INSERT INTO quota VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING",
+	t.exec("INSERT INTO quota VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING",
 		h.ID, h.Upstream, h.Limit, []byte(t.codec.EncodeKey(h)), h.Every, h.Permits, columns.Micros(h.Back), h.Paused, t.codec.HoldSum(h), columns.Micros(h.Since),
 		[]byte(t.codec.EncodeWhy(h)), []byte(t.codec.EncodeWho(h)))
 }
 
 // settleHolds stores when permits come back.
-func (t *txn) settleHolds(holds []lease.Hold) error {
+func (t *txn) settleHolds(holds []lease.Hold) {
 	for _, h := range holds {
 		h = t.Hold(h)
-		if err := t.exec("UPDATE quota SET back = $1, sum = $2 WHERE id = $3", columns.Micros(h.Back), t.codec.HoldSum(h), h.ID); err != nil {
-			return err
-		}
+		t.exec("UPDATE quota SET back = $1, sum = $2 WHERE id = $3", columns.Micros(h.Back), t.codec.HoldSum(h), h.ID)
 	}
-	return nil
 }
 
 // replaceHolds replaces all of quota. Later attempts are in a new generation: quota does not include
 // them.
 func (t *txn) replaceHolds(holds []lease.Hold) error {
-	if err := t.exec("DELETE FROM quota"); err != nil {
-		return err
-	}
+	t.exec("DELETE FROM quota")
 	for i, h := range holds {
 		if !h.Paused {
 			h.ID = int64(i + 1) // below those of any lease
 		}
-		if err := t.insertHold(h); err != nil {
-			return err
-		}
+		t.insertHold(h)
 	}
 	// A transaction that is tried again begins with the same generation: see begin.
 	return t.one("UPDATE fence SET folded = generation, generation = generation + 1 RETURNING generation", nil, &t.generation)

@@ -79,7 +79,7 @@ func insist[T any](ctx context.Context, r *reader, read func(ctx context.Context
 const (
 	selectCall = "SELECT " + columns.OfCall + `, coalesce(status, 0), coalesce(answer_headers, ''), answer, coalesce(truncated, false), answer_sealed, coalesce(answer_sum, 0),
 		answer_sum IS NOT NULL AND state NOT IN ('waiting', 'sending') FROM current JOIN (SELECT seq, ` + columns.OfResponse + " FROM calls) c USING (seq) WHERE id = $1"
-	selectOwner = "SELECT k.fingerprint, k.ended_by IS NOT NULL, c.id, c.state, c.ended_at FROM keys k JOIN calls c USING (seq) WHERE k.key = $1"
+	selectOwner = "SELECT k.key, k.fingerprint, k.ended_by IS NOT NULL, c.id, c.state, c.ended_at FROM keys k JOIN calls c USING (seq) WHERE k.key = ANY($1)"
 )
 
 // Get implements [scheduler.Store].
@@ -106,7 +106,7 @@ func (r *reader) Find(ctx context.Context, e *scheduler.Entry) (*scheduler.Call,
 	for _, k := range columns.KeysOf(r.codec, e) {
 		id, err := once(ctx, r, func(ctx context.Context) (id string, err error) {
 			owner := &columns.KeyOwner{}
-			if err := r.db.QueryRow(ctx, selectOwner, k.Hash).Scan(owner.Fields()...); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			if err := r.db.QueryRow(ctx, selectOwner, [][]byte{k.Hash}).Scan(append([]any{nil}, owner.Fields()...)...); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 				return "", err
 			}
 			return owner.Claim(e.Fingerprint, columns.Micros(time.Now().Add(-r.keepKeys)))

@@ -51,25 +51,20 @@ func (s *sweeper) step(now time.Time) (calls int64, err error) {
 			[]any{t.Micros(now.Add(-s.keepCalls)), sweepStep}, &seqs); err != nil {
 			return nil, err
 		}
-		if err := t.exec("DELETE FROM untold WHERE seq = ANY($1)", seqs); err != nil {
-			return nil, err
-		}
+		t.exec("DELETE FROM untold WHERE seq = ANY($1)", seqs)
 		if calls, err = t.changed("DELETE FROM calls WHERE seq = ANY($1)", seqs); err != nil {
 			return nil, err
 		}
 		// The time of a key begins when its call is finished.
-		if err := t.exec(`DELETE FROM keys WHERE key IN (SELECT k.key FROM keys k LEFT JOIN calls c USING (seq)
+		t.exec(`DELETE FROM keys WHERE key IN (SELECT k.key FROM keys k LEFT JOIN calls c USING (seq)
 			WHERE k.until < $1 AND coalesce(c.state NOT IN ('waiting', 'unknown') AND c.ended_at < $2, true) ORDER BY k.until LIMIT $3)`,
-			columns.Micros(now), t.Micros(now.Add(-s.keepKeys)), sweepStep); err != nil {
-			return nil, err
-		}
+			columns.Micros(now), t.Micros(now.Add(-s.keepKeys)), sweepStep)
 		// The last record stays, as the next one is numbered by it.
-		if err := t.exec("DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < $1 AND seq < (SELECT max(seq) FROM audit) ORDER BY at LIMIT $2)",
-			columns.Micros(now.Add(-s.keepAudit)), sweepStep); err != nil {
-			return nil, err
-		}
-		return nil, t.exec("DELETE FROM quota WHERE id IN (SELECT id FROM quota WHERE back > 0 AND back < CASE WHEN paused THEN $1::bigint ELSE $2::bigint END LIMIT $3)",
+		t.exec("DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < $1 AND seq < (SELECT max(seq) FROM audit) ORDER BY at LIMIT $2)",
+			columns.Micros(now.Add(-s.keepAudit)), sweepStep)
+		t.exec("DELETE FROM quota WHERE id IN (SELECT id FROM quota WHERE back > 0 AND back < CASE WHEN paused THEN $1::bigint ELSE $2::bigint END LIMIT $3)",
 			columns.Micros(now), t.Micros(now), sweepStep)
+		return nil, nil
 	}})
 	return calls, err
 }

@@ -36,6 +36,8 @@ type change struct {
 	apply     func(t *txn) (refused, err error)
 	essential bool // it waits for a server that is away
 	recovery  bool
+	keys      []columns.StoredKey // whose owners apply has to know
+	arrival   string              // id of the call that has arrived, and that it takes out of there
 
 	refused error
 	done    chan struct{} // closed when it is committed, or refused
@@ -59,19 +61,6 @@ type writer struct {
 	unconfirmed bool        // a commit came back with a warning: a standby may not have it
 	restated    atomic.Bool // the holds of earlier terms were committed, with their ends
 	closed      error       // of the last change
-}
-
-// A txn is the transaction that changes run in.
-type txn struct {
-	columns.Clock
-	codec      *columns.Codec
-	conn       *pgx.Conn
-	ctx        context.Context // of the transaction
-	generation int64
-	marks      bool // the mark of the last life was read: those of this one may take its place
-
-	queue    pgx.Batch // statements that are sent together at the next flush
-	applying *change   // whose statements are being queued; nil for those of the transaction itself
 }
 
 func newWriter(epoch int64, config *pgx.ConnConfig, o Options, k columns.Clock, d *columns.Codec, f *failure) *writer {
@@ -277,6 +266,9 @@ func (w *writer) try(batch []*change) error {
 	defer cancel()
 	w.ctx = ctx
 	w.begin()
+	if err := w.lookUp(batch); err != nil {
+		return w.rollback(err)
+	}
 	for _, c := range batch {
 		w.applying, c.refused = c, nil
 		refused, err := c.apply(&w.txn)
@@ -298,7 +290,7 @@ func (w *writer) try(batch []*change) error {
 
 // begin queues the begin of a transaction of the term, with its fence.
 func (w *writer) begin() {
-	w.applying, w.queue = nil, pgx.Batch{}
+	w.applying, w.queue, w.expected = nil, pgx.Batch{}, nil
 	w.queue.Queue("BEGIN")
 	var mark *string
 	if w.marks {
@@ -329,60 +321,4 @@ func (w *writer) disconnect() {
 	defer cancel()
 	w.conn.Close(ctx)
 	w.conn = nil
-}
-
-// exec runs a statement, at the next flush.
-func (t *txn) exec(query string, args ...any) error {
-	t.queue.Queue(query, args...)
-	return nil
-}
-
-// expect runs a statement, at the next flush. If it changes no row, the change is refused.
-func (t *txn) expect(refused error, query string, args ...any) {
-	c := t.applying
-	t.queue.Queue(query, args...).Exec(func(done pgconn.CommandTag) error {
-		if done.RowsAffected() == 0 {
-			c.refused = refused
-		}
-		return nil
-	})
-}
-
-// flush runs the statements that are queued, in one trip.
-func (t *txn) flush() error {
-	queued := t.queue
-	t.queue = pgx.Batch{}
-	return t.conn.SendBatch(t.ctx, &queued).Close()
-}
-
-// changed runs a statement and returns how many rows it changed.
-func (t *txn) changed(query string, args ...any) (n int64, err error) {
-	t.queue.Queue(query, args...).Exec(func(done pgconn.CommandTag) error {
-		n = done.RowsAffected()
-		return nil
-	})
-	err = t.flush()
-	return n, err
-}
-
-// one reads one row; pgx.ErrNoRows if there is none.
-func (t *txn) one(query string, args []any, to ...any) error {
-	none := false
-	t.queue.Queue(query, args...).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(to...)
-		none = errors.Is(err, pgx.ErrNoRows)
-		return orNoRows(err)
-	})
-	if err := t.flush(); err != nil || !none {
-		return err
-	}
-	return pgx.ErrNoRows
-}
-
-// read runs a query that returns rows.
-func (t *txn) read(query string, args ...any) (pgx.Rows, error) {
-	if err := t.flush(); err != nil {
-		return nil, err
-	}
-	return t.conn.Query(t.ctx, query, args...)
 }

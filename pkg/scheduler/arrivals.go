@@ -81,7 +81,7 @@ func (s *intake) one(ctx context.Context, id string, r Request, fault error) {
 	switch {
 	case err == nil, ctx.Err() != nil:
 		return
-	case errors.As(err, &refused) && (refused.Reason == Full || refused.Reason == Stopping || refused.Reason == StoreFailed || refused.Reason == DiskFull):
+	case errors.As(err, &refused) && (refused.Reason == Full || refused.Reason == Stopping || refused.Reason == StoreFailed || refused.Reason == NoAnswer || refused.Reason == DiskFull):
 		return
 	}
 	if err := s.refuse(ctx, id, &r, err); err != nil && ctx.Err() == nil && !errors.Is(err, Stopping) {
