@@ -72,8 +72,9 @@ func (i *inbox) Arrived(ctx context.Context) bool {
 }
 
 const selectArrivals = `SELECT n, id, upstream, method, target, headers, body, idempotency_key, not_before, deadline, priority, callback, submitted_by
-	FROM (SELECT *, sum(octet_length(coalesce(body, ''))) OVER (ORDER BY n) - octet_length(coalesce(body, '')) AS before
-		FROM (SELECT * FROM arrivals WHERE n > $1 AND NOT doubtful ORDER BY n LIMIT $2) page) sized WHERE before < $3 ORDER BY n`
+	FROM (SELECT *, sum(size) OVER (ORDER BY n) - size AS before
+		FROM (SELECT *, octet_length(coalesce(body, '')) + octet_length(target) + octet_length(headers::text) AS size
+			FROM arrivals WHERE n > $1 AND NOT doubtful ORDER BY n LIMIT $2) page) sized WHERE before < $3 ORDER BY n`
 
 // Arrivals calls each with the calls that have arrived after the one with a number, the oldest first, at most max.
 func (i *inbox) Arrivals(ctx context.Context, after int64, max int, each func(n int64, id string, r scheduler.Request, fault error)) error {

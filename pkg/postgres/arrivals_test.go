@@ -135,7 +135,8 @@ func TestSubmitSQL(t *testing.T) {
 			t.Errorf("%s: %+v %+v, want %q", args, c, c.Last(), want)
 		}
 	}
-	for _, args := range []string{"'', 'GET', '/'", "'api', NULL, '/'", "'api', 'GET', '/', headers => '[]'", "'api', 'GET', '/', body => convert_to(repeat('x', 67108865), 'UTF8')"} {
+	for _, args := range []string{"'', 'GET', '/'", "'api', NULL, '/'", "'api', 'GET', '/', headers => '[]'", "'api', 'GET', '/', body => convert_to(repeat('x', 67108865), 'UTF8')",
+		"'api', 'GET', '/', not_before => 'infinity'", "'api', 'GET', '/', deadline => '-infinity'", "'api', 'GET', repeat('x', 262144)"} {
 		if _, err := submit(args); err == nil || !strings.Contains(err.Error(), "throttler.submit: ") {
 			t.Errorf("%s: %v", args, err)
 		}

@@ -209,14 +209,30 @@ func (m *Member) tell(s sight) {
 	m.changed = make(chan struct{})
 }
 
-// rest waits for the next look: a sixth of a lease, or until a notice comes.
+// rest waits for the next look: a sixth of a lease, or until a notice comes. Arrivals concern the owner alone.
 func (m *Member) rest(ctx context.Context, conn *pgx.Conn) {
 	bounded, cancel := context.WithTimeout(ctx, m.o.Lease/beats)
 	defer cancel()
 	if conn == nil || conn.IsClosed() {
 		<-bounded.Done()
-	} else if _, err := conn.WaitForNotification(bounded); err != nil {
-		<-bounded.Done() // the connection may have broken before
+		return
+	}
+	for {
+		n, err := conn.WaitForNotification(bounded)
+		if err != nil {
+			<-bounded.Done() // the connection may have broken before
+			return
+		}
+		if s, _ := m.sight(); n.Payload == termNotice || s.Owner == m.ID {
+			break
+		}
+	}
+	ended, end := context.WithCancel(ctx)
+	end()
+	for { // one look is enough for those that have come meanwhile
+		if _, err := conn.WaitForNotification(ended); err != nil {
+			return
+		}
 	}
 }
 

@@ -217,12 +217,20 @@ CREATE FUNCTION throttler.submit(upstream text, method text, target text, header
 	LANGUAGE plpgsql SECURITY DEFINER SET search_path = throttler, pg_catalog, pg_temp AS $$
 DECLARE
 	call text;
+	head integer;
 BEGIN
 	IF coalesce(upstream, '') = '' OR coalesce(method, '') = '' OR coalesce(target, '') = '' THEN
 		RAISE EXCEPTION 'throttler.submit: upstream, method and target must be given' USING ERRCODE = 'invalid_parameter_value';
 	END IF;
 	IF jsonb_typeof(coalesce(headers, '{}')) <> 'object' THEN
 		RAISE EXCEPTION 'throttler.submit: headers is no JSON object, such as {"Content-Type": "application/json"}' USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	IF NOT isfinite(coalesce(not_before, now())) OR NOT isfinite(coalesce(deadline, now())) THEN
+		RAISE EXCEPTION 'throttler.submit: not_before and deadline must be instants, not infinity; leave one out that has none' USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	head := octet_length(concat(upstream, method, target, headers::text, idempotency_key, callback));
+	IF head > 262144 THEN
+		RAISE EXCEPTION 'throttler.submit: upstream, method, target, headers, idempotency_key and callback have % bytes, at most 262144', head USING ERRCODE = 'invalid_parameter_value';
 	END IF;
 	IF octet_length(body) > 67108864 THEN
 		RAISE EXCEPTION 'throttler.submit: the body has % bytes, at most 67108864', octet_length(body) USING ERRCODE = 'invalid_parameter_value';
