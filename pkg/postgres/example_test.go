@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -61,4 +62,57 @@ func Example() {
 	call, err = s.Wait(ctx, call.ID)
 	fmt.Println(call.State, string(call.Response.Body), err)
 	// Output: done {"code":"10000"} <nil>
+}
+
+// A program that has the calls, loses them, and takes them over again, until it is told to stop.
+func ExampleMember_Claim() {
+	platform := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer platform.Close()
+	server, err := pgtest.Start()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	url, err := server.NewDatabase()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	m, err := postgres.Join(ctx, url, postgres.Options{Wait: true, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer m.Leave()
+	for ctx.Err() == nil {
+		db, err := m.Claim(ctx) // waits for its turn
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		s, err := scheduler.New(scheduler.Config{Store: db, Upstreams: map[string]scheduler.Upstream{
+			"pay": {Config: upstream.Config{URL: platform.URL}},
+		}})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp, _, err := s.Do(ctx, scheduler.Request{Upstream: "pay", Method: "POST", Target: "/refunds"})
+		if err == nil {
+			fmt.Println(resp.Status)
+			resp.Body.Close()
+		}
+		time.AfterFunc(0, stop) // by a signal, in a real program
+		select {
+		case <-ctx.Done():
+		case <-s.Failed():
+		}
+		if err := s.Close(); err != nil && !errors.Is(err, postgres.ErrTermOver) {
+			fmt.Println(err)
+			return
+		}
+	}
+	// Output: 200 OK
 }
