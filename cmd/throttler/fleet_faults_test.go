@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -117,6 +118,11 @@ func startReplicas(t *testing.T, at pace, callers int) (*traffic, *pgtest.Server
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
+	return startOver(t, server, at, callers), server
+}
+
+func startOver(t *testing.T, server *pgtest.Server, at pace, callers int) *traffic {
+	t.Helper()
 	database, err := server.NewDatabase()
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +132,7 @@ func startReplicas(t *testing.T, at pace, callers int) (*traffic, *pgtest.Server
 	f.standBy()
 	tr := newTraffic(f, j, database, at)
 	tr.start(callers)
-	return tr, server
+	return tr
 }
 
 // TestReplicas: three replicas serve from one database, one at a time, through faults of them, of the server, and of the ways
@@ -152,6 +158,57 @@ func TestReplicas(t *testing.T) {
 	}
 	tr.end()
 	tr.verdict()
+}
+
+// TestFailOver: a standby takes the place of the server under load. A synchronous one has all that was acknowledged. One that
+// lacks the last commits loses calls, which replicas tell; no limit is broken all the same.
+func TestFailOver(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		lossy bool
+	}{{"synchronous", false}, {"without the last commits", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			primary, err := pgtest.Start()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { primary.Close() })
+			way, err := pgtest.NewProxy(primary.Address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(way.Close)
+			standby, err := primary.Standby(way.Address())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { standby.Close() })
+			if !tt.lossy {
+				if err := primary.Synchronous(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tr := startOver(t, primary, fast, 8)
+			tr.lossy = tt.lossy
+			time.Sleep(2 * time.Second)
+			if tt.lossy {
+				way.Hold(false, true)
+				time.Sleep(500 * time.Millisecond)
+			}
+			primary.Kill()
+			if err := standby.Promote(); err != nil {
+				t.Fatal(err)
+			}
+			tr.server.Store(new(standby.Address()))
+			time.Sleep(3 * time.Second)
+			tr.end()
+			tr.verdict()
+			told := slices.ContainsFunc(tr.replicas, func(r *instance) bool { return strings.Contains(r.process().log.String(), "has lost commits") })
+			if told != tt.lossy {
+				t.Errorf("a loss of commits is told: %v, want %v", told, tt.lossy)
+			}
+		})
+	}
 }
 
 // TestTakeOver measures how long no call is sent after kill -9 of the owner, beyond the time for which the limits hold back, and

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -106,6 +107,7 @@ type fleet struct {
 	replicas []*instance
 	client   *http.Client
 	running  sync.WaitGroup
+	server   atomic.Pointer[string] // address of the database
 }
 
 // startFleet starts replicas over a database, in front of an upstream.
@@ -117,7 +119,7 @@ func startFleet(t *testing.T, database, upstream string, n int, at pace) *fleet 
 	}
 	f := &fleet{T: t, client: &http.Client{Timeout: at.maxWait + 20*time.Second}}
 	for i := range n {
-		r, err := newInstance(fmt.Sprint("r", i), t.TempDir(), database, upstream, at)
+		r, err := f.newInstance(fmt.Sprint("r", i), database, upstream, at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,14 +135,14 @@ func startFleet(t *testing.T, database, upstream string, n int, at pace) *fleet 
 	return f
 }
 
-func newInstance(name, dir, database, upstream string, at pace) (r *instance, err error) {
-	r = &instance{name: name, file: filepath.Join(dir, "throttler.yaml")}
+func (f *fleet) newInstance(name, database, upstream string, at pace) (r *instance, err error) {
+	r = &instance{name: name, file: filepath.Join(f.TempDir(), "throttler.yaml")}
 	u, err := url.Parse(database)
 	if err != nil {
 		return nil, err
 	}
-	server := u.Host
-	if r.database, err = pgtest.NewProxy(func() string { return server }); err != nil {
+	f.server.Store(new(u.Host))
+	if r.database, err = pgtest.NewProxy(func() string { return *f.server.Load() }); err != nil {
 		return nil, err
 	}
 	u.Host = r.database.Address()

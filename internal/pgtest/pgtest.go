@@ -37,6 +37,58 @@ type Server struct {
 
 // Start makes a server in a new directory and starts it. Close stops it and removes the directory.
 func Start() (*Server, error) {
+	return start(func(s *Server) error {
+		return s.run("initdb", "--pgdata", s.data(), "--username", "throttler", "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync")
+	})
+}
+
+// Standby starts a server that follows this one, by way of an address: that of this one, or of a proxy to it. Its commits
+// do not wait for the standby before Synchronous.
+func (s *Server) Standby(address string) (*Server, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	return start(func(standby *Server) error {
+		return standby.run("pg_basebackup", "--pgdata", standby.data(), "--host", host, "--port", port, "--username", "throttler", "--write-recovery-conf", "--checkpoint", "fast", "--no-sync")
+	})
+}
+
+// Synchronous lets commits wait until a standby has them, from when one follows on.
+func (s *Server) Synchronous() error {
+	if err := s.exec("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if s.exec("SELECT 1 / count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')") == nil {
+			return nil
+		}
+	}
+	return errors.New("no synchronous standby follows within a minute")
+}
+
+// Promote makes a standby a server of its own.
+func (s *Server) Promote() error { return s.exec("SELECT 1 / pg_promote()::int") }
+
+// exec runs statements, each by itself.
+func (s *Server) exec(statements ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	for _, statement := range statements {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+// start makes a server in a new directory and starts it.
+func start(fill func(*Server) error) (*Server, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
@@ -53,7 +105,7 @@ func Start() (*Server, error) {
 			return nil, errors.Join(err, s.Close())
 		}
 	}
-	if err := s.run("initdb", "--pgdata", s.data(), "--username", "throttler", "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync"); err != nil {
+	if err := fill(s); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	if err := s.Run(); err != nil {
@@ -171,15 +223,7 @@ func (s *Server) Address() string { return net.JoinHostPort("127.0.0.1", strconv
 // NewDatabase makes an empty database and returns its URL.
 func (s *Server) NewDatabase() (string, error) {
 	name := fmt.Sprintf("test%d", s.names.Add(1))
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, s.URL("postgres"))
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, "CREATE DATABASE "+name)
-	return s.URL(name), err
+	return s.URL(name), s.exec("CREATE DATABASE " + name)
 }
 
 // Kill ends all processes of the server at once, as a crash would: sessions are of its process group.

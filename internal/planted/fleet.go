@@ -51,6 +51,8 @@ var fleetBugs = []bug{
 		"	w.number++\n", "", inDoubt},
 	{"a lost answer hides a refusal", "pkg/postgres/doubt.go",
 		"		if err := w.refuseAbsent(ctx); err != nil {\n", "		if err := error(nil); err != nil {\n", inDoubt},
+	{"a wait for a standby that is cut short is a commit", "pkg/postgres/writer.go",
+		"			w.unconfirmed = true\n", "", []string{"-run", "TestWaitCutShort"}},
 	{"an owner does not note that commits are lost", "pkg/postgres/doubt.go",
 		"	if err := noteLoss(ctx, w.conn, w.epoch); err != nil {\n", "	if err := error(nil); err != nil {\n", terms},
 	{"a replica does not note that commits are lost", "pkg/postgres/member.go",

@@ -80,6 +80,7 @@ func ExampleMember_Claim() {
 		return
 	}
 	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	m, err := postgres.Join(ctx, url, postgres.Options{Wait: true, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		fmt.Println(err)
