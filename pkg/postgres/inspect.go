@@ -48,15 +48,19 @@ func Inspect(ctx context.Context, url string, o Options) (*Inspection, error) {
 }
 
 func (i *Inspection) run(ctx context.Context, db *pgxpool.Pool, config *pgx.ConnConfig, o Options) error {
-	if err := check(ctx, db, o.Log); err != nil {
+	warning, err := check(ctx, db)
+	if err != nil {
 		return err
 	}
-	var pages, names, schema string
+	if warning != "" {
+		i.Warnings = append(i.Warnings, warning)
+	}
+	var names, schema string
 	var may bool
-	err := db.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('full_page_writes'), current_setting('synchronous_standby_names'),
+	err = db.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('synchronous_standby_names'),
 		(SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')), coalesce(to_regnamespace('throttler')::text, ''),
 		CASE WHEN to_regnamespace('throttler') IS NULL THEN has_database_privilege(current_database(), 'CREATE') ELSE has_schema_privilege('throttler', 'CREATE, USAGE') END`).
-		Scan(&i.Server, &pages, &names, &i.Standbys, &schema, &may)
+		Scan(&i.Server, &names, &i.Standbys, &schema, &may)
 	switch {
 	case err != nil:
 		return err
@@ -64,9 +68,6 @@ func (i *Inspection) run(ctx context.Context, db *pgxpool.Pool, config *pgx.Conn
 		return errors.New("the role may not make the schema throttler; GRANT CREATE ON DATABASE … TO …")
 	case !may:
 		return errors.New("the role may not change the schema throttler; let the role that owns it connect")
-	}
-	if pages != "on" {
-		i.Warnings = append(i.Warnings, "full_page_writes is off: a crash of the server's machine can damage the database, unless its disk writes whole pages")
 	}
 	switch {
 	case names == "":

@@ -119,8 +119,12 @@ func Join(ctx context.Context, url string, o Options) (*Member, error) {
 
 // prepare makes the schema, and binds the codec to the store.
 func (m *Member) prepare(ctx context.Context) error {
-	if err := check(ctx, m.pool, m.o.Log); err != nil {
+	warning, err := check(ctx, m.pool)
+	if err != nil {
 		return err
+	}
+	if warning != "" {
+		m.o.Log.Warn(warning)
 	}
 	if err := migrate(ctx, m.config); err != nil {
 		return err

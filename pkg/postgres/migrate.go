@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -25,26 +24,29 @@ var migrations embed.FS
 const oldest = 140000
 
 // check refuses a server that is too old, or that does not keep its commits.
-func check(ctx context.Context, db *pgxpool.Pool, log *slog.Logger) error {
+// It returns a warning of one that keeps them with some disks only.
+func check(ctx context.Context, db *pgxpool.Pool) (warning string, err error) {
 	var version int
 	var fsync, pages string
 	var standby bool
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	bounded, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if err := db.QueryRow(ctx, "SELECT current_setting('server_version_num')::int, current_setting('fsync'), current_setting('full_page_writes'), pg_is_in_recovery()").Scan(&version, &fsync, &pages, &standby); err != nil {
-		return err
-	}
+	err = db.QueryRow(bounded, "SELECT current_setting('server_version_num')::int, current_setting('fsync'), current_setting('full_page_writes'), pg_is_in_recovery()").Scan(&version, &fsync, &pages, &standby)
 	switch {
+	case err != nil && bounded.Err() != nil && ctx.Err() == nil:
+		return "", errors.New(silent(statementTimeout))
+	case err != nil:
+		return "", err
 	case version < oldest:
-		return fmt.Errorf("the server is PostgreSQL %d.%d, must be 14 or newer", version/10000, version%10000)
+		return "", fmt.Errorf("the server is PostgreSQL %d.%d, must be 14 or newer", version/10000, version%10000)
 	case standby:
-		return errors.New("the server is a standby, which takes no changes; name the primary, or several hosts with target_session_attrs=read-write")
+		return "", errors.New("the server is a standby, which takes no changes; name the primary, or several hosts with target_session_attrs=read-write")
 	case fsync != "on":
-		return errors.New("the server runs with fsync = off: a crash of its machine can lose confirmed calls and damage the database; set fsync = on")
+		return "", errors.New("the server runs with fsync = off: a crash of its machine can lose confirmed calls and damage the database; set fsync = on")
 	case pages != "on":
-		log.Warn("the server runs with full_page_writes = off: a crash of its machine can damage the database, unless its disk writes whole pages")
+		warning = "full_page_writes is off: a crash of the server's machine can damage the database, unless its disk writes whole pages"
 	}
-	return nil
+	return warning, nil
 }
 
 // migrate brings the schema to the one of this program. One replica does so at a time.
