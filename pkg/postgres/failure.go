@@ -59,6 +59,8 @@ const (
 	lockNotAvailable = "55P03"
 	cancelled        = "57014" // by pg_cancel_backend, or a time-out of statements
 	unknownSetting   = "42704"
+	noSchema         = "3F000"
+	noTable          = "42P01"
 	heldBack         = "TH001" // by the function advance
 )
 
@@ -99,7 +101,7 @@ func explain(err error) error {
 	case noDatabase:
 		hint = "make the database: createdb"
 	case noPrivilege:
-		hint = "the role needs the right to make the schema throttler, or to own it: GRANT CREATE ON DATABASE … TO …"
+		hint = "the role needs more rights; throttler check --connect names the GRANT"
 	case tooManyClients:
 		hint = "the server takes no more connections; a replica needs up to 7"
 	case readOnly:
