@@ -270,7 +270,7 @@ func (m *Member) look(ctx context.Context, conn **pgx.Conn) (s sight, err error)
 		ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp(), config = excluded.config`, m.ID, m.o.Name, m.o.Address, m.o.Pin, m.o.Version, hash)
 	b.Queue("DELETE FROM replicas WHERE seen_at < now() - $1 * interval '1 ms'", forgotten.Milliseconds())
 	b.Queue(selectLease).QueryRow(s.row.scan)
-	b.Queue(`SELECT id, name, address, pin, version, config, joined_at, seen_at, extract(epoch FROM clock_timestamp() - seen_at)::float8 FROM replicas ORDER BY name, joined_at`).Query(s.scan)
+	b.Queue(selectReplicas).Query(s.scan)
 	b.Queue("SELECT EXISTS (SELECT FROM arrivals WHERE NOT doubtful)").QueryRow(func(row pgx.Row) error { return row.Scan(&s.arrived) })
 	if err := (*conn).SendBatch(ctx, b).Close(); err != nil {
 		return s, err
@@ -282,7 +282,9 @@ func (m *Member) look(ctx context.Context, conn **pgx.Conn) (s sight, err error)
 // forgotten is how long a replica that is not heard of stays in the registry.
 const forgotten = 10 * time.Minute
 
-// scan reads the replicas.
+const selectReplicas = `SELECT id, name, address, pin, version, config, joined_at, seen_at, extract(epoch FROM clock_timestamp() - seen_at)::float8 FROM replicas ORDER BY name, joined_at`
+
+// scan reads the rows of selectReplicas.
 func (s *sight) scan(rows pgx.Rows) error {
 	for rows.Next() {
 		var r Replica
