@@ -128,6 +128,9 @@ func surroundings(cfg *config.Config, ports bool) (faults config.Errors) {
 	if cfg.Monitor != "" {
 		try("monitor", cfg.Monitor)
 	}
+	if cfg.Fleet.Listen != "" {
+		try("fleet.listen", cfg.Fleet.Listen)
+	}
 	for _, d := range endpoints(cfg) {
 		try(d.key(), d.addr(cfg))
 	}

@@ -287,6 +287,7 @@ func TestCheckConnect(t *testing.T) {
 }
 
 // TestCheckConnectFleet: check --connect names the replicas that serve from the database, and warns of a second fleet there.
+// check --ports tries their address too.
 func TestCheckConnectFleet(t *testing.T) {
 	platform := httptest.NewServer(&bank{keys: make(map[string][]time.Time), executed: make(map[string]int)})
 	defer platform.Close()
@@ -320,5 +321,9 @@ func TestCheckConnectFleet(t *testing.T) {
 	})
 	if out, err := check("--connect", "calls: 20,", "calls: 19,"); err != nil || !strings.Contains(out, fmt.Sprintf("warning: store: replica %q has the calls of this database, %s\n", owner.name, other)) {
 		t.Errorf("another fleet: %v\n%s", err, out)
+	}
+	taken := strings.TrimPrefix(platform.URL, "http://")
+	if out, err := check("--ports", "listen: 127.0.0.1:0, advertise", "listen: "+taken+", advertise"); err == nil || !strings.Contains(out, "fleet.listen") || !strings.Contains(out, "in use") {
+		t.Errorf("fleet.listen is taken: %v\n%s", err, out)
 	}
 }
