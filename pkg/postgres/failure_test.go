@@ -15,13 +15,13 @@ import (
 func TestAddressIsWrong(t *testing.T) {
 	const general = "cannot be read; it is as in postgres://"
 	for url, want := range map[string]string{
-		"postgres://u:hush@db.invalid/x?sslrootcert=/missing.pem":               "cannot be read: unable to read CA file: open /missing.pem: no such file or directory; it is as in postgres://",
-		"postgres://u:hush@db.invalid/x?sslmode=bogus":                          "cannot be read: sslmode is invalid; it",
+		"postgres://u:hush@db.invalid/x?sslrootcert=/missing.pem":               "cannot be read: failed to configure TLS (unable to read CA file: open /missing.pem: no such file or directory); it is as in postgres://",
+		"postgres://u:hush@db.invalid/x?sslmode=bogus":                          "cannot be read: failed to configure TLS (sslmode is invalid); it",
 		"postgres://u@db.invalid:99999/x":                                       "cannot be read: invalid port; it",
 		"postgres://u:hush@db.invalid:99999/x":                                  "cannot be read: invalid port; it",
-		"postgres://u:hush@db.invalid/x?connect_timeout=never":                  `cannot be read: strconv.ParseInt: parsing "never": invalid syntax; it`,
+		"postgres://u:hush@db.invalid/x?connect_timeout=never":                  `cannot be read: invalid connect_timeout (strconv.ParseInt: parsing "never": invalid syntax); it`,
 		"postgres://u:hush@db.invalid/x?target_session_attrs=all":               "cannot be read: unknown target_session_attrs value: all; it",
-		"postgres://u:hush@db.invalid/x?pool_max_conns=many":                    `cannot be read: strconv.ParseInt: parsing "many": invalid syntax; it`,
+		"postgres://u:hush@db.invalid/x?pool_max_conns=many":                    `cannot be read: cannot parse pool_max_conns (strconv.ParseInt: parsing "many": invalid syntax); it`,
 		"postgres://u:hu%zzsh@db.invalid/x":                                     general,
 		"postgres://u:%00hush@db.invalid/x":                                     "cannot be read: ",
 		"postgres://u:hush/more@db.invalid/x":                                   general,
@@ -35,9 +35,9 @@ func TestAddressIsWrong(t *testing.T) {
 		"postgres://u:never-hush@db.invalid/x?connect_timeout=never-hush":       general,
 		"host=db.invalid password=a hush sslmode=bogus":                         general,
 		"host=db.invalid password='hush sslmode=bogus":                          general,
-		"postgres://u:hush@db.invalid/x?sslmode=verify-full&sslrootcert=/etc":   "cannot be read: unable to read CA file: read /etc: is a directory; it",
+		"postgres://u:hush@db.invalid/x?sslmode=verify-full&sslrootcert=/etc":   "cannot be read: failed to configure TLS (unable to read CA file: read /etc: is a directory); it",
 		"postgres://u:hush@[::1/x":                                              general,
-		"postgres://u:hush@db.invalid/x?default_query_exec_mode=by%20telepathy": `cannot be read: unknown value "by telepathy"; it`,
+		"postgres://u:hush@db.invalid/x?default_query_exec_mode=by%20telepathy": `cannot be read: invalid default_query_exec_mode (unknown value "by telepathy"); it`,
 	} {
 		_, err := Inspect(t.Context(), url, Options{})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {

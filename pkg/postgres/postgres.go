@@ -227,11 +227,11 @@ func cause(address string, err error) string {
 		return ""
 	}
 	text := parsing.Error()
-	if inner := parsing.Unwrap(); inner != nil {
-		text = inner.Error()
-	} else if at := strings.LastIndex(text, "`: "); at >= 0 { // behind the URL
-		text = text[at+len("`: "):]
+	at := strings.LastIndex(text, "`: ") // behind the URL
+	if at < 0 {
+		return ""
 	}
+	text = text[at+len("`: "):]
 	if password, _ := u.User.Password(); password != "" && strings.Contains(text, password) {
 		return ""
 	}
