@@ -165,7 +165,7 @@ func (f *fleet) move(owner *instance) {
 	}
 }
 
-// burials are refused for a replica that lives, or without the statement.
+// burials are refused for a replica that lives, or without the statement. One whose process has ended is buried.
 func (f *fleet) burials(owner *instance) {
 	if out, err := f.command(owner, "fleet", "bury", owner.name); err == nil || !strings.Contains(out, "--it-has-ended is missing") {
 		f.Errorf("without the statement: %v %s", err, out)
@@ -173,6 +173,23 @@ func (f *fleet) burials(owner *instance) {
 	if out, err := f.command(owner, "fleet", "bury", owner.name, "--it-has-ended"); err == nil || !strings.Contains(out, "has not ended") {
 		f.Errorf("a replica that lives: %v %s", err, out)
 	}
+	for range 3 { // a machine may be slower than the lease
+		p := owner.process()
+		p.cmd.Process.Kill()
+		<-p.done
+		f.until("a replica is buried whose supervisor starts it again", func() bool {
+			out, err := f.command(f.others(owner)[0], "fleet", "bury", owner.name, "--it-has-ended")
+			if err != nil && !strings.Contains(out, "has not ended") {
+				f.Fatalf("a burial: %v %s", err, out)
+			}
+			return err == nil
+		})
+		owner = f.waitOwner()
+		if strings.Contains(owner.process().log.String(), "its process is known to have ended") {
+			return
+		}
+	}
+	f.Error("no term was begun after a burial")
 }
 
 // differ reloads another limit at a replica that waits: all say so, and it is over when the file is the same again.
