@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-30fe103d/throttler/pkg/config"
+	"github.com/seed-30fe103d/throttler/pkg/postgres"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -25,7 +26,7 @@ func newCheck() *cobra.Command {
 
 What the sidecar opens at its start is looked at too: the store and its directory,
 keys, certificates and programs of signers; with --ports, the addresses to listen on,
-and with --connect, a database: its version, rights, fsync, standbys and clock.
+and with --connect, a database: its version, rights, fsync, standbys, clock and replicas.
 Nothing is made or changed. A store that a sidecar has open is no fault: its next
 configuration can be checked while it runs.`,
 		Args: exactly(),
@@ -73,11 +74,33 @@ func inspectStore(cmd *cobra.Command, cfg *config.Config) error {
 		fmt.Fprintln(out, "warning: store:", w)
 	}
 	schema := fmt.Sprintf("schema %d", i.Schema)
-	if i.Schema < i.Latest {
+	switch {
+	case i.Schema < i.Latest:
 		schema += fmt.Sprintf(", to become %d at the next start", i.Latest)
+	case i.Schema > i.Latest:
+		schema += fmt.Sprintf(" of a newer program, with which this one works (it makes %d)", i.Latest)
 	}
-	fmt.Fprintf(out, "store: PostgreSQL %s, %s, %d synchronous standby(s), round trip %v, clock %+v\n", i.Server, schema, i.Standbys, i.RoundTrip.Round(10*time.Microsecond), i.Offset.Round(time.Millisecond))
+	if i.Standbys >= 0 {
+		schema += fmt.Sprintf(", %d synchronous standby(s)", i.Standbys)
+	}
+	fmt.Fprintf(out, "store: PostgreSQL %s, %s, round trip %v, clock %+v\n", i.Server, schema, i.RoundTrip.Round(10*time.Microsecond), i.Offset.Round(time.Millisecond))
+	if i.Schema > 0 {
+		fmt.Fprintln(out, "fleet:", fleetText(i))
+	}
 	return nil
+}
+
+// fleetText names the owner of the calls, and the replicas that live.
+func fleetText(i *postgres.Inspection) string {
+	owner := "no replica has the calls"
+	if i.Owner != "" {
+		owner = fmt.Sprintf("replica %q has the calls", i.Owner)
+	}
+	var names []string
+	for _, r := range i.Replicas {
+		names = append(names, fmt.Sprintf("%q", r.Name))
+	}
+	return owner + "; alive: " + cmp.Or(strings.Join(names, ", "), "none")
 }
 
 // surroundings returns the faults of files, keys and programs that a configuration names.
@@ -104,6 +127,9 @@ func surroundings(cfg *config.Config, ports bool) (faults config.Errors) {
 	}
 	if cfg.Monitor != "" {
 		try("monitor", cfg.Monitor)
+	}
+	if cfg.Fleet.Listen != "" {
+		try("fleet.listen", cfg.Fleet.Listen)
 	}
 	for _, d := range endpoints(cfg) {
 		try(d.key(), d.addr(cfg))

@@ -131,7 +131,7 @@ func (r *replica) follow(ctx context.Context) {
 		self, owner := v.Find(r.member.ID), v.Find(v.Owner)
 		if self != nil && owner != nil && self.Config != owner.Config && told != owner.ID+owner.Config {
 			told = owner.ID + owner.Config
-			r.log.Warn("the upstreams and limits of this replica's configuration are not those of the replica that has the calls, whose limits count; give both the same file, and reload", "owner", owner.Name, "own", self.Config, "owners", owner.Config)
+			r.log.Warn("the upstreams and limits of this replica's configuration are not those of the replica that has the calls, whose limits count; give both the same file, and reload, or name another database for a fleet of its own", "owner", owner.Name, "own", self.Config, "owners", owner.Config)
 		}
 		if v.Owner == r.member.ID && v.Next != "" && asked != v.Epoch {
 			asked = v.Epoch

@@ -102,8 +102,9 @@ func newFleetBury() *cobra.Command {
 		Use:   "bury NAME --it-has-ended",
 		Short: "State that the process of a replica has ended: its calls are taken over at once",
 		Long: `State that the process of a replica has ended, as you know because its host is gone, or ps shows that it is.
-Its calls are taken over at once, and limits are not held back for attempts that it might still make. If the process
-lives after all, cut off from the database, limits may be broken.`,
+Its calls are taken over at once, and limits are not held back for attempts that it might still make, also if a
+supervisor has started it again. It must have been silent for half a lease. If the process lives after all, cut off
+from the database, limits may be broken.`,
 		Args: exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ended, _ := cmd.Flags().GetBool("it-has-ended")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -164,7 +165,7 @@ func (f *fleet) move(owner *instance) {
 	}
 }
 
-// burials are refused for a replica that lives, or without the statement.
+// burials are refused for a replica that lives, or without the statement. One whose process has ended is buried.
 func (f *fleet) burials(owner *instance) {
 	if out, err := f.command(owner, "fleet", "bury", owner.name); err == nil || !strings.Contains(out, "--it-has-ended is missing") {
 		f.Errorf("without the statement: %v %s", err, out)
@@ -172,6 +173,23 @@ func (f *fleet) burials(owner *instance) {
 	if out, err := f.command(owner, "fleet", "bury", owner.name, "--it-has-ended"); err == nil || !strings.Contains(out, "has not ended") {
 		f.Errorf("a replica that lives: %v %s", err, out)
 	}
+	for range 3 { // a machine may be slower than the lease
+		p := owner.process()
+		p.cmd.Process.Kill()
+		<-p.done
+		f.until("a replica is buried whose supervisor starts it again", func() bool {
+			out, err := f.command(f.others(owner)[0], "fleet", "bury", owner.name, "--it-has-ended")
+			if err != nil && !strings.Contains(out, "has not ended") {
+				f.Fatalf("a burial: %v %s", err, out)
+			}
+			return err == nil
+		})
+		owner = f.waitOwner()
+		if strings.Contains(owner.process().log.String(), "its process is known to have ended") {
+			return
+		}
+	}
+	f.Error("no term was begun after a burial")
 }
 
 // differ reloads another limit at a replica that waits: all say so, and it is over when the file is the same again.
@@ -262,7 +280,7 @@ func TestCheckConnect(t *testing.T) {
 	if out, err := run(url, "store", "migrate"); err != nil || !strings.HasPrefix(out, "ok: ") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if out, err := run(url, "check", "--connect"); err != nil || !strings.Contains(out, ", schema 1, 0 synchronous") {
+	if out, err := run(url, "check", "--connect"); err != nil || !strings.Contains(out, ", schema 1, 0 synchronous") || !strings.Contains(out, "\nfleet: no replica has the calls; alive: none\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if _, err := conn.Exec(t.Context(), "CREATE ROLE clerk LOGIN"); err != nil {
@@ -270,7 +288,7 @@ func TestCheckConnect(t *testing.T) {
 	}
 	at := regexp.MustCompile(`//[^@/]*@`)
 	for name, tt := range map[string]struct{ url, want string }{
-		"a role without rights": {at.ReplaceAllString(url, "//clerk@"), "the role may not change the schema throttler"},
+		"a role without rights": {at.ReplaceAllString(url, "//clerk@"), "the role may not use the schema throttler; GRANT USAGE ON SCHEMA throttler TO clerk, and GRANT SELECT"},
 		"a role that is absent": {at.ReplaceAllString(url, "//absent@"), "the server refuses the role or its password"},
 		"a database":            {regexp.MustCompile(`/[^/?]+\?`).ReplaceAllString(url, "/absent?"), "make the database: createdb"},
 		"no server":             {"postgres://clerk@127.0.0.1:1/x", "127.0.0.1:1: connect: connection refused; is the server running"},
@@ -282,5 +300,47 @@ func TestCheckConnect(t *testing.T) {
 	}
 	if out, err := run("throttler.db", "check", "--connect"); err == nil || !strings.Contains(out, "--connect is for a store in PostgreSQL") {
 		t.Errorf("a file: %v\n%s", err, out)
+	}
+}
+
+// TestCheckConnectFleet: check --connect names the replicas that serve from the database, and warns of a second fleet there.
+// check --ports tries their address too.
+func TestCheckConnectFleet(t *testing.T) {
+	platform := httptest.NewServer(&bank{keys: make(map[string][]time.Time), executed: make(map[string]int)})
+	defer platform.Close()
+	f := startFleet(t, database(t), platform.URL, 2, unhurried)
+	owner := f.waitOwner()
+	f.standBy()
+	path, _ := binary()
+	text, err := os.ReadFile(owner.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "throttler.yaml")
+	check := func(flag, old, new string) (string, error) {
+		t.Helper()
+		if err := os.WriteFile(file, bytes.Replace(text, []byte(old), []byte(new), 1), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(path, "check", flag, "-c", file)
+		cmd.Env = append(os.Environ(), "SHOP_SECRET=whsec_"+base64.StdEncoding.EncodeToString(make([]byte, 24)))
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	const other = "with other upstreams or limits: for a fleet of its own name another database, else give both the same file"
+	named := fmt.Sprintf("\nfleet: replica %q has the calls; alive: %q, %q\n", owner.name, owner.name, f.others(owner)[0].name)
+	f.until("both are alive", func() bool {
+		out, err := check("--connect", "", "")
+		if strings.Contains(out, other) {
+			t.Fatal(out)
+		}
+		return err == nil && strings.Contains(out, named)
+	})
+	if out, err := check("--connect", "calls: 20,", "calls: 19,"); err != nil || !strings.Contains(out, fmt.Sprintf("warning: store: replica %q has the calls of this database, %s\n", owner.name, other)) {
+		t.Errorf("another fleet: %v\n%s", err, out)
+	}
+	taken := strings.TrimPrefix(platform.URL, "http://")
+	if out, err := check("--ports", "listen: 127.0.0.1:0, advertise", "listen: "+taken+", advertise"); err == nil || !strings.Contains(out, "fleet.listen") || !strings.Contains(out, "in use") {
+		t.Errorf("fleet.listen is taken: %v\n%s", err, out)
 	}
 }

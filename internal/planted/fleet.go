@@ -6,6 +6,7 @@ var (
 	arriving = []string{"-run", "TestSubmitTx|TestSubmitSQL"}
 	passing  = []string{"-run", "TestStandby"}
 	takeOver = []string{"-run", "TestTakeOver|TestStopInHold|TestHandOver|TestCutOffOwner|TestAway"}
+	burying  = []string{"-run", "TestBury"}
 )
 
 // fleetBugs let two replicas send, lose a transaction whose answer was lost or make it twice, or give
@@ -65,6 +66,12 @@ var fleetBugs = []bug{
 		"	if r.mark.Boot.ID == \"\" || r.mark.Boot.ID != r.bootedAt.ID {", "	if false {", terms},
 	{"an arrival stays after it was taken in", "pkg/postgres/txn.go",
 		"DELETE FROM arrivals WHERE id = $1\"", "DELETE FROM arrivals WHERE id = $1 AND n < 0\"", arriving},
+	{"an owner that beats is buried", "pkg/postgres/operator.go",
+		"		silence, found = s.still, true\n", "		silence, found = s.Lease, true\n", burying},
+	{"an owner that has beaten meanwhile is buried", "pkg/postgres/operator.go",
+		"AND epoch = $2 AND beat = $3\"", "AND epoch = $2 AND beat >= $3\"", burying},
+	{"the life that began after a crash is buried", "pkg/postgres/operator.go",
+		"		if owner := s.Find(s.Owner); owner != nil {", "		if owner := s.named(name); owner != nil {", burying},
 	{"the first byte does not ask", "pkg/scheduler/attempt.go",
 		"	out.Allowed = a.loop.journal.allowed()\n", "", takeOver},
 }

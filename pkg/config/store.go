@@ -77,6 +77,17 @@ func (c *Config) Inspect(ctx context.Context) (*postgres.Inspection, error) {
 	if err != nil {
 		return nil, c.fleetFault(ctx, err)
 	}
+	own := c.LimitsHash()
+	for _, r := range i.Replicas { // the owner first
+		if r.Config != "" && r.Config != own {
+			has := "serves from"
+			if r.Name == i.Owner {
+				has = "has the calls of"
+			}
+			i.Warnings = append(i.Warnings, fmt.Sprintf("replica %q %s this database, with other upstreams or limits: for a fleet of its own name another database, else give both the same file", r.Name, has))
+			break
+		}
+	}
 	return i, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -56,6 +57,10 @@ const (
 	noPrivilege      = "42501"
 	readOnly         = "25006"
 	lockNotAvailable = "55P03"
+	cancelled        = "57014" // by pg_cancel_backend, or a time-out of statements
+	unknownSetting   = "42704"
+	noSchema         = "3F000"
+	noTable          = "42P01"
 	heldBack         = "TH001" // by the function advance
 )
 
@@ -83,7 +88,7 @@ func isAway(err error) bool {
 	case strings.HasPrefix(c, "08"), strings.HasPrefix(c, "57P"), strings.HasPrefix(c, "25P"), strings.HasPrefix(c, "40"):
 		return true // connections that broke, a stop or a start, time-outs of a session, a deadlock
 	default:
-		return c == tooManyClients || c == readOnly || c == lockNotAvailable
+		return c == tooManyClients || c == readOnly || c == lockNotAvailable || c == cancelled
 	}
 }
 
@@ -96,18 +101,25 @@ func explain(err error) error {
 	case noDatabase:
 		hint = "make the database: createdb"
 	case noPrivilege:
-		hint = "the role needs the right to make the schema throttler, or to own it: GRANT CREATE ON DATABASE … TO …"
+		hint = "the role needs more rights; throttler check --connect names the GRANT"
 	case tooManyClients:
 		hint = "the server takes no more connections; a replica needs up to 7"
 	case readOnly:
 		hint = "the server is a standby; name the primary, or several hosts with target_session_attrs=read-write"
+	case unknownSetting:
+		hint = "the server must be PostgreSQL 14 or newer"
 	}
 	var connect *pgconn.ConnectError
 	if errors.As(err, &connect) {
-		err = oneLine{err}
-		if hint == "" {
+		var network net.Error
+		switch {
+		case hint != "":
+		case errors.As(err, &network) && network.Timeout():
+			hint = silent(connect.Config.ConnectTimeout)
+		default:
 			hint = "is the server running, and is its address right?"
 		}
+		err = oneLine{err}
 	}
 	if hint == "" {
 		return err
@@ -115,15 +127,23 @@ func explain(err error) error {
 	return fmt.Errorf("%w; %s", err, hint)
 }
 
-// oneLine is an error whose text has a line for each address, some twice.
+// silent says that a server takes connections or packets, and no answer comes.
+func silent(within time.Duration) string {
+	return fmt.Sprintf("the server did not answer within %v; is the address right, and does a firewall drop packets?", within)
+}
+
+// oneLine is an error whose text has a line for each address, some twice, of which the first has more words.
 type oneLine struct{ error }
 
 func (e oneLine) Error() string {
-	lines := strings.Split(e.error.Error(), "\n")
-	for i := range lines {
-		lines[i] = strings.TrimSpace(lines[i])
+	var lines []string
+	for line := range strings.Lines(e.error.Error()) {
+		line = strings.TrimSpace(line)
+		if !slices.ContainsFunc(lines, func(said string) bool { return strings.HasSuffix(said, line) }) {
+			lines = append(lines, line)
+		}
 	}
-	return strings.Join(slices.Compact(lines), " ")
+	return strings.Join(lines, " ")
 }
 
 func (e oneLine) Unwrap() error { return e.error }

@@ -2,10 +2,8 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,7 +18,9 @@ type Inspection struct {
 	Latest    int64         // version that this program makes
 	RoundTrip time.Duration // of a query, the least of some
 	Offset    time.Duration // of the server's wall clock from this one; nothing depends on it
-	Standbys  int           // that are synchronous, and are connected
+	Standbys  int           // that are synchronous, and are connected; -1: the role cannot see them
+	Owner     string        // name of the replica that has the calls; empty for none
+	Replicas  []Replica     // that were heard of within a lease, the owner first
 	Warnings  []string      // faults with which it can be used
 }
 
@@ -48,34 +48,23 @@ func Inspect(ctx context.Context, url string, o Options) (*Inspection, error) {
 }
 
 func (i *Inspection) run(ctx context.Context, db *pgxpool.Pool, config *pgx.ConnConfig, o Options) error {
-	if err := check(ctx, db, o.Log); err != nil {
+	warning, err := check(ctx, db)
+	if err != nil {
 		return err
 	}
-	var pages, names, schema string
-	var may bool
-	err := db.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('full_page_writes'), current_setting('synchronous_standby_names'),
-		(SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')), coalesce(to_regnamespace('throttler')::text, ''),
-		CASE WHEN to_regnamespace('throttler') IS NULL THEN has_database_privilege(current_database(), 'CREATE') ELSE has_schema_privilege('throttler', 'CREATE, USAGE') END`).
-		Scan(&i.Server, &pages, &names, &i.Standbys, &schema, &may)
-	switch {
-	case err != nil:
+	if warning != "" {
+		i.Warnings = append(i.Warnings, warning)
+	}
+	if err := i.standbys(ctx, db); err != nil {
 		return err
-	case !may && schema == "":
-		return errors.New("the role may not make the schema throttler; GRANT CREATE ON DATABASE … TO …")
-	case !may:
-		return errors.New("the role may not change the schema throttler; let the role that owns it connect")
 	}
-	if pages != "on" {
-		i.Warnings = append(i.Warnings, "full_page_writes is off: a crash of the server's machine can damage the database, unless its disk writes whole pages")
-	}
-	switch {
-	case names == "":
-		i.Warnings = append(i.Warnings, "there is no synchronous standby: what the server has confirmed is lost with its disk (synchronous_standby_names)")
-	case i.Standbys == 0:
-		i.Warnings = append(i.Warnings, "no synchronous standby is connected: commits wait until one is")
-	}
-	if err := i.versions(ctx, config); err != nil {
+	if err := i.rights(ctx, db, config); err != nil {
 		return err
+	}
+	if i.Schema > 0 {
+		if err := i.fleet(ctx, db, o); err != nil {
+			return err
+		}
 	}
 	for range 5 {
 		var at time.Time
@@ -93,27 +82,100 @@ func (i *Inspection) run(ctx context.Context, db *pgxpool.Pool, config *pgx.Conn
 	return nil
 }
 
-// versions reads the version of the schema, and refuses one of a newer program or of another one.
-func (i *Inspection) versions(ctx context.Context, config *pgx.ConnConfig) error {
-	files, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
+// standbys counts the synchronous ones. Without pg_read_all_stats the server does not say of one whether it is.
+func (i *Inspection) standbys(ctx context.Context, db *pgxpool.Pool) error {
+	var names, role string
+	var sees bool
+	err := db.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('synchronous_standby_names'), quote_ident(current_user),
+		pg_has_role(current_user, 'pg_read_all_stats', 'USAGE'), (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))`).
+		Scan(&i.Server, &names, &role, &sees, &i.Standbys)
+	switch {
+	case err != nil:
+		return err
+	case names == "":
+		i.Warnings = append(i.Warnings, "there is no synchronous standby: what the server has confirmed is lost with its disk (synchronous_standby_names)")
+	case !sees:
+		i.Standbys = -1
+		i.Warnings = append(i.Warnings, "the role cannot see whether a standby is connected; GRANT pg_read_all_stats TO "+role)
+	case i.Standbys == 0:
+		i.Warnings = append(i.Warnings, "no synchronous standby is connected: commits wait until one is")
+	}
+	return nil
+}
+
+// rights reads the version of the schema. It refuses one with which this program does not work, and a role without the
+// rights to make it, or to bring it up to date; where there is nothing to make, one without the rights on its tables.
+func (i *Inspection) rights(ctx context.Context, db *pgxpool.Pool, config *pgx.ConnConfig) error {
+	i.Latest = latest()
+	var role string
+	var there, mayMake, mayUse, mayChange bool
+	err := db.QueryRow(ctx, `SELECT quote_ident(current_user), n.oid IS NOT NULL, has_database_privilege(current_database(), 'CREATE'),
+		coalesce(has_schema_privilege(n.oid, 'USAGE'), false), coalesce(has_schema_privilege(n.oid, 'CREATE'), false)
+		FROM (SELECT to_regnamespace('throttler')::oid AS oid) n`).Scan(&role, &there, &mayMake, &mayUse, &mayChange)
+	switch {
+	case err != nil:
+		return err
+	case !there && !mayMake:
+		return fmt.Errorf("the role may not make the schema throttler; GRANT CREATE ON DATABASE %s TO %s, or let another role run throttler store migrate", pgx.Identifier{config.Database}.Sanitize(), role)
+	case !there:
+		return nil
+	case !mayUse:
+		return fmt.Errorf("the role may not use the schema throttler; GRANT USAGE ON SCHEMA throttler TO %s, and %s", role, grantTables(role))
+	}
+	sessions := stdlib.OpenDB(*config)
+	defer sessions.Close()
+	if err := refuseForeign(ctx, sessions); err != nil {
 		return err
 	}
-	i.Latest = int64(len(files))
-	db := stdlib.OpenDB(*config)
-	defer db.Close()
-	var there bool
-	if err := db.QueryRowContext(ctx, "SELECT to_regnamespace('throttler') IS NOT NULL").Scan(&there); err != nil || !there {
+	var found schema
+	switch err := found.read(ctx, sessions); {
+	case code(err) == noPrivilege:
+		return fmt.Errorf("the role may not read the versions of the schema throttler; %s", grantTables(role))
+	case err != nil:
 		return err
 	}
-	if err := refuseForeign(ctx, db); err != nil {
+	i.Schema = found.version
+	if found.version < i.Latest && !mayChange {
+		return fmt.Errorf("the role may not change the schema throttler from version %d to %d; let the role that owns it run throttler store migrate", i.Schema, i.Latest)
+	}
+	if err := found.usable(); err != nil || found.version < i.Latest {
 		return err
 	}
-	if err := db.QueryRowContext(ctx, "SELECT coalesce(max(version_id), 0) FROM throttler.goose_db_version WHERE is_applied").Scan(&i.Schema); err != nil && !strings.Contains(err.Error(), "does not exist") {
+	var table *string // without a right
+	err = db.QueryRow(ctx, `SELECT min(relname) FROM pg_class WHERE relnamespace = 'throttler'::regnamespace AND (relkind IN ('r', 'p', 'v') AND NOT has_table_privilege(oid, 'SELECT')
+		OR relkind IN ('r', 'p') AND relname <> 'goose_db_version' AND NOT (has_table_privilege(oid, 'INSERT') AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')))`).Scan(&table)
+	if err == nil && table != nil {
+		err = fmt.Errorf("the role may not read and change throttler.%s; %s", *table, grantTables(role))
+	}
+	return err
+}
+
+// grantTables is the statement by which a role gets the rights on the tables.
+func grantTables(role string) string {
+	return "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA throttler TO " + role
+}
+
+// fleet reads the replicas that live, and which of them has the calls.
+func (i *Inspection) fleet(ctx context.Context, db *pgxpool.Pool, o Options) error {
+	var s sight
+	b := &pgx.Batch{}
+	b.Queue(selectLease).QueryRow(s.row.scan)
+	b.Queue(selectReplicas).Query(s.scan)
+	if err := db.SendBatch(ctx, b).Close(); err != nil {
 		return err
 	}
-	if i.Schema > i.Latest {
-		return fmt.Errorf("the schema has version %d, this program knows %d; run the newer program", i.Schema, i.Latest)
+	s.Owner, i.Owner = s.row.owner, ""
+	if s.Owner != "" {
+		i.Owner = s.row.name
+	}
+	for _, r := range s.Replicas {
+		switch {
+		case r.Silence > max(s.row.lease, o.Lease):
+		case r.ID == s.Owner:
+			i.Replicas = slices.Insert(i.Replicas, 0, r)
+		default:
+			i.Replicas = append(i.Replicas, r)
+		}
 	}
 	return nil
 }

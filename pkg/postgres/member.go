@@ -25,6 +25,8 @@ type Replica struct {
 	Config  string // hash of its limits; those of the owner count
 	Joined  time.Time
 	Silence time.Duration // since it was heard of, by the server's clock
+
+	heard time.Time // of it last, by the server's clock
 }
 
 // A View is what a member of a fleet knows of it.
@@ -74,9 +76,10 @@ type sight struct {
 	View
 	n       int64 // counts them
 	row     leaseRow
-	known   bool // the fleet was seen once
-	silent  bool // the owner has been silent for longer than its lease
-	arrived bool // calls wait in the table arrivals
+	known   bool          // the fleet was seen once
+	silent  bool          // the owner has been silent for longer than its lease
+	still   time.Duration // the time in which the owner was seen not to beat
+	arrived bool          // calls wait in the table arrivals
 	err     error
 }
 
@@ -116,8 +119,12 @@ func Join(ctx context.Context, url string, o Options) (*Member, error) {
 
 // prepare makes the schema, and binds the codec to the store.
 func (m *Member) prepare(ctx context.Context) error {
-	if err := check(ctx, m.pool, m.o.Log); err != nil {
+	warning, err := check(ctx, m.pool)
+	if err != nil {
 		return err
+	}
+	if warning != "" {
+		m.o.Log.Warn(warning)
 	}
 	if err := migrate(ctx, m.config); err != nil {
 		return err
@@ -156,6 +163,7 @@ func (m *Member) run(ctx context.Context) {
 	var conn *pgx.Conn
 	var w watch
 	var last position // of the store, as it was seen
+	namesake := false // it was told of
 	defer func() {
 		ending, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -181,6 +189,8 @@ func (m *Member) run(ctx context.Context) {
 			s.View, s.known = last.View, last.known
 		} else {
 			s.silent = w.sees(time.Now(), &s.row)
+			s.still = time.Since(w.since)
+			namesake = namesake || m.warnOfNamesake(&s)
 		}
 		s.err = err
 		m.tell(s)
@@ -197,6 +207,19 @@ func (m *Member) regressed(ctx context.Context, conn *pgx.Conn, had, has positio
 	}
 	m.o.Log.Error("the next owner makes the calls that wait unknown", "err", errRegressed, "term", has.epoch, "transaction", has.number, "seen_term", had.epoch, "seen_transaction", had.number)
 	return nil
+}
+
+// warnOfNamesake warns, and reports true, if another replica has this one's name and was heard of after this one has
+// joined: a life before this one, of the same process, was not.
+func (m *Member) warnOfNamesake(s *sight) bool {
+	self := s.Find(m.ID)
+	for _, r := range s.Replicas {
+		if r.Name == m.o.Name && r.ID != m.ID && self != nil && r.heard.After(self.Joined) {
+			m.o.Log.Warn("another replica that lives has the name of this one, and commands cannot tell them apart; give each a name of its own (fleet.name)", "replica", m.o.Name)
+			return true
+		}
+	}
+	return false
 }
 
 // tell puts a sight in place of the last one.
@@ -263,7 +286,7 @@ func (m *Member) look(ctx context.Context, conn **pgx.Conn) (s sight, err error)
 		ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp(), config = excluded.config`, m.ID, m.o.Name, m.o.Address, m.o.Pin, m.o.Version, hash)
 	b.Queue("DELETE FROM replicas WHERE seen_at < now() - $1 * interval '1 ms'", forgotten.Milliseconds())
 	b.Queue(selectLease).QueryRow(s.row.scan)
-	b.Queue(`SELECT id, name, address, pin, version, config, joined_at, extract(epoch FROM clock_timestamp() - seen_at)::float8 FROM replicas ORDER BY name, joined_at`).Query(s.scan)
+	b.Queue(selectReplicas).Query(s.scan)
 	b.Queue("SELECT EXISTS (SELECT FROM arrivals WHERE NOT doubtful)").QueryRow(func(row pgx.Row) error { return row.Scan(&s.arrived) })
 	if err := (*conn).SendBatch(ctx, b).Close(); err != nil {
 		return s, err
@@ -275,12 +298,14 @@ func (m *Member) look(ctx context.Context, conn **pgx.Conn) (s sight, err error)
 // forgotten is how long a replica that is not heard of stays in the registry.
 const forgotten = 10 * time.Minute
 
-// scan reads the replicas.
+const selectReplicas = `SELECT id, name, address, pin, version, config, joined_at, seen_at, extract(epoch FROM clock_timestamp() - seen_at)::float8 FROM replicas ORDER BY name, joined_at`
+
+// scan reads the rows of selectReplicas.
 func (s *sight) scan(rows pgx.Rows) error {
 	for rows.Next() {
 		var r Replica
 		var silence float64
-		if err := rows.Scan(&r.ID, &r.Name, &r.Address, &r.Pin, &r.Version, &r.Config, &r.Joined, &silence); err != nil {
+		if err := rows.Scan(&r.ID, &r.Name, &r.Address, &r.Pin, &r.Version, &r.Config, &r.Joined, &r.heard, &silence); err != nil {
 			return err
 		}
 		r.Silence = time.Duration(silence * float64(time.Second))

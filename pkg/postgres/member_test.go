@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -143,30 +145,38 @@ func TestMoveAnywhere(t *testing.T) {
 	claim(t, two)
 }
 
-// TestBury: a replica whose process has ended is followed at once, and limits are not held back for its attempts. A
-// replica that lives is not buried, and one that was all the same ends its term.
+// TestBury: a replica whose process has ended is followed at once, and limits are not held back for its attempts, also if
+// the process has begun again under its name. A replica that lives is not buried, nor one that beats, and the beat of one
+// that was buried all the same is refused.
 func TestBury(t *testing.T) {
 	url := newDatabase(t)
-	m, err := Join(t.Context(), url, Options{Name: "one", Lease: MaxLease, Log: quiet})
+	const lease = 3 * time.Second
+	m, err := Join(t.Context(), url, Options{Name: "one", Lease: lease, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	dead := claim(t, m)
 	two := join(t, url, "two")
 	until(t, two, "the owner", func(v View) bool { return v.Owner == m.ID })
-	if err := two.Bury(t.Context(), "one"); err == nil || !strings.Contains(err.Error(), "has not ended") {
-		t.Errorf("a replica that lives: %v", err)
+	refused := func(state, name, want string) {
+		t.Helper()
+		if err := two.Bury(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", state, err, want)
+		}
 	}
-	if err := two.Bury(t.Context(), "three"); err == nil || !strings.Contains(err.Error(), `no replica "three"`) {
-		t.Errorf("a replica that is not there: %v", err)
-	}
-	crash(dead)
+	refused("a replica that lives", "one", "has not ended")
+	refused("a replica that waits, and lives", "two", "has not ended")
+	refused("a replica that is not there", "three", `no replica "three"`)
 	m.stop() // it is heard of no more, and does not take itself out
 	m.running.Wait()
 	if _, err := two.pool.Exec(t.Context(), "INSERT INTO replicas (id, name, address, pin, version, config, seen_at) VALUES ($1, 'one', '', '', '', '', now() - interval '1 minute')", m.ID); err != nil {
 		t.Fatal(err)
 	}
-	until(t, two, "one is silent", func(v View) bool { r := v.Find(m.ID); return r != nil && r.Silence > time.Second })
+	again := join(t, url, "one")
+	until(t, two, "both lives", func(v View) bool { return v.Find(again.ID) != nil && v.Find(m.ID) != nil })
+	refused("an owner that beats, and is not heard of", "one", "has not ended")
+	crash(dead)
+	until(t, two, "one does not beat", func(View) bool { s, _ := two.sight(); return s.still > lease/2 })
 	if err := two.Bury(t.Context(), "one"); err != nil {
 		t.Fatal(err)
 	}
@@ -175,10 +185,91 @@ func TestBury(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	if past := recover0(t, d); !past.Alive.IsZero() || !d.tenure.term.follows {
+	if past := recover0(t, d); !past.Alive.IsZero() || !d.tenure.term.follows || d.Before() != "buried" {
 		t.Errorf("after a burial: %+v", past)
 	}
 	if over, err := dead.tenure.ask(); !over || err != nil {
 		t.Errorf("the beat of a replica that was buried: over %v, %v", over, err)
 	}
+	until(t, two, "one life of one", func(v View) bool { return v.Find(m.ID) == nil && v.Find(again.ID) != nil })
+}
+
+// TestBuryAfterABeat: a burial has no effect on an owner that has beaten since it was looked at.
+func TestBuryAfterABeat(t *testing.T) {
+	url := newDatabase(t)
+	m := join(t, url, "one")
+	d := claim(t, m)
+	two := join(t, url, "two")
+	until(t, two, "the owner", func(v View) bool { return v.Owner == m.ID })
+	two.stop()
+	two.running.Wait()
+	two.mu.Lock()
+	two.seen.still = time.Hour
+	two.seen.Find(m.ID).Silence = time.Hour
+	two.mu.Unlock()
+	time.Sleep(short / 2) // some beats
+	if err := two.Bury(t.Context(), "one"); err == nil || !strings.Contains(err.Error(), "has beaten") {
+		t.Errorf("an owner that has beaten: %v", err)
+	}
+	var exited bool
+	if err := connect(t, url).QueryRow(t.Context(), "SELECT exited FROM throttler.lease").Scan(&exited); err != nil || exited || !d.Allowed() {
+		t.Errorf("the owner is buried: %v, %v, allowed %v", exited, err, d.Allowed())
+	}
+}
+
+// TestNamesake: a replica warns of another one that lives and has its name, and not of a life of its process before it.
+func TestNamesake(t *testing.T) {
+	url := newDatabase(t)
+	if err := Migrate(t.Context(), url, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	log := &lockedText{}
+	listen := func() *Member {
+		m, err := Join(t.Context(), url, Options{Name: "one", Lease: short, Wait: true, Log: slog.New(slog.NewTextHandler(log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(m.Leave)
+		return m
+	}
+	conn := connect(t, url)
+	if _, err := conn.Exec(t.Context(), "INSERT INTO throttler.replicas (id, name, address, pin, version, config) VALUES ('a life before', 'one', '', '', '', '')"); err != nil {
+		t.Fatal(err)
+	}
+	one := listen()
+	views := 0
+	until(t, one, "some views", func(v View) bool { views++; return v.Find("a life before") != nil && views > 3 })
+	if text := log.String(); strings.Contains(text, "has the name of this one") {
+		t.Errorf("a life before: %s", text)
+	}
+	two := listen()
+	const want = "give each a name of its own (fleet.name)"
+	until(t, two, "the warning", func(View) bool { return strings.Count(log.String(), want) == 2 })
+	claim(t, one)
+	until(t, two, "the owner", func(v View) bool { return v.Owner == one.ID })
+	if err := two.Move(t.Context(), "one"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a move to a name that two have: %v", err)
+	}
+	until(t, one, "one more view", func(View) bool { views++; return views > 10 })
+	if text := log.String(); strings.Count(text, want) != 2 {
+		t.Errorf("it is told more than once: %s", text)
+	}
+}
+
+// A lockedText is a log that may be read while it is written.
+type lockedText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -25,38 +24,75 @@ var migrations embed.FS
 const oldest = 140000
 
 // check refuses a server that is too old, or that does not keep its commits.
-func check(ctx context.Context, db *pgxpool.Pool, log *slog.Logger) error {
+// It returns a warning of one that keeps them with some disks only.
+func check(ctx context.Context, db *pgxpool.Pool) (warning string, err error) {
 	var version int
 	var fsync, pages string
 	var standby bool
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	bounded, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if err := db.QueryRow(ctx, "SELECT current_setting('server_version_num')::int, current_setting('fsync'), current_setting('full_page_writes'), pg_is_in_recovery()").Scan(&version, &fsync, &pages, &standby); err != nil {
-		return err
-	}
+	err = db.QueryRow(bounded, "SELECT current_setting('server_version_num')::int, current_setting('fsync'), current_setting('full_page_writes'), pg_is_in_recovery()").Scan(&version, &fsync, &pages, &standby)
 	switch {
+	case err != nil && bounded.Err() != nil && ctx.Err() == nil:
+		return "", errors.New(silent(statementTimeout))
+	case err != nil:
+		return "", err
 	case version < oldest:
-		return fmt.Errorf("the server is PostgreSQL %d.%d, must be 14 or newer", version/10000, version%10000)
+		return "", fmt.Errorf("the server is PostgreSQL %d.%d, must be 14 or newer", version/10000, version%10000)
 	case standby:
-		return errors.New("the server is a standby, which takes no changes; name the primary, or several hosts with target_session_attrs=read-write")
+		return "", errors.New("the server is a standby, which takes no changes; name the primary, or several hosts with target_session_attrs=read-write")
 	case fsync != "on":
-		return errors.New("the server runs with fsync = off: a crash of its machine can lose confirmed calls and damage the database; set fsync = on")
+		return "", errors.New("the server runs with fsync = off: a crash of its machine can lose confirmed calls and damage the database; set fsync = on")
 	case pages != "on":
-		log.Warn("the server runs with full_page_writes = off: a crash of its machine can damage the database, unless its disk writes whole pages")
+		warning = "full_page_writes is off: a crash of the server's machine can damage the database, unless its disk writes whole pages"
+	}
+	return warning, nil
+}
+
+// latest is the version of the schema that this program makes: files are numbered from 1.
+func latest() int64 {
+	files, _ := fs.Glob(migrations, "migrations/*.sql") // the pattern is valid
+	return int64(len(files))
+}
+
+// A schema is what the database says of the schema throttler. A program works with that of a newer one, if its migrations
+// have left that in meta 'oldest': the version whose programs are the oldest ones that do.
+type schema struct {
+	version int64 // 0: there is none
+	oldest  int64
+}
+
+// read reads the versions.
+func (s *schema) read(ctx context.Context, db *sql.DB) error {
+	err := db.QueryRowContext(ctx, "SELECT coalesce(max(version_id), 0) FROM throttler.goose_db_version WHERE is_applied").Scan(&s.version)
+	if err == nil && s.version > 0 {
+		err = db.QueryRowContext(ctx, "SELECT coalesce(max(convert_from(value, 'UTF8')::bigint), 1) FROM throttler.meta WHERE name = 'oldest'").Scan(&s.oldest)
+	}
+	if c := code(err); c == noSchema || c == noTable {
+		*s, err = schema{}, nil
+	}
+	return err
+}
+
+// usable refuses a schema that no program of this version works with.
+func (s *schema) usable() error {
+	if s.oldest > latest() {
+		return fmt.Errorf("the schema has version %d, which programs of version %d and newer can use, and this one has version %d; run the newer program", s.version, s.oldest, latest())
 	}
 	return nil
 }
 
-// migrate brings the schema to the one of this program. One replica does so at a time.
+// migrate brings the schema to the one of this program, or leaves one of a newer program with which this one works. One
+// replica does so at a time.
 func migrate(ctx context.Context, config *pgx.ConnConfig) error {
 	db := stdlib.OpenDB(*config)
 	defer db.Close()
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
+	var found schema
+	if err := found.read(ctx, db); err != nil {
 		return err
 	}
-	if isLatest(ctx, db, files) { // without the lock, for which others may wait
-		return nil
+	if err := found.usable(); err != nil || found.version >= latest() { // without the lock, for which others may wait
+		return err
 	}
 	if _, err := db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS throttler"); err != nil {
 		var there bool
@@ -71,29 +107,24 @@ func migrate(ctx context.Context, config *pgx.ConnConfig) error {
 	if err != nil {
 		return err
 	}
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
 	steps, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithSessionLocker(locker), goose.WithTableName("throttler.goose_db_version"))
 	if err != nil {
 		return err
 	}
-	now, latest, err := steps.GetVersions(ctx)
-	switch {
-	case err != nil:
+	if now, known, err := steps.GetVersions(ctx); err != nil {
 		return err
-	case now > latest:
-		return fmt.Errorf("the schema has version %d, this program knows %d; run the newer program", now, latest)
-	case now == latest:
-		return nil
+	} else if now < known {
+		_, err = steps.Up(ctx)
+		return err
 	}
-	_, err = steps.Up(ctx)
-	return err
-}
-
-// isLatest reports whether the schema is that of this program.
-func isLatest(ctx context.Context, db *sql.DB, files fs.FS) bool {
-	var version int64
-	err := db.QueryRowContext(ctx, "SELECT max(version_id) FROM throttler.goose_db_version WHERE is_applied").Scan(&version)
-	latest, _ := fs.Glob(files, "*.sql")
-	return err == nil && version == int64(len(latest)) // they are numbered from 1
+	if err := found.read(ctx, db); err != nil { // another program has been faster
+		return err
+	}
+	return found.usable()
 }
 
 // refuseForeign refuses a schema throttler that another program has made.

@@ -14,6 +14,8 @@ func (m *Member) Move(ctx context.Context, to string) error {
 	switch found := s.named(to); {
 	case s.Owner == "":
 		return errors.New("no replica has the calls; one that waits will have them soon")
+	case to == s.Name && s.living(to) > 1:
+		return fmt.Errorf("%d replicas have the name %q, and one of them has the calls; give each a name of its own (fleet.name), or name none: the calls go to any other one", s.living(to), to)
 	case to == s.Name && to != "":
 		return fmt.Errorf("replica %q has the calls already", to)
 	case to != "" && found == nil:
@@ -39,25 +41,63 @@ func (m *Member) Move(ctx context.Context, to string) error {
 // anyReplica is the name of each replica but the owner.
 const anyReplica = "*"
 
-// Bury notes that the process of the replica with a name has ended, as an operator knows. If it has the
-// calls, another replica takes them over at once, and does not hold limits back for attempts that it
-// may still make. A replica that lives ends its term: its next beat is refused.
+// Bury notes that the process of the replica with a name has ended, as an operator knows. If it has the calls, another
+// replica takes them over at once, and does not hold limits back for attempts that it may still make. The life that has the
+// calls is meant, also if the process has begun again under the name. One that beats, or is heard of, is not buried; one
+// that was cut off, and lives, ends its term: its next beat is refused.
 func (m *Member) Bury(ctx context.Context, name string) error {
 	s, _ := m.sight()
-	switch found := s.named(name); {
-	case found == nil && name != s.Name:
+	owns := s.Owner != "" && s.Name == name
+	enough := max(s.Lease, m.o.Lease) / 2 // it would have beaten three times
+	silence, found := s.silenceOf(name)
+	if owns {
+		silence, found = s.still, true
+		if owner := s.Find(s.Owner); owner != nil {
+			silence = min(silence, owner.Silence)
+		}
+	}
+	switch {
+	case s.err != nil:
+		return fmt.Errorf("the server does not answer, so replica %q may live: %w", name, s.err)
+	case !found:
 		return fmt.Errorf("no replica %q is in the registry; throttler fleet lists them", name)
-	case found != nil && found.Silence < s.Lease/2:
-		return fmt.Errorf("replica %q was heard of %v ago: its process has not ended; stop it, and then bury it", name, found.Silence.Round(time.Millisecond))
+	case silence < enough:
+		return fmt.Errorf("replica %q was heard of %v ago: its process has not ended; stop it, and bury it when it has been silent for %v", name, silence.Round(time.Millisecond), enough)
 	}
-	if _, err := m.pool.Exec(ctx, "UPDATE lease SET exited = true WHERE name = $1 AND owner <> '' AND epoch = $2", name, s.Epoch); err != nil {
-		return err
+	if owns {
+		done, err := m.pool.Exec(ctx, "UPDATE lease SET exited = true WHERE owner = $1 AND epoch = $2 AND beat = $3", s.Owner, s.Epoch, s.row.beat)
+		if err == nil && done.RowsAffected() == 0 {
+			err = fmt.Errorf("replica %q has beaten, or the calls have another owner meanwhile; look again, and then bury it", name)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if _, err := m.pool.Exec(ctx, "DELETE FROM replicas WHERE name = $1 AND id <> $2", name, m.ID); err != nil {
+	if _, err := m.pool.Exec(ctx, "DELETE FROM replicas WHERE name = $1 AND id <> $2 AND seen_at < clock_timestamp() - $3 * interval '1 ms'", name, m.ID, enough.Milliseconds()); err != nil {
 		return err
 	}
 	_, err := m.pool.Exec(ctx, "SELECT pg_notify('throttler', $1)", termNotice)
 	return err
+}
+
+// silenceOf returns the longest silence of the lives under a name.
+func (s *sight) silenceOf(name string) (longest time.Duration, found bool) {
+	for _, r := range s.Replicas {
+		if r.Name == name {
+			longest, found = max(longest, r.Silence), true
+		}
+	}
+	return longest, found
+}
+
+// living counts the lives under a name that were heard of in the last lease.
+func (s *sight) living(name string) (n int) {
+	for _, r := range s.Replicas {
+		if r.Name == name && r.Silence <= s.Lease {
+			n++
+		}
+	}
+	return n
 }
 
 // named returns the replica with a name that was heard of last, nil if there is none.

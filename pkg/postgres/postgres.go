@@ -42,12 +42,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/seed-30fe103d/throttler/internal/columns"
@@ -189,10 +192,10 @@ func (d *DB) Close() error {
 }
 
 // parse returns the settings of a pool for readers.
-func parse(url string, o Options) (*pgxpool.Config, error) {
-	config, err := pgxpool.ParseConfig(url)
+func parse(address string, o Options) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
-		return nil, errors.New("postgres: the address of the server cannot be read; it is as in postgres://throttler@db.internal:5432/throttler?sslmode=verify-full") // the error may have the password
+		return nil, fmt.Errorf("postgres: the address of the server cannot be read%s; it is as in postgres://throttler@db.internal:5432/throttler?sslmode=verify-full", cause(address, err))
 	}
 	c := config.ConnConfig
 	if o.Password != "" {
@@ -206,8 +209,33 @@ func parse(url string, o Options) (*pgxpool.Config, error) {
 	c.RuntimeParams["synchronous_commit"] = "on"
 	c.RuntimeParams["default_transaction_isolation"] = "read committed"
 	c.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint(o.Lease.Milliseconds())
+	for _, timeout := range []string{"statement_timeout", "lock_timeout", "idle_session_timeout"} {
+		c.RuntimeParams[timeout] = "0" // of the role; the store has its own
+	}
 	config.MaxConns, config.MinIdleConns = 4, 1
 	return config, nil
+}
+
+// cause returns why the URL of a server cannot be read. It is empty where the text may have a part of a password: if it is
+// not certain which part of the URL is one.
+func cause(address string, err error) string {
+	u, broken := url.Parse(address)
+	certain := broken == nil && u.Host != "" && strings.Count(address, "@") <= 1 && (u.User != nil || !strings.Contains(address, "@")) &&
+		!u.Query().Has("password") && !u.Query().Has("sslpassword")
+	var parsing *pgconn.ParseConfigError
+	if !certain || !errors.As(err, &parsing) {
+		return ""
+	}
+	text := parsing.Error()
+	at := strings.LastIndex(text, "`: ") // behind the URL
+	if at < 0 {
+		return ""
+	}
+	text = text[at+len("`: "):]
+	if password, _ := u.User.Password(); password != "" && strings.Contains(text, password) {
+		return ""
+	}
+	return ": " + text
 }
 
 // A tripCounter counts the round trips of connections.

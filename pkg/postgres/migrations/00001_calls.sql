@@ -61,11 +61,13 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Facts about the whole store: id; seal (a text that only the key of a sealed store decrypts).
+-- Facts about the whole store: oldest (the first version of the schema whose programs can use this one; a migration with
+-- which older programs cannot work raises it); seal (a text that only the key of a sealed store decrypts).
 CREATE TABLE throttler.meta (
 	name  text PRIMARY KEY,
 	value bytea NOT NULL
 );
+INSERT INTO throttler.meta VALUES ('oldest', '1');
 
 CREATE TABLE throttler.calls (
 	seq            bigint PRIMARY KEY,
@@ -254,4 +256,4 @@ CREATE VIEW throttler.readable AS SELECT id, upstream, state, -rank AS priority,
 	FROM throttler.current;
 
 -- +goose Down
--- There is no downgrade: an older program refuses the schema.
+-- There is no downgrade: an older program uses the schema as it is, or refuses it by meta 'oldest'.
