@@ -174,6 +174,9 @@ func apiProblem(e *scheduler.Error) api.Problem {
 	if !ok {
 		s.status, s.title = http.StatusInternalServerError, "Internal error"
 	}
+	if e.Reason == scheduler.StoreFailed && e.RetryAfter > 0 { // its database is away
+		s.status = http.StatusServiceUnavailable
+	}
 	p := api.Problem{
 		Type: "about:blank", Title: s.title, Status: s.status, Detail: e.Detail, Reason: string(e.Reason),
 		RetryAfter: int((e.RetryAfter + time.Second - 1) / time.Second),

@@ -342,7 +342,7 @@ func (s *Scheduler) pause(ctx context.Context, find func(now time.Time) (Pause, 
 		return refused
 	}
 	if err := s.journal.pause(ctx, begun, over); err != nil {
-		return &Error{Reason: StoreFailed, Upstream: p.Upstream, cause: err, Detail: "the pause could not be stored: " + err.Error()}
+		return storeFailed(err, p.Upstream, "the pause could not be stored")
 	}
 	if closed != nil {
 		<-closed
@@ -355,7 +355,7 @@ func (s *Scheduler) pause(ctx context.Context, find func(now time.Time) (Pause, 
 // tells so. It returns the error of do.
 func (s *Scheduler) Audited(ctx context.Context, r AuditRecord, do func() error) error {
 	if err := s.journal.audit(ctx, r); err != nil {
-		return &Error{Reason: StoreFailed, Upstream: r.Upstream, cause: err, Detail: "nothing was done, for no record of it could be stored: " + err.Error()}
+		return storeFailed(err, r.Upstream, "nothing was done, for no record of it could be stored")
 	}
 	err := do()
 	if err == nil {

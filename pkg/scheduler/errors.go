@@ -93,7 +93,7 @@ func (e *Error) Outcome() upstream.Outcome {
 }
 
 // unstored says why the store did not take a call; nil if it did.
-func (j *journal) unstored(r *Request, err error) error {
+func unstored(j *journal, r *Request, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -116,5 +116,14 @@ func (j *journal) unstored(r *Request, err error) error {
 		return &Error{Reason: DiskFull, Upstream: r.Upstream, cause: err, RetryAfter: time.Second, Detail: "the store's disk is full and the call was not taken; free some space, or send it again later"}
 	}
 	j.check(err)
-	return &Error{Reason: StoreFailed, Upstream: r.Upstream, cause: err, Detail: "the call could not be stored: " + err.Error()}
+	return storeFailed(err, r.Upstream, "the call could not be stored")
+}
+
+// storeFailed is the refusal of a store. One that is not broken, such as a server that is away, comes back.
+func storeFailed(err error, upstream, detail string) *Error {
+	e := &Error{Reason: StoreFailed, Upstream: upstream, cause: err, Detail: detail + ": " + err.Error()}
+	if !errors.Is(err, ErrBroken) {
+		e.RetryAfter = time.Second
+	}
+	return e
 }

@@ -326,7 +326,7 @@ func (j *journal) unread(err error) error {
 		return err
 	}
 	j.check(err)
-	return &Error{Reason: StoreFailed, Detail: "the store could not be read: " + err.Error(), cause: err}
+	return storeFailed(err, "", "the store could not be read")
 }
 
 // check ends the scheduler if an error of the store says so.

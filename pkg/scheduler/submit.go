@@ -301,7 +301,7 @@ func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request
 		}
 		defer unlock()
 		if known, err := s.journal.known(ctx, e); known != nil || err != nil {
-			return nil, known, s.journal.unstored(r, err)
+			return nil, known, unstored(s.journal, r, err)
 		}
 	}
 	accept := s.acceptStored
@@ -309,7 +309,7 @@ func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request
 		accept = s.acceptInPlace
 	}
 	a := accept(ctx, e, c)
-	return a.accepted, a.known, s.journal.unstored(r, a.err)
+	return a.accepted, a.known, unstored(s.journal, r, a.err)
 }
 
 // An acceptance is what became of a new call.
