@@ -200,7 +200,7 @@ var storedCallBugs = []bug{
 		"	c.wake()\n	u.loop.after(now, c)\n}", "	u.loop.after(now, c)\n}", []string{"-run", "TestWaitDuring"}},
 	{"a part of an answer is passed on for the whole", "pkg/scheduler/call.go",
 		"c.Response == nil || c.Response.Truncated ||", "c.Response == nil ||", []string{"-run", "TestKeyOfALong"}},
-	{"a caller who leaves is a failure of the store", "pkg/scheduler/submit.go",
+	{"a caller who leaves is a failure of the store", "pkg/scheduler/errors.go",
 		"errors.Is(err, context.Canceled), ", "", []string{"-run", "TestEndedContext"}},
 }
 

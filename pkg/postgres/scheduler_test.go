@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -215,11 +217,18 @@ func TestCutOffOwner(t *testing.T) {
 		}
 		answered <- err
 	}()
-	time.Sleep(100 * time.Millisecond) // in which it must not be sent
+	var accepting sync.WaitGroup
+	accepting.Go(func() { s.Submit(context.Background(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/accepted"}) })
+	eventually(t, "the store knows that the server is away", func() bool { return d.writer.away.Load() })
+	var refused *scheduler.Error
+	if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/refused"}); !errors.As(err, &refused) || refused.Reason != scheduler.StoreFailed || refused.RetryAfter == 0 {
+		t.Errorf("a new call, refused for the time being: %v", err)
+	}
 	if n := p.arrivals("/after"); n != 0 {
 		t.Fatal("a call was sent without a lease")
 	}
 	proxy.Shut(false)
+	accepting.Wait()
 	if err := <-answered; err != nil || p.arrivals("/after") != 1 {
 		t.Errorf("after the server came back: %v, %d arrivals", err, p.arrivals("/after"))
 	}
