@@ -28,10 +28,11 @@ type journal struct {
 	log     *slog.Logger
 	locks   *identityLocks
 
-	// open is held for reading while a caller reads from a store, and for writing to
-	// close them: nothing is asked of a closed store.
-	open   sync.RWMutex
-	closed bool // guarded by open
+	// Nothing is asked of a closed store: readings counts the callers that read from one, and
+	// close waits for them.
+	mu       sync.Mutex
+	closed   bool // guarded by mu
+	readings sync.WaitGroup
 
 	failing sync.Once
 	failed  chan struct{} // closed when the store has failed
@@ -306,13 +307,14 @@ func (j *journal) restate(ctx context.Context, holds []lease.Hold) error {
 
 // reading runs f while the stores are open. It does not wait for close, which stores permits.
 func (j *journal) reading(f func() error) error {
-	if !j.open.TryRLock() { // close alone locks it for writing
-		return errStopping("")
-	}
-	defer j.open.RUnlock()
+	j.mu.Lock()
 	if j.closed {
+		j.mu.Unlock()
 		return errStopping("")
 	}
+	j.readings.Add(1)
+	j.mu.Unlock()
+	defer j.readings.Done()
 	return f()
 }
 
@@ -368,9 +370,10 @@ func (j *journal) hasFailed() bool {
 // close stores the permits that are out, so that the next process need not wait, and
 // closes the stores.
 func (j *journal) close(holds func() []lease.Hold) error {
-	j.open.Lock()
-	defer j.open.Unlock()
+	j.mu.Lock()
 	j.closed = true
+	j.mu.Unlock()
+	j.readings.Wait()
 	err := j.memory.Close()
 	if j.durable == nil {
 		return err
