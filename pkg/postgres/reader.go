@@ -44,7 +44,7 @@ func once[T any](ctx context.Context, r *reader, read func(ctx context.Context) 
 	case ctx.Err() != nil:
 		return v, ctx.Err()
 	case isAway(err):
-		return v, fmt.Errorf("%w: %w", errAway, err)
+		return v, fmt.Errorf("%w: %v", errAway, err) // no time-out of the caller's
 	case errors.Is(err, columns.ErrChecksum):
 		r.failure.set(err)
 		return v, r.failure.get()
