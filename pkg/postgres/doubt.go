@@ -13,6 +13,26 @@ var (
 	errRegressed = errors.New("the server has lost commits that it had confirmed: it was put back to an earlier state, or a standby that did not have them took its place")
 )
 
+// An inDoubt error is that of a change whose transaction may have taken effect: the next owner will know.
+type inDoubt struct{ error }
+
+// InDoubt tells the scheduler so.
+func (inDoubt) InDoubt() bool { return true }
+
+func (e inDoubt) Unwrap() error { return e.error }
+
+// end ends the store after an error. It returns why the store has ended, nil while it works.
+func (w *writer) end(err error) error {
+	switch {
+	case errors.Is(err, errAway): // while the store is being closed
+		w.closed = fmt.Errorf("postgres: %s: %w; attempts whose end is not stored are unknown to the next owner", w.failure.place, err)
+		return w.closed
+	case err != nil:
+		w.failure.set(err)
+	}
+	return w.failure.get()
+}
+
 // lost returns why a fence has held a transaction back.
 func (w *writer) lost(ctx context.Context) error {
 	epoch, number, err := w.position(ctx)
@@ -62,6 +82,7 @@ func (w *writer) ask() (done bool, err error) {
 // has those before a later one that is confirmed.
 func (w *writer) confirm() error {
 	pause := retryFirst
+	w.doubtful = true
 	for w.unconfirmed {
 		var err error
 		if w.conn == nil || w.conn.IsClosed() {
@@ -83,5 +104,6 @@ func (w *writer) confirm() error {
 		}
 	}
 	w.away.Store(false)
+	w.doubtful = false
 	return nil
 }

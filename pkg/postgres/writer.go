@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"sync/atomic"
@@ -53,6 +52,7 @@ type writer struct {
 	waiting     []*change   // for a server that is away, ahead of the queue
 	number      int64       // of the last transaction of the term
 	unconfirmed bool        // a commit came back with a warning: a standby may not have it
+	doubtful    bool        // the last transaction may have taken effect, or have been lost
 	recovered   atomic.Bool // a recovery was committed
 	closed      error       // of the last change
 }
@@ -144,16 +144,12 @@ func (w *writer) run() {
 			batch = w.gather(batch)
 			err = w.commit(batch)
 		}
-		switch {
-		case errors.Is(err, errAway): // while the store is being closed
-			w.closed = fmt.Errorf("postgres: %s: %w; attempts whose end is not stored are unknown to the next owner", w.failure.place, err)
-			w.refuse(append(batch, w.drain(nil)...), w.closed)
-			return
-		case err != nil:
-			w.failure.set(err)
-		}
-		if err = w.failure.get(); err != nil {
-			w.refuse(append(batch, w.drain(nil)...), err)
+		if err = w.end(err); err != nil {
+			w.refuse(w.drain(nil), err)
+			if w.doubtful {
+				err = inDoubt{err}
+			}
+			w.refuse(batch, err)
 			return
 		}
 		for _, c := range batch {
@@ -201,6 +197,7 @@ func (w *writer) drain(batch []*change) []*change {
 // again, each time after a pause.
 func (w *writer) commit(batch []*change) error {
 	pause, doubt, generation := retryFirst, w.conn == nil, w.generation
+	w.doubtful = false
 	for {
 		if doubt {
 			done, err := w.ask()
@@ -211,6 +208,7 @@ func (w *writer) commit(batch []*change) error {
 				return err
 			}
 			doubt = err != nil
+			w.doubtful = w.doubtful && doubt
 		}
 		if !doubt {
 			w.generation = generation
@@ -224,7 +222,7 @@ func (w *writer) commit(batch []*change) error {
 			case code(err) != diskFull && !isAway(err) && !w.conn.IsClosed():
 				return err
 			}
-			doubt = true
+			doubt, w.doubtful = true, true
 		}
 		w.leave()
 		if !w.sleep(&pause) {

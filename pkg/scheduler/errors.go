@@ -1,7 +1,9 @@
 package scheduler
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -88,4 +90,31 @@ func (e *Error) Outcome() upstream.Outcome {
 		return upstream.Unknown
 	}
 	return upstream.NotExecuted
+}
+
+// unstored says why the store did not take a call; nil if it did.
+func (j *journal) unstored(r *Request, err error) error {
+	if err == nil {
+		return nil
+	}
+	var refused *Error
+	var doubt interface{ InDoubt() bool } // of a store that has ended while it stored the call
+	end := ended(err)
+	switch {
+	case errors.As(err, &doubt):
+		j.check(err)
+		return &Error{Reason: NoAnswer, Upstream: r.Upstream, cause: err, Detail: "the call may have been stored, and is executed then: " + err.Error()}
+	case end != nil:
+		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("call %s, such as a cancel, a close or a reverse, has ended this identity (ends): no call of it is sent any more. Look at the upstream whether one was executed before; if none was, use a new business number", end.by)}
+	case errors.As(err, &refused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, ErrKeyReused) && r.IdempotencyKey == "":
+		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("%v (identity). If this is meant as a repeat, look that call up: with another content the upstream may take it for a second one. If it is not, give it a business number of its own", err)}
+	case errors.Is(err, ErrKeyReused):
+		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("%v (idempotency key %q). If this is meant as a repeat, look that call up: a new key would make a second one. If it is not, give it a key of its own", err, r.IdempotencyKey)}
+	case errors.Is(err, ErrFull):
+		return &Error{Reason: DiskFull, Upstream: r.Upstream, cause: err, RetryAfter: time.Second, Detail: "the store's disk is full and the call was not taken; free some space, or send it again later"}
+	}
+	j.check(err)
+	return &Error{Reason: StoreFailed, Upstream: r.Upstream, cause: err, Detail: "the call could not be stored: " + err.Error()}
 }

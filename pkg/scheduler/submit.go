@@ -3,7 +3,6 @@ package scheduler
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -302,7 +301,7 @@ func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request
 		}
 		defer unlock()
 		if known, err := s.journal.known(ctx, e); known != nil || err != nil {
-			return nil, known, s.unstored(r, err)
+			return nil, known, s.journal.unstored(r, err)
 		}
 	}
 	accept := s.acceptStored
@@ -310,7 +309,7 @@ func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request
 		accept = s.acceptInPlace
 	}
 	a := accept(ctx, e, c)
-	return a.accepted, a.known, s.unstored(r, a.err)
+	return a.accepted, a.known, s.journal.unstored(r, a.err)
 }
 
 // An acceptance is what became of a new call.
@@ -373,27 +372,4 @@ func (s *Scheduler) acceptStored(ctx context.Context, e *Entry, c *call) (a acce
 		a.err = errStopping(c.Upstream)
 	}
 	return a
-}
-
-// unstored says why the store did not take a call; nil if it did.
-func (s *Scheduler) unstored(r *Request, err error) error {
-	if err == nil {
-		return nil
-	}
-	var refused *Error
-	end := ended(err)
-	switch {
-	case end != nil:
-		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("call %s, such as a cancel, a close or a reverse, has ended this identity (ends): no call of it is sent any more. Look at the upstream whether one was executed before; if none was, use a new business number", end.by)}
-	case errors.As(err, &refused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return err
-	case errors.Is(err, ErrKeyReused) && r.IdempotencyKey == "":
-		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("%v (identity). If this is meant as a repeat, look that call up: with another content the upstream may take it for a second one. If it is not, give it a business number of its own", err)}
-	case errors.Is(err, ErrKeyReused):
-		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("%v (idempotency key %q). If this is meant as a repeat, look that call up: a new key would make a second one. If it is not, give it a key of its own", err, r.IdempotencyKey)}
-	case errors.Is(err, ErrFull):
-		return &Error{Reason: DiskFull, Upstream: r.Upstream, cause: err, RetryAfter: time.Second, Detail: "the store's disk is full and the call was not taken; free some space, or send it again later"}
-	}
-	s.journal.check(err)
-	return &Error{Reason: StoreFailed, Upstream: r.Upstream, cause: err, Detail: "the call could not be stored: " + err.Error()}
 }
