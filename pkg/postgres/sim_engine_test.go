@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -221,41 +222,39 @@ type transaction struct {
 
 // A claimed term.
 type claimed struct {
-	epoch, era int
-	at         time.Time
+	epoch, era, commit int
+	at                 time.Time
 }
 
 // An engine is the server.
 type engine struct {
 	t *testing.T
 
-	mu         sync.Mutex
-	cond       *sync.Cond
-	r, r2      *rand.Rand
-	faults     bool
-	down       bool
-	state      *state
-	history    []*state // of its commits
-	synced     int      // a standby has the commits up to this one
-	era        int      // how many times confirmed commits were lost
-	registry   map[string]*Replica
-	seen       map[string]time.Time
-	sessions   map[*session]bool
-	owners     map[string]*session // of locks: lease, fence
-	running    sync.WaitGroup
-	terms      []claimed
-	lost       map[string]bool // writers that have lost confirmed commits, by process and epoch
-	exempt     map[string]bool // targets of calls about which confirmed commits were lost
-	targets    map[int64]string
-	arrivals   int64
-	commits    int
-	warnings   int
-	regresses  int
-	cutReplies int
+	mu                                                  sync.Mutex
+	cond                                                *sync.Cond
+	r, r2                                               *rand.Rand
+	faults                                              bool
+	down                                                bool
+	state                                               *state
+	history                                             []*state // of its commits
+	synced                                              int      // a standby has the commits up to this one
+	era                                                 int      // how many times confirmed commits were lost
+	pooled                                              bool     // sessions have other names behind a pooler: none is found by its name
+	registry                                            map[string]*Replica
+	seen                                                map[string]time.Time
+	sessions                                            map[*session]bool
+	owners                                              map[string]*session // of locks: lease, fence
+	running                                             sync.WaitGroup
+	terms                                               []claimed
+	lost                                                map[string]bool // writers that have lost confirmed commits, by process and epoch
+	exempt                                              map[string]bool // targets of calls about which confirmed commits were lost
+	targets                                             map[int64]string
+	arrivals                                            int64
+	connections, commits, warnings, restores, regresses int
 }
 
 func newEngine(t *testing.T, r *rand.Rand) *engine {
-	e := &engine{t: t, r: r, state: &state{tables: &tables{
+	e := &engine{t: t, r: r, pooled: r.IntN(4) == 0, state: &state{tables: &tables{
 		calls: map[int64]*callRow{}, flights: map[int64]*columns.Row{}, keys: map[string]keyRow{}, untold: map[string]untoldRow{}, quota: map[int64]*holdRow{},
 	}}, registry: map[string]*Replica{}, seen: map[string]time.Time{}, sessions: map[*session]bool{}, owners: map[string]*session{},
 		lost: map[string]bool{}, exempt: map[string]bool{}, targets: map[int64]string{}}
@@ -301,6 +300,8 @@ func (e *engine) dial(ctx context.Context, p *process) (net.Conn, error) {
 	s := &session{e: e, p: p, end: server, prepared: make(map[string]*statement)}
 	s.be = pgproto3.NewBackend(server, &s.out)
 	e.mu.Lock()
+	e.connections++
+	s.n = e.connections
 	e.sessions[s] = true
 	e.mu.Unlock()
 	e.running.Go(s.run)
@@ -317,9 +318,14 @@ func (e *engine) stop() {
 }
 
 func (e *engine) killAll() {
-	for s := range e.sessions {
+	for _, s := range e.all() {
 		s.kill()
 	}
+}
+
+// all returns the sessions, the oldest first.
+func (e *engine) all() []*session {
+	return slices.SortedFunc(maps.Keys(e.sessions), func(a, b *session) int { return a.n - b.n })
 }
 
 // outage takes the server away for some time. It keeps its commits, unless a standby takes its place: that has all those
@@ -345,6 +351,8 @@ func (e *engine) outage(d time.Duration, standby, asynchronous bool) {
 // restore puts the state back.
 func (e *engine) restore(to int) {
 	before, after := e.state, e.history[to]
+	e.restores++
+	e.terms = slices.DeleteFunc(e.terms, func(c claimed) bool { return c.commit > to })
 	if to < e.synced {
 		e.regresses++
 		for i := to; i < e.synced; i++ {
@@ -390,6 +398,7 @@ func (e *engine) put(next *state, confirmed bool) {
 
 // A session serves one connection. Its fields are those of its goroutine, but dead and tx, which are under the engine's mutex.
 type session struct {
+	n        int
 	e        *engine
 	p        *process
 	end      *end0
@@ -495,8 +504,11 @@ func (s *session) delay() bool {
 	switch {
 	case s.e.chance(150):
 		d = s.e.random(time.Second)
-	case s.e.chance(400):
+	case s.e.chance(200):
 		d = s.e.random(8 * time.Second)
+	}
+	if slow := s.p.slowness(); slow > 0 {
+		d += s.e.random(slow)
 	}
 	time.Sleep(d)
 	s.e.mu.Lock()
@@ -782,12 +794,15 @@ func (s *session) commit() {
 	if tx.lease != nil {
 		if tx.lease.epoch != next.lease.epoch {
 			delete(s.e.lost, fmt.Sprint(tx.lease.owner, " ", tx.lease.epoch))
-			s.e.terms = append(s.e.terms, claimed{int(tx.lease.epoch), s.e.era, time.Now()})
+			s.e.terms = append(s.e.terms, claimed{int(tx.lease.epoch), s.e.era, len(s.e.history), time.Now()})
 		}
 		next.lease = *tx.lease
 	}
 	if tx.tables != nil {
 		next.tables = tx.tables
+		if l := s.e.state.lease; tx.lease == nil && (l.owner != s.p.id() || l.epoch != tx.tables.epoch) {
+			s.e.t.Errorf("FENCE: %s writes in term %d; term %d is that of %s", s.p.name, tx.tables.epoch, l.epoch, l.name)
+		}
 		if tx.lease == nil && s.e.lost[fmt.Sprint(s.p.id(), " ", tx.tables.epoch)] {
 			s.e.t.Errorf("REGRESS: %s goes on in term %d after confirmed commits were lost", s.p.name, tx.tables.epoch)
 		}
@@ -801,7 +816,7 @@ func (s *session) commit() {
 		}
 	}
 	if tx.lease != nil || tx.tables != nil {
-		warns := s.e.faults && s.e.r.IntN(60) == 0
+		warns := s.e.faults && s.e.r.IntN(25) == 0
 		s.e.put(&next, false)
 		if s.committed = len(s.e.history) - 1; warns {
 			s.committed = 0
@@ -819,7 +834,7 @@ func (s *session) commit() {
 func (e *engine) notify(payload string) {
 	m := &pgproto3.NotificationResponse{PID: 1, Channel: "throttler", Payload: payload}
 	text, _ := m.Encode(nil)
-	for s := range e.sessions {
+	for _, s := range e.all() {
 		if s.listens {
 			s.end.Write(text)
 		}
@@ -854,4 +869,10 @@ func (e *engine) eraOf(epoch int) (era int) {
 		}
 	}
 	return era
+}
+
+func (e *engine) wasRestored() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.restores > 0
 }

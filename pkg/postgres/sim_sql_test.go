@@ -347,8 +347,8 @@ func (s *session) updateLease(change func(l *leaseState) bool) ([][]any, int64, 
 
 func sqlTerminate(s *session, a []any) ([][]any, int64, error) {
 	n := int64(0)
-	for other := range s.e.sessions {
-		if other.app == a[0] && other != s {
+	for _, other := range s.e.all() {
+		if other.app == a[0] && other != s && !s.e.pooled {
 			other.kill()
 			n++
 		}

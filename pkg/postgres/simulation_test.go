@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -41,11 +42,16 @@ var (
 //	go test ./pkg/postgres -run TestSimulation -sim.seeds 1 -sim.seed N -sim.log
 func TestSimulation(t *testing.T) {
 	const block = 20
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	for first := 0; first < *simSeeds; first += block {
 		t.Run(fmt.Sprint("from ", *simFirst+uint64(first)), func(t *testing.T) {
 			t.Parallel()
 			for seed := *simFirst + uint64(first); seed < *simFirst+uint64(min(first+block, *simSeeds)) && !t.Failed(); seed++ {
+				began := time.Now()
 				synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
+				if d := time.Since(began); d > 3*time.Second {
+					fmt.Println("SLOW", seed, d)
+				}
 			}
 		})
 	}
@@ -58,10 +64,10 @@ const (
 )
 
 var simLimits = []scheduler.Limit{
-	{Name: "app", Calls: 4, Window: time.Second},
-	{Name: "key", PerKey: `query("key")`, Calls: 1, Window: 700 * ms},
-	{Name: "long", PerKey: `query("key")`, Calls: 6, Window: 12 * time.Second},
-	{Name: "day", Calls: 40, Calendar: &quota.Calendar{Unit: quota.Minute, Skew: 0}},
+	{Name: "app", Calls: 5, Window: time.Second},
+	{Name: "key", PerKey: `query("key")`, Calls: 2, Window: 700 * ms},
+	{Name: "long", PerKey: `query("key")`, Calls: 9, Window: 9 * time.Second},
+	{Name: "day", Calls: 90, Calendar: &quota.Calendar{Unit: quota.Minute, Skew: 0}},
 }
 
 // A sent is a request that the platform has got.
@@ -99,8 +105,10 @@ type process struct {
 	mu      sync.Mutex
 	cond    *sync.Cond
 	paused  bool
-	cut     bool // off the engine
+	cut     bool          // off the engine
+	slow    time.Duration // of each way to the engine and back, at most
 	crashed bool
+	spared  bool // it does not crash any more
 	links   []*end0
 	left    int // trips until it crashes; 0: none
 	after   bool
@@ -131,6 +139,25 @@ func (p *process) isCut() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cut
+}
+
+func (p *process) slowness() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.slow
+}
+
+// fade lets the process reach the engine slowly for two leases, and then not at all for some time.
+func (p *process) fade(lease, d time.Duration) {
+	set := func(slow time.Duration) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.slow = slow
+	}
+	set(lease * 2 / 5)
+	time.Sleep(2 * lease)
+	p.cutOff(d)
+	set(0)
 }
 
 // connected notes a connection; false if the process has died.
@@ -166,7 +193,7 @@ func (p *process) trip() (before, after bool) {
 func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.crashed {
+	if p.crashed || p.spared {
 		return
 	}
 	p.sim.logf("%s crashes", p.name)
@@ -259,7 +286,7 @@ func (s *sender) roundTrip(req *http.Request) (*http.Response, error) {
 	if err := context.Cause(req.Context()); err != nil { // not a byte was sent, as the transport of the sidecar knows
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
 	}
-	if kind == 5 { // no response, and an arrival at any time up to late
+	if kind == 5 || kind == 6 { // no response, and an arrival at any time up to late
 		trip, way = time.Hour, time.Duration(j.random(int64(simTimeout+simLate)))
 	}
 	arrival := time.Now().Add(way)
@@ -306,6 +333,7 @@ type simulation struct {
 	lease   time.Duration
 	working sync.WaitGroup // faults and callers
 	running sync.WaitGroup // processes
+	settled chan struct{}  // closed at the end of the faults
 
 	mu        sync.Mutex
 	processes []*process
@@ -326,7 +354,7 @@ func (sim *simulation) logf(format string, args ...any) {
 }
 
 func simulate(t *testing.T, seed uint64) {
-	sim := &simulation{T: t, r: rand.New(rand.NewPCG(seed, 1)), log: quiet, begun: time.Now(), acked: map[string]string{}, told: map[string]string{}, names: map[string]string{}, cancelled: map[string]bool{}, ends: map[string]int{}}
+	sim := &simulation{T: t, settled: make(chan struct{}), r: rand.New(rand.NewPCG(seed, 1)), log: quiet, begun: time.Now(), acked: map[string]string{}, told: map[string]string{}, names: map[string]string{}, cancelled: map[string]bool{}, ends: map[string]int{}}
 	if *simLog {
 		sim.log = slog.New(slog.NewTextHandler(simWriter{sim}, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
@@ -344,18 +372,17 @@ func simulate(t *testing.T, seed uint64) {
 		sim.spawn()
 	}
 	sim.engine.setFaults(true)
-	for range 30 + sim.r.IntN(40) {
-		if sim.r.IntN(3) > 0 {
+	for range 15 + sim.r.IntN(25) {
+		for range sim.r.IntN(6) {
 			sim.call()
-		} else {
+		}
+		if sim.r.IntN(3) == 0 {
 			sim.manage()
 		}
-		if sim.r.IntN(8) == 0 {
+		if sim.r.IntN(4) == 0 {
 			sim.fault(asynchronous)
 		}
-		if sim.r.IntN(3) > 0 {
-			time.Sleep(time.Duration(sim.r.Int64N(int64(700 * ms))))
-		}
+		time.Sleep(time.Duration(sim.r.Int64N(int64(sim.lease))))
 	}
 	sim.settle()
 	sim.drain()
@@ -375,6 +402,15 @@ type simWriter struct{ sim *simulation }
 func (w simWriter) Write(b []byte) (int, error) {
 	w.sim.logf("%s", strings.TrimSpace(string(b)))
 	return len(b), nil
+}
+
+// spawnAfter starts a process later, unless the simulation comes to its end.
+func (sim *simulation) spawnAfter(d time.Duration) {
+	select {
+	case <-time.After(d):
+		sim.spawn()
+	case <-sim.settled:
+	}
 }
 
 // spawn starts a process.
@@ -448,7 +484,7 @@ func (p *process) term(ctx context.Context, d *DB) (goesOn bool) {
 		}
 	})
 	defer close(dying)
-	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, LongWindow: 10 * time.Second, Log: p.sim.log.With("replica", p.name)})
+	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, LongWindow: 8 * time.Second, Log: p.sim.log.With("replica", p.name)})
 	if err != nil {
 		d.Close()
 		return p.goesOn(d, err)
@@ -502,7 +538,9 @@ func (p *process) goesOn(d *DB, err error) bool {
 		reason = "over"
 		return true
 	case errors.Is(failed, errRegressed):
-		reason = "regress"
+		if reason = "regress"; !p.sim.engine.wasRestored() {
+			p.sim.Errorf("%s: %v; it was not", p.name, failed)
+		}
 	case failed != nil:
 		reason = "failed"
 		p.sim.Errorf("%s: the store has failed: %v", p.name, failed)
@@ -540,7 +578,7 @@ func (sim *simulation) owner() (*process, *scheduler.Scheduler) {
 	var p *process
 	var s *scheduler.Scheduler
 	for _, q := range sim.live() {
-		if t := q.serves(); t != nil {
+		if t := q.serves(); t != nil && (s == nil || sim.judge.random(2) == 0) {
 			p, s = q, t
 		}
 	}
@@ -554,10 +592,18 @@ func (sim *simulation) fault(asynchronous bool) {
 	if len(all) == 0 {
 		return
 	}
-	if p == nil || sim.r.IntN(3) == 0 {
+	if p == nil || sim.r.IntN(4) == 0 {
 		p = all[sim.r.IntN(len(all))]
 	}
-	for_ := 100*ms + time.Duration(sim.r.Int64N(int64([]time.Duration{500 * ms, 2 * time.Second, 8 * time.Second}[sim.r.IntN(3)])))
+	var for_ time.Duration
+	switch sim.r.IntN(4) {
+	case 0:
+		for_ = 100*ms + time.Duration(sim.r.Int64N(int64(500*ms)))
+	case 1:
+		for_ = 100*ms + time.Duration(sim.r.Int64N(int64(8*time.Second)))
+	default: // about as long as the others wait
+		for_ = sim.lease*3/4 + time.Duration(sim.r.Int64N(int64(sim.lease)))
+	}
 	switch kind := sim.r.IntN(14); kind {
 	case 0, 1, 2: // a crash at some trip, and another process in its place
 		p.mu.Lock()
@@ -568,31 +614,33 @@ func (sim *simulation) fault(asynchronous bool) {
 			case <-p.dead:
 			case <-p.over:
 				return
-			case <-time.After(20 * time.Second):
+			case <-sim.settled:
 				return
 			}
-			time.Sleep(for_)
-			sim.spawn()
+			sim.spawnAfter(for_)
 		})
 	case 3: // at once
 		p.kill()
-		sim.working.Go(func() {
-			time.Sleep(for_)
-			sim.spawn()
-		})
+		sim.working.Go(func() { sim.spawnAfter(for_) })
 	case 4, 5, 6:
 		sim.logf("%s is frozen for %v", p.name, for_)
 		sim.working.Go(func() { p.freeze(for_) })
-	case 7, 8:
+		if q := all[sim.r.IntN(len(all))]; sim.r.IntN(3) == 0 && q != p { // and another one soon
+			sim.working.Go(func() {
+				time.Sleep(for_ - sim.engine.random(for_/2))
+				q.freeze(for_ / 3)
+			})
+		}
+	case 7:
 		sim.logf("%s is cut off for %v", p.name, for_)
 		sim.working.Go(func() { p.cutOff(for_) })
+	case 8:
+		sim.logf("%s becomes slow, and is then cut off for %v", p.name, for_)
+		sim.working.Go(func() { p.fade(sim.lease, for_) })
 	case 9:
 		sim.logf("%s stops", p.name)
 		p.stop()
-		sim.working.Go(func() {
-			time.Sleep(for_)
-			sim.spawn()
-		})
+		sim.working.Go(func() { sim.spawnAfter(for_) })
 	case 10:
 		sim.working.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -646,44 +694,56 @@ func (p *process) stop() {
 	}
 }
 
-// call hands a call of a random kind over to the owner.
+// call hands a call of a random kind over to the owner, or to the next one.
 func (sim *simulation) call() {
-	p, s := sim.owner()
-	if s == nil {
-		return
-	}
 	sim.next++
 	kind := []string{"/once", "/safe", "/keyed", "/safe-keyed"}[sim.r.IntN(4)]
 	path := fmt.Sprint(kind, sim.next)
-	r := scheduler.Request{Upstream: "api", Method: "POST", Target: fmt.Sprintf("%s?key=%d", path, sim.r.IntN(3)), Body: []byte(path), Priority: sim.r.IntN(3)}
+	r := scheduler.Request{Upstream: "api", Method: "POST", Target: fmt.Sprintf("%s?key=%d", path, sim.r.IntN(4)), Body: []byte(path), Priority: sim.r.IntN(3)}
 	if sim.r.IntN(8) == 0 {
-		r.NotBefore = time.Now().Add(time.Duration(sim.r.Int64N(int64(20 * time.Second))))
+		r.NotBefore = time.Now().Add(time.Duration(sim.r.Int64N(int64(10 * time.Second))))
 	}
 	if strings.Contains(kind, "keyed") {
 		r.IdempotencyKey = path
 	}
+	repeats, pause := r.IdempotencyKey != "" && sim.r.IntN(2) == 0, time.Duration(sim.r.Int64N(int64(6*time.Second)))
 	switch sim.r.IntN(8) {
-	case 0, 1, 2:
+	case 0, 1, 2, 3:
 		r.NotBefore = time.Time{}
-		sim.working.Go(func() { sim.do(p, s, r, path) })
-	case 3:
+		sim.working.Go(func() {
+			if p, s := sim.await(); s != nil {
+				sim.do(p, s, r, path)
+			}
+		})
+	case 4:
 		if sim.engine.submit("api", "POST", r.Target, r.IdempotencyKey, r.Body) {
 			sim.logf("a program hands %s over", path)
 		}
 	default:
-		repeats := sim.r.IntN(2) == 0
-		pause := time.Duration(sim.r.Int64N(int64(6 * time.Second)))
 		sim.working.Go(func() {
-			repeats = repeats && r.IdempotencyKey != ""
-			sim.submit(p, s, r, path, !repeats)
-			if repeats {
-				time.Sleep(pause)
-				if p, s := sim.owner(); s != nil {
-					sim.submit(p, s, r, path, false)
-				}
+			if p, s := sim.await(); s != nil {
+				sim.submit(p, s, r, path, !repeats)
+			}
+			if !repeats {
+				return
+			}
+			time.Sleep(pause)
+			if p, s := sim.await(); s != nil {
+				sim.submit(p, s, r, path, false)
 			}
 		})
 	}
+}
+
+// await waits for an owner, for some time.
+func (sim *simulation) await() (*process, *scheduler.Scheduler) {
+	for range 50 {
+		if p, s := sim.owner(); s != nil {
+			return p, s
+		}
+		time.Sleep(100 * ms)
+	}
+	return nil, nil
 }
 
 // do makes a call and waits for its answer.
@@ -802,16 +862,16 @@ func (sim *simulation) manage() {
 
 // settle ends the faults, and leaves one replica.
 func (sim *simulation) settle() {
+	close(sim.settled)
 	sim.engine.setFaults(false)
 	sim.judge.mu.Lock()
 	sim.judge.calm = true
 	sim.judge.mu.Unlock()
 	for _, p := range sim.live() {
 		p.mu.Lock()
-		p.left = 0
+		p.spared = true
 		p.mu.Unlock()
 	}
-	time.Sleep(10 * time.Second) // the faults that go on end
 	var left *process
 	for _, p := range sim.live() {
 		select {
@@ -825,6 +885,7 @@ func (sim *simulation) settle() {
 			p.stop()
 		}
 	}
+	sim.working.Wait() // also the faults that go on
 	if left == nil {
 		sim.spawn()
 	}
@@ -840,7 +901,13 @@ func (sim *simulation) drain() {
 		path := sim.acked[id]
 		for !sim.ended(id, path) {
 			if time.Now().After(deadline) {
-				sim.Errorf("STUCK: %s", path)
+				_, s := sim.owner()
+				if s == nil {
+					sim.Errorf("STUCK: %s: no replica has the calls; %d live", path, len(sim.live()))
+					return
+				}
+				c, err := s.Get(context.Background(), id)
+				sim.Errorf("STUCK: %s: %+v, %v", path, c, err)
 				return
 			}
 			time.Sleep(time.Second)
@@ -879,9 +946,11 @@ func (sim *simulation) ended(id, path string) bool {
 
 // finish stops all.
 func (sim *simulation) finish() {
-	sim.working.Wait()
-	for _, p := range sim.live() {
-		p.stop()
+	for all := sim.live(); len(all) > 0; all = sim.live() { // one whose store has failed is followed by another one
+		for _, p := range all {
+			p.stop()
+		}
+		time.Sleep(time.Second)
 	}
 	sim.running.Wait()
 	sim.engine.stop()
