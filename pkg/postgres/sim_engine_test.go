@@ -239,12 +239,13 @@ type engine struct {
 	history                                             []*state // of its commits
 	synced                                              int      // a standby has the commits up to this one
 	era                                                 int      // how many times confirmed commits were lost
-	pooled                                              bool     // sessions have other names behind a pooler: none is found by its name
+	powerless                                           bool     // replicas cannot end sessions of each other
 	registry                                            map[string]*Replica
 	seen                                                map[string]time.Time
 	sessions                                            map[*session]bool
 	owners                                              map[string]*session // of locks: lease, fence
 	running                                             sync.WaitGroup
+	beside                                              sync.WaitGroup // outages
 	terms                                               []claimed
 	lost                                                map[string]bool // writers that have lost confirmed commits, by process and epoch
 	exempt                                              map[string]bool // targets of calls about which confirmed commits were lost
@@ -254,7 +255,7 @@ type engine struct {
 }
 
 func newEngine(t *testing.T, r *rand.Rand) *engine {
-	e := &engine{t: t, r: r, pooled: r.IntN(4) == 0, state: &state{tables: &tables{
+	e := &engine{t: t, r: r, powerless: r.IntN(4) == 0, state: &state{tables: &tables{
 		calls: map[int64]*callRow{}, flights: map[int64]*columns.Row{}, keys: map[string]keyRow{}, untold: map[string]untoldRow{}, quota: map[int64]*holdRow{},
 	}}, registry: map[string]*Replica{}, seen: map[string]time.Time{}, sessions: map[*session]bool{}, owners: map[string]*session{},
 		lost: map[string]bool{}, exempt: map[string]bool{}, targets: map[int64]string{}}
@@ -332,6 +333,10 @@ func (e *engine) all() []*session {
 // whose wait for it was not cut short, and of the others the first ones. If it is an asynchronous one, it may lack more.
 func (e *engine) outage(d time.Duration, standby, asynchronous bool) {
 	e.mu.Lock()
+	if e.down {
+		e.mu.Unlock()
+		return
+	}
 	e.down = true
 	e.killAll()
 	if standby {
@@ -355,11 +360,11 @@ func (e *engine) restore(to int) {
 	e.terms = slices.DeleteFunc(e.terms, func(c claimed) bool { return c.commit > to })
 	if to < e.synced {
 		e.regresses++
-		for i := to; i < e.synced; i++ {
-			if a, b := e.history[i], e.history[i+1]; a.tables != b.tables || a.lease.epoch != b.lease.epoch {
-				e.era = e.regresses
-				e.lost[fmt.Sprint(b.lease.owner, " ", b.tables.epoch)] = true
-			}
+		e.era = e.regresses
+		// The writer knows of each of its commits but the last one, which may be in doubt.
+		was, is := before.tables, after.tables
+		if was.epoch == is.epoch && was.number-is.number >= 2 || was.epoch > is.epoch && was.number > 0 {
+			e.lost[fmt.Sprint(before.lease.owner, " ", was.epoch)] = true
 		}
 		for seq, target := range e.targets {
 			if before.tables.calls[seq] != after.tables.calls[seq] || before.tables.flights[seq] != after.tables.flights[seq] {
@@ -821,6 +826,13 @@ func (s *session) commit() {
 		if s.committed = len(s.e.history) - 1; warns {
 			s.committed = 0
 			s.e.warnings++
+			if s.e.r.IntN(3) == 0 { // a standby takes over soon: that is why the wait was cut short
+				d, after := time.Duration(s.e.r.Int64N(int64(time.Second))), time.Duration(s.e.r.Int64N(int64(20*time.Millisecond)))
+				s.e.beside.Go(func() {
+					time.Sleep(after)
+					s.e.outage(d, true, false)
+				})
+			}
 			s.be.Send(&pgproto3.NoticeResponse{Severity: "WARNING", SeverityUnlocalized: "WARNING", Code: "01000", Message: "canceling wait for synchronous replication"})
 		}
 	}

@@ -63,11 +63,14 @@ const (
 	simLate    = 300 * ms
 )
 
+// Calls of the pump need no permits of the store: their owner can send them while it is cut off.
+const stored = `!(path startsWith "/pump")`
+
 var simLimits = []scheduler.Limit{
-	{Name: "app", Calls: 5, Window: time.Second},
+	{Name: "app", Calls: 10, Window: time.Second},
 	{Name: "key", PerKey: `query("key")`, Calls: 2, Window: 700 * ms},
-	{Name: "long", PerKey: `query("key")`, Calls: 9, Window: 9 * time.Second},
-	{Name: "day", Calls: 90, Calendar: &quota.Calendar{Unit: quota.Minute, Skew: 0}},
+	{Name: "long", When: stored, PerKey: `query("key")`, Calls: 9, Window: 9 * time.Second},
+	{Name: "day", When: stored, Calls: 250, Calendar: &quota.Calendar{Unit: quota.Minute, Skew: 0}},
 }
 
 // A sent is a request that the platform has got.
@@ -113,6 +116,7 @@ type process struct {
 	left    int // trips until it crashes; 0: none
 	after   bool
 
+	ends      bool // another one takes its place; guarded by sim.mu
 	member    *Member
 	scheduler *scheduler.Scheduler // in a term
 	db        *DB
@@ -149,14 +153,19 @@ func (p *process) slowness() time.Duration {
 
 // fade lets the process reach the engine slowly for two leases, and then not at all for some time.
 func (p *process) fade(lease, d time.Duration) {
+	p.lag(lease*2/5, 2*lease)
+	p.cutOff(d)
+}
+
+// lag lets the process reach the engine slowly for some time.
+func (p *process) lag(slow, d time.Duration) {
 	set := func(slow time.Duration) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.slow = slow
 	}
-	set(lease * 2 / 5)
-	time.Sleep(2 * lease)
-	p.cutOff(d)
+	set(slow)
+	time.Sleep(d)
 	set(0)
 }
 
@@ -344,6 +353,7 @@ type simulation struct {
 	names     map[string]string // ids of calls, by key
 	cancelled map[string]bool   // paths of calls whose key is free again
 	next      int
+	pumped    int
 	ends      map[string]int // of terms, by reason
 }
 
@@ -369,17 +379,17 @@ func simulate(t *testing.T, seed uint64) {
 	sim.lease = []time.Duration{500 * ms, time.Second, 2 * time.Second}[sim.r.IntN(3)]
 	asynchronous := sim.r.IntN(5) == 0
 	for range 2 + sim.r.IntN(3) {
-		sim.spawn()
+		sim.spawn(nil)
 	}
 	sim.engine.setFaults(true)
-	for range 15 + sim.r.IntN(25) {
+	for range 8 + sim.r.IntN(16) {
 		for range sim.r.IntN(6) {
 			sim.call()
 		}
 		if sim.r.IntN(3) == 0 {
 			sim.manage()
 		}
-		if sim.r.IntN(4) == 0 {
+		if sim.r.IntN(3) == 0 {
 			sim.fault(asynchronous)
 		}
 		time.Sleep(time.Duration(sim.r.Int64N(int64(sim.lease))))
@@ -408,16 +418,19 @@ func (w simWriter) Write(b []byte) (int, error) {
 func (sim *simulation) spawnAfter(d time.Duration) {
 	select {
 	case <-time.After(d):
-		sim.spawn()
+		sim.spawn(nil)
 	case <-sim.settled:
 	}
 }
 
-// spawn starts a process.
-func (sim *simulation) spawn() {
+// spawn starts a process, in the place of another one if there is one.
+func (sim *simulation) spawn(before *process) {
 	sim.mu.Lock()
 	defer sim.mu.Unlock()
 	sim.started++
+	if before != nil {
+		before.ends = true
+	}
 	p := &process{sim: sim, name: fmt.Sprint("r", sim.started), machine: fmt.Sprint("m", sim.started%3), dead: make(chan struct{}), quit: make(chan struct{}), over: make(chan struct{})}
 	p.cond = sync.NewCond(&p.mu)
 	config, err := parse("postgres://throttler@127.0.0.1:5432/throttler?sslmode=disable", Options{Lease: sim.lease})
@@ -553,7 +566,7 @@ func (p *process) goesOn(d *DB, err error) bool {
 	default:
 		return true
 	}
-	p.sim.spawn()
+	p.sim.spawn(p)
 	return false
 }
 
@@ -565,7 +578,7 @@ func (sim *simulation) live() (all []*process) {
 		select {
 		case <-p.over:
 		default:
-			if !p.isDead() {
+			if !p.ends && !p.isDead() {
 				all = append(all, p)
 			}
 		}
@@ -604,6 +617,7 @@ func (sim *simulation) fault(asynchronous bool) {
 	default: // about as long as the others wait
 		for_ = sim.lease*3/4 + time.Duration(sim.r.Int64N(int64(sim.lease)))
 	}
+	sim.working.Go(func() { sim.pump(for_ + sim.lease) })
 	switch kind := sim.r.IntN(14); kind {
 	case 0, 1, 2: // a crash at some trip, and another process in its place
 		p.mu.Lock()
@@ -625,11 +639,19 @@ func (sim *simulation) fault(asynchronous bool) {
 	case 4, 5, 6:
 		sim.logf("%s is frozen for %v", p.name, for_)
 		sim.working.Go(func() { p.freeze(for_) })
-		if q := all[sim.r.IntN(len(all))]; sim.r.IntN(3) == 0 && q != p { // and another one soon
-			sim.working.Go(func() {
-				time.Sleep(for_ - sim.engine.random(for_/2))
-				q.freeze(for_ / 3)
-			})
+		for _, q := range all { // others meanwhile, or at its end
+			if q == p {
+				continue
+			}
+			switch sim.r.IntN(5) {
+			case 0, 1:
+				sim.working.Go(func() { q.lag(sim.lease/4, for_+sim.lease) })
+			case 2:
+				sim.working.Go(func() {
+					time.Sleep(for_ - sim.engine.random(for_/2))
+					q.freeze(for_ / 3)
+				})
+			}
 		}
 	case 7:
 		sim.logf("%s is cut off for %v", p.name, for_)
@@ -651,7 +673,31 @@ func (sim *simulation) fault(asynchronous bool) {
 	case 11:
 		sim.bury(all[0])
 	default:
+		if sim.r.IntN(3) == 0 { // and an owner is cut off by the same event
+			sim.working.Go(func() { p.cutOff(for_ + sim.lease) })
+		}
 		sim.outage(for_, kind == 12, kind == 12 && asynchronous)
+	}
+}
+
+// pump lets callers wait for answers at each moment of some time: what is sent when it must not shows then.
+func (sim *simulation) pump(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(sim.lease / 12) {
+		p, s := sim.owner()
+		if s == nil {
+			continue
+		}
+		sim.mu.Lock()
+		sim.pumped++
+		n := sim.pumped
+		sim.mu.Unlock()
+		path := fmt.Sprint("/pump", n)
+		r := scheduler.Request{Upstream: "api", Method: "POST", Target: fmt.Sprintf("%s?key=%d", path, n%16), Body: []byte(path)}
+		sim.working.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+			defer cancel()
+			sim.do(ctx, p, s, r, path)
+		})
 	}
 }
 
@@ -712,7 +758,7 @@ func (sim *simulation) call() {
 		r.NotBefore = time.Time{}
 		sim.working.Go(func() {
 			if p, s := sim.await(); s != nil {
-				sim.do(p, s, r, path)
+				sim.do(context.Background(), p, s, r, path)
 			}
 		})
 	case 4:
@@ -747,8 +793,8 @@ func (sim *simulation) await() (*process, *scheduler.Scheduler) {
 }
 
 // do makes a call and waits for its answer.
-func (sim *simulation) do(p *process, s *scheduler.Scheduler, r scheduler.Request, path string) {
-	resp, _, err := s.Do(context.Background(), r)
+func (sim *simulation) do(ctx context.Context, p *process, s *scheduler.Scheduler, r scheduler.Request, path string) {
+	resp, _, err := s.Do(ctx, r)
 	if p.awake(); p.isDead() { // its caller hears nothing
 		return
 	}
@@ -770,7 +816,9 @@ func (sim *simulation) do(p *process, s *scheduler.Scheduler, r scheduler.Reques
 func (sim *simulation) refused(path string, err error) {
 	var refused *scheduler.Error
 	if !errors.As(err, &refused) {
-		sim.Errorf("%s: %v", path, err)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(path, "/pump") { // its caller has left
+			sim.Errorf("%s: %v", path, err)
+		}
 		return
 	}
 	if refused.Outcome() == upstream.NotExecuted {
@@ -886,8 +934,9 @@ func (sim *simulation) settle() {
 		}
 	}
 	sim.working.Wait() // also the faults that go on
+	sim.engine.beside.Wait()
 	if left == nil {
-		sim.spawn()
+		sim.spawn(nil)
 	}
 }
 
@@ -979,7 +1028,11 @@ func (sim *simulation) check() {
 	}
 	arrivals := map[string][]time.Time{}
 	for _, s := range j.sent {
-		for _, limit := range []string{"app", "key " + s.key, "long " + s.key, "day"} {
+		limits := []string{"app", "key " + s.key, "long " + s.key, "day"}
+		if strings.HasPrefix(s.path, "/pump") {
+			limits = limits[:2]
+		}
+		for _, limit := range limits {
 			name := fmt.Sprintf("%s, era %d", limit, s.era)
 			arrivals[name] = append(arrivals[name], *s.arrival)
 		}
