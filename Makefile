@@ -105,8 +105,10 @@ seeds: ## compare planner and scheduler with one that looks at everything, over 
 	go test ./pkg/scheduler -run OracleWould -seeds 10000 -timeout 15m
 
 .PHONY: sim
-sim: ## simulate 10,000 times scheduler, store and platform through several lives
+sim: FLEETSEEDS ?= 2000
+sim: postgres-tools ## simulate 10,000 times scheduler, store and platform through several lives, and FLEETSEEDS (2,000) times a fleet
 	go test ./pkg/store -run TestSimulation -sim.seeds 10000 -timeout 15m
+	go test ./pkg/postgres -run TestSimulation -sim.seeds $(FLEETSEEDS) -sim.seed $$(date +%s) -timeout 30m
 
 .PHONY: money
 money: MONEY ?= 4000
@@ -124,8 +126,11 @@ kill: ## kill -9 the sidecar 200 times under load
 
 .PHONY: fleet
 fleet: ROUNDS ?= 20
-fleet: postgres-tools ## kill, stop and freeze replicas and PostgreSQL ROUNDS (20) times under load, and cut connections at each 7th byte
-	go test ./cmd/throttler -run TestReplicas -fleet.rounds $(ROUNDS) -v -timeout 60m
+fleet: TAKEOVERS ?= 3
+fleet: postgres-tools ## kill, stop, freeze and part replicas and PostgreSQL ROUNDS (20) times under load, time TAKEOVERS (3) kills and stops, let standbys follow, and cut connections at each 7th byte
+	go test ./cmd/throttler -run TestReplicas -fleet.rounds $(ROUNDS) -v -timeout 90m
+	go test ./cmd/throttler -run 'TestTakeOver|TestFailOver' -fleet.takeovers $(TAKEOVERS) -v -timeout 60m
+	go test ./pkg/postgres -run TestStandby -standby.rounds $(TAKEOVERS) -timeout 60m
 	go test ./pkg/postgres -run 'TestCut$$' -cut.step 7 -v -timeout 15m
 
 .PHONY: chaos
@@ -175,7 +180,9 @@ full: ## everything that .ci/run runs a share of, whole: some three hours
 	$(MAKE) --no-print-directory money MONEY=100000
 	go test ./internal/ledger -run TestWrongRules -rules 400 -timeout 60m
 	go test ./cmd/throttler -run TestKill -kills 1000 -v -timeout 45m
-	$(MAKE) --no-print-directory fleet ROUNDS=500
+	$(MAKE) --no-print-directory fleet ROUNDS=500 TAKEOVERS=100
+	go test ./cmd/throttler -run TestReplicas -fleet.rounds 10 -fleet.defaults -v -timeout 60m
+	go test ./pkg/postgres -run TestSimulation -sim.seeds 10000 -timeout 60m
 	go test ./pkg/postgres -run 'TestCut$$' -cut.step 1 -v -timeout 30m
 	go test ./pkg/store -run 'TestOperators$$' -operators.seeds 10000 -timeout 30m
 	go test ./pkg/store -run TestMillion -million 1000000 -v -timeout 30m

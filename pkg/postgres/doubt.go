@@ -24,15 +24,13 @@ func (inDoubt) InDoubt() bool { return true }
 
 func (e inDoubt) Unwrap() error { return e.error }
 
-// end ends the store after an error. It returns why the store has ended, nil while it works.
+// end ends the store after an error, and returns why it has ended.
 func (w *writer) end(err error) error {
-	switch {
-	case errors.Is(err, errAway): // while the store is being closed
+	if errors.Is(err, errAway) { // while the store is being closed
 		w.closed = fmt.Errorf("postgres: %s: %w; attempts whose end is not stored are unknown to the next owner", w.failure.place, err)
 		return w.closed
-	case err != nil:
-		w.failure.set(err)
 	}
+	w.failure.set(err)
 	return w.failure.get()
 }
 

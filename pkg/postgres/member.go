@@ -101,20 +101,34 @@ func Join(ctx context.Context, url string, o Options) (*Member, error) {
 	if strings.HasPrefix(o.Address, ":") {
 		o.Address = local(config.ConnConfig) + o.Address
 	}
-	trips := &tripCounter{}
-	config.ConnConfig.Tracer = trips
-	m := &Member{ID: uuid.NewString(), o: o, trips: trips, codec: codec, config: config.ConnConfig, place: place(config.ConnConfig), changed: make(chan struct{})}
-	if m.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
-		return nil, fmt.Errorf("postgres: %s: %w", m.place, err)
+	m, err := newMember(ctx, config, codec, o)
+	if err != nil {
+		return nil, err
 	}
 	if err := m.prepare(ctx); err != nil {
 		m.pool.Close()
 		return nil, fmt.Errorf("postgres: %s: %w", m.place, explain(err))
 	}
+	m.start(ctx)
+	return m, nil
+}
+
+// newMember returns a replica that is not in the registry yet.
+func newMember(ctx context.Context, config *pgxpool.Config, codec *columns.Codec, o Options) (m *Member, err error) {
+	trips := &tripCounter{}
+	config.ConnConfig.Tracer = trips
+	m = &Member{ID: uuid.NewString(), o: o, trips: trips, codec: codec, config: config.ConnConfig, place: place(config.ConnConfig), changed: make(chan struct{})}
+	if m.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return nil, fmt.Errorf("postgres: %s: %w", m.place, err)
+	}
+	return m, nil
+}
+
+// start enters the replica into the registry, and lets it look at its fleet until it leaves.
+func (m *Member) start(ctx context.Context) {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	m.stop = stop
 	m.running.Go(func() { m.run(watching) })
-	return m, nil
 }
 
 // prepare makes the schema, and binds the codec to the store.

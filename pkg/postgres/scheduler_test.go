@@ -218,7 +218,9 @@ func TestCutOffOwner(t *testing.T) {
 		answered <- err
 	}()
 	var accepting sync.WaitGroup
-	accepting.Go(func() { s.Submit(context.Background(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/accepted"}) })
+	accepting.Go(func() {
+		s.Submit(context.Background(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/accepted"})
+	})
 	eventually(t, "the store knows that the server is away", func() bool { return d.writer.away.Load() })
 	var refused *scheduler.Error
 	if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/refused"}); !errors.As(err, &refused) || refused.Reason != scheduler.StoreFailed || refused.RetryAfter == 0 {

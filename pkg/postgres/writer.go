@@ -132,12 +132,14 @@ func (w *writer) run() {
 				}
 			}
 		}
-		var err error
-		if len(batch) > 0 && w.failure.get() == nil {
+		err := w.failure.get()
+		if err == nil && len(batch) > 0 {
 			batch = w.gather(batch)
-			err = w.commit(batch)
+			if err = w.commit(batch); err != nil {
+				err = w.end(err)
+			}
 		}
-		if err = w.end(err); err != nil {
+		if err != nil {
 			w.refuse(w.drain(nil), err)
 			if w.doubtful {
 				err = inDoubt{err}
