@@ -214,13 +214,13 @@ type state struct {
 
 // A transaction has what it changes.
 type transaction struct {
-	explicit, failed, readOnly bool
-	base                       *state // of a repeatable read
-	lease                      *leaseState
-	tables                     *tables
-	taken                      map[string]bool // ids of arrivals
-	loss                       bool            // it notes that commits are lost
-	notices                    []string
+	explicit, failed bool
+	base             *state // of a repeatable read
+	lease            *leaseState
+	tables           *tables
+	taken            map[string]bool // ids of arrivals
+	loss             bool            // it notes that commits are lost
+	notices          []string
 }
 
 // A claimed term.
