@@ -86,7 +86,7 @@ func (w *writer) ask() (done bool, err error) {
 		return false, err
 	case at.epoch > w.epoch:
 		return false, ErrTermOver
-	case at == position{w.epoch, w.number + 1}:
+	case w.doubtful && at == position{w.epoch, w.number + 1}:
 		if err := w.refuseAbsent(ctx); err != nil {
 			return false, err
 		}

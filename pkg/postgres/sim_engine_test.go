@@ -40,20 +40,20 @@ type link struct {
 	timer    [2]*time.Timer
 }
 
-// An end is one of the two ends of a link.
-type end0 struct {
+// A linkEnd is one of the two ends of a link.
+type linkEnd struct {
 	*link
 	side int
 	p    *process // of side 0
 }
 
-func newLink(p *process) (client, server *end0) {
+func newLink(p *process) (client, server *linkEnd) {
 	l := &link{}
 	l.cond = sync.NewCond(&l.mu)
-	return &end0{l, 0, p}, &end0{l, 1, nil}
+	return &linkEnd{l, 0, p}, &linkEnd{l, 1, nil}
 }
 
-func (e *end0) Read(b []byte) (n int, err error) {
+func (e *linkEnd) Read(b []byte) (n int, err error) {
 	n, err = e.read(b)
 	if e.p != nil {
 		e.p.awake()
@@ -61,7 +61,7 @@ func (e *end0) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-func (e *end0) read(b []byte) (n int, err error) {
+func (e *linkEnd) read(b []byte) (n int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for {
@@ -82,7 +82,7 @@ func (e *end0) read(b []byte) (n int, err error) {
 	}
 }
 
-func (e *end0) Write(b []byte) (n int, err error) {
+func (e *linkEnd) Write(b []byte) (n int, err error) {
 	if e.p != nil {
 		e.p.awake()
 	}
@@ -99,7 +99,7 @@ func (e *end0) Write(b []byte) (n int, err error) {
 	return len(b), nil
 }
 
-func (e *end0) Close() error {
+func (e *linkEnd) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closed[e.side] = true
@@ -112,7 +112,7 @@ func (e *end0) Close() error {
 	return nil
 }
 
-func (e *end0) SetDeadline(t time.Time) error {
+func (e *linkEnd) SetDeadline(t time.Time) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.timer[e.side] != nil {
@@ -143,10 +143,10 @@ type simAddr struct{}
 func (simAddr) Network() string { return "tcp" }
 func (simAddr) String() string  { return "127.0.0.1:5432" }
 
-func (e *end0) SetReadDeadline(t time.Time) error  { return e.SetDeadline(t) }
-func (e *end0) SetWriteDeadline(t time.Time) error { return nil }
-func (e *end0) LocalAddr() net.Addr                { return simAddr{} }
-func (e *end0) RemoteAddr() net.Addr               { return simAddr{} }
+func (e *linkEnd) SetReadDeadline(t time.Time) error  { return e.SetDeadline(t) }
+func (e *linkEnd) SetWriteDeadline(t time.Time) error { return nil }
+func (e *linkEnd) LocalAddr() net.Addr                { return simAddr{} }
+func (e *linkEnd) RemoteAddr() net.Addr               { return simAddr{} }
 
 // A callRow is a row of calls. It is replaced, never changed.
 type callRow struct {
@@ -356,6 +356,15 @@ func (e *engine) outage(d time.Duration, standby, asynchronous bool) {
 	e.mu.Unlock()
 }
 
+// failOver lets a synchronous standby take over soon.
+func (e *engine) failOver(within time.Duration) {
+	d, after := time.Duration(e.r.Int64N(int64(time.Second))), time.Duration(e.r.Int64N(int64(within)))
+	e.beside.Go(func() {
+		time.Sleep(after)
+		e.outage(d, true, false)
+	})
+}
+
 // restore puts the state back.
 func (e *engine) restore(to int) {
 	before, after := e.state, e.history[to]
@@ -409,7 +418,7 @@ type session struct {
 	n        int
 	e        *engine
 	p        *process
-	end      *end0
+	end      *linkEnd
 	be       *pgproto3.Backend
 	app      string
 	idle     time.Duration // in a transaction
@@ -577,13 +586,19 @@ func (s *session) reply() error {
 	}
 	s.e.mu.Unlock()
 	s.be.Send(&pgproto3.ReadyForQuery{TxStatus: status})
+	time.Sleep(s.p.tardiness())
 	if err := s.be.Flush(); err != nil || !s.delay() {
 		return errKilled
 	}
 	text := s.out.Bytes()
 	s.out.Reset()
-	if s.e.chance(250) { // the connection is cut at some byte
+	if s.e.chance(250) || s.committed > 0 && s.e.chance(60) { // the connection is cut at some byte
 		s.end.Write(text[:s.e.random(time.Duration(len(text)))])
+		if s.committed > 0 && s.e.chance(2) {
+			s.e.mu.Lock()
+			s.e.failOver(200 * time.Millisecond)
+			s.e.mu.Unlock()
+		}
 		return errKilled
 	}
 	s.e.mu.Lock()
@@ -832,12 +847,8 @@ func (s *session) commit() {
 		if s.committed = len(s.e.history) - 1; warns {
 			s.committed = 0
 			s.e.warnings++
-			if s.e.r.IntN(3) == 0 { // a standby takes over soon: that is why the wait was cut short
-				d, after := time.Duration(s.e.r.Int64N(int64(time.Second))), time.Duration(s.e.r.Int64N(int64(20*time.Millisecond)))
-				s.e.beside.Go(func() {
-					time.Sleep(after)
-					s.e.outage(d, true, false)
-				})
+			if s.e.r.IntN(3) == 0 { // that is why the wait was cut short
+				s.e.failOver(20 * time.Millisecond)
 			}
 			s.be.Send(&pgproto3.NoticeResponse{Severity: "WARNING", SeverityUnlocalized: "WARNING", Code: "01000", Message: "canceling wait for synchronous replication"})
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -47,6 +48,22 @@ func TestErrorTimeout(t *testing.T) {
 	}
 	if (&Error{Reason: Paused}).Timeout() {
 		t.Error("a pause is a time-out")
+	}
+}
+
+// doubt is the error of a store that has ended while it stored a call.
+type doubt struct{ error }
+
+func (doubt) InDoubt() bool   { return true }
+func (d doubt) Unwrap() error { return d.error }
+
+// TestStoredInDoubt: of a call that may have been stored its caller hears that it may be executed.
+func TestStoredInDoubt(t *testing.T) {
+	cause := errors.New("the term is over")
+	err := unstored(newJournal(nil, slog.New(slog.DiscardHandler)), &Request{Upstream: "api"}, fmt.Errorf("wrapped: %w", doubt{cause}))
+	var e *Error
+	if !errors.As(err, &e) || e.Reason != NoAnswer || e.Outcome() != upstream.Unknown || e.Upstream != "api" || !errors.Is(err, cause) {
+		t.Errorf("%#v, want %s", err, NoAnswer)
 	}
 }
 

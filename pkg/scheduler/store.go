@@ -17,7 +17,8 @@ import (
 // [Durable] is a Store that outlives the process.
 type Store interface {
 	// Accept stores a new call before its caller hears of it. If Find knows a call, it
-	// stores nothing and returns the result of Find. ErrFull: there is no room.
+	// stores nothing and returns the result of Find. ErrFull: there is no room. An error with a method
+	// InDoubt() bool tells that the call may have been stored, and that another process may execute it.
 	Accept(ctx context.Context, e *Entry) (existing *Call, err error)
 	// Find returns the call that was accepted with the Key of an entry, or else with its
 	// Identity, and ErrKeyReused if the fingerprints differ; an entry without a fingerprint

@@ -234,7 +234,7 @@ func (u *Upstream) unanswered(res *Result, in *Input, w *wire, err error) {
 	case w.connected:
 		res.Sent = w.wrote()
 	default:
-		res.Sent = !u.own && !dial && !w.lost // one that loses a connection reports them
+		res.Sent = !u.own && !dial && !w.lost && !w.refused // one that loses a connection reports them
 		res.Unreachable = !res.Sent && (w.asked || dial) && !errors.Is(err, context.Canceled) && !withheld(err)
 	}
 	res.Err = err

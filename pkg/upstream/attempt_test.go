@@ -610,16 +610,18 @@ func TestRevokedIsNotSent(t *testing.T) {
 // connection. The call waits for a second, and proves nothing about the upstream.
 func TestForbiddenIsNotSent(t *testing.T) {
 	s := newRawServer(t, func(int64, string, net.Conn) bool { return false })
-	var connected atomic.Bool
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectDone: func(string, string, error) { connected.Store(true) }})
-	res := newUpstream(t, Config{URL: s.url()}).Do(ctx, &Request{Method: "POST", Target: "/pay", Allowed: func() bool {
-		if !connected.Load() {
-			t.Error("it is asked before there is a connection")
+	for name, transport := range map[string]http.RoundTripper{"its own transport": nil, "that of net/http": &http.Transport{}} {
+		var connected atomic.Bool
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectDone: func(string, string, error) { connected.Store(true) }})
+		res := newUpstream(t, Config{URL: s.url(), Transport: transport}).Do(ctx, &Request{Method: "POST", Target: "/pay", Allowed: func() bool {
+			if !connected.Load() {
+				t.Errorf("%s: it is asked before there is a connection", name)
+			}
+			return false
+		}})
+		if res.Outcome != NotExecuted || res.Sent || res.Unreachable || res.RetryAfter != time.Second || !errors.Is(res.Err, errForbidden) || !strings.HasPrefix(res.Reason, "never sent: this process may send no calls now") {
+			t.Errorf("%s: %+v, want not executed, and to wait for a second", name, res)
 		}
-		return false
-	}})
-	if res.Outcome != NotExecuted || res.Sent || res.Unreachable || res.RetryAfter != time.Second || !errors.Is(res.Err, errForbidden) || !strings.HasPrefix(res.Reason, "never sent: this process may send no calls now") {
-		t.Errorf("%+v, want not executed, and to wait for a second", res)
 	}
 }
 

@@ -37,6 +37,7 @@ type wire struct {
 	first   net.Conn                  // the connection taken first
 	same    bool                      // first was taken a second time
 	lost    bool                      // first was lost before the request's header was begun
+	refused bool                      // no connection was taken: no byte of the request may leave
 	header  atomic.Bool               // the request's header is being written
 	interim int                       // answers 1xx
 	began   atomic.Pointer[time.Time] // time of the answer's first byte; nil if unknown
@@ -141,6 +142,7 @@ func (w *wire) got(info httptrace.GotConnInfo) {
 		w.first, refused = info.Conn, w.take()
 	}
 	if refused != nil {
+		w.refused = !w.connected
 		w.life.cancel(refused)
 		if !w.shared {
 			info.Conn.Close()
