@@ -105,8 +105,8 @@ seeds: ## compare planner and scheduler with one that looks at everything, over 
 	go test ./pkg/scheduler -run OracleWould -seeds 10000 -timeout 15m
 
 .PHONY: sim
-sim: FLEETSEEDS ?= 2000
-sim: postgres-tools ## simulate 10,000 times scheduler, store and platform through several lives, and FLEETSEEDS (2,000) times a fleet
+sim: FLEETSEEDS ?= 4000
+sim: postgres-tools ## simulate 10,000 times scheduler, store and platform through several lives, and FLEETSEEDS (4,000) times a fleet
 	go test ./pkg/store -run TestSimulation -sim.seeds 10000 -timeout 15m
 	go test ./pkg/postgres -run TestSimulation -sim.seeds $(FLEETSEEDS) -sim.seed $$(date +%s) -timeout 30m
 

@@ -60,11 +60,12 @@ func (w *writer) regressed(ctx context.Context, at position) error {
 	return fmt.Errorf("%w: %w (it has transaction %d of term %d, and had %d of term %d)", ErrTermOver, errRegressed, at.number, at.epoch, w.number, w.epoch)
 }
 
-// noteLoss notes that the server has lost commits of a term, for the next owner. No later term has an epoch that was used.
+// noteLoss notes that the server has lost commits of a term, for the next owner. No later term has an epoch that was used. It
+// locks lease and fence in the order in which take does.
 func noteLoss(ctx context.Context, conn *pgx.Conn, epoch int64) error {
 	b := &pgx.Batch{}
-	b.Queue("UPDATE fence SET lost = true")
 	b.Queue("UPDATE lease SET epoch = $1 WHERE epoch < $1", epoch)
+	b.Queue("UPDATE fence SET lost = true")
 	return conn.SendBatch(ctx, b).Close()
 }
 

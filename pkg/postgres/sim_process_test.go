@@ -243,6 +243,9 @@ func (s *sender) roundTrip(req *http.Request) (*http.Response, error) {
 		kind = 24
 	}
 	trip := time.Duration(j.r.Int64N(int64(200 * ms)))
+	if j.r.IntN(3) == 0 && !j.calm {
+		trip = time.Duration(j.r.Int64N(int64(simTimeout)))
+	}
 	way := time.Duration(j.r.Int64N(int64(trip) + 1))
 	j.mu.Unlock()
 	if kind == 0 {

@@ -45,6 +45,9 @@ var (
 //	GOMAXPROCS=1 go test ./pkg/postgres -run TestSimulation -sim.seeds 1 -sim.seed N -sim.log
 func TestSimulation(t *testing.T) {
 	const block = 20
+	if testing.Short() {
+		*simSeeds = min(*simSeeds, 15)
+	}
 	percent := debug.SetGCPercent(400)
 	t.Cleanup(func() { debug.SetGCPercent(percent) })
 	for first := 0; first < *simSeeds; first += block {
@@ -59,7 +62,7 @@ func TestSimulation(t *testing.T) {
 
 const (
 	ms         = time.Millisecond
-	simTimeout = 400 * ms
+	simTimeout = 1200 * ms
 	simLate    = 300 * ms
 )
 
@@ -238,7 +241,7 @@ func (sim *simulation) fault(asynchronous bool) {
 	default: // about as long as the others wait
 		d = sim.lease*3/4 + time.Duration(sim.r.Int64N(int64(sim.lease)))
 	}
-	sim.working.Go(func() { sim.pump(d + sim.lease) })
+	sim.working.Go(func() { sim.pump(d + sim.lease + 2*time.Second) })
 	switch kind := sim.r.IntN(14); kind {
 	case 0, 1, 2: // a crash at some trip, and another process in its place
 		p.mu.Lock()
