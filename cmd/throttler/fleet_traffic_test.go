@@ -39,6 +39,7 @@ type traffic struct {
 	done  map[string]bool   // paths of calls whose caller has the answer of the platform
 	never map[string]bool   // paths of calls that were cancelled, or told as not executed
 	hooks map[string]bool   // paths of calls with a webhook
+	why   map[string]string // reasons of refusals, by path
 	told  map[string]int    // answers by their kind
 }
 
@@ -49,7 +50,7 @@ func newTraffic(f *fleet, j *judge, database string, at pace) *traffic {
 	}
 	return &traffic{
 		fleet: f, judge: j, database: *u, at: at, stop: make(chan struct{}),
-		ids: make(map[string]string), done: make(map[string]bool), never: make(map[string]bool), hooks: make(map[string]bool), told: make(map[string]int),
+		ids: make(map[string]string), done: make(map[string]bool), never: make(map[string]bool), hooks: make(map[string]bool), told: make(map[string]int), why: make(map[string]string),
 	}
 }
 
@@ -112,11 +113,18 @@ func target(path string) string { return fmt.Sprintf("%s?key=%d", path, path[len
 // wait makes a call whose caller waits.
 func (tr *traffic) wait(path string) { tr.waits(path, http.Header{}) }
 
-// waitDurable makes one with a key, and repeats it if its answer is lost.
+// waitDurable makes one with a key, and repeats it if its answer is lost. That a repeat was refused says nothing of the
+// request before it.
 func (tr *traffic) waitDurable(path string) {
-	for range 3 {
-		if told := tr.waits(path, http.Header{"Idempotency-Key": {path}}); told == "done" || told == "not_executed" {
+	told := tr.waits(path, http.Header{"Idempotency-Key": {path}})
+	for range 2 {
+		if told == "done" || told == "not_executed" {
 			return
+		}
+		if told = tr.waits(path, http.Header{"Idempotency-Key": {path}}); told == "not_executed" {
+			tr.mu.Lock()
+			delete(tr.never, path)
+			tr.mu.Unlock()
 		}
 	}
 }
@@ -132,6 +140,9 @@ func (tr *traffic) waits(path string, header http.Header) (told string) {
 		tr.tell("no answer", nil, path)
 	case json.Unmarshal(answer, &problem) == nil && problem.Outcome == "not_executed":
 		tr.tell("not_executed", tr.never, path)
+		tr.mu.Lock()
+		tr.why[path] = fmt.Sprintf("%s: %s", problem.Reason, problem.Detail)
+		tr.mu.Unlock()
 	case problem.Outcome == "unknown":
 		tr.tell("unknown", nil, path)
 	default:
@@ -364,7 +375,7 @@ func (tr *traffic) verdict() {
 			tr.Errorf("TWICE: %s was executed %d times", path, n)
 		}
 		if tr.never[path] {
-			tr.Errorf("FALSE: %s was cancelled, or told as not executed, and was executed", path)
+			tr.Errorf("FALSE: %s was cancelled, or told as not executed, and was executed: %s", path, tr.why[path])
 		}
 	}
 	for path := range tr.done {

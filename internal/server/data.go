@@ -281,7 +281,7 @@ func (d *Data) refuse(w http.ResponseWriter, from *http.Request, r *scheduler.Re
 	}
 	e := refused(d.Observe, d.Upstream, err)
 	d.Refusals.add(e)
-	if e.Call.Outcome() != upstream.NotExecuted {
+	if e.Outcome() != upstream.NotExecuted || e.Call.Outcome() != upstream.NotExecuted {
 		call := *e.Call
 		call.State = scheduler.Unknown
 		e.Call = &call

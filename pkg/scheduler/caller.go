@@ -3,12 +3,15 @@ package scheduler
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // storeTime is how long a caller waits, after its ctx has ended, for the store to take the end of
@@ -157,6 +160,10 @@ func (c *call) results(s *Scheduler) results {
 			return results{answer.Response, last, nil}
 		}
 		answer.Response.Body.Close()
+	}
+	if c.Durable && s.journal.hasFailed() && last.Outcome() == upstream.NotExecuted {
+		last.State = Unknown
+		return results{nil, last, &Error{Reason: NoAnswer, Upstream: c.Upstream, Call: last, Detail: fmt.Sprintf("the store has failed before the end of call %s was stored: the next process may send it; look it up before you send it again", c.ID)}}
 	}
 	return results{nil, last, explain(c, last)}
 }

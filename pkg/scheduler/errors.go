@@ -86,7 +86,7 @@ func (e *Error) Timeout() bool { return e.Reason == PastDeadline }
 
 // Outcome is the outcome of the call as far as it is known.
 func (e *Error) Outcome() upstream.Outcome {
-	if e.Reason == NoAnswer {
+	if e.Reason == NoAnswer || e.Reason == WrongState && e.Call != nil && e.Call.State == Waiting { // the first call of a repeat, which may be sent yet
 		return upstream.Unknown
 	}
 	return upstream.NotExecuted
