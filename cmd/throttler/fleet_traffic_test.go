@@ -360,7 +360,7 @@ func (tr *traffic) verdict() {
 		}
 	}
 	r := tr.judge.report(fleetWindow)
-	for begun := time.Now(); tr.untold(r) != "" && time.Since(begun) < time.Minute; time.Sleep(100 * time.Millisecond) {
+	for begun := time.Now(); tr.untold(r) != "" && time.Since(begun) < 3*time.Minute; time.Sleep(100 * time.Millisecond) {
 		r = tr.judge.report(fleetWindow)
 	}
 	if path := tr.untold(r); path != "" {
