@@ -180,6 +180,8 @@ func (r *replica) Ready() error {
 	v, _ := r.member.View()
 	owner := v.Find(v.Owner)
 	switch {
+	case v.At.IsZero():
+		return errors.New("no_owner: the database has not answered yet")
 	case !r.fresh(v):
 		return fmt.Errorf("no_owner: the database has not answered for %v, longer than a lease", time.Since(v.At).Round(time.Millisecond))
 	case owner == nil:

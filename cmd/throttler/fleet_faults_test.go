@@ -110,7 +110,7 @@ func (f *fleet) part(p *pgtest.Proxy) string {
 	}
 }
 
-// startReplicas starts three replicas over a server, in front of a receiver, and the load of some callers.
+// startReplicas starts three replicas over a server, in front of a receiver, and the traffic of some callers.
 func startReplicas(t *testing.T, at pace, callers int) (*traffic, *pgtest.Server) {
 	t.Helper()
 	server, err := pgtest.Start()

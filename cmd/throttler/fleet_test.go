@@ -101,7 +101,7 @@ func (r *instance) supervise(t *testing.T, path string) {
 	}
 }
 
-// A fleet is some replicas over one database, and a load.
+// A fleet is some replicas over one database.
 type fleet struct {
 	*testing.T
 	replicas []*instance

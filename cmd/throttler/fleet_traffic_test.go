@@ -54,7 +54,7 @@ func newTraffic(f *fleet, j *judge, database string, at pace) *traffic {
 	}
 }
 
-// start begins the load, of so many callers, and a person who decides about unknown calls.
+// start starts so many callers, and the decisions about unknown calls.
 func (tr *traffic) start(callers int) {
 	for n := range callers {
 		tr.running.Go(func() { tr.calls(n) })
@@ -62,7 +62,7 @@ func (tr *traffic) start(callers int) {
 	tr.running.Go(tr.decide)
 }
 
-// end ends the load.
+// end ends the traffic.
 func (tr *traffic) end() {
 	close(tr.stop)
 	tr.running.Wait()
@@ -77,7 +77,7 @@ func (tr *traffic) ended() bool {
 	}
 }
 
-// pause waits, at most until the load ends.
+// pause waits, at most until the traffic ends.
 func (tr *traffic) pause(d time.Duration) {
 	select {
 	case <-tr.stop:

@@ -100,14 +100,11 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 				err = sc.handOver()
 			}
 		}
-		switch over := errors.Is(err, postgres.ErrTermOver); {
-		case over:
+		if errors.Is(err, postgres.ErrTermOver) {
 			sc.log.Error("another replica has the calls now, or will have them soon", "err", err)
-			continue
-		case err == nil && !sc.owns.Load(): // it was asked to hand over
-			continue
+		} else if err != nil || sc.owns.Load() { // else it has handed over
+			return sc.end(err, release, stopReloads)
 		}
-		return sc.end(err, release, stopReloads)
 	}
 }
 

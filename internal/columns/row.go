@@ -115,8 +115,8 @@ func (k Clock) Changed(c *scheduler.Call, d *Codec) (r *Row, response *Content, 
 	return r, response, err
 }
 
-// MayBeSent adds to a call the attempt that may have been made after a mark, unless one is in flight.
-func (r *Row) MayBeSent(c *scheduler.Call, after Mark) {
+// AddLostAttempt adds to a call the attempt that may have been made after a mark, unless one is in flight.
+func (r *Row) AddLostAttempt(c *scheduler.Call, after Mark) {
 	last, n := c.Last(), 1
 	if last != nil {
 		if last.EndedAt.IsZero() {

@@ -148,7 +148,7 @@ func TestStandbyPassesOn(t *testing.T) {
 }
 
 // TestStandbyHeaders: the headers for Throttler go along, also a wrong one, which the owner refuses; of the longest wait goes
-// what is left of it. A call that is submitted may wait longer than one whose client waits.
+// what is left of it. A submitted call may wait longer than max_wait.
 func TestStandbyHeaders(t *testing.T) {
 	p := newPassing(t)
 	got := make(chan http.Header, 1)

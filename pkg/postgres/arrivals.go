@@ -152,9 +152,10 @@ func (i *inbox) RefuseArrival(ctx context.Context, e *scheduler.Entry) error {
 		return err
 	}
 	return i.writer.do(ctx, &change{arrival: e.Call.ID, apply: func(t *txn) (refused, err error) {
-		if refused := t.take(e.Call.ID); refused != nil {
-			return refused, nil
+		if !t.arrived[e.Call.ID] {
+			return notArrived(e.Call.ID), nil
 		}
+		t.take(e.Call.ID)
 		t.insert(row, nil)
 		return t.update(e.Call, ended, nil, false, nil)
 	}})

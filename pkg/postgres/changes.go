@@ -19,7 +19,7 @@ func (d *DB) Accept(ctx context.Context, e *scheduler.Entry) (existing *schedule
 	keys, owner := columns.KeysOf(d.codec, e), ""
 	c := &change{keys: keys, apply: func(t *txn) (refused, err error) {
 		if e.Arrived && !t.arrived[e.Call.ID] {
-			return t.take(e.Call.ID), nil
+			return notArrived(e.Call.ID), nil
 		}
 		if e.Notice != "" {
 			t.exec("DELETE FROM untold WHERE notice = $1", e.Notice)

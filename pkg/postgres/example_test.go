@@ -16,23 +16,30 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
+// startServer starts a server, and returns the URL of an empty database there.
+func startServer() (url string, stop func() error, err error) {
+	server, err := pgtest.Start()
+	if err != nil {
+		return "", nil, err
+	}
+	if url, err = server.NewDatabase(); err != nil {
+		return "", nil, errors.Join(err, server.Close())
+	}
+	return url, server.Close, nil
+}
+
 // A refund that one program takes, and another one sends.
 func Example() {
 	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, `{"code":"10000"}`)
 	}))
 	defer platform.Close()
-	server, err := pgtest.Start()
+	url, stop, err := startServer()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer server.Close()
-	url, err := server.NewDatabase()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	defer stop()
 	ctx := context.Background()
 	start := func() *scheduler.Scheduler {
 		db, err := postgres.Open(ctx, url, postgres.Options{Wait: true, Log: slog.New(slog.DiscardHandler)}) // waits while the other program has the calls
@@ -68,17 +75,12 @@ func Example() {
 func ExampleMember_Claim() {
 	platform := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer platform.Close()
-	server, err := pgtest.Start()
+	url, stopServer, err := startServer()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer server.Close()
-	url, err := server.NewDatabase()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	defer stopServer()
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	m, err := postgres.Join(ctx, url, postgres.Options{Wait: true, Log: slog.New(slog.DiscardHandler)})

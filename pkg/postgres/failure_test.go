@@ -87,7 +87,7 @@ func TestTimeoutsOfTheRole(t *testing.T) {
 	}
 }
 
-// TestStatementIsCancelled: an operator who cancels a statement (pg_cancel_backend) does not end the store.
+// TestStatementIsCancelled: the cancellation of a statement (pg_cancel_backend) does not end the store.
 func TestStatementIsCancelled(t *testing.T) {
 	url := newDatabase(t)
 	d := open(t, url, Options{Lease: 6 * time.Second})

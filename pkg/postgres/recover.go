@@ -162,7 +162,7 @@ func (r *recovery) doubtWaiting() error {
 			if err != nil {
 				return err
 			}
-			row.MayBeSent(c, r.mark)
+			row.AddLostAttempt(c, r.mark)
 			if err := r.doubt(row, c, wasLost); err != nil {
 				return err
 			}

@@ -76,15 +76,14 @@ func (t *txn) lookUp(batch []*change) error {
 	return t.flush()
 }
 
-// take takes a call out of the arrivals; refused tells that this was done before.
-func (t *txn) take(id string) (refused error) {
-	if !t.arrived[id] {
-		return fmt.Errorf("%w: arrival %s", scheduler.ErrNotFound, id)
-	}
+// take takes a call out of the arrivals.
+func (t *txn) take(id string) {
 	delete(t.arrived, id)
 	t.exec("DELETE FROM arrivals WHERE id = $1", id)
-	return nil
 }
+
+// notArrived refuses a call that was taken out of the arrivals before.
+func notArrived(id string) error { return fmt.Errorf("%w: arrival %s", scheduler.ErrNotFound, id) }
 
 // exec runs a statement, at the next flush.
 func (t *txn) exec(query string, args ...any) { t.queue.Queue(query, args...) }

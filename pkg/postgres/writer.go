@@ -33,8 +33,8 @@ type change struct {
 	// apply returns the error for its caller, and the error that ends the transaction. It runs
 	// again if the transaction is tried again.
 	apply     func(t *txn) (refused, err error)
-	essential bool // it waits for a server that is away
-	recovery  bool
+	essential bool                // it waits for a server that is away
+	recovery  bool                // it may take as long as recoveryTimeout
 	keys      []columns.StoredKey // whose owners apply has to know
 	arrival   string              // id of the call that has arrived, and that it takes out of there
 

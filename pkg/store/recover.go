@@ -187,7 +187,7 @@ func (r *recovery) doubtCopied() error {
 			if err != nil {
 				return err
 			}
-			row.MayBeSent(c, r.mark)
+			row.AddLostAttempt(c, r.mark)
 			if err := r.doubt(row, c, wasCopied); err != nil {
 				return err
 			}
