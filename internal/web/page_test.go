@@ -102,7 +102,11 @@ func TestHostileValues(t *testing.T) {
 	n := 0
 	for i, value := range hostile {
 		for j, state := range api.States {
-			if state != api.Unknown && state != api.Waiting && i > 5 {
+			most := 5
+			if testing.Short() {
+				most = 0
+			}
+			if state != api.Unknown && state != api.Waiting && i > most {
 				continue // the same fields as of the others
 			}
 			p := newPages(t, &stub{Text: value, State: state})

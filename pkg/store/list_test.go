@@ -37,10 +37,14 @@ func (w *watching) QueryContext(ctx context.Context, query string, args ...any) 
 // TestListScansNothing: whichever members a filter has, its queries read no calls but by an index, and
 // sort no calls but those in flight, and the few that ended in a short period.
 func TestListScansNothing(t *testing.T) {
-	d := open(t, file(t), Options{})
+	d := open(t, file(t), Options{raw: "_pragma=synchronous(OFF)"})
 	c := fill(t, d, 3, blockCalls+200)
 	w := &watching{d.reader.db, make(map[string][]any)}
-	for range 300 {
+	filters := 300
+	if testing.Short() {
+		filters = 150
+	}
+	for range filters {
 		f := c.Filter()
 		f.Max = 20
 		l := newListing(t.Context(), w, d.codec, f)
@@ -112,7 +116,14 @@ func fill(t testing.TB, d *DB, seed uint64, calls int) *storetest.Crowd {
 // TestListsOfBlocks compares lists of calls in blocks in the file and in memory with the calls, and
 // again after a clean close, and after a crash.
 func TestListsOfBlocks(t *testing.T) {
+	filters := 25
+	if testing.Short() {
+		filters = 8
+	}
 	for name, o := range map[string]Options{"clear": {}, "sealed": {SealKey: key}} {
+		if o.SealKey != nil && testing.Short() {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			path := file(t)
 			o.raw = "_pragma=synchronous(OFF)"
@@ -123,7 +134,7 @@ func TestListsOfBlocks(t *testing.T) {
 			}
 			check := func(d *DB) {
 				t.Helper()
-				for range 25 {
+				for range filters {
 					f := c.Filter()
 					f.Max = 1000
 					c.Check(t, d, f)

@@ -35,7 +35,10 @@ var (
 //	go test ./pkg/store -run TestOperators -operators.seeds 1 -operators.seed N
 func TestOperators(t *testing.T) {
 	const block = 50
-	begin := *operatorSeed
+	begin, seeds := *operatorSeed, *operatorSeeds
+	if testing.Short() {
+		seeds = min(seeds, 2*block)
+	}
 	if begin == 0 {
 		begin = uint64(time.Now().Unix())
 	}
@@ -43,10 +46,10 @@ func TestOperators(t *testing.T) {
 	empty := emptyFile(t)
 	var all deeds
 	t.Run("seeds", func(t *testing.T) {
-		for first := 0; first < *operatorSeeds; first += block {
+		for first := 0; first < seeds; first += block {
 			t.Run(fmt.Sprint("from ", begin+uint64(first)), func(t *testing.T) {
 				t.Parallel()
-				for n := first; n < min(first+block, *operatorSeeds) && !t.Failed(); n++ {
+				for n := first; n < min(first+block, seeds) && !t.Failed(); n++ {
 					seed, dir := begin+uint64(n), scratch(t)
 					path := filepath.Join(dir, fmt.Sprint(seed, ".db"))
 					if err := os.WriteFile(path, empty, 0o600); err != nil {

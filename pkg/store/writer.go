@@ -128,22 +128,24 @@ func (w *writer) run() {
 		select {
 		case c := <-w.changes:
 			batch = w.gather(append(batch, c))
-			err = w.handle(batch)
 		case <-idle.C:
 			err = w.checkpoint()
 		case <-look.C:
 			err = w.identity.check()
 		case <-w.failure.ended: // a reader has met it
 		case <-w.stop:
-			switch batch = w.drain(batch); {
-			case len(batch) > 0:
-				err = w.handle(batch)
-			case w.failure.get() == nil:
+			if batch = w.drain(batch); len(batch) == 0 && w.failure.get() == nil {
 				w.closed = errors.Join(w.finish(), w.checkpoint())
 				return
 			}
 		}
-		if err = errors.Join(err, w.failure.get()); err != nil {
+		if err == nil {
+			err = w.failure.get()
+		}
+		if err == nil && len(batch) > 0 {
+			err = w.handle(batch) // what it commits is told as committed, whatever a reader meets meanwhile
+		}
+		if err != nil {
 			w.failure.set(err)
 			for _, c := range append(batch, w.drain(nil)...) {
 				c.refused = w.failure.get()

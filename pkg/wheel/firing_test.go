@@ -88,6 +88,7 @@ func TestEarlierTimeoutWakesTheSleeper(t *testing.T) {
 		if d := time.Since(start); d != time.Second {
 			t.Errorf("the near one fired after %v", d)
 		}
+		synctest.Wait() // for the alarm after the near one
 		far.Reschedule(time.Second)
 		time.Sleep(time.Second)
 		synctest.Wait()

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -197,7 +198,11 @@ func lists(t *suite) {
 	c := NewCrowd(1)
 	t.fill(c, 120)
 	c.Change(t, t.s)
-	for range 1000 {
+	filters := 1000
+	if testing.Short() {
+		filters = 300
+	}
+	for range filters {
 		c.Check(t, t.s, c.Filter())
 	}
 	for _, a := range scheduler.States {
