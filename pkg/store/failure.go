@@ -7,6 +7,15 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
+// An inDoubt error is that of a change whose commit failed: it may be on disk, and the next Open finds
+// it there then.
+type inDoubt struct{ error }
+
+// InDoubt tells the scheduler so.
+func (inDoubt) InDoubt() bool { return true }
+
+func (e inDoubt) Unwrap() error { return e.error }
+
 // A failure is the error that ended a store: its file cannot be trusted any more.
 // Reader and writer share it.
 type failure struct {

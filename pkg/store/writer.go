@@ -55,6 +55,7 @@ type writer struct {
 
 	// Owned by run.
 	conn     *conn
+	doubtful bool // the last batch may be on disk, and cannot be looked up
 	identity *identity
 	note     note
 	reserve  *reserve
@@ -147,10 +148,12 @@ func (w *writer) run() {
 		}
 		if err != nil {
 			w.failure.set(err)
-			for _, c := range append(batch, w.drain(nil)...) {
-				c.refused = w.failure.get()
-				close(c.done)
+			err = w.failure.get()
+			refuse(w.drain(nil), err)
+			if w.doubtful {
+				err = inDoubt{err}
 			}
+			refuse(batch, err)
 			return
 		}
 		for _, c := range batch {
@@ -162,6 +165,14 @@ func (w *writer) run() {
 				return
 			}
 		}
+	}
+}
+
+// refuse ends changes that are not known to be on disk.
+func refuse(batch []*change, err error) {
+	for _, c := range batch {
+		c.refused = err
+		close(c.done)
 	}
 }
 
@@ -254,7 +265,9 @@ func (w *writer) commit(batch []*change) error {
 	if err != nil {
 		return w.rollback(err)
 	}
+	w.doubtful = true
 	if err := w.conn.exec("COMMIT"); err != nil {
+		w.doubtful = !isFull(err)
 		return w.rollback(err)
 	}
 	w.conn.index.committed(index)
@@ -262,6 +275,7 @@ func (w *writer) commit(batch []*change) error {
 	if err := w.identity.check(); err != nil {
 		return err
 	}
+	w.doubtful = false
 	return w.conn.Raw(func(c any) error {
 		pages, _, err := c.(sqlite.DBStatus).Status(sqlite.DBStatusCacheWrite, true)
 		w.logged += pages

@@ -85,7 +85,7 @@ func TestPowerCut(t *testing.T) {
 }
 
 // TestFailedSync lets one sync fail, at a random place: with nothing of it on disk, or
-// with all of it. No change is acknowledged after it.
+// with all of it. No change is acknowledged after it, and one that may be on disk is told as in doubt.
 func TestFailedSync(t *testing.T) {
 	for place := range 17 * *faults {
 		does := []fault{fails, written}[place%2]
@@ -105,7 +105,7 @@ func TestFailedSync(t *testing.T) {
 		var wg sync.WaitGroup
 		var seq atomic.Int64
 		var mu sync.Mutex
-		acked := make(map[string]bool)
+		acked, refused := make(map[string]bool), make(map[string]bool)
 		for range 8 {
 			wg.Go(func() {
 				for errs := 0; errs < 3 && late.Load() == 0; {
@@ -123,11 +123,17 @@ func TestFailedSync(t *testing.T) {
 						return
 					default:
 						errs++
+						if doubt := new(inDoubt); !errors.As(err, doubt) {
+							mu.Lock()
+							refused[e.Call.ID] = true
+							mu.Unlock()
+						}
 					}
 				}
 			})
 		}
 		wg.Wait()
+		crash := copyOf(t, d, filepath.Join(t.TempDir(), "crash.db")) // Close makes a new start from what was committed
 		d.Close()
 		if n := late.Load(); n > 0 {
 			t.Errorf("%d calls were acknowledged after sync %d failed", n, nth)
@@ -135,6 +141,11 @@ func TestFailedSync(t *testing.T) {
 		disk.use()
 		if n := lost(t, path, acked); n > 0 {
 			t.Errorf("%d of %d acknowledged calls are not in the file", n, len(acked))
+		}
+		for _, path := range []string{path, crash} {
+			if n := len(refused) - lost(t, path, refused); n > 0 {
+				t.Errorf("%d of %d refused calls are in the file", n, len(refused))
+			}
 		}
 	}
 }
