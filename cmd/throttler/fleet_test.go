@@ -64,9 +64,10 @@ type instance struct {
 	name, file     string
 	database, link *pgtest.Proxy
 
-	mu   sync.Mutex
-	p    *process
-	stop bool
+	mu      sync.Mutex
+	program string // of the next start
+	p       *process
+	stop    bool
 }
 
 func (r *instance) process() *process {
@@ -75,11 +76,20 @@ func (r *instance) process() *process {
 	return r.p
 }
 
+// run makes a program that of the next start.
+func (r *instance) run(program string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.program = program
+}
+
 // supervise runs the replica until it is told to stop.
-func (r *instance) supervise(t *testing.T, path string) {
+func (r *instance) supervise(t *testing.T) {
 	for {
 		p := &process{file: r.file, log: &lockedBuffer{}, done: make(chan struct{})}
-		p.cmd = exec.Command(path, "serve", "-c", r.file)
+		r.mu.Lock()
+		p.cmd = exec.Command(r.program, "serve", "-c", r.file)
+		r.mu.Unlock()
 		p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 		p.cmd.Env = append(os.Environ(), "SHOP_SECRET=whsec_"+base64.StdEncoding.EncodeToString(make([]byte, 24)))
 		r.mu.Lock()
@@ -124,7 +134,8 @@ func startFleet(t *testing.T, database, upstream string, n int, at pace) *fleet 
 			t.Fatal(err)
 		}
 		f.replicas = append(f.replicas, r)
-		f.running.Go(func() { r.supervise(t, path) })
+		r.program = path
+		f.running.Go(func() { r.supervise(t) })
 	}
 	t.Cleanup(func() {
 		for _, r := range f.replicas {

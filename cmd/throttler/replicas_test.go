@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -66,53 +68,145 @@ func (f *fleet) until(state string, ok func() bool) {
 	}
 }
 
-// TestRollingRestart: while each of three replicas is stopped and started again, one after the other, clients that wait at all
-// of them get the answer of the upstream: none is refused, and none is executed twice.
+// TestRollingRestart: each of three replicas is stopped and started again while clients wait.
 func TestRollingRestart(t *testing.T) {
 	b := &bank{keys: make(map[string][]time.Time), executed: make(map[string]int)}
 	platform := httptest.NewServer(b)
 	defer platform.Close()
 	f := startFleet(t, database(t), platform.URL, 3, unhurried)
+	f.roll(b, "restart", func(*instance) {})
+}
+
+// TestRollingUpgrade: a program with a migration that adds a column to each table takes the place of this one, replica by
+// replica, and then this one takes its place again, on the newer schema.
+func TestRollingUpgrade(t *testing.T) {
+	this, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := newerProgram(t)
+	b := &bank{keys: make(map[string][]time.Time), executed: make(map[string]int)}
+	platform := httptest.NewServer(b)
+	defer platform.Close()
+	url := database(t)
+	f := startFleet(t, url, platform.URL, 3, unhurried)
+	f.roll(b, "upgrade", func(r *instance) { r.run(newer) })
+	db, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close(context.Background())
+	var columns int
+	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM information_schema.columns WHERE table_schema = 'throttler' AND column_name = 'newer'").Scan(&columns); err != nil || columns < 10 {
+		t.Errorf("the newer program has added %d columns, %v", columns, err)
+	}
+	f.versions("newer")
+	f.roll(b, "downgrade", func(r *instance) { r.run(this) })
+	f.versions("devel")
+}
+
+// versions waits until all replicas have a version.
+func (f *fleet) versions(want string) {
+	f.Helper()
+	f.until("all replicas are "+want, func() bool {
+		var list api.Fleet
+		n := 0
+		if f.get(f.waitOwner().process(), "/v1/fleet", &list) {
+			for _, r := range list.Replicas {
+				if r.Version == want {
+					n++
+				}
+			}
+		}
+		return n == len(f.replicas) && n == len(list.Replicas)
+	})
+}
+
+// newerProgram builds the binary with one more migration.
+func newerProgram(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"newer.sql": `-- +goose Up
+-- +goose StatementBegin
+DO $$
+DECLARE name text;
+BEGIN
+	FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'throttler' AND tablename NOT LIKE 'goose%' LOOP
+		EXECUTE format('ALTER TABLE throttler.%I ADD COLUMN newer int NOT NULL DEFAULT 7', name);
+	END LOOP;
+END $$;
+-- +goose StatementEnd
+`,
+		"overlay.json": fmt.Sprintf(`{"Replace": {%q: %q}}`, abs(t, "../../pkg/postgres/migrations/00002_newer.sql"), filepath.Join(dir, "newer.sql")),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "throttler")
+	if out, err := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-ldflags", "-X main.version=newer", "-o", path, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
+func abs(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// roll stops each replica, the owner first, so that it is started again, while clients wait at all of them. Each gets the
+// answer of the upstream, which executes its call once.
+func (f *fleet) roll(b *bank, name string, stopping func(*instance)) {
+	f.Helper()
 	f.waitOwner()
 	f.standBy()
 	var waiting sync.WaitGroup
-	for i := range 3 {
-		owner := f.waitOwner()
+	left := slices.Clone(f.replicas)
+	for len(left) > 0 {
+		step, next := len(left), max(0, slices.Index(left, f.waitOwner()))
 		for _, r := range f.replicas {
 			f.until(r.name+" is ready", func() bool { return f.status(r.process(), "admin", "/readyz") == http.StatusOK })
 			p := r.process()
 			for n := range 20 {
 				waiting.Go(func() {
-					path := fmt.Sprintf("/rolling/%d/%s/%d", i, r.name, n)
+					path := fmt.Sprintf("/%s/%d/%s/%d", name, step, r.name, n)
 					if status, answer := f.postTo(p, "upstreams.alipay.listen", path+"?key="+path, "{}", http.Header{}); status != http.StatusOK || string(answer) != path {
-						t.Errorf("%s: %d %s", path, status, answer)
+						f.Errorf("%s: %d %s", path, status, answer)
 					}
 				})
 			}
 		}
 		time.Sleep(50 * time.Millisecond) // some are sent, most wait
-		p := owner.process()
+		p := left[next].process()
+		stopping(left[next])
 		p.cmd.Process.Signal(syscall.SIGTERM)
 		<-p.done
+		left = slices.Delete(left, next, next+1)
 	}
 	waiting.Wait()
 	f.waitOwner()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	rolled := 0
+	executed := 0
 	for path, n := range b.executed {
-		if strings.HasPrefix(path, "/rolling") {
-			rolled++
+		if !strings.HasPrefix(path, "/"+name+"/") {
+			continue
 		}
-		if n != 1 {
-			t.Errorf("%s was executed %d times", path, n)
+		if executed++; n != 1 {
+			f.Errorf("%s was executed %d times", path, n)
 		}
 	}
-	if rolled != 180 {
-		t.Errorf("%d calls were executed, want 180", rolled)
+	if executed != 180 {
+		f.Errorf("%d calls were executed, want 180", executed)
 	}
 	if most := mostIn(b.arrivals, fleetWindow); most > 20 {
-		t.Errorf("%d calls in a window, at most 20", most)
+		f.Errorf("%d calls in a window, at most 20", most)
 	}
 }
 

@@ -67,7 +67,6 @@ func (c *Config) Join(ctx context.Context, o postgres.Options) (*postgres.Member
 	if err != nil {
 		return nil, c.fleetFault(ctx, err)
 	}
-	m.Configured(c.LimitsHash())
 	return m, nil
 }
 
@@ -102,6 +101,7 @@ func (c *Config) Migrate(ctx context.Context) error {
 func (c *Config) fleetOptions(o postgres.Options) postgres.Options {
 	o.KeepCalls, o.KeepKeys, o.KeepAudit, o.SealKey = c.Options.KeepCalls, c.Options.KeepKeys, c.Options.KeepAudit, c.Options.SealKey
 	o.Password, o.Lease, o.Name, o.Wait = c.Fleet.password, c.Fleet.Lease, c.Fleet.Name, true
+	o.Config = c.LimitsHash()
 	return o
 }
 

@@ -70,7 +70,7 @@ func Join(ctx context.Context, url string, o Options) (*Member, error) {
 func newMember(ctx context.Context, config *pgxpool.Config, codec *columns.Codec, o Options) (m *Member, err error) {
 	trips := &tripCounter{}
 	config.ConnConfig.Tracer = trips
-	m = &Member{ID: uuid.NewString(), o: o, trips: trips, codec: codec, config: config.ConnConfig, place: place(config.ConnConfig), changed: make(chan struct{})}
+	m = &Member{ID: uuid.NewString(), o: o, limits: o.Config, trips: trips, codec: codec, config: config.ConnConfig, place: place(config.ConnConfig), changed: make(chan struct{})}
 	if m.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("postgres: %s: %w", m.place, err)
 	}
@@ -118,7 +118,7 @@ func (m *Member) sight() (sight, <-chan struct{}) {
 	return m.seen, m.changed
 }
 
-// Configured notes the hash of the replica's limits, for the others to compare.
+// Configured changes the hash of the replica's limits, which the others compare, after a reload.
 func (m *Member) Configured(hash string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

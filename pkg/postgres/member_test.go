@@ -12,7 +12,7 @@ import (
 // join enters a replica into the registry, and takes it out after the test.
 func join(t *testing.T, url, name string) *Member {
 	t.Helper()
-	m, err := Join(t.Context(), url, Options{Name: name, Lease: short, Address: ":9191", Pin: "pin of " + name, Version: "1", Wait: true, Log: quiet})
+	m, err := Join(t.Context(), url, Options{Name: name, Lease: short, Address: ":9191", Pin: "pin of " + name, Config: "limits of " + name, Version: "1", Wait: true, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +53,10 @@ func TestRegistry(t *testing.T) {
 	url := newDatabase(t)
 	one, two := join(t, url, "one"), join(t, url, "two")
 	d := claim(t, one)
+	seen := until(t, one, "replica two", func(v View) bool { return v.Find(two.ID) != nil })
+	if got := seen.Find(two.ID).Config; got != "limits of two" {
+		t.Errorf("replica two joins with the limits %q", got)
+	}
 	two.Configured("abc")
 	v := until(t, one, "both replicas, the owner, and the limits of two", func(v View) bool {
 		return len(v.Replicas) == 2 && v.Owner == one.ID && v.Replicas[1].Config == "abc"

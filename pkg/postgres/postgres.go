@@ -84,6 +84,8 @@ type Options struct {
 	// Address, Pin and Version are as in [Replica]. An Address without a host, such as :9191, has that of this host on
 	// the way to the server.
 	Address, Pin, Version string
+	// Config is the hash of the replica's limits at its start; see [Member.Configured].
+	Config string
 	// Wait lets [Open] wait while another replica has the term, until ctx ends. Without it
 	// Open waits for a lease and a half, and fails if the owner lives.
 	Wait bool
