@@ -97,8 +97,9 @@ security: ## attack the real sidecar: sockets, hostile upstreams and files (a mo
 	cd test/security && go vet . && go test -count=1 -timeout 15m
 
 .PHONY: again
-again: postgres-tools ## run the Go tests twice more, whole, without the race detector: a test that fails once in many runs is a bug
-	go test -count=2 -timeout 20m ./...
+again: COUNT ?= 2
+again: postgres-tools ## run the Go tests COUNT (2) times more, whole, without the race detector: a test that fails once in many runs is a bug
+	go test -count=$(COUNT) -timeout 20m ./...
 
 .PHONY: seeds
 seeds: ## compare planner and scheduler with one that looks at everything, over 10,000 random loads each

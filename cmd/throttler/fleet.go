@@ -17,6 +17,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/pkg/config"
 	"github.com/seed-30fe103d/throttler/pkg/postgres"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 // registryWait is how long a connection of another replica waits until the registry has it.
@@ -170,10 +171,14 @@ func (r *replica) View() api.Fleet {
 func (*replica) fresh(v postgres.View) bool { return time.Since(v.At) <= v.Lease }
 
 // Move implements server.Fleet.
-func (r *replica) Move(ctx context.Context, to string) error { return r.member.Move(ctx, to) }
+func (r *replica) Move(ctx context.Context, to string, record scheduler.AuditRecord) error {
+	return r.member.Move(ctx, to, record)
+}
 
 // Bury implements server.Fleet.
-func (r *replica) Bury(ctx context.Context, name string) error { return r.member.Bury(ctx, name) }
+func (r *replica) Bury(ctx context.Context, name string, record scheduler.AuditRecord) error {
+	return r.member.Bury(ctx, name, record)
+}
 
 // Ready implements server.Fleet: a replica takes requests if it has the calls, or can pass them on.
 func (r *replica) Ready() error {

@@ -253,6 +253,9 @@ func (f *fleet) move(owner *instance) {
 	if owner.process() != before {
 		f.Error("the replica that handed over has ended")
 	}
+	if out, err := f.command(to, "audit", "--action", "move"); err != nil || strings.Count(out, " move ") != 2 || !strings.Contains(out, "a test") || !strings.Contains(out, "any other replica") {
+		f.Errorf("the audit of the moves: %v %s", err, out)
+	}
 	status, answer := f.postTo(to.process(), "upstreams.alipay.listen", "/moved?key=1", "{}", http.Header{})
 	if status != http.StatusOK {
 		f.Errorf("after the moves: %d %s", status, answer)

@@ -19,12 +19,24 @@ func callerName(r *http.Request) string {
 
 // audited records a change that a caller asks for, and makes it.
 func audited(a *Admin, r *http.Request, record scheduler.AuditRecord, do func() error) error {
+	record = recordOf(r, record)
+	err := a.Scheduler.Audited(r.Context(), record, do)
+	logRecord(a, r, record, err)
+	return err
+}
+
+// recordOf returns a record with the caller of a request, and the way in.
+func recordOf(r *http.Request, record scheduler.AuditRecord) scheduler.AuditRecord {
 	caller := access.From(r.Context())
 	record.Actor, record.Role, record.Via = callerName(r), string(caller.Role), caller.Via
 	if r.RemoteAddr != "" && r.RemoteAddr != "@" {
 		record.Via += " " + r.RemoteAddr
 	}
-	err := a.Scheduler.Audited(r.Context(), record, do)
+	return record
+}
+
+// logRecord logs a change, and why it failed.
+func logRecord(a *Admin, r *http.Request, record scheduler.AuditRecord, err error) {
 	args := []any{"by", record.Actor, "from", r.RemoteAddr}
 	for _, member := range []struct{ name, value string }{
 		{"upstream", record.Upstream}, {"call", record.Call}, {"limit", record.Limit}, {"key", record.Key}, {"before", record.Before}, {"after", record.After}, {"reason", record.Reason},
@@ -37,7 +49,6 @@ func audited(a *Admin, r *http.Request, record scheduler.AuditRecord, do func() 
 		args = append(args, "err", err)
 	}
 	a.Log.Info("admin: "+record.Action, args...)
-	return err
 }
 
 // listAudit lists records, the newest first.

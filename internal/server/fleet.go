@@ -2,9 +2,9 @@ package server
 
 import (
 	"context"
+	"net/http"
 	"time"
 
-	"github.com/seed-30fe103d/throttler/internal/access"
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
@@ -13,10 +13,11 @@ import (
 type Fleet interface {
 	// View returns the replicas.
 	View() api.Fleet
-	// Move asks the owner to hand the calls over to the replica with a name; empty: to any other one.
-	Move(ctx context.Context, to string) error
-	// Bury states that the process of the replica with a name has ended.
-	Bury(ctx context.Context, name string) error
+	// Move asks the owner to hand the calls over to the replica with a name; empty: to any other one. The audit gets the record,
+	// whose subject the fleet fills in, also if no replica has the calls.
+	Move(ctx context.Context, to string, record scheduler.AuditRecord) error
+	// Bury states that the process of the replica with a name has ended, as Move does.
+	Bury(ctx context.Context, name string, record scheduler.AuditRecord) error
 	// Ready returns the reason why this replica should get no traffic; nil if it should.
 	Ready() error
 }
@@ -40,7 +41,9 @@ func moveCalls(a *Admin, r request[api.Move]) (*api.Fleet, error) {
 			return nil, err
 		}
 	}
-	return changeFleet(a, r.caller(), "move", in.To, in.Reason, func() error { return a.Fleet.Move(r.Context(), in.To) })
+	return changeFleet(a, r.Request, scheduler.AuditRecord{Action: "move", After: in.To, Reason: in.Reason}, func(record scheduler.AuditRecord) error {
+		return a.Fleet.Move(r.Context(), in.To, record)
+	})
 }
 
 func buryReplica(a *Admin, r request[api.Burial]) (*api.Fleet, error) {
@@ -57,19 +60,22 @@ func buryReplica(a *Admin, r request[api.Burial]) (*api.Fleet, error) {
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	return changeFleet(a, r.caller(), "bury", in.Replica, in.Reason, func() error { return a.Fleet.Bury(r.Context(), in.Replica) })
+	return changeFleet(a, r.Request, scheduler.AuditRecord{Action: "bury", Before: in.Replica, Reason: in.Reason}, func(record scheduler.AuditRecord) error {
+		return a.Fleet.Bury(r.Context(), in.Replica, record)
+	})
 }
 
-// changeFleet makes a change of the fleet, which is logged: the audit is written by the owner, and there may be none.
-func changeFleet(a *Admin, by access.Caller, action, replica, reason string, do func() error) (*api.Fleet, error) {
+// changeFleet makes a change of the fleet, which keeps its record: the scheduler may be that of another replica, or of none.
+func changeFleet(a *Admin, r *http.Request, record scheduler.AuditRecord, do func(scheduler.AuditRecord) error) (*api.Fleet, error) {
 	if a.Fleet == nil {
 		return nil, &scheduler.Error{Reason: scheduler.WrongState, Detail: "the calls are not in a database, so there is one replica; see store: postgres://…"}
 	}
-	if err := do(); err != nil {
-		a.Log.Warn("admin: "+action+" failed", "by", by.Name, "replica", replica, "reason", reason, "err", err)
+	record = recordOf(r, record)
+	err := do(record)
+	logRecord(a, r, record, err)
+	if err != nil {
 		return nil, &scheduler.Error{Reason: scheduler.WrongState, Detail: err.Error()}
 	}
-	a.Log.Warn("admin: "+action, "by", by.Name, "via", by.Via, "replica", replica, "reason", reason)
 	v := a.Fleet.View()
 	return &v, nil
 }

@@ -14,15 +14,31 @@ import (
 // Audit implements [scheduler.Store].
 func (d *DB) Audit(ctx context.Context, r scheduler.AuditRecord) error {
 	return d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) {
-		if err := t.one("SELECT coalesce(max(seq), 0) + 1 FROM audit", nil, &r.Seq); err != nil {
+		if err := t.one(nextRecord, nil, &r.Seq); err != nil {
 			return nil, err
 		}
-		e := columns.EncodeAudit(t.codec, r)
-		t.exec("INSERT INTO audit VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
-			e.Seq, columns.Micros(e.At), []byte(e.Actor), e.Role, e.Via, e.Action, []byte(e.Upstream), []byte(e.Call), []byte(e.Limit), []byte(e.Key),
-			[]byte(e.Before), []byte(e.After), []byte(e.Reason), columns.AuditSum(t.codec, r))
+		t.exec("INSERT INTO audit VALUES ("+placeholders(1, 14)+")", auditRow(t.codec, r)...)
 		return nil, nil
 	}})
+}
+
+// nextRecord is the number of the next record, for a transaction that holds the fence.
+const nextRecord = "SELECT coalesce(max(seq), 0) + 1 FROM audit"
+
+// auditRow returns the columns of a record.
+func auditRow(d *columns.Codec, r scheduler.AuditRecord) []any {
+	e := columns.EncodeAudit(d, r)
+	return []any{e.Seq, columns.Micros(e.At), []byte(e.Actor), e.Role, e.Via, e.Action, []byte(e.Upstream), []byte(e.Call), []byte(e.Limit), []byte(e.Key),
+		[]byte(e.Before), []byte(e.After), []byte(e.Reason), columns.AuditSum(d, r)}
+}
+
+// placeholders returns those of the arguments from a number to another one.
+func placeholders(from, to int) string {
+	var all []string
+	for n := from; n <= to; n++ {
+		all = append(all, fmt.Sprint("$", n))
+	}
+	return strings.Join(all, ", ")
 }
 
 // auditQuery returns the query of a page, and its arguments.

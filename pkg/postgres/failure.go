@@ -61,6 +61,7 @@ const (
 	unknownSetting   = "42704"
 	noSchema         = "3F000"
 	noTable          = "42P01"
+	uniqueViolation  = "23505"
 	heldBack         = "TH001" // by the function advance
 )
 

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 // join enters a replica into the registry, and takes it out after the test.
@@ -99,11 +101,11 @@ func TestMove(t *testing.T) {
 	d := claim(t, one)
 	until(t, two, "all replicas", func(v View) bool { return len(v.Replicas) == 3 && v.Owner == one.ID })
 	for to, want := range map[string]string{"one": "has the calls already", "four": `no replica "four"`} {
-		if err := two.Move(t.Context(), to); err == nil || !strings.Contains(err.Error(), want) {
+		if err := two.Move(t.Context(), to, scheduler.AuditRecord{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("to %q: %v, want %q", to, err, want)
 		}
 	}
-	if err := two.Move(t.Context(), "three"); err != nil {
+	if err := two.Move(t.Context(), "three", scheduler.AuditRecord{}); err != nil {
 		t.Fatal(err)
 	}
 	until(t, one, "the owner is asked", func(v View) bool { return v.Next == "three" })
@@ -133,7 +135,7 @@ func TestMoveAnywhere(t *testing.T) {
 	one, two := join(t, url, "one"), join(t, url, "two")
 	d := claim(t, one)
 	until(t, one, "both", func(v View) bool { return len(v.Replicas) == 2 && v.Owner == one.ID })
-	if err := one.Move(t.Context(), ""); err != nil {
+	if err := one.Move(t.Context(), "", scheduler.AuditRecord{}); err != nil {
 		t.Fatal(err)
 	}
 	until(t, one, "the owner is asked", func(v View) bool { return v.Next == anyReplica })
@@ -147,6 +149,36 @@ func TestMoveAnywhere(t *testing.T) {
 		t.Error("nobody else has come, and the last owner may not take the calls back")
 	}
 	claim(t, two)
+}
+
+// TestMovesAreInTheAudit: while the owner keeps records too, each move has one, and neither takes the number of another.
+func TestMovesAreInTheAudit(t *testing.T) {
+	url := newDatabase(t)
+	one, two, three := join(t, url, "one"), join(t, url, "two"), join(t, url, "three")
+	d := claim(t, one)
+	const each = 50
+	var working sync.WaitGroup
+	for _, m := range []*Member{two, three} {
+		until(t, m, "three replicas", func(v View) bool { return len(v.Replicas) == 3 && v.Owner == one.ID })
+		working.Go(func() {
+			for range each {
+				if err := m.Move(t.Context(), m.o.Name, scheduler.AuditRecord{Actor: m.o.Name}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range each {
+		if err := d.Audit(t.Context(), scheduler.AuditRecord{Action: "pause", At: time.Now()}); err != nil {
+			t.Error(err)
+		}
+	}
+	working.Wait()
+	for filter, want := range map[scheduler.AuditFilter]int{{}: 3 * each, {Action: "move"}: 2 * each, {Actor: "two"}: each, {Action: "pause"}: each} {
+		if log, err := d.AuditLog(t.Context(), filter); err != nil || len(log) != want {
+			t.Errorf("%+v: %d records, %v, want %d", filter, len(log), err, want)
+		}
+	}
 }
 
 // TestBury: a replica whose process has ended is followed at once, and limits are not held back for its attempts, also if
@@ -164,7 +196,7 @@ func TestBury(t *testing.T) {
 	until(t, two, "the owner", func(v View) bool { return v.Owner == m.ID })
 	refused := func(state, name, want string) {
 		t.Helper()
-		if err := two.Bury(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) {
+		if err := two.Bury(t.Context(), name, scheduler.AuditRecord{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", state, err, want)
 		}
 	}
@@ -181,7 +213,7 @@ func TestBury(t *testing.T) {
 	refused("an owner that beats, and is not heard of", "one", "has not ended")
 	crash(dead)
 	until(t, two, "one does not beat", func(View) bool { s, _ := two.sight(); return s.still > lease/2 })
-	if err := two.Bury(t.Context(), "one"); err != nil {
+	if err := two.Bury(t.Context(), "one", scheduler.AuditRecord{Actor: "ann", Role: "operator", Via: "token", Reason: "host is gone"}); err != nil {
 		t.Fatal(err)
 	}
 	d, err := two.Claim(t.Context())
@@ -189,6 +221,11 @@ func TestBury(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
+	log, err := d.AuditLog(t.Context(), scheduler.AuditFilter{})
+	if err != nil || len(log) != 1 || log[0].Action != "bury" || log[0].Actor != "ann" || log[0].Role != "operator" || log[0].Via != "token" ||
+		log[0].Before != "one, which has the calls" || log[0].After != "its process has ended" || log[0].Reason != "host is gone" || time.Since(log[0].At) > time.Minute {
+		t.Errorf("the audit has %+v, %v", log, err)
+	}
 	if past := recover0(t, d); !past.Alive.IsZero() || !d.tenure.term.follows || d.Before() != "buried" {
 		t.Errorf("after a burial: %+v", past)
 	}
@@ -212,7 +249,7 @@ func TestBuryAfterABeat(t *testing.T) {
 	two.seen.Find(m.ID).Silence = time.Hour
 	two.mu.Unlock()
 	time.Sleep(short / 2) // some beats
-	if err := two.Bury(t.Context(), "one"); err == nil || !strings.Contains(err.Error(), "has beaten") {
+	if err := two.Bury(t.Context(), "one", scheduler.AuditRecord{}); err == nil || !strings.Contains(err.Error(), "was heard of, or") {
 		t.Errorf("an owner that has beaten: %v", err)
 	}
 	var exited bool
@@ -251,7 +288,7 @@ func TestNamesake(t *testing.T) {
 	until(t, two, "the warning", func(View) bool { return strings.Count(log.String(), want) == 2 })
 	claim(t, one)
 	until(t, two, "the owner", func(v View) bool { return v.Owner == one.ID })
-	if err := two.Move(t.Context(), "one"); err == nil || !strings.Contains(err.Error(), want) {
+	if err := two.Move(t.Context(), "one", scheduler.AuditRecord{}); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("a move to a name that two have: %v", err)
 	}
 	until(t, one, "one more view", func(View) bool { views++; return views > 10 })

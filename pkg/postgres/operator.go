@@ -1,15 +1,18 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 // Move asks the owner to hand the calls over to the replica with a name; empty: to any other one. It returns when
-// the owner has been asked.
-func (m *Member) Move(ctx context.Context, to string) error {
+// the owner has been asked. The audit says so: the record has the actor, the way in and the reason.
+func (m *Member) Move(ctx context.Context, to string, r scheduler.AuditRecord) error {
 	s, _ := m.sight()
 	switch found := s.named(to); {
 	case s.Owner == "":
@@ -25,11 +28,9 @@ func (m *Member) Move(ctx context.Context, to string) error {
 	case to == "" && len(s.Replicas) < 2:
 		return errors.New("no other replica is in the registry; start one")
 	}
-	if to == "" {
-		to = anyReplica
-	}
-	done, err := m.pool.Exec(ctx, "UPDATE lease SET next = $1, offered_at = now() WHERE epoch = $2 AND owner = $3", to, s.Epoch, s.Owner)
-	if err == nil && done.RowsAffected() == 0 {
+	r.Action, r.Before, r.After = "move", s.Name, cmp.Or(to, "any other replica")
+	done, err := m.recorded(ctx, r, "UPDATE lease SET next = $1, offered_at = now() WHERE epoch = $2 AND owner = $3", cmp.Or(to, anyReplica), s.Epoch, s.Owner)
+	if err == nil && !done {
 		err = errors.New("the calls have another owner meanwhile; look again, and then move them")
 	}
 	if err == nil {
@@ -44,8 +45,8 @@ const anyReplica = "*"
 // Bury notes that the process of the replica with a name has ended, as an operator knows. If it has the calls, another
 // replica takes them over at once, and does not hold limits back for attempts that it may still make. The life that has the
 // calls is meant, also if the process has begun again under the name. One that beats, or is heard of, is not buried; one
-// that was cut off, and lives, ends its term: its next beat is refused.
-func (m *Member) Bury(ctx context.Context, name string) error {
+// that was cut off, and lives, ends its term: its next beat is refused. The audit says so, as in [Member.Move].
+func (m *Member) Bury(ctx context.Context, name string, r scheduler.AuditRecord) error {
 	s, _ := m.sight()
 	owns := s.Owner != "" && s.Name == name
 	enough := max(s.Lease, m.o.Lease) / 2 // it would have beaten three times
@@ -64,20 +65,44 @@ func (m *Member) Bury(ctx context.Context, name string) error {
 	case silence < enough:
 		return fmt.Errorf("replica %q was heard of %v ago: its process has not ended; stop it, and bury it when it has been silent for %v", name, silence.Round(time.Millisecond), enough)
 	}
+	r.Action, r.Before, r.After = "bury", name, "its process has ended"
+	const forget = "DELETE FROM replicas WHERE name = $1 AND id <> $2 AND seen_at < clock_timestamp() - $3 * interval '1 ms'"
+	dead := []any{name, m.ID, enough.Milliseconds()}
+	var done bool
+	var err error
 	if owns {
-		done, err := m.pool.Exec(ctx, "UPDATE lease SET exited = true WHERE owner = $1 AND epoch = $2 AND beat = $3", s.Owner, s.Epoch, s.row.beat)
-		if err == nil && done.RowsAffected() == 0 {
-			err = fmt.Errorf("replica %q has beaten, or the calls have another owner meanwhile; look again, and then bury it", name)
+		r.Before += ", which has the calls"
+		if done, err = m.recorded(ctx, r, "UPDATE lease SET exited = true WHERE owner = $1 AND epoch = $2 AND beat = $3", s.Owner, s.Epoch, s.row.beat); done {
+			_, err = m.pool.Exec(ctx, forget, dead...)
 		}
-		if err != nil {
-			return err
-		}
+	} else {
+		done, err = m.recorded(ctx, r, forget, dead...)
 	}
-	if _, err := m.pool.Exec(ctx, "DELETE FROM replicas WHERE name = $1 AND id <> $2 AND seen_at < clock_timestamp() - $3 * interval '1 ms'", name, m.ID, enough.Milliseconds()); err != nil {
-		return err
+	if err == nil && !done {
+		err = fmt.Errorf("replica %q was heard of, or the calls have another owner meanwhile; look again, and then bury it", name)
 	}
-	_, err := m.pool.Exec(ctx, "SELECT pg_notify('throttler', $1)", termNotice)
+	if err == nil {
+		_, err = m.pool.Exec(ctx, "SELECT pg_notify('throttler', $1)", termNotice)
+	}
 	return err
+}
+
+// recorded makes a change of the lease or the registry, with its record in the audit; done reports whether there was
+// something to change. It is one statement, so that no broken connection leaves the fence locked. The fence keeps the owner
+// from taking the number of the record.
+func (m *Member) recorded(ctx context.Context, r scheduler.AuditRecord, change string, args ...any) (done bool, err error) {
+	r.At = time.Now()
+	for {
+		if err := m.pool.QueryRow(ctx, nextRecord).Scan(&r.Seq); err != nil {
+			return false, err
+		}
+		n := len(args)
+		result, err := m.pool.Exec(ctx, fmt.Sprintf(`WITH changed AS (%s RETURNING 1), held AS (SELECT FROM fence WHERE EXISTS (SELECT FROM changed) FOR UPDATE)
+			INSERT INTO audit SELECT %s FROM held`, change, placeholders(n+1, n+14)), append(args[:n:n], auditRow(m.codec, r)...)...)
+		if code(err) != uniqueViolation { // else the number has been taken meanwhile
+			return err == nil && result.RowsAffected() > 0, err
+		}
+	}
 }
 
 // silenceOf returns the longest silence of the lives under a name.

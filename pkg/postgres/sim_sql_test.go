@@ -50,12 +50,8 @@ var statements = []*statement{
 		delete(s.e.registry, a[0].(string))
 		return nil, 1, nil
 	}},
-	{begins: "DELETE FROM replicas WHERE name = $1", params: "tti", run: func(s *session, a []any) ([][]any, int64, error) {
-		maps.DeleteFunc(s.e.registry, func(id string, r *Replica) bool {
-			return r.Name == a[0] && id != a[1] && time.Since(s.e.seen[id]) > time.Duration(a[2].(int64))*time.Millisecond
-		})
-		return nil, 1, nil
-	}},
+	{begins: "DELETE FROM replicas WHERE name = $1", params: "tti", run: sqlForget},
+	{begins: "WITH changed AS (DELETE FROM replicas WHERE name = $1", params: "tti" + ofRecord, run: recorded(sqlForget)},
 	{begins: "DELETE FROM replicas WHERE seen_at", params: "i", run: func(s *session, a []any) ([][]any, int64, error) {
 		maps.DeleteFunc(s.e.registry, func(id string, _ *Replica) bool {
 			return time.Since(s.e.seen[id]) > time.Duration(a[0].(int64))*time.Millisecond
@@ -107,18 +103,18 @@ var statements = []*statement{
 			return l.epoch == a[0] && owner == a[1]
 		})
 	}},
-	{begins: "UPDATE lease SET next = $1", params: "tit", run: func(s *session, a []any) ([][]any, int64, error) {
+	{begins: "WITH changed AS (UPDATE lease SET next = $1", params: "tit" + ofRecord, run: recorded(func(s *session, a []any) ([][]any, int64, error) {
 		return s.updateLease(func(l *leaseState) bool {
 			l.next, l.offered = a[0].(string), time.Now()
 			return l.epoch == a[1] && l.owner == a[2]
 		})
-	}},
-	{begins: "UPDATE lease SET exited = true", params: "tii", run: func(s *session, a []any) ([][]any, int64, error) {
+	})},
+	{begins: "WITH changed AS (UPDATE lease SET exited = true", params: "tii" + ofRecord, run: recorded(func(s *session, a []any) ([][]any, int64, error) {
 		return s.updateLease(func(l *leaseState) bool {
 			l.exited = true
 			return l.owner == a[0] && l.epoch == a[1] && l.beat == a[2]
 		})
-	}},
+	})},
 	{begins: "UPDATE fence SET epoch = $1, number = 0", params: "i", run: func(s *session, a []any) ([][]any, int64, error) {
 		return s.update(func(t *tables) int64 { t.epoch, t.number = a[0].(int64), 0; return 1 })
 	}},
@@ -362,6 +358,7 @@ var statements = []*statement{
 	// The sweeper: nothing is so old.
 	{begins: "SELECT coalesce(array_agg(seq), '{}')", params: "ii", cols: "a", run: func(s *session, a []any) ([][]any, int64, error) { return one([]int64{}), 0, nil }},
 	{begins: "DELETE FROM calls WHERE seq = ANY", params: "a", run: sqlNothing},
+	{begins: nextRecord, cols: "i", run: func(s *session, a []any) ([][]any, int64, error) { return one(int64(1)), 0, nil }}, // no record is kept
 	{begins: "DELETE FROM audit", params: "ii", run: sqlNothing},
 }
 
@@ -754,4 +751,26 @@ func encodeValue(binaryForm bool, v any) []byte {
 		return []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, pgtype.Int8OID}
 	}
 	panic(fmt.Sprintf("a value of type %T", v))
+}
+
+// ofRecord are the types of the columns of a record of the audit.
+const ofRecord = "iiytttyyyyyyyi"
+
+// recorded is a change with a record in the audit, which is not kept: it takes the fence if there was something to change.
+func recorded(change func(*session, []any) ([][]any, int64, error)) func(*session, []any) ([][]any, int64, error) {
+	return func(s *session, a []any) ([][]any, int64, error) {
+		_, n, err := change(s, a)
+		if err == nil && n > 0 {
+			err = s.lock("fence")
+		}
+		return nil, min(n, 1), err
+	}
+}
+
+func sqlForget(s *session, a []any) ([][]any, int64, error) {
+	before := len(s.e.registry)
+	maps.DeleteFunc(s.e.registry, func(id string, r *Replica) bool {
+		return r.Name == a[0] && id != a[1] && time.Since(s.e.seen[id]) > time.Duration(a[2].(int64))*time.Millisecond
+	})
+	return nil, int64(before - len(s.e.registry)), nil
 }

@@ -291,7 +291,7 @@ func (sim *simulation) fault(asynchronous bool) {
 		sim.working.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
-			err := all[0].member.Move(ctx, "")
+			err := all[0].member.Move(ctx, "", scheduler.AuditRecord{})
 			sim.logf("a move by %s: %v", all[0].name, err)
 		})
 	case 11:
@@ -346,7 +346,7 @@ func (sim *simulation) bury(by *process) {
 			sim.working.Go(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
-				err := by.member.Bury(ctx, p.name)
+				err := by.member.Bury(ctx, p.name, scheduler.AuditRecord{})
 				sim.logf("%s is buried: %v", p.name, err)
 			})
 		}
