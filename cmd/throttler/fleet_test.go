@@ -305,6 +305,8 @@ func (f *fleet) postTo(p *process, listener, path, body string, header http.Head
 		return 0, nil
 	}
 	defer resp.Body.Close()
-	answer, _ = io.ReadAll(resp.Body)
+	if answer, err = io.ReadAll(resp.Body); err != nil { // the connection broke within the answer
+		return 0, nil
+	}
 	return resp.StatusCode, answer
 }

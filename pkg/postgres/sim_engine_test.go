@@ -243,6 +243,7 @@ type engine struct {
 	synced                                              int      // a standby has the commits up to this one
 	era                                                 int      // how many times confirmed commits were lost
 	powerless                                           bool     // replicas cannot end sessions of each other
+	pooled                                              bool     // nor those of their own: a pooler has other names
 	registry                                            map[string]*Replica
 	seen                                                map[string]time.Time
 	sessions                                            map[*session]bool
@@ -258,7 +259,7 @@ type engine struct {
 }
 
 func newEngine(t *testing.T, r *rand.Rand) *engine {
-	e := &engine{t: t, r: r, powerless: r.IntN(4) == 0, state: &state{tables: &tables{
+	e := &engine{t: t, r: r, powerless: r.IntN(4) == 0, pooled: r.IntN(4) == 0, state: &state{tables: &tables{
 		calls: map[int64]*callRow{}, flights: map[int64]*columns.Row{}, keys: map[string]keyRow{}, untold: map[string]untoldRow{}, quota: map[int64]*holdRow{},
 	}}, registry: map[string]*Replica{}, seen: map[string]time.Time{}, sessions: map[*session]bool{}, owners: map[string]*session{},
 		lost: map[string]bool{}, exempt: map[string]bool{}, targets: map[int64]string{}}

@@ -400,7 +400,7 @@ func (s *session) updateLease(change func(l *leaseState) bool) ([][]any, int64, 
 func sqlTerminate(s *session, a []any) ([][]any, int64, error) {
 	n := int64(0)
 	for _, other := range s.e.all() {
-		if other.app == a[0] && other != s && (s.app == a[0] || !s.e.powerless) {
+		if !s.e.pooled && other.app == a[0] && other != s && (s.app == a[0] || !s.e.powerless) {
 			other.kill()
 			n++
 		}
