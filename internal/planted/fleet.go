@@ -47,6 +47,8 @@ var fleetBugs = []bug{
 		"		until = later(end, seen.Add(u.up.Timeout))\n", "", takeOver},
 	{"a transaction in doubt is made again", "pkg/postgres/doubt.go",
 		"	case w.doubtful && at == position{w.epoch, w.number + 1}:\n", "	case false:\n", inDoubt},
+	{"a transaction takes effect after it was asked about", "pkg/postgres/doubt.go",
+		"		last = w.outdate\n", "		last = w.position\n", []string{"-run", "TestLateCommit"}},
 	{"a transaction in doubt counts as made", "pkg/postgres/writer.go",
 		"			if err == nil && done {", "			if err == nil && (done || true) {", inDoubt},
 	{"transactions are not numbered", "pkg/postgres/writer.go",

@@ -69,6 +69,13 @@ func noteLoss(ctx context.Context, conn *pgx.Conn, epoch int64) error {
 	return conn.SendBatch(ctx, b).Close()
 }
 
+// outdate returns the last transaction of the store. If that of this writer is not among them, it moves the fence by two, which
+// holds that one back if it is still on its way, as behind a pooler.
+func (w *writer) outdate(ctx context.Context) (at position, err error) {
+	err = w.conn.QueryRow(ctx, "UPDATE fence SET number = CASE WHEN epoch = $1 AND number = $2 THEN number + 2 ELSE number END RETURNING epoch, number", w.epoch, w.number).Scan(&at.epoch, &at.number)
+	return at, err
+}
+
 // ask connects anew, and asks whether the last transaction took effect. The session that made it
 // is ended before: what it did is decided then.
 func (w *writer) ask() (done bool, err error) {
@@ -81,12 +88,19 @@ func (w *writer) ask() (done bool, err error) {
 	}
 	w.conn = conn
 	endWriters(ctx, conn, w.epoch)
-	at, err := w.position(ctx)
+	last := w.position
+	if w.doubtful {
+		last = w.outdate
+	}
+	at, err := last(ctx)
 	switch {
 	case err != nil:
 		return false, err
 	case at.epoch > w.epoch:
 		return false, ErrTermOver
+	case w.doubtful && at == position{w.epoch, w.number + 2}:
+		w.number = at.number
+		return false, nil
 	case w.doubtful && at == position{w.epoch, w.number + 1}:
 		if err := w.refuseAbsent(ctx); err != nil {
 			return false, err

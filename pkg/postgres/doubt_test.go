@@ -310,6 +310,32 @@ func TestAway(t *testing.T) {
 	}
 }
 
+// TestLateCommit: a transaction that was asked about, and had not taken effect, takes none later, though its session lives.
+func TestLateCommit(t *testing.T) {
+	url := newDatabase(t)
+	d := claim(t, join(t, url, "one"))
+	crash(d)
+	w := d.writer
+	<-w.ended
+	defer w.disconnect()
+	late := w.number
+	w.doubtful = true
+	if done, err := w.ask(); done || err != nil {
+		t.Fatalf("done %v, %v", done, err)
+	}
+	if _, err := connect(t, url).Exec(t.Context(), "SELECT throttler.advance($1, $2, NULL)", w.epoch, late); code(err) != heldBack {
+		t.Errorf("the late transaction: %v, want %s", err, heldBack)
+	}
+	if err := w.try(nil); err != nil {
+		t.Errorf("the next transaction: %v", err)
+	}
+	next := w.number
+	w.number -= 2 // the answer of outdate was lost
+	if done, err := w.ask(); done || err != nil || w.number != next {
+		t.Errorf("the next question: done %v, %v, transaction %d, want %d", done, err, w.number, next)
+	}
+}
+
 // TestCloseWhileAway: a store whose server is away can be closed, and says what it could not store.
 func TestCloseWhileAway(t *testing.T) {
 	p, url := through(t, newDatabase(t))

@@ -116,6 +116,25 @@ func (p *process) fade(lease, d time.Duration) {
 	set(0)
 }
 
+// stall holds the connection of the process's writer for some time; new ones get through.
+func (p *process) stall(e *engine, d time.Duration) {
+	var held []*linkEnd
+	e.mu.Lock()
+	for _, s := range e.all() {
+		if s.p == p && strings.HasPrefix(s.app, "throttler writer") {
+			held = append(held, s.end)
+		}
+	}
+	e.mu.Unlock()
+	for _, l := range held {
+		l.hold(true)
+	}
+	time.Sleep(d)
+	for _, l := range held {
+		l.hold(false)
+	}
+}
+
 // lag lets the process reach the engine slowly for some time.
 func (p *process) lag(slow, d time.Duration) {
 	set := func(slow time.Duration) {

@@ -125,6 +125,17 @@ var statements = []*statement{
 		t := s.view().tables
 		return one(t.epoch, t.number), 0, nil
 	}},
+	{begins: "UPDATE fence SET number = CASE", params: "ii", cols: "ii", run: func(s *session, a []any) ([][]any, int64, error) {
+		if err := s.lock("fence"); err != nil {
+			return nil, 0, err
+		}
+		t := s.view().tables
+		if t.epoch == a[0] && t.number == a[1] {
+			t, _ = s.change()
+			t.number += 2
+		}
+		return one(t.epoch, t.number), 1, nil
+	}},
 	{begins: "SELECT throttler.advance($1, $2, $3)", params: "iit", cols: "t", run: sqlAdvance},
 	{begins: "UPDATE fence SET generation = generation + 1", cols: "iitb", run: func(s *session, _ []any) ([][]any, int64, error) {
 		t, err := s.change()

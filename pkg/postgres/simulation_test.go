@@ -278,8 +278,14 @@ func (sim *simulation) fault(asynchronous bool) {
 			}
 		}
 	case 7:
-		sim.logf("%s is cut off for %v", p.name, d)
-		sim.working.Go(func() { p.cutOff(d) })
+		if sim.r.IntN(2) == 0 {
+			sim.logf("%s is cut off for %v", p.name, d)
+			sim.working.Go(func() { p.cutOff(d) })
+		} else {
+			d += statementTimeout
+			sim.logf("the writer's connection of %s is held for %v", p.name, d)
+			sim.working.Go(func() { p.stall(sim.engine, d) })
+		}
 	case 8:
 		sim.logf("%s hears late, and is then cut off for %v", p.name, d)
 		sim.working.Go(func() { p.fade(sim.lease, d) })
