@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -106,7 +107,7 @@ func (r *receiver) hook(w http.ResponseWriter, req *http.Request) {
 func (r *receiver) report(window time.Duration) report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := report{Arrivals: len(r.arrivals), Most: mostIn(r.arrivals, window), Keys: make(map[string]int), Executed: r.executed, Hooks: r.hooks}
+	out := report{Arrivals: len(r.arrivals), Most: mostIn(r.arrivals, window), Keys: make(map[string]int), Executed: maps.Clone(r.executed), Hooks: maps.Clone(r.hooks)}
 	for key, arrivals := range r.keys {
 		out.Keys[key] = mostIn(arrivals, window)
 	}
