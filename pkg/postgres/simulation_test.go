@@ -282,9 +282,9 @@ func (sim *simulation) fault(asynchronous bool) {
 			sim.logf("%s is cut off for %v", p.name, d)
 			sim.working.Go(func() { p.cutOff(d) })
 		} else {
-			d += statementTimeout
-			sim.logf("the writer's connection of %s is held for %v", p.name, d)
-			sim.working.Go(func() { p.stall(sim.engine, d) })
+			longer := d + statementTimeout
+			sim.logf("the writer's connection of %s is held for %v", p.name, longer)
+			sim.working.Go(func() { p.stall(sim.engine, longer) })
 		}
 	case 8:
 		sim.logf("%s hears late, and is then cut off for %v", p.name, d)
