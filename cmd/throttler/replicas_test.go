@@ -125,6 +125,15 @@ func (f *fleet) versions(want string) {
 // newerProgram builds the binary with one more migration.
 func newerProgram(t *testing.T) string {
 	t.Helper()
+	migrations, err := filepath.Abs("../../pkg/postgres/migrations")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := os.ReadDir(migrations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := filepath.Join(migrations, fmt.Sprintf("%05d_newer.sql", len(ours)+1))
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"newer.sql": `-- +goose Up
@@ -138,7 +147,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 `,
-		"overlay.json": fmt.Sprintf(`{"Replace": {%q: %q}}`, abs(t, "../../pkg/postgres/migrations/00002_newer.sql"), filepath.Join(dir, "newer.sql")),
+		"overlay.json": fmt.Sprintf(`{"Replace": {%q: %q}}`, next, filepath.Join(dir, "newer.sql")),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -147,15 +156,6 @@ END $$;
 	path := filepath.Join(dir, "throttler")
 	if out, err := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-ldflags", "-X main.version=newer", "-o", path, ".").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return path
-}
-
-func abs(t *testing.T, path string) string {
-	t.Helper()
-	path, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
 	}
 	return path
 }

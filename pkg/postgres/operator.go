@@ -68,18 +68,17 @@ func (m *Member) Bury(ctx context.Context, name string, r scheduler.AuditRecord)
 	r.Action, r.Before, r.After = "bury", name, "its process has ended"
 	const forget = "DELETE FROM replicas WHERE name = $1 AND id <> $2 AND seen_at < clock_timestamp() - $3 * interval '1 ms'"
 	dead := []any{name, m.ID, enough.Milliseconds()}
-	var done bool
-	var err error
+	change, args := forget, dead
 	if owns {
 		r.Before += ", which has the calls"
-		if done, err = m.recorded(ctx, r, "UPDATE lease SET exited = true WHERE owner = $1 AND epoch = $2 AND beat = $3", s.Owner, s.Epoch, s.row.beat); done {
-			_, err = m.pool.Exec(ctx, forget, dead...)
-		}
-	} else {
-		done, err = m.recorded(ctx, r, forget, dead...)
+		change, args = "UPDATE lease SET exited = true WHERE owner = $1 AND epoch = $2 AND beat = $3", []any{s.Owner, s.Epoch, s.row.beat}
 	}
+	done, err := m.recorded(ctx, r, change, args...)
 	if err == nil && !done {
 		err = fmt.Errorf("replica %q was heard of, or the calls have another owner meanwhile; look again, and then bury it", name)
+	}
+	if err == nil && owns {
+		_, err = m.pool.Exec(ctx, forget, dead...)
 	}
 	if err == nil {
 		_, err = m.pool.Exec(ctx, "SELECT pg_notify('throttler', $1)", termNotice)

@@ -144,7 +144,7 @@ func (w *writer) run() {
 			err = w.failure.get()
 		}
 		if err == nil && len(batch) > 0 {
-			err = w.handle(batch) // what it commits is told as committed, whatever a reader meets meanwhile
+			err = w.handle(batch) // a batch on disk is told so, even if a reader meets damage meanwhile
 		}
 		if err != nil {
 			w.failure.set(err)
