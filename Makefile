@@ -32,6 +32,9 @@ run-fleet: build postgres-tools ## show three replicas over one PostgreSQL, of w
 # of them, and make seeds many more.
 RACE = -race '-gcflags=modernc.org/...=-race=false -d=checkptr=0'
 
+# The longest tests come first, and four packages at a time: many wait for processes and windows, not for a processor.
+LONGEST = ./cmd/throttler ./pkg/store ./pkg/postgres ./pkg/scheduler
+
 # Tests start PostgreSQL themselves; its programs are those of Debian's package, or of PG_BIN.
 .PHONY: postgres-tools
 postgres-tools:
@@ -41,7 +44,7 @@ postgres-tools:
 
 .PHONY: test
 test: postgres-tools ## run all tests with the race detector, and the SDKs in Go
-	go test $(RACE) -short -timeout 20m -p 4 ./pkg/store ./cmd/throttler ./pkg/scheduler ./pkg/postgres ./... # the longest first; many wait for processes and windows, not for a processor
+	go test $(RACE) -short -timeout 20m -p 4 $(LONGEST) ./...
 	$(MAKE) --no-print-directory sdk
 	@echo "NOT RUN: the SDKs in JavaScript and Python, which need node, npm and python3-stripe: make sdk-scripts; the document of the admin API: make api-test api-lint"
 
@@ -99,18 +102,20 @@ security: ## attack the real sidecar: sockets, hostile upstreams and files (a mo
 .PHONY: again
 again: COUNT ?= 2
 again: postgres-tools ## run the Go tests COUNT (2) times more, whole, without the race detector: a test that fails once in many runs is a bug
-	go test -count=$(COUNT) -timeout 20m ./...
+	go test -count=$(COUNT) -timeout 20m -p 4 $(LONGEST) ./...
 
 .PHONY: seeds
-seeds: ## compare planner and scheduler with one that looks at everything, over 10,000 random loads each
-	go test ./pkg/planner -run AgainstOracle -seeds 10000 -timeout 15m
-	go test ./pkg/scheduler -run OracleWould -seeds 10000 -timeout 15m
+seeds: SEEDS ?= 10000
+seeds: ## compare planner and scheduler with one that looks at everything, over SEEDS (10,000) new random loads each
+	go test ./pkg/planner -run AgainstOracle -seeds $(SEEDS) -seed $$(date +%s) -timeout 15m
+	go test ./pkg/scheduler -run OracleWould -seeds $(SEEDS) -seed $$(date +%s) -timeout 15m
 
 .PHONY: sim
-sim: FLEETSEEDS ?= 4000
-sim: postgres-tools ## simulate 10,000 times scheduler, store and platform through several lives, and FLEETSEEDS (4,000) times a fleet
-	go test ./pkg/store -run TestSimulation -sim.seeds 10000 -timeout 15m
-	go test ./pkg/postgres -run TestSimulation -sim.seeds $(FLEETSEEDS) -sim.seed $$(date +%s) -timeout 30m
+sim: SEEDS ?= 10000
+sim: FLEETSEEDS ?= 10000
+sim: postgres-tools ## simulate scheduler, store and platform through several lives SEEDS (10,000) times, and a fleet FLEETSEEDS (10,000) times, by new seeds
+	go test ./pkg/store -run TestSimulation -sim.seeds $(SEEDS) -sim.seed $$(date +%s) -timeout 15m
+	go test ./pkg/postgres -run TestSimulation -sim.seeds $(FLEETSEEDS) -sim.seed $$(date +%s) -timeout 60m
 
 .PHONY: money
 money: MONEY ?= 4000
@@ -176,6 +181,7 @@ fuzz: ## fuzz the ledger, the wheel, the planner, requests, answers, configurati
 
 .PHONY: full
 full: ## everything that .ci/run runs a share of, whole: some three hours
+	$(MAKE) --no-print-directory seeds sim
 	$(MAKE) --no-print-directory fuzz FUZZTIME=10m
 	$(MAKE) --no-print-directory planted mutants
 	go run ./internal/planted -fuzz 2m
@@ -184,7 +190,6 @@ full: ## everything that .ci/run runs a share of, whole: some three hours
 	go test ./cmd/throttler -run TestKill -kills 1000 -v -timeout 45m
 	$(MAKE) --no-print-directory fleet ROUNDS=500 TAKEOVERS=100
 	go test ./cmd/throttler -run TestReplicas -fleet.rounds 10 -fleet.defaults -v -timeout 60m
-	go test ./pkg/postgres -run TestSimulation -sim.seeds 10000 -timeout 60m
 	go test ./pkg/postgres -run 'TestCut$$' -cut.step 1 -v -timeout 30m
 	go test ./pkg/store -run 'TestOperators$$' -operators.seeds 10000 -timeout 30m
 	go test ./pkg/store -run TestMillion -million 1000000 -v -timeout 30m
