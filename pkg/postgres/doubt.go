@@ -60,12 +60,12 @@ func (w *writer) regressed(ctx context.Context, at position) error {
 	return fmt.Errorf("%w: %w (it has transaction %d of term %d, and had %d of term %d)", ErrTermOver, errRegressed, at.number, at.epoch, w.number, w.epoch)
 }
 
-// noteLoss notes that the server has lost commits of a term, for the next owner. No later term has an epoch that was used. It
-// locks lease and fence in the order in which take does.
+// noteLoss notes that the server has lost commits of a term, for the next owner. No later term has an epoch that was used, and
+// an owner of a term before this one writes no more. It locks lease and fence in the order in which take does.
 func noteLoss(ctx context.Context, conn *pgx.Conn, epoch int64) error {
 	b := &pgx.Batch{}
 	b.Queue("UPDATE lease SET epoch = $1 WHERE epoch < $1", epoch)
-	b.Queue("UPDATE fence SET lost = true")
+	b.Queue("UPDATE fence SET lost = true, epoch = greatest(epoch, $1)", epoch)
 	return conn.SendBatch(ctx, b).Close()
 }
 
@@ -76,8 +76,8 @@ func (w *writer) outdate(ctx context.Context) (at position, err error) {
 	return at, err
 }
 
-// ask connects anew, and asks whether the last transaction took effect. The session that made it
-// is ended before: what it did is decided then.
+// ask connects anew, and asks whether the last transaction took effect. The session that made it is ended before, if it has its
+// own name: a pooler changes that.
 func (w *writer) ask() (done bool, err error) {
 	w.disconnect()
 	ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)

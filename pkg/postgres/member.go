@@ -140,6 +140,7 @@ func (m *Member) run(ctx context.Context) {
 		m.pool.Exec(ending, "DELETE FROM replicas WHERE id = $1", m.ID) // else it is forgotten later
 	}()
 	for {
+		last = m.atLeast(last) // before the look, which may be older than a term that begins meanwhile
 		s, err := m.look(ctx, &conn)
 		if ctx.Err() != nil {
 			return
@@ -163,6 +164,16 @@ func (m *Member) run(ctx context.Context) {
 		m.tell(s)
 		m.rest(ctx, conn)
 	}
+}
+
+// atLeast returns the later one of a transaction and the begin of this replica's last term.
+func (m *Member) atLeast(seen position) position {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if begin := (position{epoch: m.last}); seen.before(begin) {
+		return begin
+	}
+	return seen
 }
 
 // regressed notes that the server has lost commits which this replica has seen.

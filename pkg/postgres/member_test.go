@@ -2,11 +2,14 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
@@ -229,8 +232,8 @@ func TestBury(t *testing.T) {
 	if past := recover0(t, d); !past.Alive.IsZero() || !d.tenure.term.follows || d.Before() != "buried" {
 		t.Errorf("after a burial: %+v", past)
 	}
-	if over, err := dead.tenure.ask(); !over || err != nil {
-		t.Errorf("the beat of a replica that was buried: over %v, %v", over, err)
+	if server, err := dead.tenure.ask(); !errors.Is(err, pgx.ErrNoRows) {
+		t.Errorf("the beat of a replica that was buried: %q, %v", server, err)
 	}
 	until(t, two, "one life of one", func(v View) bool { return v.Find(m.ID) == nil && v.Find(again.ID) != nil })
 }

@@ -366,6 +366,14 @@ func (e *engine) failOver(within time.Duration) {
 	})
 }
 
+// loseTerm puts the server back to before the begin of the last term.
+func (e *engine) loseTerm() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.killAll()
+	e.restore(e.terms[len(e.terms)-1].commit - 1)
+}
+
 // restore puts the state back.
 func (e *engine) restore(to int) {
 	before, after := e.state, e.history[to]

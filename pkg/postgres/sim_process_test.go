@@ -40,6 +40,13 @@ func (j *judge) random(n int64) int64 {
 	return j.r.Int64N(n)
 }
 
+// last returns the last request.
+func (j *judge) last() sent {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.sent[len(j.sent)-1]
+}
+
 // A process is one life of a sidecar.
 type process struct {
 	sim     *simulation

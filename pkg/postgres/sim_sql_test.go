@@ -76,26 +76,26 @@ var statements = []*statement{
 			return before < l.epoch
 		})
 	}},
-	{begins: "UPDATE fence SET lost = true", run: func(s *session, a []any) ([][]any, int64, error) {
+	{begins: "UPDATE fence SET lost = true", params: "i", run: func(s *session, a []any) ([][]any, int64, error) {
 		s.tx.loss = true
-		return s.update(func(t *tables) int64 { t.lost = true; return 1 })
+		return s.update(func(t *tables) int64 { t.lost, t.epoch = true, max(t.epoch, a[0].(int64)); return 1 })
 	}},
-	{begins: "UPDATE lease SET epoch = $1", params: "ittiiit", run: func(s *session, a []any) ([][]any, int64, error) {
+	{begins: "UPDATE lease SET epoch = $1", params: "ittiiitb", cols: "t", run: withTimeline(func(s *session, a []any) ([][]any, int64, error) {
 		return s.updateLease(func(l *leaseState) bool {
-			if l.epoch != a[4] || l.beat != a[5] || l.owner != a[6] {
+			if l.epoch != a[4] || l.beat != a[5] || l.owner != a[6] || l.exited != a[7] {
 				return false
 			}
 			l.epoch, l.owner, l.name, l.lease = a[0].(int64), a[1].(string), a[2].(string), time.Duration(a[3].(int64))*time.Millisecond
 			l.beat, l.exited, l.next = l.beat+1, false, ""
 			return true
 		})
-	}},
-	{begins: "UPDATE lease SET beat = beat + 1", params: "it", run: func(s *session, a []any) ([][]any, int64, error) {
+	})},
+	{begins: "UPDATE lease SET beat = beat + 1", params: "it", cols: "t", run: withTimeline(func(s *session, a []any) ([][]any, int64, error) {
 		return s.updateLease(func(l *leaseState) bool {
 			l.beat++
 			return l.epoch == a[0] && l.owner == a[1] && !l.exited
 		})
-	}},
+	})},
 	{begins: "UPDATE lease SET owner = ''", params: "it", run: func(s *session, a []any) ([][]any, int64, error) {
 		return s.updateLease(func(l *leaseState) bool {
 			owner := l.owner
@@ -406,6 +406,17 @@ func (s *session) updateLease(change func(l *leaseState) bool) ([][]any, int64, 
 		return nil, 0, nil
 	}
 	return nil, 1, nil
+}
+
+// withTimeline is a change that returns the timeline of the server.
+func withTimeline(change func(*session, []any) ([][]any, int64, error)) func(*session, []any) ([][]any, int64, error) {
+	return func(s *session, a []any) (rows [][]any, n int64, err error) {
+		_, n, err = change(s, a)
+		if n > 0 {
+			rows = one(fmt.Sprint(s.e.restores))
+		}
+		return rows, n, err
+	}
 }
 
 func sqlTerminate(s *session, a []any) ([][]any, int64, error) {

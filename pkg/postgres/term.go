@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -72,6 +73,7 @@ func (w *watch) sees(now time.Time, s *leaseRow) (silent bool) {
 type term struct {
 	epoch   int64
 	id      string // of the replica
+	server  string // its timeline
 	asked   time.Time
 	boot    columns.Boot
 	follows bool // the last owner did not end its term
@@ -94,9 +96,12 @@ func take(ctx context.Context, db *pgxpool.Pool, s leaseRow, m *Member) (*term, 
 		return nil, err
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
-	done, err := tx.Exec(ctx, "UPDATE lease SET epoch = $1, owner = $2, name = $3, beat = beat + 1, lease_ms = $4, exited = false, next = '' WHERE epoch = $5 AND beat = $6 AND owner = $7",
-		won.epoch, won.id, m.o.Name, m.o.Lease.Milliseconds(), s.epoch, s.beat, s.owner)
-	if err != nil || done.RowsAffected() == 0 {
+	err = tx.QueryRow(ctx, "UPDATE lease SET epoch = $1, owner = $2, name = $3, beat = beat + 1, lease_ms = $4, exited = false, next = '' WHERE epoch = $5 AND beat = $6 AND owner = $7 AND exited = $8 RETURNING "+timeline,
+		won.epoch, won.id, m.o.Name, m.o.Lease.Milliseconds(), s.epoch, s.beat, s.owner, s.exited).Scan(&won.server)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, nil
+	case err != nil:
 		return nil, err
 	}
 	if _, err := tx.Exec(ctx, "UPDATE fence SET epoch = $1, number = 0", won.epoch); err != nil {
@@ -108,6 +113,10 @@ func take(ctx context.Context, db *pgxpool.Pool, s leaseRow, m *Member) (*term, 
 	}
 	return won, nil
 }
+
+// timeline is that of the server: a standby that takes its place, and a server that is put back to an earlier time, has another
+// one; see https://www.postgresql.org/docs/current/continuous-archiving.html#BACKUP-TIMELINES.
+const timeline = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 
 // endWriters ends the sessions of an owner that is silent: one that was stopped may hold a lock.
 func endWriters(ctx context.Context, db querier, epoch int64) {
@@ -169,29 +178,34 @@ func (t *tenure) run() {
 			return
 		}
 		asked, boot := time.Now(), columns.MachineClock()
-		switch over, err := t.ask(); {
-		case over:
-			t.failure.set(ErrTermOver)
+		switch server, err := t.ask(); {
+		case err == nil && server != t.term.server && !t.lasts():
+			// Another replica may have had the calls since, in a term that the server has lost.
+			t.failure.set(fmt.Errorf("%w: the server is another one since the lease ran out", ErrTermOver))
 		case err == nil:
+			t.term.server = server
 			t.renewed(asked, boot)
+		case errors.Is(err, pgx.ErrNoRows):
+			t.failure.set(ErrTermOver)
 		case !isAway(err):
 			t.failure.set(err)
 		}
 	}
 }
 
-// ask asks for the lease. Each try has a beat of its own, so a view of it was made after the try began.
-func (t *tenure) ask() (over bool, err error) {
+// ask asks for the lease, and returns the timeline of the server. Each try has a beat of its own, so a view of it was made after
+// the try began. The error is pgx.ErrNoRows if the term is over.
+func (t *tenure) ask() (server string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), t.lease/2)
 	defer cancel()
 	if t.conn == nil || t.conn.IsClosed() {
 		if t.conn, err = pgx.ConnectConfig(ctx, t.config); err != nil {
 			t.conn = nil
-			return false, err
+			return "", err
 		}
 	}
-	done, err := t.conn.Exec(ctx, "UPDATE lease SET beat = beat + 1 WHERE epoch = $1 AND owner = $2 AND NOT exited", t.term.epoch, t.term.id)
-	return err == nil && done.RowsAffected() == 0, err
+	err = t.conn.QueryRow(ctx, "UPDATE lease SET beat = beat + 1 WHERE epoch = $1 AND owner = $2 AND NOT exited RETURNING "+timeline, t.term.epoch, t.term.id).Scan(&server)
+	return server, err
 }
 
 // resign ends the beats; if clean, also the term: nothing of it is in flight.

@@ -224,6 +224,42 @@ func TestRegressSeen(t *testing.T) {
 	}
 }
 
+// TestRegressOfOwnTerm: an owner whose term is lost before it has looked at the fleet notes the loss.
+func TestRegressOfOwnTerm(t *testing.T) {
+	m, err := Join(t.Context(), newDatabase(t), Options{Lease: 6 * time.Second, Wait: true, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Leave()
+	d, err := m.Claim(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	recover0(t, d)
+	accepted(t, d)
+	crash(d)
+	for _, statement := range []string{"UPDATE lease SET epoch = 0, owner = ''", "UPDATE fence SET epoch = 0, number = 0, mark = ''"} {
+		if _, err := m.pool.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for v, next := m.sight(); v.row.epoch != 1 || v.row.owner != ""; v, next = m.sight() {
+		select {
+		case <-next:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the loss is not noted")
+		}
+	}
+	next, err := m.Claim(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if state := recover0(t, next); !state.Restored || next.writer.epoch != 2 {
+		t.Errorf("the term %d, %+v; want 2, and the loss", next.writer.epoch, state)
+	}
+}
+
 // TestBeatOfAnother: an owner that finds another one in its place ends.
 func TestBeatOfAnother(t *testing.T) {
 	url := newDatabase(t)
@@ -305,6 +341,51 @@ func TestClocksOfMachines(t *testing.T) {
 	past := recover0(t, next)
 	if len(past.Holds) != 1 || past.Holds[0].Back.Before(h.Back.Add(20*time.Millisecond)) || past.Step != 0 {
 		t.Errorf("%+v, step %v; want the hold, later than %v", past.Holds, past.Step, h.Back)
+	}
+}
+
+// TestRecoveryIsTriedAgain: a recovery whose connection breaks finds the mark of the last process at its next try, not its own:
+// that process's clock was an hour behind, so an hour of a hold is left.
+func TestRecoveryIsTriedAgain(t *testing.T) {
+	url := newDatabase(t)
+	d := open(t, url, Options{Lease: short})
+	recover0(t, d)
+	h := lease.Hold{ID: 1 << 40, Upstream: "api", Limit: "day", Key: "k", Permits: 2, Back: time.Now()}
+	if err := d.Restate(t.Context(), []lease.Hold{h}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	admin := connect(t, url)
+	behind := columns.Micros(time.Now().Add(-time.Hour))
+	if _, err := admin.Exec(t.Context(), "UPDATE throttler.fence SET mark = $1", columns.Mark{Steady: behind, Wall: behind, Boot: columns.Boot{ID: "another machine", Since: time.Hour}}.String()); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		"CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END'",
+		"CREATE CONSTRAINT TRIGGER hold AFTER UPDATE OF generation ON throttler.fence DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold()", // at COMMIT
+		"SELECT pg_advisory_lock(1)",
+	} {
+		if _, err := admin.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := open(t, url, Options{Lease: 30 * time.Second})
+	recovered := make(chan *scheduler.Recovered, 1)
+	go func() { recovered <- recover0(t, next) }()
+	other := connect(t, url)
+	for ended := false; !ended; time.Sleep(5 * time.Millisecond) {
+		if err := other.QueryRow(t.Context(), "SELECT coalesce(bool_or(pg_terminate_backend(pid)), false) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1 AND wait_event_type = 'Lock'", writerName(next.tenure.term.epoch)).Scan(&ended); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := admin.Exec(t.Context(), "SELECT pg_advisory_unlock(1)"); err != nil {
+		t.Fatal(err)
+	}
+	past := <-recovered
+	if len(past.Holds) != 1 || time.Until(past.Holds[0].Back).Round(time.Minute) != time.Hour {
+		t.Errorf("%+v, want an hour of the hold left", past.Holds)
 	}
 }
 

@@ -191,7 +191,7 @@ func (w *writer) drain(batch []*change) []*change {
 // the transaction took effect, and tries again if it did not. On a full disk only the essential changes are tried
 // again, each time after a pause.
 func (w *writer) commit(batch []*change) error {
-	pause, doubt, generation := retryFirst, w.conn == nil, w.generation
+	pause, doubt, generation, marks := retryFirst, w.conn == nil, w.generation, w.marks
 	w.doubtful = false
 	for {
 		if doubt {
@@ -206,7 +206,7 @@ func (w *writer) commit(batch []*change) error {
 			w.doubtful = w.doubtful && doubt
 		}
 		if !doubt {
-			w.generation = generation
+			w.generation, w.marks = generation, marks // of a recovery that is tried again
 			err := w.try(batch)
 			switch {
 			case err == nil:
