@@ -162,7 +162,7 @@ func (w *writer) confirm() error {
 		if !isAway(err) && (w.conn == nil || !w.conn.IsClosed()) {
 			return err
 		}
-		w.leave()
+		w.leave(err)
 		if !w.sleep(&pause) {
 			return errAway
 		}

@@ -75,7 +75,7 @@ func code(err error) string {
 }
 
 // isAway reports whether an error says that the server, or the connection to it, is away, or that
-// it was busy: the same may succeed later.
+// it was busy or full: the same may succeed later.
 func isAway(err error) bool {
 	if err == nil {
 		return false
@@ -86,10 +86,10 @@ func isAway(err error) bool {
 		var connect *pgconn.ConnectError
 		return errors.As(err, &network) || errors.As(err, &connect) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 			errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err)
-	case strings.HasPrefix(c, "08"), strings.HasPrefix(c, "57P"), strings.HasPrefix(c, "25P"), strings.HasPrefix(c, "40"):
-		return true // connections that broke, a stop or a start, time-outs of a session, a deadlock
+	case strings.HasPrefix(c, "08"), strings.HasPrefix(c, "57P"), strings.HasPrefix(c, "25P"), strings.HasPrefix(c, "40"), strings.HasPrefix(c, "53"):
+		return true // connections that broke, a stop or a start, time-outs of a session, a deadlock, no room on disk, no memory, too many clients
 	default:
-		return c == tooManyClients || c == readOnly || c == lockNotAvailable || c == cancelled
+		return c == readOnly || c == lockNotAvailable || c == cancelled
 	}
 }
 
@@ -103,6 +103,8 @@ func explain(err error) error {
 		hint = "make the database: createdb"
 	case noPrivilege:
 		hint = "the role needs more rights; throttler check --connect names the GRANT"
+	case diskFull:
+		hint = "make room on the disk of the server"
 	case tooManyClients:
 		hint = "the server takes no more connections; a replica needs up to 7"
 	case readOnly:

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -9,6 +10,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
 
 // TestAddressIsWrong: the cause is told, and no part of a password.
@@ -118,5 +122,53 @@ func TestStatementIsCancelled(t *testing.T) {
 		}
 		before = cmp.Or(before, beat)
 		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// TestFullDisk: while the server has no room new calls are refused, an outcome waits, and the owner does not end. With room again
+// the outcome is stored.
+func TestFullDisk(t *testing.T) {
+	url := newDatabase(t)
+	d := open(t, url, Options{Lease: 3 * time.Second})
+	recover0(t, d)
+	sent := storetest.Sent(accepted(t, d).Call)
+	if err := d.Intend(t.Context(), sent, nil); err != nil {
+		t.Fatal(err)
+	}
+	admin := connect(t, url)
+	exec := func(statement string) {
+		t.Helper()
+		if _, err := admin.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tables := []string{"lease", "fence", "calls", "flights", "replicas"}
+	exec("CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$")
+	for _, table := range tables {
+		exec("CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE OR DELETE ON throttler." + table + " FOR EACH ROW EXECUTE FUNCTION full_disk()")
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- d.Record(t.Context(), storetest.Ended(sent, scheduler.Done)) }()
+	for n := 0; n < 5; n++ {
+		if _, err := d.Accept(t.Context(), storetest.NewEntry(99)); !errors.Is(err, scheduler.ErrFull) && !errors.Is(err, errAway) {
+			t.Errorf("a call while the disk is full: %v", err)
+		}
+		time.Sleep(d.tenure.lease / beats) // some beats fail
+	}
+	select {
+	case err := <-ended:
+		t.Errorf("the outcome: %v", err)
+	case <-d.Failed():
+		t.Errorf("the store has ended: %v", d.failure.get())
+	default:
+	}
+	for _, table := range tables {
+		exec("DROP TRIGGER full_disk ON throttler." + table)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the outcome: %v", err)
+	}
+	if c, err := d.Get(t.Context(), sent.ID); err != nil || c.State != scheduler.Done {
+		t.Errorf("the call: %+v, %v", c, err)
 	}
 }

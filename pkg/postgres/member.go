@@ -256,6 +256,8 @@ func (m *Member) Claim(ctx context.Context) (*DB, error) {
 				return m.begin(won), nil
 			case err != nil && !isAway(err) && ctx.Err() == nil:
 				return nil, fmt.Errorf("postgres: %s: %w", m.place, explain(err))
+			case err != nil:
+				m.pool.Reset() // its idle connections may be to a server that is gone
 			}
 		}
 		if limit := 3*max(s.Lease, m.o.Lease)/2 + time.Second; !m.o.Wait && time.Since(begun) > limit {

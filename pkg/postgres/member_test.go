@@ -157,7 +157,16 @@ func TestMoveAnywhere(t *testing.T) {
 // TestMovesAreInTheAudit: while the owner keeps records too, each move has one, and neither takes the number of another.
 func TestMovesAreInTheAudit(t *testing.T) {
 	url := newDatabase(t)
-	one, two, three := join(t, url, "one"), join(t, url, "two"), join(t, url, "three")
+	var all []*Member
+	for _, name := range []string{"one", "two", "three"} {
+		m, err := Join(t.Context(), url, Options{Name: name, Lease: 6 * time.Second, Wait: true, Log: quiet}) // a look may come late
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(m.Leave)
+		all = append(all, m)
+	}
+	one, two, three := all[0], all[1], all[2]
 	d := claim(t, one)
 	const each = 50
 	var working sync.WaitGroup
@@ -181,6 +190,48 @@ func TestMovesAreInTheAudit(t *testing.T) {
 		if log, err := d.AuditLog(t.Context(), filter); err != nil || len(log) != want {
 			t.Errorf("%+v: %d records, %v, want %d", filter, len(log), err, want)
 		}
+	}
+}
+
+// TestMoveDuringARecovery: a move waits while another transaction, as a recovery, holds the fence, and the owner beats meanwhile.
+func TestMoveDuringARecovery(t *testing.T) {
+	url := newDatabase(t)
+	one, two := join(t, url, "one"), join(t, url, "two")
+	d := claim(t, one)
+	until(t, two, "the owner", func(v View) bool { return len(v.Replicas) == 2 && v.Owner == one.ID })
+	tx, err := connect(t, url).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM throttler.fence FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	moved := make(chan error, 1)
+	go func() { moved <- two.Move(t.Context(), "two", scheduler.AuditRecord{Actor: "ann"}) }()
+	waiting := connect(t, url)
+	for n := 0; n == 0; time.Sleep(time.Millisecond) {
+		if err := waiting.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'WITH changed%' AND wait_event_type = 'Lock'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := look(t, d).beat
+	until(t, two, "beats", func(View) bool { s, _ := two.sight(); return s.row.beat > first+beats })
+	select {
+	case err := <-moved:
+		t.Fatalf("the move ended: %v", err)
+	case <-d.Failed():
+		t.Fatalf("the term ended: %v", d.failure.get())
+	default:
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-moved; err != nil {
+		t.Fatal(err)
+	}
+	until(t, two, "the move", func(v View) bool { return v.Next == "two" })
+	if log, err := d.AuditLog(t.Context(), scheduler.AuditFilter{}); err != nil || len(log) != 1 {
+		t.Errorf("the audit has %+v, %v", log, err)
 	}
 }
 

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -29,14 +32,20 @@ func (m *Member) Move(ctx context.Context, to string, r scheduler.AuditRecord) e
 		return errors.New("no other replica is in the registry; start one")
 	}
 	r.Action, r.Before, r.After = "move", s.Name, cmp.Or(to, "any other replica")
-	done, err := m.recorded(ctx, r, "UPDATE lease SET next = $1, offered_at = now() WHERE epoch = $2 AND owner = $3", cmp.Or(to, anyReplica), s.Epoch, s.Owner)
-	if err == nil && !done {
-		err = errors.New("the calls have another owner meanwhile; look again, and then move them")
+	done, err := m.recorded(ctx, r, "UPDATE lease SET next = $1, offered_at = clock_timestamp() WHERE epoch = $2 AND owner = $3", cmp.Or(to, anyReplica), s.Epoch, s.Owner)
+	switch {
+	case err != nil:
+		return err
+	case !done:
+		return errors.New("the calls have another owner meanwhile; look again, and then move them")
 	}
-	if err == nil {
-		_, err = m.pool.Exec(ctx, "SELECT pg_notify('throttler', $1)", termNotice)
-	}
-	return err
+	m.notify(ctx)
+	return nil
+}
+
+// notify lets the replicas look at the fleet at once. Without it they look a little later.
+func (m *Member) notify(ctx context.Context) {
+	_, _ = m.pool.Exec(ctx, "SELECT pg_notify('throttler', $1)", termNotice)
 }
 
 // anyReplica is the name of each replica but the owner.
@@ -74,33 +83,45 @@ func (m *Member) Bury(ctx context.Context, name string, r scheduler.AuditRecord)
 		change, args = "UPDATE lease SET exited = true WHERE owner = $1 AND epoch = $2 AND beat = $3", []any{s.Owner, s.Epoch, s.row.beat}
 	}
 	done, err := m.recorded(ctx, r, change, args...)
-	if err == nil && !done {
-		err = fmt.Errorf("replica %q was heard of, or the calls have another owner meanwhile; look again, and then bury it", name)
+	switch {
+	case err != nil:
+		return err
+	case !done:
+		return fmt.Errorf("replica %q was heard of, or the calls have another owner meanwhile; look again, and then bury it", name)
+	case owns:
+		_, _ = m.pool.Exec(ctx, forget, dead...) // else it is forgotten later
 	}
-	if err == nil && owns {
-		_, err = m.pool.Exec(ctx, forget, dead...)
-	}
-	if err == nil {
-		_, err = m.pool.Exec(ctx, "SELECT pg_notify('throttler', $1)", termNotice)
-	}
-	return err
+	m.notify(ctx)
+	return nil
 }
 
 // recorded makes a change of the lease or the registry, with its record in the audit; done reports whether there was
-// something to change. It is one statement, so that no broken connection leaves the fence locked. The fence keeps the owner
-// from taking the number of the record.
+// something to change. The statements are one transaction and one trip, so that no broken connection leaves the fence locked.
+// The fence keeps the owner from taking the number of the record. It may be held for long, as by a recovery, and the row of the
+// lease is not locked for so long: the owner could not beat.
 func (m *Member) recorded(ctx context.Context, r scheduler.AuditRecord, change string, args ...any) (done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
 	r.At = time.Now()
 	for {
 		if err := m.pool.QueryRow(ctx, nextRecord).Scan(&r.Seq); err != nil {
 			return false, err
 		}
 		n := len(args)
-		result, err := m.pool.Exec(ctx, fmt.Sprintf(`WITH changed AS (%s RETURNING 1), held AS (SELECT FROM fence WHERE EXISTS (SELECT FROM changed) FOR UPDATE)
-			INSERT INTO audit SELECT %s FROM held`, change, placeholders(n+1, n+14)), append(args[:n:n], auditRow(m.codec, r)...)...)
-		if code(err) != uniqueViolation { // else the number has been taken meanwhile
-			return err == nil && result.RowsAffected() > 0, err
+		b := &pgx.Batch{}
+		b.Queue("SELECT set_config('lock_timeout', $1, true)", (m.o.Lease / 8).String())
+		b.Queue(fmt.Sprintf(`WITH changed AS (%s RETURNING 1), held AS (SELECT FROM fence WHERE EXISTS (SELECT FROM changed) FOR UPDATE)
+			INSERT INTO audit SELECT %s FROM held`, change, placeholders(n+1, n+14)), append(args[:n:n], auditRow(m.codec, r)...)...).
+			Exec(func(result pgconn.CommandTag) error { done = result.RowsAffected() > 0; return nil })
+		switch err := m.pool.SendBatch(ctx, b).Close(); {
+		case code(err) == uniqueViolation: // the number has been taken meanwhile
+		case code(err) == lockNotAvailable && ctx.Err() == nil:
+		case err != nil && code(err) == "":
+			return false, fmt.Errorf("the server did not answer, so it may have been done; throttler fleet shows whether it was: %w", err)
+		default:
+			return done, err
 		}
+		done = false
 	}
 }
 

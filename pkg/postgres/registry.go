@@ -67,6 +67,7 @@ func (m *Member) look(ctx context.Context, conn **pgx.Conn) (s sight, err error)
 			return s, err
 		}
 		if _, err := (*conn).Exec(ctx, "LISTEN throttler"); err != nil {
+			(*conn).Close(ctx)
 			return s, err
 		}
 	}

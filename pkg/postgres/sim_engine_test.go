@@ -170,6 +170,7 @@ type tables struct {
 	epoch, number, generation, folded int64
 	mark                              string
 	lost                              bool
+	outdated                          bool            // the last transaction was asked about, and is held back
 	doubtful                          map[string]bool // arrivals
 	calls                             map[int64]*callRow
 	flights                           map[int64]*columns.Row // with the columns of a flight
@@ -382,9 +383,13 @@ func (e *engine) restore(to int) {
 	if to < e.synced {
 		e.regresses++
 		e.era = e.regresses
-		// The writer knows of each of its commits but the last one, which may be in doubt.
+		// The writer knows of each of its commits but the last one, which may be in doubt. That counts twice if it was asked about.
 		was, is := before.tables, after.tables
-		if was.epoch == is.epoch && was.number-is.number >= 2 || was.epoch > is.epoch && was.number > 0 {
+		last := int64(1)
+		if was.outdated {
+			last = 2
+		}
+		if was.epoch == is.epoch && was.number-is.number > last || was.epoch > is.epoch && was.number >= last {
 			e.lost[fmt.Sprint(before.lease.owner, " ", was.epoch)] = true
 		}
 		for seq, target := range e.targets {

@@ -42,6 +42,7 @@ var statements = []*statement{
 		s.tx.notices = append(s.tx.notices, a[0].(string))
 		return one(""), 0, nil
 	}},
+	{begins: "SELECT set_config('lock_timeout', $1, true)", params: "t", cols: "t", run: func(_ *session, a []any) ([][]any, int64, error) { return one(a[0]), 0, nil }},
 	{begins: "SELECT count(pg_terminate_backend(pid))", params: "t", cols: "i", run: sqlTerminate},
 
 	// The registry.
@@ -132,7 +133,7 @@ var statements = []*statement{
 		t := s.view().tables
 		if t.epoch == a[0] && t.number == a[1] {
 			t, _ = s.change()
-			t.number += 2
+			t.number, t.outdated = t.number+2, true
 		}
 		return one(t.epoch, t.number), 1, nil
 	}},
@@ -460,7 +461,7 @@ func sqlAdvance(s *session, a []any) ([][]any, int64, error) {
 	if t.epoch != a[0] || t.number != a[1] {
 		return nil, 0, &sqlError{heldBack, "the fence of the term is another one"}
 	}
-	t.number++
+	t.number, t.outdated = t.number+1, false
 	if mark, ok := a[2].(string); ok {
 		t.mark = mark
 	}

@@ -89,7 +89,9 @@ func take(ctx context.Context, db *pgxpool.Pool, s leaseRow, m *Member) (*term, 
 	defer cancel()
 	won := &term{epoch: s.epoch + 1, id: m.ID, asked: time.Now(), boot: columns.MachineClock(), follows: s.owner != "", exited: s.exited, before: s.name}
 	if won.follows {
-		endWriters(ctx, db, s.epoch)
+		ending, cancel := context.WithTimeout(ctx, m.o.Lease/2)
+		endWriters(ending, db, s.epoch)
+		cancel()
 	}
 	tx, err := db.Begin(ctx)
 	if err != nil {

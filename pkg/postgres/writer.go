@@ -194,8 +194,10 @@ func (w *writer) commit(batch []*change) error {
 	pause, doubt, generation, marks := retryFirst, w.conn == nil, w.generation, w.marks
 	w.doubtful = false
 	for {
+		var err error
 		if doubt {
-			done, err := w.ask()
+			var done bool
+			done, err = w.ask()
 			if err == nil && done {
 				return w.confirm()
 			}
@@ -207,36 +209,40 @@ func (w *writer) commit(batch []*change) error {
 		}
 		if !doubt {
 			w.generation, w.marks = generation, marks // of a recovery that is tried again
-			err := w.try(batch)
+			err = w.try(batch)
 			switch {
 			case err == nil:
 				w.away.Store(false)
 				return w.confirm()
 			case code(err) == diskFull && w.keepEssential(batch):
 				return nil
-			case code(err) != diskFull && !isAway(err) && !w.conn.IsClosed():
+			case !isAway(err) && !w.conn.IsClosed():
 				return err
 			}
 			doubt, w.doubtful = true, true
 		}
-		w.leave()
+		w.leave(err)
 		if !w.sleep(&pause) {
 			return errAway
 		}
 	}
 }
 
-// leave notes that the server is away, and refuses the queued changes that need not wait for it. Those of
+// leave notes that the server is away, or full, and refuses the queued changes that need not wait for it. Those of
 // the batch wait: their transaction may have taken effect.
-func (w *writer) leave() {
+func (w *writer) leave(err error) {
+	refusal, state := errAway, "does not answer"
+	if code(err) == diskFull {
+		refusal, state = scheduler.ErrFull, "has no room"
+	}
 	if !w.away.Swap(true) {
-		w.log.Warn("the server of the store does not answer; nothing is accepted, and no durable call is sent, until it does", "server", w.failure.place)
+		w.log.Warn("the server of the store "+state+"; nothing is accepted, and no durable call is sent, until it does", "server", w.failure.place, "err", err)
 	}
 	for range len(w.changes) {
 		if c := <-w.changes; c.essential {
 			w.waiting = append(w.waiting, c)
 		} else {
-			w.refuse([]*change{c}, errAway)
+			w.refuse([]*change{c}, refusal)
 		}
 	}
 }

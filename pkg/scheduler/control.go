@@ -166,7 +166,7 @@ func (s *Scheduler) decideStored(ctx context.Context, id string, d Decision) (*C
 	}
 	next := c.decided(time.Now(), d)
 	if err := s.journal.decide(ctx, next); err != nil {
-		return nil, s.journal.unread(err)
+		return nil, s.journal.told(err, "the decision could not be stored")
 	}
 	s.followUps.questions.drop(id)
 	s.relay.wake()
@@ -355,7 +355,7 @@ func (s *Scheduler) pause(ctx context.Context, find func(now time.Time) (Pause, 
 // tells so. It returns the error of do.
 func (s *Scheduler) Audited(ctx context.Context, r AuditRecord, do func() error) error {
 	if err := s.journal.audit(ctx, r); err != nil {
-		return storeFailed(err, r.Upstream, "nothing was done, for no record of it could be stored")
+		return storeFailed(err, r.Upstream, "nothing was done: no record of it could be stored")
 	}
 	err := do()
 	if err == nil {

@@ -30,7 +30,7 @@ const (
 	Full            Reason = "full"          // max_waiting is reached
 	Stopping        Reason = "stopping"      // the scheduler is closing
 	Paused          Reason = "paused"        // the upstream is paused for longer than the call may wait
-	NoAnswer        Reason = "no_answer"     // it was sent, and may have been executed
+	NoAnswer        Reason = "no_answer"     // it was sent, and may have been executed; or the store may have it
 	NotSent         Reason = "not_sent"      // the signer, for instance, could not complete it
 	Gone            Reason = "gone"          // its caller has left, and nothing was sent
 	StoreFailed     Reason = "store_failed"  // the store could not be written or read
@@ -121,6 +121,10 @@ func unstored(j *journal, r *Request, err error) error {
 
 // storeFailed is the refusal of a store. One that is not broken, such as a server that is away, comes back.
 func storeFailed(err error, upstream, detail string) *Error {
+	var doubt interface{ InDoubt() bool }
+	if errors.As(err, &doubt) {
+		return &Error{Reason: NoAnswer, Upstream: upstream, cause: err, Detail: detail + ", or its answer was lost: it may take effect; look before you repeat it: " + err.Error()}
+	}
 	e := &Error{Reason: StoreFailed, Upstream: upstream, cause: err, Detail: detail + ": " + err.Error()}
 	if !errors.Is(err, ErrBroken) {
 		e.RetryAfter = time.Second

@@ -57,13 +57,18 @@ type doubt struct{ error }
 func (doubt) InDoubt() bool   { return true }
 func (d doubt) Unwrap() error { return d.error }
 
-// TestStoredInDoubt: of a call that may have been stored its caller hears that it may be executed.
+// TestStoredInDoubt: of a call, a decision, a pause or a record that may have been stored its caller hears so.
 func TestStoredInDoubt(t *testing.T) {
-	cause := errors.New("the term is over")
-	err := unstored(newJournal(nil, slog.New(slog.DiscardHandler)), &Request{Upstream: "api"}, fmt.Errorf("wrapped: %w", doubt{cause}))
-	var e *Error
-	if !errors.As(err, &e) || e.Reason != NoAnswer || e.Outcome() != upstream.Unknown || e.Upstream != "api" || !errors.Is(err, cause) {
-		t.Errorf("%#v, want %s", err, NoAnswer)
+	cause, j := errors.New("the term is over"), newJournal(nil, slog.New(slog.DiscardHandler))
+	in := fmt.Errorf("wrapped: %w", doubt{cause})
+	for change, err := range map[string]error{
+		"call": unstored(j, &Request{Upstream: "api"}, in), "decision": j.told(in, "the decision could not be stored"),
+		"pause": storeFailed(in, "api", "the pause could not be stored"),
+	} {
+		var e *Error
+		if !errors.As(err, &e) || e.Reason != NoAnswer || e.Outcome() != upstream.Unknown || !errors.Is(err, cause) {
+			t.Errorf("%s: %#v, want %s", change, err, NoAnswer)
+		}
 	}
 }
 

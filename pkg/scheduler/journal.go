@@ -319,14 +319,17 @@ func (j *journal) reading(f func() error) error {
 }
 
 // unread says why nothing could be read from the store; nil if err is.
-func (j *journal) unread(err error) error {
+func (j *journal) unread(err error) error { return j.told(err, "the store could not be read") }
+
+// told returns an error of the store with words about it; nil if err is.
+func (j *journal) told(err error, words string) error {
 	var refused *Error
 	switch {
 	case err == nil, errors.As(err, &refused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
 	j.check(err)
-	return storeFailed(err, "", "the store could not be read")
+	return storeFailed(err, "", words)
 }
 
 // check ends the scheduler if an error of the store says so.

@@ -244,8 +244,7 @@ func (w *writer) commitEssential(batch []*change) error {
 	return err
 }
 
-// commit runs a batch as one transaction. After an error other than a full disk it
-// is unknown whether the batch is on disk.
+// commit runs a batch as one transaction. After an error the writer is doubtful if the batch may be on disk.
 func (w *writer) commit(batch []*change) error {
 	if err := w.begin(); err != nil {
 		return err
@@ -275,12 +274,13 @@ func (w *writer) commit(batch []*change) error {
 	if err := w.identity.check(); err != nil {
 		return err
 	}
-	w.doubtful = false
-	return w.conn.Raw(func(c any) error {
+	err = w.conn.Raw(func(c any) error {
 		pages, _, err := c.(sqlite.DBStatus).Status(sqlite.DBStatusCacheWrite, true)
 		w.logged += pages
 		return err
 	})
+	w.doubtful = err != nil
+	return err
 }
 
 // stamp puts the position of a commit into its transaction.
