@@ -112,11 +112,11 @@ func (r *replica) known(pin string) bool {
 // Peer implements server.Owner.
 func (r *replica) Peer() (*link.Peer, <-chan struct{}) {
 	v, changed := r.member.View()
-	owner := v.Find(v.Owner)
+	self, owner := v.Find(r.member.ID), v.Find(v.Owner)
 	if owner == nil || owner.ID == r.member.ID {
 		return nil, changed
 	}
-	peer := &link.Peer{ID: owner.ID, Address: owner.Address, Pin: owner.Pin}
+	peer := &link.Peer{ID: owner.ID, Address: owner.Address, Pin: owner.Pin, Differs: self == nil || self.Config != owner.Config}
 	if owner.Address == "" {
 		peer.Pin = ""
 	}

@@ -188,7 +188,10 @@ func receive(h http.Handler) http.Handler {
 func NotTaken(h http.Header) { h.Set(Taken, Not) }
 
 // A Peer is a replica that is reached at an address.
-type Peer struct{ ID, Address, Pin string }
+type Peer struct {
+	ID, Address, Pin string
+	Differs          bool // its upstreams and limits are not those of this replica
+}
 
 // A Client sends requests to other replicas. It is safe for concurrent use.
 type Client struct {

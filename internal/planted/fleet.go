@@ -110,11 +110,13 @@ var linkBugs = []bug{
 // passingBugs execute a request twice that was passed on, or let it wait for too long.
 var passingBugs = []bug{
 	{"a request that may have been taken is passed on again", "internal/server/standby.go",
-		"			case sent && !s.repeatable(r):\n", "			case sent && r == nil:\n", passing},
+		"			case sent && !s.repeatable(r, peer):\n", "			case sent && r == nil:\n", passing},
 	{"a request with a key is not passed on again", "internal/server/standby.go",
-		"	return keyed && (s.Replay ||", "	return keyed && false && (s.Replay ||", passing},
+		"	return keyed && (s.Replay &&", "	return keyed && false && (s.Replay &&", passing},
 	{"a caller's key counts where calls are not durable", "internal/server/standby.go",
-		"	return keyed && (s.Replay ||", "	return keyed && (true || s.Replay ||", passing},
+		"	return keyed && (s.Replay &&", "	return keyed && (true || s.Replay &&", passing},
+	{"a caller's key counts where files differ", "internal/server/standby.go",
+		"(s.Replay && !peer.Differs ||", "(s.Replay ||", passing},
 	{"the wait begins anew at the next replica", "internal/server/standby.go",
 		"max(0, s.MaxWait-time.Since(since)).String()", "s.MaxWait.String()", passing},
 }

@@ -139,7 +139,11 @@ func (s *Standby) pass(w http.ResponseWriter, r *http.Request, body []byte, at s
 			return
 		}
 		peer, changed := s.Owner.Peer()
-		if peer != nil && (peer.Pin == "" || s.Link == nil) {
+		switch {
+		case peer != nil && at.doubt && !s.repeatable(r, peer): // it would not recognise the request
+			s.refuse(w, r, errOwnerGone)
+			return
+		case peer != nil && (peer.Pin == "" || s.Link == nil):
 			s.refuse(w, r, errNoLink)
 			return
 		}
@@ -152,7 +156,7 @@ func (s *Standby) pass(w http.ResponseWriter, r *http.Request, body []byte, at s
 			case err == nil:
 				resp.Body.Close()
 				at.doubt = at.doubt || resp.Header.Get("Throttler-Outcome") == string(upstream.Unknown)
-			case sent && !s.repeatable(r):
+			case sent && !s.repeatable(r, peer):
 				s.refuse(w, r, errOwnerGone)
 				return
 			default:
@@ -225,14 +229,14 @@ func (s *Standby) passage(r *http.Request) link.Passage {
 	return p
 }
 
-// repeatable reports whether a request that may have been taken can be passed on again: it changes nothing, or
-// its key lets it be recognised.
-func (s *Standby) repeatable(r *http.Request) bool {
+// repeatable reports whether a request that a replica may have taken, or gets again, can be passed on again: it changes nothing,
+// or its key lets it be recognised. The configuration of that replica decides whether keys of waiting clients do.
+func (s *Standby) repeatable(r *http.Request, peer *link.Peer) bool {
 	keyed := r.Header.Get("Idempotency-Key") != ""
 	if s.Upstream == "" {
 		return r.Method == http.MethodGet || r.Method == http.MethodHead || keyed && r.Method == http.MethodPost && r.URL.Path == "/v1/calls"
 	}
-	return keyed && (s.Replay || preference(r.Header, "respond-async") == "respond-async")
+	return keyed && (s.Replay && !peer.Differs || preference(r.Header, "respond-async") == "respond-async")
 }
 
 // answer answers with that of the replica that has taken the request.

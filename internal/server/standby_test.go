@@ -214,16 +214,21 @@ func TestStandbyTellsUnknown(t *testing.T) {
 		path   string
 		header []string
 		want   string
+		first  bool // the configuration of the first owner differs
+		second bool
 	}{
-		{"a call", nil, "POST", "/", nil, "unknown"},
-		{"a call whose key goes to the upstream alone", nil, "POST", "/", []string{"Idempotency-Key", "k"}, "unknown"},
-		{"a call that is submitted", nil, "POST", "/", []string{"Prefer", "respond-async"}, "unknown"},
-		{"a call that is submitted with a key", nil, "POST", "/", []string{"Prefer", "respond-async", "Idempotency-Key", "k"}, "passed on again"},
-		{"a call whose answer is replayed", func(s *Standby) { s.Replay = true }, "POST", "/", []string{"Idempotency-Key", "k"}, "passed on again"},
-		{"a GET of the admin API", admin, "GET", "/v1/calls", nil, "passed on again"},
-		{"a submission", admin, "POST", "/v1/calls", nil, "unknown"},
-		{"a submission with a key", admin, "POST", "/v1/calls", []string{"Idempotency-Key", "k"}, "passed on again"},
-		{"a decision", admin, "POST", "/v1/calls/1/resolve", []string{"Idempotency-Key", "k"}, "unknown"},
+		{"a call", nil, "POST", "/", nil, "unknown", false, false},
+		{"a call whose key goes to the upstream alone", nil, "POST", "/", []string{"Idempotency-Key", "k"}, "unknown", false, false},
+		{"a call that is submitted", nil, "POST", "/", []string{"Prefer", "respond-async"}, "unknown", false, false},
+		{"a call that is submitted with a key", nil, "POST", "/", []string{"Prefer", "respond-async", "Idempotency-Key", "k"}, "passed on again", false, false},
+		{"a call whose answer is replayed", func(s *Standby) { s.Replay = true }, "POST", "/", []string{"Idempotency-Key", "k"}, "passed on again", false, false},
+		{"a call whose answer the first owner does not keep", func(s *Standby) { s.Replay = true }, "POST", "/", []string{"Idempotency-Key", "k"}, "unknown", true, false},
+		{"a call whose answer the second owner does not keep", func(s *Standby) { s.Replay = true }, "POST", "/", []string{"Idempotency-Key", "k"}, "unknown", false, true},
+		{"a call that is submitted with a key where files differ", nil, "POST", "/", []string{"Prefer", "respond-async", "Idempotency-Key", "k"}, "passed on again", true, true},
+		{"a GET of the admin API", admin, "GET", "/v1/calls", nil, "passed on again", false, false},
+		{"a submission", admin, "POST", "/v1/calls", nil, "unknown", false, false},
+		{"a submission with a key", admin, "POST", "/v1/calls", []string{"Idempotency-Key", "k"}, "passed on again", false, false},
+		{"a decision", admin, "POST", "/v1/calls/1/resolve", []string{"Idempotency-Key", "k"}, "unknown", false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPassing(t)
@@ -235,6 +240,7 @@ func TestStandbyTellsUnknown(t *testing.T) {
 				p.owners.set(second)
 				panic(http.ErrAbortHandler)
 			})
+			first.Differs, second.Differs = tt.first, tt.second
 			p.owners.set(first)
 			got := p.send(tt.method, tt.path, "x", tt.header...)
 			again := got.status == http.StatusOK && got.body == "the second owner"
