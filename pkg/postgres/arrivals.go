@@ -54,8 +54,8 @@ type inbox struct {
 	told   int64 // the last look that Arrived has told of
 }
 
-// Arrived waits until a look at the fleet has shown calls that have arrived by [SubmitTx], each look once, or ctx
-// ends: then it is false. One goroutine calls it.
+// Arrived waits until a notice tells of calls that have arrived by [SubmitTx], or a look at the fleet has shown some, each
+// look once, or ctx ends: then it is false. One goroutine calls it.
 func (i *inbox) Arrived(ctx context.Context) bool {
 	for {
 		s, next := i.member.sight()
@@ -65,6 +65,8 @@ func (i *inbox) Arrived(ctx context.Context) bool {
 		}
 		select {
 		case <-next:
+		case <-i.member.noticed:
+			return true
 		case <-ctx.Done():
 			return false
 		}

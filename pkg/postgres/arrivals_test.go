@@ -143,6 +143,66 @@ func TestSubmitSQL(t *testing.T) {
 	}
 }
 
+// handOver hands calls over in one transaction.
+func handOver(t *testing.T, conn *pgx.Conn, requests ...scheduler.Request) (ids []string) {
+	t.Helper()
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	for _, r := range requests {
+		id, err := SubmitTx(t.Context(), tx, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// serve starts a scheduler of some upstreams, which it closes.
+func serve(t *testing.T, d *DB, p *platform, upstreams map[string]scheduler.Upstream) *scheduler.Scheduler {
+	t.Helper()
+	for name, u := range upstreams {
+		u.URL = p.URL
+		upstreams[name] = u
+	}
+	s, err := scheduler.New(scheduler.Config{Upstreams: upstreams, Store: d, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// TestArrivalsAreNoBeats: the owner takes in calls as they come, and writes to the registry no more often for them.
+func TestArrivalsAreNoBeats(t *testing.T) {
+	url, p := newDatabase(t), newPlatform(t)
+	s := serve(t, open(t, url, Options{Lease: MaxLease}), p, map[string]scheduler.Upstream{"api": {}})
+	conn := connect(t, url)
+	const n = 30
+	begun, seen := time.Now(), make(map[time.Time]bool)
+	for range n {
+		ends(t, s, handOver(t, conn, scheduler.Request{Upstream: "api", Target: "/"})[0])
+		var at time.Time
+		if err := conn.QueryRow(t.Context(), "SELECT max(seen_at) FROM throttler.replicas").Scan(&at); err != nil {
+			t.Fatal(err)
+		}
+		seen[at] = true
+	}
+	took := time.Since(begun)
+	if looks := int(took/(MaxLease/beats)) + 2; len(seen) > looks {
+		t.Errorf("in %v the registry was written %d times for %d calls, want %d at most", took, len(seen), n, looks)
+	}
+	if took > n*(MaxLease/beats)/2 {
+		t.Errorf("%d calls took %v: they have waited for the next look", n, took)
+	}
+}
+
 // TestArrivalsUnderKill: while the server is killed and started again, and owners follow each other, each call whose
 // transaction has committed is executed once, and each other one never. Each transaction writes a row of the program, too.
 func TestArrivalsUnderKill(t *testing.T) {

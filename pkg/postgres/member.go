@@ -28,6 +28,7 @@ type Member struct {
 	trips   *tripCounter
 	stop    context.CancelFunc
 	running sync.WaitGroup
+	noticed chan struct{} // has an element when a notice of arrivals has come since the last wait for one
 
 	mu      sync.Mutex
 	limits  string // hash of them
@@ -70,7 +71,7 @@ func Join(ctx context.Context, url string, o Options) (*Member, error) {
 func newMember(ctx context.Context, config *pgxpool.Config, codec *columns.Codec, o Options) (m *Member, err error) {
 	trips := &tripCounter{}
 	config.ConnConfig.Tracer = trips
-	m = &Member{ID: uuid.NewString(), o: o, limits: o.Config, trips: trips, codec: codec, config: config.ConnConfig, place: place(config.ConnConfig), changed: make(chan struct{})}
+	m = &Member{ID: uuid.NewString(), o: o, limits: o.Config, trips: trips, codec: codec, config: config.ConnConfig, place: place(config.ConnConfig), noticed: make(chan struct{}, 1), changed: make(chan struct{})}
 	if m.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("postgres: %s: %w", m.place, err)
 	}
@@ -210,7 +211,8 @@ func (m *Member) tell(s sight) {
 	m.changed = make(chan struct{})
 }
 
-// rest waits for the next look: a sixth of a lease, or until a notice comes. Arrivals concern the owner alone.
+// rest waits for the next look: a sixth of a lease, or until a notice about the term comes. Notices of arrivals need no
+// look: it passes them on to the [inbox], which a replica that is not the owner does not have yet.
 func (m *Member) rest(ctx context.Context, conn *pgx.Conn) {
 	bounded, cancel := context.WithTimeout(ctx, m.o.Lease/beats)
 	defer cancel()
@@ -224,8 +226,12 @@ func (m *Member) rest(ctx context.Context, conn *pgx.Conn) {
 			<-bounded.Done() // the connection may have broken before
 			return
 		}
-		if s, _ := m.sight(); n.Payload == termNotice || s.Owner == m.ID {
+		if n.Payload == termNotice {
 			break
+		}
+		select {
+		case m.noticed <- struct{}{}:
+		default: // the next pass has these, too
 		}
 	}
 	ended, end := context.WithCancel(ctx)

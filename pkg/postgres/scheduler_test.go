@@ -21,6 +21,7 @@ type platform struct {
 	mu    sync.Mutex
 	at    []time.Time
 	paths map[string]int
+	order []string      // paths, as they came
 	hold  chan struct{} // requests for /held wait for it
 }
 
@@ -30,6 +31,7 @@ func newPlatform(t *testing.T) *platform {
 		p.mu.Lock()
 		p.at = append(p.at, time.Now())
 		p.paths[r.URL.Path]++
+		p.order = append(p.order, r.URL.Path)
 		p.mu.Unlock()
 		if r.URL.Path == "/held" {
 			<-p.hold

@@ -414,6 +414,9 @@ func (e *engine) submit(upstream, method, target, key string, body []byte) bool 
 	next.arrivals = append(next.arrivals[:len(next.arrivals):len(next.arrivals)], arrival{e.arrivals, id, []any{
 		e.arrivals, id, upstream, method, target, []byte("{}"), body, key, nil, nil, int64(0), "", "clerk"}})
 	e.put(&next, true)
+	if e.r.IntN(4) > 0 { // else a pooler drops it
+		e.notify("arrival")
+	}
 	return true
 }
 
