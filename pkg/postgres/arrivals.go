@@ -73,27 +73,30 @@ func (i *inbox) Arrived(ctx context.Context) bool {
 	}
 }
 
-const selectArrivals = `SELECT n, id, upstream, method, target, headers, body, idempotency_key, not_before, deadline, priority, callback, submitted_by
+const selectArrivals = `SELECT id, upstream, method, target, headers, body, idempotency_key, not_before, deadline, priority, callback, submitted_by
 	FROM (SELECT *, sum(size) OVER (ORDER BY n) - size AS before
 		FROM (SELECT *, octet_length(coalesce(body, '')) + octet_length(target) + octet_length(headers::text) AS size
-			FROM arrivals WHERE n > $1 AND NOT doubtful ORDER BY n LIMIT $2) page) sized WHERE before < $3 ORDER BY n`
+			FROM arrivals WHERE NOT doubtful AND (upstream = ANY($1)) <> $2 ORDER BY n LIMIT $3) page) sized WHERE before < $4 ORDER BY n`
 
-// Arrivals calls each with the calls that have arrived after the one with a number, the oldest first, at most max.
-func (i *inbox) Arrivals(ctx context.Context, after int64, max int, each func(n int64, id string, r scheduler.Request, fault error)) error {
+// Arrivals calls each with the first calls that have arrived, the oldest first, at most max, and not many more than
+// pageBytes: of those for some upstreams, or, if others is true, of those for all others.
+func (i *inbox) Arrivals(ctx context.Context, upstreams []string, others bool, max int, each func(id string, r scheduler.Request, fault error)) error {
 	type arrival struct {
-		n       int64
 		id      string
 		r       scheduler.Request
 		headers []byte
 	}
+	if upstreams == nil {
+		upstreams = []string{} // null is no list
+	}
 	all, err := once(ctx, i.reader, func(ctx context.Context) (all []arrival, err error) {
-		rows, err := i.db.Query(ctx, selectArrivals, after, max, pageBytes)
+		rows, err := i.db.Query(ctx, selectArrivals, upstreams, others, max, pageBytes)
 		if err != nil {
 			return nil, err
 		}
 		return pgx.CollectRows(rows, func(row pgx.CollectableRow) (a arrival, err error) {
 			var notBefore, deadline *time.Time
-			if err = row.Scan(&a.n, &a.id, &a.r.Upstream, &a.r.Method, &a.r.Target, &a.headers, &a.r.Body, &a.r.IdempotencyKey, &notBefore, &deadline, &a.r.Priority, &a.r.Callback, &a.r.SubmittedBy); err != nil {
+			if err = row.Scan(&a.id, &a.r.Upstream, &a.r.Method, &a.r.Target, &a.headers, &a.r.Body, &a.r.IdempotencyKey, &notBefore, &deadline, &a.r.Priority, &a.r.Callback, &a.r.SubmittedBy); err != nil {
 				return a, err
 			}
 			if notBefore != nil {
@@ -108,7 +111,7 @@ func (i *inbox) Arrivals(ctx context.Context, after int64, max int, each func(n 
 	for _, a := range all {
 		var fault error
 		a.r.Header, fault = parseHeaders(a.headers)
-		each(a.n, a.id, a.r, fault)
+		each(a.id, a.r, fault)
 	}
 	return err
 }

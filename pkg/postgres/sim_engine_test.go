@@ -201,9 +201,8 @@ type leaseState struct {
 }
 
 type arrival struct {
-	n       int64
-	id      string
-	columns []any
+	id, upstream string
+	columns      []any
 }
 
 // A state is what has been committed. It is replaced, never changed.
@@ -411,8 +410,8 @@ func (e *engine) submit(upstream, method, target, key string, body []byte) bool 
 	e.arrivals++
 	id := fmt.Sprintf("%08x-%04x-7000-8000-%012x", time.Now().UnixMilli()>>16, time.Now().UnixMilli()&0xffff, e.arrivals)
 	next := *e.state
-	next.arrivals = append(next.arrivals[:len(next.arrivals):len(next.arrivals)], arrival{e.arrivals, id, []any{
-		e.arrivals, id, upstream, method, target, []byte("{}"), body, key, nil, nil, int64(0), "", "clerk"}})
+	next.arrivals = append(next.arrivals[:len(next.arrivals):len(next.arrivals)], arrival{id, upstream, []any{
+		id, upstream, method, target, []byte("{}"), body, key, nil, nil, int64(0), "", "clerk"}})
 	e.put(&next, true)
 	if e.r.IntN(4) > 0 { // else a pooler drops it
 		e.notify("arrival")

@@ -207,9 +207,9 @@ var statements = []*statement{
 		s.tx.taken[a[0].(string)] = true
 		return nil, 1, nil
 	}},
-	{begins: "SELECT n, id, upstream, method, target, headers", params: "iii", cols: "itttt" + "jytzzitt", run: func(s *session, a []any) (rows [][]any, n int64, err error) {
+	{begins: "SELECT id, upstream, method, target, headers", params: "Tbii", cols: "tttt" + "jytzzitt", run: func(s *session, a []any) (rows [][]any, n int64, err error) {
 		for _, r := range s.arrivals() {
-			if r.n > a[0].(int64) && len(rows) < int(a[1].(int64)) {
+			if slices.Contains(a[0].([]string), r.upstream) != a[1] && len(rows) < int(a[2].(int64)) {
 				rows = append(rows, r.columns)
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,7 +15,8 @@ import (
 
 const (
 	arrivalsPage   = 256
-	arrivalsAtOnce = 64 // goroutines; the store commits what they accept together
+	arrivalsFew    = 4  // of an upstream that had no room at the last pass
+	arrivalsAtOnce = 64 // which the store commits together
 )
 
 // An arrivalStore is a Durable to which programs hand calls in transactions of their own. The calls lie there until the
@@ -21,14 +24,14 @@ const (
 type arrivalStore interface {
 	// Arrived waits until there are such calls, or ctx ends: then it is false.
 	Arrived(ctx context.Context) bool
-	// Arrivals calls each with them, after the one with a number, the oldest first, at most max. A fault is in one that
-	// cannot be read.
-	Arrivals(ctx context.Context, after int64, max int, each func(n int64, id string, r Request, fault error)) error
+	// Arrivals calls each with the first ones of them, the oldest first, at most max: of those for some upstreams, or, if
+	// others is true, of those for all others. A fault is in one that cannot be read.
+	Arrivals(ctx context.Context, upstreams []string, others bool, max int, each func(id string, r Request, fault error)) error
 	// RefuseArrival takes a call out of them and stores that it has ended.
 	RefuseArrival(ctx context.Context, e *Entry) error
 }
 
-// An intake takes in the calls that arrive in a store.
+// An intake takes in the calls that arrive in a store; those for an upstream in the order in which they lie there.
 type intake struct {
 	*Scheduler
 	from arrivalStore
@@ -36,58 +39,232 @@ type intake struct {
 
 // run takes calls in until ctx ends.
 func (s *intake) run(ctx context.Context) {
+	d := &door{s, make(map[string]bool)}
 	for s.from.Arrived(ctx) {
-		for after, more := int64(0), true; more && ctx.Err() == nil; {
-			after, more = s.page(ctx, after)
+		if err := d.pass(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, Stopping) {
+			s.journal.check(err)
+			s.log.Error("calls that have arrived in the store cannot be taken in", "err", err)
 		}
 	}
 }
 
-// page takes in the calls after one with a number, and returns the number of the last; more reports whether there
-// may be others that can be taken in now.
-func (s *intake) page(ctx context.Context, after int64) (last int64, more bool) {
-	var wait sync.WaitGroup
-	places := make(chan struct{}, arrivalsAtOnce)
-	n := 0
-	err := s.journal.reading(func() error {
-		return s.from.Arrivals(ctx, after, arrivalsPage, func(number int64, id string, r Request, fault error) {
-			last, n = number, n+1
-			places <- struct{}{}
-			wait.Go(func() {
-				defer func() { <-places }()
-				s.one(ctx, id, r, fault)
-			})
+// A door is that of an intake.
+type door struct {
+	*intake
+	left map[string]bool // upstreams of which the last pass had to leave a call where it is
+}
+
+// pass takes in all calls for which there is room. When a call has to stay where it is, no other one of its upstream is
+// taken in or read until the next pass, so that they keep their order and those of other upstreams are reached. Each page
+// begins with the oldest call: one whose transaction has committed meanwhile may be older than those of the last page.
+func (s *door) pass(ctx context.Context) error {
+	for _, name := range slices.Sorted(maps.Keys(s.left)) {
+		if err := s.again(ctx, name); err != nil {
+			return err
+		}
+	}
+	for {
+		if n, err := s.page(ctx, slices.Sorted(maps.Keys(s.left)), true, arrivalsPage); n == 0 || err != nil {
+			return err
+		}
+	}
+}
+
+// again tries an upstream of which the last pass has left a call: it reads no body while there is no room, and a few
+// calls, then more and more, while there is.
+func (s *door) again(ctx context.Context, name string) error {
+	if sv := s.service(name); sv != nil && full(sv, sv.usage.bytes.Load(), 1, sv.MaxWaitingBytes) != nil {
+		return nil
+	}
+	delete(s.left, name)
+	for few := arrivalsFew; few < arrivalsPage && !s.left[name]; few *= 2 {
+		if n, err := s.page(ctx, []string{name}, false, few); n == 0 || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// page reads calls that have arrived and takes them in. It returns how many there were. Each was taken in, or its
+// upstream is among those that are left.
+func (s *door) page(ctx context.Context, upstreams []string, others bool, max int) (n int, err error) {
+	var all []*newcomer
+	err = s.journal.reading(func() error {
+		return s.from.Arrivals(ctx, upstreams, others, max, func(id string, r Request, fault error) {
+			r.arrived, r.NoCopy = id, true
+			all = append(all, &newcomer{Request: r, err: fault})
 		})
 	})
-	wait.Wait()
-	if err != nil && ctx.Err() == nil && !errors.Is(err, Stopping) {
-		s.journal.check(err)
-		s.log.Error("calls that have arrived in the store cannot be read", "err", err)
-	}
-	return last, err == nil && n == arrivalsPage
-}
-
-// one takes in a call. One for which there is no room yet stays where it is.
-func (s *intake) one(ctx context.Context, id string, r Request, fault error) {
-	r.arrived, r.NoCopy = id, true
-	err := fault
-	if err == nil {
-		var c *Call
-		if c, err = s.Submit(ctx, r); err == nil && c.ID != id {
-			err = fmt.Errorf("the idempotency key or identity is that of call %s, which stands for it", c.ID)
+	for rest := all; len(rest) > 0 && err == nil; {
+		if err = ctx.Err(); err == nil {
+			rest, err = s.some(ctx, rest)
 		}
 	}
+	return len(all), err
+}
+
+// A newcomer is a call that is being taken in.
+type newcomer struct {
+	Request
+	service  *service
+	call     *call
+	entry    *Entry // nil until it was prepared
+	unlock   func() // its identity
+	admitted bool
+	known    *Call // that has its key or identity
+	err      error // why it is refused, or has to stay
+}
+
+// some takes in the first calls of some, and returns the others. They are looked up together, and stored together; they
+// are admitted, and wait, one after the other. No two of them have an idempotency key or identity: the second has to
+// find the first.
+func (s *door) some(ctx context.Context, all []*newcomer) (rest []*newcomer, err error) {
+	some := all[:min(len(all), arrivalsAtOnce)]
+	together(some, s.prepare)
+	some = some[:distinct(some)]
+	for _, a := range some {
+		if a.entry != nil {
+			if a.unlock, a.err = s.journal.locks.lock(ctx, a.entry.Identity); a.err == nil {
+				defer a.unlock()
+			}
+		}
+	}
+	together(some, func(a *newcomer) {
+		if a.err == nil {
+			a.known, a.err = s.journal.known(ctx, a.entry)
+			a.err = unstored(s.journal, &a.Request, a.err)
+		}
+	})
+	for _, a := range some {
+		s.admit(a)
+	}
+	together(some, func(a *newcomer) {
+		if a.admitted {
+			a.known, a.err = s.journal.accept(ctx, a.entry)
+			a.err = unstored(s.journal, &a.Request, a.err)
+		}
+	})
+	for _, a := range some {
+		s.enter(a)
+	}
+	together(some, func(a *newcomer) {
+		if a.err = a.reason(); a.err != nil {
+			a.err = s.refuse(ctx, a.arrived, &a.Request, a.err)
+		}
+	})
+	for _, a := range some {
+		err = errors.Join(err, a.err)
+	}
+	return all[len(some):], err
+}
+
+// together does something for some calls at once, and waits until all of it is done.
+func together(some []*newcomer, do func(a *newcomer)) {
+	var wait sync.WaitGroup
+	for _, a := range some {
+		wait.Go(func() { do(a) })
+	}
+	wait.Wait()
+}
+
+// distinct returns how many of the first calls have no key or identity of one before.
+func distinct(some []*newcomer) int {
+	taken := make(map[string]bool)
+	for i, a := range some {
+		if a.entry == nil {
+			continue
+		}
+		for _, key := range []string{a.entry.Key, a.entry.Identity} {
+			if key != "" && taken[key] {
+				return i
+			}
+			taken[key] = true
+		}
+	}
+	return len(some)
+}
+
+// prepare makes a call of a request, unless that was done before.
+func (s *door) prepare(a *newcomer) {
+	if a.entry != nil || a.err != nil {
+		return
+	}
+	sv, c, refused := s.newCall(a.Request)
+	switch {
+	case refused != nil:
+		a.err = refused
+		return
+	case c.bytes > sv.MaxWaitingBytes: // there will never be room
+		a.err = &Error{Reason: TooLarge, Upstream: sv.Name, Detail: fmt.Sprintf("the call has %d bytes, upstream %q takes at most %d (max_waiting_bytes)", c.bytes, sv.Name, sv.MaxWaitingBytes)}
+		return
+	}
+	if s.relay != nil && c.Callback == "" {
+		c.Callback = toEnded
+	}
+	c.Async, c.Durable = true, true
+	c.Permits, c.demand, c.by = c.permits(), nil, nil
+	e := &Entry{Call: c.Call, Request: c.request, Bytes: c.bytes, NoBody: c.noBody, Arrived: true}
+	if a.IdempotencyKey != "" {
+		e.Key = a.Upstream + " " + a.IdempotencyKey
+	}
+	if e.Identity = c.identities.identity(); e.Key != "" || e.Identity != "" {
+		e.Fingerprint = sv.up.Fingerprint(c.request)
+	}
+	a.call, a.entry = c, e
+}
+
+// admit reserves the place of a call, unless one of its upstream has to stay.
+func (s *door) admit(a *newcomer) {
+	if a.err == nil && a.known == nil && !s.left[a.Upstream] && !s.loop.post(func(now time.Time) {
+		if refused := s.loop.admit(now, a.call); refused != nil {
+			a.err = refused
+			return
+		}
+		s.loop.busy++
+		s.loop.accepting[a.call.ID] = true
+		a.admitted = true
+	}) {
+		a.err = errStopping(a.Upstream)
+	}
+	s.stay(a)
+}
+
+// enter lets a call wait that is stored.
+func (s *door) enter(a *newcomer) {
+	if !a.admitted {
+		return
+	}
+	s.loop.post(func(now time.Time) {
+		s.loop.busy--
+		delete(s.loop.accepting, a.call.ID)
+		if a.known != nil || a.err != nil {
+			a.call.up.setPhase(a.call, uncounted)
+			return
+		}
+		a.call.up.enqueue(now, a.call)
+	})
+	s.stay(a)
+}
+
+// stay notes the upstream of a call that has to stay where it is.
+func (s *door) stay(a *newcomer) {
+	if a.err != nil && a.reason() == nil || a.known != nil && a.known.ID == a.arrived {
+		s.left[a.Upstream] = true
+	}
+}
+
+// reason returns why a call is refused for good, nil if it is not.
+func (a *newcomer) reason() error {
 	var refused *Error
 	switch {
-	case err == nil, ctx.Err() != nil:
-		return
-	case errors.As(err, &refused) && (refused.Reason == Full || refused.Reason == Stopping || refused.Reason == StoreFailed || refused.Reason == NoAnswer || refused.Reason == DiskFull):
-		return
+	case a.known != nil && a.known.ID != a.arrived:
+		return fmt.Errorf("the idempotency key or identity is that of call %s, which stands for it", a.known.ID)
+	case errors.Is(a.err, context.Canceled), errors.Is(a.err, context.DeadlineExceeded):
+		return nil
+	case errors.As(a.err, &refused) && slices.Contains([]Reason{Full, Stopping, StoreFailed, NoAnswer, DiskFull}, refused.Reason):
+		return nil
 	}
-	if err := s.refuse(ctx, id, &r, err); err != nil && ctx.Err() == nil && !errors.Is(err, Stopping) {
-		s.journal.check(err)
-		s.log.Error("the refusal of a call that has arrived could not be stored", "call", id, "err", err)
-	}
+	return a.err
 }
 
 // refuse stores that a call has failed before it was accepted, with the reason.
@@ -109,12 +286,12 @@ func (s *intake) refuse(ctx context.Context, id string, r *Request, reason error
 	if err := s.loop.ask(ctx, func(time.Time) { c.Seq = int64(s.loop.nextSeq()) }); err != nil {
 		return err
 	}
-	err := s.journal.reading(func() error {
+	if err := s.journal.reading(func() error {
 		return s.from.RefuseArrival(ctx, &Entry{Call: c, Request: r.wire()})
-	})
-	if err == nil {
-		s.log.Warn("a call that has arrived was refused", "call", id, "upstream", r.Upstream, "err", reason)
-		s.loop.post(func(now time.Time) { s.followUps.tell(now, c) })
+	}); err != nil {
+		return fmt.Errorf("call %s, which was refused: %w", id, err)
 	}
-	return err
+	s.log.Warn("a call that has arrived was refused", "call", id, "upstream", r.Upstream, "err", reason)
+	s.loop.post(func(now time.Time) { s.followUps.tell(now, c) })
+	return nil
 }

@@ -1,0 +1,90 @@
+package postgres
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+)
+
+// TestArrivalsBehindAFullUpstream: calls for an upstream that has no room, also if they are large and many, keep those for
+// others from nothing; they are taken in, in their order, when there is room.
+func TestArrivalsBehindAFullUpstream(t *testing.T) {
+	url, p := newDatabase(t), newPlatform(t)
+	d := open(t, url, Options{Lease: short})
+	s := serve(t, d, p, map[string]scheduler.Upstream{"api": {}, "full": {MaxWaiting: 1}})
+	first, err := s.Submit(t.Context(), scheduler.Request{Upstream: "full", Target: "/first", NotBefore: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var requests []scheduler.Request
+	for n := range 40 {
+		requests = append(requests, scheduler.Request{Upstream: "full", Method: "POST", Target: fmt.Sprint("/large/", n), Body: make([]byte, 1<<20)})
+	}
+	conn := connect(t, url)
+	large := handOver(t, conn, requests...)
+	if c := ends(t, s, handOver(t, conn, scheduler.Request{Upstream: "api", Target: "/other"})[0]); c.State != scheduler.Done {
+		t.Errorf("the call for another upstream: %+v", c)
+	}
+	counted(t, d, "SELECT count(*) FROM throttler.arrivals", len(large))
+	if _, err := s.Cancel(t.Context(), first.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range large {
+		if c := ends(t, s, id); c.State != scheduler.Done {
+			t.Errorf("a call that had no room: %+v", c)
+		}
+	}
+	if order := taken(t, conn, large); !slices.Equal(order, large) {
+		t.Errorf("they were taken in in the order %v", order)
+	}
+}
+
+// taken returns ids in the order in which their calls were taken in.
+func taken(t *testing.T, conn *pgx.Conn, ids []string) []string {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), "SELECT id FROM throttler.calls WHERE id = ANY($1) ORDER BY seq", ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	order, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return order
+}
+
+// TestArrivalsInOrder: calls for an upstream are taken in, and sent, in the order in which they were handed over, also
+// those whose keys are looked up beside those that have none.
+func TestArrivalsInOrder(t *testing.T) {
+	url, p := newDatabase(t), newPlatform(t)
+	if err := Migrate(t.Context(), url, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	var requests []scheduler.Request
+	for n := range 600 {
+		r := scheduler.Request{Upstream: "api", Method: "POST", Target: fmt.Sprintf("/%03d", n)}
+		if n%3 == 0 {
+			r.IdempotencyKey = r.Target
+		}
+		requests = append(requests, r)
+	}
+	conn := connect(t, url)
+	ids := handOver(t, conn, requests...)
+	s := serve(t, open(t, url, Options{Lease: short}), p, map[string]scheduler.Upstream{"api": {Concurrency: 1}})
+	for _, id := range ids {
+		ends(t, s, id)
+	}
+	if order := taken(t, conn, ids); !slices.Equal(order, ids) {
+		t.Errorf("%d calls were not taken in in order", len(ids))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.IsSorted(p.order) || len(p.order) != len(ids) {
+		t.Errorf("%d calls were sent in the order %v", len(p.order), p.order)
+	}
+}
