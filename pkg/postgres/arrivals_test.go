@@ -203,6 +203,20 @@ func TestArrivalsAreNoBeats(t *testing.T) {
 	}
 }
 
+// TestArrivalForALongName: the name of an upstream that is not configured, however long, ends its call, and not the store.
+func TestArrivalForALongName(t *testing.T) {
+	url, p := newDatabase(t), newPlatform(t)
+	s := start(t, open(t, url, Options{}), p)
+	name := make([]rune, 20_000)
+	for i := range name {
+		name[i] = rune(0x4e00 + rand.N(20_000)) // it does not compress
+	}
+	c := ends(t, s, handOver(t, connect(t, url), scheduler.Request{Upstream: string(name), Target: "/"})[0])
+	if c.State != scheduler.Failed || !strings.HasPrefix(string(name), c.Upstream) || !strings.Contains(c.Last().Reason, "is not configured") {
+		t.Errorf("%+v", c)
+	}
+}
+
 // TestArrivalsUnderKill: while the server is killed and started again, and owners follow each other, each call whose
 // transaction has committed is executed once, and each other one never. Each transaction writes a row of the program, too.
 func TestArrivalsUnderKill(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,8 @@ const (
 	arrivalsPage   = 256
 	arrivalsFew    = 4  // of an upstream that had no room at the last pass
 	arrivalsAtOnce = 64 // which the store commits together
+
+	longestUpstream = 256 // bytes of the name in a refused call: a store has it in an index
 )
 
 // An arrivalStore is a Durable to which programs hand calls in transactions of their own. The calls lie there until the
@@ -271,7 +274,7 @@ func (a *newcomer) reason() error {
 func (s *intake) refuse(ctx context.Context, id string, r *Request, reason error) error {
 	now := time.Now()
 	c := &Call{
-		ID: id, Upstream: r.Upstream, State: Failed, Priority: int16(max(-MaxPriority, min(r.Priority, MaxPriority))), Async: true, Durable: true,
+		ID: id, Upstream: strings.ToValidUTF8(r.Upstream[:min(len(r.Upstream), longestUpstream)], ""), State: Failed, Priority: int16(max(-MaxPriority, min(r.Priority, MaxPriority))), Async: true, Durable: true,
 		AcceptedAt: now, Deadline: now, Method: r.Method, Path: pathOf(r.Target), SubmittedBy: r.SubmittedBy, Stored: &Stored{},
 		Attempts: []Attempt{{N: 1, SentAt: now, EndedAt: now, Outcome: upstream.NotExecuted, Reason: "refused: " + reason.Error()}},
 	}
