@@ -22,7 +22,13 @@ import (
 //	err = tx.Commit(ctx)
 //
 // The replica that has the calls takes it in some milliseconds later, and checks it then: one that it refuses ends as
-// failed, with the reason. Until then it is in throttler.arrivals, in the clear also if the store is sealed.
+// failed, with the reason. So does a repeat of an idempotency key, under its own id, though the first call stands for it.
+// Until then it is in throttler.arrivals, in the clear also if the store is sealed.
+//
+// Calls for an upstream are taken in in the order in which they were handed over. Of transactions that run at the same
+// time, one that commits late may have its calls behind later ones that have been taken in already; so may calls that
+// were being taken in when the server went away.
+//
 // A request with a Client, an Origin or SubmittedBy loses them: the call is submitted by the role of the session.
 func SubmitTx(ctx context.Context, tx pgx.Tx, r scheduler.Request) (id string, err error) {
 	if r.Method == "" {
