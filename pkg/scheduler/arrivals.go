@@ -95,7 +95,7 @@ func (s *door) page(ctx context.Context, upstreams []string, others bool, max in
 	err = s.journal.reading(func() error {
 		return s.from.Arrivals(ctx, upstreams, others, max, func(id string, r Request, fault error) {
 			r.arrived, r.NoCopy = id, true
-			all = append(all, &newcomer{Request: r, err: fault})
+			all = append(all, &newcomer{Request: r, acceptance: acceptance{err: fault}})
 		})
 	})
 	for rest := all; len(rest) > 0 && err == nil; {
@@ -106,7 +106,7 @@ func (s *door) page(ctx context.Context, upstreams []string, others bool, max in
 	return len(all), err
 }
 
-// A newcomer is a call that is being taken in.
+// A newcomer is a call that is being taken in. Its err is why it is refused, or has to stay.
 type newcomer struct {
 	Request
 	service  *service
@@ -114,8 +114,7 @@ type newcomer struct {
 	entry    *Entry // nil until it was prepared
 	unlock   func() // its identity
 	admitted bool
-	known    *Call // that has its key or identity
-	err      error // why it is refused, or has to stay
+	acceptance
 }
 
 // some takes in the first calls of some, and returns the others. They are looked up together, and stored together; they
@@ -205,29 +204,14 @@ func (s *door) prepare(a *newcomer) {
 		c.Callback = toEnded
 	}
 	c.Async, c.Durable = true, true
-	c.Permits, c.demand, c.by = c.permits(), nil, nil
-	e := &Entry{Call: c.Call, Request: c.request, Bytes: c.bytes, NoBody: c.noBody, Arrived: true}
-	if a.IdempotencyKey != "" {
-		e.Key = a.Upstream + " " + a.IdempotencyKey
-	}
-	if e.Identity = c.identities.identity(); e.Key != "" || e.Identity != "" {
-		e.Fingerprint = sv.up.Fingerprint(c.request)
-	}
-	a.call, a.entry = c, e
+	a.call, a.entry = c, newEntry(sv, c, &a.Request)
 }
 
 // admit reserves the place of a call, unless one of its upstream has to stay.
 func (s *door) admit(a *newcomer) {
-	if a.err == nil && a.known == nil && !s.left[a.Upstream] && !s.loop.post(func(now time.Time) {
-		if refused := s.loop.admit(now, a.call); refused != nil {
-			a.err = refused
-			return
-		}
-		s.loop.busy++
-		s.loop.accepting[a.call.ID] = true
-		a.admitted = true
-	}) {
-		a.err = errStopping(a.Upstream)
+	if a.err == nil && a.known == nil && !s.left[a.Upstream] {
+		a.err = s.reserve(a.call)
+		a.admitted = a.err == nil
 	}
 	s.stay(a)
 }
@@ -237,15 +221,7 @@ func (s *door) enter(a *newcomer) {
 	if !a.admitted {
 		return
 	}
-	s.loop.post(func(now time.Time) {
-		s.loop.busy--
-		delete(s.loop.accepting, a.call.ID)
-		if a.known != nil || a.err != nil {
-			a.call.up.setPhase(a.call, uncounted)
-			return
-		}
-		a.call.up.enqueue(now, a.call)
-	})
+	s.Scheduler.enter(a.call, &a.acceptance)
 	s.stay(a)
 }
 

@@ -281,19 +281,7 @@ func (s *Scheduler) newCall(r Request) (*service, *call, *Error) {
 // accept takes a new call, stores it and lets it wait. It returns a description of one that is
 // submitted, or the call that has its idempotency key, or its identity, if there is one.
 func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request) (accepted, known *Call, err error) {
-	if c.Durable {
-		c.Permits, c.demand, c.by = c.permits(), nil, nil
-	}
-	e := &Entry{Call: c.Call, Request: c.request, Bytes: c.bytes, NoBody: c.noBody, Arrived: r.arrived != ""}
-	if r.origin != nil {
-		e.Notice = r.origin.notice
-	}
-	if r.IdempotencyKey != "" {
-		e.Key = r.Upstream + " " + r.IdempotencyKey
-	}
-	if e.Identity = c.identities.identity(); e.Key != "" || e.Identity != "" {
-		e.Fingerprint = sv.up.Fingerprint(c.request)
-	}
+	e := newEntry(sv, c, r)
 	if !s.journal.loopOnly() {
 		unlock, err := s.journal.locks.lock(ctx, e.Identity)
 		if err != nil {
@@ -310,6 +298,24 @@ func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request
 	}
 	a := accept(ctx, e, c)
 	return a.accepted, a.known, unstored(s.journal, r, a.err)
+}
+
+// newEntry returns a new call as the store gets it.
+func newEntry(sv *service, c *call, r *Request) *Entry {
+	if c.Durable {
+		c.Permits, c.demand, c.by = c.permits(), nil, nil
+	}
+	e := &Entry{Call: c.Call, Request: c.request, Bytes: c.bytes, NoBody: c.noBody, Arrived: r.arrived != ""}
+	if r.origin != nil {
+		e.Notice = r.origin.notice
+	}
+	if r.IdempotencyKey != "" {
+		e.Key = r.Upstream + " " + r.IdempotencyKey
+	}
+	if e.Identity = c.identities.identity(); e.Key != "" || e.Identity != "" {
+		e.Fingerprint = sv.up.Fingerprint(c.request)
+	}
+	return e
 }
 
 // An acceptance is what became of a new call.
@@ -346,20 +352,31 @@ func (s *Scheduler) acceptInPlace(ctx context.Context, e *Entry, c *call) (a acc
 // acceptStored accepts a call whose store may block: a message reserves its place, and
 // another lets it wait when it is stored.
 func (s *Scheduler) acceptStored(ctx context.Context, e *Entry, c *call) (a acceptance) {
+	if a.err = s.reserve(c); a.err != nil {
+		return a
+	}
+	a.known, a.err = s.journal.accept(ctx, e)
+	s.enter(c, &a)
+	return a
+}
+
+// reserve reserves the place of a call until [Scheduler.enter].
+func (s *Scheduler) reserve(c *call) (err error) {
 	if !s.loop.post(func(now time.Time) {
 		if refused := s.loop.admit(now, c); refused != nil {
-			a.err = refused
+			err = refused
 			return
 		}
 		s.loop.busy++
 		s.loop.accepting[c.ID] = true
 	}) {
-		a.err = errStopping(c.Upstream)
+		err = errStopping(c.Upstream)
 	}
-	if a.err != nil {
-		return a
-	}
-	a.known, a.err = s.journal.accept(ctx, e)
+	return err
+}
+
+// enter lets a call wait if it was stored, else it gives its place up.
+func (s *Scheduler) enter(c *call, a *acceptance) {
 	if !s.loop.post(func(now time.Time) {
 		s.loop.busy--
 		delete(s.loop.accepting, c.ID)
@@ -371,5 +388,4 @@ func (s *Scheduler) acceptStored(ctx context.Context, e *Entry, c *call) (a acce
 	}) {
 		a.err = errStopping(c.Upstream)
 	}
-	return a
 }
