@@ -1133,7 +1133,7 @@ type Outcome string
 
 // Pause A Pause keeps the calls of an upstream, a limit or a key from being sent.
 type Pause struct {
-	// By Person; answer of the upstream; breaker: its circuit breaker is open, and until is when the next probe is due; or restart: permits of attempts before it may be out.
+	// By Person; answer of the upstream; breaker: its circuit breaker is open, and until is when the next probe is due; or restart, also for a take-over by another replica: permits of attempts of the last process may be out.
 	By string `json:"by"`
 
 	// Id ID stays the same for as long as the pause lasts.

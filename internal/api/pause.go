@@ -18,7 +18,8 @@ type Pause struct {
 	Since Instant `json:"since,omitzero"`
 	Until Instant `json:"until"`
 	// By is person; answer of the upstream; breaker: its circuit breaker is open, and until is when
-	// the next probe is due; or restart: permits of attempts before it may be out.
+	// the next probe is due; or restart, also for a take-over by another replica: permits of attempts of the last
+	// process may be out.
 	By string `json:"by"`
 	// Who is the name of the operator, or of the program.
 	Who    string `json:"who,omitempty"`

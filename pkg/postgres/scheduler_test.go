@@ -134,7 +134,12 @@ func TestTakeOver(t *testing.T) {
 	}
 	second := open(t, url, Options{Lease: short, Wait: true})
 	alive := second.after
+	begun := time.Now()
 	s = start(t, second, p)
+	pauses, err := s.Pauses(t.Context())
+	if held := time.Since(begun) < late+window; held && (err != nil || len(pauses) == 0 || pauses[0].Limit != "app" || pauses[0].Reason != "permits of attempts of the last process may be out") {
+		t.Errorf("the pause of the limit is %+v, %v", pauses, err)
+	}
 	for n, c := range waiting {
 		done, err := s.Wait(t.Context(), c.ID)
 		if err != nil {

@@ -154,7 +154,7 @@ func (ci *circuit) reset(now time.Time) {
 func (ci *circuit) restore(now time.Time, h *lease.Hold) {
 	if health := retry.Health(h.Permits); h.Back.After(now) && ci.up.Breaker.Unknown > 0 && (health == retry.Failing || health == retry.Silent) {
 		ci.Restore(now, health, ci.up.loop.random())
-		ci.reason, ci.since = cmp.Or(h.Reason, "it was open when the last process ended"), now
+		ci.reason, ci.since = cmp.Or(h.Reason, "it was open before this process had the calls"), now
 		if !h.Since.IsZero() {
 			ci.since = toMonotonic(now, h.Since)
 		}

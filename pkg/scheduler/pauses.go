@@ -24,7 +24,7 @@ type Pause struct {
 	Upstream, Limit, Key string // an empty Limit: the upstream; an empty Key: all of the limit
 	Since, Until         time.Time
 	// By is person; answer of the upstream; breaker: its circuit breaker is open, and Until is
-	// when the next probe is due; or restart: permits of attempts before it may be out.
+	// when the next probe is due; or restart: permits of attempts of the last process may be out.
 	By     string
 	Who    string // name of the person or the program; may be empty
 	Reason string // in words; may be empty
@@ -85,7 +85,7 @@ func pauseNamed(now time.Time, l *loop, id string) (Pause, error) {
 		return Pause{}, &Error{Reason: NotFound, Detail: fmt.Sprintf("there is no pause %q; it has ended, or another one has taken its place", id)}
 	case all[i].By == "restart":
 		return all[i], &Error{Reason: WrongState, Upstream: all[i].Upstream, Limit: all[i].Limit,
-			Detail: fmt.Sprintf("limit %q of upstream %q has permits out since before the restart, which only come back with time, at %s", all[i].Limit, all[i].Upstream, stamp(all[i].Until))}
+			Detail: fmt.Sprintf("limit %q of upstream %q has permits of the last process out, which only come back with time, at %s", all[i].Limit, all[i].Upstream, stamp(all[i].Until))}
 	}
 	return all[i], nil
 }
@@ -111,7 +111,7 @@ func (p pause) String() string {
 	case byOperator:
 		s = "by " + cmp.Or(p.who, "an operator")
 	case byRestart:
-		s = "by the restart"
+		s = "by a restart or take-over"
 	}
 	if !p.since.IsZero() {
 		s += ", since " + stamp(p.since)
@@ -196,7 +196,7 @@ func pausedName(u *upstreamState, limit int) string {
 // restartPause returns the pause of a limit whose permits may all be out since an earlier
 // process; its end is zero if there is none.
 func restartPause(now time.Time, u *upstreamState, limit int) pause {
-	return pause{cause: byRestart, reason: "permits of attempts before the restart may be out", since: u.loop.origin, until: u.ledger.HeldUntil(now, limit)}
+	return pause{cause: byRestart, reason: "permits of attempts of the last process may be out", since: u.loop.origin, until: u.ledger.HeldUntil(now, limit)}
 }
 
 // heldBy says what holds an upstream that sends no calls.

@@ -54,7 +54,7 @@ func (l *loop) recover() error {
 	case past.Restored:
 		l.log.Warn("the store is an earlier state of itself: the calls that waited in it are unknown, and limits are full for a window", "calls", n)
 	case n > 0:
-		l.log.Warn("calls were being sent when the last process ended; they may have been executed", "calls", n)
+		l.log.Warn("calls of the last process were being sent, and have no recorded end; they may have been executed", "calls", n)
 	}
 	l.tellRecovered(now, past)
 	return nil

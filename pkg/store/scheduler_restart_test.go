@@ -288,16 +288,16 @@ func TestPauseByRestart(t *testing.T) {
 		began := time.Now()
 		s, _ = w.start(t, path, "api")
 		defer func() { s.Close() }()
-		const why = "permits of attempts before the restart may be out"
+		const why = "permits of attempts of the last process may be out"
 		st := first(t, s)
 		if st.State != "paused" || st.Cause != "restart" || st.Reason != why || !st.Since.Equal(began) || !st.PausedUntil.After(began) {
 			t.Errorf("%+v", st)
 		}
-		if p := st.Pauses; len(p) != 1 || p[0].Limit != "app" || p[0].Until.Sub(began) != 9*time.Second || !strings.HasPrefix(p[0].Pause, "by the restart, since ") {
+		if p := st.Pauses; len(p) != 1 || p[0].Limit != "app" || p[0].Until.Sub(began) != 9*time.Second || !strings.HasPrefix(p[0].Pause, "by a restart or take-over, since ") {
 			t.Errorf("%+v", p)
 		}
 		for _, wait := range []time.Duration{time.Second, 7 * time.Second} { // less than the upstream, and than its limit is held
-			if err := call(wait); err == nil || !strings.Contains(err.Error(), "it was paused by the restart, since ") || !strings.Contains(err.Error(), why) {
+			if err := call(wait); err == nil || !strings.Contains(err.Error(), "it was paused by a restart or take-over, since ") || !strings.Contains(err.Error(), why) {
 				t.Errorf("within %v: %v", wait, err)
 			}
 		}
