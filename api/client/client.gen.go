@@ -2106,7 +2106,7 @@ type ClientInterface interface {
 	// Corresponds with GET /problems/{reason} (the `GetProblem` operationId).
 	GetProblem(ctx context.Context, reason string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetReadiness Answers 200 while the process should get traffic, else 503
+	// GetReadiness Answers 200 while the process should get traffic, else 503; a replica whose limits are not those of the owner says so
 	//
 	// Corresponds with GET /readyz (the `GetReadiness` operationId).
 	GetReadiness(ctx context.Context, params *GetReadinessParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2519,7 +2519,7 @@ func (c *Client) GetProblem(ctx context.Context, reason string, reqEditors ...Re
 	return c.Client.Do(req)
 }
 
-// GetReadiness Answers 200 while the process should get traffic, else 503
+// GetReadiness Answers 200 while the process should get traffic, else 503; a replica whose limits are not those of the owner says so
 //
 // Corresponds with GET /readyz (the `GetReadiness` operationId).
 func (c *Client) GetReadiness(ctx context.Context, params *GetReadinessParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5791,7 +5791,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /problems/{reason} (the `GetProblem` operationId).
 	GetProblemWithResponse(ctx context.Context, reason string, reqEditors ...RequestEditorFn) (*GetProblemResponse, error)
 
-	// GetReadinessWithResponse Answers 200 while the process should get traffic, else 503
+	// GetReadinessWithResponse Answers 200 while the process should get traffic, else 503; a replica whose limits are not those of the owner says so
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -8390,7 +8390,7 @@ func (c *ClientWithResponses) GetProblemWithResponse(ctx context.Context, reason
 	return ParseGetProblemResponse(rsp)
 }
 
-// GetReadinessWithResponse Answers 200 while the process should get traffic, else 503
+// GetReadinessWithResponse Answers 200 while the process should get traffic, else 503; a replica whose limits are not those of the owner says so
 //
 // Returns a wrapper object for the known response body format(s).
 //

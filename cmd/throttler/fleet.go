@@ -123,17 +123,13 @@ func (r *replica) Peer() (*link.Peer, <-chan struct{}) {
 	return peer, changed
 }
 
-// follow logs whether the limits of this replica are those of the owner, and tells when the owner is to hand over, until
-// ctx ends.
+// follow logs which limits are not those of the owner, and tells when the owner is to hand over, until ctx ends.
 func (r *replica) follow(ctx context.Context) {
-	told, asked := "", int64(-1)
+	var told map[string]string
+	asked := int64(-1)
 	for {
 		v, next := r.member.View()
-		self, owner := v.Find(r.member.ID), v.Find(v.Owner)
-		if self != nil && owner != nil && self.Config != owner.Config && told != owner.ID+owner.Config {
-			told = owner.ID + owner.Config
-			r.log.Warn("the upstreams and limits of this replica's configuration are not those of the replica that has the calls, whose limits count; give both the same file, and reload, or name another database for a fleet of its own", "owner", owner.Name, "own", self.Config, "owners", owner.Config)
-		}
+		told = r.compare(v, told)
 		if v.Owner == r.member.ID && v.Next != "" && asked != v.Epoch {
 			asked = v.Epoch
 			r.log.Warn("an operator moves the calls to another replica", "to", v.Next)
@@ -148,6 +144,30 @@ func (r *replica) follow(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// compare logs it if the limits of this replica are not those of the owner. The owner logs each replica that lives and has
+// others. It returns the differences, by replica; those that were told before are not told again.
+func (r *replica) compare(v postgres.View, told map[string]string) map[string]string {
+	owner, differing := v.Find(v.Owner), make(map[string]string)
+	if owner == nil {
+		return told
+	}
+	for _, p := range v.Replicas {
+		own := p.ID == r.member.ID
+		if p.Config == owner.Config || !own && (owner.ID != r.member.ID || p.Silence > v.Lease) {
+			continue
+		}
+		differing[p.ID] = owner.ID + " " + owner.Config + " " + p.Config
+		switch {
+		case told[p.ID] == differing[p.ID]:
+		case own:
+			r.log.Warn("the upstreams and limits of this replica's configuration are not those of the replica that has the calls, whose limits count; give both the same file, and reload, or name another database for a fleet of its own", "owner", owner.Name, "own", p.Config, "owners", owner.Config)
+		default:
+			r.log.Warn("the upstreams and limits of another replica's configuration are not those of this one, which has the calls, and whose limits count; give both the same file, and reload", "replica", p.Name, "its", p.Config, "own", owner.Config)
+		}
+	}
+	return differing
 }
 
 // View implements server.Fleet.
@@ -195,6 +215,15 @@ func (r *replica) Ready() error {
 		return nil
 	case r.link == nil || owner.Pin == "":
 		return fmt.Errorf("no_owner: replica %s has the calls, and requests are not passed on to it without fleet.listen at both", owner.Name)
+	}
+	return nil
+}
+
+// Alike implements server.Fleet.
+func (r *replica) Alike() error {
+	v, _ := r.member.View()
+	if self, owner := v.Find(r.member.ID), v.Find(v.Owner); self != nil && owner != nil && self.Config != owner.Config {
+		return fmt.Errorf("differ from those of the owner, replica %s, which are in force", owner.Name)
 	}
 	return nil
 }

@@ -292,7 +292,8 @@ func (f *fleet) burials(owner *instance) {
 
 // differ reloads another limit at a replica that waits: all say so, and it is over when the file is the same again.
 func (f *fleet) differ() {
-	r := f.others(f.waitOwner())[0]
+	owner := f.waitOwner()
+	r := f.others(owner)[0]
 	p := r.process()
 	text, err := os.ReadFile(r.file)
 	if err != nil {
@@ -309,14 +310,13 @@ func (f *fleet) differ() {
 		if differs {
 			f.until("the files differ", func() bool { return f.differs(r.name) })
 			f.until("the replica says so", func() bool { return strings.Contains(p.log.String(), "whose limits count") })
-			resp, err := f.client.Get(listening(p.log.String(), "admin") + "/metrics")
-			if err != nil {
-				f.Fatal(err)
+			f.until("the owner says so", func() bool { return strings.Contains(owner.process().log.String(), "another replica's configuration") })
+			if ready := f.page(p, "/readyz"); !strings.HasPrefix(ready, "ready\nlimits: differ from those of the owner, replica "+owner.name+", ") {
+				f.Errorf("readyz: %s", ready)
 			}
-			metrics, _ := io.ReadAll(resp.Body)
-			resp.Body.Close()
+			metrics := f.page(p, "/metrics")
 			for _, want := range []string{"throttler_fleet_config_differs 1\n", "throttler_fleet_replicas 3\n", "throttler_fleet_owner 0\n"} {
-				if !bytes.Contains(metrics, []byte(want)) {
+				if !strings.Contains(metrics, want) {
 					f.Errorf("the metrics have no %s", want)
 				}
 			}
@@ -326,6 +326,21 @@ func (f *fleet) differ() {
 			p.cmd.Process.Signal(syscall.SIGHUP)
 		}
 	}
+}
+
+// page returns what a replica's admin API has at a path, as text.
+func (f *fleet) page(p *process, path string) string {
+	f.Helper()
+	resp, err := f.client.Get(listening(p.log.String(), "admin") + path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		f.Fatalf("%s: %d %s, %v", path, resp.StatusCode, text, err)
+	}
+	return string(text)
 }
 
 // differs reports whether all replicas say that the file of one differs.

@@ -20,6 +20,8 @@ type Fleet interface {
 	Bury(ctx context.Context, name string, record scheduler.AuditRecord) error
 	// Ready returns the reason why this replica should get no traffic; nil if it should.
 	Ready() error
+	// Alike returns an error if the limits of this replica are not those of the owner. It takes requests all the same.
+	Alike() error
 }
 
 func getFleet(a *Admin, _ request[none]) (*api.Fleet, error) {

@@ -225,7 +225,7 @@ var processOperations = []Operation{
 	}, getHealth),
 	streams(Operation{
 		Method: "GET", Path: "/readyz", ID: "getReadiness", Replica: true, Scope: access.Open, Probe: true, Status: http.StatusOK, Media: "text/plain",
-		Summary: "Answers 200 while the process should get traffic, else 503",
+		Summary: "Answers 200 while the process should get traffic, else 503; a replica whose limits are not those of the owner says so",
 		Params:  []Param{{Name: "verbose", Type: "boolean", Doc: "List each check."}},
 	}, getReadiness),
 	streams(Operation{

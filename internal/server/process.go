@@ -121,25 +121,29 @@ func getHealth(a *Admin, w http.ResponseWriter, _ request[none]) error {
 	return text(w, http.StatusOK, "ok\n")
 }
 
-// getReadiness answers whether the process should get traffic.
+// getReadiness answers whether the process should get traffic. One whose limits are not those of the owner should, and
+// says so.
 func getReadiness(a *Admin, w http.ResponseWriter, r request[none]) error {
 	checks := []readinessCheck{{"process", a.Ready()}, {"scheduler", answers(r.Context(), a)}}
+	var alike *readinessCheck
 	if a.Fleet != nil {
 		checks = append(checks, readinessCheck{"fleet", a.Fleet.Ready()})
+		alike = &readinessCheck{"limits", a.Fleet.Alike()}
 	}
 	status, list, all := http.StatusOK, "", "ready\n"
 	for _, c := range checks {
-		state := "ok"
-		if c.err != nil {
-			state = c.err.Error()
-			if status == http.StatusOK {
-				status, all = http.StatusServiceUnavailable, state+"\n"
-			}
+		if c.err != nil && status == http.StatusOK {
+			status, all = http.StatusServiceUnavailable, c.state()+"\n"
 		}
-		list += fmt.Sprintf("%s: %s\n", c.name, state)
+		list += c.line()
 	}
-	if r.query.Get("verbose") == "true" {
+	switch verbose := r.query.Get("verbose") == "true"; {
+	case verbose && alike != nil:
+		all = list + alike.line() + all
+	case verbose:
 		all = list + all
+	case alike != nil && alike.err != nil:
+		all += alike.line()
 	}
 	return text(w, status, all)
 }
@@ -148,6 +152,15 @@ type readinessCheck struct {
 	name string
 	err  error
 }
+
+func (c readinessCheck) state() string {
+	if c.err != nil {
+		return c.err.Error()
+	}
+	return "ok"
+}
+
+func (c readinessCheck) line() string { return c.name + ": " + c.state() + "\n" }
 
 // answers reports whether the scheduler answers in time.
 func answers(ctx context.Context, a *Admin) error {
