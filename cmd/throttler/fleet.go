@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
@@ -29,6 +30,7 @@ type replica struct {
 	link            *link.Client // nil without fleet.listen
 	room, adminRoom *server.Room // of requests that wait at data listeners, and at admin listeners
 	log             *slog.Logger
+	term            atomic.Pointer[postgres.DB] // nil while this replica does not have the calls
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -226,4 +228,12 @@ func (r *replica) Alike() error {
 		return fmt.Errorf("differ from those of the owner, replica %s, which are in force", owner.Name)
 	}
 	return nil
+}
+
+// Lease implements server.Fleet.
+func (r *replica) Lease() time.Duration {
+	if term := r.term.Load(); term != nil {
+		return term.Lease()
+	}
+	return 0
 }

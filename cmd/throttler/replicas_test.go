@@ -315,7 +315,7 @@ func (f *fleet) differ() {
 				f.Errorf("readyz: %s", ready)
 			}
 			metrics := f.page(p, "/metrics")
-			for _, want := range []string{"throttler_fleet_config_differs 1\n", "throttler_fleet_replicas 3\n", "throttler_fleet_owner 0\n"} {
+			for _, want := range []string{"throttler_fleet_config_differs 1\n", "throttler_fleet_replicas 3\n", "throttler_fleet_owner 0\n", "throttler_fleet_lease_seconds 0\n", "throttler_fleet_losses_total 0\n"} {
 				if !strings.Contains(metrics, want) {
 					f.Errorf("the metrics have no %s", want)
 				}

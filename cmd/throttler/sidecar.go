@@ -227,6 +227,11 @@ func (sc *sidecar) begin(ctx context.Context) error {
 		return err
 	}
 	sc.metrics.Watch(t.scheduler)
+	if sc.replica != nil {
+		if unknown, lost := sc.replica.term.Load().Lost(); lost {
+			sc.metrics.Lost(unknown)
+		}
+	}
 	var sampling context.Context
 	sampling, t.sampling = context.WithCancel(context.WithoutCancel(ctx))
 	sc.running.Go(func() { t.history.Run(sampling, t.scheduler.Totals) })
@@ -256,6 +261,7 @@ func (sc *sidecar) store(ctx context.Context) (scheduler.Store, error) {
 		return nil, err
 	}
 	sc.metrics.Took(db.Before())
+	sc.replica.term.Store(db)
 	return db, nil
 }
 
@@ -287,7 +293,11 @@ func (sc *sidecar) endTerm(ctx context.Context) error {
 			sc.log.Warn("the grace period is over; the outcome of attempts that were cut off is unknown")
 		}
 	})
-	return sc.scheduler.Shutdown(ctx)
+	err := sc.scheduler.Shutdown(ctx)
+	if sc.replica != nil {
+		sc.replica.term.Store(nil)
+	}
+	return err
 }
 
 // api returns the handler of an admin listener, in a term or, with nil, in the time between.

@@ -22,6 +22,8 @@ type Fleet interface {
 	Ready() error
 	// Alike returns an error if the limits of this replica are not those of the owner. It takes requests all the same.
 	Alike() error
+	// Lease returns how much is left of the lease of this replica; 0 if it does not have the calls.
+	Lease() time.Duration
 }
 
 func getFleet(a *Admin, _ request[none]) (*api.Fleet, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,8 +22,11 @@ type Metrics struct {
 	accepted, refused, ended, attempts, limited, pauses *prometheus.CounterVec
 	notified, asked                                     *prometheus.CounterVec
 	passed, terms                                       *prometheus.CounterVec
+	losses, doubted                                     prometheus.Counter // nil without a fleet
 	wait, attempt                                       *prometheus.HistogramVec
 	reloaded, loadedAt                                  prometheus.Gauge
+
+	watched atomic.Pointer[scheduler.Scheduler] // nil before the first one
 
 	mu    sync.RWMutex
 	calls map[string]*callMetrics // by upstream
@@ -91,6 +95,12 @@ func (m *Metrics) Passed(result string) { m.passed.WithLabelValues(result).Inc()
 // Took counts a term that this replica begins, by the end of the one before.
 func (m *Metrics) Took(before string) { m.terms.WithLabelValues(before).Inc() }
 
+// Lost counts a loss of commits that a term of this replica has begun with, and the calls that it has made unknown.
+func (m *Metrics) Lost(unknown int) {
+	m.losses.Inc()
+	m.doubted.Add(float64(unknown))
+}
+
 // WatchFleet adds the state of a fleet at each scrape.
 func (m *Metrics) WatchFleet(f Fleet) {
 	for _, result := range []string{"answered", "unknown", "refused"} {
@@ -99,8 +109,14 @@ func (m *Metrics) WatchFleet(f Fleet) {
 	for _, before := range []string{"clean", "crash", "buried"} {
 		m.terms.WithLabelValues(before)
 	}
+	m.losses = prometheus.NewCounter(prometheus.CounterOpts{Name: "throttler_fleet_losses_total", Help: "Losses of commits that the server had confirmed. The next owner counts a loss, once, when it begins: the sum over replicas is right."})
+	m.doubted = prometheus.NewCounter(prometheus.CounterOpts{Name: "throttler_fleet_losses_unknown_calls_total", Help: "Calls that waited, and became unknown because the server has lost commits."})
+	m.MustRegister(m.losses, m.doubted)
+	number := func(name, help string, value func() float64) {
+		m.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "throttler_fleet_" + name, Help: help}, value))
+	}
 	gauge := func(name, help string, value func(v api.Fleet) float64) {
-		m.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "throttler_fleet_" + name, Help: help}, func() float64 { return value(f.View()) }))
+		number(name, help, func() float64 { return value(f.View()) })
 	}
 	self := func(is func(api.Replica) bool) func(api.Fleet) float64 {
 		return func(v api.Fleet) float64 {
@@ -121,6 +137,23 @@ func (m *Metrics) WatchFleet(f Fleet) {
 	gauge("epoch", "Owners so far. At each replica it is the same, unless one is cut off from the database.", func(v api.Fleet) float64 { return float64(v.Epoch) })
 	gauge("owner", "1 if this replica has the calls.", self(func(r api.Replica) bool { return r.Owner }))
 	gauge("config_differs", "1 if the upstreams and limits of this replica's configuration are not those of the owner, which are in force.", self(func(r api.Replica) bool { return r.Differs }))
+	number("lease_seconds", "What is left of the owner's lease. It sends nothing at 0, which other replicas have.", func() float64 { return f.Lease().Seconds() })
+	number("hold_seconds", "Time until the limit that is held back the longest goes on, because attempts of the last owner may count. 0: none is held back.", m.held)
+}
+
+// held returns for how many seconds limits are held back for attempts of the last process.
+func (m *Metrics) held() (seconds float64) {
+	s := m.watched.Load()
+	if s == nil {
+		return 0
+	}
+	pauses, _ := s.Pauses(context.Background()) // none of a scheduler that has stopped
+	for _, p := range pauses {
+		if p.By == "restart" {
+			seconds = max(seconds, time.Until(p.Until).Seconds())
+		}
+	}
+	return seconds
 }
 
 // Observe counts an event.
@@ -198,6 +231,7 @@ var (
 func (m *Metrics) Watch(s *scheduler.Scheduler) {
 	m.Unregister(stateCollector{}) // of the scheduler before
 	m.MustRegister(stateCollector{s})
+	m.watched.Store(s)
 	upstreams, _ := s.Upstreams(context.Background())
 	for _, u := range upstreams {
 		m.start(u.Name)

@@ -97,15 +97,18 @@ func (d *DB) Record(ctx context.Context, call *scheduler.Call) error {
 // Recover implements [scheduler.Durable].
 func (d *DB) Recover(ctx context.Context, recent time.Duration, repeat func(*scheduler.Entry) (time.Time, bool)) (*scheduler.Recovered, error) {
 	var state *scheduler.Recovered
+	doubts := 0
 	err := d.writer.do(ctx, &change{essential: true, recovery: true, apply: func(t *txn) (refused, err error) {
 		r := &recovery{txn: t, bootedAt: d.clock.Boot(), now: time.Now(), repeat: repeat, log: d.writer.log}
 		state, err = r.run(recent)
+		doubts = r.doubts
 		return nil, err
 	}})
 	if err != nil {
 		return nil, err
 	}
 	state.Alive, d.after = d.after, time.Time{}
+	d.lost, d.doubts = state.Restored, doubts
 	if state.Restored { // its owners, of commits that are gone, are not known
 		state.Alive = time.Now()
 	}

@@ -134,6 +134,8 @@ type DB struct {
 	writer *writer
 	tenure *tenure
 	after  time.Time // the last owner may have begun attempts until then; zero: its term has ended
+	lost   bool      // the server has lost commits before this term
+	doubts int       // calls that became unknown by it
 	beside sync.WaitGroup
 
 	closing sync.Once
@@ -166,6 +168,18 @@ func (d *DB) Before() string {
 		return "crash"
 	}
 	return "clean"
+}
+
+// Lost reports whether the server had lost commits that it had confirmed when this term began, and how many calls that waited
+// are unknown because of it. It is known after [DB.Recover]. Of all terms the first one after a loss reports it.
+func (d *DB) Lost() (unknown int, lost bool) { return d.doubts, d.lost }
+
+// Lease returns how much is left of the lease; 0 if the term is over.
+func (d *DB) Lease() time.Duration {
+	if d.failure.get() != nil {
+		return 0
+	}
+	return d.tenure.left()
 }
 
 // Trips returns how many times the store of this term and its registry have asked the server something and waited for the

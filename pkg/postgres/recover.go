@@ -34,6 +34,7 @@ type recovery struct {
 	folded int64
 	mark   columns.Mark // of the last commit
 	lost   bool         // commits are gone that were confirmed
+	doubts int          // calls that waited, and became unknown by it
 }
 
 func (r *recovery) run(recent time.Duration) (*scheduler.Recovered, error) {
@@ -165,6 +166,9 @@ func (r *recovery) doubtWaiting() error {
 			row.AddLostAttempt(c, r.mark)
 			if err := r.doubt(row, c, wasLost); err != nil {
 				return err
+			}
+			if c.State == scheduler.Unknown {
+				r.doubts++
 			}
 			seq = row.Seq
 		}

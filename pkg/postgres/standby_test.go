@@ -163,6 +163,15 @@ func TestStandbyWithoutCommits(t *testing.T) {
 	if state := recover0(t, next); !state.Restored || state.Interrupted != 1 {
 		t.Errorf("%+v, want the loss, and one unknown call", state)
 	}
+	if unknown, lost := next.Lost(); !lost || unknown != 1 {
+		t.Errorf("the next term tells of %d unknown calls, %v", unknown, lost)
+	}
+	if left := next.Lease(); left <= 0 || left > short {
+		t.Errorf("%v is left of a lease of %v", left, short)
+	}
+	if left := d.Lease(); left != 0 {
+		t.Errorf("%v is left of a term that is over", left)
+	}
 	if c, err := next.Get(t.Context(), kept.ID); err != nil || c.State != scheduler.Unknown {
 		t.Errorf("the call that waited: %+v, %v", c, err)
 	}

@@ -166,6 +166,13 @@ func (t *tenure) lasts() bool {
 	return time.Now().Before(t.until) && columns.MachineClock().Since < t.boot
 }
 
+// left returns what is left of the lease, by the clock of which less is left.
+func (t *tenure) left() time.Duration {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return max(0, min(time.Until(t.until), t.boot-columns.MachineClock().Since))
+}
+
 // run beats until the term is resigned or over.
 func (t *tenure) run() {
 	defer close(t.ended)
