@@ -86,7 +86,7 @@ browser-tools:
 	cd test/browser/npm && npm ci --no-audit --no-fund --ignore-scripts
 
 .PHONY: browser
-browser: browser-tools ## use the dashboard in chromium, by mouse, by keyboard and without scripts, some 3 minutes (a module of its own; needs node 20, and Debian's chromium and fonts-noto-cjk)
+browser: browser-tools postgres-tools ## use the dashboard in chromium, by mouse, by keyboard and without scripts, over SQLite and PostgreSQL, some 4 minutes (a module of its own; needs node 20, and Debian's chromium and fonts-noto-cjk)
 	cd test/browser && go vet ./... && go test -count=1 -timeout 10m -v ./...
 
 .PHONY: pictures

@@ -67,6 +67,11 @@ func run(m *testing.M) int {
 	if err := chromedp.Do(browser); err != nil {
 		return fail("starting chromium: %v", err)
 	}
+	defer func() {
+		if running != nil {
+			running.Close()
+		}
+	}()
 	return m.Run()
 }
 

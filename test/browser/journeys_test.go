@@ -26,17 +26,20 @@ var journeys = []struct {
 
 func TestJourneys(t *testing.T) {
 	for _, j := range journeys {
-		for _, l := range j.looks {
-			for name, h := range map[string]hands{"mouse": mouse{}, "keyboard": keyboard{}} {
-				t.Run(j.name+"/"+name+"/"+l.String(), func(t *testing.T) {
-					s := newScene(t)
-					b := newTab(t, s.admin, l)
-					b.open("/ui/")
-					j.walk(b, h, s)
-					b.clean(eval[string](b, `location.pathname`))
-				})
-			}
+		walk := func(name string, l look, h hands, store func(*testing.T) string) {
+			t.Run(j.name+"/"+name+"/"+l.String(), func(t *testing.T) {
+				s := newSceneOver(t, store(t))
+				b := newTab(t, s.admin, l)
+				b.open("/ui/")
+				j.walk(b, h, s)
+				b.clean(eval[string](b, `location.pathname`))
+			})
 		}
+		for _, l := range j.looks {
+			walk("mouse", l, mouse{}, inFile)
+			walk("keyboard", l, keyboard{}, inFile)
+		}
+		walk("mouse, PostgreSQL", j.looks[0], mouse{}, inDatabase)
 	}
 }
 

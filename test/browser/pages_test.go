@@ -46,10 +46,15 @@ const tooWide = `document.documentElement.scrollWidth <= 320 ? [] : [...document
 const violations = `axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"], resultTypes: ["violations"] })
 	.then((r) => r.violations.map((v) => v.id + ": " + v.help + ": " + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200) + " " + n.any.map((a) => a.message).join(" ")).join(" | ")))`
 
-// TestPages holds for each page in both languages that the browser reports no fault, that the
+// TestPages holds for each page in both languages, over each kind of store, that the browser reports no fault, that the
 // page asks no other origin, fits into 320 px, and names no text that is missing.
 func TestPages(t *testing.T) {
-	s := newScene(t)
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) { lookAtPages(t, newSceneOver(t, store(t))) })
+	}
+}
+
+func lookAtPages(t *testing.T, s *scene) {
 	for _, language := range []string{"en", "zh-Hans"} {
 		b := newTab(t, s.admin, look{language, "light", 320, 640})
 		for _, path := range s.pages() {

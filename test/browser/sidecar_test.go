@@ -1,4 +1,4 @@
-// Package browser tests the dashboard in a browser: the real binary with a store, a platform
+// Package browser tests the dashboard in a browser: the real binary with a store in a file or in PostgreSQL, a platform
 // that can hang, drop, refuse and answer, and chromium. It needs no network.
 package browser
 
@@ -15,9 +15,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/seed-30fe103d/throttler/internal/pgtest"
 )
 
 // patience is how long a test waits for a condition. None should take a tenth of it.
@@ -83,12 +86,46 @@ type sidecar struct {
 	ended chan struct{}
 }
 
-// launch runs a sidecar with a new store. Of the configuration, the pairs replace texts.
+// launch runs a sidecar with a new store in a file. Of the configuration, the pairs replace texts.
 func launch(t *testing.T, pairs ...string) *sidecar {
 	t.Helper()
-	dir, url := t.TempDir(), platform(t)
-	s := &sidecar{file: filepath.Join(dir, "throttler.yaml")}
-	s.configure(t, strings.NewReplacer(pairs...).Replace(fmt.Sprintf(config, "127.0.0.1:0", filepath.Join(dir, "throttler.db"), url, url)))
+	return launchOver(t, inFile(t), pairs...)
+}
+
+// stores make new stores, by their kind.
+var stores = map[string]func(*testing.T) string{"SQLite": inFile, "PostgreSQL": inDatabase}
+
+func inFile(t *testing.T) string { return filepath.Join(t.TempDir(), "throttler.db") }
+
+// server starts the PostgreSQL server of all tests, which is running then.
+var (
+	running *pgtest.Server
+	server  = sync.OnceValues(func() (*pgtest.Server, error) {
+		s, err := pgtest.Start()
+		running = s
+		return s, err
+	})
+)
+
+func inDatabase(t *testing.T) string {
+	t.Helper()
+	s, err := server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, err := s.NewDatabase()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return url
+}
+
+// launchOver runs a sidecar over a store.
+func launchOver(t *testing.T, store string, pairs ...string) *sidecar {
+	t.Helper()
+	url := platform(t)
+	s := &sidecar{file: filepath.Join(t.TempDir(), "throttler.yaml")}
+	s.configure(t, strings.NewReplacer(pairs...).Replace(fmt.Sprintf(config, "127.0.0.1:0", store, url, url)))
 	s.start(t)
 	t.Cleanup(func() { s.stop(syscall.SIGKILL) }) // calls hang, for which it would wait
 	return s
@@ -251,10 +288,15 @@ type scene struct {
 	calls map[string]string // ids by state; safe and asked are unknown ones too
 }
 
-// newScene runs a sidecar with calls in each state.
+// newScene runs a sidecar with calls in each state, over a store in a file.
 func newScene(t *testing.T, pairs ...string) *scene {
 	t.Helper()
-	s := &scene{launch(t, pairs...), make(map[string]string)}
+	return newSceneOver(t, inFile(t), pairs...)
+}
+
+func newSceneOver(t *testing.T, store string, pairs ...string) *scene {
+	t.Helper()
+	s := &scene{launchOver(t, store, pairs...), make(map[string]string)}
 	later := []any{"not_before", time.Now().Add(5 * time.Hour).UTC().Format(time.RFC3339)}
 	put := func(name, path string, b body, members ...any) {
 		s.calls[name] = s.submit(t, path, b, members...)
