@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -41,6 +42,8 @@ type traffic struct {
 	hooks map[string]bool   // paths of calls with a webhook
 	why   map[string]string // reasons of refusals, by path
 	told  map[string]int    // answers by their kind
+
+	doubts map[string][]api.Problem // what waiting callers were told as unknown, by path; empty ones: no answer came
 }
 
 func newTraffic(f *fleet, j *judge, database string, at pace) *traffic {
@@ -50,7 +53,7 @@ func newTraffic(f *fleet, j *judge, database string, at pace) *traffic {
 	}
 	return &traffic{
 		fleet: f, judge: j, database: *u, at: at, stop: make(chan struct{}),
-		ids: make(map[string]string), done: make(map[string]bool), never: make(map[string]bool), hooks: make(map[string]bool), told: make(map[string]int), why: make(map[string]string),
+		ids: make(map[string]string), done: make(map[string]bool), never: make(map[string]bool), hooks: make(map[string]bool), told: make(map[string]int), why: make(map[string]string), doubts: make(map[string][]api.Problem),
 	}
 }
 
@@ -138,6 +141,7 @@ func (tr *traffic) waits(path string, header http.Header) (told string) {
 		return "done"
 	case status == 0:
 		tr.tell("no answer", nil, path)
+		tr.doubt(path, api.Problem{})
 	case json.Unmarshal(answer, &problem) == nil && problem.Outcome == "not_executed":
 		tr.tell("not_executed", tr.never, path)
 		tr.mu.Lock()
@@ -145,10 +149,21 @@ func (tr *traffic) waits(path string, header http.Header) (told string) {
 		tr.mu.Unlock()
 	case problem.Outcome == "unknown":
 		tr.tell("unknown", nil, path)
+		tr.doubt(path, problem)
+		if status != http.StatusGatewayTimeout || problem.Reason != "no_answer" || problem.Call == "" || !strings.Contains(problem.Detail, "may ") {
+			tr.Errorf("%s is told as unknown by %d %s", path, status, answer)
+		}
 	default:
 		tr.Errorf("%s: %d %s", path, status, answer)
 	}
 	return problem.Outcome
+}
+
+// doubt notes what a waiting caller was told whose call may have been executed.
+func (tr *traffic) doubt(path string, p api.Problem) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.doubts[path] = append(tr.doubts[path], p)
 }
 
 // submit submits a call, once more if the answer is lost, and now and then though it is not, at whichever replica.
@@ -360,6 +375,7 @@ func (tr *traffic) verdict() {
 		}
 	}
 	r := tr.judge.report(fleetWindow)
+	tr.named(r)
 	for begun := time.Now(); tr.untold(r) != "" && time.Since(begun) < 3*time.Minute; time.Sleep(100 * time.Millisecond) {
 		r = tr.judge.report(fleetWindow)
 	}
@@ -396,6 +412,77 @@ func (tr *traffic) verdict() {
 	if len(tr.done) == 0 || states[api.Done] == 0 {
 		tr.Error("nothing was done")
 	}
+}
+
+// named holds that each durable call that was executed, and of which a waiting caller has no answer, is found by its key, as
+// done or unknown; and by the id that the owner has told. The id of a request that was passed on in vain is no call's.
+//
+// Other calls of waiting callers are not stored, by design, and no replica has them after the owner: their callers are told that
+// the outcome is unknown. Then no call with that id claims another one.
+func (tr *traffic) named(r report) {
+	durable, others := 0, 0
+	for path, told := range tr.doubts {
+		if r.Executed[path] == 0 || tr.lossy {
+			continue
+		}
+		ids := make(map[string]bool)
+		for _, p := range told {
+			if p.Call != "" && !strings.Contains(p.Detail, "passed on to the replica") {
+				ids[p.Call] = true
+			}
+		}
+		if strings.HasPrefix(path, "/durable/") {
+			durable++
+			tr.namedByKey(path, ids)
+			continue
+		}
+		others++
+		for id := range ids {
+			var call api.Call
+			if status := tr.read("/v1/calls/"+id, &call); status != http.StatusNotFound && call.State != api.Unknown {
+				tr.Errorf("FALSE: %s was executed, and told as unknown; call %s is %d %s", path, id, status, call.State)
+			}
+		}
+	}
+	tr.Logf("executed without an answer to a caller that waited: %d durable calls, found by their keys, and %d others", durable, others)
+}
+
+// namedByKey holds that the call with the key of a path can be found, and has one of the ids that were told, if any was. Others
+// with the key have ended before they were sent.
+func (tr *traffic) namedByKey(path string, ids map[string]bool) {
+	var found struct{ Calls []api.CallSummary }
+	status := tr.read("/v1/calls?idempotency_key="+url.QueryEscape(path), &found)
+	named := 0
+	for _, summary := range found.Calls {
+		call, _ := tr.call(path, summary.ID)
+		if call.State == api.Done || call.State == api.Unknown {
+			named++
+		} else if slices.ContainsFunc(call.Attempts, func(a api.Attempt) bool { return a.Outcome != "not_executed" }) {
+			tr.Errorf("FALSE: %s was executed, and call %s with its key is %s: %+v", path, call.ID, call.State, call.Attempts)
+		}
+		delete(ids, call.ID)
+	}
+	if status != http.StatusOK || named != 1 {
+		tr.Errorf("UNNAMED: %s was executed, and a caller has no answer: %d, %+v", path, status, found.Calls)
+	}
+	if len(ids) > 0 {
+		tr.Errorf("UNNAMED: %s was told as unknown as %v, and has calls %+v", path, ids, found.Calls)
+	}
+}
+
+// read reads a page of the admin API at any replica, when the fleet has an owner.
+func (tr *traffic) read(path string, to any) (status int) {
+	for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(10 * time.Millisecond) {
+		var text []byte
+		if status, text = tr.send(http.MethodGet, adminListener, path, "", http.Header{}); status == 0 || status >= 500 {
+			continue
+		}
+		if err := json.Unmarshal(text, to); err != nil {
+			tr.Errorf("%s: %v: %s", path, err, text)
+		}
+		break
+	}
+	return status
 }
 
 // untold returns the path of a finished call of which no webhook has come.
