@@ -241,14 +241,16 @@ func (e GetCallParamsInclude) Valid() bool {
 
 // Defines values for FollowEventsParamsKind.
 const (
-	FollowEventsParamsKindAccepted FollowEventsParamsKind = "accepted"
-	FollowEventsParamsKindAttempt  FollowEventsParamsKind = "attempt"
-	FollowEventsParamsKindEnded    FollowEventsParamsKind = "ended"
-	FollowEventsParamsKindPaused   FollowEventsParamsKind = "paused"
-	FollowEventsParamsKindRefused  FollowEventsParamsKind = "refused"
-	FollowEventsParamsKindResumed  FollowEventsParamsKind = "resumed"
-	FollowEventsParamsKindSending  FollowEventsParamsKind = "sending"
-	FollowEventsParamsKindWaiting  FollowEventsParamsKind = "waiting"
+	FollowEventsParamsKindAccepted    FollowEventsParamsKind = "accepted"
+	FollowEventsParamsKindAttempt     FollowEventsParamsKind = "attempt"
+	FollowEventsParamsKindCommitsLost FollowEventsParamsKind = "commits_lost"
+	FollowEventsParamsKindEnded       FollowEventsParamsKind = "ended"
+	FollowEventsParamsKindPaused      FollowEventsParamsKind = "paused"
+	FollowEventsParamsKindRefused     FollowEventsParamsKind = "refused"
+	FollowEventsParamsKindResumed     FollowEventsParamsKind = "resumed"
+	FollowEventsParamsKindSending     FollowEventsParamsKind = "sending"
+	FollowEventsParamsKindTookOver    FollowEventsParamsKind = "took_over"
+	FollowEventsParamsKindWaiting     FollowEventsParamsKind = "waiting"
 )
 
 // Valid indicates whether the value is a known member of the FollowEventsParamsKind enum.
@@ -257,6 +259,8 @@ func (e FollowEventsParamsKind) Valid() bool {
 	case FollowEventsParamsKindAccepted:
 		return true
 	case FollowEventsParamsKindAttempt:
+		return true
+	case FollowEventsParamsKindCommitsLost:
 		return true
 	case FollowEventsParamsKindEnded:
 		return true
@@ -268,6 +272,8 @@ func (e FollowEventsParamsKind) Valid() bool {
 		return true
 	case FollowEventsParamsKindSending:
 		return true
+	case FollowEventsParamsKindTookOver:
+		return true
 	case FollowEventsParamsKindWaiting:
 		return true
 	default:
@@ -277,14 +283,16 @@ func (e FollowEventsParamsKind) Valid() bool {
 
 // Defines values for ListEventsParamsKind.
 const (
-	ListEventsParamsKindAccepted ListEventsParamsKind = "accepted"
-	ListEventsParamsKindAttempt  ListEventsParamsKind = "attempt"
-	ListEventsParamsKindEnded    ListEventsParamsKind = "ended"
-	ListEventsParamsKindPaused   ListEventsParamsKind = "paused"
-	ListEventsParamsKindRefused  ListEventsParamsKind = "refused"
-	ListEventsParamsKindResumed  ListEventsParamsKind = "resumed"
-	ListEventsParamsKindSending  ListEventsParamsKind = "sending"
-	ListEventsParamsKindWaiting  ListEventsParamsKind = "waiting"
+	ListEventsParamsKindAccepted    ListEventsParamsKind = "accepted"
+	ListEventsParamsKindAttempt     ListEventsParamsKind = "attempt"
+	ListEventsParamsKindCommitsLost ListEventsParamsKind = "commits_lost"
+	ListEventsParamsKindEnded       ListEventsParamsKind = "ended"
+	ListEventsParamsKindPaused      ListEventsParamsKind = "paused"
+	ListEventsParamsKindRefused     ListEventsParamsKind = "refused"
+	ListEventsParamsKindResumed     ListEventsParamsKind = "resumed"
+	ListEventsParamsKindSending     ListEventsParamsKind = "sending"
+	ListEventsParamsKindTookOver    ListEventsParamsKind = "took_over"
+	ListEventsParamsKindWaiting     ListEventsParamsKind = "waiting"
 )
 
 // Valid indicates whether the value is a known member of the ListEventsParamsKind enum.
@@ -293,6 +301,8 @@ func (e ListEventsParamsKind) Valid() bool {
 	case ListEventsParamsKindAccepted:
 		return true
 	case ListEventsParamsKindAttempt:
+		return true
+	case ListEventsParamsKindCommitsLost:
 		return true
 	case ListEventsParamsKindEnded:
 		return true
@@ -303,6 +313,8 @@ func (e ListEventsParamsKind) Valid() bool {
 	case ListEventsParamsKindResumed:
 		return true
 	case ListEventsParamsKindSending:
+		return true
+	case ListEventsParamsKindTookOver:
 		return true
 	case ListEventsParamsKindWaiting:
 		return true
@@ -825,7 +837,7 @@ type Edit struct {
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 
-// Event An Event is a step in the life of a call, or a change of a pause.
+// Event An Event is a step in the life of a call, a change of a pause, or one of the fleet.
 type Event struct {
 	At time.Time `json:"at"`
 
@@ -857,7 +869,7 @@ type Event struct {
 	Numbers  map[string]string `json:"numbers,omitempty,omitzero"`
 	Priority int               `json:"priority"`
 
-	// Reason That of a refusal; of an end as in Call; of a pause its cause: answer, operator, down, failing or silent.
+	// Reason That of a refusal; of an end as in Call; of a pause its cause: answer, operator, down, failing or silent; of took_over how the owner before has ended: clean, crash or buried.
 	Reason string `json:"reason,omitempty,omitzero"`
 
 	// Route A Route is the permits that a call takes, and its flow.
@@ -867,8 +879,10 @@ type Event struct {
 	State State `json:"state,omitempty,omitzero"`
 
 	// Until The end of a pause.
-	Until    time.Time `json:"until,omitempty,omitzero"`
-	Upstream string    `json:"upstream"`
+	Until time.Time `json:"until,omitempty,omitzero"`
+
+	// Upstream Empty if the event is about the fleet.
+	Upstream string `json:"upstream"`
 }
 
 // EventList EventList has the latest events, the newest first.

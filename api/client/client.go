@@ -150,8 +150,12 @@ const (
 	EventPaused   = "paused"
 	EventResumed  = "resumed"
 	EventEnded    = "ended"
-	EventState    = "state" // the current state of the call that a subscription names
-	EventLost     = "lost"  // its data is a Lost
+	// Of the fleet.
+	EventTookOver    = "took_over"
+	EventCommitsLost = "commits_lost"
+
+	EventState = "state" // the current state of the call that a subscription names
+	EventLost  = "lost"  // its data is a Lost
 )
 
 // ConcurrencyLimit is the name of the limit that every upstream has. A pause of it is one of

@@ -257,6 +257,9 @@ func (f *fleet) move(owner *instance) {
 	if out, err := f.command(to, "audit", "--action", "move"); err != nil || strings.Count(out, " move ") != 2 || !strings.Contains(out, "a test") || !strings.Contains(out, "any other replica") {
 		f.Errorf("the audit of the moves: %v %s", err, out)
 	}
+	if events := f.page(to.process(), "/v1/events/latest?kind=took_over"); strings.Count(events, `"event":"took_over"`) != 1 || !strings.Contains(events, `"reason":"clean"`) {
+		f.Errorf("the events of the take-over: %s", events)
+	}
 	status, answer := f.postTo(to.process(), "upstreams.alipay.listen", "/moved?key=1", "{}", http.Header{})
 	if status != http.StatusOK {
 		f.Errorf("after the moves: %d %s", status, answer)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/internal/server"
 	"github.com/seed-30fe103d/throttler/internal/web"
 	"github.com/seed-30fe103d/throttler/pkg/config"
@@ -228,9 +229,7 @@ func (sc *sidecar) begin(ctx context.Context) error {
 	}
 	sc.metrics.Watch(t.scheduler)
 	if sc.replica != nil {
-		if unknown, lost := sc.replica.term.Load().Lost(); lost {
-			sc.metrics.Lost(unknown)
-		}
+		sc.tellTerm(t.events, sc.replica.term.Load())
 	}
 	var sampling context.Context
 	sampling, t.sampling = context.WithCancel(context.WithoutCancel(ctx))
@@ -242,6 +241,16 @@ func (sc *sidecar) begin(ctx context.Context) error {
 	}
 	sc.owns.Store(true) // requests that wait go to these handlers
 	return nil
+}
+
+// tellTerm counts a term that begins, and tells those who follow the events of it.
+func (sc *sidecar) tellTerm(events *server.Events, db *postgres.DB) {
+	sc.metrics.Took(db.Before())
+	events.Tell(api.Event{Event: api.EventTookOver, Reason: db.Before()})
+	if unknown, lost := db.Lost(); lost {
+		sc.metrics.Lost(unknown)
+		events.Tell(api.Event{Event: api.EventCommitsLost})
+	}
 }
 
 // store opens the store of the calls.
@@ -260,7 +269,6 @@ func (sc *sidecar) store(ctx context.Context) (scheduler.Store, error) {
 		}
 		return nil, err
 	}
-	sc.metrics.Took(db.Before())
 	sc.replica.term.Store(db)
 	return db, nil
 }

@@ -314,6 +314,10 @@ func eventText(e *client.Event) string {
 		s += fmt.Sprintf("  %s until %s (%s)", pausedText(e), instantText(e.Until, e.At), e.Reason)
 	case client.EventResumed:
 		s += fmt.Sprintf("  %s (%s)", pausedText(e), e.Reason)
+	case client.EventTookOver:
+		s += fmt.Sprintf("  the replica has the calls now (the term before: %s)", e.Reason)
+	case client.EventCommitsLost:
+		s += "  the database has lost commits; calls that waited are unknown"
 	case client.EventEnded:
 		s += "  " + string(e.State)
 		if e.Reason != "" {

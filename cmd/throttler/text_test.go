@@ -53,6 +53,10 @@ func TestWaitingForText(t *testing.T) {
 	if got := eventText(&ended); !strings.HasSuffix(got, "  c  pay  ended     cancelled (gone)") {
 		t.Errorf("ended: %s", got)
 	}
+	took := client.Event{At: now, Event: client.EventTookOver, Reason: "crash"}
+	if got := eventText(&took); !strings.HasSuffix(got, "took_over  the replica has the calls now (the term before: crash)") {
+		t.Errorf("a take-over: %s", got)
+	}
 	var out bytes.Buffer
 	paused := client.CallSummary{Id: "c", State: client.StateWaiting, Eta: until, WaitingFor: &client.WaitingFor{Limit: client.ConcurrencyLimit, Paused: true}}
 	if err := writePage(&out, &client.Calls{Calls: []client.CallSummary{paused}}, now); err != nil || !strings.HasSuffix(out.String(), "in 1.5s  the upstream\n") {

@@ -12,6 +12,11 @@ const (
 	EventResumed  = "resumed"  // a pause was ended before its time
 	EventEnded    = "ended"    // a call is finished, or unknown
 
+	// EventTookOver: this replica of a fleet has the calls now. EventCommitsLost: the database had lost commits before, and
+	// calls that waited are unknown. Neither has an upstream.
+	EventTookOver    = "took_over"
+	EventCommitsLost = "commits_lost"
+
 	// EventState is the current state of the call that a subscription names: at its
 	// beginning, and, while the call waits, with each heartbeat and after each pause
 	// and resume by an operator.
@@ -21,9 +26,9 @@ const (
 )
 
 // EventKinds are all kinds, but for those of the stream itself.
-var EventKinds = []string{EventAccepted, EventRefused, EventSending, EventAttempt, EventWaiting, EventPaused, EventResumed, EventEnded}
+var EventKinds = []string{EventAccepted, EventRefused, EventSending, EventAttempt, EventWaiting, EventPaused, EventResumed, EventEnded, EventTookOver, EventCommitsLost}
 
-// An Event is a step in the life of a call, or a change of a pause.
+// An Event is a step in the life of a call, a change of a pause, or one of the fleet.
 type Event struct {
 	At Instant `json:"at"`
 	// Event is its kind.
@@ -31,8 +36,9 @@ type Event struct {
 	// Call is an id; absent if the event is about the upstream.
 	Call string `json:"call,omitempty"`
 	// Numbers are the business numbers of the call.
-	Numbers  map[string]string `json:"numbers,omitempty"`
-	Upstream string            `json:"upstream"`
+	Numbers map[string]string `json:"numbers,omitempty"`
+	// Upstream is empty if the event is about the fleet.
+	Upstream string `json:"upstream"`
 	State    State             `json:"state,omitempty"`
 	Priority int               `json:"priority"`
 	// ETA is that of a waiting call, when the event was written.
@@ -40,7 +46,7 @@ type Event struct {
 	// Attempt is the one that has ended.
 	Attempt *Attempt `json:"attempt,omitempty"`
 	// Reason is that of a refusal; of an end as in Call; of a pause its cause: answer,
-	// operator, down, failing or silent.
+	// operator, down, failing or silent; of took_over how the owner before has ended: clean, crash or buried.
 	Reason string `json:"reason,omitempty"`
 	// Limit is that of a pause; none: the upstream.
 	Limit string `json:"limit,omitempty"`

@@ -72,6 +72,16 @@ func (e *Events) Observe(ev scheduler.Event) {
 	e.wake()
 }
 
+// Tell appends an event that is not the scheduler's, as Observe does.
+func (e *Events) Tell(ev api.Event) {
+	ev.At = api.At(time.Now())
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ring[e.next%ringSize] = record{event: ev}
+	e.next++
+	e.wake()
+}
+
 // eta returns the ETA of the call of an event. It is computed for the first subscription that
 // asks: the scheduler does it in its loop.
 func (e *Events) eta(number uint64, compute func() api.Instant) api.Instant {

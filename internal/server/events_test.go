@@ -418,3 +418,29 @@ func TestLatestEvents(t *testing.T) {
 		t.Errorf("%d events, the ring has %d", n, ringSize)
 	}
 }
+
+// TestFleetEvents: those who follow all events are told of a take-over; those of one upstream, or of one call, are not.
+func TestFleetEvents(t *testing.T) {
+	_, events, url := newEventRig(t, scheduler.Upstream{}, func(http.ResponseWriter, *http.Request) {})
+	all := subscribe(t, url+"/v1/events")
+	chosen := subscribe(t, url+"/v1/events?kind=commits_lost")
+	events.Tell(api.Event{Event: api.EventTookOver, Reason: "crash"})
+	events.Tell(api.Event{Event: api.EventCommitsLost})
+	for _, tt := range []struct {
+		from         <-chan sse.Event
+		kind, reason string
+	}{{all, "took_over", "crash"}, {all, "commits_lost", ""}, {chosen, "commits_lost", ""}} {
+		ev := <-tt.from
+		var e api.Event
+		if err := json.Unmarshal([]byte(ev.Data), &e); err != nil || ev.Type != tt.kind || e.Event != tt.kind || e.Reason != tt.reason || e.At.IsZero() {
+			t.Errorf("%+v, %v, want %s %s", ev, err, tt.kind, tt.reason)
+		}
+	}
+	for query, want := range map[string]int{"": 2, "?kind=took_over": 1, "?upstream=pay": 0, "?limit=app": 0} {
+		var list api.EventList
+		_, body := send(t, "GET", url+"/v1/events/latest"+query, "")
+		if err := json.Unmarshal([]byte(body), &list); err != nil || len(list.Events) != want {
+			t.Errorf("%q: %s, %v; want %d", query, body, err, want)
+		}
+	}
+}
