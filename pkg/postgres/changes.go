@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -122,6 +123,18 @@ func (d *DB) Restate(ctx context.Context, holds []lease.Hold) error {
 		d.writer.restated.Store(true)
 	}
 	return err
+}
+
+// Timeouts implements [scheduler.Leased].
+func (d *DB) Timeouts(ctx context.Context, longest map[string]time.Duration) error {
+	text, err := json.Marshal(longest) // nanoseconds
+	if err != nil {
+		return err
+	}
+	return d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) {
+		t.exec("INSERT INTO meta VALUES ('timeouts', $1) ON CONFLICT (name) DO UPDATE SET value = excluded.value", text)
+		return nil, nil
+	}})
 }
 
 // Settle implements [scheduler.Durable].

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -64,6 +65,13 @@ func (r *recovery) begin() error {
 		if r.mark, err = columns.ParseMark(mark); err != nil {
 			return err
 		}
+	}
+	var timeouts []byte
+	if err := r.one("SELECT coalesce(max(convert_from(value, 'UTF8')), '{}')::bytea FROM meta WHERE name = 'timeouts'", nil, &timeouts); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(timeouts, &r.state.Timeouts); err != nil {
+		return fmt.Errorf("meta timeouts: %w", err)
 	}
 	return r.one("SELECT coalesce(max(seq), 0) FROM calls", nil, &r.state.Seq)
 }

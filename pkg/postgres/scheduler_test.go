@@ -74,9 +74,20 @@ const (
 // start starts a scheduler over a store, which it closes.
 func start(t *testing.T, d *DB, p *platform) *scheduler.Scheduler {
 	t.Helper()
+	return startWith(t, d, p, timeout)
+}
+
+func configOf(p *platform, timeout time.Duration) scheduler.Config {
 	u := scheduler.Upstream{Limits: []scheduler.Limit{{Name: "app", Calls: calls, Window: window}}, Late: late}
 	u.URL, u.Timeout = p.URL, timeout
-	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: d, Log: quiet})
+	return scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Log: quiet}
+}
+
+func startWith(t *testing.T, d *DB, p *platform, timeout time.Duration) *scheduler.Scheduler {
+	t.Helper()
+	c := configOf(p, timeout)
+	c.Store = d
+	s, err := scheduler.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,6 +198,37 @@ func TestStopInHold(t *testing.T) {
 	if after := p.at[len(p.at)-1].Sub(alive); after < timeout+late+window {
 		t.Errorf("a call was sent %v after the owner that crashed was alive", after)
 	}
+}
+
+// TestTimeoutsOfTheLastOwner: the next owners hold back for the time-outs of the one that crashed, which its configuration has
+// had since a reload; theirs are shorter. They forget them when its attempts have ended.
+func TestTimeoutsOfTheLastOwner(t *testing.T) {
+	const brief, long = timeout / 4, 4 * timeout
+	p, url := newPlatform(t), newDatabase(t)
+	first := open(t, url, Options{Lease: short})
+	s := startWith(t, first, p, brief)
+	if err := s.Reload(t.Context(), configOf(p, long)); err != nil {
+		t.Fatal(err)
+	}
+	do(t, s, "/first")
+	crash(first)
+	second := open(t, url, Options{Lease: short, Wait: true})
+	alive := second.after
+	if err := startWith(t, second, p, brief).Close(); err != nil { // while it holds back
+		t.Fatal(err)
+	}
+	third := open(t, url, Options{Lease: short, Wait: true})
+	do(t, startWith(t, third, p, brief), "/third")
+	p.mu.Lock()
+	if after := p.at[len(p.at)-1].Sub(alive); after < long+late+window {
+		t.Errorf("a call was sent %v after the owner that crashed was alive", after)
+	}
+	p.mu.Unlock()
+	eventually(t, "the time-outs are forgotten", func() bool {
+		var text string
+		err := third.db.QueryRow(t.Context(), "SELECT convert_from(value, 'UTF8') FROM meta WHERE name = 'timeouts'").Scan(&text)
+		return err == nil && text == fmt.Sprintf(`{"api":%d}`, brief)
+	})
 }
 
 // TestHandOver: after a stop the next owner waits for the permits that are out, and for no others.

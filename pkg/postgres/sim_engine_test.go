@@ -168,7 +168,7 @@ type untoldRow struct {
 // Tables are those that are changed under the fence.
 type tables struct {
 	epoch, number, generation, folded int64
-	mark                              string
+	mark, timeouts                    string
 	lost                              bool
 	outdated                          bool            // the last transaction was asked about, and is held back
 	doubtful                          map[string]bool // arrivals

@@ -215,6 +215,12 @@ var statements = []*statement{
 		}
 		return rows, 0, nil
 	}},
+	{begins: "SELECT coalesce(max(convert_from(value", cols: "y", run: func(s *session, _ []any) ([][]any, int64, error) {
+		return one([]byte(cmp.Or(s.view().tables.timeouts, "{}"))), 0, nil
+	}},
+	{begins: "INSERT INTO meta VALUES ('timeouts', $1)", params: "y", run: func(s *session, a []any) ([][]any, int64, error) {
+		return s.update(func(t *tables) int64 { t.timeouts = string(bytesOf(a[0])); return 1 })
+	}},
 	{begins: "SELECT coalesce(max(seq), 0) FROM calls", cols: "i", run: func(s *session, _ []any) ([][]any, int64, error) {
 		last := int64(0)
 		for seq := range s.view().tables.calls {

@@ -54,14 +54,15 @@ type loop struct {
 	after     func(now time.Time, c *call) // what follows the end of a submitted call
 	wheel     *wheel.Wheel[planner.Timeout]
 	upstreams map[string]*upstreamState
-	absent    map[string]detached    // upstreams that were configured
-	alive     time.Time              // until which the last process may have begun attempts; zero if it has ended
-	restored  time.Time              // when a copy of the store was restored; zero if it is none
-	pauses    map[pauseID]lease.Hold // by people, and of open circuits: those that the store keeps
-	calls     map[string]*call       // that are not finished, or not yet recorded as such
-	accepting map[string]bool        // ids that have been admitted, and are being stored
-	watched   map[string]*watch      // by id of a call that is on disk only
-	readings  map[*reading]struct{}  // that are under way
+	absent    map[string]detached      // upstreams that were configured
+	alive     time.Time                // until which the last process may have begun attempts; zero if it has ended
+	timeouts  map[string]time.Duration // of attempts of earlier owners, by upstream
+	restored  time.Time                // when a copy of the store was restored; zero if it is none
+	pauses    map[pauseID]lease.Hold   // by people, and of open circuits: those that the store keeps
+	calls     map[string]*call         // that are not finished, or not yet recorded as such
+	accepting map[string]bool          // ids that have been admitted, and are being stored
+	watched   map[string]*watch        // by id of a call that is on disk only
+	readings  map[*reading]struct{}    // that are under way
 	seq       uint64
 	holdID    int64
 	stopping  bool

@@ -26,7 +26,7 @@ func (l *loop) recover() error {
 	if past.Step.Abs() > time.Second {
 		l.log.Warn("the wall clock was stepped while no process ran; permits of calendar windows that are out come back a window later at most", "step", past.Step.String())
 	}
-	l.seq, l.alive = uint64(past.Seq), past.Alive
+	l.seq, l.alive, l.timeouts = uint64(past.Seq), past.Alive, past.Timeouts
 	l.holdID = past.Epoch << 32
 	for _, name := range slices.Sorted(maps.Keys(past.Backlog)) {
 		b := past.Backlog[name]
@@ -118,15 +118,15 @@ func (l *loop) restore(now time.Time, past *Recovered) []lease.Hold {
 
 // lastEnd returns the instant by which the attempts of the last process at an upstream have ended,
 // if that process was seen to be gone at an instant. Of a leased store a hold may be about a process before that, whose
-// attempts go on no longer than those that begin now.
+// attempts go on no longer than those that begin now, or by the time-outs that the last owner left.
 func (l *loop) lastEnd(u *upstreamState, seen time.Time) time.Time {
-	end := seen
+	end, timeout := seen, max(u.up.Timeout, l.timeouts[u.Name])
 	if !l.alive.IsZero() {
-		end = later(seen, l.alive.Add(u.up.Timeout))
+		end = later(seen, l.alive.Add(timeout))
 	}
 	until := end
 	if l.journal.allowed() != nil {
-		until = later(end, seen.Add(u.up.Timeout))
+		until = later(end, seen.Add(timeout))
 	}
 	u.ledger.Outlived(until)
 	return end

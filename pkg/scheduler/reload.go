@@ -33,6 +33,9 @@ func (s *Scheduler) Reload(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
+	if err := s.times.extend(ctx, next); err != nil {
+		return err
+	}
 	s.generation++
 	return newReload(s, next).run(ctx)
 }

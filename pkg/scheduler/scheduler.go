@@ -49,6 +49,7 @@ type Scheduler struct {
 	services   atomic.Pointer[map[string]*service]
 	reloading  sync.Mutex // held by Reload
 	generation uint32     // of services; guarded by reloading
+	times      attemptTimes
 
 	pausing   sync.Mutex    // held while a pause takes effect and is stored
 	resolving chan struct{} // has an element while a call that is not in memory is decided
@@ -80,7 +81,13 @@ func New(c Config) (*Scheduler, error) {
 		s.loop.post(s.loop.stop)
 	}
 	if s.journal.outlives() {
-		if err := s.loop.recover(); err != nil {
+		err := s.loop.recover()
+		if err == nil {
+			s.times.stored = s.loop.timeouts
+			s.times.in, _ = s.journal.durable.(Leased)
+			err = s.times.extend(s.cuts, services)
+		}
+		if err != nil {
 			s.cut()
 			return nil, err
 		}
@@ -96,6 +103,9 @@ func New(c Config) (*Scheduler, error) {
 		s.followUps.resumeAll(services)
 		if from, ok := s.journal.durable.(arrivalStore); ok {
 			s.followUps.work.Go(func() { (&intake{s, from}).run(s.followUps.ctx) })
+		}
+		if s.times.in != nil {
+			s.followUps.work.Go(func() { s.times.shorten(s.followUps.ctx, s) })
 		}
 	}
 	return s, nil

@@ -99,6 +99,8 @@ type Leased interface {
 	// Allowed reports whether the calls are this process's now. It is asked before the first byte
 	// of each attempt. While it is false calls wait.
 	Allowed() bool
+	// Timeouts stores for how long attempts may go on, by upstream, for the next owner: Recovered has them there.
+	Timeouts(ctx context.Context, longest map[string]time.Duration) error
 }
 
 // An Entry is a call as a Store accepts it.
@@ -139,6 +141,8 @@ type Recovered struct {
 	// Alive is set if the last process may have begun attempts until then, and these may go on. Zero: it
 	// has ended, and its attempts with it.
 	Alive time.Time
+	// Timeouts are the longest ones of attempts that may go on since, by upstream, of a [Leased] store.
+	Timeouts map[string]time.Duration
 	// Restored is set if the store is a copy that takes the place of the store itself. It
 	// does not know the permits that went out since, and Interrupted counts all calls that
 	// waited as well.
