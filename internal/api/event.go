@@ -39,8 +39,8 @@ type Event struct {
 	Numbers map[string]string `json:"numbers,omitempty"`
 	// Upstream is empty if the event is about the fleet.
 	Upstream string `json:"upstream"`
-	State    State             `json:"state,omitempty"`
-	Priority int               `json:"priority"`
+	State    State  `json:"state,omitempty"`
+	Priority int    `json:"priority"`
 	// ETA is that of a waiting call, when the event was written.
 	ETA Instant `json:"eta,omitzero"`
 	// Attempt is the one that has ended.
