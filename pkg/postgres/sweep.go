@@ -9,7 +9,7 @@ import (
 
 // The sweeper works in small steps, so that no caller waits long for one.
 const (
-	sweepStep  = 200 // calls
+	sweepStep  = 200 // rows of a table
 	sweepPause = 20 * time.Millisecond
 	sweepEvery = time.Minute
 )
@@ -40,9 +40,9 @@ func (s *sweeper) run() {
 	}
 }
 
-// step returns how many calls it deleted. Never swept are an unknown call, which waits for a
+// step returns how many rows of a table it deleted at most. Never swept are an unknown call, which waits for a
 // decision, and a call whose end the handler has not handled.
-func (s *sweeper) step(now time.Time) (calls int64, err error) {
+func (s *sweeper) step(now time.Time) (most int64, err error) {
 	err = s.writer.do(context.Background(), &change{apply: func(t *txn) (refused, err error) {
 		var seqs []int64
 		if err := t.one(`SELECT coalesce(array_agg(seq), '{}') FROM (SELECT seq FROM calls WHERE ended_at > 0 AND ended_at < $1
@@ -52,19 +52,25 @@ func (s *sweeper) step(now time.Time) (calls int64, err error) {
 			return nil, err
 		}
 		t.exec("DELETE FROM untold WHERE seq = ANY($1)", seqs)
-		if calls, err = t.changed("DELETE FROM calls WHERE seq = ANY($1)", seqs); err != nil {
-			return nil, err
+		most = 0
+		del := func(statement string, args ...any) {
+			if err == nil {
+				var n int64
+				n, err = t.changed(statement, args...)
+				most = max(most, n)
+			}
 		}
+		del("DELETE FROM calls WHERE seq = ANY($1)", seqs)
 		// The time of a key begins when its call is finished.
-		t.exec(`DELETE FROM keys WHERE key IN (SELECT k.key FROM keys k LEFT JOIN calls c USING (seq)
+		del(`DELETE FROM keys WHERE key IN (SELECT k.key FROM keys k LEFT JOIN calls c USING (seq)
 			WHERE k.until < $1 AND coalesce(c.state NOT IN ('waiting', 'unknown') AND c.ended_at < $2, true) ORDER BY k.until LIMIT $3)`,
 			columns.Micros(now), t.Micros(now.Add(-s.keepKeys)), sweepStep)
 		// The last record stays, as the next one is numbered by it.
-		t.exec("DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < $1 AND seq < (SELECT max(seq) FROM audit) ORDER BY at LIMIT $2)",
+		del("DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < $1 AND seq < (SELECT max(seq) FROM audit) ORDER BY at LIMIT $2)",
 			columns.Micros(now.Add(-s.keepAudit)), sweepStep)
-		t.exec("DELETE FROM quota WHERE id IN (SELECT id FROM quota WHERE back > 0 AND back < CASE WHEN paused THEN $1::bigint ELSE $2::bigint END LIMIT $3)",
+		del("DELETE FROM quota WHERE id IN (SELECT id FROM quota WHERE back > 0 AND back < CASE WHEN paused THEN $1::bigint ELSE $2::bigint END LIMIT $3)",
 			columns.Micros(now), t.Micros(now), sweepStep)
-		return nil, nil
+		return nil, err
 	}})
-	return calls, err
+	return most, err
 }

@@ -70,8 +70,8 @@ func scanAudit(rows *sql.Rows, d *columns.Codec) ([]scheduler.AuditRecord, error
 
 // sweepAudit deletes some records that are older than an instant. The last one stays, as the next
 // record is numbered by it.
-func sweepAudit(c *conn, before time.Time) error {
-	return c.exec("DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < ? AND seq < (SELECT max(seq) FROM audit) ORDER BY at LIMIT ?)", columns.Micros(before), sweepStep)
+func sweepAudit(c *conn, before time.Time) (n int64, err error) {
+	return c.changed("DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < ? AND seq < (SELECT max(seq) FROM audit) ORDER BY at LIMIT ?)", columns.Micros(before), sweepStep)
 }
 
 // checkAudit reads all records in pages.

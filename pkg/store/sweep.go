@@ -9,7 +9,7 @@ import (
 
 // The sweeper works in small steps, so that no caller waits long for one.
 const (
-	sweepStep  = 200 // calls
+	sweepStep  = 200 // rows of a table
 	sweepPause = 20 * time.Millisecond
 	sweepEvery = time.Minute
 )
@@ -44,9 +44,9 @@ func (s *sweeper) run() {
 	}
 }
 
-// step returns how many calls it deleted. Never swept are an unknown call, which waits for
+// step returns how many rows of a table it deleted at most. Never swept are an unknown call, which waits for
 // a decision, and a call whose end the handler has not handled.
-func (s *sweeper) step(now time.Time) (calls int64, err error) {
+func (s *sweeper) step(now time.Time) (most int64, err error) {
 	err = s.writer.do(context.Background(), &change{essential: true, apply: func(c *conn) (refused, err error) {
 		const old = `IN (SELECT seq FROM calls INDEXED BY ended WHERE ended_at > 0 AND ended_at < ?
 			AND state IN ('done', 'failed', 'expired', 'exhausted', 'cancelled')
@@ -55,7 +55,8 @@ func (s *sweeper) step(now time.Time) (calls int64, err error) {
 		if err := c.exec("DELETE FROM untold WHERE seq "+old, before, sweepStep); err != nil {
 			return nil, err
 		}
-		if calls, err = c.changed("DELETE FROM calls WHERE seq "+old, before, sweepStep); err != nil {
+		calls, err := c.changed("DELETE FROM calls WHERE seq "+old, before, sweepStep)
+		if err != nil {
 			return nil, err
 		}
 		if calls > 0 && calls < sweepStep {
@@ -64,15 +65,19 @@ func (s *sweeper) step(now time.Time) (calls int64, err error) {
 			}
 		}
 		// The time of a key begins when its call is finished.
-		if err := c.exec(`DELETE FROM keys WHERE key IN (SELECT k.key FROM keys k LEFT JOIN calls c USING (seq)
+		keys, err := c.changed(`DELETE FROM keys WHERE key IN (SELECT k.key FROM keys k LEFT JOIN calls c USING (seq)
 			WHERE k.until < ? AND coalesce(c.state NOT IN ('waiting', 'unknown') AND c.ended_at < ?, true) ORDER BY k.until LIMIT ?)`,
-			columns.Micros(now), c.Micros(now.Add(-s.keepKeys)), sweepStep); err != nil {
+			columns.Micros(now), c.Micros(now.Add(-s.keepKeys)), sweepStep)
+		if err != nil {
 			return nil, err
 		}
-		if err := sweepAudit(c, now.Add(-s.keepAudit)); err != nil {
+		records, err := sweepAudit(c, now.Add(-s.keepAudit))
+		if err != nil {
 			return nil, err
 		}
-		return nil, c.exec("DELETE FROM quota WHERE id IN (SELECT id FROM quota WHERE back > 0 AND back < iif(paused, ?, ?) LIMIT ?)", columns.Micros(now), c.Micros(now), sweepStep)
+		permits, err := c.changed("DELETE FROM quota WHERE id IN (SELECT id FROM quota WHERE back > 0 AND back < iif(paused, ?, ?) LIMIT ?)", columns.Micros(now), c.Micros(now), sweepStep)
+		most = max(calls, keys, records, permits)
+		return nil, err
 	}})
-	return calls, err
+	return most, err
 }
