@@ -17,7 +17,10 @@ import (
 )
 
 const aboutFleet = `Calls in PostgreSQL beside River, on one server of one run, with its default settings (fsync on). River polled every
-millisecond is the tuned one. The queues take turns, each in a database of its own; the median counts.`
+millisecond is the tuned one, also with so many workers that it fetches all that waits at once. The queues take turns, each in a
+database of its own; the median counts.`
+
+const manyWorkers = 2000 // of River
 
 // fleet prints how a store in PostgreSQL compares with River.
 func fleet() {
@@ -57,9 +60,19 @@ func beside(database func() string) {
 	var trips float64
 	contenders := []contender{
 		{"Throttler", "synced", "", func(_ string, handle func()) (*queue, error) { return openFleet(database(), handle, &trips) }},
-		{"River", "synced", "", func(_ string, handle func()) (*queue, error) { return riverOn(database(), 0, handle) }},
+		{"Throttler, each with an idempotency key", "synced", "", func(_ string, handle func()) (*queue, error) {
+			q, err := openFleet(database(), handle, new(float64))
+			if err == nil {
+				q.enqueue = q.keyed
+			}
+			return q, err
+		}},
+		{"River", "synced", "", func(_ string, handle func()) (*queue, error) { return riverOn(database(), 0, workers, handle) }},
 		{"River, polled every ms", "synced", "", func(_ string, handle func()) (*queue, error) {
-			return riverOn(database(), time.Millisecond, handle)
+			return riverOn(database(), time.Millisecond, workers, handle)
+		}},
+		{fmt.Sprintf("River, polled every ms, %d workers", manyWorkers), "synced", "", func(_ string, handle func()) (*queue, error) {
+			return riverOn(database(), time.Millisecond, manyWorkers, handle)
 		}},
 	}
 	rates, p50s, p99s := make([][]float64, len(contenders)), make([][]time.Duration, len(contenders)), make([][]time.Duration, len(contenders))
@@ -75,8 +88,14 @@ func beside(database func() string) {
 	for i, c := range contenders {
 		say("| %s | %.0f | %v | %v |\n", c.name, median(rates[i]), median(p50s[i]), median(p99s[i]))
 	}
-	ratio := median(rates[0]) / max(median(rates[1]), median(rates[2]))
-	say("\nRatio to the faster River: %.2f, must be ≥ 2 (%s). Idle p50 must be ≤ 5 ms (%s). Round trips to the server for each life of a call, at %d callers: %.3f, must be ≤ 0.2 (%s).\n\n",
+	fastest := 0.0
+	for i, c := range contenders {
+		if strings.HasPrefix(c.name, "River") {
+			fastest = max(fastest, median(rates[i]))
+		}
+	}
+	ratio := median(rates[0]) / fastest
+	say("\nRatio to the fastest River: %.2f, must be ≥ 2 (%s). Idle p50 must be ≤ 5 ms (%s). Round trips to the server for each life of a call, at %d callers: %.3f, must be ≤ 0.2 (%s).\n\n",
 		ratio, verdict(ratio >= 2), verdict(median(p50s[0]) <= 5*time.Millisecond), workers, trips, verdict(trips <= 0.2))
 }
 
@@ -123,6 +142,10 @@ func openFleet(url string, handle func(), trips *float64) (*queue, error) {
 // submitter returns the queue of a scheduler.
 func submitter(s *scheduler.Scheduler) *queue {
 	return &queue{
+		keyed: func() error {
+			_, err := s.Submit(context.Background(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/", Body: body, IdempotencyKey: uuid.NewString()})
+			return err
+		},
 		enqueue: func() error {
 			_, err := s.Submit(context.Background(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/", Body: body})
 			return err

@@ -24,6 +24,7 @@ const workers = 64
 // A queue stores jobs durably and hands each to handle.
 type queue struct {
 	enqueue func() error
+	keyed   func() error // enqueues under an idempotency key, which is a new one; nil where there is none
 	close   func()
 }
 

@@ -39,7 +39,7 @@ func openRiver(poll time.Duration) func(dir string, handle func()) (*queue, erro
 		if err != nil {
 			return nil, err
 		}
-		q, err := riverOn("postgres://postgres@"+addr+"/postgres", poll, handle)
+		q, err := riverOn("postgres://postgres@"+addr+"/postgres", poll, workers, handle)
 		if err != nil {
 			stop()
 			return nil, err
@@ -50,8 +50,8 @@ func openRiver(poll time.Duration) func(dir string, handle func()) (*queue, erro
 	}
 }
 
-// riverOn returns River on a database.
-func riverOn(url string, poll time.Duration, handle func()) (*queue, error) {
+// riverOn returns River on a database, with a number of workers.
+func riverOn(url string, poll time.Duration, handling int, handle func()) (*queue, error) {
 	ctx := context.Background()
 	config, err := pgxpool.ParseConfig(url)
 	check(err)
@@ -70,7 +70,7 @@ func riverOn(url string, poll time.Duration, handle func()) (*queue, error) {
 	all := river.NewWorkers()
 	river.AddWorker(all, &worker{handle: handle})
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers, FetchCooldown: poll, FetchPollInterval: poll}}, Workers: all,
+		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: handling, FetchCooldown: poll, FetchPollInterval: poll}}, Workers: all,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	check(err)

@@ -237,6 +237,7 @@ func without(url string) string { return strings.TrimPrefix(url, "http://") }
 
 // TestOperationsByCaller asks for each operation, as each caller, by each way in.
 func TestOperationsByCaller(t *testing.T) {
+	t.Parallel()
 	t.Run("loopback without access", func(t *testing.T) {
 		p := launch(t, "admin: 127.0.0.1:0\n"+accessRest)
 		for _, token := range []string{"", "wrong", tokenFor(access.Viewer)} {

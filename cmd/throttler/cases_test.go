@@ -312,6 +312,7 @@ func TestCasesOfWaitingClients(t *testing.T) {
 // platform answers as each case says. Outcome, queries and their decision, and all that was
 // sent in which order are compared. Waits of the presets are short.
 func TestCasesThroughTheSidecar(t *testing.T) {
+	t.Parallel()
 	rows := rowsOfPresets(t)
 	p := playRows(t, rows, keysOf)
 	for _, r := range rows {

@@ -54,6 +54,7 @@ func refundCall(number, callback string) []byte {
 // twice and none is lost: a refund that cannot be repeated ends in unknown, or is
 // resolved by a query.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	const repeat = `idempotent: 'param("method") == "alipay.trade.refund"'`
 	const never = `idempotent: ""`
 	const ask = `resolve: [{when: 'param("method") == "alipay.trade.refund"', signed: true, method: POST, target: path, after: 100ms, every: 200ms, queries: 100,

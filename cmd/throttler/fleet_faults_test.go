@@ -139,6 +139,7 @@ func startOver(t *testing.T, server *pgtest.Server, at pace, callers int) *traff
 // between them. A receiver in a process of its own judges: no limit is broken, no call is executed twice, no acknowledged one is
 // lost, and none that was cancelled or told as not executed is executed.
 func TestReplicas(t *testing.T) {
+	t.Parallel()
 	at := fast
 	if *fleetDefaults {
 		at = defaults

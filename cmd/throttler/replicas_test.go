@@ -70,6 +70,7 @@ func (f *fleet) until(state string, ok func() bool) {
 
 // TestRollingRestart: each of three replicas is stopped and started again while clients wait.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	b := &bank{keys: make(map[string][]time.Time), executed: make(map[string]int)}
 	platform := httptest.NewServer(b)
 	defer platform.Close()
@@ -80,6 +81,7 @@ func TestRollingRestart(t *testing.T) {
 // TestRollingUpgrade: a program with a migration that adds a column to each table takes the place of this one, replica by
 // replica, and then this one takes its place again, on the newer schema.
 func TestRollingUpgrade(t *testing.T) {
+	t.Parallel()
 	this, err := binary()
 	if err != nil {
 		t.Fatal(err)
@@ -213,6 +215,7 @@ func (f *fleet) roll(b *bank, name string, stopping func(*instance)) {
 
 // TestFleetCommands: an operator sees the replicas at each of them, moves the calls, and is told of files that differ.
 func TestFleetCommands(t *testing.T) {
+	t.Parallel()
 	b := &bank{keys: make(map[string][]time.Time), executed: make(map[string]int)}
 	platform := httptest.NewServer(b)
 	defer platform.Close()

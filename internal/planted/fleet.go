@@ -5,6 +5,7 @@ var (
 	inDoubt  = []string{"-run", "TestCut"}
 	fleetSim = []string{"-run", "TestSimulation", "-sim.seeds", "2000"}
 	arriving = []string{"-run", "TestSubmitTx|TestSubmitSQL"}
+	orderly  = []string{"-run", "TestArrivals"}
 	passing  = []string{"-run", "TestStandby"}
 	takeOver = []string{"-run", "TestTakeOver|TestStopInHold|TestHandOver|TestCutOffOwner|TestAway"}
 	burying  = []string{"-run", "TestBury"}
@@ -68,7 +69,7 @@ var fleetBugs = []bug{
 	{"a call in doubt is told as not executed", "pkg/postgres/writer.go",
 		"			if w.doubtful {\n", "			if false {\n", fleetSim},
 	{"a commit is told as failed after the end of the store", "pkg/postgres/writer.go",
-		"			if err = w.commit(batch); err != nil {\n", "			if err = errors.Join(w.commit(batch), w.failure.get()); err != nil {\n", fleetSim},
+		"			if batch, err = w.commit(batch); err != nil {\n", "			batch, err = w.commit(batch)\n			if err = errors.Join(err, w.failure.get()); err != nil {\n", fleetSim},
 	{"a lease is counted from its answer", "pkg/postgres/term.go",
 		"			t.renewed(asked, boot)\n", "			_ = asked\n			t.renewed(time.Now(), boot)\n", fleetSim},
 	{"a claim does not wait for silence", "pkg/postgres/term.go",
@@ -93,6 +94,8 @@ var fleetBugs = []bug{
 		"	if r.mark.Boot.ID == \"\" || r.mark.Boot.ID != r.bootedAt.ID {", "	if false {", terms},
 	{"an arrival stays after it was taken in", "pkg/postgres/txn.go",
 		"DELETE FROM arrivals WHERE id = $1\"", "DELETE FROM arrivals WHERE id = $1 AND n < 0\"", arriving},
+	{"calls arrive in any order", "pkg/scheduler/arrivals.go",
+		"	for _, a := range some {\n		s.admit(a)\n	}\n", "	for i := range some {\n		s.admit(some[len(some)-1-i])\n	}\n", orderly},
 	{"an owner that beats is buried", "pkg/postgres/operator.go",
 		"		silence, found = s.still, true\n", "		silence, found = s.Lease, true\n", burying},
 	{"an owner that has beaten meanwhile is buried", "pkg/postgres/operator.go",

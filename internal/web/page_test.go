@@ -112,7 +112,10 @@ func TestHostileValues(t *testing.T) {
 			p := newPages(t, &stub{Text: value, State: state})
 			for _, paths := range addresses(t) {
 				for _, path := range paths {
-					for _, tag := range tags {
+					for k, tag := range tags {
+						if testing.Short() && k != (i+j)%len(tags) {
+							continue // a language each
+						}
 						w := ask(t, p, path, nil, "Accept-Language", tag.String())
 						n++
 						late := w.Code == http.StatusConflict && strings.HasPrefix(path, "/ui/calls/") // an action on a call in another state

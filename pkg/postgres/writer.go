@@ -135,7 +135,7 @@ func (w *writer) run() {
 		err := w.failure.get()
 		if err == nil && len(batch) > 0 {
 			batch = w.gather(batch)
-			if err = w.commit(batch); err != nil {
+			if batch, err = w.commit(batch); err != nil {
 				err = w.end(err)
 			}
 		}
@@ -188,9 +188,9 @@ func (w *writer) drain(batch []*change) []*change {
 }
 
 // commit runs a batch as one transaction. If the server is away, or the answer is lost, it asks whether
-// the transaction took effect, and tries again if it did not. On a full disk only the essential changes are tried
-// again, each time after a pause.
-func (w *writer) commit(batch []*change) error {
+// the transaction took effect, and tries again if it did not. On a full disk it refuses all but the essential changes, and
+// tries these again, each time after a pause. It returns the changes that were not refused.
+func (w *writer) commit(batch []*change) ([]*change, error) {
 	pause, doubt, generation, marks := retryFirst, w.conn == nil, w.generation, w.marks
 	w.doubtful = false
 	for {
@@ -199,10 +199,10 @@ func (w *writer) commit(batch []*change) error {
 			var done bool
 			done, err = w.ask()
 			if err == nil && done {
-				return w.confirm()
+				return batch, w.confirm()
 			}
 			if err != nil && !isAway(err) {
-				return err
+				return batch, err
 			}
 			doubt = err != nil
 			w.doubtful = w.doubtful && doubt
@@ -213,17 +213,19 @@ func (w *writer) commit(batch []*change) error {
 			switch {
 			case err == nil:
 				w.away.Store(false)
-				return w.confirm()
-			case code(err) == diskFull && w.keepEssential(batch):
-				return nil
+				return batch, w.confirm()
+			case code(err) == diskFull:
+				if batch = w.keepEssential(batch); len(batch) == 0 {
+					return nil, nil
+				}
 			case !isAway(err) && !w.conn.IsClosed():
-				return err
+				return batch, err
 			}
 			doubt, w.doubtful = true, true
 		}
 		w.leave(err)
 		if !w.sleep(&pause) {
-			return errAway
+			return batch, errAway
 		}
 	}
 }
@@ -247,18 +249,16 @@ func (w *writer) leave(err error) {
 	}
 }
 
-// keepEssential refuses the changes of a batch that cannot be made on a full disk; done reports whether
-// none is left.
-func (w *writer) keepEssential(batch []*change) (done bool) {
-	done = true
+// keepEssential refuses the changes of a batch that are not made on a full disk, and returns the others.
+func (w *writer) keepEssential(batch []*change) (rest []*change) {
 	for _, c := range batch {
-		if !c.essential {
-			c.refused = scheduler.ErrFull
-			c.apply = func(*txn) (error, error) { return scheduler.ErrFull, nil }
+		if c.essential {
+			rest = append(rest, c)
+		} else {
+			w.refuse([]*change{c}, scheduler.ErrFull)
 		}
-		done = done && !c.essential
 	}
-	return done
+	return rest
 }
 
 // try runs a batch as a transaction. Its statements go to the server together, with those that begin and commit it, unless
