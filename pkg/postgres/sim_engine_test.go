@@ -244,6 +244,7 @@ type engine struct {
 	era                                                 int      // how many times confirmed commits were lost
 	powerless                                           bool     // replicas cannot end sessions of each other
 	pooled                                              bool     // nor those of their own: a pooler has other names
+	asynchronous                                        bool     // its standbys: the one that takes its place may lack confirmed commits
 	registry                                            map[string]*Replica
 	seen                                                map[string]time.Time
 	sessions                                            map[*session]bool

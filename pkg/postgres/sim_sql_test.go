@@ -420,7 +420,11 @@ func withTimeline(change func(*session, []any) ([][]any, int64, error)) func(*se
 	return func(s *session, a []any) (rows [][]any, n int64, err error) {
 		_, n, err = change(s, a)
 		if n > 0 {
-			rows = one(fmt.Sprint(s.e.restores))
+			timeline := ""
+			if s.e.asynchronous {
+				timeline = fmt.Sprint(s.e.restores)
+			}
+			rows = one(timeline)
 		}
 		return rows, n, err
 	}

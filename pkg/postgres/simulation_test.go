@@ -127,7 +127,7 @@ func newSimulation(t *testing.T, seed uint64) *simulation {
 
 func simulate(t *testing.T, seed uint64) {
 	sim := newSimulation(t, seed)
-	asynchronous := sim.r.IntN(5) == 0
+	sim.engine.asynchronous = sim.r.IntN(5) == 0
 	for range 2 + sim.r.IntN(3) {
 		sim.spawn(nil)
 	}
@@ -140,7 +140,7 @@ func simulate(t *testing.T, seed uint64) {
 			sim.manage()
 		}
 		if sim.r.IntN(3) == 0 {
-			sim.fault(asynchronous)
+			sim.fault()
 		}
 		time.Sleep(time.Duration(sim.r.Int64N(int64(sim.lease))))
 	}
@@ -169,6 +169,7 @@ func TestReturnToALostTerm(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			sim := newSimulation(t, seed)
+			sim.engine.asynchronous = true
 			for range 2 {
 				sim.spawn(nil)
 				time.Sleep(sim.lease)
@@ -265,7 +266,7 @@ func (sim *simulation) owner() (*process, *scheduler.Scheduler) {
 }
 
 // fault lets something happen.
-func (sim *simulation) fault(asynchronous bool) {
+func (sim *simulation) fault() {
 	all := sim.live()
 	p, _ := sim.owner()
 	if len(all) == 0 {
@@ -348,7 +349,7 @@ func (sim *simulation) fault(asynchronous bool) {
 		if sim.r.IntN(3) == 0 { // and an owner is cut off by the same event
 			sim.working.Go(func() { p.cutOff(d + sim.lease) })
 		}
-		sim.outage(d, kind == 12, kind == 12 && asynchronous)
+		sim.outage(d, kind == 12, kind == 12 && sim.engine.asynchronous)
 	}
 }
 

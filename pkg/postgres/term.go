@@ -73,7 +73,7 @@ func (w *watch) sees(now time.Time, s *leaseRow) (silent bool) {
 type term struct {
 	epoch   int64
 	id      string // of the replica
-	server  string // its timeline
+	server  string // its timeline, empty if its standbys are synchronous
 	asked   time.Time
 	boot    columns.Boot
 	follows bool // the last owner did not end its term
@@ -116,9 +116,9 @@ func take(ctx context.Context, db *pgxpool.Pool, s leaseRow, m *Member) (*term, 
 	return won, nil
 }
 
-// timeline is that of the server: a standby that takes its place, and a server that is put back to an earlier time, has another
-// one; see https://www.postgresql.org/docs/current/continuous-archiving.html#BACKUP-TIMELINES.
-const timeline = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
+// timeline is that of a server without synchronous standbys, else empty. A standby that takes its place, and a server that is put
+// back to an earlier time, has another one; see https://www.postgresql.org/docs/current/continuous-archiving.html#BACKUP-TIMELINES.
+const timeline = "CASE WHEN current_setting('synchronous_standby_names') = '' THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) ELSE '' END"
 
 // endWriters ends the sessions of an owner that is silent: one that was stopped may hold a lock.
 func endWriters(ctx context.Context, db querier, epoch int64) {
@@ -188,8 +188,8 @@ func (t *tenure) run() {
 		}
 		asked, boot := time.Now(), columns.MachineClock()
 		switch server, err := t.ask(); {
-		case err == nil && server != t.term.server && !t.lasts():
-			// Another replica may have had the calls since, in a term that the server has lost.
+		case err == nil && t.term.server != "" && server != t.term.server && !t.lasts():
+			// Another replica may have had the calls since, in a term that the server has lost. A synchronous standby has it.
 			t.failure.set(fmt.Errorf("%w: the server is another one since the lease ran out", ErrTermOver))
 		case err == nil:
 			t.term.server = server
@@ -202,7 +202,7 @@ func (t *tenure) run() {
 	}
 }
 
-// ask asks for the lease, and returns the timeline of the server. Each try has a beat of its own, so a view of it was made after
+// ask asks for the lease, and returns the timeline. Each try has a beat of its own, so a view of it was made after
 // the try began. The error is pgx.ErrNoRows if the term is over.
 func (t *tenure) ask() (server string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), t.lease/2)

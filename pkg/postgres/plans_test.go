@@ -1,0 +1,66 @@
+package postgres
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/seed-30fe103d/throttler/internal/columns"
+)
+
+// TestPlansOfAnEmptyTable: the server plans the statements about one call while the table is empty, and keeps the plan. It must
+// find the call by its number or id: an index of calls in a state is as good then, and slow when many calls are in it.
+func TestPlansOfAnEmptyTable(t *testing.T) {
+	d := open(t, newDatabase(t), Options{Lease: MaxLease})
+	recover0(t, d)
+	conn, err := d.db.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for _, setting := range []string{"plan_cache_mode = force_generic_plan", "enable_seqscan = off"} { // an empty table is read whole
+		if _, err := conn.Exec(t.Context(), "SET "+setting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parameter := regexp.MustCompile(`\$\d+`)
+	for name, statement := range map[string]string{
+		"intent":          insertFlight,
+		"outcome":         updateCall + ofPending,
+		"end":             updateCall + forgetRequest + keepResponse + ofPending,
+		"request":         "SELECT " + columns.OfRequest + " FROM calls WHERE seq = $1",
+		"call that waits": "SELECT " + columns.OfCall + " FROM current WHERE seq = $1 AND state = 'waiting'",
+		"open call":       "SELECT " + columns.OfCall + " FROM current WHERE id = $1 AND state IN ('waiting', 'unknown')",
+	} {
+		used := make(map[string]bool)
+		for _, p := range parameter.FindAllString(statement, -1) {
+			used[p] = true
+		}
+		if _, err := conn.Exec(t.Context(), "PREPARE p AS "+statement); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		rows, err := conn.Query(t.Context(), fmt.Sprintf("EXPLAIN EXECUTE p(%s)", strings.TrimSuffix(strings.Repeat("NULL, ", len(used)), ", ")))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var plan []string
+		for rows.Next() {
+			var line string
+			if err := rows.Scan(&line); err != nil {
+				t.Fatal(err)
+			}
+			plan = append(plan, line)
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		text := strings.Join(plan, "\n")
+		if !strings.Contains(text, "calls_pkey") && !strings.Contains(text, "calls_id_key") || regexp.MustCompile(`calls_(waiting|waking|unsettled|settled|ended)`).MatchString(text) {
+			t.Errorf("%s:\n%s", name, text)
+		}
+		if _, err := conn.Exec(t.Context(), "DEALLOCATE p"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
