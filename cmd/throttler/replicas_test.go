@@ -163,6 +163,14 @@ END $$;
 	return path
 }
 
+// accepted returns how many calls an owner has accepted.
+func (f *fleet) accepted(owner *instance) (n int) {
+	f.Helper()
+	_, after, _ := strings.Cut(f.page(owner.process(), "/metrics"), "throttler_calls_accepted_total{upstream=\"alipay\"} ")
+	fmt.Sscan(after, &n)
+	return n
+}
+
 // roll stops each replica, the owner first, so that it is started again, while clients wait at all of them. Each gets the
 // answer of the upstream, which executes its call once.
 func (f *fleet) roll(b *bank, name string, stopping func(*instance)) {
@@ -172,7 +180,8 @@ func (f *fleet) roll(b *bank, name string, stopping func(*instance)) {
 	var waiting sync.WaitGroup
 	left := slices.Clone(f.replicas)
 	for len(left) > 0 {
-		step, next := len(left), max(0, slices.Index(left, f.waitOwner()))
+		owner := f.waitOwner()
+		step, next, before := len(left), max(0, slices.Index(left, owner)), f.accepted(owner)
 		for _, r := range f.replicas {
 			f.until(r.name+" is ready", func() bool { return f.status(r.process(), "admin", "/readyz") == http.StatusOK })
 			p := r.process()
@@ -185,7 +194,8 @@ func (f *fleet) roll(b *bank, name string, stopping func(*instance)) {
 				})
 			}
 		}
-		time.Sleep(50 * time.Millisecond) // some are sent, most wait
+		// Some are sent, most wait. A connection that no replica has accepted yet would end with its listener.
+		f.until("the owner has all calls", func() bool { return f.accepted(owner) >= before+20*len(f.replicas) })
 		p := left[next].process()
 		stopping(left[next])
 		p.cmd.Process.Signal(syscall.SIGTERM)
