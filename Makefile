@@ -27,7 +27,7 @@ run-fleet: build postgres-tools ## show three replicas over one PostgreSQL, of w
 
 # The race detector watches all code but SQLite, which is C made into Go: a connection has one
 # goroutine at a time, and our side of it is watched. With SQLite the store's tests take twice the time.
-# With -short a test plays a third of its random loads, some a smaller backlog, and some a store only
+# With -short a test plays a sixth of its random loads, some a smaller backlog, and some a store only
 # sealed or only in the clear: under the race detector that shows the same races. make again plays all
 # of them, and make seeds many more.
 RACE = -race '-gcflags=modernc.org/...=-race=false -d=checkptr=0'

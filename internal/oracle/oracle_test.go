@@ -164,7 +164,7 @@ func TestTied(t *testing.T) {
 func TestReceiver(t *testing.T) {
 	seeds := uint64(500)
 	if testing.Short() {
-		seeds /= 3
+		seeds /= 6
 	}
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 5))

@@ -83,7 +83,7 @@ var oneKey = &scheduler.Route{Keys: map[string]string{"app": ""}}
 func TestSimulationAgreesWithTheOracle(t *testing.T) {
 	seeds := uint64(500)
 	if testing.Short() {
-		seeds /= 3
+		seeds /= 6
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { agreeWithOracle(t, seed) })

@@ -116,8 +116,8 @@ func (c *client) answer(resp *http.Response, call *scheduler.Call, err error) {
 	if call.Repeated { // another request with the same key created it
 		c.w.Header().Set(replayed, "true")
 	}
-	if err := forward(c.w, resp, call); err != nil && c.r.Context().Err() == nil {
-		// The client must not take a part of the body for all of it.
+	if err := forward(c.w, resp, call); err != nil {
+		// The client must not take a part of the body for all of it. It may be there though the context has ended.
 		panic(http.ErrAbortHandler)
 	}
 }

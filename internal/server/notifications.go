@@ -143,7 +143,7 @@ func (n *Notifications) passOn(w http.ResponseWriter, r *http.Request, req *upst
 	}
 	defer res.Response.Body.Close()
 	n.Metrics.notified.WithLabelValues(n.Upstream, passedOn).Inc()
-	if err := forward(w, res.Response, nil); err != nil && r.Context().Err() == nil {
+	if err := forward(w, res.Response, nil); err != nil {
 		panic(http.ErrAbortHandler) // the platform must not take a part of the answer for all of it
 	}
 }

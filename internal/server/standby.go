@@ -248,7 +248,7 @@ func (s *Standby) answer(w http.ResponseWriter, r *http.Request, resp *http.Resp
 	h.Del(link.Taken)
 	w.WriteHeader(resp.StatusCode)
 	s.tell("answered")
-	if err := passOn(w, resp.Body); err != nil && r.Context().Err() == nil {
+	if err := passOn(w, resp.Body); err != nil {
 		panic(http.ErrAbortHandler) // the client must not take a part of the body for all of it
 	}
 }

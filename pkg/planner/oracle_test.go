@@ -30,7 +30,7 @@ func TestPlannerAgainstOracle(t *testing.T) {
 	}
 	drawn := *seeds
 	if testing.Short() {
-		drawn /= 3
+		drawn /= 6
 	}
 	play(3573) // a call that waits in vain for a permit ends the reservation of another one
 	for seed := *firstRun; seed < *firstRun+drawn; seed++ {

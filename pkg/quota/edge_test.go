@@ -230,7 +230,7 @@ func TestPlacesInTurn(t *testing.T) {
 			limit.MaxKeys = 3
 			seeds := uint64(60)
 			if testing.Short() {
-				seeds /= 3
+				seeds /= 6
 			}
 			for seed := range seeds {
 				playPlaces(t, rand.New(rand.NewPCG(seed, 10)), limit)

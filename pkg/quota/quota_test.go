@@ -219,7 +219,7 @@ var mixed = []Limit{
 func TestLedgerAgainstModel(t *testing.T) {
 	seeds, ops := uint64(3000), 400
 	if testing.Short() {
-		seeds /= 3
+		seeds /= 6
 	}
 	for seed := range seeds {
 		from := int(seed % 4)

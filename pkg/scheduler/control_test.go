@@ -47,7 +47,7 @@ func TestHalfOfABacklogIsCancelled(t *testing.T) {
 	const backlog, perWindow, most = 1500, 50, 20 * ms
 	seeds := uint64(20)
 	if testing.Short() {
-		seeds /= 3
+		seeds /= 6
 	}
 	for seed := range seeds {
 		bubble(t, Upstream{Limits: perSecond(perWindow)}, func(t *testing.T, s *Scheduler, f *fake) {

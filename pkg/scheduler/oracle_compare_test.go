@@ -33,7 +33,7 @@ const grain = oracle.Grain // the wheel's tick: no instant is rounded
 func TestSendsWhenTheOracleWould(t *testing.T) {
 	drawn := *seeds
 	if testing.Short() {
-		drawn /= 3
+		drawn /= 6
 	}
 	for seed := *firstRun; seed < *firstRun+drawn; seed++ {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {

@@ -60,7 +60,7 @@ func (e *erratic) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestRandomLoads(t *testing.T) {
 	seeds := uint64(150)
 	if testing.Short() {
-		seeds /= 3
+		seeds /= 6
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

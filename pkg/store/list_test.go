@@ -42,7 +42,7 @@ func TestListScansNothing(t *testing.T) {
 	w := &watching{d.reader.db, make(map[string][]any)}
 	filters := 300
 	if testing.Short() {
-		filters = 150
+		filters = 60
 	}
 	for range filters {
 		f := c.Filter()
@@ -118,7 +118,7 @@ func fill(t testing.TB, d *DB, seed uint64, calls int) *storetest.Crowd {
 func TestListsOfBlocks(t *testing.T) {
 	filters := 25
 	if testing.Short() {
-		filters = 8
+		filters = 4
 	}
 	for name, o := range map[string]Options{"clear": {}, "sealed": {SealKey: key}} {
 		if o.SealKey != nil && testing.Short() {
