@@ -109,7 +109,6 @@ func (s *door) page(ctx context.Context, upstreams []string, others bool, max in
 // A newcomer is a call that is being taken in. Its err is why it is refused, or has to stay.
 type newcomer struct {
 	Request
-	service  *service
 	call     *call
 	entry    *Entry // nil until it was prepared
 	unlock   func() // its identity
