@@ -118,7 +118,7 @@ func (r *replica) Peer() (*link.Peer, <-chan struct{}) {
 	if owner == nil || owner.ID == r.member.ID {
 		return nil, changed
 	}
-	peer := &link.Peer{ID: owner.ID, Address: owner.Address, Pin: owner.Pin, Differs: self == nil || self.Config != owner.Config}
+	peer := &link.Peer{ID: owner.ID, Address: owner.Address, Pin: owner.Pin, Differs: self == nil || differs(v, self)}
 	if owner.Address == "" {
 		peer.Pin = ""
 	}
@@ -172,18 +172,23 @@ func (r *replica) compare(v postgres.View, told map[string]string) map[string]st
 	return differing
 }
 
+// differs reports whether the limits of a replica are not those of the owner; false while one of the two is not known.
+func differs(v postgres.View, p *postgres.Replica) bool {
+	owner := v.Find(v.Owner)
+	return p != nil && owner != nil && p.Config != owner.Config
+}
+
 // View implements server.Fleet.
 func (r *replica) View() api.Fleet {
 	v, _ := r.member.View()
 	out := api.Fleet{At: api.At(v.At), Epoch: v.Epoch, Next: v.Next, LeaseMS: v.Lease.Milliseconds(), Replicas: []api.Replica{}}
-	owner := v.Find(v.Owner)
 	if v.Owner != "" {
 		out.Owner = v.Name
 	}
 	for _, p := range v.Replicas {
 		out.Replicas = append(out.Replicas, api.Replica{
 			ID: p.ID, Name: p.Name, Address: p.Address, Version: p.Version, JoinedAt: api.At(p.Joined), SilentMS: p.Silence.Milliseconds(),
-			Owner: p.ID == v.Owner && (p.ID != r.member.ID || r.fresh(v)), Self: p.ID == r.member.ID, Config: p.Config, Differs: owner != nil && p.Config != owner.Config,
+			Owner: p.ID == v.Owner && (p.ID != r.member.ID || r.fresh(v)), Self: p.ID == r.member.ID, Config: p.Config, Differs: differs(v, &p),
 		})
 	}
 	return out
@@ -224,8 +229,8 @@ func (r *replica) Ready() error {
 // Alike implements server.Fleet.
 func (r *replica) Alike() error {
 	v, _ := r.member.View()
-	if self, owner := v.Find(r.member.ID), v.Find(v.Owner); self != nil && owner != nil && self.Config != owner.Config {
-		return fmt.Errorf("differ from those of the owner, replica %s, which are in force", owner.Name)
+	if differs(v, v.Find(r.member.ID)) {
+		return fmt.Errorf("differ from those of the owner, replica %s, which are in force", v.Find(v.Owner).Name)
 	}
 	return nil
 }

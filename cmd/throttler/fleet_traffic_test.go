@@ -43,7 +43,7 @@ type traffic struct {
 	why   map[string]string // reasons of refusals, by path
 	told  map[string]int    // answers by their kind
 
-	doubts map[string][]api.Problem // what waiting callers were told as unknown, by path; empty ones: no answer came
+	doubts map[string][]api.Problem // unknown outcomes that waiting callers were told, by path; empty: no answer came
 }
 
 func newTraffic(f *fleet, j *judge, database string, at pace) *traffic {

@@ -243,7 +243,7 @@ func (sc *sidecar) begin(ctx context.Context) error {
 	return nil
 }
 
-// tellTerm counts a term that begins, and tells those who follow the events of it.
+// tellTerm counts a term that begins, and adds its events.
 func (sc *sidecar) tellTerm(events *server.Events, db *postgres.DB) {
 	sc.metrics.Took(db.Before())
 	events.Tell(api.Event{Event: api.EventTookOver, Reason: db.Before()})

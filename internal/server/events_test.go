@@ -419,7 +419,7 @@ func TestLatestEvents(t *testing.T) {
 	}
 }
 
-// TestFleetEvents: those who follow all events are told of a take-over; those of one upstream, or of one call, are not.
+// TestFleetEvents: a subscription to all events has a take-over; one to an upstream, or to a call, has not.
 func TestFleetEvents(t *testing.T) {
 	_, events, url := newEventRig(t, scheduler.Upstream{}, func(http.ResponseWriter, *http.Request) {})
 	all := subscribe(t, url+"/v1/events")

@@ -160,13 +160,9 @@ func (t *tenure) renewed(asked time.Time, boot columns.Boot) {
 }
 
 // lasts reports whether the lease goes on, also by the clock that counts while the machine sleeps.
-func (t *tenure) lasts() bool {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return time.Now().Before(t.until) && columns.MachineClock().Since < t.boot
-}
+func (t *tenure) lasts() bool { return t.left() > 0 }
 
-// left returns what is left of the lease, by the clock of which less is left.
+// left returns how much of the lease is left, by the clock that has less.
 func (t *tenure) left() time.Duration {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

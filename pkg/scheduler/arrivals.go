@@ -38,29 +38,23 @@ type arrivalStore interface {
 type intake struct {
 	*Scheduler
 	from arrivalStore
+	left map[string]bool // upstreams of which the last pass had to leave a call where it is
 }
 
 // run takes calls in until ctx ends.
 func (s *intake) run(ctx context.Context) {
-	d := &door{s, make(map[string]bool)}
 	for s.from.Arrived(ctx) {
-		if err := d.pass(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, Stopping) {
+		if err := s.pass(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, Stopping) {
 			s.journal.check(err)
 			s.log.Error("calls that have arrived in the store cannot be taken in", "err", err)
 		}
 	}
 }
 
-// A door is that of an intake.
-type door struct {
-	*intake
-	left map[string]bool // upstreams of which the last pass had to leave a call where it is
-}
-
 // pass takes in all calls for which there is room. When a call has to stay where it is, no other one of its upstream is
 // taken in or read until the next pass, so that they keep their order and those of other upstreams are reached. Each page
 // begins with the oldest call: one whose transaction has committed meanwhile may be older than those of the last page.
-func (s *door) pass(ctx context.Context) error {
+func (s *intake) pass(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(s.left)) {
 		if err := s.again(ctx, name); err != nil {
 			return err
@@ -75,7 +69,7 @@ func (s *door) pass(ctx context.Context) error {
 
 // again tries an upstream of which the last pass has left a call: it reads no body while there is no room, and a few
 // calls, then more and more, while there is.
-func (s *door) again(ctx context.Context, name string) error {
+func (s *intake) again(ctx context.Context, name string) error {
 	if sv := s.service(name); sv != nil && full(sv, sv.usage.bytes.Load(), 1, sv.MaxWaitingBytes) != nil {
 		return nil
 	}
@@ -90,12 +84,12 @@ func (s *door) again(ctx context.Context, name string) error {
 
 // page reads calls that have arrived and takes them in. It returns how many there were. Each was taken in, or its
 // upstream is among those that are left.
-func (s *door) page(ctx context.Context, upstreams []string, others bool, max int) (n int, err error) {
-	var all []*newcomer
+func (s *intake) page(ctx context.Context, upstreams []string, others bool, max int) (n int, err error) {
+	var all []*arrivedCall
 	err = s.journal.reading(func() error {
 		return s.from.Arrivals(ctx, upstreams, others, max, func(id string, r Request, fault error) {
 			r.arrived, r.NoCopy = id, true
-			all = append(all, &newcomer{Request: r, acceptance: acceptance{err: fault}})
+			all = append(all, &arrivedCall{Request: r, acceptance: acceptance{err: fault}})
 		})
 	})
 	for rest := all; len(rest) > 0 && err == nil; {
@@ -106,8 +100,8 @@ func (s *door) page(ctx context.Context, upstreams []string, others bool, max in
 	return len(all), err
 }
 
-// A newcomer is a call that is being taken in. Its err is why it is refused, or has to stay.
-type newcomer struct {
+// An arrivedCall is a call that is being taken in. Its err is why it is refused, or has to stay.
+type arrivedCall struct {
 	Request
 	call     *call
 	entry    *Entry // nil until it was prepared
@@ -119,7 +113,7 @@ type newcomer struct {
 // some takes in the first calls of some, and returns the others. They are looked up together, and stored together; they
 // are admitted, and wait, one after the other. No two of them have an idempotency key or identity: the second has to
 // find the first.
-func (s *door) some(ctx context.Context, all []*newcomer) (rest []*newcomer, err error) {
+func (s *intake) some(ctx context.Context, all []*arrivedCall) (rest []*arrivedCall, err error) {
 	some := all[:min(len(all), arrivalsAtOnce)]
 	together(some, s.prepare)
 	some = some[:distinct(some)]
@@ -130,7 +124,7 @@ func (s *door) some(ctx context.Context, all []*newcomer) (rest []*newcomer, err
 			}
 		}
 	}
-	together(some, func(a *newcomer) {
+	together(some, func(a *arrivedCall) {
 		if a.err == nil {
 			a.known, a.err = s.journal.known(ctx, a.entry)
 			a.err = unstored(s.journal, &a.Request, a.err)
@@ -139,7 +133,7 @@ func (s *door) some(ctx context.Context, all []*newcomer) (rest []*newcomer, err
 	for _, a := range some {
 		s.admit(a)
 	}
-	together(some, func(a *newcomer) {
+	together(some, func(a *arrivedCall) {
 		if a.admitted {
 			a.known, a.err = s.journal.accept(ctx, a.entry)
 			a.err = unstored(s.journal, &a.Request, a.err)
@@ -148,7 +142,7 @@ func (s *door) some(ctx context.Context, all []*newcomer) (rest []*newcomer, err
 	for _, a := range some {
 		s.enter(a)
 	}
-	together(some, func(a *newcomer) {
+	together(some, func(a *arrivedCall) {
 		if a.err = a.reason(); a.err != nil {
 			a.err = s.refuse(ctx, a.arrived, &a.Request, a.err)
 		}
@@ -160,7 +154,7 @@ func (s *door) some(ctx context.Context, all []*newcomer) (rest []*newcomer, err
 }
 
 // together does something for some calls at once, and waits until all of it is done.
-func together(some []*newcomer, do func(a *newcomer)) {
+func together(some []*arrivedCall, do func(a *arrivedCall)) {
 	var wait sync.WaitGroup
 	for _, a := range some {
 		wait.Go(func() { do(a) })
@@ -169,7 +163,7 @@ func together(some []*newcomer, do func(a *newcomer)) {
 }
 
 // distinct returns how many of the first calls have no key or identity of one before.
-func distinct(some []*newcomer) int {
+func distinct(some []*arrivedCall) int {
 	taken := make(map[string]bool)
 	for i, a := range some {
 		if a.entry == nil {
@@ -186,7 +180,7 @@ func distinct(some []*newcomer) int {
 }
 
 // prepare makes a call of a request, unless that was done before.
-func (s *door) prepare(a *newcomer) {
+func (s *intake) prepare(a *arrivedCall) {
 	if a.entry != nil || a.err != nil {
 		return
 	}
@@ -207,7 +201,7 @@ func (s *door) prepare(a *newcomer) {
 }
 
 // admit reserves the place of a call, unless one of its upstream has to stay.
-func (s *door) admit(a *newcomer) {
+func (s *intake) admit(a *arrivedCall) {
 	if a.err == nil && a.known == nil && !s.left[a.Upstream] {
 		a.err = s.reserve(a.call)
 		a.admitted = a.err == nil
@@ -216,7 +210,7 @@ func (s *door) admit(a *newcomer) {
 }
 
 // enter lets a call wait that is stored.
-func (s *door) enter(a *newcomer) {
+func (s *intake) enter(a *arrivedCall) {
 	if !a.admitted {
 		return
 	}
@@ -225,14 +219,14 @@ func (s *door) enter(a *newcomer) {
 }
 
 // stay notes the upstream of a call that has to stay where it is.
-func (s *door) stay(a *newcomer) {
+func (s *intake) stay(a *arrivedCall) {
 	if a.err != nil && a.reason() == nil || a.known != nil && a.known.ID == a.arrived {
 		s.left[a.Upstream] = true
 	}
 }
 
 // reason returns why a call is refused for good, nil if it is not.
-func (a *newcomer) reason() error {
+func (a *arrivedCall) reason() error {
 	var refused *Error
 	switch {
 	case a.known != nil && a.known.ID != a.arrived:

@@ -102,7 +102,7 @@ func New(c Config) (*Scheduler, error) {
 		s.followUps.work.Go(func() { s.journal.watch(s.followUps.ctx) })
 		s.followUps.resumeAll(services)
 		if from, ok := s.journal.durable.(arrivalStore); ok {
-			s.followUps.work.Go(func() { (&intake{s, from}).run(s.followUps.ctx) })
+			s.followUps.work.Go(func() { (&intake{s, from, make(map[string]bool)}).run(s.followUps.ctx) })
 		}
 		if s.times.in != nil {
 			s.followUps.work.Go(func() { s.times.shorten(s.followUps.ctx, s) })
