@@ -314,7 +314,7 @@ func (m *Member) begin(won *term) *DB {
 		m.o.Log.Warn("the last owner of the calls has ended without a word, or is cut off; short limits hold back until its attempts cannot count any more", "replica", won.before)
 	}
 	d.tenure = newTenure(won, m.o, m.config, d.failure)
-	d.writer = newWriter(won.epoch, m.config, m.o, d.clock, m.codec, d.failure)
+	d.writer = newWriter(won, m.config, m.o, d.clock, m.codec, d.failure)
 	d.inbox = &inbox{reader: d.reader, member: m, writer: d.writer}
 	d.beside.Go(d.tenure.run)
 	d.beside.Go(d.writer.run)

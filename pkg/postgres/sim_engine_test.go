@@ -167,16 +167,17 @@ type untoldRow struct {
 
 // Tables are those that are changed under the fence.
 type tables struct {
-	epoch, number, generation, folded int64
-	mark, timeouts                    string
-	lost                              bool
-	outdated                          bool            // the last transaction was asked about, and is held back
-	doubtful                          map[string]bool // arrivals
-	calls                             map[int64]*callRow
-	flights                           map[int64]*columns.Row // with the columns of a flight
-	keys                              map[string]keyRow
-	untold                            map[string]untoldRow
-	quota                             map[int64]*holdRow
+	epoch, first, number int64
+	generation, folded   int64
+	mark, timeouts       string
+	lost                 bool
+	outdated             bool            // the last transaction was asked about, and is held back
+	doubtful             map[string]bool // arrivals
+	calls                map[int64]*callRow
+	flights              map[int64]*columns.Row // with the columns of a flight
+	keys                 map[string]keyRow
+	untold               map[string]untoldRow
+	quota                map[int64]*holdRow
 }
 
 // A holdRow is a row of quota.
@@ -389,7 +390,7 @@ func (e *engine) restore(to int) {
 		if was.outdated {
 			last = 2
 		}
-		if was.epoch == is.epoch && was.number-is.number > last || was.epoch > is.epoch && was.number >= last {
+		if was.epoch == is.epoch && was.number-is.number > last || was.epoch > is.epoch && was.number-was.first >= last {
 			e.lost[fmt.Sprint(before.lease.owner, " ", was.epoch)] = true
 		}
 		for seq, target := range e.targets {

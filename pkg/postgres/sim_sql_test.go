@@ -116,8 +116,11 @@ var statements = []*statement{
 			return l.owner == a[0] && l.epoch == a[1] && l.beat == a[2]
 		})
 	})},
-	{begins: "UPDATE fence SET epoch = $1, number = 0", params: "i", run: func(s *session, a []any) ([][]any, int64, error) {
-		return s.update(func(t *tables) int64 { t.epoch, t.number = a[0].(int64), 0; return 1 })
+	{begins: "UPDATE fence SET epoch = $1, number = $2", params: "ii", run: func(s *session, a []any) ([][]any, int64, error) {
+		return s.update(func(t *tables) int64 {
+			t.epoch, t.first, t.number = a[0].(int64), a[1].(int64), a[1].(int64)
+			return 1
+		})
 	}},
 	{begins: "SELECT epoch, number FROM fence FOR UPDATE", cols: "ii", run: func(s *session, _ []any) ([][]any, int64, error) {
 		if err := s.lock("fence"); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -72,6 +73,7 @@ func (w *watch) sees(now time.Time, s *leaseRow) (silent bool) {
 // A term is one that this replica has claimed.
 type term struct {
 	epoch   int64
+	first   int64  // number before that of its first transaction; random, so that terms of one epoch, of which one is lost, differ
 	id      string // of the replica
 	server  string // its timeline, empty if its standbys are synchronous
 	asked   time.Time
@@ -87,7 +89,7 @@ type term struct {
 func take(ctx context.Context, db *pgxpool.Pool, s leaseRow, m *Member) (*term, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	won := &term{epoch: s.epoch + 1, id: m.ID, asked: time.Now(), boot: columns.MachineClock(), follows: s.owner != "", exited: s.exited, before: s.name}
+	won := &term{epoch: s.epoch + 1, first: rand.Int64N(1 << 40), id: m.ID, asked: time.Now(), boot: columns.MachineClock(), follows: s.owner != "", exited: s.exited, before: s.name}
 	if won.follows {
 		ending, cancel := context.WithTimeout(ctx, m.o.Lease/2)
 		endWriters(ending, db, s.epoch)
@@ -106,7 +108,7 @@ func take(ctx context.Context, db *pgxpool.Pool, s leaseRow, m *Member) (*term, 
 	case err != nil:
 		return nil, err
 	}
-	if _, err := tx.Exec(ctx, "UPDATE fence SET epoch = $1, number = 0", won.epoch); err != nil {
+	if _, err := tx.Exec(ctx, "UPDATE fence SET epoch = $1, number = $2", won.epoch, won.first); err != nil {
 		return nil, err
 	}
 	if err := tx.Commit(ctx); err != nil {

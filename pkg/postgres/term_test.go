@@ -260,6 +260,25 @@ func TestRegressOfOwnTerm(t *testing.T) {
 	}
 }
 
+// TestEpochOfALostTerm: the server is put back to before a term, and another replica begins one of the same epoch. The first
+// owner, which has not noticed, writes nothing in it.
+func TestEpochOfALostTerm(t *testing.T) {
+	url := newDatabase(t)
+	frozen := open(t, url, Options{Lease: MaxLease})
+	recover0(t, frozen)
+	if _, err := frozen.db.Exec(t.Context(), "UPDATE lease SET epoch = 0, owner = ''"); err != nil {
+		t.Fatal(err)
+	}
+	next := open(t, url, Options{Lease: MaxLease})
+	recover0(t, next)
+	if next.writer.epoch != frozen.writer.epoch {
+		t.Fatalf("the epochs are %d and %d", frozen.writer.epoch, next.writer.epoch)
+	}
+	if _, err := frozen.Accept(t.Context(), storetest.NewEntry(99)); !errors.Is(err, ErrTermOver) {
+		t.Errorf("a call of the lost term: %v, want that the term is over", err)
+	}
+}
+
 // TestBeatOfAnother: an owner that finds another one in its place ends.
 func TestBeatOfAnother(t *testing.T) {
 	url := newDatabase(t)

@@ -63,12 +63,12 @@ type writer struct {
 	closed      error       // of the last change
 }
 
-func newWriter(epoch int64, config *pgx.ConnConfig, o Options, k columns.Clock, d *columns.Codec, f *failure) *writer {
+func newWriter(won *term, config *pgx.ConnConfig, o Options, k columns.Clock, d *columns.Codec, f *failure) *writer {
 	w := &writer{
-		epoch: epoch, config: config.Copy(), log: o.Log, failure: f, txn: txn{Clock: k, codec: d},
+		epoch: won.epoch, number: won.first, config: config.Copy(), log: o.Log, failure: f, txn: txn{Clock: k, codec: d},
 		changes: make(chan *change, maxBatch), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
-	w.config.RuntimeParams["application_name"] = writerName(epoch)
+	w.config.RuntimeParams["application_name"] = writerName(won.epoch)
 	w.config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 		if n.Code == "01000" && n.SeverityUnlocalized == "WARNING" { // the wait for a standby was cut short
 			w.unconfirmed = true
