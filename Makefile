@@ -102,7 +102,7 @@ security: ## attack the real sidecar: sockets, hostile upstreams and files (a mo
 .PHONY: again
 again: COUNT ?= 2
 again: postgres-tools ## run the Go tests COUNT (2) times more, whole, without the race detector: a test that fails once in many runs is a bug
-	go test -count=$(COUNT) -timeout 20m -p 4 $(LONGEST) ./...
+	go test -count=$(COUNT) -timeout 20m $(LONGEST) ./... # two at a time: what the sidecar holds in memory is measured, and grows while the processors are taken
 
 .PHONY: seeds
 seeds: SEEDS ?= 10000
