@@ -81,14 +81,10 @@ func (c *conn) serve() {
 			break
 		}
 		w := c.respond(req)
-		ok := c.handle(func() { c.server.Handler.ServeHTTP(w, req) })
-		if w.detached {
-			if w.turns.Add(1) == 1 {
-				return
-			}
-			ok = w.ok
+		if !w.do(func() { c.server.Handler.ServeHTTP(w, req) }) {
+			return
 		}
-		if !c.finish(w, ok) {
+		if !c.finish(w) {
 			break
 		}
 	}
@@ -97,7 +93,7 @@ func (c *conn) serve() {
 
 // resume serves the connection from here on.
 func (c *conn) resume(w *response) {
-	if c.finish(w, w.ok) {
+	if c.finish(w) {
 		c.serve()
 	} else {
 		c.close()
@@ -228,8 +224,8 @@ func (c *conn) respond(req *http.Request) *response {
 
 // finish ends the answer to a request, unless its handler panicked; false if the connection carries
 // no other one.
-func (c *conn) finish(w *response, ok bool) bool {
-	if !ok || !c.state.CompareAndSwap(serving, reading) {
+func (c *conn) finish(w *response) bool {
+	if w.failed || !c.state.CompareAndSwap(serving, reading) {
 		return false
 	}
 	again := w.finish()
@@ -266,16 +262,20 @@ func Detaches(w http.ResponseWriter) bool {
 	return ok
 }
 
-// Detach lets the handler of a request return before it has answered. Nothing else may follow in the
-// handler, and [Resume] must. It panics where [Detaches] is false.
-func Detach(w http.ResponseWriter) { w.(*response).detached = true }
+// Detach lets the handler of a request return before it has answered, or the function of a [Resume]. Nothing else may
+// follow in it, and another Resume must. It panics where [Detaches] is false.
+func Detach(w http.ResponseWriter) {
+	r := w.(*response)
+	r.mu.Lock()
+	r.detached++
+	r.mu.Unlock()
+}
 
-// Resume answers a request whose handler has left it by [Detach], or is about to. It is called once,
+// Resume answers a request whose handler has left it by [Detach], or is about to. It is called once for each Detach,
 // on a goroutine of its own: when the request is answered it serves the next ones of the connection.
 func Resume(w http.ResponseWriter, answer func()) {
 	r := w.(*response)
-	r.ok = r.conn.handle(answer)
-	if r.turns.Add(1) == 2 {
+	if r.do(answer) {
 		r.conn.resume(r)
 	}
 }

@@ -3,13 +3,17 @@ package http1
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // TestBufferOfALongHead: it is not kept for other connections.
@@ -113,6 +117,41 @@ func TestDetach(t *testing.T) {
 	if Detaches(nil) {
 		t.Error("a handler of another server may leave its request")
 	}
+}
+
+// TestDetachAgain: a request may be left several times, and each part of the work may end before or after the next ones. It is
+// answered once, and its connection lives on.
+func TestDetachAgain(t *testing.T) {
+	pause := func() { time.Sleep(rand.N(4 * time.Millisecond)) } // virtual time: all orders
+	var part func(w http.ResponseWriter, path string, more int)
+	part = func(w http.ResponseWriter, path string, more int) {
+		if more == 0 {
+			io.WriteString(w, path)
+			pause()
+			return
+		}
+		go func() {
+			pause()
+			Resume(w, func() { part(w, path, more-1) })
+		}()
+		pause()
+		Detach(w)
+		pause()
+	}
+	h := func(w http.ResponseWriter, r *http.Request) {
+		more, _ := strconv.Atoi(r.URL.Path[1:])
+		part(w, r.URL.Path, more)
+	}
+	bubble(t, h, func() {}, func(t *testing.T, s *Server, dial func() net.Conn) {
+		c := dial()
+		for range 300 {
+			path := fmt.Sprint("/", rand.N(4))
+			resp := ask(t, c, "GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n")
+			if body, err := io.ReadAll(resp.Body); string(body) != path || err != nil || resp.Close {
+				t.Fatalf("%s is answered by %d %q, %v", path, resp.StatusCode, body, err)
+			}
+		}
+	})
 }
 
 // TestPanicAfterDetach: the answer goes its way.

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -38,9 +37,28 @@ type response struct {
 	pending []byte // of the body; before the head, all of it
 	err     error  // of the connection, the first one
 
-	detached bool         // the handler leaves the answer to Resume
-	ok       bool         // Resume has not panicked
-	turns    atomic.Int32 // of these two, that have ended
+	mu       sync.Mutex // of the fields below
+	parts    int32      // of the handler's work: the handler itself, and each Resume
+	ended    int32      // parts
+	detached int32      // parts that leave the answer to the next one
+	failed   bool       // the part that answers has panicked
+}
+
+// do does a part of the handler's work. It reports whether the answer is complete and no part is at work any more: then
+// the caller goes on with the connection. A part may end after the next one has begun, or has answered.
+func (w *response) do(work func()) (complete bool) {
+	w.mu.Lock()
+	part := w.parts
+	w.parts++
+	w.mu.Unlock()
+	ok := w.conn.handle(work)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended++
+	if !ok && w.detached <= part {
+		w.failed = true
+	}
+	return w.ended == w.parts && w.detached == w.parts-1
 }
 
 var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, bufferSize) }}

@@ -69,11 +69,13 @@ var http1Bugs = []bug{
 	{"a 100 Continue comes without a need", "internal/http1/response.go",
 		"	w.body.ask = false ", "	_ = false ", []string{"-run", "TestContinue"}},
 	{"a connection is served twice", "internal/http1/conn.go",
-		"w.turns.Add(1) == 1 {", "w.turns.Add(1) < 3 {", []string{"-run", "TestDetach", "-timeout", "20s"}},
-	{"a request that is resumed before its handler returns ends its connection", "internal/http1/conn.go",
-		"			ok = w.ok\n", "			ok = false\n", []string{"-run", "TestDetach"}},
+		"		if !w.do(func() { c.server.Handler.ServeHTTP(w, req) }) {\n", "		if w.do(func() { c.server.Handler.ServeHTTP(w, req) }); false {\n", []string{"-run", "TestDetach", "-timeout", "20s"}},
+	{"a request that is resumed before its handler returns ends its connection", "internal/http1/response.go",
+		"!ok && w.detached <= part {", "!ok && w.detached <= part || w.ended < w.parts {", []string{"-run", "TestDetach"}},
+	{"a request that is left once more is answered by an empty 200", "internal/http1/response.go",
+		"w.ended == w.parts && w.detached == w.parts-1", "w.ended == w.parts && w.detached > 0 == (w.parts > 1)", []string{"-run", "TestDetachAgain", "-timeout", "20s"}},
 	{"a connection that was taken over is written to", "internal/http1/conn.go",
-		"!ok || !c.state.CompareAndSwap(serving, reading)", "!ok", []string{"-run", "TestTakenOver"}},
+		"w.failed || !c.state.CompareAndSwap(serving, reading)", "w.failed", []string{"-run", "TestTakenOver"}},
 }
 
 // sidecarBugs are seen by the tests of command throttler alone.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/access"
 	"github.com/seed-30fe103d/throttler/internal/link"
 	"github.com/seed-30fe103d/throttler/pkg/config"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
 // owners are the replicas that have the calls, one after the other.
@@ -335,5 +337,71 @@ func TestStandbyRefuses(t *testing.T) {
 	}
 	if !slices.Equal(told, []string{"refused"}) {
 		t.Errorf("told %v", told)
+	}
+}
+
+// TestOwnerAgain: a client waits while the calls leave this replica, and come back to it, several times. It gets one answer, that
+// of the platform, and its connection lives on.
+func TestOwnerAgain(t *testing.T) {
+	platform := func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.URL.Path) }
+	var lives []*rig
+	next := func() *rig {
+		r := newRig(t, scheduler.Upstream{MaxWait: 2 * time.Hour}, Refusal{}, platform)
+		if err := r.s.Pause(t.Context(), scheduler.Pause{Upstream: "pay", Until: time.Now().Add(time.Hour), Reason: "the call waits"}); err != nil {
+			t.Fatal(err)
+		}
+		lives = append(lives, r)
+		return r
+	}
+	var mu sync.Mutex
+	var local http.Handler
+	door := &Standby{Owner: &owners{changed: make(chan struct{})}, Room: NewRoom(DataRoom), Upstream: "pay", MaxWait: 2 * time.Hour, MaxBody: 1 << 20, Local: func() http.Handler {
+		mu.Lock()
+		defer mu.Unlock()
+		return local
+	}}
+	begin := func(r *rig) {
+		mu.Lock()
+		defer mu.Unlock()
+		local = &Data{Scheduler: r.s, Upstream: "pay", Hosts: []string{"x"}, Standby: door}
+	}
+	first := next()
+	begin(first)
+	front := serve(t, door, slog.New(slog.DiscardHandler))
+	c, err := net.Dial("tcp", front.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Minute))
+	in := bufio.NewReader(c)
+	waits := func(u scheduler.UpstreamStatus) bool { return u.Waiting == 1 }
+	for range 3 {
+		io.WriteString(c, "POST /back HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi")
+		now := lives[len(lives)-1]
+		for range 3 {
+			now.until(t, "the call waits", waits)
+			after := next()
+			mu.Lock()
+			local = nil
+			mu.Unlock()
+			now.s.Close()
+			begin(after)
+			now = after
+		}
+		now.until(t, "the call waits here again", waits)
+		now.until(t, "the call waits here again", waits)
+		if err := now.s.Resume(t.Context(), "pay", "", ""); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK || string(body) != "/back" || resp.Header.Get("Throttler-Outcome") != "done" {
+			t.Fatalf("%d %q, %v, %v", resp.StatusCode, body, resp.Header, err)
+		}
+		begin(next())
 	}
 }
