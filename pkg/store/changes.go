@@ -118,7 +118,10 @@ func (d *DB) Recover(ctx context.Context, recent time.Duration, repeat func(*sch
 // Restate implements [scheduler.Durable].
 func (d *DB) Restate(ctx context.Context, holds []lease.Hold) error {
 	return d.writer.do(ctx, &change{essential: true, apply: func(c *conn) (refused, err error) {
-		return nil, c.replaceHolds(holds)
+		if err := c.replaceHolds(holds); err != nil || c.restored == "" {
+			return nil, err
+		}
+		return nil, c.adopt()
 	}})
 }
 

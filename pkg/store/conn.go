@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 
 	"github.com/seed-30fe103d/throttler/internal/columns"
 )
@@ -77,6 +78,10 @@ func (c *conn) one(query string, args []any, to ...any) error {
 	}
 	return s.QueryRow(args...).Scan(to...)
 }
+
+// adopt makes the file the store with the id. A restored copy is adopted when the limits that are full because of it are stored:
+// before that it is refused without Options.Restored.
+func (c *conn) adopt() error { return errors.Join(c.set("id", c.id), c.set("file", c.file)) }
 
 // set writes a value of meta.
 func (c *conn) set(name string, value any) error {

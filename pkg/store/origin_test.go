@@ -84,7 +84,9 @@ func TestRestored(t *testing.T) {
 			t.Errorf("call %d is %+v, %v; want %s", e.Call.Seq, c, err, state)
 		}
 	}
-	r.Close()
+	if err := errors.Join(r.Restate(t.Context(), past.Holds), r.Close()); err != nil {
+		t.Fatal(err)
+	}
 	for how, path := range map[string]string{"the restored copy": copied, "the store that it was made of": path} {
 		d, past, err := life(path, Options{})
 		if err != nil || past.Restored {
@@ -94,8 +96,8 @@ func TestRestored(t *testing.T) {
 	}
 }
 
-// TestRestoredLater: a copy that was opened, but whose calls were not made unknown yet, is
-// still refused without Options.Restored, also in the place of the store itself.
+// TestRestoredLater: a copy that was opened, but whose calls were not made unknown yet, or whose limits were not stored as full,
+// is still refused without Options.Restored, also in the place of the store itself.
 func TestRestoredLater(t *testing.T) {
 	path := file(t)
 	d, _, err := life(path, Options{})
@@ -109,8 +111,14 @@ func TestRestoredLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Close()
-	if _, _, err := life(path, Options{}); err == nil || !strings.Contains(err.Error(), "--restored") {
-		t.Errorf("a copy that was not restored to the end: %v", err)
+	for range 2 {
+		if _, _, err := life(path, Options{}); err == nil || !strings.Contains(err.Error(), "--restored") {
+			t.Errorf("a copy that was not restored to the end: %v", err)
+		}
+		if d, _, err = life(path, Options{Restored: true}); err != nil {
+			t.Fatal(err)
+		}
+		d.Close()
 	}
 	if d, err = Open(path, Options{Log: quiet, boot: steadyBoot, reserve: 4096, Restored: true}); err != nil {
 		t.Fatal(err)
@@ -122,7 +130,7 @@ func TestRestoredLater(t *testing.T) {
 	if _, err := d.Recover(t.Context(), 0, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(d.Close(), os.WriteFile(path+"-lock", noted, 0o600)); err != nil { // a power cut costs the note of this life
+	if err := errors.Join(d.Restate(t.Context(), nil), d.Close(), os.WriteFile(path+"-lock", noted, 0o600)); err != nil { // a power cut costs the note of this life
 		t.Fatal(err)
 	}
 	if d, _, err = life(path, Options{}); err != nil {

@@ -95,8 +95,10 @@ func (r *recovery) readMeta() error {
 	case id == nil:
 		r.id = rand.Text()
 	}
-	if err := errors.Join(r.set("id", r.id), r.set("file", r.file)); err != nil {
-		return err
+	if r.restored == "" { // else when its limits are full: see adopt
+		if err := r.adopt(); err != nil {
+			return err
+		}
 	}
 	r.epoch = last + 1
 	var err error
