@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -170,16 +171,27 @@ func (s *Server) run(name string, args ...string) error {
 	return nil
 }
 
+// freePort returns a port that no connection is given while the server is down: it is below those that systems choose from.
+func freePort() (port int, err error) {
+	for range 100 {
+		port = 20_000 + rand.N(12_000)
+		l, failed := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
+		if failed == nil {
+			return port, l.Close()
+		}
+		err = failed
+	}
+	return 0, err
+}
+
 // Run starts the server, also again after Kill, at the same address, with some settings, as in
 // "max_connections=20". It returns when the server takes connections.
 func (s *Server) Run(settings ...string) error {
 	if s.port == 0 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+		var err error
+		if s.port, err = freePort(); err != nil {
 			return err
 		}
-		s.port = l.Addr().(*net.TCPAddr).Port
-		l.Close()
 	}
 	args := []string{"-D", s.data(), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-k", s.dir, "-c", "max_connections=100", "-c", "shared_buffers=32MB"}
 	for _, setting := range settings {
