@@ -276,8 +276,8 @@ func (w *response) SetReadDeadline(t time.Time) error {
 }
 
 // SetWriteDeadline is for [http.ResponseController]. It holds for this answer, in place of the
-// server's own.
+// server's own, until it is the zero time.
 func (w *response) SetWriteDeadline(t time.Time) error {
-	w.conn.ownDeadline, w.conn.writes = true, time.Time{}
+	w.conn.ownDeadline, w.conn.writes = !t.IsZero(), time.Time{}
 	return w.conn.raw.SetWriteDeadline(t)
 }

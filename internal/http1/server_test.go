@@ -145,8 +145,11 @@ func TestTimeouts(t *testing.T) {
 func TestTimeToTakeAnAnswer(t *testing.T) {
 	var wrote chan error
 	h := func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/own" {
+		if r.URL.Path != "/" {
 			http.NewResponseController(w).SetWriteDeadline(time.Now().Add(5 * time.Second))
+		}
+		if r.URL.Path == "/given-back" {
+			http.NewResponseController(w).SetWriteDeadline(time.Time{})
 		}
 		w.Header().Set("Content-Length", "65536")
 		_, err := w.Write(make([]byte, 64<<10))
@@ -173,6 +176,12 @@ func TestTimeToTakeAnAnswer(t *testing.T) {
 		io.WriteString(c, "GET /own HTTP/1.1\r\nHost: a\r\n\r\n")
 		if err := next(t, wrote, time.Hour); err == nil || time.Since(began) != 5*time.Second {
 			t.Errorf("a deadline of the handler: %v after %v", err, time.Since(began))
+		}
+		c = dial()
+		began = time.Now()
+		io.WriteString(c, "GET /given-back HTTP/1.1\r\nHost: a\r\n\r\n")
+		if err := next(t, wrote, time.Hour); err == nil || time.Since(began) != s.WriteTimeout {
+			t.Errorf("a deadline that the handler gives back: %v after %v", err, time.Since(began))
 		}
 	})
 }

@@ -32,6 +32,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,6 +50,7 @@ const (
 	connections = 256       // that a replica accepts from others
 	streams     = 100_000   // of a connection: a request that waits has one
 	maxHead     = 128 << 10 // bytes of a request's head
+	window      = 64 << 10  // bytes of an answer that a replica takes before its client does
 )
 
 // An Identity is the key of one life of a replica.
@@ -99,12 +101,16 @@ func (i *Identity) config(right func(pin string) bool) *tls.Config {
 
 // A Passage is what a replica says of a request that it passes on.
 type Passage struct {
-	Listener string      `json:"listener"` // key of the listener at which it came
-	Target   []byte      `json:"target"`   // of the request; no text: it may have any bytes
-	Remote   string      `json:"remote"`   // address of the client
-	Local    string      `json:"local"`    // address at which it came
-	TLS      bool        `json:"tls"`      // the client came by TLS
-	Caller   *Credential `json:"caller,omitempty"`
+	Listener string `json:"listener"` // key of the listener at which it came
+	Target   []byte `json:"target"`   // of the request; no text: it may have any bytes
+	Remote   string `json:"remote"`   // address of the client
+	Local    string `json:"local"`    // address at which it came
+	TLS      bool   `json:"tls"`      // the client came by TLS
+	// Doubt tells that a replica may have taken the request before: no answer may tell that nothing is executed.
+	Doubt bool `json:"doubt,omitempty"`
+	// Host is that of the request, which need not have one; Send sets it. A replica of an earlier version gives none.
+	Host   *string     `json:"host,omitempty"`
+	Caller *Credential `json:"caller,omitempty"`
 }
 
 // A Credential is the caller of a request as its connection shows it.
@@ -164,6 +170,9 @@ func receive(h http.Handler) http.Handler {
 			return
 		}
 		r.Header.Del(passedOn)
+		if p.Host != nil {
+			r.Host = *p.Host
+		}
 		if r.UserAgent() == "" { // as Send has it instead of the one of net/http
 			r.Header.Del("User-Agent")
 		}
@@ -197,9 +206,25 @@ type Peer struct {
 type Client struct {
 	own       *Identity
 	transport *http.Transport
+
+	mu     sync.Mutex
+	failed failure // the last one
 }
 
-type addressKey struct{}
+// A failure is that of a connection to the replica with a pin.
+type failure struct {
+	pin string
+	at  time.Time
+	err error
+}
+
+// A way is that of a request to another replica.
+type way struct {
+	address string
+	began   time.Time
+}
+
+type wayKey struct{}
 
 // NewClient returns a client. A connection on which nothing comes for twice the silence is given up.
 func NewClient(own *Identity, silence time.Duration) *Client {
@@ -208,7 +233,8 @@ func NewClient(own *Identity, silence time.Duration) *Client {
 	protocols.SetHTTP2(true)
 	c.transport = &http.Transport{
 		DialTLSContext: c.dial, Protocols: protocols, DisableCompression: true,
-		HTTP2:               &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: silence},
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: silence, MaxReceiveBufferPerStream: window},
+		MaxConnsPerHost:     1, // requests that come together wait for one connection; it bounds no streams
 		TLSHandshakeTimeout: silence, IdleConnTimeout: time.Hour,
 	}
 	return c
@@ -217,21 +243,37 @@ func NewClient(own *Identity, silence time.Duration) *Client {
 // Close closes the idle connections.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
+// dial connects to the replica with the pin in host. All requests that have waited for a connection share its failure: each
+// would wait for one of its own after the other.
 func (c *Client) dial(ctx context.Context, network, host string) (net.Conn, error) {
 	pin, _, _ := net.SplitHostPort(host)
+	to := ctx.Value(wayKey{}).(way)
+	c.mu.Lock()
+	last := c.failed
+	c.mu.Unlock()
+	if last.pin == pin && last.at.After(to.began) {
+		return nil, last.err
+	}
 	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: 2 * time.Second}, Config: c.own.config(func(shown string) bool { return shown == pin })}
-	return d.DialContext(ctx, network, ctx.Value(addressKey{}).(string))
+	conn, err := d.DialContext(ctx, network, to.address)
+	if err != nil && ctx.Err() == nil {
+		c.mu.Lock()
+		c.failed = failure{pin, time.Now(), err}
+		c.mu.Unlock()
+	}
+	return conn, err
 }
 
 // Send passes a request on, with its body, and returns the answer. After an error, sent tells whether the
 // other replica may have taken the request.
 func (c *Client) Send(ctx context.Context, to Peer, method string, header http.Header, body []byte, p Passage) (resp *http.Response, sent bool, err error) {
+	p.Host = new(header.Get("Host"))
 	passage, err := json.Marshal(p)
 	if err != nil {
 		return nil, false, err
 	}
 	var wrote atomic.Bool
-	ctx = context.WithValue(ctx, addressKey{}, to.Address)
+	ctx = context.WithValue(ctx, wayKey{}, way{to.Address, time.Now()})
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn:      func(string) { wrote.Store(false) }, // HTTP/2 tries again only if the other side has not processed the request: RFC 9113, 8.7
 		WroteHeaders: func() { wrote.Store(true) },
@@ -244,7 +286,7 @@ func (c *Client) Send(ctx context.Context, to Peer, method string, header http.H
 	if out.UserAgent() == "" {
 		out.Header["User-Agent"] = nil
 	}
-	out.Host = header.Get("Host")
+	out.Host = *p.Host
 	out.Header.Del("Host")
 	out.Header.Set(passedOn, string(passage))
 	resp, err = c.transport.RoundTrip(out)

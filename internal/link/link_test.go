@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -218,3 +220,131 @@ func Example() {
 type Stdout struct{}
 
 func (Stdout) Write(p []byte) (int, error) { return fmt.Print(string(p)) }
+
+// A counted listener counts its connections.
+type counted struct {
+	net.Listener
+	accepted atomic.Int32
+}
+
+func (c *counted) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err == nil {
+		c.accepted.Add(1)
+	}
+	return conn, err
+}
+
+// herd sends 50 requests together to a replica, and calls begun when all of them look for a connection. It returns how many
+// have failed.
+func herd(t *testing.T, own *link.Identity, to link.Peer, begun func()) (failed int32) {
+	const requests = 50
+	var looking, lost atomic.Int32
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GetConn: func(string) {
+		if looking.Add(1) == requests {
+			begun()
+		}
+	}})
+	c := client(t, own)
+	var sending sync.WaitGroup
+	for range requests {
+		sending.Go(func() {
+			resp, _, err := c.Send(ctx, to, "POST", nil, []byte("x"), link.Passage{Target: []byte("/")})
+			if err != nil {
+				lost.Add(1)
+				return
+			}
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+		})
+	}
+	sending.Wait()
+	return lost.Load()
+}
+
+// TestHerd: requests that come together have one connection.
+func TestHerd(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, other, at := identity(t), identity(t), &counted{Listener: l}
+	ctx, cancel := context.WithCancel(t.Context())
+	all, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		known := func(string) bool { <-all; return true } // handshakes wait
+		link.Serve(ctx, at, other, known, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "an answer") }), 0, quiet)
+	}()
+	failed := herd(t, own, link.Peer{Address: l.Addr().String(), Pin: other.Pin}, func() { close(all) })
+	cancel()
+	<-ended
+	if n := at.accepted.Load(); failed > 0 || n != 1 {
+		t.Errorf("%d requests have failed, over %d connections", failed, n)
+	}
+}
+
+// TestHerdFails: requests that wait for a connection together fail together, and not one after the other.
+func TestHerdFails(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	own, at, all := identity(t), &counted{Listener: l}, make(chan struct{})
+	go func() {
+		for {
+			c, err := at.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				<-all
+				c.Close()
+			}()
+		}
+	}()
+	if failed := herd(t, own, link.Peer{Address: l.Addr().String(), Pin: own.Pin}, func() { close(all) }); failed != 50 || at.accepted.Load() != 1 {
+		t.Errorf("%d of 50 requests have failed, over %d connections", failed, at.accepted.Load())
+	}
+}
+
+// TestAnswerThatWaits: of an answer whose client does not read it a replica takes a part. One that is read comes whole.
+func TestAnswerThatWaits(t *testing.T) {
+	own := identity(t)
+	const size = 8 << 20
+	wrote := make(chan int, 1)
+	peer := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.RequestURI == "/unread" {
+			http.NewResponseController(w).SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+		}
+		n := 0
+		for chunk := make([]byte, 16<<10); n < size; {
+			m, err := w.Write(chunk)
+			if n += m; err != nil {
+				break
+			}
+		}
+		wrote <- n
+	}, own.Pin)
+	c := client(t, own)
+	unread, _, err := c.Send(t.Context(), peer, "GET", nil, nil, link.Passage{Target: []byte("/unread")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unread.Body.Close()
+	if n := <-wrote; n > 256<<10 {
+		t.Errorf("%d bytes of an answer are taken that is not read", n)
+	}
+	for range 4 {
+		resp, _, err := c.Send(t.Context(), peer, "GET", nil, nil, link.Passage{Target: []byte("/read")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if n != size || <-wrote != size || err != nil {
+			t.Errorf("%d bytes have come, %v", n, err)
+		}
+	}
+}

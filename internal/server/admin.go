@@ -128,7 +128,7 @@ func (a *Admin) Mount(path string, pages http.Handler) {
 		}
 		defer release()
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), ofPage{}, true)))
+		pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), madeHere{}, true)))
 	})
 	a.mux.Handle("GET /{$}", http.RedirectHandler(a.Prefix+path, http.StatusSeeOther))
 }
@@ -141,13 +141,14 @@ func (a *Admin) form(w http.ResponseWriter, r *http.Request, limit int64) (body 
 	return readBody(w, r, limit, a.bodies.reserve)
 }
 
-// ofPage is the key of the requests that a page makes, in their context.
-type ofPage struct{}
+// madeHere is the key of the requests that are made for another one, as a page makes them, in their context. Their answers
+// are kept for it.
+type madeHere struct{}
 
 // body reads the body of a request. That of a page is in memory already, within the bounds of the
 // form that it is made of.
 func (a *Admin) body(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), err error) {
-	if r.Context().Value(ofPage{}) == nil {
+	if r.Context().Value(madeHere{}) == nil {
 		return readBody(w, r, limit, a.bodies.reserve)
 	}
 	if r.ContentLength > limit {
@@ -210,6 +211,20 @@ func notFound(w http.ResponseWriter, r *http.Request, h http.Handler) {
 		e.Detail += "; the path takes " + allow
 	}
 	writeProblem(w, r, e)
+}
+
+// goOn leaves a request that a stop has left undone to the next replica, as in [Data]; false if there is none.
+func (a *Admin) goOn(w http.ResponseWriter, r *http.Request, body []byte, doubt bool) (passed bool) {
+	switch {
+	case overLink(r):
+		leave(w, stay{doubt: doubt})
+		return true
+	case a.Standby == nil:
+		return false
+	}
+	now := time.Now()
+	a.Standby.pass(w, r, body, stay{since: now, latest: now.Add(AdminWait), doubt: doubt || stayOf(r).doubt})
+	return true
 }
 
 // headerRecorder keeps the header of a response.

@@ -2,11 +2,13 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -19,7 +21,7 @@ const (
 )
 
 // submitCalls submits the calls of a batch. Each is accepted or refused by itself. They are handed
-// over together, so that the store takes them in few transactions.
+// over together, so that the store takes them in few transactions. Those that a stop leaves go on to the next replica.
 func submitCalls(a *Admin, r request[api.Submission]) ([]api.BatchResult, error) {
 	if len(r.Header["Idempotency-Key"]) > 0 {
 		return nil, badRequest("the header Idempotency-Key is for one call; give each line its idempotency_key")
@@ -29,16 +31,62 @@ func submitCalls(a *Admin, r request[api.Submission]) ([]api.BatchResult, error)
 		return nil, err
 	}
 	var all sync.WaitGroup
+	errs := make([]error, len(lines))
 	for i, line := range lines {
 		a.lines <- struct{}{}
 		all.Go(func() {
 			defer func() { <-a.lines }()
-			submitLine(a, r.Request, line, &results[i])
+			errs[i] = submitLine(a, r.Request, line, &results[i])
 		})
 	}
 	all.Wait()
+	var left []int
+	for i, err := range errs {
+		if err != nil && goesOn(err) && a.Standby != nil {
+			left = append(left, i)
+		}
+	}
+	if len(left) > 0 {
+		goOnWith(a, r.Request, left, lines, results)
+	}
 	return results, nil
 }
+
+// goOnWith passes the lines that a stop has left on to the next replica, as a batch, and puts their results in place.
+func goOnWith(a *Admin, r *http.Request, left []int, lines [][]byte, results []api.BatchResult) {
+	var body bytes.Buffer
+	for _, i := range left {
+		body.Write(lines[i])
+		body.WriteByte('\n')
+	}
+	kept := &keptAnswer{header: http.Header{}}
+	now := time.Now()
+	a.Standby.pass(kept, r.Clone(context.WithValue(r.Context(), madeHere{}, true)), body.Bytes(), stay{since: now, latest: now.Add(AdminWait)})
+	answer, of := json.NewDecoder(&kept.body), problemOf(r, errOwnerGone)
+	if kept.status != http.StatusOK {
+		answer.Decode(&of) // the problem of the whole
+	}
+	for _, i := range left {
+		var result api.BatchResult
+		if kept.status != http.StatusOK || answer.Decode(&result) != nil {
+			result = api.BatchResult{Problem: &of}
+		}
+		result.Line = results[i].Line
+		results[i] = result
+	}
+}
+
+// A keptAnswer is an answer in memory.
+type keptAnswer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (k *keptAnswer) Header() http.Header         { return k.header }
+func (k *keptAnswer) Write(p []byte) (int, error) { return k.body.Write(p) }
+func (k *keptAnswer) WriteHeader(status int)      { k.status = status }
+func (k *keptAnswer) Flush()                      {}
 
 // batchOf returns the lines of a batch that are not blank, and for each a result with its number.
 // It refuses as a whole a body that has no lines or too many, or is no NDJSON, such as an array, or
@@ -68,8 +116,7 @@ func batchOf(body []byte) (lines [][]byte, results []api.BatchResult, err error)
 }
 
 // submitLine submits the call of one line.
-func submitLine(a *Admin, r *http.Request, line []byte, result *api.BatchResult) {
-	var err error
+func submitLine(a *Admin, r *http.Request, line []byte, result *api.BatchResult) (err error) {
 	defer func() {
 		if bug := recover(); bug != nil { // here it would end the process
 			a.Log.Error("BUG: a line of a batch panicked", "line", result.Line, "panic", bug, "stack", string(debug.Stack()))
@@ -88,4 +135,5 @@ func submitLine(a *Admin, r *http.Request, line []byte, result *api.BatchResult)
 		result.Replayed = call.Repeated
 		result.Call, err = withCall(call, nil)
 	}
+	return err
 }

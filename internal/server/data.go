@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/http1"
-	"github.com/seed-30fe103d/throttler/internal/link"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -57,7 +56,7 @@ func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req, err := d.request(w, r)
 	switch {
 	case err != nil: // its body may not have been read
-		d.refuse(w, nil, &req, err)
+		d.refuse(w, nil, &req, told(r, err))
 	case preference(r.Header, "respond-async") == "respond-async":
 		d.submit(w, r, req)
 	case d.Replay && r.Header.Get("Idempotency-Key") != "":
@@ -93,7 +92,7 @@ type client struct {
 	left bool // and Leave has answered it
 }
 
-// resumeUpstream answers a client that has waited.
+// resume answers a client that has waited.
 func (c *client) resume(resp *http.Response, call *scheduler.Call, err error) {
 	http1.Resume(c.w, func() {
 		defer c.data.recover(c.w)
@@ -168,7 +167,7 @@ func unfinishedAsUnknown(call *scheduler.Call) *scheduler.Call {
 	return &c
 }
 
-// submitCall answers a client that does not wait for the response.
+// submit answers a client that does not wait for the response.
 func (d *Data) submit(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
 	req.Header.Del("Prefer")
 	call, err := d.submitWithKey(r, req)
@@ -274,10 +273,14 @@ func (d *Data) logBug(bug any) {
 
 // refuse writes an answer of Throttler's own. Its outcome is not_executed or
 // unknown, never done: the response of a call that is done is another one. A request that a stop
-// has left unsent goes on to the next replica, if there are several.
+// has left unsent goes on to the next replica, if there are several: from is the request of the client, nil if it cannot
+// go on, because it was not read, or its call has ended.
 func (d *Data) refuse(w http.ResponseWriter, from *http.Request, r *scheduler.Request, err error) {
-	if goesOn(err) && d.goOn(w, from, r, asError(err).Call, false) {
-		return
+	if from != nil {
+		if e := asError(err); goesOn(e) && d.goOn(w, from, r, e.Call, stay{joined: joins(e)}) {
+			return
+		}
+		err = told(from, err)
 	}
 	e := refused(d.Observe, d.Upstream, err)
 	d.Refusals.add(e)
@@ -294,16 +297,18 @@ func (d *Data) refuse(w http.ResponseWriter, from *http.Request, r *scheduler.Re
 }
 
 // goOn leaves a request that a stop has left unsent to the next replica; false if there is none. A request that
-// another replica has passed on to this one is left to that. Doubt tells that its call may be sent by the next owner.
-func (d *Data) goOn(w http.ResponseWriter, r *http.Request, req *scheduler.Request, call *scheduler.Call, doubt bool) (passed bool) {
+// another replica has passed on to this one is left to that. At tells whether a call stands for it.
+func (d *Data) goOn(w http.ResponseWriter, r *http.Request, req *scheduler.Request, call *scheduler.Call, at stay) (passed bool) {
 	switch {
-	case w.Header().Get(link.Taken) != "":
-		link.NotTaken(w.Header())
-		return false
-	case d.Standby == nil || r == nil:
+	case overLink(r):
+		leave(w, at)
+		return true
+	case d.Standby == nil:
 		return false
 	}
-	at := stay{since: time.Now(), doubt: doubt}
+	before := stayOf(r)
+	at.doubt, at.joined = at.doubt || before.doubt, at.joined || before.joined
+	at.since = time.Now()
 	if call != nil {
 		at.since = call.AcceptedAt
 	}

@@ -11,10 +11,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/access"
-	"github.com/seed-30fe103d/throttler/internal/link"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -155,8 +153,7 @@ func inBounds[In any](a *Admin, op *Operation, do func(http.ResponseWriter, requ
 		}
 		switch {
 		case err == nil:
-		case a.Standby != nil && goesOn(err) && w.Header().Get(link.Taken) == "":
-			a.Standby.pass(w, r, body, stay{since: time.Now(), latest: time.Now().Add(AdminWait)})
+		case goesOn(err) && a.goOn(w, r, body, joins(asError(err)) && submitsByKey(r)):
 		default:
 			writeProblem(w, r, err)
 		}

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/seed-30fe103d/throttler/internal/api"
-	"github.com/seed-30fe103d/throttler/internal/link"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
@@ -97,11 +96,8 @@ func problemOf(r *http.Request, err error) api.Problem {
 
 // writeProblem answers a request of the admin API with an error.
 func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
-	p := problemOf(r, err)
+	p := problemOf(r, told(r, err))
 	h := w.Header()
-	if h.Get(link.Taken) != "" && goesOn(err) {
-		link.NotTaken(h)
-	}
 	h.Set("Content-Type", "application/problem+json")
 	if p.Call != "" {
 		h.Set("Throttler-Call", p.Call)

@@ -41,13 +41,13 @@ func (d *Data) replay(w http.ResponseWriter, r *http.Request, req scheduler.Requ
 		call = now
 	}
 	switch {
-	case errors.Is(err, scheduler.Stopping) && d.goOn(w, r, &req, call, true): // it finds the call by its key
+	case errors.Is(err, scheduler.Stopping) && d.goOn(w, r, &req, call, stay{doubt: true}): // it finds the call by its key
 	case call.Answer() != nil:
 		writeStored(w, call, again)
 	case call.State.Finished() || call.State == scheduler.Unknown:
-		d.refuse(w, r, &req, d.withoutResponse(r.Context(), call))
+		d.refuse(w, nil, &req, d.withoutResponse(r.Context(), call))
 	default: // the client has disconnected, or Throttler stops
-		d.refuse(w, r, &req, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.Upstream, Call: unfinishedAsUnknown(call), Detail: fmt.Sprintf("call %s has not ended, and may be executed; send the same request with the same Idempotency-Key for its answer", call.ID)})
+		d.refuse(w, nil, &req, &scheduler.Error{Reason: scheduler.NoAnswer, Upstream: d.Upstream, Call: unfinishedAsUnknown(call), Detail: fmt.Sprintf("call %s has not ended, and may be executed; send the same request with the same Idempotency-Key for its answer", call.ID)})
 	}
 }
 

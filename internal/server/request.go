@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -33,9 +34,7 @@ func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Reques
 	if err := cmp.Or(crossSite(r), rebound(r, len(d.Hosts) > 0, func() []string { return d.names(u.URL) })); err != nil {
 		return req, err
 	}
-	body, release, err := readBody(w, r, min(u.MaxBody, u.MaxWaitingBytes), func(bytes int64) (func(), error) {
-		return d.Scheduler.Reserve(d.Upstream, bytes)
-	})
+	body, release, err := readBody(w, r, min(u.MaxBody, u.MaxWaitingBytes), d.reserve)
 	if err != nil {
 		return req, err
 	}
@@ -51,6 +50,16 @@ func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Reques
 		return req, badRequest("Throttler-Callback is for calls that are submitted; send Prefer: respond-async with it")
 	}
 	return req, nil
+}
+
+// reserve reserves memory for a part of a body. After a stop, that of requests that wait for the next replica has room for
+// it: the whole request goes on there.
+func (d *Data) reserve(bytes int64) (release func(), err error) {
+	release, err = d.Scheduler.Reserve(d.Upstream, bytes)
+	if d.Standby != nil && errors.Is(err, scheduler.Stopping) {
+		return d.Standby.Room.reserve(bytes)
+	}
+	return release, err
 }
 
 // ownHeaders are the headers that tell Throttler how to treat a request.

@@ -2,10 +2,13 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -18,14 +21,19 @@ import (
 )
 
 const (
-	// againInterval is the time between two tries to pass a request on to a replica that does not take it.
+	// againInterval is the time between two tries to pass a request on to a replica that does not take it. A hand-over is
+	// over after some of them; after againQuick the time doubles, up to againMost.
 	againInterval = 50 * time.Millisecond
+	againQuick    = 6
+	againMost     = 500 * time.Millisecond
 	// AdminWait is how long a request of the admin API waits for a replica that takes it, and AdminBody bounds its body.
 	AdminWait = 10 * time.Second
 	AdminBody = 64 << 20
 	// DataRoom and AdminRoom bound the bodies that wait at the data listeners of a process together, and at the admin listeners.
 	DataRoom  = 256 << 20
 	AdminRoom = 2 * AdminBody
+	// ownerTime is how long a replica may work on a request that goes on without its client: a preview of a load takes 30 s.
+	ownerTime = time.Minute
 )
 
 // Reasons why a request is not passed on.
@@ -41,6 +49,10 @@ var (
 	errOwnerGone = &scheduler.Error{
 		Reason: scheduler.NoAnswer,
 		Detail: "the request was passed on to the replica that has the calls, and that gave no answer; the call may have been executed: query before you send it again",
+	}
+	errStands = &scheduler.Error{
+		Reason: scheduler.NoAnswer,
+		Detail: "a call that was accepted before may stand for the request, by its idempotency key or identity, and no replica has told its end in the time that the request could wait; it may be executed: query before you send it again",
 	}
 )
 
@@ -65,6 +77,10 @@ type Standby struct {
 	Room *Room
 	// Passed, if not nil, is told how each request ended: answered, unknown or refused.
 	Passed func(result string)
+	// Refusals, if not nil, keep the calls that are refused here, for the admin API.
+	Refusals *Refusals
+	// Stopping, if not nil, ends when the process stops; event streams that were passed on end then.
+	Stopping context.Context
 
 	// Upstream has its clients, their longest wait and body, and the shape of refusals. It is empty at an admin listener.
 	Upstream string
@@ -87,16 +103,9 @@ func NewRoom(bytes int64) *Room {
 	return r
 }
 
-// A stay is that of a request at a replica.
-type stay struct {
-	since  time.Time
-	latest time.Time // until which it waits for a replica that takes it
-	doubt  bool      // a replica may have taken it
-}
-
 func (s *Standby) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if link.From(r.Context()) != nil { // it was passed on to this replica, which has the calls no more, or not yet
-		s.refuse(w, r, errNoOwner)
+	if overLink(r) { // this replica has the calls no more, or not yet
+		leave(w, stay{})
 		return
 	}
 	if r.ProtoMajor == 1 && (len(r.TransferEncoding) > 0 || r.ProtoMinor == 0) {
@@ -131,70 +140,115 @@ func (s *Standby) latest(h http.Header, now time.Time) time.Time {
 
 // pass passes a request on until a replica takes it, which may be this one, or until it can wait no longer.
 func (s *Standby) pass(w http.ResponseWriter, r *http.Request, body []byte, at stay) {
-	ctx, cancel := context.WithDeadline(r.Context(), at.latest)
+	ctx := r.Context()
+	if s.lasts(r) {
+		var end context.CancelFunc
+		ctx, end = context.WithDeadline(context.WithoutCancel(ctx), at.latest.Add(ownerTime))
+		defer end()
+	}
+	waits, cancel := context.WithDeadline(ctx, at.latest)
 	defer cancel()
-	for {
+	for asked, tries := "", 0; ; {
 		if local := s.Local(); local != nil {
-			local.ServeHTTP(w, s.here(r, body, at.since))
+			if at.doubt && !s.repeatable(r, &link.Peer{}) {
+				s.refuse(w, r, at.unknown())
+				return
+			}
+			local.ServeHTTP(w, s.here(r, body, at))
 			return
 		}
-		peer, changed := s.Owner.Peer()
+		peer, _ := s.Owner.Peer()
 		switch {
-		case peer != nil && at.doubt && !s.repeatable(r, peer): // it would not recognise the request
-			s.refuse(w, r, errOwnerGone)
+		case peer == nil:
+			asked, tries = "", 0
+		case at.doubt && !s.repeatable(r, peer), at.joined && peer.Differs: // it would not recognise the request
+			s.refuse(w, r, at.unknown())
 			return
-		case peer != nil && (peer.Pin == "" || s.Link == nil):
-			s.refuse(w, r, errNoLink)
+		case peer.Pin == "" || s.Link == nil:
+			s.refuse(w, r, cmp.Or[error](at.unknown(), errNoLink))
 			return
+		case peer.Pin != asked:
+			asked, tries = peer.Pin, 0
 		}
 		if peer != nil {
-			resp, sent, err := s.Link.Send(r.Context(), *peer, r.Method, s.header(r, at.since), body, s.passage(r))
+			tries++
+			resp, sent, err := s.Link.Send(ctx, *peer, r.Method, s.header(r, at.since), body, s.passage(r, at))
 			switch {
 			case err == nil && link.WasTaken(resp):
 				s.answer(w, r, resp)
 				return
 			case err == nil:
 				resp.Body.Close()
-				at.doubt = at.doubt || resp.Header.Get("Throttler-Outcome") == string(upstream.Unknown)
+				at.leftBy(peer, resp.Header.Get("Throttler-Outcome"))
 			case sent && !s.repeatable(r, peer):
 				s.refuse(w, r, errOwnerGone)
 				return
 			default:
-				at.doubt = at.doubt || sent
+				at.doubt = at.doubt || sent && !s.harmless(r)
 			}
 		}
-		select {
-		case <-changed:
-		case <-time.After(againInterval):
-		case <-ctx.Done():
-			s.refuse(w, r, unanswered(r, at.doubt))
+		if !s.rest(waits, asked, tries) {
+			s.refuse(w, r, unanswered(waits, at))
 			return
 		}
 	}
 }
 
+// lasts reports whether a request goes on without its client, which may have closed its half of the connection alone: it
+// changes something, and its client does not wait for more than that.
+func (s *Standby) lasts(r *http.Request) bool {
+	if s.Upstream == "" {
+		return !s.harmless(r)
+	}
+	return preference(r.Header, "respond-async") == "respond-async"
+}
+
+// rest waits between two tries, until the owner is another one than that with a pin; false if ctx ends before.
+func (s *Standby) rest(ctx context.Context, pin string, tries int) bool {
+	pause := min(againInterval<<min(max(0, tries-againQuick), 4), againMost)
+	over := time.NewTimer(pause/2 + rand.N(pause/2)) // requests that came together do not stay so
+	defer over.Stop()
+	for {
+		now := ""
+		peer, changed := s.Owner.Peer()
+		if peer != nil {
+			now = peer.Pin
+		}
+		if now != pin {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-over.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 // unanswered returns the reason why a request waits no longer.
-func unanswered(r *http.Request, doubt bool) error {
-	switch {
-	case doubt:
-		return errOwnerGone
-	case r.Context().Err() != nil:
+func unanswered(waits context.Context, at stay) error {
+	if err := at.unknown(); err != nil {
+		return err
+	}
+	if errors.Is(waits.Err(), context.Canceled) {
 		return &scheduler.Error{Reason: scheduler.Gone, Detail: "the client closed its connection before the call was sent"}
 	}
 	return errNoOwner
 }
 
 // here returns a request that is served by this replica after all.
-func (s *Standby) here(r *http.Request, body []byte, since time.Time) *http.Request {
-	own := r.Clone(r.Context())
-	own.Header = s.header(r, since)
+func (s *Standby) here(r *http.Request, body []byte, at stay) *http.Request {
+	own := r.Clone(context.WithValue(r.Context(), stayKey{}, at))
+	own.Header = s.header(r, at.since)
 	own.Header.Del("Host")
 	own.Body, own.ContentLength, own.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	return own
 }
 
 // header returns the fields of a request that is passed on. Its longest wait is what is left of it since it came; a call
-// that is submitted has one if its client has given it.
+// that is submitted has one if its client has given it, which may be above max_wait.
 func (s *Standby) header(r *http.Request, since time.Time) http.Header {
 	h := maps.Clone(upstream.EndToEnd(r.Header))
 	for name, values := range r.Header {
@@ -206,18 +260,21 @@ func (s *Standby) header(r *http.Request, since time.Time) http.Header {
 	if s.Upstream == "" {
 		return h
 	}
-	asked := h.Get("Throttler-Max-Wait")
+	asked, async := h.Get("Throttler-Max-Wait"), preference(r.Header, "respond-async") != ""
 	switch wait, err := time.ParseDuration(asked); {
 	case err == nil && wait >= 0:
+		if !async {
+			wait = min(wait, s.MaxWait)
+		}
 		h.Set("Throttler-Max-Wait", max(0, wait-time.Since(since)).String())
-	case asked == "" && preference(r.Header, "respond-async") == "":
+	case asked == "" && !async:
 		h.Set("Throttler-Max-Wait", max(0, s.MaxWait-time.Since(since)).String())
 	}
 	return h
 }
 
-func (s *Standby) passage(r *http.Request) link.Passage {
-	p := link.Passage{Listener: s.Listener, Target: []byte(target(r)), Remote: r.RemoteAddr, TLS: access.OverTLS(r)}
+func (s *Standby) passage(r *http.Request, at stay) link.Passage {
+	p := link.Passage{Listener: s.Listener, Target: []byte(target(r)), Remote: r.RemoteAddr, TLS: access.OverTLS(r), Doubt: at.unknown() != nil}
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
 		p.Local = local.String()
 	}
@@ -229,13 +286,23 @@ func (s *Standby) passage(r *http.Request) link.Passage {
 	return p
 }
 
+// harmless reports whether a request of the admin API changes nothing.
+func (s *Standby) harmless(r *http.Request) bool {
+	return s.Upstream == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead)
+}
+
+// submitsByKey reports whether a request of the admin API submits a call under the key in its header.
+func submitsByKey(r *http.Request) bool {
+	return r.Header.Get("Idempotency-Key") != "" && r.Method == http.MethodPost && r.URL.Path == "/v1/calls"
+}
+
 // repeatable reports whether a request that a replica may have taken, or gets again, can be passed on again: it changes nothing,
 // or its key lets it be recognised. The configuration of that replica decides whether keys of waiting clients do.
 func (s *Standby) repeatable(r *http.Request, peer *link.Peer) bool {
-	keyed := r.Header.Get("Idempotency-Key") != ""
 	if s.Upstream == "" {
-		return r.Method == http.MethodGet || r.Method == http.MethodHead || keyed && r.Method == http.MethodPost && r.URL.Path == "/v1/calls"
+		return s.harmless(r) || submitsByKey(r)
 	}
+	keyed := r.Header.Get("Idempotency-Key") != ""
 	return keyed && (s.Replay && !peer.Differs || preference(r.Header, "respond-async") == "respond-async")
 }
 
@@ -248,7 +315,11 @@ func (s *Standby) answer(w http.ResponseWriter, r *http.Request, resp *http.Resp
 	h.Del(link.Taken)
 	w.WriteHeader(resp.StatusCode)
 	s.tell("answered")
-	if err := passOn(w, resp.Body); err != nil {
+	stream := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+	if stream && s.Stopping != nil { // it has no end of its own
+		defer context.AfterFunc(s.Stopping, func() { resp.Body.Close() })()
+	}
+	if err := passOn(w, resp.Body); err != nil && !(stream && s.Stopping != nil && s.Stopping.Err() != nil) {
 		panic(http.ErrAbortHandler) // the client must not take a part of the body for all of it
 	}
 }
@@ -256,17 +327,16 @@ func (s *Standby) answer(w http.ResponseWriter, r *http.Request, resp *http.Resp
 // refuse answers a request that no replica has answered.
 func (s *Standby) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	e := refused(nil, s.Upstream, err)
-	if w.Header().Get(link.Taken) != "" {
-		link.NotTaken(w.Header())
-	} else if e.Reason == scheduler.NoAnswer {
+	if e.Reason == scheduler.NoAnswer {
 		s.tell("unknown")
 	} else {
 		s.tell("refused")
 	}
-	if s.Upstream == "" {
+	if s.Upstream == "" { // its answer names no call
 		writeProblem(w, r, err)
 		return
 	}
+	s.Refusals.add(e)
 	s.Refusal.write(w, e, &upstream.Request{Method: r.Method, Target: target(r), Header: r.Header})
 }
 
@@ -290,12 +360,10 @@ func Receive(find func(listener string) http.Handler) http.Handler {
 		if c := p.Caller; c != nil {
 			caller = &access.Caller{Name: c.Name, Role: access.Role(c.Role), Via: c.Via}
 		}
-		h.ServeHTTP(w, r.WithContext(access.PassedOn(r.Context(), caller)))
+		ctx := access.PassedOn(r.Context(), caller)
+		if p.Doubt {
+			ctx = context.WithValue(ctx, stayKey{}, stay{doubt: true})
+		}
+		h.ServeHTTP(w, r.WithContext(ctx))
 	})
-}
-
-// goesOn reports whether an error of this replica leaves the request to the next one: nothing of it was done.
-func goesOn(err error) bool {
-	e := asError(err)
-	return e.Reason == scheduler.Stopping && (e.Call == nil || e.Call.Outcome() == upstream.NotExecuted)
 }

@@ -276,6 +276,14 @@ func TestStandbyInDoubt(t *testing.T) {
 	if got := p.send("POST", "/", "x", key...); !strings.Contains(got.body, `"outcome":"unknown"`) {
 		t.Errorf("its owner has accepted it: %+v", got)
 	}
+	cut, _ := p.owner(func(http.ResponseWriter, *http.Request) {
+		p.owners.set(&link.Peer{ID: "without a link"})
+		panic(http.ErrAbortHandler)
+	})
+	p.owners.set(cut)
+	if got := p.send("POST", "/", "x", key...); !strings.Contains(got.body, `"outcome":"unknown"`) {
+		t.Errorf("its owner has died, and the next one cannot be reached: %+v", got)
+	}
 }
 
 // admin makes a standby one of the admin API.
@@ -403,5 +411,44 @@ func TestOwnerAgain(t *testing.T) {
 			t.Fatalf("%d %q, %v, %v", resp.StatusCode, body, resp.Header, err)
 		}
 		begin(next())
+	}
+}
+
+// TestStreamAtAStop: an event stream that was passed on ends with the process, whole, and other answers go on.
+func TestStreamAtAStop(t *testing.T) {
+	p := newPassing(t)
+	admin(p.door)
+	stopping, stop := context.WithCancel(t.Context())
+	p.door.Stopping = stopping
+	more := make(chan struct{})
+	peer, _ := p.owner(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/events" {
+			w.Header().Set("Content-Type", "text/event-stream")
+		}
+		io.WriteString(w, "a part, ")
+		w.(http.Flusher).Flush()
+		select {
+		case <-more:
+			io.WriteString(w, "the rest")
+		case <-r.Context().Done():
+		}
+	})
+	p.owners.set(peer)
+	bodies := make(map[string]*http.Response)
+	for _, path := range []string{"/v1/events", "/v1/calls"} {
+		resp, err := http.Get(p.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		bodies[path] = resp
+	}
+	stop()
+	if text, err := io.ReadAll(bodies["/v1/events"].Body); string(text) != "a part, " || err != nil {
+		t.Errorf("the stream: %q, %v", text, err)
+	}
+	close(more)
+	if text, err := io.ReadAll(bodies["/v1/calls"].Body); string(text) != "a part, the rest" || err != nil {
+		t.Errorf("the other answer: %q, %v", text, err)
 	}
 }

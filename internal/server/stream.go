@@ -9,12 +9,13 @@ import (
 )
 
 // eventTimeout is the time in which a client must take a batch of events.
-const eventTimeout = 10 * time.Second
+var eventTimeout = 10 * time.Second
 
 // A stream writes Server-Sent Events.
 type stream struct {
 	session  *sse.Session
 	deadline *http.ResponseController
+	timeout  time.Duration
 	err      error // the first one
 }
 
@@ -23,7 +24,7 @@ func newStream(w http.ResponseWriter, r *http.Request) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &stream{session: session, deadline: http.NewResponseController(w)}, nil
+	return &stream{session: session, deadline: http.NewResponseController(w), timeout: eventTimeout}, nil
 }
 
 // send writes an event. Its data is a type of internal/api.
@@ -49,15 +50,17 @@ func (s *stream) comment(text string) {
 
 func (s *stream) write(m *sse.Message) {
 	if s.err == nil {
-		s.deadline.SetWriteDeadline(time.Now().Add(eventTimeout))
+		s.deadline.SetWriteDeadline(time.Now().Add(s.timeout))
 		s.err = s.session.Send(m)
 	}
 }
 
-// flush sends the written events. Its error means that the client has disconnected.
+// flush sends the written events. Its error means that the client has disconnected. No deadline is left: that of net/http
+// would end an HTTP/2 stream on which nothing is written.
 func (s *stream) flush() error {
 	if s.err == nil {
 		s.err = s.session.Flush()
+		s.deadline.SetWriteDeadline(time.Time{})
 	}
 	return s.err
 }

@@ -20,9 +20,11 @@ const (
 	renderInterval = time.Second
 	maxFollowers   = 256
 	maxOfCaller    = maxFollowers / 4 // so that one leaves room for others
-	sendTimeout    = 10 * time.Second
 	keepAlive      = 15 * time.Second
 )
+
+// sendTimeout is the time in which a browser must take a page.
+var sendTimeout = 10 * time.Second
 
 // A hub renders the pages that browsers follow, one after the other. It rests after each round
 // for at least as long as the round took: pages never take more than half of one processor from
@@ -243,10 +245,11 @@ func (p *Pages) stream(w http.ResponseWriter, r *http.Request, f *feed, since in
 	if err != nil {
 		return
 	}
-	deadline, beat := http.NewResponseController(w), time.NewTicker(keepAlive)
+	deadline, timeout, beat := http.NewResponseController(w), sendTimeout, time.NewTicker(keepAlive)
 	defer beat.Stop()
 	send := func(m *sse.Message) bool {
-		deadline.SetWriteDeadline(time.Now().Add(sendTimeout))
+		deadline.SetWriteDeadline(time.Now().Add(timeout))
+		defer deadline.SetWriteDeadline(time.Time{}) // else net/http ends an HTTP/2 stream on which nothing is written
 		return session.Send(m) == nil && session.Flush() == nil
 	}
 	hello := &sse.Message{}

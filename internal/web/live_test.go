@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"log/slog"
@@ -287,4 +288,49 @@ func TestPanicOfAllTheAPI(t *testing.T) {
 			t.Errorf("the browser got %.300q", f.got.Body.String())
 		}
 	})
+}
+
+// TestIdlePageOverHTTP2: a page that is followed over HTTP/2, as over a link between replicas, lives on while it does not change.
+func TestIdlePageOverHTTP2(t *testing.T) {
+	defer func(was time.Duration) { sendTimeout = was }(sendTimeout)
+	sendTimeout = renderInterval * 7 / 10
+	p := New(Config{API: (&stub{Text: "R-1", State: api.Waiting}).handler()})
+	s := httptest.NewUnstartedServer(p)
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	defer p.Close()
+	resp, err := s.Client().Get(s.URL + "/ui/live?at=/ui/calls/7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.ProtoMajor != 2 {
+		t.Fatal(resp.Proto)
+	}
+	in := bufio.NewScanner(resp.Body)
+	in.Buffer(nil, 1<<20)
+	for pages := 0; pages < 2; { // each one comes when the deadline of the last one is over
+		if !in.Scan() {
+			t.Fatalf("the stream ends after %d pages: %v", pages, in.Err())
+		}
+		if in.Text() == "event: page" {
+			pages++
+		}
+	}
+}
+
+// TestStreamedAnswer: the API may flush its answer to a page, as a replica does that passes the request on.
+func TestStreamedAnswer(t *testing.T) {
+	h := (&stub{Text: "R-1", State: api.Waiting}).handler()
+	p := New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r)
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Errorf("%s %s: %v", r.Method, r.URL, err)
+		}
+	})})
+	defer p.Close()
+	if w := ask(t, p, "/ui/calls/7", nil); w.Code != 200 || !strings.Contains(w.Body.String(), "R-1") {
+		t.Errorf("%d %.300s", w.Code, w.Body)
+	}
 }

@@ -165,3 +165,6 @@ type recorder struct {
 func (r *recorder) Header() http.Header         { return r.header }
 func (r *recorder) Write(b []byte) (int, error) { return r.body.Write(b) }
 func (r *recorder) WriteHeader(status int)      { r.status = status }
+
+// Flush is for answers that stream, as those of another replica do: they are kept as a whole.
+func (r *recorder) Flush() {}
