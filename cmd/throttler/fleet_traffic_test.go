@@ -415,7 +415,8 @@ func (tr *traffic) verdict() {
 }
 
 // named holds that each durable call that was executed, and of which a waiting caller has no answer, is found by its key, as
-// done or unknown; and by the id that the owner has told. The id of a request that was passed on in vain is no call's.
+// done or unknown; and by the id that the owner has told, unless it told that the store may not have it. The id of a request that
+// was passed on in vain is no call's.
 //
 // Other calls of waiting callers are not stored, by design, and no replica has them after the owner: their callers are told that
 // the outcome is unknown. Then no call with that id claims another one.
@@ -427,13 +428,13 @@ func (tr *traffic) named(r report) {
 		}
 		ids := make(map[string]bool)
 		for _, p := range told {
-			if p.Call != "" && !strings.Contains(p.Detail, "passed on to the replica") {
+			if p.Call != "" && !strings.Contains(p.Detail, "passed on to the replica") && !strings.Contains(p.Detail, "may have been stored") {
 				ids[p.Call] = true
 			}
 		}
 		if strings.HasPrefix(path, "/durable/") {
 			durable++
-			tr.namedByKey(path, ids)
+			tr.namedByKey(path, ids, told)
 			continue
 		}
 		others++
@@ -449,7 +450,7 @@ func (tr *traffic) named(r report) {
 
 // namedByKey holds that the call with the key of a path can be found, and has one of the ids that were told, if any was. Others
 // with the key have ended before they were sent.
-func (tr *traffic) namedByKey(path string, ids map[string]bool) {
+func (tr *traffic) namedByKey(path string, ids map[string]bool, told []api.Problem) {
 	var found struct{ Calls []api.CallSummary }
 	status := tr.read("/v1/calls?idempotency_key="+url.QueryEscape(path), &found)
 	named := 0
@@ -466,7 +467,7 @@ func (tr *traffic) namedByKey(path string, ids map[string]bool) {
 		tr.Errorf("UNNAMED: %s was executed, and a caller has no answer: %d, %+v", path, status, found.Calls)
 	}
 	if len(ids) > 0 {
-		tr.Errorf("UNNAMED: %s was told as unknown as %v, and has calls %+v", path, ids, found.Calls)
+		tr.Errorf("UNNAMED: %s was told as unknown as %v, and has calls %+v; told %+v", path, ids, found.Calls, told)
 	}
 }
 

@@ -206,6 +206,7 @@ func refusal(r *config.Refusal) server.Refusal {
 func (sc *sidecar) standby(key string) *server.Standby {
 	return &server.Standby{
 		Owner: sc.replica, Link: sc.replica.link, Listener: key, Room: sc.replica.room, Passed: sc.metrics.Passed,
+		Refusals: &sc.refusals, Stopping: sc.stopping,
 		Local: func() http.Handler { return sc.local(key) },
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/internal/pgtest"
+	"github.com/seed-30fe103d/throttler/pkg/postgres"
 )
 
 // database starts a server, and returns the URL of an empty database there.
@@ -221,6 +222,72 @@ func (f *fleet) roll(b *bank, name string, stopping func(*instance)) {
 	if most := mostIn(b.arrivals, fleetWindow); most > 20 {
 		f.Errorf("%d calls in a window, at most 20", most)
 	}
+}
+
+// TestEndBeforeTheRecovery: a replica claims the calls, and recovers them for long. When its term is over before that, it waits
+// again like the others; and it ends by a signal, also while the server is away.
+func TestEndBeforeTheRecovery(t *testing.T) {
+	t.Parallel()
+	platform := httptest.NewServer(&bank{keys: make(map[string][]time.Time), executed: make(map[string]int)})
+	defer platform.Close()
+	url := database(t)
+	if err := postgres.Migrate(t.Context(), url, postgres.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	var conns [2]*pgx.Conn
+	for i := range conns {
+		var err error
+		if conns[i], err = pgx.Connect(t.Context(), url); err != nil {
+			t.Fatal(err)
+		}
+		defer conns[i].Close(context.Background())
+	}
+	exec := func(conn *pgx.Conn, statement string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	locks, lease := conns[0], conns[1]
+	claimed := func(epoch int) func() bool {
+		return func() bool {
+			now := 0
+			err := lease.QueryRow(t.Context(), "SELECT epoch FROM throttler.lease WHERE owner <> ''").Scan(&now)
+			return err == nil && now == epoch
+		}
+	}
+	const lock = "BEGIN; LOCK TABLE throttler.quota IN ACCESS EXCLUSIVE MODE" // a recovery waits for it
+	exec(locks, lock)
+	f := startFleet(t, url, platform.URL, 1, unhurried)
+	r := f.replicas[0]
+	f.until("the first term", claimed(1))
+	p := r.process()
+	exec(lease, "UPDATE throttler.lease SET epoch = 2, owner = ''") // another replica has had the calls, and has ended its term
+	time.Sleep(2 * unhurried.lease / 6)                             // two beats: the term is over
+	exec(locks, "COMMIT")
+	f.until("the replica has the calls", func() bool { return f.owner() == r })
+	if r.process() != p || !strings.Contains(p.log.String(), "another replica has the calls now") {
+		t.Errorf("the process has ended, or its first term has not:\n%s", p.log)
+	}
+
+	exec(locks, lock)
+	p.cmd.Process.Kill()
+	<-p.done
+	f.until("the next term", claimed(4))
+	p = r.process()
+	r.database.Shut(true)
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(time.Minute):
+		t.Fatalf("a stop during the recovery takes too long:\n%s", p.log)
+	}
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 || !strings.Contains(p.log.String(), "msg=stopped") {
+		t.Errorf("a stop during the recovery: code %d\n%s", code, p.log)
+	}
+	r.database.Shut(false)
+	exec(locks, "COMMIT")
+	f.waitOwner()
 }
 
 // TestFleetCommands: an operator sees the replicas at each of them, moves the calls, and is told of files that differ.

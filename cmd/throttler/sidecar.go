@@ -34,10 +34,11 @@ type sidecar struct {
 	metrics  *server.Metrics
 	admin    *admin
 	share    share
-	replica  *replica       // nil if the store is no database
-	running  sync.WaitGroup // servers, the reload loop, and listeners that end
-	failed   chan error     // of a listener
-	stopping atomic.Bool
+	replica  *replica        // nil if the store is no database
+	running  sync.WaitGroup  // servers, the reload loop, and listeners that end
+	failed   chan error      // of a listener
+	stopping context.Context // ends when the sidecar stops
+	quit     context.CancelFunc
 	owns     atomic.Bool // the scheduler runs; with a database, while this replica has the calls
 	refusals server.Refusals
 	started  time.Time
@@ -66,6 +67,8 @@ type tenure struct {
 // serve runs the sidecar until ctx ends. It then releases the signals that end ctx: the
 // next one ends the process.
 func (sc *sidecar) serve(ctx context.Context, release func()) error {
+	sc.stopping, sc.quit = context.WithCancel(context.WithoutCancel(ctx))
+	defer sc.quit()
 	if err := sc.enter(ctx); err != nil {
 		return err
 	}
@@ -79,9 +82,15 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	defer stopReloads()
 	sc.reloadLoop(reloading)
 	for {
-		if err := sc.begin(ctx); err != nil {
+		err := sc.begin(ctx)
+		switch {
+		case errors.Is(err, postgres.ErrTermOver) && ctx.Err() == nil: // before it had recovered
+			sc.log.Error("another replica has the calls now, or will have them soon", "err", err)
+			continue
+		case err != nil:
+			release()
 			stopReloads()
-			sc.stopping.Store(true)
+			sc.quit()
 			if sc.close(); ctx.Err() != nil { // while it waited for the calls
 				sc.log.Info("stopped")
 				return nil
@@ -90,7 +99,6 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 		}
 		tellServed(sc.log, sc.cfg, sc.scheduler.Config(), sc.listeners)
 		sc.log.Info("ready", "version", version, "admin", sc.admin.addr(), "upstreams", len(sc.cfg.Listeners), "open_files", openFiles())
-		var err error
 		select {
 		case <-ctx.Done():
 		case err = <-sc.failed:
@@ -221,9 +229,9 @@ func (sc *sidecar) begin(ctx context.Context) error {
 	}
 	cfg := sc.cfg.Scheduler
 	cfg.Log, cfg.Observe, cfg.Precise, cfg.Store = sc.log, t.observe, true, kept
-	if t.scheduler, err = scheduler.New(cfg); err != nil {
-		if kept != nil {
-			err = errors.Join(err, kept.Close())
+	if t.scheduler, err = recovered(ctx, cfg); err != nil {
+		if sc.replica != nil {
+			sc.replica.term.Store(nil)
 		}
 		return err
 	}
@@ -341,7 +349,7 @@ func (sc *sidecar) runAdmin() {
 }
 
 func (sc *sidecar) ready() error {
-	if sc.stopping.Load() {
+	if sc.stopping.Err() != nil {
 		return errors.New("stopping")
 	}
 	return nil
@@ -356,7 +364,7 @@ func (sc *sidecar) grace() time.Duration {
 // stop ends the scheduler first, while the listeners can still refuse the calls that
 // wait, or pass them on to another replica, and then the listeners.
 func (sc *sidecar) stop(grace time.Duration) error {
-	sc.stopping.Store(true)
+	sc.quit()
 	drain := drainTimeout
 	if sc.replica != nil {
 		sc.standBy()

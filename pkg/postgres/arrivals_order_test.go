@@ -3,6 +3,7 @@ package postgres
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +42,53 @@ func TestArrivalsBehindAFullUpstream(t *testing.T) {
 	}
 	if order := taken(t, conn, large); !slices.Equal(order, large) {
 		t.Errorf("they were taken in in the order %v", order)
+	}
+}
+
+// TestArrivalsOfOthers: the calls of an upstream that is left out, however many, are not read for those of others.
+func TestArrivalsOfOthers(t *testing.T) {
+	d := open(t, newDatabase(t), Options{Lease: MaxLease})
+	recover0(t, d)
+	conn, err := d.db.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for _, statement := range []string{
+		`INSERT INTO arrivals (id, upstream, method, target, headers, idempotency_key, priority, callback, submitted_by)
+			SELECT n::text, CASE WHEN n % 5000 = 0 THEN 'other' ELSE 'full' END, 'POST', '/', '{}', '', 0, '', 'clerk' FROM generate_series(1, 20000) n`,
+		"ANALYZE arrivals",
+	} {
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, err := conn.Query(t.Context(), "EXPLAIN (ANALYZE, TIMING off) "+selectArrivals, []string{"full"}, true, 256, pageBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range plan {
+		for _, figure := range []string{"actual rows=", "Rows Removed by Filter: "} {
+			var n float64
+			if _, after, found := strings.Cut(line, figure); found {
+				fmt.Sscan(strings.Fields(after)[0], &n)
+			}
+			if n > 300 {
+				t.Errorf("a step has %v rows:\n%s", n, strings.Join(plan, "\n"))
+			}
+		}
+	}
+	var others []string
+	inbox := &inbox{reader: d.reader}
+	if err := inbox.Arrivals(t.Context(), []string{"full"}, true, 256, func(id string, r scheduler.Request, _ error) { others = append(others, id+" "+r.Upstream) }); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"5000 other", "10000 other", "15000 other", "20000 other"}; !slices.Equal(others, want) {
+		t.Errorf("the calls of others: %v, want %v", others, want)
 	}
 }
 

@@ -73,9 +73,7 @@ func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) e
 				return notWaiting, err
 			}
 		}
-		for _, h := range take {
-			t.insertHold(h)
-		}
+		t.insertHolds(take)
 		return nil, nil
 	}})
 }
@@ -119,7 +117,10 @@ func (d *DB) Recover(ctx context.Context, recent time.Duration, repeat func(*sch
 
 // Restate implements [scheduler.Durable].
 func (d *DB) Restate(ctx context.Context, holds []lease.Hold) error {
-	err := d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) { return nil, t.replaceHolds(holds) }})
+	err := d.writer.do(ctx, &change{essential: true, apply: func(t *txn) (refused, err error) {
+		t.exec("UPDATE fence SET lost = false WHERE lost") // one that was noted since Recover has ended the term
+		return nil, t.replaceHolds(holds)
+	}})
 	if err == nil {
 		d.writer.restated.Store(true)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -60,12 +61,14 @@ func (w *writer) regressed(ctx context.Context, at position) error {
 	return fmt.Errorf("%w: %w (it has transaction %d of term %d, and had %d of term %d)", ErrTermOver, errRegressed, at.number, at.epoch, w.number, w.epoch)
 }
 
-// noteLoss notes that the server has lost commits of a term, for the next owner. No later term has an epoch that was used, and
-// an owner of a term before this one writes no more. It locks lease and fence in the order in which take does.
+// noteLoss notes that the server has lost commits of a term, for the next owner. No later term has an epoch that was used. The
+// owner of the term in force has recovered without knowing of the loss: its fence moves, and it writes no more; by how much is
+// random, as a smaller number may be that of one of its lost commits. Lease and fence are locked in the order in which take does.
 func noteLoss(ctx context.Context, conn *pgx.Conn, epoch int64) error {
 	b := &pgx.Batch{}
+	b.Queue("SELECT set_config('synchronous_commit', 'on', true)") // of this transaction
 	b.Queue("UPDATE lease SET epoch = $1 WHERE epoch < $1", epoch)
-	b.Queue("UPDATE fence SET lost = true, epoch = greatest(epoch, $1)", epoch)
+	b.Queue("UPDATE fence SET lost = true, epoch = greatest(epoch, $1), number = number + $2", epoch, 1<<30+rand.Int64N(1<<40))
 	return conn.SendBatch(ctx, b).Close()
 }
 
@@ -167,7 +170,7 @@ func (w *writer) confirm() error {
 			return errAway
 		}
 	}
-	w.away.Store(false)
+	w.away.Store(nil)
 	w.doubtful = false
 	return nil
 }

@@ -347,7 +347,7 @@ func TestCloseWhileAway(t *testing.T) {
 	go func() {
 		failed <- d.Record(context.Background(), storetest.Ended(storetest.Sent(e.Call), scheduler.Done))
 	}()
-	for !d.writer.away.Load() {
+	for d.writer.away.Load() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	if err := d.Close(); !errors.Is(err, errAway) {
@@ -370,7 +370,7 @@ func TestManyWaitWhileAway(t *testing.T) {
 	for range many {
 		go func() { errs <- d.Settle(context.Background(), nil) }()
 	}
-	for !d.writer.away.Load() {
+	for d.writer.away.Load() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(200 * time.Millisecond) // some tries more

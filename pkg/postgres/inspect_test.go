@@ -84,7 +84,7 @@ func TestRights(t *testing.T) {
 	exec("GRANT DELETE ON throttler.untold TO " + role)
 	step("it may change the tables", "")
 	exec("DELETE FROM throttler.goose_db_version WHERE version_id > 0")
-	step("there is a migration to make", "the role may not change the schema throttler from version 0 to 1; let the role that owns it run throttler store migrate")
+	step("there is a migration to make", fmt.Sprintf("the role may not change the schema throttler from version 0 to %d; let the role that owns it run throttler store migrate", latest()))
 }
 
 // TestNewerSchema: a program goes on, and is started again, with the schema of a newer one that keeps it usable. It refuses
@@ -102,7 +102,7 @@ func TestNewerSchema(t *testing.T) {
 	accept(d, 1)
 	admin := connect(t, url)
 	for _, s := range []string{
-		"INSERT INTO throttler.goose_db_version (version_id, is_applied) VALUES (2, true)",
+		fmt.Sprintf("INSERT INTO throttler.goose_db_version (version_id, is_applied) VALUES (%d, true)", latest()+1),
 		"ALTER TABLE throttler.calls ADD COLUMN colour text NOT NULL DEFAULT 'red'",
 		"ALTER TABLE throttler.replicas ADD COLUMN colour text NOT NULL DEFAULT 'red'",
 		"ALTER TABLE throttler.arrivals ADD COLUMN colour text NOT NULL DEFAULT 'red'",
@@ -118,16 +118,16 @@ func TestNewerSchema(t *testing.T) {
 	next := open(t, url, Options{Name: "two"})
 	recover0(t, next)
 	accept(next, 3)
-	if i, err := Inspect(t.Context(), url, Options{}); err != nil || i.Schema != 2 || i.Latest != 1 {
+	if i, err := Inspect(t.Context(), url, Options{}); err != nil || i.Schema != latest()+1 || i.Latest != latest() {
 		t.Errorf("%+v, %v", i, err)
 	}
 	if err := Migrate(t.Context(), url, Options{}); err != nil {
 		t.Error(err)
 	}
-	if _, err := admin.Exec(t.Context(), "UPDATE throttler.meta SET value = '2' WHERE name = 'oldest'"); err != nil {
+	if _, err := admin.Exec(t.Context(), fmt.Sprintf("UPDATE throttler.meta SET value = '%d' WHERE name = 'oldest'", latest()+1)); err != nil {
 		t.Fatal(err)
 	}
-	const want = "the schema has version 2, which programs of version 2 and newer can use, and this one has version 1; run the newer program"
+	want := fmt.Sprintf("the schema has version %[1]d, which programs of version %[1]d and newer can use, and this one has version %[2]d; run the newer program", latest()+1, latest())
 	_, joined := Join(t.Context(), url, Options{Log: quiet})
 	_, inspected := Inspect(t.Context(), url, Options{})
 	for _, err := range []error{joined, inspected, Migrate(t.Context(), url, Options{})} {

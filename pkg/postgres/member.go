@@ -132,6 +132,7 @@ func (m *Member) run(ctx context.Context) {
 	var w watch
 	var last position // of the store, as it was seen
 	namesake := false // it was told of
+	away := false     // the server, and it was told of
 	defer func() {
 		ending, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -151,6 +152,10 @@ func (m *Member) run(ctx context.Context) {
 		}
 		if err == nil {
 			last = s.row.committed
+		}
+		if away != (err != nil) {
+			away = err != nil
+			m.tellAway(err)
 		}
 		if err != nil {
 			w.sees(time.Now(), nil)
@@ -186,6 +191,15 @@ func (m *Member) regressed(ctx context.Context, conn *pgx.Conn, had, has positio
 	}
 	m.o.Log.Error("the next owner makes the calls that wait unknown", "err", errRegressed, "term", has.epoch, "transaction", has.number, "seen_term", had.epoch, "seen_transaction", had.number)
 	return nil
+}
+
+// tellAway logs that the registry cannot be read, or can be read again.
+func (m *Member) tellAway(err error) {
+	if err != nil {
+		m.o.Log.Warn("the registry of the fleet cannot be read; this replica does not claim the calls until it can", "server", m.place, "err", explain(err))
+	} else {
+		m.o.Log.Info("the registry of the fleet can be read again", "server", m.place)
+	}
 }
 
 // warnOfNamesake warns, and reports true, if another replica has this one's name and was heard of after this one has
@@ -249,7 +263,7 @@ const termNotice = "term"
 // Claim begins a term, and returns the store of its calls. It waits until the last term has ended, or its
 // owner is silent for longer than its lease; without Options.Wait not for longer than a lease and a half.
 func (m *Member) Claim(ctx context.Context) (*DB, error) {
-	begun, told := time.Now(), false
+	begun, told, away := time.Now(), false, false
 	for {
 		s, next := m.sight()
 		switch {
@@ -263,6 +277,10 @@ func (m *Member) Claim(ctx context.Context) (*DB, error) {
 			case err != nil && !isAway(err) && ctx.Err() == nil:
 				return nil, fmt.Errorf("postgres: %s: %w", m.place, explain(err))
 			case err != nil:
+				if !away && ctx.Err() == nil {
+					away = true
+					m.o.Log.Warn("this replica may have the calls, and cannot claim them; it tries again", "err", explain(err))
+				}
 				m.pool.Reset() // its idle connections may be to a server that is gone
 			}
 		}
@@ -303,6 +321,7 @@ func (m *Member) begin(won *term) *DB {
 	m.last = won.epoch
 	m.mu.Unlock()
 	d := &DB{
+		ended:  make(chan struct{}),
 		reader: &reader{db: m.pool, codec: m.codec, failure: newFailure(m.place), keepKeys: m.o.KeepKeys},
 		clock:  columns.Clock{Start: time.Now(), Boot: columns.MachineClock},
 	}
@@ -315,6 +334,7 @@ func (m *Member) begin(won *term) *DB {
 	}
 	d.tenure = newTenure(won, m.o, m.config, d.failure)
 	d.writer = newWriter(won, m.config, m.o, d.clock, m.codec, d.failure)
+	d.tenure.compare = d.writer.compare
 	d.inbox = &inbox{reader: d.reader, member: m, writer: d.writer}
 	d.beside.Go(d.tenure.run)
 	d.beside.Go(d.writer.run)

@@ -138,8 +138,9 @@ type DB struct {
 	doubts int       // calls that became unknown by it
 	beside sync.WaitGroup
 
-	closing sync.Once
-	closed  error // result of Close
+	closing atomic.Bool
+	ended   chan struct{} // closed when Close has ended it
+	closed  error         // result of Close
 }
 
 var _ scheduler.Durable = (*DB)(nil)
@@ -158,6 +159,8 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	d.own = true
 	return d, nil
 }
+
+var _ scheduler.Leased = (*DB)(nil)
 
 // Before tells how the term before this one has ended: clean, crash or buried.
 func (d *DB) Before() string {
@@ -192,18 +195,51 @@ func (d *DB) Failed() <-chan struct{} { return d.failure.ended }
 // Allowed reports whether the term goes on: an attempt may begin now.
 func (d *DB) Allowed() bool { return d.tenure.lasts() && d.failure.get() == nil }
 
+// giveUpTime is how long a server may be away at the end of a bound.
+const giveUpTime = 5 * time.Second
+
+// GiveUpAfter implements [scheduler.Leased]. It ends the term 5 s after ctx, or later, if the server is away then.
+func (d *DB) GiveUpAfter(ctx context.Context) (stop func()) {
+	stopped := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-stopped:
+			return
+		}
+		for {
+			select {
+			case <-time.After(giveUpTime):
+				if d.writer.away.Load() != nil {
+					d.failure.set(fmt.Errorf("%w: %w, and the time of the stop is over", ErrTermOver, errAway))
+				}
+			case <-stopped:
+				return
+			}
+		}
+	})
+	return func() {
+		close(stopped)
+		waiting.Wait()
+	}
+}
+
 // Close ends the term. The changes handed over before are committed, unless the server is away.
 func (d *DB) Close() error {
-	d.closing.Do(func() {
-		close(d.writer.stop)
-		<-d.writer.ended
-		d.tenure.resign(d.writer.closed == nil && d.failure.get() == nil && (d.writer.restated.Load() || !d.tenure.term.follows))
-		d.beside.Wait()
-		if d.own {
-			d.member.Leave()
-		}
-		d.closed = d.writer.closed
-	})
+	if d.closing.Swap(true) {
+		<-d.ended
+		return d.closed
+	}
+	defer close(d.ended)
+	close(d.writer.stop)
+	<-d.writer.ended
+	d.tenure.resign(d.writer.closed == nil && d.failure.get() == nil && (d.writer.restated.Load() || !d.tenure.term.follows))
+	d.beside.Wait()
+	if d.own {
+		d.member.Leave()
+	}
+	d.closed = d.writer.closed
 	return d.closed
 }
 

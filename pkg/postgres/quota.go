@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -9,12 +10,27 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 )
 
-// insertHold adds a row to quota, unless it is there.
-func (t *txn) insertHold(h lease.Hold) {
-	h = t.Hold(h)
-	t.exec("INSERT INTO quota VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING",
-		h.ID, h.Upstream, h.Limit, []byte(t.codec.EncodeKey(h)), h.Every, h.Permits, columns.Micros(h.Back), h.Paused, t.codec.HoldSum(h), columns.Micros(h.Since),
-		[]byte(t.codec.EncodeWhy(h)), []byte(t.codec.EncodeWho(h)))
+// holdsAtOnce is how many rows of quota one statement adds.
+const holdsAtOnce = 5000
+
+// insertHolds adds rows to quota, unless they are there.
+func (t *txn) insertHolds(holds []lease.Hold) {
+	for some := range slices.Chunk(holds, holdsAtOnce) {
+		var ids, permits, backs, sums, sinces []int64
+		var upstreams, limits []string
+		var every, paused []bool
+		var keys, reasons, who [][]byte
+		for _, h := range some {
+			h = t.Hold(h)
+			ids, permits = append(ids, h.ID), append(permits, int64(h.Permits))
+			upstreams, limits = append(upstreams, h.Upstream), append(limits, h.Limit)
+			every, paused = append(every, h.Every), append(paused, h.Paused)
+			backs, sinces, sums = append(backs, columns.Micros(h.Back)), append(sinces, columns.Micros(h.Since)), append(sums, t.codec.HoldSum(h))
+			keys, reasons, who = append(keys, []byte(t.codec.EncodeKey(h))), append(reasons, []byte(t.codec.EncodeWhy(h))), append(who, []byte(t.codec.EncodeWho(h)))
+		}
+		t.exec("INSERT INTO quota SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bytea[], $5::boolean[], $6::bigint[], $7::bigint[], $8::boolean[], $9::bigint[], $10::bigint[], $11::bytea[], $12::bytea[]) ON CONFLICT DO NOTHING",
+			ids, upstreams, limits, keys, every, permits, backs, paused, sums, sinces, reasons, who)
+	}
 }
 
 // settleHolds stores when permits come back.
@@ -29,12 +45,13 @@ func (t *txn) settleHolds(holds []lease.Hold) {
 // them.
 func (t *txn) replaceHolds(holds []lease.Hold) error {
 	t.exec("DELETE FROM quota")
-	for i, h := range holds {
-		if !h.Paused {
+	holds = slices.Clone(holds)
+	for i := range holds {
+		if h := &holds[i]; !h.Paused {
 			h.ID = int64(i + 1) // below those of any lease
 		}
-		t.insertHold(h)
 	}
+	t.insertHolds(holds)
 	// A transaction that is tried again begins with the same generation: see begin.
 	return t.one("UPDATE fence SET folded = generation, generation = generation + 1 RETURNING generation", nil, &t.generation)
 }

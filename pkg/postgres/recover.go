@@ -53,11 +53,11 @@ func (r *recovery) run(recent time.Duration) (*scheduler.Recovered, error) {
 	return r.state, nil
 }
 
-// begin begins a generation. The fence has left the mark of the last commit.
+// begin begins a generation. The fence has left the mark of the last commit. A loss stays noted until [DB.Restate] has stored
+// the limits that are full because of it.
 func (r *recovery) begin() error {
 	var mark string
-	err := r.one(`UPDATE fence SET generation = generation + 1, lost = false FROM (SELECT lost AS noted FROM fence) before
-		RETURNING generation, folded, mark, noted`, nil, &r.generation, &r.folded, &mark, &r.lost)
+	err := r.one("UPDATE fence SET generation = generation + 1 RETURNING generation, folded, mark, lost", nil, &r.generation, &r.folded, &mark, &r.lost)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (r *recovery) begin() error {
 		}
 	}
 	var timeouts []byte
-	if err := r.one("SELECT coalesce(max(convert_from(value, 'UTF8')), '{}')::bytea FROM meta WHERE name = 'timeouts'", nil, &timeouts); err != nil {
+	if err := r.one("SELECT coalesce((SELECT value FROM meta WHERE name = 'timeouts'), '{}')", nil, &timeouts); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(timeouts, &r.state.Timeouts); err != nil {

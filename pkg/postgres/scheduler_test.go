@@ -270,7 +270,7 @@ func TestCutOffOwner(t *testing.T) {
 	accepting.Go(func() {
 		s.Submit(context.Background(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/accepted"})
 	})
-	eventually(t, "the store knows that the server is away", func() bool { return d.writer.away.Load() })
+	eventually(t, "the store knows that the server is away", func() bool { return d.writer.away.Load() != nil })
 	var refused *scheduler.Error
 	if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/refused"}); !errors.As(err, &refused) || refused.Reason != scheduler.StoreFailed || refused.RetryAfter == 0 {
 		t.Errorf("a new call, refused for the time being: %v", err)

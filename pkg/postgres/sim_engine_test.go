@@ -171,6 +171,7 @@ type tables struct {
 	generation, folded   int64
 	mark, timeouts       string
 	lost                 bool
+	noted                int64           // by which notes of losses have moved the number
 	outdated             bool            // the last transaction was asked about, and is held back
 	doubtful             map[string]bool // arrivals
 	calls                map[int64]*callRow
@@ -376,6 +377,14 @@ func (e *engine) loseTerm() {
 	e.restore(e.terms[len(e.terms)-1].commit - 1)
 }
 
+// follow lets a standby that has all commits take the place of the server.
+func (e *engine) follow() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.killAll()
+	e.restore(len(e.history) - 1)
+}
+
 // restore puts the state back.
 func (e *engine) restore(to int) {
 	before, after := e.state, e.history[to]
@@ -390,7 +399,7 @@ func (e *engine) restore(to int) {
 		if was.outdated {
 			last = 2
 		}
-		if was.epoch == is.epoch && was.number-is.number > last || was.epoch > is.epoch && was.number-was.first >= last {
+		if was.epoch == is.epoch && was.number-is.number-(was.noted-is.noted) > last || was.epoch > is.epoch && was.number-was.first-was.noted >= last {
 			e.lost[fmt.Sprint(before.lease.owner, " ", was.epoch)] = true
 		}
 		for seq, target := range e.targets {

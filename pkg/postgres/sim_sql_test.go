@@ -20,7 +20,7 @@ import (
 )
 
 // A statement is one that the engine knows. Its parameters and columns have a letter each: i bigint, t text, b boolean,
-// y bytea, f float8, a bigint[], T text[], Y bytea[], z timestamptz, j json.
+// y bytea, f float8, a bigint[], T text[], Y bytea[], B boolean[], z timestamptz, j json.
 type statement struct {
 	begins       string // as does each text of it
 	params, cols string
@@ -77,10 +77,18 @@ var statements = []*statement{
 			return before < l.epoch
 		})
 	}},
-	{begins: "UPDATE fence SET lost = true", params: "i", run: func(s *session, a []any) ([][]any, int64, error) {
+	{begins: "UPDATE fence SET lost = true", params: "ii", run: func(s *session, a []any) ([][]any, int64, error) {
 		s.tx.loss = true
-		return s.update(func(t *tables) int64 { t.lost, t.epoch = true, max(t.epoch, a[0].(int64)); return 1 })
+		return s.update(func(t *tables) int64 {
+			moved := a[1].(int64)
+			t.lost, t.epoch, t.number, t.noted = true, max(t.epoch, a[0].(int64)), t.number+moved, t.noted+moved
+			return 1
+		})
 	}},
+	{begins: "UPDATE fence SET lost = false", run: func(s *session, _ []any) ([][]any, int64, error) {
+		return s.update(func(t *tables) int64 { t.lost = false; return 1 })
+	}},
+	{begins: "SELECT set_config('synchronous_commit', 'on', true)", cols: "t", run: func(*session, []any) ([][]any, int64, error) { return one("on"), 0, nil }},
 	{begins: "UPDATE lease SET epoch = $1", params: "ittiiitb", cols: "t", run: withTimeline(func(s *session, a []any) ([][]any, int64, error) {
 		return s.updateLease(func(l *leaseState) bool {
 			if l.epoch != a[4] || l.beat != a[5] || l.owner != a[6] || l.exited != a[7] {
@@ -118,7 +126,7 @@ var statements = []*statement{
 	})},
 	{begins: "UPDATE fence SET epoch = $1, number = $2", params: "ii", run: func(s *session, a []any) ([][]any, int64, error) {
 		return s.update(func(t *tables) int64 {
-			t.epoch, t.first, t.number = a[0].(int64), a[1].(int64), a[1].(int64)
+			t.epoch, t.first, t.number, t.noted = a[0].(int64), a[1].(int64), a[1].(int64), 0
 			return 1
 		})
 	}},
@@ -146,9 +154,8 @@ var statements = []*statement{
 		if err != nil {
 			return nil, 0, err
 		}
-		lost := t.lost
-		t.generation, t.lost = t.generation+1, false
-		return one(t.generation, t.folded, t.mark, lost), 1, nil
+		t.generation++
+		return one(t.generation, t.folded, t.mark, t.lost), 1, nil
 	}},
 	{begins: "UPDATE fence SET folded = generation", cols: "i", run: func(s *session, _ []any) ([][]any, int64, error) {
 		t, err := s.change()
@@ -218,7 +225,7 @@ var statements = []*statement{
 		}
 		return rows, 0, nil
 	}},
-	{begins: "SELECT coalesce(max(convert_from(value", cols: "y", run: func(s *session, _ []any) ([][]any, int64, error) {
+	{begins: "SELECT coalesce((SELECT value FROM meta WHERE name = 'timeouts'", cols: "y", run: func(s *session, _ []any) ([][]any, int64, error) {
 		return one([]byte(cmp.Or(s.view().tables.timeouts, "{}"))), 0, nil
 	}},
 	{begins: "INSERT INTO meta VALUES ('timeouts', $1)", params: "y", run: func(s *session, a []any) ([][]any, int64, error) {
@@ -346,7 +353,7 @@ var statements = []*statement{
 	}},
 	{begins: "SELECT notice, 0::bigint, 0::bigint", params: "t", cols: "tii" + ofCall, run: func(s *session, a []any) ([][]any, int64, error) { return nil, 0, nil }}, // no call has a callback
 	{begins: "SELECT notice, tell_at, failures", cols: "tii" + ofCall, run: sqlPendingEnds},
-	{begins: "INSERT INTO quota", params: "ittybiibiiyy", run: sqlInsertHold},
+	{begins: "INSERT INTO quota", params: "aTTYBaaBaaYY", run: sqlInsertHolds},
 	{begins: "UPDATE quota SET back", params: "iii", run: func(s *session, a []any) ([][]any, int64, error) {
 		return s.update(func(t *tables) int64 {
 			h := t.quota[a[2].(int64)]
@@ -630,15 +637,19 @@ func sqlPendingEnds(s *session, _ []any) (rows [][]any, n int64, err error) {
 	return rows, 0, nil
 }
 
-func sqlInsertHold(s *session, a []any) ([][]any, int64, error) {
-	return s.update(func(t *tables) int64 {
-		id := a[0].(int64)
-		if t.quota[id] != nil {
-			return 0
+func sqlInsertHolds(s *session, a []any) ([][]any, int64, error) {
+	ids, upstreams, limits, keys, every := a[0].([]int64), a[1].([]string), a[2].([]string), a[3].([][]byte), a[4].([]bool)
+	permits, backs, paused, sums, sinces, reasons, who := a[5].([]int64), a[6].([]int64), a[7].([]bool), a[8].([]int64), a[9].([]int64), a[10].([][]byte), a[11].([][]byte)
+	return s.update(func(t *tables) (n int64) {
+		for i, id := range ids {
+			if t.quota[id] != nil {
+				continue
+			}
+			t.quota[id] = &holdRow{Hold: lease.Hold{ID: id, Upstream: upstreams[i], Limit: limits[i], Every: every[i], Permits: int(permits[i]), Paused: paused[i]},
+				key: keys[i], back: backs[i], sum: sums[i], since: sinces[i], why: reasons[i], who: who[i]}
+			n++
 		}
-		t.quota[id] = &holdRow{Hold: lease.Hold{ID: id, Upstream: a[1].(string), Limit: a[2].(string), Every: a[4].(bool), Permits: int(a[5].(int64)), Paused: a[7].(bool)},
-			key: bytesOf(a[3]), back: a[6].(int64), sum: a[8].(int64), since: a[9].(int64), why: bytesOf(a[10]), who: bytesOf(a[11])}
-		return 1
+		return n
 	})
 }
 
@@ -689,7 +700,7 @@ func statementOf(text string) (*statement, error) {
 	return &st, nil
 }
 
-var oidOf = map[byte]uint32{'i': pgtype.Int8OID, 't': pgtype.TextOID, 'b': pgtype.BoolOID, 'y': pgtype.ByteaOID, 'f': pgtype.Float8OID, 'a': pgtype.Int8ArrayOID, 'T': pgtype.TextArrayOID, 'Y': pgtype.ByteaArrayOID, 'z': pgtype.TimestamptzOID, 'j': pgtype.JSONOID}
+var oidOf = map[byte]uint32{'i': pgtype.Int8OID, 't': pgtype.TextOID, 'b': pgtype.BoolOID, 'y': pgtype.ByteaOID, 'f': pgtype.Float8OID, 'a': pgtype.Int8ArrayOID, 'T': pgtype.TextArrayOID, 'Y': pgtype.ByteaArrayOID, 'B': pgtype.BoolArrayOID, 'z': pgtype.TimestamptzOID, 'j': pgtype.JSONOID}
 
 func oids(kinds string) []uint32 {
 	all := make([]uint32, len(kinds))
@@ -734,6 +745,8 @@ func decodeArgs(kinds string, formats []int16, values [][]byte) []any {
 			args[i] = arrayOf[string](kinds[i], formatOf(formats, i), v)
 		case 'Y':
 			args[i] = arrayOf[[]byte](kinds[i], formatOf(formats, i), v)
+		case 'B':
+			args[i] = arrayOf[bool](kinds[i], formatOf(formats, i), v)
 		default:
 			args[i] = string(v)
 		}

@@ -137,6 +137,7 @@ type tenure struct {
 	lease   time.Duration
 	config  *pgx.ConnConfig
 	failure *failure
+	compare func() // the last commit of the term with that of the server; it ends the term if they differ
 	stop    chan struct{}
 	ended   chan struct{}
 
@@ -187,11 +188,10 @@ func (t *tenure) run() {
 		asked, boot := time.Now(), columns.MachineClock()
 		switch server, err := t.ask(); {
 		case err == nil && t.term.server != "" && server != t.term.server && !t.lasts():
-			// Another replica may have had the calls since, in a term that the server has lost. A synchronous standby has it.
-			// Commits of this term may be lost as well, which its writer cannot note after the end.
-			if t.note() == nil { // else at the next beat
-				t.failure.set(fmt.Errorf("%w: the server is another one since the lease ran out", ErrTermOver))
-			}
+			// Another replica may have had the calls since, in a term that the server has lost: that replica notes it. A synchronous
+			// standby has it. The writer notes it if commits of this term are lost as well.
+			t.compare()
+			t.failure.set(fmt.Errorf("%w: the server is another one since the lease ran out", ErrTermOver))
 		case err == nil:
 			t.term.server = server
 			t.renewed(asked, boot)
@@ -216,13 +216,6 @@ func (t *tenure) ask() (server string, err error) {
 	}
 	err = t.conn.QueryRow(ctx, "UPDATE lease SET beat = beat + 1 WHERE epoch = $1 AND owner = $2 AND NOT exited RETURNING "+timeline, t.term.epoch, t.term.id).Scan(&server)
 	return server, err
-}
-
-// note notes that commits may be lost.
-func (t *tenure) note() error {
-	ctx, cancel := context.WithTimeout(context.Background(), t.lease/2)
-	defer cancel()
-	return noteLoss(ctx, t.conn, t.term.epoch)
 }
 
 // resign ends the beats; if clean, also the term: nothing of it is in flight.

@@ -250,13 +250,52 @@ func TestRegressOfOwnTerm(t *testing.T) {
 			t.Fatal("the loss is not noted")
 		}
 	}
-	next, err := m.Claim(t.Context())
+	for _, epoch := range []int64{2, 3} { // the first one ends before its limits that are full are stored
+		next, err := m.Claim(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state := recover0(t, next); !state.Restored || next.writer.epoch != epoch {
+			t.Errorf("the term %d, %+v; want %d, and the loss", next.writer.epoch, state, epoch)
+		}
+		if epoch == 3 {
+			if err := next.Restate(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next.Close()
+	}
+	last, err := m.Claim(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer last.Close()
+	if state := recover0(t, last); state.Restored {
+		t.Error("a loss is told again that is over")
+	}
+}
+
+// TestLossWithinATerm: a replica that has seen a lost term notes that when another owner has recovered without knowing of it. The
+// term of that owner ends, and the next one knows.
+func TestLossWithinATerm(t *testing.T) {
+	url := newDatabase(t)
+	d := open(t, url, Options{Lease: MaxLease})
+	recover0(t, d)
+	admin := connect(t, url)
+	if _, err := admin.Exec(t.Context(), "SET search_path TO throttler"); err != nil {
+		t.Fatal(err)
+	}
+	if err := noteLoss(t.Context(), admin, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Restate(t.Context(), nil); !errors.Is(err, ErrTermOver) {
+		t.Errorf("the term goes on: %v", err)
+	}
+	d.Close()
+	next := open(t, url, Options{Lease: short, Wait: true})
 	defer next.Close()
-	if state := recover0(t, next); !state.Restored || next.writer.epoch != 2 {
-		t.Errorf("the term %d, %+v; want 2, and the loss", next.writer.epoch, state)
+	if state := recover0(t, next); !state.Restored {
+		t.Error("the loss is forgotten")
 	}
 }
 

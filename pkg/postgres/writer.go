@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -49,9 +50,9 @@ type writer struct {
 	log     *slog.Logger
 	failure *failure
 	changes chan *change
-	stop    chan struct{} // closed by Close
-	ended   chan struct{} // closed when run has returned
-	away    atomic.Bool   // the server does not answer
+	stop    chan struct{}         // closed by Close
+	ended   chan struct{}         // closed when run has returned
+	away    atomic.Pointer[error] // why changes that are not essential are refused while the server does not answer, or is full; else nil
 
 	// Owned by run.
 	txn
@@ -84,8 +85,8 @@ func (w *writer) do(ctx context.Context, c *change) error {
 	if err := w.failure.get(); err != nil {
 		return err
 	}
-	if !c.essential && w.away.Load() {
-		return errAway
+	if why := w.away.Load(); why != nil && !c.essential {
+		return *why
 	}
 	select {
 	case w.changes <- c:
@@ -107,9 +108,15 @@ func (w *writer) do(ctx context.Context, c *change) error {
 	}
 }
 
+// compare runs a transaction that changes nothing: the fence holds it back, and the writer notes a loss, if the server has not
+// the last commit of the term.
+func (w *writer) compare() {
+	w.do(context.Background(), &change{essential: true, apply: func(*txn) (refused, err error) { return nil, nil }})
+}
+
 // gone returns why the writer has ended.
 func (w *writer) gone() error {
-	if err := w.failure.get(); err != nil {
+	if err := cmp.Or(w.failure.get(), w.closed); err != nil {
 		return err
 	}
 	return errors.New("postgres: the store is closed")
@@ -212,7 +219,7 @@ func (w *writer) commit(batch []*change) ([]*change, error) {
 			err = w.try(batch)
 			switch {
 			case err == nil:
-				w.away.Store(false)
+				w.away.Store(nil)
 				return batch, w.confirm()
 			case code(err) == diskFull:
 				if batch = w.keepEssential(batch); len(batch) == 0 {
@@ -237,7 +244,7 @@ func (w *writer) leave(err error) {
 	if code(err) == diskFull {
 		refusal, state = scheduler.ErrFull, "has no room"
 	}
-	if !w.away.Swap(true) {
+	if w.away.Swap(&refusal) == nil {
 		w.log.Warn("the server of the store "+state+"; nothing is accepted, and no durable call is sent, until it does", "server", w.failure.place, "err", err)
 	}
 	for range len(w.changes) {

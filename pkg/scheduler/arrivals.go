@@ -16,7 +16,7 @@ import (
 
 const (
 	arrivalsPage   = 256
-	arrivalsFew    = 4  // of an upstream that had no room at the last pass
+	arrivalsFew    = 4  // of an upstream that had no room at the last page
 	arrivalsAtOnce = 64 // which the store commits together
 
 	longestUpstream = 256 // bytes of the name in a refused call: a store has it in an index
@@ -38,7 +38,7 @@ type arrivalStore interface {
 type intake struct {
 	*Scheduler
 	from arrivalStore
-	left map[string]bool // upstreams of which the last pass had to leave a call where it is
+	left map[string]bool // upstreams of which the last page had to leave a call where it is
 }
 
 // run takes calls in until ctx ends.
@@ -52,22 +52,22 @@ func (s *intake) run(ctx context.Context) {
 }
 
 // pass takes in all calls for which there is room. When a call has to stay where it is, no other one of its upstream is
-// taken in or read until the next pass, so that they keep their order and those of other upstreams are reached. Each page
+// taken in or read until the next page, so that they keep their order and those of other upstreams are reached. Each page
 // begins with the oldest call: one whose transaction has committed meanwhile may be older than those of the last page.
 func (s *intake) pass(ctx context.Context) error {
-	for _, name := range slices.Sorted(maps.Keys(s.left)) {
-		if err := s.again(ctx, name); err != nil {
-			return err
-		}
-	}
 	for {
+		for _, name := range slices.Sorted(maps.Keys(s.left)) {
+			if err := s.again(ctx, name); err != nil {
+				return err
+			}
+		}
 		if n, err := s.page(ctx, slices.Sorted(maps.Keys(s.left)), true, arrivalsPage); n == 0 || err != nil {
 			return err
 		}
 	}
 }
 
-// again tries an upstream of which the last pass has left a call: it reads no body while there is no room, and a few
+// again tries an upstream of which the last page has left a call: it reads no body while there is no room, and a few
 // calls, then more and more, while there is.
 func (s *intake) again(ctx context.Context, name string) error {
 	if sv := s.service(name); sv != nil && full(sv, sv.usage.bytes.Load(), 1, sv.MaxWaitingBytes) != nil {
@@ -127,7 +127,7 @@ func (s *intake) some(ctx context.Context, all []*arrivedCall) (rest []*arrivedC
 	together(some, func(a *arrivedCall) {
 		if a.err == nil {
 			a.known, a.err = s.journal.known(ctx, a.entry)
-			a.err = unstored(s.journal, &a.Request, a.err)
+			a.err = unstored(s.journal, a.entry.Call, &a.Request, a.err)
 		}
 	})
 	for _, a := range some {
@@ -136,7 +136,7 @@ func (s *intake) some(ctx context.Context, all []*arrivedCall) (rest []*arrivedC
 	together(some, func(a *arrivedCall) {
 		if a.admitted {
 			a.known, a.err = s.journal.accept(ctx, a.entry)
-			a.err = unstored(s.journal, &a.Request, a.err)
+			a.err = unstored(s.journal, a.entry.Call, &a.Request, a.err)
 		}
 	})
 	for _, a := range some {

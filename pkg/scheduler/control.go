@@ -355,7 +355,7 @@ func (s *Scheduler) pause(ctx context.Context, find func(now time.Time) (Pause, 
 // tells so. It returns the error of do.
 func (s *Scheduler) Audited(ctx context.Context, r AuditRecord, do func() error) error {
 	if err := s.journal.audit(ctx, r); err != nil {
-		return storeFailed(err, r.Upstream, "nothing was done: no record of it could be stored")
+		return storeRefused(err, r.Upstream, "nothing was done, as it is not certain that its record was stored")
 	}
 	err := do()
 	if err == nil {

@@ -92,8 +92,8 @@ func (e *Error) Outcome() upstream.Outcome {
 	return upstream.NotExecuted
 }
 
-// unstored says why the store did not take a call; nil if it did.
-func unstored(j *journal, r *Request, err error) error {
+// unstored says why the store did not take a call; nil if it did. A call that it may have taken is in the error, with its ID.
+func unstored(j *journal, c *Call, r *Request, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -103,7 +103,9 @@ func unstored(j *journal, r *Request, err error) error {
 	switch {
 	case errors.As(err, &doubt):
 		j.check(err)
-		return &Error{Reason: NoAnswer, Upstream: r.Upstream, cause: err, Detail: "the call may have been stored, and is executed then: " + err.Error()}
+		doubtful := c.snapshot()
+		doubtful.State = Unknown
+		return &Error{Reason: NoAnswer, Upstream: r.Upstream, cause: err, Call: doubtful, Detail: fmt.Sprintf("call %s may have been stored, and is executed then; it was not, if the next process does not find it: %v", c.ID, err)}
 	case end != nil:
 		return &Error{Reason: KeyReused, Upstream: r.Upstream, cause: err, Detail: fmt.Sprintf("call %s, such as a cancel, a close or a reverse, has ended this identity (ends): no call of it is sent any more. Look at the upstream whether one was executed before; if none was, use a new business number", end.by)}
 	case errors.As(err, &refused), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -125,6 +127,11 @@ func storeFailed(err error, upstream, detail string) *Error {
 	if errors.As(err, &doubt) {
 		return &Error{Reason: NoAnswer, Upstream: upstream, cause: err, Detail: detail + ", or its answer was lost: it may take effect; look before you repeat it: " + err.Error()}
 	}
+	return storeRefused(err, upstream, detail)
+}
+
+// storeRefused is storeFailed of a change that has no effect though the store may have it.
+func storeRefused(err error, upstream, detail string) *Error {
 	e := &Error{Reason: StoreFailed, Upstream: upstream, cause: err, Detail: detail + ": " + err.Error()}
 	if !errors.Is(err, ErrBroken) {
 		e.RetryAfter = time.Second

@@ -62,12 +62,15 @@ func TestStoredInDoubt(t *testing.T) {
 	cause, j := errors.New("the term is over"), newJournal(nil, slog.New(slog.DiscardHandler))
 	in := fmt.Errorf("wrapped: %w", doubt{cause})
 	for change, err := range map[string]error{
-		"call": unstored(j, &Request{Upstream: "api"}, in), "decision": j.told(in, "the decision could not be stored"),
+		"call": unstored(j, &Call{ID: "c"}, &Request{Upstream: "api"}, in), "decision": j.told(in, "the decision could not be stored"),
 		"pause": storeFailed(in, "api", "the pause could not be stored"),
 	} {
 		var e *Error
 		if !errors.As(err, &e) || e.Reason != NoAnswer || e.Outcome() != upstream.Unknown || !errors.Is(err, cause) {
 			t.Errorf("%s: %#v, want %s", change, err, NoAnswer)
+		}
+		if change == "call" && (e.Call == nil || e.Call.ID != "c" || e.Call.State != Unknown) {
+			t.Errorf("the error names call %+v; want the one that may have been stored", e.Call)
 		}
 	}
 }

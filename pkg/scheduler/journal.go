@@ -370,6 +370,14 @@ func (j *journal) hasFailed() bool {
 	}
 }
 
+// giveUpAfter lets changes wait for a server that is away until ctx ends, and not much longer.
+func (j *journal) giveUpAfter(ctx context.Context) (stop func()) {
+	if l, ok := j.durable.(Leased); ok {
+		return l.GiveUpAfter(ctx)
+	}
+	return func() {}
+}
+
 // close stores the permits that are out, so that the next process need not wait, and
 // closes the stores.
 func (j *journal) close(holds func() []lease.Hold) error {

@@ -125,11 +125,13 @@ func (s *Scheduler) Failed() <-chan struct{} { return s.journal.failed }
 func (s *Scheduler) Close() error { return s.Shutdown(context.Background()) }
 
 // Shutdown is Close with a bound: when ctx ends, attempts in flight are cut off;
-// the outcome of those that may have been executed is unknown.
+// the outcome of those that may have been executed is unknown. It waits no longer then for the
+// server of a [Leased] store that is away.
 func (s *Scheduler) Shutdown(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, s.cut)
 	defer stop()
 	s.closing.Do(func() {
+		defer s.journal.giveUpAfter(ctx)()
 		s.stopping.Store(true)
 		s.loop.ask(context.Background(), s.loop.stop)
 		s.followUps.stop()

@@ -99,8 +99,11 @@ type Leased interface {
 	// Allowed reports whether the calls are this process's now. It is asked before the first byte
 	// of each attempt. While it is false calls wait.
 	Allowed() bool
-	// Timeouts stores for how long attempts may go on, by upstream, for the next owner: Recovered has them there.
+	// Timeouts stores how long attempts may go on, by upstream. The next owner gets them in Recovered.
 	Timeouts(ctx context.Context, longest map[string]time.Duration) error
+	// GiveUpAfter ends the store if it cannot be reached some seconds after ctx has ended, so that changes wait no longer.
+	// The next owner takes the process for one that has crashed. Stop ends the wait.
+	GiveUpAfter(ctx context.Context) (stop func())
 }
 
 // An Entry is a call as a Store accepts it.

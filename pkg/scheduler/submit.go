@@ -289,15 +289,16 @@ func (s *Scheduler) accept(ctx context.Context, sv *service, c *call, r *Request
 		}
 		defer unlock()
 		if known, err := s.journal.known(ctx, e); known != nil || err != nil {
-			return nil, known, unstored(s.journal, r, err)
+			return nil, known, unstored(s.journal, c.Call, r, err)
 		}
 	}
 	accept := s.acceptStored
 	if s.journal.inPlace(c.Call) {
 		accept = s.acceptInPlace
 	}
+	stored := c.Call // the loop may put another one in its place
 	a := accept(ctx, e, c)
-	return a.accepted, a.known, unstored(s.journal, r, a.err)
+	return a.accepted, a.known, unstored(s.journal, stored, r, a.err)
 }
 
 // newEntry returns a new call as the store gets it.
