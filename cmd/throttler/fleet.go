@@ -91,7 +91,7 @@ stop, within grace, and waits then like the others. Clients that wait are passed
 			return changeFleet(cmd, "/v1/fleet/move", in)
 		},
 	}
-	reasonFlag(cmd, "kept in the log")
+	reasonFlag(cmd, "kept in the audit")
 	addrFlag(cmd)
 	outputFlag(cmd)
 	return cmd
@@ -103,8 +103,9 @@ func newFleetBury() *cobra.Command {
 		Short: "State that the process of a replica has ended: its calls are taken over at once",
 		Long: `State that the process of a replica has ended, as you know because its host is gone, or ps shows that it is.
 Its calls are taken over at once, and limits are not held back for attempts that it might still make, also if a
-supervisor has started it again. It must have been silent for half a lease. If the process lives after all, cut off
-from the database, limits may be broken.`,
+supervisor has started it again. It must have been silent for half a lease; after another replica has taken over
+by itself, a lease later, this changes no limit any more. If the process lives after all, cut off from the database,
+limits may be broken.`,
 		Args: exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ended, _ := cmd.Flags().GetBool("it-has-ended")
@@ -115,7 +116,7 @@ from the database, limits may be broken.`,
 		},
 	}
 	cmd.Flags().Bool("it-has-ended", false, "the process has ended: you have made sure of it")
-	reasonFlag(cmd, "kept in the log")
+	reasonFlag(cmd, "kept in the audit")
 	addrFlag(cmd)
 	outputFlag(cmd)
 	return cmd

@@ -20,7 +20,8 @@ func newServe() *cobra.Command {
 		Long: `Run the sidecar: a data listener for each upstream and the admin API.
 
 SIGTERM or SIGINT stops it gracefully: no new calls are taken, those in flight
-finish, clients that wait for their slot get a refusal. A second one ends it at once.
+finish, clients that wait for their slot get a refusal, or are passed on to the next of
+several replicas. A second one ends it at once.
 
 SIGHUP, POST /v1/config/reload, or a change of the file with --watch loads the file anew:
 it is checked first, taken as a whole, and the changes are logged. With a fault in

@@ -2,6 +2,8 @@ package main
 
 // copyBugs let a copy of a store pass for the store.
 var copyBugs = []bug{
+	{"a restored copy is adopted before its limits are full", "pkg/store/recover.go",
+		"	if r.restored == \"\" { // else", "	if r.epoch == 0 { // else", []string{"-run", "TestRestoredLater"}},
 	{"a copy at another place is served", "pkg/store/origin.go",
 		`	case g.file != "" && !sameFileID(g.file, fileID):`, "	case false:", []string{"-run", "TestRestored$|TestOlderProgram"}},
 	{"a backup is served", "pkg/store/origin.go",

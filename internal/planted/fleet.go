@@ -80,6 +80,12 @@ var fleetBugs = []bug{
 		"		if err == nil && s.row.committed.before(last) {\n", "		if false {\n", terms},
 	{"an owner does not note that its term is lost", "pkg/postgres/member.go",
 		"		last = m.atLeast(last) ", "		_ = m.atLeast ", terms},
+	{"a loss is forgotten before the limits are stored that are full by it", "pkg/postgres/recover.go",
+		"generation = generation + 1 RETURNING generation, folded, mark, lost\"", "generation = generation + 1, lost = false FROM (SELECT lost AS noted FROM fence) before RETURNING generation, folded, mark, noted\"", []string{"-run", "TestRegressOfOwnTerm"}},
+	{"a loss that is noted leaves the term in force", "pkg/postgres/doubt.go",
+		", number = number + $2\"", ", number = number + ($2 - $2)\"", []string{"-run", "TestLossWithinATerm"}},
+	{"a fail-over without a loss is one", "pkg/postgres/term.go",
+		"			t.compare()\n", "			noteLoss(context.Background(), t.conn, t.term.epoch)\n", []string{"-run", "TestFailOverWithoutLoss"}},
 	{"terms of one epoch have the same numbers", "pkg/postgres/term.go",
 		"first: rand.Int64N(1 << 40)", "first: 0 * rand.Int64N(1 << 40)", terms},
 	{"an owner returns to a term after which another one was lost", "pkg/postgres/term.go",
@@ -128,6 +134,10 @@ var passingBugs = []bug{
 		"(s.Replay && !peer.Differs ||", "(s.Replay ||", passing},
 	{"the wait begins anew at the next replica", "internal/server/standby.go",
 		"max(0, s.MaxWait-time.Since(since)).String()", "s.MaxWait.String()", passing},
+	{"a request in doubt is told as not executed", "internal/server/stay.go",
+		"cmp.Or(stayOf(r).unknown(), err)", "cmp.Or(err, stayOf(r).unknown())", []string{"-run", "TestRefusedInDoubt"}},
+	{"a stream that was passed on outlives the process", "internal/server/standby.go",
+		"	if stream && s.Stopping != nil {", "	if false {", []string{"-run", "TestStreamAtAStop", "-timeout", "20s"}},
 }
 
 // passedBugs take a request that another replica has passed on for one of this host.

@@ -174,7 +174,8 @@ func (d *DB) Before() string {
 }
 
 // Lost reports whether the server had lost commits that it had confirmed when this term began, and how many calls that waited
-// are unknown because of it. It is known after [DB.Recover]. Of all terms the first one after a loss reports it.
+// are unknown because of it. It is known after [DB.Recover]. Terms after a loss report it, until one of them has stored the
+// limits that are full because of it.
 func (d *DB) Lost() (unknown int, lost bool) { return d.doubts, d.lost }
 
 // Lease returns how much is left of the lease; 0 if the term is over.

@@ -185,6 +185,9 @@ func TestRegress(t *testing.T) {
 		t.Errorf("the call that waited: %+v, %v", c, err)
 	}
 	counted(t, next, "SELECT count(*) FROM arrivals WHERE doubtful", 1)
+	if err := next.Restate(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
 	if next.Close(); recover0(t, open(t, url, Options{Lease: short})).Restored {
 		t.Error("the loss is told twice")
 	}
