@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // TestArrivalsBehindAFullUpstream: calls for an upstream that has no room, also if they are large and many, keep those for
-// others from nothing; they are taken in, in their order, when there is room.
+// others from nothing; they are taken in, in their order, when there is room, also while those for others come without a pause.
 func TestArrivalsBehindAFullUpstream(t *testing.T) {
 	url, p := newDatabase(t), newPlatform(t)
 	d := open(t, url, Options{Lease: short})
@@ -32,17 +33,46 @@ func TestArrivalsBehindAFullUpstream(t *testing.T) {
 		t.Errorf("the call for another upstream: %+v", c)
 	}
 	counted(t, d, "SELECT count(*) FROM throttler.arrivals", len(large))
+	stop := arriveAlways(t, url, scheduler.Request{Upstream: "api", Target: "/always"})
+	defer stop()
 	if _, err := s.Cancel(t.Context(), first.ID); err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range large {
+	for n, id := range large {
 		if c := ends(t, s, id); c.State != scheduler.Done {
 			t.Errorf("a call that had no room: %+v", c)
+		}
+		if n == 5 {
+			stop()
 		}
 	}
 	if order := taken(t, conn, large); !slices.Equal(order, large) {
 		t.Errorf("they were taken in in the order %v", order)
 	}
+}
+
+// arriveAlways hands a call over again and again, so that the next one is there before the last one is taken in.
+func arriveAlways(t *testing.T, url string, r scheduler.Request) (stop func()) {
+	t.Helper()
+	var arriving sync.WaitGroup
+	stopped := make(chan struct{})
+	for range 4 {
+		conn := connect(t, url)
+		arriving.Go(func() {
+			for {
+				select {
+				case <-stopped:
+					return
+				default:
+					handOver(t, conn, r, r)
+				}
+			}
+		})
+	}
+	return sync.OnceFunc(func() {
+		close(stopped)
+		arriving.Wait()
+	})
 }
 
 // TestArrivalsOfOthers: the calls of an upstream that is left out, however many, are not read for those of others.

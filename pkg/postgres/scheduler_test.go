@@ -284,3 +284,26 @@ func TestCutOffOwner(t *testing.T) {
 		t.Errorf("after the server came back: %v, %d arrivals", err, p.arrivals("/after"))
 	}
 }
+
+// TestStopWhileAway: a stop waits for a server that is away until its bound, and not much longer. Its term has not ended clean:
+// the next owner holds back for the attempt whose end is not stored.
+func TestStopWhileAway(t *testing.T) {
+	p, database := newPlatform(t), newDatabase(t)
+	proxy, url := through(t, database)
+	d := open(t, url, Options{Lease: short})
+	s := start(t, d, p)
+	if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "api", Method: "POST", Target: "/held"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the attempt arrives", func() bool { return p.arrivals("/held") == 1 })
+	proxy.Shut(true)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := s.Shutdown(ended); !errors.Is(err, ErrTermOver) || !errors.Is(err, errAway) {
+		t.Errorf("the stop: %v", err)
+	}
+	next := open(t, database, Options{Lease: short, Wait: true})
+	if past := recover0(t, next); past.Alive.IsZero() || past.Interrupted != 1 {
+		t.Errorf("%+v, want a crash with an attempt", past)
+	}
+}
