@@ -229,7 +229,7 @@ func TestRegressSeen(t *testing.T) {
 
 // TestRegressOfOwnTerm: an owner whose term is lost before it has looked at the fleet notes the loss.
 func TestRegressOfOwnTerm(t *testing.T) {
-	m, err := Join(t.Context(), newDatabase(t), Options{Lease: 6 * time.Second, Wait: true, Log: quiet})
+	m, err := Join(t.Context(), newDatabase(t), Options{Lease: 2 * time.Second, Wait: true, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func TestRegressOfOwnTerm(t *testing.T) {
 // term of that owner ends, and the next one knows.
 func TestLossWithinATerm(t *testing.T) {
 	url := newDatabase(t)
-	d := open(t, url, Options{Lease: MaxLease})
+	d := open(t, url, Options{Lease: short})
 	recover0(t, d)
 	admin := connect(t, url)
 	if _, err := admin.Exec(t.Context(), "SET search_path TO throttler"); err != nil {
