@@ -67,8 +67,6 @@ type tenure struct {
 // serve runs the sidecar until ctx ends. It then releases the signals that end ctx: the
 // next one ends the process.
 func (sc *sidecar) serve(ctx context.Context, release func()) error {
-	sc.stopping, sc.quit = context.WithCancel(context.WithoutCancel(ctx))
-	defer sc.quit()
 	if err := sc.enter(ctx); err != nil {
 		return err
 	}
@@ -88,10 +86,11 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 			sc.log.Error("another replica has the calls now, or will have them soon", "err", err)
 			continue
 		case err != nil:
+			asked := ctx.Err() != nil // to stop, while it waited for the calls
 			release()
 			stopReloads()
 			sc.quit()
-			if sc.close(); ctx.Err() != nil { // while it waited for the calls
+			if sc.close(); asked {
 				sc.log.Info("stopped")
 				return nil
 			}
@@ -140,6 +139,7 @@ func (sc *sidecar) end(err error, release, stopReloads func()) error {
 // fleet, and passes requests on until it has the calls.
 func (sc *sidecar) enter(ctx context.Context) error {
 	sc.started, sc.configured = time.Now(), time.Now()
+	sc.stopping, sc.quit = context.WithCancel(context.WithoutCancel(ctx))
 	sc.metrics = server.NewMetrics(version)
 	sc.metrics.Loaded(sc.started, nil)
 	sc.share = shareOf(openFiles(), len(endpoints(sc.cfg)), admins(sc.cfg))
