@@ -80,7 +80,9 @@ func (sc *sidecar) serve(ctx context.Context, release func()) error {
 	defer stopReloads()
 	sc.reloadLoop(reloading)
 	for {
+		stop := context.AfterFunc(ctx, release) // a recovery may take long: a second signal ends it
 		err := sc.begin(ctx)
+		stop()
 		switch {
 		case errors.Is(err, postgres.ErrTermOver) && ctx.Err() == nil: // before it had recovered
 			sc.log.Error("another replica has the calls now, or will have them soon", "err", err)

@@ -33,7 +33,7 @@ var fleetBugs = []bug{
 	{"sessions of the last owner go on", "pkg/postgres/term.go",
 		"		endWriters(ending, db, s.epoch)\n", "		_ = ending\n", terms},
 	{"a crash is forgotten by a replica that closes early", "pkg/postgres/postgres.go",
-		"(d.writer.restated.Load() || !d.tenure.term.follows)", "true", terms},
+		"(d.tenure.restated.Load() || !d.tenure.term.follows)", "true", terms},
 	{"an owner sends without a lease", "pkg/postgres/postgres.go",
 		"return d.tenure.lasts() && d.failure.get() == nil", "return d.failure.get() == nil", takeOver},
 	{"an owner sends after its end", "pkg/postgres/postgres.go",

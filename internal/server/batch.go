@@ -41,27 +41,37 @@ func submitCalls(a *Admin, r request[api.Submission]) ([]api.BatchResult, error)
 	}
 	all.Wait()
 	var left []int
+	at := stay{}
 	for i, err := range errs {
 		if err != nil && goesOn(err) && a.Standby != nil {
 			left = append(left, i)
+			at.joined = at.joined || joins(asError(err))
 		}
 	}
 	if len(left) > 0 {
-		goOnWith(a, r.Request, left, lines, results)
+		goOnWith(a, r.Request, at, left, lines, results)
 	}
 	return results, nil
 }
 
 // goOnWith passes the lines that a stop has left on to the next replica, as a batch, and puts their results in place.
-func goOnWith(a *Admin, r *http.Request, left []int, lines [][]byte, results []api.BatchResult) {
+func goOnWith(a *Admin, r *http.Request, at stay, left []int, lines [][]byte, results []api.BatchResult) {
 	var body bytes.Buffer
 	for _, i := range left {
 		body.Write(lines[i])
 		body.WriteByte('\n')
 	}
 	kept := &keptAnswer{header: http.Header{}}
-	now := time.Now()
-	a.Standby.pass(kept, r.Clone(context.WithValue(r.Context(), madeHere{}, true)), body.Bytes(), stay{since: now, latest: now.Add(AdminWait)})
+	at.since = time.Now()
+	at.latest = at.since.Add(AdminWait)
+	func() {
+		defer func() { // the answer broke off: the lines that were taken here have theirs
+			if bug := recover(); bug != nil && bug != http.ErrAbortHandler {
+				panic(bug)
+			}
+		}()
+		a.Standby.pass(kept, r.Clone(context.WithValue(r.Context(), madeHere{}, true)), body.Bytes(), at)
+	}()
 	answer, of := json.NewDecoder(&kept.body), problemOf(r, errOwnerGone)
 	if kept.status != http.StatusOK {
 		answer.Decode(&of) // the problem of the whole

@@ -80,7 +80,7 @@ func (i *inbox) Arrived(ctx context.Context) bool {
 }
 
 // selectArrivals goes from upstream to upstream by the index arrivals_of, and reads no call of those that are left out; see
-// https://wiki.postgresql.org/wiki/Loose_indexscan.
+// https://wiki.postgresql.org/wiki/Loose_indexscan. Names that are not configured are refused, so that others follow.
 const selectArrivals = `SELECT id, upstream, method, target, headers, body, idempotency_key, not_before, deadline, priority, callback, submitted_by
 	FROM (SELECT *, sum(size) OVER (ORDER BY n) - size AS before
 		FROM (WITH RECURSIVE names (name) AS (
@@ -88,7 +88,7 @@ const selectArrivals = `SELECT id, upstream, method, target, headers, body, idem
 				UNION ALL
 				SELECT (SELECT left(upstream, 256) FROM arrivals WHERE NOT doubtful AND left(upstream, 256) > name ORDER BY left(upstream, 256) LIMIT 1)
 				FROM names WHERE name IS NOT NULL)
-			SELECT first.*, octet_length(coalesce(body, '')) + octet_length(target) + octet_length(headers::text) AS size FROM names,
+			SELECT first.*, octet_length(coalesce(body, '')) + octet_length(target) + octet_length(headers::text) AS size FROM (SELECT name FROM names LIMIT 1000) known,
 				LATERAL (SELECT * FROM arrivals WHERE NOT doubtful AND left(upstream, 256) = name ORDER BY n LIMIT $3) first
 			WHERE (name = ANY($1)) <> $2 ORDER BY n LIMIT $3) page) sized WHERE before < $4 ORDER BY n`
 

@@ -122,7 +122,7 @@ func (d *DB) Restate(ctx context.Context, holds []lease.Hold) error {
 		return nil, t.replaceHolds(holds)
 	}})
 	if err == nil {
-		d.writer.restated.Store(true)
+		d.tenure.restated.Store(true)
 	}
 	return err
 }

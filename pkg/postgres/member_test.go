@@ -283,7 +283,7 @@ func TestBury(t *testing.T) {
 	if past := recover0(t, d); !past.Alive.IsZero() || !d.tenure.term.follows || d.Before() != "buried" {
 		t.Errorf("after a burial: %+v", past)
 	}
-	if server, err := dead.tenure.ask(); !errors.Is(err, pgx.ErrNoRows) {
+	if server, _, err := dead.tenure.ask(); !errors.Is(err, pgx.ErrNoRows) {
 		t.Errorf("the beat of a replica that was buried: %q, %v", server, err)
 	}
 	until(t, two, "one life of one", func(v View) bool { return v.Find(m.ID) == nil && v.Find(again.ID) != nil })

@@ -235,7 +235,7 @@ func (d *DB) Close() error {
 	defer close(d.ended)
 	close(d.writer.stop)
 	<-d.writer.ended
-	d.tenure.resign(d.writer.closed == nil && d.failure.get() == nil && (d.writer.restated.Load() || !d.tenure.term.follows))
+	d.tenure.resign(d.writer.closed == nil && (d.tenure.restated.Load() || !d.tenure.term.follows))
 	d.beside.Wait()
 	if d.own {
 		d.member.Leave()

@@ -99,12 +99,18 @@ var statements = []*statement{
 			return true
 		})
 	})},
-	{begins: "UPDATE lease SET beat = beat + 1", params: "it", cols: "t", run: withTimeline(func(s *session, a []any) ([][]any, int64, error) {
-		return s.updateLease(func(l *leaseState) bool {
-			l.beat++
-			return l.epoch == a[0] && l.owner == a[1] && !l.exited
-		})
-	})},
+	{begins: "UPDATE lease SET beat = beat + 1", params: "it", cols: "tb", run: func(s *session, a []any) ([][]any, int64, error) {
+		rows, n, err := withTimeline(func(s *session, a []any) ([][]any, int64, error) {
+			return s.updateLease(func(l *leaseState) bool {
+				l.beat++
+				return l.epoch == a[0] && l.owner == a[1] && !l.exited
+			})
+		})(s, a)
+		if n > 0 {
+			rows[0] = append(rows[0], s.view().tables.lost)
+		}
+		return rows, n, err
+	}},
 	{begins: "UPDATE lease SET owner = ''", params: "it", run: func(s *session, a []any) ([][]any, int64, error) {
 		return s.updateLease(func(l *leaseState) bool {
 			owner := l.owner

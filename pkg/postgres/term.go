@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -138,8 +139,10 @@ type tenure struct {
 	config  *pgx.ConnConfig
 	failure *failure
 	compare func() // the last commit of the term with that of the server; it ends the term if they differ
-	stop    chan struct{}
-	ended   chan struct{}
+	// restated is set when the holds of earlier terms were committed, with their ends.
+	restated atomic.Bool
+	stop     chan struct{}
+	ended    chan struct{}
 
 	conn *pgx.Conn // owned by run until it has ended
 
@@ -186,7 +189,7 @@ func (t *tenure) run() {
 			return
 		}
 		asked, boot := time.Now(), columns.MachineClock()
-		switch server, err := t.ask(); {
+		switch server, lost, err := t.ask(); {
 		case err == nil && t.term.server != "" && server != t.term.server && !t.lasts():
 			// Another replica may have had the calls since, in a term that the server has lost: that replica notes it. A synchronous
 			// standby has it. The writer notes it if commits of this term are lost as well.
@@ -195,6 +198,9 @@ func (t *tenure) run() {
 		case err == nil:
 			t.term.server = server
 			t.renewed(asked, boot)
+			if lost && t.restated.Load() { // it was noted after this owner had recovered
+				t.compare()
+			}
 		case errors.Is(err, pgx.ErrNoRows):
 			t.failure.set(ErrTermOver)
 		case !isAway(err):
@@ -203,25 +209,27 @@ func (t *tenure) run() {
 	}
 }
 
-// ask asks for the lease, and returns the timeline. Each try has a beat of its own, so a view of it was made after
+// ask asks for the lease, and returns the timeline, and whether a loss of commits is noted. Each try has a beat of its own, so a view of it was made after
 // the try began. The error is pgx.ErrNoRows if the term is over.
-func (t *tenure) ask() (server string, err error) {
+func (t *tenure) ask() (server string, lost bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), t.lease/2)
 	defer cancel()
 	if t.conn == nil || t.conn.IsClosed() {
 		if t.conn, err = pgx.ConnectConfig(ctx, t.config); err != nil {
 			t.conn = nil
-			return "", err
+			return "", false, err
 		}
 	}
-	err = t.conn.QueryRow(ctx, "UPDATE lease SET beat = beat + 1 WHERE epoch = $1 AND owner = $2 AND NOT exited RETURNING "+timeline, t.term.epoch, t.term.id).Scan(&server)
-	return server, err
+	err = t.conn.QueryRow(ctx, "UPDATE lease SET beat = beat + 1 WHERE epoch = $1 AND owner = $2 AND NOT exited RETURNING "+timeline+", (SELECT lost FROM fence)", t.term.epoch, t.term.id).Scan(&server, &lost)
+	return server, lost, err
 }
 
 // resign ends the beats; if clean, also the term: nothing of it is in flight.
 func (t *tenure) resign(clean bool) {
 	close(t.stop)
 	<-t.ended
+	// Without a lease another replica may have had the calls, in a term that the server has lost.
+	clean = clean && t.failure.get() == nil && (t.lasts() || t.term.server == "")
 	ctx, cancel := context.WithTimeout(context.Background(), t.lease)
 	defer cancel()
 	if t.conn == nil && clean {

@@ -56,12 +56,11 @@ type writer struct {
 
 	// Owned by run.
 	txn
-	waiting     []*change   // for a server that is away, ahead of the queue
-	number      int64       // of the last transaction of the term
-	unconfirmed bool        // a commit came back with a warning: a standby may not have it
-	restated    atomic.Bool // the holds of earlier terms were committed, with their ends
-	doubtful    bool        // the last transaction may have taken effect, or have been lost
-	closed      error       // of the last change
+	waiting     []*change // for a server that is away, ahead of the queue
+	number      int64     // of the last transaction of the term
+	unconfirmed bool      // a commit came back with a warning: a standby may not have it
+	doubtful    bool      // the last transaction may have taken effect, or have been lost
+	closed      error     // of the last change
 }
 
 func newWriter(won *term, config *pgx.ConnConfig, o Options, k columns.Clock, d *columns.Codec, f *failure) *writer {
