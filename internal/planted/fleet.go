@@ -85,7 +85,7 @@ var fleetBugs = []bug{
 	{"a loss that is noted leaves the term in force", "pkg/postgres/doubt.go",
 		", number = number + $2\"", ", number = number + ($2 - $2)\"", []string{"-run", "TestLossWithinATerm"}},
 	{"a fail-over without a loss is one", "pkg/postgres/term.go",
-		"			t.compare()\n", "			noteLoss(context.Background(), t.conn, t.term.epoch)\n", []string{"-run", "TestFailOverWithoutLoss"}},
+		"			t.compare()\n			t.failure.set(", "			noteLoss(context.Background(), t.conn, t.term.epoch)\n			t.failure.set(", []string{"-run", "TestFailOverWithoutLoss"}},
 	{"terms of one epoch have the same numbers", "pkg/postgres/term.go",
 		"first: rand.Int64N(1 << 40)", "first: 0 * rand.Int64N(1 << 40)", terms},
 	{"an owner returns to a term after which another one was lost", "pkg/postgres/term.go",
