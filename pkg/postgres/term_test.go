@@ -296,9 +296,19 @@ func TestLossWithinATerm(t *testing.T) {
 	}
 	d.Close()
 	next := open(t, url, Options{Lease: short, Wait: true})
-	defer next.Close()
 	if state := recover0(t, next); !state.Restored {
 		t.Error("the loss is forgotten")
+	}
+	if err := next.Restate(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := noteLoss(t.Context(), admin, 2); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-next.Failed(): // though it stores nothing
+	case <-time.After(20 * time.Second):
+		t.Error("the next term goes on")
 	}
 }
 
