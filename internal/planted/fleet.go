@@ -47,7 +47,7 @@ var fleetBugs = []bug{
 	{"the time-outs of the last owner are forgotten at once", "pkg/scheduler/timeouts.go",
 		"		all[name] = max(all[name], timeout)\n", "		_, _ = name, timeout\n", []string{"-run", "TestTimeoutsOf"}},
 	{"the ledger does not outlast the last owner", "pkg/scheduler/recovery.go",
-		"	u.ledger.Outlived(until)\n", "", takeOver},
+		"	u.ledger.Outlived(until)\n", "	_ = until\n", takeOver},
 	{"the ledger does not outlast the owner before the last", "pkg/scheduler/recovery.go",
 		"		until = later(end, seen.Add(timeout))\n", "", takeOver},
 	{"a transaction in doubt is made again", "pkg/postgres/doubt.go",
