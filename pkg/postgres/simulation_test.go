@@ -185,7 +185,7 @@ func TestReturnToALostTerm(t *testing.T) {
 			}
 			sim.engine.loseTerm()
 			second := sim.processes[1]
-			second.cutOff(time.Duration(sim.r.Int64N(int64(sim.lease / 2)))) // it looks before the first one has been silent for a lease
+			second.cutOff(sim.lease/2 + time.Duration(sim.r.Int64N(int64(sim.lease/4)))) // it looks before the first one has been silent for a lease
 			time.Sleep(3 * sim.lease)
 			sim.end()
 			if sim.engine.regresses == 0 || t.Failed() {
