@@ -5,7 +5,7 @@ var serverBugs = []bug{
 	{"a connection of HTTP/1.0 lives on", "internal/server/data.go",
 		" || r.ProtoMinor == 0)", ")", []string{"-run", "TestLengths"}},
 	{"a 202 says that the call was not executed", "internal/server/data.go",
-		"		h.Set(\"Throttler-Outcome\", \"accepted\")\n", "", []string{"-run", "TestAsync"}},
+		"		h.Set(\"Throttler-Outcome\", standing)\n", "", []string{"-run", "TestAsync"}},
 	{"a misspelt header counts for nothing", "internal/server/request.go",
 		"cmp.Or(knownHeaders(r.Header), schedule(&req, r.Header, time.Now()))", "schedule(&req, r.Header, time.Now())", []string{"-run", "TestOwnHeaders"}},
 	{"a body takes its room when it is announced", "internal/server/body.go",

@@ -326,7 +326,7 @@ func setAccepted(h http.Header, call *scheduler.Call, base string) {
 	h.Set("Location", base+"/v1/calls/"+call.ID)
 	setCallHeaders(h, call)
 	if call.State == scheduler.Waiting || call.State == scheduler.Sending {
-		h.Set("Throttler-Outcome", "accepted")
+		h.Set("Throttler-Outcome", standing)
 	}
 }
 

@@ -315,11 +315,11 @@ func (s *Standby) answer(w http.ResponseWriter, r *http.Request, resp *http.Resp
 	h.Del(link.Taken)
 	w.WriteHeader(resp.StatusCode)
 	s.tell("answered")
-	stream := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
-	if stream && s.Stopping != nil { // it has no end of its own
+	endless := s.Stopping != nil && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+	if endless {
 		defer context.AfterFunc(s.Stopping, func() { resp.Body.Close() })()
 	}
-	if err := passOn(w, resp.Body); err != nil && !(stream && s.Stopping != nil && s.Stopping.Err() != nil) {
+	if err := passOn(w, resp.Body); err != nil && !(endless && s.Stopping.Err() != nil) {
 		panic(http.ErrAbortHandler) // the client must not take a part of the body for all of it
 	}
 }

@@ -52,7 +52,7 @@ func overLink(r *http.Request) bool {
 	return link.From(r.Context()) != nil && r.Context().Value(madeHere{}) == nil
 }
 
-// standing is the outcome of a call that waits, as setAccepted tells it.
+// standing is the outcome of a call that waits: the 202 of a new call has it, and an answer of leave.
 const standing = "accepted"
 
 // leave answers over a link that a request is left to another replica: nothing of it was done here, but for a call that is
