@@ -119,7 +119,11 @@ func (e *linkEnd) SetDeadline(t time.Time) error {
 		e.timer[e.side].Stop()
 		e.timer[e.side] = nil
 	}
-	if e.deadline[e.side] = t; !t.IsZero() {
+	switch e.deadline[e.side] = t; {
+	case t.IsZero():
+	case time.Until(t) <= 0: // no timer: with -race, Go 1.26 crashes if two goroutines of a bubble run one at once
+		e.cond.Broadcast()
+	default:
 		e.timer[e.side] = time.AfterFunc(time.Until(t), e.wake)
 	}
 	return nil
