@@ -124,6 +124,8 @@ func randomLoad(t *testing.T, seed uint64) {
 		}
 	}
 	time.Sleep(time.Minute)
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	var all []time.Time
 	for path, arrivals := range e.arrivals {
 		all = append(all, arrivals...)
