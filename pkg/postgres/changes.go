@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/columns"
@@ -66,11 +67,11 @@ func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) e
 	return d.writer.do(ctx, &change{apply: func(t *txn) (refused, err error) {
 		if r != nil {
 			notWaiting := fmt.Errorf("%w: %s", scheduler.ErrNotWaiting, r.ID)
-			args := []any{r.Async, t.generation, r.Due, r.Deadline, r.Attempts, r.Spent, r.Sum, r.Seq, r.ID}
-			if len(take) == 0 {
-				t.expect(notWaiting, r, insertFlight, args...)
-			} else if n, err := t.changed(insertFlight, args...); n == 0 || err != nil {
-				return notWaiting, err
+			flight := t.expect(notWaiting, r, insertFlight, r.Seq, r.ID, r.Async, t.generation, r.Due, r.Deadline, r.Attempts, r.Spent, r.Sum)
+			if len(take) > 0 {
+				if err := t.flush(); err != nil || flight.absent {
+					return notWaiting, err
+				}
 			}
 		}
 		t.insertHolds(take)
@@ -80,7 +81,9 @@ func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) e
 
 // insertFlight stores an intent, if the call waits. The state is compared so that no index of calls that wait is scanned for it:
 // the server plans the statement while the table is empty, when each index looks as good as another.
-const insertFlight = `INSERT INTO flights SELECT seq, $1, $2, $3, $4, $5, $6, $7 FROM calls WHERE seq = $8 AND id = $9 AND state || '' = 'waiting' ON CONFLICT DO NOTHING`
+var insertFlight = newRowStatement(`INSERT INTO flights SELECT u.seq, u.async, u.epoch, u.due, u.deadline, u.attempts, u.spent, u.sum FROM {rows}
+	CROSS JOIN LATERAL (SELECT FROM calls c WHERE c.seq = u.seq AND c.id = u.id AND c.state || '' = 'waiting' OFFSET 0) c ON CONFLICT DO NOTHING RETURNING seq`,
+	"itbiiitti", "seq, id, async, epoch, due, deadline, attempts, spent, sum")
 
 // Record implements [scheduler.Store].
 func (d *DB) Record(ctx context.Context, call *scheduler.Call) error {
@@ -160,29 +163,33 @@ func (d *DB) EndHandled(ctx context.Context, notice string, again time.Time) err
 }
 
 // A new call waits, and has no attempt.
-const insertCall = `INSERT INTO calls (seq, id, upstream, lane, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before,
-	due, deadline, wake, sum, facts, terms, ` + columns.OfRequest + `, state, ended_at, attempts, spent)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, 'waiting', 0, '[]', '')`
+const ofNew = `seq, id, upstream, lane, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before, due, deadline, wake, sum, facts, ` + columns.OfRequest
+
+var insertCall = newRowStatement(`INSERT INTO calls (`+ofNew+`, terms, state, ended_at, attempts, spent)
+	SELECT `+ofNew+`, terms::bigint[], 'waiting', 0, '[]', '' FROM {rows}`, "ittiibttiiiiiiiit"+"tytyyi"+"t", ofNew+", terms")
 
 // insert adds a call; request is nil if it is not to be kept.
 func (t *txn) insert(r *columns.Row, request *columns.Content) {
 	args := append(make([]any, 0, 24), r.Seq, r.ID, r.Upstream, r.Lane, r.Rank, r.Async, r.Callback, r.Resolves, t.generation, r.Bytes,
-		r.Accepted, r.NotBefore, r.Due, r.Deadline, r.Wake, r.Sum, r.Facts, termsOf(r.Terms))
+		r.Accepted, r.NotBefore, r.Due, r.Deadline, r.Wake, r.Sum, r.Facts)
 	if request == nil {
 		args = append(args, nil, nil, nil, nil, nil, nil)
 	} else {
 		args = append(args, request.Method, []byte(request.Target), request.Headers, request.Body, request.Encrypted, request.Sum)
 	}
-	t.exec(insertCall, args...)
+	t.put(r.Seq, insertCall, append(args, termsOf(r.Terms))...)
 }
 
-// termsOf returns the column terms of a call.
-func termsOf(terms []columns.Term) []int64 {
-	all := make([]int64, len(terms))
+// termsOf returns the column terms of a call, an array as a text.
+func termsOf(terms []columns.Term) string {
+	text := []byte{'{'}
 	for i, term := range terms {
-		all[i] = int64(term)
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendInt(text, int64(term), 10)
 	}
-	return all
+	return string(append(text, '}'))
 }
 
 // claim takes the keys of an entry for its call, and keeps them for keep microseconds at least. If a
@@ -199,41 +206,56 @@ func (t *txn) claim(keys []columns.StoredKey, e *scheduler.Entry, r *columns.Row
 	}
 	for _, k := range keys {
 		t.owners[string(k.Hash)] = columns.NewOwner(k, e.Fingerprint, e.Call.ID)
-		t.exec(`INSERT INTO keys VALUES ($1, $2, $3, $4, $5) ON CONFLICT (key) DO UPDATE
-			SET fingerprint = excluded.fingerprint, seq = excluded.seq, until = excluded.until, ended_by = excluded.ended_by`,
-			k.Hash, e.Fingerprint, r.Seq, r.Accepted+keep, k.EndedBy)
+		t.put(string(k.Hash), insertKey, k.Hash, e.Fingerprint, r.Seq, r.Accepted+keep, k.EndedBy)
 	}
 	return "", nil
 }
 
-const (
-	updateCall = `WITH sent AS (DELETE FROM flights WHERE seq = $1 RETURNING 1)
-		UPDATE calls SET state = $2, rank = $3, async = $4, epoch = CASE WHEN EXISTS (SELECT FROM sent) THEN $5 ELSE epoch END, not_before = $6,
-		ended_at = $7, attempts = $8, spent = $9, due = $10, deadline = $11, wake = CASE WHEN wake < 0 AND $12 THEN wake ELSE $13 END, sum = $14`
-	forgetRequest = ", method = NULL, target = NULL, headers = NULL, body = NULL, sealed = NULL, request_sum = NULL"
-	keepResponse  = ", status = $16, answer_headers = $17, answer = $18, truncated = $19, answer_sealed = $20, answer_sum = $21"
-	ofPending     = " WHERE seq = $1 AND id = $15 AND (state = 'waiting' OR state = 'unknown')"
+var insertKey = newRowStatement(`INSERT INTO keys SELECT * FROM {rows} ON CONFLICT (key) DO UPDATE
+	SET fingerprint = excluded.fingerprint, seq = excluded.seq, until = excluded.until, ended_by = excluded.ended_by`,
+	"ytiit", "key, fingerprint, seq, until, ended_by")
+
+// The statements that write calls, and those that also store a response.
+var (
+	updateCall = [...]*rowStatement{updates("", ""), updates("", response)}
+	endCall    = [...]*rowStatement{updates(noRequest, ""), updates(noRequest, response)}
 )
+
+const (
+	noRequest = ", method = NULL, target = NULL, headers = NULL, body = NULL, sealed = NULL, request_sum = NULL"
+	response  = ", status = u.status, answer_headers = u.answer_headers, answer = u.answer, truncated = u.truncated, answer_sealed = u.answer_sealed, answer_sum = u.answer_sum"
+)
+
+func updates(request, response string) *rowStatement {
+	types, names := "itibiiittiibiit", "seq, state, rank, async, epoch, not_before, ended_at, attempts, spent, due, deadline, bound, wake, sum, id"
+	if response != "" {
+		types, names = types+"itybyi", names+", status, answer_headers, answer, truncated, answer_sealed, answer_sum"
+	}
+	return newRowStatement(`WITH sent AS (DELETE FROM flights WHERE seq {among} RETURNING seq)
+		UPDATE calls c SET state = u.state, rank = u.rank, async = u.async, epoch = CASE WHEN u.seq IN (SELECT seq FROM sent) THEN u.epoch ELSE c.epoch END,
+		not_before = u.not_before, ended_at = u.ended_at, attempts = u.attempts, spent = u.spent, due = u.due, deadline = u.deadline,
+		wake = CASE WHEN c.wake < 0 AND u.bound THEN c.wake ELSE u.wake END, sum = u.sum`+request+response+` FROM {rows}
+		CROSS JOIN LATERAL (SELECT ctid AS place FROM calls c WHERE c.seq = u.seq AND c.id = u.id AND c.state || '' IN ('waiting', 'unknown') OFFSET 0) open
+		WHERE c.ctid = open.place RETURNING c.seq`, types, names)
+}
 
 // update writes a call that was waiting, in flight or unknown. The change is refused with unknown if there is no such
 // call. A call that is bound to its process stays so if stayBound.
 func (t *txn) update(call *scheduler.Call, r *columns.Row, response *columns.Content, stayBound bool, unknown error) (refused, err error) {
-	query := updateCall
-	args := append(make([]any, 0, 21), r.Seq, r.State, r.Rank, r.Async, t.generation, r.NotBefore, r.Ended, r.Attempts, r.Spent, r.Due, r.Deadline, stayBound, r.Wake, r.Sum, r.ID)
+	statements, kept := updateCall, 0
 	if call.State.Finished() {
-		query += forgetRequest
+		statements = endCall
 	}
+	row := append(make([]any, 0, 21), r.Seq, r.State, r.Rank, r.Async, t.generation, r.NotBefore, r.Ended, r.Attempts, r.Spent, r.Due, r.Deadline, stayBound, r.Wake, r.Sum, r.ID)
 	if response != nil {
-		query += keepResponse
-		args = append(args, response.Status, response.Headers, response.Body, response.Truncated, response.Encrypted, response.Sum)
+		kept = 1
+		row = append(row, response.Status, response.Headers, response.Body, response.Truncated, response.Encrypted, response.Sum)
 	}
-	query += ofPending
+	written := t.expect(unknown, r, statements[kept], row...)
 	if call.Notice() == "" && !call.Handled() {
-		t.expect(unknown, r, query, args...)
 		return nil, nil
 	}
-	n, err := t.changed(query, args...)
-	if n == 0 || err != nil {
+	if err := t.flush(); err != nil || written.absent {
 		return unknown, err
 	}
 	t.noteEnd(call)

@@ -26,9 +26,12 @@ func TestPlansOfAnEmptyTable(t *testing.T) {
 	}
 	parameter := regexp.MustCompile(`\$\d+`)
 	for name, statement := range map[string]string{
-		"intent":          insertFlight,
-		"outcome":         updateCall + ofPending,
-		"end":             updateCall + forgetRequest + keepResponse + ofPending,
+		"intent":          insertFlight.one,
+		"intents":         insertFlight.many,
+		"outcome":         updateCall[0].one,
+		"outcomes":        updateCall[0].many,
+		"end":             endCall[1].one,
+		"ends":            endCall[1].many,
 		"request":         "SELECT " + columns.OfRequest + " FROM calls WHERE seq = $1",
 		"call that waits": "SELECT " + columns.OfCall + " FROM current WHERE seq = $1 AND state = 'waiting'",
 		"open call":       "SELECT " + columns.OfCall + " FROM current WHERE id = $1 AND state IN ('waiting', 'unknown')",

@@ -741,6 +741,9 @@ func (s *session) execute(st *statement, args []any) error {
 		return errKilled
 	}
 	rows, n, err := s.statement(st, args)
+	if st.cols == "" {
+		rows = nil
+	}
 	var refused *sqlError
 	switch {
 	case s.dead:

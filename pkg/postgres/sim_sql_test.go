@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -20,7 +21,7 @@ import (
 )
 
 // A statement is one that the engine knows. Its parameters and columns have a letter each: i bigint, t text, b boolean,
-// y bytea, f float8, a bigint[], T text[], Y bytea[], B boolean[], z timestamptz, j json.
+// y bytea, f float8, a bigint[], T text[], Y bytea[], B boolean[], m bigint[] with NULLs, M text[] with NULLs, z timestamptz, j json.
 type statement struct {
 	begins       string // as does each text of it
 	params, cols string
@@ -37,6 +38,7 @@ const (
 
 var statements = []*statement{
 	{begins: "BEGIN"}, {begins: "begin"}, {begins: "COMMIT"}, {begins: "commit"}, {begins: "ROLLBACK"}, {begins: "rollback"}, {begins: "-- ping"},
+	{begins: "SELECT set_config('enable_seqscan'", cols: "tt", run: func(*session, []any) ([][]any, int64, error) { return [][]any{{"off", "off"}}, 0, nil }},
 	{begins: "LISTEN", run: func(s *session, _ []any) ([][]any, int64, error) { s.listens = true; return nil, 0, nil }},
 	{begins: "SELECT pg_notify('throttler', $1)", params: "t", cols: "t", run: func(s *session, a []any) ([][]any, int64, error) {
 		s.tx.notices = append(s.tx.notices, a[0].(string))
@@ -174,9 +176,9 @@ var statements = []*statement{
 	}},
 
 	// Calls.
-	{begins: "INSERT INTO calls", params: "ittiibttiiiiiiiita" + "tytyyi", run: sqlInsertCall},
-	{begins: "INSERT INTO flights", params: "biiittiit", run: sqlIntend},
-	{begins: "WITH sent AS (DELETE FROM flights", params: "itibiiittiibiit" + ofContent, run: sqlUpdateCall},
+	{begins: "INSERT INTO calls", params: "ittiibttiiiiiiiit" + "tytyyi" + "t", run: eachRow(sqlInsertCall)},
+	{begins: "INSERT INTO flights", params: "itbiiitti", cols: "i", run: eachRow(sqlIntend)},
+	{begins: "WITH sent AS (DELETE FROM flights", params: "itibiiittiibiit" + ofContent, cols: "i", run: eachRow(sqlUpdateCall)},
 	{begins: "SELECT id FROM arrivals WHERE id = ANY", params: "T", cols: "t", run: func(s *session, a []any) (rows [][]any, n int64, err error) {
 		for _, r := range s.view().arrivals {
 			if slices.Contains(a[0].([]string), r.id) && !s.tx.taken[r.id] {
@@ -216,13 +218,13 @@ var statements = []*statement{
 		})
 		return rows[:min(len(rows), 500)], n, err
 	}},
-	{begins: "DELETE FROM arrivals WHERE id = $1", params: "t", run: func(s *session, a []any) ([][]any, int64, error) {
+	{begins: "DELETE FROM arrivals WHERE id", params: "t", run: eachRow(func(s *session, a []any) ([][]any, int64, error) {
 		if s.tx.taken == nil {
 			s.tx.taken = make(map[string]bool)
 		}
 		s.tx.taken[a[0].(string)] = true
 		return nil, 1, nil
-	}},
+	})},
 	{begins: "SELECT id, upstream, method, target, headers", params: "Tbii", cols: "tttt" + "jytzzitt", run: func(s *session, a []any) (rows [][]any, n int64, err error) {
 		for _, r := range s.arrivals() {
 			if slices.Contains(a[0].([]string), r.upstream) != a[1] && len(rows) < int(a[2].(int64)) {
@@ -323,12 +325,12 @@ var statements = []*statement{
 		}
 		return rows, 0, nil
 	}},
-	{begins: "INSERT INTO keys VALUES ($1, $2, $3, $4, $5)", params: "ytiit", run: func(s *session, a []any) ([][]any, int64, error) {
+	{begins: "INSERT INTO keys SELECT", params: "ytiit", run: eachRow(func(s *session, a []any) ([][]any, int64, error) {
 		return s.update(func(t *tables) int64 {
 			t.keys[string(a[0].([]byte))] = keyRow{a[1].(string), a[2].(int64), a[3].(int64), a[4]}
 			return 1
 		})
-	}},
+	})},
 	{begins: "DELETE FROM keys WHERE key IN", params: "iii", run: func(s *session, a []any) ([][]any, int64, error) { return nil, 0, nil }}, // none is so old
 	{begins: "DELETE FROM untold WHERE notice = $1", params: "t", run: func(s *session, a []any) ([][]any, int64, error) {
 		return s.update(func(t *tables) int64 { delete(t.untold, a[0].(string)); return 1 })
@@ -400,6 +402,52 @@ var statements = []*statement{
 func (s *session) arrivals() []arrival {
 	v := s.view()
 	return slices.DeleteFunc(slices.Clone(v.arrivals), func(r arrival) bool { return v.tables.doubtful[r.id] })
+}
+
+// arrays returns the letters of arrays of columns.
+func arrays(kinds string) string {
+	return strings.NewReplacer("i", "m", "t", "M", "y", "Y", "b", "B").Replace(kinds)
+}
+
+// eachRow runs a statement about one row for each row of its parameters, which are arrays if there are many. It returns the first
+// columns of those that it has changed, unless they are no numbers.
+func eachRow(run func(*session, []any) ([][]any, int64, error)) func(*session, []any) ([][]any, int64, error) {
+	return func(s *session, a []any) (rows [][]any, n int64, err error) {
+		for _, row := range rowsOf(a) {
+			_, changed, err := run(s, row)
+			if err != nil {
+				return nil, 0, err
+			}
+			if _, ok := row[0].(int64); ok && changed > 0 {
+				rows = append(rows, row[:1])
+			}
+			n += changed
+		}
+		return rows, n, nil
+	}
+}
+
+func rowsOf(a []any) (rows [][]any) {
+	switch a[0].(type) {
+	case int64, string, []byte:
+		return [][]any{a}
+	}
+	for i := range reflect.ValueOf(a[0]).Len() {
+		row := make([]any, len(a))
+		for j := range a {
+			switch v := reflect.ValueOf(a[j]).Index(i); {
+			case v.Kind() == reflect.Bool:
+				row[j] = v.Bool()
+			case v.IsNil():
+			case v.Kind() == reflect.Pointer:
+				row[j] = v.Elem().Interface()
+			default:
+				row[j] = v.Interface()
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
 }
 
 func sqlNothing(*session, []any) ([][]any, int64, error) { return nil, 0, nil }
@@ -526,8 +574,8 @@ func sqlInsertCall(s *session, a []any) ([][]any, int64, error) {
 	if t.calls[c.Seq] != nil {
 		return nil, 0, &sqlError{"23505", fmt.Sprintf("duplicate key: seq %d", c.Seq)}
 	}
-	if a[18] != nil {
-		c.request = &columns.Content{Method: a[18].(string), Target: string(a[19].([]byte)), Headers: a[20].(string), Body: bytesOf(a[21]), Encrypted: bytesOf(a[22]), Sum: a[23].(int64)}
+	if a[17] != nil {
+		c.request = &columns.Content{Method: a[17].(string), Target: string(a[18].([]byte)), Headers: a[19].(string), Body: bytesOf(a[20]), Encrypted: bytesOf(a[21]), Sum: a[22].(int64)}
 		target, _, _ := strings.Cut(c.request.Target, "?")
 		s.e.targets[c.Seq] = target
 	}
@@ -542,12 +590,12 @@ func bytesOf(v any) []byte {
 
 func sqlIntend(s *session, a []any) ([][]any, int64, error) {
 	return s.update(func(t *tables) int64 {
-		seq := a[7].(int64)
+		seq := a[0].(int64)
 		c := t.calls[seq]
-		if c == nil || c.ID != a[8] || c.State != "waiting" || t.flights[seq] != nil {
+		if c == nil || c.ID != a[1] || c.State != "waiting" || t.flights[seq] != nil {
 			return 0
 		}
-		t.flights[seq] = &columns.Row{Async: a[0].(bool), Epoch: a[1].(int64), Due: a[2].(int64), Deadline: a[3].(int64), Attempts: a[4].(string), Spent: a[5].(string), Sum: a[6].(int64)}
+		t.flights[seq] = &columns.Row{Async: a[2].(bool), Epoch: a[3].(int64), Due: a[4].(int64), Deadline: a[5].(int64), Attempts: a[6].(string), Spent: a[7].(string), Sum: a[8].(int64)}
 		return 1
 	})
 }
@@ -695,7 +743,9 @@ func statementOf(text string) (*statement, error) {
 	if last > len(st.params) {
 		return nil, fmt.Errorf("the engine knows %d parameters of the statement %.100q, which has %d", len(st.params), text, last)
 	}
-	st.text, st.params = text, st.params[:last]
+	if st.text, st.params = text, st.params[:last]; strings.Contains(text, "generate_subscripts") || text == deleteArrival.many {
+		st.params = arrays(st.params)
+	}
 	if st.verb, _, _ = strings.Cut(strings.ToUpper(st.begins), " "); st.verb == "WITH" {
 		st.verb = "UPDATE"
 	}
@@ -706,7 +756,7 @@ func statementOf(text string) (*statement, error) {
 	return &st, nil
 }
 
-var oidOf = map[byte]uint32{'i': pgtype.Int8OID, 't': pgtype.TextOID, 'b': pgtype.BoolOID, 'y': pgtype.ByteaOID, 'f': pgtype.Float8OID, 'a': pgtype.Int8ArrayOID, 'T': pgtype.TextArrayOID, 'Y': pgtype.ByteaArrayOID, 'B': pgtype.BoolArrayOID, 'z': pgtype.TimestamptzOID, 'j': pgtype.JSONOID}
+var oidOf = map[byte]uint32{'i': pgtype.Int8OID, 't': pgtype.TextOID, 'b': pgtype.BoolOID, 'y': pgtype.ByteaOID, 'f': pgtype.Float8OID, 'a': pgtype.Int8ArrayOID, 'T': pgtype.TextArrayOID, 'Y': pgtype.ByteaArrayOID, 'B': pgtype.BoolArrayOID, 'm': pgtype.Int8ArrayOID, 'M': pgtype.TextArrayOID, 'z': pgtype.TimestamptzOID, 'j': pgtype.JSONOID}
 
 func oids(kinds string) []uint32 {
 	all := make([]uint32, len(kinds))
@@ -751,6 +801,10 @@ func decodeArgs(kinds string, formats []int16, values [][]byte) []any {
 			args[i] = arrayOf[string](kinds[i], formatOf(formats, i), v)
 		case 'Y':
 			args[i] = arrayOf[[]byte](kinds[i], formatOf(formats, i), v)
+		case 'm':
+			args[i] = arrayOf[*int64](kinds[i], formatOf(formats, i), v)
+		case 'M':
+			args[i] = arrayOf[*string](kinds[i], formatOf(formats, i), v)
 		case 'B':
 			args[i] = arrayOf[bool](kinds[i], formatOf(formats, i), v)
 		default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -21,9 +22,11 @@ type txn struct {
 	generation int64
 	marks      bool // the mark of the last life was read: those of this one may take its place
 
-	queue    pgx.Batch // statements that are sent together at the next flush
-	applying *change   // whose statements are being queued; nil for those of the transaction itself
-	expected []expected
+	queue    pgx.Batch    // statements that are sent together at the next flush
+	bulks    []*bulk      // that follow them
+	adding   map[any]bool // keys of the rows in bulks
+	applying *change      // whose statements are being queued; nil for those of the transaction itself
+	expected []*expected
 	owners   map[string]*columns.KeyOwner // of the keys of the batch, by hash
 	arrived  map[string]bool              // ids of its arrivals that are there
 }
@@ -33,6 +36,7 @@ type expected struct {
 	seq, sum int64 // of the call
 	of       *change
 	refused  error
+	absent   bool // once its statement has run: it changed no row
 }
 
 // lookUp reads the owners of all keys of a batch, and its arrivals, in one trip.
@@ -79,29 +83,59 @@ func (t *txn) lookUp(batch []*change) error {
 // take takes a call out of the arrivals.
 func (t *txn) take(id string) {
 	delete(t.arrived, id)
-	t.exec("DELETE FROM arrivals WHERE id = $1", id)
+	t.put(id, deleteArrival, id)
 }
+
+var deleteArrival = newRowStatement("DELETE FROM arrivals WHERE id {among}", "t", "id")
 
 // notArrived refuses a call that was taken out of the arrivals before.
 func notArrived(id string) error { return fmt.Errorf("%w: arrival %s", scheduler.ErrNotFound, id) }
 
-// exec runs a statement, at the next flush.
-func (t *txn) exec(query string, args ...any) { t.queue.Queue(query, args...) }
+// exec runs a statement, at the next flush, after those whose rows have been put.
+func (t *txn) exec(query string, args ...any) *pgx.QueuedQuery {
+	t.run()
+	return t.queue.Queue(query, args...)
+}
 
-// expect runs a statement that leaves a row of a call behind, at the next flush. If it changes no row, the change is refused.
-func (t *txn) expect(refused error, r *columns.Row, query string, args ...any) {
-	c := t.applying
-	t.expected = append(t.expected, expected{r.Seq, r.Sum, c, refused})
-	t.queue.Queue(query, args...).Exec(func(done pgconn.CommandTag) error {
-		if done.RowsAffected() == 0 {
-			c.refused = refused
-		}
-		return nil
-	})
+// put adds a row to those of a statement, which runs before any statement of another kind. Rows with one key, such as the number of
+// a call, are changed in the order in which they were put.
+func (t *txn) put(key any, s *rowStatement, row ...any) *bulk {
+	if t.adding[key] {
+		t.run()
+	}
+	i := slices.IndexFunc(t.bulks, func(b *bulk) bool { return b.of == s && !b.isLarge() })
+	if i < 0 {
+		i, t.bulks = len(t.bulks), append(t.bulks, &bulk{of: s, columns: make([][]any, len(row))})
+	}
+	if t.adding == nil {
+		t.adding = make(map[any]bool)
+	}
+	t.adding[key] = true
+	t.bulks[i].add(row)
+	return t.bulks[i]
+}
+
+// expect puts a row of a call to those of a statement that leaves it behind, and returns its number. If it does not, the change is
+// refused.
+func (t *txn) expect(refused error, r *columns.Row, s *rowStatement, row ...any) *expected {
+	e := &expected{seq: r.Seq, sum: r.Sum, of: t.applying, refused: refused}
+	t.expected = append(t.expected, e)
+	b := t.put(r.Seq, s, row...)
+	b.expected = append(b.expected, e)
+	return e
+}
+
+// run queues the statements whose rows have been put.
+func (t *txn) run() {
+	for _, b := range t.bulks {
+		b.queue(&t.queue)
+	}
+	t.bulks, t.adding = nil, nil
 }
 
 // flush runs the statements that are queued, in one trip.
 func (t *txn) flush() error {
+	t.run()
 	queued := t.queue
 	t.queue = pgx.Batch{}
 	return t.conn.SendBatch(t.ctx, &queued).Close()
@@ -109,7 +143,7 @@ func (t *txn) flush() error {
 
 // changed runs a statement and returns how many rows it changed.
 func (t *txn) changed(query string, args ...any) (n int64, err error) {
-	t.queue.Queue(query, args...).Exec(func(done pgconn.CommandTag) error {
+	t.exec(query, args...).Exec(func(done pgconn.CommandTag) error {
 		n = done.RowsAffected()
 		return nil
 	})
@@ -120,7 +154,7 @@ func (t *txn) changed(query string, args ...any) (n int64, err error) {
 // one reads one row; pgx.ErrNoRows if there is none.
 func (t *txn) one(query string, args []any, to ...any) error {
 	none := false
-	t.queue.Queue(query, args...).QueryRow(func(row pgx.Row) error {
+	t.exec(query, args...).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(to...)
 		none = errors.Is(err, pgx.ErrNoRows)
 		return orNoRows(err)

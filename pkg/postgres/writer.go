@@ -292,7 +292,7 @@ func (w *writer) try(batch []*change) error {
 		}
 	}
 	w.applying = nil
-	w.queue.Queue("COMMIT")
+	w.exec("COMMIT")
 	if err := w.flush(); err != nil {
 		return w.rollback(err)
 	}
@@ -302,7 +302,7 @@ func (w *writer) try(batch []*change) error {
 
 // begin queues the begin of a transaction of the term, with its fence.
 func (w *writer) begin() {
-	w.applying, w.queue, w.expected = nil, pgx.Batch{}, nil
+	w.applying, w.queue, w.bulks, w.adding, w.expected = nil, pgx.Batch{}, nil, nil, nil
 	w.queue.Queue("BEGIN")
 	var mark *string
 	if w.marks {

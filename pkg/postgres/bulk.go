@@ -1,0 +1,86 @@
+package postgres
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	bulkRows  = 256
+	bulkBytes = 1 << 20 // of texts and contents, beside those of the last row
+)
+
+// A rowStatement is a statement about rows of a table. Its text is one for a single row, whose columns are the parameters, and
+// one for many rows, whose parameters are arrays with an element for each row: the server begins and ends one statement for all.
+type rowStatement struct{ one, many string }
+
+// newRowStatement returns the statement with a text in which {rows} stands for the rows as the table u, and {among} for a condition
+// that a value is in the first column. Each column has a name and a letter: b boolean, i bigint, t text, y bytea. The elements of
+// the arrays are taken by their numbers: unnest would store each array.
+func newRowStatement(text, types, names string) *rowStatement {
+	sql := map[byte]string{'b': "boolean", 'i': "bigint", 't': "text", 'y': "bytea"}
+	var one, many []string
+	for i, name := range strings.Split(names, ", ") {
+		one = append(one, fmt.Sprintf("$%d::%s AS %s", i+1, sql[types[i]], name))
+		many = append(many, fmt.Sprintf("($%d::%s[])[i] AS %s", i+1, sql[types[i]], name))
+	}
+	numbers := " FROM generate_subscripts($1::" + sql[types[0]] + "[], 1) i"
+	return &rowStatement{
+		strings.NewReplacer("{rows}", "(SELECT "+strings.Join(one, ", ")+") u", "{among}", "= $1").Replace(text),
+		strings.NewReplacer("{rows}", "(SELECT "+strings.Join(many, ", ")+numbers+") u", "{among}", "= ANY($1)").Replace(text),
+	}
+}
+
+// A bulk is the rows that one statement gets.
+type bulk struct {
+	of       *rowStatement
+	columns  [][]any
+	expected []*expected // rows whose numbers the statement returns, unless their changes are refused
+	bytes    int
+}
+
+// add adds a row.
+func (b *bulk) add(row []any) {
+	for i, v := range row {
+		b.columns[i] = append(b.columns[i], v)
+		switch v := v.(type) {
+		case string:
+			b.bytes += len(v)
+		case []byte:
+			b.bytes += len(v)
+		}
+	}
+}
+
+// isLarge reports whether the statement should get no more rows.
+func (b *bulk) isLarge() bool { return len(b.columns[0]) >= bulkRows || b.bytes >= bulkBytes }
+
+// queue adds the statement to a batch.
+func (b *bulk) queue(to *pgx.Batch) {
+	text, params := b.of.many, make([]any, len(b.columns))
+	for i, c := range b.columns {
+		if params[i] = c; len(c) == 1 {
+			text, params[i] = b.of.one, c[0]
+		}
+	}
+	if queued := to.Queue(text, params...); b.expected != nil {
+		queued.Query(b.refuseAbsent)
+	}
+}
+
+// refuseAbsent refuses the changes whose rows are not among those that the statement returns.
+func (b *bulk) refuseAbsent(rows pgx.Rows) error {
+	found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return err
+	}
+	for _, e := range b.expected {
+		if e.absent = !slices.Contains(found, e.seq); e.absent {
+			e.of.refused = e.refused
+		}
+	}
+	return nil
+}
