@@ -5,45 +5,61 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/seed-30fe103d/throttler/internal/columns"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
+	"github.com/seed-30fe103d/throttler/pkg/scheduler/storetest"
 )
 
-// TestChangesOfACallKeepTheirOrder: a transaction with a call, the intent of an attempt, its outcome, and an intent that is too late.
+// TestChangesOfACallKeepTheirOrder: a transaction with the intent of one call, and another call, its intent, its outcome, and an
+// intent that is too late.
 func TestChangesOfACallKeepTheirOrder(t *testing.T) {
 	d := open(t, newDatabase(t), Options{Lease: MaxLease})
 	recover0(t, d)
+	first := newEntry(t, d)
+	if _, err := d.Accept(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	before, err := d.clock.Row(storetest.Sent(first.Call), d.codec)
+	if err != nil {
+		t.Fatal(err)
+	}
 	e := newEntry(t, d)
 	row, request, err := d.clock.NewRow(e, d.codec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	call := *e.Call
-	call.State = scheduler.Done
-	ended, response, err := d.clock.Changed(&call, d.codec)
+	sent := storetest.Sent(e.Call)
+	intent, err := d.clock.Row(sent, d.codec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	early, late := errors.New("the intent was refused"), errors.New("the call is done")
-	for _, c := range []struct {
-		refused error
-		changes func(x *txn) (refused, err error)
-	}{
-		{nil, func(x *txn) (refused, err error) {
-			x.insert(row, request)
-			x.expect(early, row, insertFlight, row.Seq, row.ID, row.Async, x.generation, row.Due, row.Deadline, row.Attempts, row.Spent, row.Sum)
-			return x.update(&call, ended, response, true, early)
-		}},
-		{late, func(x *txn) (refused, err error) {
-			x.expect(late, row, insertFlight, row.Seq, row.ID, row.Async, x.generation, row.Due, row.Deadline, row.Attempts, row.Spent, row.Sum)
-			return nil, nil
-		}},
-	} {
-		if err := d.writer.do(t.Context(), &change{apply: c.changes}); !errors.Is(err, c.refused) {
-			t.Errorf("%v, want %v", err, c.refused)
-		}
+	done := storetest.Ended(sent, scheduler.Done)
+	ended, response, err := d.clock.Changed(done, d.codec)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got, err := d.Get(t.Context(), e.Call.ID); err != nil || got.State != scheduler.Done {
-		t.Errorf("%+v, %v", got, err)
+	intend := func(x *txn, r *columns.Row, refused error) {
+		x.expect(refused, r, insertFlight, r.Seq, r.ID, r.Async, x.generation, r.Due, r.Deadline, r.Attempts, r.Spent, r.Sum)
+	}
+	refused, late := errors.New("a change was refused"), errors.New("the call is done")
+	if err := d.writer.do(t.Context(), &change{apply: func(x *txn) (error, error) {
+		intend(x, before, refused)
+		x.insert(row, request)
+		intend(x, intent, refused)
+		return x.update(done, ended, response, true, refused)
+	}}); err != nil {
+		t.Error(err)
+	}
+	if err := d.writer.do(t.Context(), &change{apply: func(x *txn) (error, error) {
+		intend(x, intent, late)
+		return nil, nil
+	}}); err != late {
+		t.Errorf("%v, want %v", err, late)
+	}
+	for id, want := range map[string]scheduler.State{first.Call.ID: scheduler.Sending, e.Call.ID: scheduler.Done} {
+		if got, err := d.Get(t.Context(), id); err != nil || got.State != want {
+			t.Errorf("%+v, %v, want %s", got, err, want)
+		}
 	}
 }
 

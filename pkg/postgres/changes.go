@@ -235,7 +235,7 @@ func updates(request, response string) *rowStatement {
 		UPDATE calls c SET state = u.state, rank = u.rank, async = u.async, epoch = CASE WHEN u.seq IN (SELECT seq FROM sent) THEN u.epoch ELSE c.epoch END,
 		not_before = u.not_before, ended_at = u.ended_at, attempts = u.attempts, spent = u.spent, due = u.due, deadline = u.deadline,
 		wake = CASE WHEN c.wake < 0 AND u.bound THEN c.wake ELSE u.wake END, sum = u.sum`+request+response+` FROM {rows}
-		CROSS JOIN LATERAL (SELECT ctid AS place FROM calls c WHERE c.seq = u.seq AND c.id = u.id AND c.state || '' IN ('waiting', 'unknown') OFFSET 0) open
+		CROSS JOIN LATERAL (SELECT ctid AS place FROM calls c WHERE c.seq = u.seq AND c.id = u.id AND c.state IN ('waiting', 'unknown') OFFSET 0) open
 		WHERE c.ctid = open.place RETURNING c.seq`, types, names)
 }
 
