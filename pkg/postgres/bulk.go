@@ -8,9 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// A statement gets no more rows once it has so many, or so many bytes of texts and contents.
 const (
 	bulkRows  = 256
-	bulkBytes = 1 << 20 // of texts and contents, beside those of the last row
+	bulkBytes = 1 << 20
 )
 
 // A rowStatement is a statement about rows of a table. Its text is one for a single row, whose columns are the parameters, and
@@ -34,7 +35,7 @@ func newRowStatement(text, types, names string) *rowStatement {
 	}
 }
 
-// A bulk is the rows that one statement gets.
+// A bulk is a statement with its rows.
 type bulk struct {
 	of       *rowStatement
 	columns  [][]any

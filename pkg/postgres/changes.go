@@ -162,7 +162,7 @@ func (d *DB) EndHandled(ctx context.Context, notice string, again time.Time) err
 	}})
 }
 
-// A new call waits, and has no attempt.
+// ofNew are the columns of a call that are given for a new one: it waits, and has no attempt.
 const ofNew = `seq, id, upstream, lane, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before, due, deadline, wake, sum, facts, ` + columns.OfRequest
 
 var insertCall = newRowStatement(`INSERT INTO calls (`+ofNew+`, terms, state, ended_at, attempts, spent)
@@ -215,17 +215,19 @@ var insertKey = newRowStatement(`INSERT INTO keys SELECT * FROM {rows} ON CONFLI
 	SET fingerprint = excluded.fingerprint, seq = excluded.seq, until = excluded.until, ended_by = excluded.ended_by`,
 	"ytiit", "key, fingerprint, seq, until, ended_by")
 
-// The statements that write calls, and those that also store a response.
+// updateCall writes calls, and endCall those that are finished. The second one of each also stores a response.
 var (
-	updateCall = [...]*rowStatement{updates("", ""), updates("", response)}
-	endCall    = [...]*rowStatement{updates(noRequest, ""), updates(noRequest, response)}
+	updateCall = [...]*rowStatement{updates("", ""), updates("", keepResponse)}
+	endCall    = [...]*rowStatement{updates(forgetRequest, ""), updates(forgetRequest, keepResponse)}
 )
 
 const (
-	noRequest = ", method = NULL, target = NULL, headers = NULL, body = NULL, sealed = NULL, request_sum = NULL"
-	response  = ", status = u.status, answer_headers = u.answer_headers, answer = u.answer, truncated = u.truncated, answer_sealed = u.answer_sealed, answer_sum = u.answer_sum"
+	forgetRequest = ", method = NULL, target = NULL, headers = NULL, body = NULL, sealed = NULL, request_sum = NULL"
+	keepResponse  = ", status = u.status, answer_headers = u.answer_headers, answer = u.answer, truncated = u.truncated, answer_sealed = u.answer_sealed, answer_sum = u.answer_sum"
 )
 
+// updates returns a statement that writes calls. It looks up the place of each row first: the server could join the calls with the
+// parameters in a way that reads many calls.
 func updates(request, response string) *rowStatement {
 	types, names := "itibiiittiibiit", "seq, state, rank, async, epoch, not_before, ended_at, attempts, spent, due, deadline, bound, wake, sum, id"
 	if response != "" {

@@ -23,7 +23,7 @@ type txn struct {
 	marks      bool // the mark of the last life was read: those of this one may take its place
 
 	queue    pgx.Batch    // statements that are sent together at the next flush
-	bulks    []*bulk      // that follow them
+	bulks    []*bulk      // statements that follow them, and may get more rows
 	adding   map[any]bool // keys of the rows in bulks
 	applying *change      // whose statements are being queued; nil for those of the transaction itself
 	expected []*expected
@@ -97,8 +97,8 @@ func (t *txn) exec(query string, args ...any) *pgx.QueuedQuery {
 	return t.queue.Queue(query, args...)
 }
 
-// put adds a row to those of a statement, which runs before any statement of another kind. Rows with one key, such as the number of
-// a call, are changed in the order in which they were put.
+// put adds a row to those of a statement, which runs before the statements of later calls of exec. Rows with one key, such as the
+// number of a call, are changed in the order in which they were put.
 func (t *txn) put(key any, s *rowStatement, row ...any) *bulk {
 	if t.adding[key] {
 		t.run()
@@ -115,8 +115,7 @@ func (t *txn) put(key any, s *rowStatement, row ...any) *bulk {
 	return t.bulks[i]
 }
 
-// expect puts a row of a call to those of a statement that leaves it behind, and returns its number. If it does not, the change is
-// refused.
+// expect puts a row of a call that the statement leaves behind. If it changes no such row, the change is refused.
 func (t *txn) expect(refused error, r *columns.Row, s *rowStatement, row ...any) *expected {
 	e := &expected{seq: r.Seq, sum: r.Sum, of: t.applying, refused: refused}
 	t.expected = append(t.expected, e)
