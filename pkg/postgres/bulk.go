@@ -14,25 +14,42 @@ const (
 	bulkBytes = 1 << 20
 )
 
-// A rowStatement is a statement about rows of a table. Its text is one for a single row, whose columns are the parameters, and
-// one for many rows, whose parameters are arrays with an element for each row: the server begins and ends one statement for all.
-type rowStatement struct{ one, many string }
+// indexesOnly is for the connection that such statements are sent by. The server may plan them while the tables are empty, and keep
+// the plans: it must not plan to read a whole table. Without that, what it can read in no other way looks so dear that it would
+// compile the statement (jit_above_cost).
+const indexesOnly = "SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)"
 
-// newRowStatement returns the statement with a text in which {rows} stands for the rows as the table u, and {among} for a condition
-// that a value is in the first column. Each column has a name and a letter: b boolean, i bigint, t text, y bytea. The elements of
-// the arrays are taken by their numbers: unnest would store each array.
-func newRowStatement(text, types, names string) *rowStatement {
-	sql := map[byte]string{'b': "boolean", 'i': "bigint", 't': "text", 'y': "bytea"}
-	var one, many []string
-	for i, name := range strings.Split(names, ", ") {
-		one = append(one, fmt.Sprintf("$%d::%s AS %s", i+1, sql[types[i]], name))
-		many = append(many, fmt.Sprintf("($%d::%s[])[i] AS %s", i+1, sql[types[i]], name))
+// A rowStatement is a statement about rows of a table. It has a text for a single row, whose columns are the parameters, and one
+// for many rows, whose parameters are arrays with an element for each row: the server begins and ends one statement for all.
+type rowStatement struct{ single, many string }
+
+// newRowStatement returns the statement about rows with columns such as "seq bigint, id text". In its text {rows} stands for the
+// rows as the table u, and {among} for a condition that a value is in the first column. The elements of the arrays are taken by
+// their numbers: unnest would store each array.
+func newRowStatement(text, columns string) *rowStatement {
+	var single, many []string
+	numbers := ""
+	for i, column := range strings.Split(columns, ", ") {
+		name, kind, _ := strings.Cut(column, " ")
+		single = append(single, fmt.Sprintf("$%d::%s AS %s", i+1, kind, name))
+		many = append(many, fmt.Sprintf("($%d::%s[])[i] AS %s", i+1, kind, name))
+		if i == 0 {
+			numbers = " FROM generate_subscripts($1::" + kind + "[], 1) i"
+		}
 	}
-	numbers := " FROM generate_subscripts($1::" + sql[types[0]] + "[], 1) i"
 	return &rowStatement{
-		strings.NewReplacer("{rows}", "(SELECT "+strings.Join(one, ", ")+") u", "{among}", "= $1").Replace(text),
+		strings.NewReplacer("{rows}", "(SELECT "+strings.Join(single, ", ")+") u", "{among}", "= $1").Replace(text),
 		strings.NewReplacer("{rows}", "(SELECT "+strings.Join(many, ", ")+numbers+") u", "{among}", "= ANY($1)").Replace(text),
 	}
+}
+
+// namesOf returns the names of columns.
+func namesOf(columns string) string {
+	names := strings.Split(columns, ", ")
+	for i, column := range names {
+		names[i], _, _ = strings.Cut(column, " ")
+	}
+	return strings.Join(names, ", ")
 }
 
 // A bulk is a statement with its rows.
@@ -64,7 +81,7 @@ func (b *bulk) queue(to *pgx.Batch) {
 	text, params := b.of.many, make([]any, len(b.columns))
 	for i, c := range b.columns {
 		if params[i] = c; len(c) == 1 {
-			text, params[i] = b.of.one, c[0]
+			text, params[i] = b.of.single, c[0]
 		}
 	}
 	if queued := to.Queue(text, params...); b.expected != nil {

@@ -83,7 +83,7 @@ func (d *DB) Intend(ctx context.Context, c *scheduler.Call, take []lease.Hold) e
 // the server plans the statement while the table is empty, when each index looks as good as another.
 var insertFlight = newRowStatement(`INSERT INTO flights SELECT u.seq, u.async, u.epoch, u.due, u.deadline, u.attempts, u.spent, u.sum FROM {rows}
 	CROSS JOIN LATERAL (SELECT FROM calls c WHERE c.seq = u.seq AND c.id = u.id AND c.state || '' = 'waiting' OFFSET 0) c ON CONFLICT DO NOTHING RETURNING seq`,
-	"itbiiitti", "seq, id, async, epoch, due, deadline, attempts, spent, sum")
+	"seq bigint, id text, async boolean, epoch bigint, due bigint, deadline bigint, attempts text, spent text, sum bigint")
 
 // Record implements [scheduler.Store].
 func (d *DB) Record(ctx context.Context, call *scheduler.Call) error {
@@ -163,10 +163,12 @@ func (d *DB) EndHandled(ctx context.Context, notice string, again time.Time) err
 }
 
 // ofNew are the columns of a call that are given for a new one: it waits, and has no attempt.
-const ofNew = `seq, id, upstream, lane, rank, async, callback, resolves, epoch, bytes, accepted_at, not_before, due, deadline, wake, sum, facts, ` + columns.OfRequest
+const ofNew = "seq bigint, id text, upstream text, lane bigint, rank bigint, async boolean, callback text, resolves text, epoch bigint, bytes bigint, " +
+	"accepted_at bigint, not_before bigint, due bigint, deadline bigint, wake bigint, sum bigint, facts text, " +
+	"method text, target bytea, headers text, body bytea, sealed bytea, request_sum bigint"
 
-var insertCall = newRowStatement(`INSERT INTO calls (`+ofNew+`, terms, state, ended_at, attempts, spent)
-	SELECT `+ofNew+`, terms::bigint[], 'waiting', 0, '[]', '' FROM {rows}`, "ittiibttiiiiiiiit"+"tytyyi"+"t", ofNew+", terms")
+var insertCall = newRowStatement(`INSERT INTO calls (`+namesOf(ofNew)+`, terms, state, ended_at, attempts, spent)
+	SELECT `+namesOf(ofNew)+`, terms::bigint[], 'waiting', 0, '[]', '' FROM {rows}`, ofNew+", terms text")
 
 // insert adds a call; request is nil if it is not to be kept.
 func (t *txn) insert(r *columns.Row, request *columns.Content) {
@@ -177,7 +179,7 @@ func (t *txn) insert(r *columns.Row, request *columns.Content) {
 	} else {
 		args = append(args, request.Method, []byte(request.Target), request.Headers, request.Body, request.Encrypted, request.Sum)
 	}
-	t.put(r.Seq, insertCall, append(args, termsOf(r.Terms))...)
+	t.addRow(r.Seq, insertCall, append(args, termsOf(r.Terms))...)
 }
 
 // termsOf returns the column terms of a call, an array as a text.
@@ -206,14 +208,14 @@ func (t *txn) claim(keys []columns.StoredKey, e *scheduler.Entry, r *columns.Row
 	}
 	for _, k := range keys {
 		t.owners[string(k.Hash)] = columns.NewOwner(k, e.Fingerprint, e.Call.ID)
-		t.put(string(k.Hash), insertKey, k.Hash, e.Fingerprint, r.Seq, r.Accepted+keep, k.EndedBy)
+		t.addRow(string(k.Hash), insertKey, k.Hash, e.Fingerprint, r.Seq, r.Accepted+keep, k.EndedBy)
 	}
 	return "", nil
 }
 
 var insertKey = newRowStatement(`INSERT INTO keys SELECT * FROM {rows} ON CONFLICT (key) DO UPDATE
 	SET fingerprint = excluded.fingerprint, seq = excluded.seq, until = excluded.until, ended_by = excluded.ended_by`,
-	"ytiit", "key, fingerprint, seq, until, ended_by")
+	"key bytea, fingerprint text, seq bigint, until bigint, ended_by text")
 
 // updateCall writes calls, and endCall those that are finished. The second one of each also stores a response.
 var (
@@ -229,16 +231,17 @@ const (
 // updates returns a statement that writes calls. It looks up the place of each row first: the server could join the calls with the
 // parameters in a way that reads many calls.
 func updates(request, response string) *rowStatement {
-	types, names := "itibiiittiibiit", "seq, state, rank, async, epoch, not_before, ended_at, attempts, spent, due, deadline, bound, wake, sum, id"
+	of := "seq bigint, state text, rank bigint, async boolean, epoch bigint, not_before bigint, ended_at bigint, attempts text, spent text, " +
+		"due bigint, deadline bigint, bound boolean, wake bigint, sum bigint, id text"
 	if response != "" {
-		types, names = types+"itybyi", names+", status, answer_headers, answer, truncated, answer_sealed, answer_sum"
+		of += ", status bigint, answer_headers text, answer bytea, truncated boolean, answer_sealed bytea, answer_sum bigint"
 	}
 	return newRowStatement(`WITH sent AS (DELETE FROM flights WHERE seq {among} RETURNING seq)
 		UPDATE calls c SET state = u.state, rank = u.rank, async = u.async, epoch = CASE WHEN u.seq IN (SELECT seq FROM sent) THEN u.epoch ELSE c.epoch END,
 		not_before = u.not_before, ended_at = u.ended_at, attempts = u.attempts, spent = u.spent, due = u.due, deadline = u.deadline,
 		wake = CASE WHEN c.wake < 0 AND u.bound THEN c.wake ELSE u.wake END, sum = u.sum`+request+response+` FROM {rows}
 		CROSS JOIN LATERAL (SELECT ctid AS place FROM calls c WHERE c.seq = u.seq AND c.id = u.id AND c.state IN ('waiting', 'unknown') OFFSET 0) open
-		WHERE c.ctid = open.place RETURNING c.seq`, types, names)
+		WHERE c.ctid = open.place RETURNING c.seq`, of)
 }
 
 // update writes a call that was waiting, in flight or unknown. The change is refused with unknown if there is no such

@@ -79,11 +79,6 @@ func (w *writer) outdate(ctx context.Context) (at position, err error) {
 	return at, err
 }
 
-// indexesOnly keeps the server from planning to read a table from end to end: it plans the statements of the writer while the
-// tables are empty, and keeps the plans. A table that can be read in no other way seems so dear then that the server would
-// compile the statement.
-const indexesOnly = "SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)"
-
 // ask connects anew, and asks whether the last transaction took effect. The session that made it is ended before, if it has its
 // own name: a pooler changes that.
 func (w *writer) ask() (done bool, err error) {
@@ -125,7 +120,7 @@ func (w *writer) ask() (done bool, err error) {
 }
 
 // refuseAbsent refuses the changes of the last transaction whose rows are not there: with its answer it was lost how many rows
-// each has changed.
+// each has changed. A call has one change of these in it: the scheduler makes the next one when it knows the end of the last.
 func (w *writer) refuseAbsent(ctx context.Context) error {
 	last := make(map[int64]*expected) // by call
 	for _, e := range w.expected {

@@ -251,6 +251,9 @@ func parse(address string, o Options) (*pgxpool.Config, error) {
 		return nil, fmt.Errorf("postgres: the address of the server cannot be read%s; it is as in postgres://throttler@db.internal:5432/throttler?sslmode=verify-full", cause(address, err))
 	}
 	c := config.ConnConfig
+	if mode := c.DefaultQueryExecMode; mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol {
+		return nil, fmt.Errorf("postgres: the address of the server has default_query_exec_mode=%s, by which parameters are sent without their types; leave it out", strings.ReplaceAll(mode.String(), " ", "_"))
+	}
 	if o.Password != "" {
 		c.Password = o.Password
 	}

@@ -410,10 +410,16 @@ func arrays(kinds string) string {
 }
 
 // eachRow runs a statement about one row for each row of its parameters, which are arrays if there are many. It returns the first
-// columns of those that it has changed, unless they are no numbers.
+// columns of those that it has changed, unless they are no numbers. PostgreSQL refuses, or drops, a second row of one key.
 func eachRow(run func(*session, []any) ([][]any, int64, error)) func(*session, []any) ([][]any, int64, error) {
 	return func(s *session, a []any) (rows [][]any, n int64, err error) {
+		seen := make(map[string]bool)
 		for _, row := range rowsOf(a) {
+			key := fmt.Sprint(row[0])
+			if seen[key] {
+				panic("a statement has two rows of one key")
+			}
+			seen[key] = true
 			_, changed, err := run(s, row)
 			if err != nil {
 				return nil, 0, err

@@ -83,25 +83,25 @@ func (t *txn) lookUp(batch []*change) error {
 // take takes a call out of the arrivals.
 func (t *txn) take(id string) {
 	delete(t.arrived, id)
-	t.put(id, deleteArrival, id)
+	t.addRow(id, deleteArrival, id)
 }
 
-var deleteArrival = newRowStatement("DELETE FROM arrivals WHERE id {among}", "t", "id")
+var deleteArrival = newRowStatement("DELETE FROM arrivals WHERE id {among}", "id text")
 
 // notArrived refuses a call that was taken out of the arrivals before.
 func notArrived(id string) error { return fmt.Errorf("%w: arrival %s", scheduler.ErrNotFound, id) }
 
-// exec runs a statement, at the next flush, after those whose rows have been put.
+// exec runs a statement, at the next flush, after those whose rows have been added.
 func (t *txn) exec(query string, args ...any) *pgx.QueuedQuery {
-	t.run()
+	t.queueRows()
 	return t.queue.Queue(query, args...)
 }
 
-// put adds a row to those of a statement, which runs before the statements of later calls of exec. Rows with one key, such as the
-// number of a call, are changed in the order in which they were put.
-func (t *txn) put(key any, s *rowStatement, row ...any) *bulk {
+// addRow adds a row to those of a statement, which runs before the statements of later calls of exec. Rows with one key, such as the
+// number of a call, are changed in the order in which they were added.
+func (t *txn) addRow(key any, s *rowStatement, row ...any) *bulk {
 	if t.adding[key] {
-		t.run()
+		t.queueRows()
 	}
 	i := slices.IndexFunc(t.bulks, func(b *bulk) bool { return b.of == s && !b.isLarge() })
 	if i < 0 {
@@ -115,17 +115,17 @@ func (t *txn) put(key any, s *rowStatement, row ...any) *bulk {
 	return t.bulks[i]
 }
 
-// expect puts a row of a call that the statement leaves behind. If it changes no such row, the change is refused.
+// expect adds a row of a call that the statement leaves behind. If it changes no such row, the change is refused.
 func (t *txn) expect(refused error, r *columns.Row, s *rowStatement, row ...any) *expected {
 	e := &expected{seq: r.Seq, sum: r.Sum, of: t.applying, refused: refused}
 	t.expected = append(t.expected, e)
-	b := t.put(r.Seq, s, row...)
+	b := t.addRow(r.Seq, s, row...)
 	b.expected = append(b.expected, e)
 	return e
 }
 
-// run queues the statements whose rows have been put.
-func (t *txn) run() {
+// queueRows queues the statements whose rows have been added.
+func (t *txn) queueRows() {
 	for _, b := range t.bulks {
 		b.queue(&t.queue)
 	}
@@ -134,7 +134,7 @@ func (t *txn) run() {
 
 // flush runs the statements that are queued, in one trip.
 func (t *txn) flush() error {
-	t.run()
+	t.queueRows()
 	queued := t.queue
 	t.queue = pgx.Batch{}
 	return t.conn.SendBatch(t.ctx, &queued).Close()
