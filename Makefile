@@ -125,7 +125,7 @@ money: ## play MONEY (4000) new random schedules of payments against ledgers of 
 .PHONY: faults
 faults: ## cut the power, fail syncs, fill the disk, damage the file: three times more than make test
 	go test ./pkg/store -run 'PowerCut|FailedSync|Scheduler|DiskFull|Damage' -faults 3 -v -timeout 15m
-	go test $(RACE) ./pkg/store -run TestSimulation -sim.seeds 500 -timeout 15m
+	go test $(RACE) ./pkg/store -run TestSimulation -sim.seeds 250 -timeout 15m
 
 .PHONY: kill
 kill: ## kill -9 the sidecar 200 times under load
