@@ -249,6 +249,9 @@ func TestTakeOver(t *testing.T) {
 			killed = append(killed, gap.To.Sub(begun)-hold)
 		} else {
 			stopped = append(stopped, gap.To.Sub(gap.From))
+			if gap.To.Sub(gap.From) > 300*time.Millisecond {
+				tr.Logf("no attempt from %s to %s:\n%s%s", gap.From.Format(logTime), gap.To.Format(logTime), p.logSince(begun), tr.logSince(begun))
+			}
 		}
 	}
 	tr.end()
@@ -269,6 +272,30 @@ func (f *fleet) readied() {
 	for _, r := range f.replicas {
 		f.until(r.name+" is ready", func() bool { return f.status(r.process(), adminListener, "/readyz") == 200 })
 	}
+}
+
+// logTime is the form of an instant at the begin of a line of the log.
+const logTime = "2006-01-02T15:04:05.000Z07:00"
+
+// logSince returns the lines of a log since an instant.
+func (p *process) logSince(since time.Time) string {
+	var lines strings.Builder
+	for line := range strings.Lines(p.log.String()) {
+		stamp, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
+		if at, err := time.Parse(logTime, stamp); err == nil && at.After(since) {
+			lines.WriteString(line)
+		}
+	}
+	return lines.String()
+}
+
+// logSince returns those of all replicas.
+func (f *fleet) logSince(since time.Time) string {
+	var all strings.Builder
+	for _, r := range f.replicas {
+		fmt.Fprintf(&all, "%s:\n%s", r.name, r.process().logSince(since))
+	}
+	return all.String()
 }
 
 // spread returns the median, the 99th percentile and the greatest of some times.
