@@ -123,9 +123,10 @@ money: ## play MONEY (4000) new random schedules of payments against ledgers of 
 	go test ./internal/ledger -run TestMoney -fresh -schedules $(MONEY) -timeout 60m
 
 .PHONY: faults
+faults: RACESEEDS ?= 500
 faults: ## cut the power, fail syncs, fill the disk, damage the file: three times more than make test
 	go test ./pkg/store -run 'PowerCut|FailedSync|Scheduler|DiskFull|Damage' -faults 3 -v -timeout 15m
-	go test $(RACE) ./pkg/store -run TestSimulation -sim.seeds 250 -timeout 15m
+	go test $(RACE) ./pkg/store -run TestSimulation -sim.seeds $(RACESEEDS) -timeout 15m
 
 .PHONY: kill
 kill: ## kill -9 the sidecar 200 times under load
@@ -181,7 +182,7 @@ fuzz: ## fuzz the ledger, the wheel, the planner, requests, answers, configurati
 
 .PHONY: full
 full: ## everything that .ci/run runs a share of, whole: some three hours
-	$(MAKE) --no-print-directory seeds sim
+	$(MAKE) --no-print-directory seeds sim faults
 	$(MAKE) --no-print-directory fuzz FUZZTIME=10m
 	$(MAKE) --no-print-directory planted mutants
 	go run ./internal/planted -fuzz 2m

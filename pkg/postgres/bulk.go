@@ -14,11 +14,6 @@ const (
 	bulkBytes = 1 << 20
 )
 
-// indexesOnly is for the connection that such statements are sent by. The server may plan them while the tables are empty, and keep
-// the plans: it must not plan to read a whole table. Without that, what it can read in no other way looks so dear that it would
-// compile the statement (jit_above_cost).
-const indexesOnly = "SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)"
-
 // A rowStatement is a statement about rows of a table. It has a text for a single row, whose columns are the parameters, and one
 // for many rows, whose parameters are arrays with an element for each row: the server begins and ends one statement for all.
 type rowStatement struct{ single, many string }
@@ -42,6 +37,11 @@ func newRowStatement(text, columns string) *rowStatement {
 		strings.NewReplacer("{rows}", "(SELECT "+strings.Join(many, ", ")+numbers+") u", "{among}", "= ANY($1)").Replace(text),
 	}
 }
+
+// indexesOnly sets up the connection that the statements for rows are sent by. The server may plan them while the tables are empty,
+// and keep the plans, so it must not plan to read a whole table. A table that it can read in no other way, such as that of the
+// fence, looks so dear then that it would compile the statement (jit_above_cost): it must not do that either.
+const indexesOnly = "SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)"
 
 // namesOf returns the names of columns.
 func namesOf(columns string) string {

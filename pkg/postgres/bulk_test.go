@@ -98,12 +98,8 @@ func together(t *testing.T, d *DB, changes ...func() error) []error {
 func TestChangesInOneTransaction(t *testing.T) {
 	d := open(t, newDatabase(t), Options{Lease: MaxLease, SealKey: sealKey})
 	recover0(t, d)
-	first := newEntry(t, d)
-	var entries []*scheduler.Entry
-	for n := range int64(4) {
-		entries = append(entries, storetest.NewEntry(first.Call.Seq+n))
-	}
-	bare, keyed, named, empty := entries[0], entries[1], entries[2], entries[3]
+	bare, keyed, named, empty := storetest.NewEntry(1), storetest.NewEntry(2), storetest.NewEntry(3), storetest.NewEntry(4)
+	entries := []*scheduler.Entry{bare, keyed, named, empty}
 	bare.Call.Async, bare.NoBody = false, true
 	keyed.Key, keyed.Fingerprint = "key", "f"
 	named.Identity = "refund 1"
@@ -144,11 +140,9 @@ func TestChangesInOneTransaction(t *testing.T) {
 		}
 	}
 
-	if errs := together(t, d, func() error {
-		call := storetest.With(keyed.Call, func(c *scheduler.Call) { c.State, c.FinishedAt = scheduler.Cancelled, time.Now() })
-		return d.Record(t.Context(), call)
-	}); errs[0] != nil {
-		t.Fatal(errs)
+	cancelled := storetest.With(keyed.Call, func(c *scheduler.Call) { c.State, c.FinishedAt = scheduler.Cancelled, time.Now() })
+	if err := d.Record(t.Context(), cancelled); err != nil {
+		t.Fatal(err)
 	}
 	send := func(e *scheduler.Entry) error { return d.Intend(t.Context(), storetest.Sent(e.Call), nil) }
 	end := func(e *scheduler.Entry) error {

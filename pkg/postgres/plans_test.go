@@ -14,11 +14,11 @@ import (
 func TestPlansOfAnEmptyTable(t *testing.T) {
 	d := open(t, newDatabase(t), Options{Lease: MaxLease})
 	recover0(t, d)
-	whole := ""
+	seqscan := ""
 	if err := d.writer.do(t.Context(), &change{apply: func(x *txn) (refused, err error) {
-		return nil, x.one("SELECT current_setting('enable_seqscan')", nil, &whole)
-	}}); err != nil || whole != "off" {
-		t.Errorf("the writer may plan to read a whole table: %q, %v", whole, err)
+		return nil, x.one("SELECT current_setting('enable_seqscan')", nil, &seqscan)
+	}}); err != nil || seqscan != "off" {
+		t.Errorf("the writer may plan to read a whole table: %q, %v", seqscan, err)
 	}
 	conn, err := d.db.Acquire(t.Context())
 	if err != nil {
