@@ -257,8 +257,12 @@ func (m *Member) rest(ctx context.Context, conn *pgx.Conn) {
 	}
 }
 
-// termNotice is the payload of notices about the term. Those about arrivals come from the function submit.
-const termNotice = "term"
+// notify sends a notice to the replicas. Those with the payload termNotice are about the term; those about arrivals come from the
+// function submit.
+const (
+	notify     = "SELECT pg_notify('throttler', $1)"
+	termNotice = "term"
+)
 
 // Claim begins a term, and returns the store of its calls. It waits until the last term has ended, or its
 // owner is silent for longer than its lease; without Options.Wait not for longer than a lease and a half.

@@ -77,20 +77,25 @@ func TestRegistry(t *testing.T) {
 	until(t, two, "one has left", func(v View) bool { return len(v.Replicas) == 1 && v.Owner == "" && v.Find(one.ID) == nil })
 }
 
-// TestTakeOverIsToldAtOnce: a replica that waits hears of the end of a term by a notice, and not only at its next
-// look.
+// TestTakeOverIsToldAtOnce: replicas hear of the end of a term, and of the begin of the next one, by notices, and not only at
+// their next look.
 func TestTakeOverIsToldAtOnce(t *testing.T) {
 	url := newDatabase(t)
 	first := claim(t, join(t, url, "one"))
-	slow, err := Join(t.Context(), url, Options{Name: "two", Lease: MaxLease, Wait: true, Log: quiet}) // it looks each 5 s
-	if err != nil {
-		t.Fatal(err)
+	var slow []*Member // they look each 5 s
+	for _, name := range []string{"two", "three"} {
+		m, err := Join(t.Context(), url, Options{Name: name, Lease: MaxLease, Wait: true, Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(m.Leave)
+		until(t, m, "the owner", func(v View) bool { return v.Name == "one" })
+		slow = append(slow, m)
 	}
-	t.Cleanup(slow.Leave)
-	until(t, slow, "the owner", func(v View) bool { return v.Name == "one" })
 	began := time.Now()
 	first.Close()
-	claim(t, slow)
+	claim(t, slow[0])
+	until(t, slow[1], "the next owner", func(v View) bool { return v.Name == "two" })
 	if took := time.Since(began); took > MaxLease/beats-time.Second {
 		t.Errorf("it took %v", took)
 	}

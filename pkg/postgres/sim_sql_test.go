@@ -113,12 +113,17 @@ var statements = []*statement{
 		}
 		return rows, n, err
 	}},
-	{begins: "UPDATE lease SET owner = ''", params: "it", run: func(s *session, a []any) ([][]any, int64, error) {
-		return s.updateLease(func(l *leaseState) bool {
+	{begins: "WITH ended AS (UPDATE lease SET owner = ''", params: "itt", cols: "t", run: func(s *session, a []any) ([][]any, int64, error) {
+		_, n, err := s.updateLease(func(l *leaseState) bool {
 			owner := l.owner
 			l.owner = ""
 			return l.epoch == a[0] && owner == a[1]
 		})
+		if n == 0 || err != nil {
+			return nil, 0, err
+		}
+		s.tx.notices = append(s.tx.notices, a[2].(string))
+		return one(""), 0, nil
 	}},
 	{begins: "WITH changed AS (UPDATE lease SET next = $1", params: "tit" + ofRecord, run: recorded(func(s *session, a []any) ([][]any, int64, error) {
 		return s.updateLease(func(l *leaseState) bool {
