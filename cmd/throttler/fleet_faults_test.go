@@ -243,8 +243,9 @@ func TestTakeOver(t *testing.T) {
 		for tr.waitOwner().process() == p {
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(hold)
-		gap := tr.judge.gap(begun)
+		restored := tr.restored(begun)
+		tr.sends(restored)
+		gap := tr.judge.gap(restored)
 		if n%2 == 0 {
 			killed = append(killed, gap.To.Sub(begun)-hold)
 		} else {
@@ -266,6 +267,22 @@ func (tr *traffic) sends(after time.Time) {
 	tr.until("an attempt arrives", func() bool { return !tr.judge.gap(after).To.IsZero() })
 }
 
+// restored returns when the next owner had recovered, and sent nothing yet, after a fault of the last one.
+func (f *fleet) restored(since time.Time) (at time.Time) {
+	f.Helper()
+	f.until("the next owner has recovered", func() bool {
+		for _, r := range f.replicas {
+			for line := range strings.Lines(r.process().logSince(since)) {
+				if strings.Contains(line, `msg="restored from the store"`) {
+					at = instantOf(line)
+				}
+			}
+		}
+		return !at.IsZero()
+	})
+	return at
+}
+
 // readied waits until all replicas are ready.
 func (f *fleet) readied() {
 	f.Helper()
@@ -281,12 +298,18 @@ const logTime = "2006-01-02T15:04:05.000Z07:00"
 func (p *process) logSince(since time.Time) string {
 	var lines strings.Builder
 	for line := range strings.Lines(p.log.String()) {
-		stamp, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
-		if at, err := time.Parse(logTime, stamp); err == nil && at.After(since) {
+		if instantOf(line).After(since) {
 			lines.WriteString(line)
 		}
 	}
 	return lines.String()
+}
+
+// instantOf returns that of a line of the log, in milliseconds; zero if the line has none.
+func instantOf(line string) time.Time {
+	stamp, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
+	at, _ := time.Parse(logTime, stamp)
+	return at
 }
 
 // logSince returns those of all replicas.

@@ -376,8 +376,10 @@ func (tr *traffic) verdict() {
 	}
 	r := tr.judge.report(fleetWindow)
 	tr.named(r)
-	for begun := time.Now(); tr.untold(r) != "" && time.Since(begun) < 3*time.Minute; time.Sleep(100 * time.Millisecond) {
-		r = tr.judge.report(fleetWindow)
+	for last, begun := 0, time.Now(); tr.untold(r) != "" && time.Since(begun) < time.Minute; time.Sleep(100 * time.Millisecond) {
+		if r = tr.judge.report(fleetWindow); len(r.Hooks) > last {
+			last, begun = len(r.Hooks), time.Now()
+		}
 	}
 	if path := tr.untold(r); path != "" {
 		tr.Errorf("UNTOLD: no webhook has come of %s", path)

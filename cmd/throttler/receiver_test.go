@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,7 +40,7 @@ type report struct {
 	Hooks    map[string]int `json:"hooks"`
 }
 
-// A gap is the longest time without an attempt at the receiver.
+// A gap is a time without an attempt at the receiver.
 type gap struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
@@ -62,8 +61,8 @@ func receive() {
 		json.NewEncoder(w).Encode(r.report(window))
 	})
 	mux.HandleFunc("GET /-/gap", func(w http.ResponseWriter, req *http.Request) {
-		since, _ := time.Parse(time.RFC3339Nano, req.URL.Query().Get("since"))
-		json.NewEncoder(w).Encode(r.gap(since))
+		at, _ := time.Parse(time.RFC3339Nano, req.URL.Query().Get("at"))
+		json.NewEncoder(w).Encode(r.gap(at))
 	})
 	mux.HandleFunc("GET /-/executed", func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
@@ -114,21 +113,22 @@ func (r *receiver) report(window time.Duration) report {
 	return out
 }
 
-// gap returns the longest time without an attempt that ended after an instant.
-func (r *receiver) gap(since time.Time) (longest gap) {
+// gap returns the time without an attempt around an instant: from the end of those that began before it to the first one since.
+// Its end is zero if none has come since.
+func (r *receiver) gap(at time.Time) (g gap) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	slices.SortFunc(r.attempts, func(a, b attempt) int { return a.from.Compare(b.from) })
-	var last time.Time // at which no attempt was there any more
 	for _, a := range r.attempts {
-		if !last.IsZero() && a.from.After(since) && a.from.Sub(last) > longest.To.Sub(longest.From) {
-			longest = gap{last, a.from}
-		}
-		if a.to.After(last) {
-			last = a.to
+		if a.from.Before(at) && a.to.After(g.From) {
+			g.From = a.to
 		}
 	}
-	return longest
+	for _, arrival := range r.arrivals {
+		if !arrival.Before(at) && (g.To.IsZero() || arrival.Before(g.To)) {
+			g.To = arrival
+		}
+	}
+	return g
 }
 
 // A judge is a receiver's process, as a test sees it.
@@ -184,8 +184,8 @@ func (j *judge) report(window time.Duration) (r report) {
 	return r
 }
 
-func (j *judge) gap(since time.Time) (g gap) {
-	j.get("gap", url.Values{"since": {since.Format(time.RFC3339Nano)}}, &g)
+func (j *judge) gap(at time.Time) (g gap) {
+	j.get("gap", url.Values{"at": {at.Format(time.RFC3339Nano)}}, &g)
 	return g
 }
 
