@@ -22,7 +22,7 @@ import (
 )
 
 // registryWait is how long a connection of another replica waits until the registry has it.
-const registryWait = time.Second
+const registryWait = 3 * time.Second
 
 // A replica is the place of a sidecar in a fleet.
 type replica struct {

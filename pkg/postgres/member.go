@@ -225,7 +225,7 @@ func (m *Member) tell(s sight) {
 	m.changed = make(chan struct{})
 }
 
-// rest waits for the next look: a sixth of a lease, or until a notice about the term comes. Notices of arrivals need no
+// rest waits for the next look: a sixth of a lease, or until a notice about the fleet comes. Notices of arrivals need no
 // look: it passes them on to the [inbox], which a replica that is not the owner does not have yet.
 func (m *Member) rest(ctx context.Context, conn *pgx.Conn) {
 	bounded, cancel := context.WithTimeout(ctx, m.o.Lease/beats)
@@ -240,7 +240,7 @@ func (m *Member) rest(ctx context.Context, conn *pgx.Conn) {
 			<-bounded.Done() // the connection may have broken before
 			return
 		}
-		if n.Payload == termNotice {
+		if n.Payload == fleetNotice {
 			break
 		}
 		select {
@@ -257,11 +257,11 @@ func (m *Member) rest(ctx context.Context, conn *pgx.Conn) {
 	}
 }
 
-// notify sends a notice to the replicas. Those with the payload termNotice are about the term; those about arrivals come from the
-// function submit.
+// notify sends a notice to the replicas. At one with the payload fleetNotice, about the term or the registry, they look at the fleet;
+// those about arrivals come from the function submit.
 const (
-	notify     = "SELECT pg_notify('throttler', $1)"
-	termNotice = "term"
+	notify      = "SELECT pg_notify('throttler', $1)"
+	fleetNotice = "term"
 )
 
 // Claim begins a term, and returns the store of its calls. It waits until the last term has ended, or its

@@ -77,11 +77,12 @@ func TestRegistry(t *testing.T) {
 	until(t, two, "one has left", func(v View) bool { return len(v.Replicas) == 1 && v.Owner == "" && v.Find(one.ID) == nil })
 }
 
-// TestTakeOverIsToldAtOnce: replicas hear of the end of a term, and of the begin of the next one, by notices, and not only at
-// their next look.
-func TestTakeOverIsToldAtOnce(t *testing.T) {
+// TestChangesAreToldAtOnce: replicas hear of one that joins, of the end of a term, and of the begin of the next one, by notices, and
+// not only at their next look.
+func TestChangesAreToldAtOnce(t *testing.T) {
 	url := newDatabase(t)
 	first := claim(t, join(t, url, "one"))
+	began := time.Now()
 	var slow []*Member // they look each 5 s
 	for _, name := range []string{"two", "three"} {
 		m, err := Join(t.Context(), url, Options{Name: name, Lease: MaxLease, Wait: true, Log: quiet})
@@ -92,7 +93,7 @@ func TestTakeOverIsToldAtOnce(t *testing.T) {
 		until(t, m, "the owner", func(v View) bool { return v.Name == "one" })
 		slow = append(slow, m)
 	}
-	began := time.Now()
+	until(t, slow[0], "all replicas", func(v View) bool { return len(v.Replicas) == 3 })
 	first.Close()
 	claim(t, slow[0])
 	until(t, slow[1], "the next owner", func(v View) bool { return v.Name == "two" })

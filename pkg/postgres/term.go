@@ -112,7 +112,7 @@ func take(ctx context.Context, db *pgxpool.Pool, s leaseRow, m *Member) (*term, 
 	if _, err := tx.Exec(ctx, "UPDATE fence SET epoch = $1, number = $2", won.epoch, won.first); err != nil {
 		return nil, err
 	}
-	if _, err := tx.Exec(ctx, notify, termNotice); err != nil { // the others pass requests on to this one
+	if _, err := tx.Exec(ctx, notify, fleetNotice); err != nil { // the others pass requests on to this one
 		return nil, err
 	}
 	if err := tx.Commit(ctx); err != nil {
@@ -242,7 +242,7 @@ func (t *tenure) resign(clean bool) {
 		return
 	}
 	if clean { // else, or after an error, the lease runs out
-		t.conn.Exec(ctx, "WITH ended AS (UPDATE lease SET owner = '' WHERE epoch = $1 AND owner = $2 RETURNING true) SELECT pg_notify('throttler', $3) FROM ended", t.term.epoch, t.term.id, termNotice)
+		t.conn.Exec(ctx, "WITH ended AS (UPDATE lease SET owner = '' WHERE epoch = $1 AND owner = $2 RETURNING true) SELECT pg_notify('throttler', $3) FROM ended", t.term.epoch, t.term.id, fleetNotice)
 	}
 	t.conn.Close(ctx)
 }
