@@ -32,7 +32,8 @@ run-fleet: build postgres-tools ## show three replicas over one PostgreSQL, of w
 # of them, and make seeds many more.
 RACE = -race '-gcflags=modernc.org/...=-race=false -d=checkptr=0'
 
-# The longest tests come first, and four packages at a time: many wait for processes and windows, not for a processor.
+# The longest tests come first, four packages and six tests of each at a time: many wait for processes and windows, not for a
+# processor. vet is that of make lint.
 LONGEST = ./cmd/throttler ./pkg/store ./pkg/postgres ./pkg/scheduler
 
 # Tests start PostgreSQL themselves; its programs are those of Debian's package, or of PG_BIN.
@@ -44,7 +45,7 @@ postgres-tools:
 
 .PHONY: test
 test: postgres-tools ## run all tests with the race detector, and the SDKs in Go
-	go test $(RACE) -short -timeout 20m -p 4 $(LONGEST) ./...
+	go test $(RACE) -vet=off -short -timeout 20m -p 4 -parallel 6 $(LONGEST) ./...
 	$(MAKE) --no-print-directory sdk
 	@echo "NOT RUN: the SDKs in JavaScript and Python, which need node, npm and python3-stripe: make sdk-scripts; the document of the admin API: make api-test api-lint"
 
@@ -102,7 +103,7 @@ security: ## attack the real sidecar: sockets, hostile upstreams and files (a mo
 .PHONY: again
 again: COUNT ?= 2
 again: postgres-tools ## run the Go tests COUNT (2) times more, whole, without the race detector: a test that fails once in many runs is a bug
-	go test -count=$(COUNT) -timeout 20m $(LONGEST) ./... # two at a time: what the sidecar holds in memory is measured, and grows while the processors are taken
+	go test -vet=off -count=$(COUNT) -timeout 20m -parallel 6 $(LONGEST) ./... # two at a time: what the sidecar holds in memory is measured, and grows while the processors are taken
 
 .PHONY: seeds
 seeds: SEEDS ?= 10000
@@ -129,8 +130,9 @@ faults: ## cut the power, fail syncs, fill the disk, damage the file: three time
 	go test $(RACE) ./pkg/store -run TestSimulation -sim.seeds $(RACESEEDS) -timeout 15m
 
 .PHONY: kill
-kill: ## kill -9 the sidecar 200 times under load
-	go test ./cmd/throttler -run TestKill -kills 200 -v -timeout 15m
+kill: KILLS ?= 200
+kill: ## kill -9 the sidecar KILLS (200) times under load
+	go test ./cmd/throttler -run TestKill -kills $(KILLS) -v -timeout 45m
 
 .PHONY: fleet
 fleet: ROUNDS ?= 20
@@ -188,7 +190,7 @@ full: ## everything that .ci/run runs a share of, whole: some three hours
 	go run ./internal/planted -fuzz 2m
 	$(MAKE) --no-print-directory money MONEY=100000
 	go test ./internal/ledger -run TestWrongRules -rules 400 -timeout 60m
-	go test ./cmd/throttler -run TestKill -kills 1000 -v -timeout 45m
+	$(MAKE) --no-print-directory kill KILLS=1000
 	$(MAKE) --no-print-directory fleet ROUNDS=500 TAKEOVERS=100
 	go test ./cmd/throttler -run TestReplicas -fleet.rounds 10 -fleet.defaults -v -timeout 60m
 	go test ./pkg/postgres -run 'TestCut$$' -cut.step 1 -v -timeout 30m
