@@ -165,6 +165,9 @@ func (m *Member) run(ctx context.Context) {
 			s.silent = w.sees(time.Now(), &s.row)
 			s.still = time.Since(w.since)
 			namesake = namesake || m.warnOfNamesake(&s)
+			if s.joined { // the owner takes requests of a replica that it has seen
+				m.running.Go(func() { m.notify(ctx) })
+			}
 		}
 		s.err = err
 		m.tell(s)
@@ -257,12 +260,20 @@ func (m *Member) rest(ctx context.Context, conn *pgx.Conn) {
 	}
 }
 
-// notify sends a notice to the replicas. At one with the payload fleetNotice, about the term or the registry, they look at the fleet;
-// those about arrivals come from the function submit.
+// sendNotice sends a notice to the replicas. At one with the payload fleetNotice, about the term or the registry, they look at the
+// fleet; those about arrivals come from the function submit. A notice is sent after the commit that it tells of: the server refuses
+// the commit of a notice while its queue is full.
 const (
-	notify      = "SELECT pg_notify('throttler', $1)"
-	fleetNotice = "term"
+	sendNotice  = "SELECT pg_notify('throttler', $1)"
+	fleetNotice = "term" // as the first version has it
 )
+
+// notify lets the replicas look at the fleet at once. Without it they look a little later.
+func (m *Member) notify(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, m.o.Lease)
+	defer cancel()
+	_, _ = m.pool.Exec(ctx, sendNotice, fleetNotice)
+}
 
 // Claim begins a term, and returns the store of its calls. It waits until the last term has ended, or its
 // owner is silent for longer than its lease; without Options.Wait not for longer than a lease and a half.
@@ -340,6 +351,7 @@ func (m *Member) begin(won *term) *DB {
 	d.writer = newWriter(won, m.config, m.o, d.clock, m.codec, d.failure)
 	d.tenure.compare = d.writer.compare
 	d.inbox = &inbox{reader: d.reader, member: m, writer: d.writer}
+	d.beside.Go(func() { m.notify(context.Background()) }) // the others pass requests on to this one
 	d.beside.Go(d.tenure.run)
 	d.beside.Go(d.writer.run)
 	d.beside.Go((&sweeper{writer: d.writer, keepCalls: m.o.KeepCalls, keepKeys: m.o.KeepKeys, keepAudit: m.o.KeepAudit}).run)

@@ -43,11 +43,6 @@ func (m *Member) Move(ctx context.Context, to string, r scheduler.AuditRecord) e
 	return nil
 }
 
-// notify lets the replicas look at the fleet at once. Without it they look a little later.
-func (m *Member) notify(ctx context.Context) {
-	_, _ = m.pool.Exec(ctx, notify, fleetNotice)
-}
-
 // anyReplica is the name of each replica but the owner.
 const anyReplica = "*"
 

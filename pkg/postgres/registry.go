@@ -50,17 +50,16 @@ type sight struct {
 	known   bool          // the fleet was seen once
 	silent  bool          // the owner has been silent for longer than its lease
 	still   time.Duration // the time in which the owner was seen not to beat
+	joined  bool          // the look has entered this replica into the registry
 	arrived bool          // calls wait in the table arrivals
 	err     error
 }
 
-// look makes the replica heard of, and reads the registry: one trip. The first look of a connection lets the others look, too: the
-// replica has joined, or was away.
+// look makes the replica heard of, and reads the registry: one trip.
 func (m *Member) look(ctx context.Context, conn **pgx.Conn) (s sight, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.o.Lease)
 	defer cancel()
-	first := *conn == nil || (*conn).IsClosed()
-	if first {
+	if *conn == nil || (*conn).IsClosed() {
 		config := m.config.Copy()
 		config.RuntimeParams["synchronous_commit"] = "off" // of the registry, by which nothing is decided
 		config.ConnectTimeout = min(config.ConnectTimeout, m.o.Lease)
@@ -78,11 +77,9 @@ func (m *Member) look(ctx context.Context, conn **pgx.Conn) (s sight, err error)
 	m.mu.Unlock()
 	b := &pgx.Batch{}
 	b.Queue(`INSERT INTO replicas (id, name, address, pin, version, config) VALUES ($1, $2, $3, $4, $5, $6)
-		ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp(), config = excluded.config`, m.ID, m.o.Name, m.o.Address, m.o.Pin, m.o.Version, hash)
+		ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp(), config = excluded.config RETURNING xmax = 0`, // a row that is new
+		m.ID, m.o.Name, m.o.Address, m.o.Pin, m.o.Version, hash).QueryRow(func(row pgx.Row) error { return row.Scan(&s.joined) })
 	b.Queue("DELETE FROM replicas WHERE seen_at < now() - $1 * interval '1 ms'", forgotten.Milliseconds())
-	if first {
-		b.Queue(notify, fleetNotice)
-	}
 	b.Queue(selectLease).QueryRow(s.row.scan)
 	b.Queue(selectReplicas).Query(s.scan)
 	b.Queue("SELECT EXISTS (SELECT FROM arrivals WHERE NOT doubtful)").QueryRow(func(row pgx.Row) error { return row.Scan(&s.arrived) })

@@ -48,7 +48,7 @@ var statements = []*statement{
 	{begins: "SELECT count(pg_terminate_backend(pid))", params: "t", cols: "i", run: sqlTerminate},
 
 	// The registry.
-	{begins: "INSERT INTO replicas", params: "tttttt", run: sqlRegister},
+	{begins: "INSERT INTO replicas", params: "tttttt", cols: "b", run: sqlRegister},
 	{begins: "DELETE FROM replicas WHERE id = $1", params: "t", run: func(s *session, a []any) ([][]any, int64, error) {
 		delete(s.e.registry, a[0].(string))
 		return nil, 1, nil
@@ -113,17 +113,12 @@ var statements = []*statement{
 		}
 		return rows, n, err
 	}},
-	{begins: "WITH ended AS (UPDATE lease SET owner = ''", params: "itt", cols: "t", run: func(s *session, a []any) ([][]any, int64, error) {
-		_, n, err := s.updateLease(func(l *leaseState) bool {
+	{begins: "UPDATE lease SET owner = ''", params: "it", run: func(s *session, a []any) ([][]any, int64, error) {
+		return s.updateLease(func(l *leaseState) bool {
 			owner := l.owner
 			l.owner = ""
 			return l.epoch == a[0] && owner == a[1]
 		})
-		if n == 0 || err != nil {
-			return nil, 0, err
-		}
-		s.tx.notices = append(s.tx.notices, a[2].(string))
-		return one(""), 0, nil
 	}},
 	{begins: "WITH changed AS (UPDATE lease SET next = $1", params: "tit" + ofRecord, run: recorded(func(s *session, a []any) ([][]any, int64, error) {
 		return s.updateLease(func(l *leaseState) bool {
@@ -519,12 +514,13 @@ func sqlTerminate(s *session, a []any) ([][]any, int64, error) {
 func sqlRegister(s *session, a []any) ([][]any, int64, error) {
 	id := a[0].(string)
 	r := s.e.registry[id]
-	if r == nil {
+	joined := r == nil
+	if joined {
 		r = &Replica{ID: id, Name: a[1].(string), Address: a[2].(string), Pin: a[3].(string), Version: a[4].(string), Joined: time.Now()}
 		s.e.registry[id] = r
 	}
 	r.Config, s.e.seen[id] = a[5].(string), time.Now()
-	return nil, 1, nil
+	return one(joined), 1, nil
 }
 
 func sqlReplicas(s *session, _ []any) (rows [][]any, n int64, err error) {

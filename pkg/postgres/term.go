@@ -112,9 +112,6 @@ func take(ctx context.Context, db *pgxpool.Pool, s leaseRow, m *Member) (*term, 
 	if _, err := tx.Exec(ctx, "UPDATE fence SET epoch = $1, number = $2", won.epoch, won.first); err != nil {
 		return nil, err
 	}
-	if _, err := tx.Exec(ctx, notify, fleetNotice); err != nil { // the others pass requests on to this one
-		return nil, err
-	}
 	if err := tx.Commit(ctx); err != nil {
 		// Its effect is not known. If it has one, no replica beats, and the term is claimed once more.
 		return nil, err
@@ -242,7 +239,8 @@ func (t *tenure) resign(clean bool) {
 		return
 	}
 	if clean { // else, or after an error, the lease runs out
-		t.conn.Exec(ctx, "WITH ended AS (UPDATE lease SET owner = '' WHERE epoch = $1 AND owner = $2 RETURNING true) SELECT pg_notify('throttler', $3) FROM ended", t.term.epoch, t.term.id, fleetNotice)
+		t.conn.Exec(ctx, "UPDATE lease SET owner = '' WHERE epoch = $1 AND owner = $2", t.term.epoch, t.term.id)
+		t.conn.Exec(ctx, sendNotice, fleetNotice)
 	}
 	t.conn.Close(ctx)
 }
