@@ -33,7 +33,7 @@ run-fleet: build postgres-tools ## show three replicas over one PostgreSQL, of w
 RACE = -race '-gcflags=modernc.org/...=-race=false -d=checkptr=0'
 
 # The longest tests come first, four packages and six tests of each at a time: many wait for processes and windows, not for a
-# processor. vet is that of make lint.
+# processor. make lint runs vet.
 LONGEST = ./cmd/throttler ./pkg/store ./pkg/postgres ./pkg/scheduler
 
 # Tests start PostgreSQL themselves; its programs are those of Debian's package, or of PG_BIN.

@@ -21,7 +21,8 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 )
 
-// registryWait is how long a connection of another replica waits until the registry has it.
+// registryWait is how long a connection of another replica waits until it is seen in the registry: a notice of one that joins lets
+// this replica look at once. It is shorter than a handshake may take.
 const registryWait = 3 * time.Second
 
 // A replica is the place of a sidecar in a fleet.

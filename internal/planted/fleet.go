@@ -22,7 +22,7 @@ var fleetBugs = []bug{
 		"WHERE epoch = $5 AND beat = $6 AND owner = $7 AND", "WHERE epoch >= $5 AND beat >= $6 AND owner IS DISTINCT FROM 'x' || $7 AND", terms},
 	{"a claim leaves the fence", "pkg/postgres/term.go",
 		`"UPDATE fence SET epoch = $1, number = $2", won.epoch, won.first)`, `"UPDATE fence SET number = number WHERE epoch = $1 AND number < $2", won.epoch, won.first)`, terms},
-	{"the begin of a term is not told", "pkg/postgres/member.go",
+	{"the start of a term is not told", "pkg/postgres/member.go",
 		"	d.beside.Go(func() { m.notify(context.Background()) })", "	", []string{"-run", "TestChangesAreToldAtOnce"}},
 	{"the end of a term is not told", "pkg/postgres/term.go",
 		"		t.conn.Exec(ctx, sendNotice, fleetNotice)\n", "", []string{"-run", "TestChangesAreToldAtOnce"}},

@@ -77,7 +77,7 @@ func TestRegistry(t *testing.T) {
 	until(t, two, "one has left", func(v View) bool { return len(v.Replicas) == 1 && v.Owner == "" && v.Find(one.ID) == nil })
 }
 
-// TestChangesAreToldAtOnce: replicas hear of one that joins, of the end of a term, and of the begin of the next one, by notices, and
+// TestChangesAreToldAtOnce: replicas hear of one that joins, of the end of a term, and of the start of the next one, by notices, and
 // not only at their next look.
 func TestChangesAreToldAtOnce(t *testing.T) {
 	url := newDatabase(t)
