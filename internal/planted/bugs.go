@@ -49,6 +49,8 @@ var suites = []struct {
 	{"./pkg/store", copyBugs},
 	{"./pkg/store", sealBugs},
 	{"./pkg/upstream", upstreamBugs},
+	{"./pkg/retryafter", retryAfterBugs},
+	{"./pkg/upstream", waitBugs},
 	{"./pkg/upstream/internal/h1", h1Bugs},
 	{"./pkg/store", schemaBugs},
 	{"./pkg/store", listBugs},

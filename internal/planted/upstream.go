@@ -27,8 +27,6 @@ var upstreamBugs = []bug{
 		"cmp.Or(t.security.ServerName, host)", "cmp.Or(t.security.ServerName, host[:0]+base.Hostname())", []string{"-run", "TestInternational"}},
 	{"long numbers inside a parameter are rounded", "pkg/upstream/json.go",
 		"		return v.Raw // an int", "		return v.Num // an int", []string{"-run", "TestRequestExpressions"}},
-	{"a wait beyond all numbers is none", "pkg/upstream/retryafter.go",
-		" || errors.Is(err, strconv.ErrRange)", " || errors.Is(err, strconv.ErrSyntax) && false", []string{"-run", "TestRetryAfter"}},
 	{"a reason quotes the answer", "pkg/upstream/attempt.go",
 		`quoted.ReplaceAllString(err.Error(), "")`, "err.Error()", []string{"-run", "TestReasonsQuoteNothing"}},
 	{"a name in another case is another name", "pkg/upstream/form.go",

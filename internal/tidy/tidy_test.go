@@ -53,16 +53,17 @@ var mayImport = map[string][]string{
 	"pkg/internal/heap":             {},
 	"pkg/internal/xmltext":          {},
 	"pkg/wheel":                     {},
+	"pkg/retryafter":                {"github.com/dunglas/httpsfv"},
 	"pkg/quota":                     {"golang.org/x/time/rate"},
 	"pkg/retry":                     {"github.com/hashicorp/go-retryablehttp"},
 	"pkg/planner":                   {"pkg/quota", "pkg/wheel", "pkg/internal/heap"},
 	"pkg/limiter":                   {"pkg/quota", "pkg/planner", "pkg/wheel"},
-	"pkg/upstream":                  {"github.com/expr-lang/expr*", "github.com/tidwall/gjson", "github.com/tidwall/match", "github.com/dunglas/httpsfv", "internal/hint", "pkg/internal/xmltext", "pkg/upstream/internal/h1", "golang.org/x/net/http/httpguts"},
+	"pkg/upstream":                  {"github.com/expr-lang/expr*", "github.com/tidwall/gjson", "github.com/tidwall/match", "internal/hint", "pkg/internal/xmltext", "pkg/retryafter", "pkg/upstream/internal/h1", "golang.org/x/net/http/httpguts"},
 	"pkg/upstream/internal/h1":      {"golang.org/x/net/*"},
-	"pkg/signer":                    {"internal/hint", "pkg/upstream", "pkg/internal/xmltext", "golang.org/x/oauth2*", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs the requests that upstream sends
-	"pkg/notify":                    {"internal/hint", "pkg/signer", "pkg/upstream"},                                                                                                  // verifies what the platforms sign
+	"pkg/signer":                    {"internal/hint", "pkg/upstream", "pkg/retryafter", "pkg/internal/xmltext", "golang.org/x/oauth2*", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs the requests that upstream sends
+	"pkg/notify":                    {"internal/hint", "pkg/signer", "pkg/upstream"},                                                                                                                    // verifies what the platforms sign
 	"pkg/lease":                     {"pkg/quota"},
-	"pkg/scheduler":                 {"pkg/planner", "pkg/lease", "pkg/wheel", "pkg/quota", "pkg/retry", "pkg/upstream", "pkg/scheduler/internal/*", "pkg/internal/heap", "github.com/google/uuid"},
+	"pkg/scheduler":                 {"pkg/planner", "pkg/lease", "pkg/wheel", "pkg/quota", "pkg/retry", "pkg/retryafter", "pkg/upstream", "pkg/scheduler/internal/*", "pkg/internal/heap", "github.com/google/uuid"},
 	"pkg/scheduler/internal/alarm":  {"golang.org/x/sys/unix"},
 	"pkg/scheduler/internal/paging": {},
 	"pkg/scheduler/storetest":       {"pkg/scheduler", "pkg/lease", "pkg/upstream", "github.com/google/uuid"},

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/seed-30fe103d/throttler/pkg/retryafter"
 )
 
 // An answer holds the parts of a response that rules read. It belongs to one goroutine.
@@ -62,6 +64,14 @@ func (a *answer) bodyKind() bodyKind {
 		a.kind = isOther
 	}
 	return a.kind
+}
+
+// remaining returns what the fields say is left of a quota, nil if they say nothing.
+func (a *answer) remaining() any {
+	if n, known := retryafter.Remaining(a.header); known {
+		return n
+	}
+	return nil
 }
 
 // value returns the value at a path of the body, nil if there is none.

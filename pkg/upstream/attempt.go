@@ -57,9 +57,15 @@ type Result struct {
 	Open bool
 	// Ruled is true if a rule has given the outcome, and not the status alone.
 	Ruled bool
-	// RetryAfter is the least wait before the call is sent again: the greater of
-	// the answer's wish and the rule's After; zero if there is neither.
+	// RetryAfter is the least wait before the call is sent again: the greater of Asked, but at most
+	// MaxPause, and the rule's After; zero if there is neither.
 	RetryAfter time.Duration
+	// Asked is the wait that an answer asks for, if it is not_executed or unknown; see
+	// [retryafter.Wait].
+	Asked time.Duration
+	// WaitErr is the reason why the rule's expression for the wait gave none, and the answer's fields
+	// or the backoff take its place. It holds no part of the answer.
+	WaitErr error
 
 	// Response is the answer, nil if there is none. Its Body includes the
 	// inspected bytes; the receiver of the result must close it.
@@ -169,10 +175,10 @@ func (u *Upstream) answered(res *Result, in *Input, life *lifetime, delay time.D
 		res.Outcome, res.Unprocessed, res.Reason = NotExecuted, true, "status 401, and the signer renews its credentials"
 		return
 	}
-	res.RetryAfter = retryAfter(resp.Header, res.AnsweredAt)
 	body, whole := unpack(resp.Header, start, u.MaxInspect)
 	a := &answer{status: resp.StatusCode, header: resp.Header, body: body, partial: res.Truncated || !whole, sent: true}
 	u.rules.decide(res, in, a)
+	res.heed(resp.Header, u.MaxPause)
 	res.Charges = u.charges.of(in, a)
 }
 
@@ -260,7 +266,8 @@ func (u *Upstream) broken(res *Result, in *Input, n int, err error) {
 	status, header := res.Response.StatusCode, res.Response.Header
 	res.Response, res.Err = nil, err
 	res.Outcome = Unknown
-	u.rules.apply(res, in, &answer{status: status, header: header, failure: "cut", sent: true})
+	u.rules.apply(res, in, &answer{status: status, header: header, partial: true, failure: "cut", sent: true})
+	res.heed(header, u.MaxPause)
 	res.Reason = fmt.Sprintf("status %d, but the answer broke off after %d bytes: %v", status, n, unquoted(err))
 }
 

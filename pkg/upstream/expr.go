@@ -60,12 +60,13 @@ type requestEnv struct {
 // request except header, which is the answer's.
 type answerEnv struct {
 	requestEnv
-	Status int              `expr:"status"`
-	Body   func(string) any `expr:"body"`
-	Error  string           `expr:"error"`
-	Sent   bool             `expr:"sent"`
-	Repeat bool             `expr:"repeat"`
-	Keyed  bool             `expr:"keyed"`
+	Status    int              `expr:"status"`
+	Body      func(string) any `expr:"body"`
+	Remaining func() any       `expr:"remaining"` // written as a variable
+	Error     string           `expr:"error"`
+	Sent      bool             `expr:"sent"`
+	Repeat    bool             `expr:"repeat"`
+	Keyed     bool             `expr:"keyed"`
 }
 
 // variables returns the variables of request expressions, a requestEnv.
@@ -88,6 +89,7 @@ func (in *Input) variables() any {
 func (in *Input) answer(a *answer) answerEnv {
 	env := answerEnv{requestEnv: in.variables().(requestEnv), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent, Repeat: in.r.Repeat, Keyed: in.keyed}
 	env.Header = func(name string) (string, error) { return a.header.Get(name), nil }
+	env.Remaining = a.remaining
 	return env
 }
 
@@ -151,7 +153,7 @@ func compileAnew(source string, env any, as Kind) (*vm.Program, error) {
 		language.Other, language.Where = reflect.TypeFor[answerEnv](), "outcomes"
 	}
 	names := &identifiers{}
-	program, err := expr.Compile(source, of, expr.Env(env), urlencode, fromJSON, toXML, expr.Patch(callPath{}), expr.Patch(names))
+	program, err := expr.Compile(source, of, expr.Env(env), urlencode, fromJSON, toXML, expr.Patch(computed{}), expr.Patch(names))
 	if err == nil {
 		err = names.unknown(language.Names())
 	}
@@ -200,12 +202,13 @@ func (i *identifiers) unknown(known []string) error {
 	return nil
 }
 
-// callPath makes path a call, which can fail. A variable of an expression cannot.
-type callPath struct{}
+// computed makes calls of the variables that are computed: path can fail, which a variable of an
+// expression cannot, and remaining is seldom asked for.
+type computed struct{}
 
-func (callPath) Visit(node *ast.Node) {
-	if id, ok := (*node).(*ast.IdentifierNode); ok && id.Value == "path" {
-		ast.Patch(node, &ast.CallNode{Callee: &ast.IdentifierNode{Value: "path"}})
+func (computed) Visit(node *ast.Node) {
+	if id, ok := (*node).(*ast.IdentifierNode); ok && (id.Value == "path" || id.Value == "remaining") {
+		ast.Patch(node, &ast.CallNode{Callee: &ast.IdentifierNode{Value: id.Value}})
 	}
 }
 

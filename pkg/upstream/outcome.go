@@ -25,11 +25,14 @@ const (
 
 // A Rule decides the outcome of an attempt.
 type Rule struct {
-	// When is an expression over status, header(name) and body(path) of the
+	// When is an expression over status, header(name), body(path) and remaining of the
 	// answer, error and sent, and method, path, query, form, param, json and xml of
 	// the request; repeat is true if an earlier sending of the call may have been
 	// executed, and keyed is true if the request has the key that Idempotency names. An
 	// expression that fails on an answer does not hold.
+	//
+	// Remaining is the least number that the answer's fields say is left of a quota, nil if they say
+	// nothing: remaining == 0 is proof that a limit is reached. See [retryafter.Remaining].
 	//
 	// Without a whole answer, only rules that name error or sent are evaluated.
 	// Error is then dial, timeout, reset, closed, cut (the answer broke off),
@@ -44,6 +47,8 @@ type Rule struct {
 	// After is the least wait before the call is sent again; the answer may ask
 	// for more.
 	After time.Duration
+	// AfterExpr is to After as ForExpr of a Pause is to For.
+	AfterExpr string
 	// Park keeps an unknown call from being sent again even if the upstream
 	// recognises repeats: a repeat would get the same answer. Below status 500 such an
 	// answer tells of this call alone; see Result.Open.
@@ -54,8 +59,12 @@ type Rule struct {
 type Pause struct {
 	// Limit names the limit that was exceeded; empty means the whole upstream.
 	Limit string
-	// For is the length if the answer has no Retry-After; zero leaves it to the backoff.
+	// For is the length if the answer asks for none; zero leaves it to the backoff.
 	For time.Duration
+	// ForExpr is an expression, in the language of When, for the wait that the answer asks for:
+	// seconds, or a text for [retryafter.Parse]. It stands above the answer's fields, and is at most
+	// MaxPause. Where it gives nil, or cannot be computed, the pause is as without it. Empty means none.
+	ForExpr string
 }
 
 type rule struct {
@@ -64,6 +73,7 @@ type rule struct {
 	status    int  // the only one at which it can hold; zero for any
 	onFailure bool // evaluated if there is no whole answer
 	usesBody  bool
+	wait      *waitExpr // nil for none
 }
 
 // compileRule compiles a rule and reports each of its faults with the field.
@@ -79,11 +89,20 @@ func compileRule(r Rule, fault func(field string, err error)) rule {
 	if r.Pause != nil && r.Pause.For < 0 {
 		fault("pause.for", fmt.Errorf("%v must not be negative", r.Pause.For))
 	}
-	if r.After != 0 && r.Is != NotExecuted && r.Is != Unknown {
+	if r.Pause != nil && r.Pause.For != 0 && r.Pause.ForExpr != "" {
+		fault("pause.for", fmt.Errorf("is a time and an expression; give one of them"))
+	}
+	if (r.After != 0 || r.AfterExpr != "") && r.Is != NotExecuted && r.Is != Unknown {
 		fault("after", fmt.Errorf("only a not_executed or unknown call is sent again, this one is %s", r.Is))
 	}
 	if r.After < 0 {
 		fault("after", fmt.Errorf("%v must not be negative", r.After))
+	}
+	if r.After != 0 && r.AfterExpr != "" {
+		fault("after", errors.New("is a time and an expression; give one of them"))
+	}
+	if r.AfterExpr != "" && r.Pause != nil && r.Pause.ForExpr != "" {
+		fault("after", errors.New("is an expression beside that of pause.for; the answer asks for one wait"))
 	}
 	if r.Park && r.Is != Unknown {
 		fault("park", fmt.Errorf("only an unknown call is parked, this one is %s", r.Is))
@@ -97,7 +116,14 @@ func compileRule(r Rule, fault func(field string, err error)) rule {
 	if err != nil {
 		return rule{}
 	}
-	return rule{r, program, statusOf(program.Node()), names(program, "error", "sent"), names(program, "body")}
+	c := rule{Rule: r, program: program, status: statusOf(program.Node()), onFailure: names(program, "error", "sent"), usesBody: names(program, "body")}
+	field, source := "after", r.AfterExpr
+	if r.Pause != nil && r.Pause.ForExpr != "" {
+		field, source = "pause.for", r.Pause.ForExpr
+	}
+	c.wait, err = compileWait(source)
+	fault(field, err)
+	return c
 }
 
 // statusOf returns the status that a condition demands, such as 409 of status == 409 and keyed;
@@ -151,10 +177,13 @@ func (r *Rules) Judge(in *Input, status int, header http.Header, body []byte) *R
 	if !whole {
 		return nil
 	}
-	return r.first(in, &answer{status: status, header: header, body: plain, sent: true})
+	if rule := r.first(in, &answer{status: status, header: header, body: plain, sent: true}); rule != nil {
+		return &rule.Rule
+	}
+	return nil
 }
 
-func (r *Rules) first(in *Input, a *answer) *Rule {
+func (r *Rules) first(in *Input, a *answer) *rule {
 	var env any
 	for i := range r.rules {
 		if of := &r.rules[i]; a.failure != "" && !of.onFailure || of.status != 0 && of.status != a.status {
@@ -164,7 +193,7 @@ func (r *Rules) first(in *Input, a *answer) *Rule {
 			env = in.answer(a)
 		}
 		if v, err := in.machine.Run(r.rules[i].program, env); err == nil && v.(bool) {
-			return &r.rules[i].Rule
+			return &r.rules[i]
 		}
 	}
 	return nil
@@ -236,8 +265,9 @@ func (r *Rules) apply(res *Result, in *Input, a *answer) bool {
 	res.Outcome, res.Reason = rule.Is, rule.When
 	res.Pause, res.Park, res.Ruled = rule.Pause, rule.Park, true
 	res.Open = rule.Park && a.failure == "" && a.status < http.StatusInternalServerError
-	res.Alone = rule.After > 0 && rule.Pause == nil
+	res.Alone = (rule.After > 0 || rule.AfterExpr != "") && rule.Pause == nil
 	res.RetryAfter = max(res.RetryAfter, rule.After)
+	res.Asked, res.WaitErr = rule.wait.of(in, a, res.AnsweredAt)
 	return true
 }
 

@@ -88,6 +88,8 @@ type Config struct {
 	// MaxInspect is the number of bytes of an answer's body that the rules can read, 1 GiB at
 	// most.
 	MaxInspect int64
+	// MaxPause bounds the wait that an answer asks for; zero means DefaultMaxPause.
+	MaxPause time.Duration
 	// InspectDelay bounds the time that inspection holds an answer back from a waiting caller.
 	InspectDelay time.Duration
 
@@ -166,6 +168,9 @@ func New(c Config) (*Upstream, error) {
 	if c.MaxIdle == 0 {
 		c.MaxIdle = DefaultMaxIdle
 	}
+	if c.MaxPause == 0 {
+		c.MaxPause = DefaultMaxPause
+	}
 	u := &Upstream{Config: c, transport: c.Transport}
 	var errs []error
 	fault := func(field string, err error) {
@@ -179,6 +184,7 @@ func New(c Config) (*Upstream, error) {
 	for field, d := range map[string]time.Duration{
 		"timeout": c.Timeout, "timeouts.connect": c.ConnectTimeout, "timeouts.head": c.HeadTimeout,
 		"timeouts.body": c.BodyTimeout, "timeouts.idle": c.IdleTimeout, "inspect.delay": c.InspectDelay,
+		"max_pause":             c.MaxPause,
 		"idempotency.retention": c.Idempotency.Retention,
 	} {
 		if d < 0 {

@@ -283,59 +283,6 @@ func TestOutcomeRules(t *testing.T) {
 	}
 }
 
-func TestRetryAfter(t *testing.T) {
-	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
-	date := func(d time.Duration) string { return now.Add(d).Format(http.TimeFormat) }
-	tests := []struct {
-		name, value, date string
-		want              time.Duration
-	}{
-		{"seconds", "120", "", 2 * time.Minute},
-		{"a date", date(90 * time.Second), "", 90 * time.Second},
-		{"a date by the sender's clock", date(90 * time.Second), date(60 * time.Second), 30 * time.Second},
-		{"a date in the past", date(-time.Minute), "", 0},
-		{"malformed", "soon", "", 0},
-		{"negative", "-1", "", 0},
-		{"absurd", "999999999", "", 24 * time.Hour},
-		{"beyond all numbers", strings.Repeat("9", 100), "", 24 * time.Hour},
-		{"none", "", "", 0},
-	}
-	for _, tt := range []struct {
-		name   string
-		header http.Header
-		want   time.Duration
-	}{
-		{"the RateLimit field", http.Header{"Ratelimit": {`"burst";r=0;t=7`}}, 7 * time.Second},
-		{"the policy that is used up", http.Header{"Ratelimit": {`"day";r=900;t=3600, "burst";r=0;t=2`}}, 2 * time.Second},
-		{"in two lines", http.Header{"Ratelimit": {`"day";r=0;t=3600`, `"burst";r=0;t=2`}}, time.Hour},
-		{"something is left", http.Header{"Ratelimit": {`"day";r=1;t=3600`}}, 0},
-		{"no remaining quota given", http.Header{"Ratelimit": {`"day";t=3600`}}, 0},
-		{"Retry-After stands above it", http.Header{"Ratelimit": {`"day";r=0;t=3600`}, "Retry-After": {"3"}}, 3 * time.Second},
-		{"the older fields", http.Header{"Ratelimit-Remaining": {"0"}, "Ratelimit-Reset": {"12"}}, 12 * time.Second},
-		{"the older fields, something left", http.Header{"Ratelimit-Remaining": {"5"}, "Ratelimit-Reset": {"12"}}, 0},
-		{"a list, which has no policy", http.Header{"Ratelimit": {`("a" "b"), "burst";r=0;t=7`}}, 7 * time.Second},
-		{"a remaining quota that is no number", http.Header{"Ratelimit": {`"day";r="none";t=5`}}, 0},
-		{"absurd", http.Header{"Ratelimit": {`"x";r=0;t=999999999999`}}, 24 * time.Hour},
-		{"malformed", http.Header{"Ratelimit": {`;;`}, "Ratelimit-Remaining": {"0"}, "Ratelimit-Reset": {"soon"}}, 0},
-	} {
-		if got := retryAfter(tt.header, now); got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
-		}
-	}
-	for _, tt := range tests {
-		h := http.Header{}
-		if tt.value != "" {
-			h.Set("Retry-After", tt.value)
-		}
-		if tt.date != "" {
-			h.Set("Date", tt.date)
-		}
-		if got := retryAfter(h, now); got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
-		}
-	}
-}
-
 func TestRequestCheck(t *testing.T) {
 	good := []Request{
 		{Method: "GET", Target: "/"},

@@ -1,0 +1,25 @@
+package main
+
+var retryAfterBugs = []bug{
+	{"a wait beyond all numbers is none", "pkg/retryafter/value.go",
+		"		return forever\n	}\n	billionths", "		return 0\n	}\n	billionths", []string{"-run", "TestWait"}},
+	{"a Unix time is a delay", "pkg/retryafter/value.go",
+		"		if at.Sub(now).Abs() <= Longest {", "		if at.Sub(now).Abs() < 0 {", []string{"-run", "TestWait"}},
+	{"the fraction of a wait is dropped", "pkg/retryafter/value.go",
+		"(unit*time.Duration(billionths) + time.Second - 1) / time.Second", "unit * time.Duration(billionths/1e9)", []string{"-run", "TestWait"}},
+	{"a wait is rounded off", "pkg/retryafter/value.go",
+		"(d + time.Millisecond - 1).Truncate", "d.Truncate", []string{"-run", "TestWait"}},
+	{"of several waits the last counts", "pkg/retryafter/retryafter.go",
+		"				wait = max(wait, w)\n", "				wait = w\n", []string{"-run", "TestWait"}},
+	{"a reset counts although the quota is not used up", "pkg/retryafter/retryafter.go",
+		"			case n == 0:\n				empty = max(empty, wait)\n			}\n		}", "			case n >= 0:\n				empty = max(empty, wait)\n			}\n		}", []string{"-run", "TestWait"}},
+	{"a date is read by our clock", "pkg/retryafter/retryafter.go",
+		"		now = date\n", "", []string{"-run", "TestWait"}},
+}
+
+var waitBugs = []bug{
+	{"a wait goes beyond max_pause", "pkg/upstream/wait.go",
+		"min(res.Asked, maxPause)", "res.Asked", []string{"-run", "TestWaitOfAnswers"}},
+	{"the fields of an answer stand above a rule's expression", "pkg/upstream/wait.go",
+		"	if res.Asked == 0 {\n", "	if true {\n", []string{"-run", "TestWaitOfAnswers"}},
+}
