@@ -139,8 +139,15 @@ func pauses(up *scheduler.Upstream, res *upstream.Result) string {
 			length = p.For
 		}
 	}
-	if length == 0 {
+	switch {
+	case length == 0 && res.WaitErr != nil:
+		return fmt.Sprintf("%s for its backoff, because %v", of, res.WaitErr)
+	case length == 0:
 		return of + " for its backoff"
+	case res.WaitErr != nil:
+		return fmt.Sprintf("%s for %v, and not by the rule, because %v", of, length, res.WaitErr)
+	case res.Asked > length:
+		return fmt.Sprintf("%s for %v, which is max_pause; the answer asks for %v", of, length, res.Asked)
 	}
 	return of + " for " + length.String()
 }

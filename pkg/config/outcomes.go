@@ -5,7 +5,7 @@ import (
 )
 
 type fileRule struct {
-	// When is an expression over status, header(name) and body(path) of the answer;
+	// When is an expression over status, header(name), body(path) and remaining of the answer;
 	// error and sent, for an attempt without a whole answer; repeat, true if an earlier
 	// sending may have been executed; keyed, true if the request has the key that
 	// idempotency names; and method, path, query, form, param, json and xml of the request.
@@ -15,9 +15,9 @@ type fileRule struct {
 	// Pause is the pause of a not_executed outcome. Default: the upstream pauses for
 	// its Retry-After or the backoff.
 	Pause *filePause `key:"pause"`
-	// After is the least wait before this call is sent again. Default: that of the
-	// answer, the pause or the backoff.
-	After *duration `key:"after"`
+	// After is the least wait before this call is sent again, or an expression for the wait
+	// that the answer asks for. Default: that of the answer's fields, the pause or the backoff.
+	After wait `key:"after"`
 	// Park keeps an unknown call from being repeated; below status 500 the breaker does
 	// not count its answer. Default false.
 	Park bool `key:"park"`
@@ -26,8 +26,9 @@ type fileRule struct {
 type filePause struct {
 	// Limit names the limit of the paused key. Default: the whole upstream pauses.
 	Limit string `key:"limit"`
-	// For is the length if the answer has no Retry-After. Default: the backoff.
-	For *duration `key:"for"`
+	// For is the length if the answer asks for none, or an expression for the length that it
+	// asks for: seconds, a date or a duration. Default: the answer's fields, then the backoff.
+	For wait `key:"for"`
 }
 
 func convertRules(faults *faultList, path string, from []fileRule) []upstream.Rule {
@@ -39,11 +40,11 @@ func convertRules(faults *faultList, path string, from []fileRule) []upstream.Ru
 }
 
 func (f fileRule) convert(faults *faultList, path string) upstream.Rule {
-	rule := upstream.Rule{When: f.When, Is: upstream.Outcome(f.Is), Park: f.Park}
+	rule := upstream.Rule{When: f.When, Is: upstream.Outcome(f.Is), Park: f.Park, AfterExpr: f.After.expression}
 	if f.Pause != nil {
-		rule.Pause = &upstream.Pause{Limit: f.Pause.Limit}
-		positive(faults, path+".pause.for", f.Pause.For, &rule.Pause.For)
+		rule.Pause = &upstream.Pause{Limit: f.Pause.Limit, ForExpr: f.Pause.For.expression}
+		positive(faults, path+".pause.for", f.Pause.For.fixed, &rule.Pause.For)
 	}
-	positive(faults, path+".after", f.After, &rule.After)
+	positive(faults, path+".after", f.After.fixed, &rule.After)
 	return rule
 }

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +43,33 @@ func unitless(v any) error {
 		return fmt.Errorf("%v has no unit; write %[1]vs, %[1]vms or %[1]vm", v)
 	}
 	return &misfit{v, "a duration; " + durationForm}
+}
+
+// A wait is a duration, or an expression over an answer that gives one.
+type wait struct {
+	fixed      *duration // nil: none, or an expression
+	expression string
+}
+
+// beginsNumber matches a text that is no expression but an attempt at a duration.
+var beginsNumber = regexp.MustCompile(`^\s*[-+.]?\d`)
+
+func (w *wait) UnmarshalMapstructure(v any) error {
+	var d duration
+	err := d.UnmarshalMapstructure(v)
+	switch text, _ := v.(string); {
+	case err == nil:
+		w.fixed = &d
+	case text == "" || beginsNumber.MatchString(text) || !strings.ContainsAny(text, "(?[."):
+		var other *misfit
+		if errors.As(err, &other) {
+			return &misfit{v, "a duration, or an expression such as 'body(\"retry_after\")'; " + durationForm}
+		}
+		return err
+	default:
+		w.expression = text
+	}
+	return nil
 }
 
 // A size is a number of bytes.

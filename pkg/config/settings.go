@@ -78,7 +78,7 @@ func (o *origins) indexed(path string) string {
 
 // defaultsOf are the defaults of an upstream's keys, as the reference has them.
 var defaultsOf = map[string]string{
-	"preset": defaultPreset, "timeout": "30s", "late": "5s", "max_wait": "30s", "max_age": "24h", "max_waiting": "10000",
+	"preset": defaultPreset, "timeout": "30s", "late": "5s", "max_wait": "30s", "max_age": "24h", "max_pause": "24h", "max_waiting": "10000",
 	"max_waiting_bytes": "64MiB", "max_body": "1MiB", "concurrency": "1024", "durable": "false", "no_body": "false",
 	"http2": "true", "timeouts.connect": "10s", "timeouts.idle": "90s", "inspect.bytes": "1MiB", "inspect.delay": "1s",
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/signer"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -54,13 +55,13 @@ type fileSigner struct {
 }
 
 // convert returns nil if there is no signer, or a faulty one. A token endpoint has the TLS
-// configuration of the upstream.
-func (f fileSigner) convert(faults *faultList, path string, tls *tls.Config) upstream.Signer {
+// configuration of the upstream, and its max_pause.
+func (f fileSigner) convert(faults *faultList, path string, tls *tls.Config, maxPause time.Duration) upstream.Signer {
 	c := signer.Config{
 		Kind: f.Kind, Key: f.Key, AppID: f.AppID, CertSN: f.CertSN,
 		Merchant: f.Merchant, Serial: f.Serial, Command: f.Command, URL: f.URL,
 		TokenURL: f.TokenURL, ClientID: f.ClientID, ClientSecret: f.ClientSecret, AuthStyle: f.AuthStyle,
-		Scopes: f.Scopes, EndpointParams: f.EndpointParams, TLS: tls,
+		Scopes: f.Scopes, EndpointParams: f.EndpointParams, TLS: tls, MaxPause: maxPause,
 	}
 	positive(faults, path+".min_interval", f.MinInterval, &c.MinInterval)
 	positive(faults, path+".timeout", f.Timeout, &c.Timeout)

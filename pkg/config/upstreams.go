@@ -37,6 +37,9 @@ type fileUpstream struct {
 	ClientTimeout *duration `key:"client_timeout"`
 	// MaxAge bounds the time from a call's acceptance to its sending. Default 24h.
 	MaxAge *duration `key:"max_age"`
+	// MaxPause bounds the wait that an answer asks for, also those of queries, of webhooks'
+	// targets and, below an hour, of the token endpoint. Default 24h.
+	MaxPause *duration `key:"max_pause"`
 	// MaxWaiting is the greatest number of waiting calls. Default 10000.
 	MaxWaiting *int `key:"max_waiting"`
 	// MaxWaitingBytes is the greatest size of all waiting calls together. Default 64MiB.
@@ -159,6 +162,7 @@ func (f fileUpstream) convert(faults *faultList, path string) scheduler.Upstream
 	positive(faults, path+".max_wait", f.MaxWait, &u.MaxWait)
 	positive(faults, path+".client_timeout", f.ClientTimeout, &u.ClientTimeout)
 	positive(faults, path+".max_age", f.MaxAge, &u.MaxAge)
+	positive(faults, path+".max_pause", f.MaxPause, &u.MaxPause)
 	positive(faults, path+".max_waiting", f.MaxWaiting, &u.MaxWaiting)
 	positive(faults, path+".max_waiting_bytes", f.MaxWaitingBytes, &u.MaxWaitingBytes)
 	positive(faults, path+".max_body", f.MaxBody, &u.MaxBody)
@@ -171,7 +175,7 @@ func (f fileUpstream) convert(faults *faultList, path string) scheduler.Upstream
 	u.Retry = f.Retry.convert(faults, path+".retry")
 	u.Signature.Once = f.Signature.Once
 	positive(faults, path+".signature.life", f.Signature.Life, &u.Signature.Life)
-	u.Signer = f.Signer.convert(faults, path+".signer", u.TLS)
+	u.Signer = f.Signer.convert(faults, path+".signer", u.TLS, u.MaxPause)
 	for i, query := range f.Resolve {
 		u.Resolve = append(u.Resolve, query.convert(faults, index(path+".resolve", i)))
 	}

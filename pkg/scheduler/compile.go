@@ -63,7 +63,7 @@ func compile(c Config, generation uint32) (map[string]*service, error) {
 		}
 		fault := func(field string, err error) { errs = append(errs, &ConfigError{path + "." + field, err}) }
 		services[name] = compileUpstream(name, c.Upstreams[name], generation, fault)
-		compileCallbacks(services, name, c.Upstreams[name].Callbacks, generation, fault)
+		compileCallbacks(services, name, c.Upstreams[name].Callbacks, c.Upstreams[name].MaxPause, generation, fault)
 	}
 	return services, errors.Join(errs...)
 }

@@ -58,6 +58,7 @@ func (u *upstreamState) complete(now time.Time, c *call, e ending) {
 	needs := c.flight.needs
 	u.setPhase(c, recording)
 	warnOfCharges(u, c, e)
+	warnOfWait(u, c, r)
 	changed := c.change()
 	u.returnPermits(now, c, changed, e)
 	u.recordAttempt(now, c, changed, e)

@@ -267,13 +267,35 @@ func logLimited(now time.Time, u *upstreamState, c *call, needs []quota.Need, r 
 		}
 	}
 	logBeside(u, slog.LevelWarn, "the upstream limited a call, although its limits had room here: another program uses the quota, a limit is set too high, or attempts without an answer are counted later than late",
-		"call", c.ID, "upstream", u.Name, "reason", r.Reason, "out", strings.Join(out, ", "), "paused", paused, "retry_after", wait.Round(time.Millisecond).String())
+		"call", c.ID, "upstream", u.Name, "reason", r.Reason, "out", strings.Join(out, ", "), "paused", paused, retryAfter(wait), askedFor(u, r))
 }
 
 // logAlone tells that the upstream wants one call later, for a reason of its own.
 func logAlone(u *upstreamState, c *call, r *upstream.Result, wait time.Duration) {
 	logBeside(u, slog.LevelInfo, "the upstream did not execute a call, which is sent again",
-		"call", c.ID, "upstream", u.Name, "reason", r.Reason, "retry_after", wait.Round(time.Millisecond).String())
+		"call", c.ID, "upstream", u.Name, "reason", r.Reason, retryAfter(wait), askedFor(u, r))
+}
+
+func retryAfter(wait time.Duration) slog.Attr {
+	return slog.String("retry_after", wait.Round(time.Millisecond).String())
+}
+
+// askedFor tells of a wait that the upstream asked for and max_pause has capped; empty, which a log leaves
+// out, for another one.
+func askedFor(u *upstreamState, r *upstream.Result) slog.Attr {
+	if r.Asked <= u.up.MaxPause {
+		return slog.Attr{}
+	}
+	return slog.String("asked", fmt.Sprintf("%v, capped by max_pause", r.Asked))
+}
+
+// warnOfWait tells that the expression of a rule gave no wait, so that the pause is the one of the
+// answer's fields or of the backoff.
+func warnOfWait(u *upstreamState, c *call, r *upstream.Result) {
+	if r.WaitErr != nil {
+		logBeside(u, slog.LevelWarn, "a rule's expression for the wait of an answer gives none; the answer's fields or the backoff take its place",
+			"call", c.ID, "upstream", u.Name, "rule", r.Reason, "err", r.WaitErr.Error())
+	}
 }
 
 // logBeside writes a line about an upstream's call on another goroutine, for a log may block;

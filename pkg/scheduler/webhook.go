@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,14 +71,16 @@ func webhookUpstream(c Callback) Upstream {
 	return u
 }
 
-// compileCallbacks adds the targets of an upstream to the services.
-func compileCallbacks(services map[string]*service, api string, callbacks map[string]Callback, generation uint32, fault func(string, error)) {
+// compileCallbacks adds the targets of an upstream to the services. A target without a MaxPause has
+// that of the upstream.
+func compileCallbacks(services map[string]*service, api string, callbacks map[string]Callback, maxPause time.Duration, generation uint32, fault func(string, error)) {
 	for _, name := range slices.Sorted(maps.Keys(callbacks)) {
 		at := "callbacks." + name
 		if !nameRule.MatchString(name) {
 			fault(at, fmt.Errorf("name %q must be lower-case letters, digits, - and _, at most 63", name))
 		}
 		u := webhookUpstream(callbacks[name])
+		u.MaxPause = cmp.Or(u.MaxPause, maxPause)
 		base, target := splitTarget(u.URL)
 		u.URL = base
 		if u.Signer == nil {

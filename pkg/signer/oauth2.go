@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 
+	"github.com/seed-30fe103d/throttler/pkg/retryafter"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -28,7 +28,7 @@ const (
 	// young is the age below which a refused token is not replaced: the refusal is the
 	// platform's answer then, to a missing permission for instance.
 	young = 10 * time.Second
-	// longestPause bounds the pause that the endpoint may ask for by Retry-After.
+	// longestPause bounds the pause that the endpoint may ask for: no call goes meanwhile.
 	longestPause = time.Hour
 	// maxToken is the size of the largest access token, in bytes. An answer has 1 MiB at most.
 	maxToken = 16 << 10
@@ -48,6 +48,7 @@ type bearer struct {
 	path   string // likewise
 
 	timeout, interval time.Duration
+	maxPause          time.Duration
 
 	mu       sync.Mutex // guards the fields below
 	token    *accessToken
@@ -209,12 +210,8 @@ func (s *bearer) next(now time.Time, err error) time.Time {
 	wait := s.interval
 	var refused *oauth2.RetrieveError
 	if errors.As(err, &refused) {
-		after := refused.Response.Header.Get("Retry-After") // RFC 9110, section 10.2.3
-		if seconds, err := strconv.ParseInt(after, 10, 64); err == nil {
-			wait = max(wait, time.Duration(min(seconds, int64(longestPause/time.Second)))*time.Second)
-		} else if at, err := http.ParseTime(after); err == nil {
-			wait = max(wait, min(at.Sub(now), longestPause))
-		}
+		limited := refused.Response.StatusCode == http.StatusTooManyRequests
+		wait = max(wait, min(retryafter.Wait(refused.Response.Header, now, limited), s.maxPause))
 	}
 	return now.Add(wait)
 }
@@ -254,7 +251,7 @@ func newBearer(c Config, found *faults) upstream.Signer {
 			Transport:     &http.Transport{TLSClientConfig: tokenTLS(c.TLS), DisableKeepAlives: true, MaxResponseHeaderBytes: 1 << 20}, // fetches are hours apart
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		host: u.Host, path: u.EscapedPath(), timeout: c.Timeout, interval: cmp.Or(c.MinInterval, time.Second),
+		host: u.Host, path: u.EscapedPath(), timeout: c.Timeout, interval: cmp.Or(c.MinInterval, time.Second), maxPause: min(cmp.Or(c.MaxPause, longestPause), longestPause),
 	}
 }
 

@@ -251,6 +251,10 @@ func TestOAuth2Interval(t *testing.T) {
 		{Config{}, "90", 90 * time.Second},
 		{Config{}, "Sat, 01 Jan 2000 00:02:00 GMT", 2 * time.Minute}, // a bubble begins at midnight
 		{Config{}, "9223372036854775807", time.Hour},
+		{Config{}, "90.5", 90500 * time.Millisecond},
+		{Config{}, "946684920", 2 * time.Minute}, // the same instant as a Unix time
+		{Config{MaxPause: 30 * time.Second}, "90", 30 * time.Second},
+		{Config{MaxPause: 24 * time.Hour}, "7200", time.Hour},
 		{Config{}, "-5", time.Second},
 		{Config{}, "soon", time.Second},
 	} {

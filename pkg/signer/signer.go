@@ -78,6 +78,9 @@ type Config struct {
 	// MinInterval is the limit of the token endpoint: the least time from the end of a fetch
 	// to the next one; 1 s if zero, at most 1 h. For oauth2.
 	MinInterval time.Duration
+	// MaxPause bounds the wait that an answer of the token endpoint asks for; one hour if zero, and
+	// at most. For oauth2.
+	MaxPause time.Duration
 	// TLS, if not nil, has roots and client certificates for the token endpoint. Its
 	// ServerName is not used. For oauth2; other kinds ignore it.
 	TLS *tls.Config
