@@ -79,6 +79,8 @@ func sentence(number string, c *client.CallSummary, now time.Time) string {
 			return fmt.Sprintf("%s waits to be sent to %s; it is not lost. When it goes is not known yet.", subject, c.Upstream)
 		case !c.Eta.After(now):
 			return fmt.Sprintf("%s is about to be sent to %s.", subject, c.Upstream)
+		case isLate(c.Eta, c.Deadline):
+			return fmt.Sprintf("%s has no slot before its deadline %s: unless that changes, it ends then and is not sent to %s.", subject, clock(c.Deadline), c.Upstream)
 		}
 		return fmt.Sprintf("%s waits, and goes to %s about %s; it is not lost.", subject, c.Upstream, strings.TrimPrefix(strings.TrimPrefix(clock(c.Eta), "at "), "on "))
 	case client.StateSending:

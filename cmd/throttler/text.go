@@ -156,8 +156,15 @@ func etaText(c *client.Call, now time.Time) string {
 	case !c.Eta.After(now):
 		return "at once"
 	}
-	return "about " + instantText(c.Eta, now)
+	text := "about " + instantText(c.Eta, now)
+	if isLate(c.Eta, c.Deadline) {
+		text += ", beyond its deadline, " + instantText(c.Deadline, now) + ": unless that changes, it ends then and is not sent"
+	}
+	return text
 }
+
+// isLate reports whether a waiting call has its slot behind its deadline.
+func isLate(eta, deadline time.Time) bool { return !deadline.IsZero() && eta.After(deadline) }
 
 func waitingForText(f *client.WaitingFor, now time.Time) string {
 	until := ", until " + instantText(f.Until, now)
@@ -253,6 +260,9 @@ func writePage(w io.Writer, p *client.Calls, now time.Time) error {
 		eta, by := "", ""
 		if c.State == client.StateWaiting {
 			eta, by = shortETA(c.Eta, c.WaitingFor, now), shortHold(c.WaitingFor)
+			if isLate(c.Eta, c.Deadline) {
+				eta = "beyond its deadline"
+			}
 		}
 		if named {
 			by += "\t" + numbersText(c.Numbers)

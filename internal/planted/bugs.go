@@ -51,6 +51,7 @@ var suites = []struct {
 	{"./pkg/upstream", upstreamBugs},
 	{"./pkg/retryafter", retryAfterBugs},
 	{"./pkg/upstream", waitBugs},
+	{"./pkg/scheduler", pauseBugs},
 	{"./pkg/upstream/internal/h1", h1Bugs},
 	{"./pkg/store", schemaBugs},
 	{"./pkg/store", listBugs},

@@ -23,3 +23,12 @@ var waitBugs = []bug{
 	{"the fields of an answer stand above a rule's expression", "pkg/upstream/wait.go",
 		"	if res.Asked == 0 {\n", "	if true {\n", []string{"-run", "TestWaitOfAnswers"}},
 }
+
+var pauseBugs = []bug{
+	{"a wait ends a call before its deadline", "pkg/scheduler/conclude.go",
+		"	if c.Async && !c.flight.maybe {\n", "	if c == nil {\n", []string{"-run", "TestNoWaitEndsACall"}},
+	{"a call that may have been executed waits for a slot behind its deadline", "pkg/scheduler/conclude.go",
+		"	if c.Async && !c.flight.maybe {\n", "	if c.Async {\n", []string{"-run", "TestDoubtIsToldAtOnce"}},
+	{"webhooks have a max_pause of their own", "pkg/scheduler/webhook.go",
+		"		u.MaxPause = cmp.Or(u.MaxPause, maxPause)\n", "		u.MaxPause = cmp.Or(u.MaxPause, 0*maxPause)\n", []string{"-run", "TestWebhookTargetsWait"}},
+}

@@ -187,7 +187,9 @@ func (u *upstreamState) endStreaks(needs []quota.Need) {
 	u.streaks.End(streakKey{})
 }
 
-// again lets a call wait for its next attempt, or ends it if there is none.
+// again lets a call wait for its next attempt, or ends it if there is none. A submitted call
+// that was not executed waits until its deadline, also for a slot that comes later: a person may
+// end the pause before.
 func (u *upstreamState) again(now time.Time, c *call, r *upstream.Result, n next) {
 	end := Exhausted
 	switch {
@@ -200,6 +202,7 @@ func (u *upstreamState) again(now time.Time, c *call, r *upstream.Result, n next
 		c.because(Gone)
 	case n.again && c.Async:
 		end = Expired // the only reason left
+		u.becauseLate(now, c)
 	case r.Outcome == upstream.NotExecuted && !now.Before(c.Deadline): // on its way to the wire, perhaps
 		end = Expired
 		c.because(PastDeadline)
@@ -210,7 +213,7 @@ func (u *upstreamState) again(now time.Time, c *call, r *upstream.Result, n next
 		c.due = n.at.Sub(u.loop.origin)
 		u.reroute(c)
 		deadline := u.repeatableUntil(c.flight, c.Deadline)
-		if eta, _ := u.forecast(now, c, nil); !eta.After(deadline) {
+		if u.waitsFor(now, c, deadline) {
 			next := c.Call.snapshot()
 			next.State, next.Deadline = Waiting, deadline
 			next.delayUntil(n.at)
@@ -219,6 +222,17 @@ func (u *upstreamState) again(now time.Time, c *call, r *upstream.Result, n next
 		}
 	}
 	u.finish(now, c, end)
+}
+
+// waitsFor reports whether a call waits for its next attempt, at most until a deadline. The caller of Do
+// and Begin is answered at once if the slot comes later, and a call that may have been executed is
+// unknown at once: it is asked about then.
+func (u *upstreamState) waitsFor(now time.Time, c *call, deadline time.Time) bool {
+	if c.Async && !c.flight.maybe {
+		return now.Before(deadline)
+	}
+	eta, _ := u.forecast(now, c, nil)
+	return !eta.After(deadline)
 }
 
 // resume lets a call wait again after an attempt, or after a decision about it.

@@ -192,12 +192,17 @@ func (u *upstreamState) park(c *call) {
 
 // expire ends a call that may not wait any longer.
 func (u *upstreamState) expire(now time.Time, c *call) {
+	u.becauseLate(now, c)
+	u.finish(now, c, Expired)
+}
+
+// becauseLate notes why a call has had no slot before its deadline.
+func (u *upstreamState) becauseLate(now time.Time, c *call) {
 	c.because(PastDeadline)
 	if u.pausedUntil(now).After(now) {
 		c.because(Paused)
 		c.flight.paused = heldBy(now, u)
 	}
-	u.finish(now, c, Expired)
 }
 
 // leave takes a waiting call out of the plan and the wheel.
