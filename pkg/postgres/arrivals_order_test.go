@@ -153,7 +153,8 @@ func TestArrivalsInOrder(t *testing.T) {
 	}
 	conn := connect(t, url)
 	ids := handOver(t, conn, requests...)
-	s := serve(t, open(t, url, Options{Lease: short}), p, map[string]scheduler.Upstream{"api": {Concurrency: 1}})
+	// A lease that a busy machine does not let lapse: meanwhile a call would not be sent, and be tried again a second later.
+	s := serve(t, open(t, url, Options{Lease: MaxLease}), p, map[string]scheduler.Upstream{"api": {Concurrency: 1}})
 	for _, id := range ids {
 		ends(t, s, id)
 	}
