@@ -305,7 +305,7 @@ func (u *upstreamState) ended(now time.Time, c *call) {
 	if c.abandoned() {
 		c.discardAnswer()
 	}
-	c.wake()
+	c.tellEnd()
 	c.tell(c.Call)
 	u.loop.after(now, c)
 	u.rest(c)
@@ -317,7 +317,6 @@ func (u *upstreamState) rest(c *call) {
 	if c.State == Unknown && c.pages() && !c.noBody && !c.ending && c.flight.queries == 0 {
 		u.grow(c, -c.Response.size()) // as in the store, where an answer takes no memory
 		u.forget(c)
-		c.wake()
 	}
 }
 
@@ -345,7 +344,7 @@ func (u *upstreamState) dropStale(now time.Time, c *call) {
 	} else {
 		u.setPhase(c, uncounted)
 	}
-	c.wake()
+	u.loop.watched.tell(c.ID)
 	c.tell(c.Call)
 }
 
@@ -388,6 +387,5 @@ func (u *upstreamState) settle(now time.Time, c *call) {
 	u.setPhase(c, uncounted)
 	u.forget(c)
 	u.loop.observe(Event{Kind: EventEnded, Call: c.Call})
-	c.wake()
 	u.loop.after(now, c)
 }

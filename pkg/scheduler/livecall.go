@@ -14,7 +14,7 @@ import (
 
 // A call is a Call in the scheduler's memory. The loop owns it, except request, query and
 // identities, which never change. A million of them may wait, so it is kept small: the part that
-// only an attempt needs is in flight, and ended is made for callers that wait.
+// only an attempt needs is in flight.
 type call struct {
 	*Call   // is never changed, only replaced (see change): others hold it too
 	request *upstream.Request
@@ -26,9 +26,8 @@ type call struct {
 	item    planner.Item[*call] // its place in the planner, its demand and its age
 	due     time.Duration       // on the loop's clock; not before it
 	timeout wheel.Handle
-	flight  *flight       // nil until it is sent for the first time, or ends before
-	ended   chan struct{} // if not nil, closed when it is recorded as finished or unknown
-	caller  *caller       // of Do or Begin, nil if it was submitted
+	flight  *flight // nil until it is sent for the first time, or ends before
+	caller  *caller // of Do or Begin, nil if it was submitted
 
 	generation uint32 // of the service that computed the demand
 	counted    phase  // as which its upstream counts it
@@ -94,27 +93,6 @@ func (c *call) history() flight {
 		return flight{}
 	}
 	return *c.flight
-}
-
-// whenEnded returns a channel that is closed when the call is recorded as finished or
-// unknown, nil if it is.
-func (c *call) whenEnded() <-chan struct{} {
-	if c.State == Unknown && !c.ending {
-		return nil
-	}
-	if c.ended == nil {
-		c.ended = make(chan struct{})
-	}
-	return c.ended
-}
-
-// wake wakes the goroutines that wait for the end of the call.
-func (c *call) wake() {
-	c.ending = false
-	if c.ended != nil {
-		close(c.ended)
-		c.ended = nil
-	}
 }
 
 // change replaces the Call by a copy, to be changed at once.

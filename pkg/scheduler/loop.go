@@ -61,7 +61,7 @@ type loop struct {
 	pauses    map[pauseID]lease.Hold   // by people, and of open circuits: those that the store keeps
 	calls     map[string]*call         // that are not finished, or not yet recorded as such
 	accepting map[string]bool          // ids that have been admitted, and are being stored
-	watched   map[string]*watch        // by id of a call that is on disk only
+	watched   watches                  // of calls anywhere
 	readings  map[*reading]struct{}    // that are under way
 	seq       uint64
 	holdID    int64
@@ -75,7 +75,7 @@ func newLoop(s *Scheduler, c Config) *loop {
 		longWindow: c.LongWindow, precise: c.Precise, log: s.log, journal: s.journal, cuts: s.cuts, service: s.service, random: rand.Float64, endCall: s.endCall,
 		observe: c.Observe, wheel: wheel.New[planner.Timeout](tick),
 		upstreams: make(map[string]*upstreamState), absent: make(map[string]detached), pauses: make(map[pauseID]lease.Hold),
-		calls: make(map[string]*call), accepting: make(map[string]bool), watched: make(map[string]*watch), readings: make(map[*reading]struct{}),
+		calls: make(map[string]*call), accepting: make(map[string]bool), watched: make(watches), readings: make(map[*reading]struct{}),
 	}
 	if l.longWindow == 0 {
 		l.longWindow = DefaultLongWindow
@@ -302,11 +302,13 @@ func (l *loop) settleStored(now time.Time, c *Call, e *Entry) {
 	}
 }
 
-// outdate notes that rows of a call that are being read may be old.
+// outdate notes that the store has another state of a call that is not in memory: rows that are
+// being read may be old, and callers that watch it are to look for it.
 func (l *loop) outdate(id string) {
 	for r := range l.readings {
 		r.left[id] = struct{}{}
 	}
+	l.watched.tell(id)
 }
 
 // stop refuses the calls whose callers wait; submitted ones stay as they are.

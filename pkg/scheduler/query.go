@@ -57,16 +57,6 @@ func (s *Scheduler) live(ctx context.Context, id string) (live *Call, err error)
 	return live, err
 }
 
-// await waits until a channel is closed, or ctx ends.
-func await(ctx context.Context, ended <-chan struct{}) error {
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // stored returns a call that is not in memory.
 func (s *Scheduler) stored(ctx context.Context, id string) (*Call, error) {
 	c, err := s.journal.get(ctx, id)
@@ -145,13 +135,24 @@ func (s *Scheduler) withCall(ctx context.Context, id string, in State, f func(no
 	inLoop := context.WithoutCancel(ctx) // a reading that has begun must end
 	for {
 		var r *reading
+		var entry <-chan struct{}
 		err := s.loop.ask(inLoop, func(now time.Time) {
 			if c := s.loop.calls[id]; c != nil || !s.journal.outlives() {
 				f(now, c)
 				return
 			}
+			if s.loop.accepting[id] {
+				entry = s.loop.watched.join(id).news
+				return
+			}
 			r = s.loop.beginReading()
 		})
+		if entry != nil { // it may be in the store, and comes into memory now
+			if err := await(ctx, entry); err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil || r == nil {
 			return err
 		}
@@ -181,73 +182,6 @@ func (s *Scheduler) fetch(ctx context.Context, id string, in State) (calls []*ca
 		return nil
 	}
 	return s.loop.rehydrate([]Entry{*e})
-}
-
-// A watch counts the callers of Wait for a call that is on disk only. The call takes its
-// channel with it into memory, and closes it at its end.
-type watch struct {
-	ended   chan struct{}
-	callers int
-}
-
-// watch returns a channel that is closed when a call is recorded as finished or unknown,
-// nil if it is. A call on disk stays there: its turn has not come.
-func (s *Scheduler) watch(ctx context.Context, id string) (ended <-chan struct{}, onDisk bool, leave func()) {
-	l := s.loop
-	l.ask(ctx, func(time.Time) {
-		if c := l.calls[id]; c != nil {
-			ended = c.whenEnded()
-			return
-		}
-		w := l.watched[id]
-		if w == nil {
-			w = &watch{ended: make(chan struct{})}
-			l.watched[id] = w
-		}
-		w.callers++
-		ended, onDisk = w.ended, true
-	})
-	return ended, onDisk, func() {
-		if !onDisk {
-			return
-		}
-		l.ask(ctx, func(time.Time) {
-			if w := l.watched[id]; w != nil && w.ended == ended {
-				if w.callers--; w.callers == 0 {
-					delete(l.watched, id)
-				}
-			}
-		})
-	}
-}
-
-// Wait returns a call when it is finished or unknown, or as it is when ctx ends.
-func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
-	inLoop := context.WithoutCancel(ctx) // the call is returned as it is when ctx ends
-	ended, onDisk, leave := s.watch(inLoop, id)
-	defer leave()
-	for ended != nil {
-		var deadline <-chan time.Time
-		if onDisk {
-			c, err := s.Get(ctx, id) // ends a call on disk that has passed its deadline
-			if ctx.Err() != nil {
-				break
-			}
-			if err != nil || c.State == Unknown || c.State.Finished() {
-				return c, err
-			}
-			deadline = time.After(max(time.Until(c.Deadline), time.Second))
-		}
-		select {
-		case <-deadline:
-			continue
-		case <-ended:
-		case <-ctx.Done():
-		case <-s.closed:
-		}
-		break
-	}
-	return s.Get(inLoop, id)
 }
 
 // listRounds bounds the pages of the stores of which a page is made.

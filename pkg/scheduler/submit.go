@@ -376,11 +376,13 @@ func (s *Scheduler) reserve(c *call) (err error) {
 	return err
 }
 
-// enter lets a call wait if it was stored, else it gives its place up.
+// enter lets a call wait if it was stored, else it gives its place up. Callers may watch it since it is
+// in the store.
 func (s *Scheduler) enter(c *call, a *acceptance) {
 	if !s.loop.post(func(now time.Time) {
 		s.loop.busy--
 		delete(s.loop.accepting, c.ID)
+		s.loop.watched.tell(c.ID)
 		if a.known != nil || a.err != nil {
 			c.up.setPhase(c, uncounted)
 			return

@@ -156,7 +156,7 @@ func (u *upstreamState) endBy(now time.Time, c *call, by string) {
 		next.EndedBy = by
 		c.ending = true
 		u.loop.record(now, c, next, func(time.Time) {
-			c.wake()
+			c.tellEnd()
 			u.rest(c)
 		})
 	}
@@ -180,12 +180,8 @@ func (u *upstreamState) edit(now time.Time, c *call, next *Call, earliest time.T
 	})
 }
 
-// park leaves a waiting call to the disk. It comes back before its time, with its watchers.
+// park leaves a waiting call to the disk. It comes back before its time.
 func (u *upstreamState) park(c *call) {
-	if c.ended != nil {
-		u.loop.watched[c.ID] = &watch{ended: c.ended, callers: 1}
-		c.ended = nil
-	}
 	u.forget(c)
 	u.window.Park()
 }
@@ -250,10 +246,7 @@ func (u *upstreamState) load(now time.Time, c *call) {
 	c.up = u
 	u.reroute(c) // a reload may have come since it was read
 	u.loop.calls[c.ID] = c
-	if w := u.loop.watched[c.ID]; w != nil {
-		c.ended = w.ended
-		delete(u.loop.watched, c.ID)
-	}
+	u.loop.watched.tell(c.ID)
 	if c.counted = unresolved; c.State == Waiting {
 		c.counted = waiting
 		u.window.Load()

@@ -1,0 +1,126 @@
+package scheduler
+
+import (
+	"context"
+	"time"
+)
+
+// A watch is the wait of callers for news of a call: that it has come into memory, has left it,
+// or has ended. The loop has at most one of a call, by its id: a call may be watched wherever it
+// is, and has nothing to take along when it moves.
+//
+// No end is missed. The loop runs one message at a time, and each end is in the store before the
+// message that tells it. So a caller who first begins to watch, by a message, and then looks for
+// the call, in memory and in the store, finds the end, or is told of it: an end that is not in
+// the store when the caller looks is told by a later message than that with which the watch
+// began. This also holds for a call that is in the store and has yet to come into the loop.
+type watch struct {
+	news    chan struct{} // closed at the next news
+	callers int           // that have not had them
+}
+
+// watches are the watches of calls by id.
+type watches map[string]*watch
+
+// join returns the watch of a call, with one caller more.
+func (all watches) join(id string) *watch {
+	w := all[id]
+	if w == nil {
+		w = &watch{news: make(chan struct{})}
+		all[id] = w
+	}
+	w.callers++
+	return w
+}
+
+// leave takes a caller away, who may have had the news.
+func (all watches) leave(id string, w *watch) {
+	if w.callers--; w.callers == 0 && all[id] == w {
+		delete(all, id)
+	}
+}
+
+// tell tells the callers that watch a call that there is news of it.
+func (all watches) tell(id string) {
+	if w := all[id]; w != nil {
+		delete(all, id)
+		close(w.news)
+	}
+}
+
+// whenEnded returns a channel that is closed when the end of the call, which is being recorded,
+// is stored.
+func (c *call) whenEnded() <-chan struct{} { return c.up.loop.watched.join(c.ID).news }
+
+// tellEnd tells that the end of the call is stored.
+func (c *call) tellEnd() {
+	c.ending = false
+	c.up.loop.watched.tell(c.ID)
+}
+
+// await waits until a channel is closed, or ctx ends.
+func await(ctx context.Context, closed <-chan struct{}) error {
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// watch begins to watch a call, until leave. Runs tells that the call is in memory and has not
+// ended; else the caller has to look for it.
+func (s *Scheduler) watch(ctx context.Context, id string) (news <-chan struct{}, runs bool, leave func()) {
+	l := s.loop
+	var w *watch
+	l.ask(ctx, func(time.Time) {
+		w = l.watched.join(id)
+		c := l.calls[id]
+		runs = c != nil && (c.State != Unknown || c.ending)
+	})
+	if w == nil { // the loop has ended
+		return nil, false, func() {}
+	}
+	return w.news, runs, func() {
+		select {
+		case <-w.news:
+		default:
+			l.ask(ctx, func(time.Time) { l.watched.leave(id, w) })
+		}
+	}
+}
+
+// Wait returns a call when it is finished or unknown, or as it is when ctx ends.
+func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
+	inLoop := context.WithoutCancel(ctx) // the call is returned as it is when ctx ends
+	for more := true; ; {
+		news, runs, leave := s.watch(inLoop, id)
+		var late <-chan time.Time
+		if !runs {
+			c, err := s.Get(ctx, id)
+			switch {
+			case ctx.Err() != nil:
+			case err != nil || c.ended():
+				leave()
+				return c, err
+			default: // one on disk ends when it is looked for after its deadline
+				late = time.After(max(time.Until(c.Deadline), time.Second))
+			}
+		}
+		select {
+		case <-news:
+		case <-late:
+		case <-ctx.Done():
+			more = false
+		case <-s.closed:
+			more = false
+		}
+		leave()
+		if c, err := s.Get(inLoop, id); err != nil || c.ended() || !more {
+			return c, err
+		}
+	}
+}
+
+// ended reports whether the call is finished or unknown.
+func (c *Call) ended() bool { return c.State == Unknown || c.State.Finished() }
