@@ -32,6 +32,7 @@ var suites = []struct {
 	{"./pkg/scheduler/internal/paging", pagingBugs},
 	{"./pkg/retry", retryBugs},
 	{"./pkg/scheduler", schedulerBugs},
+	{"./pkg/scheduler", sameBugs},
 	{"./pkg/scheduler", unknownBugs},
 	{"./pkg/scheduler", streamedBugs},
 	{"./pkg/scheduler", moneyBugs},

@@ -18,8 +18,6 @@ var peopleBugs = []bug{
 		"a.N > retried\n", "a.N > 0*retried\n", []string{"-run", "TestRetryOverRestart"}},
 	{"a change of a call's priority is not stored", "pkg/store/calls.go",
 		"\"state = ?, rank = ?,", "\"state = ?, rank = iif(? IS NULL, 0, rank),", conforms},
-	{"the watcher of a changed call is lost", "pkg/scheduler/waiting.go",
-		"		u.loop.watched[c.ID] = &watch{ended: c.ended, callers: 1}\n", "", []string{"-run", "TestEditOnDisk", "-timeout", "30s"}},
 	{"the person of a pause is forgotten", "pkg/store/quota.go",
 		"c.codec.EncodeWho(h))", "\"\")", returns},
 	{"decisions lie in the clear", "internal/columns/format.go",

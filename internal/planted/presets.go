@@ -159,7 +159,7 @@ var presetBugs = []bug{
 	{"generic: a 409 under a key is failed", "pkg/config/presets/generic.yaml",
 		`status == 409 and (keyed or header("Retry-After") != "")`, `status == 409 and header("Retry-After") != ""`, byFacts},
 	{"generic: a 409 without a key is unknown", "pkg/upstream/idempotency.go",
-		"	in.keyed = u.keyed(in)\n", "	in.keyed = true\n", byFacts},
+		"	in.key = u.key(in)\n", "	in.key = \"k\"\n", byFacts},
 	{"generic: a payment with 503 and Retry-After was not executed", "pkg/config/presets/generic.yaml",
 		` and method in ["GET", "HEAD", "OPTIONS"]`, ``, byFacts},
 	{"generic: 408 is failed", "pkg/config/presets/generic.yaml",

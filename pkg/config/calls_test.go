@@ -56,7 +56,11 @@ func TestBreakerOverOpenPayments(t *testing.T) {
 				}, ", concurrency: 1")
 				for i := range calls {
 					body := bytes.ReplaceAll(tt.call.Body, []byte("T1"), fmt.Append(nil, "T", i)) // each of an order of its own
-					if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "a", Method: tt.call.Method, Target: tt.call.Target, Header: tt.call.Header, Body: body}); err != nil {
+					header := tt.call.Header.Clone()
+					if header.Get("Idempotency-Key") != "" {
+						header.Set("Idempotency-Key", fmt.Sprint("k", i))
+					}
+					if _, err := s.Submit(t.Context(), scheduler.Request{Upstream: "a", Method: tt.call.Method, Target: tt.call.Target, Header: header, Body: body}); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -127,9 +127,10 @@ type fileSpacing struct {
 
 // A fileBreaker says when the circuit breaker opens for an upstream that can be reached.
 type fileBreaker struct {
-	// Unknown of the last Of outcomes open it if they are unknown. Default 10; 0: never.
+	// Unknown of the last Of calls open it if their outcomes are unknown; repeats under one key
+	// or identity count once. Default 10; 0: never.
 	Unknown *int `key:"unknown"`
-	// Of is the number of last outcomes that count. Default 20, or unknown if that is more.
+	// Of is the number of last calls that count. Default 20, or unknown if that is more.
 	Of *int `key:"of"`
 	// Silent is the time without an answer, while so many attempts are in flight, that
 	// opens it. Default: four times the 99th percentile of the last answers, at least 5s.

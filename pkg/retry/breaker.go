@@ -28,8 +28,9 @@ const (
 // A Trip says which attempts open a [Breaker], besides those that cannot reach the
 // upstream. The zero Trip names none.
 type Trip struct {
-	// Unknown is how many of the last Of attempts have an unknown outcome when the breaker
-	// opens. So many in a row open it, too.
+	// Unknown is how many of the last Of subjects have an unknown outcome when the breaker
+	// opens. The attempts of one subject, which [Breaker.Record] explains, count once, as the
+	// last one has ended.
 	Unknown, Of int
 	// Silent is the time without any answer that opens the breaker while Unknown attempts
 	// are in flight. 0 means four times the 99th percentile of the last answers, and at
@@ -44,6 +45,11 @@ type Trip struct {
 //	closed ── a failure, or a trip ──► open ── wait ──► half-open: one probe ── answered ──► closed
 //	                                     ▲                     │
 //	                                     └─────── failed ──────┘
+//
+// Outcomes are those of calls, not of attempts: a payload that always fails, sent again and again
+// under its key, is one outcome, and no sign of a failing upstream. So traffic of a single subject
+// opens the breaker only if no connection can be had, or if many of its attempts are in flight and
+// silent. Else it stays closed, because a repeat can leave no more than the one call unknown.
 //
 // The words are those of Hystrix and resilience4j (count-based sliding window). That trips
 // in a row keep the upstream away longer is Envoy's outlier ejection. After a trip it is a
@@ -61,8 +67,7 @@ type Breaker struct {
 	riskAt   time.Time // no probe before it that could become unknown for good
 	probe    uint64    // the attempt that probes, 0 if there is none
 
-	outcomes ring[bool] // of the last attempts: whether they are unknown
-	unknown  int        // of outcomes
+	outcomes outcomes // of the last Trip.Of subjects
 
 	flying int       // attempts that began since the breaker closed
 	most   int       // of them, during a slow start; 0 means any number
@@ -97,7 +102,7 @@ const (
 
 // Set takes another Trip from now on.
 func (b *Breaker) Set(t Trip) {
-	b.trip, b.unknown, b.outcomes = t, 0, newRing[bool](t.Of)
+	b.trip, b.outcomes = t, newOutcomes(t.Of)
 	if b.took.values == nil {
 		b.took = newRing[time.Duration](remembered)
 	}
@@ -164,10 +169,11 @@ func (b *Breaker) Begin(now time.Time, id uint64) {
 	}
 }
 
-// Record notes how an attempt ended that began at an instant. It reports whether the
-// breaker has opened, closed, or changed the instant of its next probe. Random is from
-// [0, 1).
-func (b *Breaker) Record(now time.Time, id uint64, began time.Time, reach Reach, random float64) (changed bool) {
+// Record notes how an attempt ended that began at an instant. Subject is a hash of what the
+// attempt was about: equal for the attempts of one call, and for calls that are repeats of one
+// payload under one key. It reports whether the breaker has opened, closed, or changed the instant
+// of its next probe. Random is from [0, 1).
+func (b *Breaker) Record(now time.Time, id, subject uint64, began time.Time, reach Reach, random float64) (changed bool) {
 	probed := b.probe == id
 	if probed {
 		b.probe = 0
@@ -190,7 +196,7 @@ func (b *Breaker) Record(now time.Time, id uint64, began time.Time, reach Reach,
 		if reach == Reached && b.most > 0 {
 			b.most = (b.most + 1) % fullSpeed
 		}
-		if b.count(reach == Unsure); b.trip.Unknown > 0 && b.unknown >= b.trip.Unknown {
+		if b.outcomes.note(subject, reach == Unsure); b.trip.Unknown > 0 && b.outcomes.unknown >= b.trip.Unknown {
 			b.open(now, Failing, random)
 		}
 	}
@@ -218,16 +224,6 @@ func (b *Breaker) recordOpen(now time.Time, probed bool, reach Reach, random flo
 		return true
 	}
 	return false
-}
-
-// count adds an outcome to the last ones.
-func (b *Breaker) count(unknown bool) {
-	if b.outcomes.add(unknown) {
-		b.unknown--
-	}
-	if unknown {
-		b.unknown++
-	}
 }
 
 // open opens the breaker.
@@ -321,26 +317,4 @@ func (b *Breaker) Defer(now time.Time, failed int, random float64) time.Duration
 		return b.probeAt.Sub(now) + time.Duration(after*float64(probes.Min))
 	}
 	return 0
-}
-
-// A ring has the last values of a row.
-type ring[T any] struct {
-	values []T
-	next   int // where the next value goes, once values is full
-}
-
-// newRing returns a ring of the last size values.
-func newRing[T any](size int) ring[T] { return ring[T]{values: make([]T, 0, size)} }
-
-// add adds a value, and returns the one that it displaces.
-func (r *ring[T]) add(v T) (old T) {
-	if len(r.values) < cap(r.values) {
-		r.values = append(r.values, v)
-		return old
-	}
-	if len(r.values) > 0 {
-		old, r.values[r.next] = r.values[r.next], v
-		r.next = (r.next + 1) % len(r.values)
-	}
-	return old
 }

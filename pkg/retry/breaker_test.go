@@ -16,18 +16,18 @@ func TestBreaker(t *testing.T) {
 	if b.Open() || b.Allow(at(0)) != math.MaxInt || !b.Until(at(0)).IsZero() {
 		t.Fatalf("a new breaker: %+v", b)
 	}
-	if b.Record(at(0), 1, at(0), Reached, 0.5) || b.Record(at(time.Millisecond), 1, at(0), Reached, 0.5) {
+	if b.Record(at(0), 1, 1, at(0), Reached, 0.5) || b.Record(at(time.Millisecond), 1, 1, at(0), Reached, 0.5) {
 		t.Error("an attempt that was sent closes a closed breaker")
 	}
 	b.Begin(at(0), 1)
 	b.Begin(at(0), 2)
-	if !b.Record(at(second), 1, at(0), Unreached, 0.5) || !b.Open() || b.Failures() != 1 || b.Allow(at(second)) != 0 {
+	if !b.Record(at(second), 1, 1, at(0), Unreached, 0.5) || !b.Open() || b.Failures() != 1 || b.Allow(at(second)) != 0 {
 		t.Fatalf("after a failure: %+v", b)
 	}
-	if b.Record(at(second), 2, at(0), Unreached, 0.5) {
+	if b.Record(at(second), 2, 2, at(0), Unreached, 0.5) {
 		t.Error("an attempt that began before the failure was noticed counts again")
 	}
-	if b.Record(at(second), 2, at(0), Unproven, 0.5) {
+	if b.Record(at(second), 2, 2, at(0), Unproven, 0.5) {
 		t.Error("a cancelled attempt tells something")
 	}
 	probe := b.Until(at(second))
@@ -41,22 +41,22 @@ func TestBreaker(t *testing.T) {
 	if b.Allow(probe) != 0 {
 		t.Error("a second probe beside the first")
 	}
-	if !b.Record(probe, 3, probe, Unreached, 0.5) || b.Failures() != 2 || b.Until(probe).Sub(probe) <= 250*time.Millisecond {
+	if !b.Record(probe, 3, 3, probe, Unreached, 0.5) || b.Failures() != 2 || b.Until(probe).Sub(probe) <= 250*time.Millisecond {
 		t.Errorf("after the probe failed: %+v", b)
 	}
 	next := b.Until(probe)
 	b.Begin(at(0), 4)
-	if b.Record(next, 4, next, Unproven, 0); b.Allow(next) != 1 {
+	if b.Record(next, 4, 4, next, Unproven, 0); b.Allow(next) != 1 {
 		t.Error("a cancelled probe keeps the place of the next")
 	}
 	b.Begin(at(0), 5)
-	if !b.Record(next, 5, next, Reached, 0) || b.Open() || b.Allow(next) != math.MaxInt {
+	if !b.Record(next, 5, 5, next, Reached, 0) || b.Open() || b.Allow(next) != math.MaxInt {
 		t.Errorf("after a probe that was sent: %+v", b)
 	}
-	if b.Record(next.Add(second), 6, next.Add(-second), Unreached, 0) {
+	if b.Record(next.Add(second), 6, 6, next.Add(-second), Unreached, 0) {
 		t.Error("an attempt that began before it was closed opens it again")
 	}
-	if !b.Record(next.Add(second), 7, next.Add(second), Unreached, 0) {
+	if !b.Record(next.Add(second), 7, 7, next.Add(second), Unreached, 0) {
 		t.Error("an attempt that began after it was closed does not open it")
 	}
 	if b.Reset(next); b.Open() {
@@ -71,7 +71,7 @@ func TestProbesGetRarer(t *testing.T) {
 		now := at(0)
 		for n := range uint64(30) {
 			b.Begin(at(0), n+1)
-			b.Record(now, n+1, now, Unreached, random)
+			b.Record(now, n+1, n+1, now, Unreached, random)
 			wait := b.Until(now).Sub(now)
 			if least := min(15*time.Second, 250*time.Millisecond<<n); wait < least || wait > 2*least {
 				t.Errorf("random %v, after %d failures: the next probe begins after %v, want %v to %v", random, n+1, wait, least, 2*least)
@@ -86,7 +86,7 @@ func TestBreakerDefersACallWhoseSignatureFails(t *testing.T) {
 	if d := b.Defer(at(0), 1, 0.5); d != 0 {
 		t.Errorf("closed: %v", d)
 	}
-	b.Record(at(0), 1, at(0), Unreached, 0.5)
+	b.Record(at(0), 1, 1, at(0), Unreached, 0.5)
 	for n, want := range []time.Duration{500 * time.Millisecond / 3, 500 * time.Millisecond * 3 / 5} {
 		if got := b.Defer(at(0), n, 0.5) - b.Until(at(0)).Sub(at(0)); got < want-1 || got > want+1 {
 			t.Errorf("after %d failures: %v after the probe, want %v", n, got, want)
@@ -188,7 +188,7 @@ func newPlay(t *testing.T, trip Trip) *play {
 func (p *play) attempt(from, took time.Duration, reach Reach) bool {
 	p.id++
 	p.Begin(at(from), p.id)
-	return p.Record(at(from+took), p.id, at(from), reach, 0.5)
+	return p.Record(at(from+took), p.id, p.id, at(from), reach, 0.5)
 }
 
 func (p *play) is(now time.Duration, want Health) {
@@ -236,7 +236,7 @@ func TestOpenAndSlowStart(t *testing.T) {
 	p.Begin(at(0), 50) // in flight with it
 	p.attempt(0, 0, Unsure)
 	p.is(0, Failing)
-	if p.Record(at(time.Millisecond), 50, at(0), Reached, 0.5) || !p.Open() {
+	if p.Record(at(time.Millisecond), 50, 50, at(0), Reached, 0.5) || !p.Open() {
 		t.Error("an answer to an attempt from before closes it")
 	}
 	now := time.Duration(0)
@@ -263,7 +263,7 @@ func TestOpenAndSlowStart(t *testing.T) {
 		if got := p.Allow(at(now)); got != most-1 {
 			t.Fatalf("%d attempts may begin beside one, want %d", got, most-1)
 		}
-		p.Record(at(now), 100, at(now), Reached, 0.5)
+		p.Record(at(now), 100, 100, at(now), Reached, 0.5)
 	}
 	for range fullSpeed {
 		p.attempt(now, 0, Reached)
@@ -352,12 +352,12 @@ func TestSilence(t *testing.T) {
 				t.Fatalf("it is %v after the silence", p.Health())
 			}
 			first := p.ProbeAt()
-			if !p.Record(next.Add(time.Millisecond), 1000, at(busy), Reached, 0.5) && p.ProbeAt().After(first) || !p.Open() {
+			if !p.Record(next.Add(time.Millisecond), 1000, 1000, at(busy), Reached, 0.5) && p.ProbeAt().After(first) || !p.Open() {
 				t.Error("an answer from before closes it, or makes the probe later")
 			}
 			now := p.ProbeAt()
 			p.Begin(now, 2000)
-			if p.Record(now, 2000, now, Unsure, 0.5); p.Health() != Failing {
+			if p.Record(now, 2000, 2000, now, Unsure, 0.5); p.Health() != Failing {
 				t.Errorf("after a probe of unknown outcome it is %v", p.Health())
 			}
 		})
@@ -384,9 +384,9 @@ func TestWhenSilenceBegins(t *testing.T) {
 	p.Begin(at(2*second), 3)
 	p.Begin(at(2*second), 4)
 	listens(2*second, 6*second)
-	p.Record(at(3*second), 4, at(2*second), Reached, 0.5)
+	p.Record(at(3*second), 4, 4, at(2*second), Reached, 0.5)
 	listens(3*second, 8*second)
-	p.Record(at(4*second), 3, at(2*second), Unproven, 0.5) // says nothing
+	p.Record(at(4*second), 3, 3, at(2*second), Unproven, 0.5) // says nothing
 	listens(4*second, 8*second)
 }
 
@@ -400,7 +400,7 @@ func TestUsualTime(t *testing.T) {
 				t.Errorf("it listens after %d answers", n)
 			}
 		}
-		p.Record(at(time.Hour), 1000, at(time.Hour), Unproven, 0.5)
+		p.Record(at(time.Hour), 1000, 1000, at(time.Hour), Unproven, 0.5)
 		took := time.Second
 		if n%50 == 0 { // three of 128
 			took = slow
@@ -441,14 +441,14 @@ func TestHeardAgain(t *testing.T) {
 		}
 		p.is(now, health)
 		late := p.ProbeAt()
-		changed := p.Record(at(now+time.Millisecond), 1000, at(now-time.Second), Reached, 0.5)
+		changed := p.Record(at(now+time.Millisecond), 1000, 1000, at(now-time.Second), Reached, 0.5)
 		switch want := at(now + probes.Min); {
 		case health == Silent && (!changed || !p.ProbeAt().Equal(want) || !p.RiskAt().Equal(want) || !late.After(want)):
 			t.Errorf("the probe is at %v, %v before; want %v", p.ProbeAt(), late, want)
 		case health == Failing && (changed || !p.ProbeAt().Equal(late)):
 			t.Errorf("the probe moved from %v to %v", late, p.ProbeAt())
 		}
-		if p.Record(at(now+2*time.Millisecond), 1001, at(now-time.Second), Reached, 0.5) {
+		if p.Record(at(now+2*time.Millisecond), 1001, 1001, at(now-time.Second), Reached, 0.5) {
 			t.Error("a second answer changes something")
 		}
 	}

@@ -31,11 +31,12 @@ type attempt struct {
 
 // An ending is what came of an attempt.
 type ending struct {
-	result *upstream.Result
-	kept   *Response // of the answer, for the store
-	by     *service  // the service that sent the call
-	next   next
-	stale  bool // the store knows that the call is not waiting: nothing was sent
+	result  *upstream.Result
+	kept    *Response // of the answer, for the store
+	by      *service  // the service that sent the call
+	subject uint64    // for the circuit breaker
+	next    next
+	stale   bool // the store knows that the call is not waiting: nothing was sent
 }
 
 func (a *attempt) run() {
@@ -71,7 +72,7 @@ func (a *attempt) send() ending {
 	if errors.Is(r.Err, ErrNotWaiting) {
 		return ending{result: r, stale: true}
 	}
-	e := ending{result: r, by: a.service, next: a.next(r)}
+	e := ending{result: r, by: a.service, subject: a.subject(r), next: a.next(r)}
 	a.log(r, e.next)
 	// The part of the answer that is kept is read here: it may block.
 	switch {

@@ -381,7 +381,7 @@ func TestResumeClosesTheBreaker(t *testing.T) {
 			t.Errorf("the last call waits for %+v, want the breaker with 19 calls ahead", why)
 		}
 		st := upstreams(t, s)[0]
-		if st.State != "tripped" || st.Since.Sub(f.start) > 50*ms || !strings.Contains(st.Reason, "10 of the last 20 outcomes are unknown; the last one: status") {
+		if st.State != "tripped" || st.Since.Sub(f.start) > 50*ms || !strings.Contains(st.Reason, "the outcomes of 10 of the last 20 calls are unknown; the last one: status") {
 			t.Fatalf("%+v, want it tripped", st)
 		}
 		if err := s.Resume(t.Context(), "api", "", ""); err != nil {

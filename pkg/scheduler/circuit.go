@@ -8,7 +8,6 @@ import (
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/retry"
-	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // A circuit is the way to an upstream: its breaker, the reason why that is open, and the
@@ -89,19 +88,20 @@ type listener struct{ *circuit }
 func (l listener) Fire(now time.Time) { l.listen(now) }
 
 // judge tells the breaker how far an attempt got.
-func (ci *circuit) judge(now time.Time, c *call, r *upstream.Result) {
+func (ci *circuit) judge(now time.Time, c *call, e ending) {
+	r := e.result
 	before, failures, reach := ci.Health(), ci.Failures(), reachOf(r)
 	if ci.up.loop.stopping { // which may have ended the attempt
 		reach = retry.Unproven
 	}
-	if !ci.Record(now, c.item.Seq, c.flight.sentAt, reach, ci.up.loop.random()) {
+	if !ci.Record(now, c.item.Seq, e.subject, c.flight.sentAt, reach, ci.up.loop.random()) {
 		return
 	}
 	switch {
 	case !ci.Open():
 		ci.closed(now, before, failures)
 	case before == retry.Healthy && ci.Health() == retry.Failing:
-		ci.opened(now, fmt.Sprintf("%d of the last %d outcomes are unknown; the last one: %s", ci.up.Breaker.Unknown, ci.up.Breaker.Of, r.Reason))
+		ci.opened(now, fmt.Sprintf("the outcomes of %d of the last %d calls are unknown; the last one: %s", ci.up.Breaker.Unknown, ci.up.Breaker.Of, r.Reason))
 	case before == retry.Healthy:
 		ci.opened(now, r.Reason)
 	default:

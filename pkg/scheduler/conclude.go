@@ -62,7 +62,7 @@ func (u *upstreamState) complete(now time.Time, c *call, e ending) {
 	changed := c.change()
 	u.returnPermits(now, c, changed, e)
 	u.recordAttempt(now, c, changed, e)
-	u.circuit.judge(now, c, r)
+	u.circuit.judge(now, c, e)
 	e.next.flight.carryOver(c.flight)
 	*c.flight = e.next.flight
 	if e := ended(r.Err); e != nil {
@@ -332,7 +332,7 @@ func (u *upstreamState) forget(c *call) {
 // nothing was sent. It takes back the counts of the copy's load and sending.
 func (u *upstreamState) dropStale(now time.Time, c *call) {
 	never := &upstream.Result{Outcome: upstream.NotExecuted, AnsweredAt: now}
-	u.circuit.Record(now, c.item.Seq, c.flight.sentAt, retry.Unproven, 0)
+	u.circuit.Record(now, c.item.Seq, 0, c.flight.sentAt, retry.Unproven, 0)
 	u.returnPermits(now, c, c.change(), ending{result: never})
 	delete(u.loop.calls, c.ID)
 	if c.pages() {

@@ -246,7 +246,6 @@ func (u *upstreamState) load(now time.Time, c *call) {
 	c.up = u
 	u.reroute(c) // a reload may have come since it was read
 	u.loop.calls[c.ID] = c
-	u.loop.watched.tell(c.ID)
 	if c.counted = unresolved; c.State == Waiting {
 		c.counted = waiting
 		u.window.Load()

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A watch is the wait of callers for news of a call: that it has come into memory, has left it,
-// or has ended. The loop has at most one of a call, by its id: a call may be watched wherever it
-// is, and has nothing to take along when it moves.
+// A watch is the wait of callers for news of a call: that it has come from the store into the loop,
+// has left memory, or has ended. The loop has at most one of a call, by its id: a call may be watched
+// wherever it is, and has nothing to take along when it moves.
 //
 // No end is missed. The loop runs one message at a time, and each end is in the store before the
 // message that tells it. So a caller who first begins to watch, by a message, and then looks for

@@ -31,6 +31,8 @@ type Result struct {
 	// Unprocessed is true if bytes have left, but the upstream did not process the
 	// request: HTTP/2 reports so, or a 401 has refused credentials that the signer renews.
 	Unprocessed bool
+	// Key is the key of Idempotency that the request has had, empty for none.
+	Key string
 	// Sent is true if at least one byte may have left.
 	Sent bool
 	// Answered is true if the host that counts calls has answered.
@@ -136,6 +138,7 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 		return unsendable(err)
 	}
 	in := u.input(&parts.in, r)
+	res.Key = in.key
 	if err != nil {
 		u.unanswered(res, in, wire, life.end(err))
 		return res

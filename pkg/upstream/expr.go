@@ -87,7 +87,7 @@ func (in *Input) variables() any {
 }
 
 func (in *Input) answer(a *answer) answerEnv {
-	env := answerEnv{requestEnv: in.variables().(requestEnv), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent, Repeat: in.r.Repeat, Keyed: in.keyed}
+	env := answerEnv{requestEnv: in.variables().(requestEnv), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent, Repeat: in.r.Repeat, Keyed: in.key != ""}
 	env.Header = func(name string) (string, error) { return a.header.Get(name), nil }
 	env.Remaining = a.remaining
 	return env

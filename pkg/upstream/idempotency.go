@@ -39,7 +39,7 @@ type Idempotency struct {
 // Repeatable reports whether the upstream itself recognises a repeat of the
 // request, within Idempotency.Retention of its first sending.
 func (u *Upstream) Repeatable(in *Input) bool {
-	if u.keyed(in) {
+	if u.key(in) != "" {
 		return true
 	}
 	if u.idempotent == nil {
@@ -49,16 +49,22 @@ func (u *Upstream) Repeatable(in *Input) bool {
 	return err == nil && ok
 }
 
-// keyed reports whether the request has an idempotency key.
-func (u *Upstream) keyed(in *Input) bool {
+// key returns the idempotency key of a request, empty for none.
+func (u *Upstream) key(in *Input) (key string) {
 	by := u.Idempotency
-	return by.Header != "" && in.r.Header.Get(by.Header) != "" || by.Field != "" && in.has(by.Field)
+	if by.Header != "" {
+		key = in.r.Header.Get(by.Header)
+	}
+	if key == "" && by.Field != "" {
+		key = in.field(by.Field)
+	}
+	return key
 }
 
 // input returns the Input of a request for the rules.
 func (u *Upstream) input(in *Input, r *Request) *Input {
 	in.r = r
-	in.keyed = u.keyed(in)
+	in.key = u.key(in)
 	return in
 }
 
@@ -114,6 +120,9 @@ var signatures = map[string][]string{
 	"WECHATPAY2-SHA256-RSA2048": {"nonce_str", "timestamp", "signature"},
 	"ALIPAY-SHA256withRSA":      {"nonce", "timestamp"},
 }
+
+// Credentials returns the Authorization of a request without what differs between repeats.
+func (r *Request) Credentials() string { return credentials(r.Header.Get("Authorization")) }
 
 // credentials returns an Authorization without what differs between repeats. All of an
 // unknown scheme is a credential: the answer to a request is never that to another caller.

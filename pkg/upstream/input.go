@@ -23,7 +23,7 @@ type Input struct {
 	form  *params
 	json  *document
 	xml   *xmlDocument
-	keyed bool // it has the key that Idempotency names
+	key   string // that Idempotency names; empty for none
 
 	env     any   // see variables; nil before their first use
 	machine vm.VM // runs one expression after the other
@@ -125,13 +125,16 @@ func (in *Input) xmlRoot() (*xmltext.Element, error) {
 	return in.xml.root, in.xml.err
 }
 
-// has reports whether a parameter, or the value at a JSON path, exists and is not empty.
-func (in *Input) has(name string) bool {
+// field returns a parameter, or the value at a JSON path, as text; empty if there is none.
+func (in *Input) field(name string) string {
 	if v, err := in.Param(name); err == nil && v != "" {
-		return true
+		return v
 	}
 	v, err := in.jsonValue(name)
-	return err == nil && v != nil && v != ""
+	if err != nil || v == nil {
+		return ""
+	}
+	return fmt.Sprint(v)
 }
 
 func (in *Input) queryParams() *params {
