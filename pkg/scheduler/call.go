@@ -204,6 +204,9 @@ func abridged(attempts []Attempt) []Attempt {
 	return slices.Delete(attempts, max(1, i), max(1, i)+1)
 }
 
+// ended reports whether the call is finished or unknown.
+func (c *Call) ended() bool { return c.State == Unknown || c.State.Finished() }
+
 // Last returns the last attempt, nil if there was none.
 func (c *Call) Last() *Attempt {
 	if len(c.Attempts) == 0 {

@@ -184,6 +184,60 @@ func (s *Scheduler) fetch(ctx context.Context, id string, in State) (calls []*ca
 	return s.loop.rehydrate([]Entry{*e})
 }
 
+// watch begins to watch a call, until leave. Runs tells that the call is in memory and has not
+// ended; else the caller has to look for it.
+func (s *Scheduler) watch(ctx context.Context, id string) (news <-chan struct{}, runs bool, leave func()) {
+	l := s.loop
+	var w *watch
+	l.ask(ctx, func(time.Time) {
+		w = l.watched.join(id)
+		c := l.calls[id]
+		runs = c != nil && (c.State != Unknown || c.ending)
+	})
+	if w == nil { // the loop has ended
+		return nil, false, func() {}
+	}
+	return w.news, runs, func() {
+		select {
+		case <-w.news:
+		default:
+			l.ask(ctx, func(time.Time) { l.watched.leave(id, w) })
+		}
+	}
+}
+
+// Wait returns a call when it is finished or unknown, or as it is when ctx ends.
+func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
+	inLoop := context.WithoutCancel(ctx) // the call is returned as it is when ctx ends
+	for more := true; ; {
+		news, runs, leave := s.watch(inLoop, id)
+		var late <-chan time.Time
+		if !runs {
+			c, err := s.Get(ctx, id)
+			switch {
+			case ctx.Err() != nil:
+			case err != nil || c.ended():
+				leave()
+				return c, err
+			default: // one on disk ends when it is looked for after its deadline
+				late = time.After(max(time.Until(c.Deadline), time.Second))
+			}
+		}
+		select {
+		case <-news:
+		case <-late:
+		case <-ctx.Done():
+			more = false
+		case <-s.closed:
+			more = false
+		}
+		leave()
+		if c, err := s.Get(inLoop, id); err != nil || c.ended() || !more {
+			return c, err
+		}
+	}
+}
+
 // listRounds bounds the pages of the stores of which a page is made.
 const listRounds = 10
 

@@ -1,9 +1,6 @@
 package scheduler
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 // A watch is the wait of callers for news of a call: that it has come from the store into the loop,
 // has left memory, or has ended. The loop has at most one of a call, by its id: a call may be watched
@@ -67,60 +64,3 @@ func await(ctx context.Context, closed <-chan struct{}) error {
 		return ctx.Err()
 	}
 }
-
-// watch begins to watch a call, until leave. Runs tells that the call is in memory and has not
-// ended; else the caller has to look for it.
-func (s *Scheduler) watch(ctx context.Context, id string) (news <-chan struct{}, runs bool, leave func()) {
-	l := s.loop
-	var w *watch
-	l.ask(ctx, func(time.Time) {
-		w = l.watched.join(id)
-		c := l.calls[id]
-		runs = c != nil && (c.State != Unknown || c.ending)
-	})
-	if w == nil { // the loop has ended
-		return nil, false, func() {}
-	}
-	return w.news, runs, func() {
-		select {
-		case <-w.news:
-		default:
-			l.ask(ctx, func(time.Time) { l.watched.leave(id, w) })
-		}
-	}
-}
-
-// Wait returns a call when it is finished or unknown, or as it is when ctx ends.
-func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
-	inLoop := context.WithoutCancel(ctx) // the call is returned as it is when ctx ends
-	for more := true; ; {
-		news, runs, leave := s.watch(inLoop, id)
-		var late <-chan time.Time
-		if !runs {
-			c, err := s.Get(ctx, id)
-			switch {
-			case ctx.Err() != nil:
-			case err != nil || c.ended():
-				leave()
-				return c, err
-			default: // one on disk ends when it is looked for after its deadline
-				late = time.After(max(time.Until(c.Deadline), time.Second))
-			}
-		}
-		select {
-		case <-news:
-		case <-late:
-		case <-ctx.Done():
-			more = false
-		case <-s.closed:
-			more = false
-		}
-		leave()
-		if c, err := s.Get(inLoop, id); err != nil || c.ended() || !more {
-			return c, err
-		}
-	}
-}
-
-// ended reports whether the call is finished or unknown.
-func (c *Call) ended() bool { return c.State == Unknown || c.State.Finished() }
