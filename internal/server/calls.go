@@ -130,7 +130,8 @@ func getCall(a *Admin, r request[none]) (*api.Call, error) {
 // room for it.
 func call(a *Admin, r request[none]) (*scheduler.Call, error) {
 	id := r.PathValue("id")
-	seconds, err := strconv.ParseUint(preference(r.Header, "wait"), 10, 31)
+	most, _ := preference(r.Header, "wait")
+	seconds, err := strconv.ParseUint(most, 10, 31)
 	release, ok := func() {}, false
 	if err == nil {
 		release, ok = hold(a, r.caller())

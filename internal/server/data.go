@@ -57,7 +57,7 @@ func (d *Data) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil: // its body may not have been read
 		d.refuse(w, nil, &req, told(r, err))
-	case preference(r.Header, "respond-async") == "respond-async":
+	case submits(r.Header):
 		d.submit(w, r, req)
 	case d.Replay && r.Header.Get("Idempotency-Key") != "":
 		d.replay(w, r, req)
@@ -169,7 +169,11 @@ func unfinishedAsUnknown(call *scheduler.Call) *scheduler.Call {
 
 // submit answers a client that does not wait for the response.
 func (d *Data) submit(w http.ResponseWriter, r *http.Request, req scheduler.Request) {
-	req.Header.Del("Prefer")
+	if kept := withoutAsync(req.Header["Prefer"]); kept != nil {
+		req.Header["Prefer"] = kept
+	} else {
+		delete(req.Header, "Prefer")
+	}
 	call, err := d.submitWithKey(r, req)
 	if err != nil {
 		d.refuse(w, r, &req, err)

@@ -46,7 +46,7 @@ func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Reques
 	if err := cmp.Or(knownHeaders(r.Header), schedule(&req, r.Header, time.Now())); err != nil {
 		return req, err
 	}
-	if req.Callback != "" && preference(r.Header, "respond-async") == "" {
+	if req.Callback != "" && !submits(r.Header) {
 		return req, badRequest("Throttler-Callback is for calls that are submitted; send Prefer: respond-async with it")
 	}
 	return req, nil
@@ -140,22 +140,4 @@ func checkIdempotencyKey(key string) error {
 		return badRequest("the idempotency key has %d bytes, at most %d are taken; a UUID has 36", len(key), maxIdempotencyKey)
 	}
 	return nil
-}
-
-// preference returns the value of a preference (RFC 7240): "" if it is absent, and
-// its own name if it has no value.
-func preference(h http.Header, name string) string {
-	for _, line := range h["Prefer"] {
-		for p := range strings.SplitSeq(line, ",") {
-			p, _, _ = strings.Cut(p, ";")
-			key, value, _ := strings.Cut(strings.TrimSpace(p), "=")
-			if strings.EqualFold(strings.TrimSpace(key), name) {
-				if value = strings.Trim(strings.TrimSpace(value), `"`); value == "" {
-					value = name
-				}
-				return value
-			}
-		}
-	}
-	return ""
 }

@@ -200,7 +200,7 @@ func (s *Standby) lasts(r *http.Request) bool {
 	if s.Upstream == "" {
 		return !s.harmless(r)
 	}
-	return preference(r.Header, "respond-async") == "respond-async"
+	return submits(r.Header)
 }
 
 // rest waits between two tries, until the owner is another one than that with a pin; false if ctx ends before.
@@ -260,7 +260,7 @@ func (s *Standby) header(r *http.Request, since time.Time) http.Header {
 	if s.Upstream == "" {
 		return h
 	}
-	asked, async := h.Get("Throttler-Max-Wait"), preference(r.Header, "respond-async") != ""
+	asked, async := h.Get("Throttler-Max-Wait"), submits(r.Header)
 	switch wait, err := time.ParseDuration(asked); {
 	case err == nil && wait >= 0:
 		if !async {
@@ -303,7 +303,7 @@ func (s *Standby) repeatable(r *http.Request, peer *link.Peer) bool {
 		return s.harmless(r) || submitsByKey(r)
 	}
 	keyed := r.Header.Get("Idempotency-Key") != ""
-	return keyed && (s.Replay && !peer.Differs || preference(r.Header, "respond-async") == "respond-async")
+	return keyed && (s.Replay && !peer.Differs || submits(r.Header))
 }
 
 // answer answers with that of the replica that has taken the request.
