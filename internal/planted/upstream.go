@@ -3,6 +3,14 @@ package main
 var readers = []string{"-run", "TestRequestsThatPlatforms|TestMultipart|TestReadersAgree"}
 
 var upstreamBugs = []bug{
+	{"the first of two types counts", "pkg/upstream/media.go",
+		"		case one != kind:\n", "		case false:\n", []string{"-run", "TestTypeTwice"}},
+	{"the first of two boundaries counts", "pkg/upstream/media.go",
+		"with[\"boundary\"] != options[\"boundary\"], ", "", []string{"-run", "TestTypeTwice"}},
+	{"a type that is there twice is none", "pkg/upstream/media.go",
+		"	for i, text := range listElements(fields) {\n", "	if len(fields) > 1 {\n		return \"\", nil, errMedia\n	}\n	for i, text := range listElements(fields) {\n", []string{"-run", "TestTypeTwice"}},
+	{"a half of a character ends a text", "pkg/upstream/json.go",
+		"	case splits(options, text, '\\\\'):\n", "	case false && splits(options, text, 0):\n", []string{"-run", "TestHalves"}},
 	{"a request whose connection was lost before its header is not sent again", "pkg/upstream/transport.go",
 		" && !w.again(req, err)", "", []string{"-run", "TestConnectionIsLostBeforeTheHeader"}},
 	{"a request without a body whose connection was lost ends", "pkg/upstream/wire.go",
@@ -33,9 +41,9 @@ var upstreamBugs = []bug{
 		"	case n > len(values):\n", "	case n > len(values)+9:\n", readers},
 	{"a name in two cases is two names", "pkg/upstream/form.go",
 		"p.names[loose(name)] +=", "p.names[name] +=", readers},
-	{"a form in EBCDIC is read as ASCII", "pkg/upstream/form.go",
-		"	case !slices.Contains(charsets, strings.ToLower(options[\"charset\"])):\n", "	case false:\n", readers},
-	{"a compressed form is read", "pkg/upstream/form.go",
+	{"a form in EBCDIC is read as ASCII", "pkg/upstream/media.go",
+		" && !asciiBelow.MatchString(strings.ToLower(charset)) {", " && false {", readers},
+	{"a compressed form is read", "pkg/upstream/media.go",
 		"		if !strings.EqualFold(coding, \"identity\") {\n", "		if coding == \"never\" {\n", readers},
 	{"a form without a type is none", "pkg/upstream/form.go",
 		"kind == \"\" && r.Method == http.MethodPost", "kind == \"\" && r.Method == http.MethodConnect", readers},

@@ -110,6 +110,13 @@ func TestBytesPassUnchangedBothWays(t *testing.T) {
 			"HTTP/1.1 204 No Content\r\n" + own + "Connection: close\r\n\r\n",
 		},
 		{
+			"a type that is there twice",
+			"POST / HTTP/1.1\r\nHost: sidecar\r\nContent-Length: 2\r\nContent-Type: application/json\r\nContent-Type: application/json; charset=UTF-8\r\nConnection: close\r\n\r\n{}",
+			"POST / HTTP/1.1\r\nHost: HOST\r\nContent-Length: 2\r\nContent-Type: application/json\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{}",
+			"HTTP/1.1 204 No Content\r\n\r\n",
+			"HTTP/1.1 204 No Content\r\n" + own + "Connection: close\r\n\r\n",
+		},
+		{
 			"expectation",
 			"POST / HTTP/1.1\r\nHost: sidecar\r\nContent-Length: 2\r\nExpect: 100-continue\r\nConnection: close\r\n\r\nhi",
 			"POST / HTTP/1.1\r\nHost: HOST\r\nContent-Length: 2\r\n\r\nhi",

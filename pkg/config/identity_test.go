@@ -2,9 +2,12 @@ package config
 
 import (
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
 // TestIdentity: the expressions of numbers, identity and ends reach the scheduler, and a
@@ -58,5 +61,32 @@ func TestIdentity(t *testing.T) {
 	}
 	if u := parse(`, numbers: {}, identity: "", ends: ""`).Scheduler.Upstreams["shop"]; u.Identity+u.Ends != "" || len(u.Numbers) != 0 {
 		t.Errorf("nothing is %q, %q", u.Identity, u.Numbers)
+	}
+}
+
+// TestIdentityOfAntomsSDK: Antom's SDK for Go (alipay/global-open-sdk-go, b042a77) sends its Content-Type twice, the second time with a charset.
+func TestIdentityOfAntomsSDK(t *testing.T) {
+	c, err := Parse([]byte("upstreams: {antom: {preset: antom, url: 'http://antom.test'}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity, err := upstream.Compile(c.Scheduler.Upstreams["antom"].Identity, upstream.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(contentType ...string) string {
+		t.Helper()
+		got, err := identity.Key(upstream.NewInput(&upstream.Request{
+			Method: "POST", Target: "/ams/api/v1/payments/pay", Body: []byte(`{"paymentRequestId":"P1"}`),
+			Header: http.Header{"Client-Id": {"C1"}, "Content-Type": contentType},
+		}))
+		if err != nil {
+			t.Errorf("%q: %v", contentType, err)
+		}
+		return got
+	}
+	once := of("application/json")
+	if twice := of("application/json", "application/json; charset=UTF-8"); !strings.Contains(once, "P1") || twice != once {
+		t.Errorf("identity %q, and %q of the SDK", once, twice)
 	}
 }

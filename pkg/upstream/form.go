@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"errors"
 	"mime"
 	"net/http"
 	"net/url"
@@ -89,35 +88,11 @@ func parseForm(r *Request) *params {
 	return &params{}
 }
 
-// charsets are supersets of ASCII: names and values that limits look for are the same
-// bytes in each of them.
-var charsets = []string{"", "utf-8", "utf8", "us-ascii", "iso-8859-1", "windows-1252", "gbk", "gb2312", "gb18030"}
-
-// contentType returns the type of a body, empty if the request has none. A body that is
-// compressed, or has another charset, is another one to servers that know the encoding.
-func contentType(r *Request) (kind string, options map[string]string, err error) {
-	for _, coding := range r.Header.Values("Content-Encoding") {
-		if !strings.EqualFold(coding, "identity") {
-			return "", nil, unclear("the body has a Content-Encoding")
-		}
-	}
-	types := r.Header.Values("Content-Type")
-	if len(types) == 0 {
-		return "", nil, nil
-	}
-	kind, options, err = mime.ParseMediaType(types[0])
-	sloppy := errors.Is(err, mime.ErrInvalidMediaParameter)
-	switch {
-	case len(types) > 1, err != nil && !sloppy, sloppy && strings.Contains(strings.ToLower(types[0]), "charset="):
-		return "", nil, unclear("its Content-Type cannot be parsed")
-	case !slices.Contains(charsets, strings.ToLower(options["charset"])):
-		return "", nil, unclear("its charset is neither UTF-8 nor another that has the bytes of ASCII")
-	}
-	return kind, options, nil
-}
-
 // extended is a name in the notation of RFC 5987, which RFC 7578, section 4.2, forbids.
 var extended = regexp.MustCompile(`(?i)(^|[;\s])name\*`)
+
+// half is a backslash that may escape the next byte, or be the second half of a character: forms have no charset of their own.
+var half = regexp.MustCompile(`[^\x00-\x7f]\\`)
 
 // parseMultipart reads the fields of a multipart form. It takes the one form that all
 // readers read alike: lines that end in CRLF, nothing before the first boundary or behind
@@ -162,7 +137,7 @@ func disposition(head string) (name string, file, ok bool) {
 			}
 		case "content-disposition":
 			kind, options, err := mime.ParseMediaType(value)
-			if err != nil || kind != "form-data" || disposed || extended.MatchString(value) {
+			if err != nil || kind != "form-data" || disposed || extended.MatchString(value) || half.MatchString(value) {
 				return "", false, false
 			}
 			disposed = true

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"mime"
 	"mime/multipart"
 	"net/url"
 	"slices"
@@ -206,7 +205,7 @@ func (in *Input) elements(without ...string) (string, error) {
 // wholeForm reads a form with the hashes of its files; false if the body is no form,
 // or a broken one.
 func wholeForm(r *Request) (url.Values, bool) {
-	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	kind, params, _ := bodyType(r.Header.Values("Content-Type"))
 	switch kind {
 	case "application/x-www-form-urlencoded":
 		form, err := url.ParseQuery(string(r.Body))

@@ -19,11 +19,12 @@ var (
 	errDeep  = unclear(fmt.Sprintf("nested deeper than %d levels", maxDepth))
 	errTwice = unclear("a name occurs twice in a JSON object")
 
+	errHalf     = unclear("in its charset a backslash, or a bracket, may be the second half of a character; send UTF-8")
 	errSpelling = unclear("a name is there in another spelling only, such as in capitals")
 )
 
 // An unclear is the reason why an expression cannot be computed for a request. It holds
-// no value of the request.
+// no value of the request but the names of its media type and charset.
 type unclear string
 
 func (u unclear) Error() string { return string(u) }
@@ -40,12 +41,14 @@ type document struct {
 // the platform, such as up to its first fault.
 func readBody(r *Request) *document {
 	text := withoutMark(r.Body)
-	kind, _, err := contentType(r)
+	kind, options, err := contentType(r)
 	switch {
 	case len(bytes.TrimSpace(text)) == 0:
 		return &document{}
 	case err != nil:
 		return &document{err: err}
+	case splits(options, text, '\\'):
+		return &document{err: errHalf}
 	case tooDeep(text):
 		return &document{err: errDeep}
 	case !utf8.Valid(text) || !gjson.ValidBytes(text): // a broken character is read in several ways

@@ -30,12 +30,14 @@ type xmlDocument struct {
 // decides only about a body that does not begin like XML.
 func readXML(r *Request) *xmlDocument {
 	text := bytes.TrimSpace(withoutMark(r.Body))
-	kind, _, err := contentType(r)
+	kind, options, err := contentType(r)
 	switch {
 	case len(text) == 0:
 		return &xmlDocument{}
 	case err != nil:
 		return &xmlDocument{err: err}
+	case splits(options, text, ']'): // it may end a CDATA section
+		return &xmlDocument{err: errHalf}
 	case text[0] != '<' && !strings.HasSuffix(kind, "/xml") && !strings.HasSuffix(kind, "+xml"):
 		return &xmlDocument{}
 	}
