@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/config"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -39,8 +40,8 @@ func Compare(p *Platform, first upstream.Outcome, reason string, last scheduler.
 	next, after := step(first, all)
 	if want.Then != "" {
 		c.differs("then", want.Then, next, "")
-		if want.Then == next && after < want.After {
-			c.differs("after", want.After, after, "")
+		if want.Then == next {
+			c.waits(want, after)
 		}
 	}
 	asked := slices.IndexFunc(all, func(e exchange) bool { return e.sent == "query" })
@@ -66,6 +67,19 @@ func Compare(p *Platform, first upstream.Outcome, reason string, last scheduler.
 		c.differs("state", want.State, last, "")
 	}
 	return c.Failures
+}
+
+// waits compares the wait before the next step.
+func (c *comparison) waits(want config.Case, after time.Duration) {
+	if after < want.After {
+		c.differs("after", want.After, after, "")
+	}
+	if want.Wait > 0 && (after < want.Wait || after >= want.Wait+config.Slack) {
+		c.differs("wait", want.Wait, after, "")
+	}
+	if want.Before > 0 && after >= want.Before {
+		c.differs("before", want.Before, after, "")
+	}
 }
 
 // step names the step after the first attempt, and its wait.

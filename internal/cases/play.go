@@ -61,8 +61,16 @@ func (r *Result) start() (*Platform, *scheduler.Scheduler) {
 	return p, s
 }
 
+// awaitNow waits until the time of the case.
+func (r *Result) awaitNow() {
+	if !r.Now.IsZero() {
+		time.Sleep(time.Until(r.Now))
+	}
+}
+
 // playCall submits the request of a case, and compares the steps that follow.
 func (r *Result) playCall() {
+	r.awaitNow()
 	p, s := r.start()
 	if s == nil {
 		return
@@ -79,7 +87,7 @@ func (r *Result) playCall() {
 			r.fail("the second request is refused: %v", err)
 		}
 	}
-	time.Sleep(span)
+	time.Sleep(max(span, r.After+pause, r.Wait+pause))
 	synctest.Wait()
 	call, err := s.Get(context.Background(), made.ID)
 	if err != nil || len(call.Attempts) == 0 {
@@ -97,6 +105,7 @@ func (r *Result) playCall() {
 
 // playRepeat sends two calls whose callers wait, the second one after the end of the first.
 func (r *Result) playRepeat() {
+	r.awaitNow()
 	p, s := r.start()
 	if s == nil {
 		return

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
@@ -41,8 +42,14 @@ func (f fileCase) convert(faults *faultList, path string) Case {
 	for i, e := range f.Exchanges {
 		c.Exchanges = append(c.Exchanges, e.convert(faults, index(path+".exchanges", i)))
 	}
-	positive(faults, path+".after", f.After, &c.After)
-	atMost(faults, path+".after", c.After, longestAfter)
+	for key, wait := range map[string]struct {
+		given *duration
+		to    *time.Duration
+	}{"after": {f.After, &c.After}, "wait": {f.Wait, &c.Wait}, "before": {f.Before, &c.Before}} {
+		positive(faults, join(path, key), wait.given, wait.to)
+		atMost(faults, join(path, key), *wait.to, longestAfter)
+	}
+	c.Now = instant(faults, path+".now", f.Now)
 	wordOf(faults, path+".outcome", f.Outcome, "done", "failed", "not_executed", "unknown")
 	wordOf(faults, path+".then", f.Then, Steps...)
 	wordOf(faults, path+".decides", f.Decides, Decisions...)
@@ -64,6 +71,8 @@ func (f fileCase) checkMembers(faults *faultList, path string) {
 	needs("becomes", f.Becomes != "", "second", f.Second != nil)
 	needs("second", f.Second != nil, "becomes or exchanges", f.Becomes != "" || f.Exchanges != nil)
 	needs("after", f.After != nil, "then", f.Then != "")
+	needs("wait", f.Wait != nil, "then", f.Then != "")
+	needs("before", f.Before != nil, "then", f.Then != "")
 	needs("exchanges", f.Exchanges != nil, "state, the state of the call in the end", f.State != "")
 	needs("state", f.State != "", "exchanges", f.Exchanges != nil)
 	if f.Exchanges != nil && (f.Answer != nil || f.Query != nil) {
@@ -109,12 +118,46 @@ func (f fileRequest) convert(faults *faultList, path string) *upstream.Request {
 }
 
 // header returns header fields by their names.
-func header(fields map[string]string) http.Header {
+func header(fields map[string]some) http.Header {
 	h := make(http.Header)
-	for name, value := range fields {
-		h.Set(name, value)
+	for name, values := range fields {
+		for _, value := range values.all {
+			h.Add(name, value)
+		}
 	}
 	return h
+}
+
+// each returns a case for each of its requests.
+func (f fileCase) each() []fileCase {
+	all := []fileCase{f}
+	for i := range f.Requests {
+		one := f
+		one.Request = &f.Requests[i]
+		all = append(all, one)
+	}
+	if len(all) > 1 && f.Request == nil {
+		return all[1:]
+	}
+	return all
+}
+
+// earliest is the earliest time of a case: before it is no virtual time.
+var earliest = time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)
+
+// instant returns a time of a case, zero for an empty text.
+func instant(faults *faultList, path, text string) time.Time {
+	if text == "" {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	switch {
+	case err != nil:
+		faults.add(path, "%q is not a time; write it as 2026-11-29T10:00:00Z, in quotes", text)
+	case at.Before(earliest) || at.Year() > 2199:
+		faults.add(path, "is %s, must be from the years 2000 to 2199", text)
+	}
+	return at
 }
 
 func (f fileAnswer) convert(faults *faultList, path string) Answer {

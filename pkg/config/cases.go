@@ -2,18 +2,11 @@ package config
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"os"
-	"path/filepath"
 	"reflect"
-	"slices"
-	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
-	"github.com/seed-30fe103d/throttler/internal/hint"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -28,10 +21,13 @@ const (
 // A Case is an exchange with a platform, and the outcome and steps that must follow. Of these,
 // empty fields are not compared. docs/cases.md has the members of the file.
 type Case struct {
-	// Place is FILE:LINE, Name and Source are texts for people.
+	// Place is FILE:LINE, Name and Source are texts for people. A case of several presets or
+	// requests has them in its name.
 	Place, Name, Source string
 	// Of is the name of the preset or upstream.
 	Of string
+	// Now is the time of the request; the zero time for any.
+	Now time.Time
 	// Upstream is the upstream of the case, and Signed is true if the sidecar signs its
 	// requests.
 	Upstream scheduler.Upstream
@@ -49,6 +45,8 @@ type Case struct {
 	Outcome upstream.Outcome // of the first attempt
 	Then    string           // the next step, one of Steps
 	After   time.Duration    // least wait before the next step
+	Wait    time.Duration    // exact wait before it; less than Slack more is the same
+	Before  time.Duration    // the wait before it is shorter than this
 	QueryTo string           // target of the first query, or a part of its body
 	Decides string           // effect of the answer to the query on the call, one of Decisions
 	Becomes string           // treatment of Second, one of Repeats
@@ -75,6 +73,9 @@ type Exchange struct {
 	After   time.Duration // least wait since the exchange before
 }
 
+// Slack is the time by which a wait may be longer than the exact one of a case.
+const Slack = 10 * time.Millisecond
+
 // The words of a case.
 var (
 	// Steps follow an attempt: nothing; again, the same request after a pause of a limit or
@@ -93,6 +94,10 @@ type fileCases struct {
 	Preset   string `key:"preset"`
 	Config   string `key:"config"`
 	Upstream string `key:"upstream"`
+	// Presets are names, or all: the cases are played for each of them.
+	Presets some `key:"presets"`
+	// Now is the time of the requests, RFC 3339. Default: any.
+	Now string `key:"now"`
 	// With are more keys of the upstream, beside the preset's.
 	With fileUpstream `key:"with"`
 	// Signed is true if the sidecar signs the requests. Default: whether the upstream has a
@@ -107,9 +112,9 @@ type fileCases struct {
 
 type fileRequest struct {
 	// Method is POST by default.
-	Method  string            `key:"method"`
-	Target  string            `key:"target"`
-	Headers map[string]string `key:"headers"`
+	Method  string          `key:"method"`
+	Target  string          `key:"target"`
+	Headers map[string]some `key:"headers"`
 	// Form are parameters of a body, Body is another one. A body without a content type is
 	// a form, XML if it begins with <, else JSON.
 	Form map[string]string `key:"form"`
@@ -117,10 +122,10 @@ type fileRequest struct {
 }
 
 type fileAnswer struct {
-	Status  *int              `key:"status"` // default 200
-	Headers map[string]string `key:"headers"`
-	Body    string            `key:"body"`
-	Error   string            `key:"error"`
+	Status  *int            `key:"status"` // default 200
+	Headers map[string]some `key:"headers"`
+	Body    string          `key:"body"`
+	Error   string          `key:"error"`
 }
 
 type fileExchange struct {
@@ -135,15 +140,21 @@ type fileCase struct {
 	Source    string         `key:"source"`
 	With      fileUpstream   `key:"with"`
 	Signed    *bool          `key:"signed"`
+	Presets   some           `key:"presets"` // of those of the file
+	Now       string         `key:"now"`
 	Request   *fileRequest   `key:"request"`
+	Requests  []fileRequest  `key:"requests"`
 	Second    *fileRequest   `key:"second"`
 	Answer    *fileAnswer    `key:"answer"`
 	Query     *fileAnswer    `key:"query"`
 	Exchanges []fileExchange `key:"exchanges"`
 
 	Outcome    string            `key:"outcome"`
+	OutcomeOf  map[string]string `key:"outcome_of"` // by preset, instead of Outcome
 	Then       string            `key:"then"`
 	After      *duration         `key:"after"`
+	Wait       *duration         `key:"wait"`
+	Before     *duration         `key:"before"`
 	QueryTo    string            `key:"query_to"`
 	Decides    string            `key:"decides"`
 	Becomes    string            `key:"becomes"`
@@ -180,207 +191,17 @@ func ParseCases(path string, text []byte) ([]Case, error) {
 	}
 	faults := newFaultList(at)
 	faults.root = reflect.TypeFor[fileCases]()
-	replaceNames(faults, doc)
-	var f fileCases
-	checkKeys(faults, "", doc, reflect.TypeFor[fileCases]())
-	decodeInto(faults, "", doc, &f)
-	r := &caseReader{faults: faults, file: &f, doc: doc, path: path, known: make(map[string]*scheduler.Upstream)}
-	cases := r.read()
-	if len(r.errors) > 0 {
-		return nil, r.errors
+	lower(doc)
+	var cases []Case
+	for _, preset := range presetsOf(faults, doc) {
+		r := &caseReader{faults: faults, path: path, preset: preset, known: make(map[string]*scheduler.Upstream)}
+		cases = append(cases, r.read(doc)...)
+		if len(r.errors) > 0 {
+			return nil, r.errors
+		}
 	}
 	if len(faults.faults) > 0 {
 		return nil, faults.sorted(faults.faults)
 	}
 	return cases, nil
-}
-
-// replaceNames puts the named requests and answers in the place of their names.
-func replaceNames(faults *faultList, doc map[string]any) {
-	lower(doc)
-	requests, _ := doc["requests"].(map[string]any)
-	answers, _ := doc["answers"].(map[string]any)
-	all := maps.Clone(builtIn)
-	maps.Copy(all, answers)
-	put := func(path string, of map[string]any, key string, known map[string]any) {
-		switch v := of[key].(type) {
-		case int:
-			of[key] = map[string]any{"status": v}
-		case string:
-			of[key] = known[v]
-			if known[v] == nil {
-				names := slices.Collect(maps.Keys(known))
-				faults.add(join(path, key), "%q is not the name of one; the file has %s%s", v, hint.List(names), hint.Meant(v, names))
-				delete(of, key)
-			} else {
-				faults.unread[join(path, key)] = true // its faults are those of its own place
-			}
-		}
-	}
-	list, _ := doc["cases"].([]any)
-	for i, item := range list {
-		c, _ := item.(map[string]any)
-		lower(c)
-		at := index("cases", i)
-		put(at, c, "request", requests)
-		put(at, c, "second", requests)
-		put(at, c, "answer", all)
-		put(at, c, "query", all)
-		exchanges, _ := c["exchanges"].([]any)
-		for n, item := range exchanges {
-			if e, _ := item.(map[string]any); e != nil {
-				lower(e)
-				put(index(at+".exchanges", n), e, "answer", all)
-			}
-		}
-	}
-}
-
-// lower makes the keys of a section lower-case, as in all sections. A key that is there twice
-// stays as it is, and is a fault.
-func lower(section map[string]any) {
-	for key, value := range maps.Clone(section) {
-		small := strings.ToLower(key)
-		if _, twice := section[small]; !twice {
-			section[small] = value
-			delete(section, key)
-		}
-	}
-}
-
-// A caseReader makes cases of a file.
-type caseReader struct {
-	faults *faultList
-	file   *fileCases
-	doc    map[string]any
-	path   string
-	known  map[string]*scheduler.Upstream // by the YAML of their keys
-	errors Errors                         // of a configuration that the file names
-}
-
-func (r *caseReader) read() (cases []Case) {
-	switch f := r.file; {
-	case f.Preset != "" && f.Config != "":
-		r.faults.add("config", "is given beside preset; cases are of one of them")
-	case f.Config != "" && r.doc["with"] != nil:
-		r.faults.add("with", "is for the cases of a preset; write the keys into the configuration")
-	case f.Preset == "" && f.Config == "" && !r.faults.explained["preset"]:
-		r.faults.add("preset", "is missing; write preset: NAME, or config: FILE for an upstream of your own")
-	}
-	if len(r.file.Cases) == 0 {
-		r.faults.add("cases", "there are none; write a list with request, answer and outcome")
-	}
-	atMost(r.faults, "cases", len(r.file.Cases), mostCases)
-	for name, request := range r.file.Requests {
-		request.convert(r.faults, "requests."+strings.ToLower(name))
-	}
-	for name, answer := range r.file.Answers {
-		answer.convert(r.faults, "answers."+strings.ToLower(name))
-	}
-	list, _ := r.doc["cases"].([]any)
-	for i, c := range r.file.Cases {
-		path := index("cases", i)
-		var with map[string]any
-		if i < len(list) { // else, and of another type, its fault is known
-			item, _ := list[i].(map[string]any)
-			with, _ = item["with"].(map[string]any)
-		}
-		u := r.upstream(path, with)
-		if len(r.errors) > 0 {
-			return nil
-		}
-		of := c.convert(r.faults, path)
-		of.Upstream, of.Signed = *u, u.Signer != nil
-		for _, signed := range []*bool{r.file.Signed, c.Signed} {
-			if signed != nil {
-				of.Signed = *signed
-			}
-		}
-		if text, named := r.file.Sources[c.Source]; named {
-			of.Source = text
-		}
-		of.Of = r.file.Preset + r.file.Upstream
-		cases = append(cases, of)
-	}
-	return cases
-}
-
-// upstream returns the upstream of a case with more keys; an empty one after a fault.
-func (r *caseReader) upstream(path string, more map[string]any) *scheduler.Upstream {
-	if r.file.Config != "" {
-		return r.configured()
-	}
-	keys := map[string]any{"url": "https://cases.invalid", "preset": r.file.Preset}
-	common, _ := r.doc["with"].(map[string]any)
-	maps.Copy(keys, common)
-	maps.Copy(keys, more)
-	text, err := yaml.Marshal(map[string]any{"upstreams": map[string]any{"case": keys}})
-	if err != nil {
-		r.faults.add(join(path, "with"), "%w", err)
-		return new(scheduler.Upstream)
-	}
-	if u := r.known[string(text)]; u != nil {
-		return u
-	}
-	c, err := Parse(text)
-	for _, fault := range split(err) {
-		f := fault.(*Fault)
-		key := strings.TrimPrefix(strings.TrimPrefix(f.Path, "upstreams.case"), ".")
-		at := join("with", key)
-		if _, own := more[strings.Split(key, ".")[0]]; own {
-			at = join(path, at)
-		}
-		if key == "preset" {
-			at = key
-		}
-		r.faults.add(at, "%w", f.Err)
-	}
-	if err != nil {
-		return new(scheduler.Upstream)
-	}
-	u := c.Scheduler.Upstreams["case"]
-	r.known[string(text)] = &u
-	return &u
-}
-
-// configured returns the upstream in the configuration that the file names.
-func (r *caseReader) configured() *scheduler.Upstream {
-	if u := r.known[""]; u != nil {
-		return u
-	}
-	path := r.file.Config
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(r.path), path)
-	}
-	c, err := Load(path, nil)
-	if faults, ok := err.(Errors); ok {
-		r.errors = faults
-		return new(scheduler.Upstream)
-	}
-	if err != nil {
-		r.faults.add("config", "%w", err)
-		return new(scheduler.Upstream)
-	}
-	names := slices.Sorted(maps.Keys(c.Scheduler.Upstreams))
-	if r.file.Upstream == "" && len(names) == 1 {
-		r.file.Upstream = names[0]
-	}
-	u, ok := c.Scheduler.Upstreams[r.file.Upstream]
-	if !ok {
-		r.faults.add("upstream", "%q is not one of %s, which has %s%s", r.file.Upstream, r.file.Config, hint.List(names), hint.Meant(r.file.Upstream, names))
-		return new(scheduler.Upstream)
-	}
-	r.known[""] = &u
-	return &u
-}
-
-// contentType returns the type of a body whose request names none.
-func (f fileRequest) contentType() string {
-	switch {
-	case f.Form != nil:
-		return "application/x-www-form-urlencoded;charset=utf-8"
-	case strings.HasPrefix(f.Body, "<"):
-		return "text/xml"
-	}
-	return "application/json"
 }

@@ -36,7 +36,7 @@ func decode(faults *faultList, settings map[string]any, presets map[string][]fil
 }
 
 // named matches the map keys in a path of mapstructure.
-var named = regexp.MustCompile(`^(weights|keys|callbacks|numbers|notifications\.numbers|refusal\.headers|resolve\[\d+\]\.headers|requests|answers|sources)\[([^\]]*)\]`)
+var named = regexp.MustCompile(`^(weights|keys|callbacks|numbers|notifications\.numbers|refusal\.headers|resolve\[\d+\]\.headers|cases\[\d+\]\.outcome_of|requests|answers|sources)\[([^\]]*)\]`)
 
 // decodeInto decodes the valid settings, and adds a fault for each of the others.
 func decodeInto(faults *faultList, path string, settings, to any) {
