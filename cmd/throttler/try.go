@@ -223,17 +223,24 @@ func writeTrial(w io.Writer, cfg *config.Config, name string, t *trial.Trial, v 
 	}
 	line("repeat", "%s", repeatText(cfg, name, t))
 	if v != nil {
-		by := "by its status alone"
-		if v.Rule >= 0 {
-			by = fmt.Sprintf("by outcomes[%d] of %s: %s", v.Rule, cfg.Source(fmt.Sprintf("upstreams.%s.outcomes[%d].when", name, v.Rule)), oneLine(v.When))
-		}
-		line("answer", "%s, %s", v.Outcome, by)
+		line("answer", "%s, %s", v.Outcome, decidedBy(cfg, name, v))
 		if v.Pauses != "" {
 			line("", "pauses %s", v.Pauses)
 		}
 		line("", "%s", v.Then)
 	}
 	return table.Flush()
+}
+
+// decidedBy says by which rule an answer has its outcome.
+func decidedBy(cfg *config.Config, name string, v *trial.Verdict) string {
+	switch {
+	case v.Rule >= 0:
+		return fmt.Sprintf("by outcomes[%d] of %s: %s", v.Rule, cfg.Source(fmt.Sprintf("upstreams.%s.outcomes[%d].when", name, v.Rule)), oneLine(v.When))
+	case strings.Contains(v.When, ","):
+		return "because of " + oneLine(v.When)
+	}
+	return "by its status alone"
 }
 
 // repeatText says whether a repeat is safe, and how long a signature is good.

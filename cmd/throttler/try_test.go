@@ -45,6 +45,11 @@ upstreams:
     preset: stripe
     outcomes: [{when: 'status == 418', is: failed}]
     limits: [{name: all, calls: 100, window: 1s}]
+  shop:
+    url: https://shop.example
+    outcomes: [{when: 'body("errcode") > 0', is: failed}]
+    proof: [{holds: 'body("state") == "paid"'}]
+    limits: [{name: all, calls: 100, window: 1s}]
 `
 
 // TestTry compares the lines of throttler try for three platforms.
@@ -77,6 +82,17 @@ func TestTry(t *testing.T) {
 			`repeat not recognised by the platform: it may be executed twice`,
 			`answer unknown, by`, `the call waits for a person: a repeat may be executed twice`,
 		}},
+		{"a rule that cannot be computed", []string{"shop", "/pay", "-d", "a=1", "--answer", `200 {"errcode":"40001"}`}, []string{
+			`answer unknown, by outcomes[0] of ` + path + `:23: rule outcomes[0] cannot be computed: a text is compared with a number (in 'body("errcode") > 0')`,
+			`the call waits for a person: a repeat may be executed twice`,
+		}},
+		{"an answer that proves nothing", []string{"shop", "/pay", "-d", "a=1", "--answer", `200 {"state":"open"}`}, []string{
+			`answer unknown, because of status 200, but the answer does not prove success: proof[0].holds is not true ('body("state") == "paid"')`,
+		}},
+		{"a page of a gateway", []string{"shop", "/pay", "-d", "a=1", "--answer", `200 <html></html>`, "--answer-header", "Content-Type: text/html"}, []string{
+			`answer unknown, because of status 200, but the answer does not prove success: its media type is text/html, not application/json`,
+		}},
+		{"a proven one", []string{"shop", "/pay", "-d", "a=1", "--answer", `200 {"state":"paid"}`}, []string{`answer done, by its status alone`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out, messages, code := command(t, append([]string{"try", "-c", path}, tt.args...)...)
@@ -100,7 +116,7 @@ func TestTryRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"alipai", "/"}, `upstream "alipai" is not in the configuration; there are alipay, stripe, wechat; did you mean alipay?`},
+		{[]string{"alipai", "/"}, `upstream "alipai" is not in the configuration; there are alipay, shop, stripe, wechat; did you mean alipay?`},
 		{[]string{"alipay"}, `TARGET is missing`},
 		{[]string{"alipay", "/gateway.do"}, `the request would be refused: limit "app": per_key: param("app_id") is empty`},
 		{[]string{"stripe", "/", "-H", "x"}, `-H is "x", must be a name and a value`},

@@ -175,3 +175,76 @@ func typeName(of string) string {
 	}
 	return "a section"
 }
+
+// failures word the errors of a run; each has the types of Go in it, and no value.
+var failures = []struct {
+	of  *regexp.Regexp
+	say func(match []string) string
+}{
+	{regexp.MustCompile(`^invalid operation: (.+) (?:<|>|<=|>=) (.+)$`), func(m []string) string {
+		return fmt.Sprintf("%s is compared with %s", valueName(m[1]), valueName(m[2]))
+	}},
+	{regexp.MustCompile(`^invalid operation: (.+) ([-+*/%]) (.+)$`), func(m []string) string {
+		return fmt.Sprintf("%s does not work with %s and %s", m[2], valueName(m[1]), valueName(m[3]))
+	}},
+	{regexp.MustCompile(`^invalid operation: - (.+)$`), func(m []string) string { return "- does not work with " + valueName(m[1]) }},
+	{regexp.MustCompile(`^invalid operation: bool\((.+)\)$`), func(m []string) string {
+		return "it gives " + valueName(m[1]) + ", and not true or false"
+	}},
+	{regexp.MustCompile(`^invalid operation: (int|float)\(`), func(m []string) string { return m[1] + " is given a value that is no number" }},
+	{regexp.MustCompile(`^invalid argument for (\w+) \(type (.+)\)$`), func(m []string) string {
+		return m[1] + " does not take " + valueName(m[2])
+	}},
+	{regexp.MustCompile(`^interface conversion: interface \{\} is (.+), not (.+)$`), func(m []string) string {
+		return fmt.Sprintf("%s stands where %s belongs", valueName(m[1]), valueName(m[2]))
+	}},
+	{regexp.MustCompile(`^reflect\.Value\.MapIndex: value of type (.+) is not assignable to type (.+)$`), func(m []string) string {
+		return fmt.Sprintf("%s is looked for in a list of texts or numbers of another type", valueName(m[1]))
+	}},
+	{regexp.MustCompile(`^operator "in" not defined on (.+)$`), func(m []string) string {
+		return "in does not work with " + valueName(m[1])
+	}},
+	{regexp.MustCompile(`^reflect: call of reflect\.Value\.\w+ on (\S+) Value$`), func(m []string) string {
+		return valueName(m[1]) + " stands where a list belongs"
+	}},
+	{regexp.MustCompile(`^reflect: Call using (.+) as type (.+)$`), func(m []string) string {
+		return fmt.Sprintf("%s stands where %s belongs", valueName(m[1]), valueName(m[2]))
+	}},
+	{regexp.MustCompile(`^cannot use (.+) as argument \(type (\S+)\) to call (\w+)`), func(m []string) string {
+		return fmt.Sprintf("%s takes %s, not %s", m[3], valueName(m[2]), valueName(m[1]))
+	}},
+	{regexp.MustCompile(`^index out of range: `), func([]string) string { return "a list or text is shorter than an index" }},
+	{regexp.MustCompile(`^(?s)cannot fetch .* from ([^ ]+)$`), func(m []string) string { return valueName(m[1]) + " has no parts" }},
+	{regexp.MustCompile(`^memory budget exceeded$`), func([]string) string { return "it takes too much memory" }},
+}
+
+// Failure words the message of an expression that has failed on a value. It holds no value: a
+// message that it does not know is replaced.
+func Failure(message string) string {
+	for _, f := range failures {
+		if m := f.of.FindStringSubmatch(message); m != nil {
+			return f.say(m)
+		}
+	}
+	return "a part of it does not fit the values"
+}
+
+// valueName returns the type of a value in words. It knows the types that values have, so that no
+// value is taken for one.
+func valueName(of string) string {
+	switch {
+	case of == "string" || of == "[]uint8":
+		return "a text"
+	case of == "int" || of == "int64" || of == "float64":
+		return "a number"
+	case of == "bool":
+		return "true or false"
+	case of == "map[string]interface {}" || of == "map":
+		return "an object"
+	case of == "[]interface {}" || of == "slice":
+		return "a list"
+	case of == "<nil>" || of == "nil" || of == "zero" || of == "invalid":
+		return "nothing"
+	}
+	return "a value of another type"
+}

@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 	"pkg/retry":                     {"github.com/hashicorp/go-retryablehttp"},
 	"pkg/planner":                   {"pkg/quota", "pkg/wheel", "pkg/internal/heap"},
 	"pkg/limiter":                   {"pkg/quota", "pkg/planner", "pkg/wheel"},
-	"pkg/upstream":                  {"github.com/expr-lang/expr*", "github.com/tidwall/gjson", "github.com/tidwall/match", "internal/hint", "pkg/internal/xmltext", "pkg/retryafter", "pkg/upstream/internal/h1", "golang.org/x/net/http/httpguts"},
+	"pkg/upstream":                  {"github.com/expr-lang/expr*", "github.com/andybalholm/brotli", "github.com/klauspost/compress/zstd", "github.com/tidwall/gjson", "github.com/tidwall/match", "internal/hint", "pkg/internal/xmltext", "pkg/retryafter", "pkg/upstream/internal/h1", "golang.org/x/net/http/httpguts"},
 	"pkg/upstream/internal/h1":      {"golang.org/x/net/*"},
 	"pkg/signer":                    {"internal/hint", "pkg/upstream", "pkg/retryafter", "pkg/internal/xmltext", "golang.org/x/oauth2*", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs the requests that upstream sends
 	"pkg/notify":                    {"internal/hint", "pkg/signer", "pkg/upstream"},                                                                                                                    // verifies what the platforms sign

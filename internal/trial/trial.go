@@ -18,6 +18,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -75,10 +76,13 @@ func capacity(l *scheduler.Limit) string {
 // A Verdict is the meaning of an answer for a call.
 type Verdict struct {
 	Outcome upstream.Outcome `json:"outcome"`
-	// Rule is the index of the rule that decides, among the upstream's outcomes; -1 if the
-	// status alone does.
-	Rule       int           `json:"rule"`
-	When       string        `json:"when"` // of the rule; else the status
+	// Rule is the index of the rule that decides, among the upstream's outcomes, or that cannot be
+	// computed; -1 if the status alone decides, or a proof of success that the answer lacks.
+	Rule int    `json:"rule"`
+	When string `json:"when"` // of the rule; else the status, or the reason
+	// Uncomputable names the rule that has no value for the answer, empty if all have one.
+	Uncomputable string `json:"uncomputable,omitempty"`
+
 	Pauses     string        `json:"pauses,omitempty"`
 	RetryAfter time.Duration `json:"retry_after,omitempty"` // nanoseconds
 	Then       string        `json:"then"`                  // the next step, in words
@@ -117,8 +121,11 @@ func Judge(r *scheduler.Router, request *upstream.Request, status int, header ht
 		res.Response.Body.Close()
 	}
 	v := &Verdict{Outcome: res.Outcome, Rule: -1, When: res.Reason, RetryAfter: res.RetryAfter}
-	if res.Ruled {
-		v.Rule = slices.IndexFunc(up.Outcomes, func(rule upstream.Rule) bool { return rule.When == res.Reason && rule.Is == res.Outcome })
+	if res.Uncomputable != nil {
+		v.Uncomputable = res.Uncomputable.Rule
+	}
+	if res.Ruled || strings.HasPrefix(v.Uncomputable, "outcomes[") {
+		v.Rule = res.Rule
 	}
 	v.Pauses = pauses(&up, res)
 	v.Then = then(r, &up, request, res)

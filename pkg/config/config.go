@@ -191,6 +191,7 @@ func load(name string, text []byte, reading mode, flags *pflag.FlagSet) (*Config
 		settings["access"] = map[string]any{}
 	}
 	c := decode(faults, maps.Clone(settings), presets).convert(faults)
+	markPresets(c, from.presets)
 	c.keep(settings)
 	from.index(settings)
 	faults.merge(c.Scheduler.Validate())

@@ -48,3 +48,27 @@ func (f fileRule) convert(faults *faultList, path string) upstream.Rule {
 	positive(faults, path+".after", f.After.fixed, &rule.After)
 	return rule
 }
+
+type fileProof struct {
+	// When is a request expression, true for the calls of which the proof is asked. Default:
+	// all but GET, HEAD and OPTIONS.
+	When string `key:"when"`
+	// Format is that of a whole body: json (an object), xml, empty (no body) or any (not looked
+	// at). Default json.
+	Format string `key:"format"`
+	// Media are the media types that are taken, or suffixes such as +json; an answer without one
+	// is taken. Default by the format: application/json and +json; text/xml, application/xml
+	// and +xml; any.
+	Media []string `key:"media"`
+	// Holds is a condition over the answer, in the language of outcomes. Default: true.
+	Holds string `key:"holds"`
+	// After is the least wait before a call that is not proven is sent again. Default: that of
+	// the answer or the backoff.
+	After *duration `key:"after"`
+}
+
+func (f fileProof) convert(faults *faultList, path string) upstream.Proof {
+	proof := upstream.Proof{When: f.When, Format: f.Format, Media: f.Media, Holds: f.Holds}
+	positive(faults, path+".after", f.After, &proof.After)
+	return proof
+}

@@ -76,6 +76,16 @@ func addPreset(faults *faultList, v *viper.Viper, upstream string) ([]fileRule, 
 	return preset.Outcomes, from
 }
 
+// markPresets notes which rules are those of a preset: they follow the file's.
+func markPresets(c *Config, presets map[string]presetSource) {
+	for name, u := range c.Scheduler.Upstreams {
+		preset := presets[name]
+		for i := max(0, len(u.Outcomes)-len(preset.outcomes)); i < len(u.Outcomes); i++ {
+			u.Outcomes[i].Preset = preset.name
+		}
+	}
+}
+
 // dropIdentities removes the preset's ends and asks from an upstream with an identity of its own:
 // they give identities of the preset.
 func dropIdentities(faults *faultList, v *viper.Viper, upstream string, doc map[string]any, own string) {

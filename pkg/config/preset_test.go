@@ -7,9 +7,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -218,5 +220,34 @@ func TestPresets(t *testing.T) {
 	}
 	if _, err := Preset("../config"); err == nil {
 		t.Error("a preset outside presets/")
+	}
+}
+
+// TestRulesOfPresets: the rules of a file are told from its preset's, which need a proof of success.
+func TestRulesOfPresets(t *testing.T) {
+	cfg, err := Parse([]byte(`
+store: memory
+upstreams:
+  pay:
+    url: https://api.example.com
+    preset: stripe
+    outcomes: [{when: 'status == 200', is: done}, {when: 'status == 201', is: done}]
+    proof: [{media: [application/json]}, {when: 'method == "GET"', format: any, holds: 'status == 200', after: 3s}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pay := cfg.Scheduler.Upstreams["pay"]
+	if len(pay.Outcomes) < 5 {
+		t.Fatalf("%d rules", len(pay.Outcomes))
+	}
+	for i, rule := range pay.Outcomes {
+		if want := map[bool]string{false: "stripe"}[i < 2]; rule.Preset != want {
+			t.Errorf("outcomes[%d] is of preset %q, want %q", i, rule.Preset, want)
+		}
+	}
+	want := []upstream.Proof{{Media: []string{"application/json"}}, {When: `method == "GET"`, Format: "any", Holds: "status == 200", After: 3 * time.Second}}
+	if !reflect.DeepEqual(pay.Proof, want) {
+		t.Errorf("%+v, want %+v", pay.Proof, want)
 	}
 }

@@ -81,6 +81,10 @@ type fileUpstream struct {
 	// Outcomes are evaluated in order, before those of the preset; the first that
 	// holds decides.
 	Outcomes []fileRule `key:"outcomes"`
+	// Proof says by which answers calls are proven to be done; the first entry whose when is
+	// true counts. It is not asked of a done that a rule of the file gives. Default: the
+	// preset's; an empty list asks for none.
+	Proof []fileProof `key:"proof"`
 	// Idempotent is a request expression, true if the upstream itself recognises a
 	// repeat of the call. An empty text is false for all. Default: the preset's.
 	Idempotent string `key:"idempotent"`
@@ -172,6 +176,9 @@ func (f fileUpstream) convert(faults *faultList, path string) scheduler.Upstream
 	positive(faults, path+".spacing.burst", f.Spacing.Burst, &u.Burst)
 
 	u.Outcomes = convertRules(faults, path+".outcomes", f.Outcomes)
+	for i, proof := range f.Proof {
+		u.Proof = append(u.Proof, proof.convert(faults, index(path+".proof", i)))
+	}
 	u.Idempotency = f.Idempotency.convert(faults, path+".idempotency")
 	u.Retry = f.Retry.convert(faults, path+".retry")
 	u.Signature.Once = f.Signature.Once

@@ -104,9 +104,8 @@ func compileUpstream(name string, u Upstream, generation uint32, fault func(fiel
 		}))
 	}
 	for i, r := range u.Resolve {
-		sv.resolvers = append(sv.resolvers, compileResolve(r, func(field string, err error) {
-			fault(fmt.Sprintf("resolve[%d].%s", i, field), err)
-		}))
+		name := fmt.Sprintf("resolve[%d]", i)
+		sv.resolvers = append(sv.resolvers, compileResolve(name, r, func(field string, err error) { fault(name+"."+field, err) }))
 	}
 	for i, r := range u.Outcomes {
 		if r.Pause != nil && r.Pause.Limit != "" && sv.limitNamed(r.Pause.Limit) < 0 {

@@ -56,14 +56,15 @@ const (
 // A resolver is a compiled Resolve.
 type resolver struct {
 	Resolve
+	name               string // such as resolve[0]
 	when, target, body *upstream.Expr
 	header             map[string]*upstream.Expr
 	rules              *upstream.Rules
 }
 
 // compileResolve reports every fault of a Resolve, by the field of it.
-func compileResolve(c Resolve, fault func(field string, err error)) *resolver {
-	r := &resolver{Resolve: c, header: make(map[string]*upstream.Expr)}
+func compileResolve(name string, c Resolve, fault func(field string, err error)) *resolver {
+	r := &resolver{Resolve: c, name: name, header: make(map[string]*upstream.Expr)}
 	compileExpr(c.When, upstream.Condition, &r.when, "when", fault)
 	compileExpr(c.Target, upstream.Text, &r.target, "target", fault)
 	compileExpr(c.Body, upstream.Text, &r.body, "body", fault)
@@ -79,7 +80,7 @@ func compileResolve(c Resolve, fault func(field string, err error)) *resolver {
 		fault("outcomes", errors.New("is empty; say which answers mean done, failed or not_executed"))
 	}
 	var err error
-	r.rules, err = upstream.CompileRules(c.Outcomes)
+	r.rules, err = upstream.CompileRules(name+".outcomes", c.Outcomes)
 	faultFields(err, "outcomes", fault)
 	positive("after", &r.After, resolveAfter, fault)
 	positive("every", &r.Every, resolveEvery, fault)
@@ -304,7 +305,7 @@ func (r *resolver) verdict(in *upstream.Input, answer *Response) (as upstream.Ou
 	if answer == nil {
 		return "", ""
 	}
-	rule := r.rules.Judge(in, answer.Status, answer.Headers, answer.Body)
+	rule, _ := r.rules.Judge(in, answer.Status, answer.Headers, answer.Body, answer.Truncated)
 	if rule == nil || rule.Is == upstream.Unknown {
 		return "", ""
 	}

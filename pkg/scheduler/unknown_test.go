@@ -39,7 +39,7 @@ func (w *site) RoundTrip(r *http.Request) (*http.Response, error) {
 	case strings.HasPrefix(r.URL.Path, "/query"):
 		status = w.query
 	}
-	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("the answer")), Request: r}, nil
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"the":"answer"}`)), Request: r}, nil
 }
 
 func (w *site) answer(pay, query int) {
@@ -127,7 +127,7 @@ func TestUnknownCallsLeaveMemory(t *testing.T) {
 			ids = append(ids, hand(t, s, "/pay").ID)
 		}
 		for _, id := range ids {
-			if c, err := s.Wait(t.Context(), id); err != nil || c.State != scheduler.Unknown || string(c.Response.Body) != "the answer" {
+			if c, err := s.Wait(t.Context(), id); err != nil || c.State != scheduler.Unknown || string(c.Response.Body) != `{"the":"answer"}` {
 				t.Fatalf("%+v, %v", c, err)
 			}
 		}
@@ -135,7 +135,7 @@ func TestUnknownCallsLeaveMemory(t *testing.T) {
 		counts(t, s, "unknown", 200, 0, 200*handed)
 		for _, as := range []upstream.Outcome{upstream.Done, upstream.Failed} {
 			c, err := s.Resolve(t.Context(), ids[0], scheduler.Decision{As: as, Reason: "it is in the list"})
-			if err != nil || c.State != scheduler.State(as) || string(c.Response.Body) != "the answer" {
+			if err != nil || c.State != scheduler.State(as) || string(c.Response.Body) != `{"the":"answer"}` {
 				t.Errorf("resolved as %s: %+v, %v", as, c, err)
 			}
 			ids = ids[1:]
@@ -168,7 +168,7 @@ func TestUnknownCallsLeaveMemory(t *testing.T) {
 				t.Errorf("no webhook tells of %s%s", id, want)
 			}
 		}
-		if n := strings.Count(strings.Join(w.notices, " "), `"body_base64":"dGhlIGFuc3dlcg=="`); n != 200+2+2 {
+		if n := strings.Count(strings.Join(w.notices, " "), `"body_base64":"eyJ0aGUiOiJhbnN3ZXIifQ=="`); n != 200+2+2 {
 			t.Errorf("%d of %d webhooks have the answer, want 204", n, len(w.notices))
 		}
 		s.Close()
@@ -280,7 +280,7 @@ func TestQueriesKeepACallInMemory(t *testing.T) {
 	onDisk(t, func(t *testing.T, start func(map[string]scheduler.Upstream) (*scheduler.Scheduler, *fullable)) {
 		w := &site{pay: 500, query: 503}
 		s, _ := start(w.upstream(true))
-		answer := int64(len("the answer"))
+		answer := int64(len(`{"the":"answer"}`))
 		undecided, decided := hand(t, s, "/pay").ID, hand(t, s, "/pay").ID
 		time.Sleep(5 * time.Second)
 		s.TakeUp("api")                                                              // late: the calls became unknown in this process

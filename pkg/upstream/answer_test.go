@@ -1,8 +1,6 @@
 package upstream
 
 import (
-	"bytes"
-	"compress/gzip"
 	"errors"
 	"io"
 	"net"
@@ -25,7 +23,9 @@ func TestBodyValues(t *testing.T) {
 		{"JSON", `{"a":{"b":"x"}}`, "a.b", false, "x"},
 		{"JSON with a star", `{"a_response":{"code":40005}}`, "*_response.code", false, 40005},
 		{"JSON behind a byte order mark", "\xef\xbb\xbf{\"a\":1}", "a", false, 1},
-		{"broken JSON", `{"a":{"b":"x"`, "a.b", false, nil},
+		{"broken JSON", `{"a":{"b":"x"`, "a.b", false, errCut},
+		{"a log", `[INFO] {"a":1}`, "a", false, nil},
+		{"lines of JSON", "{\"a\":1}\n{\"a\":2}", "a", false, nil},
 		{"the beginning of JSON", `{"a":{"b":"x"},"list":[1,2`, "a.b", true, "x"},
 		{"the beginning of something else", `a.b: x`, "a.b", true, nil},
 		{"XML", wechat, "xml.err_code", false, "FREQUENCY_LIMITED"},
@@ -38,14 +38,15 @@ func TestBodyValues(t *testing.T) {
 		{"the beginning of XML", wechat[:150], "xml.return_code", true, "SUCCESS"},
 		{"XML in GBK", `<?xml version="1.0" encoding="GBK"?><xml><msg>` + "\xcf\xb5\xcd\xb3" + `</msg><code>LIMITED</code></xml>`, "xml.code", false, "LIMITED"},
 		{"entities are not followed", `<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><xml><a>&e;</a></xml>`, "xml.a", false, "&e;"},
-		{"a page that is no XML", "<html><body>sorry<br>", "html.body", false, nil},
+		{"a page that is no XML", "<html><body>sorry<br>", "xml.code", false, nil},
+		{"cut XML", "<xml><return_code>SUCCESS</return_code><err", "xml.err_code", false, errCut},
 		{"nothing", "", "a", false, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			a := &answer{body: []byte(tt.body), partial: tt.partial}
-			if got := a.value(tt.path); got != tt.want {
-				t.Errorf("body(%q) = %#v, want %#v", tt.path, got, tt.want)
+			if got, err := a.value(tt.path); got != tt.want && err != tt.want {
+				t.Errorf("body(%q) = %#v, %v, want %#v", tt.path, got, err, tt.want)
 			}
 		})
 	}
@@ -209,75 +210,53 @@ func TestXMLValues(t *testing.T) {
 		"r.d.e": "", "r.e.@v": nil, "r.x": nil, "b": nil, "r.a.c": nil, "r.a.@w": nil, "r.n": "??!", "a.@v": nil, "r.c.@v": nil,
 	} {
 		a := answer{body: []byte(text)}
-		if got := a.value(path); got != want {
-			t.Errorf("%s: %#v, want %#v", path, got, want)
+		if got, err := a.value(path); got != want || err != nil {
+			t.Errorf("%s: %#v, %v, want %#v", path, got, err, want)
 		}
 	}
 }
 
-// TestUnpack: a body that is packed in another way, or whose end is missing, is not whole.
-func TestUnpack(t *testing.T) {
-	var packed bytes.Buffer
-	zw := gzip.NewWriter(&packed)
-	zw.Write([]byte("0123456789"))
-	zw.Close()
-	all := packed.Bytes()
-	for _, tt := range []struct {
-		encoding string
-		body     []byte
-		max      int64
-		plain    string
-		whole    bool
-	}{
-		{"", all, 1, string(all), true},
-		{"Identity", all, 1, string(all), true},
-		{"br", all, 100, "", false},
-		{"GZIP", all, 11, "0123456789", true},
-		{"gzip", all, 10, "0123456789", false}, // there may be more
-		{"gzip", all, 4, "0123", false},
-		{"gzip", all[:len(all)-4], 100, "0123456789", false},
-		{"gzip", []byte("no gzip"), 100, "", true},
-	} {
-		plain, whole := unpack(http.Header{"Content-Encoding": {tt.encoding}}, tt.body, tt.max)
-		if string(plain) != tt.plain || whole != tt.whole {
-			t.Errorf("%q, at most %d: %q, whole: %v; want %q, %v", tt.encoding, tt.max, plain, whole, tt.plain, tt.whole)
-		}
-	}
-}
-
-// TestUnreadableBodies are told with the status where a rule would read them.
+// TestUnreadableBodies: a status decides alone where no rule needs a body that cannot be read. Else
+// the outcome is unknown, which the breaker does not count below status 500.
 func TestUnreadableBodies(t *testing.T) {
-	rules, err := CompileRules([]Rule{{When: `body("code") == "1"`, Is: Failed}})
+	rules, err := CompileRules("outcomes", []Rule{{When: `status != 402 and body("code") == "1"`, Is: Failed}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	const in = ` (in 'status != 402 and body("code") == "1"')`
+	deep := strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1)
 	for _, tt := range []struct {
 		status         int
 		encoding, body string
 		partial        bool
 		outcome        Outcome
 		reason         string
+		park, open     bool
 	}{
-		{200, "br", "", true, Unknown, `status 200, and its body is packed as "br", which the rules cannot read`},
-		{200, "gzip", `{"code":"2"}`, true, Done, "status 200"}, // unpacked
-		{400, "", `{"co`, true, Unknown, "status 400, and the rules have not read its whole body"},
-		{300, "", `{"co`, true, Unknown, "status 300, and the rules have not read its whole body"},
-		{299, "", `{"co`, true, Done, "status 299"},
-		{400, "", `{"code":"2"}`, false, Failed, "status 400"},
-		{200, "", "", true, Done, "status 200"},
-		{200, "br", "", false, Done, "status 200"},
-		{200, "", strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1), false, Unknown, "status 200, and its body is " + errDeep.Error() + ", which the rules cannot read"},
+		{200, "lz4", "\x04\x22\x4d\x18", false, Unknown, "rule outcomes[0] cannot be computed: the answer's body is in a coding that is not read, lz4" + in, true, true},
+		{404, "lz4", "\x04\x22\x4d\x18", false, Unknown, "rule outcomes[0] cannot be computed: the answer's body is in a coding that is not read, lz4" + in, true, true},
+		{402, "lz4", "\x04\x22\x4d\x18", false, Failed, "status 402", false, false},
+		{500, "gzip", "this is no gzip", false, Unknown, "rule outcomes[0] cannot be computed: the answer's body is no valid gzip" + in, true, false},
+		{400, "", `{"co`, true, Unknown, "rule outcomes[0] cannot be computed: " + string(errUnseen) + in, false, true},
+		{402, "", `{"co`, true, Failed, "status 402", false, false},
+		{300, "", `{"co`, true, Unknown, "rule outcomes[0] cannot be computed: " + string(errUnseen) + in, false, true},
+		{400, "", `{"code":"1`, true, Unknown, "rule outcomes[0] cannot be computed: " + string(errUnseen) + in, false, true},
+		{400, "", `{"code":"1","more`, true, Failed, `status != 402 and body("code") == "1"`, false, false},
+		{299, "", `{"co`, true, Done, "status 299", false, false},
+		{200, "", `{"co`, false, Unknown, "rule outcomes[0] cannot be computed: " + string(errCut) + in, false, true},
+		{400, "", `{"code":"2"}`, false, Failed, "status 400", false, false},
+		{200, "", "", true, Done, "status 200", false, false},
+		{200, "lz4", "", false, Done, "status 200", false, false},
+		{200, "", deep, false, Unknown, "rule outcomes[0] cannot be computed: " + string(errDeep) + in, true, true},
 	} {
-		res, a := &Result{}, &answer{status: tt.status, header: http.Header{}, partial: tt.partial, sent: true}
+		header := http.Header{}
 		if tt.encoding != "" {
-			a.header.Set("Content-Encoding", tt.encoding)
+			header.Set("Content-Encoding", tt.encoding)
 		}
-		if tt.body != "" {
-			a.body = []byte(tt.body)
-		}
+		res, a := &Result{}, newAnswer(tt.status, header, []byte(tt.body), tt.partial, DefaultMaxInspect)
 		rules.decide(res, NewInput(post("", "/", "")), a)
-		if res.Outcome != tt.outcome || res.Reason != tt.reason {
-			t.Errorf("%.20q, packed as %q: %s, %q; want %s, %q", tt.body, tt.encoding, res.Outcome, res.Reason, tt.outcome, tt.reason)
+		if res.Outcome != tt.outcome || res.Reason != tt.reason || res.Park != tt.park || res.Open != tt.open {
+			t.Errorf("%d %.20q, packed as %q: %s, %q, parked: %v, open: %v; want %+v", tt.status, tt.body, tt.encoding, res.Outcome, res.Reason, res.Park, res.Open, tt)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +19,8 @@ import (
 type Result struct {
 	Outcome Outcome
 	// Reason is the rule, status or error that decided, for people to read. It
-	// holds no part of the request or of the answer's fields and body.
+	// holds no part of the request or of the answer's fields and body, but the media type of an
+	// answer that proves nothing.
 	Reason string
 	// Unreachable is true if a connection was asked for and could not be made, by
 	// DNS, dialling or TLS: the upstream is down.
@@ -54,11 +54,17 @@ type Result struct {
 	Alone bool
 	// Park is true if a repeat would not clear an unknown outcome.
 	Park bool
-	// Open is true if an answer below status 500 leaves this one call unknown, and a
-	// repeat would get it again: the upstream is well.
+	// Open is true if the platform itself has answered, below status 500, and this one call is
+	// unknown all the same: the upstream is well.
 	Open bool
 	// Ruled is true if a rule has given the outcome, and not the status alone.
 	Ruled bool
+	// Rule is the index among Config.Outcomes of the rule that has given the outcome (Ruled), or
+	// that cannot be computed.
+	Rule int
+	// Uncomputable is not nil if a rule, or the proof of success, has no value for this answer:
+	// the outcome is then unknown, unless no byte has left.
+	Uncomputable *Uncomputable
 	// RetryAfter is the least wait before the call is sent again: the greater of Asked, but at most
 	// MaxPause, and the rule's After; zero if there is neither.
 	RetryAfter time.Duration
@@ -178,9 +184,11 @@ func (u *Upstream) answered(res *Result, in *Input, life *lifetime, delay time.D
 		res.Outcome, res.Unprocessed, res.Reason = NotExecuted, true, "status 401, and the signer renews its credentials"
 		return
 	}
-	body, whole := unpack(resp.Header, start, u.MaxInspect)
-	a := &answer{status: resp.StatusCode, header: resp.Header, body: body, partial: res.Truncated || !whole, sent: true}
+	a := newAnswer(resp.StatusCode, resp.Header, start, res.Truncated, u.MaxInspect)
 	u.rules.decide(res, in, a)
+	if res.Outcome == Done && !(res.Ruled && u.Outcomes[res.Rule].Preset == "") {
+		u.proofs.ask(res, in, a)
+	}
 	res.heed(resp.Header, u.MaxPause)
 	res.Charges = u.charges.of(in, a)
 }
@@ -261,7 +269,7 @@ func (u *Upstream) unanswered(res *Result, in *Input, w *wire, err error) {
 		return
 	}
 	u.rules.apply(res, in, &answer{failure: failure(err, res.Unreachable), sent: res.Sent})
-	res.Reason = reason
+	res.Reason = reason + res.uncomputed()
 }
 
 // broken decides the outcome of an attempt whose answer broke off after n bytes of its body.
@@ -271,7 +279,15 @@ func (u *Upstream) broken(res *Result, in *Input, n int, err error) {
 	res.Outcome = Unknown
 	u.rules.apply(res, in, &answer{status: status, header: header, partial: true, failure: "cut", sent: true})
 	res.heed(header, u.MaxPause)
-	res.Reason = fmt.Sprintf("status %d, but the answer broke off after %d bytes: %v", status, n, unquoted(err))
+	res.Reason = fmt.Sprintf("status %d, but the answer broke off after %d bytes: %v", status, n, unquoted(err)) + res.uncomputed()
+}
+
+// uncomputed returns the end of a reason that names the rule which cannot be computed, if any.
+func (res *Result) uncomputed() string {
+	if res.Uncomputable == nil {
+		return ""
+	}
+	return "; " + res.Uncomputable.Error()
 }
 
 // failure returns the value of error in rules.
@@ -360,20 +376,3 @@ func newBody(b []byte) *memoryBody {
 }
 
 func (*memoryBody) Close() error { return nil }
-
-// unpack returns the body without its content encoding, up to max bytes, and
-// reports whether it is complete.
-func unpack(header http.Header, body []byte, max int64) (plain []byte, whole bool) {
-	switch encoding := header.Get("Content-Encoding"); {
-	case encoding == "" || strings.EqualFold(encoding, "identity"):
-		return body, true
-	case !strings.EqualFold(encoding, "gzip"):
-		return nil, false
-	}
-	zr, err := gzip.NewReader(bytes.NewReader(body))
-	if err != nil {
-		return nil, true
-	}
-	plain, err = io.ReadAll(io.LimitReader(zr, max)) // keeps the bytes before an error
-	return plain, err == nil && int64(len(plain)) < max
-}

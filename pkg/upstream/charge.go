@@ -22,7 +22,7 @@ type Charge struct {
 type charges []charge
 
 type charge struct {
-	program  *vm.Program // nil for none
+	check    // without a program for none
 	usesBody bool
 }
 
@@ -30,6 +30,7 @@ func compileCharges(sources []string, fault func(field string, err error)) (all 
 	for i, source := range sources {
 		var c charge
 		if source != "" {
+			c.name, c.source = fmt.Sprintf("limits[%d].actual_cost", i), source
 			var err error
 			if c.program, err = compile(source, answerEnv{}, Key); err == nil {
 				c.usesBody = names(c.program, "body")
@@ -37,7 +38,7 @@ func compileCharges(sources []string, fault func(field string, err error)) (all 
 					err = fmt.Errorf("gives a %s, must be a whole number (in %s)", noun, inQuotes(source))
 				}
 			}
-			fault(fmt.Sprintf("limits[%d].actual_cost", i), err)
+			fault(c.name, err)
 		}
 		all = append(all, c)
 	}
@@ -56,65 +57,67 @@ func noCost(program *vm.Program) string {
 	return ""
 }
 
-// of returns the charges of an answer, nil without expressions. A body that is cut off or
-// cannot be read tells nothing: a number in it may be cut too.
+// of returns the charges of an answer, nil without expressions. A body that goes on tells nothing: a
+// number in it may be cut. One that cannot be read is an error.
 func (cs charges) of(in *Input, a *answer) []Charge {
 	if len(cs) == 0 {
 		return nil
 	}
 	var env any = in.answer(a)
 	all := make([]Charge, len(cs))
-	for i, c := range cs {
-		if c.program == nil || c.usesBody && (a.partial || a.unreadable() != "") {
+	for i := range cs {
+		c := &cs[i]
+		if c.program == nil || c.usesBody && a.partial {
 			continue
 		}
-		if v, err := in.machine.Run(c.program, env); err == nil { // an error is of an answer without the cost
+		switch v, err := in.machine.Run(c.program, env); {
+		case err == nil:
 			all[i] = chargeOf(v)
+		case !absent(err):
+			all[i] = Charge{Err: c.uncomputable(err)}
 		}
 	}
 	return all
 }
 
 var (
-	errFraction = errors.New("a number that is not whole")
+	errInexact  = errors.New("a number that is not finite, or above 2^53")
 	errNoNumber = errors.New("no number")
 )
 
 // mostExact bounds the whole numbers that a float64 holds exactly.
 const mostExact float64 = 1 << 53
 
-// chargeOf reads a value: a whole number, or its text. Nil and the empty text tell nothing.
+// chargeOf reads a value: a number, or its text. A fraction is rounded up, so that no less is counted
+// than the platform has counted. Nil and the empty text tell nothing.
 func chargeOf(v any) Charge {
-	n := 0
+	var n float64
 	switch v := v.(type) {
 	case nil:
 		return Charge{}
 	case int:
-		n = v
+		n = float64(v)
 	case int64:
-		n = int(v)
+		n = float64(v)
 	case float64:
-		if v != math.Trunc(v) || math.Abs(v) > mostExact {
-			return Charge{Err: errFraction}
-		}
-		n = int(v)
+		n = v
 	case string:
 		text := strings.TrimSpace(v)
 		if text == "" {
 			return Charge{}
 		}
 		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			if _, err := strconv.ParseFloat(text, 64); err == nil {
-				return Charge{Err: errFraction}
-			}
+		if n, err = strconv.ParseFloat(text, 64); err != nil && !errors.Is(err, strconv.ErrRange) {
 			return Charge{Err: errNoNumber}
 		}
 	default:
 		return Charge{Err: errNoNumber}
 	}
-	if n < 0 {
-		return Charge{Err: fmt.Errorf("%d, below 0", n)}
+	switch {
+	case n < 0:
+		return Charge{Err: fmt.Errorf("%v, below 0", n)}
+	case !(n <= mostExact):
+		return Charge{Err: errInexact}
 	}
-	return Charge{Permits: n, Told: true}
+	return Charge{Permits: int(math.Ceil(n)), Told: true}
 }

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestCharge: a whole number, or its text, is a cost; nothing and an empty text are none, and
-// any other value is an error.
+// TestCharge: a number, or its text, is a cost, and a fraction is rounded up; nothing and an empty
+// text are none, and any other value is an error.
 func TestCharge(t *testing.T) {
 	below := errors.New("-1, below 0")
 	for _, tt := range []struct {
@@ -26,13 +26,15 @@ func TestCharge(t *testing.T) {
 		{int64(7), Charge{Permits: 7, Told: true}},
 		{7.0, Charge{Permits: 7, Told: true}},
 		{float64(1 << 53), Charge{Permits: 1 << 53, Told: true}},
-		{math.Nextafter(1<<53, math.MaxFloat64), Charge{Err: errFraction}},
-		{7.5, Charge{Err: errFraction}},
-		{math.NaN(), Charge{Err: errFraction}},
-		{math.Inf(1), Charge{Err: errFraction}},
+		{math.Nextafter(1<<53, math.MaxFloat64), Charge{Err: errInexact}},
+		{7.5, Charge{Permits: 8, Told: true}},
+		{0.1, Charge{Permits: 1, Told: true}},
+		{-0.1, Charge{Err: errors.New("-0.1, below 0")}},
+		{math.NaN(), Charge{Err: errInexact}},
+		{math.Inf(1), Charge{Err: errInexact}},
 		{" 7 ", Charge{Permits: 7, Told: true}},
-		{"7.5", Charge{Err: errFraction}},
-		{"1e400", Charge{Err: errNoNumber}},
+		{"7.5", Charge{Permits: 8, Told: true}},
+		{"1e400", Charge{Err: errInexact}},
 		{"seven", Charge{Err: errNoNumber}},
 		{[]any{7}, Charge{Err: errNoNumber}},
 		{-1, Charge{Err: below}},

@@ -60,13 +60,13 @@ type requestEnv struct {
 // request except header, which is the answer's.
 type answerEnv struct {
 	requestEnv
-	Status    int              `expr:"status"`
-	Body      func(string) any `expr:"body"`
-	Remaining func() any       `expr:"remaining"` // written as a variable
-	Error     string           `expr:"error"`
-	Sent      bool             `expr:"sent"`
-	Repeat    bool             `expr:"repeat"`
-	Keyed     bool             `expr:"keyed"`
+	Status    int                       `expr:"status"`
+	Body      func(string) (any, error) `expr:"body"`
+	Remaining func() any                `expr:"remaining"` // written as a variable
+	Error     string                    `expr:"error"`
+	Sent      bool                      `expr:"sent"`
+	Repeat    bool                      `expr:"repeat"`
+	Keyed     bool                      `expr:"keyed"`
 }
 
 // variables returns the variables of request expressions, a requestEnv.

@@ -28,8 +28,12 @@ type Rule struct {
 	// When is an expression over status, header(name), body(path) and remaining of the
 	// answer, error and sent, and method, path, query, form, param, json and xml of
 	// the request; repeat is true if an earlier sending of the call may have been
-	// executed, and keyed is true if the request has the key that Idempotency names. An
-	// expression that fails on an answer does not hold.
+	// executed, and keyed is true if the request has the key that Idempotency names.
+	//
+	// A member that is absent leaves an expression false, as in body("errcode") > 0 of {}. After any
+	// other error, such as that of a text that is compared with a number, or of a body that
+	// cannot be read, the outcome is unknown and no later rule is asked: see
+	// [Result.Uncomputable].
 	//
 	// Remaining is the least number that the answer's fields say is left of a quota, nil if they say
 	// nothing: remaining == 0 is proof that a limit is reached. See [retryafter.Remaining].
@@ -53,6 +57,9 @@ type Rule struct {
 	// recognises repeats: a repeat would get the same answer. Below status 500 such an
 	// answer tells of this call alone; see Result.Open.
 	Park bool
+	// Preset names the preset that the rule comes from; empty for a rule of the config itself. A
+	// done of a preset's rule needs a [Proof], if one is asked for.
+	Preset string
 }
 
 // A Pause pauses a key of a limit, or the upstream.
@@ -69,7 +76,7 @@ type Pause struct {
 
 type rule struct {
 	Rule
-	program   *vm.Program
+	check
 	status    int  // the only one at which it can hold; zero for any
 	onFailure bool // evaluated if there is no whole answer
 	usesBody  bool
@@ -116,7 +123,7 @@ func compileRule(r Rule, fault func(field string, err error)) rule {
 	if err != nil {
 		return rule{}
 	}
-	c := rule{Rule: r, program: program, status: statusOf(program.Node()), onFailure: names(program, "error", "sent"), usesBody: names(program, "body")}
+	c := rule{Rule: r, check: check{source: r.When, program: program}, status: statusOf(program.Node()), onFailure: names(program, "error", "sent"), usesBody: names(program, "body")}
 	field, source := "after", r.AfterExpr
 	if r.Pause != nil && r.Pause.ForExpr != "" {
 		field, source = "pause.for", r.Pause.ForExpr
@@ -149,54 +156,73 @@ func statusOf(condition ast.Node) int {
 // Rules are compiled rules.
 type Rules struct{ rules []rule }
 
-// useBody reports whether a rule reads the body.
+// useBody reports whether a rule, or its wait, reads the body.
 func (r *Rules) useBody() bool {
-	return slices.ContainsFunc(r.rules, func(r rule) bool { return r.usesBody })
+	return slices.ContainsFunc(r.rules, func(r rule) bool { return r.usesBody || r.wait != nil && r.wait.usesBody })
 }
 
-// CompileRules compiles rules. The error joins all faults, each a [*FieldError]
-// with a field such as [2].when.
-func CompileRules(rules []Rule) (*Rules, error) {
+// CompileRules compiles rules, which have names such as outcomes[2] in messages. The error joins
+// all faults, each a [*FieldError] with a field such as [2].when.
+func CompileRules(name string, rules []Rule) (*Rules, error) {
 	var errs []error
 	c := &Rules{}
+	first := make(map[string]int) // index of the first rule of a preset
 	for i, r := range rules {
-		c.rules = append(c.rules, compileRule(r, func(field string, err error) {
+		compiled := compileRule(r, func(field string, err error) {
 			if err != nil {
 				errs = append(errs, &FieldError{fmt.Sprintf("[%d].%s", i, field), err})
 			}
-		}))
+		})
+		if _, known := first[r.Preset]; !known {
+			first[r.Preset] = i
+		}
+		compiled.name = fmt.Sprintf("%s[%d]", name, i)
+		if r.Preset != "" {
+			compiled.name = fmt.Sprintf("%s[%d] of preset %s", name, i-first[r.Preset], r.Preset)
+		}
+		c.rules = append(c.rules, compiled)
 	}
 	return c, errors.Join(errs...)
 }
 
-// Judge returns the first rule that holds for a whole answer to the request of in,
-// nil if none does. A body in gzip is unpacked first, up to DefaultMaxInspect bytes. No rule
-// holds for a longer body, or for one in another encoding.
-func (r *Rules) Judge(in *Input, status int, header http.Header, body []byte) *Rule {
-	plain, whole := unpack(header, body, DefaultMaxInspect)
-	if !whole {
-		return nil
+// Judge returns the first rule that holds for an answer to the request of in, nil if none does. The
+// body is decoded first, up to DefaultMaxInspect bytes; truncated tells that it goes on. The error
+// is an [*Uncomputable] of a rule, after which no other is asked, or tells that a done is not
+// proven: that needs a whole body of JSON or XML that is no HTML page, or none if the rule reads none.
+func (r *Rules) Judge(in *Input, status int, header http.Header, body []byte, truncated bool) (*Rule, error) {
+	a := newAnswer(status, header, body, truncated, DefaultMaxInspect)
+	a.strict = true
+	i, err := r.first(in, a)
+	switch {
+	case err != nil:
+		return nil, err
+	case i < 0:
+		return nil, nil
 	}
-	if rule := r.first(in, &answer{status: status, header: header, body: plain, sent: true}); rule != nil {
-		return &rule.Rule
+	rule := &r.rules[i]
+	if rule.Is == Done && !a.whole() && (rule.usesBody || !a.empty()) {
+		return nil, fmt.Errorf("rule %s gives done, but the answer is no whole JSON or XML", rule.name)
 	}
-	return nil
+	return &rule.Rule, nil
 }
 
-func (r *Rules) first(in *Input, a *answer) *rule {
+// first returns the index of the first rule that holds, -1 if there is none. With an error it is
+// that of the rule that cannot be computed.
+func (r *Rules) first(in *Input, a *answer) (int, *Uncomputable) {
 	var env any
 	for i := range r.rules {
-		if of := &r.rules[i]; a.failure != "" && !of.onFailure || of.status != 0 && of.status != a.status {
+		of := &r.rules[i]
+		if a.failure != "" && !of.onFailure || of.status != 0 && of.status != a.status {
 			continue
 		}
 		if env == nil {
 			env = in.answer(a)
 		}
-		if v, err := in.machine.Run(r.rules[i].program, env); err == nil && v.(bool) {
-			return &r.rules[i]
+		if holds, err := of.holds(in, env); holds || err != nil {
+			return i, err
 		}
 	}
-	return nil
+	return -1, nil
 }
 
 // names reports whether an expression names one of some variables.
@@ -230,23 +256,12 @@ func (r *Rules) decide(res *Result, in *Input, a *answer) {
 	switch {
 	case a.status == http.StatusTooManyRequests:
 		res.Outcome = NotExecuted // RFC 6585, section 4
-		return
 	case a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "" && safe(in.r.Method):
 		res.Outcome = NotExecuted // RFC 9110, section 15.6.4; with another method a proxy in front may have sent it
-		return
 	case a.status == http.StatusRequestTimeout: // a proxy may have waited for the server (RFC 9110, section 15.5.9)
-		return
-	case r.useBody() && a.unreadable() != "":
-		res.Reason += ", and its body is " + a.unreadable() + ", which the rules cannot read"
-		return
-	case r.useBody() && a.partial && a.status >= 300:
-		res.Reason += ", and the rules have not read its whole body"
-		return
-	}
-	switch a.status / 100 {
-	case 2:
+	case a.status/100 == 2:
 		res.Outcome = Done
-	case 3, 4:
+	case a.status/100 == 3, a.status/100 == 4:
 		res.Outcome = Failed
 	}
 }
@@ -256,12 +271,18 @@ func safe(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }
 
-// apply sets the outcome by the first rule that holds, and reports whether one does.
+// apply sets the outcome by the first rule that holds, or makes it unknown if that rule cannot be
+// computed. It reports whether there is such a rule.
 func (r *Rules) apply(res *Result, in *Input, a *answer) bool {
-	rule := r.first(in, a)
-	if rule == nil {
+	i, err := r.first(in, a)
+	if i < 0 {
 		return false
 	}
+	if res.Rule = i; err != nil {
+		res.doubt(a, err.Error(), err)
+		return true
+	}
+	rule := &r.rules[i]
 	res.Outcome, res.Reason = rule.Is, rule.When
 	res.Pause, res.Park, res.Ruled = rule.Pause, rule.Park, true
 	res.Open = rule.Park && a.failure == "" && a.status < http.StatusInternalServerError
@@ -269,6 +290,19 @@ func (r *Rules) apply(res *Result, in *Input, a *answer) bool {
 	res.RetryAfter = max(res.RetryAfter, rule.After)
 	res.Asked, res.WaitErr = rule.wait.of(in, a, res.AnsweredAt)
 	return true
+}
+
+// doubt makes an outcome unknown because an expression cannot be computed, unless it is certain that
+// nothing was sent. Below status 500 the platform has answered, and the breaker does not count it.
+func (res *Result) doubt(a *answer, reason string, err *Uncomputable) {
+	res.Uncomputable = err
+	if !a.sent {
+		return
+	}
+	res.Outcome, res.Reason, res.Ruled, res.Pause = Unknown, reason, false, nil
+	if a.failure == "" {
+		res.Park, res.Open = !err.Again, a.status < http.StatusInternalServerError
+	}
 }
 
 // fromGateway reports whether a gateway in front of the counting host may

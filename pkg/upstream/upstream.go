@@ -95,6 +95,10 @@ type Config struct {
 
 	// Outcomes are the rules, in order; the first that holds decides.
 	Outcomes []Rule
+	// Proof says by which answers the calls that change something are proven to be done. The first
+	// entry whose When is true counts; without one no proof is asked. It does not concern a done
+	// that a rule of Outcomes without Preset has given.
+	Proof []Proof
 	// Charges are expressions over a whole answer, in the language of rules: the permits that
 	// the call has cost, one expression for each limit of the caller. An empty one is not evaluated.
 	Charges []string
@@ -149,6 +153,7 @@ type Upstream struct {
 	Config
 	base       *url.URL
 	rules      *Rules
+	proofs     proofs
 	charges    charges
 	idempotent *Expr
 	same       *Expr
@@ -194,13 +199,14 @@ func New(c Config) (*Upstream, error) {
 	if c.MaxInspect < 1 || c.MaxInspect > mostInspected {
 		fault("inspect.bytes", fmt.Errorf("is %d, must be from 1 to %d", c.MaxInspect, int64(mostInspected)))
 	}
-	u.rules, err = CompileRules(c.Outcomes)
+	u.rules, err = CompileRules("outcomes", c.Outcomes)
 	for _, err := range parts(err) {
 		var f *FieldError
 		if errors.As(err, &f) {
 			fault("outcomes"+f.Field, f.Err)
 		}
 	}
+	u.proofs = compileProofs(c.Proof, fault)
 	u.charges = compileCharges(c.Charges, fault)
 	if c.Idempotent != "" {
 		u.idempotent, err = Compile(c.Idempotent, Condition)

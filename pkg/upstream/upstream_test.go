@@ -444,7 +444,7 @@ func TestRuleFaults(t *testing.T) {
 		{Rule{When: when}, `[0].is: outcome "" is unknown, must be done, failed, not_executed or unknown`},
 	} {
 		got := ""
-		if _, err := CompileRules([]Rule{tt.rule}); err != nil {
+		if _, err := CompileRules("outcomes", []Rule{tt.rule}); err != nil {
 			got = err.Error()
 		}
 		if got != tt.want {
@@ -467,7 +467,7 @@ func TestAloneAndAfter(t *testing.T) {
 		{Rule{}, false, 7 * time.Second},
 	} {
 		tt.rule.When, tt.rule.Is = "status == 200", NotExecuted
-		rules, err := CompileRules([]Rule{tt.rule})
+		rules, err := CompileRules("outcomes", []Rule{tt.rule})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -633,7 +633,7 @@ func TestStatusOfARule(t *testing.T) {
 		`keyed`:                                      0,
 		`sent and (status == 409 or error != "")`:    0,
 	} {
-		r, err := CompileRules([]Rule{{When: when, Is: Failed}})
+		r, err := CompileRules("outcomes", []Rule{{When: when, Is: Failed}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -63,7 +63,7 @@ func (w *waitExpr) of(in *Input, a *answer, now time.Time) (time.Duration, error
 	if w == nil {
 		return 0, nil
 	}
-	if w.usesBody && (a.partial || a.unreadable() != "") {
+	if w.usesBody && (a.partial || a.why != "") {
 		return 0, fmt.Errorf("%s %w", w.source, errNotWhole)
 	}
 	v, err := in.machine.Run(w.program, in.answer(a))

@@ -90,7 +90,7 @@ func TestWaitExpressionFaults(t *testing.T) {
 		{Rule{When: "true", Is: NotExecuted, Pause: &Pause{ForExpr: `body("x")`, For: 1}}, "[0].pause.for: is a time and an expression"},
 		{Rule{When: "true", Is: NotExecuted, Pause: &Pause{ForExpr: `body("x")`}, AfterExpr: `body("x")`}, "[0].after: is an expression beside"},
 	} {
-		if _, err := CompileRules([]Rule{tt.rule}); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+		if _, err := CompileRules("outcomes", []Rule{tt.rule}); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %s", tt.rule, err, tt.want)
 		}
 	}

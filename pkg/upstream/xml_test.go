@@ -79,13 +79,13 @@ func TestXML(t *testing.T) {
 
 // A rule reads the XML of the request beside that of the answer.
 func TestXMLInRules(t *testing.T) {
-	rules, err := CompileRules([]Rule{{When: `body("xml.fee") == xml("fee")`, Is: Done}})
+	rules, err := CompileRules("outcomes", []Rule{{When: `body("xml.fee") == xml("fee")`, Is: Done}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	in := NewInput(post("text/xml", "/", "<xml><fee>7</fee></xml>"))
 	for answer, want := range map[string]bool{"<xml><fee>7</fee></xml>": true, "<xml><fee>8</fee></xml>": false} {
-		if got := rules.Judge(in, 200, nil, []byte(answer)); (got != nil) != want {
+		if got, _ := rules.Judge(in, 200, nil, []byte(answer), false); (got != nil) != want {
 			t.Errorf("%s: %v", answer, got)
 		}
 	}
