@@ -278,6 +278,7 @@ var (
 	sendingDesc = prometheus.NewDesc("throttler_calls_sending", "Attempts in flight.", ofUpstream, nil)
 	upDesc      = prometheus.NewDesc("throttler_upstream_up", "1 if the upstream is neither paused, down, tripped nor removed from the configuration.", ofUpstream, nil)
 	openDesc    = prometheus.NewDesc("throttler_breaker_open", "1 if the circuit breaker of the upstream is open: it is down or tripped.", ofUpstream, nil)
+	rulesDesc   = prometheus.NewDesc("throttler_uncomputable_total", "Times that a rule had no value, as for a text that is compared with a number: its call is unknown, or a query settled nothing.", []string{"upstream", "rule"}, nil)
 
 	callsDesc    = prometheus.NewDesc("throttler_limit_permits", "Permits of each key.", ofLimit, nil)
 	outDesc      = prometheus.NewDesc("throttler_limit_permits_out", "Permits that are out, of all keys.", ofLimit, nil)
@@ -292,7 +293,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{waitingDesc, bytesDesc, unknownDesc, sendingDesc, upDesc, openDesc, callsDesc, outDesc, inFlightDesc, neededDesc, keysDesc, mostDesc, lostDesc, holdDesc, guardDesc} {
+	for _, d := range []*prometheus.Desc{waitingDesc, bytesDesc, unknownDesc, sendingDesc, upDesc, openDesc, rulesDesc, callsDesc, outDesc, inFlightDesc, neededDesc, keysDesc, mostDesc, lostDesc, holdDesc, guardDesc} {
 		ch <- d
 	}
 }
@@ -322,6 +323,9 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 			open = 1
 		}
 		gauge(openDesc, open, u.Name)
+		for rule, times := range u.Uncomputable {
+			ch <- prometheus.MustNewConstMetric(rulesDesc, prometheus.CounterValue, float64(times), u.Name, rule)
+		}
 	}
 	limits, err := c.s.Limits(ctx)
 	if err != nil {

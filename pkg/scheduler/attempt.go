@@ -73,6 +73,9 @@ func (a *attempt) send() ending {
 		return ending{result: r, stale: true}
 	}
 	e := ending{result: r, by: a.service, subject: a.subject(r), next: a.next(r)}
+	if r.Uncomputable != nil {
+		a.loop.uncomputed.note(a.intent.Upstream, r.Uncomputable)
+	}
 	a.log(r, e.next)
 	// The part of the answer that is kept is read here: it may block.
 	switch {
@@ -141,7 +144,7 @@ func (a *attempt) doubtAccepted(r *upstream.Result) {
 	if r.Outcome != upstream.Done || r.Ruled || r.Response == nil || r.Response.StatusCode != http.StatusAccepted || a.intent.Resolves != "" {
 		return
 	}
-	if resolverOf(a.service, upstream.NewInput(a.call.request), true) == nil {
+	if fits, err := resolverOf(a.service, upstream.NewInput(a.call.request), true); fits == nil && err == nil {
 		return
 	}
 	r.Outcome, r.Reason = upstream.Unknown, "status 202: accepted, and resolve asks for its end"
@@ -199,6 +202,8 @@ func (a *attempt) log(r *upstream.Result, n next) {
 	switch {
 	case a.service.webhook != nil:
 		a.logWebhook(r, n)
+	case r.Uncomputable != nil:
+		log.Warn("a rule cannot be computed for an answer, and its call may have been executed; mend the rule, or look the call up", "call", c.ID, "upstream", c.Upstream, "rule", r.Uncomputable.Rule, "reason", r.Reason)
 	case r.Outcome == upstream.Unknown:
 		log.Warn("a call may have been executed", "call", c.ID, "upstream", c.Upstream, "reason", r.Reason)
 	case r.Unprocessed:

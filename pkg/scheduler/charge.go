@@ -56,6 +56,7 @@ func warnOfCharges(u *upstreamState, c *call, e ending) {
 	}
 	for _, n := range c.flight.needs {
 		charge := e.charge(u, n)
+		u.loop.uncomputed.note(u.Name, charge.Err)
 		above := charge.Told && charge.Permits > n.Cost
 		if !above && charge.Err == nil || u.misled[n.Limit] {
 			continue

@@ -233,6 +233,9 @@ func pendingOf(c *Call, p progress, safe bool) *Pending {
 		}
 		n.Why = a.Reason
 	}
+	if p.query == "" && p.answer != "" { // why there is no query
+		n.Why, n.Answer = n.Why+"; "+p.answer, ""
+	}
 	return n
 }
 

@@ -96,7 +96,10 @@ func (f *followUps) query(c *call) {
 		return
 	}
 	in := upstream.NewInput(c.request)
-	r := resolverOf(sv, in, sv.Signer != nil)
+	r, err := resolverOf(sv, in, sv.Signer != nil)
+	if err != nil {
+		f.doubt(f.questions.entry(c.Call.snapshot()), c.Call, err)
+	}
 	if r == nil {
 		return
 	}

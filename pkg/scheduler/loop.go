@@ -42,8 +42,9 @@ type loop struct {
 	endCall    func(identity, by string)      // ends the calls of an identity; not for the loop itself
 	// settleBy settles the unknown call of an identity by the answer to a caller's query; not
 	// for the loop itself.
-	settleBy func(identity string, query *Call, answer *Response)
-	progress func(id string) progress // of the queries about an unknown call
+	settleBy   func(identity string, query *Call, answer *Response)
+	progress   func(id string) progress // of the queries about an unknown call
+	uncomputed uncomputed               // rules without a value
 
 	turns sync.Mutex // guards all that follows
 

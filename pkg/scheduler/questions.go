@@ -97,6 +97,16 @@ func (qs *questions) heard(q *question, query *Call) {
 	}
 }
 
+// doubt notes why queries settle nothing.
+func (qs *questions) doubt(q *question, why string) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q.query != "" {
+		why = q.answer + ", and " + why
+	}
+	q.answer = why
+}
+
 // progress returns how far the queries about a call are.
 func (qs *questions) progress(id string) progress {
 	qs.mu.Lock()

@@ -89,20 +89,25 @@ func compileResolve(name string, c Resolve, fault func(field string, err error))
 }
 
 // resolverOf returns the first resolver that settles a call, nil if none does. Without a signer,
-// resolvers that need one do not count.
-func resolverOf(sv *service, in *upstream.Input, signer bool) *resolver {
+// resolvers that need one do not count. The error is that of a when that cannot be computed: no
+// later resolver is asked, since it may be about other calls.
+func resolverOf(sv *service, in *upstream.Input, signer bool) (*resolver, error) {
 	for _, r := range sv.resolvers {
 		if r.Signed && !signer {
 			continue
 		}
 		if r.when != nil {
-			if ok, err := r.when.Bool(in); err != nil || !ok {
+			ok, err := r.when.Holds(in, r.name+".when")
+			if err != nil {
+				return nil, err
+			}
+			if !ok {
 				continue
 			}
 		}
-		return r
+		return r, nil
 	}
-	return nil
+	return nil, nil
 }
 
 // query builds the question about a call.
@@ -206,7 +211,11 @@ func (f *followUps) askNow(ctx context.Context, c *Call, by string) (*inquiry, e
 		return nil, wrongState(c, "its request was not kept, so there is nothing to make a query of; look it up at the upstream, and resolve it")
 	}
 	i := inquest{service: sv, call: c, input: upstream.NewInput(request), by: by}
-	if i.resolver = resolverOf(sv, i.input, sv.Signer != nil); i.resolver == nil {
+	var err error
+	if i.resolver, err = resolverOf(sv, i.input, sv.Signer != nil); err != nil {
+		return nil, wrongState(c, fmt.Sprintf("%v, so there is no query about it; mend the rule, or look the call up at the upstream, and resolve it", err))
+	}
+	if i.resolver == nil {
 		return nil, wrongState(c, fmt.Sprintf("upstream %q has no query for it (resolve), or one that needs a signer; look it up at the upstream, and resolve it", c.Upstream))
 	}
 	asked, begun := f.questions.inquire(c.ID, by)
@@ -243,7 +252,11 @@ func (f *followUps) queryOnce(c *Call, q *question) {
 		return
 	}
 	in := upstream.NewInput(request)
-	r := resolverOf(sv, in, sv.Signer != nil)
+	r, err := resolverOf(sv, in, sv.Signer != nil)
+	if err != nil {
+		f.doubt(q, c, err)
+		return
+	}
 	if r == nil {
 		f.questions.drop(c.ID)
 		return
@@ -255,7 +268,10 @@ func (f *followUps) queryOnce(c *Call, q *question) {
 // is over, and returns the call as it is then. A query that would come later is not made.
 func (f *followUps) askFor(ctx context.Context, sv *service, c *call, end *Call) *Call {
 	in := upstream.NewInput(c.request)
-	r := resolverOf(sv, in, sv.Signer != nil)
+	r, err := resolverOf(sv, in, sv.Signer != nil)
+	if err != nil {
+		f.doubt(f.questions.entry(end), end, err)
+	}
 	if r == nil {
 		return end
 	}
@@ -274,7 +290,10 @@ func (f *followUps) askFor(ctx context.Context, sv *service, c *call, end *Call)
 // decide resolves a call by the answer to a query about it, if that says enough.
 func (f *followUps) decide(i inquest, query *Call) bool {
 	c := i.call
-	as, when := i.resolver.verdict(i.input, query.Response)
+	as, when, err := i.resolver.verdict(i.input, query.Response)
+	if err != nil {
+		f.doubt(i.question, c, err)
+	}
 	again := as == upstream.NotExecuted
 	if as == "" || again && !c.Async { // only its caller can send it again
 		return false
@@ -300,16 +319,23 @@ func brief(rule string) string {
 }
 
 // verdict returns the outcome that the answer to a query gives a call, empty for none, and the
-// rule that says so.
-func (r *resolver) verdict(in *upstream.Input, answer *Response) (as upstream.Outcome, when string) {
+// rule that says so. The error says why the rules decide nothing.
+func (r *resolver) verdict(in *upstream.Input, answer *Response) (as upstream.Outcome, when string, err error) {
 	if answer == nil {
-		return "", ""
+		return "", "", nil
 	}
-	rule, _ := r.rules.Judge(in, answer.Status, answer.Headers, answer.Body, answer.Truncated)
+	rule, err := r.rules.Judge(in, answer.Status, answer.Headers, answer.Body, answer.Truncated)
 	if rule == nil || rule.Is == upstream.Unknown {
-		return "", ""
+		return "", "", err
 	}
-	return rule.Is, rule.When
+	return rule.Is, rule.When, nil
+}
+
+// doubt tells why queries settle nothing about an unknown call.
+func (f *followUps) doubt(q *question, c *Call, err error) {
+	f.questions.doubt(q, err.Error())
+	rule := f.s.loop.uncomputed.note(c.Upstream, err)
+	f.s.log.Warn("a call stays of unknown outcome, as a query about it decides nothing", "call", c.ID, "upstream", c.Upstream, "rule", rule, "reason", err)
 }
 
 // settleBy settles the unknown call of an identity by the answer to a query that a caller has
@@ -325,11 +351,15 @@ func (f *followUps) settleBy(identity string, query *Call, answer *Response) {
 		return
 	}
 	in := upstream.NewInput(request)
-	r := resolverOf(sv, in, true) // the caller has signed
-	if r == nil {
-		return
+	r, err := resolverOf(sv, in, true) // the caller has signed
+	var as upstream.Outcome
+	var when string
+	if r != nil {
+		as, when, err = r.verdict(in, answer)
 	}
-	as, when := r.verdict(in, answer)
+	if err != nil {
+		f.doubt(f.questions.entry(c), c, err)
+	}
 	if as != upstream.Done && as != upstream.Failed {
 		return
 	}

@@ -302,9 +302,10 @@ func (r *Router) Describe(request *upstream.Request) (*Description, error) {
 		return nil, refused
 	}
 	_, identity, _ := strings.Cut(c.identities.identity(), "\x00")
+	resolver, _ := resolverOf(sv, in, sv.Signer != nil) // without one that can be chosen, there is none
 	d := &Description{
 		Flow: demand.Flow, Numbers: c.Numbers, Identity: identity,
-		Repeatable: sv.up.Repeatable(in), Resolves: resolverOf(sv, in, sv.Signer != nil) != nil,
+		Repeatable: sv.up.Repeatable(in), Resolves: resolver != nil,
 	}
 	for _, n := range demand.Needs {
 		if n.Limit > 0 {

@@ -35,6 +35,10 @@ type UpstreamStatus struct {
 	// ETA is when the last of the waiting calls can be expected to go. It is zero while that
 	// depends on attempts in flight that take far longer than attempts do.
 	ETA time.Time
+	// Uncomputable has, by their names, the rules that had no value since the start, and how often: an
+	// answer or a request had a text where a number is compared, or a body that cannot be read. Names
+	// are such as outcomes[2], proof[0].holds, resolve[1].when or outcomes[3] of preset stripe.
+	Uncomputable map[string]int64
 }
 
 // LimitStatus is how a limit stands. Its figures of keys, and their sums, are at most a second old
@@ -148,6 +152,7 @@ func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 	st := UpstreamStatus{
 		Name: u.Name, URL: u.URL, State: "up",
 		Waiting: u.count[waiting], Sending: u.count[sending], Unknown: u.count[unresolved], Bytes: u.usage.bytes.Load(), MaxWaiting: u.MaxWaiting,
+		Uncomputable: u.loop.uncomputed.of(u.Name),
 	}
 	until := u.pausedUntil(now)
 	if until.After(now) {

@@ -54,6 +54,17 @@ func (c *check) uncomputable(err error) *Uncomputable {
 	return &Uncomputable{Rule: c.name, Again: again, why: fmt.Sprintf("%s (in %s)", reason(err), inQuotes(c.source))}
 }
 
+// Holds evaluates a Condition over a request. The error is an [*Uncomputable] with the name that
+// is given.
+func (e *Expr) Holds(in *Input, name string) (bool, error) {
+	c := check{name, e.source, e.program}
+	holds, err := c.holds(in, in.variables())
+	if err != nil { // else it would be an error that is not nil
+		return false, err
+	}
+	return holds, nil
+}
+
 // reason returns the reason of an error of a run, without values.
 func reason(err error) string {
 	var why unclear
