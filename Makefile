@@ -173,11 +173,12 @@ fmt: ## format the code
 
 .PHONY: fuzz
 fuzz: FUZZTIME ?= 1m
-fuzz: ## fuzz the ledger, the wheel, the planner, requests, answers, waits, configurations and files of the store for FUZZTIME (1m) each
+fuzz: ## fuzz the ledger, the wheel, the planner, requests, answers, their codings and waits, configurations and files of the store for FUZZTIME (1m) each
 	go test ./pkg/quota -run '^$$' -fuzz FuzzLedger -fuzztime $(FUZZTIME)
 	go test ./pkg/wheel -run '^$$' -fuzz Fuzz -fuzztime $(FUZZTIME)
 	go test ./pkg/planner -run '^$$' -fuzz FuzzPlanner -fuzztime $(FUZZTIME) -fuzzminimizetime 2s
 	go test ./pkg/upstream -run '^$$' -fuzz FuzzReaders -fuzztime $(FUZZTIME) -fuzzminimizetime 2s
+	go test ./pkg/upstream -run '^$$' -fuzz FuzzCodings -fuzztime $(FUZZTIME) -fuzzminimizetime 2s
 	go test ./pkg/retryafter -run '^$$' -fuzz FuzzRetryAfter -fuzztime $(FUZZTIME) -fuzzminimizetime 2s
 	go test ./internal/http1 -run '^$$' -fuzz FuzzAnswersAsNetHTTP -fuzztime $(FUZZTIME) -fuzzminimizetime 2s
 	go test ./cmd/throttler -run '^$$' -fuzz FuzzConfig -fuzztime $(FUZZTIME) -fuzzminimizetime 1x

@@ -29,7 +29,8 @@ type fileLimit struct {
 	When string `key:"when"`
 	// PerKey is a request expression; each value is counted apart. Default: one count.
 	PerKey string `key:"per_key"`
-	// Cost is the number of permits of a call: a number, or a request expression. Default 1.
+	// Cost is the number of permits of a call: a number, or a request expression, whose fractions
+	// are rounded up. Default 1.
 	Cost *cost `key:"cost"`
 	// ActualCost is an expression over the answer, as those of outcomes: the permits that
 	// the call has used, from 0 to its cost; the others come back with the answer. Default:

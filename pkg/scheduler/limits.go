@@ -20,11 +20,13 @@ type Limit struct {
 	When string
 	// PerKey is a request expression: each value is counted apart. Empty means one key.
 	PerKey string
-	// Cost is a request expression: the permits that a call takes. Empty means 1.
+	// Cost is a request expression: the permits that a call takes, from 1 to 2^31. A fraction is
+	// rounded up. Empty means 1.
 	Cost string
 	// ActualCost is an expression over the answer, one of upstream.Config.Charges: the permits
 	// that the call has used, from 0 to its cost. The others are free with the answer. All are
-	// used if it is empty, or if the answer does not tell a whole number in these bounds.
+	// used if it is empty, or if the answer does not tell a number in these bounds; a fraction is
+	// rounded up.
 	ActualCost string
 
 	Calls    int

@@ -122,7 +122,7 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 	})
 	life, wire := &parts.life, &parts.wire
 	life.begin(ctx, u.Timeout)
-	r, err = u.sign(life, r)
+	r, err = u.sign(life, u.offer(r))
 	if err != nil {
 		return unsigned(life.end(err))
 	}

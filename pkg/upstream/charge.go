@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -35,7 +36,7 @@ func compileCharges(sources []string, fault func(field string, err error)) (all 
 			if c.program, err = compile(source, answerEnv{}, Key); err == nil {
 				c.usesBody = names(c.program, "body")
 				if noun := noCost(c.program); noun != "" {
-					err = fmt.Errorf("gives a %s, must be a whole number (in %s)", noun, inQuotes(source))
+					err = fmt.Errorf("gives a %s, must be a number (in %s)", noun, inQuotes(source))
 				}
 			}
 			fault(c.name, err)
@@ -43,6 +44,11 @@ func compileCharges(sources []string, fault func(field string, err error)) (all 
 		all = append(all, c)
 	}
 	return all
+}
+
+// useBody reports whether an expression reads the body.
+func (cs charges) useBody() bool {
+	return slices.ContainsFunc(cs, func(c charge) bool { return c.usesBody })
 }
 
 // noCost names the type of an expression that can never give a cost; empty for another one.

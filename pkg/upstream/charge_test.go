@@ -83,7 +83,7 @@ func TestChargesOfAnAnswer(t *testing.T) {
 	if got := newUpstream(t, Config{URL: "http://127.0.0.1:1"}).charges.of(in, a); got != nil {
 		t.Errorf("%+v, and none were asked for", got)
 	}
-	for source, text := range map[string]string{"status == 200": "gives a truth value, must be a whole number", "header": "gives a function, must be a whole number", "cost": "unknown name cost"} {
+	for source, text := range map[string]string{"status == 200": "gives a truth value, must be a number", "header": "gives a function, must be a number", "cost": "unknown name cost"} {
 		_, err := New(Config{URL: "http://127.0.0.1:1", Charges: []string{"", source}})
 		var field *FieldError
 		if !errors.As(err, &field) || field.Field != "limits[1].actual_cost" || !strings.Contains(field.Err.Error(), text) {

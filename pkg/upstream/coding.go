@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -130,6 +131,26 @@ func decode(c coder, name string, coded []byte, truncated bool, max int64) (plai
 		return nil, false, errCut
 	}
 	return nil, false, broken
+}
+
+// offer returns a request that offers no coding which is not read, if the body of its answer is
+// needed: an answer in such a coding could not be judged.
+func (u *Upstream) offer(r *Request) *Request {
+	if !u.readsBody {
+		return r
+	}
+	for name, offers := range r.Header {
+		if !strings.EqualFold(name, "Accept-Encoding") {
+			continue
+		}
+		if narrow, changed := narrowed(offers); changed {
+			other := *r // it shares all but the header
+			other.Header = maps.Clone(r.Header)
+			other.Header[name] = narrow
+			r = &other
+		}
+	}
+	return r
 }
 
 // narrowed returns the values of an Accept-Encoding without the codings that are not read, and

@@ -26,7 +26,7 @@ type Kind uint8
 const (
 	Condition Kind = iota // true or false
 	Key                   // a text or a number
-	Cost                  // a whole number
+	Cost                  // a number; a fraction is rounded up
 	Text                  // a text
 	Same                  // any type; has target, payload, params(without...) and elements(without...) too
 )
@@ -100,6 +100,9 @@ func Compile(source string, kind Kind) (*Expr, error) {
 		env = sameEnv{}
 	}
 	program, err := compile(source, env, kind)
+	if err == nil && kind == Cost {
+		err = constantCost(source, program)
+	}
 	if err == nil && program.Node().Type() != nil && program.Node().Type().Kind() == reflect.Func {
 		err = fmt.Errorf("gives a function, must be a text or a number; call it, such as param(\"name\") (in %s)", inQuotes(source))
 	}
@@ -145,7 +148,7 @@ func compile(source string, env any, as Kind) (*vm.Program, error) {
 }
 
 func compileAnew(source string, env any, as Kind) (*vm.Program, error) {
-	of := map[Kind]expr.Option{Condition: expr.AsBool(), Key: expr.AsAny(), Cost: expr.AsInt(), Text: expr.AsKind(reflect.String), Same: expr.AsAny()}[as]
+	of := map[Kind]expr.Option{Condition: expr.AsBool(), Key: expr.AsAny(), Cost: expr.AsFloat64(), Text: expr.AsKind(reflect.String), Same: expr.AsAny()}[as]
 	language := hint.Language{Env: reflect.TypeOf(env), Example: `method == "POST"`}
 	if _, ok := env.(answerEnv); ok {
 		language.Example = "status == 429"
@@ -282,18 +285,6 @@ func (e *Expr) OptionalKey(in *Input) (string, error) {
 		return "", fmt.Errorf("%s is %d bytes long, at most %d are taken", e.source, len(key), MaxKey)
 	}
 	return key, nil
-}
-
-// Cost evaluates a Cost; a value below 1 is an error.
-func (e *Expr) Cost(in *Input) (int, error) {
-	v, err := e.run(in)
-	if err != nil {
-		return 0, err
-	}
-	if n := v.(int); n >= 1 {
-		return n, nil
-	}
-	return 0, fmt.Errorf("%s is %v, must be at least 1", e.source, v)
 }
 
 // Text evaluates a Text, which may be empty.

@@ -13,7 +13,9 @@
 // An attempt is done, failed (for good), not_executed (limited, or never sent) or
 // unknown (it may have been executed). Rules decide in their order, each an expression
 // over the answer, because platforms say "limited" and "we do not know" with status
-// 200; then the status decides. Without an answer the outcome is not_executed if no
+// 200; then the status decides. A rule that cannot be computed, such as one that compares a text
+// with a number, is not false: the outcome is unknown. Where Config.Proof asks for it, done is an
+// answer in the platform's own format only. Without an answer the outcome is not_executed if no
 // byte of the request can have left, or if HTTP/2 says that the upstream did not
 // process it (RFC 9113, section 8.7), and unknown otherwise.
 //
@@ -29,9 +31,12 @@
 // # Bytes
 //
 // Target, header values and body go out unchanged; nothing is added and no
-// redirect is followed. Rules read the first Config.MaxInspect bytes of an
-// answer. Do waits for them; Stream passes the answer on to a waiting caller no
-// later than Config.InspectDelay after its head. The rest streams.
+// redirect is followed. One field is the exception: where the rules need the body of an answer,
+// codings that cannot be read are left out of Accept-Encoding, since a payment whose answer
+// cannot be read stays unknown. Read are gzip, deflate (with the header of zlib or without), br
+// and zstd. Rules read the first Config.MaxInspect bytes of an answer, as sent and as decoded.
+// Do waits for them; Stream passes the answer on to a waiting caller no later than
+// Config.InspectDelay after its head. The rest streams. The client gets the bytes as they came.
 //
 // An Upstream is safe for concurrent use.
 package upstream
@@ -161,6 +166,7 @@ type Upstream struct {
 	own        bool // transport is from newTransport: it reports every connection
 
 	certificates certificates
+	readsBody    bool // of answers, by rules, proofs or charges
 }
 
 // New compiles a config. The error joins all faults of the config, each a
@@ -208,6 +214,7 @@ func New(c Config) (*Upstream, error) {
 	}
 	u.proofs = compileProofs(c.Proof, fault)
 	u.charges = compileCharges(c.Charges, fault)
+	u.readsBody = u.rules.useBody() || u.proofs.useBody() || u.charges.useBody()
 	if c.Idempotent != "" {
 		u.idempotent, err = Compile(c.Idempotent, Condition)
 		fault("idempotent", err)

@@ -482,7 +482,7 @@ func TestAloneAndAfter(t *testing.T) {
 // TestKindsOfExpressions: a cost is at least 1, a text is a text, a key is neither empty nor
 // longer than MaxKey; an expression that fails on a request gives an error.
 func TestKindsOfExpressions(t *testing.T) {
-	in := NewInput(post("application/json", "/?n=3&zero=0&twice=1&twice=2&long="+strings.Repeat("x", MaxKey), `{"a":"b","n":7,"none":null,"empty":"","list":[1]}`))
+	in := NewInput(post("application/json", "/?n=3&zero=0&twice=1&twice=2&long="+strings.Repeat("x", MaxKey), `{"a":"b","n":7,"points":2.9,"huge":1e300,"none":null,"empty":"","list":[1]}`))
 	for _, tt := range []struct {
 		kind   Kind
 		source string
@@ -491,6 +491,20 @@ func TestKindsOfExpressions(t *testing.T) {
 	}{
 		{Cost, `int(query("n"))`, "3", ""},
 		{Cost, `1`, "1", ""},
+		{Cost, `len("abc" + query("n")) / 2`, "2", ""},
+		{Cost, `int(query("n")) / 2`, "2", ""},
+		{Cost, `float(query("n")) / 3`, "1", ""},
+		{Cost, `float(query("n")) * 0.3`, "1", ""},
+		{Cost, `json("points")`, "3", ""},
+		{Cost, `json("huge")`, "", `json("huge") is 1e+300, must be at most 2147483648`},
+		{Cost, `2147483647 + int(query("n"))`, "", `2147483647 + int(query("n")) is 2.14748365e+09, must be at most 2147483648`},
+		{Cost, `2147483645 + int(query("n"))`, "2147483648", ""},
+		{Cost, `1 / int(query("zero"))`, "", `1 / int(query("zero")) is +Inf, must be a finite number`},
+		{Cost, `int(query("zero")) / int(query("zero"))`, "", `int(query("zero")) / int(query("zero")) is NaN, must be a finite number`},
+		{Cost, `0.5 - int(query("n"))`, "", `0.5 - int(query("n")) is -2.5, must be at least 1`},
+		{Cost, `json("a")`, "", `json("a") cannot be computed for this request`},
+		{Cost, `json("none")`, "", `json("none") cannot be computed for this request`},
+		{Cost, `4 / 2`, "2", ""},
 		{Cost, `int(query("zero"))`, "", `int(query("zero")) is 0, must be at least 1`},
 		{Cost, `int(query("twice"))`, "", `int(query("twice")) cannot be computed for this request: a parameter occurs twice`},
 		{Text, `query("n") + "!"`, "3!", ""},
