@@ -181,6 +181,7 @@ var failures = []struct {
 	of  *regexp.Regexp
 	say func(match []string) string
 }{
+	{regexp.MustCompile(`^invalid operation: (int|float)\(`), func(m []string) string { return m[1] + " is given a value that is no number" }},
 	{regexp.MustCompile(`^invalid operation: (.+) (?:<|>|<=|>=) (.+)$`), func(m []string) string {
 		return fmt.Sprintf("%s is compared with %s", valueName(m[1]), valueName(m[2]))
 	}},
@@ -191,7 +192,6 @@ var failures = []struct {
 	{regexp.MustCompile(`^invalid operation: bool\((.+)\)$`), func(m []string) string {
 		return "it gives " + valueName(m[1]) + ", and not true or false"
 	}},
-	{regexp.MustCompile(`^invalid operation: (int|float)\(`), func(m []string) string { return m[1] + " is given a value that is no number" }},
 	{regexp.MustCompile(`^invalid argument for (\w+) \(type (.+)\)$`), func(m []string) string {
 		return m[1] + " does not take " + valueName(m[2])
 	}},

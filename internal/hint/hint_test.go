@@ -101,3 +101,33 @@ func TestExpression(t *testing.T) {
 		}
 	}
 }
+
+// TestFailure: messages of a run are worded without the types of Go, and without values.
+func TestFailure(t *testing.T) {
+	for message, want := range map[string]string{
+		"invalid operation: string > int":                                            "a text is compared with a number",
+		"invalid operation: map[string]interface {} <= []interface {}":               "an object is compared with a list",
+		"invalid operation: float64 % bool":                                          "% does not work with a number and true or false",
+		"invalid operation: - string":                                                "- does not work with a text",
+		"invalid operation: bool(int)":                                               "it gives a number, and not true or false",
+		"invalid operation: int(s3cret > int)":                                       "int is given a value that is no number",
+		"invalid argument for len (type int)":                                        "len does not take a number",
+		"interface conversion: interface {} is int, not string":                      "a number stands where a text belongs",
+		"interface conversion: interface {} is nil, not string":                      "nothing stands where a text belongs",
+		"reflect.Value.MapIndex: value of type int is not assignable to type string": "a number is looked for in a list of texts or numbers of another type",
+		`operator "in" not defined on bool`:                                          "in does not work with true or false",
+		"reflect: call of reflect.Value.Index on map Value":                          "an object stands where a list belongs",
+		"reflect: Call using int as type string":                                     "a number stands where a text belongs",
+		"cannot use string as argument (type int) to call bitand":                    "bitand takes a number, not a text",
+		"index out of range: 7 (array length is 2)":                                  "a list or text is shorter than an index",
+		"cannot fetch s3cret from int":                                               "a number has no parts",
+		"memory budget exceeded":                                                     "it takes too much memory",
+		"invalid date s3cret":                                                        "a part of it does not fit the values",
+		"no JSON":                                                                    "a part of it does not fit the values",
+		"cannot fetch a from s3cret":                                                 "a value of another type has no parts",
+	} {
+		if got := Failure(message); got != want {
+			t.Errorf("%s: %q, want %q", message, got, want)
+		}
+	}
+}

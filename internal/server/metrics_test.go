@@ -1,6 +1,7 @@
 package server
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,16 +15,20 @@ import (
 
 func TestMetrics(t *testing.T) {
 	u := scheduler.Upstream{
-		Config: upstream.Config{Outcomes: []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}},
+		Config: upstream.Config{Outcomes: []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}, {When: `status == 418 and body("n") > 0`, Is: upstream.Failed}}},
 		Limits: []scheduler.Limit{{Name: "app", PerKey: `param("app")`, Concurrency: 1}},
 	}
 	r := newRig(t, u, Refusal{}, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/limited" {
+		switch r.URL.Path {
+		case "/limited":
 			w.WriteHeader(429)
+		case "/odd":
+			w.WriteHeader(418)
+			io.WriteString(w, `{"n":"1"}`)
 		}
 	})
 	begin := testutil.ToFloat64(r.metrics.refused.WithLabelValues("pay", "bad_key"))
-	for _, request := range []string{"/?app=1", "/limited?app=1", "/", "/?app="} {
+	for _, request := range []string{"/?app=1", "/limited?app=1", "/odd?app=1", "/", "/?app="} {
 		send(t, "GET", r.data.URL+request, "")
 	}
 	send(t, "POST", r.admin.URL+"/v1/calls", `{"upstream":"pay","method":"GET","path":"/"}`)
@@ -39,13 +44,14 @@ func TestMetrics(t *testing.T) {
 		labels string
 		want   float64
 	}{
-		{"throttler_calls_accepted_total", `{upstream="pay"}`, 2},
+		{"throttler_calls_accepted_total", `{upstream="pay"}`, 3},
+		{"throttler_uncomputable_total", `{rule="outcomes[1]",upstream="pay"}`, 1},
 		{"throttler_calls_refused_total", `{reason="bad_key",upstream="pay"}`, 3},
 		{"throttler_calls_refused_total", `{reason="full",upstream="pay"}`, 0},
 		{"throttler_calls_refused_total", `{reason="not_found",upstream=""}`, 1},
 		{"throttler_calls_refused_total", `{reason="bad_request",upstream=""}`, 1},
 		{"throttler_calls_ended_total", `{state="done",upstream="pay"}`, 1},
-		{"throttler_calls_ended_total", `{state="unknown",upstream="pay"}`, 0},
+		{"throttler_calls_ended_total", `{state="unknown",upstream="pay"}`, 1},
 		{"throttler_attempts_limited_total", `{upstream="pay"}`, 1},
 		{"throttler_pauses_total", `{cause="answer",limit="",upstream="pay"}`, 1},
 		{"throttler_pauses_total", `{cause="answer",limit="app",upstream="pay"}`, 0},

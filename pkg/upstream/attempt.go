@@ -105,7 +105,7 @@ func (u *Upstream) Do(ctx context.Context, r *Request) *Result { return u.attemp
 
 // Stream is Do for a waiting caller: it returns no later than InspectDelay after
 // the answer's head. Rules read the bytes that have arrived until then, and the
-// rest streams.
+// rest streams. Of calls that need a proof of success it waits as Do does.
 func (u *Upstream) Stream(ctx context.Context, r *Request) *Result {
 	return u.attempt(ctx, r, u.InspectDelay)
 }
@@ -157,11 +157,14 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 	return res
 }
 
-// answered inspects the body of an answer, for at most delay if that is not zero, and
-// decides the outcome.
+// answered inspects the body of an answer, for at most delay if that is not zero, and decides the
+// outcome. A success that needs a proof is held until its body is whole: half of it proves nothing.
 func (u *Upstream) answered(res *Result, in *Input, life *lifetime, delay time.Duration) {
 	resp := res.Response
 	res.Sent, res.Answered = true, !fromGateway(resp.StatusCode)
+	if delay > 0 && resp.StatusCode < http.StatusMultipleChoices && u.proofs.needWhole(in) {
+		delay = 0
+	}
 	head, start := inspect(resp.Body, u.MaxInspect, resp.ContentLength, delay)
 	ended, err := head.ended()
 	switch {

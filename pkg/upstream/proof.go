@@ -114,6 +114,16 @@ func (ps proofs) useBody() bool {
 	})
 }
 
+// needWhole reports whether the proof that is asked of a call needs the whole body.
+func (ps proofs) needWhole(in *Input) bool {
+	for i := range ps {
+		if asked, err := ps[i].asked(in, i); asked || err != nil {
+			return err != nil || ps[i : i+1].useBody() || ps[i].Format == "empty"
+		}
+	}
+	return false
+}
+
 // ask makes a done outcome unknown if a proof is asked of the call and the answer does not give it.
 func (ps proofs) ask(res *Result, in *Input, a *answer) {
 	for i := range ps {

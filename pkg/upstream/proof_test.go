@@ -147,6 +147,40 @@ func TestProofOfRules(t *testing.T) {
 	}
 }
 
+// TestProofOfSlowAnswers: a waiting client gets a success when it is proven; an answer that needs no
+// proof is not held for its whole body.
+func TestProofOfSlowAnswers(t *testing.T) {
+	rest := make(chan struct{}, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/refused" {
+			w.WriteHeader(400)
+		}
+		io.WriteString(w, `{"status":`)
+		w.(http.Flusher).Flush()
+		if r.URL.Path == "/pay" { // as soon as the delay is over
+			time.AfterFunc(50*time.Millisecond, func() { rest <- struct{}{} })
+		}
+		<-rest
+		io.WriteString(w, `"succeeded"}`)
+	}))
+	defer s.Close()
+	u := newUpstream(t, Config{URL: s.URL, InspectDelay: time.Millisecond, Proof: []Proof{{When: `path != "/file"`, Holds: `body("status") == "succeeded"`}}})
+	defer u.Close()
+	for target, held := range map[string]bool{"/pay": true, "/file": false, "/refused": false} {
+		res := u.Stream(t.Context(), &Request{Method: "POST", Target: target})
+		if want := map[bool]Outcome{true: Done, false: Failed}[target != "/refused"]; res.Outcome != want || res.Truncated == held {
+			t.Errorf("%s: %s (%s), goes on: %v", target, res.Outcome, res.Reason, res.Truncated)
+		}
+		if !held {
+			rest <- struct{}{}
+		}
+		if got := body(t, res); got != `{"status":"succeeded"}` {
+			t.Errorf("%s: the client gets %q", target, got)
+		}
+	}
+}
+
 // TestProofFaults: each fault has its field.
 func TestProofFaults(t *testing.T) {
 	_, err := New(Config{URL: "https://api.test", Proof: []Proof{
