@@ -79,8 +79,17 @@ func oneUpstream(store, name, url, lines string) string {
 	return fmt.Sprintf("admin: 127.0.0.1:0\nstore: %s\nupstreams:\n  %s:\n    listen: 127.0.0.1:0\n    url: %s\n%s", store, name, url, lines)
 }
 
-// launch runs the sidecar with a configuration. A prefix is a command that executes it.
+// launch runs the sidecar with a configuration, until it is ready. A prefix is a command that executes it.
 func launch(t *testing.T, yaml string, prefix ...string) *process {
+	t.Helper()
+	p := begin(t, yaml, prefix...)
+	p.logs(t, "msg=ready")
+	p.admin, p.data = cmp.Or(listening(p.log.String(), "admin"), listening(p.log.String(), "admin[0]")), listening(p.log.String(), "upstreams.alipay.listen")
+	return p
+}
+
+// begin starts the sidecar, which ends with the test.
+func begin(t *testing.T, yaml string, prefix ...string) *process {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -108,8 +117,6 @@ func launch(t *testing.T, yaml string, prefix ...string) *process {
 			t.Logf("log of the sidecar:\n%s", p.log)
 		}
 	})
-	p.logs(t, "msg=ready")
-	p.admin, p.data = cmp.Or(listening(p.log.String(), "admin"), listening(p.log.String(), "admin[0]")), listening(p.log.String(), "upstreams.alipay.listen")
 	return p
 }
 

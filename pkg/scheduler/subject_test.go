@@ -90,3 +90,49 @@ func TestQueriesAboutOneCall(t *testing.T) {
 		}
 	})
 }
+
+// TestSubjects: two attempts have one subject, or two, by the first of its names that a call has.
+func TestSubjects(t *testing.T) {
+	type made struct {
+		intent  Call
+		names   *identities
+		key     string
+		account string
+	}
+	subject := func(m made) uint64 {
+		a := &attempt{intent: &m.intent, call: &call{identities: m.names, request: &upstream.Request{Header: http.Header{"Authorization": {m.account}}}}}
+		return a.subject(&upstream.Result{Key: m.key})
+	}
+	pay := made{intent: Call{ID: "1", Method: "POST", Path: "/pay", Flow: "f", IdempotencyKey: "k"}, key: "p", account: "Bearer a"}
+	but := func(change func(*made)) made {
+		m := pay
+		change(&m)
+		return m
+	}
+	own, ends, asks := &identities{own: "o"}, &identities{ends: "o"}, &identities{asks: "o"}
+	for name, tt := range map[string]struct {
+		one, other made
+		same       bool
+	}{
+		"two calls of a key":          {pay, but(func(m *made) { m.intent.ID = "2" }), true},
+		"other keys of the platform":  {pay, but(func(m *made) { m.key = "q" }), false},
+		"other keys of Throttler":     {pay, but(func(m *made) { m.intent.IdempotencyKey = "l" }), false},
+		"other accounts":              {pay, but(func(m *made) { m.account = "Bearer b" }), false},
+		"another signature":           {but(func(m *made) { m.account = `Signature keyId="a",signature="1"` }), but(func(m *made) { m.account = `Signature keyId="a",signature="2"` }), true},
+		"other flows":                 {pay, but(func(m *made) { m.intent.Flow = "g" }), false},
+		"other methods":               {pay, but(func(m *made) { m.intent.Method = "PUT" }), false},
+		"other paths":                 {pay, but(func(m *made) { m.intent.Path = "/refund" }), false},
+		"an identity, with two keys":  {but(func(m *made) { m.names = own }), but(func(m *made) { m.names, m.key = own, "q" }), true},
+		"a call and its end":          {but(func(m *made) { m.names = own }), but(func(m *made) { m.names = ends }), false},
+		"a call and a query about it": {but(func(m *made) { m.names = own }), but(func(m *made) { m.names = asks }), false},
+		"two ends of one payment":     {but(func(m *made) { m.names = ends }), but(func(m *made) { m.names, m.key = ends, "q" }), true},
+		"two queries of Resolve":      {made{intent: Call{ID: "3", Resolves: "1"}}, made{intent: Call{ID: "4", Resolves: "1"}}, true},
+		"queries about two calls":     {made{intent: Call{ID: "3", Resolves: "1"}}, made{intent: Call{ID: "4", Resolves: "2"}}, false},
+		"attempts of a call":          {made{intent: Call{ID: "1"}}, made{intent: Call{ID: "1"}}, true},
+		"calls without a key":         {made{intent: Call{ID: "1"}}, made{intent: Call{ID: "2"}}, false},
+	} {
+		if (subject(tt.one) == subject(tt.other)) != tt.same {
+			t.Errorf("%s: one subject is %v, want %v", name, !tt.same, tt.same)
+		}
+	}
+}
