@@ -10,12 +10,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/seed-30fe103d/throttler/pkg/postgres"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -70,32 +73,35 @@ func TestPairs(t *testing.T) {
 	server := httptest.NewServer(platform)
 	defer server.Close()
 	quiet := slog.New(slog.DiscardHandler)
-	kinds := []string{"durable", "replay", "identity", "kept"}
+	kinds, disk := []string{"durable", "replay", "identity", "kept"}, syncs(t)
 
 	p := launch(t, pairConfig("admin: 127.0.0.1:0\nstore: "+filepath.Join(t.TempDir(), "throttler.db"), server.URL, ""))
 	for _, kind := range kinds {
 		send := clientOf(p.url(t, "upstreams."+kind+".listen"))
-		platform.pairs(t, "SQLite, "+kind, send, send)
+		platform.pairs(t, "SQLite, "+kind, []func(){disk, answers(p.admin)}, send, send)
 	}
 	p.kill9()
 	db, err := store.Open(filepath.Join(t.TempDir(), "embedded.db"), store.Options{Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	platform.embedded(t, "SQLite, Do", db, server.URL)
+	platform.embedded(t, "SQLite, Do", []func(){disk}, db, server.URL)
 
 	database := database(t)
+	asked := queries(t, database)
+	probes := []func(){disk, asked}
 	var replicas []*process
 	for i := range 2 {
 		replicas = append(replicas, begin(t, pairConfig(fmt.Sprintf("admin: 127.0.0.1:0\nstore: DATABASE\nfleet: {listen: 127.0.0.1:0, name: r%d, lease: 10s}", i), server.URL, database)))
 		replicas[i].logs(t, "key=fleet.listen")
+		probes = append(probes, answers(replicas[i].url(t, "admin")))
 	}
 	replicas[0].until(t, "the owner, or another", func() bool {
 		return slices.ContainsFunc(replicas, func(r *process) bool { return strings.Contains(r.log.String(), "msg=ready") })
 	})
 	for _, kind := range kinds {
 		listener := "upstreams." + kind + ".listen"
-		platform.pairs(t, "PostgreSQL, two replicas, "+kind, clientOf(replicas[0].url(t, listener)), clientOf(replicas[1].url(t, listener)))
+		platform.pairs(t, "PostgreSQL, two replicas, "+kind, probes, clientOf(replicas[0].url(t, listener)), clientOf(replicas[1].url(t, listener)))
 	}
 	for _, r := range replicas {
 		r.kill9()
@@ -104,11 +110,11 @@ func TestPairs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	platform.embedded(t, "PostgreSQL, Do", pg, server.URL)
+	platform.embedded(t, "PostgreSQL, Do", []func(){disk, asked}, pg, server.URL)
 }
 
 // embedded plays pairs of Do over a store.
-func (p *teller) embedded(t *testing.T, kind string, over scheduler.Durable, url string) {
+func (p *teller) embedded(t *testing.T, kind string, probes []func(), over scheduler.Durable, url string) {
 	u := scheduler.Upstream{Durable: "true", MaxWait: pairsWait}
 	u.URL = url
 	s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": u}, Store: over, Log: slog.New(slog.DiscardHandler)})
@@ -125,7 +131,7 @@ func (p *teller) embedded(t *testing.T, kind string, over scheduler.Durable, url
 		body, err := io.ReadAll(resp.Body)
 		return string(body), err
 	}
-	p.pairs(t, kind, do, do)
+	p.pairs(t, kind, probes, do, do)
 }
 
 // clientOf returns a client of a listener that hands a payment over.
@@ -154,11 +160,11 @@ func clientOf(url string) func(ctx context.Context, key string) (string, error) 
 type pairEnd struct{ late, stalled time.Duration }
 
 // pairs plays pairs of one kind by two clients, and tells what came of them.
-func (p *teller) pairs(t *testing.T, kind string, one, other func(ctx context.Context, key string) (string, error)) {
+func (p *teller) pairs(t *testing.T, kind string, probes []func(), one, other func(ctx context.Context, key string) (string, error)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
-	machine := watchMachine()
+	machine := watchMachine(probes)
 	defer machine.stop()
 	var mu sync.Mutex
 	var ends []pairEnd
@@ -246,8 +252,8 @@ func pair(ctx context.Context, key string, machine *machine, clients ...func(ctx
 	return end, nil
 }
 
-// A machine is watched for stalls: times at which a process that is due does not get a processor. A stall of this process is none
-// of the sidecar, but on a busy machine both have them at the same times.
+// A machine is watched for stalls: by probes, each of which takes a moment unless a process does not get a processor, or the disk
+// does not answer. On a busy machine the sidecar, and the server of its store, stand still at such times too.
 type machine struct {
 	mu     sync.Mutex
 	stalls []standstill
@@ -257,46 +263,53 @@ type machine struct {
 
 type standstill struct{ from, to time.Time }
 
-func watchMachine() *machine {
+const (
+	probeEvery = time.Millisecond
+	probeUsual = 5 * time.Millisecond // and not longer
+)
+
+func watchMachine(probes []func()) *machine {
 	m := &machine{ended: make(chan struct{})}
-	m.over.Go(func() {
-		const every = time.Millisecond
-		for last := time.Now(); ; {
-			select {
-			case <-m.ended:
-				return
-			case <-time.After(every):
+	for _, probe := range append(probes, func() {}) {
+		m.over.Go(func() {
+			for last := time.Now(); ; {
+				select {
+				case <-m.ended:
+					return
+				case <-time.After(probeEvery):
+				}
+				probe()
+				now := time.Now()
+				if now.Sub(last) > probeEvery+probeUsual {
+					m.mu.Lock()
+					m.stalls = append(m.stalls, standstill{last.Add(probeEvery), now})
+					m.mu.Unlock()
+				}
+				last = now
 			}
-			now := time.Now()
-			if from := last.Add(5 * every); now.After(from) {
-				m.mu.Lock()
-				m.stalls = append(m.stalls, standstill{last.Add(every), now})
-				m.mu.Unlock()
-			}
-			last = now
-		}
-	})
+		})
+	}
 	return m
 }
 
 func (m *machine) stop() { close(m.ended); m.over.Wait() }
 
-// stalled returns how long the machine stood still from 50 ms before an interval until its end.
+// stalled returns how much of the time between two instants the machine stood still.
 func (m *machine) stalled(from, to time.Time) (all time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, s := range slices.Backward(m.stalls) {
-		if s.to.Before(from) {
-			break
+	slices.SortFunc(m.stalls, func(a, b standstill) int { return a.from.Compare(b.from) })
+	for _, s := range m.stalls {
+		if s.from.Before(from) {
+			s.from = from
 		}
-		begin, end := s.from, s.to
-		if begin.Before(from) {
-			begin = from
+		if s.to.After(to) {
+			s.to = to
 		}
-		if end.After(to) {
-			end = to
+		if s.to.After(s.from) {
+			all += s.to.Sub(s.from)
+			from = s.to // what two probes have seen counts once
 		}
-		all += max(0, end.Sub(begin))
 	}
 	return all
 }
@@ -308,4 +321,38 @@ func (m *machine) longest() (most time.Duration) {
 		most = max(most, s.to.Sub(s.from))
 	}
 	return most
+}
+
+// answers is a probe: a sidecar answers, which has nothing to do for it.
+func answers(url string) func() {
+	client := &http.Client{Transport: &http.Transport{}}
+	return func() {
+		if resp, err := client.Get(url + "/healthz"); err == nil {
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+		}
+	}
+}
+
+// syncs is a probe: the disk takes a page.
+func syncs(t *testing.T) func() {
+	f, err := os.Create(filepath.Join(t.TempDir(), "page"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return func() {
+		f.WriteAt(make([]byte, 4096), 0)
+		f.Sync()
+	}
+}
+
+// queries is a probe: the server of a database answers.
+func queries(t *testing.T, database string) func() {
+	db, err := pgx.Connect(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close(context.Background()) })
+	return func() { db.Exec(context.Background(), "SELECT 1") }
 }

@@ -152,7 +152,7 @@ var storeBugs = []bug{
 	{"the end of a call is told before it is stored", "pkg/scheduler/loop.go",
 		"		c.change().State = Sending\n", "		c.Call = next\n", []string{"-run", "TestCancelIsTold"}},
 	{"an answer is told as the end before it is stored", "pkg/scheduler/loop.go",
-		"	l.beside(func() { l.journal.record(next) }, func(now", "	c.Call = next\n	l.beside(func() { l.journal.record(next) }, func(now", endTests},
+		"	l.beside(func() { stored = l.journal.record(next) }, func(now", "	c.Call = next\n	l.beside(func() { stored = l.journal.record(next) }, func(now", endTests},
 	{"observers are told an end before it is stored", "pkg/scheduler/conclude.go",
 		"	u.loop.record(now, c, end, func(now", "	u.loop.observe(Event{Kind: EventEnded, Call: end})\n	u.loop.record(now, c, end, func(now", endTests},
 	{"the end of an attempt is told before it is stored", "pkg/scheduler/call.go",

@@ -201,7 +201,7 @@ var storedCallBugs = []bug{
 	{"a pause by a restart is one by an answer", "pkg/scheduler/pauses.go",
 		"	try(restartPause(now, u, limit))\n", "", []string{"-run", "TestPauseByRestart"}},
 	{"a caller who waits for a decision is forgotten", "pkg/scheduler/loop.go",
-		"	l.watched.tell(id)\n", "", []string{"-run", "TestWaitDuring"}},
+		"	l.watched.tell(id, nil)\n", "", []string{"-run", "TestWaitDuring"}},
 	{"a part of an answer is passed on for the whole", "pkg/scheduler/call.go",
 		"c.Response == nil || c.Response.Truncated ||", "c.Response == nil ||", []string{"-run", "TestKeyOfALong"}},
 	{"a caller who leaves is a failure of the store", "pkg/scheduler/errors.go",

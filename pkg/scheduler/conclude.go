@@ -295,6 +295,7 @@ func (u *upstreamState) end(now time.Time, c *call, state State) {
 // ended tells the end of a call, which is recorded.
 func (u *upstreamState) ended(now time.Time, c *call) {
 	u.loop.observe(Event{Kind: EventEnded, Call: c.Call, Reason: c.Reason})
+	c.tellEnd()
 	if c.State.Finished() || !c.Async {
 		u.setPhase(c, uncounted)
 		u.forget(c)
@@ -305,7 +306,6 @@ func (u *upstreamState) ended(now time.Time, c *call) {
 	if c.abandoned() {
 		c.discardAnswer()
 	}
-	c.tellEnd()
 	c.tell(c.Call)
 	u.loop.after(now, c)
 	u.rest(c)
@@ -344,7 +344,7 @@ func (u *upstreamState) dropStale(now time.Time, c *call) {
 	} else {
 		u.setPhase(c, uncounted)
 	}
-	u.loop.watched.tell(c.ID)
+	u.loop.watched.tell(c.ID, nil)
 	c.tell(c.Call)
 }
 

@@ -99,12 +99,14 @@ func (j *journal) intend(intent *Call, take []lease.Hold) error {
 	return err
 }
 
-// record stores the state of a call.
-func (j *journal) record(c *Call) {
-	if err := j.storeOf(c).Record(context.Background(), c); err != nil {
+// record stores the state of a call, and reports whether the store has it.
+func (j *journal) record(c *Call) (stored bool) {
+	err := j.storeOf(c).Record(context.Background(), c)
+	if err != nil {
 		j.log.Error("a call's state could not be stored", "call", c.ID, "state", c.State, "err", err)
 		j.check(err)
 	}
+	return err == nil
 }
 
 // decide stores a decision about a call that is not in memory.

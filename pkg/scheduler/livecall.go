@@ -35,6 +35,7 @@ type call struct {
 	query      bool   // it asks about an unknown call; it never changes
 	resident   bool   // counted by paging as one that waits in memory
 	ending     bool   // its end is being recorded: a cancel or a decision waits for that
+	stored     bool   // the store has its last state
 }
 
 // A phase is the state of a call as its upstream counts it.

@@ -232,7 +232,7 @@ func (l *loop) admit(now time.Time, c *call) *Error {
 // others: no reader is told a state that a crash undoes, and nothing else is decided.
 func (l *loop) record(now time.Time, c *call, next *Call, then func(now time.Time)) {
 	if l.journal.inPlace(next) {
-		l.journal.record(next)
+		c.stored = l.journal.record(next)
 		c.Call = next
 		then(now)
 		return
@@ -240,8 +240,9 @@ func (l *loop) record(now time.Time, c *call, next *Call, then func(now time.Tim
 	if c.State != Sending && c.State != next.State {
 		c.change().State = Sending
 	}
-	l.beside(func() { l.journal.record(next) }, func(now time.Time) {
-		c.Call = next
+	stored := false
+	l.beside(func() { stored = l.journal.record(next) }, func(now time.Time) {
+		c.Call, c.stored = next, stored
 		then(now)
 	})
 }
@@ -309,7 +310,7 @@ func (l *loop) outdate(id string) {
 	for r := range l.readings {
 		r.left[id] = struct{}{}
 	}
-	l.watched.tell(id)
+	l.watched.tell(id, nil)
 }
 
 // stop refuses the calls whose callers wait; submitted ones stay as they are.

@@ -184,54 +184,56 @@ func (s *Scheduler) fetch(ctx context.Context, id string, in State) (calls []*ca
 	return s.loop.rehydrate([]Entry{*e})
 }
 
-// watch begins to watch a call, until leave. Runs tells that the call is in memory and has not
-// ended; else the caller has to look for it.
-func (s *Scheduler) watch(ctx context.Context, id string) (news <-chan struct{}, runs bool, leave func()) {
+// watch begins to watch a call. Runs tells that the call is in memory and has not ended; else the
+// caller has to look for it. The watch is nil if the loop has ended.
+func (s *Scheduler) watch(ctx context.Context, id string) (w *watch, runs bool) {
 	l := s.loop
-	var w *watch
 	l.ask(ctx, func(time.Time) {
 		w = l.watched.join(id)
 		c := l.calls[id]
 		runs = c != nil && (c.State != Unknown || c.ending)
 	})
-	if w == nil { // the loop has ended
-		return nil, false, func() {}
-	}
-	return w.news, runs, func() {
-		select {
-		case <-w.news:
-		default:
-			l.ask(ctx, func(time.Time) { l.watched.leave(id, w) })
-		}
-	}
+	return w, runs
+}
+
+// unwatch ends the watch of a call by a caller.
+func (s *Scheduler) unwatch(ctx context.Context, id string, w *watch) {
+	s.loop.ask(ctx, func(time.Time) { s.loop.watched.leave(id, w) })
 }
 
 // Wait returns a call when it is finished or unknown, or as it is when ctx ends.
 func (s *Scheduler) Wait(ctx context.Context, id string) (*Call, error) {
 	inLoop := context.WithoutCancel(ctx) // the call is returned as it is when ctx ends
-	for more := true; ; {
-		news, runs, leave := s.watch(inLoop, id)
+	for {
+		w, runs := s.watch(inLoop, id)
+		if w == nil {
+			return s.Get(inLoop, id)
+		}
 		var late <-chan time.Time
 		if !runs {
 			c, err := s.Get(ctx, id)
 			switch {
 			case ctx.Err() != nil:
 			case err != nil || c.ended():
-				leave()
+				s.unwatch(inLoop, id, w)
 				return c, err
 			default: // one on disk ends when it is looked for after its deadline
 				late = time.After(max(time.Until(c.Deadline), time.Second))
 			}
 		}
+		more := true
 		select {
-		case <-news:
+		case <-w.news:
+			if w.end != nil {
+				return w.end.whole(), nil
+			}
 		case <-late:
 		case <-ctx.Done():
 			more = false
 		case <-s.closed:
 			more = false
 		}
-		leave()
+		s.unwatch(inLoop, id, w)
 		if c, err := s.Get(inLoop, id); err != nil || c.ended() || !more {
 			return c, err
 		}

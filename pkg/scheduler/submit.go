@@ -382,7 +382,7 @@ func (s *Scheduler) enter(c *call, a *acceptance) {
 	if !s.loop.post(func(now time.Time) {
 		s.loop.busy--
 		delete(s.loop.accepting, c.ID)
-		s.loop.watched.tell(c.ID)
+		s.loop.watched.tell(c.ID, nil)
 		if a.known != nil || a.err != nil {
 			c.up.setPhase(c, uncounted)
 			return

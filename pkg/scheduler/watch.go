@@ -13,6 +13,7 @@ import "context"
 // began. This also holds for a call that is in the store and has yet to come into the loop.
 type watch struct {
 	news    chan struct{} // closed at the next news
+	end     *Call         // before they come: the call, if it has finished and the store has that; else it is looked for
 	callers int           // that have not had them
 }
 
@@ -37,10 +38,12 @@ func (all watches) leave(id string, w *watch) {
 	}
 }
 
-// tell tells the callers that watch a call that there is news of it.
-func (all watches) tell(id string) {
+// tell tells the callers that watch a call that there is news of it. An end, nil for none, is theirs at
+// once: they have the answer when the first caller has it, and not a reading of the store later.
+func (all watches) tell(id string, end *Call) {
 	if w := all[id]; w != nil {
 		delete(all, id)
+		w.end = end
 		close(w.news)
 	}
 }
@@ -49,10 +52,14 @@ func (all watches) tell(id string) {
 // is stored.
 func (c *call) whenEnded() <-chan struct{} { return c.up.loop.watched.join(c.ID).news }
 
-// tellEnd tells that the end of the call is stored.
+// tellEnd tells that the end of the call is recorded. A store that has refused it knows better.
 func (c *call) tellEnd() {
 	c.ending = false
-	c.up.loop.watched.tell(c.ID)
+	var end *Call
+	if c.stored && c.State.Finished() {
+		end = c.Call
+	}
+	c.up.loop.watched.tell(c.ID, end)
 }
 
 // await waits until a channel is closed, or ctx ends.
