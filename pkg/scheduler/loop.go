@@ -227,6 +227,15 @@ func (l *loop) admit(now time.Time, c *call) *Error {
 	return u.admit(now, c)
 }
 
+// entryOf returns a channel that is closed when a call that is being stored has come into the loop, or
+// was given up; nil if it is not being stored. The store may show it before.
+func (l *loop) entryOf(id string) <-chan struct{} {
+	if !l.accepting[id] {
+		return nil
+	}
+	return l.watched.join(id).news
+}
+
 // record stores the next state of a call and puts it into effect; then goes on in the loop, at
 // once where the store cannot block. Until another state is stored the call is sending to all
 // others: no reader is told a state that a crash undoes, and nothing else is decided.

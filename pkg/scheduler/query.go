@@ -141,13 +141,11 @@ func (s *Scheduler) withCall(ctx context.Context, id string, in State, f func(no
 				f(now, c)
 				return
 			}
-			if s.loop.accepting[id] {
-				entry = s.loop.watched.join(id).news
-				return
+			if entry = s.loop.entryOf(id); entry == nil {
+				r = s.loop.beginReading()
 			}
-			r = s.loop.beginReading()
 		})
-		if entry != nil { // it may be in the store, and comes into memory now
+		if entry != nil {
 			if err := await(ctx, entry); err != nil {
 				return err
 			}
@@ -175,6 +173,15 @@ func (s *Scheduler) withCall(ctx context.Context, id string, in State, f func(no
 	}
 }
 
+// awaitEntry waits until a call that is in the store has come into the loop: the store knows less of it.
+func (s *Scheduler) awaitEntry(ctx context.Context, id string) {
+	var entry <-chan struct{}
+	s.loop.ask(ctx, func(time.Time) { entry = s.loop.entryOf(id) })
+	if entry != nil {
+		await(ctx, entry)
+	}
+}
+
 // fetch reads a call that the store has in a state; there is none, or one.
 func (s *Scheduler) fetch(ctx context.Context, id string, in State) (calls []*call) {
 	e := s.journal.fetch(ctx, id)
@@ -184,14 +191,15 @@ func (s *Scheduler) fetch(ctx context.Context, id string, in State) (calls []*ca
 	return s.loop.rehydrate([]Entry{*e})
 }
 
-// watch begins to watch a call. Runs tells that the call is in memory and has not ended; else the
-// caller has to look for it. The watch is nil if the loop has ended.
+// watch begins to watch a call. Runs tells that there will be news, as the call is in memory and has
+// not ended, or comes into the loop now; else the caller has to look for it. The watch is nil if the
+// loop has ended.
 func (s *Scheduler) watch(ctx context.Context, id string) (w *watch, runs bool) {
 	l := s.loop
 	l.ask(ctx, func(time.Time) {
 		w = l.watched.join(id)
 		c := l.calls[id]
-		runs = c != nil && (c.State != Unknown || c.ending)
+		runs = l.accepting[id] || c != nil && (c.State != Unknown || c.ending)
 	})
 	return w, runs
 }

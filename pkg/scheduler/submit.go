@@ -35,6 +35,7 @@ func (s *Scheduler) Submit(ctx context.Context, r Request) (*Call, error) {
 	case known != nil && known.State.Finished():
 		return repeated(known, nil)
 	case known != nil:
+		s.awaitEntry(ctx, known.ID)
 		return repeated(s.Get(ctx, known.ID))
 	}
 	return accepted, nil
