@@ -143,6 +143,11 @@ fleet: postgres-tools ## kill, stop, freeze and part replicas and PostgreSQL ROU
 	go test ./pkg/postgres -run TestStandby -standby.rounds $(TAKEOVERS) -timeout 60m
 	go test ./pkg/postgres -run 'TestCut$$' -cut.step 7 -v -timeout 15m
 
+.PHONY: pairs
+pairs: PAIRS ?= 500
+pairs: postgres-tools ## send PAIRS (500) pairs of requests of each kind under one key in the same moment: executed once, and the second answer comes with the first
+	go test ./cmd/throttler -run TestPairs -pairs $(PAIRS) -pairs.late 50ms -v -timeout 60m
+
 .PHONY: chaos
 chaos: ## step the clock, harm the file, ask at the start, some 2 minutes: what the upstream then counts
 	go test ./cmd/throttler -run 'TestChaos|TestCopy' -chaos -parallel 16 -v -timeout 15m
@@ -200,6 +205,7 @@ full: ## everything that .ci/run runs a share of, whole: some three hours
 	go test ./pkg/store -run TestMillion -million 1000000 -v -timeout 30m
 	go test ./cmd/throttler -run TestFindInAStore -find.calls 1000000 -find.probes 300 -v -timeout 40m
 	go test ./pkg/store -run TestEndedThroughKills -ended.calls 10000 -ended.kills 20 -v -timeout 15m
+	$(MAKE) --no-print-directory pairs PAIRS=10000
 	cd test/security && go test -count=1 -run TestHonestClients -v -speed
 
 .PHONY: bench
