@@ -12,6 +12,24 @@ import (
 // everyPreset stands for the names of all presets.
 const everyPreset = "all"
 
+// some is one text, or a list of texts. Their commas are their own.
+type some struct{ all []string }
+
+func (s *some) UnmarshalMapstructure(v any) error {
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	for _, item := range list {
+		text, ok := item.(string)
+		if !ok {
+			return &misfit{item, "a text, or a list of texts"}
+		}
+		s.all = append(s.all, text)
+	}
+	return nil
+}
+
 // presetsOf returns the presets for which the cases of a file are played one after the other;
 // without the member presets, an empty one: the file has a preset or a configuration then.
 func presetsOf(faults *faultList, doc map[string]any) []string {

@@ -157,24 +157,6 @@ func (s *sums) UnmarshalMapstructure(v any) error {
 	return nil
 }
 
-// some is one text, or a list of texts. Their commas are their own.
-type some struct{ all []string }
-
-func (s *some) UnmarshalMapstructure(v any) error {
-	list, ok := v.([]any)
-	if !ok {
-		list = []any{v}
-	}
-	for _, item := range list {
-		text, ok := item.(string)
-		if !ok {
-			return &misfit{item, "a text, or a list of texts"}
-		}
-		s.all = append(s.all, text)
-	}
-	return nil
-}
-
 // texts returns a text with commas, or a list of texts, as a list; or the first value that
 // is no text.
 func texts(v any) (all []string, misfits any) {
