@@ -44,14 +44,8 @@ func Wait(fields http.Header, now time.Time, limited bool) time.Duration {
 			if !ok {
 				continue
 			}
-			wait := sane(longest(values, now, unitOf(name)))
-			n, told := least(fields[left])
-			switch {
-			case !told:
-				unsaid = max(unsaid, wait)
-			case n == 0:
-				empty = max(empty, wait)
-			}
+			e, u := resets(values, fields[left], now, unitOf(name))
+			empty, unsaid = max(empty, e), max(unsaid, u)
 		}
 	}
 	switch asked := explicit(coarse, fine); {
@@ -130,9 +124,37 @@ func unitOf(name string) time.Duration {
 	return time.Second
 }
 
+// resets reads the resets of a quota by the numbers that are left of it. Lists of one length belong
+// together, item by item: Mangopay has four windows in each field.
+func resets(values, left []string, now time.Time, unit time.Duration) (empty, unsaid time.Duration) {
+	each, lefts := itemsOf(values), itemsOf(left)
+	if len(each) < 2 || len(each) != len(lefts) {
+		each, lefts = [][]string{values}, [][]string{left}
+	}
+	for i := range each {
+		wait := sane(longest(each[i], now, unit))
+		switch n, told := least(lefts[i]); {
+		case !told:
+			unsaid = max(unsaid, wait)
+		case n == 0:
+			empty = max(empty, wait)
+		}
+	}
+	return empty, unsaid
+}
+
+// itemsOf returns the items of a field, each as a field of its own.
+func itemsOf(values []string) (items [][]string) {
+	for _, item := range strings.SplitN(strings.Join(values, ","), ",", maxValues+1) {
+		items = append(items, []string{item})
+	}
+	return items[:min(len(items), maxValues)]
+}
+
 // least returns the least of some remaining numbers.
 func least(values []string) (n float64, told bool) {
-	for _, text := range values[:min(len(values), maxValues)] {
+	for _, item := range itemsOf(values) {
+		text := item[0]
 		if left, ok := count(text); ok && (!told || left < n) {
 			n, told = left, true
 		}
