@@ -21,6 +21,8 @@ answers:
   paid: {body: '{"trade_state":"SUCCESS"}'}
   absent: {status: 404, body: '{"code":"RESOURCE_NOT_EXISTS"}'}
   limited: {status: 429, body: '{"code":"RATELIMIT_EXCEEDED"}'}
+  later: {status: 429, headers: {Retry-After: '7'}, body: '{"code":"RATELIMIT_EXCEEDED"}'}
+  at ten: {status: 429, headers: {Retry-After: 'Sun, 29 Nov 2026 10:00:09 GMT'}, body: '{"code":"RATELIMIT_EXCEEDED"}'}
 cases:
 - {case: outcome, request: pay, answer: typing, outcome: done, source: 'outcome: want done, got unknown ('}
 - {case: nothing, request: pay, answer: paid, then: query, source: 'then: want query, got nothing'}
@@ -29,6 +31,11 @@ cases:
 - {case: repeat, request: refund, answer: limited, then: again, source: 'then: want again, got repeat'}
 - {case: again, request: pay, answer: limited, then: alone, source: 'then: want alone, got again'}
 - {case: after, request: refund, answer: limited, then: repeat, after: 1h, source: 'after: want 1h0m0s, got 1m'}
+- {case: wait, request: refund, answer: limited, then: repeat, wait: 1h, source: 'wait: want 1h0m0s, got 1m'}
+- {case: waits longer, request: pay, answer: later, then: again, wait: 6s, source: 'wait: want 6s, got 7s'}
+- {case: waits shorter, request: pay, answer: later, then: again, wait: 8s, source: 'wait: want 8s, got 7s'}
+- {case: before, request: pay, answer: later, then: again, before: 7s, source: 'before: want less than 7s, got 7s'}
+- {case: by the time of the case, now: '2026-11-29T10:00:00Z', request: pay, answer: at ten, then: again, wait: 1s, source: 'wait: want 1s, got 9s'}
 - {case: no query, request: pay, answer: paid, query_to: /v3, source: 'query_to: want /v3, got no query'}
 - {case: target, request: pay, answer: typing, query_to: /v3/x, source: 'query_to: want /v3/x, got /v3/pay/transactions/out-trade-no/T1?mchid=190'}
 - {case: decides, request: pay, query: typing, decides: done, source: 'decides: want done, got unknown ('}

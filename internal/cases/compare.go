@@ -78,7 +78,7 @@ func (c *comparison) waits(want config.Case, after time.Duration) {
 		c.differs("wait", want.Wait, after, "")
 	}
 	if want.Before > 0 && after >= want.Before {
-		c.differs("before", want.Before, after, "")
+		c.fail("before: want less than %v, got %v", want.Before, after)
 	}
 }
 

@@ -31,21 +31,21 @@ func (s *some) UnmarshalMapstructure(v any) error {
 }
 
 // presetsOf returns the presets for which the cases of a file are played one after the other;
-// without the member presets, an empty one: the file has a preset or a configuration then.
+// without the member presets, an empty one: the file has a preset or a configuration then. After a
+// fault of that member there is none.
 func presetsOf(faults *faultList, doc map[string]any) []string {
-	var given some
-	decodeInto(faults, "presets", doc["presets"], &given)
-	if doc["presets"] == nil || faults.explained["presets"] {
+	if doc["presets"] == nil {
 		return []string{""}
 	}
+	var given some
+	decodeInto(faults, "presets", doc["presets"], &given)
 	for _, other := range []string{"preset", "config"} {
 		if doc[other] != nil {
 			faults.add("presets", "is given beside %s; cases are of one of them", other)
-			return []string{""}
 		}
 	}
 	if slices.Equal(given.all, []string{everyPreset}) {
-		return Presets()
+		given.all = Presets()
 	}
 	if len(given.all) == 0 {
 		faults.add("presets", "has no names; write all, or a list of %s", strings.Join(Presets(), ", "))
@@ -54,7 +54,7 @@ func presetsOf(faults *faultList, doc map[string]any) []string {
 		oneOf(faults, "presets", name, append(Presets(), everyPreset)...)
 	}
 	if faults.explained["presets"] {
-		return []string{""}
+		return nil
 	}
 	return given.all
 }
@@ -102,24 +102,24 @@ func (r *caseReader) replaceNames() {
 			list[i] = map[string]any{"presets": c["presets"]}
 			continue
 		}
-		r.put(at, c, "request", requests)
-		r.put(at, c, "second", requests)
-		r.put(at, c, "answer", answers)
-		r.put(at, c, "query", answers)
+		for _, key := range []string{"request", "second"} {
+			r.replace(join(at, key), c, key, requests)
+		}
+		for _, key := range []string{"answer", "query"} {
+			r.replace(join(at, key), c, key, answers)
+		}
 		several, _ := c["requests"].([]any)
 		for n, name := range several {
-			one := map[string]any{"requests": name}
-			r.put(at, one, "requests", requests)
-			if several[n] = one["requests"]; several[n] == nil {
+			r.names[i] = append(r.names[i], fmt.Sprint(name))
+			if several[n] = r.named(index(at+".requests", n), name, requests); several[n] == nil {
 				several[n] = map[string]any{"target": "/"} // its fault is known
 			}
-			r.names[i] = append(r.names[i], fmt.Sprint(name))
 		}
 		exchanges, _ := c["exchanges"].([]any)
 		for n, item := range exchanges {
 			if e, _ := item.(map[string]any); e != nil {
 				lower(e)
-				r.put(index(at+".exchanges", n), e, "answer", answers)
+				r.replace(index(at+".exchanges", n)+".answer", e, "answer", answers)
 			}
 		}
 	}
@@ -135,21 +135,33 @@ func (r *caseReader) checkPresets(at string, presets []string) {
 	}
 }
 
-// put puts a known value in the place of its name.
-func (r *caseReader) put(path string, of map[string]any, key string, known map[string]any) {
-	switch v := of[key].(type) {
+// replace puts the value in the place of its name in a section, and deletes one that is not known.
+func (r *caseReader) replace(path string, section map[string]any, key string, known map[string]any) {
+	given, ok := section[key]
+	if !ok {
+		return
+	}
+	if section[key] = r.named(path, given, known); section[key] == nil {
+		delete(section, key)
+	}
+}
+
+// named returns the value that a name stands for, and every other value itself. It returns nil for
+// a name that is not known, which is a fault.
+func (r *caseReader) named(path string, v any, known map[string]any) any {
+	switch v := v.(type) {
 	case int:
-		of[key] = map[string]any{"status": v}
+		return map[string]any{"status": v}
 	case string:
-		of[key] = copyOf(known[v])
 		if known[v] == nil {
 			names := slices.Collect(maps.Keys(known))
-			r.faults.add(join(path, key), "%q is not the name of one; the file has %s%s", v, hint.List(names), hint.Meant(v, names))
-			delete(of, key)
-		} else {
-			r.faults.unread[join(path, key)] = true // its faults are those of its own place
+			r.faults.add(path, "%q is not the name of one; the file has %s%s", v, hint.List(names), hint.Meant(v, names))
+			return nil
 		}
+		r.faults.unread[path] = true // its faults are those of its own place
+		return copyOf(known[v])
 	}
+	return v
 }
 
 // copyOf copies a value of a document, with all sections and lists below it.

@@ -80,7 +80,7 @@ func (r *caseReader) checkFile() {
 		r.faults.add("config", "is given beside preset; cases are of one of them")
 	case f.Config != "" && r.doc["with"] != nil:
 		r.faults.add("with", "is for the cases of a preset; write the keys into the configuration")
-	case f.Preset == "" && f.Config == "" && !r.faults.explained["preset"] && !r.faults.explained["presets"]:
+	case f.Preset == "" && f.Config == "" && !r.faults.explained["preset"]:
 		r.faults.add("preset", "is missing; write preset: NAME, presets: all, or config: FILE for an upstream of your own")
 	}
 	if len(r.file.Cases) == 0 {

@@ -68,6 +68,7 @@ func FuzzParseCases(f *testing.F) {
 	f.Add("preset: generic\nrequests: {a: {target: /a, form: {b: c}}}\nanswers: {b: {error: dial}}\ncases:\n- {case: a, request: a, exchanges: [{sent: request, answer: b, after: 1s}], state: done, with: {retry: {attempts: 1}}}\n")
 	f.Add("preset: alipay\nsigned: no\nsources: {a: b}\nwith: {outcomes: 5}\ncases: {a: 5}\n")
 	f.Add("preset: alipay\ncases: [5, {request: 5, answer: x, query: [], exchanges: [5]}]\n")
+	f.Add("presets: [stripe, adyen]\nnow: 5\ncases:\n- {case: a, requests: [payment, 5], presets: all, answer: {headers: {a: [b, 5]}}, outcome_of: {adyen: done}, wait: 1s}\n- {case: b, request: payment, now: '2026-11-29T10:00:00Z', answer: 429, outcome: done}\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, "config") || strings.Contains(text, "file:") || strings.Contains(text, "exec") { // reads other files
 			return

@@ -1,8 +1,4 @@
-// Package answers has answers that platforms, and the gateways before them, really give: each with
-// its source, its outcome and its wait. The files are cases, as docs/cases.md has them:
-//
-//	throttler test test/answers/*.yaml
-package answers_test
+package cases_test
 
 import (
 	"encoding/json"
@@ -22,13 +18,13 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
-// least is the number of answers in the files, and more, of which none may go.
-const least = 750
+// leastAnswers is a number of answers that the files have, and more.
+const leastAnswers = 750
 
-// files returns the names of the files.
-func files(t *testing.T) []string {
+// answerFiles returns the files of answers that platforms, and the gateways before them, really give.
+func answerFiles(t *testing.T) []string {
 	t.Helper()
-	all, err := filepath.Glob("*.yaml")
+	all, err := filepath.Glob("../../test/answers/*.yaml")
 	if err != nil || len(all) == 0 {
 		t.Fatal(all, err)
 	}
@@ -37,8 +33,8 @@ func files(t *testing.T) []string {
 
 // TestAnswers plays each answer for its presets and requests.
 func TestAnswers(t *testing.T) {
-	for _, file := range files(t) {
-		t.Run(strings.TrimSuffix(file, ".yaml"), func(t *testing.T) {
+	for _, file := range answerFiles(t) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
 			all, err := config.LoadCases(file)
 			if err != nil {
@@ -57,8 +53,8 @@ func TestAnswers(t *testing.T) {
 // source matches a page, an issue or a discussion of a repository, or a file in one.
 var source = regexp.MustCompile(`^(https://\S+|[\w.-]+/[\w.-]+#[0-9]+|[\w.-]+/[\w.-]+ [\w./+-]+)$`)
 
-// TestSources: each answer has its source, and is there once.
-func TestSources(t *testing.T) {
+// TestSourcesOfAnswers: each answer has its source, and is there once.
+func TestSourcesOfAnswers(t *testing.T) {
 	type content struct {
 		Presets, Preset any
 		Sources         map[string]string
@@ -66,7 +62,7 @@ func TestSources(t *testing.T) {
 		Cases           []map[string]any
 	}
 	seen, count := make(map[string]string), 0
-	for _, file := range files(t) {
+	for _, file := range answerFiles(t) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -107,8 +103,8 @@ func TestSources(t *testing.T) {
 			}
 		}
 	}
-	if count < least {
-		t.Errorf("%d answers, want %d or more", count, least)
+	if count < leastAnswers {
+		t.Errorf("%d answers, want %d or more", count, leastAnswers)
 	}
 	t.Logf("%d answers", count)
 }
@@ -147,11 +143,11 @@ var waits = map[string]string{
 	"Retry-After with a prefix":    `^X-Rate-Limit-Retry-After-Seconds: \d+$`,
 }
 
-// TestKinds: the files have each form of a wait, each coding with a success, and each preset with
+// TestKindsOfAnswers: the files have each form of a wait, each coding with a success, and each preset with
 // each outcome.
-func TestKinds(t *testing.T) {
+func TestKindsOfAnswers(t *testing.T) {
 	seen := make(map[string]int)
-	for _, file := range files(t) {
+	for _, file := range answerFiles(t) {
 		all, err := config.LoadCases(file)
 		if err != nil {
 			t.Fatal(err)
