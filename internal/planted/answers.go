@@ -76,9 +76,9 @@ var answerBugs = []bug{
 	{"a body that ends within its coding is whole", "pkg/upstream/coding.go",
 		"	case err == nil, cutOff && truncated:\n", "	case err == nil, cutOff:\n", byCodings},
 	{"codings that cannot be read are offered", "pkg/upstream/attempt.go",
-		"u.sign(life, u.offer(r))", "u.sign(life, r)", byOffer},
-	{"the offer is narrowed where no rule reads", "pkg/upstream/coding.go",
-		"	if !u.readsBody {\n", "	if false {\n", byOffer},
+		"	if u.readsBody {\n", "	if false {\n", byOffer},
+	{"the offer is narrowed where no rule reads", "pkg/upstream/attempt.go",
+		"	if u.readsBody {\n", "	if true {\n", byOffer},
 	{"the offer of the caller's own request is changed", "pkg/upstream/coding.go",
 		"			other.Header = maps.Clone(r.Header)\n", "			_ = maps.Clone[http.Header]\n", byOffer},
 	{"a cost is cut off", "pkg/upstream/cost.go",
@@ -89,7 +89,7 @@ var answerBugs = []bug{
 		"int(math.Ceil(n))", "int(n)", byCost},
 }
 
-// tellingBugs keep a rule that cannot be computed from those who can mend it.
+// tellingBugs hide a rule that cannot be computed from log, metrics and pages.
 var tellingBugs = []bug{
 	{"a query goes by another rule than the one that cannot be chosen", "pkg/scheduler/resolver.go",
 		"			if err != nil {\n				return nil, err\n			}\n			if !ok {\n", "			if err != nil || !ok {\n", byTelling},

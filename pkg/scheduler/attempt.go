@@ -73,6 +73,7 @@ func (a *attempt) send() ending {
 		return ending{result: r, stale: true}
 	}
 	e := ending{result: r, by: a.service, subject: a.subject(r), next: a.next(r)}
+	a.loop.uncomputed.note(a.intent.Upstream, r.WaitErr)
 	if r.Uncomputable != nil {
 		a.loop.uncomputed.note(a.intent.Upstream, r.Uncomputable)
 	}

@@ -122,7 +122,10 @@ func (u *Upstream) attempt(ctx context.Context, r *Request, delay time.Duration)
 	})
 	life, wire := &parts.life, &parts.wire
 	life.begin(ctx, u.Timeout)
-	r, err = u.sign(life, u.offer(r))
+	if u.readsBody {
+		r = offer(r)
+	}
+	r, err = u.sign(life, r)
 	if err != nil {
 		return unsigned(life.end(err))
 	}
@@ -283,14 +286,6 @@ func (u *Upstream) broken(res *Result, in *Input, n int, err error) {
 	u.rules.apply(res, in, &answer{status: status, header: header, partial: true, failure: "cut", sent: true})
 	res.heed(header, u.MaxPause)
 	res.Reason = fmt.Sprintf("status %d, but the answer broke off after %d bytes: %v", status, n, unquoted(err)) + res.uncomputed()
-}
-
-// uncomputed returns the end of a reason that names the rule which cannot be computed, if any.
-func (res *Result) uncomputed() string {
-	if res.Uncomputable == nil {
-		return ""
-	}
-	return "; " + res.Uncomputable.Error()
 }
 
 // failure returns the value of error in rules.

@@ -133,12 +133,9 @@ func decode(c coder, name string, coded []byte, truncated bool, max int64) (plai
 	return nil, false, broken
 }
 
-// offer returns a request that offers no coding which is not read, if the body of its answer is
-// needed: an answer in such a coding could not be judged.
-func (u *Upstream) offer(r *Request) *Request {
-	if !u.readsBody {
-		return r
-	}
+// offer returns a request that offers no coding which is not read: an answer in such a coding could
+// not be judged.
+func offer(r *Request) *Request {
 	for name, offers := range r.Header {
 		if !strings.EqualFold(name, "Accept-Encoding") {
 			continue

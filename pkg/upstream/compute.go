@@ -29,6 +29,9 @@ type Uncomputable struct {
 // Error names the rule and the reason. It holds no value of the request or the answer.
 func (e *Uncomputable) Error() string { return "rule " + e.Rule + " cannot be computed: " + e.why }
 
+// Unwrap returns the error of all expressions without a value.
+func (e *Uncomputable) Unwrap() error { return errUncomputable }
+
 // A check is a compiled condition with its name.
 type check struct {
 	name    string

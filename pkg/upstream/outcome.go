@@ -180,6 +180,9 @@ func CompileRules(name string, rules []Rule) (*Rules, error) {
 		if r.Preset != "" {
 			compiled.name = fmt.Sprintf("%s[%d] of preset %s", name, i-first[r.Preset], r.Preset)
 		}
+		if compiled.wait != nil {
+			compiled.wait.name = "wait of " + compiled.name
+		}
 		c.rules = append(c.rules, compiled)
 	}
 	return c, errors.Join(errs...)
@@ -303,6 +306,14 @@ func (res *Result) doubt(a *answer, reason string, err *Uncomputable) {
 	if a.failure == "" {
 		res.Park, res.Open = !err.Again, a.status < http.StatusInternalServerError
 	}
+}
+
+// uncomputed returns the end of a reason that names the rule which cannot be computed, if any.
+func (res *Result) uncomputed() string {
+	if res.Uncomputable == nil {
+		return ""
+	}
+	return "; " + res.Uncomputable.Error()
 }
 
 // fromGateway reports whether a gateway in front of the counting host may

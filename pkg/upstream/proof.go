@@ -118,7 +118,7 @@ func (ps proofs) useBody() bool {
 func (ps proofs) needWhole(in *Input) bool {
 	for i := range ps {
 		if asked, err := ps[i].asked(in, i); asked || err != nil {
-			return err != nil || ps[i : i+1].useBody() || ps[i].Format == "empty"
+			return err != nil || ps[i:i+1].useBody() || ps[i].Format == "empty"
 		}
 	}
 	return false

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/expr-lang/expr/vm"
-
 	"github.com/seed-30fe103d/throttler/pkg/retryafter"
 )
 
@@ -31,8 +29,7 @@ func (res *Result) heed(fields http.Header, maxPause time.Duration) {
 
 // A waitExpr is a compiled expression of a rule for the wait that an answer asks for.
 type waitExpr struct {
-	source   string
-	program  *vm.Program
+	check
 	usesBody bool
 }
 
@@ -48,7 +45,7 @@ func compileWait(source string) (*waitExpr, error) {
 	if t := program.Node().Type(); t != nil && (t.Kind() == reflect.Bool || t.Kind() == reflect.Func) {
 		return nil, fmt.Errorf("gives no number of seconds and no text (in %s)", inQuotes(source))
 	}
-	return &waitExpr{source, program, names(program, "body")}, nil
+	return &waitExpr{check{source: source, program: program}, names(program, "body")}, nil
 }
 
 var (
@@ -67,8 +64,11 @@ func (w *waitExpr) of(in *Input, a *answer, now time.Time) (time.Duration, error
 		return 0, fmt.Errorf("%s %w", w.source, errNotWhole)
 	}
 	v, err := in.machine.Run(w.program, in.answer(a))
-	if err != nil {
+	switch {
+	case err != nil && absent(err):
 		return 0, fmt.Errorf("%s %w", w.source, errUncomputable) // its own error may quote the answer
+	case err != nil:
+		return 0, w.uncomputable(err)
 	}
 	text := ""
 	switch v := v.(type) {

@@ -49,6 +49,7 @@ func TestWaitOfAnswers(t *testing.T) {
 		{name: "half a body", status: 429, body: `{"parameters":{"retry_after":35` + strings.Repeat(" ", 5000), rule: telegram, err: errNotWhole},
 		{name: "Shopify's cost", status: 200, body: `{"errors":[{"extensions":{"code":"THROTTLED"}}],"c":{"requestedQueryCost":202,"throttleStatus":{"currentlyAvailable":118,"restoreRate":50}}}`, rule: shopify, asked: 1680 * time.Millisecond, after: 1680 * time.Millisecond},
 		{name: "a division by zero", status: 200, body: `{"errors":[{"extensions":{"code":"THROTTLED"}}],"c":{"requestedQueryCost":202,"throttleStatus":{"currentlyAvailable":118,"restoreRate":0}}}`, rule: shopify, err: errNoWait},
+		{name: "arithmetic with a text", status: 200, body: `{"errors":[{"extensions":{"code":"THROTTLED"}}],"c":{"requestedQueryCost":"secret","throttleStatus":{"currentlyAvailable":1,"restoreRate":5}}}`, rule: shopify, err: errUncomputable},
 		{name: "arithmetic without its members", status: 200, body: `{"errors":[{"extensions":{"code":"THROTTLED"}}]}`, rule: shopify, err: errUncomputable},
 	} {
 		header := make(http.Header)
