@@ -146,7 +146,7 @@ fleet: postgres-tools ## kill, stop, freeze and part replicas and PostgreSQL ROU
 .PHONY: pairs
 pairs: PAIRS ?= 500
 pairs: postgres-tools ## send PAIRS (500) pairs of requests of each kind under one key in the same moment: executed once, and the second answer comes with the first
-	go test ./cmd/throttler -run TestPairs -pairs $(PAIRS) -pairs.late 50ms -v -timeout 60m
+	go test ./cmd/throttler -run TestPairs -pairs $(PAIRS) -v -timeout 60m
 
 .PHONY: chaos
 chaos: ## step the clock, harm the file, ask at the start, some 2 minutes: what the upstream then counts
