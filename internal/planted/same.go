@@ -9,7 +9,7 @@ var sameBugs = []bug{
 	{"a caller of a call that is not in memory waits for news alone", "pkg/scheduler/query.go",
 		"|| c != nil && (c.State != Unknown || c.ending)", "|| c == nil || c.State != Unknown || c.ending", []string{"-run", "TestUnknownCalls", "-timeout", "30s"}},
 	{"a caller of a call that is not in memory looks for it and hears no news", "pkg/scheduler/query.go",
-		"	return w, runs\n", "	if !runs {\n		w = &watch{}\n	}\n	return w, runs\n", []string{"-run", "TestRepeatInTheSame"}},
+		"	return w, runs\n", "	if !runs {\n		w = &watch{}\n	}\n	return w, runs\n", []string{"-run", "TestParkedInTheSame"}},
 	{"a call that becomes unknown in memory is no news", "pkg/scheduler/watch.go",
 		"	c.up.loop.watched.tell(c.ID, end)\n", "	_ = end\n", []string{"-run", "TestCallersQuery", "-timeout", "60s"}},
 	{"a caller who leaves is counted for good", "pkg/scheduler/watch.go",
