@@ -14,8 +14,6 @@ var streamedBugs = []bug{
 		"err == nil && int64(len(s.copied)) <= s.max", "err == nil", streamedTests},
 	{"a part of an answer is stored as the whole", "pkg/scheduler/streamed.go",
 		"s.err != io.EOF || ", "", streamedTests},
-	{"a repeat does not wait until the end of a call is stored", "pkg/scheduler/query.go",
-		"(c.State != Unknown || c.ending)", "c.State != Unknown && !c.ending", streamedTests},
 }
 
 var streamedTests = []string{"-run", "TestStreamedAnswers|TestStopWhileAnAnswer"}

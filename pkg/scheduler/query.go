@@ -199,7 +199,7 @@ func (s *Scheduler) watch(ctx context.Context, id string) (w *watch, runs bool) 
 	l.ask(ctx, func(time.Time) {
 		w = l.watched.join(id)
 		c := l.calls[id]
-		runs = l.accepting[id] || c != nil && (c.State != Unknown || c.ending)
+		runs = l.accepting[id] || c != nil && c.State != Unknown
 	})
 	return w, runs
 }

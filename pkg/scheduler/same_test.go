@@ -67,6 +67,41 @@ func sameMoment(t *testing.T, identity string, first func(s *scheduler.Scheduler
 	return firstEnd, duringEnd, sent
 }
 
+// A refusing store has another end of each call than the one that is recorded, which it refuses.
+type refusing struct{ *store.DB }
+
+func (r *refusing) Record(ctx context.Context, c *scheduler.Call) error {
+	if c.State == scheduler.Done {
+		other := *c
+		other.State = scheduler.Failed
+		return errors.Join(r.DB.Record(ctx, &other), errors.New("the call is finished"))
+	}
+	return r.DB.Record(ctx, c)
+}
+
+// TestRefusedEnd: a reader of an end gets that of the store, where the store has refused another one.
+func TestRefusedEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "calls.db")
+	synctest.Test(t, func(t *testing.T) {
+		db, err := store.Open(path, store.Options{Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := scheduler.New(scheduler.Config{Upstreams: map[string]scheduler.Upstream{"api": upstreamAt("api")}, Store: &refusing{db}, Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		c, err := s.Submit(t.Context(), keyed())
+		if err == nil {
+			c, err = s.Wait(t.Context(), c.ID)
+		}
+		if err != nil || c.State != scheduler.Failed {
+			t.Errorf("%+v, %v; want the end that the store has", c, err)
+		}
+	})
+}
+
 // keyed is a request under a key, and of an identity.
 func keyed() scheduler.Request {
 	return scheduler.Request{Upstream: "api", Method: "POST", Target: "/pay?n=1", IdempotencyKey: "k"}
