@@ -168,8 +168,8 @@ var presetBugs = []bug{
 		`'status == 425', is: not_executed, after: 1s`, `'status == 425', is: failed`, byFacts},
 	{"generic: 423 under a key is failed", "pkg/config/presets/generic.yaml",
 		`status == 423 and keyed`, `status == 999 and keyed`, byFacts},
-	{"generic: 303 to a POST is failed", "pkg/config/presets/generic.yaml",
-		`'status == 303 and method == "POST"', is: unknown, park: true`, `'status == 303 and method == "POST"', is: failed`, byFacts},
+	{"generic: 303 to a POST is failed", "pkg/upstream/outcome.go",
+		" || a.status == http.StatusSeeOther):", "):", byFacts},
 }
 
 // signerBugs make signatures that a platform refuses.
@@ -279,6 +279,14 @@ var caseBugs = []bug{
 		"p.Sent() == sent && repeated && ", "(repeated || sent > 0) && ", byFailures},
 	{"a case passes with any numbers", "internal/cases/cases.go",
 		"listed(c.Numbers), listed(numbers)", "listed(numbers), listed(numbers)", byFailures},
+	{"a case does not see a wait that is too long", "internal/cases/compare.go",
+		"after < want.Wait || after >= want.Wait+config.Slack", "after < want.Wait", byFailures},
+	{"a case is played at any time", "internal/cases/play.go",
+		"		time.Sleep(time.Until(r.Now))\n", "", byFailures},
+	{"499 to a payment is failed", "pkg/upstream/outcome.go",
+		"	case a.status == clientGone:\n", "", []string{"-run", "TestAnswers/gateways"}},
+	{"a payment that leads to another page is failed", "pkg/upstream/outcome.go",
+		"a.status == http.StatusFound || ", "", []string{"-run", "TestAnswers/gateways"}},
 }
 
 var byFailures = []string{"-run", "TestFailures$"}

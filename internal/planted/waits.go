@@ -12,7 +12,11 @@ var retryAfterBugs = []bug{
 	{"of several waits the last counts", "pkg/retryafter/retryafter.go",
 		"				wait = max(wait, w)\n", "				wait = w\n", []string{"-run", "TestWait"}},
 	{"a reset counts although the quota is not used up", "pkg/retryafter/retryafter.go",
-		"			case n == 0:\n				empty = max(empty, wait)\n			}\n		}", "			case n >= 0:\n				empty = max(empty, wait)\n			}\n		}", []string{"-run", "TestWait"}},
+		"		case n == 0:\n			empty = max(empty, wait)", "		case n >= 0:\n			empty = max(empty, wait)", []string{"-run", "TestWait"}},
+	{"a quota that is not used up waits for the longest of many resets", "pkg/retryafter/retryafter.go",
+		"len(each) < 2 || len(each) != len(lefts)", "len(each) > 0", []string{"-run", "TestWait"}},
+	{"a date to the minute is no date", "pkg/retryafter/value.go",
+		"	\"2006-01-02T15:04Z07:00\", // Atlassian's, to the minute\n", "", []string{"-run", "TestWait"}},
 	{"a date is read by our clock", "pkg/retryafter/retryafter.go",
 		"		now = date\n", "", []string{"-run", "TestWait"}},
 }

@@ -262,12 +262,19 @@ func (r *Rules) decide(res *Result, in *Input, a *answer) {
 	case a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "" && safe(in.r.Method):
 		res.Outcome = NotExecuted // RFC 9110, section 15.6.4; with another method a proxy in front may have sent it
 	case a.status == http.StatusRequestTimeout: // a proxy may have waited for the server (RFC 9110, section 15.5.9)
+	case a.status == clientGone:
+	case in.r.Method == http.MethodPost && (a.status == http.StatusFound || a.status == http.StatusSeeOther):
+		res.Park, res.Open = true, true // its result lies elsewhere: it was executed, perhaps (RFC 9110, sections 15.4.3 and 15.4.4)
 	case a.status/100 == 2:
 		res.Outcome = Done
 	case a.status/100 == 3, a.status/100 == 4:
 		res.Outcome = Failed
 	}
 }
+
+// clientGone is the status by which nginx, Caddy, Tyk and Azure's gateways say that their own client
+// has left while the request was on its way. A proxy in between passes it on.
+const clientGone = 499
 
 // safe reports whether a method asks for no change (RFC 9110, section 9.2.1).
 func safe(method string) bool {
