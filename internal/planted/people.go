@@ -34,7 +34,7 @@ var peopleBugs = []bug{
 var decisionBugs = []bug{
 	{"a changed call that is due much later stays in memory", "pkg/scheduler/waiting.go",
 		"if c.due > now.Sub(u.loop.origin)+horizon && c.pages()", "if false && c.pages()", decisionTests},
-	{"a query decides a later attempt", "pkg/scheduler/resolver.go",
+	{"a query decides a later attempt", "pkg/scheduler/ask.go",
 		"Attempt: c.Last().N, By: by,", "By: by,", decisionTests},
 	{"a repeat is taken for safe after the retention", "pkg/scheduler/nextattempt.go",
 		"retention <= 0 || now.Before(f.firstSent.Add(retention))", "retention <= 0 || !now.IsZero()", decisionTests},
@@ -44,7 +44,7 @@ var decisionBugs = []bug{
 		"	next.Decisions = next.Decisions[max(0, len(next.Decisions)-maxDecisions):]\n", "", decisionTests},
 	{"two people ask at once, and two queries are made", "pkg/scheduler/questions.go",
 		"i = qs.asked[id]; i == nil {", "true {", decisionTests},
-	{"a query by a person waits for good", "pkg/scheduler/resolver.go",
+	{"a query by a person waits for good", "pkg/scheduler/ask.go",
 		"time.Now().Add(sv.MaxWait)\n", "time.Time{}\n", decisionTests},
 	{"a call is changed whose caller waits", "pkg/scheduler/edit.go",
 		"	case !c.Async:", "	case false:", decisionTests},

@@ -18,7 +18,7 @@ var retryAfterBugs = []bug{
 	{"a date to the minute is no date", "pkg/retryafter/value.go",
 		"	\"2006-01-02T15:04Z07:00\", // Atlassian's, to the minute\n", "", []string{"-run", "TestWait"}},
 	{"a date is read by our clock", "pkg/retryafter/retryafter.go",
-		"		now = date\n", "", []string{"-run", "TestWait"}},
+		"		now = date\n", "		_ = date\n", []string{"-run", "TestWait"}},
 }
 
 var waitBugs = []bug{
@@ -33,6 +33,16 @@ var pauseBugs = []bug{
 		"	if c.Async && !c.flight.maybe {\n", "	if c == nil {\n", []string{"-run", "TestNoWaitEndsACall"}},
 	{"a call that may have been executed waits for a slot behind its deadline", "pkg/scheduler/conclude.go",
 		"	if c.Async && !c.flight.maybe {\n", "	if c.Async {\n", []string{"-run", "TestDoubtIsToldAtOnce"}},
+	{"the Location of another host is followed", "pkg/upstream/question.go",
+		"	if !strings.EqualFold(hostPort(to), hostPort(base)) {\n", "	if to.Host = base.Host; strings.ToUpper(\"a\") == \"a\" {\n", []string{"-run", "TestAcceptedWithLocation"}},
+	{"the Retry-After of a 202 delays no query", "pkg/upstream/wait.go",
+		"	res.heed(res.Response.Header, maxPause)\n}\n", "	_ = maxPause\n}\n", []string{"-run", "TestAcceptedWithLocation"}},
+	{"the Retry-After of a query's answer delays no query", "pkg/scheduler/ask.go",
+		"	f.questions.delay(i.question, i.service.askedUntil(asked, asked.Response))\n", "", []string{"-run", "TestAcceptedWithLocation"}},
+	{"a restart forgets the wait before a query", "pkg/scheduler/ask.go",
+		"		until = sv.askedUntil(c, f.answerTo(ctx, c))\n", "", []string{"-run", "TestLocationOverRestart"}},
+	{"an answer in memory is the only one that a query reads", "pkg/scheduler/ask.go",
+		"		answer = stored.Response\n", "		_ = stored\n", []string{"-run", "TestLocationOverRestart"}},
 	{"webhooks have a max_pause of their own", "pkg/scheduler/webhook.go",
 		"		u.MaxPause = cmp.Or(u.MaxPause, maxPause)\n", "		u.MaxPause = cmp.Or(u.MaxPause, 0*maxPause)\n", []string{"-run", "TestWebhookTargetsWait"}},
 }

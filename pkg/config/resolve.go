@@ -8,23 +8,25 @@ import (
 )
 
 type fileResolve struct {
-	// When is a request expression, true for the unknown calls that the query resolves.
-	// Default: all.
+	// When is an expression, true for the unknown calls that the query resolves. Default: all.
+	// It, Target, Headers and Body see the unknown call as request expressions do, and the answer
+	// to it: status, body(path), answer_header(name) and location, the target of its Location.
 	When string `key:"when"`
 	// Signed is true if the query is useless without a signer. Default false.
 	Signed bool `key:"signed"`
 	// Method is the query's. Default GET.
 	Method string `key:"method"`
-	// Target, Headers and Body are request expressions over the unknown call that
-	// give a text. Headers and Body default to none.
+	// Target, Headers and Body give a text. Headers and Body default to none.
 	Target  string            `key:"target"`
 	Headers map[string]string `key:"headers"`
 	Body    string            `key:"body"`
 	// Outcomes are rules over the query's answer, and the unknown call's request.
 	Outcomes []fileVerdict `key:"outcomes"`
-	// After is the wait before the first query. Default 10s.
+	// After is the wait before the first query, or more if the answer to the call asks for it
+	// (max_pause bounds that). Default 10s.
 	After *duration `key:"after"`
-	// Every is the wait between queries. Default 30s.
+	// Every is the wait between queries, or more if the answer to the last one asks for it.
+	// Default 30s.
 	Every *duration `key:"every"`
 	// Queries is the greatest number of queries. Default 10.
 	Queries *int `key:"queries"`

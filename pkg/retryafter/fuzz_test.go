@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -12,9 +13,9 @@ import (
 var plainNumber = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
 
 // modelNumber is Parse for numbers, in fractions without rounding errors. Ok is false for
-// texts that are no number or too long to be read.
+// texts that are no number.
 func modelNumber(text string, now time.Time) (wait time.Duration, ok bool) {
-	if len(text) > maxLength || !plainNumber.MatchString(text) {
+	if text = strings.TrimSpace(text); !plainNumber.MatchString(text) {
 		return 0, false
 	}
 	n, _ := new(big.Rat).SetString(text)

@@ -16,7 +16,7 @@ const Longest = 366 * 24 * time.Hour
 // Bounds of the values that are read: an answer is not trusted.
 const (
 	maxValues = 16 // of a field, and of a list in one value
-	maxLength = 64 // bytes of one value
+	maxLength = 64 // bytes of one value that is no number
 )
 
 // Wait returns how long an answer with these fields asks its client to wait from now on, at most

@@ -23,11 +23,11 @@ const forever = time.Duration(math.MaxInt64)
 // may be beyond Longest.
 func read(text string, now time.Time, unit time.Duration) (wait time.Duration, ok bool) {
 	text = strings.TrimSpace(text)
-	if text == "" || len(text) > maxLength {
-		return wholeNumber(text)
-	}
 	if isNumber(text) {
 		return number(text, now, unit), true
+	}
+	if text == "" || len(text) > maxLength {
+		return 0, false
 	}
 	if at, ok := parseDate(text); ok {
 		return until(at, now), true
@@ -36,15 +36,6 @@ func read(text string, now time.Time, unit time.Duration) (wait time.Duration, o
 		return roundUp(d), true
 	}
 	return 0, false
-}
-
-// wholeNumber reads a text that is too long to be any value but one: a number beyond all durations.
-func wholeNumber(text string) (time.Duration, bool) {
-	const most = 1000 // digits
-	if text == "" || len(text) > most || strings.Trim(text, "0123456789") != "" || strings.Trim(text, "0") == "" {
-		return 0, false
-	}
-	return forever, true
 }
 
 // isNumber reports whether a text is digits, and perhaps a point and digits.

@@ -86,7 +86,7 @@ func (a *attempt) send() ending {
 		r.Response = nil
 	case (a.intent.Durable || a.call.identities.identity() != "") && r.Truncated: // a repeat gets it too
 		stream(r, a.service.up.MaxInspect)
-	case a.intent.Durable, a.call.identities.identity() != "":
+	case a.intent.Durable, a.call.identities.identity() != "", r.Outcome == upstream.Unknown && !r.Truncated && a.service.asksByAnswers():
 		e.kept = keepCopy(r)
 	}
 	if about := a.call.identities.askedAbout(); about != "" {
@@ -136,6 +136,7 @@ func (a *attempt) once(do func(context.Context, *upstream.Request) *upstream.Res
 	out.Allowed = a.loop.journal.allowed()
 	r = do(a.loop.cuts, out)
 	a.doubtAccepted(r)
+	r.Answer = nil // it holds memory
 	return r
 }
 
@@ -145,11 +146,10 @@ func (a *attempt) doubtAccepted(r *upstream.Result) {
 	if r.Outcome != upstream.Done || r.Ruled || r.Response == nil || r.Response.StatusCode != http.StatusAccepted || a.intent.Resolves != "" {
 		return
 	}
-	if fits, err := resolverOf(a.service, upstream.NewInput(a.call.request), true); fits == nil && err == nil {
-		return
+	fits, err := resolverOf(a.service, upstream.NewQuestion(a.service.up, a.call.request, r.Answer), true)
+	if fits != nil || err != nil {
+		r.Undecided("status 202: accepted, and resolve asks for its end", a.service.up.MaxPause)
 	}
-	r.Outcome, r.Reason = upstream.Unknown, "status 202: accepted, and resolve asks for its end"
-	r.Park, r.Open = true, true
 }
 
 // intend stores the intent and the permits of the attempt before its first byte. It first ends

@@ -95,12 +95,11 @@ func (f *followUps) query(c *call) {
 	if c.Resolves != "" {
 		return
 	}
-	in := upstream.NewInput(c.request)
-	r, err := resolverOf(sv, in, sv.Signer != nil)
+	may, err := mayResolve(sv, upstream.NewInput(c.request), sv.Signer != nil)
 	if err != nil {
 		f.doubt(f.questions.entry(c.Call.snapshot()), c.Call, err)
 	}
-	if r == nil {
+	if !may {
 		return
 	}
 	if !c.Async { // Do queries for its caller; after that a notification, or a query of the caller, decides
@@ -116,8 +115,9 @@ func (f *followUps) query(c *call) {
 	c.flight.resolved = resolved
 	c.flight.queries++
 	q := f.questions.open(snapshot) // at once: a notification may come with the next message
+	request, until := c.request, c.askedUntil(sv)
 	f.work.Go(func() {
-		f.queryUntilDecided(ctx, sv, snapshot, in, r, q)
+		f.queryUntilDecided(ctx, sv, snapshot, request, until, q)
 		resolved()
 		f.s.loop.post(func(time.Time) {
 			if c.flight.queries--; c.flight.queries == 0 {

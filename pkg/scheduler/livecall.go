@@ -118,6 +118,16 @@ func (c *call) answer() *upstream.Result {
 	return c.flight.result
 }
 
+// askedUntil returns until when the last answer asks to leave the upstream alone, zero if that is not
+// in memory.
+func (c *call) askedUntil(sv *service) time.Time {
+	r := c.history().result
+	if r == nil {
+		return time.Time{}
+	}
+	return r.AnsweredAt.Add(min(r.Asked, sv.up.MaxPause))
+}
+
 // streams returns the last answer if it goes to the caller while it is copied, else nil.
 func (c *call) streams() *streamed {
 	if a := c.answer(); a != nil {

@@ -30,6 +30,7 @@ type numbered struct{ upstream, name, value string }
 type question struct {
 	call     *Call         // nil for one without numbers
 	now      chan struct{} // holds one value: ask without waiting
+	earliest time.Time     // of the next query, as the last answer asks; guarded by the mutex
 	progress               // guarded by the mutex; idle: its queries have ended, and it is still unknown
 }
 
@@ -77,6 +78,23 @@ func (qs *questions) begin(q *question) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	q.next = time.Time{}
+}
+
+// delay notes until when an answer asks to leave the upstream alone.
+func (qs *questions) delay(q *question, until time.Time) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q.earliest = until
+}
+
+// delayed returns how long the next query waits for that.
+func (qs *questions) delayed(q *question, now time.Time) time.Duration {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q.earliest.IsZero() {
+		return 0
+	}
+	return q.earliest.Sub(now)
 }
 
 // made notes that a query was accepted: it is a call, and will be sent.

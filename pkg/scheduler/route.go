@@ -302,10 +302,10 @@ func (r *Router) Describe(request *upstream.Request) (*Description, error) {
 		return nil, refused
 	}
 	_, identity, _ := strings.Cut(c.identities.identity(), "\x00")
-	resolver, _ := resolverOf(sv, in, sv.Signer != nil) // without one that can be chosen, there is none
+	resolves, _ := mayResolve(sv, in, sv.Signer != nil) // without one that can be chosen, there is none
 	d := &Description{
 		Flow: demand.Flow, Numbers: c.Numbers, Identity: identity,
-		Repeatable: sv.up.Repeatable(in), Resolves: resolver != nil,
+		Repeatable: sv.up.Repeatable(in), Resolves: resolves,
 	}
 	for _, n := range demand.Needs {
 		if n.Limit > 0 {

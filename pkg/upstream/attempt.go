@@ -78,6 +78,9 @@ type Result struct {
 	// Response is the answer, nil if there is none. Its Body includes the
 	// inspected bytes; the receiver of the result must close it.
 	Response *http.Response
+	// Answer is the part of the answer that the rules have read, nil if there is none. It holds
+	// memory.
+	Answer *Answer
 	// Charges are the costs that the answer tells, one for each of Config.Charges; nil
 	// without an answer or without expressions.
 	Charges []Charge
@@ -191,6 +194,7 @@ func (u *Upstream) answered(res *Result, in *Input, life *lifetime, delay time.D
 		return
 	}
 	a := newAnswer(resp.StatusCode, resp.Header, start, res.Truncated, u.MaxInspect)
+	res.Answer = &Answer{a}
 	u.rules.decide(res, in, a)
 	if res.Outcome == Done && !(res.Ruled && u.Outcomes[res.Rule].Preset == "") {
 		u.proofs.ask(res, in, a)

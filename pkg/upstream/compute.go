@@ -61,7 +61,7 @@ func (c *check) uncomputable(err error) *Uncomputable {
 // is given.
 func (e *Expr) Holds(in *Input, name string) (bool, error) {
 	c := check{name, e.source, e.program}
-	holds, err := c.holds(in, in.variables())
+	holds, err := c.holds(in, e.env(in))
 	if err != nil { // else it would be an error that is not nil
 		return false, err
 	}

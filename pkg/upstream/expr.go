@@ -40,8 +40,9 @@ const MaxKey = 256
 // below the root, such as order.number. A value that is there twice, or in a part that
 // servers read in several ways, is an error. It is safe for concurrent use.
 type Expr struct {
-	source  string
-	program *vm.Program
+	source   string
+	program  *vm.Program
+	question bool // it has the variables of the answer too; see CompileQuestion
 }
 
 // requestEnv has the variables of request expressions.
@@ -106,7 +107,7 @@ func Compile(source string, kind Kind) (*Expr, error) {
 	if err == nil && program.Node().Type() != nil && program.Node().Type().Kind() == reflect.Func {
 		err = fmt.Errorf("gives a function, must be a text or a number; call it, such as param(\"name\") (in %s)", inQuotes(source))
 	}
-	return &Expr{source, program}, err
+	return &Expr{source: source, program: program}, err
 }
 
 // programs are expressions that were compiled before: each upstream of a preset has the same ones,
@@ -206,11 +207,11 @@ func (i *identifiers) unknown(known []string) error {
 }
 
 // computed makes calls of the variables that are computed: path can fail, which a variable of an
-// expression cannot, and remaining is seldom asked for.
+// expression cannot, likewise location, and remaining is seldom asked for.
 type computed struct{}
 
 func (computed) Visit(node *ast.Node) {
-	if id, ok := (*node).(*ast.IdentifierNode); ok && (id.Value == "path" || id.Value == "remaining") {
+	if id, ok := (*node).(*ast.IdentifierNode); ok && slices.Contains([]string{"path", "remaining", "location"}, id.Value) {
 		ast.Patch(node, &ast.CallNode{Callee: &ast.IdentifierNode{Value: id.Value}})
 	}
 }
@@ -300,7 +301,15 @@ func (e *Expr) Text(in *Input) (string, error) {
 	return text, nil
 }
 
-func (e *Expr) run(in *Input) (any, error) { return e.eval(in, in.variables()) }
+func (e *Expr) run(in *Input) (any, error) { return e.eval(in, e.env(in)) }
+
+// env returns the variables of the expression.
+func (e *Expr) env(in *Input) any {
+	if e.question {
+		return in.question()
+	}
+	return in.variables()
+}
 
 func (e *Expr) eval(in *Input, env any) (any, error) {
 	v, err := in.machine.Run(e.program, env)

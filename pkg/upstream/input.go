@@ -25,6 +25,9 @@ type Input struct {
 	xml   *xmlDocument
 	key   string // that Idempotency names; empty for none
 
+	reply *answer   // to the request; nil for none
+	up    *Upstream // of the reply
+
 	env     any   // see variables; nil before their first use
 	machine vm.VM // runs one expression after the other
 }

@@ -27,6 +27,15 @@ func (res *Result) heed(fields http.Header, maxPause time.Duration) {
 	res.RetryAfter = max(res.RetryAfter, min(res.Asked, maxPause))
 }
 
+// Undecided makes a done attempt unknown, for a reason: its call has been accepted, and may not have been
+// executed yet. A repeat would get the same answer. The wait that the answer asks for is at most
+// maxPause.
+func (res *Result) Undecided(reason string, maxPause time.Duration) {
+	res.Outcome, res.Reason = Unknown, reason
+	res.Park, res.Open = true, true
+	res.heed(res.Response.Header, maxPause)
+}
+
 // A waitExpr is a compiled expression of a rule for the wait that an answer asks for.
 type waitExpr struct {
 	check
