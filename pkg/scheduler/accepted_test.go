@@ -130,9 +130,9 @@ func TestQueriesWaitAsAsked(t *testing.T) {
 			bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
 				f.serve = busy
 				id := submit(t, s, Request{Method: "POST", Target: "/orders?no=9"}).ID
-				c := wait(t, s, id)
+				wait(t, s, id)
 				synctest.Wait()
-				if c = s.mustGet(t, id); c.Pending == nil || c.Pending.NextQuery.Sub(f.start) != 10*time.Minute {
+				if c := s.mustGet(t, id); c.Pending == nil || c.Pending.NextQuery.Sub(f.start) != 10*time.Minute {
 					t.Errorf("pending %+v, want the next query after 10m", c.Pending)
 				}
 				time.Sleep(time.Minute)

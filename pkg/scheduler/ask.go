@@ -24,7 +24,7 @@ func (f *followUps) queryUntilDecided(ctx context.Context, sv *service, c *Call,
 		return
 	}
 	if until.IsZero() {
-		until = sv.askedUntil(c, f.answerTo(ctx, c))
+		until = askedUntil(sv, c, f.answerTo(ctx, c))
 	}
 	f.questions.delay(q, until)
 	latest, bounded := ctx.Deadline()
@@ -69,7 +69,7 @@ func (f *followUps) ask(ctx context.Context, i inquest) (over bool, err error) {
 	}
 	in := upstream.NewInput(i.request)
 	if i.resolver.byAnswer {
-		in = i.service.question(i.request, f.answerTo(ctx, c))
+		in = questionAbout(i.service, i.request, f.answerTo(ctx, c))
 	}
 	query, err := i.resolver.query(in)
 	if err != nil {
@@ -95,7 +95,7 @@ func (f *followUps) ask(ctx context.Context, i inquest) (over bool, err error) {
 		return false, err
 	}
 	f.questions.heard(i.question, asked)
-	f.questions.delay(i.question, i.service.askedUntil(asked, asked.Response))
+	f.questions.delay(i.question, askedUntil(i.service, asked, asked.Response))
 	if asked.Response == nil {
 		err = &Error{Reason: NoAnswer, Upstream: c.Upstream, Detail: fmt.Sprintf("query %s about call %s is %s and has no answer (%s); ask again later, or look the call up at the upstream", asked.ID, c.ID, asked.State, cmp.Or(asked.lastWords(), string(asked.Reason)))}
 	}
@@ -261,10 +261,10 @@ func (f *followUps) requestOf(ctx context.Context, c *Call) (request *upstream.R
 // the error.
 func (f *followUps) resolverFor(ctx context.Context, sv *service, c *Call, request *upstream.Request, signer bool) (*resolver, error) {
 	var answer *Response
-	if sv.asksByAnswers() {
+	if asksByAnswers(sv) {
 		answer = f.answerTo(ctx, c)
 	}
-	return resolverOf(sv, sv.question(request, answer), signer)
+	return resolverOf(sv, questionAbout(sv, request, answer), signer)
 }
 
 // answerTo returns the answer to an unknown call, nil if there is none or it was not kept.

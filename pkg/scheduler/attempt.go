@@ -86,7 +86,7 @@ func (a *attempt) send() ending {
 		r.Response = nil
 	case (a.intent.Durable || a.call.identities.identity() != "") && r.Truncated: // a repeat gets it too
 		stream(r, a.service.up.MaxInspect)
-	case a.intent.Durable, a.call.identities.identity() != "", r.Outcome == upstream.Unknown && !r.Truncated && a.service.asksByAnswers():
+	case a.intent.Durable, a.call.identities.identity() != "", r.Outcome == upstream.Unknown && !r.Truncated && asksByAnswers(a.service):
 		e.kept = keepCopy(r)
 	}
 	if about := a.call.identities.askedAbout(); about != "" {

@@ -138,12 +138,12 @@ func mayResolve(sv *service, in *upstream.Input, signer bool) (bool, error) {
 }
 
 // asksByAnswers reports whether a query reads the answer to the call that it is about.
-func (sv *service) asksByAnswers() bool {
+func asksByAnswers(sv *service) bool {
 	return slices.ContainsFunc(sv.resolvers, func(r *resolver) bool { return r.byAnswer || r.when.ReadsAnswer() })
 }
 
-// question returns the Input of a call with the answer to it, nil if there is none, for resolvers.
-func (sv *service) question(request *upstream.Request, answer *Response) *upstream.Input {
+// questionAbout returns the Input of a call with the answer to it, nil if there is none, for resolvers.
+func questionAbout(sv *service, request *upstream.Request, answer *Response) *upstream.Input {
 	if answer == nil {
 		return upstream.NewQuestion(sv.up, request, nil)
 	}
@@ -151,7 +151,7 @@ func (sv *service) question(request *upstream.Request, answer *Response) *upstre
 }
 
 // askedUntil returns until when an answer asks to leave its upstream alone, zero if it does not say.
-func (sv *service) askedUntil(c *Call, answer *Response) time.Time {
+func askedUntil(sv *service, c *Call, answer *Response) time.Time {
 	last := c.Last()
 	if answer == nil || last == nil {
 		return time.Time{}

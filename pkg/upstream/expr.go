@@ -306,7 +306,7 @@ func (e *Expr) run(in *Input) (any, error) { return e.eval(in, e.env(in)) }
 // env returns the variables of the expression.
 func (e *Expr) env(in *Input) any {
 	if e.question {
-		return in.question()
+		return question(in)
 	}
 	return in.variables()
 }

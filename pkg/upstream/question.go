@@ -50,19 +50,19 @@ type questionEnv struct {
 }
 
 // question returns the variables of the expressions of queries.
-func (in *Input) question() any {
+func question(in *Input) any {
 	a := in.reply
 	if a == nil {
 		a = &answer{kind: isOther}
 	}
-	return questionEnv{in.variables().(requestEnv), a.status, a.value, a.header.Get, in.location}
+	return questionEnv{in.variables().(requestEnv), a.status, a.value, a.header.Get, func() (string, error) { return location(in) }}
 }
 
 // location returns the target to which the Location of the answer leads (RFC 9110, section
 // 10.2.2). One that leads elsewhere is an error: a query goes to the upstream, with what its caller
 // or its signer puts into it. Another scheme of the same host is taken, for gateways that end
 // TLS are often named so.
-func (in *Input) location() (string, error) {
+func location(in *Input) (string, error) {
 	if in.reply == nil || in.up == nil {
 		return "", unclear("there is no answer to it")
 	}
