@@ -65,6 +65,7 @@ func (l *Ledger) estimate(at instant, n Need, o Outlook, usable int) time.Time {
 	if lim.Burst > 0 {
 		wait = max(wait, a.spaced(from, last+1))
 	}
+	wait = max(wait, lim.paces.wait(n.Key, from.mono, o.Ahead))
 	return l.time(from.mono + wait)
 }
 

@@ -93,7 +93,7 @@ func (l *Ledger) Take(now time.Time, needs []Need) (Shortage, bool) {
 		lim := l.limits[n.Limit]
 		lim.sweep(at)
 		a := lim.find(n.Key)
-		if until := lim.next(at, a, n.Cost, lim.Calls); until > last {
+		if until := max(lim.next(at, a, n.Cost, lim.Calls), lim.paces.next(n.Key)); until > last {
 			last = until
 			short = Shortage{Need: i, Until: l.time(until)}
 		}
@@ -146,7 +146,7 @@ func (l *Ledger) Return(now time.Time, needs []Need, a Attempt) {
 // in flight ends.
 func (l *Ledger) Next(now time.Time, n Need) time.Time {
 	lim := l.limits[n.Limit]
-	return l.time(lim.next(l.instant(now), lim.find(n.Key), n.Cost, l.set[n.Limit].Calls))
+	return l.time(max(lim.next(l.instant(now), lim.find(n.Key), n.Cost, l.set[n.Limit].Calls), lim.paces.next(n.Key)))
 }
 
 // PauseLimit pauses a limit for all of its keys until the instant; the zero
@@ -173,6 +173,24 @@ func (l *Ledger) PauseKey(now time.Time, limit int, key string, until time.Time)
 	lim.pausedKeys[key] = a
 	return true
 }
+
+// Pace holds the calls of a key apart, besides what the limit says: none goes before next, and
+// ahead tells estimates how long so many calls take from there on. It takes the place of an
+// earlier pace of the key; a zero next ends it. The owner bounds how many keys have one.
+func (l *Ledger) Pace(limit int, key string, next time.Time, ahead func(calls int) time.Duration) {
+	lim := l.limits[limit]
+	switch {
+	case next.IsZero():
+		delete(lim.paces, key)
+		return
+	case lim.paces == nil:
+		lim.paces = make(paces)
+	}
+	lim.paces[key] = pace{int64(next.Sub(l.origin)), ahead}
+}
+
+// Live returns how many keys of a limit the ledger knows: see Keys.
+func (l *Ledger) Live(limit int) int { return len(l.limits[limit].accounts) }
 
 // Calls returns the number of permits per key.
 func (l *Ledger) Calls(limit int) int { return l.limits[limit].Calls }

@@ -31,16 +31,10 @@ type limit struct {
 	leaving    *account   // takes no permit until it is idle, so that its place comes free
 	paused     int64      // monotonic: never before heldUntil
 	heldUntil  int64      // monotonic: all permits are out until then
+	paces      paces
 	audit      Audit
 	total      total
 }
-
-// A doubt is an offset before a step of the wall clock. Until an instant of the monotonic
-// clock it may still be the right one.
-type doubt struct{ offset, until int64 }
-
-// maxDoubts bounds the doubts of a limit: the oldest goes first.
-const maxDoubts = 8
 
 // An account is the permits of one key that are out.
 type account struct {

@@ -135,3 +135,10 @@ func (inFlight) back(arrived instant) int64             { return arrived.mono }
 func (inFlight) tolerates(int64) bool                   { return true }
 
 func (inFlight) later(at, rounds, trip int64) int64 { return at + rounds*trip }
+
+// A doubt is an offset before a step of the wall clock. Until an instant of the monotonic
+// clock it may still be the right one.
+type doubt struct{ offset, until int64 }
+
+// maxDoubts bounds the doubts of a limit: the oldest goes first.
+const maxDoubts = 8

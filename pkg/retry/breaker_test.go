@@ -106,40 +106,6 @@ func TestBreakerDefersACallWhoseSignatureFails(t *testing.T) {
 	}
 }
 
-func TestStreaks(t *testing.T) {
-	var s Streaks[string]
-	c := Curve{Min: time.Second, Max: time.Minute}
-	first := s.Limited(at(0), "a", at(-time.Second), c, 0.5)
-	if first < c.Min/2 || first > c.Min {
-		t.Errorf("first: %v", first)
-	}
-	if again := s.Limited(at(time.Millisecond), "a", at(-time.Second), c, 0.9); again != first {
-		t.Errorf("an attempt that was in flight with the first: %v, want %v", again, first)
-	}
-	second := s.Limited(at(2*time.Second), "a", at(time.Second), c, 0.5)
-	if second <= first {
-		t.Errorf("second in a row: %v after %v", second, first)
-	}
-	if other := s.Limited(at(2*time.Second), "b", at(time.Second), c, 0.5); other != first {
-		t.Errorf("another key: %v", other)
-	}
-	s.End("a")
-	if fresh := s.Limited(at(3*time.Second), "a", at(3*time.Second), c, 0.5); fresh != first {
-		t.Errorf("after a call passed: %v", fresh)
-	}
-	s.End("a")
-	s.End("b")
-	if !s.Empty() {
-		t.Error("a streak is left")
-	}
-	for k := range maxStreaks + 10 {
-		s.Limited(at(0), string(rune(k)), at(0), c, 0)
-		if len(s.byKey) > maxStreaks {
-			t.Fatalf("%d keys are remembered, want %d at most", len(s.byKey), maxStreaks)
-		}
-	}
-}
-
 // TestNotExecuted has each cause of an attempt that executed nothing: it goes again, at
 // once where a pause or the breaker holds it back anyway.
 func TestNotExecuted(t *testing.T) {

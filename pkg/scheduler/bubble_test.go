@@ -99,6 +99,13 @@ func bubble(t *testing.T, u Upstream, test func(t *testing.T, s *Scheduler, f *f
 	})
 }
 
+// steady has limited calls pause for as long as answers say, and slows none down.
+func steady(s *Scheduler) {
+	for _, u := range s.loop.upstreams {
+		u.slow.steady = true
+	}
+}
+
 func submit(t *testing.T, s *Scheduler, r Request) *Call {
 	t.Helper()
 	r.Upstream = "api"

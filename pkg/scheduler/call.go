@@ -169,6 +169,9 @@ type WaitingFor struct {
 	// says by whom, since when and why.
 	Paused bool
 	Pause  string
+	// Slowed says how calls of the limit or the key are held apart, since the upstream has limited
+	// some; empty if they are not.
+	Slowed string
 	// Late is how many permits of Key are out because their attempts ended without an answer:
 	// the upstream may count them until [Upstream].Late after.
 	Late int

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -29,6 +28,7 @@ func (u *upstreamState) send(now time.Time, c *call) {
 	}
 	f.place = u.flying.PushBack(c)
 	u.circuit.begin(now, c)
+	u.slow.sent(now, f.needs)
 	n := 1
 	if last := c.Last(); last != nil {
 		n = last.N + 1
@@ -70,7 +70,7 @@ func (u *upstreamState) complete(now time.Time, c *call, e ending) {
 	}
 	switch r.Outcome {
 	case upstream.Done, upstream.Failed:
-		u.endStreaks(needs)
+		u.slow.passed(now, needs, c.flight.sentAt)
 		u.finish(now, c, State(r.Outcome))
 		return
 	}
@@ -142,49 +142,27 @@ func (u *upstreamState) recordAttempt(now time.Time, c *call, changed *Call, e e
 	u.loop.observe(Event{Kind: EventAttempt, Call: changed, Attempt: last, Alone: e.result.Alone})
 }
 
-// limited pauses the key, the limit or the upstream that the answer names, for as long as
-// it says, or longer each time in a row.
+// limited pauses the key, the limit or the upstream that the answer concerns, for as long as it
+// says, or longer the more calls are limited, and slows its calls down.
 func (u *upstreamState) limited(now time.Time, c *call, needs []quota.Need, r *upstream.Result) {
-	wait, target := r.RetryAfter, ""
-	if r.Pause != nil {
-		target = r.Pause.Limit
-		if wait == 0 {
-			wait = r.Pause.For
-		}
+	at := u.slow.target(now, needs, r.Pause)
+	wait := r.RetryAfter
+	if wait == 0 && r.Pause != nil {
+		wait = r.Pause.For
 	}
-	var at streakKey // the upstream, if the call is not under the limit that is named
-	for _, n := range needs {
-		if target != "" && u.limits[n.Limit].Name == target {
-			at = streakKey{n.Limit, n.Key}
-		}
-	}
-	if at.limit == 0 {
-		target = ""
-	}
-	if wait == 0 {
-		wait = u.streaks.Limited(now, at, c.flight.sentAt, u.Retry.LimitedCurve(), u.loop.random())
-	}
-	until := now.Add(wait)
+	until, change := u.slow.limited(now, at, needs, c.flight.sentAt, wait)
+	name := pausedName(u, at.limit)
 	if at.limit == 0 {
 		u.ledger.PauseLimit(0, until)
 	} else {
 		u.ledger.PauseKey(now, at.limit, at.key, until)
 	}
 	u.answerPauses.note(now, at, pause{cause: byAnswer, reason: r.Reason, since: now, until: until, status: c.Last().Status})
-	logLimited(now, u, c, needs, r, cmp.Or(target, "the upstream"), wait)
+	if change != retry.Unchanged {
+		logLimited(now, u, c, needs, r, at, until.Sub(now), change == retry.Begun)
+	}
 	u.planner.Check(now, needs)
-	u.loop.observe(Event{Kind: EventPaused, Call: c.Call, Reason: byAnswer, Limit: target, Key: at.key, Until: until})
-}
-
-// endStreaks ends the streaks of the keys that a call has passed.
-func (u *upstreamState) endStreaks(needs []quota.Need) {
-	if u.streaks.Empty() {
-		return
-	}
-	for _, n := range needs {
-		u.streaks.End(streakKey{n.Limit, n.Key})
-	}
-	u.streaks.End(streakKey{})
+	u.loop.observe(Event{Kind: EventPaused, Call: c.Call, Reason: byAnswer, Limit: name, Key: at.key, Until: until})
 }
 
 // again lets a call wait for its next attempt, or ends it if there is none. A submitted call

@@ -27,7 +27,7 @@ func TestRetryAfterPausesAndBurnsNoAttempt(t *testing.T) {
 	u.Retry.Attempts = 1
 	u.Outcomes = []upstream.Rule{
 		{When: `status == 429 && path == "/key"`, Is: upstream.NotExecuted, Pause: &upstream.Pause{Limit: "app", For: sec}},
-		{When: `status == 429`, Is: upstream.NotExecuted},
+		{When: `status == 429`, Is: upstream.NotExecuted, Pause: &upstream.Pause{Upstream: true}},
 	}
 	limitOnce := func(seconds string) func(int, *http.Request) answer {
 		return func(n int, _ *http.Request) answer {
@@ -39,6 +39,7 @@ func TestRetryAfterPausesAndBurnsNoAttempt(t *testing.T) {
 	}
 	t.Run("the upstream, in seconds", func(t *testing.T) {
 		bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+			steady(s)
 			f.serve = limitOnce("3")
 			first := submit(t, s, Request{Target: "/a"})
 			time.Sleep(sec)

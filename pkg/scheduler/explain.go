@@ -46,6 +46,7 @@ func describe(now time.Time, u *upstreamState, c *call) *Call {
 		d.WaitingFor = nil // it goes at once
 	default:
 		tellPause(now, u, d.WaitingFor)
+		tellSlowed(now, u, d.WaitingFor)
 		tellLate(now, u, d.WaitingFor)
 		tellFirst(u, d.WaitingFor, c)
 	}

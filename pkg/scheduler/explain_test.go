@@ -77,6 +77,7 @@ func TestExplainNamesTheLimit(t *testing.T) {
 			}
 			c.up.Retry = retry.Policy{Attempts: 3}
 			bubble(t, c.up, func(t *testing.T, s *Scheduler, f *fake) {
+				steady(s)
 				f.serve = c.serve
 				for _, target := range c.before {
 					submit(t, s, Request{Target: target})

@@ -10,7 +10,6 @@ import (
 
 	"github.com/seed-30fe103d/throttler/pkg/planner"
 	"github.com/seed-30fe103d/throttler/pkg/quota"
-	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -251,10 +250,12 @@ func (h *handover) commit(now time.Time) {
 	pauses, answered := h.lostPauses(now), carriedPauses(now, u, sv, h.kept)
 	h.ledger.Begin(now)
 	sv.usage = old.usage
+	u.slow.carry(u, sv)
 	u.service, u.ledger, u.handover = sv, h.ledger, h
-	u.streaks, u.answerPauses, u.misled = retry.Streaks[streakKey]{}, answered, nil
+	u.answerPauses, u.misled = answered, nil
 	u.leases.SetLimits(sv.leaseLimits(u.loop.longWindow))
 	h.restorePauses(now, pauses)
+	u.slow.resume(now)
 	u.planner = h.calls.Begin(now)
 	u.budget.share(sv.Retry.Share)
 	if u.removed {
@@ -263,6 +264,7 @@ func (h *handover) commit(now time.Time) {
 	}
 	if old.URL != sv.URL {
 		u.circuit.reset(now)
+		u.slow.reset()
 	}
 	if old.Breaker != sv.Breaker {
 		u.circuit.Set(sv.Breaker)

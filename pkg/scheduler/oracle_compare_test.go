@@ -52,6 +52,7 @@ func compareWithOracle(t *testing.T, r *rand.Rand) {
 		history = oracle.Run(load)
 	}
 	bubble(t, upstreamOf(load, load.Limits), func(t *testing.T, s *Scheduler, f *fake) {
+		steady(s) // as the oracle is
 		var mu sync.Mutex
 		sent := make([][]time.Duration, len(load.Calls))
 		f.serve = func(_ int, r *http.Request) answer {

@@ -125,13 +125,13 @@ func (p pause) String() string {
 // answerPauses are the pauses by answers of an upstream. Those that are over stay until
 // there are many.
 type answerPauses struct {
-	of      map[streakKey]pause
+	of      map[target]pause
 	sweepAt int
 }
 
-func (a *answerPauses) note(now time.Time, at streakKey, p pause) {
+func (a *answerPauses) note(now time.Time, at target, p pause) {
 	if a.of == nil || len(a.of) >= a.sweepAt {
-		live := make(map[streakKey]pause)
+		live := make(map[target]pause)
 		for k, old := range a.of {
 			if old.until.After(now) {
 				live[k] = old
@@ -149,10 +149,10 @@ func (a *answerPauses) note(now time.Time, at streakKey, p pause) {
 // have them as pauses.
 func carriedPauses(now time.Time, u *upstreamState, next *service, kept []int) answerPauses {
 	var carried answerPauses
-	carry := func(at streakKey, p pause) {
+	carry := func(at target, p pause) {
 		was := &u.limits[at.limit]
 		if i := next.limitNamed(was.Name); i >= 0 && p.until.After(now) && (at.key == "" || next.limits[i].PerKey == was.PerKey) {
-			carried.note(now, streakKey{i, at.key}, p)
+			carried.note(now, target{i, at.key}, p)
 		}
 	}
 	for at, p := range u.answerPauses.of {
@@ -160,7 +160,7 @@ func carriedPauses(now time.Time, u *upstreamState, next *service, kept []int) a
 	}
 	for i := range u.limits {
 		if !slices.Contains(kept, i) {
-			carry(streakKey{limit: i}, restartPause(now, u, i))
+			carry(target{limit: i}, restartPause(now, u, i))
 		}
 	}
 	return carried
@@ -178,7 +178,7 @@ func pauseOn(now time.Time, u *upstreamState, limit int, key string) pause {
 	try(restartPause(now, u, limit))
 	name := pausedName(u, limit)
 	for _, k := range []string{key, ""} {
-		try(u.answerPauses.of[streakKey{limit, k}])
+		try(u.answerPauses.of[target{limit, k}])
 		h := u.loop.pauses[pauseID{u.Name, name, k}]
 		try(pauseBy(h))
 	}
@@ -210,17 +210,17 @@ func heldBy(now time.Time, u *upstreamState) string {
 // pausedLimits returns the pauses of limits and of their keys, maxKeys at most. The one of the
 // whole upstream is among them while its circuit breaker is open, which its state tells then.
 func pausedLimits(now time.Time, u *upstreamState) []WaitingFor {
-	at := make(map[streakKey]bool)
+	at := make(map[target]bool)
 	for k := range u.answerPauses.of {
 		at[k] = true
 	}
 	for id := range u.loop.pauses {
 		if i := u.limitNamed(id.limit); i > 0 && id.upstream == u.Name {
-			at[streakKey{i, id.key}] = true
+			at[target{i, id.key}] = true
 		}
 	}
 	for i := range u.limits {
-		at[streakKey{limit: i}] = true
+		at[target{limit: i}] = true
 	}
 	var all []WaitingFor
 	for k := range at {
@@ -256,18 +256,24 @@ func shorter(now time.Time, l *loop, h lease.Hold) error {
 		Detail: fmt.Sprintf("%s is paused until %s already, and not only until %s; resume it first to shorten the pause (%v)", what, stamp(old.Back), stamp(h.Back), p)}
 }
 
-// logLimited tells that the upstream has limited a call: the time that what is paused waits now,
-// and of each window the permits of the key that were out, of which the upstream can have
-// counted the calls.
-func logLimited(now time.Time, u *upstreamState, c *call, needs []quota.Need, r *upstream.Result, paused string, wait time.Duration) {
+// logLimited tells that the upstream has limited a call, and slows down what it has paused: the time
+// that this waits now, and of each window the permits of the key that were out, of which the upstream
+// can have counted the calls.
+func logLimited(now time.Time, u *upstreamState, c *call, needs []quota.Need, r *upstream.Result, at target, wait time.Duration, begun bool) {
 	var out []string
 	for _, n := range needs {
 		if l := &u.limits[n.Limit]; l.Kind() != quota.InFlight() {
 			out = append(out, fmt.Sprintf("%s: %d of %d per %v", l.Name, u.ledger.Usage(now, n.Limit, n.Key).Out, l.capacity(), l.Kind()))
 		}
 	}
-	logBeside(u, slog.LevelWarn, "the upstream limited a call, although its limits had room here: another program uses the quota, a limit is set too high, or attempts without an answer are counted later than late",
-		"call", c.ID, "upstream", u.Name, "reason", r.Reason, "out", strings.Join(out, ", "), "paused", paused, retryAfter(wait), askedFor(u, r))
+	message := "the upstream limited a call, although its limits had room here, and its calls are slowed down: " + whyLimited
+	if !begun {
+		message = "the upstream goes on limiting calls, and how far they are slowed down has changed"
+	}
+	slowed, _ := u.slow.slowed(now, at)
+	logBeside(u, slog.LevelWarn, message,
+		"call", c.ID, "upstream", u.Name, "reason", r.Reason, "out", strings.Join(out, ", "), "paused", cmp.Or(pausedName(u, at.limit), "the upstream"), retryAfter(wait), askedFor(u, r),
+		"slowed", slowed.String())
 }
 
 // logAlone tells that the upstream wants one call later, for a reason of its own.

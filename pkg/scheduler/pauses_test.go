@@ -109,7 +109,7 @@ func TestExpiredWhileHeld(t *testing.T) {
 func TestPausesAfterReload(t *testing.T) {
 	rules := []upstream.Rule{
 		{When: `path == "/key"`, Is: upstream.NotExecuted, Pause: &upstream.Pause{Limit: "key", For: 50 * sec}},
-		{When: `path == "/"`, Is: upstream.NotExecuted, Pause: &upstream.Pause{For: 40 * sec}},
+		{When: `path == "/"`, Is: upstream.NotExecuted, Pause: &upstream.Pause{For: 40 * sec, Upstream: true}},
 		{When: `path == "/app"`, Is: upstream.NotExecuted, Pause: &upstream.Pause{Limit: "app", For: time.Minute}},
 	}
 	up := func(rules []upstream.Rule, limits ...Limit) Upstream {

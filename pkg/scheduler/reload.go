@@ -175,7 +175,8 @@ func (l *loop) takePause(now time.Time, upstream, limit, key string, until time.
 		return errNoLimit(u, limit)
 	}
 	if until.IsZero() {
-		delete(u.answerPauses.of, streakKey{i, key})
+		delete(u.answerPauses.of, target{i, key})
+		u.slow.end(now, target{i, key})
 	}
 	return u.pause(now, i, key, until)
 }

@@ -26,7 +26,10 @@ type UpstreamStatus struct {
 	Since  time.Time
 	// Pauses are those of its limits and their keys, the latest end first, 100 at most. While
 	// it is down or tripped, a pause of all of it is one of [ConcurrencyLimit] there.
-	Pauses     []WaitingFor
+	Pauses []WaitingFor
+	// Slowed tells what is slowed down of it since it limited calls, the whole upstream first, then its
+	// limits and their keys by limited calls, 100 at most.
+	Slowed     []Slowed
 	Waiting    int
 	Sending    int
 	Unknown    int   // submitted calls that wait for a decision
@@ -159,7 +162,7 @@ func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 		p := pauseOn(now, u, 0, "")
 		st.State, st.PausedUntil, st.Cause, st.Who, st.Reason, st.Since = "paused", until, string(p.cause), p.who, p.reason, p.since
 	}
-	st.Pauses = pausedLimits(now, u)
+	st.Pauses, st.Slowed = pausedLimits(now, u), u.slow.all(now)
 	if u.circuit.Open() && !u.shut() {
 		st.State, st.Cause, st.Reason, st.Since = "tripped", u.circuit.Health().String(), u.circuit.reason, u.circuit.since
 		if u.circuit.Health() == retry.Down {

@@ -9,7 +9,6 @@ import (
 	"github.com/seed-30fe103d/throttler/pkg/lease"
 	"github.com/seed-30fe103d/throttler/pkg/planner"
 	"github.com/seed-30fe103d/throttler/pkg/quota"
-	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler/internal/paging"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -20,10 +19,10 @@ type upstreamState struct {
 	*service // as it is configured now
 	loop     *loop
 
-	ledger  *quota.Ledger            // which permits are out
-	planner *planner.Planner[*call]  // which call goes next, and when the others will
-	circuit circuit                  // whether calls may go there, by its breaker
-	streaks retry.Streaks[streakKey] // how often in a row it has limited calls
+	ledger  *quota.Ledger           // which permits are out
+	planner *planner.Planner[*call] // which call goes next, and when the others will
+	circuit circuit                 // whether calls may go there, by its breaker
+	slow    slowdown                // how far apart calls go, since it has limited some
 	answerPauses
 	budget   *budgetQueue   // which repeats the retry budget covers
 	leases   *lease.Book    // which permits the store knows to be out; nil without one
@@ -36,19 +35,13 @@ type upstreamState struct {
 	misled  map[int]bool // limits whose answers have told an impossible cost
 }
 
-// A streakKey is a key of a limit; the zero one is the whole upstream.
-type streakKey struct {
-	limit int
-	key   string
-}
-
 func newUpstreamState(l *loop, sv *service) *upstreamState {
 	u := &upstreamState{service: sv, loop: l, window: paging.NewWindow(0)}
 	limits := sv.quotas()
 	u.ledger = quota.New(l.origin, limits...)
 	u.ledger.OnStep = u.clockStepped
 	u.planner = planner.New[*call](l.origin, l.wheel, u.ledger, limits, sv.weight)
-	u.circuit.up = u
+	u.circuit.up, u.slow.up = u, u
 	u.circuit.Set(sv.Breaker)
 	u.budget = newBudgetQueue(u)
 	if l.journal.outlives() {

@@ -64,8 +64,12 @@ type Rule struct {
 
 // A Pause pauses a key of a limit, or the upstream.
 type Pause struct {
-	// Limit names the limit that was exceeded; empty means the whole upstream.
+	// Limit names the limit that was exceeded. If it is empty, the call's key is paused where one
+	// limit of the call has keys, else the whole upstream.
 	Limit string
+	// Upstream pauses the whole upstream, also where one limit has keys: the platform says that it
+	// limits all calls together.
+	Upstream bool
 	// For is the length if the answer asks for none; zero leaves it to the backoff.
 	For time.Duration
 	// ForExpr is an expression, in the language of When, for the wait that the answer asks for:

@@ -1,0 +1,257 @@
+package scheduler
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-30fe103d/throttler/pkg/retry"
+	"github.com/seed-30fe103d/throttler/pkg/upstream"
+)
+
+// A strict receiver allows one call per gap, and answers all others with 429.
+type strict struct {
+	sync.Mutex
+	gap     time.Duration
+	next    time.Time
+	refused int
+	whole   func(path string) bool // paths that are refused whenever they come
+}
+
+func (s *strict) serve(_ int, r *http.Request) answer {
+	s.Lock()
+	defer s.Unlock()
+	now := time.Now()
+	if s.whole != nil && s.whole(r.URL.Path) || now.Before(s.next) {
+		s.refused++
+		return answer{status: 429, after: ms}
+	}
+	s.next = now.Add(s.gap)
+	return answer{after: ms}
+}
+
+// TestSlowedDown: 600 calls go to a platform that limits bursts. They need no 1,200 requests, all are done, the
+// estimates hold, and the log, the status and the reason why a call waits tell of it.
+func TestSlowedDown(t *testing.T) {
+	const calls = 600
+	synctest.Test(t, func(t *testing.T) {
+		receiver := &strict{gap: 10 * ms}
+		f := &fake{start: time.Now(), serve: receiver.serve}
+		u := Upstream{Limits: perSecond(100), MaxWaiting: 2 * calls}
+		u.URL, u.Transport = "http://api.test", f
+		u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}
+		var log bytes.Buffer
+		s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for range calls {
+			ids = append(ids, submit(t, s, Request{}).ID)
+		}
+		time.Sleep(2 * sec)
+		last := s.mustGet(t, ids[calls-1])
+		if w := last.WaitingFor; w == nil || w.Limit != ConcurrencyLimit || w.Paused || !strings.HasPrefix(w.Slowed, "slowed to ") || !strings.HasSuffix(w.Slowed, " answers limited calls within 100 per 1s") {
+			t.Errorf("the last call waits for %+v", w)
+		}
+		if left := last.ETA.Sub(f.start); left < 5*sec || left > 12*sec {
+			t.Errorf("the last call is to go after %v", left)
+		}
+		u.Limits[0].Name = "other"
+		if err := s.Reload(t.Context(), Config{Upstreams: map[string]Upstream{"api": u}}); err != nil {
+			t.Fatal(err)
+		}
+		st := upstreams(t, s)[0]
+		if len(st.Slowed) != 1 || st.Slowed[0].Limit != "" || st.Slowed[0].Full != 100 || st.Slowed[0].Rate > 100 || !st.Slowed[0].Since.Equal(f.start.Add(ms)) || st.Slowed[0].Limited < 99 {
+			t.Errorf("after a reload: %+v", st.Slowed)
+		}
+		for _, id := range ids {
+			if c := wait(t, s, id); c.State != Done {
+				t.Fatalf("%s after %+v", c.State, c.Attempts)
+			}
+		}
+		took, requests := time.Since(f.start), len(f.at())
+		if requests > calls+calls/2 || took > 14*sec {
+			t.Errorf("%d requests for %d calls, in %v", requests, calls, took)
+		}
+		for i, at := range f.at() {
+			if i >= 100 && at-f.at()[i-100] < sec {
+				t.Fatalf("101 requests within %v", at-f.at()[i-100])
+			}
+		}
+		time.Sleep(time.Minute)
+		wait(t, s, submit(t, s, Request{}).ID)
+		if st := upstreams(t, s)[0]; len(st.Slowed) > 0 {
+			t.Errorf("a minute later: %+v", st.Slowed)
+		}
+		s.Close()
+		if n := strings.Count(log.String(), "the upstream limited a call"); n != 1 {
+			t.Errorf("%d lines tell that it begins", n)
+		}
+		if n := strings.Count(log.String(), "goes on limiting"); n > 10 {
+			t.Errorf("%d lines for %d refusals", n, receiver.refused)
+		}
+		if n := strings.Count(log.String(), "they go at full speed again"); n != 1 {
+			t.Errorf("%d lines tell that it is over: %s", n, log.String())
+		}
+	})
+}
+
+// TestResumeEndsTheSlowDown: a person who resumes an upstream lets its calls go at full speed, and so does another
+// address.
+func TestResumeEndsTheSlowDown(t *testing.T) {
+	for name, end := range map[string]func(*Scheduler, Upstream) error{
+		"a resume": func(s *Scheduler, _ Upstream) error { return s.Resume(t.Context(), "api", "", "") },
+		"another address": func(s *Scheduler, u Upstream) error {
+			u.URL += "/v2"
+			return s.Reload(t.Context(), Config{Upstreams: map[string]Upstream{"api": u}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := Upstream{Limits: perSecond(100)}
+			u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}
+			bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+				f.serve = func(n int, _ *http.Request) answer {
+					return answer{after: ms, status: map[bool]int{true: 429, false: 200}[n == 1]}
+				}
+				submit(t, s, Request{})
+				time.Sleep(sec)
+				u.URL, u.Transport = "http://api.test", f
+				if err := end(s, u); err != nil {
+					t.Fatal(err)
+				}
+				if st := upstreams(t, s)[0]; len(st.Slowed) > 0 {
+					t.Errorf("%+v", st.Slowed)
+				}
+				start := time.Since(f.start)
+				for range 20 {
+					submit(t, s, Request{})
+				}
+				time.Sleep(10 * ms)
+				if at := f.at(); len(at) != 22 || at[21] != start {
+					t.Errorf("sent at %v, want 20 at %v", at, start)
+				}
+			})
+		})
+	}
+}
+
+// TestLimitedKey: an answer that limits a call pauses the call's key, where one limit has keys, and else the whole
+// upstream.
+func TestLimitedKey(t *testing.T) {
+	app, client := Limit{Name: "app", Calls: 100, Window: sec}, Limit{Name: "client", PerKey: `query("client")`, Calls: 100, Window: sec}
+	trade, few := Limit{Name: "trade", PerKey: "path", Calls: 10, Window: sec}, Limit{Name: "few", PerKey: "path", Concurrency: 10}
+	for name, tt := range map[string]struct {
+		limits []Limit
+		pause  *upstream.Pause
+		limit  string // that is paused
+		whole  bool
+	}{
+		"one limit has keys":            {[]Limit{app, client}, nil, "client", false},
+		"with a time of its own":        {[]Limit{client}, &upstream.Pause{For: sec}, "client", false},
+		"another limit is of attempts":  {[]Limit{client, few}, nil, "client", false},
+		"none has keys":                 {[]Limit{app}, nil, "", true},
+		"two have keys":                 {[]Limit{client, trade}, nil, "", true},
+		"the limit is named":            {[]Limit{client, trade}, &upstream.Pause{Limit: "client"}, "client", false},
+		"the whole upstream is named":   {[]Limit{client}, &upstream.Pause{Upstream: true}, "", true},
+		"a limit that the call has not": {[]Limit{client}, &upstream.Pause{Limit: "other"}, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := Upstream{Limits: tt.limits}
+			u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted, Pause: tt.pause}}
+			if tt.pause != nil && tt.pause.Limit == "other" {
+				u.Limits = append(u.Limits, Limit{Name: "other", When: "false", Calls: 1, Window: sec})
+			}
+			bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+				f.serve = func(n int, _ *http.Request) answer {
+					if n == 1 {
+						return answer{after: ms, status: 429, header: http.Header{"Retry-After": {"5"}}}
+					}
+					return answer{after: ms}
+				}
+				submit(t, s, Request{Target: "/a?client=a"})
+				time.Sleep(sec)
+				st := upstreams(t, s)[0]
+				if len(st.Slowed) != 1 || st.Slowed[0].Limit != tt.limit || (st.State == "paused") != tt.whole {
+					t.Errorf("slowed down are %+v, and the upstream is %s", st.Slowed, st.State)
+				}
+				other := wait(t, s, submit(t, s, Request{Target: "/b?client=b"}).ID)
+				if sent := other.Attempts[0].SentAt.Sub(f.start); tt.whole != (sent >= 5*sec) || !tt.whole && sent != sec {
+					t.Errorf("another key goes at %v", sent)
+				}
+			})
+		})
+	}
+}
+
+// TestLimitedAccount: where a platform limits the account, calls of all its keys are limited, so that each by itself
+// would be paused alone. Then the whole upstream is.
+func TestLimitedAccount(t *testing.T) {
+	const keys, calls = 200, 3
+	u := Upstream{Limits: []Limit{{Name: "client", PerKey: "path", Calls: 10, Window: sec}}, MaxWaiting: 2 * keys * calls}
+	u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		receiver := &strict{gap: 20 * ms}
+		f.serve = receiver.serve
+		var ids []string
+		for n := range calls * keys {
+			ids = append(ids, submit(t, s, Request{Target: fmt.Sprintf("/%d", n%keys)}).ID)
+		}
+		for _, id := range ids {
+			if c := wait(t, s, id); c.State != Done {
+				t.Fatalf("%s after %+v", c.State, c.Attempts)
+			}
+		}
+		st := upstreams(t, s)[0]
+		if requests := len(f.at()); requests > calls*keys+keys*calls*6/5 || len(st.Slowed) == 0 || st.Slowed[0].Limit != "" {
+			t.Errorf("%d requests for %d calls; slowed down are %+v", requests, calls*keys, st.Slowed)
+		}
+	})
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) { // other keys pass
+		receiver := &strict{whole: func(path string) bool { return path < "/2" }}
+		f.serve = receiver.serve
+		for range 10 {
+			for n := range 50 {
+				submit(t, s, Request{Target: fmt.Sprintf("/%d", n)})
+			}
+			time.Sleep(100 * ms)
+		}
+		for _, slowed := range upstreams(t, s)[0].Slowed {
+			if slowed.Limit == "" {
+				t.Errorf("keys pass, and all are slowed down: %+v", slowed)
+			}
+		}
+	})
+}
+
+// TestSlowDownIsFair: while the upstream is slowed down flows share its speed, and an urgent call goes first.
+func TestSlowDownIsFair(t *testing.T) {
+	u := Upstream{Limits: perSecond(100), ShareBy: "path", MaxWaiting: 1000}
+	u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}
+	u.Retry.Limited = &retry.Curve{Min: 500 * ms, Max: sec}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		receiver := &strict{gap: 10 * ms}
+		f.serve = receiver.serve
+		for range 300 {
+			submit(t, s, Request{Target: "/a"})
+		}
+		time.Sleep(sec)
+		for range 20 {
+			submit(t, s, Request{Target: "/b"})
+		}
+		urgent := submit(t, s, Request{Target: "/c", Priority: 50})
+		if sent := wait(t, s, urgent.ID).Attempts[0].SentAt.Sub(f.start); sent > 1500*ms {
+			t.Errorf("an urgent call goes at %v", sent)
+		}
+		time.Sleep(5 * sec)
+		if !strings.Contains(f.targets(), "a b a b a b a b a b a b a b a b") {
+			t.Errorf("sent were %s", f.targets())
+		}
+	})
+}
