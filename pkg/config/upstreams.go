@@ -4,6 +4,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 
 	"github.com/seed-30fe103d/throttler/internal/hint"
 	"github.com/seed-30fe103d/throttler/pkg/quota"
@@ -119,6 +120,9 @@ type fileUpstream struct {
 	// Keys are names for request expressions: a limit's per_key, or share_by, may
 	// be one of them. Default: the preset's.
 	Keys map[string]string `key:"keys"`
+	// Cost is the default of the cost of the limits with calls: the permits that a call takes, a
+	// number or a request expression. Default: the preset's, else 1.
+	Cost *cost `key:"cost"`
 	// Limits all hold at once.
 	Limits []fileLimit `key:"limits"`
 }
@@ -195,9 +199,13 @@ func (f fileUpstream) convert(faults *faultList, path string) scheduler.Upstream
 	}
 	f.checkExpressions(faults, path)
 	u.ShareBy = f.expression(faults, path+".share_by", f.ShareBy)
+	costs := f.costs(faults, path+".cost")
 	for i, limit := range f.Limits {
 		at := index(path+".limits", i)
 		limit.PerKey = f.expression(faults, at+".per_key", limit.PerKey)
+		if limit.Cost == nil && limit.Concurrency == nil {
+			limit.Cost = costs
+		}
 		u.Limits = append(u.Limits, limit.convert(faults, at))
 	}
 	return u
@@ -209,6 +217,23 @@ func (f fileUpstream) checkExpressions(faults *faultList, path string) {
 			faults.add(path+".keys."+name, "%w", err)
 		}
 	}
+}
+
+// costs returns the default of the limits' cost, nil if there is none.
+func (f fileUpstream) costs(faults *faultList, path string) *cost {
+	if f.Cost == nil {
+		return nil
+	}
+	n, err := strconv.Atoi(string(*f.Cost))
+	if err == nil && n < 1 {
+		faults.add(path, "is %d, must be at least 1", n)
+		return nil // else each limit repeats the fault
+	}
+	if _, err := upstream.Compile(string(*f.Cost), upstream.Cost); err != nil {
+		faults.add(path, "%w", err)
+		return nil
+	}
+	return f.Cost
 }
 
 // identifier matches a text that is written like a name in keys.

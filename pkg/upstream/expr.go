@@ -36,7 +36,7 @@ const MaxKey = 256
 
 // An Expr is a compiled request expression (the language of expr-lang/expr). It has
 // method, path, query(n), form(n), param(n), header(n), json(path), xml(path),
-// urlencode(text or object) and toXML(object). The path of xml has the names of elements
+// urlencode(text or object), fromJSON(text), toXML(object) and refuse(reason). The path of xml has the names of elements
 // below the root, such as order.number. A value that is there twice, or in a part that
 // servers read in several ways, is an error. It is safe for concurrent use.
 type Expr struct {
@@ -157,7 +157,7 @@ func compileAnew(source string, env any, as Kind) (*vm.Program, error) {
 		language.Other, language.Where = reflect.TypeFor[answerEnv](), "outcomes"
 	}
 	names := &identifiers{}
-	program, err := expr.Compile(source, of, expr.Env(env), urlencode, fromJSON, toXML, expr.Patch(computed{}), expr.Patch(names))
+	program, err := expr.Compile(source, of, expr.Env(env), urlencode, fromJSON, toXML, refuse, expr.Patch(computed{}), expr.Patch(names))
 	if err == nil {
 		err = names.unknown(language.Names())
 	}
@@ -197,7 +197,7 @@ func (i *identifiers) Visit(node *ast.Node) {
 
 // unknown returns the error of the first name that is not there.
 func (i *identifiers) unknown(known []string) error {
-	known = slices.Concat(known, i.declared, []string{"urlencode", "fromJSON", "toXML", "$env"})
+	known = slices.Concat(known, i.declared, []string{"urlencode", "fromJSON", "toXML", "refuse", "$env"})
 	for _, n := range i.used {
 		if !slices.Contains(known, n.Value) {
 			return &file.Error{Location: n.Location(), Column: n.Location().From, Message: "unknown name " + n.Value}
@@ -242,7 +242,7 @@ var fromJSON = expr.Function("fromJSON", func(params ...any) (any, error) {
 		return nil, errTwice
 	}
 	if !json.Valid(text) {
-		return nil, errors.New("no JSON")
+		return nil, unclear("fromJSON has a text that is no JSON, such as an encrypted one")
 	}
 	return exact(gjson.ParseBytes(text)), nil
 }, new(func(string) any))
