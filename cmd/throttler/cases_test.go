@@ -135,6 +135,7 @@ func reply(w http.ResponseWriter, a config.Answer) {
 		conn.Close()
 		return
 	}
+	w.Header()["Content-Type"] = nil // else net/http guesses one
 	for name := range a.Header {
 		w.Header().Set(name, a.Header.Get(name))
 	}
@@ -203,7 +204,7 @@ func hastened(t *testing.T, preset string) (keys map[string]any) {
 		query["headers"] = headers
 	}
 	keys = make(map[string]any)
-	for _, key := range []string{"outcomes", "resolve", "retry"} {
+	for _, key := range []string{"outcomes", "proof", "resolve", "retry"} {
 		if doc[key] != nil {
 			keys[key] = doc[key]
 		}

@@ -46,6 +46,7 @@ func TestAntomIsQueried(t *testing.T) {
 		mu.Lock()
 		got[r.URL.Path]++
 		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 		if strings.HasSuffix(r.URL.Path, "/pay") {
 			io.WriteString(w, `{"result":{"resultStatus":"U","resultCode":"PAYMENT_IN_PROCESS"}}`)
 			return

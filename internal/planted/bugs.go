@@ -67,6 +67,7 @@ var suites = []struct {
 	{"./pkg/config", proofConfigBugs},
 	{"./pkg/scheduler", tellingBugs},
 	{"./pkg/upstream", answerBugs},
+	{"./pkg/config", proofBugs},
 	{"./pkg/config", nameBugs},
 	{"./pkg/config", keyPresetBugs},
 	{"./pkg/signer", antomSignerBugs},

@@ -80,7 +80,7 @@ func TestSlowCharge(t *testing.T) {
 		s := facing(t, "stripe", func(r *http.Request) (*http.Response, error) {
 			select {
 			case <-time.After(80 * time.Second):
-				return answer{200, nil, `{"id":"ch_1"}`}.RoundTrip(r)
+				return answer{200, nil, `{"id":"ch_1","object":"charge","status":"succeeded"}`}.RoundTrip(r)
 			case <-r.Context().Done():
 				return nil, r.Context().Err()
 			}

@@ -209,6 +209,20 @@ func TestSameTellsAccountsApart(t *testing.T) {
 	}
 }
 
+// TestUploadsFit: a picture of 2 MB and a video of 5 MB pass to WeChat Pay v3, with the form around them.
+func TestUploadsFit(t *testing.T) {
+	c, err := Parse([]byte("upstreams: {a: {url: 'http://a.test', listen: ':0', preset: wechatpay-v3}, b: {url: 'http://b.test', listen: ':0', preset: wechatpay-v3, max_body: 2MiB}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := c.Listeners["a"].MaxBody; most < 5<<20+10_000 || most != c.Scheduler.Upstreams["a"].MaxBody {
+		t.Errorf("max_body is %d", most)
+	}
+	if most := c.Listeners["b"].MaxBody; most != 2<<20 {
+		t.Errorf("the file's max_body is %d", most)
+	}
+}
+
 func TestPresets(t *testing.T) {
 	if got := Presets(); !slices.Equal(got, []string{"adyen", "alipay", "alipay-v3", "antom", "generic", "idempotency-key", "paypal", "stripe", "wechatpay-v2", "wechatpay-v3"}) {
 		t.Errorf("Presets() = %q", got)
