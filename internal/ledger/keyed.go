@@ -76,7 +76,10 @@ func sayStripe(op Operation, s Saying) Answer {
 			a.Header["Idempotent-Replayed"] = "true"
 		}
 	default:
-		a = asJSON(200, map[string]any{"id": "pi_" + op.Order, "status": "succeeded"})
+		a = asJSON(200, map[string]any{"id": "pi_" + op.Order, "object": "payment_intent", "status": "succeeded"})
+		if op.Kind == Refund {
+			a = asJSON(200, map[string]any{"id": "re_" + op.Order, "object": "refund", "status": "succeeded"})
+		}
 	}
 	return a
 }

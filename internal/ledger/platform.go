@@ -24,7 +24,7 @@ const (
 	Refused   Sense = "refused"   // for good
 	Limited   Sense = "limited"
 	Vague     Sense = "vague"   // the platform's own "perhaps"
-	Gateway   Sense = "gateway" // an error of a proxy in between
+	Gateway   Sense = "gateway" // an answer of a proxy in between
 	Busy      Sense = "busy"    // the first request with the key is at work
 	Lost      Sense = "lost"    // the connection broke
 	Hung      Sense = "hung"    // until the time-out
@@ -224,7 +224,7 @@ func (p *Platform) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	a := p.Say(op, s)
 	if s.Sense == Gateway {
-		a = Answer{[]int{500, 502, 504}[s.Pick%3], map[string]string{"Content-Type": "text/html"}, "<html>Bad Gateway</html>"}
+		a = p.gateway(a, s.Pick)
 	}
 	h := make(http.Header)
 	for name, value := range a.Header {
