@@ -189,6 +189,9 @@ func (p *REST) execute(route, number, request string) reply {
 		"id": number, "object": "refund", "status": "SUCCESS", "refund_id": "50" + number, "out_refund_no": number,
 		"out_request_no": number, "fund_change": "Y", "refund_status": "REFUND_SUCCESS", "refund_fee": "1.00",
 	}
+	if p.config.Kind == Stripe {
+		ok["status"] = "succeeded"
+	}
 	_, done := p.known[number]
 	switch {
 	case route == "query" && !done && p.config.Kind == AlipayV3: // success without a status, like the gateway's

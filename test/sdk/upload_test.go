@@ -94,6 +94,7 @@ func TestUploads(t *testing.T) {
 					t.Error(err)
 					w.WriteHeader(http.StatusUnauthorized)
 				}
+				w.Header().Set("Content-Type", "application/json")
 				io.WriteString(w, `{"code":"10000"}`)
 			}))
 			defer platform.Close()
