@@ -84,8 +84,11 @@ func sayStripe(op Operation, s Saying) Answer {
 	return a
 }
 
+// genericProof is written by the user of an API that no preset knows.
+const genericProof = `    proof: [{holds: 'body("state") == "paid"'}]`
+
 var generic = Dialect{
-	Name: "generic", Preset: "generic",
+	Name: "generic", Preset: "generic", More: genericProof,
 	Kinds: []Kind{Pay, Refund, QueryPay},
 	Write: writeGeneric, Read: readGeneric, Say: sayGeneric,
 	Recognises: func(op Operation) bool { return false },
@@ -94,7 +97,7 @@ var generic = Dialect{
 }
 
 var genericKeyed = Dialect{
-	Name: "generic with keys", Preset: "generic", More: "    idempotency: {header: Idempotency-Key, retention: 24h}",
+	Name: "generic with keys", Preset: "generic", More: "    idempotency: {header: Idempotency-Key, retention: 24h}\n" + genericProof,
 	Kinds: []Kind{Pay, Refund, QueryPay},
 	Write: writeGeneric, Read: readGeneric, Say: sayGeneric,
 	Recognises: func(op Operation) bool { return op.Key != "" },
@@ -154,5 +157,5 @@ func sayGeneric(op Operation, s Saying) Answer {
 	if op.Kind == QueryPay && s.State == None {
 		return Answer{404, nil, ""}
 	}
-	return Answer{[]int{200, 201, 204}[s.Pick%3], nil, ""}
+	return asJSON([]int{200, 201}[s.Pick%2], map[string]any{"order": op.Order, "state": "paid"})
 }

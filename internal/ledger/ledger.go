@@ -7,8 +7,9 @@
 // [Dialect] of a platform, which is one row of [Dialects]. The fate of each request is
 // drawn from its seed: the request is executed or not, now, later, or after a time in which
 // it is processed; the answer says so, says something vague, comes from a gateway in
-// between, or is lost. The rules are those that the platforms document. For the rest the
-// stand-in behaves in the way that loses most money.
+// between, which may call anything a success, or is lost. Some answers have a content coding,
+// and some of a limit ask for a wait, in the forms that platforms use. The rules are those that
+// the platforms document. For the rest the stand-in behaves in the way that loses most money.
 //
 // Instants are those of time.Now: the package is for bubbles of testing/synctest. Only its
 // tests use a scheduler.

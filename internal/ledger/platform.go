@@ -24,7 +24,7 @@ const (
 	Refused   Sense = "refused"   // for good
 	Limited   Sense = "limited"
 	Vague     Sense = "vague"   // the platform's own "perhaps"
-	Gateway   Sense = "gateway" // an answer of a proxy in between
+	Gateway   Sense = "gateway" // of a gateway in between, which proves nothing
 	Busy      Sense = "busy"    // the first request with the key is at work
 	Lost      Sense = "lost"    // the connection broke
 	Hung      Sense = "hung"    // until the time-out
@@ -223,9 +223,13 @@ func (p *Platform) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, io.ErrUnexpectedEOF
 	}
 	a := p.Say(op, s)
-	if s.Sense == Gateway {
-		a = p.gateway(a, s.Pick)
+	switch s.Sense {
+	case Gateway:
+		a = gatewayAnswer(p.Say(op, Saying{Sense: Truth, State: Executed, Amount: op.Amount, Pick: s.Pick}), s.Pick)
+	case Limited:
+		a = asked(a, s.Pick)
 	}
+	a = encoded(a, s.Pick)
 	h := make(http.Header)
 	for name, value := range a.Header {
 		h.Set(name, value)

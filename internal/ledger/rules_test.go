@@ -42,6 +42,7 @@ func wrongs(d Dialect, up scheduler.Upstream) (all []wrong) {
 	add(true, "no answer is not executed", func(u *scheduler.Upstream) {
 		u.Outcomes = append([]upstream.Rule{{When: `sent and error != ""`, Is: upstream.NotExecuted}}, up.Outcomes...)
 	})
+	add(true, "no proof of success", func(u *scheduler.Upstream) { u.Proof = nil })
 	for i, r := range up.Outcomes {
 		for _, is := range turned(r.Is) {
 			add(false, fmt.Sprintf("%s for %s", is, r.When), func(u *scheduler.Upstream) { u.Outcomes[i].Is, u.Outcomes[i].Park = is, false })
