@@ -76,7 +76,7 @@ func (cs charges) of(in *Input, a *answer) []Charge {
 		if c.program == nil || c.usesBody && a.partial {
 			continue
 		}
-		switch v, err := in.machine.Run(c.program, env); {
+		switch v, err := in.run(c.program, env); {
 		case err == nil:
 			all[i] = chargeOf(v)
 		case !absent(err):

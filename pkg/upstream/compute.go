@@ -41,7 +41,7 @@ type check struct {
 
 // holds evaluates a condition in an environment.
 func (c *check) holds(in *Input, env any) (bool, *Uncomputable) {
-	v, err := in.machine.Run(c.program, env)
+	v, err := in.run(c.program, env)
 	switch {
 	case err == nil:
 		return v.(bool), nil

@@ -35,10 +35,12 @@ const (
 const MaxKey = 256
 
 // An Expr is a compiled request expression (the language of expr-lang/expr). It has
-// method, path, query(n), form(n), param(n), header(n), json(path), xml(path),
+// method, path, segment(n), query(n), form(n), param(n), header(n), json(path), xml(path),
 // urlencode(text or object), fromJSON(text), toXML(object) and refuse(reason). The path of xml has the names of elements
 // below the root, such as order.number. A value that is there twice, or in a part that
-// servers read in several ways, is an error. It is safe for concurrent use.
+// servers read in several ways, is an error. A path with //, %2F, a backslash or a semicolon
+// is read in each of these ways, and a value of the expression that is not the same in all of
+// them is an error. It is safe for concurrent use.
 type Expr struct {
 	source   string
 	program  *vm.Program
@@ -47,14 +49,15 @@ type Expr struct {
 
 // requestEnv has the variables of request expressions.
 type requestEnv struct {
-	Method string                       `expr:"method"`
-	Path   func() (string, error)       `expr:"path"` // written as a variable
-	Query  func(string) (string, error) `expr:"query"`
-	Form   func(string) (string, error) `expr:"form"`
-	Param  func(string) (string, error) `expr:"param"`
-	Header func(string) (string, error) `expr:"header"`
-	JSON   func(string) (any, error)    `expr:"json"`
-	XML    func(string) (any, error)    `expr:"xml"`
+	Method  string                       `expr:"method"`
+	Path    func() (string, error)       `expr:"path"` // written as a variable
+	Segment func(int) (string, error)    `expr:"segment"`
+	Query   func(string) (string, error) `expr:"query"`
+	Form    func(string) (string, error) `expr:"form"`
+	Param   func(string) (string, error) `expr:"param"`
+	Header  func(string) (string, error) `expr:"header"`
+	JSON    func(string) (any, error)    `expr:"json"`
+	XML     func(string) (any, error)    `expr:"xml"`
 }
 
 // answerEnv has the variables of outcome rules: those of the answer, and those of the
@@ -68,30 +71,6 @@ type answerEnv struct {
 	Sent      bool                      `expr:"sent"`
 	Repeat    bool                      `expr:"repeat"`
 	Keyed     bool                      `expr:"keyed"`
-}
-
-// variables returns the variables of request expressions, a requestEnv.
-func (in *Input) variables() any {
-	if in.env == nil {
-		in.env = requestEnv{
-			Method: in.r.Method,
-			Path:   in.path,
-			Query:  in.queryParam,
-			Form:   in.formParam,
-			Param:  in.Param,
-			Header: in.header,
-			JSON:   in.jsonValue,
-			XML:    in.xmlValue,
-		}
-	}
-	return in.env
-}
-
-func (in *Input) answer(a *answer) answerEnv {
-	env := answerEnv{requestEnv: in.variables().(requestEnv), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent, Repeat: in.r.Repeat, Keyed: in.key != ""}
-	env.Header = func(name string) (string, error) { return a.header.Get(name), nil }
-	env.Remaining = a.remaining
-	return env
 }
 
 // Compile compiles a request expression and checks its types.
@@ -312,7 +291,7 @@ func (e *Expr) env(in *Input) any {
 }
 
 func (e *Expr) eval(in *Input, env any) (any, error) {
-	v, err := in.machine.Run(e.program, env)
+	v, err := in.run(e.program, env)
 	if err != nil {
 		var why unclear
 		if errors.As(err, &why) {

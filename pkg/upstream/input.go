@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"fmt"
-	"net/url"
 	"strings"
 
 	"github.com/expr-lang/expr/vm"
@@ -19,6 +18,7 @@ import (
 // the case of names.
 type Input struct {
 	r     *Request
+	paths *paths
 	query *params
 	form  *params
 	json  *document
@@ -35,31 +35,29 @@ type Input struct {
 // NewInput returns the Input of a request.
 func NewInput(r *Request) *Input { return &Input{r: r} }
 
-// path returns the path in one spelling: the characters of RFC 3986, section 3.3, are
-// plain, and all others escaped in upper case. Servers take several slashes for one, an
-// escaped slash or a backslash for a slash, and cut a segment at a semicolon, or do not.
-func (in *Input) path() (string, error) {
-	path, _, _ := strings.Cut(in.r.Target, "?")
-	plain, err := url.PathUnescape(path)
-	switch {
-	case err != nil:
-		return "", unclear("its path has a broken escape")
-	case strings.Contains(plain, "//"), strings.Count(plain, "/") > strings.Count(path, "/"), strings.ContainsAny(plain, `;\`):
-		return "", unclear("its path has a double or escaped slash, a backslash or a semicolon, which servers read in several ways")
-	}
-	var one strings.Builder
-	for i := range len(plain) {
-		if c := plain[i]; isPathByte(c) {
-			one.WriteByte(c)
-		} else {
-			fmt.Fprintf(&one, "%%%02X", c)
+// variables returns the variables of request expressions, a requestEnv.
+func (in *Input) variables() any {
+	if in.env == nil {
+		in.env = requestEnv{
+			Method:  in.r.Method,
+			Path:    in.path,
+			Segment: in.segment,
+			Query:   in.queryParam,
+			Form:    in.formParam,
+			Param:   in.Param,
+			Header:  in.header,
+			JSON:    in.jsonValue,
+			XML:     in.xmlValue,
 		}
 	}
-	return one.String(), nil
+	return in.env
 }
 
-func isPathByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("/-._~!$&'()*+,;=:@", c) >= 0
+func (in *Input) answer(a *answer) answerEnv {
+	env := answerEnv{requestEnv: in.variables().(requestEnv), Status: a.status, Body: a.value, Error: a.failure, Sent: a.sent, Repeat: in.r.Repeat, Keyed: in.key != ""}
+	env.Header = func(name string) (string, error) { return a.header.Get(name), nil }
+	env.Remaining = a.remaining
+	return env
 }
 
 func (in *Input) queryParam(name string) (string, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -292,32 +293,83 @@ func (o tokenReader) value(d *json.Decoder, path []string) (found any, ok bool) 
 	return found, true
 }
 
-// checkPath compares path with servers that decode it, merge slashes and cut path
-// parameters: nginx, Tomcat, and those that take a backslash for a slash.
+// wholePath is path in an expression; servers read a path whose value it is.
+var wholePath = func() *Expr {
+	e, err := Compile("path", Text)
+	if err != nil {
+		panic(err)
+	}
+	return e
+}()
+
+// servers read a path, unescaped: they merge slashes, cut path parameters, or take a backslash for a slash.
+var servers = map[string]func(string) string{
+	"plain": decodePath,
+	"nginx": func(p string) string { return manySlashes.ReplaceAllString(decodePath(p), "/") },
+	"Tomcat": func(p string) string {
+		return manySlashes.ReplaceAllString(decodePath(parameters.ReplaceAllString(p, "")), "/")
+	},
+	"decode, then cut": func(p string) string { return parameters.ReplaceAllString(decodePath(p), "") },
+	"IIS":              func(p string) string { return strings.ReplaceAll(decodePath(p), `\`, "/") },
+}
+
+var (
+	manySlashes = regexp.MustCompile(`/+`)
+	parameters  = regexp.MustCompile(`;[^/]*`)
+)
+
+// checkPath compares path with servers.
 func checkPath(t *testing.T, r *Request) {
-	got, err := NewInput(r).path()
+	got, err := wholePath.Text(NewInput(r))
 	if err != nil {
 		return
 	}
 	raw, _, _ := strings.Cut(r.Target, "?")
 	plain := decodePath(got)
-	for name, server := range map[string]func(string) string{
-		"plain": decodePath,
-		"nginx": func(p string) string { return regexp.MustCompile(`/+`).ReplaceAllString(decodePath(p), "/") },
-		"Tomcat": func(p string) string {
-			return strings.ReplaceAll(decodePath(regexp.MustCompile(`;[^/]*`).ReplaceAllString(p, "")), "//", "/")
-		},
-		"decode, then cut": func(p string) string { return regexp.MustCompile(`;[^/]*`).ReplaceAllString(decodePath(p), "") },
-		"IIS":              func(p string) string { return strings.ReplaceAll(decodePath(p), `\`, "/") },
-	} {
+	for name, server := range servers {
 		if want := server(raw); want != plain {
 			t.Fatalf("target %q: path is %q, and %s reads %q", r.Target, got, name, want)
 		}
 	}
 	// A condition compares texts: what is plain in a path must be plain here.
-	if again, _ := NewInput(&Request{Target: plain}).path(); !strings.ContainsAny(plain, "%?") && again != got {
+	if again, _ := wholePath.Text(NewInput(&Request{Target: plain})); !strings.ContainsAny(plain, "%?") && again != got {
 		t.Fatalf("target %q: path is %q, and %q unescaped", r.Target, got, again)
 	}
+}
+
+// pathConditions hold for some paths of segments.
+var pathConditions = func() (all []*Expr) {
+	for _, source := range pathSources {
+		e, err := Compile(source, Condition)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, e)
+	}
+	return all
+}()
+
+var pathSources = []string{`path startsWith "/v/m"`, `path startsWith "/v"`, `path endsWith "/m"`, `path == "/v"`, `path contains "m"`, `path matches "^/[^/]+/m(/|$)"`, `len(split(path, "/")) > 2`}
+
+// checkConditions compares conditions over a path with those over each server's path: if one has a value, it has that at all servers.
+func checkConditions(t *testing.T, r *Request) (held int) {
+	raw, _, _ := strings.Cut(r.Target, "?")
+	for i, e := range pathConditions {
+		got, err := e.Bool(NewInput(r))
+		if err != nil {
+			continue
+		}
+		for name, server := range servers {
+			plain := (&url.URL{Path: server(raw)}).EscapedPath()
+			in := NewInput(r)
+			in.paths = &paths{all: []readPath{readings[0].of(plain)}}
+			if want, err := e.Bool(in); err != nil || want != got {
+				t.Fatalf("target %q: %s is %v, and %s reads %q: %v, %v", r.Target, pathSources[i], got, name, plain, want, err)
+			}
+		}
+		held++
+	}
+	return held
 }
 
 func decodePath(p string) string {
@@ -467,13 +519,14 @@ func FuzzReaders(f *testing.F) {
 		checkParams(t, r)
 		checkJSON(t, r)
 		checkPath(t, r)
+		checkConditions(t, r)
 	})
 }
 
 // TestReadersAgree: most drawn requests are not refused, so that the fuzzer compares values.
 func TestReadersAgree(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 7))
-	params, values, paths := 0, 0, 0
+	params, values, paths, held := 0, 0, 0, 0
 	const requests = 20_000
 	for range requests {
 		data := make([]byte, 100)
@@ -491,14 +544,16 @@ func TestReadersAgree(t *testing.T) {
 		if v, err := in.jsonValue("a.m"); err == nil && v != nil {
 			values++
 		}
-		if _, err := in.path(); err == nil {
+		if _, err := wholePath.Text(in); err == nil {
 			paths++
+		} else {
+			held += checkConditions(t, req)
 		}
 		checkParams(t, req)
 		checkJSON(t, req)
 		checkPath(t, req)
 	}
-	if params < requests/40 || values < requests/500 || paths < requests/2 {
-		t.Errorf("of %d requests %d have a parameter, %d a member, and %d a path", requests, params, values, paths)
+	if params < requests/40 || values < requests/500 || paths < requests/2 || held < requests/50 {
+		t.Errorf("of %d requests %d have a parameter, %d a member, and %d a path; %d conditions hold or not for all readings of others", requests, params, values, paths, held)
 	}
 }

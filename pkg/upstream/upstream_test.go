@@ -234,7 +234,7 @@ func TestCompileRefuses(t *testing.T) {
 		{`param("method")`, Condition, "gives a text, must be true or false"},
 		{`path == 3`, Condition, "== does not work with a text and a whole number"},
 		{`"x"`, Cost, "gives a text, must be a number"},
-		{`header(X-Tenant)`, Key, `unknown name X; a text needs quotes ("X"), and the names are form, header, json, method, param, path, query, xml (in "header(X-Tenant)", character 8)`},
+		{`header(X-Tenant)`, Key, `unknown name X; a text needs quotes ("X"), and the names are form, header, json, method, param, path, query, segment, xml (in "header(X-Tenant)", character 8)`},
 		{`param(method) == app`, Condition, `unknown name app; a text needs quotes`},
 		{`path == "/" and (let name = "a"; param(name) == nam)`, Condition, `unknown name nam`},
 		{`param`, Key, `gives a function, must be a text or a number; call it, such as param("name") (in "param")`},

@@ -72,7 +72,7 @@ func (w *waitExpr) of(in *Input, a *answer, now time.Time) (time.Duration, error
 	if w.usesBody && (a.partial || a.why != "") {
 		return 0, fmt.Errorf("%s %w", w.source, errNotWhole)
 	}
-	v, err := in.machine.Run(w.program, in.answer(a))
+	v, err := in.run(w.program, in.answer(a))
 	switch {
 	case err != nil && absent(err):
 		return 0, fmt.Errorf("%s %w", w.source, errUncomputable) // its own error may quote the answer
