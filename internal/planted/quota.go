@@ -32,6 +32,8 @@ var quotaBugs = []bug{
 		" || on <= lim.clock(at) {", " {", nil},
 	{"small steps do not add up", "pkg/quota/ledger.go",
 		"		l.offset = offset\n", "		for _, lim := range l.limits {\n			if lim.Window.tolerates(offset - l.offset) {\n				lim.offset += offset - l.offset\n			}\n		}\n		l.offset = offset\n", nil},
+	{"an hour that comes twice is two windows", "pkg/quota/calendar.go",
+		"		return last(t, time.Date(y, m, d, t.Hour()+1, 0, 0, 0, time.UTC))\n", "		return wall + int64(time.Hour) - int64(t.Minute())*60e9 - int64(t.Second())*1e9 - int64(t.Nanosecond())\n", []string{"-run", "TestChangesOfTheOffset"}},
 	{"a skipped day never ends", "pkg/quota/calendar.go",
 		"		at = change\n", "		break\n", nil},
 	{"spacing is forgotten while the window holds a call", "pkg/quota/limit.go",

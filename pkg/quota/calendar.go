@@ -64,41 +64,40 @@ func (c *Calendar) zone() *time.Location {
 func (c Calendar) ResetsAt(now time.Time) time.Time { return time.Unix(0, c.end(now.UnixNano())) }
 
 // end returns the end of the window that contains the wall instant, in nanoseconds since
-// the Unix epoch. The window of a date lasts until the last instant that has the date:
-// where clocks are put back over midnight, its last hour comes twice.
+// the Unix epoch. The window of an hour or of a date lasts until the last instant that has it:
+// where clocks are put back, an hour comes twice, and a receiver may count both as one. A minute
+// that comes twice is two windows, an hour apart: receivers do not keep its count for so long, and
+// permits that are held until then would leave 59 of the minutes between without any.
 func (c Calendar) end(wall int64) int64 {
 	zone := c.zone()
 	t := time.Unix(0, wall).In(zone)
 	y, m, d := t.Date()
 	switch c.Unit {
+	case Hour:
+		return last(t, time.Date(y, m, d, t.Hour()+1, 0, 0, 0, time.UTC))
 	case Day:
 		return last(t, time.Date(y, m, d+1, 0, 0, 0, 0, time.UTC))
 	case Month:
 		return last(t, time.Date(y, m+1, 1, 0, 0, 0, 0, time.UTC))
 	}
-	// Minutes and hours pass evenly on the wall, also across a change of the zone's offset.
-	length, into := int64(time.Minute), int64(t.Second())*1e9+int64(t.Nanosecond())
-	if c.Unit == Hour {
-		length, into = int64(time.Hour), into+int64(t.Minute())*60e9
-	}
-	return wall - into + length
+	return wall + int64(time.Minute) - int64(t.Second())*1e9 - int64(t.Nanosecond()) // all offsets are whole minutes since 1972
 }
 
 // farthestOffset is more than any zone's clock is ahead of UTC, or behind it.
 const farthestOffset = 26 * time.Hour
 
-// last returns the instant after which no clock of t's zone shows a time before next, a
-// midnight that is given as if it were in UTC.
+// last returns the instant after which no clock of t's zone shows a time before next, which
+// is given as if it were in UTC.
 func last(t, next time.Time) int64 {
 	var end int64
 	for at := t; at.Before(next.Add(farthestOffset)); {
 		_, offset := at.Zone()
 		_, change := at.ZoneBounds()
-		if midnight := next.Add(-time.Duration(offset) * time.Second); midnight.After(at) {
-			if !change.IsZero() && change.Before(midnight) {
-				midnight = change
+		if reached := next.Add(-time.Duration(offset) * time.Second); reached.After(at) {
+			if !change.IsZero() && change.Before(reached) {
+				reached = change
 			}
-			end = midnight.UnixNano()
+			end = reached.UnixNano()
 		}
 		if change.IsZero() {
 			break
