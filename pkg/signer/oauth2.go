@@ -248,7 +248,7 @@ func newBearer(c Config, found *faults) upstream.Signer {
 			Scopes: c.Scopes, EndpointParams: params, AuthStyle: style,
 		},
 		client: &http.Client{
-			Transport:     &http.Transport{TLSClientConfig: tokenTLS(c.TLS), DisableKeepAlives: true, MaxResponseHeaderBytes: 1 << 20}, // fetches are hours apart
+			Transport:     wholeSeconds{&http.Transport{TLSClientConfig: tokenTLS(c.TLS), DisableKeepAlives: true, MaxResponseHeaderBytes: 1 << 20}}, // fetches are hours apart
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		host: u.Host, path: u.EscapedPath(), timeout: c.Timeout, interval: cmp.Or(c.MinInterval, time.Second), maxPause: min(cmp.Or(c.MaxPause, longestPause), longestPause),

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -63,7 +64,7 @@ func oauth2Bubble(t *testing.T, c Config, test func(*testing.T, *bearer, *endpoi
 		c.Kind, c.TokenURL, c.ClientID, c.ClientSecret = "oauth2", "https://api.example.com/oauth2/token", "shop:1", "env:CLIENT_SECRET"
 		s := newSigner(t, c).(*bearer)
 		e := &endpoint{start: time.Now(), life: 3600}
-		s.client.Transport = e
+		s.client.Transport = wholeSeconds{e}
 		test(t, s, e)
 	})
 }
@@ -177,6 +178,57 @@ func TestOAuth2Requests(t *testing.T) {
 			t.Errorf("%q until %v", got, s.token.until)
 		}
 	})
+}
+
+// TestExpiresIn: each spelling of a number of seconds counts, in JSON and in a form. Without one, or with 0, the endpoint names no
+// end; a token that has ended is an error.
+func TestExpiresIn(t *testing.T) {
+	const never, ended, form = -1, 0, "application/x-www-form-urlencoded"
+	for text, want := range map[string]time.Duration{
+		"3600": time.Hour, "3600.0": time.Hour, "3.6e3": time.Hour, "36E2": time.Hour, "3600.9": time.Hour, `"3600"`: time.Hour, `"3600.0"`: time.Hour, `"3.6e3"`: time.Hour,
+		"0.5": time.Second, "1e-300": time.Second, "1e300": math.MaxInt32 * time.Second, "99999999999": math.MaxInt32 * time.Second, "1e999": math.MaxInt32 * time.Second,
+		"": never, "null": never, "0": never, "0.0": never, "-0.0": never,
+		"-1": ended, "-1.0": ended, "-0.1": ended, "-4294967200": ended, "-1e999": ended, `"-3.6e3"`: ended,
+	} {
+		bare := strings.Trim(text, `"`)
+		bodies := map[string]string{form: "access_token=a%2Bb&x=1&expires_in=" + bare, "application/json": `{"x":{"y":[1.0]},"access_token":"a+b","expires_in":` + text + `}`}
+		switch text {
+		case "":
+			bodies["application/json"] = `{"access_token":"a+b"}`
+		case "null":
+			delete(bodies, form)
+		}
+		for kind, body := range bodies {
+			oauth2Bubble(t, Config{}, func(t *testing.T, s *bearer, e *endpoint) {
+				e.kind, e.body = kind, body
+				if want == ended {
+					if got := unsigned(t, s); !strings.Contains(got, "has ended already") {
+						t.Errorf("%s: %s", body, got)
+					}
+					return
+				}
+				if got := signed(t, s); got != "Bearer a+b" {
+					t.Errorf("%s: %q", body, got)
+				}
+				life := time.Duration(never)
+				if until := s.token.until; !until.IsZero() {
+					life = until.Sub(s.token.fetched)
+					life += min(renewAhead, want/4)
+				}
+				if life != want {
+					t.Errorf("%s: the token lives %v, want %v", body, life, want)
+				}
+			})
+		}
+	}
+	for _, text := range []string{`"soon"`, `"Infinity"`, `"0x10"`, `""`, "true", "{}", "[3600]", `"3600 "`} { // no number: as package oauth2 has it
+		oauth2Bubble(t, Config{}, func(t *testing.T, s *bearer, e *endpoint) {
+			e.body = `{"access_token":"a","expires_in":` + text + `}`
+			if got := unsigned(t, s); !strings.Contains(got, "no token response") {
+				t.Errorf("%s: %s", text, got)
+			}
+		})
+	}
 }
 
 // TestOAuth2LeavesOthers: the token requests of an SDK, and other schemes, stay as they are.
