@@ -257,7 +257,7 @@ func TestGoldenIsComplete(t *testing.T) {
 
 func TestSubmissionReadsHeaders(t *testing.T) {
 	for text, want := range map[string]Headers{
-		`{"headers":{"x-a":"1","X-B":["2","3"],"X-C":[]}}`: {"X-A": {"1"}, "X-B": {"2", "3"}},
+		`{"headers":{"x-a":"1","X-B":["2","3"],"X-C":[]}}`: {"x-a": {"1"}, "X-B": {"2", "3"}},
 		`{"headers":null}`: nil,
 	} {
 		var s Submission

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 )
 
 // A Submission is a call to be submitted.
@@ -40,7 +39,7 @@ type BatchResult struct {
 	Problem  *Problem `json:"problem,omitempty"`
 }
 
-// Headers are header fields by their canonical name. In JSON a value is a text or a
+// Headers are header fields by their name, which goes out over HTTP/1.1 as it is spelt. In JSON a value is a text or a
 // list of texts; it is written as a list.
 type Headers map[string][]string
 
@@ -61,8 +60,8 @@ func (h *Headers) UnmarshalJSON(data []byte) error {
 		} else if json.Unmarshal(v, &many) != nil {
 			return fmt.Errorf("headers: the value of %q must be a text or a list of texts", name)
 		}
-		for _, v := range many {
-			http.Header(*h).Add(name, v)
+		if len(many) > 0 {
+			(*h)[name] = many
 		}
 	}
 	return nil

@@ -227,7 +227,7 @@ func (c *Codec) Proves(proof []byte, k Kind) bool {
 }
 
 func (c *Codec) EncodeRequest(id string, r *upstream.Request) (*Content, error) {
-	p := &Content{Method: r.Method, Target: r.Target, Headers: encodeHeader(r.Header), Body: r.Body}
+	p := &Content{Method: r.Method, Target: r.Target, Headers: encodeHeader(upstream.Spelt(r.Header, r.Names)), Body: r.Body}
 	return p, c.Encode(p, id, RequestKind)
 }
 
@@ -235,8 +235,13 @@ func (c *Codec) DecodeRequest(id string, p *Content) (*upstream.Request, error) 
 	if err := c.Decode(p, id, RequestKind); err != nil {
 		return nil, err
 	}
+	var header http.Header // under the names that go out
+	if err := json.Unmarshal([]byte(p.Headers), &header); err != nil {
+		return nil, err
+	}
 	r := &upstream.Request{Method: p.Method, Target: p.Target, Body: p.Body}
-	return r, json.Unmarshal([]byte(p.Headers), &r.Header)
+	r.Header, r.Names = upstream.Canonical(header)
+	return r, nil
 }
 
 func (c *Codec) EncodeResponse(id string, r *scheduler.Response) (*Content, error) {

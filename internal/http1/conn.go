@@ -38,6 +38,7 @@ type conn struct {
 	state atomic.Int32
 
 	in          *bufio.Reader // nil while nothing is read
+	names       []string      // of the fields of the last request; see Names
 	answered    int           // requests
 	post        bool          // the last one was a POST
 	readBy, set time.Time     // the deadline for reading, and the one that raw has

@@ -35,6 +35,7 @@ func (c *conn) request() (*http.Request, error) {
 		return nil, err
 	}
 	hasHost, host := hostField(head)
+	c.names = fieldNames(head[bytes.IndexByte(head, '\n')+1:])
 	validHost := httpguts.ValidHostHeader(string(host)) // head is gone when it is parsed
 	req, err := http.ReadRequest(c.in)
 	switch {

@@ -108,6 +108,8 @@ type Passage struct {
 	TLS      bool   `json:"tls"`      // the client came by TLS
 	// Doubt tells that a replica may have taken the request before: no answer may tell that nothing is executed.
 	Doubt bool `json:"doubt,omitempty"`
+	// Names are names of fields that the client has spelt otherwise than canonically.
+	Names []string `json:"names,omitempty"`
 	// Host is that of the request, which need not have one; Send sets it. A replica of an earlier version gives none.
 	Host   *string     `json:"host,omitempty"`
 	Caller *Credential `json:"caller,omitempty"`

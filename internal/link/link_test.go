@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,7 +70,7 @@ func TestPassage(t *testing.T) {
 		w.WriteHeader(299) // without a Content-Type
 		io.WriteString(w, "the answer")
 	}, own.Pin)
-	sent := link.Passage{Listener: "upstreams.pay.listen", Target: []byte("//pay/%2f?a=%20b&&\xb8\xb6"), Remote: "192.0.2.1:1234", Local: "192.0.2.2:8081", Caller: &link.Credential{Name: "eve", Role: "viewer", Via: "socket"}}
+	sent := link.Passage{Listener: "upstreams.pay.listen", Target: []byte("//pay/%2f?a=%20b&&\xb8\xb6"), Remote: "192.0.2.1:1234", Local: "192.0.2.2:8081", Names: []string{"SOAPAction"}, Caller: &link.Credential{Name: "eve", Role: "viewer", Via: "socket"}}
 	resp, wrote, err := client(t, own).Send(t.Context(), peer, "PURGE", http.Header{"Host": {"pay.example.com"}, "X-Several": {"1", "2"}}, []byte("a body"), sent)
 	if err != nil || !wrote {
 		t.Fatal(wrote, err)
@@ -92,7 +93,7 @@ func TestPassage(t *testing.T) {
 	if local := r.Context().Value(http.LocalAddrContextKey).(net.Addr).String(); local != sent.Local {
 		t.Errorf("local address %s", local)
 	}
-	if p := link.From(r.Context()); p == nil || p.Listener != sent.Listener || *p.Caller != *sent.Caller {
+	if p := link.From(r.Context()); p == nil || p.Listener != sent.Listener || !slices.Equal(p.Names, sent.Names) || *p.Caller != *sent.Caller {
 		t.Errorf("passage %+v", p)
 	}
 	if link.From(t.Context()) != nil {

@@ -60,8 +60,9 @@ func keyOfAnother(upstream string) error {
 
 // submitted returns the request of a submission. The idempotency key may be a header field.
 func submitted(s *api.Submission, keys []string, f *faults) (scheduler.Request, error) {
+	given, names := upstream.Canonical(http.Header(s.Headers))
 	req := scheduler.Request{
-		Upstream: s.Upstream, Method: s.Method, Target: s.Target, Header: upstream.EndToEnd(http.Header(s.Headers)), Body: s.BodyBase64,
+		Upstream: s.Upstream, Method: s.Method, Target: s.Target, Header: upstream.EndToEnd(given), Names: names, Body: s.BodyBase64,
 		Priority: s.Priority, NotBefore: s.NotBefore.Time, Deadline: s.Deadline.Time, IdempotencyKey: s.IdempotencyKey, Callback: s.Callback,
 		NoCopy: true,
 	}
@@ -88,7 +89,7 @@ func submitted(s *api.Submission, keys []string, f *faults) (scheduler.Request, 
 		}
 		req.Body = []byte(*s.Body)
 	}
-	for name := range s.Headers {
+	for name := range given {
 		if _, kept := req.Header[name]; !kept {
 			f.add("/headers/"+pointed(name), "headers: %s cannot be given; Throttler sets it, or it concerns one connection only", name)
 		}

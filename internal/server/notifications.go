@@ -81,7 +81,7 @@ func (n *Notifications) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	req := &upstream.Request{Method: r.Method, Target: target(r), Header: upstream.EndToEnd(r.Header), Body: body}
+	req := &upstream.Request{Method: r.Method, Target: target(r), Header: upstream.EndToEnd(r.Header), Names: fieldNames(r), Body: body}
 	if err := n.expected(req); err != nil {
 		n.refuse(w, refusedHere, err)
 		return

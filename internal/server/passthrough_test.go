@@ -117,6 +117,13 @@ func TestBytesPassUnchangedBothWays(t *testing.T) {
 			"HTTP/1.1 204 No Content\r\n" + own + "Connection: close\r\n\r\n",
 		},
 		{
+			"names in spellings of their own",
+			"POST / HTTP/1.1\r\nhost: sidecar\r\nconnection: close\r\ncontent-length: 2\r\nSOAPAction: a\r\nX-sOmE: 1\r\nX-sOmE: 2\r\nuser-agent: node\r\nthrottler-priority: 5\r\nkeep-alive: 5\r\nprefer: return=minimal\r\nx-a: b\r\n\r\n{}",
+			"POST / HTTP/1.1\r\nHost: HOST\r\nuser-agent: node\r\nContent-Length: 2\r\nSOAPAction: a\r\nX-sOmE: 1\r\nX-sOmE: 2\r\nprefer: return=minimal\r\nx-a: b\r\n\r\n{}",
+			"HTTP/1.1 204 No Content\r\n\r\n",
+			"HTTP/1.1 204 No Content\r\n" + own + "Connection: close\r\n\r\n",
+		},
+		{
 			"expectation",
 			"POST / HTTP/1.1\r\nHost: sidecar\r\nContent-Length: 2\r\nExpect: 100-continue\r\nConnection: close\r\n\r\nhi",
 			"POST / HTTP/1.1\r\nHost: HOST\r\nContent-Length: 2\r\n\r\nhi",

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/seed-30fe103d/throttler/internal/access"
+	"github.com/seed-30fe103d/throttler/internal/http1"
+	"github.com/seed-30fe103d/throttler/internal/link"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -25,7 +27,7 @@ const maxIdempotencyKey = 255
 func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Request, error) {
 	req := scheduler.Request{
 		Upstream: d.Upstream, Method: r.Method, Target: target(r),
-		Header: upstream.EndToEnd(r.Header), Priority: scheduler.DataPriority, NoCopy: true, Origin: scheduler.OriginData,
+		Header: upstream.EndToEnd(r.Header), Names: fieldNames(r), Priority: scheduler.DataPriority, NoCopy: true, Origin: scheduler.OriginData,
 	}
 	u, known := d.Scheduler.Upstream(d.Upstream)
 	if !known {
@@ -50,6 +52,14 @@ func (d *Data) request(w http.ResponseWriter, r *http.Request) (scheduler.Reques
 		return req, badRequest("Throttler-Callback is for calls that are submitted; send Prefer: respond-async with it")
 	}
 	return req, nil
+}
+
+// fieldNames returns the names of fields that the client has spelt otherwise than the keys of r.Header.
+func fieldNames(r *http.Request) []string {
+	if p := link.From(r.Context()); p != nil {
+		return p.Names
+	}
+	return http1.Names(r)
 }
 
 // reserve reserves memory for a part of a body. After a stop, that of requests that wait for the next replica has room for

@@ -274,7 +274,7 @@ func (s *Standby) header(r *http.Request, since time.Time) http.Header {
 }
 
 func (s *Standby) passage(r *http.Request, at stay) link.Passage {
-	p := link.Passage{Listener: s.Listener, Target: []byte(target(r)), Remote: r.RemoteAddr, TLS: access.OverTLS(r), Doubt: at.unknown() != nil}
+	p := link.Passage{Listener: s.Listener, Target: []byte(target(r)), Names: fieldNames(r), Remote: r.RemoteAddr, TLS: access.OverTLS(r), Doubt: at.unknown() != nil}
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
 		p.Local = local.String()
 	}

@@ -140,14 +140,14 @@ func parseHeaders(text []byte) (http.Header, error) {
 	for name, value := range values {
 		switch v := value.(type) {
 		case string:
-			h.Add(name, v)
+			h[name] = append(h[name], v)
 		case []any:
 			for _, item := range v {
 				line, ok := item.(string)
 				if !ok {
 					return nil, fmt.Errorf("headers: a value of %q is no text", name)
 				}
-				h.Add(name, line)
+				h[name] = append(h[name], line)
 			}
 		default:
 			return nil, fmt.Errorf("headers: the value of %q is no text and no list of texts", name)

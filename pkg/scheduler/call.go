@@ -37,8 +37,12 @@ type Request struct {
 	Upstream string
 	Method   string
 	Target   string // path and query, as they go on the wire
-	Header   http.Header
-	Body     []byte
+	// Header has the fields, which go out over HTTP/1.1 under its keys as they are given. Rules and signers find a field under any
+	// spelling.
+	Header http.Header
+	// Names are names of fields as they go out over HTTP/1.1, where those differ from canonical keys of Header.
+	Names []string
+	Body  []byte
 
 	// Priority is from -MaxPriority to MaxPriority; higher goes first.
 	Priority int
@@ -89,7 +93,8 @@ type origin struct {
 }
 
 func (r *Request) wire() *upstream.Request {
-	return &upstream.Request{Method: r.Method, Target: r.Target, Header: r.Header, Body: r.Body}
+	header, names := upstream.Canonical(r.Header)
+	return &upstream.Request{Method: r.Method, Target: r.Target, Header: header, Names: append(names, r.Names...), Body: r.Body}
 }
 
 // A Call is the state of a call at one moment.

@@ -353,6 +353,7 @@ func (u *Upstream) request(ctx context.Context, r *Request) (*http.Request, erro
 	if !u.own || !endToEnd(header) { // another transport may change it
 		header = EndToEnd(header)
 	}
+	header = Spelt(header, r.Names)
 	target := u.base.Path + r.Target
 	path, query, hasQuery := strings.Cut(target, "?")
 	// Opaque goes out unchanged; Path is for transports that read it.

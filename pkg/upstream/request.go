@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -18,9 +19,12 @@ type Request struct {
 	// Target is the request target: path and query, escaped.
 	Target string
 	// Header has no Host, no Content-Length and no hop-by-hop fields; those that a
-	// signer sets are not sent.
+	// signer sets are not sent. Its keys are canonical: [Canonical].
 	Header http.Header
-	Body   []byte
+	// Names are the names of fields as they go out over HTTP/1.1 where they are spelt otherwise than
+	// the keys of Header, such as SOAPAction. HTTP/2 has lower case alone.
+	Names []string
+	Body  []byte
 	// Latest, if not zero, is the end of the validity of the caller's signature:
 	// no byte is sent later.
 	Latest time.Time
@@ -39,7 +43,7 @@ type Request struct {
 
 // Clone returns a deep copy.
 func (r *Request) Clone() *Request {
-	return &Request{r.Method, r.Target, r.Header.Clone(), bytes.Clone(r.Body), r.Latest, r.Repeat, r.Renewed, r.Revoked, r.Allowed}
+	return &Request{r.Method, r.Target, r.Header.Clone(), slices.Clone(r.Names), bytes.Clone(r.Body), r.Latest, r.Repeat, r.Renewed, r.Revoked, r.Allowed}
 }
 
 // Check returns an error if the request cannot be sent.

@@ -34,7 +34,7 @@ func NewEntry(seq int64) *scheduler.Entry {
 			AcceptedAt: now, Deadline: now.Add(time.Hour), Attempts: []scheduler.Attempt{},
 			Stored: &scheduler.Stored{Seq: seq, Class: 1},
 		},
-		Request: &upstream.Request{Method: "POST", Target: "/pay?n=1", Header: http.Header{"X-A": {"1", "2"}}, Body: []byte("body \x00\xff")},
+		Request: &upstream.Request{Method: "POST", Target: "/pay?n=1", Header: http.Header{"X-A": {"1", "2"}, "Soapaction": {"pay"}}, Names: []string{"SOAPAction"}, Body: []byte("body \x00\xff")},
 		Bytes:   100,
 	}
 }

@@ -36,9 +36,15 @@ func writeRequest(w *bufio.Writer, req *http.Request) error {
 	w.WriteString(target)
 	w.WriteString(" HTTP/1.1\r\n")
 	writeField(w, "Host", host)
-	if agent := req.Header.Get("User-Agent"); agent != "" {
-		if err := writeField(w, "User-Agent", agent); err != nil {
-			return err
+	var room [fieldsOnStack]string
+	names := room[:0]
+	for name, values := range req.Header {
+		if !slices.Contains(apart, http.CanonicalHeaderKey(name)) {
+			names = append(names, name)
+		} else if strings.EqualFold(name, "User-Agent") && len(values) > 0 && values[0] != "" {
+			if err := writeField(w, name, values[0]); err != nil {
+				return err
+			}
 		}
 	}
 	if n := req.ContentLength; n > 0 || req.Method == http.MethodPost || req.Method == http.MethodPut || req.Method == http.MethodPatch {
@@ -46,16 +52,8 @@ func writeRequest(w *bufio.Writer, req *http.Request) error {
 		w.Write(strconv.AppendInt(w.AvailableBuffer(), n, 10))
 		w.WriteString("\r\n")
 	}
-	var room [fieldsOnStack]string
-	names := room[:0]
-	for name := range req.Header {
-		names = append(names, name)
-	}
 	slices.Sort(names)
 	for _, name := range names {
-		if slices.Contains(apart, http.CanonicalHeaderKey(name)) {
-			continue
-		}
 		for _, value := range req.Header[name] {
 			if err := writeField(w, name, value); err != nil {
 				return err
