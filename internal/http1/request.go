@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/seed-30fe103d/throttler/internal/fieldname"
 )
 
 // A refusal is the answer to a request that breaks the rules of HTTP.
@@ -35,7 +37,7 @@ func (c *conn) request() (*http.Request, error) {
 		return nil, err
 	}
 	hasHost, host := hostField(head)
-	c.names = fieldNames(head[bytes.IndexByte(head, '\n')+1:])
+	c.names = fieldname.Others(head)
 	validHost := httpguts.ValidHostHeader(string(host)) // head is gone when it is parsed
 	req, err := http.ReadRequest(c.in)
 	switch {

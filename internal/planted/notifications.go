@@ -82,7 +82,7 @@ var bellBugs = []bug{
 	{"a forged notification is passed on", "internal/server/notifications.go",
 		"		n.refuse(w, unverified,", "		defer n.passOn(w, r, req)\n		n.refuse(w, unverified,", bellTests},
 	{"a notification is passed on without its query", "internal/server/notifications.go",
-		"Target: target(r), Header: upstream.EndToEnd(r.Header), Body: body}", "Target: r.URL.Path, Header: upstream.EndToEnd(r.Header), Body: body}", bellTests},
+		"Target: target(r), Header: upstream.EndToEnd(r.Header), Names: fieldNames(r), Body: body}", "Target: r.URL.Path, Header: upstream.EndToEnd(r.Header), Body: body}", bellTests},
 	{"a notification is passed on with one value of each header", "internal/server/notifications.go",
 		"	notice, err := n.Verifier", "	for name, values := range req.Header {\n		req.Header[name] = values[:1]\n	}\n	notice, err := n.Verifier", bellTests},
 	{"the merchant's answer to a notification is always 200", "internal/server/notifications.go",

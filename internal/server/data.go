@@ -216,7 +216,7 @@ func (d *Data) adminURL(r *http.Request) string {
 func forward(w http.ResponseWriter, resp *http.Response, call *scheduler.Call) error {
 	h := w.Header()
 	h["Date"] = nil // the upstream's, if it has one
-	for name, values := range upstream.Fields(resp.Header) {
+	for name, values := range upstream.Spelt(upstream.EndToEnd(resp.Header), upstream.AnswerNames(resp)) {
 		h[name] = values
 	}
 	if length := resp.Header["Content-Length"]; len(length) > 0 && length[0] != "" {

@@ -120,8 +120,8 @@ func TestBytesPassUnchangedBothWays(t *testing.T) {
 			"names in spellings of their own",
 			"POST / HTTP/1.1\r\nhost: sidecar\r\nconnection: close\r\ncontent-length: 2\r\nSOAPAction: a\r\nX-sOmE: 1\r\nX-sOmE: 2\r\nuser-agent: node\r\nthrottler-priority: 5\r\nkeep-alive: 5\r\nprefer: return=minimal\r\nx-a: b\r\n\r\n{}",
 			"POST / HTTP/1.1\r\nHost: HOST\r\nuser-agent: node\r\nContent-Length: 2\r\nSOAPAction: a\r\nX-sOmE: 1\r\nX-sOmE: 2\r\nprefer: return=minimal\r\nx-a: b\r\n\r\n{}",
-			"HTTP/1.1 204 No Content\r\n\r\n",
-			"HTTP/1.1 204 No Content\r\n" + own + "Connection: close\r\n\r\n",
+			"HTTP/1.1 200 OK\r\ndate: Sat, 21 Nov 2026 09:00:00 GMT\r\nserver: envoy\r\ncontent-type: text/plain\r\ncontent-length: 2\r\nETag: x\r\nkeep-alive: 5\r\nthrottler-wait: 7\r\nX-oDD: 1\r\nX-oDD: 2\r\n\r\nok",
+			"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nETag: x\r\n" + own + "X-oDD: 1\r\nX-oDD: 2\r\ncontent-type: text/plain\r\ndate: Sat, 21 Nov 2026 09:00:00 GMT\r\nserver: envoy\r\nConnection: close\r\n\r\nok",
 		},
 		{
 			"expectation",

@@ -59,7 +59,7 @@ var mayImport = map[string][]string{
 	"pkg/planner":                   {"pkg/quota", "pkg/wheel", "pkg/internal/heap"},
 	"pkg/limiter":                   {"pkg/quota", "pkg/planner", "pkg/wheel"},
 	"pkg/upstream":                  {"github.com/expr-lang/expr*", "github.com/andybalholm/brotli", "github.com/klauspost/compress/zstd", "github.com/tidwall/gjson", "github.com/tidwall/match", "internal/hint", "pkg/internal/xmltext", "pkg/retryafter", "pkg/upstream/internal/h1", "golang.org/x/net/http/httpguts"},
-	"pkg/upstream/internal/h1":      {"golang.org/x/net/*"},
+	"pkg/upstream/internal/h1":      {"internal/fieldname", "golang.org/x/net/*"},
 	"pkg/signer":                    {"internal/hint", "pkg/upstream", "pkg/retryafter", "pkg/internal/xmltext", "golang.org/x/oauth2*", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs the requests that upstream sends
 	"pkg/notify":                    {"internal/hint", "pkg/signer", "pkg/upstream"},                                                                                                                    // verifies what the platforms sign
 	"pkg/lease":                     {"pkg/quota"},
@@ -72,31 +72,32 @@ var mayImport = map[string][]string{
 	"pkg/postgres":                  {"internal/columns", "pkg/scheduler", "pkg/lease", "pkg/upstream", "github.com/jackc/pgx/v5*", "github.com/pressly/goose/v3*", "github.com/google/uuid"},
 	"pkg/config":                    {"pkg/*", "internal/hint", "github.com/spf13/*", "github.com/go-viper/mapstructure/v2", "go.yaml.in/yaml/v3"},
 
-	"pkg/admin":         {"internal/access", "internal/api", "internal/server", "internal/web", "pkg/config", "pkg/scheduler"}, // the handler of the sidecar, in other programs
-	"api/client":        {"github.com/oapi-codegen/runtime"},                                                                   // for programs of others: it knows the document only
-	"internal/openapi":  {"internal/api", "internal/server", "go.yaml.in/yaml/v3"},                                             // writes the document, in tests
-	"internal/access":   {"internal/api", "pkg/config", "golang.org/x/sys/unix", "golang.org/x/time/rate"},                     // its rules are a section of the configuration
-	"internal/cases":    {"pkg/config", "pkg/scheduler", "pkg/upstream"},
-	"internal/hint":     {"github.com/expr-lang/expr*"},
-	"internal/api":      {}, // JSON of the admin API: a contract of its own
-	"internal/http1":    {"golang.org/x/net/http/httpguts"},
-	"internal/link":     {"golang.org/x/net/netutil"},
-	"internal/server":   {"internal/access", "internal/api", "internal/http1", "internal/link", "internal/workload", "pkg/notify", "pkg/scheduler", "pkg/upstream", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
-	"internal/trial":    {"pkg/scheduler", "pkg/upstream"},
-	"internal/workload": {"pkg/scheduler", "pkg/upstream", "github.com/expr-lang/expr*", "github.com/tidwall/gjson"},
-	"internal/preview":  {"internal/hint", "pkg/scheduler", "pkg/planner", "pkg/quota", "pkg/wheel", "internal/workload", "internal/chart", "github.com/expr-lang/expr*"},
-	"internal/chart":    {"golang.org/x/image/*"},
-	"internal/oracle":   {"pkg/quota"}, // it must share no code with the planner
-	"internal/gateway":  {},            // it stands for the platform: it must know nothing of us
-	"internal/ledger":   {},            // likewise
-	"internal/pgtest":   {"github.com/jackc/pgx/v5"},
-	"internal/tidy":     {},
-	"internal/planted":  {},
-	"internal/mutants":  {},
-	"internal/web":      {"internal/api", "internal/chart", "internal/preview", "github.com/nicksnyder/go-i18n/v2/i18n", "github.com/tmaxmax/go-sse", "golang.org/x/text/language", "golang.org/x/text/message", "golang.org/x/text/unicode/bidi"},
-	"cmd/throttler":     {"api/client", "go.yaml.in/yaml/v3", "pkg/config", "pkg/postgres", "pkg/quota", "pkg/scheduler", "pkg/store", "pkg/upstream", "internal/access", "internal/api", "internal/hint", "internal/http1", "internal/link", "internal/server", "internal/web", "internal/workload", "internal/preview", "internal/chart", "internal/cases", "internal/trial", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/term"}, // clients of the admin API read internal/api; serve and store export need internal/server
-	"cmd/demo":          {"internal/gateway", "internal/pgtest", "github.com/smartwalle/alipay/v3", "golang.org/x/term"},                                                                                                                                                                                                                                                                                                                                                                                                   // it drives the built sidecar from outside
-	"examples/alipay":   {"pkg/*", "github.com/smartwalle/alipay/v3", "internal/gateway"},                                                                                                                                                                                                                                                                                                                                                                                                                                  // a merchant's program embeds pkg; -local brings the platform
+	"pkg/admin":          {"internal/access", "internal/api", "internal/server", "internal/web", "pkg/config", "pkg/scheduler"}, // the handler of the sidecar, in other programs
+	"api/client":         {"github.com/oapi-codegen/runtime"},                                                                   // for programs of others: it knows the document only
+	"internal/openapi":   {"internal/api", "internal/server", "go.yaml.in/yaml/v3"},                                             // writes the document, in tests
+	"internal/access":    {"internal/api", "pkg/config", "golang.org/x/sys/unix", "golang.org/x/time/rate"},                     // its rules are a section of the configuration
+	"internal/cases":     {"pkg/config", "pkg/scheduler", "pkg/upstream"},
+	"internal/hint":      {"github.com/expr-lang/expr*"},
+	"internal/api":       {}, // JSON of the admin API: a contract of its own
+	"internal/fieldname": {},
+	"internal/http1":     {"internal/fieldname", "golang.org/x/net/http/httpguts"},
+	"internal/link":      {"golang.org/x/net/netutil"},
+	"internal/server":    {"internal/access", "internal/api", "internal/http1", "internal/link", "internal/workload", "pkg/notify", "pkg/scheduler", "pkg/upstream", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
+	"internal/trial":     {"pkg/scheduler", "pkg/upstream"},
+	"internal/workload":  {"pkg/scheduler", "pkg/upstream", "github.com/expr-lang/expr*", "github.com/tidwall/gjson"},
+	"internal/preview":   {"internal/hint", "pkg/scheduler", "pkg/planner", "pkg/quota", "pkg/wheel", "internal/workload", "internal/chart", "github.com/expr-lang/expr*"},
+	"internal/chart":     {"golang.org/x/image/*"},
+	"internal/oracle":    {"pkg/quota"}, // it must share no code with the planner
+	"internal/gateway":   {},            // it stands for the platform: it must know nothing of us
+	"internal/ledger":    {},            // likewise
+	"internal/pgtest":    {"github.com/jackc/pgx/v5"},
+	"internal/tidy":      {},
+	"internal/planted":   {},
+	"internal/mutants":   {},
+	"internal/web":       {"internal/api", "internal/chart", "internal/preview", "github.com/nicksnyder/go-i18n/v2/i18n", "github.com/tmaxmax/go-sse", "golang.org/x/text/language", "golang.org/x/text/message", "golang.org/x/text/unicode/bidi"},
+	"cmd/throttler":      {"api/client", "go.yaml.in/yaml/v3", "pkg/config", "pkg/postgres", "pkg/quota", "pkg/scheduler", "pkg/store", "pkg/upstream", "internal/access", "internal/api", "internal/hint", "internal/http1", "internal/link", "internal/server", "internal/web", "internal/workload", "internal/preview", "internal/chart", "internal/cases", "internal/trial", "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar/v3", "github.com/tmaxmax/go-sse", "golang.org/x/term"}, // clients of the admin API read internal/api; serve and store export need internal/server
+	"cmd/demo":           {"internal/gateway", "internal/pgtest", "github.com/smartwalle/alipay/v3", "golang.org/x/term"},                                                                                                                                                                                                                                                                                                                                                                                                   // it drives the built sidecar from outside
+	"examples/alipay":    {"pkg/*", "github.com/smartwalle/alipay/v3", "internal/gateway"},                                                                                                                                                                                                                                                                                                                                                                                                                                  // a merchant's program embeds pkg; -local brings the platform
 }
 
 func TestImportsPointOneWay(t *testing.T) {

@@ -3,7 +3,13 @@ package upstream
 import (
 	"net/http"
 	"slices"
+
+	"github.com/seed-30fe103d/throttler/pkg/upstream/internal/h1"
 )
+
+// AnswerNames returns the names of an answer's fields as the upstream has spelt them over HTTP/1.1, where they differ from the keys of its
+// header; nil if none does, for a head of more than 8 KiB, and for an answer that was stored.
+func AnswerNames(resp *http.Response) []string { return h1.Names(resp) }
 
 // Canonical returns a header with the keys of [http.CanonicalHeaderKey], and the names of the fields whose keys were spelt
 // otherwise, nil if there are none: then the header is h itself. Several spellings of one name are one field, and the first of the

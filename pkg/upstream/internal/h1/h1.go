@@ -241,6 +241,7 @@ func (e *exchange) read(req *http.Request) (resp *http.Response, began time.Time
 			return nil, time.Time{}, err
 		}
 		began = time.Now()
+		names := c.fieldNames()
 		if resp, err = http.ReadResponse(c.in, req); err != nil && c.bound == 0 {
 			return nil, began, errHead // its last line is cut
 		} else if err != nil {
@@ -249,6 +250,9 @@ func (e *exchange) read(req *http.Request) (resp *http.Response, began time.Time
 		final := resp.StatusCode < 100 || resp.StatusCode > 199
 		if upgrade := resp.StatusCode == http.StatusSwitchingProtocols; final || upgrade {
 			e.last = resp.Close || upgrade
+			if names != nil {
+				resp.Request = req.WithContext(context.WithValue(req.Context(), namesKey{}, names))
+			}
 			return resp, began, nil
 		}
 	}

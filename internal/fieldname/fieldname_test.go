@@ -1,4 +1,4 @@
-package http1
+package fieldname
 
 import (
 	"net/http"
@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestFieldNames(t *testing.T) {
+func TestOthers(t *testing.T) {
 	for head, want := range map[string]string{
 		"Host: a\r\nAccept: b\r\nX-1-A2: c\r\nEtag: d\r\n\r\n":                 "",
 		"SOAPAction: \"x\"\r\nX-sOmE: 1\r\n\r\n":                               "SOAPAction X-sOmE",
@@ -18,14 +18,14 @@ func TestFieldNames(t *testing.T) {
 		"\r\n":                                                                 "",
 		"x-a: cut":                                                             "",
 	} {
-		if got := fieldNames([]byte(head)); !slices.Equal(got, strings.Fields(want)) {
+		if got := Others([]byte("GET / HTTP/1.1\r\n" + head)); !slices.Equal(got, strings.Fields(want)) {
 			t.Errorf("%q: %q, want %q", head, got, want)
 		}
 	}
 }
 
-// FuzzFieldNames: a name is found if and only if it is not canonical.
-func FuzzFieldNames(f *testing.F) {
+// FuzzOthers: a name is found if and only if it is not canonical.
+func FuzzOthers(f *testing.F) {
 	for _, name := range []string{"A", "a", "A-B", "A-b", "1a", "-A", "A--B", "A_B", "a!", "ÀB", "A b", ""} {
 		f.Add(name)
 	}
@@ -37,20 +37,20 @@ func FuzzFieldNames(f *testing.F) {
 		if name != "" && http.CanonicalHeaderKey(name) != name {
 			want = []string{name}
 		}
-		if got := fieldNames([]byte(name + ": v\r\n\r\n")); !slices.Equal(got, want) {
+		if got := Others([]byte("HTTP/1.1 200 x: y\n" + name + ": v\r\n\r\n")); !slices.Equal(got, want) {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	})
 }
 
-func BenchmarkFieldNames(b *testing.B) {
+func BenchmarkOthers(b *testing.B) {
 	const canonical = "Host: 127.0.0.1:8081\r\nUser-Agent: sdk/1.2.3\r\nAccept: application/json\r\nAuthorization: Bearer abcdefghijklmnopqrstuvwxyz\r\nContent-Type: application/json\r\nContent-Length: 120\r\nIdempotency-Key: 0b2a9c1e-1111-4222-8333-444455556666\r\nAccept-Encoding: gzip, deflate, br\r\nConnection: keep-alive\r\n\r\n"
 	for name, head := range map[string]string{"canonical": canonical, "lower": strings.ToLower(canonical)} {
 		b.Run(name, func(b *testing.B) {
-			text := []byte(head)
+			text := []byte("GET / HTTP/1.1\r\n" + head)
 			b.ReportAllocs()
 			for b.Loop() {
-				fieldNames(text)
+				Others(text)
 			}
 		})
 	}
