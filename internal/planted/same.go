@@ -1,6 +1,6 @@
 package main
 
-// sameBugs are about callers who come in the same moment as a call, or repeat it: they watch its end, and are one outcome with it.
+// sameBugs are about callers that come in the same moment as a call, or repeat it: they watch its end, and are one outcome with it.
 var sameBugs = []bug{
 	{"a cancel in the moment between store and loop is refused", "pkg/scheduler/query.go",
 		"			if entry = s.loop.entryOf(id); entry == nil {\n", "			if true {\n", []string{"-run", "TestControlInTheSame"}},

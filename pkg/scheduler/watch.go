@@ -7,7 +7,7 @@ import "context"
 // wherever it is, and has nothing to take along when it moves.
 //
 // No end is missed. The loop runs one message at a time, and each end is in the store before the
-// message that tells it. So a caller who first begins to watch, by a message, and then looks for
+// message that tells it. So a caller that first begins to watch, by a message, and then looks for
 // the call, in memory and in the store, finds the end, or is told of it: an end that is not in
 // the store when the caller looks is told by a later message than that with which the watch
 // began. This also holds for a call that is in the store and has yet to come into the loop.
@@ -31,7 +31,7 @@ func (all watches) join(id string) *watch {
 	return w
 }
 
-// leave takes a caller away, who may have had the news.
+// leave takes a caller away.
 func (all watches) leave(id string, w *watch) {
 	if w.callers--; w.callers == 0 && all[id] == w {
 		delete(all, id)
