@@ -86,7 +86,7 @@ var answerBugs = []bug{
 	{"a cost may be beyond all numbers", "pkg/upstream/cost.go",
 		"	case up > mostCost:\n", "	case false:\n", byCost},
 	{"a cost that an answer tells is cut off", "pkg/upstream/charge.go",
-		"int(math.Ceil(n))", "int(n)", byCost},
+		"int(math.Ceil(n))", "int(math.Floor(n))", byCost},
 }
 
 // tellingBugs hide a rule that cannot be computed from log, metrics and pages.
@@ -95,7 +95,7 @@ var tellingBugs = []bug{
 		"			if err != nil {\n				return nil, err\n			}\n			if !ok {\n", "			if err != nil || !ok {\n", byTelling},
 	{"a rule without a value is not counted", "pkg/scheduler/attempt.go",
 		"		a.loop.uncomputed.note(a.intent.Upstream, r.Uncomputable)\n", "", byTelling},
-	{"a query does not say why it settles nothing", "pkg/scheduler/resolver.go",
+	{"a query does not say why it settles nothing", "pkg/scheduler/ask.go",
 		"	f.questions.doubt(q, err.Error())\n", "", byTelling},
 	{"the log does not name the rule", "pkg/scheduler/attempt.go",
 		"	case r.Uncomputable != nil:\n", "	case false:\n", byTelling},

@@ -63,7 +63,7 @@ var notifiedBugs = []bug{
 	{"a notification finds a call that is decided", "pkg/scheduler/control.go",
 		"	s.followUps.questions.drop(id)\n", "", notifiedTests},
 	{"a notification finds calls that nothing can query", "pkg/scheduler/followup.go",
-		"sv.Signer != nil) {\n", "sv.Signer != nil) && c.Async {\n", notifiedTests},
+		"	may, err := mayResolve(sv, upstream.NewInput(c.request), sv.Signer != nil)\n", "	may, err := mayResolve(sv, upstream.NewInput(c.request), sv.Signer != nil)\n	may = may && c.Async\n", notifiedTests},
 	{"a notification leaves the calls of callers alone", "pkg/scheduler/followup.go",
 		"		f.questions.part(c.Call)\n", "", []string{"-run", "TestNotifiedOfACaller"}},
 	{"a notification overwrites the end of a call", "pkg/scheduler/followup.go",

@@ -11,20 +11,6 @@ import (
 // mostCost is the greatest number of permits of one call.
 const mostCost = 1 << 31
 
-// Cost evaluates a Cost. A fraction is rounded up: a call never takes less than the expression gives. The
-// error has the value if that is no number from 1 to 2^31.
-func (e *Expr) Cost(in *Input) (int, error) {
-	v, err := e.run(in)
-	if err != nil {
-		return 0, err
-	}
-	n, why := permits(v.(float64))
-	if why != "" {
-		return 0, fmt.Errorf("%s is %v, must be %s", e.source, v, why)
-	}
-	return n, nil
-}
-
 // permits rounds a cost up. Why says what a cost must be that is none.
 func permits(v float64) (n int, why string) {
 	up := math.Ceil(v)

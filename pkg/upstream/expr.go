@@ -267,6 +267,20 @@ func (e *Expr) OptionalKey(in *Input) (string, error) {
 	return key, nil
 }
 
+// Cost evaluates a Cost. A fraction is rounded up: a call never takes less than the expression gives. The
+// error has the value if that is no number from 1 to 2^31.
+func (e *Expr) Cost(in *Input) (int, error) {
+	v, err := e.run(in)
+	if err != nil {
+		return 0, err
+	}
+	n, why := permits(v.(float64))
+	if why != "" {
+		return 0, fmt.Errorf("%s is %v, must be %s", e.source, v, why)
+	}
+	return n, nil
+}
+
 // Text evaluates a Text, which may be empty.
 func (e *Expr) Text(in *Input) (string, error) {
 	v, err := e.run(in)
