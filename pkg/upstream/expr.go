@@ -304,6 +304,11 @@ func (e *Expr) env(in *Input) any {
 	return in.variables()
 }
 
+// ReadsAnswer reports whether an expression of CompileQuestion reads the answer.
+func (e *Expr) ReadsAnswer() bool {
+	return e != nil && e.question && names(e.program, "status", "body", "answer_header", "location")
+}
+
 func (e *Expr) eval(in *Input, env any) (any, error) {
 	v, err := in.run(e.program, env)
 	if err != nil {

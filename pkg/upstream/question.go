@@ -35,11 +35,6 @@ func CompileQuestion(source string, kind Kind) (*Expr, error) {
 	return &Expr{source: source, program: program, question: true}, err
 }
 
-// ReadsAnswer reports whether an expression of CompileQuestion reads the answer.
-func (e *Expr) ReadsAnswer() bool {
-	return e != nil && e.question && names(e.program, "status", "body", "answer_header", "location")
-}
-
 // questionEnv has the variables of the expressions of queries.
 type questionEnv struct {
 	requestEnv
