@@ -153,8 +153,7 @@ func TestKindsOfAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range all {
-			if c.Answer == nil {
-				t.Errorf("%s: %s has no answer", c.Place, c.Name)
+			if c.Answer == nil { // it has exchanges
 				continue
 			}
 			seen[c.Of+" "+string(c.Outcome)]++
