@@ -29,7 +29,11 @@ func (l *log) RoundTrip(r *http.Request) (*http.Response, error) {
 	if lost {
 		return nil, errors.New("reset")
 	}
-	return &http.Response{StatusCode: 200, Header: http.Header{"X-N": {"1"}}, Body: io.NopCloser(strings.NewReader("answer to " + r.URL.Path)), Request: r}, nil
+	body := "answer to " + r.URL.Path
+	if r.URL.Path == "/query" { // a query is settled by a whole JSON or XML
+		body = "{}"
+	}
+	return &http.Response{StatusCode: 200, Header: http.Header{"X-N": {"1"}}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 }
 
 // lose lets answers be lost from now on, or not.

@@ -65,7 +65,7 @@ func webhooksAfterACrash(t *testing.T, first string) {
 	asked, left, ended := entries[0].Call.ID, entries[1].Call.ID, entries[2].Call.ID
 	d.Close()
 
-	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write([]byte("done")) }))
+	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write([]byte(`{"state":"done"}`)) }))
 	defer platform.Close()
 	s := &shop{told: make(map[string]int), news: make(chan string, 100)}
 	hook := httptest.NewServer(s)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -268,7 +269,8 @@ func TestUnreadableBodies(t *testing.T) {
 // TestFromGateway: some statuses are those of a gateway in front of the host that counts.
 func TestFromGateway(t *testing.T) {
 	for status := range 600 {
-		if got, want := fromGateway(status), status == 502 || status == 503 || status == 504; got != want {
+		want := slices.Contains([]int{408, 499, 502, 503, 504, 520, 521, 522, 523, 524, 525, 526, 527, 528, 529, 530, 561}, status)
+		if got := fromGateway(status); got != want {
 			t.Errorf("%d: %v, want %v", status, got, want)
 		}
 	}

@@ -327,9 +327,16 @@ func (res *Result) uncomputed() string {
 	return "; " + res.Uncomputable.Error()
 }
 
-// fromGateway reports whether a gateway in front of the counting host may
-// have given the status: then it does not prove that the call has arrived
-// there.
+// fromGateway reports whether a gateway in front of the counting host may have given the status:
+// then it does not prove that the call has arrived there. Beside those of RFC 9110, section 15.6.3
+// to 15.6.5, and 408, these are nginx's 499 (the client has left), Cloudflare's 520 to 530, and 561
+// of an AWS load balancer.
 func fromGateway(status int) bool {
-	return status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
+	switch {
+	case status == http.StatusRequestTimeout, status == 499, status == 561:
+		return true
+	case status >= 520:
+		return status <= 530
+	}
+	return status >= http.StatusBadGateway && status <= http.StatusGatewayTimeout
 }
