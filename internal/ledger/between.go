@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
+	"regexp"
 	"time"
 
 	"github.com/andybalholm/brotli"
@@ -18,9 +18,18 @@ import (
 // Hops between a platform and its callers: a gateway that answers in the place of the
 // platform, one that encodes the body, and the forms in which a limiter asks for a wait.
 
-// mistyped makes numbers of the words by which the platforms tell a success.
-var mistyped = strings.NewReplacer(`"SUCCESS"`, `1`, `"succeeded"`, `1`, `"COMPLETED"`, `1`, `"S"`, `1`, `"Y"`, `1`, `"Authorised"`, `1`,
-	`"approved"`, `1`, `"processed"`, `1`, `"paid"`, `1`, `"10000"`, `1`, `>SUCCESS<`, `>1<`)
+// texts are the values of an answer that are texts: in each platform the words of a success are among them.
+var texts = regexp.MustCompile(`:"[^"]*"|>[^<>]+<`)
+
+// mistyped returns a body with numbers in the place of all its texts.
+func mistyped(body string) string {
+	return texts.ReplaceAllStringFunc(body, func(text string) string {
+		if text[0] == ':' {
+			return ":1"
+		}
+		return ">1<"
+	})
+}
 
 // gatewayAnswer returns the answer of a gateway in the place of the platform. It proves nothing:
 // the request may have been executed or not. Success is the platform's own answer, of which a
@@ -42,7 +51,7 @@ func gatewayAnswer(success Answer, pick int) Answer {
 	case 6:
 		page.Header = success.Header
 	case 7:
-		page.Header, page.Body = success.Header, mistyped.Replace(success.Body)
+		page.Header, page.Body = success.Header, mistyped(success.Body)
 	default:
 		page.Status = []int{500, 502, 503, 504, 520}[pick%5]
 	}
