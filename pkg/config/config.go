@@ -190,7 +190,12 @@ func load(name string, text []byte, reading mode, flags *pflag.FlagSet) (*Config
 	if settings["access"] == nil && v.IsSet("access") { // an empty section keeps callers out
 		settings["access"] = map[string]any{}
 	}
-	c := decode(faults, maps.Clone(settings), presets).convert(faults)
+	f := decode(faults, maps.Clone(settings), presets)
+	for name, preset := range from.presets {
+		preset.limited = len(f.Upstreams[name].Limited.all)
+		from.presets[name] = preset
+	}
+	c := f.convert(faults)
 	markPresets(c, from.presets)
 	c.keep(settings)
 	from.index(settings)

@@ -29,7 +29,7 @@ func decode(faults *faultList, settings map[string]any, presets map[string][]fil
 	for _, name := range slices.Sorted(maps.Keys(upstreams)) {
 		var u fileUpstream
 		decodeInto(faults, "upstreams."+name, upstreams[name], &u)
-		u.Outcomes = append(u.Outcomes, presets[name]...)
+		u.Outcomes = slices.Concat(u.Outcomes, u.Limited.rules(faults, "upstreams."+name+".limited"), presets[name])
 		f.Upstreams[name] = u
 	}
 	return f

@@ -36,7 +36,7 @@ upstreams:
 `))
 	fmt.Println(err)
 	// Output:
-	// 127.0.0.1:8081 23 rules 1s
+	// 127.0.0.1:8081 24 rules 1s
 	// line 5: upstreams.alipay.preset: "alipai" is unknown, must be one of: adyen, alipay, alipay-v3, antom, generic, idempotency-key, paypal, stripe, wechatpay-v2, wechatpay-v3; did you mean alipay?
 	// line 6: upstreams.alipay.limit: unknown key; did you mean limits?
 	// line 9: upstreams.alipay.limits[0].window: "1 sec" is not a duration; write 1s

@@ -1,6 +1,9 @@
 package config
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
 
@@ -12,8 +15,8 @@ type fileRule struct {
 	When string `key:"when"`
 	// Is is done, failed, not_executed or unknown.
 	Is string `key:"is"`
-	// Pause is the pause of a not_executed outcome. Default: the upstream pauses for
-	// its Retry-After or the backoff.
+	// Pause is the pause of a not_executed outcome. Default: the key of the call's only limit
+	// with per_key, else the upstream, pauses for the wait of the answer or the backoff.
 	Pause *filePause `key:"pause"`
 	// After is the least wait before this call is sent again, or an expression for the wait
 	// that the answer asks for. Default: that of the answer's fields, the pause or the backoff.
@@ -21,11 +24,15 @@ type fileRule struct {
 	// Park keeps an unknown call from being repeated; below status 500 the breaker does
 	// not count its answer. Default false.
 	Park bool `key:"park"`
+
+	counted bool // see upstream.Rule
 }
 
 type filePause struct {
-	// Limit names the limit of the paused key. Default: the whole upstream pauses.
+	// Limit names the limit of the paused key. Default: the call's only limit with per_key.
 	Limit string `key:"limit"`
+	// Scope is upstream: all of it pauses, also where one limit has keys. Default: the key.
+	Scope string `key:"scope"`
 	// For is the length if the answer asks for none, or an expression for the length that it
 	// asks for: seconds, a date or a duration. Default: the answer's fields, then the backoff.
 	For wait `key:"for"`
@@ -40,9 +47,15 @@ func convertRules(faults *faultList, path string, from []fileRule) []upstream.Ru
 }
 
 func (f fileRule) convert(faults *faultList, path string) upstream.Rule {
-	rule := upstream.Rule{When: f.When, Is: upstream.Outcome(f.Is), Park: f.Park, AfterExpr: f.After.expression}
+	rule := upstream.Rule{When: f.When, Is: upstream.Outcome(f.Is), Park: f.Park, Counted: f.counted, AfterExpr: f.After.expression}
 	if f.Pause != nil {
-		rule.Pause = &upstream.Pause{Limit: f.Pause.Limit, ForExpr: f.Pause.For.expression}
+		rule.Pause = &upstream.Pause{Limit: f.Pause.Limit, Upstream: f.Pause.Scope != "", ForExpr: f.Pause.For.expression}
+		switch {
+		case f.Pause.Scope != "" && f.Pause.Scope != "upstream":
+			faults.add(path+".pause.scope", "is %q, must be upstream; leave it out to pause the key of the call's limit", f.Pause.Scope)
+		case f.Pause.Scope != "" && f.Pause.Limit != "":
+			faults.add(path+".pause.scope", "is given beside limit, which pauses a key of that limit; give one of them")
+		}
 		positive(faults, path+".pause.for", f.Pause.For.fixed, &rule.Pause.For)
 	}
 	positive(faults, path+".after", f.After.fixed, &rule.After)
@@ -71,4 +84,39 @@ func (f fileProof) convert(faults *faultList, path string) upstream.Proof {
 	proof := upstream.Proof{When: f.When, Format: f.Format, Media: f.Media, Holds: f.Holds}
 	positive(faults, path+".after", f.After, &proof.After)
 	return proof
+}
+
+// rules returns the rules of answers by which a platform limits.
+func (l limited) rules(faults *faultList, path string) []fileRule {
+	var all []fileRule
+	for i, one := range l.all {
+		at := path
+		if l.list {
+			at = index(path, i)
+		}
+		when, _ := one.(string)
+		if status, ok := one.(int); ok {
+			if status < 400 || status > 599 {
+				faults.add(at, "is status %d, must be from 400 to 599: other answers tell that the call was executed; write an expression for such an answer that limits", status)
+				continue
+			}
+			when = fmt.Sprintf("status == %d", status)
+		}
+		if fault := faultOf(when); fault != nil {
+			faults.add(at, "%w", fault)
+			continue
+		}
+		all = append(all, fileRule{When: when, Is: string(upstream.NotExecuted), counted: true})
+	}
+	return all
+}
+
+// faultOf returns the fault of an answer's expression, nil if there is none.
+func faultOf(when string) error {
+	_, err := upstream.CompileRules("outcomes", []upstream.Rule{{When: when, Is: upstream.NotExecuted}})
+	var f *upstream.FieldError
+	if errors.As(err, &f) {
+		return f.Err
+	}
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -154,6 +155,30 @@ func (s *sums) UnmarshalMapstructure(v any) error {
 	if s.all, misfits = texts(v); misfits != nil {
 		return &misfit{misfits, "64 hex digits in quotes, or a list of such texts"}
 	}
+	return nil
+}
+
+// limited are the answers by which a platform limits: a status, an expression, or a list of both.
+type limited struct {
+	all  []any // each an int or a string
+	list bool
+}
+
+func (l *limited) UnmarshalMapstructure(v any) error {
+	all, list := v.([]any)
+	if !list {
+		all = []any{v}
+	}
+	for i, one := range all {
+		text, ok := one.(string)
+		if status, err := strconv.Atoi(text); err == nil { // of an environment variable
+			all[i], ok = status, true
+		}
+		if _, number := one.(int); !number && !ok {
+			return &misfit{one, "a status such as 503, an expression such as 'body(\"error\") == \"ratelimited\"', or a list of them"}
+		}
+	}
+	l.all, l.list = slices.Clone(all), list
 	return nil
 }
 

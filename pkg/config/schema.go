@@ -33,7 +33,9 @@ func keys(t reflect.Type) []key {
 			all = append(all, keys(f.Type)...)
 			continue
 		}
-		all = append(all, key{f.Tag.Get("key"), f.Type})
+		if f.IsExported() {
+			all = append(all, key{f.Tag.Get("key"), f.Type})
+		}
 	}
 	return all
 }

@@ -25,6 +25,7 @@ type presetSource struct {
 	name     string
 	places   *places
 	outcomes []any // which follow those of the file
+	limited  int   // rules between both: those of limited
 }
 
 // origins tell where the settings of a configuration come from.
@@ -114,7 +115,8 @@ func settingsOf(c *Config) []Setting {
 
 // ownOutcomes returns how many rules the file gives an upstream.
 func ownOutcomes(c *Config, upstream string) int {
-	return len(c.Scheduler.Upstreams[upstream].Outcomes) - len(c.origins.presets[upstream].outcomes)
+	preset := c.origins.presets[upstream]
+	return len(c.Scheduler.Upstreams[upstream].Outcomes) - preset.limited - len(preset.outcomes)
 }
 
 // addPresetOutcomes adds the rules of an upstream's preset, which follow its own.

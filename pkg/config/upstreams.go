@@ -86,6 +86,11 @@ type fileUpstream struct {
 	// true counts. It is not asked of a done that a rule of the file gives. Default: the
 	// preset's; an empty list asks for none.
 	Proof []fileProof `key:"proof"`
+	// Limited are the answers by which the platform limits, besides those of the preset: statuses
+	// from 400 to 599, expressions as those of outcomes, or both. Such a call has not been executed, and
+	// what limits it pauses. They are evaluated after outcomes and before the rules of the preset.
+	// Default: none.
+	Limited limited `key:"limited"`
 	// Idempotent is a request expression, true if the upstream itself recognises a
 	// repeat of the call. An empty text is false for all. Default: the preset's.
 	Idempotent string `key:"idempotent"`

@@ -34,7 +34,7 @@ func TestNoWaitEndsACall(t *testing.T) {
 		reason Reason     // at its end
 		resume bool       // works
 	}{
-		{"the upstream is paused", upstream.Rule{}, WaitingFor{Limit: ConcurrencyLimit, Paused: true}, Paused, true},
+		{"the upstream is paused", upstream.Rule{Pause: &upstream.Pause{Upstream: true}}, WaitingFor{Limit: ConcurrencyLimit, Paused: true}, Paused, true},
 		{"a key is paused", upstream.Rule{Pause: &upstream.Pause{Limit: "app"}}, WaitingFor{Limit: "app", Key: "/slow", Paused: true}, PastDeadline, true},
 		{"the call alone", upstream.Rule{After: sec}, WaitingFor{}, PastDeadline, false},
 	} {
@@ -148,7 +148,7 @@ func TestMaxPause(t *testing.T) {
 		{name: "a field", retryAfter: "172800", want: time.Hour, log: `retry_after=1h0m0s asked="48h0m0s, capped by max_pause"`},
 		{name: "a Unix time", retryAfter: "946692000", want: time.Hour, log: `asked="2h0m0s, capped by max_pause"`}, // 02:00 on the day of the bubble
 		{name: "an expression", body: `{"retry_after":7200}`, rules: []upstream.Rule{rule}, want: time.Hour, log: `asked="2h0m0s, capped by max_pause"`},
-		{name: "below it", body: `{"retry_after":35.5}`, rules: []upstream.Rule{rule}, want: 35500 * ms, log: "retry_after=35.5s\n"},
+		{name: "below it", body: `{"retry_after":35.5}`, rules: []upstream.Rule{rule}, want: 35500 * ms, log: "retry_after=35.5s slowed="},
 		{name: "no wait", body: `{"retry_after":"soon"}`, rules: []upstream.Rule{rule}, log: `body(\"retry_after\") gives neither a number of seconds`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -543,6 +543,21 @@ func TestLimitedWithoutRules(t *testing.T) {
 	}
 }
 
+// TestLimitedByTheGateway: an answer that a gateway may give leaves open whether the host that counts has seen the call,
+// unless a rule says that the answer is that host's.
+func TestLimitedByTheGateway(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }))
+	defer srv.Close()
+	for _, counted := range []bool{false, true} {
+		u := newUpstream(t, Config{URL: srv.URL, Outcomes: []Rule{{When: "status == 503", Is: NotExecuted, Counted: counted}}})
+		res := do(t, u, &Request{Method: "POST", Target: "/"})
+		res.Response.Body.Close()
+		if res.Outcome != NotExecuted || res.Answered != counted {
+			t.Errorf("%s, answered %v, want not_executed, %v", res.Outcome, res.Answered, counted)
+		}
+	}
+}
+
 type signerFunc func(context.Context, *Request) error
 
 func (f signerFunc) Sign(ctx context.Context, r *Request) error { return f(ctx, r) }

@@ -48,6 +48,9 @@ type Rule struct {
 	// Pause is the pause of a not_executed outcome; nil pauses the upstream, or
 	// nothing if After is set.
 	Pause *Pause
+	// Counted tells that the answer comes from the host that counts the calls, also with a status that a
+	// gateway before it may give, such as 503: see Result.Answered.
+	Counted bool
 	// After is the least wait before the call is sent again; the answer may ask
 	// for more.
 	After time.Duration
@@ -300,6 +303,7 @@ func (r *Rules) apply(res *Result, in *Input, a *answer) bool {
 	res.Outcome, res.Reason = rule.Is, rule.When
 	res.Pause, res.Park, res.Ruled = rule.Pause, rule.Park, true
 	res.Open = rule.Park && a.failure == "" && a.status < http.StatusInternalServerError
+	res.Answered = res.Answered || rule.Counted && a.failure == ""
 	res.Alone = (rule.After > 0 || rule.AfterExpr != "") && rule.Pause == nil
 	res.RetryAfter = max(res.RetryAfter, rule.After)
 	res.Asked, res.WaitErr = rule.wait.of(in, a, res.AnsweredAt)
