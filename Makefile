@@ -236,6 +236,17 @@ bench-hop: build ## measure the sidecar's hop beside nginx, HAProxy and proxies 
 bench-peers: ## install the peers of bench-hop, nginx and haproxy, by apt
 	$$(test "$$(id -u)" = 0 || echo sudo) apt-get install -y --no-install-recommends nginx haproxy
 
+.PHONY: bench-meters
+bench-meters: build bench-meters-peers ## measure calls at real rate limiters with a limit that says too little, some 3 minutes; ARGS='-only nginx'
+	cd bench/meters && go vet . && go test . && go build -o ../../bin/bench-meters .
+	bin/bench-meters -throttler bin/throttler $(ARGS)
+
+.PHONY: bench-meters-peers
+bench-meters-peers: # nginx, haproxy and redis-server of Debian, and express-rate-limit of npm
+	@command -v redis-server >/dev/null && test -x /usr/sbin/nginx -a -x /usr/sbin/haproxy || \
+		$$(test "$$(id -u)" = 0 || echo sudo) apt-get install -y --no-install-recommends nginx haproxy redis-server
+	cd bench/meters/express && npm ci --no-audit --no-fund --ignore-scripts
+
 .PHONY: bench-plan
 bench-plan: ## preview a million calls under three limits with 1,000 keys and 20 flows at 99% load
 	go test ./internal/preview -run '^$$' -bench Run -benchtime 1000000x

@@ -48,7 +48,13 @@ configuration can be checked while it runs.`,
 			for _, w := range cfg.Warnings {
 				fmt.Fprintln(out, "warning:", w)
 			}
-			return writeLimits(out, cfg.Scheduler.Upstreams)
+			if err := writeLimits(out, cfg.Scheduler.Upstreams); err != nil {
+				return err
+			}
+			for _, h := range cfg.Hints() {
+				fmt.Fprintln(out, "hint:", h)
+			}
+			return nil
 		},
 	}
 	configFlag(cmd)
