@@ -1579,6 +1579,25 @@ type Setting struct {
 	Value string `json:"value"`
 }
 
+// Slowed Slowed tells how calls go slower than their limits allow, since answers of the upstream have limited some. A minute after the last of these, at full speed, it is over.
+type Slowed struct {
+	// CallsPerSecond How many go now, and FullPerSecond how many at full speed.
+	CallsPerSecond float64 `json:"calls_per_second"`
+	FullPerSecond  float64 `json:"full_per_second"`
+	Key            string  `json:"key,omitempty,omitzero"`
+
+	// Limit Empty if all calls of the upstream are slowed down.
+	Limit string `json:"limit,omitempty,omitzero"`
+
+	// Limited Limited and Passed count the answers since then.
+	Limited int       `json:"limited"`
+	Passed  int       `json:"passed"`
+	Since   time.Time `json:"since"`
+
+	// Within The limits that the calls have kept, such as 100 per 1s.
+	Within string `json:"within,omitempty,omitzero"`
+}
+
 // State A State is where a call is in its life.
 type State string
 
@@ -1656,6 +1675,9 @@ type Upstream struct {
 	// Since When it was paused, or went down or tripped.
 	Since time.Time `json:"since,omitempty,omitzero"`
 
+	// Slowed How its calls, those of a limit or of a key are held apart since the upstream limited some: a bounded number, the whole upstream first, then those with the most limited calls.
+	Slowed []Slowed `json:"slowed,omitempty,omitzero"`
+
 	// State Up, paused, down (no connection or signature), tripped (too much unknown, or silence) or removed (from the configuration).
 	State string `json:"state"`
 
@@ -1705,7 +1727,10 @@ type WaitingFor struct {
 	Paused bool `json:"paused,omitempty,omitzero"`
 
 	// Removed The upstream is not in the configuration any more, and the call waits until it is there again.
-	Removed   bool      `json:"removed,omitempty,omitzero"`
+	Removed bool `json:"removed,omitempty,omitzero"`
+
+	// Slowed Slowed tells how calls go slower than their limits allow, since answers of the upstream have limited some. A minute after the last of these, at full speed, it is over.
+	Slowed    *Slowed   `json:"slowed,omitempty"`
 	TimeoutMs int64     `json:"timeout_ms,omitempty,omitzero"`
 	Until     time.Time `json:"until,omitempty,omitzero"`
 }

@@ -102,6 +102,17 @@ func (s *status) findings(now time.Time) (texts []string, code int) {
 		}
 	}
 	for _, u := range s.upstreams {
+		if len(u.Slowed) > 0 {
+			slowed := &u.Slowed[0]
+			name := u.Name
+			if slowed.Limit != "" {
+				name += ", limit " + slowed.Limit
+			}
+			if n := len(u.Slowed) - 1; n > 0 {
+				name += fmt.Sprintf(" (and %d more)", n)
+			}
+			add(1, "%s is %s; another program uses the quota, a limit is too high, or the platform counts otherwise, bursts for instance: then write fewer calls per shorter window", name, slowedText(slowed, now))
+		}
 		switch u.State {
 		case "down":
 			add(2, "%s is down for %s: %s; %s", u.Name, durationText(now.Sub(u.Since)), u.Reason, waitText(&u))

@@ -193,7 +193,19 @@ func waitingForText(f *client.WaitingFor, now time.Time) string {
 	if f.Late > 0 {
 		until += fmt.Sprintf("; %d of its permits had no answer, and stay out for late longer", f.Late)
 	}
+	if f.Slowed != nil {
+		until += "; there calls are " + slowedText(f.Slowed, now)
+	}
 	return limit + until
+}
+
+// slowedText tells to which speed calls are slowed down, since when, and why.
+func slowedText(s *client.Slowed, now time.Time) string {
+	text := fmt.Sprintf("slowed to %.3g calls/s since %s: %d of %d answers limited calls", s.CallsPerSecond, instantText(s.Since, now), s.Limited, s.Limited+s.Passed)
+	if s.Within != "" {
+		text += " within " + s.Within
+	}
+	return text
 }
 
 // pauseText writes which limit is paused, by whom, since when and why.

@@ -194,6 +194,8 @@ type WaitingFor struct {
 	Paused bool `json:"paused,omitempty"`
 	// Pause says by whom, since when and why.
 	Pause string `json:"pause,omitempty"`
+	// Slowed is how calls of the limit or the key are held apart, since the upstream limited some.
+	Slowed *Slowed `json:"slowed,omitempty"`
 	// Late is how many permits there are out because their attempts ended without an answer:
 	// the upstream may count them until the configured late after.
 	Late int `json:"late,omitempty"`

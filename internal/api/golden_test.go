@@ -57,6 +57,7 @@ var golden = []struct {
 	{"upstreams", Upstreams{At: at(9), Upstreams: []Upstream{fullUpstream}}, Upstreams{Upstreams: []Upstream{}}},
 	{"pause_request", PauseRequest{Upstream: "pay", Limit: "app", Key: "a", Until: at(9), For: "5m", Reason: "maintenance"}, PauseRequest{Upstream: "pay"}},
 	{"limit_pause", fullLimitPause, LimitPause{}},
+	{"slowed", fullSlowed, Slowed{}},
 	{"pause", fullPause, Pause{ID: "p1", Upstream: "pay", By: "restart"}},
 	{"pauses", Pauses{At: at(9), Pauses: []Pause{fullPause}}, Pauses{Pauses: []Pause{}}},
 	{"fleet", Fleet{At: at(9), Epoch: 7, Owner: "a", Next: "b", LeaseMS: 2000, Replicas: []Replica{fullReplica}}, Fleet{At: at(9), Replicas: []Replica{}}},
@@ -114,6 +115,7 @@ var golden = []struct {
 var (
 	fullAttempt    = Attempt{N: 2, SentAt: at(1), EndedAt: at(2), Status: 500, Outcome: "unknown", Reason: "status >= 500", Resolved: true}
 	fullResponse   = Response{Status: 200, Headers: Headers{"Content-Type": {"text/html"}, "X-A": {"1", "2"}}, Body: []byte("<paid>"), Truncated: true}
+	fullSlowed     = Slowed{Limit: "app", Key: "a", Since: at(7), CallsPerSecond: 12.5, FullPerSecond: 100, Limited: 99, Passed: 1, Within: "100 per 1s"}
 	fullLimitPause = LimitPause{Limit: "app", Key: "a", Until: at(9), Pause: "by an operator: maintenance"}
 	fullPause      = Pause{ID: "p1", Upstream: "pay", Limit: "app", Key: "a", Since: at(7), Until: at(9), By: "answer", Who: "oncall", Reason: "status == 429", Status: 429}
 	fullRecord     = AuditRecord{Seq: 7, At: at(9), Actor: "oncall", Role: "operator", Via: "token 10.0.0.7:51234", Action: "resolve", Upstream: "pay", Call: "c1", Limit: "app", Key: "a", Before: "unknown after attempt 1", After: "done, seen attempt 1", Reason: "seen in the statement"}
@@ -150,7 +152,7 @@ var (
 		Type: "about:blank", Title: "Too many calls wait", Status: 503, Detail: "10 calls wait", Instance: "/v1/calls", Reason: "full", Errors: []Fault{fullFault}, Outcome: "not_executed", Call: "c1",
 		RetryAfter: 1, ViolatedPolicies: []string{"app"},
 	}
-	fullUpstream = Upstream{Name: "pay", URL: "https://pay.example", State: "tripped", PausedUntil: at(9), Cause: "failing", Reason: "10 of 20 unknown", Since: at(7), Waiting: 1, Sending: 2, Unknown: 3, MaxWaiting: 4, Bytes: 5, ETA: at(8), Pauses: []LimitPause{fullLimitPause}}
+	fullUpstream = Upstream{Name: "pay", URL: "https://pay.example", State: "tripped", PausedUntil: at(9), Cause: "failing", Reason: "10 of 20 unknown", Since: at(7), Waiting: 1, Sending: 2, Unknown: 3, MaxWaiting: 4, Bytes: 5, ETA: at(8), Pauses: []LimitPause{fullLimitPause}, Slowed: []Slowed{fullSlowed}}
 	fullLimit    = Limit{
 		Upstream: "pay", Limit: "app", Kind: Sliding, Builtin: true, Permits: 100, WindowMs: 1000, Window: "day", TimeZone: "Asia/Shanghai", ResetsAt: at(9), LiveKeys: 1, Out: 2, InFlight: 3, Late: 1, NextBack: at(8), WaitingPermits: 4,
 		Keys: []Key{fullKey}, PausedUntil: at(9), Audit: Audit{Most: 98, Margin: 2, HoldCost: 0.05, Guards: []Guard{{10, 0.04}, {50, 0.01}}, Unanswered: 7},
@@ -159,7 +161,7 @@ var (
 		ID: "c1", Upstream: "pay", State: Unknown, Priority: 10, Method: "POST", Path: "/refunds", Flow: "gold", Origin: "admin", SubmittedBy: "shop", IdempotencyKey: "k",
 		Async: true, Durable: true, Callback: "shop", Resolves: "c0", Numbers: map[string]string{"order": "O1", "refund": "R1"},
 		AcceptedAt: at(0), NotBefore: at(1), Deadline: at(2), FinishedAt: at(3), Reason: "gone", EndedBy: "c2", ETA: at(4), Unknown: &fullUnknown,
-		WaitingFor: &WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", Late: 2, KeysFull: true, Removed: true, InFlight: 2, OldestSentAt: at(1), TimeoutMs: 30_000, Breaker: "10 of 20 unknown"},
+		WaitingFor: &WaitingFor{Limit: "app", Key: "a", Until: at(9), Ahead: 3, Next: "c0", Paused: true, Pause: "by an operator: maintenance", Slowed: &fullSlowed, Late: 2, KeysFull: true, Removed: true, InFlight: 2, OldestSentAt: at(1), TimeoutMs: 30_000, Breaker: "10 of 20 unknown"},
 	}
 	fullCall = Call{CallFacts: fullFacts, Permits: []Permit{fullPermit}, SignatureUntil: at(9), Attempts: []Attempt{fullAttempt}, Decisions: []Decision{fullDecision}, Response: &fullResponse}
 )

@@ -36,6 +36,26 @@ type Upstream struct {
 	// first. While it is down or tripped, a pause of all of it is there too, of the limit
 	// concurrency: no probe goes before its end.
 	Pauses []LimitPause `json:"pauses,omitempty"`
+	// Slowed is how its calls, those of a limit or of a key are held apart since the upstream limited
+	// some: a bounded number, the whole upstream first, then those with the most limited calls.
+	Slowed []Slowed `json:"slowed,omitempty"`
+}
+
+// Slowed tells how calls go slower than their limits allow, since answers of the upstream have
+// limited some. A minute after the last of these, at full speed, it is over.
+type Slowed struct {
+	// Limit is empty if all calls of the upstream are slowed down.
+	Limit string  `json:"limit,omitempty"`
+	Key   string  `json:"key,omitempty"`
+	Since Instant `json:"since"`
+	// CallsPerSecond is how many go now, and FullPerSecond how many at full speed.
+	CallsPerSecond float64 `json:"calls_per_second"`
+	FullPerSecond  float64 `json:"full_per_second"`
+	// Limited and Passed count the answers since then.
+	Limited int `json:"limited"`
+	Passed  int `json:"passed"`
+	// Within are the limits that the calls have kept, such as 100 per 1s.
+	Within string `json:"within,omitempty"`
 }
 
 // A LimitPause is a pause of a limit, or of one of its keys.

@@ -62,8 +62,6 @@ var retryBugs = []bug{
 		"		b.failures = b.trips\n", "", nil},
 	{"a limited answer counts as a failure", "pkg/retry/retry.go",
 		"	case Limited:\n		d.Failures = 0\n", "	case Limited:\n		d.Failures++\n", nil},
-	{"calls in flight together count as a streak", "pkg/retry/streak.go",
-		"	if k.count == 0 || !sentAt.Before(k.at) {\n", "	if true {\n", nil},
 }
 
 // schedulerBugs are seen by the tests of package scheduler.

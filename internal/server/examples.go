@@ -61,6 +61,7 @@ var (
 		Name: "pay", URL: "https://pay.example", State: "paused", PausedUntil: exampleAt(59), Cause: "operator", Reason: "maintenance at the bank", Since: exampleAt(0),
 		Waiting: 120, Sending: 3, Unknown: 1, MaxWaiting: 10_000, Bytes: 81_920, ETA: exampleAt(59),
 		Pauses: []api.LimitPause{{Limit: "refund", Key: "2021", Until: exampleAt(9), Pause: "by an answer of the upstream: status == 429"}},
+		Slowed: []api.Slowed{{Limit: "refund", Key: "2021", Since: exampleAt(-30), CallsPerSecond: 12.5, FullPerSecond: 100, Limited: 99, Passed: 1, Within: "100 per 1s"}},
 	}
 	exampleUpstreams = api.Upstreams{At: exampleAt(0), Upstreams: []api.Upstream{exampleUpstream}}
 	exampleLimit     = api.Limit{

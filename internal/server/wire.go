@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -57,7 +58,7 @@ func apiWaitingFor(f *scheduler.WaitingFor) *api.WaitingFor {
 		return nil
 	}
 	out := &api.WaitingFor{
-		Limit: f.Limit, Key: f.Key, Until: api.At(estimate(f.Until)), Ahead: f.Ahead, Next: f.Next, Paused: f.Paused, Pause: f.Pause, Late: f.Late, KeysFull: f.KeysFull, Removed: f.Removed,
+		Limit: f.Limit, Key: f.Key, Until: api.At(estimate(f.Until)), Ahead: f.Ahead, Next: f.Next, Paused: f.Paused, Pause: f.Pause, Slowed: apiSlowed(f.Slowed), Late: f.Late, KeysFull: f.KeysFull, Removed: f.Removed,
 		InFlight: f.InFlight, OldestSentAt: api.At(f.OldestSentAt), Breaker: f.Breaker,
 	}
 	if f.InFlight > 0 {
@@ -93,8 +94,21 @@ func apiUpstream(u scheduler.UpstreamStatus) api.Upstream {
 		Pauses: convert(u.Pauses, func(p scheduler.WaitingFor) api.LimitPause {
 			return api.LimitPause{Limit: p.Limit, Key: p.Key, Until: api.At(estimate(p.Until)), Pause: p.Pause}
 		}),
+		Slowed: convert(u.Slowed, func(s scheduler.Slowed) api.Slowed { return *apiSlowed(&s) }),
 	}
 }
+
+func apiSlowed(s *scheduler.Slowed) *api.Slowed {
+	if s == nil {
+		return nil
+	}
+	return &api.Slowed{
+		Limit: s.Limit, Key: s.Key, Since: api.At(s.Since), CallsPerSecond: twoDigits(s.Rate), FullPerSecond: twoDigits(s.Full), Limited: s.Limited, Passed: s.Passed, Within: s.Within,
+	}
+}
+
+// twoDigits rounds a rate to hundredths.
+func twoDigits(rate float64) float64 { return math.Round(100*rate) / 100 }
 
 // apiLimit returns a limit, with what the configuration of its upstream says of its window.
 func apiLimit(now time.Time, l scheduler.LimitStatus, config scheduler.Upstream) api.Limit {

@@ -92,6 +92,9 @@ func limitAlerts(v *visit, limits []api.Limit) (all []alert) {
 // upstreamAlerts tells of upstreams that take no calls.
 func upstreamAlerts(v *visit, all []api.Upstream, pauses []api.Pause) (alerts []alert) {
 	for _, u := range all {
+		if len(u.Slowed) > 0 {
+			alerts = append(alerts, slowedAlert(v, u.Name, u.Slowed[0]))
+		}
 		a := alert{Link: mustLink("/ui/calls", "upstream", u.Name, "state", "waiting", "order", "oldest"), Action: v.lang.mustText("waiting_calls")}
 		id := ""
 		switch {
@@ -120,6 +123,18 @@ func upstreamAlerts(v *visit, all []api.Upstream, pauses []api.Pause) (alerts []
 		alerts = append(alerts, a)
 	}
 	return alerts
+}
+
+// slowedAlert tells that calls are slowed down, as the upstream limits some that keep its limits.
+func slowedAlert(v *visit, upstream string, s api.Slowed) alert {
+	name, link := clean(upstream), mustLink("/ui/calls", "upstream", upstream, "state", "waiting", "order", "oldest")
+	if s.Limit != "" {
+		name, link = name+" / "+clean(s.Limit), limitPath(upstream, s.Limit)
+	}
+	if s.Key != "" {
+		name += " / " + clean(s.Key)
+	}
+	return alert{Link: link, Action: v.lang.mustText("look"), Text: v.lang.slowed("alert.slowed", name, s, v.now)}
 }
 
 // pauseAlerts tells of limits that are paused, or of which keys are.

@@ -92,6 +92,27 @@ func TestPauses(t *testing.T) {
 	}
 }
 
+// TestSlowed: an alert, and the reason why a call waits, say how calls are slowed down and why.
+func TestSlowed(t *testing.T) {
+	now := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
+	slowed := api.Slowed{Limit: "app", Key: "<2021>", Since: api.At(now.Add(-time.Minute)), CallsPerSecond: 12.25, FullPerSecond: 100, Limited: 99, Passed: 1, Within: "100 per 1s"}
+	for _, tt := range []struct{ tag, alert, why string }{
+		{"en", "bank / app / <2021> was slowed down 60 s ago, and goes at 12.2 calls/s: 99 of 100 answers limited calls within 100 per 1s. Another program uses the quota, a limit is too high, or the platform counts otherwise, bursts for instance: then write fewer calls per shorter window.",
+			"All permits of limit app are out; the next one is back in 1 s. It was slowed down 60 s ago, as 99 of 100 answers limited calls, and goes at 12.2 calls/s."},
+		{"zh-Hans", "bank / app / <2021> 自60 秒前起降速至每秒 12.2 次调用：100 个应答中有 99 个限流（配置为 100 per 1s）。可能有其他程序占用配额、限额设得过高，或平台按别的方式计数（例如限制突发）：若是后者，请配置更短窗口内更少的调用。", ""},
+	} {
+		v := visitAt(tt.tag, now)
+		all := upstreamAlerts(v, []api.Upstream{{Name: "bank", State: "up", Slowed: []api.Slowed{slowed}}}, nil)
+		if len(all) != 1 || all[0].Text != tt.alert || all[0].Link != limitPath("bank", "app") {
+			t.Errorf("%+v, want %q", all, tt.alert)
+		}
+		why := v.lang.why(&api.WaitingFor{Limit: "app", Until: api.At(now.Add(time.Second)), Slowed: &slowed}, nil, now)
+		if tt.why != "" && why != tt.why {
+			t.Errorf("%q, want %q", why, tt.why)
+		}
+	}
+}
+
 // TestReasonsExist holds that package upstream still writes the words that pages translate.
 func TestReasonsExist(t *testing.T) {
 	source, err := os.ReadFile("../../pkg/upstream/attempt.go")

@@ -122,7 +122,17 @@ func (s *speech) pause(p api.Pause, now time.Time) string {
 
 // why says why a call waits. The pause is that of its limit, its key or its upstream, if there is one.
 func (s *speech) why(f *api.WaitingFor, pause *api.Pause, now time.Time) string {
-	return capital(s.waits(f, pause, now))
+	why := capital(s.waits(f, pause, now))
+	if f == nil || f.Slowed == nil || f.Paused {
+		return why
+	}
+	return s.mustText("sentences", "One", why, "Two", s.slowed("why.slowed", "", *f.Slowed, now))
+}
+
+// slowed says to which speed calls of a limit are slowed down, since when, and why.
+func (s *speech) slowed(id, limit string, by api.Slowed, now time.Time) string {
+	return s.mustText(id, "Limit", limit, "Rate", strconv.FormatFloat(by.CallsPerSecond, 'g', 3, 64), "Since", s.distance(by.Since, now),
+		"Limited", s.number(by.Limited), "Answers", s.number(by.Limited+by.Passed), "Within", clean(by.Within))
 }
 
 func (s *speech) waits(f *api.WaitingFor, pause *api.Pause, now time.Time) string {

@@ -175,8 +175,8 @@ type WaitingFor struct {
 	Paused bool
 	Pause  string
 	// Slowed says how calls of the limit or the key are held apart, since the upstream has limited
-	// some; empty if they are not.
-	Slowed string
+	// some; nil if they are not.
+	Slowed *Slowed
 	// Late is how many permits of Key are out because their attempts ended without an answer:
 	// the upstream may count them until [Upstream].Late after.
 	Late int

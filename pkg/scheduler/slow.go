@@ -17,7 +17,7 @@ import (
 
 // Calls that an upstream limits although they keep its limits are slowed down.
 
-// whyLimited has the causes of that, with what to do about each.
+// whyLimited has the causes of that.
 const whyLimited = "another program uses the quota, a limit is set too high, attempts without an answer are counted later than late, or the platform counts otherwise, bursts for instance: then write fewer calls per shorter window"
 
 // Slowed tells how the calls of an upstream, a limit or a key go slower than the limits allow,
@@ -246,7 +246,8 @@ func (s *slowdown) reset() {
 // tellSlowed adds to the reason why a call waits how its limit is slowed down.
 func tellSlowed(now time.Time, u *upstreamState, f *WaitingFor) {
 	if i := u.limitNamed(f.Limit); i >= 0 {
-		slowed, _ := u.slow.slowed(now, target{i, f.Key})
-		f.Slowed = slowed.String()
+		if slowed, ok := u.slow.slowed(now, target{i, f.Key}); ok {
+			f.Slowed = &slowed
+		}
 	}
 }

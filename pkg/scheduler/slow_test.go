@@ -57,7 +57,7 @@ func TestSlowedDown(t *testing.T) {
 		}
 		time.Sleep(2 * sec)
 		last := s.mustGet(t, ids[calls-1])
-		if w := last.WaitingFor; w == nil || w.Limit != ConcurrencyLimit || w.Paused || !strings.HasPrefix(w.Slowed, "slowed to ") || !strings.HasSuffix(w.Slowed, " answers limited calls within 100 per 1s") {
+		if w := last.WaitingFor; w == nil || w.Limit != ConcurrencyLimit || w.Paused || w.Slowed == nil || !strings.HasPrefix(w.Slowed.String(), "slowed to ") || !strings.HasSuffix(w.Slowed.String(), " answers limited calls within 100 per 1s") {
 			t.Errorf("the last call waits for %+v", w)
 		}
 		if left := last.ETA.Sub(f.start); left < 5*sec || left > 12*sec {
