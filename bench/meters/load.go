@@ -83,7 +83,7 @@ upstreams:
 	return run, listen, nil
 }
 
-// call lets all clients call at once, and counts what they are told.
+// call lets all clients call at once, and counts the outcomes.
 func (p plan) call(r *row, url string) {
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: p.calls, MaxIdleConnsPerHost: p.calls}}
 	defer client.CloseIdleConnections()

@@ -1,4 +1,4 @@
-// Command meters measures what the sidecar does at real rate limiters: each meters 100 calls a second in a way of its own, as
+// Command meters measures the sidecar at real rate limiters: each meters 100 calls a second in a way of its own, as
 // its documents set it up, and the sidecar is told no more than calls: 100, window: 1s.
 //
 //	make bench-meters                               # all, some four minutes
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// A plan has what is to be measured, and with which programs.
+// A plan has the measurements to make, and the programs for them.
 type plan struct {
 	binary, only, out     string
 	calls                 int

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestReceiversCount: a receiver of Go counts what comes in, what it limits and what it lets through.
+// TestReceiversCount: a receiver of Go counts the requests, and those that it limits and lets through.
 func TestReceiversCount(t *testing.T) {
 	r, err := inProcess(gcra(1))(t.TempDir(), plan{})
 	if err != nil {

@@ -33,7 +33,7 @@ type running struct {
 	count func() (count, error)
 }
 
-// count is what a receiver has counted.
+// count has the numbers of a receiver.
 type count struct{ Requests, Limited, Accepted int }
 
 func receivers() []receiver {

@@ -103,7 +103,7 @@ func apiSlowed(s *scheduler.Slowed) *api.Slowed {
 		return nil
 	}
 	return &api.Slowed{
-		Limit: s.Limit, Key: s.Key, Since: api.At(s.Since), CallsPerSecond: twoDigits(s.Rate), FullPerSecond: twoDigits(s.Full), Limited: s.Limited, Passed: s.Passed, Within: s.Within,
+		Limit: s.Limit, Key: s.Key, Since: api.At(s.Since), CallsPerSecond: twoDigits(s.CallsPerSecond), FullPerSecond: twoDigits(s.FullPerSecond), Limited: s.Limited, Passed: s.Passed, Within: s.Within,
 	}
 }
 

@@ -231,6 +231,9 @@ func (c *Config) Fault(path string, err error) *Fault {
 // and the flags, those of presets, and the defaults of other keys that have one.
 func (c *Config) Settings() []Setting { return settingsOf(c) }
 
+// Hints are remarks on a configuration that is right, each with its place, in the order of the file.
+func (c *Config) Hints() Errors { return hintsOf(c) }
+
 // Source returns where the value of a key comes from: a line of the file, a variable, a flag, a
 // line of a preset, or default. Rules of an upstream's preset follow those of the file.
 func (c *Config) Source(path string) string { return sourceOf(c, path) }

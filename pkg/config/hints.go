@@ -13,9 +13,8 @@ import (
 // usualAnswer is how long an answer takes for which hints reckon.
 const usualAnswer = 40 * time.Millisecond
 
-// Hints tell what a configuration that is right leaves unsaid, each with its place. They are in the
-// order of the file.
-func (c *Config) Hints() Errors {
+// hintsOf returns the hints on a configuration, in the order of the file.
+func hintsOf(c *Config) Errors {
 	faults := newFaultList(c.places)
 	for _, name := range slices.Sorted(maps.Keys(c.Scheduler.Upstreams)) {
 		u, path := c.Scheduler.Upstreams[name], "upstreams."+name

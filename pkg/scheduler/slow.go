@@ -25,7 +25,8 @@ const whyLimited = "another program uses the quota, a limit is set too high, att
 type Slowed struct {
 	Limit, Key string // an empty Limit: the whole upstream
 	Since      time.Time
-	Rate, Full float64 // calls per second, now and at full speed
+	// CallsPerSecond is how many go now, and FullPerSecond how many at full speed.
+	CallsPerSecond, FullPerSecond float64
 	// Passed and Limited count the answers since then.
 	Passed, Limited int
 	Within          string // the limits that the calls have kept, such as 100 per 1s
@@ -37,7 +38,7 @@ func (s Slowed) String() string {
 	if s.Since.IsZero() {
 		return ""
 	}
-	text := fmt.Sprintf("slowed to %s calls/s since %s: %d of %d answers limited calls", perSecondText(s.Rate), stamp(s.Since), s.Limited, s.Passed+s.Limited)
+	text := fmt.Sprintf("slowed to %s calls/s since %s: %d of %d answers limited calls", perSecondText(s.CallsPerSecond), stamp(s.Since), s.Limited, s.Passed+s.Limited)
 	if s.Within != "" {
 		text += " within " + s.Within
 	}
@@ -183,7 +184,7 @@ func (s *slowdown) slowed(now time.Time, at target) (Slowed, bool) {
 
 func (s *slowdown) tell(at target, k retry.Slowed) Slowed {
 	return Slowed{
-		Limit: pausedName(s.up, at.limit), Key: at.key, Since: k.Since, Rate: k.Rate, Full: k.Full, Passed: k.Passed, Limited: k.Limited,
+		Limit: pausedName(s.up, at.limit), Key: at.key, Since: k.Since, CallsPerSecond: k.Rate, FullPerSecond: k.Full, Passed: k.Passed, Limited: k.Limited,
 		Within: withinOf(s.up, at.limit),
 	}
 }

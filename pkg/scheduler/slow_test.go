@@ -68,7 +68,7 @@ func TestSlowedDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		st := upstreams(t, s)[0]
-		if len(st.Slowed) != 1 || st.Slowed[0].Limit != "" || st.Slowed[0].Full != 100 || st.Slowed[0].Rate > 100 || !st.Slowed[0].Since.Equal(f.start.Add(ms)) || st.Slowed[0].Limited < 99 {
+		if len(st.Slowed) != 1 || st.Slowed[0].Limit != "" || st.Slowed[0].FullPerSecond != 100 || st.Slowed[0].CallsPerSecond > 100 || !st.Slowed[0].Since.Equal(f.start.Add(ms)) || st.Slowed[0].Limited < 99 {
 			t.Errorf("after a reload: %+v", st.Slowed)
 		}
 		for _, id := range ids {

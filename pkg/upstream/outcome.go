@@ -48,7 +48,7 @@ type Rule struct {
 	// Pause is the pause of a not_executed outcome; nil pauses the upstream, or
 	// nothing if After is set.
 	Pause *Pause
-	// Counted tells that the answer comes from the host that counts the calls, also with a status that a
+	// Counted, of the rules of limited, tells that the answer comes from the host that counts the calls, also with a status that a
 	// gateway before it may give, such as 503: see Result.Answered.
 	Counted bool
 	// After is the least wait before the call is sent again; the answer may ask
@@ -173,19 +173,25 @@ func (r *Rules) useBody() bool {
 func CompileRules(name string, rules []Rule) (*Rules, error) {
 	var errs []error
 	c := &Rules{}
-	first := make(map[string]int) // index of the first rule of a preset
+	first := make(map[string]int) // index of the first rule of a preset, or of limited
 	for i, r := range rules {
 		compiled := compileRule(r, func(field string, err error) {
 			if err != nil {
 				errs = append(errs, &FieldError{fmt.Sprintf("[%d].%s", i, field), err})
 			}
 		})
-		if _, known := first[r.Preset]; !known {
-			first[r.Preset] = i
+		from := r.Preset
+		if r.Counted {
+			from = "limited"
 		}
-		compiled.name = fmt.Sprintf("%s[%d]", name, i)
-		if r.Preset != "" {
-			compiled.name = fmt.Sprintf("%s[%d] of preset %s", name, i-first[r.Preset], r.Preset)
+		if _, known := first[from]; !known {
+			first[from] = i
+		}
+		switch compiled.name = fmt.Sprintf("%s[%d]", name, i); {
+		case r.Counted:
+			compiled.name = fmt.Sprintf("%s[%d]", from, i-first[from])
+		case r.Preset != "":
+			compiled.name = fmt.Sprintf("%s[%d] of preset %s", name, i-first[from], from)
 		}
 		if compiled.wait != nil {
 			compiled.wait.name = "wait of " + compiled.name

@@ -1,5 +1,5 @@
-// A receiver that express-rate-limit meters. It writes its address to standard output, and answers GET /count with what
-// it has counted.
+// A receiver that express-rate-limit meters. It writes its address to standard output, and answers GET /count with
+// its numbers.
 import express from 'express';
 import { rateLimit } from 'express-rate-limit';
 
