@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	readyTimeout = time.Minute // from start to the first answer
+	readyTimeout = time.Minute      // from start to the first answer
 	stopTimeout  = 10 * time.Second // from SIGTERM to SIGKILL
 )
 

@@ -3,7 +3,7 @@ package main
 // quotaBugs are seen by the tests of the ledger alone.
 var quotaBugs = []bug{
 	{"a successor tells of the permits of before", "pkg/quota/ledger.go",
-		"n.Cost, l.set[n.Limit].Calls))\n", "n.Cost, lim.Calls))\n", []string{"-run", "TestSuccessor"}},
+		"n.Cost, l.set[n.Limit].Calls), lim", "n.Cost, lim.Calls), lim", []string{"-run", "TestSuccessor"}},
 	{"unused permits stay out", "pkg/quota/limit.go",
 		"used -= int32(max(0, min(t.unused, n.Cost)))", "used -= 0", []string{"-run", "TestUnused|TestLedger"}},
 	{"an answer gives back more than was taken", "pkg/quota/limit.go",
