@@ -39,10 +39,10 @@ const (
 // wish is obeyed as it is, unless the first calls after it are refused again: then the longer of
 // the two counts.
 //
-// After the pause calls start slowly, or near the rate that passed if few were limited. Each call that passes raises the rate by a quarter, but no faster than to the double
-// in a round trip, up to the ceiling: four fifths of the rate that passed when one was
-// limited last. Beyond that it probes: 5% more within a second of traffic, 10% within the next,
-// and so on. It ends when the rate is the full one and none has been limited for a minute.
+// After the pause calls start slowly, or near the rate that passed if few were limited. Each call
+// that passes raises the rate by a quarter, but no faster than to the double in a round trip, up to
+// the ceiling: four fifths of the rate that passed when one was limited last. Beyond that it
+// probes: 5% more within a second of traffic, 10% within the next, and so on. It ends when the rate is the full one and none has been limited for a minute.
 //
 //	rate                          pause            pause
 //	full  ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄
