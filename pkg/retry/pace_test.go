@@ -407,7 +407,6 @@ func TestSpread(t *testing.T) {
 		}
 		return all
 	}
-	s.Passed()
 	switch {
 	case limited(0, "a", "a", "a", "a", "b", "c"):
 		t.Error("three keys are all")
@@ -417,10 +416,10 @@ func TestSpread(t *testing.T) {
 		t.Error("keys that are limited now and then are all")
 	}
 	s = Spread[string]{}
-	limited(0, "a")
 	for range 10 {
-		s.Passed()
+		s.Passed(at(0))
 	}
+	limited(0, "a")
 	if limited(0, "b", "c", "d", "e") {
 		t.Error("calls pass, so the keys that are limited are not all")
 	}

@@ -4,7 +4,7 @@ import "time"
 
 const (
 	// spreadTime is how long refusals of several keys belong together.
-	spreadTime = 10 * time.Second
+	spreadTime = 2 * time.Second
 	// spreadKeys is the number of keys by which a refusal concerns all of them.
 	spreadKeys = 4
 )
@@ -21,9 +21,7 @@ type Spread[K comparable] struct {
 
 // Limited notes a refusal of a key, and reports whether it concerns all keys.
 func (s *Spread[K]) Limited(now time.Time, key K) (all bool) {
-	if now.Sub(s.since) > spreadTime {
-		*s = Spread[K]{since: now}
-	}
+	s.begin(now)
 	s.limited++
 	for _, k := range s.keys[:s.seen] {
 		if k == key {
@@ -38,9 +36,15 @@ func (s *Spread[K]) Limited(now time.Time, key K) (all bool) {
 }
 
 // Passed notes that a call passed, of any key.
-func (s *Spread[K]) Passed() {
-	if s.seen > 0 {
-		s.passed++
+func (s *Spread[K]) Passed(now time.Time) {
+	s.begin(now)
+	s.passed++
+}
+
+// begin forgets answers that are too old.
+func (s *Spread[K]) begin(now time.Time) {
+	if now.Sub(s.since) > spreadTime {
+		*s = Spread[K]{since: now}
 	}
 }
 

@@ -147,7 +147,7 @@ func (s *slowdown) sent(now time.Time, needs []quota.Need) {
 
 // passed notes that a call was not limited.
 func (s *slowdown) passed(now time.Time, needs []quota.Need, sentAt time.Time) {
-	s.spread.Passed()
+	s.spread.Passed(now)
 	if s.pacer.Empty() {
 		return
 	}
