@@ -121,7 +121,10 @@ func TestNotExecuted(t *testing.T) {
 		{"never sent", NeverSent, 3, time.Second, 3, time.Second, time.Second},
 		{"unreachable", Unreachable, 1, 0, 2, 0, 0},
 		{"limited", Limited, 2, time.Minute, 0, 0, 0}, // the pause has it
-		{"limited alone", LimitedAlone, 2, time.Minute, 0, time.Minute, time.Minute},
+		{"limited alone", LimitedAlone, 0, time.Second, 1, time.Second, time.Second},
+		{"limited alone again", LimitedAlone, 2, time.Second, 3, time.Second, 2 * time.Second},
+		{"limited alone many times", LimitedAlone, 20, time.Second, 21, 30 * time.Second, time.Minute},
+		{"limited alone, and asked to wait", LimitedAlone, 2, time.Minute, 3, time.Minute, time.Minute},
 		{"taken back once", Unprocessed, 0, 0, 1, 0, 0},
 		{"taken back again", Unprocessed, 1, 0, 2, time.Second, 4 * time.Second},
 		{"unsigned", Unsigned, 0, 0, 1, 500 * time.Millisecond, 2 * time.Second},

@@ -138,7 +138,8 @@ func (p Policy) Next(now time.Time, a Attempt, random float64) Decision {
 // breaker of its upstream, so neither waits here. A signature or a connection that fails
 // may be the call's own fault: it backs off, so that another one is the next probe; but
 // the first request that HTTP/2 takes back has met the end of a connection, most often, and
-// the first 401 that of a token.
+// the first 401 that of a token. A call that is limited alone again and again backs off too,
+// because no pause slows it and others like it down.
 func (p Policy) notExecuted(now time.Time, a Attempt, random float64) Decision {
 	d := Decision{Again: true, At: now, Failures: a.Failures}
 	switch a.Cause {
@@ -152,8 +153,14 @@ func (p Policy) notExecuted(now time.Time, a Attempt, random float64) Decision {
 	case Limited:
 		d.Failures = 0
 	case LimitedAlone:
-		d.Failures = 0
-		d.At = now.Add(max(0, a.RetryAfter))
+		d.Failures++
+		wait := a.RetryAfter
+		if a.Failures > 0 {
+			c := p.LimitedCurve()
+			c.Backoff = Exponential // it needs no wait but the number of failures
+			wait = max(wait, c.Delay(d.Failures, 0, random))
+		}
+		d.At = now.Add(max(0, wait))
 	default:
 		d.At = now.Add(max(0, a.RetryAfter))
 	}

@@ -26,7 +26,7 @@ type next struct {
 //	attempt                            again                                  when
 //	done, failed                       never                                  -
 //	limited                            always                                 when the pause is over
-//	limited, this call alone           always                                 Retry-After
+//	limited, this call alone           always                                 Retry-After, then backoff of the call
 //	no connection                      always                                 when the breaker lets it
 //	no signature, not processed        always                                 backoff of the call
 //	unknown                            if the upstream recognises a repeat,   backoff of the policy
