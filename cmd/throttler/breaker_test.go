@@ -34,7 +34,7 @@ func TestBreaker(t *testing.T) {
 		return strings.Contains(p.body("/v1/upstreams"), `"state":"tripped"`) && p.states(t)["unknown"] >= 12
 	})
 	status, metrics := p.body("/v1/upstreams"), p.body("/metrics")
-	for _, want := range []string{`"reason":"10 of the last `, `status 503`} {
+	for _, want := range []string{`"reason":"the outcomes of 10 of the last `, `status 503`} {
 		if !strings.Contains(status, want) {
 			t.Errorf("the state has no %s: %s", want, status)
 		}
@@ -45,7 +45,7 @@ func TestBreaker(t *testing.T) {
 		}
 	}
 	waits := p.body("/v1/calls?state=waiting&page_size=1")
-	if !strings.Contains(p.body("/v1/calls/"+between(waits, `"id":"`, `"`)), `"breaker":"10 of the last`) {
+	if !strings.Contains(p.body("/v1/calls/"+between(waits, `"id":"`, `"`)), `"breaker":"the outcomes of 10 of the last`) {
 		t.Errorf("a waiting call does not name the breaker: %s", waits)
 	}
 	p.logs(t, `msg="the circuit breaker of an upstream opened`)

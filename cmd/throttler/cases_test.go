@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/seed-30fe103d/throttler/internal/api"
 	"github.com/seed-30fe103d/throttler/internal/cases"
 	"github.com/seed-30fe103d/throttler/pkg/config"
+	"github.com/seed-30fe103d/throttler/pkg/retryafter"
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -38,7 +40,7 @@ const numberOfRow = "X-Row"
 func (r *row) kind(n int) string {
 	i := r.Upstream.Idempotency
 	kind := fmt.Sprint(r.preset, r.Signed, r.Query != nil, r.asksAtOnce(), len(r.Exchanges) > 0, r.dials(), i.Header, " ", i.Field)
-	if r.Second != nil || r.paces() { // with the numbers of other rows, or a pause for all calls
+	if r.Second != nil || r.paces() || len(r.With) > 0 { // with the numbers of other rows, a pause for all calls, or keys of its own
 		kind += fmt.Sprint(" ", n)
 	}
 	return kind
@@ -58,9 +60,15 @@ func (n naming) of(kind string) string {
 // their budget.
 func (r *row) asksAtOnce() bool { return r.QueryTo != "" && r.Then == "" }
 
-// paces reports whether the platform of a row says when a call may come again.
+// paces reports whether the platform of a row limits, or says when a call may come again: calls of
+// other rows would wait.
 func (r *row) paces() bool {
-	return r.Answer != nil && r.Answer.Header.Get("Retry-After")+r.Answer.Header.Get("RateLimit") != ""
+	limits := func(a config.Answer) bool {
+		_, told := retryafter.Remaining(a.Header)
+		return a.Status == http.StatusTooManyRequests || told || retryafter.Wait(a.Header, time.Now(), true) > 0
+	}
+	return r.Outcome == upstream.NotExecuted || r.Answer != nil && limits(*r.Answer) ||
+		slices.ContainsFunc(r.Exchanges, func(e config.Exchange) bool { return limits(e.Answer) })
 }
 
 // dials reports whether a row has no upstream that can be reached.
@@ -119,6 +127,10 @@ func (r *row) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	_, target, _ := strings.Cut(q.RequestURI[1:], "/") // behind the upstream
 	a := r.platform.Take(q.Method, "/"+target, body)
 	r.platform.Paused()
+	if to := a.Header.Get("Location"); strings.HasPrefix(to, "/") {
+		a.Header = a.Header.Clone()
+		a.Header.Set("Location", "/upstream"+to)
+	}
 	reply(w, a)
 }
 
@@ -192,17 +204,22 @@ func quickQueries(t *testing.T, preset string) string {
 	return "    " + strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n    ") + "\n"
 }
 
+// numberQueries gives the queries of an upstream the number of the row, and short waits.
+func numberQueries(keys map[string]any) {
+	for _, r := range cast.ToSlice(keys["resolve"]) {
+		query := r.(map[string]any)
+		headers := cast.ToStringMap(query["headers"])
+		headers[numberOfRow] = fmt.Sprintf("header(%q)", numberOfRow)
+		query["headers"], query["after"], query["every"] = headers, "1ms", "1ms"
+	}
+}
+
 // hastened returns the keys of a preset that have waits, with short ones. Its queries have the
 // number of the row.
 func hastened(t *testing.T, preset string) (keys map[string]any) {
 	t.Helper()
 	doc := hastenedPreset(t, preset, "1ms")
-	for _, r := range cast.ToSlice(doc["resolve"]) {
-		query := r.(map[string]any)
-		headers := cast.ToStringMap(query["headers"])
-		headers[numberOfRow] = fmt.Sprintf("header(%q)", numberOfRow)
-		query["headers"] = headers
-	}
+	numberQueries(doc)
 	keys = make(map[string]any)
 	for _, key := range []string{"outcomes", "proof", "resolve", "retry"} {
 		if doc[key] != nil {
@@ -232,7 +249,19 @@ func keysOf(t *testing.T, r *row, platform string) map[string]any {
 	if r.asksAtOnce() {
 		cast.ToStringMap(keys["retry"])["attempts"] = 1
 	}
+	more := hasten(maps.Clone(r.With), "1ms").(map[string]any)
+	numberQueries(more)
+	if more["limited"] != nil { // behind the file's rules, so those of the preset stay its own
+		delete(keys, "outcomes")
+	}
+	if rules, ok := more["outcomes"]; ok { // before those of the preset
+		more["outcomes"] = append(cast.ToSlice(rules), cast.ToSlice(keys["outcomes"])...)
+	}
+	maps.Copy(keys, more)
 	keys["url"], keys["preset"], keys["breaker"] = platform+"/upstream", r.preset, map[string]any{"unknown": 0}
+	if r.State != scheduler.Waiting { // for the end of its pause
+		keys["max_pause"] = "1ms"
+	}
 	keys["idempotency"] = map[string]any{"header": r.Upstream.Idempotency.Header, "field": r.Upstream.Idempotency.Field}
 	if r.dials() {
 		keys["url"] = "http://127.0.0.1:1"

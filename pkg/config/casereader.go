@@ -60,6 +60,7 @@ func (r *caseReader) read(doc map[string]any) (cases []Case) {
 		for n, c := range c.each() {
 			of := c.convert(r.faults, path)
 			r.complete(&of, c, u)
+			of.With = r.more(with)
 			name := []string{r.preset}
 			if n < len(r.names[i]) {
 				name = append(name, r.names[i][n])
@@ -113,15 +114,22 @@ func (r *caseReader) complete(of *Case, c fileCase, u *scheduler.Upstream) {
 	of.Of = r.file.Preset + r.file.Upstream
 }
 
+// more returns the keys of an upstream that the file and a case bring.
+func (r *caseReader) more(with map[string]any) map[string]any {
+	common, _ := r.doc["with"].(map[string]any)
+	all := make(map[string]any)
+	maps.Copy(all, common)
+	maps.Copy(all, with)
+	return all
+}
+
 // upstream returns the upstream of a case with more keys; an empty one after a fault.
 func (r *caseReader) upstream(path string, more map[string]any) *scheduler.Upstream {
 	if r.file.Config != "" {
 		return r.configured()
 	}
 	keys := map[string]any{"url": "https://cases.invalid", "preset": r.file.Preset}
-	common, _ := r.doc["with"].(map[string]any)
-	maps.Copy(keys, common)
-	maps.Copy(keys, more)
+	maps.Copy(keys, r.more(more))
 	text, err := yaml.Marshal(map[string]any{"upstreams": map[string]any{"case": keys}})
 	if err != nil {
 		r.faults.add(join(path, "with"), "%w", err)

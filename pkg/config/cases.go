@@ -32,6 +32,8 @@ type Case struct {
 	// requests.
 	Upstream scheduler.Upstream
 	Signed   bool
+	// With are the keys of the upstream beside the preset's, as in YAML.
+	With map[string]any
 
 	// Request is sent first. Second, if not nil, is sent after its end.
 	Request, Second *upstream.Request
