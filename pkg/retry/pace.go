@@ -42,7 +42,8 @@ const (
 // After the pause calls start slowly, or near the rate that passed if few were limited. Each call
 // that passes raises the rate by a quarter, but no faster than to the double in a round trip, up to
 // the ceiling: four fifths of the rate that passed when one was limited last. Beyond that it
-// probes: 5% more within a second of traffic, 10% within the next, and so on. It ends when the rate is the full one and none has been limited for a minute.
+// probes: 5% more within a second of traffic, 10% within the next, and so on. It ends when none has
+// been limited for a minute, and the rate is the full one, or no call has been sent in that minute.
 //
 //	rate                          pause            pause
 //	full  ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄
@@ -57,6 +58,9 @@ const (
 // retries/adaptive.py), and the growth that accelerates is CUBIC's (RFC 9438), in proportion to
 // the rate.
 type Pacer[K comparable] struct {
+	// Forgotten, if not nil, is called for each key that is forgotten to make room for others.
+	Forgotten func(key K)
+
 	byKey   map[K]*pace
 	sweepAt int
 }
@@ -184,7 +188,7 @@ func (p *Pacer[K]) Passed(now time.Time, key K, sentAt time.Time) (was Slowed, o
 // if it is not slowed down.
 func (p *Pacer[K]) Sent(now time.Time, key K) (next time.Time) {
 	k := p.byKey[key]
-	if k == nil {
+	if k == nil || k.over(now) {
 		return next
 	}
 	k.sent = now
@@ -238,12 +242,11 @@ func interval(rate float64) time.Duration { return time.Duration(float64(time.Se
 // add returns the pace of a key that begins.
 func (p *Pacer[K]) add(now time.Time, key K, full float64) *pace {
 	if p.byKey == nil || len(p.byKey) >= p.sweepAt {
-		for old, k := range p.byKey {
-			if k.over(now) {
-				delete(p.byKey, old)
-			}
+		p.forget(func(k *pace) bool { return k.over(now) })
+		if len(p.byKey) >= maxPaces { // one that is forgotten begins again
+			p.forget(func(*pace) bool { return true })
 		}
-		if p.byKey == nil || len(p.byKey) >= maxPaces { // one that is forgotten begins again
+		if p.byKey == nil {
 			p.byKey = make(map[K]*pace)
 		}
 		p.sweepAt = min(maxPaces, max(64, 2*len(p.byKey)))
@@ -251,6 +254,19 @@ func (p *Pacer[K]) add(now time.Time, key K, full float64) *pace {
 	k := &pace{Slowed: Slowed{Since: now, Full: full}}
 	p.byKey[key] = k
 	return k
+}
+
+// forget forgets some keys.
+func (p *Pacer[K]) forget(which func(*pace) bool) {
+	for key, k := range p.byKey {
+		if !which(k) {
+			continue
+		}
+		delete(p.byKey, key)
+		if p.Forgotten != nil {
+			p.Forgotten(key)
+		}
+	}
 }
 
 // count counts an answer, and reports whether it is a refusal that begins a pause: that of an attempt

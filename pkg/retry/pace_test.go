@@ -365,6 +365,9 @@ func TestPacer(t *testing.T) {
 		}
 	}
 	now += calm
+	if next := p.Sent(at(now), "b"); !next.IsZero() {
+		t.Errorf("a key that has sent no call for a minute is slowed down until %v", next)
+	}
 	if was, over := p.Passed(at(now), "a", at(now)); !over || was.Limited != 104 {
 		t.Errorf("after a minute: %v, %+v", over, was)
 	}
@@ -375,10 +378,15 @@ func TestPacer(t *testing.T) {
 	if keys := slices.Collect(p.Keys()); !slices.Equal(keys, []string{"c"}) {
 		t.Errorf("renamed: %v", keys)
 	}
+	forgotten := 0
+	p = Pacer[string]{Forgotten: func(string) { forgotten++ }}
 	for k := range 3 * maxPaces {
+		if k == maxPaces {
+			now += calm
+		}
 		p.Limited(at(now), fmt.Sprint(k), Refusal{SentAt: at(now), Full: 1})
-		if len(p.byKey) > maxPaces {
-			t.Fatalf("%d keys are remembered, want %d at most", len(p.byKey), maxPaces)
+		if len(p.byKey) > maxPaces || len(p.byKey)+forgotten != k+1 {
+			t.Fatalf("%d keys are remembered, want %d at most, and %d of %d have been forgotten", len(p.byKey), maxPaces, forgotten, k+1)
 		}
 	}
 }

@@ -68,9 +68,11 @@ func (u *upstreamState) complete(now time.Time, c *call, e ending) {
 	if e := ended(r.Err); e != nil {
 		c.flight.endedBy = e.by
 	}
+	if r.Outcome != upstream.NotExecuted && reachOf(r) == retry.Reached {
+		u.slow.passed(now, needs, c.flight.sentAt)
+	}
 	switch r.Outcome {
 	case upstream.Done, upstream.Failed:
-		u.slow.passed(now, needs, c.flight.sentAt)
 		u.finish(now, c, State(r.Outcome))
 		return
 	}

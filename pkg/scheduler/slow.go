@@ -69,6 +69,12 @@ type slowdown struct {
 	steady bool // of tests: pauses are as long as answers say, and no call is slowed down
 }
 
+// begin lets all calls of an upstream go at full speed.
+func (s *slowdown) begin(u *upstreamState) {
+	s.up, s.spread = u, retry.Spread[target]{}
+	s.pacer = retry.Pacer[target]{Forgotten: func(at target) { u.ledger.Pace(at.limit, at.key, time.Time{}, nil) }}
+}
+
 // target returns what an answer pauses: the limit or the upstream that its rule names, else the key of
 // the call's only limit that has keys. If several keys are limited within a short time, the
 // platform limits all of them together, and the answer concerns the whole upstream.
@@ -145,7 +151,8 @@ func (s *slowdown) sent(now time.Time, needs []quota.Need) {
 	}
 }
 
-// passed notes that a call was not limited.
+// passed notes that the upstream has answered a call and not limited it. Its outcome may be unknown all the
+// same, such as that of a refund that was accepted.
 func (s *slowdown) passed(now time.Time, needs []quota.Need, sentAt time.Time) {
 	s.spread.Passed(now)
 	if s.pacer.Empty() {
@@ -241,7 +248,7 @@ func (s *slowdown) reset() {
 	for at := range s.pacer.Keys() {
 		s.up.ledger.Pace(at.limit, at.key, time.Time{}, nil)
 	}
-	s.pacer, s.spread = retry.Pacer[target]{}, retry.Spread[target]{}
+	s.begin(s.up)
 }
 
 // tellSlowed adds to the reason why a call waits how its limit is slowed down.

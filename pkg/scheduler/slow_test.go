@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/seed-30fe103d/throttler/pkg/quota"
 	"github.com/seed-30fe103d/throttler/pkg/retry"
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -100,6 +102,51 @@ func TestSlowedDown(t *testing.T) {
 		if n := strings.Count(log.String(), "they go at full speed again"); n != 1 {
 			t.Errorf("%d lines tell that it is over: %s", n, log.String())
 		}
+	})
+}
+
+// TestAcceptedIsNotLimited: an answer that leaves one call unknown, such as that of a refund which is accepted, ends a slow-down
+// as a success does: the upstream has not limited the call.
+func TestAcceptedIsNotLimited(t *testing.T) {
+	u := Upstream{Limits: perSecond(100), MaxWaiting: 1000}
+	u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}, {When: "status == 202", Is: upstream.Unknown, Park: true}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(n int, _ *http.Request) answer {
+			return answer{after: ms, status: map[bool]int{true: 429, false: 202}[n == 1]}
+		}
+		submit(t, s, Request{})
+		time.Sleep(sec)
+		for range 100 {
+			submit(t, s, Request{})
+			time.Sleep(sec)
+		}
+		if st := upstreams(t, s)[0]; len(st.Slowed) > 0 {
+			t.Errorf("after 100 calls that were not limited: %+v", st.Slowed)
+		}
+	})
+}
+
+// TestForgottenPaces: the ledger holds no more keys apart than are known to be slowed down.
+func TestForgottenPaces(t *testing.T) {
+	const keys = 10_001
+	u := Upstream{Limits: []Limit{{Name: "client", PerKey: "path", Calls: 10, Window: sec}}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, _ *fake) {
+		s.loop.ask(t.Context(), func(now time.Time) {
+			up := s.loop.upstreams["api"]
+			client := up.limitNamed("client")
+			held := 0
+			for k := range keys {
+				up.slow.limited(now, target{client, fmt.Sprint(k)}, nil, now, sec)
+			}
+			for k := range keys {
+				if up.ledger.Next(now, quota.Need{Limit: client, Key: fmt.Sprint(k), Cost: 1}).After(now) {
+					held++
+				}
+			}
+			if slowed := len(slices.Collect(up.slow.pacer.Keys())); held != slowed {
+				t.Errorf("%d keys are held, and %d slowed down", held, slowed)
+			}
+		})
 	})
 }
 

@@ -41,7 +41,8 @@ func newUpstreamState(l *loop, sv *service) *upstreamState {
 	u.ledger = quota.New(l.origin, limits...)
 	u.ledger.OnStep = u.clockStepped
 	u.planner = planner.New[*call](l.origin, l.wheel, u.ledger, limits, sv.weight)
-	u.circuit.up, u.slow.up = u, u
+	u.circuit.up = u
+	u.slow.begin(u)
 	u.circuit.Set(sv.Breaker)
 	u.budget = newBudgetQueue(u)
 	if l.journal.outlives() {
