@@ -163,6 +163,8 @@ var presetBugs = []bug{
 		`'status == 425', is: not_executed, after: 1s`, `'status == 425', is: failed`, byFacts},
 	{"generic: 423 under a key is failed", "pkg/config/presets/generic.yaml",
 		`status == 423 and keyed`, `status == 999 and keyed`, byFacts},
+	{"generic: 303 to a DELETE is failed", "pkg/upstream/outcome.go",
+		"case !safe(in.r.Method) && (a.status == http.StatusFound", "case in.r.Method == http.MethodPost && (a.status == http.StatusFound", byFacts},
 	{"generic: 303 to a POST is failed", "pkg/upstream/outcome.go",
 		" || a.status == http.StatusSeeOther):", "):", byFacts},
 }

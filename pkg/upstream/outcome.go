@@ -276,7 +276,7 @@ func (r *Rules) decide(res *Result, in *Input, a *answer) {
 		res.Outcome = NotExecuted // RFC 9110, section 15.6.4; with another method a proxy in front may have sent it
 	case a.status == http.StatusRequestTimeout: // a proxy may have waited for the server (RFC 9110, section 15.5.9)
 	case a.status == clientGone:
-	case in.r.Method == http.MethodPost && (a.status == http.StatusFound || a.status == http.StatusSeeOther):
+	case !safe(in.r.Method) && (a.status == http.StatusFound || a.status == http.StatusSeeOther):
 		res.Park, res.Open = true, true // its result lies elsewhere: it was executed, perhaps (RFC 9110, sections 15.4.3 and 15.4.4)
 	case a.status/100 == 2:
 		res.Outcome = Done
