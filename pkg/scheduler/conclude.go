@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/lease"
@@ -147,24 +148,35 @@ func (u *upstreamState) recordAttempt(now time.Time, c *call, changed *Call, e e
 // limited pauses the key, the limit or the upstream that the answer concerns, for as long as it
 // says, or longer the more calls are limited, and slows its calls down.
 func (u *upstreamState) limited(now time.Time, c *call, needs []quota.Need, r *upstream.Result) {
-	at := u.slow.target(now, needs, r.Pause)
+	at, key := u.slow.target(now, needs, r.Pause)
 	wait := r.RetryAfter
 	if wait == 0 && r.Pause != nil {
 		wait = r.Pause.For
 	}
+	by := pause{cause: byAnswer, reason: r.Reason, since: now, until: now.Add(wait), status: c.Last().Status}
+	if key != at && wait > 0 { // other keys may not have reached their limits, and have not to wait for an hour
+		u.pauseByAnswer(now, key, by)
+		wait = min(wait, cmp.Or(u.Retry.LimitedCurve().Max, retry.DefaultMax))
+	}
 	until, change := u.slow.limited(now, at, needs, c.flight.sentAt, wait)
 	name := pausedName(u, at.limit)
-	if at.limit == 0 {
-		u.ledger.PauseLimit(0, until)
-	} else {
-		u.ledger.PauseKey(now, at.limit, at.key, until)
-	}
-	u.answerPauses.note(now, at, pause{cause: byAnswer, reason: r.Reason, since: now, until: until, status: c.Last().Status})
+	by.until = until
+	u.pauseByAnswer(now, at, by)
 	if change != retry.Unchanged {
 		logLimited(now, u, c, needs, r, at, until.Sub(now), change == retry.Begun)
 	}
 	u.planner.Check(now, needs)
 	u.loop.observe(Event{Kind: EventPaused, Call: c.Call, Reason: byAnswer, Limit: name, Key: at.key, Until: until})
+}
+
+// pauseByAnswer pauses a key, a limit or the upstream.
+func (u *upstreamState) pauseByAnswer(now time.Time, at target, p pause) {
+	if at.limit == 0 {
+		u.ledger.PauseLimit(0, p.until)
+	} else {
+		u.ledger.PauseKey(now, at.limit, at.key, p.until)
+	}
+	u.answerPauses.note(now, at, p)
 }
 
 // again lets a call wait for its next attempt, or ends it if there is none. A submitted call

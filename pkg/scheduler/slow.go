@@ -76,33 +76,31 @@ func (s *slowdown) begin(u *upstreamState) {
 }
 
 // target returns what an answer pauses: the limit or the upstream that its rule names, else the key of
-// the call's only limit that has keys. If several keys are limited within a short time, the
-// platform limits all of them together, and the answer concerns the whole upstream.
-func (s *slowdown) target(now time.Time, needs []quota.Need, p *upstream.Pause) target {
+// the call's only limit that has keys. If several keys are limited within a short time, the platform
+// limits all of them together, perhaps, and the answer slows down the whole upstream: key is then the
+// one that the call has, and else the target.
+func (s *slowdown) target(now time.Time, needs []quota.Need, p *upstream.Pause) (at, key target) {
 	u := s.up
 	if p != nil && (p.Limit != "" || p.Upstream) {
 		i := slices.IndexFunc(needs, func(n quota.Need) bool { return u.limits[n.Limit].Name == p.Limit })
 		if p.Upstream || i < 0 { // the call is not under the limit
-			return target{}
+			return target{}, target{}
 		}
-		return target{needs[i].Limit, needs[i].Key}
+		at = target{needs[i].Limit, needs[i].Key}
+		return at, at
 	}
-	if _, whole := s.pacer.Slowed(now, target{}); whole {
-		return target{}
-	}
-	only := target{}
 	for _, n := range needs {
 		if l := &u.limits[n.Limit]; l.PerKey != "" && l.Concurrency == 0 {
-			if only.limit != 0 {
-				return target{}
+			if key.limit != 0 {
+				return target{}, target{}
 			}
-			only = target{n.Limit, n.Key}
+			key = target{n.Limit, n.Key}
 		}
 	}
-	if only.limit != 0 && s.spread.Limited(now, only) {
-		return target{}
+	if _, whole := s.pacer.Slowed(now, target{}); whole || key.limit != 0 && s.spread.Limited(now, key) {
+		return target{}, key
 	}
-	return only
+	return key, key
 }
 
 // limited notes an answer that limited a call, with the wait that it asks for, and returns until when

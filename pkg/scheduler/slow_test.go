@@ -283,6 +283,36 @@ func TestLimitedAccount(t *testing.T) {
 	})
 }
 
+// TestLimitedTenants: tenants that reach their limits within the same moment wait as long as the platform says, each by itself.
+// Others wait no longer than a backoff, although the account may be limited.
+func TestLimitedTenants(t *testing.T) {
+	u := Upstream{Limits: []Limit{{Name: "client", PerKey: "path", Calls: 10, Window: sec}}}
+	u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		begin := time.Now()
+		f.serve = func(_ int, r *http.Request) answer {
+			if r.URL.Path < "/4" && time.Since(begin) < time.Hour {
+				return answer{after: ms, status: 429, header: http.Header{"Retry-After": {"3600"}}}
+			}
+			return answer{after: ms}
+		}
+		var limited []string
+		for n := range 4 {
+			limited = append(limited, submit(t, s, Request{Target: fmt.Sprintf("/%d", n)}).ID)
+			time.Sleep(10 * ms)
+		}
+		other := wait(t, s, submit(t, s, Request{Target: "/5"}).ID)
+		if sent := other.Last().SentAt.Sub(begin); sent < sec || sent > time.Minute+sec {
+			t.Errorf("another tenant's call goes after %v", sent)
+		}
+		for _, id := range limited {
+			if c := wait(t, s, id); c.State != Done || len(c.Attempts) != 2 || c.Last().SentAt.Sub(begin) > time.Hour+2*time.Minute {
+				t.Errorf("%s after %+v", c.State, c.Attempts)
+			}
+		}
+	})
+}
+
 // TestSlowDownIsFair: while the upstream is slowed down flows share its speed, and an urgent call goes first.
 func TestSlowDownIsFair(t *testing.T) {
 	u := Upstream{Limits: perSecond(100), ShareBy: "path", MaxWaiting: 1000}
