@@ -4,6 +4,8 @@ var pacerTests = []string{"-run", "TestPacer|TestSpread"}
 
 // pacerBugs are seen by the tests of package retry alone.
 var pacerBugs = []bug{
+	{"calls start by the share of a limit that is far too high", "pkg/retry/pace.go",
+		"	start := k.Full * paceStart / (k.Full + paceStart)\n", "	start := max(k.Full/20, k.Full*paceStart/(k.Full+paceStart))\n", pacerTests},
 	{"a call that passes ends the slow-down", "pkg/retry/pace.go",
 		"	if over = k.over(now); over {\n", "	if over = true; over {\n", pacerTests},
 	{"the pause of a platform that goes on limiting does not grow", "pkg/retry/pace.go",

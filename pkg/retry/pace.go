@@ -12,8 +12,9 @@ const (
 	// maxPaces bounds the keys that a Pacer remembers.
 	maxPaces = 10_000
 	// Calls start after a pause at paceStart calls per second, somewhat less where the full rate is
-	// not far above, or at paceFloor of that: then a second later they may be at the full rate.
-	paceStart, paceFloor = 5.0, 1.0 / 20
+	// not far above. However high that is, as that of a limit for an hour or a day is, a second of calls
+	// that pass may lead there.
+	paceStart = 5.0
 	// A ceiling below the start, down to paceLowest of it, needs paceProof answers. Below that
 	// longer pauses see to the rest.
 	paceLowest, paceProof = 0.1, 10
@@ -293,7 +294,7 @@ func (k *pace) slow() {
 	if !k.fresh {
 		return
 	}
-	start := max(k.Full*paceFloor, k.Full*paceStart/(k.Full+paceStart))
+	start := k.Full * paceStart / (k.Full + paceStart)
 	if k.began == 0 { // the way to the full rate is not known to be limited
 		k.ceiling, k.Rate = k.Full, start
 		return
