@@ -43,8 +43,8 @@ const (
 // After the pause calls start slowly, or near the rate that passed if few were limited. Each call
 // that passes raises the rate by a quarter, but no faster than to the double in a round trip, up to
 // the ceiling: four fifths of the rate that passed when one was limited last. Beyond that it
-// probes: 5% more within a second of traffic, 10% within the next, and so on. It ends when none has
-// been limited for a minute, and the rate is the full one, or no call has been sent in that minute.
+// probes: 5% more within a second of traffic, 10% within the next, and so on. It ends when none has been
+// limited for a minute after the last pause, and the rate is the full one, or no call has been sent.
 //
 //	rate                          pause            pause
 //	full  ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄
@@ -79,7 +79,7 @@ type pace struct {
 	until   time.Time     // its end
 	cut     time.Time     // its begin: attempts that were sent before belong to the epoch before
 	sent    time.Time     // of the last call
-	last    time.Time     // of the last limited answer
+	lasts   time.Time     // until then, and for a while after it, the slow-down lasts
 	passed  int           // answers of this epoch or, during the pause, of the one before
 	limited int
 	fresh   bool // no answer of this epoch has come
@@ -98,6 +98,7 @@ type Slowed struct {
 type Refusal struct {
 	SentAt time.Time     // of the attempt
 	Wait   time.Duration // that the answer asks for; zero if it does not
+	Others time.Duration // how long some of the calls are held elsewhere, which are to start slowly too
 	Full   float64       // calls per second that the configured limits allow
 	Curve  Curve         // of pauses without such a wish
 	Random float64       // from [0, 1)
@@ -126,7 +127,6 @@ func (p *Pacer[K]) Limited(now time.Time, key K, r Refusal) (until time.Time, ch
 		k = p.add(now, key, r.Full)
 	}
 	k.Full = r.Full
-	k.last = now
 	k.Limited++
 	if event := k.count(r.SentAt, false); event {
 		k.began = k.Rate
@@ -147,6 +147,11 @@ func (p *Pacer[K]) Limited(now time.Time, key K, r Refusal) (until time.Time, ch
 	k.slow()
 	if at := now.Add(max(r.Wait, k.wait)); at.After(k.until) {
 		k.until = at
+	}
+	for _, at := range []time.Time{k.until, now.Add(r.Others)} {
+		if at.After(k.lasts) {
+			k.lasts = at
+		}
 	}
 	return k.until, k.change(begun)
 }
@@ -325,8 +330,8 @@ func (k *pace) rise(trip time.Duration) {
 	k.Rate = min(k.Full, k.Rate+min(up, most))
 }
 
-// over reports whether the key is slowed down no longer: none has been limited for a while, and the
-// rate is the full one, or no call has been sent.
+// over reports whether the key is slowed down no longer: none has been limited for a while since the
+// last pause, and the rate is the full one, or no call has been sent. In the pause none could be.
 func (k *pace) over(now time.Time) bool {
-	return now.Sub(k.last) >= calm && now.After(k.until) && (k.Rate >= k.Full || now.Sub(k.sent) >= calm)
+	return now.Sub(k.lasts) >= calm && (k.Rate >= k.Full || now.Sub(k.sent) >= calm)
 }

@@ -369,7 +369,7 @@ func TestPacer(t *testing.T) {
 			t.Fatal("the slow-down is over at once")
 		}
 	}
-	now += calm
+	now += calm + 2*time.Second // the last pause
 	if next := p.Sent(at(now), "b"); !next.IsZero() {
 		t.Errorf("a key that has sent no call for a minute is slowed down until %v", next)
 	}
@@ -409,6 +409,16 @@ func TestPacerAhead(t *testing.T) {
 		if took := now.Sub(begin); took > said+said/4 || took < said*3/4 {
 			t.Errorf("%d calls took %v, said were %v", calls, took, said)
 		}
+	}
+}
+
+// TestPacerAfterLongWait: no call can be sent in a pause, so its end finds the slow-down as it was.
+func TestPacerAfterLongWait(t *testing.T) {
+	var p Pacer[string]
+	until, _ := p.Limited(at(0), "a", Refusal{SentAt: at(0), Wait: time.Hour, Full: 100})
+	until = until.Add(time.Millisecond)
+	if next := p.Sent(until, "a"); next.Sub(until) < 100*time.Millisecond {
+		t.Errorf("after an hour the next call goes at %v", next.Sub(until))
 	}
 }
 

@@ -154,11 +154,12 @@ func (u *upstreamState) limited(now time.Time, c *call, needs []quota.Need, r *u
 		wait = r.Pause.For
 	}
 	by := pause{cause: byAnswer, reason: r.Reason, since: now, until: now.Add(wait), status: c.Last().Status}
+	held := time.Duration(0)
 	if key != at && wait > 0 { // other keys may not have reached their limits, and have not to wait for an hour
 		u.pauseByAnswer(now, key, by)
-		wait = min(wait, cmp.Or(u.Retry.LimitedCurve().Max, retry.DefaultMax))
+		held, wait = wait, min(wait, cmp.Or(u.Retry.LimitedCurve().Max, retry.DefaultMax))
 	}
-	until, change := u.slow.limited(now, at, needs, c.flight.sentAt, wait)
+	until, change := u.slow.limited(now, at, needs, c.flight.sentAt, wait, held)
 	name := pausedName(u, at.limit)
 	by.until = until
 	u.pauseByAnswer(now, at, by)

@@ -103,14 +103,14 @@ func (s *slowdown) target(now time.Time, needs []quota.Need, p *upstream.Pause) 
 	return key, key
 }
 
-// limited notes an answer that limited a call, with the wait that it asks for, and returns until when
-// the target pauses.
-func (s *slowdown) limited(now time.Time, at target, needs []quota.Need, sentAt time.Time, wait time.Duration) (until time.Time, change retry.Change) {
+// limited notes an answer that limited a call, with the wait that it asks for of the target, and the one for
+// which it holds a key of it. It returns until when the target pauses.
+func (s *slowdown) limited(now time.Time, at target, needs []quota.Need, sentAt time.Time, wait, held time.Duration) (until time.Time, change retry.Change) {
 	u := s.up
 	if s.steady {
 		return now.Add(wait), retry.Begun
 	}
-	until, change = s.pacer.Limited(now, at, retry.Refusal{SentAt: sentAt, Wait: wait, Full: s.full(at, needs), Curve: u.Retry.LimitedCurve(), Random: u.loop.random()})
+	until, change = s.pacer.Limited(now, at, retry.Refusal{SentAt: sentAt, Wait: wait, Others: held, Full: s.full(at, needs), Curve: u.Retry.LimitedCurve(), Random: u.loop.random()})
 	s.hold(at, until)
 	return until, change
 }

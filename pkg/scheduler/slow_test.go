@@ -136,7 +136,7 @@ func TestForgottenPaces(t *testing.T) {
 			client := up.limitNamed("client")
 			held := 0
 			for k := range keys {
-				up.slow.limited(now, target{client, fmt.Sprint(k)}, nil, now, sec)
+				up.slow.limited(now, target{client, fmt.Sprint(k)}, nil, now, sec, 0)
 			}
 			for k := range keys {
 				if up.ledger.Next(now, quota.Need{Limit: client, Key: fmt.Sprint(k), Cost: 1}).After(now) {
@@ -311,6 +311,43 @@ func TestLimitedTenants(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLongWaits: after a wait of an hour calls start as slowly as after a second, also where each key has had a wait of its own.
+func TestLongWaits(t *testing.T) {
+	const calls = 600
+	client := []Limit{{Name: "client", PerKey: "path", Calls: 10, Window: sec}}
+	for name, tt := range map[string]struct {
+		limits []Limit
+		most   int // requests
+	}{"one limit": {perSecond(100), 2 * calls}, "200 keys": {client, 2*calls + calls/10}} { // of keys all are sent before the first answer
+		t.Run(name, func(t *testing.T) {
+			u := Upstream{Limits: tt.limits, MaxWaiting: 2 * calls}
+			u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}
+			bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+				receiver := &strict{gap: 10 * ms}
+				f.serve = func(n int, r *http.Request) answer {
+					a := receiver.serve(n, r)
+					if a.status == 429 {
+						a.header = http.Header{"Retry-After": {"3600"}}
+					}
+					return a
+				}
+				var ids []string
+				for n := range calls {
+					ids = append(ids, submit(t, s, Request{Target: fmt.Sprintf("/%d", n%200)}).ID)
+				}
+				for _, id := range ids {
+					if c := wait(t, s, id); c.State != Done {
+						t.Fatalf("%s after %+v", c.State, c.Attempts)
+					}
+				}
+				if n := len(f.at()); n > tt.most {
+					t.Errorf("%d requests for %d calls, want at most %d", n, calls, tt.most)
+				}
+			})
+		})
+	}
 }
 
 // TestSlowDownIsFair: while the upstream is slowed down flows share its speed, and an urgent call goes first.
