@@ -50,6 +50,13 @@ upstreams:
     outcomes: [{when: 'body("errcode") > 0', is: failed}]
     proof: [{holds: 'body("state") == "paid"'}]
     limits: [{name: all, calls: 100, window: 1s}]
+  jobs:
+    url: https://jobs.example
+    limits: [{name: all, calls: 100, window: 1s}]
+    resolve:
+      - when: 'status == 202 and answer_header("Location") != ""'
+        target: location
+        outcomes: [{when: 'body("state") == "made"', is: done}]
 `
 
 // TestTry compares the lines of throttler try for three platforms.
@@ -72,7 +79,8 @@ func TestTry(t *testing.T) {
 			`pauses `,
 		}},
 		{"an order of WeChat Pay", []string{"wechat", "/v3/refund/domestic/refunds", "-d", `{"out_trade_no":"1","out_refund_no":"R-1"}`, "--answer", `429 {"code":"FREQUENCY_LIMITED"}`}, []string{
-			`limits mch cost 1 600 / minute`, `refund "R-1"`, `answer unknown, by outcomes[`, `of preset wechatpay-v3:`, `the call is sent again with backoff: the platform recognises the repeat`,
+			`limits mch cost 1 600 / minute`, `refund "R-1"`, `answer unknown, by outcomes[`, `of preset wechatpay-v3:`, `the call waits for a person: `, // its signature is good for one sending
+
 		}},
 		{"Stripe, with a key and a rule of the file", []string{"stripe", "/v1/refunds", "-d", "charge=ch_1", "-H", "Idempotency-Key: k1", "--answer", "418 teapot"}, []string{
 			`limits all cost 1 100 / 1s`, `repeat recognised by the platform: idempotency.header (preset stripe:`,
@@ -80,17 +88,26 @@ func TestTry(t *testing.T) {
 		}},
 		{"Stripe, without a key", []string{"stripe", "/v1/refunds", "-d", "charge=ch_1", "--answer", "500"}, []string{
 			`repeat not recognised by the platform: it may be executed twice`,
-			`answer unknown, by`, `the call waits for a person: a repeat may be executed twice`,
+			`answer unknown, by`, `the call waits for a person: it may have been executed, and neither a repeat nor a query can settle it`,
 		}},
 		{"a rule that cannot be computed", []string{"shop", "/pay", "-d", "a=1", "--answer", `200 {"errcode":"40001"}`}, []string{
 			`answer unknown, by outcomes[0] of ` + path + `:23: rule outcomes[0] cannot be computed: a text is compared with a number (in 'body("errcode") > 0')`,
-			`the call waits for a person: a repeat may be executed twice`,
+			`the call waits for a person: it may have been executed, and neither a repeat nor a query can settle it`,
 		}},
 		{"an answer that proves nothing", []string{"shop", "/pay", "-d", "a=1", "--answer", `200 {"state":"open"}`}, []string{
 			`answer unknown, because of status 200, but the answer does not prove success: proof[0].holds is not true ('body("state") == "paid"')`,
 		}},
 		{"a page of a gateway", []string{"shop", "/pay", "-d", "a=1", "--answer", `200 <html></html>`, "--answer-header", "Content-Type: text/html"}, []string{
 			`answer unknown, because of status 200, but the answer does not prove success: its media type is text/html, not application/json`,
+		}},
+		{"accepted, with a place to ask", []string{"jobs", "/jobs", "-d", "{}", "--answer", "202 {}", "--answer-header", "Location: jobs/7"}, []string{
+			`answer unknown, because of status 202: accepted, and resolve asks for its end a query asks the platform; until it says more the call stays unknown`,
+		}},
+		{"accepted, with a place elsewhere", []string{"jobs", "/jobs", "-d", "{}", "--answer", "202 {}", "--answer-header", "Location: https://other.example/7"}, []string{
+			`the call waits for a person: no query asks the platform, because location cannot be computed for this request: the Location of the answer to it leads to another host`,
+		}},
+		{"a query that is not about this answer", []string{"jobs", "/jobs", "-d", "{}", "--answer", "503", "--answer-header", "Retry-After: 5"}, []string{
+			`: status == 503 and header("Retry-After") != "" the call waits for a person: it may have been executed, and neither a repeat nor a query can settle it`,
 		}},
 		{"a proven one", []string{"shop", "/pay", "-d", "a=1", "--answer", `200 {"state":"paid"}`}, []string{`answer done, by its status alone`}},
 	} {
@@ -116,7 +133,7 @@ func TestTryRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"alipai", "/"}, `upstream "alipai" is not in the configuration; there are alipay, shop, stripe, wechat; did you mean alipay?`},
+		{[]string{"alipai", "/"}, `upstream "alipai" is not in the configuration; there are alipay, jobs, shop, stripe, wechat; did you mean alipay?`},
 		{[]string{"alipay"}, `TARGET is missing`},
 		{[]string{"alipay", "/gateway.do"}, `the request would be refused: limit "app": per_key: param("app_id") is empty`},
 		{[]string{"stripe", "/", "-H", "x"}, `-H is "x", must be a name and a value`},

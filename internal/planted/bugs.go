@@ -38,6 +38,7 @@ var suites = []struct {
 	{"./pkg/scheduler", unknownBugs},
 	{"./pkg/scheduler", streamedBugs},
 	{"./pkg/scheduler", moneyBugs},
+	{"./internal/cases", trialBugs},
 	{"./pkg/scheduler", askingBugs},
 	{"./pkg/scheduler", clientBugs},
 	{"./pkg/scheduler", notifiedBugs},

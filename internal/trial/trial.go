@@ -83,9 +83,10 @@ type Verdict struct {
 	// Uncomputable names the rule that has no value for the answer, empty if all have one.
 	Uncomputable string `json:"uncomputable,omitempty"`
 
-	Pauses     string        `json:"pauses,omitempty"`
-	RetryAfter time.Duration `json:"retry_after,omitempty"` // nanoseconds
-	Then       string        `json:"then"`                  // the next step, in words
+	Pauses     string         `json:"pauses,omitempty"`
+	RetryAfter time.Duration  `json:"retry_after,omitempty"` // nanoseconds
+	Step       scheduler.Step `json:"step"`
+	Then       string         `json:"then"` // the step in words
 }
 
 // answer is a transport that gives every request one answer.
@@ -120,7 +121,8 @@ func Judge(r *scheduler.Router, request *upstream.Request, status int, header ht
 	if res.Response != nil {
 		res.Response.Body.Close()
 	}
-	v := &Verdict{Outcome: res.Outcome, Rule: -1, When: res.Reason, RetryAfter: res.RetryAfter}
+	step, why := r.Follow(time.Now(), request, res) // which may change the outcome
+	v := &Verdict{Outcome: res.Outcome, Step: step, Rule: -1, When: res.Reason, RetryAfter: res.RetryAfter}
 	if res.Uncomputable != nil {
 		v.Uncomputable = res.Uncomputable.Rule
 	}
@@ -128,7 +130,7 @@ func Judge(r *scheduler.Router, request *upstream.Request, status int, header ht
 		v.Rule = res.Rule
 	}
 	v.Pauses = pauses(&up, res)
-	v.Then = then(r, &up, request, res)
+	v.Then = then(step, &up, why)
 	return v, nil
 }
 
@@ -159,24 +161,23 @@ func pauses(up *scheduler.Upstream, res *upstream.Result) string {
 	return of + " for " + length.String()
 }
 
-// then words the step that follows an answer.
-func then(r *scheduler.Router, up *scheduler.Upstream, request *upstream.Request, res *upstream.Result) string {
-	resent := up.Signer != nil || up.Resend
-	switch res.Outcome {
-	case upstream.Done, upstream.Failed:
-		return "the call ends"
-	case upstream.NotExecuted:
-		if resent {
+// then words a step.
+func then(step scheduler.Step, up *scheduler.Upstream, why error) string {
+	switch step {
+	case scheduler.StepAgain, scheduler.StepAlone:
+		if up.Signer != nil || up.Resend {
 			return "the call goes again, and burns no attempt"
 		}
 		return "a submitted call goes again, and burns no attempt; a client that waits gets the answer"
-	}
-	d, err := r.Describe(request)
-	switch {
-	case err == nil && d.Resolves:
-		return "a query asks the platform; until it says more the call stays unknown"
-	case err == nil && d.Repeatable && !res.Park:
+	case scheduler.StepRepeat:
 		return "the call is sent again with backoff: the platform recognises the repeat"
+	case scheduler.StepQuery:
+		return "a query asks the platform; until it says more the call stays unknown"
+	case scheduler.StepPerson:
+		if why != nil {
+			return fmt.Sprintf("the call waits for a person: no query asks the platform, because %v", why)
+		}
+		return "the call waits for a person: it may have been executed, and neither a repeat nor a query can settle it"
 	}
-	return "the call waits for a person: a repeat may be executed twice"
+	return "the call ends"
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"runtime/debug"
 	"time"
 
@@ -135,21 +134,11 @@ func (a *attempt) once(do func(context.Context, *upstream.Request) *upstream.Res
 	}
 	out.Allowed = a.loop.journal.allowed()
 	r = do(a.loop.cuts, out)
-	a.doubtAccepted(r)
+	if a.intent.Resolves == "" { // a query is done by its answer
+		doubtAccepted(a.service, a.call.request, r)
+	}
 	r.Answer = nil // it holds memory
 	return r
-}
-
-// doubtAccepted makes a 202 that no rule has judged unknown, if a query can tell the end: the
-// upstream has accepted the call, and may not have executed it yet.
-func (a *attempt) doubtAccepted(r *upstream.Result) {
-	if r.Outcome != upstream.Done || r.Ruled || r.Response == nil || r.Response.StatusCode != http.StatusAccepted || a.intent.Resolves != "" {
-		return
-	}
-	fits, err := resolverOf(a.service, upstream.NewQuestion(a.service.up, a.call.request, r.Answer), true)
-	if fits != nil || err != nil {
-		r.Undecided("status 202: accepted, and resolve asks for its end", a.service.up.MaxPause)
-	}
 }
 
 // intend stores the intent and the permits of the attempt before its first byte. It first ends

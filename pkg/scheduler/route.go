@@ -283,7 +283,6 @@ type Description struct {
 	Numbers    map[string]string
 	Identity   string // empty for none
 	Repeatable bool   // the upstream itself recognises a repeat
-	Resolves   bool   // a query settles the call if its outcome is unknown
 }
 
 // Describe tells how a call of a request would be treated. The error is an [*Error] that says why
@@ -302,10 +301,9 @@ func (r *Router) Describe(request *upstream.Request) (*Description, error) {
 		return nil, refused
 	}
 	_, identity, _ := strings.Cut(c.identities.identity(), "\x00")
-	resolves, _ := mayResolve(sv, in, sv.Signer != nil) // without one that can be chosen, there is none
 	d := &Description{
 		Flow: demand.Flow, Numbers: c.Numbers, Identity: identity,
-		Repeatable: sv.up.Repeatable(in), Resolves: resolves,
+		Repeatable: sv.up.Repeatable(in),
 	}
 	for _, n := range demand.Needs {
 		if n.Limit > 0 {
