@@ -232,15 +232,19 @@ func writeTrial(w io.Writer, cfg *config.Config, name string, t *trial.Trial, v 
 	return table.Flush()
 }
 
-// decidedBy says by which rule an answer has its outcome.
+// decidedBy says by which rule an answer has its outcome, and by which proof it is done.
 func decidedBy(cfg *config.Config, name string, v *trial.Verdict) string {
-	switch {
-	case v.Rule >= 0:
-		return fmt.Sprintf("by outcomes[%d] of %s: %s", v.Rule, cfg.Source(fmt.Sprintf("upstreams.%s.outcomes[%d].when", name, v.Rule)), oneLine(v.When))
+	by := "by its status alone"
+	switch rule, _, _ := strings.Cut(v.Rule, " of preset "); {
+	case rule != "":
+		by = fmt.Sprintf("by %s of %s: %s", rule, cfg.RuleSource(name, v.Rule), oneLine(v.When))
 	case strings.Contains(v.When, ","):
-		return "because of " + oneLine(v.When)
+		by = "because of " + oneLine(v.When)
 	}
-	return "by its status alone"
+	if v.Proven != "" {
+		by += fmt.Sprintf("; proven by %s of %s", v.Proven, cfg.RuleSource(name, v.Proven))
+	}
+	return by
 }
 
 // repeatText says whether a repeat is safe, and how long a signature is good.

@@ -57,6 +57,15 @@ upstreams:
       - when: 'status == 202 and answer_header("Location") != ""'
         target: location
         outcomes: [{when: 'body("state") == "made"', is: done}]
+  limits:
+    url: https://limits.example
+    outcomes: [{when: 'status == 418', is: failed}]
+    limited:
+      - 401
+      - 404
+  limit:
+    url: https://limit.example
+    limited: 503
 `
 
 // TestTry compares the lines of throttler try for three platforms.
@@ -109,7 +118,13 @@ func TestTry(t *testing.T) {
 		{"a query that is not about this answer", []string{"jobs", "/jobs", "-d", "{}", "--answer", "503", "--answer-header", "Retry-After: 5"}, []string{
 			`: status == 503 and header("Retry-After") != "" the call waits for a person: it may have been executed, and neither a repeat nor a query can settle it`,
 		}},
-		{"a proven one", []string{"shop", "/pay", "-d", "a=1", "--answer", `200 {"state":"paid"}`}, []string{`answer done, by its status alone`}},
+		{"a proven one", []string{"shop", "/pay", "-d", "a=1", "--answer", `200 {"state":"paid"}`}, []string{`answer done, by its status alone; proven by proof[0] of ` + path + `:24`}},
+		{"one that a preset has proven", []string{"stripe", "/v1/refunds", "-d", "charge=ch_1", "--answer", `200 {"object":"refund","status":"succeeded"}`}, []string{`; proven by proof[0] of preset stripe:40`}},
+		{"limited by the first of a list", []string{"limits", "/", "--answer", "401"}, []string{`answer not_executed, by limited[0] of ` + path + `:37: status == 401`}},
+		{"limited by the second of a list", []string{"limits", "/", "--answer", "404"}, []string{`answer not_executed, by limited[1] of ` + path + `:38: status == 404`}},
+		{"a preset's rule behind a list", []string{"limits", "/", "--answer", "408"}, []string{`answer unknown, by outcomes[6] of preset generic:24: status == 408`}},
+		{"a preset's rule behind a list, with its line", []string{"limits", "/", "-d", "{}", "--answer", "503", "--answer-header", "Retry-After: 5"}, []string{`answer unknown, by outcomes[3] of preset generic:16: status == 503`}},
+		{"limited by one status", []string{"limit", "/", "--answer", "503"}, []string{`answer not_executed, by limited[0] of ` + path + `:41: status == 503`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out, messages, code := command(t, append([]string{"try", "-c", path}, tt.args...)...)
@@ -133,7 +148,7 @@ func TestTryRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"alipai", "/"}, `upstream "alipai" is not in the configuration; there are alipay, jobs, shop, stripe, wechat; did you mean alipay?`},
+		{[]string{"alipai", "/"}, `upstream "alipai" is not in the configuration; there are alipay, jobs, limit, limits, shop, stripe, wechat; did you mean alipay?`},
 		{[]string{"alipay"}, `TARGET is missing`},
 		{[]string{"alipay", "/gateway.do"}, `the request would be refused: limit "app": per_key: param("app_id") is empty`},
 		{[]string{"stripe", "/", "-H", "x"}, `-H is "x", must be a name and a value`},

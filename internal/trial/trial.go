@@ -18,7 +18,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed-30fe103d/throttler/pkg/scheduler"
@@ -76,10 +75,12 @@ func capacity(l *scheduler.Limit) string {
 // A Verdict is the meaning of an answer for a call.
 type Verdict struct {
 	Outcome upstream.Outcome `json:"outcome"`
-	// Rule is the index of the rule that decides, among the upstream's outcomes, or that cannot be
-	// computed; -1 if the status alone decides, or a proof of success that the answer lacks.
-	Rule int    `json:"rule"`
-	When string `json:"when"` // of the rule; else the status, or the reason
+	// Rule names the rule that decides or cannot be computed, such as limited[0], or outcomes[3] of preset
+	// stripe; empty if the status alone decides, or a proof of success that the answer lacks.
+	Rule string `json:"rule,omitempty"`
+	// Proven names the proof that a done answer has given, such as proof[0]; empty for none.
+	Proven string `json:"proven,omitempty"`
+	When   string `json:"when"` // of the rule; else the status, or the reason
 	// Uncomputable names the rule that has no value for the answer, empty if all have one.
 	Uncomputable string `json:"uncomputable,omitempty"`
 
@@ -122,12 +123,12 @@ func Judge(r *scheduler.Router, request *upstream.Request, status int, header ht
 		res.Response.Body.Close()
 	}
 	step, why := r.Follow(time.Now(), request, res) // which may change the outcome
-	v := &Verdict{Outcome: res.Outcome, Step: step, Rule: -1, When: res.Reason, RetryAfter: res.RetryAfter}
+	v := &Verdict{Outcome: res.Outcome, Step: step, Proven: res.Proven, When: res.Reason, RetryAfter: res.RetryAfter}
 	if res.Uncomputable != nil {
 		v.Uncomputable = res.Uncomputable.Rule
 	}
-	if res.Ruled || strings.HasPrefix(v.Uncomputable, "outcomes[") {
-		v.Rule = res.Rule
+	if res.Ruled || v.Uncomputable == res.By {
+		v.Rule = res.By
 	}
 	v.Pauses = pauses(&up, res)
 	v.Then = then(step, &up, why)

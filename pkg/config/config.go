@@ -237,3 +237,7 @@ func (c *Config) Hints() Errors { return hintsOf(c) }
 // Source returns where the value of a key comes from: a line of the file, a variable, a flag, a
 // line of a preset, or default. Rules of an upstream's preset follow those of the file.
 func (c *Config) Source(path string) string { return sourceOf(c, path) }
+
+// RuleSource returns where a rule or a proof of an upstream comes from, by its name in a
+// [upstream.Result], such as limited[0] or outcomes[2] of preset stripe.
+func (c *Config) RuleSource(upstream, rule string) string { return ruleSource(c, upstream, rule) }

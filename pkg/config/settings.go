@@ -159,6 +159,20 @@ func sourceOf(c *Config, path string) string {
 	return "preset " + preset.places.at(line)
 }
 
+// ruleSource returns the place of a rule or a proof by its name. The rules of a preset are named by their
+// place in it; its proofs count only where the file has none.
+func ruleSource(c *Config, upstream, rule string) string {
+	key, _, ofPreset := strings.Cut(rule, " of preset ")
+	at := strings.ToLower("upstreams." + upstream + "." + key)
+	preset := c.origins.presets[upstream]
+	if list := parent(at); !ofPreset && (c.places.lines[list] > 0 || c.places.sources[list] != "") || preset.places == nil {
+		place, _ := c.places.of(at + ".when")
+		return place
+	}
+	place, _ := preset.places.of(key + ".when")
+	return "preset " + place
+}
+
 // shown returns a value as people may see it. The name of a secret is none.
 func shown(path, value string) (text string, hidden bool) {
 	if !secret.MatchString(path) || strings.HasPrefix(value, "file:") || strings.HasPrefix(value, "env:") || value == "" {

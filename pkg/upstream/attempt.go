@@ -62,6 +62,11 @@ type Result struct {
 	// Rule is the index among Config.Outcomes of the rule that has given the outcome (Ruled), or
 	// that cannot be computed.
 	Rule int
+	// By names the rule that has given the outcome or cannot be computed, as Uncomputable does; empty if
+	// the status alone decides.
+	By string
+	// Proven names the proof that a done answer has given, such as proof[0]; empty if none was asked.
+	Proven string
 	// Uncomputable is not nil if a rule, or the proof of success, has no value for this answer:
 	// the outcome is then unknown, unless no byte has left.
 	Uncomputable *Uncomputable

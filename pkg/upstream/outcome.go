@@ -301,7 +301,8 @@ func (r *Rules) apply(res *Result, in *Input, a *answer) bool {
 	if i < 0 {
 		return false
 	}
-	if res.Rule = i; err != nil {
+	res.Rule, res.By = i, r.rules[i].name
+	if err != nil {
 		res.doubt(a, err.Error(), err)
 		return true
 	}

@@ -51,6 +51,7 @@ var formatNames = []string{"json", "xml", "empty", "any"}
 
 type proof struct {
 	Proof
+	name  string // such as proof[0]
 	when  *Expr // nil for the default
 	holds check
 }
@@ -61,7 +62,7 @@ type proofs []proof
 func compileProofs(all []Proof, fault func(field string, err error)) (ps proofs) {
 	for i, p := range all {
 		at := fmt.Sprintf("proof[%d]", i)
-		var c proof
+		c := proof{name: at}
 		var err error
 		if p.When != "" {
 			c.when, err = Compile(p.When, Condition)
@@ -156,6 +157,7 @@ func (p *proof) ask(res *Result, in *Input, a *answer, i int) {
 		return
 	}
 	if p.holds.program == nil {
+		res.Proven = p.name
 		return
 	}
 	a.strict = true
@@ -167,6 +169,8 @@ func (p *proof) ask(res *Result, in *Input, a *answer, i int) {
 	case !holds:
 		res.unproven(a, fmt.Sprintf("proof[%d].holds is not true (%s)", i, inQuotes(p.Holds)), p.After)
 		res.Open = a.status < http.StatusInternalServerError // the platform has answered, and the breaker does not count it
+	default:
+		res.Proven = p.name
 	}
 }
 
