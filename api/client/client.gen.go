@@ -1659,8 +1659,11 @@ type Upstream struct {
 	Eta time.Time `json:"eta,omitempty,omitzero"`
 
 	// MaxWaiting The most waiting and unknown calls.
-	MaxWaiting int    `json:"max_waiting"`
-	Name       string `json:"name"`
+	MaxWaiting int `json:"max_waiting"`
+
+	// MayExpire MayExpire says that the deadline of a waiting call may come before it can go. It ends as expired then, and is not sent.
+	MayExpire bool   `json:"may_expire,omitempty,omitzero"`
+	Name      string `json:"name"`
 
 	// PausedUntil PausedUntil is, while it is down or tripped, when the next probe is due.
 	PausedUntil time.Time `json:"paused_until,omitempty,omitzero"`

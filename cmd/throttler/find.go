@@ -76,7 +76,7 @@ func sentence(number string, c *client.CallSummary, now time.Time) string {
 	case client.StateWaiting:
 		switch {
 		case c.Eta.IsZero():
-			return fmt.Sprintf("%s waits to be sent to %s; it is not lost. When it goes is not known yet.", subject, c.Upstream)
+			return fmt.Sprintf("%s waits to be sent to %s; when it goes is not known yet. If its deadline %s comes first, it ends then and is not sent.", subject, c.Upstream, clock(c.Deadline))
 		case !c.Eta.After(now):
 			return fmt.Sprintf("%s is about to be sent to %s.", subject, c.Upstream)
 		case isLate(c.Eta, c.Deadline):

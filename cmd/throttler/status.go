@@ -143,7 +143,11 @@ func waitText(u *client.Upstream) string {
 	if u.Waiting == 0 {
 		return "nothing waits"
 	}
-	return counted(u.Waiting, "call") + " " + verb(u.Waiting, "wait") + ", none is lost"
+	text := counted(u.Waiting, "call") + " " + verb(u.Waiting, "wait")
+	if u.MayExpire {
+		return text + "; any whose deadline comes first ends as expired and is not sent"
+	}
+	return text + ", none is lost"
 }
 
 // verb returns a verb for a number of things.

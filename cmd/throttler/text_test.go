@@ -63,3 +63,23 @@ func TestWaitingForText(t *testing.T) {
 		t.Errorf("list: %v, %s", err, &out)
 	}
 }
+
+// TestStatusTellsWhatExpires: only where no deadline comes first is none of the waiting calls said to be lost.
+func TestStatusTellsWhatExpires(t *testing.T) {
+	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.Local)
+	for want, u := range map[string]client.Upstream{
+		"pay is paused until 10:00:00.000 (in 1h0m0s) (answer); 1 call waits, none is lost": {State: "paused", Cause: "answer", Waiting: 1, PausedUntil: now.Add(time.Hour)},
+		"pay is paused until 10:00:00.000 (in 1h0m0s) (answer); 2 calls wait; any whose deadline comes first ends as expired and is not sent": {
+			State: "paused", Cause: "answer", Waiting: 2, PausedUntil: now.Add(time.Hour), MayExpire: true},
+		"pay is paused until 10:00:00.000 (in 1h0m0s) (answer); nothing waits": {State: "paused", Cause: "answer", PausedUntil: now.Add(time.Hour)},
+	} {
+		u.Name = "pay"
+		if got, _ := (&status{upstreams: []client.Upstream{u}}).findings(now); len(got) != 1 || got[0] != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	c := &client.CallSummary{Id: "7", Upstream: "pay", State: client.StateWaiting, Deadline: now.Add(time.Minute)}
+	if got, want := sentence("", c, now), "Call 7 waits to be sent to pay; when it goes is not known yet. If its deadline at 09:01:00 comes first, it ends then and is not sent."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

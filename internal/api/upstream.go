@@ -32,6 +32,9 @@ type Upstream struct {
 	Bytes int64 `json:"bytes"`
 	// ETA is that of the last waiting call; none while that depends on attempts that hang.
 	ETA Instant `json:"eta,omitzero"`
+	// MayExpire says that the deadline of a waiting call may come before it can go. It ends as expired
+	// then, and is not sent.
+	MayExpire bool `json:"may_expire,omitempty"`
 	// Pauses are those of its limits and of their keys, a bounded number, the latest end
 	// first. While it is down or tripped, a pause of all of it is there too, of the limit
 	// concurrency: no probe goes before its end.

@@ -60,6 +60,8 @@ var slowBugs = []bug{
 		"	if r.Outcome != upstream.NotExecuted && reachOf(r) == retry.Reached {", "	if r.Outcome == upstream.Done {", []string{"-run", "TestAcceptedIsNotLimited"}},
 	{"the ledger holds keys for ever", "pkg/scheduler/slow.go",
 		"Forgotten: func(at target) { u.ledger.Pace(at.limit, at.key, time.Time{}, nil) }", "", []string{"-run", "TestForgottenPaces"}},
+	{"the earlier deadline of a waiting call is not noted", "pkg/scheduler/upstream.go",
+		"	if u.count[waiting] == 0 || at.Before(u.soonest) {\n", "	if u.count[waiting] == 0 {\n", []string{"-run", "TestMayExpire"}},
 	{"each refusal has its line in the log", "pkg/scheduler/conclude.go",
 		"	if change != retry.Unchanged {\n", "	if true {\n", []string{"-run", "TestSlowedDown"}},
 }

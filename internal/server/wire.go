@@ -90,7 +90,7 @@ func apiAttempt(a scheduler.Attempt) api.Attempt {
 func apiUpstream(u scheduler.UpstreamStatus) api.Upstream {
 	return api.Upstream{
 		Name: u.Name, URL: upstream.ShownURL(u.URL), State: u.State, PausedUntil: api.At(estimate(u.PausedUntil)), Cause: u.Cause, Reason: u.Reason, Since: api.At(u.Since),
-		Waiting: u.Waiting, Sending: u.Sending, Unknown: u.Unknown, MaxWaiting: u.MaxWaiting, Bytes: u.Bytes, ETA: api.At(estimate(u.ETA)),
+		Waiting: u.Waiting, Sending: u.Sending, Unknown: u.Unknown, MaxWaiting: u.MaxWaiting, Bytes: u.Bytes, ETA: api.At(estimate(u.ETA)), MayExpire: u.MayExpire,
 		Pauses: convert(u.Pauses, func(p scheduler.WaitingFor) api.LimitPause {
 			return api.LimitPause{Limit: p.Limit, Key: p.Key, Until: api.At(estimate(p.Until)), Pause: p.Pause}
 		}),

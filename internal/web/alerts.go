@@ -112,7 +112,7 @@ func upstreamAlerts(v *visit, all []api.Upstream, pauses []api.Pause) (alerts []
 		}
 		waits := v.lang.mustText("alert.waits_none")
 		if u.Waiting > 0 {
-			waits = v.lang.mustText("alert.waits", u.Waiting)
+			waits = v.lang.mustText("alert.waits", "N", u.Waiting, "Expire", u.MayExpire)
 		}
 		pause := v.lang.word("cause", u.Cause)
 		if p := longest(pauses, func(p *api.Pause) bool { return p.Upstream == u.Name && p.Limit == "" }); p != nil {

@@ -19,6 +19,7 @@ type overview struct {
 	Limits    []api.Limit
 	Waiting   int         // calls, of all upstreams
 	LastGoes  api.Instant // the last of them; none if that is not known
+	MayExpire bool        // the deadline of one may come before it can go
 	Refused   []tally     // calls that were refused lately, by reason
 }
 
@@ -56,6 +57,7 @@ func loadOverview(v *visit) (*view, error) {
 		}
 		o.Upstreams = append(o.Upstreams, upstreamRow{u, pastOf(h, v.now, lately)})
 		o.Waiting += u.Waiting
+		o.MayExpire = o.MayExpire || u.MayExpire
 		known = known && (u.Waiting == 0 || !u.ETA.IsZero())
 		if u.ETA.After(o.LastGoes.Time) {
 			o.LastGoes = u.ETA

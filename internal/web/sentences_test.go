@@ -113,6 +113,26 @@ func TestSlowed(t *testing.T) {
 	}
 }
 
+// TestAlertTellsWhatExpires: only where no deadline comes first is none of the waiting calls said to be lost.
+func TestAlertTellsWhatExpires(t *testing.T) {
+	now := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		tag    string
+		expire bool
+		want   string
+	}{
+		{"en", false, "One call waits; it is not lost."},
+		{"en", true, "One call waits. If its deadline comes first, it ends as expired and is not sent."},
+		{"zh-Hans", false, "1 个调用在等待。没有丢失。"},
+		{"zh-Hans", true, "1 个调用在等待。截止时间先到的将过期，不会发出。"},
+	} {
+		all := upstreamAlerts(visitAt(tt.tag, now), []api.Upstream{{Name: "bank", State: "paused", Cause: "answer", PausedUntil: api.At(now.Add(time.Hour)), Waiting: 1, MayExpire: tt.expire}}, nil)
+		if len(all) != 1 || !strings.HasSuffix(all[0].Text, tt.want) {
+			t.Errorf("%+v, want %q", all, tt.want)
+		}
+	}
+}
+
 // TestReasonsExist holds that package upstream still writes the words that pages translate.
 func TestReasonsExist(t *testing.T) {
 	source, err := os.ReadFile("../../pkg/upstream/attempt.go")

@@ -330,6 +330,7 @@ func (u *upstreamState) dropStale(now time.Time, c *call) {
 	delete(u.loop.calls, c.ID)
 	if c.pages() {
 		u.window.Forget(int64(c.item.Seq))
+		u.noteDeadline(c.Deadline)
 		u.count[sending]--
 		u.count[waiting]++
 		u.publish()

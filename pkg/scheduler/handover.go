@@ -311,6 +311,7 @@ func (h *handover) shorten(now time.Time, c *call) {
 	if stale := u.validUntil(c.AcceptedAt, c.Deadline); stale.Before(c.Deadline) { // without a signer
 		c.change().Deadline = stale
 		if c.State == Waiting {
+			u.noteDeadline(stale)
 			u.loop.wheel.Reschedule(c.timeout, u.wakeUp(now, c))
 		}
 	}

@@ -38,6 +38,9 @@ type UpstreamStatus struct {
 	// ETA is when the last of the waiting calls can be expected to go. It is zero while that
 	// depends on attempts in flight that take far longer than attempts do.
 	ETA time.Time
+	// MayExpire says that the deadline of a waiting call may come before it can go: before ETA, or at any
+	// time while that is not known, the circuit breaker is open, or the upstream is not configured.
+	MayExpire bool
 	// Uncomputable has, by their names, the rules that had no value since the start, and how often: an
 	// answer or a request had a text where a number is compared, or a body that cannot be read. Names
 	// are such as outcomes[2], proof[0].holds, resolve[1].when or outcomes[3] of preset stripe.
@@ -170,7 +173,7 @@ func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 		}
 	}
 	if u.shut() {
-		st.State = "removed"
+		st.State, st.MayExpire = "removed", st.Waiting > 0
 		return st
 	}
 	if st.Waiting > 0 {
@@ -182,6 +185,7 @@ func statusOf(now time.Time, u *upstreamState) UpstreamStatus {
 		if until.After(st.ETA) {
 			st.ETA = until
 		}
+		st.MayExpire = st.ETA.IsZero() || u.circuit.Open() || u.soonest.Before(st.ETA)
 	}
 	return st
 }
@@ -208,7 +212,7 @@ func statusesOf(now time.Time, l *loop) []UpstreamStatus {
 // absentStatusOf returns how an upstream stands whose calls are in the store alone.
 func absentStatusOf(now time.Time, l *loop, name string) UpstreamStatus {
 	b := l.absent[name].backlog
-	st := UpstreamStatus{Name: name, State: "removed", Waiting: b.Waiting, Unknown: b.Unknown, Bytes: b.Bytes}
+	st := UpstreamStatus{Name: name, State: "removed", Waiting: b.Waiting, MayExpire: b.Waiting > 0, Unknown: b.Unknown, Bytes: b.Bytes}
 	if h := l.pauses[pauseID{upstream: name}]; h.Back.After(now) {
 		st.PausedUntil, st.Cause, st.Who, st.Reason, st.Since = h.Back, string(byOperator), h.Who, h.Reason, h.Since
 	}

@@ -31,6 +31,7 @@ type upstreamState struct {
 
 	flying  list.List    // calls in flight, in the order in which they were sent
 	count   [phases]int  // calls by phase
+	soonest time.Time    // no waiting call has an earlier deadline; zero while some are not known
 	removed bool         // it is not in the configuration any more
 	misled  map[int]bool // limits whose answers have told an impossible cost
 }
@@ -58,6 +59,9 @@ func (u *upstreamState) clockStepped(step time.Duration) {
 
 // setPhase moves a call from one count to another.
 func (u *upstreamState) setPhase(c *call, to phase) {
+	if to == waiting {
+		u.noteDeadline(c.Deadline)
+	}
 	u.count[c.counted]--
 	u.count[to]++
 	switch {
@@ -68,6 +72,13 @@ func (u *upstreamState) setPhase(c *call, to phase) {
 	}
 	c.counted = to
 	u.publish()
+}
+
+// noteDeadline keeps the deadline of a waiting call, if it is the earliest.
+func (u *upstreamState) noteDeadline(at time.Time) {
+	if u.count[waiting] == 0 || at.Before(u.soonest) {
+		u.soonest = at
+	}
 }
 
 // publish tells the usage how many calls are pending.
@@ -88,7 +99,7 @@ func (u *upstreamState) inherit(b Backlog) {
 		return
 	}
 	u.window = paging.NewWindow(b.Waiting)
-	u.count[waiting], u.count[unresolved] = b.Waiting, b.Unknown
+	u.count[waiting], u.count[unresolved], u.soonest = b.Waiting, b.Unknown, time.Time{}
 	u.usage.bytes.Store(b.Bytes)
 	u.publish()
 }
