@@ -108,6 +108,9 @@ func (s *status) findings(now time.Time) (texts []string, code int) {
 			if slowed.Limit != "" {
 				name += ", limit " + slowed.Limit
 			}
+			if slowed.Key != "" {
+				name += ", key " + plain(slowed.Key)
+			}
 			if n := len(u.Slowed) - 1; n > 0 {
 				name += fmt.Sprintf(" (and %d more)", n)
 			}

@@ -83,3 +83,12 @@ func TestStatusTellsWhatExpires(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// TestStatusNamesTheSlowedKey: where a key is slowed down, the finding names it.
+func TestStatusNamesTheSlowedKey(t *testing.T) {
+	u := client.Upstream{Name: "pay", State: "up", Slowed: []client.Slowed{{Limit: "shop", Key: "a b", CallsPerSecond: 5, Limited: 9, Passed: 1}}}
+	got, _ := (&status{upstreams: []client.Upstream{u}}).findings(time.Now())
+	if want := `pay, limit shop, key "a b" is slowed to 5 calls/s `; len(got) != 1 || !strings.HasPrefix(got[0], want) {
+		t.Errorf("%q, want %s…", got, want)
+	}
+}

@@ -62,6 +62,8 @@ var slowBugs = []bug{
 		"Forgotten: func(at target) { u.ledger.Pace(at.limit, at.key, time.Time{}, nil) }", "", []string{"-run", "TestForgottenPaces"}},
 	{"the earlier deadline of a waiting call is not noted", "pkg/scheduler/upstream.go",
 		"	if u.count[waiting] == 0 || at.Before(u.soonest) {\n", "	if u.count[waiting] == 0 {\n", []string{"-run", "TestMayExpire"}},
+	{"a slow-down without calls has no end", "pkg/scheduler/slow.go",
+		"	if s.watch = !next.IsZero(); s.watch {\n", "	if s.watch = !next.IsZero(); false {\n", []string{"-run", "TestSlowDownEndsIdle"}},
 	{"each refusal has its line in the log", "pkg/scheduler/conclude.go",
 		"	if change != retry.Unchanged {\n", "	if true {\n", []string{"-run", "TestSlowedDown"}},
 }

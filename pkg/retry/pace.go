@@ -223,6 +223,21 @@ func (p *Pacer[K]) Slowed(now time.Time, key K) (Slowed, bool) {
 	return Slowed{}, false
 }
 
+// Sweep forgets the keys that are slowed down no longer, and tells what each was. It returns the
+// earliest instant at which another one may be so; zero if none is left.
+func (p *Pacer[K]) Sweep(now time.Time, over func(key K, was Slowed)) (next time.Time) {
+	for key, k := range p.byKey {
+		switch at := k.end(); {
+		case k.over(now):
+			delete(p.byKey, key)
+			over(key, k.Slowed)
+		case next.IsZero() || at.Before(next):
+			next = at
+		}
+	}
+	return next
+}
+
 // Keys yields the keys that are remembered, in no particular order.
 func (p *Pacer[K]) Keys() iter.Seq[K] { return maps.Keys(p.byKey) }
 
@@ -330,8 +345,16 @@ func (k *pace) rise(trip time.Duration) {
 	k.Rate = min(k.Full, k.Rate+min(up, most))
 }
 
-// over reports whether the key is slowed down no longer: none has been limited for a while since the
-// last pause, and the rate is the full one, or no call has been sent. In the pause none could be.
-func (k *pace) over(now time.Time) bool {
-	return now.Sub(k.lasts) >= calm && (k.Rate >= k.Full || now.Sub(k.sent) >= calm)
+// over reports whether the key is slowed down no longer.
+func (k *pace) over(now time.Time) bool { return !now.Before(k.end()) }
+
+// end returns when the key is slowed down no longer, if nothing comes before: none has been limited for
+// a while since the last pause, in which none could be, and the rate is the full one, or no call has
+// been sent.
+func (k *pace) end() time.Time {
+	at := k.lasts
+	if k.Rate < k.Full && k.sent.After(at) {
+		at = k.sent
+	}
+	return at.Add(calm)
 }

@@ -66,6 +66,7 @@ type slowdown struct {
 	up     *upstreamState
 	pacer  retry.Pacer[target]
 	spread retry.Spread[target]
+	watch  bool // it is in the wheel, until none is slowed down
 	steady bool // of tests: pauses are as long as answers say, and no call is slowed down
 }
 
@@ -112,7 +113,33 @@ func (s *slowdown) limited(now time.Time, at target, needs []quota.Need, sentAt 
 	}
 	until, change = s.pacer.Limited(now, at, retry.Refusal{SentAt: sentAt, Wait: wait, Others: held, Full: s.full(at, needs), Curve: u.Retry.LimitedCurve(), Random: u.loop.random()})
 	s.hold(at, until)
+	if !s.watch {
+		s.Fire(now)
+	}
 	return until, change
+}
+
+// Fire is the instant at which a slow-down may be over, also if no call is sent.
+func (s *slowdown) Fire(now time.Time) {
+	next := s.pacer.Sweep(now, func(at target, was retry.Slowed) { s.over(now, at, was) })
+	if s.watch = !next.IsZero(); s.watch {
+		s.up.loop.wheel.Insert(later(next, now.Add(time.Second)).Sub(s.up.loop.origin), s)
+	}
+}
+
+// over lets the calls of a target go at full speed, since none is limited any more.
+func (s *slowdown) over(now time.Time, at target, was retry.Slowed) {
+	s.end(now, at)
+	logBeside(s.up, slog.LevelInfo, "the upstream limits no calls any more, and they go at full speed again",
+		"upstream", s.up.Name, "limit", pausedName(s.up, at.limit), keyOf(at), "was", s.tell(at, was).String())
+}
+
+// keyOf names the key of a target; empty, which a log leaves out, if it is none of a key.
+func keyOf(at target) slog.Attr {
+	if at.key == "" {
+		return slog.Attr{}
+	}
+	return slog.String("key", at.key)
 }
 
 // full returns how many calls per second the limits let go to a target at once: a window of several
@@ -159,9 +186,7 @@ func (s *slowdown) passed(now time.Time, needs []quota.Need, sentAt time.Time) {
 	for _, n := range needs {
 		at := target{n.Limit, n.Key}
 		if was, over := s.pacer.Passed(now, at, sentAt); over {
-			s.end(now, at)
-			logBeside(s.up, slog.LevelInfo, "the upstream limits no calls any more, and they go at full speed again",
-				"upstream", s.up.Name, "limit", pausedName(s.up, at.limit), "was", s.tell(at, was).String())
+			s.over(now, at, was)
 		}
 	}
 }

@@ -189,6 +189,39 @@ func TestResumeEndsTheSlowDown(t *testing.T) {
 	}
 }
 
+// TestSlowDownEndsIdle: the log tells, with its key, that a slow-down is over a minute after the last limited call,
+// also if no call is sent meanwhile, and once.
+func TestSlowDownEndsIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{start: time.Now(), serve: func(int, *http.Request) answer { return answer{after: ms, status: 429} }}
+		u := Upstream{Limits: []Limit{{Name: "shop", PerKey: "path", Calls: 100, Window: sec}}, MaxAge: 10 * sec}
+		u.URL, u.Transport = "http://api.test", f
+		u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}
+		var log bytes.Buffer
+		s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait(t, s, submit(t, s, Request{Target: "/7"}).ID)
+		synctest.Wait()
+		if !strings.Contains(log.String(), " paused=shop key=/7 ") {
+			t.Errorf("no line names the key: %s", log.String())
+		}
+		const over = `msg="the upstream limits no calls any more, and they go at full speed again" upstream=api limit=shop key=/7 `
+		time.Sleep(45 * sec)
+		synctest.Wait()
+		if strings.Contains(log.String(), over) {
+			t.Errorf("it is over too soon: %s", log.String())
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if strings.Count(log.String(), over) != 1 || len(upstreams(t, s)[0].Slowed) > 0 {
+			t.Errorf("it is not over: %s", log.String())
+		}
+		s.Close()
+	})
+}
+
 // TestLimitedKey: an answer that limits a call pauses the call's key, where one limit has keys, and else the whole
 // upstream.
 func TestLimitedKey(t *testing.T) {
