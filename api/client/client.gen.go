@@ -1678,7 +1678,7 @@ type Upstream struct {
 	// Since When it was paused, or went down or tripped.
 	Since time.Time `json:"since,omitempty,omitzero"`
 
-	// Slowed How its calls, those of a limit or of a key are held apart since the upstream limited some: a bounded number, the whole upstream first, then those with the most limited calls.
+	// Slowed How its calls, those of a limit or of a key are held apart since the upstream limited some: a bounded number, the whole upstream first, then those with the most limited calls. During the first pause nothing has gone slower yet, and only the pause is there.
 	Slowed []Slowed `json:"slowed,omitempty,omitzero"`
 
 	// State Up, paused, down (no connection or signature), tripped (too much unknown, or silence) or removed (from the configuration).

@@ -40,7 +40,8 @@ type Upstream struct {
 	// concurrency: no probe goes before its end.
 	Pauses []LimitPause `json:"pauses,omitempty"`
 	// Slowed is how its calls, those of a limit or of a key are held apart since the upstream limited
-	// some: a bounded number, the whole upstream first, then those with the most limited calls.
+	// some: a bounded number, the whole upstream first, then those with the most limited calls. During
+	// the first pause nothing has gone slower yet, and only the pause is there.
 	Slowed []Slowed `json:"slowed,omitempty"`
 }
 

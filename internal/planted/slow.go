@@ -64,6 +64,8 @@ var slowBugs = []bug{
 		"	if u.count[waiting] == 0 || at.Before(u.soonest) {\n", "	if u.count[waiting] == 0 {\n", []string{"-run", "TestMayExpire"}},
 	{"a slow-down without calls has no end", "pkg/scheduler/slow.go",
 		"	if s.watch = !next.IsZero(); s.watch {\n", "	if s.watch = !next.IsZero(); false {\n", []string{"-run", "TestSlowDownEndsIdle"}},
+	{"a slow-down is told of during its first pause", "pkg/scheduler/slow.go",
+		"ok && !s.pacer.Waits(now, at) {", "ok {", []string{"-run", "TestAskedWaitIsNoSlowDown"}},
 	{"each refusal has its line in the log", "pkg/scheduler/conclude.go",
 		"	if change != retry.Unchanged {\n", "	if true {\n", []string{"-run", "TestSlowedDown"}},
 }

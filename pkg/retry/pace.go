@@ -223,6 +223,12 @@ func (p *Pacer[K]) Slowed(now time.Time, key K) (Slowed, bool) {
 	return Slowed{}, false
 }
 
+// Waits reports whether the first pause of a key still lasts, before which no call has gone slower.
+func (p *Pacer[K]) Waits(now time.Time, key K) bool {
+	k := p.byKey[key]
+	return k != nil && k.began == 0 && now.Before(k.until)
+}
+
 // Sweep forgets the keys that are slowed down no longer, and tells what each was. It returns the
 // earliest instant at which another one may be so; zero if none is left.
 func (p *Pacer[K]) Sweep(now time.Time, over func(key K, was Slowed)) (next time.Time) {

@@ -220,11 +220,12 @@ func (s *slowdown) tell(at target, k retry.Slowed) Slowed {
 }
 
 // all returns how the upstream, its limits and their keys are slowed down, the upstream first and then
-// those with the most limited calls; maxKeys at most.
+// those with the most limited calls; maxKeys at most. Those that have not gone slower yet are left out,
+// since their pause tells all that there is.
 func (s *slowdown) all(now time.Time) []Slowed {
 	var all []Slowed
 	for at := range s.pacer.Keys() {
-		if one, ok := s.slowed(now, at); ok {
+		if one, ok := s.slowed(now, at); ok && !s.pacer.Waits(now, at) {
 			all = append(all, one)
 		}
 	}

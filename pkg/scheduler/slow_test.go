@@ -189,6 +189,24 @@ func TestResumeEndsTheSlowDown(t *testing.T) {
 	}
 }
 
+// A lockedLog is read while the scheduler writes it.
+type lockedLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 // TestSlowDownEndsIdle: the log tells, with its key, that a slow-down is over a minute after the last limited call,
 // also if no call is sent meanwhile, and once.
 func TestSlowDownEndsIdle(t *testing.T) {
@@ -197,7 +215,7 @@ func TestSlowDownEndsIdle(t *testing.T) {
 		u := Upstream{Limits: []Limit{{Name: "shop", PerKey: "path", Calls: 100, Window: sec}}, MaxAge: 10 * sec}
 		u.URL, u.Transport = "http://api.test", f
 		u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}
-		var log bytes.Buffer
+		var log lockedLog
 		s, err := New(Config{Upstreams: map[string]Upstream{"api": u}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
@@ -257,13 +275,16 @@ func TestLimitedKey(t *testing.T) {
 				}
 				submit(t, s, Request{Target: "/a?client=a"})
 				time.Sleep(sec)
-				st := upstreams(t, s)[0]
-				if len(st.Slowed) != 1 || st.Slowed[0].Limit != tt.limit || (st.State == "paused") != tt.whole {
-					t.Errorf("slowed down are %+v, and the upstream is %s", st.Slowed, st.State)
+				if st := upstreams(t, s)[0]; (st.State == "paused") != tt.whole {
+					t.Errorf("the upstream is %s", st.State)
 				}
 				other := wait(t, s, submit(t, s, Request{Target: "/b?client=b"}).ID)
 				if sent := other.Attempts[0].SentAt.Sub(f.start); tt.whole != (sent >= 5*sec) || !tt.whole && sent != sec {
 					t.Errorf("another key goes at %v", sent)
+				}
+				time.Sleep(5 * sec)
+				if st := upstreams(t, s)[0]; len(st.Slowed) != 1 || st.Slowed[0].Limit != tt.limit {
+					t.Errorf("slowed down are %+v", st.Slowed)
 				}
 			})
 		})
@@ -405,6 +426,30 @@ func TestSlowDownIsFair(t *testing.T) {
 		time.Sleep(5 * sec)
 		if !strings.Contains(f.targets(), "a b a b a b a b a b a b a b a b") {
 			t.Errorf("sent were %s", f.targets())
+		}
+	})
+}
+
+// TestAskedWaitIsNoSlowDown: while the wait lasts that the first limited answer has asked for, the status tells of the
+// pause alone; then, while calls go slower, of the slow-down.
+func TestAskedWaitIsNoSlowDown(t *testing.T) {
+	u := Upstream{Limits: perSecond(100)}
+	u.Outcomes = []upstream.Rule{{When: "status == 429", Is: upstream.NotExecuted}}
+	bubble(t, u, func(t *testing.T, s *Scheduler, f *fake) {
+		f.serve = func(n int, _ *http.Request) answer {
+			if n == 1 {
+				return answer{after: ms, status: 429, header: http.Header{"Retry-After": {"600"}}}
+			}
+			return answer{after: ms}
+		}
+		id := submit(t, s, Request{}).ID
+		time.Sleep(599 * sec)
+		if st := upstreams(t, s)[0]; st.State != "paused" || len(st.Slowed) > 0 {
+			t.Errorf("%s, slowed: %+v", st.State, st.Slowed)
+		}
+		wait(t, s, id)
+		if st := upstreams(t, s)[0]; st.State != "up" || len(st.Slowed) != 1 {
+			t.Errorf("%s, slowed: %+v", st.State, st.Slowed)
 		}
 	})
 }

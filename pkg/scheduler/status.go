@@ -28,7 +28,8 @@ type UpstreamStatus struct {
 	// it is down or tripped, a pause of all of it is one of [ConcurrencyLimit] there.
 	Pauses []WaitingFor
 	// Slowed tells what is slowed down of it since it limited calls, the whole upstream first, then its
-	// limits and their keys by limited calls, 100 at most.
+	// limits and their keys by limited calls, 100 at most; without those that still wait for the end of
+	// their first pause.
 	Slowed     []Slowed
 	Waiting    int
 	Sending    int
