@@ -25,7 +25,7 @@ var pacerBugs = []bug{
 	{"nobody hears of keys that are forgotten", "pkg/retry/pace.go",
 		"		if p.Forgotten != nil {", "		if false {", pacerTests},
 	{"a long pause is the end of the slow-down", "pkg/retry/pace.go",
-		"	return now.Sub(k.lasts) >= calm &&", "	return now.After(k.until) && now.Sub(k.cut) >= calm &&", pacerTests},
+		"	at := k.lasts\n", "	at := k.cut\n", pacerTests},
 	{"slow-downs are never forgotten", "pkg/retry/pace.go",
 		"len(p.byKey) >= maxPaces {", "false {", pacerTests},
 	{"keys that are limited alone are the account", "pkg/retry/spread.go",
