@@ -78,4 +78,6 @@ var limitedBugs = []bug{
 		`slices.Concat(u.Outcomes, u.Limited.rules(faults, "upstreams."+name+".limited"), `, `slices.Concat(u.Limited.rules(faults, "upstreams."+name+".limited"), u.Outcomes, `, []string{"-run", "TestCases"}},
 	{"a success may be called limited", "pkg/config/outcomes.go",
 		"status < 400 || status > 599", "false", []string{"-run", "TestMistakes"}},
+	{"an error during a call may be called limited", "pkg/config/outcomes.go",
+		"	case mayExecute(status):\n", "	case false:\n", []string{"-run", "TestFaults"}},
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/seed-30fe103d/throttler/pkg/upstream"
 )
@@ -86,7 +87,7 @@ func (f fileProof) convert(faults *faultList, path string) upstream.Proof {
 	return proof
 }
 
-// rules returns the rules of answers by which a platform limits.
+// rules returns the rules of answers by which a platform limits, and adds a fault for each of the others.
 func (l limited) rules(faults *faultList, path string) []fileRule {
 	var all []fileRule
 	for i, one := range l.all {
@@ -94,21 +95,51 @@ func (l limited) rules(faults *faultList, path string) []fileRule {
 		if l.list {
 			at = index(path, i)
 		}
-		when, _ := one.(string)
-		if status, ok := one.(int); ok {
-			if status < 400 || status > 599 {
-				faults.add(at, "is status %d, must be from 400 to 599: other answers tell that the call was executed; write an expression for such an answer that limits", status)
-				continue
-			}
-			when = fmt.Sprintf("status == %d", status)
+		when, fault := limitedWhen(at, one)
+		if fault == nil {
+			fault = faultOf(when)
 		}
-		if fault := faultOf(when); fault != nil {
+		if fault != nil {
 			faults.add(at, "%w", fault)
 			continue
 		}
 		all = append(all, fileRule{When: when, Is: string(upstream.NotExecuted), counted: true})
 	}
 	return all
+}
+
+// limitedWhen returns the condition of an answer that limits.
+func limitedWhen(path string, one any) (string, error) {
+	text, isText := one.(string)
+	status, isStatus := one.(int)
+	if n, err := strconv.Atoi(text); isText && err == nil { // of an environment variable
+		status, isStatus = n, true
+	}
+	when := fmt.Sprintf("status == %d", status)
+	switch {
+	case !isStatus && !isText:
+		m := &misfit{one, "a status such as 503, an expression such as 'body(\"error\") == \"ratelimited\"', or a list of them"}
+		return "", errors.New(m.at(path))
+	case !isStatus:
+		return text, nil
+	case status < 400 || status > 599:
+		return "", fmt.Errorf("is status %d, must be from 400 to 599: other answers tell that the call was executed; write an expression for such an answer that limits", status)
+	case mayExecute(status):
+		return "", fmt.Errorf("is status %d, which also comes after a call that was executed, and a limited call is sent again; write an expression for the answer that limits, such as '%s and body(\"error\") == \"ratelimited\"', or '%[2]s' if each of them does", status, when)
+	}
+	return when, nil
+}
+
+// mayExecute reports whether a status is that of an error during a call, as 500 and those of gateways are.
+// Servers limit by 503, and by 509 and 529, which are in no standard.
+func mayExecute(status int) bool {
+	switch status {
+	case 408, 499:
+		return true
+	case 503, 509, 529:
+		return false
+	}
+	return status >= 500
 }
 
 // faultOf returns the fault of an answer's expression, nil if there is none.

@@ -160,7 +160,7 @@ func (s *sums) UnmarshalMapstructure(v any) error {
 
 // limited are the answers by which a platform limits: a status, an expression, or a list of both.
 type limited struct {
-	all  []any // each an int or a string
+	all  []any // see rules for those that are allowed
 	list bool
 }
 
@@ -168,15 +168,6 @@ func (l *limited) UnmarshalMapstructure(v any) error {
 	all, list := v.([]any)
 	if !list {
 		all = []any{v}
-	}
-	for i, one := range all {
-		text, ok := one.(string)
-		if status, err := strconv.Atoi(text); err == nil { // of an environment variable
-			all[i], ok = status, true
-		}
-		if _, number := one.(int); !number && !ok {
-			return &misfit{one, "a status such as 503, an expression such as 'body(\"error\") == \"ratelimited\"', or a list of them"}
-		}
 	}
 	l.all, l.list = slices.Clone(all), list
 	return nil

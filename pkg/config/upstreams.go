@@ -88,7 +88,8 @@ type fileUpstream struct {
 	Proof []fileProof `key:"proof"`
 	// Limited are the answers by which the platform limits, besides those of the preset: statuses
 	// from 400 to 599, expressions as those of outcomes, or both. Such a call has not been executed, and
-	// what limits it pauses. They are evaluated after outcomes and before the rules of the preset.
+	// what limits it pauses. Statuses that also come after a call that was executed (408, 499, and 500 and
+	// above but 503, 509 and 529) need an expression, such as 'status == 500'. They are evaluated after outcomes and before the rules of the preset.
 	// Default: none.
 	Limited limited `key:"limited"`
 	// Idempotent is a request expression, true if the upstream itself recognises a

@@ -108,9 +108,9 @@ func TestExpiredWhileHeld(t *testing.T) {
 // their keys. An operator whose pause is over is not named.
 func TestPausesAfterReload(t *testing.T) {
 	rules := []upstream.Rule{
-		{When: `path == "/key"`, Is: upstream.NotExecuted, Pause: &upstream.Pause{Limit: "key", For: 50 * sec}},
-		{When: `path == "/"`, Is: upstream.NotExecuted, Pause: &upstream.Pause{For: 40 * sec, Upstream: true}},
-		{When: `path == "/app"`, Is: upstream.NotExecuted, Pause: &upstream.Pause{Limit: "app", For: time.Minute}},
+		{When: `status == 429 and path == "/key"`, Is: upstream.NotExecuted, Pause: &upstream.Pause{Limit: "key", For: 50 * sec}},
+		{When: `status == 429 and path == "/"`, Is: upstream.NotExecuted, Pause: &upstream.Pause{For: 40 * sec, Upstream: true}},
+		{When: `status == 429 and path == "/app"`, Is: upstream.NotExecuted, Pause: &upstream.Pause{Limit: "app", For: time.Minute}},
 	}
 	up := func(rules []upstream.Rule, limits ...Limit) Upstream {
 		u := Upstream{Limits: limits}

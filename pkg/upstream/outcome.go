@@ -130,6 +130,9 @@ func compileRule(r Rule, fault func(field string, err error)) rule {
 	if err != nil {
 		return rule{}
 	}
+	if r.Is == NotExecuted && !names(program, "status", "header", "body", "remaining", "error", "sent") {
+		fault("when", fmt.Errorf("reads nothing of the answer, and would send a call again that was executed; compare its status, header(name) or body(path) (in %s)", inQuotes(r.When)))
+	}
 	c := rule{Rule: r, check: check{source: r.When, program: program}, status: statusOf(program.Node()), onFailure: names(program, "error", "sent"), usesBody: names(program, "body")}
 	field, source := "after", r.AfterExpr
 	if r.Pause != nil && r.Pause.ForExpr != "" {

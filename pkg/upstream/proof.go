@@ -52,7 +52,7 @@ var formatNames = []string{"json", "xml", "empty", "any"}
 type proof struct {
 	Proof
 	name  string // such as proof[0]
-	when  *Expr // nil for the default
+	when  *Expr  // nil for the default
 	holds check
 }
 

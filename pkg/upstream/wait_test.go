@@ -83,13 +83,13 @@ func TestWaitExpressionFaults(t *testing.T) {
 		rule Rule
 		want string
 	}{
-		{Rule{When: "true", Is: NotExecuted, Pause: &Pause{ForExpr: `bodi("x")`}}, "[0].pause.for: "},
-		{Rule{When: "true", Is: NotExecuted, Pause: &Pause{ForExpr: `status == 1`}}, "[0].pause.for: gives no number of seconds"},
+		{Rule{When: "status == 429", Is: NotExecuted, Pause: &Pause{ForExpr: `bodi("x")`}}, "[0].pause.for: "},
+		{Rule{When: "status == 429", Is: NotExecuted, Pause: &Pause{ForExpr: `status == 1`}}, "[0].pause.for: gives no number of seconds"},
 		{Rule{When: "true", Is: Unknown, AfterExpr: `body("x"`}, "[0].after: "},
 		{Rule{When: "true", Is: Failed, AfterExpr: `body("x")`}, "[0].after: only a not_executed or unknown call"},
 		{Rule{When: "true", Is: Unknown, AfterExpr: `body("x")`, After: 1}, "[0].after: is a time and an expression"},
-		{Rule{When: "true", Is: NotExecuted, Pause: &Pause{ForExpr: `body("x")`, For: 1}}, "[0].pause.for: is a time and an expression"},
-		{Rule{When: "true", Is: NotExecuted, Pause: &Pause{ForExpr: `body("x")`}, AfterExpr: `body("x")`}, "[0].after: is an expression beside"},
+		{Rule{When: "status == 429", Is: NotExecuted, Pause: &Pause{ForExpr: `body("x")`, For: 1}}, "[0].pause.for: is a time and an expression"},
+		{Rule{When: "status == 429", Is: NotExecuted, Pause: &Pause{ForExpr: `body("x")`}, AfterExpr: `body("x")`}, "[0].after: is an expression beside"},
 	} {
 		if _, err := CompileRules("outcomes", []Rule{tt.rule}); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %s", tt.rule, err, tt.want)
@@ -125,4 +125,21 @@ func constant(status int, header http.Header, body string) http.RoundTripper {
 	return roundTrip(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)), Request: r}, nil
 	})
+}
+
+// TestRulesReadTheAnswer: a rule that sends calls again reads something of the answer, for else it would send
+// each executed call again. Other rules may hold for all that is left.
+func TestRulesReadTheAnswer(t *testing.T) {
+	for when, reads := range map[string]bool{
+		"true": false, "false": false, "1 == 1": false, `method == "POST"`: false, "keyed and not repeat": false,
+		"status == 429": true, `header("X-Limited") == "1"`: true, `body("code") == 7`: true, "remaining == 0": true, `error == "reset"`: true, "not sent": true,
+	} {
+		_, err := CompileRules("outcomes", []Rule{{When: when, Is: NotExecuted}})
+		if reads != (err == nil) || err != nil && !strings.Contains(err.Error(), "reads nothing of the answer") {
+			t.Errorf("%s, not_executed: %v", when, err)
+		}
+		if _, err := CompileRules("outcomes", []Rule{{When: when, Is: Unknown}}); err != nil {
+			t.Errorf("%s, unknown: %v", when, err)
+		}
+	}
 }
