@@ -94,6 +94,11 @@ func (l Language) unknown(name string) string {
 	if meant := Meant(name, slices.Concat(known, builtin.Names)); meant != "" {
 		return "unknown name " + name + meant
 	}
+	for _, of := range known {
+		if len(name) > 2 && strings.HasPrefix(of, name) || strings.HasSuffix(name, "_"+of) {
+			return fmt.Sprintf("unknown name %s; did you mean %s?", name, of)
+		}
+	}
 	return fmt.Sprintf("unknown name %s; a text needs quotes (\"%s\"), and the names are %s", name, name, List(known))
 }
 

@@ -61,6 +61,8 @@ func TestExpression(t *testing.T) {
 	l := Language{Env: reflect.TypeFor[env](), Example: `status == 429`, Other: reflect.TypeFor[other](), Where: "outcomes"}
 	for source, want := range map[string]string{
 		`parm("x") == "y"`:     "unknown name parm; did you mean param?",
+		`stat == 429`:          "unknown name stat; did you mean status?",
+		`x_param("a") == "b"`:  "unknown name x_param; did you mean param?",
 		`lenn(method) > 1`:     "unknown name lenn; did you mean len?",
 		`method == GET`:        `unknown name GET; a text needs quotes ("GET"), and the names are flows, load, method, param, path, status, wait`,
 		`method = "GET"`:       "= does not compare; write ==",
