@@ -32,10 +32,17 @@ func (d *duration) UnmarshalMapstructure(v any) error {
 		if meant := intentDuration(s); meant != "" {
 			return fmt.Errorf("%q is not a duration; write %s", s, meant)
 		}
-		return fmt.Errorf("%q is not a duration; %s", s, durationForm)
+		return notDuration(s)
 	}
 	*d = duration(parsed)
 	return nil
+}
+
+// notDuration is a text that means no duration.
+type notDuration string
+
+func (n notDuration) Error() string {
+	return fmt.Sprintf("%q is not a duration; %s", string(n), durationForm)
 }
 
 func unitless(v any) error {
@@ -65,6 +72,10 @@ func (w *wait) UnmarshalMapstructure(v any) error {
 		var other *misfit
 		if errors.As(err, &other) {
 			return &misfit{v, "a duration, or an expression such as 'body(\"retry_after\")'; " + durationForm}
+		}
+		var none notDuration
+		if errors.As(err, &none) {
+			return fmt.Errorf("%q is neither a duration nor an expression that reads a wait from the answer; %s, or give one such as 'body(\"retry_after\")' or 'int(header(\"X-Wait\"))'", text, durationForm)
 		}
 		return err
 	default:
