@@ -115,7 +115,7 @@ func (f *followUps) askNow(ctx context.Context, c *Call, by string) (*inquiry, e
 	i := inquest{service: sv, call: c, request: request, by: by}
 	var err error
 	if i.resolver, err = f.resolverFor(ctx, sv, c, request, sv.Signer != nil); err != nil {
-		return nil, wrongState(c, fmt.Sprintf("%v, so there is no query about it; mend the rule, or look the call up at the upstream, and resolve it", err))
+		return nil, wrongState(c, fmt.Sprintf("%v, so there is no query about it; %s at the upstream, and resolve it", err, remedy(err)))
 	}
 	if i.resolver == nil {
 		return nil, wrongState(c, fmt.Sprintf("upstream %q has no query for it (resolve), or one that needs a signer; look it up at the upstream, and resolve it", c.Upstream))

@@ -193,7 +193,7 @@ func (a *attempt) log(r *upstream.Result, n next) {
 	case a.service.webhook != nil:
 		a.logWebhook(r, n)
 	case r.Uncomputable != nil:
-		log.Warn("a rule cannot be computed for an answer, and its call may have been executed; mend the rule, or look the call up", "call", c.ID, "upstream", c.Upstream, "rule", r.Uncomputable.Rule, "reason", r.Reason)
+		log.Warn("a rule cannot be computed for an answer, and its call may have been executed; "+remedy(r.Uncomputable), "call", c.ID, "upstream", c.Upstream, "rule", r.Uncomputable.Rule, "reason", r.Reason)
 	case r.Outcome == upstream.Unknown:
 		log.Warn("a call may have been executed", "call", c.ID, "upstream", c.Upstream, "reason", r.Reason)
 	case r.Unprocessed:

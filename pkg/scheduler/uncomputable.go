@@ -34,6 +34,16 @@ func (u *uncomputed) note(of string, err error) (rule string) {
 	return e.Rule
 }
 
+// remedy says what to do about a rule without a value. The rule is not at fault where the answer or the
+// request cannot be read.
+func remedy(err error) string {
+	var e *upstream.Uncomputable
+	if errors.As(err, &e) && e.Unreadable {
+		return "the answer or the request cannot be read: look the call up"
+	}
+	return "mend the rule, or look the call up"
+}
+
 // of returns the counts of an upstream.
 func (u *uncomputed) of(name string) map[string]int64 {
 	u.mu.Lock()

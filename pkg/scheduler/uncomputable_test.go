@@ -66,6 +66,29 @@ func TestUncomputableOutcome(t *testing.T) {
 	}
 }
 
+// TestUnreadableAnswer: of an answer that cannot be read the log does not blame the rule.
+func TestUnreadableAnswer(t *testing.T) {
+	u := Upstream{Config: upstream.Config{Outcomes: []upstream.Rule{{When: `body("errcode") > 0`, Is: upstream.Failed}}}}
+	const mend = "mend the rule, or look the call up"
+	for name, tt := range map[string]struct {
+		answer answer
+		says   string
+	}{
+		"no gzip":  {answer{header: http.Header{"Content-Encoding": {"gzip"}}, body: `{"errcode":1}`}, "the answer or the request cannot be read: look the call up"},
+		"cut off":  {answer{body: `{"errcode":`}, "the answer or the request cannot be read: look the call up"},
+		"the rule": {answer{body: `{"errcode":"1"}`}, mend},
+	} {
+		log := uncomputable(t, u, func(int, *http.Request) answer { return tt.answer }, func(t *testing.T, s *Scheduler, f *fake) {
+			if c := wait(t, s, submit(t, s, Request{Method: "POST", Target: "/pay"}).ID); c.State != Unknown {
+				t.Errorf("%s: the call is %s", name, c.State)
+			}
+		})
+		if !strings.Contains(log, "may have been executed; "+tt.says) || tt.says != mend && strings.Contains(log, mend) {
+			t.Errorf("%s: want %q:\n%s", name, tt.says, log)
+		}
+	}
+}
+
 // TestPagesOfAGateway: one page in place of an answer shuts nothing, and its payment is repeated under
 // its key. Many in a row say that calls do not get there, and open the breaker.
 func TestPagesOfAGateway(t *testing.T) {

@@ -22,6 +22,9 @@ type Uncomputable struct {
 	Rule string
 	// Again is true if a repeat of the request may get an answer for which it has a value.
 	Again bool
+	// Unreadable is true if the answer or the request cannot be read, as with a body that is no valid
+	// gzip: the rule is right, and there is nothing in it to mend.
+	Unreadable bool
 
 	why string
 }
@@ -54,7 +57,8 @@ func (c *check) holds(in *Input, env any) (bool, *Uncomputable) {
 // uncomputable returns the error of the expression for an error of its run.
 func (c *check) uncomputable(err error) *Uncomputable {
 	again := errors.Is(err, errCut) || errors.Is(err, errUnseen)
-	return &Uncomputable{Rule: c.name, Again: again, why: fmt.Sprintf("%s (in %s)", reason(err), inQuotes(c.source))}
+	var unreadable unclear
+	return &Uncomputable{Rule: c.name, Again: again, Unreadable: errors.As(err, &unreadable), why: fmt.Sprintf("%s (in %s)", reason(err), inQuotes(c.source))}
 }
 
 // Holds evaluates a Condition over a request. The error is an [*Uncomputable] with the name that

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -257,3 +258,27 @@ func TestBuiltinsAreKnown(t *testing.T) {
 }
 
 const builtinsKnown = 71
+
+// TestUnreadableIsNoFaultOfARule: a rule is right where the body or the request cannot be read.
+func TestUnreadableIsNoFaultOfARule(t *testing.T) {
+	rules, err := CompileRules("outcomes", []Rule{{When: `body("code") > json("least")`, Is: Failed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		request, answer, coding string
+		unreadable              bool
+	}{
+		"no gzip":           {`{"least":1}`, `{"code":2}`, "gzip", true},
+		"half an answer":    {`{"least":1}`, `{"code":`, "", true},
+		"no JSON is asked":  {`{"least":`, `{"code":2}`, "", true},
+		"a text and number": {`{"least":1}`, `{"code":"2"}`, "", false},
+	} {
+		in := NewInput(&Request{Method: "POST", Target: "/", Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(tt.request)})
+		_, err := rules.Judge(in, 200, http.Header{"Content-Encoding": {tt.coding}}, []byte(tt.answer), false)
+		var u *Uncomputable
+		if !errors.As(err, &u) || u.Unreadable != tt.unreadable {
+			t.Errorf("%s: %+v, want unreadable %v", name, err, tt.unreadable)
+		}
+	}
+}
