@@ -272,7 +272,7 @@ func logLimited(now time.Time, u *upstreamState, c *call, needs []quota.Need, r 
 	}
 	slowed, _ := u.slow.slowed(now, at)
 	logBeside(u, slog.LevelWarn, message,
-		"call", c.ID, "upstream", u.Name, "reason", r.Reason, "out", strings.Join(out, ", "), "paused", cmp.Or(pausedName(u, at.limit), "the upstream"), keyOf(at), retryAfter(wait), askedFor(u, r),
+		"call", c.ID, "upstream", u.Name, "reason", r.Reason, "out", strings.Join(out, ", "), "paused", cmp.Or(pausedName(u, at.limit), "the upstream"), retryAfter(wait), askedFor(u, r),
 		"slowed", slowed.String())
 }
 

@@ -127,19 +127,12 @@ func (s *slowdown) Fire(now time.Time) {
 	}
 }
 
-// over lets the calls of a target go at full speed, since none is limited any more.
+// over lets the calls of a target go at full speed, since none is limited any more. No log has a key, because one may be
+// a secret, such as the caller's API key.
 func (s *slowdown) over(now time.Time, at target, was retry.Slowed) {
 	s.end(now, at)
 	logBeside(s.up, slog.LevelInfo, "the upstream limits no calls any more, and they go at full speed again",
-		"upstream", s.up.Name, "limit", pausedName(s.up, at.limit), keyOf(at), "was", s.tell(at, was).String())
-}
-
-// keyOf names the key of a target; empty, which a log leaves out, if it is none of a key.
-func keyOf(at target) slog.Attr {
-	if at.key == "" {
-		return slog.Attr{}
-	}
-	return slog.String("key", at.key)
+		"upstream", s.up.Name, "limit", pausedName(s.up, at.limit), "was", s.tell(at, was).String())
 }
 
 // full returns how many calls per second the limits let go to a target at once: a window of several

@@ -222,10 +222,10 @@ func TestSlowDownEndsIdle(t *testing.T) {
 		}
 		wait(t, s, submit(t, s, Request{Target: "/7"}).ID)
 		synctest.Wait()
-		if !strings.Contains(log.String(), " paused=shop key=/7 ") {
+		if !strings.Contains(log.String(), " paused=shop ") {
 			t.Errorf("no line names the key: %s", log.String())
 		}
-		const over = `msg="the upstream limits no calls any more, and they go at full speed again" upstream=api limit=shop key=/7 `
+		const over = `msg="the upstream limits no calls any more, and they go at full speed again" upstream=api limit=shop `
 		time.Sleep(45 * sec)
 		synctest.Wait()
 		if strings.Contains(log.String(), over) {
