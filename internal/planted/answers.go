@@ -16,7 +16,7 @@ var (
 // answerBugs take an answer for more than it says.
 var answerBugs = []bug{
 	{"a rule is to be mended where a body cannot be read", "pkg/upstream/compute.go",
-		"Unreadable: errors.As(err, &unreadable)", "Unreadable: false", []string{"-run", "TestUnreadableIsNoFaultOfARule"}},
+		"Unreadable: errors.As(err, &unreadable)", "Unreadable: errors.As(err, &unreadable) && false", []string{"-run", "TestUnreadableIsNoFaultOfARule"}},
 	{"each answer limits", "pkg/upstream/outcome.go",
 		"	if r.Is == NotExecuted && !names(", "	if false && !names(", []string{"-run", "TestRulesReadTheAnswer"}},
 	{"a rule that cannot be computed is false", "pkg/upstream/compute.go",
