@@ -76,8 +76,6 @@ var proofBugs = []bug{
 		"  field: idempotency_key ", "  #", byFacts},
 	{"idempotency-key: the number of a refund is that of an order", keyPreset,
 		`(path matches "(?i)/refunds?(/|$)" ? "" : json("reference_id")`, `(false ? "" : json("reference_id")`, byFacts},
-	{"an expression cannot refuse a call", "pkg/upstream/refuse.go",
-		"return nil, unclear(params[0].(string))", "return nil, nil", []string{"-run", "TestRefuse$"}},
 	{"the cost of an upstream counts for no limit", "pkg/config/upstreams.go",
 		"			limit.Cost = costs\n", "			_ = costs\n", byCosts},
 }
