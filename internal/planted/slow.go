@@ -44,8 +44,6 @@ var slowBugs = []bug{
 		"	wait = max(wait, lim.paces.wait(n.Key, from.mono, o.Ahead))\n", "", []string{"-run", "TestSlowedDown"}},
 	{"a refusal of one key pauses all", "pkg/scheduler/slow.go",
 		"			key = target{n.Limit, n.Key}\n", "", []string{"-run", "TestLimitedKey"}},
-	{"a rule that names the upstream pauses a key", "pkg/scheduler/slow.go",
-		"		if p.Upstream || i < 0 {", "		if i < 0 {", []string{"-run", "TestLimitedKey"}},
 	{"a platform that limits the account goes on key by key", "pkg/scheduler/slow.go",
 		"key.limit != 0 && s.spread.Limited(now, key)", "false", []string{"-run", "TestLimitedAccount"}},
 	{"a reload ends the slow-down", "pkg/scheduler/slow.go",
