@@ -251,10 +251,10 @@ func keysOf(t *testing.T, r *row, platform string) map[string]any {
 	}
 	more := hasten(maps.Clone(r.With), "1ms").(map[string]any)
 	numberQueries(more)
-	if more["limited"] != nil { // behind the file's rules, so those of the preset stay its own
+	if more["limited"] != nil { // its rules stand before the preset's, which are left to the preset then
 		delete(keys, "outcomes")
 	}
-	if rules, ok := more["outcomes"]; ok { // before those of the preset
+	if rules, ok := more["outcomes"]; ok { // the file's rules stand before the preset's
 		more["outcomes"] = append(cast.ToSlice(rules), cast.ToSlice(keys["outcomes"])...)
 	}
 	maps.Copy(keys, more)

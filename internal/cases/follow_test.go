@@ -40,7 +40,7 @@ cases:
 `
 
 // TestTrialFollowsTheScheduler: a trial tells the outcome and the step that the scheduler of the sidecar takes,
-// in the cases of all presets and in those of 202.
+// in the cases of all presets and of 202.
 func TestTrialFollowsTheScheduler(t *testing.T) {
 	own, err := config.ParseCases("jobs_test.yaml", []byte(followed))
 	if err != nil {

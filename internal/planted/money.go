@@ -127,7 +127,7 @@ var clientBugs = []bug{
 
 var clientTests = []string{"-run", "TestClientTimeout"}
 
-// trialBugs let a trial tell another step than that of the scheduler.
+// trialBugs make the step that a trial tells another one than the scheduler takes.
 var trialBugs = []bug{
 	{"a trial takes what is accepted for done", "pkg/scheduler/step.go",
 		"	sv := r.sv\n	doubtAccepted(sv, request, res)\n", "	sv := r.sv\n", trialTests},

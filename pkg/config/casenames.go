@@ -158,7 +158,7 @@ func (r *caseReader) named(path string, v any, known map[string]any) any {
 			r.faults.add(path, "%q is not the name of one; the file has %s%s", v, hint.List(names), hint.Meant(v, names))
 			return nil
 		}
-		r.faults.unread[path] = true // its faults are those of its own place
+		r.faults.unread[path] = true // its own place has its faults
 		return copyOf(known[v])
 	}
 	return v

@@ -21,7 +21,7 @@ type caseReader struct {
 	file   *fileCases
 	doc    map[string]any
 	path   string
-	preset string                         // of those of the file; empty if it has none
+	preset string                         // one of the file's; empty if it has none
 	names  [][]string                     // of the requests of each case
 	known  map[string]*scheduler.Upstream // by the YAML of their keys
 	errors Errors                         // of a configuration that the file names

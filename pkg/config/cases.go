@@ -142,7 +142,7 @@ type fileCase struct {
 	Source    string         `key:"source"`
 	With      fileUpstream   `key:"with"`
 	Signed    *bool          `key:"signed"`
-	Presets   some           `key:"presets"` // of those of the file
+	Presets   some           `key:"presets"` // some of the file's
 	Now       string         `key:"now"`
 	Request   *fileRequest   `key:"request"`
 	Requests  []fileRequest  `key:"requests"`
