@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/seed-30fe103d/throttler/internal/quoted"
 )
 
 // submits reports whether a request asks to be submitted, by the preference respond-async: RFC 7240, 4.1.
@@ -15,7 +17,7 @@ func submits(h http.Header) bool {
 // preference returns the value of a preference, empty if it has none: RFC 7240, 2. The first of a name counts.
 func preference(h http.Header, name string) (value string, given bool) {
 	for _, line := range h["Prefer"] {
-		for _, p := range elements(line) {
+		for _, p := range quoted.Split(line, ',') {
 			if found, value := preferred(p); strings.EqualFold(found, name) {
 				return value, true
 			}
@@ -26,8 +28,8 @@ func preference(h http.Header, name string) (value string, given bool) {
 
 // preferred returns the name and the value of one preference, without its parameters.
 func preferred(p string) (name, value string) {
-	p, _, _ = cut(p, ';')
-	name, value, _ = cut(p, '=')
+	p, _, _ = quoted.Cut(p, ';')
+	name, value, _ = quoted.Cut(p, '=')
 	return strings.TrimSpace(name), strings.Trim(strings.TrimSpace(value), `"`)
 }
 
@@ -36,7 +38,7 @@ func preferred(p string) (name, value string) {
 // stays as it is, and so does each other preference: they are independent of each other.
 func withoutAsync(fields []string) (kept []string) {
 	for _, line := range fields {
-		all := elements(line)
+		all := quoted.Split(line, ',')
 		rest := slices.DeleteFunc(slices.Clone(all), func(p string) bool {
 			name, _ := preferred(p)
 			return strings.EqualFold(name, "respond-async") || strings.EqualFold(name, "wait")
@@ -49,31 +51,4 @@ func withoutAsync(fields []string) (kept []string) {
 		}
 	}
 	return kept
-}
-
-// elements returns the elements of a list: RFC 9110, 5.6.1.
-func elements(list string) (all []string) {
-	for more := true; more; {
-		var one string
-		one, list, more = cut(list, ',')
-		all = append(all, strings.TrimSpace(one))
-	}
-	return all
-}
-
-// cut is [strings.Cut] at a byte that is in no quoted text: RFC 9110, 5.6.4. Without its end, a quoted text goes on to the
-// end of s.
-func cut(s string, at byte) (before, after string, found bool) {
-	quoted := false
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case c == at && !quoted:
-			return s[:i], s[i+1:], true
-		}
-	}
-	return s, "", false
 }

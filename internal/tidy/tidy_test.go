@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 	"pkg/retry":                     {"github.com/hashicorp/go-retryablehttp"},
 	"pkg/planner":                   {"pkg/quota", "pkg/wheel", "pkg/internal/heap"},
 	"pkg/limiter":                   {"pkg/quota", "pkg/planner", "pkg/wheel"},
-	"pkg/upstream":                  {"github.com/expr-lang/expr*", "github.com/andybalholm/brotli", "github.com/klauspost/compress/zstd", "github.com/tidwall/gjson", "github.com/tidwall/match", "internal/hint", "pkg/internal/xmltext", "pkg/retryafter", "pkg/upstream/internal/h1", "golang.org/x/net/http/httpguts"},
+	"pkg/upstream":                  {"internal/quoted", "github.com/expr-lang/expr*", "github.com/andybalholm/brotli", "github.com/klauspost/compress/zstd", "github.com/tidwall/gjson", "github.com/tidwall/match", "internal/hint", "pkg/internal/xmltext", "pkg/retryafter", "pkg/upstream/internal/h1", "golang.org/x/net/http/httpguts"},
 	"pkg/upstream/internal/h1":      {"internal/fieldname", "golang.org/x/net/*"},
 	"pkg/signer":                    {"internal/hint", "pkg/upstream", "pkg/retryafter", "pkg/internal/xmltext", "golang.org/x/oauth2*", "github.com/standard-webhooks/standard-webhooks/libraries/go"}, // signs the requests that upstream sends
 	"pkg/notify":                    {"internal/hint", "pkg/signer", "pkg/upstream"},                                                                                                                    // verifies what the platforms sign
@@ -80,9 +80,10 @@ var mayImport = map[string][]string{
 	"internal/hint":      {"github.com/expr-lang/expr*"},
 	"internal/api":       {}, // JSON of the admin API: a contract of its own
 	"internal/fieldname": {},
+	"internal/quoted":    {},
 	"internal/http1":     {"internal/fieldname", "golang.org/x/net/http/httpguts"},
 	"internal/link":      {"golang.org/x/net/netutil"},
-	"internal/server":    {"internal/access", "internal/api", "internal/http1", "internal/link", "internal/workload", "pkg/notify", "pkg/scheduler", "pkg/upstream", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
+	"internal/server":    {"internal/access", "internal/api", "internal/http1", "internal/link", "internal/quoted", "internal/workload", "pkg/notify", "pkg/scheduler", "pkg/upstream", "github.com/tmaxmax/go-sse", "github.com/google/uuid", "github.com/prometheus/client_golang/*"},
 	"internal/trial":     {"pkg/scheduler", "pkg/upstream"},
 	"internal/workload":  {"pkg/scheduler", "pkg/upstream", "github.com/expr-lang/expr*", "github.com/tidwall/gjson"},
 	"internal/preview":   {"internal/hint", "pkg/scheduler", "pkg/planner", "pkg/quota", "pkg/wheel", "internal/workload", "internal/chart", "github.com/expr-lang/expr*"},

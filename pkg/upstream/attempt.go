@@ -320,8 +320,8 @@ func withheld(err error) bool {
 	return errors.Is(err, errStale) || errors.Is(err, errRevoked) || errors.Is(err, errForbidden)
 }
 
-// quoted is where an error of net/http begins to quote an answer that it cannot read.
-var quoted = regexp.MustCompile(`(?s)( got \[|encodings: \[|line: |debug="|").*`)
+// quotes matches where an error of net/http begins to quote an answer that it cannot read.
+var quotes = regexp.MustCompile(`(?s)( got \[|encodings: \[|line: |debug="|").*`)
 
 // plain removes the URL, which may hold secrets, from an error of net/http.
 func plain(err error) error {
@@ -340,7 +340,7 @@ func unquoted(err error) string {
 	if errors.As(err, &op) {
 		return err.Error()
 	}
-	switch text := strings.TrimRight(quoted.ReplaceAllString(err.Error(), ""), " :;,"); text {
+	switch text := strings.TrimRight(quotes.ReplaceAllString(err.Error(), ""), " :;,"); text {
 	case "EOF", "unexpected EOF":
 		return "the connection was closed"
 	default:

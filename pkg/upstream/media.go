@@ -6,6 +6,8 @@ import (
 	"mime"
 	"regexp"
 	"strings"
+
+	"github.com/seed-30fe103d/throttler/internal/quoted"
 )
 
 // asciiBelow matches charsets whose bytes below 0x80 are those of ASCII, by their names at IANA and in Java: a name or a value
@@ -41,7 +43,11 @@ func contentType(r *Request) (kind string, options map[string]string, err error)
 // charset, and servers take the first or the last: both must be one type, with one charset (that of a type without one is UTF-8)
 // and one boundary.
 func bodyType(fields []string) (kind string, options map[string]string, err error) {
-	for i, text := range listElements(fields) {
+	var all []string
+	for _, list := range fields {
+		all = append(all, quoted.Split(list, ',')...)
+	}
+	for i, text := range all {
 		one, with, err := mime.ParseMediaType(text)
 		sloppy := errors.Is(err, mime.ErrInvalidMediaParameter)
 		switch {
@@ -66,26 +72,6 @@ func charsetName(options map[string]string) string {
 		return "utf-8"
 	}
 	return name
-}
-
-// listElements returns the elements of fields that hold lists, parted by commas that are in no quoted text: RFC 9110, 5.6.
-func listElements(fields []string) (all []string) {
-	for _, list := range fields {
-		from, quoted := 0, false
-		for i := 0; i < len(list); i++ {
-			switch c := list[i]; {
-			case quoted && c == '\\':
-				i++
-			case c == '"':
-				quoted = !quoted
-			case c == ',' && !quoted:
-				all = append(all, list[from:i])
-				from = i + 1
-			}
-		}
-		all = append(all, list[from:])
-	}
-	return all
 }
 
 // splits reports whether a byte of a text in a charset may be the second half of a character, and that byte itself to a server that
