@@ -150,19 +150,47 @@ func logged(p *process, addr string, accepted *atomic.Int64, stopBackend func(),
 	}}, nil
 }
 
+// A proxy is a program that limits in front of a backend.
+type proxy struct {
+	file string                                                 // name of its configuration
+	text func(dir, addr, api string) string                     // its configuration
+	args func(p plan, dir, file string) []string                // program and arguments
+	log  func(run *process, dir string) (log string, err error) // of a line for each request
+}
+
+// receiver returns the proxy in front of a backend of its own.
+func (of proxy) receiver(dir string, p plan) (r *running, err error) {
+	accepted := new(atomic.Int64)
+	api, stop, err := backend(accepted)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
+	addr, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, of.file)
+	if err := os.WriteFile(file, []byte(of.text(dir, addr, api)), 0o600); err != nil {
+		return nil, err
+	}
+	args := of.args(p, dir, file)
+	run, err := start(dir, args[0], args[1:]...)
+	if err != nil {
+		return nil, err
+	}
+	return logged(run, addr, accepted, stop, func() (string, error) { return of.log(run, dir) })
+}
+
 func nginx(burst, status string) func(string, plan) (*running, error) {
-	return func(dir string, p plan) (*running, error) {
-		accepted := new(atomic.Int64)
-		api, stop, err := backend(accepted)
-		if err != nil {
-			return nil, err
-		}
-		addr, err := freeAddress()
-		if err != nil {
-			return nil, err
-		}
-		file := filepath.Join(dir, "nginx.conf")
-		text := fmt.Sprintf(`daemon off; pid %[1]s/nginx.pid; error_log stderr crit; worker_processes 1;
+	return proxy{
+		file: "nginx.conf",
+		text: func(dir, addr, api string) string {
+			return fmt.Sprintf(`daemon off; pid %[1]s/nginx.pid; error_log stderr crit; worker_processes 1;
 events { worker_connections 4096; }
 http {
 	client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/fastcgi; uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi;
@@ -175,33 +203,22 @@ http {
 	}
 }
 `, dir, api, addr, burst, status)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			return nil, err
-		}
-		run, err := start(dir, p.nginx, "-p", dir, "-e", "stderr", "-c", file)
-		if err != nil {
-			return nil, err
-		}
-		return logged(run, addr, accepted, stop, func() (string, error) {
+		},
+		args: func(p plan, dir, file string) []string {
+			return []string{p.nginx, "-p", dir, "-e", "stderr", "-c", file}
+		},
+		log: func(_ *process, dir string) (string, error) {
 			log, err := os.ReadFile(filepath.Join(dir, "access.log"))
 			return string(log), err
-		})
-	}
+		},
+	}.receiver
 }
 
 func haproxy(status string) func(string, plan) (*running, error) {
-	return func(dir string, p plan) (*running, error) {
-		accepted := new(atomic.Int64)
-		api, stop, err := backend(accepted)
-		if err != nil {
-			return nil, err
-		}
-		addr, err := freeAddress()
-		if err != nil {
-			return nil, err
-		}
-		file := filepath.Join(dir, "haproxy.cfg")
-		text := fmt.Sprintf(`global
+	return proxy{
+		file: "haproxy.cfg",
+		text: func(_, addr, api string) string {
+			return fmt.Sprintf(`global
 	maxconn 4096
 	log stdout format raw local0
 defaults
@@ -220,15 +237,10 @@ frontend api
 backend api
 	server api %s
 `, addr, status, api)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			return nil, err
-		}
-		run, err := start(dir, p.haproxy, "-f", file)
-		if err != nil {
-			return nil, err
-		}
-		return logged(run, addr, accepted, stop, func() (string, error) { return run.out.String(), nil })
-	}
+		},
+		args: func(p plan, _, file string) []string { return []string{p.haproxy, "-f", file} },
+		log:  func(run *process, _ string) (string, error) { return run.out.String(), nil },
+	}.receiver
 }
 
 func express(_ string, p plan) (*running, error) {
