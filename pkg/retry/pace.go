@@ -33,11 +33,11 @@ const (
 // key, which may be a key of a limit or the whole upstream. The zero value is ready to use; it
 // belongs to one goroutine. While no call was limited it remembers nothing.
 //
-// Each refusal pauses its key. The pause is as long as the answer asks for or, without such a wish,
+// Each refusal pauses its key. The pause is as long as the answer asks for or, without such a wait,
 // as the curve says for a level: up by one if half of the answers since the last pause were
 // refusals, down by one if less than a quarter were. Calls that were in flight together count once,
 // so neither a burst of refusals nor the one call of it that passed moves the level twice. A
-// wish is obeyed as it is, unless the first calls after it are refused again: then the longer of
+// wait is obeyed as it is, unless the first calls after it are refused again: then the longer of
 // the two counts.
 //
 // After the pause calls start slowly, or near the rate that passed if few were limited. Each call
@@ -100,7 +100,7 @@ type Refusal struct {
 	Wait   time.Duration // that the answer asks for; zero if it does not
 	Others time.Duration // how long some of the calls are held elsewhere, which are to start slowly too
 	Full   float64       // calls per second that the configured limits allow
-	Curve  Curve         // of pauses without such a wish
+	Curve  Curve         // of pauses without such a wait
 	Random float64       // from [0, 1)
 }
 

@@ -118,7 +118,7 @@ func (ps proofs) useBody() bool {
 // needWhole reports whether the proof that is asked of a call needs the whole body.
 func (ps proofs) needWhole(in *Input) bool {
 	for i := range ps {
-		if asked, err := ps[i].asked(in, i); asked || err != nil {
+		if asked, err := ps[i].asked(in); asked || err != nil {
 			return err != nil || ps[i:i+1].useBody() || ps[i].Format == "empty"
 		}
 	}
@@ -129,28 +129,29 @@ func (ps proofs) needWhole(in *Input) bool {
 func (ps proofs) ask(res *Result, in *Input, a *answer) {
 	for i := range ps {
 		p := &ps[i]
-		asked, err := p.asked(in, i)
+		asked, err := p.asked(in)
 		if err != nil {
 			res.doubt(a, unproven(a, err.Error()), err)
 			return
 		}
 		if asked {
-			p.ask(res, in, a, i)
+			p.ask(res, in, a)
 			return
 		}
 	}
 }
 
 // asked reports whether the proof is asked of a call.
-func (p *proof) asked(in *Input, i int) (bool, *Uncomputable) {
+func (p *proof) asked(in *Input) (bool, *Uncomputable) {
 	if p.when == nil {
 		return !safe(in.r.Method), nil
 	}
-	c := check{fmt.Sprintf("proof[%d].when", i), p.When, p.when.program}
+	c := check{p.name + ".when", p.When, p.when.program}
 	return c.holds(in, in.variables())
 }
 
-func (p *proof) ask(res *Result, in *Input, a *answer, i int) {
+// ask makes a done outcome unknown if an answer does not give the proof.
+func (p *proof) ask(res *Result, in *Input, a *answer) {
 	lacks := p.lacks(a)
 	if lacks != "" {
 		res.unproven(a, lacks, p.After)
@@ -167,7 +168,7 @@ func (p *proof) ask(res *Result, in *Input, a *answer, i int) {
 		res.doubt(a, unproven(a, err.Error()), err)
 		res.RetryAfter = max(res.RetryAfter, p.After)
 	case !holds:
-		res.unproven(a, fmt.Sprintf("proof[%d].holds is not true (%s)", i, inQuotes(p.Holds)), p.After)
+		res.unproven(a, fmt.Sprintf("%s.holds is not true (%s)", p.name, inQuotes(p.Holds)), p.After)
 		res.Open = a.status < http.StatusInternalServerError // the platform has answered, and the breaker does not count it
 	default:
 		res.Proven = p.name
